@@ -1,0 +1,2 @@
+import Keepsake
+print(Defaults.int("x"))

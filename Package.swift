@@ -1,0 +1,32 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+let package = Package(
+  name: "Keepsake",
+  platforms: [.macOS(.v15), .iOS(.v18), .tvOS(.v18), .watchOS(.v11), .visionOS(.v2)],
+  products: [
+    .library(name: "Keepsake", targets: ["Keepsake"]),
+    .library(name: "KeepsakeTesting", targets: ["KeepsakeTesting"]),
+    .executable(name: "quickstart", targets: ["quickstart"]),
+  ],
+  targets: [
+    .target(name: "CKeepsake"),
+    .target(name: "Keepsake", dependencies: ["CKeepsake"]),
+    .target(name: "KeepsakeTesting", dependencies: ["Keepsake"]),
+    .executableTarget(name: "quickstart", dependencies: ["Keepsake"], path: "Examples/quickstart"),
+    // A second process for the tests: sets, updates, reads and dies on command.
+    .executableTarget(name: "keepsake-peer", dependencies: ["Keepsake"], path: "Tests/Peer"),
+    .testTarget(
+      name: "KeepsakeTests",
+      dependencies: ["Keepsake", "KeepsakeTesting", "keepsake-peer", "quickstart"]),
+  ]
+)
+
+for target in package.targets where target.name != "CKeepsake" {
+  target.swiftSettings = [
+    .swiftLanguageMode(.v6),
+    .enableUpcomingFeature("ExistentialAny"),
+    .enableUpcomingFeature("InternalImportsByDefault"),
+    .enableUpcomingFeature("MemberImportVisibility"),
+  ]
+}

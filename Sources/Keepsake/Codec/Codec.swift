@@ -1,0 +1,287 @@
+internal import FoundationEssentials
+
+/// Turns values into ``StoredValue`` and back: the only place that encodes.
+///
+/// The branches on `T.self` fold away where the caller's type is known. They stand here and not in
+/// overloads, so that `Data` stays raw bytes and a `String` text also inside generic code.
+@usableFromInline
+enum Codec {
+  // MARK: Encoding
+
+  /// The stored form of `value`; nil for a nil of any depth, which stands for removal.
+  @inlinable
+  static func encode<T: Codable>(_ value: T) throws(StorageError) -> StoredValue? {
+    if T.self == Int.self, let value = value as? Int { return .int(Int64(value)) }
+    if T.self == Bool.self, let value = value as? Bool { return .bool(value) }
+    if T.self == String.self, let value = value as? String { return .string(value) }
+    if T.self == Double.self, let value = value as? Double { return .double(value) }
+    return try encodeAny(value)
+  }
+
+  @usableFromInline
+  static func encodeAny<T: Codable>(_ value: T) throws(StorageError) -> StoredValue? {
+    switch value {
+    case let value as any OptionalValue:
+      guard let wrapped = value.wrappedCodable else { return nil }
+      return try encodeOpened(wrapped)
+    case let value as Bool: return .bool(value)
+    case let value as any FixedWidthInteger: return integer(value)
+    case let value as Double: return .double(value)
+    case let value as Float:
+      // The shortest decimal that reads back as this Float: what a person expects to see.
+      return .double(Double(value.description) ?? Double(value))
+    case let value as String: return .string(value)
+    case let value as Data: return .data(value)
+    case let value as Date: return .date(value.timeIntervalSinceReferenceDate)
+    case let value as URL where value.baseURL != nil:
+      return try encodeModel(RelativeURL(value), as: T.self)
+    case let value as Decimal where value.isNaN:
+      throw StorageError(
+        .encodingFailed, operation: "encode", reason: "a Decimal that is not a number",
+        remedy: "Store nil instead.")
+    default: return try encodeModel(value, as: T.self)
+    }
+  }
+
+  private static func encodeOpened(_ value: any Codable) throws(StorageError) -> StoredValue? {
+    try encode(value)
+  }
+
+  private static func integer(_ value: any FixedWidthInteger) -> StoredValue {
+    Int64(exactly: value).map { .int($0) } ?? .json(Array(value.description.utf8))
+  }
+
+  private static func encodeModel<T: Encodable>(
+    _ value: T, as type: any Any.Type
+  ) throws(StorageError) -> StoredValue? {
+    let data: Data
+    do {
+      data = try encoder.encode(value)
+    } catch {
+      throw CodingFailure.error(.encodingFailed, "encode", type, error)
+    }
+    if let stored = data.withUnsafeBytes({ StoredValue(json: $0) }) { return stored }
+    throw StorageError(
+      .encodingFailed, operation: "encode", reason: "\(type) encoded to nothing",
+      remedy: "Let its encode(to:) write a value.")
+  }
+
+  // MARK: Decoding
+
+  /// The value as a `T`.
+  ///
+  /// Numbers convert only where nothing is lost; nothing else converts at all.
+  @inlinable
+  static func decode<T: Codable>(
+    _ stored: StoredValue, as type: T.Type = T.self
+  ) throws(StorageError) -> T {
+    if T.self == Int.self, case .int(let value) = stored, let value = Int(exactly: value) as? T {
+      return value
+    }
+    if T.self == Bool.self, case .bool(let value) = stored, let value = value as? T { return value }
+    if T.self == String.self, case .string(let value) = stored, let value = value as? T {
+      return value
+    }
+    if T.self == Double.self, case .double(let value) = stored, let value = value as? T {
+      return value
+    }
+    return try decodeAny(stored)
+  }
+
+  @usableFromInline
+  static func decodeAny<T: Codable>(_ stored: StoredValue) throws(StorageError) -> T {
+    let found: Any?
+    switch T.self {
+    case let type as any OptionalValue.Type: found = try type.decodeWrapped(stored)
+    case is Bool.Type: if case .bool(let value) = stored { found = value } else { found = nil }
+    case is String.Type: if case .string(let value) = stored { found = value } else { found = nil }
+    case is Data.Type: if case .data(let value) = stored { found = value } else { found = nil }
+    case is Date.Type:
+      if case .date(let value) = stored {
+        found = Date(timeIntervalSinceReferenceDate: value)
+      } else {
+        found = nil
+      }
+    case let type as any FixedWidthInteger.Type: found = number(stored, asInteger: type)
+    case is Double.Type: found = Number(stored)?.double
+    case is Float.Type: found = Number(stored)?.float
+    case is URL.Type:
+      if case .json = stored {
+        let relative: RelativeURL = try decodeModel(stored, as: T.self)
+        found = relative.url
+      } else {
+        found = try decodeModel(stored, as: T.self) as URL
+      }
+    default: found = try decodeModel(stored, as: T.self) as T
+    }
+    guard let value = found as? T else { throw CodingFailure.mismatch(T.self) }
+    return value
+  }
+
+  private static func number<I: FixedWidthInteger>(
+    _ stored: StoredValue, asInteger: I.Type
+  ) -> Any? {
+    Number(stored)?.integer(I.self)
+  }
+
+  private static func decodeModel<T: Decodable>(
+    _ stored: StoredValue, as type: any Any.Type
+  ) throws(StorageError) -> T {
+    switch stored {
+    // A type that happens to decode from a string or a number must not take these for one.
+    case .data, .date: throw CodingFailure.mismatch(type)
+    default: break
+    }
+    do {
+      return try decoder.decode(T.self, from: Data(stored.json))
+    } catch {
+      throw CodingFailure.error(.decodingFailed, "decode", type, error)
+    }
+  }
+
+  // MARK: Coders
+
+  static let encoder: JSONEncoder = {
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = .withoutEscapingSlashes
+    encoder.nonConformingFloatEncodingStrategy = .convertToString(
+      positiveInfinity: JSONText.infinity, negativeInfinity: JSONText.negativeInfinity,
+      nan: JSONText.notANumber)
+    return encoder
+  }()
+
+  static let decoder: JSONDecoder = {
+    let decoder = JSONDecoder()
+    decoder.nonConformingFloatDecodingStrategy = .convertFromString(
+      positiveInfinity: JSONText.infinity, negativeInfinity: JSONText.negativeInfinity,
+      nan: JSONText.notANumber)
+    return decoder
+  }()
+}
+
+/// A URL with a base, which the JSON coders would flatten.
+private struct RelativeURL: Codable {
+  let relative: String
+  let base: URL?
+
+  init(_ url: URL) {
+    relative = url.relativeString
+    base = url.baseURL
+  }
+
+  var url: URL? { URL(string: relative, relativeTo: base) }
+}
+
+/// `Optional`, for code that has it as some `T`.
+@usableFromInline
+protocol OptionalValue {
+  var wrappedCodable: (any Codable)? { get }
+  static func decodeWrapped(_ stored: StoredValue) throws(StorageError) -> Any
+}
+
+extension Optional: OptionalValue where Wrapped: Codable {
+  @usableFromInline
+  var wrappedCodable: (any Codable)? { self }
+
+  @usableFromInline
+  static func decodeWrapped(_ stored: StoredValue) throws(StorageError) -> Any {
+    try Codec.decode(stored, as: Wrapped.self) as Wrapped? as Any
+  }
+}
+
+/// A stored number, and what it is without loss in other types.
+private struct Number {
+  private let stored: StoredValue
+  private let text: String
+
+  init?(_ stored: StoredValue) {
+    switch stored {
+    case .int, .double: text = ""
+    case .json(let bytes):
+      guard let first = bytes.first, first == UInt8(ascii: "-") || (0x30...0x39).contains(first)
+      else { return nil }
+      text = String(decoding: bytes, as: UTF8.self)
+    case .bool, .string, .data, .date: return nil
+    }
+    self.stored = stored
+  }
+
+  func integer<I: FixedWidthInteger>(_ type: I.Type) -> I? {
+    switch stored {
+    case .int(let value): I(exactly: value)
+    case .double(let value): I(exactly: value)
+    default: I(text) ?? double.flatMap { I(exactly: $0) }
+    }
+  }
+
+  var double: Double? {
+    switch stored {
+    case .int(let value): return Double(exactly: value)
+    case .double(let value): return value
+    default:
+      // Only if the shortest decimal of the Double is the very number that is written here.
+      guard let value = Double(text), value.isFinite,
+        let written = Decimal(string: text), let kept = Decimal(string: value.description),
+        written == kept
+      else { return nil }
+      return value
+    }
+  }
+
+  var float: Float? {
+    guard let double else { return nil }
+    guard double.isFinite else { return Float(double) }
+    guard let value = Float(double.description), value.isFinite,
+      Double(value) == double || Double(value.description) == double
+    else { return nil }
+    return value
+  }
+}
+
+/// Errors of the coders, told without any value.
+enum CodingFailure {
+  static func mismatch(_ type: any Any.Type) -> StorageError {
+    StorageError(
+      .wrongType, operation: "decode", reason: "the stored value is not a \(type)",
+      remedy: "Read it as the type it was stored as, or store it again.")
+  }
+
+  static func error(
+    _ code: StorageError.Code, _ operation: String, _ type: any Any.Type, _ error: any Error
+  ) -> StorageError {
+    let problem: String
+    switch error {
+    case DecodingError.typeMismatch(_, let context) where context.codingPath.isEmpty:
+      return mismatch(type)
+    case DecodingError.keyNotFound(let key, let context):
+      problem = "no value for \(path(context.codingPath + [key]))"
+    case DecodingError.typeMismatch(let expected, let context):
+      problem = "not a \(expected) at \(path(context.codingPath))"
+    case DecodingError.valueNotFound(let expected, let context):
+      problem = "null in place of \(expected) at \(path(context.codingPath))"
+    case DecodingError.dataCorrupted(let context):
+      problem = "not readable at \(path(context.codingPath))"
+    case EncodingError.invalidValue(_, let context):
+      problem = "not expressible at \(path(context.codingPath))"
+    default:
+      // Another error's text may quote the value: its type must do.
+      problem = "its coding threw \(Swift.type(of: error))"
+    }
+    return StorageError(
+      code, operation: operation, reason: "\(type): \(problem)",
+      remedy: code == .encodingFailed
+        ? "The old value is intact; store a value that can be encoded."
+        : "Read it as the type it was stored as; give new properties a default or make them "
+          + "optional.")
+  }
+
+  /// The path's names where they come from the type; keys of a dictionary are part of the value.
+  private static func path(_ keys: [any CodingKey]) -> String {
+    if keys.isEmpty { return "the top" }
+    return keys.map { key in
+      let mirror = Mirror(reflecting: key)
+      let isDeclared = mirror.displayStyle == .enum && mirror.children.isEmpty
+      return isDeclared ? key.stringValue : "*"
+    }.joined(separator: ".")
+  }
+}

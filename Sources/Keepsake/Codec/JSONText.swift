@@ -1,0 +1,135 @@
+/// Writes and reads the JSON of single strings and numbers; everything with structure goes through
+/// the toolchain's coders.
+enum JSONText {
+  private static let quote = UInt8(ascii: "\"")
+  private static let backslash = UInt8(ascii: "\\")
+
+  /// Appends `text` as a JSON string (RFC 8259, section 7) without a raw control character.
+  static func append(_ text: String, to output: inout [UInt8]) {
+    output.append(quote)
+    var text = text
+    text.withUTF8 { bytes in
+      var start = 0
+      for (position, byte) in bytes.enumerated() {
+        guard byte < 0x20 || byte == quote || byte == backslash else { continue }
+        output.append(contentsOf: bytes[start..<position])
+        start = position + 1
+        switch byte {
+        case quote, backslash: output.append(contentsOf: [backslash, byte])
+        case 0x0A: output.append(contentsOf: [backslash, UInt8(ascii: "n")])
+        case 0x0D: output.append(contentsOf: [backslash, UInt8(ascii: "r")])
+        case 0x09: output.append(contentsOf: [backslash, UInt8(ascii: "t")])
+        default:
+          output.append(contentsOf: "\\u00".utf8)
+          output.append(hexadecimal[Int(byte >> 4)])
+          output.append(hexadecimal[Int(byte & 15)])
+        }
+      }
+      output.append(contentsOf: bytes[start...])
+    }
+    output.append(quote)
+  }
+
+  /// The JSON string that starts at `position`, which moves behind it; nil if it is none.
+  static func string(in bytes: UnsafeRawBufferPointer, at position: inout Int) -> String? {
+    guard position < bytes.count, bytes[position] == quote else { return nil }
+    let start = position + 1
+    var end = start
+    while end < bytes.count, bytes[end] != quote, bytes[end] != backslash { end += 1 }
+    guard end < bytes.count else { return nil }
+    if bytes[end] == quote {
+      position = end + 1
+      return String(decoding: UnsafeRawBufferPointer(rebasing: bytes[start..<end]), as: UTF8.self)
+    }
+    var unescaped = Array(bytes[start..<end])
+    while end < bytes.count {
+      let byte = bytes[end]
+      end += 1
+      if byte == quote {
+        position = end
+        return String(decoding: unescaped, as: UTF8.self)
+      }
+      guard byte == backslash else {
+        unescaped.append(byte)
+        continue
+      }
+      guard end < bytes.count else { return nil }
+      let escaped = bytes[end]
+      end += 1
+      switch escaped {
+      case quote, backslash, UInt8(ascii: "/"): unescaped.append(escaped)
+      case UInt8(ascii: "n"): unescaped.append(0x0A)
+      case UInt8(ascii: "r"): unescaped.append(0x0D)
+      case UInt8(ascii: "t"): unescaped.append(0x09)
+      case UInt8(ascii: "b"): unescaped.append(0x08)
+      case UInt8(ascii: "f"): unescaped.append(0x0C)
+      case UInt8(ascii: "u"):
+        guard var unit = codeUnit(in: bytes, at: &end) else { return nil }
+        if unit & 0xFC00 == 0xD800 {
+          // The upper half of a pair: the lower half must follow.
+          guard end + 1 < bytes.count, bytes[end] == backslash, bytes[end + 1] == UInt8(ascii: "u")
+          else { return nil }
+          end += 2
+          guard let low = codeUnit(in: bytes, at: &end), low & 0xFC00 == 0xDC00 else { return nil }
+          unit = 0x10000 + ((unit & 0x3FF) << 10 | (low & 0x3FF))
+        }
+        guard let scalar = Unicode.Scalar(unit) else { return nil }
+        unescaped.append(contentsOf: String(Character(scalar)).utf8)
+      default: return nil
+      }
+    }
+    return nil
+  }
+
+  /// Appends a number: a JSON number, or a JSON string where it is not finite.
+  static func append(_ number: Double, to output: inout [UInt8]) {
+    if number.isFinite {
+      output.append(contentsOf: number.description.utf8)
+    } else {
+      append(nonFinite(number), to: &output)
+    }
+  }
+
+  static func nonFinite(_ number: Double) -> String {
+    number.isNaN ? notANumber : number < 0 ? negativeInfinity : infinity
+  }
+
+  /// The number that such a string stands for.
+  static func nonFinite(_ text: String) -> Double? {
+    switch text {
+    case notANumber: .nan
+    case infinity: .infinity
+    case negativeInfinity: -.infinity
+    default: nil
+    }
+  }
+
+  static let notANumber = "NaN"
+  static let infinity = "Infinity"
+  static let negativeInfinity = "-Infinity"
+
+  private static let hexadecimal = Array("0123456789abcdef".utf8)
+
+  private static func codeUnit(
+    in bytes: UnsafeRawBufferPointer, at position: inout Int
+  ) -> UInt32? {
+    guard bytes.count - position >= 4 else { return nil }
+    var unit: UInt32 = 0
+    for byte in bytes[position..<position + 4] {
+      guard let digit = hexadecimalDigit(byte) else { return nil }
+      unit = unit << 4 | UInt32(digit)
+    }
+    position += 4
+    return unit
+  }
+}
+
+/// The value of one hexadecimal digit.
+func hexadecimalDigit(_ byte: UInt8) -> UInt64? {
+  switch byte {
+  case 0x30...0x39: UInt64(byte - 0x30)
+  case 0x61...0x66: UInt64(byte - 0x61 + 10)
+  case 0x41...0x46: UInt64(byte - 0x41 + 10)
+  default: nil
+  }
+}

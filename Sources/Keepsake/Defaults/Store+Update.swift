@@ -1,0 +1,122 @@
+internal import CKeepsake
+
+extension Defaults.Store {
+  /// Changes a value in one step that no other thread or process can come between.
+  ///
+  /// The closure runs without a lock, and again if the value changed meanwhile: let it do nothing
+  /// else. After eight lost races it runs under the suite's lock. Writing to the same suite inside
+  /// it is an error, and so must be waiting for another thread that does.
+  ///
+  /// ```swift
+  /// try Defaults.shared.update("launches", default: 0) { $0 += 1 }
+  /// ```
+  ///
+  /// - Parameters:
+  ///   - key: The value's name.
+  ///   - defaultValue: What the closure is given when nothing is stored.
+  ///   - change: Makes the new value from the old one; nil, for an optional `T`, removes it.
+  /// - Returns: The new value.
+  /// - Throws: What `change` throws, or a ``StorageError``; the old value is intact then.
+  @discardableResult
+  public func update<T: Codable, E: Error>(
+    _ key: String, default defaultValue: T, _ change: (inout T) throws(E) -> Void
+  ) throws -> T {
+    try attemptUpdate(key, default: defaultValue, change).get()
+  }
+
+  /// Changes the value of a typed key in one step that nothing can come between.
+  @discardableResult
+  public func update<T: Codable, E: Error>(
+    _ key: Defaults.Key<T>, _ change: (inout T) throws(E) -> Void
+  ) throws -> T {
+    try update(key.name, default: key.defaultValue, change)
+  }
+
+  /// The same with the closure's error apart from the store's.
+  @usableFromInline
+  func attemptUpdate<T: Codable, E: Error>(
+    _ key: String, default defaultValue: T, _ change: (inout T) throws(E) -> Void
+  ) throws(StorageError) -> Result<T, E> {
+    do throws(StorageError) {
+      try UpdateFrame.requireOutside(self)
+      let engine = try engine
+
+      /// What the closure makes of a stored value.
+      func changed(_ old: StoredValue?) throws(StorageError) -> Result<(T, StoredValue?), E> {
+        var value = try old.map { stored throws(StorageError) in
+          try Codec.decode(stored, as: T.self)
+        } ?? defaultValue
+        do throws(E) {
+          try UpdateFrame.run(self) { () throws(E) in try change(&value) }
+        } catch {
+          return .failure(error)
+        }
+        return .success((value, try Codec.encode(value)))
+      }
+      func replacement(_ value: StoredValue?) -> EngineChange {
+        value.map { .set(key, $0) } ?? .remove(key)
+      }
+
+      for _ in 0..<8 {
+        let entry = try engine.entry(forKey: key)
+        switch try changed(entry?.value) {
+        case .failure(let error): return .failure(error)
+        case .success((let value, let stored)):
+          let condition = StampCondition(key: key, stamp: entry?.stamp)
+          if try engine.commit([replacement(stored)], if: condition) { return .success(value) }
+        }
+      }
+      var outcome: Result<T, E>?
+      try engine.replace(key) { old throws(StorageError) in
+        let result = try changed(old)
+        outcome = result.map(\.0)
+        guard case .success((_, let stored)) = result else { return nil }
+        return .some(stored)
+      }
+      // `replace` either calls its closure or throws.
+      return outcome ?? .success(defaultValue)
+    } catch {
+      throw error.during("update", key: key)
+    }
+  }
+}
+
+/// The updates that run on this thread, innermost first: a list on its stack.
+@usableFromInline
+struct UpdateFrame {
+  private let store: UnsafeRawPointer
+  private let outer: UnsafeRawPointer?
+
+  /// Runs `body` as an update of `store`.
+  static func run<E: Error>(
+    _ store: Defaults.Store, _ body: () throws(E) -> Void
+  ) throws(E) {
+    let outer = keepsake_thread_frame()
+    var frame = UpdateFrame(store: Unmanaged.passUnretained(store).toOpaque(), outer: outer)
+    var failure: E?
+    withUnsafePointer(to: &frame) { pointer in
+      keepsake_set_thread_frame(pointer)
+      do throws(E) {
+        try body()
+      } catch {
+        failure = error
+      }
+      keepsake_set_thread_frame(outer)
+    }
+    if let failure { throw failure }
+  }
+
+  /// Refuses to write to a store that is being updated on this thread: it could never end.
+  static func requireOutside(_ store: Defaults.Store) throws(StorageError) {
+    var next = keepsake_thread_frame()
+    while let current = next {
+      let frame = current.load(as: UpdateFrame.self)
+      if frame.store == UnsafeRawPointer(Unmanaged.passUnretained(store).toOpaque()) {
+        throw StorageError(
+          .misuse, operation: "update", reason: "a suite was written to inside its own update",
+          remedy: "Write after the closure, or change only the value it was given.")
+      }
+      next = frame.outer
+    }
+  }
+}

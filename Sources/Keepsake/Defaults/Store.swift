@@ -1,0 +1,261 @@
+public import FoundationEssentials
+
+extension Defaults {
+  /// One suite's settings, with errors thrown where ``Defaults`` reports them.
+  ///
+  /// The calls are those of ``Defaults``. A missing value is nil or the default; a file that cannot
+  /// be read, and a value of another type, are errors. All calls are safe from any thread and
+  /// between processes. A set survives the end of the process, however it ends, once the call has
+  /// returned, and a power cut about a second later; see ``synchronize()``.
+  ///
+  /// ```swift
+  /// let team = Defaults.suite("team")
+  /// do {
+  ///   try team.set("dark", forKey: "theme")
+  /// } catch {
+  ///   print(error.remedy)
+  /// }
+  /// ```
+  public final class Store: Sendable {
+    /// Which settings these are.
+    public let suite: Suite
+
+    @usableFromInline let opened: Result<any DefaultsEngine, StorageError>
+    private let scope: StorageScope
+
+    init(suite: Suite, scope: StorageScope) {
+      self.suite = suite
+      self.scope = scope
+      do throws(StorageError) {
+        opened = .success(try Self.makeEngine(for: suite, in: scope))
+      } catch {
+        opened = .failure(error)
+      }
+    }
+
+    private static func makeEngine(
+      for suite: Suite, in scope: StorageScope
+    ) throws(StorageError) -> any DefaultsEngine {
+      let folder: String
+      var isCallersFolder = false
+      switch suite.place {
+      case .memory: return MemoryEngine()
+      case .standard, .named: folder = try scope.finder.folder(.configuration)
+      case .inFolder(let url, _):
+        guard let url = URL(string: url) else {
+          throw StorageError(
+            .misuse, operation: "open", path: url, reason: "not a URL",
+            remedy: "Make the URL with URL(filePath:).")
+        }
+        folder = try DirectoryFinder.path(of: url, operation: "open")
+        isCallersFolder = true
+      }
+      guard let name = FileName.encode(suite.name) else {
+        throw StorageError(
+          .misuse, operation: "open", reason: "the suite's name is too long for a file name",
+          remedy: "Use a name of at most 66 characters.")
+      }
+      let location = try JournalLocation(
+        folder: folder, name: name, isCallersFolder: isCallersFolder)
+      return Journal(location: location) { [weak scope] in scope?.report($0) }
+    }
+
+    @inlinable
+    var engine: any DefaultsEngine {
+      get throws(StorageError) { try opened.get() }
+    }
+
+    /// Hands a failure to the handler of the scope that made this store.
+    @usableFromInline
+    func report(_ error: StorageError) { scope.report(error) }
+
+    /// The file in which the settings lie; nil for ``Defaults/Suite/memory``.
+    ///
+    /// - Throws: ``StorageError`` when there is no place for it, as without a home folder.
+    public var fileURL: URL? {
+      get throws(StorageError) { try engine.path.map { URL(filePath: $0) } }
+    }
+  }
+}
+
+// MARK: - Reading
+
+extension Defaults.Store {
+  /// The value of a key as a `T`; nil when nothing is stored.
+  ///
+  /// - Throws: ``StorageError`` of code `wrongType` when another type is stored.
+  @inlinable
+  public func get<T: Codable>(_ key: String) throws(StorageError) -> T? {
+    do throws(StorageError) {
+      guard let stored = try engine.value(forKey: key) else { return nil }
+      return try Codec.decode(stored)
+    } catch {
+      throw error.during("get", key: key)
+    }
+  }
+
+  /// The value of a key, or `defaultValue` when nothing is stored.
+  ///
+  /// - Throws: ``StorageError`` of code `wrongType` when another type is stored.
+  @inlinable
+  public func get<T: Codable>(
+    _ key: String, default defaultValue: @autoclosure () -> T
+  ) throws(StorageError) -> T {
+    try get(key) ?? defaultValue()
+  }
+
+  /// The value of a typed key, or its default when nothing is stored.
+  @inlinable
+  public func get<T: Codable>(_ key: Defaults.Key<T>) throws(StorageError) -> T {
+    try get(key.name, keeping: key.keepsModel) ?? key.defaultValue
+  }
+
+  /// The text of a key; nil when nothing is stored.
+  @inlinable
+  public func string(_ key: String) throws(StorageError) -> String? { try get(key) }
+
+  /// The integer of a key; 0 when nothing is stored.
+  @inlinable
+  public func int(_ key: String) throws(StorageError) -> Int { try get(key) ?? 0 }
+
+  /// The number of a key; 0 when nothing is stored.
+  @inlinable
+  public func double(_ key: String) throws(StorageError) -> Double { try get(key) ?? 0 }
+
+  /// The truth value of a key; false when nothing is stored.
+  @inlinable
+  public func bool(_ key: String) throws(StorageError) -> Bool { try get(key) ?? false }
+
+  /// The bytes of a key; nil when nothing is stored.
+  @inlinable
+  public func data(_ key: String) throws(StorageError) -> Data? { try get(key) }
+
+  /// The `Codable` value of a key; nil when nothing is stored.
+  @inlinable
+  public func model<T: Codable>(
+    _ key: String, type: T.Type = T.self
+  ) throws(StorageError) -> T? {
+    try get(key)
+  }
+
+  /// The `Codable` value of a key; nil when nothing is stored.
+  ///
+  /// Reading it again does not decode it again, unless it holds an instance of a class.
+  @inlinable
+  public func model<T: Codable & Sendable>(
+    _ key: String, type: T.Type = T.self
+  ) throws(StorageError) -> T? {
+    try get(key, keeping: true)
+  }
+
+  /// The value of a key; with `keeping` from or into the memory of decoded models, for which the
+  /// caller must know that `T` is `Sendable`.
+  @usableFromInline
+  func get<T: Codable>(_ key: String, keeping: Bool) throws(StorageError) -> T? {
+    do throws(StorageError) {
+      let engine = try engine
+      guard let entry = try engine.entry(forKey: key) else { return nil }
+      if let kept = entry.model?.value(as: T.self) { return kept }
+      let value: T = try Codec.decode(entry.value)
+      if keeping, case .json = entry.value, let model = DecodedModel(keeping: value) {
+        engine.remember(model, forKey: key, stamp: entry.stamp)
+      }
+      return value
+    } catch {
+      throw error.during("get", key: key)
+    }
+  }
+
+  /// Whether anything is stored under a key.
+  public func contains(_ key: String) throws(StorageError) -> Bool {
+    do throws(StorageError) {
+      return try engine.value(forKey: key) != nil
+    } catch {
+      throw error.during("contains", key: key)
+    }
+  }
+
+  /// The names of all stored keys, in no order.
+  public func keys() throws(StorageError) -> [String] {
+    do throws(StorageError) {
+      return try engine.keys()
+    } catch {
+      throw error.during("keys")
+    }
+  }
+}
+
+// MARK: - Writing
+
+extension Defaults.Store {
+  /// Stores any `Codable` value; nil removes.
+  ///
+  /// - Throws: ``StorageError``; the old value is intact then.
+  @inlinable
+  public func set<T: Codable>(_ value: T?, forKey key: String) throws(StorageError) {
+    do throws(StorageError) {
+      guard let value, let stored = try Codec.encode(value) else { return try remove(key) }
+      try write(.set(key, stored))
+    } catch {
+      throw error.during("set", key: key)
+    }
+  }
+
+  /// Removes the value: what a literal nil means.
+  @inlinable
+  public func set(_ value: Never?, forKey key: String) throws(StorageError) {
+    try remove(key)
+  }
+
+  /// Stores the value of a typed key.
+  @inlinable
+  public func set<T: Codable>(_ value: T, for key: Defaults.Key<T>) throws(StorageError) {
+    try set(value, forKey: key.name)
+  }
+
+  /// Removes the value of a key; nothing happens when it is missing.
+  public func remove(_ key: String) throws(StorageError) {
+    do throws(StorageError) {
+      try write(.remove(key))
+    } catch {
+      throw error.during("remove", key: key)
+    }
+  }
+
+  /// Removes the value of a typed key, which then reads as its default.
+  public func remove<T: Codable>(_ key: Defaults.Key<T>) throws(StorageError) {
+    try remove(key.name)
+  }
+
+  /// Removes all values, from the disk too.
+  public func removeAll() throws(StorageError) {
+    do throws(StorageError) {
+      try UpdateFrame.requireOutside(self)
+      try engine.removeAll()
+    } catch {
+      throw error.during("removeAll")
+    }
+  }
+
+  @usableFromInline
+  func write(_ change: EngineChange) throws(StorageError) {
+    try write([change])
+  }
+
+  func write(_ changes: [EngineChange]) throws(StorageError) {
+    try UpdateFrame.requireOutside(self)
+    _ = try engine.commit(changes, if: nil)
+  }
+
+  /// Returns when all that was set before, by this process, survives a power cut.
+  ///
+  /// Without it that takes about a second, and happens at a normal exit. After `kill -9` nothing is
+  /// lost either, unless the power fails within half a minute.
+  public func synchronize() throws(StorageError) {
+    do throws(StorageError) {
+      try engine.synchronize()
+    } catch {
+      throw error.during("synchronize")
+    }
+  }
+}

@@ -1,0 +1,291 @@
+public import FoundationEssentials
+
+extension Defaults {
+  /// What a suite can be written as.
+  public enum ExportFormat: Sendable {
+    /// One object, sorted by key. What JSON cannot say stands in an object of one member:
+    /// `{"$data": "<Base64>"}`, `{"$date": <seconds since 2001>}`, `{"$number": "Infinity"}`; a value
+    /// that looks like one of these is wrapped as `{"$json": <value>}`.
+    case json
+    /// An XML property list, as Apple's and Foundation's `UserDefaults` read it.
+    case propertyList
+  }
+}
+
+extension Defaults.Store {
+  /// All values as one document.
+  ///
+  /// JSON keeps every value exactly. A property list cannot hold infinities, NaN, and `Decimal`s of
+  /// many digits: those are an error.
+  ///
+  /// - Throws: ``StorageError``, of code `encodingFailed` for a value that the format cannot hold.
+  public func export(as format: Defaults.ExportFormat) throws(StorageError) -> Data {
+    do throws(StorageError) {
+      let engine = try engine
+      var values: [String: StoredValue] = [:]
+      for key in try engine.keys() { values[key] = try engine.value(forKey: key) }
+      switch format {
+      case .json: return Transfer.json(values)
+      case .propertyList: return try Transfer.propertyList(values)
+      }
+    } catch {
+      throw error.during("export")
+    }
+  }
+
+  /// Sets all values of a document; keys that it does not have stay as they are.
+  ///
+  /// Takes a JSON object, as ``export(as:)`` writes it or any other, and a property list, binary or
+  /// XML, such as a file of Foundation's `UserDefaults`. Nothing is set unless all of it can be read.
+  ///
+  /// ```swift
+  /// try Defaults.shared.import(Data(contentsOf: oldSettings))
+  /// ```
+  ///
+  /// - Throws: ``StorageError`` of code `decodingFailed` when it is no such document.
+  public func `import`(_ document: Data) throws(StorageError) {
+    do throws(StorageError) {
+      let first = document.first { !JSONSlices.isSpace($0) }
+      let values =
+        first == UInt8(ascii: "{")
+        ? try Transfer.values(fromJSON: document)
+        : try Transfer.values(fromPropertyList: document)
+      try write(values.sorted { $0.key < $1.key }.map { .set($0.key, $0.value) })
+    } catch {
+      throw error.during("import")
+    }
+  }
+
+  /// The suites whose files lie beside this one's.
+  func siblings() throws(StorageError) -> [Defaults.Suite] {
+    guard let path = try engine.path else { return [] }
+    return try FileSystem.list(FileSystem.parent(of: path)).compactMap { name in
+      guard name.hasSuffix(JournalLocation.suffix) else { return nil }
+      return FileName.decode(String(name.dropLast(JournalLocation.suffix.count)))
+    }.sorted().map { Defaults.Suite($0) }
+  }
+}
+
+private enum Transfer {
+  static let data = "$data"
+  static let date = "$date"
+  static let number = "$number"
+  static let json = "$json"
+
+  // MARK: JSON
+
+  /// Built from the stored bytes, so that no digit changes.
+  static func json(_ values: [String: StoredValue]) -> Data {
+    var output = Array("{".utf8)
+    for (position, (key, value)) in values.sorted(by: { $0.key < $1.key }).enumerated() {
+      output.append(contentsOf: (position == 0 ? "\n  " : ",\n  ").utf8)
+      JSONText.append(key, to: &output)
+      output.append(contentsOf: ": ".utf8)
+      let wrapper: String? =
+        switch value {
+        case .data: data
+        case .date: date
+        case .double(let number) where !number.isFinite: Self.number
+        case .json(let bytes) where bytes.starts(with: Array(#"{"$"#.utf8)): json
+        default: nil
+        }
+      if let wrapper { output.append(contentsOf: "{\"\(wrapper)\": ".utf8) }
+      output.append(contentsOf: value.json)
+      if wrapper != nil { output.append(UInt8(ascii: "}")) }
+    }
+    output.append(contentsOf: (values.isEmpty ? "}\n" : "\n}\n").utf8)
+    return Data(output)
+  }
+
+  static func values(fromJSON document: Data) throws(StorageError) -> [String: StoredValue] {
+    do {
+      // Says whether it is JSON at all, down to the last escape; the slices keep the digits.
+      guard case .dictionary = try Codec.decoder.decode(Tree.self, from: document) else {
+        throw unreadable("not an object of settings")
+      }
+    } catch let error as StorageError {
+      throw error
+    } catch {
+      throw unreadable("not JSON")
+    }
+    var values: [String: StoredValue] = [:]
+    for (key, slice) in try slices(Array(document)) { values[key] = try value(slice, key: key) }
+    return values
+  }
+
+  private static func slices(_ json: [UInt8]) throws(StorageError) -> [(String, [UInt8])] {
+    guard let members = JSONSlices.members(of: JSONSlices.compact(json)) else {
+      throw unreadable("not an object of settings")
+    }
+    return members
+  }
+
+  /// The value of one member, out of its wrapper if it has one. `null` stands for nothing to set.
+  private static func value(_ json: [UInt8], key: String) throws(StorageError) -> StoredValue {
+    var kind = JournalFormat.Kind.json
+    var inner = json
+    if json.starts(with: Array(#"{"$"#.utf8)), let members = JSONSlices.members(of: json),
+      members.count == 1
+    {
+      let (name, content) = members[0]
+      switch name {
+      case data: (kind, inner) = (.data, content)
+      case date: (kind, inner) = (.date, content)
+      case number: (kind, inner) = (.number, content)
+      case Self.json: inner = content
+      default: break
+      }
+    }
+    guard let value = inner.withUnsafeBytes({ StoredValue(kind: kind, json: $0) }) else {
+      throw unreadable("a wrapped value cannot be read", key: key)
+    }
+    return value
+  }
+
+  // MARK: Property lists
+
+  static func propertyList(_ values: [String: StoredValue]) throws(StorageError) -> Data {
+    var tree: [String: Tree] = [:]
+    for (key, value) in values { tree[key] = try Self.tree(value, key: key) }
+    let encoder = PropertyListEncoder()
+    encoder.outputFormat = .xml
+    do {
+      return try encoder.encode(Tree.dictionary(tree))
+    } catch {
+      throw StorageError(
+        .encodingFailed, operation: "export", reason: "a value does not fit a property list",
+        remedy: "Export as JSON.")
+    }
+  }
+
+  private static func tree(_ value: StoredValue, key: String) throws(StorageError) -> Tree {
+    let tree: Tree?
+    switch value {
+    case .bool(let value): tree = .bool(value)
+    case .int(let value): tree = .int(value)
+    case .double(let value): tree = value.isFinite ? .double(value) : nil
+    case .string(let value): tree = .string(value)
+    case .data(let value): tree = .data(value)
+    case .date(let value):
+      // Property lists hold whole seconds: a fraction would be lost.
+      tree = .date(Date(timeIntervalSinceReferenceDate: value))
+    case .json(let bytes):
+      tree = try? Codec.decoder.decode(Tree.self, from: Data(bytes))
+    }
+    guard let tree, tree.fitsPropertyList else {
+      throw StorageError(
+        .encodingFailed, operation: "export", key: key,
+        reason: "the value does not fit a property list", remedy: "Export as JSON.")
+    }
+    return tree
+  }
+
+  static func values(
+    fromPropertyList document: Data
+  ) throws(StorageError) -> [String: StoredValue] {
+    let decoder = PropertyListDecoder()
+    if let key = Tree.isPropertyListKey { decoder.userInfo[key] = true }
+    guard let tree = try? decoder.decode(Tree.self, from: document),
+      case .dictionary(let members) = tree
+    else { throw unreadable("neither a JSON object nor a property list of settings") }
+    var values: [String: StoredValue] = [:]
+    for (key, member) in members {
+      switch member {
+      case .data(let data): values[key] = .data(data)
+      case .date(let date): values[key] = .date(date.timeIntervalSinceReferenceDate)
+      case .double(let number): values[key] = .double(number)
+      default:
+        guard let stored = try Codec.encode(member) else { continue }
+        values[key] = stored
+      }
+    }
+    return values
+  }
+
+  static func unreadable(_ reason: String, key: String? = nil) -> StorageError {
+    StorageError(
+      .decodingFailed, operation: "import", key: key, reason: reason,
+      remedy: "Give it a JSON object or a property list with one entry for each setting.")
+  }
+}
+
+extension Tree {
+  /// Whether a property list can say this without loss.
+  fileprivate var fitsPropertyList: Bool {
+    switch self {
+    case .null, .decimal: false
+    case .array(let values): values.allSatisfy(\.fitsPropertyList)
+    case .dictionary(let values): values.values.allSatisfy(\.fitsPropertyList)
+    default: true
+    }
+  }
+}
+
+/// Cuts valid JSON into the texts of its members. Only for text that a JSON decoder has accepted.
+enum JSONSlices {
+  static func isSpace(_ byte: UInt8) -> Bool {
+    byte == 0x20 || byte == 0x0A || byte == 0x0D || byte == 0x09
+  }
+
+  /// The same text without white space between its parts.
+  static func compact(_ json: [UInt8]) -> [UInt8] {
+    var output: [UInt8] = []
+    output.reserveCapacity(json.count)
+    var isInString = false
+    var isEscaped = false
+    for byte in json {
+      if !isInString, isSpace(byte) { continue }
+      output.append(byte)
+      if isEscaped {
+        isEscaped = false
+      } else if isInString, byte == UInt8(ascii: "\\") {
+        isEscaped = true
+      } else if byte == UInt8(ascii: "\"") {
+        isInString.toggle()
+      }
+    }
+    return output
+  }
+
+  /// The members of an object without white space; nil if it is none.
+  static func members(of json: [UInt8]) -> [(String, [UInt8])]? {
+    json.withUnsafeBytes { bytes in
+      guard bytes.count >= 2, bytes[0] == UInt8(ascii: "{") else { return nil }
+      var members: [(String, [UInt8])] = []
+      var position = 1
+      while position < bytes.count, bytes[position] != UInt8(ascii: "}") {
+        if bytes[position] == UInt8(ascii: ",") { position += 1 }
+        guard let name = JSONText.string(in: bytes, at: &position), position < bytes.count,
+          bytes[position] == UInt8(ascii: ":")
+        else { return nil }
+        let start = position + 1
+        guard let end = endOfValue(in: bytes, from: start) else { return nil }
+        members.append((name, Array(bytes[start..<end])))
+        position = end
+      }
+      return members
+    }
+  }
+
+  private static func endOfValue(in bytes: UnsafeRawBufferPointer, from start: Int) -> Int? {
+    var depth = 0
+    var position = start
+    while position < bytes.count {
+      switch bytes[position] {
+      case UInt8(ascii: "\""):
+        guard JSONText.string(in: bytes, at: &position) != nil else { return nil }
+        if depth == 0 { return position }
+        continue
+      case UInt8(ascii: "{"), UInt8(ascii: "["): depth += 1
+      case UInt8(ascii: "}"), UInt8(ascii: "]"):
+        if depth == 0 { return position }
+        depth -= 1
+        if depth == 0 { return position + 1 }
+      case UInt8(ascii: ",") where depth == 0: return position
+      default: break
+      }
+      position += 1
+    }
+    return nil
+  }
+}

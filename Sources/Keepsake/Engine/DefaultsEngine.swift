@@ -1,0 +1,101 @@
+/// What a ``Defaults/Store`` needs from what lies below it: values by key.
+@usableFromInline
+protocol DefaultsEngine: AnyObject, Sendable {
+  func value(forKey key: String) throws(StorageError) -> StoredValue?
+
+  /// The value with what is needed to know it again.
+  func entry(forKey key: String) throws(StorageError) -> EngineEntry?
+
+  /// Keeps a decoded model beside the value that `stamp` names, for as long as that value stands.
+  func remember(_ model: DecodedModel, forKey key: String, stamp: UInt64)
+
+  func keys() throws(StorageError) -> [String]
+
+  /// Makes the changes, in this order; with a condition only if the key's stamp is still that one.
+  /// Returns whether it was.
+  func commit(_ changes: [EngineChange], if condition: StampCondition?) throws(StorageError) -> Bool
+
+  /// Replaces a key's value by what `change` makes of it while nobody else can write.
+  func replace(
+    _ key: String, _ change: (StoredValue?) throws(StorageError) -> StoredValue??
+  ) throws(StorageError)
+
+  func removeAll() throws(StorageError)
+
+  /// Returns when all that was written survives a power cut.
+  func synchronize() throws(StorageError)
+
+  /// Signals after changes, by whatever process, for as long as somebody iterates over it.
+  func ticks() -> AsyncStream<Void>
+
+  /// Where the values lie, nil when only in memory.
+  var path: String? { get }
+}
+
+@usableFromInline
+struct EngineEntry: Sendable {
+  let value: StoredValue
+  let stamp: UInt64
+  let model: DecodedModel?
+}
+
+@usableFromInline
+enum EngineChange: Sendable {
+  case set(String, StoredValue)
+  case remove(String)
+  case clear
+}
+
+@usableFromInline
+struct StampCondition: Sendable {
+  let key: String
+  /// nil: the key must still be missing.
+  let stamp: UInt64?
+}
+
+/// The values of a suite, by key, as every engine keeps them in memory.
+struct ValueTable {
+  struct Entry {
+    var value: StoredValue
+    var stamp: UInt64
+    /// The bytes the record takes on disk.
+    var size: Int
+    var model: DecodedModel?
+  }
+
+  private(set) var entries = KeyTable<Entry>()
+  /// The bytes that the records of all values take on disk.
+  private(set) var liveSize = 0
+  /// Counts up with every change and never back, so that a stamp names one value for good.
+  private var stamp: UInt64 = 0
+
+  @inline(__always)
+  subscript(key: String) -> Entry? { entries[key] }
+
+  mutating func apply(_ change: EngineChange, size: Int = 0) {
+    switch change {
+    case .set(let key, let value):
+      stamp += 1
+      let old = entries.set(key, Entry(value: value, stamp: stamp, size: size, model: nil))
+      liveSize += size - (old?.size ?? 0)
+    case .remove(let key):
+      liveSize -= entries.remove(key)?.size ?? 0
+    case .clear:
+      entries = KeyTable()
+      liveSize = 0
+    }
+  }
+
+  mutating func remember(_ model: DecodedModel, forKey key: String, stamp: UInt64) {
+    entries.modify(key) { if $0.stamp == stamp { $0.model = model } }
+  }
+
+  func entry(forKey key: String) -> EngineEntry? {
+    entries[key].map { EngineEntry(value: $0.value, stamp: $0.stamp, model: $0.model) }
+  }
+
+  func satisfies(_ condition: StampCondition?) -> Bool {
+    guard let condition else { return true }
+    return entries[condition.key]?.stamp == condition.stamp
+  }
+}

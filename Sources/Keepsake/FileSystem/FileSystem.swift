@@ -1,0 +1,222 @@
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// Operations on paths. With ``File``, ``LockFile`` and ``FileWatcher`` the only code that calls
+/// into libc.
+enum FileSystem {
+  /// The status of what `path` leads to, nil when nothing is there.
+  static func status(_ path: String) throws(StorageError) -> FileStatus? {
+    var raw = SystemStatus()
+    switch systemCall(.stat, path, { Int(stat(path, &raw)) }) {
+    case .success: return FileStatus(raw)
+    case .failure(let error) where error.code == ENOENT: return nil
+    case .failure(let error): throw StorageError(errno: error.code, operation: "stat", path: path)
+    }
+  }
+
+  /// Creates `path` and the folders above it that are missing, for the user alone and for good: the
+  /// names of new folders survive a power cut.
+  static func createFolder(_ path: String, mode: UInt32 = 0o700) throws(StorageError) {
+    if let status = try status(path) {
+      if status.isFolder { return }
+      throw StorageError(errno: ENOTDIR, operation: "mkdir", path: path)
+    }
+    let parent = parent(of: path)
+    if parent != path { try createFolder(parent, mode: mode) }
+    switch systemCall(.mkdir, path, { Int(mkdir(path, mode_t(mode))) }) {
+    case .success: try synchronizeFolder(parent)
+    case .failure(let error) where error.code == EEXIST: return
+    case .failure(let error): throw StorageError(errno: error.code, operation: "mkdir", path: path)
+    }
+  }
+
+  /// The names in a folder, without `.` and `..`; empty when the folder does not exist.
+  static func list(_ path: String) throws(StorageError) -> [String] {
+    var stream: OpaquePointer?
+    let result = systemCall(.list, path) {
+      #if canImport(Darwin)
+        stream = opendir(path).map { OpaquePointer($0) }
+      #else
+        stream = opendir(path)
+      #endif
+      return stream == nil ? -1 : 0
+    }
+    if case .failure(let error) = result, error.code == ENOENT { return [] }
+    try result.get(.list, path)
+    guard let stream else { return [] }
+    #if canImport(Darwin)
+      let folder = UnsafeMutablePointer<DIR>(stream)
+    #else
+      let folder = stream
+    #endif
+    defer { closedir(folder) }
+    var names: [String] = []
+    while true {
+      errno = 0
+      guard let entry = readdir(folder) else {
+        let code = errno
+        if code != 0 { throw StorageError(errno: code, operation: "list", path: path) }
+        return names
+      }
+      let name = withUnsafePointer(to: &entry.pointee.d_name) {
+        $0.withMemoryRebound(to: CChar.self, capacity: MemoryLayout.size(ofValue: $0.pointee)) {
+          String(cString: $0)
+        }
+      }
+      if name != ".", name != ".." { names.append(name) }
+    }
+  }
+
+  /// Gives the file at `source` the name `target`, in place of a file that has it.
+  static func rename(_ source: String, to target: String) throws(StorageError) {
+    try systemCall(.rename, "\(source)\u{0}\(target)") {
+      Int(platformRename(source, target))
+    }.get(.rename, target)
+  }
+
+  /// Removes a file; one that is gone already is no failure.
+  static func unlink(_ path: String) throws(StorageError) {
+    switch systemCall(.unlink, path, { Int(platformUnlink(path)) }) {
+    case .success: return
+    case .failure(let error) where error.code == ENOENT: return
+    case .failure(let error):
+      throw StorageError(errno: error.code, operation: "unlink", path: path)
+    }
+  }
+
+  /// Removes a folder with all that is in it; symbolic links are removed, not followed.
+  static func removeTree(_ path: String) throws(StorageError) {
+    for name in try list(path) {
+      let child = path + "/" + name
+      var raw = SystemStatus()
+      switch systemCall(.stat, child, { Int(lstat(child, &raw)) }) {
+      case .success: break
+      case .failure(let error) where error.code == ENOENT: continue
+      case .failure(let error):
+        throw StorageError(errno: error.code, operation: "stat", path: child)
+      }
+      if FileStatus(raw).isFolder { try removeTree(child) } else { try unlink(child) }
+    }
+    switch systemCall(.rmdir, path, { Int(rmdir(path)) }) {
+    case .success: return
+    case .failure(let error) where error.code == ENOENT: return
+    case .failure(let error): throw StorageError(errno: error.code, operation: "rmdir", path: path)
+    }
+  }
+
+  /// Makes the names in a folder survive a power cut.
+  static func synchronizeFolder(_ path: String) throws(StorageError) {
+    let folder = try File(path, .read)
+    try systemCall(.fsync, path) { Int(fsync(folder.descriptor)) }.get(.fsync, path)
+  }
+
+  /// Gives `path` new contents such that a reader, or a crash, finds the old or the new ones whole.
+  ///
+  /// With `durable` the new ones survive a power cut once this returns.
+  static func replace(
+    _ path: String, with bytes: [UInt8], mode: UInt32, durable: Bool
+  ) throws(StorageError) {
+    var temporary = try TemporaryFile.make(beside: path, mode: mode)
+    try temporary.file.writeAll(bytes)
+    if durable { try temporary.file.synchronize() }
+    try temporary.moveIntoPlace()
+    if durable { try synchronizeFolder(parent(of: path)) }
+  }
+
+  /// Removes the temporary files of replacements that were killed more than ten minutes ago.
+  static func sweepTemporaries(beside destination: String) throws(StorageError) {
+    let folder = parent(of: destination)
+    let prefix = ".\(name(of: destination))."
+    let now = time(nil)
+    for name in try list(folder) where name.hasPrefix(prefix) && name.hasSuffix(".tmp") {
+      let path = folder + "/" + name
+      if let status = try status(path), now - status.modified > 600 { try unlink(path) }
+    }
+  }
+
+  /// The bytes that an unprivileged user can still write to the file system of `path`.
+  static func freeSpace(at path: String) throws(StorageError) -> Int {
+    var raw = statvfs()
+    try systemCall(.space, path) { Int(statvfs(path, &raw)) }.get(.space, path)
+    let (bytes, overflow) = UInt64(raw.f_bavail).multipliedReportingOverflow(
+      by: UInt64(raw.f_frsize))
+    return overflow ? Int.max : Int(clamping: bytes)
+  }
+
+  /// Where `path` leads when it is a symbolic link, so that replacing a file keeps the link.
+  static func resolvingLink(_ path: String) throws(StorageError) -> String {
+    var raw = SystemStatus()
+    guard case .success = systemCall(.stat, path, { Int(lstat(path, &raw)) }),
+      raw.st_mode & S_IFMT == S_IFLNK
+    else { return path }
+    var resolved: UnsafeMutablePointer<CChar>?
+    let result = systemCall(.resolve, path) {
+      resolved = realpath(path, nil)
+      return resolved == nil ? -1 : 0
+    }
+    try result.get(.resolve, path)
+    guard let resolved else { return path }
+    defer { free(resolved) }
+    return String(cString: resolved)
+  }
+
+  static func parent(of path: String) -> String {
+    guard let slash = path.utf8.lastIndex(of: UInt8(ascii: "/")) else { return "." }
+    return slash == path.startIndex ? "/" : String(path[..<slash])
+  }
+
+  static func name(of path: String) -> String {
+    guard let slash = path.utf8.lastIndex(of: UInt8(ascii: "/")) else { return path }
+    return String(path[path.utf8.index(after: slash)...])
+  }
+
+  /// Writes one line to standard error; there is nobody to tell when that fails.
+  static func complain(_ line: String) {
+    var text = line + "\n"
+    text.withUTF8 { _ = platformWrite(STDERR_FILENO, $0.baseAddress, $0.count) }
+  }
+}
+
+/// A file beside its destination that is removed unless it is moved there.
+struct TemporaryFile: ~Copyable {
+  let file: File
+  private let destination: String
+  private var isInPlace = false
+
+  private init(_ file: File, destination: String) {
+    self.file = file
+    self.destination = destination
+  }
+
+  static func make(
+    beside destination: String, mode: UInt32
+  ) throws(StorageError) -> TemporaryFile {
+    let token = String(UInt64.random(in: .min ... .max), radix: 16)
+    let path =
+      "\(FileSystem.parent(of: destination))/.\(FileSystem.name(of: destination)).\(token).tmp"
+    let temporary = TemporaryFile(try File(path, .create, mode: mode), destination: destination)
+    try temporary.file.setMode(mode)
+    return temporary
+  }
+
+  mutating func moveIntoPlace() throws(StorageError) {
+    try FileSystem.rename(file.path, to: destination)
+    isInPlace = true
+  }
+
+  deinit {
+    // Nothing more can be done about a temporary file that will not go; sweeps find it.
+    if !isInPlace { try? FileSystem.unlink(file.path) }
+  }
+}
+
+private func platformRename(_ source: String, _ target: String) -> Int32 { rename(source, target) }
+private func platformUnlink(_ path: String) -> Int32 { unlink(path) }
+private func platformWrite(_ descriptor: Int32, _ base: UnsafeRawPointer?, _ count: Int) -> Int {
+  write(descriptor, base, count)
+}

@@ -1,0 +1,100 @@
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// The system calls the library makes, by the name that errors and recordings show.
+enum SystemCall: String, Sendable {
+  case open, read, write, fsync, fdatasync, rename, unlink, rmdir, mkdir, stat, chmod
+  case list, link, lock, map, watch, space, resolve
+  case publish  // a positioned write of the counter in a lock file
+}
+
+/// An `errno` value on its way to becoming a ``StorageError``.
+struct Errno: Error {
+  let code: Int32
+}
+
+/// Makes one system call: repeats it when a signal interrupted it, and turns -1 into its `errno`.
+///
+/// Every call of the library into the kernel passes here, which is what lets a test fail the n-th
+/// one or record them all. `bytes` is what a write hands over.
+@inline(__always)
+func systemCall(
+  _ call: SystemCall, _ path: @autoclosure () -> String,
+  bytes: UnsafeRawBufferPointer? = nil, offset: Int = 0,
+  _ body: () -> Int
+) -> Result<Int, Errno> {
+  #if DEBUG
+    if let plan = FaultPlan.current {
+      switch plan.decide(SystemCallEvent(call: call, path: path(), offset: offset, bytes: bytes)) {
+      case .fail(let code): return .failure(Errno(code: code))
+      case .proceed: break
+      }
+    }
+  #endif
+  while true {
+    let result = body()
+    if result != -1 { return .success(result) }
+    let code = errno
+    if code != EINTR { return .failure(Errno(code: code)) }
+  }
+}
+
+extension Result where Success == Int, Failure == Errno {
+  /// The call's result, or its failure as an error that names the path.
+  @inline(__always)
+  @discardableResult
+  func get(_ call: SystemCall, _ path: @autoclosure () -> String) throws(StorageError) -> Int {
+    switch self {
+    case .success(let value): return value
+    case .failure(let error):
+      throw StorageError(errno: error.code, operation: call.rawValue, path: path())
+    }
+  }
+}
+
+#if DEBUG
+  /// One system call as a test sees it, before it is made.
+  struct SystemCallEvent: Sendable {
+    let call: SystemCall
+    let path: String
+    let offset: Int
+    let bytes: [UInt8]
+
+    init(call: SystemCall, path: String, offset: Int, bytes: UnsafeRawBufferPointer?) {
+      self.call = call
+      self.path = path
+      self.offset = offset
+      self.bytes = bytes.map { Array($0) } ?? []
+    }
+  }
+
+  /// What a test decides about the system calls made below it; absent from release builds.
+  struct FaultPlan: Sendable {
+    enum Decision: Sendable {
+      case proceed
+      case fail(Int32)
+    }
+
+    @TaskLocal static var current: FaultPlan?
+
+    let decide: @Sendable (SystemCallEvent) -> Decision
+    /// How many of a write's bytes the disk still takes; nil: all of them.
+    var shorten: @Sendable (SystemCallEvent) -> Int? = { _ in nil }
+  }
+#endif
+
+/// Runs `body` later under the faults that are in force now: a task-local does not follow a hop to
+/// a dispatch queue by itself.
+func carryingFaults(_ body: @escaping @Sendable () -> Void) -> @Sendable () -> Void {
+  #if DEBUG
+    guard let plan = FaultPlan.current else { return body }
+    return { FaultPlan.$current.withValue(plan, operation: body) }
+  #else
+    return body
+  #endif
+}

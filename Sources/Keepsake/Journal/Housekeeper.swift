@@ -1,0 +1,65 @@
+internal import Dispatch
+internal import Synchronization
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// What happens off the callers' path: syncing journals within a second and at exit, compaction.
+enum Housekeeper {
+  private struct State {
+    var generation = ForkGuard.generation
+    var unsynced: [Journal] = []
+    var hasExitHook = false
+  }
+
+  private static let state = Mutex(State())
+  private static let queue = DispatchQueue(
+    label: "keepsake.housekeeping", qos: .utility, attributes: .concurrent)
+
+  /// Runs `work` soon. A forked child has no dispatch threads: there it runs at once.
+  static func run(_ work: @escaping @Sendable () -> Void) {
+    if ForkGuard.isForkedChild { work() } else { queue.async(execute: carryingFaults(work)) }
+  }
+
+  /// Sees to it that what `journal` has written survives a power cut a second from now.
+  static func syncSoon(_ journal: Journal) {
+    let isFirst = state.withLock { state in
+      if state.generation != ForkGuard.generation {
+        state.generation = ForkGuard.generation
+        state.unsynced = []  // the parent's
+      }
+      state.unsynced.append(journal)
+      if !state.hasExitHook {
+        state.hasExitHook = true
+        atexit { Housekeeper.syncAtExit() }
+      }
+      return state.unsynced.count == 1
+    }
+    if ForkGuard.isForkedChild {
+      syncNow()
+    } else if isFirst {
+      queue.asyncAfter(deadline: .now() + .seconds(1), execute: carryingFaults { syncNow() })
+    }
+  }
+
+  private static func syncNow() {
+    let journals = state.withLock { state in
+      defer { state.unsynced = [] }
+      return state.unsynced
+    }
+    for journal in journals { journal.synchronizeInBackground() }
+  }
+
+  /// Waits for nobody: a thread that was stopped in the middle may hold any lock.
+  private static func syncAtExit() {
+    let journals = state.withLockIfAvailable { state in
+      state.generation == ForkGuard.generation ? state.unsynced : []
+    }
+    for journal in journals ?? [] { journal.synchronizeAtExit() }
+  }
+}

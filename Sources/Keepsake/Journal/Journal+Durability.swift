@@ -1,0 +1,64 @@
+internal import Synchronization
+
+/// When what was written survives a power cut.
+extension Journal {
+  func synchronize() throws(StorageError) {
+    let (file, isFolderUnsynced, isCondemned) = try state.withLock { state throws(StorageError) in
+      if !state.isCurrent { try state.refresh() }
+      defer { state.isUnsynced = false }
+      return (state.file, state.isFolderUnsynced, state.isCondemned)
+    }
+    guard let file else { return }
+    if isCondemned { return try replaceCondemned(nil) }
+    do throws(StorageError) {
+      try file.synchronize()
+    } catch {
+      state.withLock { if $0.file === file { $0.isCondemned = true } }
+      return try replaceCondemned(error)
+    }
+    guard isFolderUnsynced else { return }
+    do throws(StorageError) {
+      try FileSystem.synchronizeFolder(location.folder)
+    } catch {
+      state.withLock { $0.isUnsynced = true }
+      throw error
+    }
+    state.withLock { if $0.file === file { $0.isFolderUnsynced = false } }
+  }
+
+  /// Writes the store to a new file, after a sync failed: asked again, the kernel would report
+  /// success although the data is lost (LWN 752063, "PostgreSQL's fsync() surprise").
+  private func replaceCondemned(_ cause: StorageError?) throws(StorageError) {
+    do throws(StorageError) {
+      try locked { journal throws(StorageError) in
+        if journal.state.withLock({ $0.isCondemned }) { try journal.rewrite() }
+      }
+    } catch {
+      state.withLock { $0.isUnsynced = true }
+      throw cause ?? error
+    }
+  }
+
+  func synchronizeInBackground() {
+    guard state.withLock({ $0.isUnsynced }) else { return }
+    do throws(StorageError) {
+      try synchronize()
+    } catch {
+      report(error.during("synchronize"))
+    }
+  }
+
+  func synchronizeAtExit() {
+    let file = state.withLockIfAvailable { state -> File? in
+      guard state.isUnsynced, !state.isCondemned else { return nil }
+      state.isUnsynced = false
+      return state.file
+    }
+    guard case .some(.some(let file)) = file else { return }
+    do throws(StorageError) {
+      try file.synchronize()
+    } catch {
+      report(error.during("synchronize"))
+    }
+  }
+}

@@ -1,0 +1,259 @@
+internal import Synchronization
+
+/// A suite on disk: a checksummed journal of JSON lines, shared by threads and processes.
+///
+/// Readers look in memory and take no file lock: a mapped word says whether there is news. Writers
+/// append one line under the lock file's lock, so the cost of a set follows its record and not the
+/// store. Lock order: `writer`, then the file lock, then `state`; no file is written under `state`
+/// but the lock file's word.
+final class Journal: DefaultsEngine {
+  let location: JournalLocation
+  let timeout: Duration
+  let report: @Sendable (StorageError) -> Void
+  let observers = Observers()
+  let state: Mutex<JournalState>
+  /// Orders this process's writers; every file lock is taken under it.
+  private let writer = Mutex(())
+
+  init(
+    location: JournalLocation, timeout: Duration = .seconds(10),
+    report: @escaping @Sendable (StorageError) -> Void
+  ) {
+    self.location = location
+    self.timeout = timeout
+    self.report = report
+    self.state = Mutex(JournalState(location: location))
+  }
+
+  var path: String? { location.path }
+
+  // MARK: Reading
+
+  func value(forKey key: String) throws(StorageError) -> StoredValue? {
+    let fast: StoredValue?? = state.withLock { state in
+      state.isCurrent ? .some(state.table[key]?.value) : nil
+    }
+    if let fast { return fast }
+    return try read { $0.table[key]?.value }
+  }
+
+  func entry(forKey key: String) throws(StorageError) -> EngineEntry? {
+    try read { $0.table.entry(forKey: key) }
+  }
+
+  func keys() throws(StorageError) -> [String] {
+    try read { $0.table.entries.keys }
+  }
+
+  func remember(_ model: DecodedModel, forKey key: String, stamp: UInt64) {
+    state.withLock { $0.remember(model, forKey: key, stamp: stamp) }
+  }
+
+  /// Runs `body` on the state when it holds all that other processes have published.
+  private func read<R: Sendable>(_ body: (borrowing JournalState) -> R) throws(StorageError) -> R {
+    let (result, needsCare) = try state.withLock { state throws(StorageError) in
+      if state.isCurrent { return (body(state), false) }
+      try state.refresh()
+      return (body(state), true)
+    }
+    if needsCare { careAfterRefresh() }
+    return result
+  }
+
+  /// Looks for changes of other processes, for those who wait for them.
+  func poll() {
+    do throws(StorageError) {
+      _ = try read { _ in }
+    } catch {
+      report(error.during("changes"))
+    }
+  }
+
+  /// What a look at the file asks for that must not be done under the state's lock.
+  private func careAfterRefresh() {
+    let (hasNews, isDamaged, hasUnpublished) = state.withLock { state in
+      defer {
+        state.hasNews = false
+        state.hasUnpublishedRecords = false
+      }
+      return (state.hasNews, state.damage != nil, state.hasUnpublishedRecords)
+    }
+    if hasNews { observers.signal() }
+    if isDamaged {
+      do throws(StorageError) {
+        try locked { _ throws(StorageError) in }  // repairs on its way
+      } catch {
+        reportDamage(.failure(error))  // a read-only folder, say
+      }
+    } else if hasUnpublished, !ForkGuard.isForkedChild {
+      Housekeeper.run { [weak self] in self?.publishLeftovers() }
+    }
+  }
+
+  /// Publishes what a killed writer had written but not yet published, so that all processes agree.
+  private func publishLeftovers() {
+    do throws(StorageError) {
+      try locked { journal throws(StorageError) in
+        try journal.state.withLock { state throws(StorageError) in try state.publish() }
+      }
+    } catch {
+      // The next writer publishes; until then the unacknowledged record shows to new processes only.
+    }
+  }
+
+  // MARK: Writing
+
+  func commit(
+    _ changes: [EngineChange], if condition: StampCondition?
+  ) throws(StorageError) -> Bool {
+    try locked { journal throws(StorageError) in
+      guard journal.state.withLock({ $0.table.satisfies(condition) }) else { return false }
+      try journal.append(changes)
+      return true
+    }
+  }
+
+  func replace(
+    _ key: String, _ change: (StoredValue?) throws(StorageError) -> StoredValue??
+  ) throws(StorageError) {
+    try locked { journal throws(StorageError) in
+      let generation = ForkGuard.generation
+      guard let replacement = try change(journal.state.withLock { $0.table[key]?.value }) else {
+        return
+      }
+      guard generation == ForkGuard.generation else {
+        throw StorageError(
+          .misuse, operation: "update", path: journal.path, reason: "the closure forked",
+          remedy: "Fork outside the closure.")
+      }
+      try journal.append([replacement.map { .set(key, $0) } ?? .remove(key)])
+    }
+  }
+
+  func removeAll() throws(StorageError) {
+    try locked { journal throws(StorageError) in
+      guard journal.state.withLock({ $0.file != nil }) else { return }
+      try journal.append([.clear])
+      try journal.rewrite()
+    }
+  }
+
+  /// Runs `body` while no other thread or process can write, with a state that holds all writes so
+  /// far.
+  func locked<R>(_ body: (Journal) throws(StorageError) -> R) throws(StorageError) -> R {
+    let result: R
+    do {
+      result = try writer.withLock { _ throws(StorageError) in
+        let lockFile = try takeLock()
+        defer { if lockFile.isOwn { lockFile.lock.unlock() } }
+        try state.withLock { state throws(StorageError) in try state.refreshLocked() }
+        if state.withLock({ $0.damage != nil }) { repair() }
+        return try body(self)
+      }
+    }
+    if state.withLock({ state in
+      defer { state.hasNews = false }
+      return state.hasNews
+    }) {
+      observers.signal()
+    }
+    return result
+  }
+
+  /// A held lock, and whether this process still is the one that took it.
+  private struct HeldLock {
+    let lock: LockFile
+    let generation: UInt64
+    /// A child must not release what its parent holds through the shared descriptor.
+    var isOwn: Bool { generation == ForkGuard.generation }
+  }
+
+  private func takeLock() throws(StorageError) -> HeldLock {
+    while true {
+      let lock = try state.withLock { state throws(StorageError) in
+        try state.openLockFile(timeout: timeout)
+      }
+      try lock.lock(timeout: timeout)
+      // Somebody who deleted it would let two processes in, each with a file of its own.
+      let isDeleted: Bool
+      do throws(StorageError) {
+        isDeleted = try lock.isDeleted()
+      } catch {
+        lock.unlock()
+        throw error
+      }
+      if !isDeleted { return HeldLock(lock: lock, generation: ForkGuard.generation) }
+      lock.unlock()
+      state.withLock { $0.dropLockFile() }
+    }
+  }
+
+  /// Appends the changes under the lock, and publishes them.
+  private func append(_ changes: [EngineChange]) throws(StorageError) {
+    switch state.withLock({ $0.file?.isWritable }) {
+    case nil: try rewrite()
+    case false?:
+      _ = try File(location.path, .append)  // says why, unless the mode has changed meanwhile
+      try state.withLock { state throws(StorageError) in try state.load() }
+    case true?: break
+    }
+    let plan = state.withLock { state in
+      (
+        file: state.file, seed: state.seed, offset: state.offset, size: state.size,
+        closing: state.tail.closing,
+        // Removing what is not there needs no record.
+        changes: changes.filter { change in
+          if case .remove(let key) = change { return state.table[key] != nil }
+          return true
+        }
+      )
+    }
+    guard let file = plan.file, !plan.changes.isEmpty else { return }
+    var bytes = plan.closing
+    var sized: [(EngineChange, size: Int)] = []
+    sized.reserveCapacity(plan.changes.count)
+    for change in plan.changes {
+      let start = bytes.count
+      change.append(to: &bytes, seed: plan.seed)
+      sized.append((change, bytes.count - start))
+    }
+    let end = plan.size + bytes.count
+    let (written, failure) = bytes.withUnsafeBytes { file.write($0) }
+    let isFirstUnsynced = try state.withLock { state throws(StorageError) in
+      defer { state.isUnsynced = true }
+      if failure == nil, state.file === file, state.offset == plan.offset {
+        state.note(sized, end: end)
+      } else {
+        // Part of it, or another thread has read it meanwhile: what counts is what is there.
+        try state.refresh()
+        state.hasUnpublishedRecords = false
+      }
+      try state.publish()
+      return !state.isUnsynced
+    }
+    observers.signal()
+    if isFirstUnsynced { Housekeeper.syncSoon(self) }
+    // The last two bytes only end the line: without them the record counts all the same.
+    if let failure, written < bytes.count - 2 { throw failure }
+    scheduleCompactionIfDue()
+  }
+
+  func ticks() -> AsyncStream<Void> {
+    watch()
+    return observers.ticks()
+  }
+}
+
+extension EngineChange {
+  /// Appends the change as a record.
+  func append(to output: inout [UInt8], seed: UInt64) {
+    switch self {
+    case .set(let key, let value):
+      JournalFormat.append(value.kind, key: key, value: value.json, seed: seed, to: &output)
+    case .remove(let key):
+      JournalFormat.append(.removed, key: key, value: [], seed: seed, to: &output)
+    case .clear:
+      JournalFormat.append(.cleared, key: "", value: [], seed: seed, to: &output)
+    }
+  }
+}

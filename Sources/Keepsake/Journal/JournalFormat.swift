@@ -1,0 +1,275 @@
+/// The bytes of a journal: a header line, then a line for each change. Pure: no I/O.
+///
+/// ```
+/// ["keepsake","1:<id>","1:<id>","1:<id>"]
+/// ["<sum><kind><length>","<key>",<value>]
+/// ```
+///
+/// Each line is a JSON array. `sum` is the ``Checksum`` of everything from `kind` to the end of the
+/// value, seeded with the file's random id; `length` counts the bytes between the first string's
+/// closing quote and the closing bracket. A record counts as soon as those bytes are there and
+/// the sum is right, whatever follows. No record holds a raw newline, so the next newline is the
+/// place to go on after damage; an unfinished record at the end is closed with ``abandoned``.
+enum JournalFormat {
+  static let version = UInt8(ascii: "1")
+  static let headerSize = 76
+  /// Closes a record that its writer could not finish.
+  static let abandoned = Array("~\n".utf8)
+
+  private static let prefix = Array(#"["keepsake","#.utf8)
+  private static let copyStarts = [13, 34, 55]
+  private static let copySize = 18
+
+  /// What a record does. The raw value stands in the file.
+  enum Kind: UInt8 {
+    case json = 0x6A  // j
+    case data = 0x64  // d: Base64
+    case date = 0x74  // t: seconds since 2001, exactly
+    case number = 0x6E  // n: a number that JSON cannot express, as a string
+    case removed = 0x72  // r: the key alone
+    case cleared = 0x63  // c: nothing
+  }
+
+  // MARK: Header
+
+  enum Header: Equatable {
+    case valid(id: UInt64, isIntact: Bool)
+    /// Empty, or cut off while it was written: no record can follow.
+    case unborn
+    case unsupported
+    case foreign
+  }
+
+  static func header(id: UInt64) -> [UInt8] {
+    var copy: [UInt8] = [version, UInt8(ascii: ":")]
+    appendHexadecimal(id, to: &copy)
+    let quoted = [UInt8(ascii: "\"")] + copy + [UInt8(ascii: "\"")]
+    let comma = [UInt8(ascii: ",")]
+    return prefix + quoted + comma + quoted + comma + quoted + Array("]\n".utf8)
+  }
+
+  /// Reads the header by majority of its three copies, so that no single byte can spoil the file.
+  static func header(of bytes: UnsafeRawBufferPointer) -> Header {
+    if bytes.allSatisfy({ $0 == 0 }) { return .unborn }
+    guard bytes.count >= headerSize else {
+      let model = header(id: 0)
+      let isPrefix = bytes.indices.allSatisfy { position in
+        bytes[position] == model[position]
+          || model[position] == UInt8(ascii: "0") && hexadecimalDigit(bytes[position]) != nil
+      }
+      return isPrefix ? .unborn : .foreign
+    }
+    var copy: [UInt8] = []
+    for position in 0..<copySize {
+      let votes = copyStarts.map { bytes[$0 + position] }
+      if votes[0] == votes[1] || votes[0] == votes[2] {
+        copy.append(votes[0])
+      } else if votes[1] == votes[2] {
+        copy.append(votes[1])
+      } else {
+        return .foreign
+      }
+    }
+    var id: UInt64 = 0
+    for byte in copy[2...] {
+      guard let digit = hexadecimalDigit(byte) else { return .foreign }
+      id = id << 4 | digit
+    }
+    guard copy[1] == UInt8(ascii: ":"), (0x31...0x39).contains(copy[0]) else { return .foreign }
+    guard copy[0] == version else { return .unsupported }
+    let isIntact = bytes[..<headerSize].elementsEqual(header(id: id))
+    return .valid(id: id, isIntact: isIntact)
+  }
+
+  // MARK: Writing
+
+  /// Appends one record; `value` is its JSON, empty where the kind has none.
+  static func append(
+    _ kind: Kind, key: String, value: [UInt8], seed: UInt64, to output: inout [UInt8]
+  ) {
+    var body: [UInt8] = []
+    body.reserveCapacity(key.utf8.count + value.count + 8)
+    if kind != .cleared {
+      body.append(UInt8(ascii: ","))
+      JSONText.append(key, to: &body)
+    }
+    if !value.isEmpty {
+      body.append(UInt8(ascii: ","))
+      body.append(contentsOf: value)
+    }
+    output.reserveCapacity(output.count + body.count + 48)
+    output.append(contentsOf: [UInt8(ascii: "["), UInt8(ascii: "\"")])
+    let start = output.count
+    output.append(contentsOf: repeatElement(UInt8(ascii: "0"), count: 16))
+    output.append(kind.rawValue)
+    appendDecimal(body.count, to: &output)
+    output.append(UInt8(ascii: "\""))
+    output.append(contentsOf: body)
+    output.withUnsafeMutableBytes { bytes in
+      let sum = Checksum.sum(.init(rebasing: bytes[(start + 16)...]), seed: seed)
+      for digit in 0..<16 {
+        bytes[start + digit] = hexadecimalDigits[Int(sum >> UInt64(60 - digit * 4)) & 15]
+      }
+    }
+    output.append(contentsOf: [UInt8(ascii: "]"), UInt8(ascii: "\n")])
+  }
+
+  // MARK: Reading
+
+  struct Record {
+    let kind: Kind
+    let key: String
+    /// Where the value's JSON is.
+    let value: Range<Int>
+    /// How many bytes the whole line takes.
+    let size: Int
+  }
+
+  /// How the bytes end.
+  enum Tail: Equatable {
+    case complete
+    /// After a whole record, but without these bytes of its ending.
+    case unterminated([UInt8])
+    /// In the middle of a record, which does not count.
+    case torn
+
+    /// What a writer puts before its own record.
+    var closing: [UInt8] {
+      switch self {
+      case .complete: []
+      case .unterminated(let missing): missing
+      case .torn: JournalFormat.abandoned
+      }
+    }
+  }
+
+  struct Parsed {
+    /// Where reading goes on when more has been written.
+    var end: Int
+    var tail = Tail.complete
+    /// How many places do not read as they were written.
+    var damage = 0
+  }
+
+  /// Visits the records in `bytes` from `start` on.
+  static func parse(
+    _ bytes: UnsafeRawBufferPointer, from start: Int, seed: UInt64, visit: (Record) -> Void
+  ) -> Parsed {
+    var result = Parsed(end: start)
+    var position = start
+    /// Goes behind the next newline; false when there is none.
+    func skipLine(from start: Int) -> Bool {
+      guard let newline = bytes[start...].firstIndex(of: newline) else { return false }
+      position = newline + 1
+      return true
+    }
+    while position < bytes.count {
+      result.end = position
+      if bytes[position] == newline {
+        position += 1
+        continue
+      }
+      if bytes[position] == bracket {  // the ending of a record that counted without it
+        if position + 1 == bytes.count {
+          result.tail = .unterminated([newline])
+          return result
+        }
+        if bytes[position + 1] == newline {
+          position += 2
+          continue
+        }
+      }
+      guard let (record, end) = record(in: bytes, at: position, seed: seed) else {
+        let start = position
+        guard skipLine(from: start) else {
+          result.tail = .torn
+          return result
+        }
+        // The line ends in a newline, which stands behind what may be the mark.
+        let isAbandoned = position - 2 >= start && bytes[position - 2] == abandoned[0]
+        if !isAbandoned { result.damage += 1 }
+        continue
+      }
+      visit(record)
+      if end + 1 < bytes.count, bytes[end] == bracket, bytes[end + 1] == newline {
+        position = end + 2
+      } else if end == bytes.count || end + 1 == bytes.count && bytes[end] == bracket {
+        result.end = end
+        result.tail = .unterminated(end == bytes.count ? [bracket, newline] : [newline])
+        return result
+      } else {
+        result.damage += 1
+        if end + 2 >= bytes.count {
+          position = bytes.count
+        } else if bytes[end + 2] == UInt8(ascii: "[") {
+          position = end + 2
+        } else if !skipLine(from: end) {
+          position = bytes.count
+        }
+      }
+    }
+    result.end = position
+    return result
+  }
+
+  private static let newline = UInt8(ascii: "\n")
+  private static let bracket = UInt8(ascii: "]")
+  private static let quote = UInt8(ascii: "\"")
+  private static let comma = UInt8(ascii: ",")
+
+  /// The record that starts at `start` and where its body ends; nil unless its sum is right.
+  private static func record(
+    in bytes: UnsafeRawBufferPointer, at start: Int, seed: UInt64
+  ) -> (Record, end: Int)? {
+    guard bytes.count - start > 20, bytes[start] == UInt8(ascii: "["), bytes[start + 1] == quote
+    else { return nil }
+    var sum: UInt64 = 0
+    for byte in bytes[(start + 2)..<(start + 18)] {
+      guard let digit = hexadecimalDigit(byte) else { return nil }
+      sum = sum << 4 | digit
+    }
+    guard let kind = Kind(rawValue: bytes[start + 18]) else { return nil }
+    var position = start + 19
+    var length = 0
+    while position < bytes.count, (0x30...0x39).contains(bytes[position]) {
+      length = length * 10 + Int(bytes[position] - 0x30)
+      guard length <= bytes.count else { return nil }
+      position += 1
+    }
+    guard position < bytes.count, bytes[position] == quote else { return nil }
+    let body = position + 1
+    guard length <= bytes.count - body else { return nil }
+    let end = body + length
+    let summed = UnsafeRawBufferPointer(rebasing: bytes[(start + 18)..<end])
+    guard Checksum.sum(summed, seed: seed) == sum else { return nil }
+    let size = end + 2 - start
+    if kind == .cleared {
+      return length == 0 ? (Record(kind: kind, key: "", value: end..<end, size: size), end) : nil
+    }
+    let within = UnsafeRawBufferPointer(rebasing: bytes[..<end])
+    position = body + 1
+    guard length > 2, bytes[body] == comma,
+      let key = JSONText.string(in: within, at: &position)
+    else { return nil }
+    if kind == .removed {
+      return position == end
+        ? (Record(kind: kind, key: key, value: end..<end, size: size), end) : nil
+    }
+    guard position + 1 < end, bytes[position] == comma else { return nil }
+    return (Record(kind: kind, key: key, value: (position + 1)..<end, size: size), end)
+  }
+
+  // MARK: Digits
+
+  private static let hexadecimalDigits = Array("0123456789abcdef".utf8)
+
+  private static func appendHexadecimal(_ word: UInt64, to output: inout [UInt8]) {
+    for digit in 0..<16 {
+      output.append(hexadecimalDigits[Int(word >> UInt64(60 - digit * 4)) & 15])
+    }
+  }
+
+  private static func appendDecimal(_ number: Int, to output: inout [UInt8]) {
+    output.append(contentsOf: String(number).utf8)
+  }
+}

@@ -1,0 +1,265 @@
+/// What a process knows of one journal: its values, how far it has read, and its open files.
+struct JournalState {
+  let location: JournalLocation
+
+  private(set) var table = ValueTable()
+  private(set) var file: File?
+  private var identity: FileStatus?
+  /// The id of the file, which seeds its checksums.
+  private(set) var seed: UInt64 = 0
+  /// Where reading goes on.
+  private(set) var offset = 0
+  /// The file's size when it was last looked at.
+  private(set) var size = 0
+  private(set) var tail = JournalFormat.Tail.complete
+
+  private(set) var lockFile: LockFile?
+  /// The published word that `table` agrees with; nil when that is not known.
+  private var seen: UInt64?
+  private var generation = ForkGuard.generation
+
+  /// Places in the file that do not read as they were written; nil once that is dealt with.
+  var damage: Int?
+  /// Set when values changed by reading: others made the change.
+  var hasNews = false
+  /// Set when whole records stand behind what has been published: their writer was killed.
+  var hasUnpublishedRecords = false
+
+  // Durability, see Journal+Durability.
+  var isUnsynced = false
+  var isFolderUnsynced = false
+  /// A sync of this file failed: the kernel will not report that again, so it is never trusted.
+  var isCondemned = false
+  /// No compaction below this size, because it failed there or would not pay.
+  var compactionFloor = JournalState.smallestCompaction
+  var isCompacting = false
+  var isWatched = false
+
+  static let smallestCompaction = 64 * 1024
+
+  init(location: JournalLocation) { self.location = location }
+
+  /// Whether the table holds all that was published. No system call.
+  @inline(__always)
+  var isCurrent: Bool {
+    guard let lockFile, let seen else { return false }
+    return lockFile.word == seen && generation == ForkGuard.generation
+  }
+
+  // MARK: Reading
+
+  /// Makes the table agree with the file at the path. Needs no lock: records are only ever added
+  /// to a file, and a rewritten one arrives under the name whole.
+  mutating func refresh() throws(StorageError) {
+    enterGeneration()
+    if lockFile == nil { lockFile = try LockFile.openExisting(location.lockPath) }
+    // Taken before the file is looked at: what is published later is news again.
+    let word = lockFile?.word
+    seen = nil
+    try read()
+    if let word, UInt64(offset) != word & Self.offsetMask, file != nil {
+      hasUnpublishedRecords = true
+    }
+    seen = word
+  }
+
+  /// The same under the lock, one look at the file when nothing has changed.
+  mutating func refreshLocked() throws(StorageError) {
+    if isCurrent, tail == .complete, let identity,
+      let current = try FileSystem.status(location.path),
+      current.isSameFile(as: identity), current.size == offset
+    {
+      return
+    }
+    try refresh()
+    hasUnpublishedRecords = false  // the holder of the lock publishes in a moment
+  }
+
+  private mutating func read() throws(StorageError) {
+    guard let current = try FileSystem.status(location.path) else {
+      forgetFile()
+      return
+    }
+    if let identity, current.isSameFile(as: identity), current.size >= offset {
+      size = current.size
+      if current.size > offset { try catchUp(to: current.size) }
+      return
+    }
+    if identity != nil, let lockFile, try lockFile.isReplaced() {
+      // The whole folder may have been exchanged: the lock goes with it.
+      self.lockFile = nil
+    }
+    try load()
+  }
+
+  /// Reads what was added.
+  private mutating func catchUp(to size: Int) throws(StorageError) {
+    guard let file else { return try load() }
+    let bytes = try file.read(from: offset, count: size - offset)
+    var changes: [(EngineChange, Int)] = []
+    let parsed = bytes.withUnsafeBytes { bytes in
+      JournalFormat.parse(bytes, from: 0, seed: seed) { record in
+        changes.append((Self.change(record, bytes), record.size))
+      }
+    }
+    // Either damage, or another file's bytes under the same inode: only a whole look can tell.
+    if parsed.damage > 0 { return try load() }
+    for (change, size) in changes { table.apply(change, size: size) }
+    if !changes.isEmpty { hasNews = true }
+    offset += parsed.end
+    tail = parsed.tail
+  }
+
+  /// Reads the whole file, into a fresh table.
+  mutating func load() throws(StorageError) {
+    let file = try File.forAppending(location.path)
+    let status = try file.status()
+    let bytes = try file.read(from: 0, count: status.size)
+    var records: [(EngineChange, Int)] = []
+    var seed: UInt64 = 0
+    var end = 0
+    var tail = JournalFormat.Tail.complete
+    var damage = 0
+    switch bytes.withUnsafeBytes({ JournalFormat.header(of: $0) }) {
+    case .valid(let id, let isIntact):
+      seed = id
+      if !isIntact { damage += 1 }
+      bytes.withUnsafeBytes { bytes in
+        let parsed = JournalFormat.parse(bytes, from: JournalFormat.headerSize, seed: id) {
+          records.append((Self.change($0, bytes), $0.size))
+        }
+        end = parsed.end
+        tail = parsed.tail
+        damage += parsed.damage
+      }
+    case .unborn:
+      forgetFile()
+      return
+    case .unsupported:
+      throw StorageError(
+        .unsupportedVersion, operation: "open", path: location.path,
+        reason: "a newer version of Keepsake wrote it",
+        remedy: "Update this program; the file was left as it is.")
+    case .foreign:
+      throw StorageError(
+        .damaged, operation: "open", path: location.path,
+        reason: "it does not start as a Keepsake journal does",
+        remedy: "Move the file away or restore it from a backup; it was left as it is.")
+    }
+    table.apply(.clear)
+    for (change, size) in records { table.apply(change, size: size) }
+    adopt(file, status, seed: seed, size: end)
+    size = bytes.count
+    self.tail = tail
+    // A file that cannot be rewritten is reported once, not at each look.
+    if damage > 0, !(self.damageSeen?.isSameFile(as: status) ?? false) {
+      self.damage = damage
+      self.damageSeen = status
+    }
+  }
+  private var damageSeen: FileStatus?
+
+  /// A record whose value cannot be read back counts as missing: its sum was right, so only a
+  /// newer writer can have made it.
+  private static func change(
+    _ record: JournalFormat.Record, _ bytes: UnsafeRawBufferPointer
+  ) -> EngineChange {
+    switch record.kind {
+    case .cleared: return .clear
+    case .removed: return .remove(record.key)
+    default:
+      let json = UnsafeRawBufferPointer(rebasing: bytes[record.value])
+      guard let value = StoredValue(kind: record.kind, json: json) else {
+        return .remove(record.key)
+      }
+      return .set(record.key, value)
+    }
+  }
+
+  // MARK: Files
+
+  /// Starts over with nothing stored.
+  private mutating func forgetFile() {
+    if !table.entries.keys.isEmpty { hasNews = true }
+    table.apply(.clear)
+    file = nil
+    identity = nil
+    offset = 0
+    size = 0
+    tail = .complete
+    isCondemned = false
+  }
+
+  /// Goes on with another file, of which `size` bytes are in the table.
+  mutating func adopt(_ file: File, _ status: FileStatus, seed: UInt64, size: Int) {
+    self.file = file
+    self.identity = status
+    self.seed = seed
+    offset = size
+    self.size = size
+    tail = .complete
+    hasNews = true
+    // Whoever made the file may have been killed before its name was safe.
+    isFolderUnsynced = true
+    isCondemned = false
+    compactionFloor = Self.smallestCompaction
+  }
+
+  /// Notes a change that this process has just written at the end of its file.
+  mutating func note(_ changes: [(EngineChange, size: Int)], end: Int) {
+    for change in changes { table.apply(change.0, size: change.size) }
+    offset = end
+    size = end
+    tail = .complete
+  }
+
+  mutating func remember(_ model: DecodedModel, forKey key: String, stamp: UInt64) {
+    table.remember(model, forKey: key, stamp: stamp)
+  }
+
+  func isReading(_ other: FileStatus) -> Bool { identity?.isSameFile(as: other) ?? false }
+
+  // MARK: The lock file's word
+
+  private static let offsetMask: UInt64 = (1 << 40) - 1
+
+  /// Tells all processes that the file is good up to ``offset``; `replaced` that it is another one.
+  mutating func publish(replaced: Bool = false) throws(StorageError) {
+    guard let lockFile else { return }
+    seen = nil
+    let epoch = (lockFile.word >> 40) &+ (replaced ? 1 : 0)
+    let word = epoch << 40 | UInt64(offset) & Self.offsetMask
+    try lockFile.publish(word)
+    seen = word
+  }
+
+  /// The lock file, made where it is missing.
+  mutating func openLockFile(timeout: Duration) throws(StorageError) -> LockFile {
+    enterGeneration()
+    if let lockFile { return lockFile }
+    let mode = try location.prepareFolder()
+    let opened = try LockFile.createOrOpen(location.lockPath, mode: mode, timeout: timeout)
+    lockFile = opened
+    seen = nil
+    return opened
+  }
+
+  /// Lets go of a lock file that others cannot see any more.
+  mutating func dropLockFile() {
+    // Processes that still look at it shall look again.
+    try? lockFile?.publish(UInt64.random(in: .min ... .max))
+    lockFile = nil
+    seen = nil
+  }
+
+  /// A child process opens files of its own: what it inherited shares the parent's locks.
+  private mutating func enterGeneration() {
+    guard generation != ForkGuard.generation else { return }
+    generation = ForkGuard.generation
+    forgetFile()
+    lockFile = nil
+    seen = nil
+    isUnsynced = false
+    isCompacting = false
+  }
+}

@@ -1,0 +1,142 @@
+public import FoundationEssentials
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+extension StorageSystem {
+  /// The folders in which an app's data lies, for ``StorageSystem/bootstrap(app:directories:)``.
+  ///
+  /// A folder that is nil stays where the platform puts it: on Linux as the XDG Base Directory
+  /// Specification and `systemd.exec(5)` say, on Apple systems below `Library`.
+  ///
+  /// ```swift
+  /// try StorageSystem.bootstrap(
+  ///   app: "com.example.notes",
+  ///   directories: .init(configuration: URL(filePath: "/srv/notes/settings")))
+  /// ```
+  public struct Directories: Sendable {
+    /// Where settings lie.
+    public var configuration: URL?
+    /// Where secrets and the app's own files lie.
+    public var data: URL?
+    /// Where the vault's key file lies.
+    public var state: URL?
+    /// Where caches lie.
+    public var cache: URL?
+
+    /// Names the folders to use in place of the platform's.
+    public init(
+      configuration: URL? = nil, data: URL? = nil, state: URL? = nil, cache: URL? = nil
+    ) {
+      self.configuration = configuration
+      self.data = data
+      self.state = state
+      self.cache = cache
+    }
+  }
+}
+
+/// Finds a folder of the app on this system.
+struct DirectoryFinder: Sendable {
+  enum Purpose: Sendable {
+    case configuration, data, state, cache
+  }
+
+  let app: String
+  var chosen = StorageSystem.Directories()
+  var environment: @Sendable (String) -> String? = { name in
+    getenv(name).map { String(cString: $0) }
+  }
+  /// The user's home as the system's user database has it.
+  var registeredHome: @Sendable () -> String? = DirectoryFinder.passwdHome
+
+  func folder(_ purpose: Purpose) throws(StorageError) -> String {
+    let (own, systemd, xdg, fallback) =
+      switch purpose {
+      case .configuration:
+        (chosen.configuration, "CONFIGURATION_DIRECTORY", "XDG_CONFIG_HOME", "/.config")
+      case .data: (chosen.data, "STATE_DIRECTORY", "XDG_DATA_HOME", "/.local/share")
+      case .state: (chosen.state, "STATE_DIRECTORY", "XDG_STATE_HOME", "/.local/state")
+      case .cache: (chosen.cache, "CACHE_DIRECTORY", "XDG_CACHE_HOME", "/.cache")
+      }
+    if let own { return try Self.path(of: own, operation: "bootstrap") }
+    #if os(Linux)
+      // A unit may have several, separated by colons; the first is the app's own.
+      if let list = environment(systemd), let first = list.split(separator: ":").first,
+        first.hasPrefix("/")
+      {
+        return String(first)
+      }
+      // "All paths set in these environment variables must be absolute. If an implementation
+      // encounters a relative path […] it should consider the path invalid and ignore it."
+      if let base = environment(xdg), base.hasPrefix("/") { return base + "/" + app }
+      return try home() + fallback + "/" + app
+    #else
+      let library =
+        switch purpose {
+        case .configuration: "/Library/Preferences/"
+        case .data, .state: "/Library/Application Support/"
+        case .cache: "/Library/Caches/"
+        }
+      return try home() + library + app
+    #endif
+  }
+
+  private func home() throws(StorageError) -> String {
+    if let home = environment("HOME"), home.hasPrefix("/"), home != "/" { return home }
+    if let home = registeredHome(), home.hasPrefix("/"), home != "/" { return home }
+    throw StorageError(
+      .notFound, operation: "open", reason: "this user has no home folder",
+      remedy: "Set HOME or the XDG variables, or give StorageSystem.bootstrap the directories.")
+  }
+
+  private static func passwdHome() -> String? {
+    var entry = passwd()
+    var found: UnsafeMutablePointer<passwd>?
+    return withUnsafeTemporaryAllocation(of: CChar.self, capacity: 16_384) { buffer in
+      guard let start = buffer.baseAddress,
+        getpwuid_r(getuid(), &entry, start, buffer.count, &found) == 0,
+        found != nil, let home = entry.pw_dir
+      else { return nil }
+      return String(cString: home)
+    }
+  }
+
+  /// The path of a file URL.
+  static func path(of url: URL, operation: String) throws(StorageError) -> String {
+    let path = url.path(percentEncoded: false)
+    guard url.isFileURL, path.hasPrefix("/"), !path.utf8.contains(0) else {
+      throw StorageError(
+        .misuse, operation: operation, path: path, reason: "not the URL of an absolute file path",
+        remedy: "Make the URL with URL(filePath:).")
+    }
+    return path.count > 1 && path.hasSuffix("/") ? String(path.dropLast()) : path
+  }
+}
+
+/// What the process is, as far as storage is concerned.
+enum ProcessIdentity {
+  /// The running executable's name, which names the app until `bootstrap` does.
+  static let executableName: String = {
+    #if os(Linux)
+      if let path = try? FileSystem.resolvingLink("/proc/self/exe") {
+        // A binary that was replaced while it ran.
+        let name = FileSystem.name(of: path)
+        return name.hasSuffix(" (deleted)") ? String(name.dropLast(10)) : name
+      }
+    #endif
+    return CommandLine.arguments.first.map { FileSystem.name(of: $0) } ?? "keepsake"
+  }()
+
+  /// Whether tests are being run: their data must not reach the user's own.
+  static let isTestRunner: Bool = {
+    let name = executableName
+    return name.hasSuffix(".xctest") || name.hasSuffix("-test-runner") || name == "xctest"
+      || name == "swiftpm-testing-helper" || CommandLine.arguments.contains("--testing-library")
+  }()
+}

@@ -1,0 +1,167 @@
+public import FoundationEssentials
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// What failed, on which key or path, and what to do about it.
+///
+/// Stores throw it; facades hand it to ``StorageSystem/onFailure``. It never carries a stored value.
+/// Tell cases apart by ``code``:
+///
+/// ```swift
+/// do {
+///   try Defaults.shared.set(profile, forKey: "profile")
+/// } catch StorageError.Code.diskFull {
+///   print("free some space first")
+/// }
+/// ```
+public struct StorageError: Error, Sendable {
+  /// The kind of failure.
+  ///
+  /// A struct and not an enum, so that a new kind breaks nobody's `switch`. Use it in a `catch`
+  /// clause, as in `catch StorageError.Code.notFound`.
+  public struct Code: Hashable, Sendable {
+    let name: String
+    /// The system's `errno` for ``system(_:)``, otherwise nil.
+    public let systemError: Int32?
+
+    init(_ name: String, systemError: Int32? = nil) {
+      self.name = name
+      self.systemError = systemError
+    }
+
+    /// Nothing is stored there.
+    public static let notFound = Code("not found")
+    /// A value is stored, but of another type than the one asked for.
+    public static let wrongType = Code("wrong type")
+    /// The value's own `encode(to:)` failed or cannot be expressed; the old value is intact.
+    public static let encodingFailed = Code("encoding failed")
+    /// The stored bytes cannot be turned into the type asked for, or imported.
+    public static let decodingFailed = Code("decoding failed")
+    /// A file was changed by something else, or its storage is failing.
+    public static let damaged = Code("damaged")
+    /// The system refused access, or the file system is read-only.
+    public static let accessDenied = Code("access denied")
+    /// The secret can be read only after `unlock`.
+    public static let locked = Code("locked")
+    /// The passphrase is not the right one.
+    public static let wrongPassphrase = Code("wrong passphrase")
+    /// The disk, the quota or the file-size limit is exhausted.
+    public static let diskFull = Code("disk full")
+    /// Another process held a lock for longer than the time-out.
+    public static let timedOut = Code("timed out")
+    /// A newer version of the library wrote the file.
+    public static let unsupportedVersion = Code("unsupported version")
+    /// The call itself is wrong: a name that cannot be used, a nested update, a late bootstrap.
+    public static let misuse = Code("misuse")
+    /// Any other failure of the operating system, by its `errno`.
+    public static func system(_ errno: Int32) -> Code { Code("system error", systemError: errno) }
+  }
+
+  /// The kind of failure.
+  public let code: Code
+  /// What was being done, such as `set` or `rename`.
+  public internal(set) var operation: String
+  /// The key it was done to, where there is one.
+  public internal(set) var key: String?
+  /// The file or folder it was done to, where there is one.
+  public let path: String?
+  /// What the reader can do about it, as a sentence.
+  public let remedy: String
+  /// The error below this one, where there is one.
+  public let underlyingError: (any Error)?
+  /// What happened, more closely than ``code`` says it.
+  let reason: String?
+
+  init(
+    _ code: Code, operation: String, key: String? = nil, path: String? = nil,
+    reason: String? = nil, remedy: String, underlyingError: (any Error)? = nil
+  ) {
+    self.code = code
+    self.operation = operation
+    self.key = key
+    self.path = path
+    self.reason = reason
+    self.remedy = remedy
+    self.underlyingError = underlyingError
+  }
+
+  /// The same failure as seen from the call that it ended.
+  @usableFromInline
+  func during(_ operation: String, key: String? = nil) -> StorageError {
+    var error = self
+    error.operation = operation
+    error.key = key ?? error.key
+    return error
+  }
+
+  /// A failed system call on `path`.
+  init(errno: Int32, operation: String, path: String) {
+    let code: Code
+    let remedy: String
+    switch errno {
+    case ENOENT:
+      (code, remedy) = (.notFound, "Check that the path exists.")
+    case EACCES, EPERM:
+      (code, remedy) = (.accessDenied, "Check who owns the path and what its mode allows.")
+    case EROFS:
+      (code, remedy) = (.accessDenied, "The file system is read-only: use a writable folder.")
+    case ENOSPC, EDQUOT:
+      (code, remedy) = (.diskFull, "Free some space or raise the quota, then try again.")
+    case EFBIG:
+      (code, remedy) = (.diskFull, "Raise the file-size limit, then try again.")
+    case EISDIR:
+      (code, remedy) = (.system(errno), "A folder stands where the file belongs: move it away.")
+    case ENOTDIR:
+      (code, remedy) = (.system(errno), "A file stands where a folder belongs: move it away.")
+    case EMFILE, ENFILE:
+      (code, remedy) = (.system(errno), "Close files or raise the limit on open descriptors.")
+    case ELOOP:
+      (code, remedy) = (.system(errno), "Symbolic links lead in a circle: mend them.")
+    case EIO:
+      (code, remedy) = (.system(errno), "The disk reports an error: check it and keep a copy.")
+    default:
+      (code, remedy) = (.system(errno), "See the system's error and the path.")
+    }
+    self.init(
+      code, operation: operation, path: path,
+      reason: "\(operation): \(String(cString: strerror(errno)))", remedy: remedy)
+  }
+}
+
+/// Lets `catch StorageError.Code.diskFull` match a ``StorageError`` of that code.
+public func ~= (code: StorageError.Code, error: any Error) -> Bool {
+  (error as? StorageError)?.code == code
+}
+
+extension StorageError: CustomStringConvertible, LocalizedError {
+  /// One line: the operation, the key, what happened, where, and the remedy.
+  public var description: String {
+    var line = "\(operation) failed"
+    if let key { line += " for key \(key.debugDescription)" }
+    line += ": \(code)"
+    if let reason { line += " (\(reason))" }
+    if let path { line += " at \(path)" }
+    return line + ". " + remedy
+  }
+
+  /// The same line as ``description``.
+  public var errorDescription: String? { description }
+  /// What happened, without the remedy.
+  public var failureReason: String? { reason ?? code.description }
+  /// The same sentence as ``remedy``.
+  public var recoverySuggestion: String? { remedy }
+}
+
+extension StorageError.Code: CustomStringConvertible {
+  /// The code in words.
+  public var description: String {
+    guard let systemError else { return name }
+    return "\(name) \(systemError)"
+  }
+}

@@ -1,0 +1,119 @@
+internal import Synchronization
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// The stores that belong together: the process's own, or those of a `withTemporary` block.
+final class StorageScope: Sendable {
+  typealias Handler = @Sendable (StorageError) -> Void
+
+  let finder: DirectoryFinder
+  private let handler: Mutex<Handler?>
+  private let stores = Mutex<[Defaults.Suite: Defaults.Store]>([:])
+  private let complaints = Complaints()
+
+  init(finder: DirectoryFinder, handler: Handler? = nil) {
+    self.finder = finder
+    self.handler = Mutex(handler)
+  }
+
+  // MARK: The scope in force
+
+  /// How many temporary scopes are open: only then is the task-local worth its price.
+  static let openCount = Atomic(0)
+
+  @inline(__always)
+  static var isTemporaryOpen: Bool { openCount.load(ordering: .relaxed) > 0 }
+
+  @TaskLocal static var temporary: StorageScope?
+
+  /// The process's own scope; its settings are final from the first use on.
+  static let process = StorageSystem.configuration.makeProcessScope()
+
+  static var current: StorageScope {
+    if isTemporaryOpen, let temporary { return temporary }
+    return process
+  }
+
+  // MARK: Stores
+
+  func defaults(_ suite: Defaults.Suite) -> Defaults.Store {
+    stores.withLock { stores in
+      if let store = stores[suite] { return store }
+      let store = Defaults.Store(suite: suite, scope: self)
+      stores[suite] = store
+      return store
+    }
+  }
+
+  // MARK: Failures
+
+  var onFailure: Handler {
+    get { handler.withLock { $0 } ?? Self.complain }
+    set { handler.withLock { $0 = newValue } }
+  }
+
+  private static let complain: Handler = { FileSystem.complain("keepsake: \($0.description)") }
+
+  /// Hands a failure on, the same operation, code and path at most once a second.
+  func report(_ error: StorageError) {
+    if complaints.mayRepeat(error) { onFailure(error) }
+  }
+}
+
+/// Remembers which failures were reported within the last second.
+private final class Complaints: Sendable {
+  private struct Kind: Hashable {
+    let operation: String
+    let code: StorageError.Code
+    let path: String?
+  }
+
+  private let last = Mutex<[Kind: ContinuousClock.Instant]>([:])
+
+  func mayRepeat(_ error: StorageError) -> Bool {
+    let kind = Kind(operation: error.operation, code: error.code, path: error.path)
+    let now = ContinuousClock.now
+    return last.withLock { last in
+      if let then = last[kind], now - then < .seconds(1) { return false }
+      if last.count > 1_000 { last = [:] }
+      last[kind] = now
+      return true
+    }
+  }
+}
+
+/// A folder that is removed with all its contents.
+enum TemporaryFolder {
+  static func make(_ label: String) throws(StorageError) -> String {
+    let path = unusedPath(label)
+    try FileSystem.createFolder(path)
+    return path
+  }
+
+  private static func unusedPath(_ label: String) -> String {
+    let base = getenv("TMPDIR").map { String(cString: $0) } ?? ""
+    let token = String(UInt64.random(in: .min ... .max), radix: 36)
+    return "\(base.hasPrefix("/") ? base : "/tmp")/keepsake-\(label)-\(getpid())-\(token)"
+  }
+
+  /// The folder of a test run, which the first store makes and the end of the process removes.
+  static func reserveForProcess() -> String {
+    let path = unusedPath("tests")
+    forProcess.withLock { $0 = (path, getpid()) }
+    atexit {
+      // A forked child must not take its parent's folder away.
+      if let (path, owner) = TemporaryFolder.forProcess.withLock({ $0 }), owner == getpid() {
+        try? FileSystem.removeTree(path)
+      }
+    }
+    return path
+  }
+
+  private static let forProcess = Mutex<(String, Int32)?>(nil)
+}

@@ -1,0 +1,144 @@
+internal import FoundationEssentials
+internal import Synchronization
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// What all stores of a process share: the app's name, its folders, and who hears of failures.
+public enum StorageSystem {
+  /// Names the app, once, before anything is stored or read.
+  ///
+  /// Without it the executable's name is used, so a renamed program finds other data.
+  ///
+  /// ```swift
+  /// try StorageSystem.bootstrap(app: "com.example.notes")
+  /// ```
+  ///
+  /// - Parameters:
+  ///   - app: One path component, by custom in reverse-DNS form.
+  ///   - directories: Folders to use in place of the platform's.
+  /// - Throws: ``StorageError`` of code `misuse` when it comes late or twice, or when the name
+  ///   cannot be the name of a folder.
+  public static func bootstrap(
+    app: String, directories: Directories = Directories()
+  ) throws(StorageError) {
+    try configuration.bootstrap(app: app, directories: directories)
+  }
+
+  /// Called with each failure that a facade reports, the same operation, code and path at most once
+  /// a second; by default it writes one line to standard error.
+  ///
+  /// Inside ``withTemporary(isolation:_:)`` it is that block's own. It may be called on any thread.
+  ///
+  /// ```swift
+  /// StorageSystem.onFailure = { error in logger.error("\(error)") }
+  /// ```
+  public static var onFailure: @Sendable (StorageError) -> Void {
+    get { StorageScope.current.onFailure }
+    set { StorageScope.current.onFailure = newValue }
+  }
+
+  /// Runs `body` with empty stores of its own, in a folder that is removed afterwards.
+  ///
+  /// It holds for `body` and the tasks it creates, not for detached tasks and dispatch queues:
+  /// those use the process's stores.
+  ///
+  /// ```swift
+  /// try await StorageSystem.withTemporary {
+  ///   Defaults.set(25, forKey: "age")
+  /// }
+  /// ```
+  ///
+  /// - Returns: What `body` returns.
+  /// - Throws: What `body` throws, or a ``StorageError`` when there is no folder to be had.
+  public static func withTemporary<R>(
+    isolation: isolated (any Actor)? = #isolation, _ body: () async throws -> R
+  ) async throws -> R {
+    let folder = try TemporaryFolder.make("scope")
+    let scope = StorageScope(
+      finder: .temporary(app: ProcessIdentity.executableName, in: folder))
+    StorageScope.openCount.add(1, ordering: .relaxed)
+    defer {
+      StorageScope.openCount.subtract(1, ordering: .relaxed)
+      do throws(StorageError) {
+        try FileSystem.removeTree(folder)
+      } catch {
+        scope.report(error.during("withTemporary"))
+      }
+    }
+    return try await StorageScope.$temporary.withValue(scope, operation: body, isolation: isolation)
+  }
+
+  /// Empties all stores of this app: each suite of settings, named or in memory.
+  ///
+  /// Suites with a folder of their own are not the app's alone and stay.
+  ///
+  /// - Returns: Whether everything is empty now; each failure is reported to ``onFailure``.
+  @discardableResult
+  public static func removeAll() -> Bool {
+    let suites = Defaults.suites() + [.memory]
+    return suites.map { Defaults.removeAll(suite: $0) }.allSatisfy { $0 }
+  }
+
+  static let configuration = Configuration()
+
+  /// The app's name and folders until they are needed, and final from then on.
+  final class Configuration: Sendable {
+    private struct State {
+      var app: String?
+      var directories = Directories()
+      var isInUse = false
+    }
+
+    private let state = Mutex(State())
+
+    func bootstrap(app: String, directories: Directories) throws(StorageError) {
+      guard !app.isEmpty, app != ".", app != "..", app.utf8.count <= 200,
+        !app.utf8.contains(where: { $0 == UInt8(ascii: "/") || $0 == 0 })
+      else {
+        throw StorageError(
+          .misuse, operation: "bootstrap", reason: "the app's name cannot be a folder's name",
+          remedy: "Use a name such as com.example.notes.")
+      }
+      try state.withLock { state throws(StorageError) in
+        guard !state.isInUse, state.app == nil else {
+          throw StorageError(
+            .misuse, operation: "bootstrap",
+            reason: state.isInUse ? "a store is in use already" : "it was called before",
+            remedy: "Call it once, first thing in the program.")
+        }
+        state.app = app
+        state.directories = directories
+      }
+    }
+
+    func makeProcessScope() -> StorageScope {
+      state.withLock { state in
+        state.isInUse = true
+        let app = state.app ?? ProcessIdentity.executableName
+        if ProcessIdentity.isTestRunner {
+          let folder = TemporaryFolder.reserveForProcess()
+          return StorageScope(finder: .temporary(app: app, in: folder))
+        }
+        return StorageScope(finder: DirectoryFinder(app: app, chosen: state.directories))
+      }
+    }
+  }
+}
+
+extension DirectoryFinder {
+  /// All folders below one that is going to be removed.
+  static func temporary(app: String, in folder: String) -> DirectoryFinder {
+    func place(_ name: String) -> URL { URL(filePath: "\(folder)/\(name)/\(app)") }
+    return DirectoryFinder(
+      app: app,
+      chosen: .init(
+        configuration: place("config"), data: place("data"), state: place("state"),
+        cache: place("cache")))
+  }
+}

@@ -1,0 +1,75 @@
+import Foundation
+import Synchronization
+import Testing
+
+@testable import Keepsake
+
+/// A decoded model may be handed out again, an instance of a class never.
+@Suite struct ModelMemoryTests {
+  static let decodes = Mutex<[String: Int]>([:])
+
+  struct Counted: Codable, Sendable, Equatable {
+    var tag: String
+    init(_ tag: String) { self.tag = tag }
+    init(from decoder: any Decoder) throws {
+      tag = try decoder.container(keyedBy: CodingKeys.self).decode(String.self, forKey: .tag)
+      ModelMemoryTests.decodes.withLock { [tag] in $0[tag, default: 0] += 1 }
+    }
+    enum CodingKeys: CodingKey { case tag }
+  }
+
+  final class Node: Codable, Sendable {
+    let name: String
+    init(_ name: String) { self.name = name }
+  }
+
+  struct Holder: Codable, Sendable { let node: Node }
+  struct Hidden: Codable, Sendable, CustomReflectable {
+    let node: Node
+    var customMirror: Mirror { Mirror(self, children: [:]) }
+  }
+
+  @Test func aSendableModelIsDecodedOnce() throws {
+    let store = try TemporaryFolder().store()
+    let tag = UUID().uuidString
+    try store.set(Counted(tag), forKey: "m")
+    for _ in 0..<5 { #expect(try store.model("m") == Counted(tag)) }
+    #expect(Self.decodes.withLock { $0[tag] } == 1)
+    let other = UUID().uuidString
+    try store.set(Counted(other), forKey: "m")
+    #expect(try store.model("m") == Counted(other))
+  }
+
+  @Test func aGenericReaderDecodesEachTime() throws {
+    func read<T: Codable>(_ store: Defaults.Store, as: T.Type) throws { _ = try store.model("m") as T? }
+    let store = try TemporaryFolder().store()
+    let tag = UUID().uuidString
+    try store.set(Counted(tag), forKey: "m")
+    for _ in 0..<3 { try read(store, as: Counted.self) }
+    #expect(Self.decodes.withLock { $0[tag] } == 3)
+  }
+
+  @Test func instancesAreNeverShared() throws {
+    let store = try TemporaryFolder().store()
+    func areApart<T: Codable & Sendable>(_ value: T, _ node: (T) -> Node) throws -> Bool {
+      try store.set(value, forKey: "m")
+      let first = try #require(try store.model("m", type: T.self))
+      let second = try #require(try store.model("m", type: T.self))
+      return node(first) !== node(second)
+    }
+    #expect(try areApart(Node("a")) { $0 })
+    #expect(try areApart(Holder(node: Node("a"))) { $0.node })
+    #expect(try areApart([Holder(node: Node("a"))]) { $0[0].node })
+    #expect(try areApart(["k": Node("a")]) { $0["k"]! })
+    #expect(try areApart(Hidden(node: Node("a"))) { $0.node })
+  }
+
+  @Test func anotherTypeUnderTheSameKeyIsDecoded() throws {
+    struct A: Codable, Sendable, Equatable { var tag: String }
+    let store = try TemporaryFolder().store()
+    try store.set(A(tag: "x"), forKey: "m")
+    #expect(try store.model("m") == A(tag: "x"))
+    #expect(try store.model("m") == Counted("x"))
+    #expect(try store.model("m") == A(tag: "x"))
+  }
+}

@@ -1,0 +1,58 @@
+import Foundation
+import Synchronization
+
+@testable import Keepsake
+
+/// A folder for one test, removed with the last reference.
+final class TemporaryFolder: Sendable {
+  let path: String
+
+  init() throws {
+    path = NSTemporaryDirectory() + "keepsake-test-" + UUID().uuidString
+    try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+  }
+
+  deinit { try? FileManager.default.removeItem(atPath: path) }
+
+  var url: URL { URL(filePath: path) }
+
+  func file(_ name: String) -> URL { url.appending(path: name) }
+
+  func names() throws -> [String] {
+    try FileManager.default.contentsOfDirectory(atPath: path).sorted()
+  }
+
+  func write(_ bytes: [UInt8], to name: String) throws { try Data(bytes).write(to: file(name)) }
+
+  func bytes(of name: String) throws -> [UInt8] { Array(try Data(contentsOf: file(name))) }
+
+  static let journal = "standard.jsonl"
+
+  /// A store on this folder's files that shares nothing with any other one.
+  func store(
+    _ suite: Defaults.Suite = .standard, failures: Failures = Failures()
+  ) -> Defaults.Store {
+    let finder = DirectoryFinder(app: "test", chosen: .init(configuration: url))
+    let scope = StorageScope(finder: finder, handler: failures.append)
+    scopes.withLock { $0.append(scope) }
+    return scope.defaults(suite)
+  }
+
+  // Stores report through their scope, which they do not keep alive themselves.
+  private let scopes = Mutex<[StorageScope]>([])
+}
+
+/// What was reported while a test ran.
+final class Failures: Sendable {
+  private let errors = Mutex<[StorageError]>([])
+
+  var all: [StorageError] { errors.withLock { $0 } }
+  @Sendable func append(_ error: StorageError) { errors.withLock { $0.append(error) } }
+}
+
+extension Defaults.Store {
+  /// The journal behind a store of a test.
+  var journal: Journal { get throws { try #require(engine as? Journal) } }
+}
+
+import Testing

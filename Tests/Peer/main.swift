@@ -1,0 +1,102 @@
+// A second process for the tests: does what its arguments say, or what its standard input asks for,
+// line by line. Usage: keepsake-peer FOLDER COMMAND [ARGUMENT …]
+import FoundationEssentials
+import Keepsake
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+func say(_ text: String) {
+  var line = text + "\n"
+  line.withUTF8 { _ = write(STDOUT_FILENO, $0.baseAddress, $0.count) }
+}
+
+func number(_ index: Int) -> Int {
+  CommandLine.arguments.indices.contains(index) ? Int(CommandLine.arguments[index]) ?? 0 : 0
+}
+
+/// One request: a verb, a key, a value. Answers on one line.
+func answer(_ words: [String]) -> String {
+  let store = Defaults.shared
+  do {
+    switch words[0] {
+    case "set":
+      try store.set(Int(words[2]) ?? 0, forKey: words[1])
+      return "ok"
+    case "get": return try store.get(words[1]).map { (value: Int) in String(value) } ?? "nil"
+    case "remove":
+      try store.remove(words[1])
+      return "ok"
+    case "clear":
+      try store.removeAll()
+      return "ok"
+    case "keys": return String(try store.keys().count)
+    case "sync":
+      try store.synchronize()
+      return "ok"
+    default: return "unknown \(words[0])"
+    }
+  } catch {
+    return "error \(error)"
+  }
+}
+
+let arguments = CommandLine.arguments
+try StorageSystem.bootstrap(
+  app: "peer", directories: .init(configuration: URL(filePath: arguments[1])))
+
+switch arguments[2] {
+case "serve":  // answers requests until its input ends
+  while let line = readLine() {
+    say(answer(line.split(separator: " ").map(String.init)))
+  }
+case "set", "get":  // one request, then a plain exit
+  say(answer(Array(arguments[2...])))
+case "fill":  // PREFIX COUNT: distinct keys
+  for index in 0..<number(4) where !Defaults.set(index, forKey: "\(arguments[3])\(index)") {
+    exit(1)
+  }
+case "increment":  // KEY COUNT
+  for _ in 0..<number(4) { Defaults.update(arguments[3], default: 0) { $0 += 1 } }
+case "acknowledge":  // START: sets ever higher numbers under 50 keys, and says each once it is set
+  let padding = String(repeating: "x", count: 400)
+  var index = number(3)
+  while true {
+    index += 1
+    guard Defaults.set("\(index) \(padding)", forKey: "key\(index % 50)") else { exit(1) }
+    say(String(index))
+  }
+case "fork":  // a child and its parent write at once
+  Defaults.set(0, forKey: "count")
+  let child = fork()
+  for _ in 0..<number(3) { Defaults.update("count", default: 0) { $0 += 1 } }
+  if child == 0 {
+    Defaults.set(true, forKey: "child")
+    exit(0)
+  }
+  var status: Int32 = 0
+  waitpid(child, &status, 0)
+  say("\(Defaults.int("count")) \(Defaults.bool("child")) \(status)")
+case "as-user":  // USER GROUP VERB KEY [VALUE]: as somebody without rights
+  guard setgid(gid_t(number(4))) == 0, setuid(uid_t(number(3))) == 0 else { exit(2) }
+  say(answer(Array(arguments[5...])))
+case "hold":  // holds the suite's lock until it is killed
+  say("started")
+  for _ in 0..<9 {
+    Defaults.update("held", default: 0) { value in
+      value += 1
+      // Another store on the same file makes each attempt lose, so that the last holds the lock.
+      let folder = URL(filePath: arguments[1])
+      if Defaults.set(Int.random(in: 0...Int.max), forKey: "held", suite: .init("standard", in: folder))
+      {
+        return
+      }
+    }
+  }
+default: exit(64)
+}
