@@ -55,7 +55,7 @@ enum JournalFormat {
       let model = header(id: 0)
       let isPrefix = bytes.indices.allSatisfy { position in
         bytes[position] == model[position]
-          || model[position] == UInt8(ascii: "0") && hexadecimalDigit(bytes[position]) != nil
+          || model[position] == UInt8(ascii: "0") && Keepsake.hexadecimalDigit(bytes[position]) != nil
       }
       return isPrefix ? .unborn : .foreign
     }
@@ -72,7 +72,7 @@ enum JournalFormat {
     }
     var id: UInt64 = 0
     for byte in copy[2...] {
-      guard let digit = hexadecimalDigit(byte) else { return .foreign }
+      guard let digit = Keepsake.hexadecimalDigit(byte) else { return .foreign }
       id = id << 4 | digit
     }
     guard copy[1] == UInt8(ascii: ":"), (0x31...0x39).contains(copy[0]) else { return .foreign }
@@ -108,7 +108,7 @@ enum JournalFormat {
     output.withUnsafeMutableBytes { bytes in
       let sum = Checksum.sum(.init(rebasing: bytes[(start + 16)...]), seed: seed)
       for digit in 0..<16 {
-        bytes[start + digit] = hexadecimalDigits[Int(sum >> UInt64(60 - digit * 4)) & 15]
+        bytes[start + digit] = hexadecimalDigit(digit, of: sum)
       }
     }
     output.append(contentsOf: [UInt8(ascii: "]"), UInt8(ascii: "\n")])
@@ -225,7 +225,7 @@ enum JournalFormat {
     else { return nil }
     var sum: UInt64 = 0
     for byte in bytes[(start + 2)..<(start + 18)] {
-      guard let digit = hexadecimalDigit(byte) else { return nil }
+      guard let digit = Keepsake.hexadecimalDigit(byte) else { return nil }
       sum = sum << 4 | digit
     }
     guard let kind = Kind(rawValue: bytes[start + 18]) else { return nil }
@@ -263,9 +263,14 @@ enum JournalFormat {
 
   private static let hexadecimalDigits = Array("0123456789abcdef".utf8)
 
+  /// One of sixteen, the most significant first.
+  private static func hexadecimalDigit(_ position: Int, of word: UInt64) -> UInt8 {
+    hexadecimalDigits[Int(word >> UInt64(60 - position * 4) & 15)]
+  }
+
   private static func appendHexadecimal(_ word: UInt64, to output: inout [UInt8]) {
     for digit in 0..<16 {
-      output.append(hexadecimalDigits[Int(word >> UInt64(60 - digit * 4)) & 15])
+      output.append(hexadecimalDigit(digit, of: word))
     }
   }
 

@@ -216,7 +216,7 @@ import Testing
   @Test func errorsNeverQuoteValues() throws {
     struct Account: Codable { var pin: [String: UInt8] }
     let store = try TemporaryFolder().store(.memory)
-    try store.set(["pin": ["hunter2": 4_711]], forKey: "k")
+    try store.set(["pin": ["hunter2": "4711"]], forKey: "k")
     let error = #expect(throws: StorageError.self) { _ = try store.get("k") as Account? }
     let text = String(describing: error) + String(reflecting: error)
     #expect(!text.contains("4711") && !text.contains("hunter2"))
