@@ -225,7 +225,10 @@ enum JournalFormat {
     else { return nil }
     var sum: UInt64 = 0
     for byte in bytes[(start + 2)..<(start + 18)] {
-      guard let digit = Keepsake.hexadecimalDigit(byte) else { return nil }
+      // Small letters only: a large one was not written by us.
+      guard let digit = Keepsake.hexadecimalDigit(byte), !(0x41...0x46).contains(byte) else {
+        return nil
+      }
       sum = sum << 4 | digit
     }
     guard let kind = Kind(rawValue: bytes[start + 18]) else { return nil }

@@ -1,0 +1,218 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// Damage and foreign hands on the files of a store.
+@Suite struct JournalDamageTests {
+  static let journal = TemporaryFolder.journal
+
+  /// A journal in which k0 was set twice, and its expected values.
+  static func sample() throws -> [UInt8] {
+    let folder = try TemporaryFolder()
+    let store = folder.store()
+    for key in 0..<5 { try store.set(key, forKey: "k\(key)") }
+    try store.set(100, forKey: "k0")
+    return try folder.bytes(of: journal)
+  }
+
+  static func values(_ store: Defaults.Store) throws -> [Int?] {
+    try (0..<5).map { try store.get("k\($0)") }
+  }
+
+  @Test func eachFlippedByteIsReportedOnceKeptAsideAndCostsOneRecord() throws {
+    let sample = try Self.sample()
+    for position in sample.indices {
+      let folder = try TemporaryFolder()
+      var bytes = sample
+      bytes[position] ^= 0x01
+      try folder.write(bytes, to: Self.journal)
+      let failures = Failures()
+      let values = try Self.values(folder.store(failures: failures))
+      let intact: [Int?] = [100, 1, 2, 3, 4]
+      let wrong = values.indices.filter { values[$0] != intact[$0] }
+      #expect(wrong.count <= 1, "byte \(position)")
+      for index in wrong {
+        // Missing, or the value before: never anything else.
+        #expect(values[index] == nil || index == 0 && values[index] == 0, "byte \(position)")
+      }
+      #expect(failures.all.map(\.code) == [.damaged], "byte \(position): \(failures.all)")
+      let aside = try folder.names().filter { $0.contains(".damaged-") }
+      #expect(aside.count == 1, "byte \(position)")
+      if let name = aside.first { #expect(try folder.bytes(of: name) == bytes) }
+
+      // Repaired: the next one to open it has nothing to report.
+      let again = Failures()
+      #expect(try Self.values(folder.store(failures: again)) == values)
+      #expect(again.all.isEmpty)
+    }
+  }
+
+  @Test func eachTruncationIsATornTailAndNoDamage() throws {
+    let sample = try Self.sample()
+    for count in 0..<sample.count {
+      let folder = try TemporaryFolder()
+      try folder.write(Array(sample.prefix(count)), to: Self.journal)
+      let failures = Failures()
+      let store = folder.store(failures: failures)
+      let values = try Self.values(store)
+      for (index, value) in values.enumerated() {
+        #expect(value == nil || value == index || index == 0 && value == 100, "length \(count)")
+      }
+      try store.set(7, forKey: "new")
+      let reader = folder.store(failures: failures)
+      #expect(try Self.values(reader) == values)
+      #expect(try reader.int("new") == 7)
+      #expect(failures.all.isEmpty, "length \(count): \(failures.all)")
+      #expect(try folder.names().filter { $0.contains("damaged") }.isEmpty)
+    }
+  }
+
+  @Test func damageBehindALiveReaderLosesNothingThatItHas() throws {
+    let folder = try TemporaryFolder()
+    let failures = Failures()
+    let store = folder.store(failures: failures)
+    try store.set(1, forKey: "a")
+    try store.set(2, forKey: "b")
+    let handle = try FileHandle(forWritingTo: folder.file(Self.journal))
+    try handle.seekToEnd()
+    try handle.write(contentsOf: Data("garbage\n".utf8))
+    try store.set(3, forKey: "c")
+    let reader = folder.store(failures: failures)
+    #expect(try [reader.int("a"), reader.int("b"), reader.int("c")] == [1, 2, 3])
+    #expect(failures.all.map(\.code) == [.damaged])
+  }
+
+  @Test func anEmptiedFileIsACleanStart() throws {
+    let folder = try TemporaryFolder()
+    let store = folder.store()
+    let reader = folder.store()
+    try store.set(1, forKey: "a")
+    #expect(try reader.int("a") == 1)
+    try Data().write(to: folder.file(Self.journal))
+    _ = try reader.int("a")
+    try store.set(2, forKey: "b")
+    for store in [store, reader, folder.store()] {
+      #expect(try !store.contains("a"))
+      #expect(try store.int("b") == 2)
+    }
+  }
+
+  @Test func aDeletedFileIsACleanStart() throws {
+    let folder = try TemporaryFolder()
+    let store = folder.store()
+    let reader = folder.store()
+    try store.set(1, forKey: "a")
+    #expect(try reader.int("a") == 1)
+    try FileManager.default.removeItem(at: folder.file(Self.journal))
+    try store.set(2, forKey: "b")
+    for store in [store, reader, folder.store()] {
+      #expect(try !store.contains("a"))
+      #expect(try store.int("b") == 2)
+    }
+  }
+
+  @Test func aDeletedFolderIsACleanStart() throws {
+    let folder = try TemporaryFolder()
+    let inner = folder.url.appending(path: "inner")
+    let scope = StorageScope(
+      finder: DirectoryFinder(app: "test", chosen: .init(configuration: inner)))
+    let store = scope.defaults(.standard)
+    try store.set(1, forKey: "a")
+    try FileManager.default.removeItem(at: inner)
+    try store.set(2, forKey: "b")
+    #expect(try store.keys() == ["b"])
+    #expect(FileManager.default.fileExists(atPath: inner.appending(path: Self.journal).path))
+  }
+
+  @Test func aDeletedLockFileIsMadeAgain() throws {
+    let folder = try TemporaryFolder()
+    let a = folder.store()
+    let b = folder.store()
+    try a.set(1, forKey: "a")
+    try b.set(2, forKey: "b")
+    try FileManager.default.removeItem(at: folder.file(".standard.lock"))
+    try a.set(3, forKey: "c")
+    try b.set(4, forKey: "d")
+    #expect(try a.int("d") == 4)
+    #expect(try b.int("c") == 3)
+    #expect(try folder.store().keys().count == 4)
+  }
+
+  @Test func anExchangedFileIsReadAnew() throws {
+    let folder = try TemporaryFolder()
+    let other = try TemporaryFolder()
+    let store = folder.store()
+    try store.set(1, forKey: "a")
+    try other.store().set(2, forKey: "b")
+    let source = other.file(Self.journal)
+    try FileManager.default.removeItem(at: folder.file(Self.journal))
+    try FileManager.default.moveItem(at: source, to: folder.file(Self.journal))
+    try store.set(3, forKey: "c")
+    #expect(try Set(store.keys()) == ["b", "c"])
+  }
+
+  @Test func aFileOverwrittenInPlaceIsReadAnew() throws {
+    let folder = try TemporaryFolder()
+    let other = try TemporaryFolder()
+    let store = folder.store()
+    try store.set(1, forKey: "a")
+    for key in 0..<20 { try other.store().set(key, forKey: "b\(key)") }
+    let handle = try FileHandle(forWritingTo: folder.file(Self.journal))
+    try handle.truncate(atOffset: 0)
+    try handle.write(contentsOf: Data(other.bytes(of: Self.journal)))
+    try store.set(3, forKey: "c")
+    #expect(try store.keys().count == 21)
+    #expect(try folder.store().keys().count == 21)
+  }
+
+  @Test func foreignFilesAreAnErrorAndStay() throws {
+    let folder = try TemporaryFolder()
+    let text = Array("my own notes, nothing to do with settings\n".utf8)
+    try folder.write(text, to: Self.journal)
+    let store = folder.store()
+    let error = #expect(throws: StorageError.self) { try store.set(1, forKey: "a") }
+    #expect(error?.code == .damaged)
+    #expect(error?.path == folder.file(Self.journal).path)
+    #expect(throws: StorageError.self) { _ = try store.int("a") }
+    #expect(try folder.bytes(of: Self.journal) == text)
+  }
+
+  @Test func newerFilesAreAnErrorAndStay() throws {
+    let folder = try TemporaryFolder()
+    let newer = Array(
+      (#"["keepsake","2:0123456789abcdef","2:0123456789abcdef","2:0123456789abcdef"]"# + "\n?\n")
+        .utf8)
+    try folder.write(newer, to: Self.journal)
+    let error = #expect(throws: StorageError.self) { try folder.store().set(1, forKey: "a") }
+    #expect(error?.code == .unsupportedVersion)
+    #expect(try folder.bytes(of: Self.journal) == newer)
+  }
+
+  @Test func aFolderInTheFilesPlaceIsAnError() throws {
+    let folder = try TemporaryFolder()
+    try FileManager.default.createDirectory(
+      at: folder.file(Self.journal), withIntermediateDirectories: false)
+    let store = folder.store()
+    for attempt in [{ try store.set(1, forKey: "a") }, { _ = try store.int("a") }] {
+      let error = #expect(throws: StorageError.self) { try attempt() }
+      #expect(error?.path == folder.file(Self.journal).path)
+      #expect(error?.remedy.contains("move it away") == true)
+    }
+  }
+
+  @Test func aLinkedFileStaysALink() throws {
+    let folder = try TemporaryFolder()
+    let dotfiles = try TemporaryFolder()
+    try dotfiles.store().set(1, forKey: "a")
+    try FileManager.default.createSymbolicLink(
+      at: folder.file(Self.journal), withDestinationURL: dotfiles.file(Self.journal))
+    let store = folder.store()
+    try store.set(2, forKey: "b")
+    try store.removeAll()  // replaces the file
+    try store.set(3, forKey: "c")
+    #expect(try FileManager.default.destinationOfSymbolicLink(
+      atPath: folder.file(Self.journal).path) == dotfiles.file(Self.journal).path)
+    #expect(try dotfiles.store().keys() == ["c"])
+  }
+}

@@ -1,0 +1,163 @@
+import FoundationEssentials
+import Testing
+
+@testable import Keepsake
+
+/// The bytes alone: what reads back, and what damage costs.
+@Suite struct JournalFormatTests {
+  static let id: UInt64 = 0x0123_4567_89AB_CDEF
+
+  /// A journal with one record of each kind; the keys are k0 to k6.
+  static let sample: [UInt8] = {
+    var bytes = JournalFormat.header(id: id)
+    let changes: [EngineChange] = [
+      .set("k0", .int(42)), .set("k1", .string("line\nbreak \"q\" é")),
+      .set("k2", .data(.init([1, 2, 3]))), .set("k3", .date(0.1)), .set("k4", .double(.infinity)),
+      .remove("k0"), .set("k5", .json(Array(#"{"a":[1,2]}"#.utf8))), .set("k6", .bool(true)),
+    ]
+    for change in changes { change.append(to: &bytes, seed: id) }
+    return bytes
+  }()
+
+  typealias Line = (kind: JournalFormat.Kind, key: String, value: [UInt8])
+
+  static func parse(_ bytes: [UInt8]) -> (lines: [Line], JournalFormat.Parsed)? {
+    bytes.withUnsafeBytes { buffer in
+      guard case .valid(let id, _) = JournalFormat.header(of: buffer) else { return nil }
+      var lines: [Line] = []
+      let parsed = JournalFormat.parse(buffer, from: JournalFormat.headerSize, seed: id) {
+        lines.append(($0.kind, $0.key, Array(buffer[$0.value])))
+      }
+      return (lines, parsed)
+    }
+  }
+
+  static func isSame(_ a: Line, _ b: Line) -> Bool {
+    a.kind == b.kind && a.key == b.key && a.value == b.value
+  }
+
+  @Test func whatIsWrittenReadsBack() throws {
+    let (lines, parsed) = try #require(Self.parse(Self.sample))
+    #expect(lines.map(\.key) == ["k0", "k1", "k2", "k3", "k4", "k0", "k5", "k6"])
+    #expect(parsed.damage == 0 && parsed.tail == .complete && parsed.end == Self.sample.count)
+    #expect(lines[3].value == Array("0.1".utf8))
+    #expect(lines[4].kind == .number)
+  }
+
+  @Test func eachLineIsJSON() throws {
+    for line in String(decoding: Self.sample, as: UTF8.self).split(separator: "\n") {
+      let tree = try Codec.decoder.decode(Tree.self, from: .init(line.utf8))
+      guard case .array(let parts) = tree else {
+        Issue.record("not an array: \(line)")
+        continue
+      }
+      #expect((1...4).contains(parts.count))
+    }
+  }
+
+  @Test func theFormatOfVersionOneStays() {
+    // Golden: a change of these bytes makes existing files unreadable.
+    #expect(
+      String(decoding: Self.sample.prefix(JournalFormat.headerSize), as: UTF8.self)
+        == #"["keepsake","1:0123456789abcdef","1:0123456789abcdef","1:0123456789abcdef"]"# + "\n")
+    var bytes: [UInt8] = []
+    EngineChange.set("theme", .string("dark")).append(to: &bytes, seed: Self.id)
+    #expect(String(decoding: bytes, as: UTF8.self) == Golden.theme)
+    bytes = []
+    EngineChange.clear.append(to: &bytes, seed: Self.id)
+    #expect(String(decoding: bytes, as: UTF8.self) == Golden.clear)
+  }
+
+  enum Golden {
+    static let theme = "[\"195accfdfbb06d00j15\",\"theme\",\"dark\"]\n"
+    static let clear = "[\"ed8e1f939b501cdfc0\"]\n"
+  }
+
+  @Test func anyFlippedByteCostsAtMostItsRecord() throws {
+    let (lines, _) = try #require(Self.parse(Self.sample))
+    for position in Self.sample.indices {
+      for mask: UInt8 in [0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xFF] {
+        var bytes = Self.sample
+        bytes[position] ^= mask
+        let (left, parsed) = try #require(Self.parse(bytes), "byte \(position)")
+        // What is left is what was written, in order, with one line missing at most.
+        var rest = lines[...]
+        for line in left {
+          let match = try #require(rest.firstIndex { Self.isSame($0, line) }, "byte \(position)")
+          rest = rest[(match + 1)...]
+        }
+        #expect(left.count >= lines.count - 1, "byte \(position) mask \(mask)")
+        if position >= JournalFormat.headerSize {
+          #expect(parsed.damage > 0, "byte \(position) mask \(mask)")
+        } else {
+          let isIntact = bytes.withUnsafeBytes { JournalFormat.header(of: $0) }
+          #expect(isIntact == .valid(id: Self.id, isIntact: false))
+        }
+      }
+    }
+  }
+
+  @Test func anyTruncationKeepsWholeRecordsAndIsNoDamage() throws {
+    let (lines, _) = try #require(Self.parse(Self.sample))
+    for count in 0..<Self.sample.count {
+      let bytes = Array(Self.sample.prefix(count))
+      guard count >= JournalFormat.headerSize else {
+        #expect(bytes.withUnsafeBytes { JournalFormat.header(of: $0) } == .unborn)
+        continue
+      }
+      let (left, parsed) = try #require(Self.parse(bytes))
+      #expect(parsed.damage == 0)
+      #expect(zip(left, lines).allSatisfy(Self.isSame))
+
+      // Closed by the next writer, it reads the same for everybody, and so does what follows.
+      var closed = bytes + parsed.tail.closing
+      EngineChange.set("next", .int(1)).append(to: &closed, seed: Self.id)
+      let (after, again) = try #require(Self.parse(closed))
+      #expect(again.damage == 0 && again.tail == .complete)
+      #expect(after.count == left.count + 1 && after.last?.key == "next")
+
+      // And reading on from where it stopped sees just what is new.
+      let rest = Array(closed[parsed.end...])
+      let (count, live) = rest.withUnsafeBytes { buffer in
+        var count = 0
+        let parsed = JournalFormat.parse(buffer, from: 0, seed: Self.id) { _ in count += 1 }
+        return (count, parsed)
+      }
+      #expect(count == 1 && live.damage == 0)
+    }
+  }
+
+  @Test func foreignAndNewerFilesAreToldApart() {
+    func header(_ text: String) -> JournalFormat.Header {
+      Array(text.utf8).withUnsafeBytes { JournalFormat.header(of: $0) }
+    }
+    #expect(header("") == .unborn)
+    #expect(header(String(repeating: "\0", count: 5000)) == .unborn)
+    #expect(header("hello") == .foreign)
+    #expect(header(String(repeating: "{\"a\": 1}\n", count: 100)) == .foreign)
+    let newer = #"["keepsake","2:0123456789abcdef","2:0123456789abcdef","2:0123456789abcdef"]"#
+    #expect(header(newer + "\n") == .unsupported)
+  }
+
+  @Test func hostileLengthsDoNotTrap() {
+    for length in ["", "0", "9", "99999999999999999999999999", "18446744073709551615", "-1"] {
+      let line = "[\"0123456789abcdefj\(length)\",\"a\",1]\n"
+      let bytes = JournalFormat.header(id: Self.id) + Array(line.utf8)
+      #expect(Self.parse(bytes)?.lines.count == 0)
+      #expect(Self.parse(bytes)?.1.damage == 1)
+    }
+  }
+
+  @Test func randomBytesNeverTrap() {
+    var generator = SystemRandomNumberGenerator()
+    let alphabet = Array("[]\"\n~,:jdtnrc0123456789abcdef\\u\u{0}é".utf8)
+    for _ in 0..<3_000 {
+      let count = Int.random(in: 0..<200, using: &generator)
+      let noise = (0..<count).map { _ in alphabet.randomElement(using: &generator) ?? 0 }
+      let parsed = Self.parse(JournalFormat.header(id: Self.id) + noise)
+      #expect(parsed?.lines.isEmpty == true)
+      var position = 0
+      noise.withUnsafeBytes { _ = JSONText.string(in: $0, at: &position) }
+    }
+  }
+}
