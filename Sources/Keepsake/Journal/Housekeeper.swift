@@ -21,9 +21,17 @@ enum Housekeeper {
   private static let queue = DispatchQueue(
     label: "keepsake.housekeeping", qos: .utility, attributes: .concurrent)
 
+  /// What a normal exit waits for: else a program that is started often and runs for a moment would
+  /// never get to the end of a compaction.
+  private static let running = DispatchGroup()
+
   /// Runs `work` soon. A forked child has no dispatch threads: there it runs at once.
   static func run(_ work: @escaping @Sendable () -> Void) {
-    if ForkGuard.isForkedChild { work() } else { queue.async(execute: carryingFaults(work)) }
+    if ForkGuard.isForkedChild {
+      work()
+    } else {
+      queue.async(group: running, execute: carryingFaults(work))
+    }
   }
 
   /// Sees to it that what `journal` has written survives a power cut a second from now.
@@ -55,8 +63,9 @@ enum Housekeeper {
     for journal in journals { journal.synchronizeInBackground() }
   }
 
-  /// Waits for nobody: a thread that was stopped in the middle may hold any lock.
+  /// Waits for no lock: a thread that was stopped in the middle may hold any.
   private static func syncAtExit() {
+    if !ForkGuard.isForkedChild { _ = running.wait(timeout: .now() + .seconds(2)) }
     let journals = state.withLockIfAvailable { state in
       state.generation == ForkGuard.generation ? state.unsynced : []
     }

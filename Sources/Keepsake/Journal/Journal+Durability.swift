@@ -30,7 +30,7 @@ extension Journal {
   /// success although the data is lost (LWN 752063, "PostgreSQL's fsync() surprise").
   private func replaceCondemned(_ cause: StorageError?) throws(StorageError) {
     do throws(StorageError) {
-      try locked { journal throws(StorageError) in
+      try maintained { journal throws(StorageError) in
         if journal.state.withLock({ $0.isCondemned }) { try journal.rewrite() }
       }
     } catch {

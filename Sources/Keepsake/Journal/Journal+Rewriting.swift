@@ -99,20 +99,15 @@ extension Journal {
 
   // MARK: Compaction
 
-  /// Starts a compaction in the background when dead records dominate.
-  func scheduleCompactionIfDue() {
-    let isDue = state.withLock { state in
-      guard !state.isCompacting, state.size >= state.compactionFloor,
-        state.size > 2 * (state.table.liveSize + JournalFormat.headerSize)
-      else { return false }
-      state.isCompacting = true
-      return true
+  /// Starts a compaction that `takeDueCompaction` has announced. Under no lock.
+  func start(_ compaction: JournalState.Compaction) {
+    switch compaction {
+    case .inBackground: Housekeeper.run { [weak self] in self?.compactAndReport() }
+    case .atOnce: compactAndReport()
     }
-    guard isDue else { return }
-    Housekeeper.run { [weak self] in self?.compactInBackground() }
   }
 
-  private func compactInBackground() {
+  private func compactAndReport() {
     do throws(StorageError) {
       try compact()
     } catch {
@@ -158,18 +153,19 @@ extension Journal {
     upTo end: Int, oldID: UInt64, id: UInt64, size: Int
   ) throws(StorageError) {
     var waiting: TemporaryFile? = consume temporary
-    let isInstalled = try locked { journal throws(StorageError) in
+    var isInstalled = false
+    try maintained { journal throws(StorageError) in
       guard let temporary = waiting.take(), journal.state.withLock({ $0.isReading(identity) })
-      else { return false }  // another process was faster
+      else { return }  // another process was faster
       let rest = try source.read(from: end, count: max(0, source.status().size - end))
       var added: [UInt8] = []
-      guard Self.copyAll(rest, seed: oldID, newSeed: id, to: &added) else { return false }
+      guard Self.copyAll(rest, seed: oldID, newSeed: id, to: &added) else { return }
       if !added.isEmpty {
         try temporary.file.writeAll(added)
         try temporary.file.synchronize()
       }
       try journal.install(temporary, seed: id, size: size + added.count)
-      return true
+      isInstalled = true
     }
     if isInstalled { try synchronizeFolder() }
   }

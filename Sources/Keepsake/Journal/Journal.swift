@@ -81,7 +81,7 @@ final class Journal: DefaultsEngine {
     if hasNews { observers.signal() }
     if isDamaged {
       do throws(StorageError) {
-        try locked { _ throws(StorageError) in }  // repairs on its way
+        try maintained { _ throws(StorageError) in }  // repairs on its way
       } catch {
         reportDamage(.failure(error))  // a read-only folder, say
       }
@@ -93,7 +93,7 @@ final class Journal: DefaultsEngine {
   /// Publishes what a killed writer had written but not yet published, so that all processes agree.
   private func publishLeftovers() {
     do throws(StorageError) {
-      try locked { journal throws(StorageError) in
+      try maintained { journal throws(StorageError) in
         try journal.state.withLock { state throws(StorageError) in try state.publish() }
       }
     } catch {
@@ -140,24 +140,34 @@ final class Journal: DefaultsEngine {
 
   /// Runs `body` while no other thread or process can write, with a state that holds all writes so
   /// far.
-  func locked<R>(_ body: (Journal) throws(StorageError) -> R) throws(StorageError) -> R {
-    let result: R
-    do {
-      result = try writer.withLock { _ throws(StorageError) in
-        let lockFile = try takeLock()
-        defer { if lockFile.isOwn { lockFile.lock.unlock() } }
-        try state.withLock { state throws(StorageError) in try state.refreshLocked() }
-        if state.withLock({ $0.damage != nil }) { repair() }
-        return try body(self)
-      }
+  ///
+  /// - Parameter mayCreate: Whether to make the folder and the lock file where they are missing.
+  func locked<R>(
+    mayCreate: Bool = true, _ body: (Journal) throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    let result = try writer.withLock { _ throws(StorageError) in
+      let lockFile = try takeLock(mayCreate: mayCreate)
+      defer { if lockFile.isOwn { lockFile.lock.unlock() } }
+      try state.withLock { state throws(StorageError) in try state.refreshLocked() }
+      if state.withLock({ $0.damage != nil }) { repair() }
+      return try body(self)
     }
-    if state.withLock({ state in
+    let (hasNews, compaction) = state.withLock { state in
       defer { state.hasNews = false }
-      return state.hasNews
-    }) {
-      observers.signal()
+      return (state.hasNews, mayCreate ? state.takeDueCompaction() : nil)
     }
+    if hasNews { observers.signal() }
+    if let compaction { start(compaction) }
     return result
+  }
+
+  /// The same for what nobody asked for: where the files have been deleted there is nothing to do.
+  func maintained(_ body: (Journal) throws(StorageError) -> Void) throws(StorageError) {
+    do throws(StorageError) {
+      try locked(mayCreate: false, body)
+    } catch where error.code == .notFound && error.path == location.lockPath {
+      return
+    }
   }
 
   /// A held lock, and whether this process still is the one that took it.
@@ -168,10 +178,10 @@ final class Journal: DefaultsEngine {
     var isOwn: Bool { generation == ForkGuard.generation }
   }
 
-  private func takeLock() throws(StorageError) -> HeldLock {
+  private func takeLock(mayCreate: Bool) throws(StorageError) -> HeldLock {
     while true {
       let lock = try state.withLock { state throws(StorageError) in
-        try state.openLockFile(timeout: timeout)
+        try state.openLockFile(mayCreate: mayCreate, timeout: timeout)
       }
       try lock.lock(timeout: timeout)
       // Somebody who deleted it would let two processes in, each with a file of its own.
@@ -235,7 +245,6 @@ final class Journal: DefaultsEngine {
     if isFirstUnsynced { Housekeeper.syncSoon(self) }
     // The last two bytes only end the line: without them the record counts all the same.
     if let failure, written < bytes.count - 2 { throw failure }
-    scheduleCompactionIfDue()
   }
 
   func ticks() -> AsyncStream<Void> {

@@ -1,3 +1,11 @@
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
 /// What a process knows of one journal: its values, how far it has read, and its open files.
 struct JournalState {
   let location: JournalLocation
@@ -36,6 +44,20 @@ struct JournalState {
   var isWatched = false
 
   static let smallestCompaction = 64 * 1024
+
+  enum Compaction {
+    case inBackground
+    /// Each process so far was killed before it was done with it: it must not wait any longer.
+    case atOnce
+  }
+
+  /// The compaction that is due now, which the caller then starts: when dead records dominate.
+  mutating func takeDueCompaction() -> Compaction? {
+    let live = table.liveSize + JournalFormat.headerSize
+    guard !isCompacting, size >= compactionFloor, size > 2 * live else { return nil }
+    isCompacting = true
+    return size > 16 * (live + Self.smallestCompaction) ? .atOnce : .inBackground
+  }
 
   init(location: JournalLocation) { self.location = location }
 
@@ -234,9 +256,14 @@ struct JournalState {
   }
 
   /// The lock file, made where it is missing.
-  mutating func openLockFile(timeout: Duration) throws(StorageError) -> LockFile {
+  mutating func openLockFile(
+    mayCreate: Bool, timeout: Duration
+  ) throws(StorageError) -> LockFile {
     enterGeneration()
     if let lockFile { return lockFile }
+    if !mayCreate, try FileSystem.status(location.lockPath) == nil {
+      throw StorageError(errno: ENOENT, operation: "open", path: location.lockPath)
+    }
     let mode = try location.prepareFolder()
     let opened = try LockFile.createOrOpen(location.lockPath, mode: mode, timeout: timeout)
     lockFile = opened
