@@ -1,0 +1,77 @@
+import Foundation
+import KeepsakeTesting
+import Testing
+
+@testable import Keepsake
+
+@Suite(.temporaryStorage, .timeLimit(.minutes(1))) struct ChangesTests {
+  @Test(arguments: [Defaults.Suite.standard, .memory])
+  func changesOfThisProcessArrive(_ suite: Defaults.Suite) async {
+    var changes = Defaults.changes("k", default: 0, suite: suite).makeAsyncIterator()
+    Defaults.set(1, forKey: "k", suite: suite)
+    #expect(await changes.next() == 1)
+    Defaults.set(1, forKey: "k", suite: suite)  // equal: not repeated
+    Defaults.set(5, forKey: "other", suite: suite)
+    Defaults.set(2, forKey: "k", suite: suite)
+    #expect(await changes.next() == 2)
+    Defaults.remove("k", suite: suite)
+    #expect(await changes.next() == 0)
+    Defaults.set(3, forKey: "k", suite: suite)
+    Defaults.set(4, forKey: "k", suite: suite)
+    #expect(await changes.next() == 4, "the latest only")
+  }
+
+  @Test func whatChangesBeforeTheFirstNextIsNotMissed() async {
+    let sequence = Defaults.changes("k", type: String.self)
+    Defaults.set("early", forKey: "k")
+    var changes = sequence.makeAsyncIterator()
+    #expect(await changes.next() == "early")
+  }
+
+  @Test func changesOfOtherProcessesArrive() async throws {
+    let folder = try TemporaryFolder()
+    let store = folder.store()
+    let peer = try Peer(folder, "serve")
+    var changes = store.changes("k", default: 0).makeAsyncIterator()
+    for number in 1...20 {
+      #expect(try peer.ask("set k \(number)") == "ok")
+      #expect(await changes.next() == number)
+    }
+    #expect(try peer.ask("clear") == "ok")
+    #expect(await changes.next() == 0)
+    #expect(try peer.ask("set k 21") == "ok")
+    #expect(await changes.next() == 21)
+  }
+
+  @Test func changesArriveAlsoWithoutAWatch() async throws {
+    let folder = try TemporaryFolder()
+    let store = folder.store()
+    let peer = try Peer(folder, "serve")
+    let plan = FaultPlan(decide: { $0.call == .watch ? .fail(ENOSPC) : .proceed })
+    let sequence = store.changes("k", default: 0)
+    var changes = FaultPlan.$current.withValue(plan) { sequence.makeAsyncIterator() }
+    #expect(try peer.ask("set k 1") == "ok")
+    #expect(await changes.next() == 1)
+  }
+
+  @Test func cancellingEndsTheLoop() async throws {
+    let store = Defaults.shared
+    let task = Task {
+      for await _ in store.changes("k", default: 0) {}
+      return true
+    }
+    try await Task.sleep(for: .milliseconds(20))
+    task.cancel()
+    #expect(await task.value)
+    #expect(try store.journal.observers.isEmpty)
+  }
+
+  @Test func anotherTypeShowsAsTheDefaultAndIsReported() async {
+    let failures = Failures()
+    StorageSystem.onFailure = failures.append
+    var changes = Defaults.changes("k", default: 9).makeAsyncIterator()
+    Defaults.set("text", forKey: "k")
+    #expect(await changes.next() == 9)
+    #expect(failures.all.map(\.code) == [.wrongType])
+  }
+}

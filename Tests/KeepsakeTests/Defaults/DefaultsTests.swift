@@ -1,0 +1,223 @@
+import Foundation
+import KeepsakeTesting
+import Testing
+
+@testable import Keepsake
+
+/// The facade, as its users write it.
+@Suite(.temporaryStorage) struct DefaultsTests {
+  struct User: Codable, Equatable, Sendable { var name: String }
+
+  @Test func oneLinersWork() {
+    #expect(Defaults.set("dark", forKey: "theme"))
+    Defaults.set(16, forKey: "size", suite: "com.example.shared")
+    let theme: String? = Defaults.get("theme")
+    #expect(theme == "dark")
+    #expect(Defaults.get("fontSize", default: 16) == 16)
+    Defaults.set(User(name: "Ann"), forKey: "user")
+    let user: User? = Defaults.model("user")
+    #expect(user == User(name: "Ann"))
+    #expect(Defaults.model("user", type: User.self)?.name == "Ann")
+    #expect(Defaults.int("size", suite: "com.example.shared") == 16)
+    #expect(!Defaults.contains("size"))
+    #expect(Set(Defaults.keys()) == ["theme", "user"])
+    #expect(Defaults.suites() == ["com.example.shared", .standard])
+    #expect(Defaults.remove("theme"))
+    #expect(Defaults.remove("theme"), "nothing there is as asked")
+    #expect(Defaults.removeAll())
+    #expect(Defaults.keys().isEmpty)
+    #expect(Defaults.int("size", suite: "com.example.shared") == 16)
+    #expect(Defaults.synchronize())
+  }
+
+  @Test func missingValuesReadAsZero() {
+    #expect(Defaults.string("a") == nil)
+    #expect(Defaults.int("a") == 0)
+    #expect(Defaults.double("a") == 0)
+    #expect(Defaults.bool("a") == false)
+    #expect(Defaults.data("a") == nil)
+  }
+
+  @Test func theStoreTellsMissingUnreadableAndWrongTypeApart() throws {
+    let store = Defaults.shared
+    #expect(try store.get("k") as Int? == nil)
+    try store.set("text", forKey: "k")
+    let mismatch = #expect(throws: StorageError.self) { try store.int("k") }
+    #expect(mismatch?.code == .wrongType)
+    let path = try #require(try store.fileURL?.path)
+    try FileManager.default.removeItem(atPath: path)
+    try Data("no journal".utf8).write(to: URL(filePath: path))
+    let unreadable = Defaults.Suite("standard", in: URL(filePath: path).deletingLastPathComponent())
+    let error = #expect(throws: StorageError.self) { try Defaults.suite(unreadable).int("k") }
+    #expect(error?.code == .damaged)
+    #expect(error?.operation == "get")
+    #expect(error?.key == "k")
+  }
+
+  @Test func theFacadeReportsWhatTheStoreThrows() {
+    let failures = Failures()
+    StorageSystem.onFailure = failures.append
+    Defaults.set("text", forKey: "k")
+    #expect(Defaults.int("k") == 0)
+    #expect(Defaults.get("k", default: 7) == 7)
+    #expect(failures.all.count == 1, "the same failure at most once a second")
+    #expect(failures.all.first?.key == "k")
+    #expect(failures.all.first?.description.contains("text") == false)
+    #expect(Defaults.set(Double.nan, forKey: "k"))
+    #expect(!Defaults.set(Decimal.nan, forKey: "k"))
+    #expect(failures.all.last?.code == .encodingFailed)
+    #expect(Defaults.double("k").isNaN)
+  }
+
+  @Test(arguments: [
+    "", "a\nb", "\"quotes\"", "NUL \u{0}", "👩‍👩‍👧‍👦", "../../etc/passwd", "e\u{301}", "\u{E9}",
+    String(repeating: "k", count: 10_000),
+  ])
+  func anyKeyWorks(_ key: String) throws {
+    try Defaults.shared.set(1, forKey: key)
+    #expect(Defaults.int(key) == 1)
+    let folder = try #require(try Defaults.shared.fileURL).deletingLastPathComponent()
+    let reopened = Defaults.Suite("standard", in: folder)
+    #expect(try Defaults.suite(reopened).int(key) == 1)
+    #expect(Defaults.keys().map { Array($0.utf8) } == [Array(key.utf8)])
+  }
+
+  @Test func keysThatLookAlikeStayApart() {
+    Defaults.set(1, forKey: "\u{E9}")
+    Defaults.set(2, forKey: "e\u{301}")
+    #expect(Defaults.int("\u{E9}") == 1)
+    #expect(Defaults.int("e\u{301}") == 2)
+  }
+
+  @Test func memoryStaysInTheProcess() throws {
+    Defaults.set(1, forKey: "a", suite: .memory)
+    #expect(Defaults.int("a", suite: .memory) == 1)
+    #expect(Defaults.suites().isEmpty)
+    #expect(try Defaults.suite(.memory).fileURL == nil)
+    Defaults.update("a", default: 0, suite: .memory) { $0 += 1 }
+    #expect(Defaults.keys(suite: .memory) == ["a"])
+    #expect(Defaults.removeAll(suite: .memory))
+    #expect(!Defaults.contains("a", suite: .memory))
+  }
+
+  @Test func removeAllLeavesNothingOnDisk() throws {
+    Defaults.set("a value to forget", forKey: "k")
+    let path = try #require(try Defaults.shared.fileURL?.path)
+    #expect(try String(contentsOfFile: path, encoding: .utf8).contains("forget"))
+    Defaults.removeAll()
+    #expect(try !String(contentsOfFile: path, encoding: .utf8).contains("forget"))
+  }
+
+  @Test(arguments: [
+    "../../../escape", "..", ".", "", "a/b", "/etc/passwd", ".hidden", "nul\u{0}", "ümlaut %2F",
+    "standard.jsonl", "A", "a",
+  ])
+  func aSuitesNameCannotLeaveItsFolder(_ name: String) throws {
+    let suite = Defaults.Suite(name)
+    Defaults.set(1, forKey: "k", suite: suite)
+    let path = try #require(try Defaults.suite(suite).fileURL?.path)
+    let folder = try #require(try Defaults.shared.fileURL).deletingLastPathComponent().path
+    #expect(FileSystem.parent(of: path) == folder)
+    #expect(FileManager.default.fileExists(atPath: path))
+    #expect(Defaults.suites() == [suite])
+    #expect(Defaults.int("k", suite: suite) == 1)
+    let other = Defaults.Suite(name, in: URL(filePath: folder))
+    #expect(try Defaults.suite(other).int("k") == 1)
+  }
+
+  @Test func anOverlongSuiteNameIsAnErrorThatSaysSo() {
+    let error = #expect(throws: StorageError.self) {
+      try Defaults.suite(.init(String(repeating: "x", count: 300))).set(1, forKey: "k")
+    }
+    #expect(error?.code == .misuse)
+  }
+
+  @Test func twoThreadsOnTwoSuitesDoNotWaitForEachOther() throws {
+    // One suite's lock is held from outside; the other's sets go on.
+    try Defaults.suite("a").set(1, forKey: "k")
+    let lockPath = try #require(try Defaults.suite("a").fileURL).deletingLastPathComponent().path
+    let lock = try LockFile.createOrOpen(
+      lockPath + "/.a.lock", mode: 0o600, timeout: .seconds(1))
+    try lock.lock(timeout: .seconds(1))
+    let a = Defaults.suite("a")
+    let waiting = Thread { try? a.set(2, forKey: "k") }
+    waiting.start()
+    let clock = ContinuousClock()
+    let took = try clock.measure {
+      for number in 0..<100 { try Defaults.suite("b").set(number, forKey: "k") }
+      _ = try a.int("k")  // a reader of the held suite does not wait either
+    }
+    #expect(took < .seconds(5), "the time-out of the held lock is ten")
+    #expect(!waiting.isFinished)
+    lock.unlock()
+    while !waiting.isFinished { usleep(1_000) }
+    #expect(try a.int("k") == 2)
+  }
+}
+
+extension Defaults.Key<Int> {
+  fileprivate static let fontSize = Defaults.Key("fontSize", default: 16)
+  fileprivate static let shared = Defaults.Key("fontSize", default: 1, suite: "shared")
+}
+extension Defaults.Key<String?> {
+  fileprivate static let nickname = Defaults.Key<String?>("nickname")
+}
+
+@Suite(.temporaryStorage) struct TypedKeyTests {
+  @Test func typedKeysReadWriteAndRemove() throws {
+    #expect(Defaults[.fontSize] == 16)
+    Defaults[.fontSize] = 18
+    #expect(Defaults[.fontSize] == 18)
+    Defaults[.fontSize] += 1
+    #expect(Defaults.int("fontSize") == 19)
+    #expect(Defaults.update(.fontSize) { $0 += 1 } == 20)
+    #expect(Defaults[.shared] == 1)
+    Defaults[.shared] = 2
+    #expect(Defaults[.fontSize] == 20)
+    #expect(Defaults.contains(.fontSize))
+    #expect(Defaults.remove(.fontSize))
+    #expect(Defaults[.fontSize] == 16)
+    Defaults[.nickname] = "Zo"
+    #expect(Defaults[.nickname] == "Zo")
+    Defaults[.nickname] = nil
+    #expect(!Defaults.contains("nickname"))
+    let store = Defaults.suite("other")
+    try store.set(3, for: .fontSize)
+    #expect(try store.get(.fontSize) == 3)
+    #expect(try store.update(.fontSize) { $0 *= 2 } == 6)
+    try store.remove(.fontSize)
+    #expect(try store.get(.fontSize) == 16)
+  }
+
+  @MainActor struct Settings {
+    @Default("fontSize", defaultValue: 16) var fontSize: Int
+    @Default("title", defaultValue: "untitled", suite: "window") var title: String
+    @Default(.fontSize) var typed: Int
+    @DefaultOptional("lastLogin") var lastLogin: Date?
+    @DefaultOptional("note", suite: "window") var note: String?
+  }
+
+  @Test @MainActor func wrappersReadWriteAndReset() {
+    let settings = Settings()
+    #expect(settings.fontSize == 16)
+    settings.fontSize = 20
+    #expect(settings.fontSize == 20)
+    #expect(settings.typed == 20)
+    #expect(Defaults.int("fontSize") == 20)
+    #expect(settings.$fontSize.update { $0 += 1 } == 21)
+    #expect(settings.$fontSize.key.name == "fontSize")
+    #expect(settings.$fontSize.reset())
+    #expect(settings.fontSize == 16)
+    settings.title = "x"
+    #expect(Defaults.string("title", suite: "window") == "x")
+    #expect(settings.lastLogin == nil)
+    let now = Date()
+    settings.lastLogin = now
+    #expect(settings.lastLogin == now)
+    #expect(settings.$lastLogin.update { $0 = nil } == nil)
+    #expect(!Defaults.contains("lastLogin"))
+    settings.note = "n"
+    #expect(settings.$note.reset())
+    #expect(settings.note == nil)
+  }
+}

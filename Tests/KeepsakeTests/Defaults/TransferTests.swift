@@ -1,0 +1,131 @@
+import Foundation
+import KeepsakeTesting
+import Testing
+
+@testable import Keepsake
+
+@Suite(.temporaryStorage) struct TransferTests {
+  struct Trap: Codable, Equatable {
+    var data = "not bytes"
+    enum CodingKeys: String, CodingKey { case data = "$data" }
+  }
+
+  func fill() throws {
+    Defaults.set("dark \"x\" \n é 👍 /", forKey: "text")
+    Defaults.set(Int.min, forKey: "int")
+    Defaults.set(UInt64.max, forKey: "uint")
+    Defaults.set(0.1, forKey: "double")
+    Defaults.set(true, forKey: "bool")
+    Defaults.set(Data([0, 255]), forKey: "data")
+    Defaults.set(Date(timeIntervalSinceReferenceDate: 700_000_000), forKey: "date")
+    Defaults.set(["a": [1, 2]], forKey: "nested \"key\"")
+  }
+
+  func check(_ suite: Defaults.Suite) {
+    #expect(Defaults.string("text", suite: suite) == "dark \"x\" \n é 👍 /")
+    #expect(Defaults.int("int", suite: suite) == Int.min)
+    #expect(Defaults.get("uint", suite: suite) == UInt64.max)
+    #expect(Defaults.double("double", suite: suite) == 0.1)
+    #expect(Defaults.bool("bool", suite: suite))
+    #expect(Defaults.data("data", suite: suite) == Data([0, 255]))
+    let date: Date? = Defaults.get("date", suite: suite)
+    #expect(date == Date(timeIntervalSinceReferenceDate: 700_000_000))
+    #expect(Defaults.get("nested \"key\"", suite: suite) == ["a": [1, 2]])
+  }
+
+  @Test(arguments: [Defaults.ExportFormat.json, .propertyList])
+  func whatIsExportedCanBeImported(_ format: Defaults.ExportFormat) throws {
+    try fill()
+    let document = try #require(Defaults.export(as: format))
+    #expect(Defaults.import(document, suite: "copy"))
+    check("copy")
+    #expect(Defaults.keys(suite: "copy").count == 8)
+  }
+
+  @Test func jsonKeepsWhatPropertyListsCannot() throws {
+    let decimal = try #require(Decimal(string: "12345678901234567890.123456789"))
+    let values: [String: any Codable] = [
+      "decimal": decimal, "infinity": Double.infinity, "null": [Int?.none], "trap": Trap(),
+      "precise": Date(timeIntervalSinceReferenceDate: 0.1), "int128": Int128.max,
+    ]
+    for (key, value) in values { Defaults.set(value, forKey: key) }
+    let document = try #require(Defaults.export(as: .json))
+    #expect(Defaults.import(document, suite: "copy"))
+    #expect(Defaults.get("decimal", suite: "copy") == decimal)
+    #expect(Defaults.double("infinity", suite: "copy") == .infinity)
+    #expect(Defaults.get("null", suite: "copy") == [Int?.none])
+    #expect(Defaults.get("trap", suite: "copy") == Trap())
+    #expect(Defaults.get("int128", suite: "copy") == Int128.max)
+    let date: Date? = Defaults.get("precise", suite: "copy")
+    #expect(date == Date(timeIntervalSinceReferenceDate: 0.1))
+    for key in ["decimal", "infinity", "null"] {
+      let store = Defaults.suite(.init(key))
+      try store.import(Defaults.suite("copy").export(as: .json))
+      for other in try store.keys() where other != key { try store.remove(other) }
+      let error = #expect(throws: StorageError.self) { try store.export(as: .propertyList) }
+      #expect(error?.code == .encodingFailed)
+      #expect(error?.key == key)
+    }
+  }
+
+  @Test func exportedJSONIsForPeopleAndSorted() throws {
+    Defaults.set(2, forKey: "b")
+    Defaults.set("x", forKey: "a")
+    #expect(
+      Defaults.export(as: .json).map { String(decoding: $0, as: UTF8.self) }
+        == "{\n  \"a\": \"x\",\n  \"b\": 2\n}\n")
+    Defaults.removeAll()
+    #expect(Defaults.export(as: .json).map { String(decoding: $0, as: UTF8.self) } == "{}\n")
+  }
+
+  @Test func foreignJSONIsImported() throws {
+    let text = """
+       { "size" : 16, "list": [ 1, {"a b" : "c , }"} ], "e": 1.5e3, "\\u00e9\\n": "\\ud83d\\udc4d",
+      "off":false }
+      """
+    #expect(Defaults.import(Data(text.utf8)))
+    #expect(Defaults.int("size") == 16)
+    #expect(Defaults.double("e") == 1_500)
+    #expect(Defaults.string("é\n") == "👍")
+    #expect(Defaults.contains("off") && !Defaults.bool("off"))
+    struct Part: Codable, Equatable { let text: String; enum CodingKeys: String, CodingKey { case text = "a b" } }
+    let list: Data? = Defaults.export(as: .json)
+    #expect(String(decoding: try #require(list), as: UTF8.self).contains("[1,{\"a b\":\"c , }\"}]"))
+  }
+
+  @Test(arguments: [
+    "", "[]", "[1]", "1", "{", "{\"a\":}", "{\"a\":1,}", "{\"a\" 1}", "{\"a\":\"\\x\"}", "nonsense",
+    "{\"a\":{\"$data\":\"%%%\"}}", "{\"a\":{\"$date\":\"soon\"}}", "<?xml version=\"1.0\"?><plist/>",
+    "bplist00garbage",
+  ])
+  func whatCannotBeReadIsAnErrorAndSetsNothing(_ text: String) {
+    let error = #expect(throws: StorageError.self) {
+      try Defaults.shared.import(Data(text.utf8))
+    }
+    #expect(error?.code == .decodingFailed)
+    #expect(Defaults.keys().isEmpty)
+  }
+
+  /// What Foundation's own settings file holds comes over, binary or XML.
+  @Test(arguments: [PropertyListSerialization.PropertyListFormat.binary, .xml])
+  func aUserDefaultsFileIsImported(_ format: PropertyListSerialization.PropertyListFormat) throws {
+    let settings: [String: Any] = [
+      "name": "Zoë", "count": 42, "ratio": 0.5, "on": true, "blob": Data([1, 2, 3]),
+      "when": Date(timeIntervalSinceReferenceDate: 600_000_000),
+      "list": [1, 2, 3], "nested": ["a": ["b": "c"], "d": [true, false]] as [String: Any],
+    ]
+    let document = try PropertyListSerialization.data(
+      fromPropertyList: settings, format: format, options: 0)
+    #expect(Defaults.import(document))
+    #expect(Defaults.string("name") == "Zoë")
+    #expect(Defaults.int("count") == 42)
+    #expect(Defaults.double("ratio") == 0.5)
+    #expect(Defaults.bool("on"))
+    #expect(Defaults.data("blob") == Data([1, 2, 3]))
+    let when: Date? = Defaults.get("when")
+    #expect(when == Date(timeIntervalSinceReferenceDate: 600_000_000))
+    #expect(Defaults.get("list") == [1, 2, 3])
+    struct Nested: Codable, Equatable { var a: [String: String]; var d: [Bool] }
+    #expect(Defaults.get("nested") == Nested(a: ["b": "c"], d: [true, false]))
+  }
+}

@@ -1,0 +1,87 @@
+import Foundation
+import KeepsakeTesting
+import Testing
+
+@testable import Keepsake
+
+@Suite(.temporaryStorage) struct UpdateTests {
+  struct Refusal: Error, Equatable {}
+
+  @Test func updatesFromManyThreadsCountExactly() {
+    let store = Defaults.shared
+    DispatchQueue.concurrentPerform(iterations: 8) { _ in
+      for _ in 0..<250 { _ = try? store.update("count", default: 0) { $0 += 1 } }
+    }
+    #expect(Defaults.int("count") == 2_000)
+  }
+
+  @Test func whatTheClosureThrowsComesOutAndNothingChanges() {
+    Defaults.set(1, forKey: "k")
+    #expect(throws: Refusal.self) {
+      try Defaults.update("k", default: 0) { (value: inout Int) throws(Refusal) in
+        value = 2
+        throw Refusal()
+      }
+    }
+    #expect(Defaults.int("k") == 1)
+  }
+
+  @Test func nilRemoves() {
+    Defaults.set(1, forKey: "k")
+    let result = Defaults.update("k", default: Int?.none) { $0 = nil }
+    #expect(result == nil)
+    #expect(!Defaults.contains("k"))
+  }
+
+  @Test func anotherTypeIsNotOverwritten() {
+    let failures = Failures()
+    StorageSystem.onFailure = failures.append
+    Defaults.set("text", forKey: "k")
+    #expect(Defaults.update("k", default: 5) { $0 += 1 } == 5)
+    #expect(Defaults.string("k") == "text")
+    #expect(failures.all.map(\.code) == [.wrongType])
+  }
+
+  @Test(arguments: [Defaults.Suite.standard, .memory])
+  func writingToTheSuiteInsideItsUpdateIsAnError(_ suite: Defaults.Suite) throws {
+    let store = Defaults.suite(suite)
+    let attempts: [() throws -> Void] = [
+      { try store.update("k", default: 0) { $0 += 1 } },
+      { try store.set(1, forKey: "other") },
+      { try store.remove("k") },
+      { try store.removeAll() },
+    ]
+    for attempt in attempts {
+      var code: StorageError.Code?
+      try store.update("k", default: 0) { value in
+        value += 1
+        do { try attempt() } catch let error as StorageError { code = error.code }
+      }
+      #expect(code == .misuse)
+    }
+    #expect(try store.int("k") == attempts.count)
+    // Reading is fine, and so is another suite.
+    try store.update("k", default: 0) { value in
+      value = try store.int("k") + 1
+      Defaults.set(1, forKey: "k", suite: "another")
+    }
+    #expect(try store.int("k") == attempts.count + 1)
+  }
+
+  @Test func aLosingUpdateHoldsTheLockInTheEnd() throws {
+    let store = Defaults.shared
+    let folder = try #require(try store.fileURL).deletingLastPathComponent()
+    // The same file through another store, which the update does not know of.
+    let rival = Defaults.suite(Defaults.Suite("standard", in: folder))
+    try store.set(0, forKey: "k")
+    var runs = 0
+    let result = try store.update("k", default: 0) { value in
+      runs += 1
+      if runs <= 8 { try rival.set(runs * 100, forKey: "k") }
+      value += 1
+    }
+    #expect(runs == 9)
+    #expect(result == 801)
+    #expect(try rival.int("k") == 801)
+  }
+}
