@@ -1,0 +1,17 @@
+import Foundation
+
+/// Ends the program with exit code 1 unless `condition` holds.
+public func check(_ condition: Bool, file: String = #fileID, line: Int = #line) {
+  if condition { return }
+  print("\(file):\(line): not as expected")
+  exit(1)
+}
+
+/// Ends the program with exit code 1 unless both are equal.
+public func check<T: Equatable>(
+  _ found: T, is expected: T, file: String = #fileID, line: Int = #line
+) {
+  if found == expected { return }
+  print("\(file):\(line): \(found) instead of \(expected)")
+  exit(1)
+}

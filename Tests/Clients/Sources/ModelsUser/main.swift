@@ -1,0 +1,95 @@
+// Swift 6 mode, with the public models of another module as values.
+import Checks
+import Foundation
+import Keepsake
+import Models
+
+// A key of a type that is not `Sendable` is computed: a static constant would have to be `Sendable`.
+extension Defaults.Key<Plain> {
+  static var plain: Defaults.Key<Plain> { Defaults.Key("plain", default: Plain(name: "new")) }
+}
+
+extension Defaults.Key<Shape?> {
+  static var shape: Defaults.Key<Shape?> { Defaults.Key("shape") }
+}
+
+extension Defaults.Key<Shared> {
+  static let shared = Defaults.Key("shared", default: Shared())
+}
+
+extension Defaults.Key<Page<Shared>?> {
+  static let page = Defaults.Key<Page<Shared>?>("page")
+}
+
+/// Holds values that are not `Sendable`, so that it is none either.
+struct Settings {
+  @Default(.plain) var plain: Plain
+  @Default("color", defaultValue: .named("blue")) var color: Color
+  @Default("frozen", defaultValue: Frozen(text: "ice")) var frozen: Frozen
+  @DefaultOptional(.shape) var shape: Shape?
+}
+
+let settings = Settings()
+check(settings.plain.name, is: "new")
+settings.plain.name = "renamed"
+check(Defaults[.plain].name, is: "renamed")
+settings.$plain.update { $0.created = .distantPast }
+check(Defaults.model("plain", type: Plain.self)?.created, is: .distantPast)
+settings.color = .mixed(red: 0.5, green: 0, blue: 1)
+check(Defaults.get("color", default: Color.named("red")), is: settings.color)
+settings.frozen = Frozen(text: "snow")
+check(Defaults.model("frozen", type: Frozen.self)?.text, is: "snow")
+check(settings.shape == nil)
+settings.shape = Shape(sides: 3)
+Defaults.update(.shape) { $0?.sides += 1 }
+check(settings.shape?.sides, is: 4)
+Defaults[.shape] = nil
+check(!Defaults.contains(.shape))
+
+Defaults.set(Shared(), forKey: "shared")
+let first: Shared? = Defaults.model("shared")
+let second: Shared? = Defaults.get("shared")
+check(first, is: second)
+check(first, is: Defaults[.shared])
+Defaults.set(Page(items: [Plain(name: "a")]), forKey: "pages")
+let page: Page<Plain>? = Defaults.model("pages")
+check(page?.items.first?.name, is: "a")
+Defaults[.page] = Page(items: [Shared()])
+check(Defaults[.page]?.items.count, is: 1)
+Defaults.set([Shared(): "x"], forKey: "table")
+check(Defaults.get("table", default: [Shared: String]()).count, is: 1)
+
+// A value that is not Sendable is read where it is used.
+let name = await Task.detached { Defaults[.plain].name }.value
+check(name, is: "renamed")
+
+func describe(_ plain: sending Plain) async -> String { plain.name }
+if let plain: Plain = Defaults.model("plain") { check(await describe(plain), is: "renamed") }
+
+let change = Task {
+  for await plain in Defaults.changes(.plain) where plain.name != "renamed" { return plain.name }
+  return ""
+}
+let poke = Task {
+  while !Task.isCancelled {
+    Defaults.update(.plain) { $0.name += "." }
+    try await Task.sleep(for: .milliseconds(5))
+  }
+}
+check(await change.value.hasPrefix("renamed."))
+poke.cancel()
+
+do {
+  let store = Defaults.suite("models")
+  try store.set(Plain(name: "p"), for: .plain)
+  check(try store.get(.plain).name, is: "p")
+  let shape: Shape? = try store.model("shape")
+  check(shape == nil)
+  try store.set(shape, forKey: "shape")
+  try store.removeAll()
+} catch {
+  print(error.remedy)
+  exit(1)
+}
+Defaults.removeAll()
+print("ok")

@@ -1,0 +1,178 @@
+// Swift 6 mode with the main actor as default isolation: models, keys and settings say nothing.
+import Checks
+import Foundation
+import Keepsake
+import Observation
+
+struct Note: Codable, Equatable {
+  var title: String
+  var pinned = false
+  var edited: Date?
+}
+
+enum Sorting: String, Codable {
+  case title, date
+}
+
+final class Draft: Codable {
+  var text: String
+  init(text: String) { self.text = text }
+}
+
+enum Settings {
+  @Default("fontSize", defaultValue: 16) static var fontSize: Int
+  @Default("sorting", defaultValue: .title) static var sorting: Sorting
+  @Default("notes", defaultValue: []) static var notes: [Note]
+  @Default(.draft) static var draft: Draft
+  @DefaultOptional("lastNote") static var lastNote: Note?
+  @DefaultOptional("lastLogin") static var lastLogin: Date?
+}
+
+// For use off the main actor too.
+nonisolated extension Defaults.Key<Int> {
+  static let fontSize = Defaults.Key("fontSize", default: 16)
+}
+
+extension Defaults.Key<Sorting> {
+  static let sorting = Defaults.Key("sorting", default: Sorting.title)
+}
+
+extension Defaults.Key<Note?> {
+  static let lastNote = Defaults.Key<Note?>("lastNote")
+}
+
+extension Defaults.Key<Draft> {
+  static let draft = Defaults.Key("draft", default: Draft(text: "empty"))
+}
+
+@Observable final class Model {
+  @ObservationIgnored @Default("accent", defaultValue: "blue") var accent: String
+  @ObservationIgnored @Default(.fontSize) var fontSize: Int
+  @ObservationIgnored @DefaultOptional("lastNote") var lastNote: Note?
+  var selection = 0
+
+  func load() async -> Int {
+    fontSize += 1
+    await Task.yield()
+    return $fontSize.update { $0 += 1 }
+  }
+}
+
+func save<T: Codable>(_ value: T, as key: String) -> Bool { Defaults.set(value, forKey: key) }
+func load<T: Codable>(_ key: String) -> T? { Defaults.model(key) }
+
+nonisolated func countElsewhere() -> Int {
+  Defaults.update("elsewhere", default: 0) { $0 += 1 }
+}
+
+@concurrent func readElsewhere() async -> Int {
+  Defaults.set(5, forKey: "elsewhere")
+  return Defaults[.fontSize] + Defaults.int("elsewhere")
+}
+
+func useStore() throws {
+  let store = Defaults.suite("store")
+  try store.set(Note(title: "a"), forKey: "note")
+  let note: Note? = try store.model("note")
+  check(note?.title == "a")
+  check(try store.model("note", type: Note.self)?.pinned == false)
+  check(try store.get("note", default: Note(title: "b")).title, is: "a")
+  try store.set(.date, for: .sorting)
+  check(try store.get(.sorting) == .date)
+  try store.update("note", default: Note(title: "c")) { $0.pinned = true }
+  try store.update(.sorting) { $0 = .title }
+  try store.set(nil, forKey: "note")
+  try store.remove(.sorting)
+  check(try store.keys(), is: [])
+}
+
+// MARK: Synchronous calls
+
+Defaults.set(Note(title: "first"), forKey: "note")
+let note: Note? = Defaults.model("note")
+check(note?.title, is: "first")
+check(Defaults.model("note", type: Note.self)?.title, is: "first")
+check(Defaults.get("note", default: Note(title: "other")).title, is: "first")
+Defaults.update("note", default: Note(title: "new")) { $0.edited = .now }
+check(Defaults.get("note", default: Note(title: "")).edited != nil)
+Defaults.set(Draft(text: "x"), forKey: "drafted")
+let draft: Draft? = Defaults.model("drafted")
+check(draft?.text, is: "x")
+Defaults.set(Optional<Note>.none, forKey: "note")
+check(!Defaults.contains("note"))
+Defaults.set(nil, forKey: "drafted", suite: "suite-\(note?.title ?? "")")
+
+Settings.fontSize += 2
+Settings.$fontSize.update { $0 += 1 }
+check(Defaults[.fontSize], is: 19)
+Defaults[.fontSize] += 1
+Defaults.update(.fontSize) { $0 += 1 }
+check(Settings.fontSize, is: 21)
+Settings.$fontSize.reset()
+check(Settings.$fontSize.key.defaultValue, is: 16)
+Settings.sorting = .date
+check(Defaults[.sorting] == .date)
+Settings.notes.append(Note(title: "n"))
+check(Settings.notes.map(\.title), is: ["n"])
+Settings.notes[0].pinned = true
+check(Settings.notes[0].pinned)
+Settings.draft = Draft(text: "letter")
+check(Defaults[.draft].text, is: "letter")
+check(Settings.lastNote == nil)
+Defaults[.lastNote] = Note(title: "last")
+check(Settings.lastNote?.title, is: "last")
+Settings.$lastNote.update { $0?.title += "!" }
+check(Settings.lastNote?.title, is: "last!")
+Settings.lastLogin = .now
+Settings.$lastLogin.reset()
+check(Settings.lastLogin == nil)
+
+check(save([Note(title: "a")], as: "generic"))
+let notes: [Note]? = load("generic")
+check(notes?.count, is: 1)
+check(countElsewhere(), is: 1)
+
+// MARK: Asynchronous calls
+
+let model = Model()
+check(await model.load(), is: 18)
+check(model.lastNote?.title, is: "last!")
+model.lastNote = nil
+model.accent = "red"
+model.$accent.reset()
+check(model.accent, is: "blue")
+check(await readElsewhere(), is: 23)
+
+let noteChange = Task {
+  for await note in Settings.$lastNote.changes { return note?.title }
+  return nil
+}
+let sizeChange = Task {
+  for await size in Defaults.changes("fontSize", default: 16) { return size }
+  return 0
+}
+let poke = Task {
+  while !Task.isCancelled {
+    Settings.fontSize += 1
+    Settings.lastNote = Note(title: "changed \(Settings.fontSize)")
+    try? await Task.sleep(for: .milliseconds(5))
+  }
+}
+check(await noteChange.value?.hasPrefix("changed") == true)
+check(await sizeChange.value > 16)
+poke.cancel()
+
+StorageSystem.onFailure = { error in print("failed:", error.description) }
+do {
+  try useStore()
+  try await StorageSystem.withTemporary {
+    Settings.notes = []
+    check(Defaults.keys(), is: ["notes"])
+  }
+  check(Settings.notes.count, is: 1)
+} catch {
+  print(error)
+  exit(1)
+}
+Defaults.removeAll()
+print("ok")

@@ -1,0 +1,144 @@
+import Foundation
+import Testing
+
+/// Programs of outsiders, in the package Tests/Clients, which makes each warning in them an error.
+@Suite struct ClientTests {
+  @Test(.timeLimit(.minutes(5))) func buildsWithoutWarnings() async throws {
+    let build = try await ClientPackage.build.value
+    #expect(build.status == 0 && build.complaints.isEmpty, "\(build.output)")
+  }
+
+  @Test(.timeLimit(.minutes(5)), arguments: ClientPackage.programs)
+  func findsWhatItStored(program: String) async throws {
+    try #require(try await ClientPackage.build.value.status == 0)
+    let run = try await ClientPackage.run(program)
+    #expect(run.status == 0 && run.output == "ok\n", "\(run.output)")
+  }
+
+  @Test func doesNotCompileWhatIsWrong() async throws {
+    let folder = try TemporaryFolder()
+    let lines = rejected.enumerated().map { "func wrong\($0)() { \($1) }" }
+    let source = folder.file("rejected.swift")
+    // One statement that is right shows that the others do not fail for want of the module.
+    try (lines + ["func right() { Defaults[.fontSize] += 1 }", declarations])
+      .joined(separator: "\n").write(to: source, atomically: true, encoding: .utf8)
+    let products = Peer.builtProduct("")
+    let check = try await Command.run(
+      "swiftc", "-typecheck", "-swift-version", "6", "-parse-as-library", source.path,
+      "-I", products.appending(path: "Modules").path, "-Xcc",
+      "-fmodule-map-file=\(products.appending(path: "CKeepsake.build/module.modulemap").path)")
+    let failed = Set(
+      check.output.matches(of: /rejected\.swift:(\d+):\d+: error:/).compactMap { Int($0.1) })
+    for (position, statement) in rejected.enumerated() {
+      #expect(failed.contains(position + 1), "compiles: \(statement)")
+    }
+    #expect(failed.isSubset(of: 1...rejected.count), "\(check.output)")
+  }
+}
+
+private let declarations = """
+  import Foundation
+  import Keepsake
+  extension Defaults.Key<Int> { static let fontSize = Defaults.Key("fontSize", default: 16) }
+  """
+
+/// Each on one line; that line must be in error.
+private let rejected = [
+  #"Defaults[.fontSize] = "x""#,
+  #"Defaults[.fontSize] = nil"#,
+  #"let size: String = Defaults[.fontSize]"#,
+  #"Defaults[.unknown] = 1"#,
+  #"Defaults.update(.fontSize) { $0 = "x" }"#,
+  #"Defaults.update("size", default: 0) { $0 = "x" }"#,
+  #"Defaults.update("size") { $0 += 1 }"#,
+  #"Defaults.update("size", default: 0) { _ in throw CancellationError() }"#,
+  #"Defaults.set((1, 2), forKey: "pair")"#,
+  #"Defaults.set(["a": 1] as [String: Any], forKey: "table")"#,
+  #"Defaults.set({ 1 }, forKey: "closure")"#,
+  #"Defaults.set(1, forKey: .fontSize)"#,
+  #"Defaults.set(1, forKey: "size", suite: 3)"#,
+  #"let size = Defaults.get("size")"#,
+  #"let size: Int = Defaults.get("size")"#,
+  #"if Defaults.get("size") == nil {}"#,
+  #"let keys = try Defaults.keys() as [Defaults.Key<Int>]"#,
+  #"Defaults.suite("team").set(1, forKey: "size")"#,
+  #"try? Defaults.shared.set("x", for: .fontSize)"#,
+  #"_ = Defaults.Key<Int>("size")"#,
+  #"_ = Defaults()"#,
+  #"@Default("size", defaultValue: "x") var size: Int"#,
+  #"@Default("size") var size: Int"#,
+  #"@DefaultOptional("date") var date: Date"#,
+  #"enum Anywhere { @Default("size", defaultValue: 16) static var size: Int }"#,
+  #"final class Shared: Sendable { @Default("size", defaultValue: 16) var size: Int }"#,
+]
+
+/// The package Tests/Clients.
+private enum ClientPackage {
+  static let programs = [
+    "Swift5", "Swift6MainActor", "Swift6Sendable", "Swift6DefaultMainActor", "ModelsUser",
+  ]
+
+  private static let repository = URL(filePath: #filePath).deletingLastPathComponent()
+    .appending(path: "../../..").standardizedFileURL
+  private static let folder = repository.appending(path: "Tests/Clients")
+  /// Its own: this package's build folder is locked while its tests run.
+  private static let scratch = repository.appending(path: ".build-clients")
+
+  struct Build {
+    let status: Int32
+    let output: String
+    /// What the compiler has to say about the clients, and not about the library.
+    let complaints: [Substring]
+  }
+
+  /// Builds all programs, once in a test run.
+  static let build = Task {
+    let result = try await Command.run(
+      "swift", "build", "--package-path", folder.path, "--scratch-path", scratch.path)
+    let complaints = result.output.split(separator: "\n").filter {
+      $0.hasPrefix(folder.path) && ($0.contains(": warning:") || $0.contains(": error:"))
+    }
+    return Build(status: result.status, output: result.output, complaints: complaints)
+  }
+
+  /// Runs a program on a folder of its own.
+  static func run(_ program: String) async throws -> (status: Int32, output: String) {
+    let settings = try TemporaryFolder()
+    return try await Command.run(
+      scratch.appending(path: "debug/\(program)").path,
+      environment: ["XDG_CONFIG_HOME": settings.path, "CONFIGURATION_DIRECTORY": ""])
+  }
+}
+
+private enum Command {
+  /// Waits for a child process without holding a thread.
+  static func run(
+    _ words: String..., environment: [String: String] = [:]
+  ) async throws -> (status: Int32, output: String) {
+    let folder = try TemporaryFolder()
+    // A file takes all a child says; a pipe that nobody reads would stop it.
+    try folder.write([], to: "output")
+    let output = try FileHandle(forWritingTo: folder.file("output"))
+    let process = Process()
+    process.executableURL = URL(filePath: "/usr/bin/env")
+    process.arguments = words
+    process.environment = ProcessInfo.processInfo.environment.merging(environment) { $1 }
+    process.standardInput = FileHandle.nullDevice
+    process.standardOutput = output
+    process.standardError = output
+    try await withTaskCancellationHandler {
+      try await withCheckedThrowingContinuation { (ended: CheckedContinuation<Void, any Error>) in
+        process.terminationHandler = { _ in ended.resume() }
+        do {
+          try process.run()
+        } catch {
+          ended.resume(throwing: error)
+        }
+      }
+    } onCancel: {
+      if process.isRunning { process.terminate() }
+    }
+    let text = String(decoding: try folder.bytes(of: "output"), as: UTF8.self)
+    return (process.terminationStatus, text)
+  }
+}
