@@ -32,6 +32,24 @@ extension Defaults.Store {
     try update(key.name, default: key.defaultValue, change)
   }
 
+  /// Changes a value in one step that nothing can come between, by a closure that cannot throw.
+  ///
+  /// See ``update(_:default:_:)``, whose only errors are then the store's own.
+  @discardableResult
+  public func update<T: Codable>(
+    _ key: String, default defaultValue: T, _ change: (inout T) -> Void
+  ) throws(StorageError) -> T {
+    try attemptUpdate(key, default: defaultValue, change).get()
+  }
+
+  /// Changes the value of a typed key in one step, by a closure that cannot throw.
+  @discardableResult
+  public func update<T: Codable>(
+    _ key: Defaults.Key<T>, _ change: (inout T) -> Void
+  ) throws(StorageError) -> T {
+    try update(key.name, default: key.defaultValue, change)
+  }
+
   /// The same with the closure's error apart from the store's.
   @usableFromInline
   func attemptUpdate<T: Codable, E: Error>(

@@ -244,6 +244,7 @@ do {
 }
 do {
   try Defaults.suite("other").set(1, forKey: "count")
+  try Defaults.suite("other").update("count", default: 0) { $0 += 1 }
 } catch {
   print(error.code, error.remedy)
   exit(1)

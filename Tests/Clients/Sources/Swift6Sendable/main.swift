@@ -113,6 +113,9 @@ func useStore() throws(StorageError) {
   check(try store.bool("missing"), is: false)
   check(try store.double("missing"), is: 0)
   check(try store.data("missing") == nil)
+  try store.update(.retries) { $0 -= 1 }
+  let count = try store.update("count", default: 0) { $0 += 1 }
+  check(count, is: 1)
   try store.remove(.retries)
   try store.synchronize()
 }
