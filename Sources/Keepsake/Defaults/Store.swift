@@ -175,6 +175,11 @@ extension Defaults.Store {
     }
   }
 
+  /// Whether anything is stored under a typed key.
+  public func contains<T: Codable>(_ key: Defaults.Key<T>) throws(StorageError) -> Bool {
+    try contains(key.name)
+  }
+
   /// The names of all stored keys, in no order.
   public func keys() throws(StorageError) -> [String] {
     do throws(StorageError) {

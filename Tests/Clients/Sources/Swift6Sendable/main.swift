@@ -109,6 +109,7 @@ func useStore() throws(StorageError) {
   check(mode == .loud)
   check(try store.get(.retries), is: 5)
   check(try store.get(.lastLogin) == nil)
+  check(try store.contains(.lastLogin), is: false)
   check(try store.model("missing", type: Account.self) == nil)
   check(try store.bool("missing"), is: false)
   check(try store.double("missing"), is: 0)
