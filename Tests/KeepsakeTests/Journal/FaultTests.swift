@@ -61,7 +61,6 @@ import Testing
       }
       let store = folder.store()
       if operation == .compact { _ = try store.string("k") }
-      let descriptors = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").count
       let (plan, count) = Self.failing(number, code)
       var failure: StorageError?
       FaultPlan.$current.withValue(plan) {
@@ -94,7 +93,6 @@ import Testing
       #expect(try reader.string("k") == "after", comment)
       #expect(try folder.store().string("k") == "after", comment)
       #expect(try folder.names().filter { $0.hasSuffix(".tmp") }.isEmpty, comment)
-      _ = descriptors
       if count() < number { break }  // there was no such call: all have been tried
     }
     #expect(number > 1, "\(operation) makes no system call")

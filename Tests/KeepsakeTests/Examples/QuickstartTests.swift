@@ -1,0 +1,43 @@
+import Foundation
+import Testing
+
+@Suite struct QuickstartTests {
+  func run(_ folder: TemporaryFolder, _ arguments: String...) throws -> (Int32, String) {
+    let process = Process()
+    process.executableURL = Peer.builtProduct("quickstart")
+    process.arguments = arguments
+    process.environment = ["XDG_CONFIG_HOME": folder.path, "HOME": folder.path]
+    let output = Pipe()
+    process.standardOutput = output
+    try process.run()
+    let text = String(decoding: output.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
+    process.waitUntilExit()
+    return (process.terminationStatus, text)
+  }
+
+  @Test func remembersCountsAndForgets() throws {
+    let folder = try TemporaryFolder()
+    try Data("one two three\n".utf8).write(to: folder.file("notes.txt"))
+    let notes = folder.file("notes.txt").path
+
+    var (status, text) = try run(folder)
+    #expect(status == 0 && text.contains("first run"), "\(text)")
+    (status, text) = try run(folder, notes)
+    #expect(text.contains("Run number 2") && text.contains("14 bytes, 3 words."), "\(text)")
+    (status, text) = try run(folder, notes)
+    #expect(text.contains("the style was plain") && text.contains("as last time"), "\(text)")
+    #expect(text.contains("it read \(notes): 14 bytes, 3 words"), "\(text)")
+    let path = try #require(text.split(separator: " ").last.map { $0.dropLast() })
+    #expect(path == folder.path + "/keepsake-quickstart/standard.jsonl")
+    #expect(try String(contentsOfFile: String(path), encoding: .utf8).contains("\"launches\",3]"))
+
+    (status, text) = try run(folder, folder.path + "/missing")
+    #expect(status == 66 && text.contains("Cannot read"), "\(text)")
+    (status, text) = try run(folder, "a", "b")
+    #expect(status == 64 && text.contains("usage"), "\(text)")
+    (status, text) = try run(folder, "--reset")
+    #expect(status == 0, "\(text)")
+    (status, text) = try run(folder)
+    #expect(text.contains("first run"), "\(text)")
+  }
+}

@@ -1,0 +1,106 @@
+import Foundation
+import Synchronization
+import Testing
+
+@testable import Keepsake
+
+@Suite struct FileSystemTests {
+  @Test func replacingKeepsTheOldContentsUntilTheNewAreWhole() throws {
+    let folder = try TemporaryFolder()
+    let path = folder.file("f").path
+    try FileSystem.replace(path, with: Array("old".utf8), mode: 0o600, durable: false)
+    #expect(try #require(try FileSystem.status(path)).mode == 0o600)
+    var number = 0
+    while true {
+      number += 1
+      let (plan, count) = FaultTests.failing(number, ENOSPC)
+      var failure: StorageError?
+      FaultPlan.$current.withValue(plan) {
+        do throws(StorageError) {
+          try FileSystem.replace(path, with: Array("new".utf8), mode: 0o600, durable: true)
+        } catch { failure = error }
+      }
+      let contents = String(decoding: try folder.bytes(of: "f"), as: UTF8.self)
+      if count() < number { break }
+      #expect(failure?.code == .diskFull || contents == "new")
+      #expect(contents == "old" || contents == "new")
+      #expect(try folder.names() == ["f"])
+      try FileSystem.replace(path, with: Array("old".utf8), mode: 0o600, durable: false)
+    }
+    #expect(number > 6, "temporary file, mode, write, sync, rename, folder")
+  }
+
+  @Test func aDurableReplacementSyncsTheFileBeforeItsNameAndTheFolderAfter() throws {
+    let folder = try TemporaryFolder()
+    let calls = Mutex<[SystemCall]>([])
+    let plan = FaultPlan(decide: { event in
+      calls.withLock { $0.append(event.call) }
+      return .proceed
+    })
+    let path = folder.file("f").path
+    try FaultPlan.$current.withValue(plan) {
+      try FileSystem.replace(path, with: [1], mode: 0o600, durable: true)
+    }
+    #expect(calls.withLock { $0 } == [.open, .chmod, .write, .fdatasync, .rename, .open, .fsync])
+  }
+
+  @Test func foldersAreMadeRemovedAndListed() throws {
+    let folder = try TemporaryFolder()
+    let deep = folder.path + "/a/b/c"
+    try FileSystem.createFolder(deep)
+    try FileSystem.createFolder(deep)
+    try folder.write([1], to: "a/b/file")
+    try FileManager.default.createSymbolicLink(
+      atPath: folder.path + "/a/link", withDestinationPath: folder.path)
+    #expect(try FileSystem.list(folder.path + "/a").sorted() == ["b", "link"])
+    #expect(try FileSystem.list(folder.path + "/none").isEmpty)
+    try FileSystem.removeTree(folder.path + "/a")
+    #expect(try FileSystem.list(folder.path).isEmpty)
+    #expect(FileManager.default.fileExists(atPath: folder.path), "a link is not followed")
+    try folder.write([1], to: "file")
+    let error = #expect(throws: StorageError.self) {
+      try FileSystem.createFolder(folder.path + "/file/x")
+    }
+    #expect(error?.remedy.contains("file stands where a folder belongs") == true)
+    #expect(try FileSystem.freeSpace(at: folder.path) > 0)
+  }
+
+  @Test func descriptorsDoNotOutliveTheirFiles() throws {
+    let folder = try TemporaryFolder()
+    // Other tests open files meanwhile: look for our own.
+    func ours() throws -> [String] {
+      try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").compactMap {
+        try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\($0)")
+      }.filter { $0.hasPrefix(folder.path) }
+    }
+    do {
+      let store = folder.store()
+      for number in 0..<50 { try store.set(number, forKey: "k") }
+      try store.removeAll()
+      try store.set(1, forKey: "k")
+      try store.journal.compact()
+      let open = try ours()
+      #expect(open.count == 2, "the journal and its lock file: \(open)")
+    }
+  }
+
+  @Test func descriptorsAreClosedOnExec() throws {
+    let folder = try TemporaryFolder()
+    let file = try File(folder.file("f").path, .createOrOpen)
+    #expect(fcntl(file.descriptor, F_GETFD) & FD_CLOEXEC != 0)
+  }
+
+  @Test func onlyOneHolderOfALockAtATime() throws {
+    let folder = try TemporaryFolder()
+    let path = folder.file(".l").path
+    let a = try LockFile.createOrOpen(path, mode: 0o600, timeout: .seconds(1))
+    let b = try LockFile.createOrOpen(path, mode: 0o600, timeout: .seconds(1))
+    try a.lock(timeout: .seconds(1))
+    #expect(throws: StorageError.self) { try b.lock(timeout: .milliseconds(20)) }
+    a.unlock()
+    try b.lock(timeout: .seconds(1))
+    #expect(a.word == b.word && a.word != 0)
+    try b.publish(7)
+    #expect(a.word == 7)
+  }
+}

@@ -1,0 +1,90 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// Where data lies, for each state of the environment.
+@Suite struct DirectoriesTests {
+  func finder(
+    _ environment: [String: String], home: String? = "/home/registered",
+    chosen: StorageSystem.Directories = .init()
+  ) -> DirectoryFinder {
+    DirectoryFinder(
+      app: "com.example.app", chosen: chosen, environment: { environment[$0] },
+      registeredHome: { home })
+  }
+
+  @Test(arguments: [
+    (["HOME": "/home/ann"], "/home/ann/.config/com.example.app"),
+    (["HOME": "/home/ann", "XDG_CONFIG_HOME": "/x"], "/x/com.example.app"),
+    (["HOME": "/home/ann", "XDG_CONFIG_HOME": ""], "/home/ann/.config/com.example.app"),
+    (["HOME": "/home/ann", "XDG_CONFIG_HOME": "rel/x"], "/home/ann/.config/com.example.app"),
+    ([:], "/home/registered/.config/com.example.app"),
+    (["HOME": ""], "/home/registered/.config/com.example.app"),
+    (["HOME": "rel"], "/home/registered/.config/com.example.app"),
+    (["HOME": "/"], "/home/registered/.config/com.example.app"),
+    (["XDG_CONFIG_HOME": "/x", "CONFIGURATION_DIRECTORY": "/etc/app"], "/etc/app"),
+    (["CONFIGURATION_DIRECTORY": "/etc/app:/etc/other"], "/etc/app"),
+    (["CONFIGURATION_DIRECTORY": "rel", "HOME": "/home/ann"], "/home/ann/.config/com.example.app"),
+  ])
+  func settingsLieWhereTheSpecificationsSay(
+    _ environment: [String: String], _ folder: String
+  ) throws {
+    #expect(try finder(environment).folder(.configuration) == folder)
+  }
+
+  @Test func eachPurposeHasItsFolder() throws {
+    let home = finder(["HOME": "/h"])
+    #expect(try home.folder(.data) == "/h/.local/share/com.example.app")
+    #expect(try home.folder(.state) == "/h/.local/state/com.example.app")
+    #expect(try home.folder(.cache) == "/h/.cache/com.example.app")
+    let unit = finder([
+      "STATE_DIRECTORY": "/var/lib/app", "CACHE_DIRECTORY": "/var/cache/app",
+    ])
+    #expect(try unit.folder(.data) == "/var/lib/app")
+    #expect(try unit.folder(.cache) == "/var/cache/app")
+    let chosen = finder([:], chosen: .init(configuration: URL(filePath: "/own folder/")))
+    #expect(try chosen.folder(.configuration) == "/own folder")
+  }
+
+  @Test(arguments: [nil, "", "/", "relative"])
+  func withoutAHomeItIsAnErrorAndNeverAFolderUnderTheRoot(_ home: String?) {
+    let error = #expect(throws: StorageError.self) {
+      try finder([:], home: home).folder(.configuration)
+    }
+    #expect(error?.code == .notFound)
+    #expect(error?.remedy.contains("HOME") == true)
+  }
+
+  @Test func aURLThatIsNoFileIsAnError() throws {
+    let web = try #require(URL(string: "https://example.com/x"))
+    #expect(throws: StorageError.self) {
+      try finder([:], chosen: .init(configuration: web)).folder(.configuration)
+    }
+    let suite = Defaults.Suite("team", in: web)
+    let error = #expect(throws: StorageError.self) { try Defaults.suite(suite).set(1, forKey: "k") }
+    #expect(error?.code == .misuse)
+  }
+
+  /// With no HOME in the environment a real process finds the user's registered one, or says so.
+  @Test func aStoreWithoutAPlaceReportsItOnEachCall() throws {
+    let scope = StorageScope(finder: finder([:], home: nil))
+    let store = scope.defaults(.standard)
+    let error = #expect(throws: StorageError.self) { try store.set(1, forKey: "k") }
+    #expect(error?.code == .notFound)
+    #expect(error?.key == "k")
+    #expect(throws: StorageError.self) { _ = try store.int("k") }
+  }
+}
+
+@Suite struct FileNameTests {
+  @Test(arguments: ["", "a", "A.b", ".", "..", "../x", "ü", "a b", "%", "%41", "nul\u{0}", "x.jsonl"])
+  func namesComeBack(_ name: String) throws {
+    let encoded = try #require(FileName.encode(name))
+    #expect(FileName.decode(encoded) == name)
+    #expect(!encoded.contains("/") && !encoded.hasPrefix(".") && !encoded.utf8.contains(0))
+  }
+
+  @Test(arguments: ["%4", "%ZZ", "a b", "%41", ".hidden", "%C3", "%%"])
+  func otherFilesAreNoSuites(_ fileName: String) { #expect(FileName.decode(fileName) == nil) }
+}

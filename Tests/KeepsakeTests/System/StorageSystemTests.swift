@@ -1,0 +1,123 @@
+import Foundation
+import KeepsakeTesting
+import Testing
+
+@testable import Keepsake
+
+@Suite struct StorageSystemTests {
+  @Test func temporaryStoresAreEmptyApartAndGoneAfterwards() async throws {
+    let path = try await StorageSystem.withTemporary {
+      #expect(Defaults.keys().isEmpty)
+      Defaults.set(1, forKey: "k")
+      async let child = Defaults.int("k")
+      #expect(await child == 1, "child tasks belong to it")
+      let inner = try await StorageSystem.withTemporary { Defaults.int("k") }
+      #expect(inner == 0)
+      #expect(Defaults.int("k") == 1)
+      return try #require(try Defaults.shared.fileURL).deletingLastPathComponent().path
+    }
+    #expect(!FileManager.default.fileExists(atPath: path))
+  }
+
+  @Test func parallelTemporaryStoresDoNotMeet() async throws {
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      for number in 0..<20 {
+        group.addTask {
+          try await StorageSystem.withTemporary {
+            Defaults.set(number, forKey: "k")
+            await Task.yield()
+            #expect(Defaults.int("k") == number)
+          }
+        }
+      }
+      try await group.waitForAll()
+    }
+  }
+
+  /// Outside a scope, in detached tasks and on queues too, a test run has a folder of its own.
+  @Test func aTestRunNeverTouchesHome() async throws {
+    let paths = [
+      try #require(try Defaults.shared.fileURL?.path),
+      try await Task.detached { try #require(try Defaults.shared.fileURL?.path) }.value,
+      try await withCheckedThrowingContinuation { continuation in
+        DispatchQueue.global().async {
+          continuation.resume(with: Result { try #require(try Defaults.shared.fileURL?.path) })
+        }
+      },
+    ]
+    for path in paths { #expect(path.contains("/keepsake-tests-\(getpid())-")) }
+  }
+
+  @Test(.temporaryStorage) func removeAllEmptiesEachSuite() {
+    for suite: Defaults.Suite in [.standard, "other", .memory] {
+      Defaults.set(1, forKey: "k", suite: suite)
+    }
+    #expect(StorageSystem.removeAll())
+    for suite: Defaults.Suite in [.standard, "other", .memory] {
+      #expect(Defaults.keys(suite: suite).isEmpty)
+    }
+  }
+
+  @Test(arguments: ["", ".", "..", "a/b", "nul\u{0}", String(repeating: "x", count: 300)])
+  func aNameThatCannotBeAFolderIsRefused(_ name: String) {
+    let error = #expect(throws: StorageError.self) {
+      try StorageSystem.Configuration().bootstrap(app: name, directories: .init())
+    }
+    #expect(error?.code == .misuse)
+  }
+
+  @Test func bootstrapIsOnceAndFirst() throws {
+    let twice = StorageSystem.Configuration()
+    try twice.bootstrap(app: "a", directories: .init())
+    #expect(throws: StorageError.self) { try twice.bootstrap(app: "a", directories: .init()) }
+    let late = StorageSystem.Configuration()
+    _ = late.makeProcessScope()
+    let error = #expect(throws: StorageError.self) {
+      try late.bootstrap(app: "a", directories: .init())
+    }
+    #expect(error?.code == .misuse)
+  }
+
+  @Test func anErrorSaysWhatFailedWhereAndWhatToDo() {
+    let error = StorageError(errno: ENOSPC, operation: "write", path: "/disk/file")
+      .during("set", key: "theme")
+    let text = error.description
+    for part in ["set", "\"theme\"", "disk full", "/disk/file", "Free some space"] {
+      #expect(text.contains(part), "\(text)")
+    }
+    #expect(error.errorDescription == text)
+    #expect(error.recoverySuggestion == error.remedy)
+    func matches(_ code: StorageError.Code) -> Bool { code ~= (error as any Error) }
+    #expect(matches(.diskFull) && !matches(.notFound))
+  }
+
+  @Test func systemErrorsHaveTheirOwnCodes() {
+    let cases: [(Int32, StorageError.Code)] = [
+      (ENOENT, .notFound), (EACCES, .accessDenied), (EPERM, .accessDenied), (EROFS, .accessDenied),
+      (ENOSPC, .diskFull), (EDQUOT, .diskFull), (EFBIG, .diskFull), (EIO, .system(EIO)),
+      (EISDIR, .system(EISDIR)), (EMFILE, .system(EMFILE)),
+    ]
+    for (number, code) in cases {
+      let error = StorageError(errno: number, operation: "open", path: "/x")
+      #expect(error.code == code)
+      #expect(!error.remedy.isEmpty)
+    }
+  }
+}
+
+/// The trait gives each case of a test with arguments stores of its own.
+@Suite(.temporaryStorage) struct TemporaryStorageTraitTests {
+  @Test(arguments: 0..<8)
+  func eachCaseStartsEmpty(_ number: Int) {
+    #expect(Defaults.keys().isEmpty)
+    Defaults.set(number, forKey: "k")
+    #expect(Defaults.int("k") == number)
+  }
+
+  @Suite struct Inner {
+    @Test func anInnerSuiteHasItToo() throws {
+      let path = try #require(try Defaults.shared.fileURL?.path)
+      #expect(path.contains("/keepsake-scope-"))
+    }
+  }
+}
