@@ -1,0 +1,82 @@
+// The least that each operation could cost: the same look-up and the same system calls, bare.
+import Glibc
+import Synchronization
+
+/// A plain dictionary of values under a mutex.
+final class FloorTable: Sendable {
+  enum Value {
+    case int(Int)
+    case bool(Bool)
+    case string(String)
+  }
+
+  private let table = Mutex<[String: Value]>([:])
+
+  func set(_ value: Value, forKey key: String) { table.withLock { $0[key] = value } }
+
+  func int(_ key: String) -> Int? {
+    guard case .int(let value) = table.withLock({ $0[key] }) else { return nil }
+    return value
+  }
+
+  func bool(_ key: String) -> Bool? {
+    guard case .bool(let value) = table.withLock({ $0[key] }) else { return nil }
+    return value
+  }
+
+  func string(_ key: String) -> String? {
+    guard case .string(let value) = table.withLock({ $0[key] }) else { return nil }
+    return value
+  }
+}
+
+/// A file that is appended to under an open file description lock on another one.
+final class FloorJournal {
+  private let file: Int32
+  private let lockFile: Int32
+
+  init(in folder: String) throws {
+    file = try check(open("\(folder)/floor", O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0o600))
+    lockFile = try check(open("\(folder)/floor.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0o600))
+  }
+
+  deinit {
+    close(file)
+    close(lockFile)
+  }
+
+  func appendLocked(_ bytes: [UInt8]) throws {
+    var status = stat()
+    try setLock(F_WRLCK)
+    try check(fstat(file, &status))
+    try append(bytes)
+    try setLock(F_UNLCK)
+    sink &+= status.st_size
+  }
+
+  func appendDurably(_ bytes: [UInt8]) throws {
+    try append(bytes)
+    try check(fdatasync(file))
+  }
+
+  private func append(_ bytes: [UInt8]) throws {
+    if write(file, bytes, bytes.count) != bytes.count { throw SystemFailure(code: errno) }
+  }
+
+  private func setLock(_ type: Int32) throws {
+    var range = flock()
+    range.l_type = Int16(type)
+    // F_OFD_SETLK, which glibc declares only for GNU sources.
+    try check(fcntl(lockFile, 37, &range))
+  }
+}
+
+struct SystemFailure: Error {
+  let code: Int32
+}
+
+@discardableResult
+func check(_ result: Int32) throws -> Int32 {
+  if result < 0 { throw SystemFailure(code: errno) }
+  return result
+}

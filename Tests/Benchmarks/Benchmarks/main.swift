@@ -1,0 +1,43 @@
+// Measures Keepsake against the least that each operation could cost, and against what a program
+// would use instead. Prints one table and never fails over a number.
+//
+//   keepsake-benchmarks [--folder PATH] [--quick]
+import Foundation
+import Keepsake
+
+func option(_ name: String) -> String? {
+  let arguments = CommandLine.arguments
+  guard let place = arguments.firstIndex(of: name), place + 1 < arguments.count else { return nil }
+  return arguments[place + 1]
+}
+
+let homeVariable = "KEEPSAKE_BENCHMARKS_HOME"
+guard let home = ProcessInfo.processInfo.environment[homeVariable] else {
+  // Foundation has looked at HOME by now: only a new image of this program sees another one.
+  let base = option("--folder") ?? FileManager.default.temporaryDirectory.path
+  let home = "\(base)/keepsake-benchmarks-\(getpid())"
+  try FileManager.default.createDirectory(
+    atPath: home + "/.config", withIntermediateDirectories: true)
+  setenv(homeVariable, home, 1)
+  setenv("HOME", home, 1)
+  setenv("XDG_CONFIG_HOME", home + "/.config", 1)
+  var arguments = CommandLine.arguments.map { strdup($0) } + [nil]
+  execv("/proc/self/exe", &arguments)
+  throw SystemFailure(code: errno)
+}
+defer { try? FileManager.default.removeItem(atPath: home) }
+
+try StorageSystem.bootstrap(
+  app: "benchmarks", directories: .init(configuration: URL(filePath: home + "/settings")))
+var bench = Bench(rounds: CommandLine.arguments.contains("--quick") ? 5 : 21)
+var settings = try Settings(folder: home)
+for count in [10, 1_000, 10_000] {
+  settings.fill(to: count)
+  try settings.measureReading(&bench)
+  try settings.measureWriting(&bench)
+}
+let opening = Opening(folder: home, home: home, keys: 10_000)
+try opening.measureOpening(&bench)
+try opening.measureStarting(&bench)
+print("medians of \(bench.rounds) rounds in \(home)")
+print(bench.table)

@@ -1,0 +1,25 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+// A package of its own, so that what Keepsake is measured against never becomes its dependency.
+let package = Package(
+  name: "keepsake-benchmarks",
+  platforms: [.macOS(.v15)],
+  dependencies: [.package(name: "Keepsake", path: "../..")],
+  targets: [
+    .executableTarget(
+      name: "keepsake-benchmarks",
+      dependencies: [
+        .product(name: "Keepsake", package: "Keepsake"), "keepsake-start-empty",
+        "keepsake-start-reading",
+      ],
+      path: "Benchmarks"),
+    .executableTarget(
+      name: "keepsake-start-empty",
+      dependencies: [.product(name: "Keepsake", package: "Keepsake")], path: "StartEmpty"),
+    .executableTarget(
+      name: "keepsake-start-reading",
+      dependencies: [.product(name: "Keepsake", package: "Keepsake")], path: "StartReading"),
+  ],
+  swiftLanguageModes: [.v6]
+)
