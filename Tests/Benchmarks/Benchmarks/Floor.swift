@@ -32,11 +32,13 @@ final class FloorTable: Sendable {
 
 /// A file that is appended to under an open file description lock on another one.
 final class FloorJournal {
+  private let path: String
   private let file: Int32
   private let lockFile: Int32
 
   init(in folder: String) throws {
-    file = try check(open("\(folder)/floor", O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0o600))
+    path = "\(folder)/floor"
+    file = try check(open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0o600))
     lockFile = try check(open("\(folder)/floor.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0o600))
   }
 
@@ -48,7 +50,8 @@ final class FloorJournal {
   func appendLocked(_ bytes: [UInt8]) throws {
     var status = stat()
     try setLock(F_WRLCK)
-    try check(fstat(file, &status))
+    // By its path: another file may stand there, and a descriptor cannot tell.
+    try check(stat(path, &status))
     try append(bytes)
     try setLock(F_UNLCK)
     sink &+= status.st_size

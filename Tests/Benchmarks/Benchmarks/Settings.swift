@@ -56,9 +56,10 @@ struct Settings {
     peer.synchronize()
   }
 
-  /// The keys of one type in an order that no cache can guess.
+  /// The keys of one type in an order that no cache can guess, as strings of their own: whoever reads
+  /// a setting does not hold the very string that it was stored under.
   private func keys(ofType type: Int) -> [String] {
-    stride(from: type, to: keys.count, by: 3).map { keys[$0] }.shuffled()
+    stride(from: type, to: keys.count, by: 3).map { Self.key($0) }.shuffled()
   }
 
   func measureReading(_ bench: inout Bench) throws {
