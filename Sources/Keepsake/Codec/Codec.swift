@@ -75,7 +75,9 @@ enum Codec {
   static func decode<T: Codable>(
     _ stored: StoredValue, as type: T.Type = T.self
   ) throws(StorageError) -> T {
-    if T.self == Int.self, case .int(let value) = stored, let value = Int(exactly: value) as? T {
+    if T.self == Int.self, case .int(let value) = stored, let value = Int(exactly: value),
+      let value = value as? T
+    {
       return value
     }
     if T.self == Bool.self, case .bool(let value) = stored, let value = value as? T { return value }

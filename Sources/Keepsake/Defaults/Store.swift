@@ -20,17 +20,23 @@ extension Defaults {
     /// Which settings these are.
     public let suite: Suite
 
-    @usableFromInline let opened: Result<any DefaultsEngine, StorageError>
+    /// Not to be used unless ``isOpen``. Not an optional: each read would count a reference more.
+    @usableFromInline let opened: any DefaultsEngine
+    @usableFromInline let isOpen: Bool
+    private let failure: StorageError?
     private let scope: StorageScope
 
     init(suite: Suite, scope: StorageScope) {
       self.suite = suite
       self.scope = scope
       do throws(StorageError) {
-        opened = .success(try Self.makeEngine(for: suite, in: scope))
+        opened = try Self.makeEngine(for: suite, in: scope)
+        failure = nil
       } catch {
-        opened = .failure(error)
+        opened = MemoryEngine()
+        failure = error
       }
+      isOpen = failure == nil
     }
 
     private static func makeEngine(
@@ -62,7 +68,15 @@ extension Defaults {
 
     @inlinable
     var engine: any DefaultsEngine {
-      get throws(StorageError) { try opened.get() }
+      get throws(StorageError) {
+        if isOpen { return opened }
+        throw missingEngine()
+      }
+    }
+
+    @usableFromInline
+    func missingEngine() -> StorageError {
+      failure ?? StorageError(.misuse, operation: "open", remedy: "Report this as a bug.")
     }
 
     /// Hands a failure to the handler of the scope that made this store.
@@ -88,7 +102,8 @@ extension Defaults.Store {
   public func get<T: Codable>(_ key: String) throws(StorageError) -> T? {
     do throws(StorageError) {
       guard let stored = try engine.value(forKey: key) else { return nil }
-      return try Codec.decode(stored)
+      // Without the type it would be decoded as a `T?`, past all the short ways.
+      return try Codec.decode(stored, as: T.self)
     } catch {
       throw error.during("get", key: key)
     }
@@ -150,14 +165,19 @@ extension Defaults.Store {
 
   /// The value of a key; with `keeping` from or into the memory of decoded models, for which the
   /// caller must know that `T` is `Sendable`.
-  @usableFromInline
+  @inlinable
   func get<T: Codable>(_ key: String, keeping: Bool) throws(StorageError) -> T? {
+    if keeping, let kept = try engine.model(forKey: key)?.value(as: T.self) { return kept }
+    return try decode(key, keeping: keeping)
+  }
+
+  @usableFromInline
+  func decode<T: Codable>(_ key: String, keeping: Bool) throws(StorageError) -> T? {
     do throws(StorageError) {
       let engine = try engine
       guard let entry = try engine.entry(forKey: key) else { return nil }
-      if let kept = entry.model?.value(as: T.self) { return kept }
       let value: T = try Codec.decode(entry.value)
-      if keeping, case .json = entry.value, let model = DecodedModel(keeping: value) {
+      if keeping, case .json = entry.value, let model = DecodedModel.keeping(value) {
         engine.remember(model, forKey: key, stamp: entry.stamp)
       }
       return value

@@ -5,20 +5,19 @@ internal import FoundationEssentials
 /// Unchecked because the constraint is erased: ``init(keeping:)`` is only reached from calls whose
 /// type is known to be `Sendable` where they are made, and the value never changes.
 @usableFromInline
-final class DecodedModel: @unchecked Sendable {
-  private let value: Any
-  private let type: ObjectIdentifier
-
+class DecodedModel: @unchecked Sendable {
   /// nil when the value holds an instance of a class: two readers would share it.
-  init?<T>(keeping value: T) {
+  @usableFromInline
+  static func keeping<T>(_ value: T) -> DecodedModel? {
     var budget = 4_096
-    guard Self.isFreeOfInstances(value, &budget) else { return nil }
-    self.value = value
-    self.type = ObjectIdentifier(T.self)
+    return isFreeOfInstances(value, &budget) ? KeptModel(value) : nil
   }
 
-  func value<T>(as: T.Type) -> T? {
-    type == ObjectIdentifier(T.self) ? value as? T : nil
+  @inlinable
+  final func value<T>(as: T.Type) -> T? {
+    // A cast would look the class up; a model's class says all there is to know.
+    guard type(of: self) == KeptModel<T>.self else { return nil }
+    return unsafeDowncast(self, to: KeptModel<T>.self).value
   }
 
   /// Whether nothing in `value` is an instance of a class, looking at no more than `budget` parts.
@@ -43,4 +42,11 @@ final class DecodedModel: @unchecked Sendable {
     for child in mirror.children where !isFreeOfInstances(child.value, &budget) { return false }
     return true
   }
+}
+
+@usableFromInline
+final class KeptModel<T>: DecodedModel, @unchecked Sendable {
+  @usableFromInline let value: T
+
+  init(_ value: T) { self.value = value }
 }

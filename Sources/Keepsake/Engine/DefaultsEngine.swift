@@ -3,6 +3,9 @@
 protocol DefaultsEngine: AnyObject, Sendable {
   func value(forKey key: String) throws(StorageError) -> StoredValue?
 
+  /// The decoded model that is kept for the key's present value, if there is one at hand.
+  func model(forKey key: String) -> DecodedModel?
+
   /// The value with what is needed to know it again.
   func entry(forKey key: String) throws(StorageError) -> EngineEntry?
 
@@ -36,7 +39,6 @@ protocol DefaultsEngine: AnyObject, Sendable {
 struct EngineEntry: Sendable {
   let value: StoredValue
   let stamp: UInt64
-  let model: DecodedModel?
 }
 
 @usableFromInline
@@ -91,7 +93,7 @@ struct ValueTable {
   }
 
   func entry(forKey key: String) -> EngineEntry? {
-    entries[key].map { EngineEntry(value: $0.value, stamp: $0.stamp, model: $0.model) }
+    entries[key].map { EngineEntry(value: $0.value, stamp: $0.stamp) }
   }
 
   func satisfies(_ condition: StampCondition?) -> Bool {

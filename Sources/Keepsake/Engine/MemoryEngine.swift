@@ -11,6 +11,10 @@ final class MemoryEngine: DefaultsEngine {
     table.withLock { $0[key]?.value }
   }
 
+  func model(forKey key: String) -> DecodedModel? {
+    table.withLock { $0[key]?.model }
+  }
+
   func entry(forKey key: String) -> EngineEntry? {
     table.withLock { $0.entry(forKey: key) }
   }

@@ -70,9 +70,19 @@ final class LockFile: Sendable {
     return ready
   }
 
-  /// The published word.
-  @inline(__always)
-  var word: UInt64 { keepsake_load(mapping.assumingMemoryBound(to: UInt64.self)) }
+  /// The published word, to look at for as long as the lock file is kept.
+  struct Word: @unchecked Sendable {
+    // Only ever read, atomically.
+    private let address: UnsafePointer<UInt64>
+
+    fileprivate init(_ address: UnsafePointer<UInt64>) { self.address = address }
+
+    @inline(__always)
+    var value: UInt64 { keepsake_load(address) }
+  }
+
+  var mappedWord: Word { Word(mapping.assumingMemoryBound(to: UInt64.self)) }
+  var word: UInt64 { mappedWord.value }
 
   func publish(_ word: UInt64) throws(StorageError) { try file.publish(word, at: 0) }
 

@@ -37,6 +37,10 @@ final class Journal: DefaultsEngine {
     return try read { $0.table[key]?.value }
   }
 
+  func model(forKey key: String) -> DecodedModel? {
+    state.withLock { $0.isCurrent ? $0.table[key]?.model : nil }
+  }
+
   func entry(forKey key: String) throws(StorageError) -> EngineEntry? {
     try read { $0.table.entry(forKey: key) }
   }

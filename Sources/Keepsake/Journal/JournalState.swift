@@ -21,7 +21,11 @@ struct JournalState {
   private(set) var size = 0
   private(set) var tail = JournalFormat.Tail.complete
 
-  private(set) var lockFile: LockFile?
+  private(set) var lockFile: LockFile? {
+    didSet { word = lockFile?.mappedWord }
+  }
+  /// The word in ``lockFile``, beside it so that a read counts no references.
+  private var word: LockFile.Word?
   /// The published word that `table` agrees with; nil when that is not known.
   private var seen: UInt64?
   private var generation = ForkGuard.generation
@@ -64,8 +68,8 @@ struct JournalState {
   /// Whether the table holds all that was published. No system call.
   @inline(__always)
   var isCurrent: Bool {
-    guard let lockFile, let seen else { return false }
-    return lockFile.word == seen && generation == ForkGuard.generation
+    guard let word, let seen else { return false }
+    return word.value == seen && generation == ForkGuard.generation
   }
 
   // MARK: Reading
