@@ -29,17 +29,23 @@ extension StoredValue {
   /// The value as JSON without a raw newline.
   var json: [UInt8] {
     var output: [UInt8] = []
+    append(to: &output)
+    return output
+  }
+
+  /// Appends ``json``.
+  func append(to output: inout [UInt8]) {
     switch self {
-    case .bool(let bool): output = Array((bool ? "true" : "false").utf8)
-    case .int(let number): output = Array(String(number).utf8)
+    case .bool(let bool): output.append(contentsOf: (bool ? "true" : "false").utf8)
+    case .int(let number): output.append(contentsOf: String(number).utf8)
     case .double(let number), .date(let number): JSONText.append(number, to: &output)
     case .string(let text): JSONText.append(text, to: &output)
     case .data(let data):
-      let quote = [UInt8(ascii: "\"")]
-      output = quote + Array(data.base64EncodedData()) + quote
-    case .json(let bytes): output = bytes
+      output.append(UInt8(ascii: "\""))
+      output.append(contentsOf: data.base64EncodedData())
+      output.append(UInt8(ascii: "\""))
+    case .json(let bytes): output.append(contentsOf: bytes)
     }
-    return output
   }
 
   /// Reads back what ``kind`` and ``json`` wrote; nil when the bytes are not of that kind.

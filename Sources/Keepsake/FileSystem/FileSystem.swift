@@ -12,7 +12,8 @@ enum FileSystem {
   /// The status of what `path` leads to, nil when nothing is there.
   static func status(_ path: String) throws(StorageError) -> FileStatus? {
     var raw = SystemStatus()
-    switch systemCall(.stat, path, { Int(stat(path, &raw)) }) {
+    // With a closure, because passing a `String` for a C string copies it, and each write comes here.
+    switch systemCall(.stat, path, { path.withCString { Int(stat($0, &raw)) } }) {
     case .success: return FileStatus(raw)
     case .failure(let error) where error.code == ENOENT: return nil
     case .failure(let error): throw StorageError(errno: error.code, operation: "stat", path: path)

@@ -111,7 +111,9 @@ final class Journal: DefaultsEngine {
     _ changes: [EngineChange], if condition: StampCondition?
   ) throws(StorageError) -> Bool {
     try locked { journal throws(StorageError) in
-      guard journal.state.withLock({ $0.table.satisfies(condition) }) else { return false }
+      if let condition {
+        guard journal.state.withLock({ $0.table.satisfies(condition) }) else { return false }
+      }
       try journal.append(changes)
       return true
     }
@@ -152,8 +154,11 @@ final class Journal: DefaultsEngine {
     let result = try writer.withLock { _ throws(StorageError) in
       let lockFile = try takeLock(mayCreate: mayCreate)
       defer { if lockFile.isOwn { lockFile.lock.unlock() } }
-      try state.withLock { state throws(StorageError) in try state.refreshLocked() }
-      if state.withLock({ $0.damage != nil }) { repair() }
+      let isDamaged = try state.withLock { state throws(StorageError) in
+        try state.refreshLocked()
+        return state.damage != nil
+      }
+      if isDamaged { repair() }
       return try body(self)
     }
     let (hasNews, compaction) = state.withLock { state in
@@ -212,18 +217,20 @@ final class Journal: DefaultsEngine {
     case true?: break
     }
     let plan = state.withLock { state in
-      (
+      /// Removing what is not there needs no record.
+      func isNeeded(_ change: EngineChange) -> Bool {
+        if case .remove(let key) = change { return state.table[key] != nil }
+        return true
+      }
+      return (
         file: state.file, seed: state.seed, offset: state.offset, size: state.size,
         closing: state.tail.closing,
-        // Removing what is not there needs no record.
-        changes: changes.filter { change in
-          if case .remove(let key) = change { return state.table[key] != nil }
-          return true
-        }
+        changes: changes.allSatisfy(isNeeded) ? changes : changes.filter(isNeeded)
       )
     }
     guard let file = plan.file, !plan.changes.isEmpty else { return }
     var bytes = plan.closing
+    bytes.reserveCapacity(128)  // enough for most settings
     var sized: [(EngineChange, size: Int)] = []
     sized.reserveCapacity(plan.changes.count)
     for change in plan.changes {
@@ -262,7 +269,7 @@ extension EngineChange {
   func append(to output: inout [UInt8], seed: UInt64) {
     switch self {
     case .set(let key, let value):
-      JournalFormat.append(value.kind, key: key, value: value.json, seed: seed, to: &output)
+      JournalFormat.append(value, key: key, seed: seed, to: &output)
     case .remove(let key):
       JournalFormat.append(.removed, key: key, value: [], seed: seed, to: &output)
     case .clear:

@@ -87,32 +87,55 @@ enum JournalFormat {
   static func append(
     _ kind: Kind, key: String, value: [UInt8], seed: UInt64, to output: inout [UInt8]
   ) {
-    var body: [UInt8] = []
-    body.reserveCapacity(key.utf8.count + value.count + 8)
-    if kind != .cleared {
-      body.append(UInt8(ascii: ","))
-      JSONText.append(key, to: &body)
+    append(kind, key: key, seed: seed, to: &output) { output in
+      if value.isEmpty { return }
+      output.append(UInt8(ascii: ","))
+      output.append(contentsOf: value)
     }
-    if !value.isEmpty {
-      body.append(UInt8(ascii: ","))
-      body.append(contentsOf: value)
+  }
+
+  /// Appends the record of a value that is set.
+  static func append(
+    _ value: StoredValue, key: String, seed: UInt64, to output: inout [UInt8]
+  ) {
+    append(value.kind, key: key, seed: seed, to: &output) { output in
+      output.append(UInt8(ascii: ","))
+      value.append(to: &output)
     }
-    output.reserveCapacity(output.count + body.count + 48)
-    output.append(contentsOf: [UInt8(ascii: "["), UInt8(ascii: "\"")])
-    let start = output.count
-    output.append(contentsOf: repeatElement(UInt8(ascii: "0"), count: 16))
+  }
+
+  /// Writes all in place: a set would spend more on passing arrays around than on its line. Nothing
+  /// is reserved, which would stop the output from growing by more than one record at a time.
+  @inline(__always)
+  private static func append(
+    _ kind: Kind, key: String, seed: UInt64, to output: inout [UInt8],
+    appendValue: (inout [UInt8]) -> Void
+  ) {
+    let start = output.count + 2
+    output.append(contentsOf: recordStart)
     output.append(kind.rawValue)
-    appendDecimal(body.count, to: &output)
-    output.append(UInt8(ascii: "\""))
-    output.append(contentsOf: body)
+    let body = output.count
+    if kind != .cleared {
+      output.append(UInt8(ascii: ","))
+      JSONText.append(key, to: &output)
+    }
+    appendValue(&output)
+    // The length stands before what it counts.
+    var length = String(output.count - body)
+    length.append("\"")
+    output.insert(contentsOf: length.utf8, at: body)
     output.withUnsafeMutableBytes { bytes in
       let sum = Checksum.sum(.init(rebasing: bytes[(start + 16)...]), seed: seed)
       for digit in 0..<16 {
         bytes[start + digit] = hexadecimalDigit(digit, of: sum)
       }
     }
-    output.append(contentsOf: [UInt8(ascii: "]"), UInt8(ascii: "\n")])
+    output.append(contentsOf: recordEnd)
   }
+
+  /// With zeros in place of the sum.
+  private static let recordStart = Array("[\"0000000000000000".utf8)
+  private static let recordEnd = Array("]\n".utf8)
 
   // MARK: Reading
 
@@ -275,9 +298,5 @@ enum JournalFormat {
     for digit in 0..<16 {
       output.append(hexadecimalDigit(digit, of: word))
     }
-  }
-
-  private static func appendDecimal(_ number: Int, to output: inout [UInt8]) {
-    output.append(contentsOf: String(number).utf8)
   }
 }
