@@ -7,10 +7,11 @@ let package = Package(
   platforms: [.macOS(.v15)],
   dependencies: [.package(name: "Keepsake", path: "../..")],
   targets: [
+    .target(name: "CFloor", path: "CFloor"),
     .executableTarget(
       name: "keepsake-benchmarks",
       dependencies: [
-        .product(name: "Keepsake", package: "Keepsake"), "keepsake-start-empty",
+        .product(name: "Keepsake", package: "Keepsake"), "CFloor", "keepsake-start-empty",
         "keepsake-start-reading",
       ],
       path: "Benchmarks"),

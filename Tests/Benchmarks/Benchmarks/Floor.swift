@@ -1,4 +1,5 @@
 // The least that each operation could cost: the same look-up and the same system calls, bare.
+import CFloor
 import Glibc
 import Synchronization
 
@@ -48,13 +49,13 @@ final class FloorJournal {
   }
 
   func appendLocked(_ bytes: [UInt8]) throws {
-    var status = stat()
     try setLock(F_WRLCK)
     // By its path: another file may stand there, and a descriptor cannot tell.
-    try check(stat(path, &status))
+    let size = path.withCString { floor_statx($0) }
+    if size < 0 { throw SystemFailure(code: errno) }
     try append(bytes)
     try setLock(F_UNLCK)
-    sink &+= status.st_size
+    sink &+= size
   }
 
   func appendDurably(_ bytes: [UInt8]) throws {
