@@ -1,3 +1,5 @@
+internal import CKeepsake
+
 #if canImport(Glibc)
   import Glibc
 #elseif canImport(Musl)
@@ -50,7 +52,7 @@ final class File: Sendable {
 
   func status() throws(StorageError) -> FileStatus {
     var raw = SystemStatus()
-    try systemCall(.stat, path) { Int(fstat(descriptor, &raw)) }.get(.stat, path)
+    try systemCall(.stat, path) { Int(keepsake_stat(descriptor, nil, &raw)) }.get(.stat, path)
     return FileStatus(raw)
   }
 
@@ -152,7 +154,7 @@ struct FileStatus: Sendable, Equatable {
   let mode: UInt32
   let owner: UInt32
   let isFolder: Bool
-  /// Seconds since 1970.
+  /// Seconds since 1970; 0 unless times were asked for.
   let modified: Int
 
   init(_ raw: SystemStatus) {

@@ -1,3 +1,5 @@
+internal import CKeepsake
+
 #if canImport(Glibc)
   import Glibc
 #elseif canImport(Musl)
@@ -10,10 +12,15 @@
 /// into libc.
 enum FileSystem {
   /// The status of what `path` leads to, nil when nothing is there.
-  static func status(_ path: String) throws(StorageError) -> FileStatus? {
+  static func status(
+    _ path: String, withTimes: Bool = false
+  ) throws(StorageError) -> FileStatus? {
     var raw = SystemStatus()
     // With a closure, because passing a `String` for a C string copies it, and each write comes here.
-    switch systemCall(.stat, path, { path.withCString { Int(stat($0, &raw)) } }) {
+    let result = systemCall(.stat, path) {
+      path.withCString { Int(withTimes ? stat($0, &raw) : keepsake_stat(-1, $0, &raw)) }
+    }
+    switch result {
     case .success: return FileStatus(raw)
     case .failure(let error) where error.code == ENOENT: return nil
     case .failure(let error): throw StorageError(errno: error.code, operation: "stat", path: path)
@@ -136,7 +143,8 @@ enum FileSystem {
     let now = time(nil)
     for name in try list(folder) where name.hasPrefix(prefix) && name.hasSuffix(".tmp") {
       let path = folder + "/" + name
-      if let status = try status(path), now - status.modified > 600 { try unlink(path) }
+      guard let status = try status(path, withTimes: true) else { continue }
+      if now - status.modified > 600 { try unlink(path) }
     }
   }
 
