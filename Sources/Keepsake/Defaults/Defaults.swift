@@ -185,8 +185,8 @@ extension Defaults {
   /// let launches = Defaults.update("launches", default: 0) { $0 += 1 }
   /// ```
   ///
-  /// The closure runs again if the value changed meanwhile: let it do nothing else. See
-  /// ``Store/update(_:default:_:)``.
+  /// The closure runs without a lock, and again if the value changed meanwhile: let it do nothing
+  /// else. Writing to the same suite inside it is an error.
   ///
   /// - Returns: The new value; `defaultValue` if, reported, it could not be stored.
   /// - Throws: What the closure throws; the old value is intact then.

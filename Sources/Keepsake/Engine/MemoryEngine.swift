@@ -1,8 +1,6 @@
-internal import Synchronization
-
 /// Keeps a suite in the process: for short-lived data and for tests.
 final class MemoryEngine: DefaultsEngine {
-  private let table = Mutex(ValueTable())
+  private let table = Locked(ValueTable())
   private let observers = Observers()
 
   var path: String? { nil }

@@ -7,7 +7,7 @@ final class Observers: Sendable {
     var waiting: [Int: AsyncStream<Void>.Continuation] = [:]
   }
 
-  private let state = Mutex(State())
+  private let state = Locked(State())
   private let count = Atomic(0)
 
   var isEmpty: Bool { count.load(ordering: .relaxed) == 0 }

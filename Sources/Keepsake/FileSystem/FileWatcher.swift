@@ -1,6 +1,4 @@
 internal import Dispatch
-internal import Synchronization
-
 #if canImport(Glibc)
   import Glibc
 #elseif canImport(Musl)
@@ -28,7 +26,7 @@ final class FileWatcher: Sendable {
     var handlers: [Int32: [@Sendable () -> Void]] = [:]
   }
 
-  private let state = Mutex(State())
+  private let state = Locked(State())
   private let queue = DispatchQueue(label: "keepsake.watch", qos: .utility)
 
   /// Calls `handler` after each write to `path`, on a queue of the watcher's, until the process

@@ -1,6 +1,4 @@
 internal import CKeepsake
-internal import Synchronization
-
 /// Tells a child process after `fork` that it is one.
 ///
 /// Locks taken through descriptors that parent and child share are no locks, so what was opened
@@ -22,7 +20,7 @@ enum ForkGuard {
     return Page(word: word)
   }()
 
-  private static let count = Mutex<UInt64>(1)
+  private static let count = Locked<UInt64>(1)
 
   /// Changes in a child process.
   @inline(__always)

@@ -1,6 +1,4 @@
 internal import Dispatch
-internal import Synchronization
-
 #if canImport(Glibc)
   import Glibc
 #elseif canImport(Musl)
@@ -17,7 +15,7 @@ enum Housekeeper {
     var hasExitHook = false
   }
 
-  private static let state = Mutex(State())
+  private static let state = Locked(State())
   private static let queue = DispatchQueue(
     label: "keepsake.housekeeping", qos: .utility, attributes: .concurrent)
 

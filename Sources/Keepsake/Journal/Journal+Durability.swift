@@ -1,5 +1,3 @@
-internal import Synchronization
-
 /// When what was written survives a power cut.
 extension Journal {
   func synchronize() throws(StorageError) {

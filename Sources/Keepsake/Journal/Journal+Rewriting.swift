@@ -1,5 +1,3 @@
-internal import Synchronization
-
 #if canImport(Glibc)
   import Glibc
 #elseif canImport(Musl)

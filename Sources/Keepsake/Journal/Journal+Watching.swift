@@ -1,5 +1,3 @@
-internal import Synchronization
-
 /// Seeing what other processes write.
 extension Journal {
   /// Starts to look for changes, once in this journal's life.

@@ -1,5 +1,3 @@
-internal import Synchronization
-
 /// A suite on disk: a checksummed journal of JSON lines, shared by threads and processes.
 ///
 /// Readers look in memory and take no file lock: a mapped word says whether there is news. Writers
@@ -11,9 +9,9 @@ final class Journal: DefaultsEngine {
   let timeout: Duration
   let report: @Sendable (StorageError) -> Void
   let observers = Observers()
-  let state: Mutex<JournalState>
+  let state: Locked<JournalState>
   /// Orders this process's writers; every file lock is taken under it.
-  private let writer = Mutex(())
+  private let writer = Locked(())
 
   init(
     location: JournalLocation, timeout: Duration = .seconds(10),
@@ -22,7 +20,7 @@ final class Journal: DefaultsEngine {
     self.location = location
     self.timeout = timeout
     self.report = report
-    self.state = Mutex(JournalState(location: location))
+    self.state = Locked(JournalState(location: location))
   }
 
   var path: String? { location.path }
@@ -85,7 +83,7 @@ final class Journal: DefaultsEngine {
     if hasNews { observers.signal() }
     if isDamaged {
       do throws(StorageError) {
-        try maintained { _ throws(StorageError) in }  // repairs on its way
+        try locked { _ throws(StorageError) in }  // repairs on its way
       } catch {
         reportDamage(.failure(error))  // a read-only folder, say
       }
@@ -151,15 +149,21 @@ final class Journal: DefaultsEngine {
   func locked<R>(
     mayCreate: Bool = true, _ body: (Journal) throws(StorageError) -> R
   ) throws(StorageError) -> R {
-    let result = try writer.withLock { _ throws(StorageError) in
-      let lockFile = try takeLock(mayCreate: mayCreate)
-      defer { if lockFile.isOwn { lockFile.lock.unlock() } }
+    let result = try writer.withLock(timeout: timeout) { _ throws(StorageError) in
+      let held = try takeLock(mayCreate: mayCreate)
+      defer { if held.isOwn { held.lock.unlock() } }
       let isDamaged = try state.withLock { state throws(StorageError) in
         try state.refreshLocked()
         return state.damage != nil
       }
       if isDamaged { repair() }
       return try body(self)
+    }
+    guard let result else {
+      throw StorageError(
+        .timedOut, operation: "lock", path: location.path,
+        reason: "another thread was writing for more than \(timeout)",
+        remedy: "Do not wait for other threads inside the closure of an update.")
     }
     let (hasNews, compaction) = state.withLock { state in
       defer { state.hasNews = false }
@@ -209,53 +213,45 @@ final class Journal: DefaultsEngine {
 
   /// Appends the changes under the lock, and publishes them.
   private func append(_ changes: [EngineChange]) throws(StorageError) {
-    switch state.withLock({ $0.file?.isWritable }) {
-    case nil: try rewrite()
-    case false?:
-      _ = try File(location.path, .append)  // says why, unless the mode has changed meanwhile
-      try state.withLock { state throws(StorageError) in try state.load() }
-    case true?: break
+    var plan = state.withLock { $0.plan(for: changes) }
+    if plan == nil {
+      try prepareFile()
+      plan = state.withLock { $0.plan(for: changes) }
     }
-    let plan = state.withLock { state in
-      /// Removing what is not there needs no record.
-      func isNeeded(_ change: EngineChange) -> Bool {
-        if case .remove(let key) = change { return state.table[key] != nil }
-        return true
-      }
-      return (
-        file: state.file, seed: state.seed, offset: state.offset, size: state.size,
-        closing: state.tail.closing,
-        changes: changes.allSatisfy(isNeeded) ? changes : changes.filter(isNeeded)
-      )
-    }
-    guard let file = plan.file, !plan.changes.isEmpty else { return }
+    guard let plan, !plan.changes.isEmpty else { return }
     var bytes = plan.closing
     bytes.reserveCapacity(128)  // enough for most settings
-    var sized: [(EngineChange, size: Int)] = []
-    sized.reserveCapacity(plan.changes.count)
+    var sizes: [Int] = []
     for change in plan.changes {
       let start = bytes.count
       change.append(to: &bytes, seed: plan.seed)
-      sized.append((change, bytes.count - start))
+      sizes.append(bytes.count - start)
     }
-    let end = plan.size + bytes.count
-    let (written, failure) = bytes.withUnsafeBytes { file.write($0) }
-    let isFirstUnsynced = try state.withLock { state throws(StorageError) in
-      defer { state.isUnsynced = true }
-      if failure == nil, state.file === file, state.offset == plan.offset {
-        state.note(sized, end: end)
+    let (written, failure) = bytes.withUnsafeBytes { plan.file.write($0) }
+    var isFirstUnsynced = false
+    defer { if isFirstUnsynced { Housekeeper.syncSoon(self) } }
+    try state.withLock { state throws(StorageError) in
+      isFirstUnsynced = !state.isUnsynced
+      state.isUnsynced = true
+      if failure == nil, state.file === plan.file, state.offset == plan.offset {
+        state.note(plan.changes, sizes: sizes, end: plan.size + bytes.count)
       } else {
         // Part of it, or another thread has read it meanwhile: what counts is what is there.
         try state.refresh()
         state.hasUnpublishedRecords = false
       }
       try state.publish()
-      return !state.isUnsynced
     }
     observers.signal()
-    if isFirstUnsynced { Housekeeper.syncSoon(self) }
     // The last two bytes only end the line: without them the record counts all the same.
     if let failure, written < bytes.count - 2 { throw failure }
+  }
+
+  /// Makes the file where there is none, and says why where it cannot be written.
+  private func prepareFile() throws(StorageError) {
+    guard state.withLock({ $0.file != nil }) else { return try rewrite() }
+    _ = try File(location.path, .append)  // unless the mode has changed meanwhile
+    try state.withLock { state throws(StorageError) in try state.load() }
   }
 
   func ticks() -> AsyncStream<Void> {

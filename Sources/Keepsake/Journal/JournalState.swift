@@ -231,9 +231,34 @@ struct JournalState {
     compactionFloor = Self.smallestCompaction
   }
 
-  /// Notes a change that this process has just written at the end of its file.
-  mutating func note(_ changes: [(EngineChange, size: Int)], end: Int) {
-    for change in changes { table.apply(change.0, size: change.size) }
+  /// What a writer needs to know to append.
+  struct AppendPlan {
+    let file: File
+    let seed: UInt64
+    let offset: Int
+    let size: Int
+    /// What must stand in front of the first record.
+    let closing: [UInt8]
+    /// Without those that would change nothing.
+    let changes: [EngineChange]
+  }
+
+  /// nil where there is no file, or none that can be written.
+  func plan(for changes: [EngineChange]) -> AppendPlan? {
+    guard let file, file.isWritable else { return nil }
+    /// Removing what is not there needs no record.
+    func isNeeded(_ change: EngineChange) -> Bool {
+      if case .remove(let key) = change { return table[key] != nil }
+      return true
+    }
+    return AppendPlan(
+      file: file, seed: seed, offset: offset, size: size, closing: tail.closing,
+      changes: changes.allSatisfy(isNeeded) ? changes : changes.filter(isNeeded))
+  }
+
+  /// Notes changes that this process has just written at the end of its file.
+  mutating func note(_ changes: [EngineChange], sizes: [Int], end: Int) {
+    for (change, size) in zip(changes, sizes) { table.apply(change, size: size) }
     offset = end
     size = end
     tail = .complete

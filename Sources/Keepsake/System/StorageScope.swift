@@ -13,13 +13,13 @@ final class StorageScope: Sendable {
   typealias Handler = @Sendable (StorageError) -> Void
 
   let finder: DirectoryFinder
-  private let handler: Mutex<Handler?>
-  private let stores = Mutex<[Defaults.Suite: Defaults.Store]>([:])
+  private let handler: Locked<Handler?>
+  private let stores = Locked<[Defaults.Suite: Defaults.Store]>([:])
   private let complaints = Complaints()
 
   init(finder: DirectoryFinder, handler: Handler? = nil) {
     self.finder = finder
-    self.handler = Mutex(handler)
+    self.handler = Locked(handler)
   }
 
   // MARK: The scope in force
@@ -74,7 +74,7 @@ private final class Complaints: Sendable {
     let path: String?
   }
 
-  private let last = Mutex<[Kind: ContinuousClock.Instant]>([:])
+  private let last = Locked<[Kind: ContinuousClock.Instant]>([:])
 
   func mayRepeat(_ error: StorageError) -> Bool {
     let kind = Kind(operation: error.operation, code: error.code, path: error.path)
@@ -115,5 +115,5 @@ enum TemporaryFolder {
     return path
   }
 
-  private static let forProcess = Mutex<(String, Int32)?>(nil)
+  private static let forProcess = Locked<(String, Int32)?>(nil)
 }

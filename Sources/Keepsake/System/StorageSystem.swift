@@ -95,7 +95,7 @@ public enum StorageSystem {
       var isInUse = false
     }
 
-    private let state = Mutex(State())
+    private let state = Locked(State())
 
     func bootstrap(app: String, directories: Directories) throws(StorageError) {
       guard !app.isEmpty, app != ".", app != "..", app.utf8.count <= 200,

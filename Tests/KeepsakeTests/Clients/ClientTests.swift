@@ -111,34 +111,20 @@ private enum ClientPackage {
 }
 
 private enum Command {
-  /// Waits for a child process without holding a thread.
+  /// Waits for a child process on a thread of its own: a build must not keep other tests waiting.
   static func run(
     _ words: String..., environment: [String: String] = [:]
   ) async throws -> (status: Int32, output: String) {
-    let folder = try TemporaryFolder()
-    // A file takes all a child says; a pipe that nobody reads would stop it.
-    try folder.write([], to: "output")
-    let output = try FileHandle(forWritingTo: folder.file("output"))
-    let process = Process()
-    process.executableURL = URL(filePath: "/usr/bin/env")
-    process.arguments = words
-    process.environment = ProcessInfo.processInfo.environment.merging(environment) { $1 }
-    process.standardInput = FileHandle.nullDevice
-    process.standardOutput = output
-    process.standardError = output
-    try await withTaskCancellationHandler {
-      try await withCheckedThrowingContinuation { (ended: CheckedContinuation<Void, any Error>) in
-        process.terminationHandler = { _ in ended.resume() }
-        do {
-          try process.run()
-        } catch {
-          ended.resume(throwing: error)
-        }
+    try await withCheckedThrowingContinuation { continuation in
+      Thread.detachNewThread {
+        continuation.resume(
+          with: Result {
+            let child = try Child(
+              words[0], Array(words.dropFirst()), environment: environment, mergesErrors: true)
+            let output = child.finish()
+            return (child.exitStatus, output)
+          })
       }
-    } onCancel: {
-      if process.isRunning { process.terminate() }
     }
-    let text = String(decoding: try folder.bytes(of: "output"), as: UTF8.self)
-    return (process.terminationStatus, text)
   }
 }

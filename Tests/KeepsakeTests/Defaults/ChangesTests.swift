@@ -31,7 +31,7 @@ import Testing
   @Test func changesOfOtherProcessesArrive() async throws {
     let folder = try TemporaryFolder()
     let store = folder.store()
-    let peer = try Peer(folder, "serve")
+    let peer = try Peer.start(folder, "serve")
     var changes = store.changes("k", default: 0).makeAsyncIterator()
     for number in 1...20 {
       #expect(try peer.ask("set k \(number)") == "ok")
@@ -46,7 +46,7 @@ import Testing
   @Test func changesArriveAlsoWithoutAWatch() async throws {
     let folder = try TemporaryFolder()
     let store = folder.store()
-    let peer = try Peer(folder, "serve")
+    let peer = try Peer.start(folder, "serve")
     let plan = FaultPlan(decide: { $0.call == .watch ? .fail(ENOSPC) : .proceed })
     let sequence = store.changes("k", default: 0)
     var changes = FaultPlan.$current.withValue(plan) { sequence.makeAsyncIterator() }

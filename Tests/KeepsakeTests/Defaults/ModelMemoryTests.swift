@@ -1,12 +1,11 @@
 import Foundation
-import Synchronization
 import Testing
 
 @testable import Keepsake
 
 /// A decoded model may be handed out again, an instance of a class never.
 @Suite struct ModelMemoryTests {
-  static let decodes = Mutex<[String: Int]>([:])
+  static let decodes = Locked<[String: Int]>([:])
 
   struct Counted: Codable, Sendable, Equatable {
     var tag: String

@@ -3,16 +3,11 @@ import Testing
 
 @Suite struct QuickstartTests {
   func run(_ folder: TemporaryFolder, _ arguments: String...) throws -> (Int32, String) {
-    let process = Process()
-    process.executableURL = Peer.builtProduct("quickstart")
-    process.arguments = arguments
-    process.environment = ["XDG_CONFIG_HOME": folder.path, "HOME": folder.path]
-    let output = Pipe()
-    process.standardOutput = output
-    try process.run()
-    let text = String(decoding: output.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
-    process.waitUntilExit()
-    return (process.terminationStatus, text)
+    let child = try Child(
+      Peer.builtProduct("quickstart").path, arguments,
+      environment: ["XDG_CONFIG_HOME": folder.path, "CONFIGURATION_DIRECTORY": ""])
+    let text = child.finish()
+    return (child.exitStatus, text)
   }
 
   @Test func remembersCountsAndForgets() throws {

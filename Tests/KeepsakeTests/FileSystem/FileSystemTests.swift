@@ -1,5 +1,4 @@
 import Foundation
-import Synchronization
 import Testing
 
 @testable import Keepsake
@@ -32,7 +31,7 @@ import Testing
 
   @Test func aDurableReplacementSyncsTheFileBeforeItsNameAndTheFolderAfter() throws {
     let folder = try TemporaryFolder()
-    let calls = Mutex<[SystemCall]>([])
+    let calls = Locked<[SystemCall]>([])
     let plan = FaultPlan(decide: { event in
       calls.withLock { $0.append(event.call) }
       return .proceed

@@ -1,5 +1,4 @@
 import Foundation
-import Synchronization
 import Testing
 
 @testable import Keepsake
@@ -17,7 +16,7 @@ import Testing
   }
 
   final class Counter: Sendable {
-    private let state = Mutex(0)
+    private let state = Locked(0)
     var value: Int { state.withLock { $0 } }
     func next() -> Int {
       state.withLock { state in
@@ -156,7 +155,7 @@ import Testing
     let folder = try TemporaryFolder()
     let store = folder.store()
     try store.set(1, forKey: "a")
-    let calls = Mutex<[SystemCall]>([])
+    let calls = Locked<[SystemCall]>([])
     let plan = FaultPlan(decide: { event in
       calls.withLock { $0.append(event.call) }
       return .proceed
@@ -176,7 +175,7 @@ import Testing
     let folder = try TemporaryFolder()
     let store = folder.store()
     try store.set(1, forKey: "a")
-    let calls = Mutex<[SystemCall]>([])
+    let calls = Locked<[SystemCall]>([])
     let plan = FaultPlan(decide: { event in
       calls.withLock { $0.append(event.call) }
       return .proceed

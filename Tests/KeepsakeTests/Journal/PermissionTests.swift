@@ -8,7 +8,7 @@ import Testing
   static let nobody = "65534"
 
   func asNobody(_ folder: TemporaryFolder, _ request: String...) throws -> String {
-    try Peer(folder, ["as-user", Self.nobody, Self.nobody] + request).finish()
+    try Child(Peer.executable, [folder.path, "as-user", Self.nobody, Self.nobody] + request).finish()
   }
 
   func setMode(_ mode: Int, _ path: String) throws {
@@ -56,15 +56,9 @@ import Testing
     let folder = try TemporaryFolder()
     try setMode(0o755, folder.path)
     let inner = folder.path + "/inner/deeper"
-    let peer = Process()
-    peer.executableURL = Peer.executable
-    peer.arguments = [inner, "as-user", Self.nobody, Self.nobody, "set", "a", "1"]
-    let output = Pipe()
-    peer.standardOutput = output
-    try peer.run()
-    let answer = String(
-      decoding: output.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
-    peer.waitUntilExit()
+    let answer = try Child(
+      Peer.executable, [inner, "as-user", Self.nobody, Self.nobody, "set", "a", "1"]
+    ).finish()
     #expect(answer.contains("access denied") && answer.contains(folder.path + "/inner"))
   }
 

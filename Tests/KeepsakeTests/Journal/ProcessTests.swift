@@ -7,26 +7,26 @@ import Testing
 @Suite struct ProcessTests {
   @Test func aValueOutlivesAPlainExit() throws {
     let folder = try TemporaryFolder()
-    #expect(try Peer(folder, "set", "age", "25").finish() == "ok\n")
-    #expect(try Peer(folder, "get", "age").finish() == "25\n")
+    #expect(try Peer.start(folder, "set", "age", "25").finish() == "ok\n")
+    #expect(try Peer.start(folder, "get", "age").finish() == "25\n")
   }
 
   @Test func aValueOutlivesAKillRightAfterSetReturned() throws {
     let folder = try TemporaryFolder()
     for age in 0..<10 {
-      let peer = try Peer(folder, "serve")
+      let peer = try Peer.start(folder, "serve")
       #expect(try peer.ask("set age \(age)") == "ok")
       peer.kill9()
-      #expect(try Peer(folder, "get", "age").finish() == "\(age)\n")
+      #expect(try Peer.start(folder, "get", "age").finish() == "\(age)\n")
     }
   }
 
   @Test func fourProcessesLoseNoKeys() throws {
     let folder = try TemporaryFolder()
-    let peers = try (0..<4).map { try Peer(folder, "fill", "p\($0)-", "2000") }
+    let peers = try (0..<4).map { try Peer.start(folder, "fill", "p\($0)-", "2000") }
     for peer in peers {
       _ = peer.finish()
-      #expect(peer.process.terminationStatus == 0)
+      #expect(peer.exitStatus == 0)
     }
     let store = folder.store()
     #expect(try store.keys().count == 8_000)
@@ -35,7 +35,7 @@ import Testing
 
   @Test func fourProcessesCountExactly() throws {
     let folder = try TemporaryFolder()
-    let peers = try (0..<4).map { _ in try Peer(folder, "increment", "count", "2000") }
+    let peers = try (0..<4).map { _ in try Peer.start(folder, "increment", "count", "2000") }
     for peer in peers { _ = peer.finish() }
     #expect(try folder.store().int("count") == 8_000)
   }
@@ -44,10 +44,10 @@ import Testing
     let folder = try TemporaryFolder()
     let store = folder.store()
     try store.set(0, forKey: "seen")
-    let writer = try Peer(folder, "serve")
-    let reader = try Peer(folder, "serve")
+    let writer = try Peer.start(folder, "serve")
+    let reader = try Peer.start(folder, "serve")
     // Makes dead records all the time, so that its own process compacts in the background.
-    let compactor = try Peer(folder, "acknowledge", "0")
+    let compactor = try Peer.start(folder, "acknowledge", "0")
     _ = compactor.line()
     var rewrites: Set<UInt64> = []
     for number in 1...1_500 {
@@ -70,11 +70,11 @@ import Testing
     var last = 0
     var files: Set<UInt64> = []
     for _ in 0..<kills {
-      let peer = try Peer(folder, "acknowledge", String(last))
+      let peer = try Peer.start(folder, "acknowledge", String(last))
       // The first line says that it runs; then it has some time, at random.
       if let line = peer.line() { last = max(last, Int(line) ?? 0) }
       usleep(UInt32.random(in: 0...(Bool.random() ? 2_000 : 40_000)))
-      kill(peer.process.processIdentifier, SIGKILL)
+      kill(peer.identifier, SIGKILL)
       let lines = peer.finish().split(separator: "\n")
       let acknowledged = max(last, lines.last.flatMap { Int($0) } ?? 0)
 
@@ -101,7 +101,7 @@ import Testing
     try store.set(text, forKey: "text")
     try store.set(text, forKey: "text")  // from here on dead records dominate
     let before = try #require(try FileSystem.status(store.journal.location.path))
-    #expect(try Peer(folder, "set", "text", "1").finish() == "ok\n")
+    #expect(try Peer.start(folder, "set", "text", "1").finish() == "ok\n")
     let after = try #require(try FileSystem.status(store.journal.location.path))
     #expect(!after.isSameFile(as: before) && after.size < 1_000)
     #expect(try store.int("text") == 1)
@@ -121,7 +121,7 @@ import Testing
 
   @Test func aForkedChildUsesFilesOfItsOwn() throws {
     let folder = try TemporaryFolder()
-    #expect(try Peer(folder, "fork", "500").finish() == "1000 true 0\n")
+    #expect(try Peer.start(folder, "fork", "500").finish() == "1000 true 0\n")
   }
 
   @Test func aHeldLockIsAnErrorAfterItsTimeAndNotAHang() throws {

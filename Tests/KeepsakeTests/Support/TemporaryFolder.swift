@@ -1,5 +1,4 @@
 import Foundation
-import Synchronization
 
 @testable import Keepsake
 
@@ -39,12 +38,12 @@ final class TemporaryFolder: Sendable {
   }
 
   // Stores report through their scope, which they do not keep alive themselves.
-  private let scopes = Mutex<[StorageScope]>([])
+  private let scopes = Locked<[StorageScope]>([])
 }
 
 /// What was reported while a test ran.
 final class Failures: Sendable {
-  private let errors = Mutex<[StorageError]>([])
+  private let errors = Locked<[StorageError]>([])
 
   var all: [StorageError] { errors.withLock { $0 } }
   @Sendable func append(_ error: StorageError) { errors.withLock { $0.append(error) } }

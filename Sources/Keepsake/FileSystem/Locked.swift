@@ -1,0 +1,71 @@
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// A value that one thread at a time can reach.
+///
+/// Stands in for `Synchronization.Mutex`, whose contended path ThreadSanitizer cannot see on Linux:
+/// there the kernel takes the lock for the waiter, and every hand-over looks like a race.
+///
+/// Unchecked because the compiler does not know that the mutex guards the value, which is never
+/// reached but through ``withLock(_:)``.
+struct Locked<Value>: ~Copyable, @unchecked Sendable {
+  private let mutex: UnsafeMutablePointer<pthread_mutex_t>
+  private let value: UnsafeMutablePointer<Value>
+
+  init(_ initial: consuming sending Value) {
+    mutex = .allocate(capacity: 1)
+    pthread_mutex_init(mutex, nil)
+    value = .allocate(capacity: 1)
+    value.initialize(to: initial)
+  }
+
+  deinit {
+    value.deinitialize(count: 1)
+    value.deallocate()
+    pthread_mutex_destroy(mutex)
+    mutex.deallocate()
+  }
+
+  /// Waits until no other thread is inside, then runs `body`.
+  @inline(__always)
+  func withLock<R, E: Error>(_ body: (inout Value) throws(E) -> R) throws(E) -> R {
+    pthread_mutex_lock(mutex)
+    defer { pthread_mutex_unlock(mutex) }
+    return try body(&value.pointee)
+  }
+
+  /// The same, but gives up after `timeout` with nil.
+  func withLock<R, E: Error>(
+    timeout: Duration, _ body: (inout Value) throws(E) -> R
+  ) throws(E) -> R? {
+    if pthread_mutex_trylock(mutex) != 0 {
+      #if canImport(Darwin)
+        pthread_mutex_lock(mutex)
+      #else
+        var deadline = timespec()
+        clock_gettime(CLOCK_REALTIME, &deadline)
+        deadline.tv_sec += Int(clamping: timeout.components.seconds)
+        deadline.tv_nsec += Int(clamping: timeout.components.attoseconds / 1_000_000_000)
+        if deadline.tv_nsec >= 1_000_000_000 {
+          deadline.tv_sec += 1
+          deadline.tv_nsec -= 1_000_000_000
+        }
+        guard pthread_mutex_timedlock(mutex, &deadline) == 0 else { return nil }
+      #endif
+    }
+    defer { pthread_mutex_unlock(mutex) }
+    return try body(&value.pointee)
+  }
+
+  /// Runs `body` unless a thread is inside; nil then.
+  func withLockIfAvailable<R, E: Error>(_ body: (inout Value) throws(E) -> R) throws(E) -> R? {
+    guard pthread_mutex_trylock(mutex) == 0 else { return nil }
+    defer { pthread_mutex_unlock(mutex) }
+    return try body(&value.pointee)
+  }
+}

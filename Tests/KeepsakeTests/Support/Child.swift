@@ -1,0 +1,109 @@
+import Foundation
+import Testing
+
+/// A child process with pipes to its standard input and from its standard output.
+///
+/// Made with posix_spawn(3): Foundation's `Process.run()` crashes at times when other threads open
+/// and close files at the same moment, as parallel tests do.
+final class Child {
+  let identifier: pid_t
+  private let input: FileHandle
+  private let output: FileHandle
+  private var pending = Data()
+  private var status: Int32?
+  private static let spawning = NSLock()
+
+  /// - Parameter environment: What to change in the environment of the tests.
+  init(
+    _ executable: String, _ arguments: [String], environment: [String: String] = [:],
+    mergesErrors: Bool = false
+  ) throws {
+    // One at a time: another child must not inherit a pipe before it is marked.
+    Self.spawning.lock()
+    defer { Self.spawning.unlock() }
+    let (inputEnd, input) = try Self.makePipe()
+    let (output, outputEnd) = try Self.makePipe()
+    defer {
+      close(inputEnd)
+      close(outputEnd)
+    }
+    var actions = posix_spawn_file_actions_t()
+    posix_spawn_file_actions_init(&actions)
+    defer { posix_spawn_file_actions_destroy(&actions) }
+    posix_spawn_file_actions_adddup2(&actions, inputEnd, STDIN_FILENO)
+    posix_spawn_file_actions_adddup2(&actions, outputEnd, STDOUT_FILENO)
+    if mergesErrors { posix_spawn_file_actions_adddup2(&actions, outputEnd, STDERR_FILENO) }
+
+    let variables = ProcessInfo.processInfo.environment.merging(environment) { $1 }
+    var words: [UnsafeMutablePointer<CChar>?] = ([executable] + arguments).map { strdup($0) } + [nil]
+    var settings: [UnsafeMutablePointer<CChar>?] = variables.map { strdup("\($0)=\($1)") } + [nil]
+    defer { for text in words + settings { free(text) } }
+    var identifier: pid_t = 0
+    let code = posix_spawnp(&identifier, executable, &actions, nil, &words, &settings)
+    self.input = FileHandle(fileDescriptor: input, closeOnDealloc: true)
+    self.output = FileHandle(fileDescriptor: output, closeOnDealloc: true)
+    self.identifier = identifier
+    try #require(code == 0, "cannot start \(executable): \(String(cString: strerror(code)))")
+  }
+
+  /// The reading and the writing end; no other child inherits them.
+  private static func makePipe() throws -> (Int32, Int32) {
+    var ends: [Int32] = [0, 0]
+    try #require(pipe(&ends) == 0)
+    for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
+    return (ends[0], ends[1])
+  }
+
+  deinit {
+    if status == nil { kill9() }
+  }
+
+  /// The next line the process says; nil at the end of its output.
+  func line() -> String? {
+    while true {
+      if let end = pending.firstIndex(of: 10) {
+        let line = String(decoding: pending[..<end], as: UTF8.self)
+        pending = Data(pending[(end + 1)...])
+        return line
+      }
+      let more = output.availableData
+      if more.isEmpty { return nil }
+      pending.append(more)
+    }
+  }
+
+  /// The answer to a request on a line.
+  func ask(_ request: String) throws -> String? {
+    try input.write(contentsOf: Data((request + "\n").utf8))
+    return line()
+  }
+
+  /// All it still says, once it has ended.
+  @discardableResult
+  func finish() -> String {
+    try? input.close()
+    let rest = output.readDataToEndOfFile()
+    wait()
+    return String(decoding: pending + rest, as: UTF8.self)
+  }
+
+  func kill9() {
+    kill(identifier, SIGKILL)
+    wait()
+  }
+
+  /// Its exit status once it has ended, or 128 and the number of the signal that ended it.
+  var exitStatus: Int32 {
+    let status = wait()
+    return status & 0x7F == 0 ? status >> 8 & 0xFF : 128 + status & 0x7F
+  }
+
+  @discardableResult
+  private func wait() -> Int32 {
+    if let status { return status }
+    var raw: Int32 = 0
+    while waitpid(identifier, &raw, 0) == -1, errno == EINTR {}
+    status = raw
+    return raw
+  }
+}
