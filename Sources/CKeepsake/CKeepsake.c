@@ -21,27 +21,41 @@ int keepsake_lock(int descriptor, bool exclusive) {
 #endif
 }
 
-int keepsake_stat(int descriptor, const char *path, struct stat *status) {
+int keepsake_stat(
+    int descriptor, const char *path, bool with_times, struct keepsake_status *status) {
 #ifdef STATX_BASIC_STATS
   struct statx found;
   unsigned wanted = STATX_TYPE | STATX_MODE | STATX_NLINK | STATX_UID | STATX_INO | STATX_SIZE;
+  if (with_times) wanted |= STATX_MTIME;
   int result = path ? statx(AT_FDCWD, path, 0, wanted, &found)
                     : statx(descriptor, "", AT_EMPTY_PATH, wanted, &found);
   if (result == 0) {
-    *status = (struct stat){
-        .st_dev = makedev(found.stx_dev_major, found.stx_dev_minor),
-        .st_ino = found.stx_ino,
-        .st_size = (off_t)found.stx_size,
-        .st_nlink = found.stx_nlink,
-        .st_mode = found.stx_mode,
-        .st_uid = found.stx_uid,
+    *status = (struct keepsake_status){
+        .device = makedev(found.stx_dev_major, found.stx_dev_minor),
+        .inode = found.stx_ino,
+        .size = (int64_t)found.stx_size,
+        .links = found.stx_nlink,
+        .mode = found.stx_mode,
+        .owner = found.stx_uid,
+        .modified = with_times ? found.stx_mtime.tv_sec : 0,
     };
     return 0;
   }
   // Some sandboxes refuse the call.
   if (errno != ENOSYS && errno != EPERM) return result;
 #endif
-  return path ? stat(path, status) : fstat(descriptor, status);
+  struct stat plain;
+  if ((path ? stat(path, &plain) : fstat(descriptor, &plain)) != 0) return -1;
+  *status = (struct keepsake_status){
+      .device = (uint64_t)plain.st_dev,
+      .inode = (uint64_t)plain.st_ino,
+      .size = (int64_t)plain.st_size,
+      .links = (uint32_t)plain.st_nlink,
+      .mode = (uint32_t)plain.st_mode,
+      .owner = (uint32_t)plain.st_uid,
+      .modified = (int64_t)plain.st_mtime,
+  };
+  return 0;
 }
 
 #ifndef MADV_WIPEONFORK

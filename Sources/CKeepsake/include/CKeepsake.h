@@ -5,17 +5,29 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/stat.h>
 
 // Takes (1) or releases (0) the exclusive lock on the whole file without waiting: an open file
 // description lock on Linux, so that threads, and a child after fork, do not share it by accident.
 // Returns 0, or -1 with errno (EAGAIN when somebody else holds it).
 int keepsake_lock(int descriptor, bool exclusive);
 
-// The status of `path`, or of `descriptor` where that is NULL, without its times: since Linux 6.13 a
-// file whose times were asked for gets new ones with its next write, which on ext4 costs as much as
-// that write. Returns 0, or -1 with errno.
-int keepsake_stat(int descriptor, const char *_Nullable path, struct stat *_Nonnull status);
+// What the library asks about a file.
+struct keepsake_status {
+  uint64_t device;
+  uint64_t inode;
+  int64_t size;
+  uint32_t links;
+  uint32_t mode;
+  uint32_t owner;
+  // Seconds since 1970, 0 unless asked for: since Linux 6.13 a file whose times were asked for gets
+  // new ones with its next write, which on ext4 costs as much as that write.
+  int64_t modified;
+};
+
+// The status of `path`, or of `descriptor` where that is NULL. Returns 0, or -1 with errno.
+int keepsake_stat(
+    int descriptor, const char *_Nullable path, bool with_times,
+    struct keepsake_status *_Nonnull status);
 
 // A page of one uint64_t that a child process finds zeroed after fork. NULL when it cannot be had.
 uint64_t *_Nullable keepsake_wipe_on_fork_page(void);

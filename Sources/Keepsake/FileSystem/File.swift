@@ -51,8 +51,8 @@ final class File: Sendable {
   deinit { _ = close(descriptor) }
 
   func status() throws(StorageError) -> FileStatus {
-    var raw = SystemStatus()
-    try systemCall(.stat, path) { Int(keepsake_stat(descriptor, nil, &raw)) }.get(.stat, path)
+    var raw = keepsake_status()
+    try systemCall(.stat, path) { Int(keepsake_stat(descriptor, nil, false, &raw)) }.get(.stat, path)
     return FileStatus(raw)
   }
 
@@ -157,19 +157,15 @@ struct FileStatus: Sendable, Equatable {
   /// Seconds since 1970; 0 unless times were asked for.
   let modified: Int
 
-  init(_ raw: SystemStatus) {
-    device = UInt64(raw.st_dev)
-    inode = UInt64(raw.st_ino)
-    size = Int(raw.st_size)
-    links = Int(raw.st_nlink)
-    mode = UInt32(raw.st_mode) & 0o7777
-    owner = raw.st_uid
-    isFolder = raw.st_mode & S_IFMT == S_IFDIR
-    #if canImport(Darwin)
-      modified = raw.st_mtimespec.tv_sec
-    #else
-      modified = raw.st_mtim.tv_sec
-    #endif
+  init(_ raw: keepsake_status) {
+    device = raw.device
+    inode = raw.inode
+    size = Int(clamping: raw.size)
+    links = Int(raw.links)
+    mode = raw.mode & 0o7777
+    owner = raw.owner
+    isFolder = raw.mode & UInt32(S_IFMT) == UInt32(S_IFDIR)
+    modified = Int(clamping: raw.modified)
   }
 
   func isSameFile(as other: FileStatus) -> Bool {

@@ -15,10 +15,10 @@ enum FileSystem {
   static func status(
     _ path: String, withTimes: Bool = false
   ) throws(StorageError) -> FileStatus? {
-    var raw = SystemStatus()
+    var raw = keepsake_status()
     // With a closure, because passing a `String` for a C string copies it, and each write comes here.
     let result = systemCall(.stat, path) {
-      path.withCString { Int(withTimes ? stat($0, &raw) : keepsake_stat(-1, $0, &raw)) }
+      path.withCString { Int(keepsake_stat(-1, $0, withTimes, &raw)) }
     }
     switch result {
     case .success: return FileStatus(raw)
@@ -108,7 +108,7 @@ enum FileSystem {
       case .failure(let error):
         throw StorageError(errno: error.code, operation: "stat", path: child)
       }
-      if FileStatus(raw).isFolder { try removeTree(child) } else { try unlink(child) }
+      if raw.st_mode & S_IFMT == S_IFDIR { try removeTree(child) } else { try unlink(child) }
     }
     switch systemCall(.rmdir, path, { Int(rmdir(path)) }) {
     case .success: return

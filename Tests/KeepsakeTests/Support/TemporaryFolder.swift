@@ -2,7 +2,7 @@ import Foundation
 
 @testable import Keepsake
 
-/// A folder for one test, removed with the last reference.
+/// A folder for one test, removed with the last reference, of which each store holds one.
 final class TemporaryFolder: Sendable {
   let path: String
 
@@ -32,13 +32,11 @@ final class TemporaryFolder: Sendable {
     _ suite: Defaults.Suite = .standard, failures: Failures = Failures()
   ) -> Defaults.Store {
     let finder = DirectoryFinder(app: "test", chosen: .init(configuration: url))
-    let scope = StorageScope(finder: finder, handler: failures.append)
-    scopes.withLock { $0.append(scope) }
-    return scope.defaults(suite)
+    return StorageScope(finder: finder) { [self] error in
+      failures.append(error)
+      withExtendedLifetime(self) {}
+    }.defaults(suite)
   }
-
-  // Stores report through their scope, which they do not keep alive themselves.
-  private let scopes = Locked<[StorageScope]>([])
 }
 
 /// What was reported while a test ran.
