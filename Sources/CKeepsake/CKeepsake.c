@@ -13,12 +13,7 @@
 #endif
 
 int keepsake_lock(int descriptor, bool exclusive) {
-#ifdef F_OFD_SETLK
-  struct flock range = {.l_type = exclusive ? F_WRLCK : F_UNLCK, .l_whence = 0};
-  return fcntl(descriptor, F_OFD_SETLK, &range);
-#else
   return flock(descriptor, exclusive ? LOCK_EX | LOCK_NB : LOCK_UN);
-#endif
 }
 
 int keepsake_stat(

@@ -92,7 +92,8 @@ case "hold":  // holds the suite's lock until it is killed
       value += 1
       // Another store on the same file makes each attempt lose, so that the last holds the lock.
       let folder = URL(filePath: arguments[1])
-      if Defaults.set(Int.random(in: 0...Int.max), forKey: "held", suite: .init("standard", in: folder))
+      if Defaults.set(
+        Int.random(in: 0...Int.max), forKey: "held", suite: .init("standard", in: folder))
       {
         return
       }

@@ -61,9 +61,10 @@ extension Defaults.Store {
 
       /// What the closure makes of a stored value.
       func changed(_ old: StoredValue?) throws(StorageError) -> Result<(T, StoredValue?), E> {
-        var value = try old.map { stored throws(StorageError) in
-          try Codec.decode(stored, as: T.self)
-        } ?? defaultValue
+        var value =
+          try old.map { stored throws(StorageError) in
+            try Codec.decode(stored, as: T.self)
+          } ?? defaultValue
         do throws(E) {
           try UpdateFrame.run(self) { () throws(E) in try change(&value) }
         } catch {

@@ -43,7 +43,7 @@ final class File: Sendable {
   static func forAppending(_ path: String) throws(StorageError) -> File {
     do throws(StorageError) {
       return try File(path, .append)
-    } catch where error.code == .accessDenied {
+    } catch  where error.code == .accessDenied {
       return try File(path, .read)
     }
   }
@@ -52,7 +52,8 @@ final class File: Sendable {
 
   func status() throws(StorageError) -> FileStatus {
     var raw = keepsake_status()
-    try systemCall(.stat, path) { Int(keepsake_stat(descriptor, nil, false, &raw)) }.get(.stat, path)
+    try systemCall(.stat, path) { Int(keepsake_stat(descriptor, nil, false, &raw)) }.get(
+      .stat, path)
     return FileStatus(raw)
   }
 

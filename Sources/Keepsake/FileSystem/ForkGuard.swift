@@ -1,4 +1,5 @@
 internal import CKeepsake
+
 /// Tells a child process after `fork` that it is one.
 ///
 /// Locks taken through descriptors that parent and child share are no locks, so what was opened

@@ -43,7 +43,7 @@ final class LockFile: Sendable {
   static func openExisting(_ path: String) throws(StorageError) -> LockFile? {
     do throws(StorageError) {
       return try LockFile(mapping: File(path, .readWrite))
-    } catch where error.code == .notFound || error.code == .accessDenied {
+    } catch  where error.code == .notFound || error.code == .accessDenied {
       return nil
     }
   }

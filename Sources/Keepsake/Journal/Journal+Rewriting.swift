@@ -15,7 +15,7 @@ extension Journal {
     let id = UInt64.random(in: .min ... .max)
     var bytes = JournalFormat.header(id: id)
     state.withLock { state in
-      state.table.entries.forEach { key, entry in
+      for (key, entry) in state.table.entries.elements {
         EngineChange.set(key, entry.value).append(to: &bytes, seed: id)
       }
     }
@@ -129,7 +129,9 @@ extension Journal {
     let identity = try source.status()
     let bytes = try source.read(from: 0, count: identity.size)
     guard
-      case .valid(let oldID, isIntact: true) = bytes.withUnsafeBytes({ JournalFormat.header(of: $0) })
+      case .valid(let oldID, isIntact: true) = bytes.withUnsafeBytes({
+        JournalFormat.header(of: $0)
+      })
     else { return }
 
     let id = UInt64.random(in: .min ... .max)
@@ -183,7 +185,7 @@ extension Journal {
         }
       }
       guard parsed.damage == 0 else { return nil }
-      live.forEach { key, record in
+      for (key, record) in live.elements {
         JournalFormat.append(
           record.kind, key: key, value: Array(bytes[record.value]), seed: newSeed, to: &output)
       }

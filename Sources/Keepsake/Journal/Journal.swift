@@ -178,7 +178,7 @@ final class Journal: DefaultsEngine {
   func maintained(_ body: (Journal) throws(StorageError) -> Void) throws(StorageError) {
     do throws(StorageError) {
       try locked(mayCreate: false, body)
-    } catch where error.code == .notFound && error.path == location.lockPath {
+    } catch  where error.code == .notFound && error.path == location.lockPath {
       return
     }
   }
@@ -221,12 +221,7 @@ final class Journal: DefaultsEngine {
     guard let plan, !plan.changes.isEmpty else { return }
     var bytes = plan.closing
     bytes.reserveCapacity(128)  // enough for most settings
-    var sizes: [Int] = []
-    for change in plan.changes {
-      let start = bytes.count
-      change.append(to: &bytes, seed: plan.seed)
-      sizes.append(bytes.count - start)
-    }
+    for change in plan.changes { change.append(to: &bytes, seed: plan.seed) }
     let (written, failure) = bytes.withUnsafeBytes { plan.file.write($0) }
     var isFirstUnsynced = false
     defer { if isFirstUnsynced { Housekeeper.syncSoon(self) } }
@@ -234,7 +229,7 @@ final class Journal: DefaultsEngine {
       isFirstUnsynced = !state.isUnsynced
       state.isUnsynced = true
       if failure == nil, state.file === plan.file, state.offset == plan.offset {
-        state.note(plan.changes, sizes: sizes, end: plan.size + bytes.count)
+        state.note(plan, written: bytes.count)
       } else {
         // Part of it, or another thread has read it meanwhile: what counts is what is there.
         try state.refresh()

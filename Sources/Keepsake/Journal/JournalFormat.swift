@@ -55,7 +55,8 @@ enum JournalFormat {
       let model = header(id: 0)
       let isPrefix = bytes.indices.allSatisfy { position in
         bytes[position] == model[position]
-          || model[position] == UInt8(ascii: "0") && Keepsake.hexadecimalDigit(bytes[position]) != nil
+          || model[position] == UInt8(ascii: "0")
+            && Keepsake.hexadecimalDigit(bytes[position]) != nil
       }
       return isPrefix ? .unborn : .foreign
     }

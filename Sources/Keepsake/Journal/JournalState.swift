@@ -257,10 +257,12 @@ struct JournalState {
   }
 
   /// Notes changes that this process has just written at the end of its file.
-  mutating func note(_ changes: [EngineChange], sizes: [Int], end: Int) {
-    for (change, size) in zip(changes, sizes) { table.apply(change, size: size) }
-    offset = end
-    size = end
+  mutating func note(_ plan: AppendPlan, written: Int) {
+    // Their sizes only tell when a compaction pays: the mean will do.
+    let mean = written / max(1, plan.changes.count)
+    for change in plan.changes { table.apply(change, size: mean) }
+    size = plan.size + written
+    offset = size
     tail = .complete
   }
 

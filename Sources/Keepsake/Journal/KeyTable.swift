@@ -114,8 +114,9 @@ struct KeyTable<Value> {
     if let slot = find(key, Self.hash(key)).slot { change(&slots[slot].value) }
   }
 
-  func forEach(_ body: (String, Value) throws -> Void) rethrows {
-    for slot in slots { try body(slot.key, slot.value) }
+  /// All keys with their values.
+  var elements: some Sequence<(key: String, value: Value)> {
+    slots.lazy.map { ($0.key, $0.value) }
   }
 }
 

@@ -51,6 +51,9 @@ final class StorageScope: Sendable {
     }
   }
 
+  /// Lets go of the stores, which hold this scope; who still has one can go on with it.
+  func close() { stores.withLock { $0 = [:] } }
+
   // MARK: Failures
 
   var onFailure: Handler {

@@ -65,6 +65,7 @@ public enum StorageSystem {
     StorageScope.openCount.add(1, ordering: .relaxed)
     defer {
       StorageScope.openCount.subtract(1, ordering: .relaxed)
+      scope.close()
       do throws(StorageError) {
         try FileSystem.removeTree(folder)
       } catch {

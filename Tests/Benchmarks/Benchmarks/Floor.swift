@@ -31,7 +31,7 @@ final class FloorTable: Sendable {
   }
 }
 
-/// A file that is appended to under an open file description lock on another one.
+/// A file that is appended to under a lock on another one.
 final class FloorJournal {
   private let path: String
   private let file: Int32
@@ -49,12 +49,12 @@ final class FloorJournal {
   }
 
   func appendLocked(_ bytes: [UInt8]) throws {
-    try setLock(F_WRLCK)
+    try check(floor_lock(lockFile, true))
     // By its path: another file may stand there, and a descriptor cannot tell.
     let size = path.withCString { floor_statx($0) }
     if size < 0 { throw SystemFailure(code: errno) }
     try append(bytes)
-    try setLock(F_UNLCK)
+    try check(floor_lock(lockFile, false))
     sink &+= size
   }
 
@@ -65,13 +65,6 @@ final class FloorJournal {
 
   private func append(_ bytes: [UInt8]) throws {
     if write(file, bytes, bytes.count) != bytes.count { throw SystemFailure(code: errno) }
-  }
-
-  private func setLock(_ type: Int32) throws {
-    var range = flock()
-    range.l_type = Int16(type)
-    // F_OFD_SETLK, which glibc declares only for GNU sources.
-    try check(fcntl(lockFile, 37, &range))
   }
 }
 

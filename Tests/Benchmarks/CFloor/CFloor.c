@@ -2,7 +2,12 @@
 #include "CFloor.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+
+int floor_lock(int descriptor, bool exclusive) {
+  return flock(descriptor, exclusive ? LOCK_EX | LOCK_NB : LOCK_UN);
+}
 
 long floor_statx(const char *path) {
   struct statx found;

@@ -17,7 +17,9 @@ import Testing
     var tags: [String?] = ["a", nil, ""]
     var nested: [String: [Int?]] = ["x": [1, nil, Int.min]]
     var picture = Data([0, 255, 10, 13])
-    var rates: [Double] = [0.1, -0.0, .infinity, -.infinity, .leastNonzeroMagnitude, .greatestFiniteMagnitude]
+    var rates: [Double] = [
+      0.1, -0.0, .infinity, -.infinity, .leastNonzeroMagnitude, .greatestFiniteMagnitude,
+    ]
     var big = UInt64.max
     var site = URL(string: "https://example.com/a?b=c#d")
     var id = UUID()
@@ -63,7 +65,8 @@ import Testing
   }
 
   @Test(arguments: [
-    0.0, -0.0, 0.1, 1 / 3, .pi, 1e300, -1e-300, .leastNonzeroMagnitude, .greatestFiniteMagnitude, .infinity,
+    0.0, -0.0, 0.1, 1 / 3, .pi, 1e300, -1e-300, .leastNonzeroMagnitude, .greatestFiniteMagnitude,
+    .infinity,
     -.infinity, .nan, 9_007_199_254_740_992, 16,
   ])
   func doublesRoundTripToTheLastBit(_ value: Double) throws {

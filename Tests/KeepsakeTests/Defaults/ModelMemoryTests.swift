@@ -40,7 +40,9 @@ import Testing
   }
 
   @Test func aGenericReaderDecodesEachTime() throws {
-    func read<T: Codable>(_ store: Defaults.Store, as: T.Type) throws { _ = try store.model("m") as T? }
+    func read<T: Codable>(_ store: Defaults.Store, as: T.Type) throws {
+      _ = try store.model("m") as T?
+    }
     let store = try TemporaryFolder().store()
     let tag = UUID().uuidString
     try store.set(Counted(tag), forKey: "m")

@@ -88,14 +88,18 @@ import Testing
     #expect(Defaults.double("e") == 1_500)
     #expect(Defaults.string("é\n") == "👍")
     #expect(Defaults.contains("off") && !Defaults.bool("off"))
-    struct Part: Codable, Equatable { let text: String; enum CodingKeys: String, CodingKey { case text = "a b" } }
+    struct Part: Codable, Equatable {
+      let text: String
+      enum CodingKeys: String, CodingKey { case text = "a b" }
+    }
     let list: Data? = Defaults.export(as: .json)
     #expect(String(decoding: try #require(list), as: UTF8.self).contains("[1,{\"a b\":\"c , }\"}]"))
   }
 
   @Test(arguments: [
     "", "[]", "[1]", "1", "{", "{\"a\":}", "{\"a\":1,}", "{\"a\" 1}", "{\"a\":\"\\x\"}", "nonsense",
-    "{\"a\":{\"$data\":\"%%%\"}}", "{\"a\":{\"$date\":\"soon\"}}", "<?xml version=\"1.0\"?><plist/>",
+    "{\"a\":{\"$data\":\"%%%\"}}", "{\"a\":{\"$date\":\"soon\"}}",
+    "<?xml version=\"1.0\"?><plist/>",
     "bplist00garbage",
   ])
   func whatCannotBeReadIsAnErrorAndSetsNothing(_ text: String) {
@@ -125,7 +129,10 @@ import Testing
     let when: Date? = Defaults.get("when")
     #expect(when == Date(timeIntervalSinceReferenceDate: 600_000_000))
     #expect(Defaults.get("list") == [1, 2, 3])
-    struct Nested: Codable, Equatable { var a: [String: String]; var d: [Bool] }
+    struct Nested: Codable, Equatable {
+      var a: [String: String]
+      var d: [Bool]
+    }
     #expect(Defaults.get("nested") == Nested(a: ["b": "c"], d: [true, false]))
   }
 }

@@ -9,7 +9,8 @@ import Testing
   static let errors: [Int32] = [ENOSPC, EIO, EACCES]
 
   /// Fails the n-th call with `code`; counts the calls.
-  static func failing(_ number: Int, _ code: Int32) -> (plan: FaultPlan, count: @Sendable () -> Int) {
+  static func failing(_ number: Int, _ code: Int32) -> (plan: FaultPlan, count: @Sendable () -> Int)
+  {
     let counter = Counter()
     let plan = FaultPlan(decide: { _ in counter.next() == number ? .fail(code) : .proceed })
     return (plan, { counter.value })

@@ -211,8 +211,9 @@ import Testing
     try store.set(2, forKey: "b")
     try store.removeAll()  // replaces the file
     try store.set(3, forKey: "c")
-    #expect(try FileManager.default.destinationOfSymbolicLink(
-      atPath: folder.file(Self.journal).path) == dotfiles.file(Self.journal).path)
+    #expect(
+      try FileManager.default.destinationOfSymbolicLink(
+        atPath: folder.file(Self.journal).path) == dotfiles.file(Self.journal).path)
     #expect(try dotfiles.store().keys() == ["c"])
   }
 }

@@ -8,7 +8,8 @@ import Testing
   static let nobody = "65534"
 
   func asNobody(_ folder: TemporaryFolder, _ request: String...) throws -> String {
-    try Child(Peer.executable, [folder.path, "as-user", Self.nobody, Self.nobody] + request).finish()
+    try Child(Peer.executable, [folder.path, "as-user", Self.nobody, Self.nobody] + request)
+      .finish()
   }
 
   func setMode(_ mode: Int, _ path: String) throws {

@@ -35,7 +35,8 @@ final class Child {
     if mergesErrors { posix_spawn_file_actions_adddup2(&actions, outputEnd, STDERR_FILENO) }
 
     let variables = ProcessInfo.processInfo.environment.merging(environment) { $1 }
-    var words: [UnsafeMutablePointer<CChar>?] = ([executable] + arguments).map { strdup($0) } + [nil]
+    var words: [UnsafeMutablePointer<CChar>?] =
+      ([executable] + arguments).map { strdup($0) } + [nil]
     var settings: [UnsafeMutablePointer<CChar>?] = variables.map { strdup("\($0)=\($1)") } + [nil]
     defer { for text in words + settings { free(text) } }
     var identifier: pid_t = 0

@@ -1,4 +1,5 @@
 import Foundation
+import Testing
 
 @testable import Keepsake
 
@@ -32,10 +33,11 @@ final class TemporaryFolder: Sendable {
     _ suite: Defaults.Suite = .standard, failures: Failures = Failures()
   ) -> Defaults.Store {
     let finder = DirectoryFinder(app: "test", chosen: .init(configuration: url))
-    return StorageScope(finder: finder) { [self] error in
+    let scope = StorageScope(finder: finder) { [self] error in
       failures.append(error)
       withExtendedLifetime(self) {}
-    }.defaults(suite)
+    }
+    return Defaults.Store(suite: suite, scope: scope)
   }
 }
 
@@ -51,5 +53,3 @@ extension Defaults.Store {
   /// The journal behind a store of a test.
   var journal: Journal { get throws { try #require(engine as? Journal) } }
 }
-
-import Testing

@@ -78,7 +78,9 @@ import Testing
 }
 
 @Suite struct FileNameTests {
-  @Test(arguments: ["", "a", "A.b", ".", "..", "../x", "ü", "a b", "%", "%41", "nul\u{0}", "x.jsonl"])
+  @Test(arguments: [
+    "", "a", "A.b", ".", "..", "../x", "ü", "a b", "%", "%41", "nul\u{0}", "x.jsonl",
+  ])
   func namesComeBack(_ name: String) throws {
     let encoded = try #require(FileName.encode(name))
     #expect(FileName.decode(encoded) == name)

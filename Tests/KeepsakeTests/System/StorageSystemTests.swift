@@ -19,6 +19,19 @@ import Testing
     #expect(!FileManager.default.fileExists(atPath: path))
   }
 
+  @Test func aTemporaryScopeIsFreedWithItsDescriptors() async throws {
+    weak var store: Defaults.Store?
+    weak var scope: StorageScope?
+    try await StorageSystem.withTemporary {
+      Defaults.set(1, forKey: "k")
+      Defaults.synchronize()
+      store = Defaults.shared
+      scope = StorageScope.temporary
+      #expect(store != nil && scope != nil)
+    }
+    #expect(store == nil && scope == nil)
+  }
+
   @Test func parallelTemporaryStoresDoNotMeet() async throws {
     try await withThrowingTaskGroup(of: Void.self) { group in
       for number in 0..<20 {
