@@ -57,7 +57,6 @@ extension Defaults.Store {
   ) throws(StorageError) -> Result<T, E> {
     do throws(StorageError) {
       try UpdateFrame.requireOutside(self)
-      let engine = try engine
 
       /// What the closure makes of a stored value.
       func changed(_ old: StoredValue?) throws(StorageError) -> Result<(T, StoredValue?), E> {

@@ -20,23 +20,17 @@ extension Defaults {
     /// Which settings these are.
     public let suite: Suite
 
-    /// Not to be used unless ``isOpen``. Not an optional: each read would count a reference more.
-    @usableFromInline let opened: any DefaultsEngine
-    @usableFromInline let isOpen: Bool
-    private let failure: StorageError?
+    @usableFromInline let engine: any DefaultsEngine
     private let scope: StorageScope
 
     init(suite: Suite, scope: StorageScope) {
       self.suite = suite
       self.scope = scope
       do throws(StorageError) {
-        opened = try Self.makeEngine(for: suite, in: scope)
-        failure = nil
+        engine = try Self.makeEngine(for: suite, in: scope)
       } catch {
-        opened = MemoryEngine()
-        failure = error
+        engine = UnavailableEngine(error)
       }
-      isOpen = failure == nil
     }
 
     private static func makeEngine(
@@ -64,19 +58,6 @@ extension Defaults {
       let location = try JournalLocation(
         folder: folder, name: name, isCallersFolder: isCallersFolder)
       return Journal(location: location) { [weak scope] in scope?.report($0) }
-    }
-
-    @inlinable
-    var engine: any DefaultsEngine {
-      get throws(StorageError) {
-        if isOpen { return opened }
-        throw missingEngine()
-      }
-    }
-
-    @usableFromInline
-    func missingEngine() -> StorageError {
-      failure ?? StorageError(.misuse, operation: "open", remedy: "Report this as a bug.")
     }
 
     /// Hands a failure to the handler of the scope that made this store.
@@ -167,14 +148,13 @@ extension Defaults.Store {
   /// caller must know that `T` is `Sendable`.
   @inlinable
   func get<T: Codable>(_ key: String, keeping: Bool) throws(StorageError) -> T? {
-    if keeping, let kept = try engine.model(forKey: key)?.value(as: T.self) { return kept }
+    if keeping, let kept = engine.model(forKey: key)?.value(as: T.self) { return kept }
     return try decode(key, keeping: keeping)
   }
 
   @usableFromInline
   func decode<T: Codable>(_ key: String, keeping: Bool) throws(StorageError) -> T? {
     do throws(StorageError) {
-      let engine = try engine
       guard let entry = try engine.entry(forKey: key) else { return nil }
       let value: T = try Codec.decode(entry.value)
       if keeping, case .json = entry.value, let model = DecodedModel.keeping(value) {

@@ -21,7 +21,6 @@ extension Defaults.Store {
   /// - Throws: ``StorageError``, of code `encodingFailed` for a value that the format cannot hold.
   public func export(as format: Defaults.ExportFormat) throws(StorageError) -> Data {
     do throws(StorageError) {
-      let engine = try engine
       var values: [String: StoredValue] = [:]
       for key in try engine.keys() { values[key] = try engine.value(forKey: key) }
       switch format {

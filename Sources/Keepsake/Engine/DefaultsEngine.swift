@@ -29,10 +29,10 @@ protocol DefaultsEngine: AnyObject, Sendable {
   func synchronize() throws(StorageError)
 
   /// Signals after changes, by whatever process, for as long as somebody iterates over it.
-  func ticks() -> AsyncStream<Void>
+  func ticks() throws(StorageError) -> AsyncStream<Void>
 
   /// Where the values lie, nil when only in memory.
-  var path: String? { get }
+  var path: String? { get throws(StorageError) }
 }
 
 @usableFromInline

@@ -14,53 +14,91 @@ internal import Dispatch
 final class FileWatcher: Sendable {
   static let shared = FileWatcher()
 
+  enum Event {
+    /// The file may have changed.
+    case changed
+    /// Its name leads elsewhere now: nothing more will come.
+    case gone
+  }
+
+  typealias Handler = @Sendable (Event) -> Void
+
+  /// Lasts as long as somebody holds it.
+  final class Watch: Sendable {
+    fileprivate let id: Int
+    fileprivate init(id: Int) { self.id = id }
+    deinit { FileWatcher.shared.end(id) }
+  }
+
   /// Kept so that it goes on; sources may be used from any thread (dispatch/source.h).
   private struct Source: @unchecked Sendable {
     let source: any DispatchSourceProtocol
   }
 
   private struct State {
-    var descriptor: Int32 = -1
     var generation: UInt64 = 0
+    var descriptor: Int32 = -1
     var source: Source?
-    var timers: [Source] = []
-    var handlers: [Int32: [@Sendable () -> Void]] = [:]
+    var lastID = 0
+    var handlers: [Int32: [Int: Handler]] = [:]
+    var timers: [Int: Source] = [:]
   }
 
   private let state = Locked(State())
   private let queue = DispatchQueue(label: "keepsake.watch", qos: .utility)
 
-  /// Calls `handler` after each write to `path`, on a queue of the watcher's, until the process
-  /// ends; with `isWatched` false it is called once a second.
-  @discardableResult
-  func watch(_ path: String, handler: @escaping @Sendable () -> Void) -> Bool {
-    let handler = carryingFaults(handler)
-    if add(path, handler) { return true }
-    let timer = DispatchSource.makeTimerSource(queue: queue)
-    timer.schedule(deadline: .now() + 1, repeating: 1, leeway: .milliseconds(200))
-    timer.setEventHandler(handler: handler)
-    timer.activate()
-    let kept = Source(source: timer)
-    state.withLock { $0.timers.append(kept) }
-    return false
+  /// Calls `handler` after each write to `path`, on a queue of the watcher's.
+  func watch(_ path: String, handler: @escaping Handler) -> Watch {
+    let carried = carryingFaults { handler(.changed) }
+    return state.withLock { state in
+      enterGeneration(&state)
+      state.lastID += 1
+      let id = state.lastID
+      if let watch = add(path, &state) {
+        state.handlers[watch, default: [:]][id] = handler
+      } else {
+        let timer = DispatchSource.makeTimerSource(queue: queue)
+        timer.schedule(deadline: .now() + 1, repeating: 1, leeway: .milliseconds(200))
+        timer.setEventHandler(handler: carried)
+        timer.activate()
+        state.timers[id] = Source(source: timer)
+      }
+      return Watch(id: id)
+    }
+  }
+
+  private func end(_ id: Int) {
+    state.withLock { state in
+      state.timers.removeValue(forKey: id)?.source.cancel()
+      for (watch, var handlers) in state.handlers where handlers[id] != nil {
+        handlers[id] = nil
+        state.handlers[watch] = handlers.isEmpty ? nil : handlers
+        #if os(Linux)
+          // Fails where the file is gone, and the watch with it.
+          if handlers.isEmpty { inotify_rm_watch(state.descriptor, watch) }
+        #endif
+      }
+    }
+  }
+
+  /// A forked child has none of its parent's threads: what they watched is lost.
+  private func enterGeneration(_ state: inout State) {
+    guard state.generation != ForkGuard.generation else { return }
+    state = State(generation: ForkGuard.generation, lastID: state.lastID)
   }
 
   #if os(Linux)
-    private func add(_ path: String, _ handler: @escaping @Sendable () -> Void) -> Bool {
-      state.withLock { state in
-        guard start(&state) else { return false }
-        let mask = UInt32(IN_MODIFY | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF)
-        let descriptor = state.descriptor
-        let result = systemCall(.watch, path) { Int(inotify_add_watch(descriptor, path, mask)) }
-        guard case .success(let watch) = result else { return false }
-        state.handlers[Int32(watch), default: []].append(handler)
-        return true
-      }
+    private func add(_ path: String, _ state: inout State) -> Int32? {
+      guard start(&state) else { return nil }
+      let mask = UInt32(IN_MODIFY | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF)
+      let descriptor = state.descriptor
+      let result = systemCall(.watch, path) { Int(inotify_add_watch(descriptor, path, mask)) }
+      guard case .success(let watch) = result else { return nil }
+      return Int32(watch)
     }
 
     private func start(_ state: inout State) -> Bool {
-      if state.generation == ForkGuard.generation { return state.descriptor >= 0 }
-      state = State(generation: ForkGuard.generation)
+      if state.descriptor >= 0 { return true }
       guard !ForkGuard.isForkedChild else { return false }
       let flags = Int32(IN_CLOEXEC) | Int32(IN_NONBLOCK)
       guard
@@ -78,7 +116,8 @@ final class FileWatcher: Sendable {
 
     /// Reads all pending events and calls each handler once.
     private func drain(_ descriptor: Int32) {
-      var changed: Set<Int32> = []
+      var events: [Int32: Event] = [:]
+      var hasOverflown = false
       let size = 4096
       withUnsafeTemporaryAllocation(byteCount: size, alignment: 8) { buffer in
         while true {
@@ -87,15 +126,25 @@ final class FileWatcher: Sendable {
           var position = 0
           while position + MemoryLayout<inotify_event>.size <= count {
             let event = buffer.loadUnaligned(fromByteOffset: position, as: inotify_event.self)
-            changed.insert(event.wd)
+            let isGone = event.mask & UInt32(IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED) != 0
+            if isGone || events[event.wd] == nil { events[event.wd] = isGone ? .gone : .changed }
+            if event.mask & UInt32(IN_Q_OVERFLOW) != 0 { hasOverflown = true }
             position += MemoryLayout<inotify_event>.size + Int(event.len)
           }
         }
       }
-      let handlers = state.withLock { state in changed.flatMap { state.handlers[$0] ?? [] } }
-      for handler in handlers { handler() }
+      let calls = state.withLock { state in
+        // Events were dropped: any file may have changed.
+        if hasOverflown {
+          for watch in state.handlers.keys where events[watch] == nil { events[watch] = .changed }
+        }
+        return events.flatMap { watch, event in
+          (state.handlers[watch] ?? [:]).values.map { (handler: $0, event: event) }
+        }
+      }
+      for call in calls { call.handler(call.event) }
     }
   #else
-    private func add(_ path: String, _ handler: @escaping @Sendable () -> Void) -> Bool { false }
+    private func add(_ path: String, _ state: inout State) -> Int32? { nil }
   #endif
 }

@@ -62,14 +62,8 @@ final class Journal: DefaultsEngine {
     return result
   }
 
-  /// Looks for changes of other processes, for those who wait for them.
-  func poll() {
-    do throws(StorageError) {
-      _ = try read { _ in }
-    } catch {
-      report(error.during("changes"))
-    }
-  }
+  /// Takes note of what other processes have published.
+  func look() throws(StorageError) { try read { _ in } }
 
   /// What a look at the file asks for that must not be done under the state's lock.
   private func careAfterRefresh() {

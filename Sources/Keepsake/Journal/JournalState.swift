@@ -45,7 +45,7 @@ struct JournalState {
   /// No compaction below this size, because it failed there or would not pay.
   var compactionFloor = JournalState.smallestCompaction
   var isCompacting = false
-  var isWatched = false
+  var watch: FileWatcher.Watch?
 
   static let smallestCompaction = 64 * 1024
 
@@ -319,5 +319,6 @@ struct JournalState {
     seen = nil
     isUnsynced = false
     isCompacting = false
+    watch = nil
   }
 }

@@ -69,10 +69,19 @@ import Testing
     let failures = Failures()
     var last = 0
     var files: Set<UInt64> = []
-    for _ in 0..<kills {
+    let path = folder.file(TemporaryFolder.journal).path
+    for number in 0..<kills {
       let peer = try Peer.start(folder, "acknowledge", String(last))
-      // The first line says that it runs; then it has some time, at random.
+      // The first line says that it runs; then it has some time, at random, now and then as long as
+      // a compaction takes.
       if let line = peer.line() { last = max(last, Int(line) ?? 0) }
+      let before = try FileSystem.status(path)?.inode
+      let deadline = ContinuousClock.now + .seconds(5)
+      while number % 20 == 0, try FileSystem.status(path)?.inode == before,
+        ContinuousClock.now < deadline
+      {
+        if let line = peer.line() { last = max(last, Int(line) ?? 0) }
+      }
       usleep(UInt32.random(in: 0...(Bool.random() ? 2_000 : 40_000)))
       kill(peer.identifier, SIGKILL)
       let lines = peer.finish().split(separator: "\n")
