@@ -33,6 +33,12 @@ enum Housekeeper {
     }
   }
 
+  /// Runs `work` in a tenth of a second, unless the process has ended by then.
+  static func runLater(_ work: @escaping @Sendable () -> Void) {
+    guard !ForkGuard.isForkedChild else { return }
+    queue.asyncAfter(deadline: .now() + .milliseconds(100), execute: carryingFaults(work))
+  }
+
   /// Sees to it that what `journal` has written survives a power cut a second from now.
   static func syncSoon(_ journal: Journal) {
     let isFirst = state.withLock { state in

@@ -71,6 +71,14 @@ extension Journal {
     return path
   }
 
+  /// Repairs damage that came after the file had been read: the table still has all of it.
+  private func repairFromMemory() throws(StorageError) {
+    try maintained { journal throws(StorageError) in
+      journal.state.withLock { $0.damage = $0.damage ?? 1 }
+      journal.repair()
+    }
+  }
+
   func reportDamage(_ repair: Result<String, StorageError>) {
     let places = state.withLock { state in
       defer { state.damage = nil }
@@ -113,11 +121,8 @@ extension Journal {
     }
     state.withLock { state in
       state.isCompacting = false
-      // What could not be compacted now is tried again when it has doubled.
-      state.compactionFloor = max(state.compactionFloor, state.size * 2)
-      if state.size < state.compactionFloor / 4 {
-        state.compactionFloor = JournalState.smallestCompaction
-      }
+      // A file that is still mostly dead could not be replaced: again when it has doubled.
+      if state.isMostlyDead { state.compactionFloor = state.size * 2 }
     }
   }
 
@@ -132,14 +137,14 @@ extension Journal {
       case .valid(let oldID, isIntact: true) = bytes.withUnsafeBytes({
         JournalFormat.header(of: $0)
       })
-    else { return }
+    else { return try repairFromMemory() }
 
     let id = UInt64.random(in: .min ... .max)
     var output = JournalFormat.header(id: id)
     guard
       let end = Self.copyLive(
         bytes, from: JournalFormat.headerSize, seed: oldID, newSeed: id, to: &output)
-    else { return }  // damage: the next look at the file repairs it
+    else { return try repairFromMemory() }
     let temporary = try TemporaryFile.make(beside: location.path, mode: location.fileMode())
     try temporary.file.writeAll(output)
     try temporary.file.synchronize()
@@ -159,7 +164,7 @@ extension Journal {
       else { return }  // another process was faster
       let rest = try source.read(from: end, count: max(0, source.status().size - end))
       var added: [UInt8] = []
-      guard Self.copyAll(rest, seed: oldID, newSeed: id, to: &added) else { return }
+      guard Self.copyAll(rest, seed: oldID, newSeed: id, to: &added) else { return }  // damage
       if !added.isEmpty {
         try temporary.file.writeAll(added)
         try temporary.file.synchronize()

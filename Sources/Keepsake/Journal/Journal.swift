@@ -67,12 +67,9 @@ final class Journal: DefaultsEngine {
 
   /// What a look at the file asks for that must not be done under the state's lock.
   private func careAfterRefresh() {
-    let (hasNews, isDamaged, hasUnpublished) = state.withLock { state in
-      defer {
-        state.hasNews = false
-        state.hasUnpublishedRecords = false
-      }
-      return (state.hasNews, state.damage != nil, state.hasUnpublishedRecords)
+    let (hasNews, isDamaged, hasLeftovers) = state.withLock { state in
+      defer { state.hasNews = false }
+      return (state.hasNews, state.damage != nil, state.takeLeftovers())
     }
     if hasNews { observers.signal() }
     if isDamaged {
@@ -81,8 +78,9 @@ final class Journal: DefaultsEngine {
       } catch {
         reportDamage(.failure(error))  // a read-only folder, say
       }
-    } else if hasUnpublished, !ForkGuard.isForkedChild {
-      Housekeeper.run { [weak self] in self?.publishLeftovers() }
+    } else if hasLeftovers {
+      // Most likely their writer is just about to publish them.
+      Housekeeper.runLater { [weak self] in self?.publishLeftovers() }
     }
   }
 
@@ -90,11 +88,14 @@ final class Journal: DefaultsEngine {
   private func publishLeftovers() {
     do throws(StorageError) {
       try maintained { journal throws(StorageError) in
-        try journal.state.withLock { state throws(StorageError) in try state.publish() }
+        try journal.state.withLock { state throws(StorageError) in
+          if !state.isPublished { try state.publish() }
+        }
       }
     } catch {
       // The next writer publishes; until then the unacknowledged record shows to new processes only.
     }
+    state.withLock { $0.isSettlingLeftovers = false }
   }
 
   // MARK: Writing
@@ -227,7 +228,6 @@ final class Journal: DefaultsEngine {
       } else {
         // Part of it, or another thread has read it meanwhile: what counts is what is there.
         try state.refresh()
-        state.hasUnpublishedRecords = false
       }
       try state.publish()
     }

@@ -34,8 +34,8 @@ struct JournalState {
   var damage: Int?
   /// Set when values changed by reading: others made the change.
   var hasNews = false
-  /// Set when whole records stand behind what has been published: their writer was killed.
-  var hasUnpublishedRecords = false
+  /// Set while somebody is going to look after records that are not published.
+  var isSettlingLeftovers = false
 
   // Durability, see Journal+Durability.
   var isUnsynced = false
@@ -57,11 +57,14 @@ struct JournalState {
 
   /// The compaction that is due now, which the caller then starts: when dead records dominate.
   mutating func takeDueCompaction() -> Compaction? {
-    let live = table.liveSize + JournalFormat.headerSize
-    guard !isCompacting, size >= compactionFloor, size > 2 * live else { return nil }
+    guard !isCompacting, size >= compactionFloor, isMostlyDead else { return nil }
     isCompacting = true
-    return size > 16 * (live + Self.smallestCompaction) ? .atOnce : .inBackground
+    let isOverdue = size / 16 > table.liveSize + Self.smallestCompaction
+    return isOverdue ? .atOnce : .inBackground
   }
+
+  /// Whether dead records dominate.
+  var isMostlyDead: Bool { size / 2 > table.liveSize + JournalFormat.headerSize }
 
   init(location: JournalLocation) { self.location = location }
 
@@ -83,9 +86,6 @@ struct JournalState {
     let word = lockFile?.word
     seen = nil
     try read()
-    if let word, UInt64(offset) != word & Self.offsetMask, file != nil {
-      hasUnpublishedRecords = true
-    }
     seen = word
   }
 
@@ -98,7 +98,6 @@ struct JournalState {
       return
     }
     try refresh()
-    hasUnpublishedRecords = false  // the holder of the lock publishes in a moment
   }
 
   private mutating func read() throws(StorageError) {
@@ -276,6 +275,19 @@ struct JournalState {
 
   private static let offsetMask: UInt64 = (1 << 40) - 1
 
+  /// Whether the word says what the file holds: otherwise its writer is at it, or was killed.
+  var isPublished: Bool {
+    guard let lockFile, file != nil else { return true }
+    return lockFile.word & Self.offsetMask == UInt64(offset)
+  }
+
+  /// Whether there are records to publish that nobody looks after yet; the caller then does.
+  mutating func takeLeftovers() -> Bool {
+    if isPublished || isSettlingLeftovers { return false }
+    isSettlingLeftovers = true
+    return true
+  }
+
   /// Tells all processes that the file is good up to ``offset``; `replaced` that it is another one.
   mutating func publish(replaced: Bool = false) throws(StorageError) {
     guard let lockFile else { return }
@@ -319,6 +331,7 @@ struct JournalState {
     seen = nil
     isUnsynced = false
     isCompacting = false
+    isSettlingLeftovers = false
     watch = nil
   }
 }

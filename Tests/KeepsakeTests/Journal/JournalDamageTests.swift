@@ -83,6 +83,47 @@ import Testing
     #expect(failures.all.map(\.code) == [.damaged])
   }
 
+  @Test func damageFoundByACompactionCostsNothingThatIsInMemory() throws {
+    let folder = try TemporaryFolder()
+    let failures = Failures()
+    let store = folder.store(failures: failures)
+    try store.set(1, forKey: "a")
+    try store.set(2, forKey: "b")
+    let intact = try folder.bytes(of: Self.journal)
+    for position in stride(from: 0, to: intact.count, by: 7) {
+      let handle = try FileHandle(forUpdating: folder.file(Self.journal))
+      let bytes = try folder.bytes(of: Self.journal)
+      try handle.seek(toOffset: UInt64(position))
+      try handle.write(contentsOf: [bytes[position] ^ 1])
+      try store.journal.compact()
+      #expect(try [store.int("a"), store.int("b")] == [1, 2], "byte \(position)")
+      let reader = folder.store(failures: failures)
+      #expect(try [reader.int("a"), reader.int("b")] == [1, 2], "byte \(position)")
+    }
+    #expect(Set(failures.all.map(\.code)) == [.damaged])
+    #expect(try folder.names().contains { $0.contains(".damaged-") })
+  }
+
+  @Test func whatAKilledWriterLeftUnpublishedShowsToAll() throws {
+    let folder = try TemporaryFolder()
+    let store = folder.store()
+    try store.set(1, forKey: "a")
+    let reader = folder.store()
+    #expect(try reader.int("a") == 1)
+    // A writer that died between its write and its word.
+    var record: [UInt8] = []
+    let seed = try store.journal.state.withLock { $0.seed }
+    EngineChange.set("a", .int(2)).append(to: &record, seed: seed)
+    let handle = try FileHandle(forUpdating: folder.file(Self.journal))
+    try handle.seekToEnd()
+    try handle.write(contentsOf: record)
+    let newcomer = folder.store()
+    #expect(try newcomer.int("a") == 2, "a new process reads the file")
+    let deadline = ContinuousClock.now + .seconds(10)
+    while try reader.int("a") == 1, ContinuousClock.now < deadline { usleep(1_000) }
+    #expect(try [reader.int("a"), newcomer.int("a")] == [2, 2])
+  }
+
   @Test func anEmptiedFileIsACleanStart() throws {
     let folder = try TemporaryFolder()
     let store = folder.store()
