@@ -54,7 +54,8 @@ final class Journal: DefaultsEngine {
   /// Runs `body` on the state when it holds all that other processes have published.
   private func read<R: Sendable>(_ body: (borrowing JournalState) -> R) throws(StorageError) -> R {
     let (result, needsCare) = try state.withLock { state throws(StorageError) in
-      if state.isCurrent { return (body(state), false) }
+      // Another look at the file, as of a sync, may have read what nobody has been told of.
+      if state.isCurrent { return (body(state), state.hasNews) }
       try state.refresh()
       return (body(state), true)
     }

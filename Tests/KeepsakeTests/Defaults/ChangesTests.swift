@@ -87,4 +87,23 @@ import Testing
     #expect(await changes.next() == 9)
     #expect(failures.all.map(\.code) == [.wrongType])
   }
+
+  @Test func whatASyncReadFirstArrivesAllTheSame() async throws {
+    let folder = try TemporaryFolder()
+    let (store, other) = (folder.store(), folder.store())
+    try store.set(0, forKey: "k")
+    let sequence = store.changes("k", default: 0)
+    let plan = FaultPlan(decide: { $0.call == .watch ? .fail(ENOSPC) : .proceed })
+    FaultPlan.$current.withValue(plan) { _ = sequence.makeAsyncIterator() }  // one look a second
+    let loop = Task { () -> Int? in
+      for await value in sequence { return value }
+      return nil
+    }
+    try await Task.sleep(for: .milliseconds(100))
+    try other.set(1, forKey: "k")
+    try store.synchronize()
+    try await Task.sleep(for: .milliseconds(2_500))
+    loop.cancel()
+    #expect(await loop.value == 1)
+  }
 }
