@@ -102,6 +102,7 @@ struct JournalState {
 
   private mutating func read() throws(StorageError) {
     guard let current = try FileSystem.status(location.path) else {
+      try dropReplacedLockFile()
       forgetFile()
       return
     }
@@ -110,11 +111,13 @@ struct JournalState {
       if current.size > offset { try catchUp(to: current.size) }
       return
     }
-    if identity != nil, let lockFile, try lockFile.isReplaced() {
-      // The whole folder may have been exchanged: the lock goes with it.
-      self.lockFile = nil
-    }
+    try dropReplacedLockFile()
     try load()
+  }
+
+  /// The whole folder may have been exchanged or deleted: the lock goes with it.
+  private mutating func dropReplacedLockFile() throws(StorageError) {
+    if identity != nil, let lockFile, try lockFile.isReplaced() { self.lockFile = nil }
   }
 
   /// Reads what was added.

@@ -257,4 +257,23 @@ import Testing
         atPath: folder.file(Self.journal).path) == dotfiles.file(Self.journal).path)
     #expect(try dotfiles.store().keys() == ["c"])
   }
+
+  @Test func aReaderThatFindsTheFilesDeletedSeesTheNextOnes() throws {
+    let folder = try TemporaryFolder()
+    let (reader, writer) = (folder.store(), folder.store())
+    try writer.set(1, forKey: "k")
+    #expect(try reader.int("k") == 1)
+    for name in try folder.names() { try FileManager.default.removeItem(at: folder.file(name)) }
+    // Looks when the old lock file is given up and the new one is not there yet.
+    let plan = FaultPlan { event in
+      if event.call == .open, event.path.hasSuffix(".lock") {
+        FaultPlan.$current.withValue(nil) { _ = try? reader.int("k") }
+      }
+      return .proceed
+    }
+    try FaultPlan.$current.withValue(plan) { try writer.set(2, forKey: "k") }
+    #expect(try reader.int("k") == 2)
+    try writer.set(3, forKey: "k")
+    #expect(try reader.int("k") == 3)
+  }
 }
