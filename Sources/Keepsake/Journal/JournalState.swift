@@ -176,14 +176,15 @@ struct JournalState {
     }
     table.apply(.clear)
     for (change, size) in records { table.apply(change, size: size) }
+    let damageSeen = self.damageSeen
     adopt(file, status, seed: seed, size: end)
     size = bytes.count
     self.tail = tail
     // A file that cannot be rewritten is reported once, not at each look.
-    if damage > 0, !(self.damageSeen?.isSameFile(as: status) ?? false) {
+    if damage > 0, !(damageSeen?.isSameFile(as: status) ?? false) {
       self.damage = damage
-      self.damageSeen = status
     }
+    if damage > 0 { self.damageSeen = status }
   }
   private var damageSeen: FileStatus?
 
@@ -230,6 +231,7 @@ struct JournalState {
     // Whoever made the file may have been killed before its name was safe.
     isFolderUnsynced = true
     isCondemned = false
+    damageSeen = nil  // a later file may have its inode number
     compactionFloor = Self.smallestCompaction
   }
 

@@ -276,4 +276,22 @@ import Testing
     try writer.set(3, forKey: "k")
     #expect(try reader.int("k") == 3)
   }
+
+  @Test func damageUnderAReusedInodeIsRepairedToo() throws {
+    let folder = try TemporaryFolder()
+    try folder.store().set(1, forKey: "a")
+    var bytes = try folder.bytes(of: TemporaryFolder.journal)
+    bytes[80] ^= 1
+    try folder.write(bytes, to: TemporaryFolder.journal)
+    let journal = folder.file(TemporaryFolder.journal)
+    try FileManager.default.linkItem(at: journal, to: folder.file("kept"))
+    let failures = Failures()
+    let store = folder.store(failures: failures)
+    _ = try store.keys()
+    #expect(failures.all.map(\.code) == [.damaged])
+    try FileManager.default.removeItem(at: journal)
+    try FileManager.default.moveItem(at: folder.file("kept"), to: journal)
+    try store.set(2, forKey: "b")
+    #expect(try folder.names().filter { $0.contains(".damaged-") }.count == 2)
+  }
 }
