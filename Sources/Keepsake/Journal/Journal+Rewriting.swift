@@ -46,14 +46,15 @@ extension Journal {
   // MARK: Damage
 
   /// Keeps the damaged file aside and replaces it by one with all its intact records. Under the
-  /// lock. A failure is reported, not thrown: what is intact can be read and added to all the same.
-  func repair() {
+  /// lock. Returns what to report when it is released; a failure is not thrown: what is intact can
+  /// be read and added to all the same.
+  func repair() -> StorageError? {
     do throws(StorageError) {
       let copy = try keepAside()
       try rewrite()
-      reportDamage(.success(copy))
+      return damageReport(.success(copy))
     } catch {
-      reportDamage(.failure(error))
+      return damageReport(.failure(error))
     }
   }
 
@@ -73,18 +74,17 @@ extension Journal {
 
   /// Repairs damage that came after the file had been read: the table still has all of it.
   private func repairFromMemory() throws(StorageError) {
-    try maintained { journal throws(StorageError) in
-      journal.state.withLock { $0.damage = $0.damage ?? 1 }
-      journal.repair()
-    }
+    state.withLock { $0.damage = $0.damage ?? 1 }
+    try maintained { _ throws(StorageError) in }  // repairs on its way
   }
 
-  func reportDamage(_ repair: Result<String, StorageError>) {
+  /// What to say of damage, once.
+  func damageReport(_ repair: Result<String, StorageError>) -> StorageError? {
     let places = state.withLock { state in
       defer { state.damage = nil }
       return state.damage
     }
-    guard let places else { return }
+    guard let places else { return nil }
     let remedy: String
     var underlying: StorageError?
     switch repair {
@@ -95,12 +95,11 @@ extension Journal {
       remedy =
         "A key may show its previous value. The file could not be replaced: \(error.description)"
     }
-    report(
-      StorageError(
-        .damaged, operation: "open", path: location.path,
-        reason: "\(places) \(places == 1 ? "place does" : "places do") not read as written; "
-          + "all other records are intact",
-        remedy: remedy, underlyingError: underlying))
+    return StorageError(
+      .damaged, operation: "open", path: location.path,
+      reason: "\(places) \(places == 1 ? "place does" : "places do") not read as written; "
+        + "all other records are intact",
+      remedy: remedy, underlyingError: underlying)
   }
 
   // MARK: Compaction

@@ -77,7 +77,8 @@ final class Journal: DefaultsEngine {
       do throws(StorageError) {
         try locked { _ throws(StorageError) in }  // repairs on its way
       } catch {
-        reportDamage(.failure(error))  // a read-only folder, say
+        // a read-only folder, say
+        if let damage = damageReport(.failure(error)) { report(damage) }
       }
     } else if hasLeftovers {
       // Most likely their writer is just about to publish them.
@@ -145,6 +146,9 @@ final class Journal: DefaultsEngine {
   func locked<R>(
     mayCreate: Bool = true, _ body: (Journal) throws(StorageError) -> R
   ) throws(StorageError) -> R {
+    var damage: StorageError?
+    // Under no lock: whoever hears of it may write here.
+    defer { if let damage { report(damage) } }
     let result = try writer.withLock(timeout: timeout) { _ throws(StorageError) in
       let held = try takeLock(mayCreate: mayCreate)
       defer { if held.isOwn { held.lock.unlock() } }
@@ -152,7 +156,7 @@ final class Journal: DefaultsEngine {
         try state.refreshLocked()
         return state.damage != nil
       }
-      if isDamaged { repair() }
+      if isDamaged { damage = repair() }
       return try body(self)
     }
     guard let result else {

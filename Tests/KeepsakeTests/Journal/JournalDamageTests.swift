@@ -294,4 +294,22 @@ import Testing
     try store.set(2, forKey: "b")
     #expect(try folder.names().filter { $0.contains(".damaged-") }.count == 2)
   }
+
+  @Test func whoHearsOfDamageMayWrite() throws {
+    let folder = try TemporaryFolder()
+    try folder.store().set(1, forKey: "a")
+    var bytes = try folder.bytes(of: TemporaryFolder.journal)
+    bytes[80] ^= 1
+    try folder.write(bytes, to: TemporaryFolder.journal)
+    let handling = Locked<Defaults.Store?>(nil)
+    let finder = DirectoryFinder(app: "test", chosen: .init(configuration: folder.url))
+    let store = StorageScope(finder: finder) { error in
+      guard error.code == .damaged else { return }
+      try? handling.withLock { $0 }?.set("damaged", forKey: "lastError")
+    }.defaults(.standard)
+    handling.withLock { $0 = store }
+    defer { handling.withLock { $0 = nil } }
+    try store.set(2, forKey: "b")
+    #expect(try store.string("lastError") == "damaged")
+  }
 }
