@@ -38,7 +38,11 @@ extension Journal {
   }
 
   func synchronizeInBackground() {
-    guard state.withLock({ $0.isUnsynced }) else { return }
+    let isUnsynced = state.withLock { state in
+      state.isSyncDue = false
+      return state.isUnsynced
+    }
+    guard isUnsynced else { return }
     do throws(StorageError) {
       try synchronize()
     } catch {

@@ -226,7 +226,8 @@ final class Journal: DefaultsEngine {
     var isFirstUnsynced = false
     defer { if isFirstUnsynced { Housekeeper.syncSoon(self) } }
     try state.withLock { state throws(StorageError) in
-      isFirstUnsynced = !state.isUnsynced
+      isFirstUnsynced = !state.isSyncDue
+      state.isSyncDue = true
       state.isUnsynced = true
       if failure == nil, state.file === plan.file, state.offset == plan.offset {
         state.note(plan, written: bytes.count)

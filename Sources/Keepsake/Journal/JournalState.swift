@@ -40,6 +40,8 @@ struct JournalState {
   // Durability, see Journal+Durability.
   var isUnsynced = false
   var isFolderUnsynced = false
+  /// The housekeeper knows; apart from `isUnsynced`, which stays after a sync that failed.
+  var isSyncDue = false
   /// A sync of this file failed: the kernel will not report that again, so it is never trusted.
   var isCondemned = false
   /// No compaction below this size, because it failed there or would not pay.
@@ -335,6 +337,7 @@ struct JournalState {
     lockFile = nil
     seen = nil
     isUnsynced = false
+    isSyncDue = false
     isCompacting = false
     isSettlingLeftovers = false
     watch = nil

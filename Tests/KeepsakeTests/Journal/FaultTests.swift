@@ -188,4 +188,18 @@ import Testing
     // Lock, is the lock file still there, is the journal, append, publish; the sixth unlocks.
     #expect(calls.withLock { $0 } == [.lock, .stat, .stat, .write, .publish])
   }
+
+  @Test func setsAreSyncedAgainAfterASyncThatFailed() async throws {
+    let store = try TemporaryFolder().store()
+    let journal = try store.journal
+    try store.set(0, forKey: "k")
+    try await Task.sleep(for: .milliseconds(1_500))
+    #expect(!journal.state.withLock { $0.isUnsynced })
+    let plan = FaultPlan(decide: { $0.call == .fdatasync ? .fail(EIO) : .proceed })
+    FaultPlan.$current.withValue(plan) { _ = try? store.synchronize() }
+    #expect(journal.state.withLock { $0.isUnsynced })
+    try store.set(1, forKey: "k")
+    try await Task.sleep(for: .milliseconds(1_500))
+    #expect(!journal.state.withLock { $0.isUnsynced })
+  }
 }
