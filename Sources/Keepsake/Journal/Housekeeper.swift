@@ -62,9 +62,11 @@ enum Housekeeper {
 
   private static func syncNow() {
     let journals = state.withLock { state in
+      running.enter()  // from here on the exit hook does not find them in the list
       defer { state.unsynced = [] }
       return state.unsynced
     }
+    defer { running.leave() }
     for journal in journals { journal.synchronizeInBackground() }
   }
 
