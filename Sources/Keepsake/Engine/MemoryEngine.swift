@@ -1,6 +1,9 @@
 /// Keeps a suite in the process: for short-lived data and for tests.
 final class MemoryEngine: DefaultsEngine {
   private let table = Locked(ValueTable())
+  /// Orders writers; never held by readers, so that the closure of an update may read.
+  private let writer = Locked(())
+  private let timeout = Duration.seconds(10)
   private let observers = Observers()
 
   var path: String? { nil }
@@ -23,11 +26,15 @@ final class MemoryEngine: DefaultsEngine {
 
   func keys() -> [String] { table.withLock { $0.entries.keys } }
 
-  func commit(_ changes: [EngineChange], if condition: StampCondition?) -> Bool {
-    let isDone = table.withLock { table in
-      guard table.satisfies(condition) else { return false }
-      for change in changes { table.apply(change) }
-      return true
+  func commit(
+    _ changes: [EngineChange], if condition: StampCondition?
+  ) throws(StorageError) -> Bool {
+    let isDone = try exclusively {
+      table.withLock { table in
+        guard table.satisfies(condition) else { return false }
+        for change in changes { table.apply(change) }
+        return true
+      }
     }
     observers.signal()
     return isDone
@@ -36,14 +43,22 @@ final class MemoryEngine: DefaultsEngine {
   func replace(
     _ key: String, _ change: (StoredValue?) throws(StorageError) -> StoredValue??
   ) throws(StorageError) {
-    try table.withLock { table throws(StorageError) in
-      guard let replacement = try change(table[key]?.value) else { return }
-      table.apply(replacement.map { .set(key, $0) } ?? .remove(key))
+    try exclusively { () throws(StorageError) in
+      guard let replacement = try change(value(forKey: key)) else { return }
+      table.withLock { $0.apply(replacement.map { .set(key, $0) } ?? .remove(key)) }
     }
     observers.signal()
   }
 
-  func removeAll() { _ = commit([.clear], if: nil) }
+  private func exclusively<R>(_ body: () throws(StorageError) -> R) throws(StorageError) -> R {
+    let result = try writer.withLock(timeout: timeout) { _ throws(StorageError) in try body() }
+    if let result { return result }
+    throw StorageError(
+      .timedOut, operation: "lock", reason: "another thread was writing for more than \(timeout)",
+      remedy: "Do not wait for other threads inside the closure of an update.")
+  }
+
+  func removeAll() throws(StorageError) { _ = try commit([.clear], if: nil) }
 
   func synchronize() {}
 

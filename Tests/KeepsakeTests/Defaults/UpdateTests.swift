@@ -84,4 +84,31 @@ import Testing
     #expect(result == 801)
     #expect(try rival.int("k") == 801)
   }
+
+  @Test(arguments: [Defaults.Suite.standard, .memory])
+  func theClosureMayReadItsSuiteAlsoUnderTheLock(_ suite: Defaults.Suite) throws {
+    let store = try TemporaryFolder().store(suite)
+    let done = DispatchSemaphore(value: 0)
+    Thread {
+      var runs = 0
+      _ = try? store.update("k", default: 0) { value in
+        runs += 1
+        if runs <= 8 {
+          let lost = DispatchSemaphore(value: 0)
+          let number = runs
+          Thread {
+            try? store.set(number, forKey: "k")
+            lost.signal()
+          }.start()
+          lost.wait()
+        } else {
+          _ = try? store.int("k")
+        }
+        value += 1
+      }
+      done.signal()
+    }.start()
+    #expect(done.wait(timeout: .now() + 5) == .success)
+    #expect(try store.int("k") == 9)
+  }
 }
