@@ -144,7 +144,8 @@ enum FileSystem {
     for name in try list(folder) where name.hasPrefix(prefix) && name.hasSuffix(".tmp") {
       let path = folder + "/" + name
       guard let status = try status(path, withTimes: true) else { continue }
-      if now - status.modified > 600 { try unlink(path) }
+      // Another user's, in a shared folder, may not go: no reason to refuse a write.
+      if now - status.modified > 600 { try? unlink(path) }
     }
   }
 

@@ -202,4 +202,16 @@ import Testing
     try await Task.sleep(for: .milliseconds(1_500))
     #expect(!journal.state.withLock { $0.isUnsynced })
   }
+
+  @Test func anOldTemporaryFileThatCannotBeRemovedStopsNoWrite() throws {
+    let folder = try TemporaryFolder()
+    try folder.write([1], to: ".standard.jsonl.a.tmp")
+    try FileManager.default.setAttributes(
+      [.modificationDate: Date(timeIntervalSinceNow: -3_600)],
+      ofItemAtPath: folder.file(".standard.jsonl.a.tmp").path)
+    let store = folder.store()
+    let plan = FaultPlan(decide: { $0.call == .unlink ? .fail(EPERM) : .proceed })
+    try FaultPlan.$current.withValue(plan) { try store.set(1, forKey: "k") }
+    #expect(try store.int("k") == 1)
+  }
 }
