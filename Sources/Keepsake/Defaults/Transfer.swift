@@ -57,8 +57,8 @@ extension Defaults.Store {
 
   /// The suites whose files lie beside this one's.
   func siblings() throws(StorageError) -> [Defaults.Suite] {
-    guard let path = try engine.path else { return [] }
-    return try FileSystem.list(FileSystem.parent(of: path)).compactMap { name in
+    guard let folder = try engine.folder else { return [] }
+    return try FileSystem.list(folder).compactMap { name in
       guard name.hasSuffix(JournalLocation.suffix) else { return nil }
       return FileName.decode(String(name.dropLast(JournalLocation.suffix.count)))
     }.sorted().map { Defaults.Suite($0) }

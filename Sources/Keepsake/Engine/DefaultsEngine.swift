@@ -32,7 +32,11 @@ protocol DefaultsEngine: AnyObject, Sendable {
   func ticks() throws(StorageError) -> AsyncStream<Void>
 
   /// Where the values lie, nil when only in memory.
+  /// Where the values lie, nil when only in memory.
   var path: String? { get throws(StorageError) }
+
+  /// Where the suite has its place: not where a linked file leads.
+  var folder: String? { get throws(StorageError) }
 }
 
 @usableFromInline

@@ -7,6 +7,7 @@ final class MemoryEngine: DefaultsEngine {
   private let observers = Observers()
 
   var path: String? { nil }
+  var folder: String? { nil }
 
   func value(forKey key: String) -> StoredValue? {
     table.withLock { $0[key]?.value }

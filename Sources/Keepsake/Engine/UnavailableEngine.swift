@@ -5,6 +5,7 @@ final class UnavailableEngine: DefaultsEngine {
   init(_ error: StorageError) { self.error = error }
 
   var path: String? { get throws(StorageError) { throw error } }
+  var folder: String? { get throws(StorageError) { throw error } }
   func value(forKey key: String) throws(StorageError) -> StoredValue? { throw error }
   func entry(forKey key: String) throws(StorageError) -> EngineEntry? { throw error }
   func model(forKey key: String) -> DecodedModel? { nil }

@@ -24,6 +24,7 @@ final class Journal: DefaultsEngine {
   }
 
   var path: String? { location.path }
+  var folder: String? { FileSystem.parent(of: location.lockPath) }
 
   // MARK: Reading
 

@@ -135,4 +135,15 @@ import Testing
     }
     #expect(Defaults.get("nested") == Nested(a: ["b": "c"], d: [true, false]))
   }
+
+  @Test func suitesBesideALinkedFileAreListed() throws {
+    let (folder, linked) = (try TemporaryFolder(), try TemporaryFolder())
+    try linked.write([], to: "settings.jsonl")
+    try FileManager.default.createSymbolicLink(
+      at: folder.file(TemporaryFolder.journal), withDestinationURL: linked.file("settings.jsonl"))
+    try folder.store("other").set(1, forKey: "k")
+    let store = folder.store()
+    try store.set(1, forKey: "k")
+    #expect(try store.siblings().map(\.name) == ["other", "standard"])
+  }
 }
