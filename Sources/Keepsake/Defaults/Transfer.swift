@@ -108,7 +108,10 @@ private enum Transfer {
       throw unreadable("not JSON")
     }
     var values: [String: StoredValue] = [:]
-    for (key, slice) in try slices(Array(document)) { values[key] = try value(slice, key: key) }
+    // `null` stands for nothing to set.
+    for (key, slice) in try slices(Array(document)) where !slice.elementsEqual("null".utf8) {
+      values[key] = try value(slice, key: key)
+    }
     return values
   }
 
@@ -119,7 +122,7 @@ private enum Transfer {
     return members
   }
 
-  /// The value of one member, out of its wrapper if it has one. `null` stands for nothing to set.
+  /// The value of one member, out of its wrapper if it has one.
   private static func value(_ json: [UInt8], key: String) throws(StorageError) -> StoredValue {
     var kind = JournalFormat.Kind.json
     var inner = json

@@ -146,4 +146,10 @@ import Testing
     try store.set(1, forKey: "k")
     #expect(try store.siblings().map(\.name) == ["other", "standard"])
   }
+
+  @Test func anImportedNullSetsNothing() throws {
+    let store = try TemporaryFolder().store()
+    try store.import(Data(#"{"a": null, "b": 1}"#.utf8))
+    #expect(try store.keys() == ["b"])
+  }
 }
