@@ -90,7 +90,7 @@ extension Result where Success == Int, Failure == Errno {
 
 /// Runs `body` later under the faults that are in force now: a task-local does not follow a hop to
 /// a dispatch queue by itself.
-func carryingFaults(_ body: @escaping @Sendable () -> Void) -> @Sendable () -> Void {
+func carryingFaults<R>(_ body: @escaping @Sendable () -> R) -> @Sendable () -> R {
   #if DEBUG
     guard let plan = FaultPlan.current else { return body }
     return { FaultPlan.$current.withValue(plan, operation: body) }

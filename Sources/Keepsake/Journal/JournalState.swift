@@ -118,8 +118,8 @@ struct JournalState {
   }
 
   /// The whole folder may have been exchanged or deleted: the lock goes with it.
-  private mutating func dropReplacedLockFile() throws(StorageError) {
-    if identity != nil, let lockFile, try lockFile.isReplaced() { self.lockFile = nil }
+  mutating func dropReplacedLockFile() throws(StorageError) {
+    if let lockFile, try lockFile.isReplaced() { self.lockFile = nil }
   }
 
   /// Reads what was added.

@@ -106,4 +106,20 @@ import Testing
     loop.cancel()
     #expect(await loop.value == 1)
   }
+
+  @Test func changesArriveAfterTheFilesWereDeleted() async throws {
+    let folder = try TemporaryFolder()
+    let store = folder.store()
+    try store.set(5, forKey: "k")
+    var changes = store.changes("k", default: 0).makeAsyncIterator()
+    for number in 1...2 {
+      for name in try folder.names() { try FileManager.default.removeItem(at: folder.file(name)) }
+      #expect(await changes.next() == 0)
+      let other = folder.store()  // as another process that starts now
+      try other.set(number, forKey: "k")
+      #expect(await changes.next() == number)
+      try other.set(number + 10, forKey: "k")
+      #expect(await changes.next() == number + 10)
+    }
+  }
 }
