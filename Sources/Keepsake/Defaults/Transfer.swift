@@ -21,8 +21,11 @@ extension Defaults.Store {
   /// - Throws: ``StorageError``, of code `encodingFailed` for a value that the format cannot hold.
   public func export(as format: Defaults.ExportFormat) throws(StorageError) -> Data {
     do throws(StorageError) {
-      var values: [String: StoredValue] = [:]
-      for key in try engine.keys() { values[key] = try engine.value(forKey: key) }
+      // Not a dictionary: it takes keys that differ only in their bytes (NFC and NFD) for one.
+      var values: [(key: String, value: StoredValue)] = []
+      for key in try engine.keys() {
+        if let value = try engine.value(forKey: key) { values.append((key, value)) }
+      }
       switch format {
       case .json: return Transfer.json(values)
       case .propertyList: return try Transfer.propertyList(values)
@@ -49,7 +52,7 @@ extension Defaults.Store {
         first == UInt8(ascii: "{")
         ? try Transfer.values(fromJSON: document)
         : try Transfer.values(fromPropertyList: document)
-      try write(values.sorted { $0.key < $1.key }.map { .set($0.key, $0.value) })
+      try write(values.map { .set($0.key, $0.value) })
     } catch {
       throw error.during("import")
     }
@@ -74,7 +77,7 @@ private enum Transfer {
   // MARK: JSON
 
   /// Built from the stored bytes, so that no digit changes.
-  static func json(_ values: [String: StoredValue]) -> Data {
+  static func json(_ values: [(key: String, value: StoredValue)]) -> Data {
     var output = Array("{".utf8)
     for (position, (key, value)) in values.sorted(by: { $0.key < $1.key }).enumerated() {
       output.append(contentsOf: (position == 0 ? "\n  " : ",\n  ").utf8)
@@ -96,7 +99,9 @@ private enum Transfer {
     return Data(output)
   }
 
-  static func values(fromJSON document: Data) throws(StorageError) -> [String: StoredValue] {
+  static func values(
+    fromJSON document: Data
+  ) throws(StorageError) -> [(key: String, value: StoredValue)] {
     do {
       // Says whether it is JSON at all, down to the last escape; the slices keep the digits.
       guard case .dictionary = try Codec.decoder.decode(Tree.self, from: document) else {
@@ -107,10 +112,10 @@ private enum Transfer {
     } catch {
       throw unreadable("not JSON")
     }
-    var values: [String: StoredValue] = [:]
+    var values: [(key: String, value: StoredValue)] = []
     // `null` stands for nothing to set.
     for (key, slice) in try slices(Array(document)) where !slice.elementsEqual("null".utf8) {
-      values[key] = try value(slice, key: key)
+      values.append((key, try value(slice, key: key)))
     }
     return values
   }
@@ -146,9 +151,17 @@ private enum Transfer {
 
   // MARK: Property lists
 
-  static func propertyList(_ values: [String: StoredValue]) throws(StorageError) -> Data {
+  static func propertyList(
+    _ values: [(key: String, value: StoredValue)]
+  ) throws(StorageError) -> Data {
     var tree: [String: Tree] = [:]
-    for (key, value) in values { tree[key] = try Self.tree(value, key: key) }
+    for (key, value) in values {
+      guard tree.updateValue(try Self.tree(value, key: key), forKey: key) == nil else {
+        throw StorageError(
+          .encodingFailed, operation: "export", key: key,
+          reason: "two keys differ only in how they are encoded", remedy: "Export as JSON.")
+      }
+    }
     let encoder = PropertyListEncoder()
     encoder.outputFormat = .xml
     do {
@@ -184,7 +197,7 @@ private enum Transfer {
 
   static func values(
     fromPropertyList document: Data
-  ) throws(StorageError) -> [String: StoredValue] {
+  ) throws(StorageError) -> [(key: String, value: StoredValue)] {
     let decoder = PropertyListDecoder()
     if let key = Tree.isPropertyListKey { decoder.userInfo[key] = true }
     guard let tree = try? decoder.decode(Tree.self, from: document),
@@ -201,7 +214,7 @@ private enum Transfer {
         values[key] = stored
       }
     }
-    return values
+    return values.sorted { $0.key < $1.key }
   }
 
   static func unreadable(_ reason: String, key: String? = nil) -> StorageError {

@@ -152,4 +152,14 @@ import Testing
     try store.import(Data(#"{"a": null, "b": 1}"#.utf8))
     #expect(try store.keys() == ["b"])
   }
+
+  @Test func keysThatDifferInTheirBytesAloneAreExported() throws {
+    let (store, copy) = (try TemporaryFolder().store(), try TemporaryFolder().store())
+    try store.set(1, forKey: "\u{E9}")
+    try store.set(2, forKey: "e\u{301}")
+    try copy.import(store.export(as: .json))
+    #expect(try copy.int("\u{E9}") == 1)
+    #expect(try copy.int("e\u{301}") == 2)
+    #expect(throws: StorageError.self) { try store.export(as: .propertyList) }
+  }
 }
