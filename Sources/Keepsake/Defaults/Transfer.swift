@@ -15,8 +15,9 @@ extension Defaults {
 extension Defaults.Store {
   /// All values as one document.
   ///
-  /// JSON keeps every value exactly. A property list cannot hold infinities, NaN, and `Decimal`s of
-  /// many digits: those are an error.
+  /// JSON keeps every value exactly. A property list cannot hold infinities, NaN, `Decimal`s of many
+  /// digits, and dates before the year 1 or after 9999: those are an error. It holds whole seconds:
+  /// a date's fraction is lost.
   ///
   /// - Throws: ``StorageError``, of code `encodingFailed` for a value that the format cannot hold.
   public func export(as format: Defaults.ExportFormat) throws(StorageError) -> Data {
@@ -182,8 +183,10 @@ private enum Transfer {
     case .string(let value): tree = .string(value)
     case .data(let value): tree = .data(value)
     case .date(let value):
-      // Property lists hold whole seconds: a fraction would be lost.
-      tree = .date(Date(timeIntervalSinceReferenceDate: value))
+      // Others, NaN among them, would be written as another date: -4712 or 506713.
+      let years1To9999 = -63_114_076_800...252_423_993_599.0
+      tree = years1To9999.contains(value)
+        ? .date(Date(timeIntervalSinceReferenceDate: value)) : nil
     case .json(let bytes):
       tree = try? Codec.decoder.decode(Tree.self, from: Data(bytes))
     }

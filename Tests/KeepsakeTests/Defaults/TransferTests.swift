@@ -162,4 +162,15 @@ import Testing
     #expect(try copy.int("e\u{301}") == 2)
     #expect(throws: StorageError.self) { try store.export(as: .propertyList) }
   }
+
+  @Test(arguments: [Double.infinity, .nan, 1e300, -1e300, 1e18])
+  func aDateThatAPropertyListCannotHoldIsAnError(_ seconds: Double) throws {
+    let store = try TemporaryFolder().store()
+    try store.set(Date(timeIntervalSinceReferenceDate: seconds), forKey: "k")
+    #expect(throws: StorageError.self) { try store.export(as: .propertyList) }
+    try store.set(Date.distantFuture, forKey: "k")
+    #expect(throws: Never.self) { try store.export(as: .propertyList) }
+    try store.set(Date.distantPast, forKey: "k")
+    #expect(throws: Never.self) { try store.export(as: .propertyList) }
+  }
 }
