@@ -82,8 +82,9 @@ public enum StorageSystem {
   /// - Returns: Whether everything is empty now; each failure is reported to ``onFailure``.
   @discardableResult
   public static func removeAll() -> Bool {
-    let suites = Defaults.suites() + [.memory]
-    return suites.map { Defaults.removeAll(suite: $0) }.allSatisfy { $0 }
+    let suites = Defaults.attempt(.standard) { store throws(StorageError) in try store.siblings() }
+    let isDone = ((suites ?? []) + [.memory]).map { Defaults.removeAll(suite: $0) }
+    return suites != nil && isDone.allSatisfy { $0 }
   }
 
   static let configuration = Configuration()

@@ -133,4 +133,15 @@ import Testing
       #expect(path.contains("/keepsake-scope-"))
     }
   }
+
+  @Test func removeAllSaysSoWhenTheSuitesCannotBeListed() async throws {
+    try await StorageSystem.withTemporary {
+      StorageSystem.onFailure = { _ in }
+      Defaults.set(1, forKey: "k", suite: "named")
+      let plan = FaultPlan(decide: { $0.call == .list ? .fail(EACCES) : .proceed })
+      #expect(!FaultPlan.$current.withValue(plan) { StorageSystem.removeAll() })
+      #expect(Defaults.contains("k", suite: "named"))
+      #expect(StorageSystem.removeAll())
+    }
+  }
 }
