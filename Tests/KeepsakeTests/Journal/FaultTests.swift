@@ -214,4 +214,14 @@ import Testing
     try FaultPlan.$current.withValue(plan) { try store.set(1, forKey: "k") }
     #expect(try store.int("k") == 1)
   }
+
+  @Test func aJournalThatIsDeletedBeforeItsCompactionIsNoFailure() throws {
+    let folder = try TemporaryFolder()
+    let failures = Failures()
+    let store = folder.store(failures: failures)
+    try store.set(1, forKey: "k")
+    try FileManager.default.removeItem(at: folder.file(TemporaryFolder.journal))
+    try store.journal.start(.atOnce)
+    #expect(failures.all.isEmpty)
+  }
 }
