@@ -2,9 +2,10 @@ extension Defaults {
   /// A setting's values as they change, in this process and in others.
   ///
   /// Each element is the value at the time it is asked for: values that came and went in between
-  /// are skipped, and equal ones are not repeated. What changes between the call that made the
-  /// sequence and the first `next()` is not missed. Removal shows as the default. A value of another
-  /// type shows as the default too, and is reported to ``StorageSystem/onFailure``.
+  /// are skipped, and one that is stored again with the same bytes is not repeated. What changes
+  /// between the call that made the sequence and the first `next()` is not missed. Removal shows as
+  /// the default. A value of another type shows as the default too, and is reported to
+  /// ``StorageSystem/onFailure``.
   ///
   /// ```swift
   /// for await size in Defaults.changes("fontSize", default: 16) {
