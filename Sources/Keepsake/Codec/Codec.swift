@@ -223,11 +223,28 @@ private struct Number {
     default:
       // Only if the shortest decimal of the Double is the very number that is written here.
       guard let value = Double(text), value.isFinite,
-        let written = Decimal(string: text), let kept = Decimal(string: value.description),
+        let written = Self.normalized(text), let kept = Self.normalized(value.description),
         written == kept
       else { return nil }
       return value
     }
+  }
+
+  /// The digits of a JSON number without outer zeros, and the power of ten of the last one.
+  private static func normalized(_ text: String) -> (isNegative: Bool, [UInt8], exponent: Int)? {
+    let parts = text.lowercased().split(separator: "e", maxSplits: 1)
+    guard let mantissa = parts.first, let shift = parts.count == 2 ? Int(parts[1]) : 0 else {
+      return nil
+    }
+    let halves = mantissa.split(separator: ".", maxSplits: 1)
+    var digits = halves.joined().utf8.drop { !(0x31...0x39).contains($0) }[...]
+    var exponent = shift.subtractingReportingOverflow(halves.count == 2 ? halves[1].count : 0)
+      .partialValue
+    while digits.last == UInt8(ascii: "0") {
+      digits = digits.dropLast()
+      exponent &+= 1
+    }
+    return (text.hasPrefix("-"), Array(digits), digits.isEmpty ? 0 : exponent)
   }
 
   var float: Float? {

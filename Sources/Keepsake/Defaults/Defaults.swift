@@ -171,7 +171,7 @@ extension Defaults {
     attempt(suite) { store throws(StorageError) in try store.remove(key) } != nil
   }
 
-  /// Removes all values of one suite, from the disk too.
+  /// Removes all values of one suite, from the disk too; copies of damaged files stay.
   ///
   /// - Returns: Whether the suite is empty now.
   @discardableResult

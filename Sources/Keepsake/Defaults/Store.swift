@@ -232,7 +232,7 @@ extension Defaults.Store {
     try remove(key.name)
   }
 
-  /// Removes all values, from the disk too.
+  /// Removes all values, from the disk too; copies of damaged files stay.
   public func removeAll() throws(StorageError) {
     do throws(StorageError) {
       try UpdateFrame.requireOutside(self)

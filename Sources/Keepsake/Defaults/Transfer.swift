@@ -185,7 +185,8 @@ private enum Transfer {
     case .date(let value):
       // Others, NaN among them, would be written as another date: -4712 or 506713.
       let years1To9999 = -63_114_076_800...252_423_993_599.0
-      tree = years1To9999.contains(value)
+      tree =
+        years1To9999.contains(value)
         ? .date(Date(timeIntervalSinceReferenceDate: value)) : nil
     case .json(let bytes):
       tree = try? Codec.decoder.decode(Tree.self, from: Data(bytes))

@@ -120,7 +120,11 @@ enum FileSystem {
   /// Makes the names in a folder survive a power cut.
   static func synchronizeFolder(_ path: String) throws(StorageError) {
     let folder = try File(path, .read)
-    try systemCall(.fsync, path) { Int(fsync(folder.descriptor)) }.get(.fsync, path)
+    switch systemCall(.fsync, path, { Int(fsync(folder.descriptor)) }) {
+    case .success: return
+    case .failure(let error) where error.code == EINVAL: return  // a file system without it
+    case .failure(let error): throw StorageError(errno: error.code, operation: "fsync", path: path)
+    }
   }
 
   /// Gives `path` new contents such that a reader, or a crash, finds the old or the new ones whole.
@@ -158,12 +162,14 @@ enum FileSystem {
     return overflow ? Int.max : Int(clamping: bytes)
   }
 
-  /// Where `path` leads when it is a symbolic link, so that replacing a file keeps the link.
+  /// Where `path` leads when it is a symbolic link, so that replacing a file keeps the link. What it
+  /// leads to need not exist yet.
   static func resolvingLink(_ path: String) throws(StorageError) -> String {
     var raw = SystemStatus()
     guard case .success = systemCall(.stat, path, { Int(lstat(path, &raw)) }),
       raw.st_mode & S_IFMT == S_IFLNK
     else { return path }
+    if try status(path) == nil { return try linkTarget(path) }
     var resolved: UnsafeMutablePointer<CChar>?
     let result = systemCall(.resolve, path) {
       resolved = realpath(path, nil)
@@ -173,6 +179,17 @@ enum FileSystem {
     guard let resolved else { return path }
     defer { free(resolved) }
     return String(cString: resolved)
+  }
+
+  /// What a symbolic link says, as a path.
+  static func linkTarget(_ path: String) throws(StorageError) -> String {
+    let capacity = 4_096  // PATH_MAX
+    var buffer = [CChar](repeating: 0, count: capacity)
+    let count = try systemCall(.resolve, path) { readlink(path, &buffer, capacity) }
+      .get(.resolve, path)
+    let target = String(
+      decoding: buffer[..<count].map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    return target.hasPrefix("/") ? target : parent(of: path) + "/" + target
   }
 
   static func parent(of path: String) -> String {

@@ -21,6 +21,14 @@ final class FileWatcher: Sendable {
     case gone
   }
 
+  /// What to look for.
+  enum Subject {
+    /// Writes to a file, and its end.
+    case contents
+    /// Names that come and go in a folder, and its end.
+    case names
+  }
+
   typealias Handler = @Sendable (Event) -> Void
 
   /// Lasts as long as somebody holds it.
@@ -47,14 +55,14 @@ final class FileWatcher: Sendable {
   private let state = Locked(State())
   private let queue = DispatchQueue(label: "keepsake.watch", qos: .utility)
 
-  /// Calls `handler` after each write to `path`, on a queue of the watcher's.
-  func watch(_ path: String, handler: @escaping Handler) -> Watch {
+  /// Calls `handler` after each change at `path`, on a queue of the watcher's.
+  func watch(_ subject: Subject, of path: String, handler: @escaping Handler) -> Watch {
     let carried = carryingFaults { handler(.changed) }
     return state.withLock { state in
       enterGeneration(&state)
       state.lastID += 1
       let id = state.lastID
-      if let watch = add(path, &state) {
+      if let watch = add(subject, path, &state) {
         state.handlers[watch, default: [:]][id] = handler
       } else {
         let timer = DispatchSource.makeTimerSource(queue: queue)
@@ -88,9 +96,14 @@ final class FileWatcher: Sendable {
   }
 
   #if os(Linux)
-    private func add(_ path: String, _ state: inout State) -> Int32? {
+    private func add(_ subject: Subject, _ path: String, _ state: inout State) -> Int32? {
       guard start(&state) else { return nil }
-      let mask = UInt32(IN_MODIFY | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF)
+      let changes =
+        switch subject {
+        case .contents: IN_MODIFY | IN_ATTRIB
+        case .names: IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO
+        }
+      let mask = UInt32(changes | IN_DELETE_SELF | IN_MOVE_SELF)
       let descriptor = state.descriptor
       let result = systemCall(.watch, path) { Int(inotify_add_watch(descriptor, path, mask)) }
       guard case .success(let watch) = result else { return nil }
@@ -145,6 +158,6 @@ final class FileWatcher: Sendable {
       for call in calls { call.handler(call.event) }
     }
   #else
-    private func add(_ path: String, _ state: inout State) -> Int32? { nil }
+    private func add(_ subject: Subject, _ path: String, _ state: inout State) -> Int32? { nil }
   #endif
 }

@@ -52,7 +52,13 @@ final class LockFile: Sendable {
   static func createOrOpen(
     _ path: String, mode: UInt32, timeout: Duration
   ) throws(StorageError) -> LockFile {
-    let file = try File(path, .createOrOpen, mode: mode)
+    let file: File
+    do throws(StorageError) {
+      // Where fs.protected_regular is set, O_CREAT on another user's file in a shared folder fails.
+      file = try File(path, .readWrite)
+    } catch  where error.code == .notFound {
+      file = try File(path, .createOrOpen, mode: mode)
+    }
     if let ready = try LockFile(mapping: file) { return ready }
     // Whoever holds the lock of an empty file writes its first word. It starts anywhere, so that
     // a process which still knows an earlier file's word does not take this one for it.

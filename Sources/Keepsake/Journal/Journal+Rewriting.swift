@@ -115,7 +115,7 @@ extension Journal {
   private func compactAndReport() {
     do throws(StorageError) {
       try compact()
-    } catch where error.code == .notFound {
+    } catch  where error.code == .notFound {
       // Deleted meanwhile, as a temporary scope's folder is: nothing to do.
     } catch {
       report(error.during("compact"))

@@ -2,34 +2,39 @@
 extension Journal {
   /// Looks for changes from now on, as long as somebody waits for them.
   func watch() {
-    guard state.withLock({ $0.watch == nil }) else { return }
+    guard state.withLock({ $0.watches.isEmpty }) else { return }
     // There must be a lock file to watch; where it cannot be made the file is looked at instead.
     do throws(StorageError) {
-      try locked { _ throws(StorageError) in }
+      if try FileSystem.status(location.lockPath) == nil {
+        try locked { _ throws(StorageError) in }
+      }
     } catch {
       report(error.during("changes"))
     }
-    let watch = FileWatcher.shared.watch(location.lockPath) { [weak self] event in
-      self?.notice(event)
-    }
-    state.withLock { $0.watch = watch }
+    let notice: FileWatcher.Handler = { [weak self] event in self?.notice(event) }
+    let watches = [
+      FileWatcher.shared.watch(.contents, of: location.lockPath, handler: notice),
+      // Who deletes or exchanges the journal by hand publishes nothing.
+      FileWatcher.shared.watch(.names, of: location.folder, handler: notice),
+    ]
+    state.withLock { $0.watches = watches }
   }
 
   private func notice(_ event: FileWatcher.Event) {
     guard !observers.isEmpty else {
-      if event == .gone { state.withLock { $0.watch = nil } }
+      if event == .gone { state.withLock { $0.watches = [] } }
       return
     }
     do throws(StorageError) {
       // Somebody deleted the lock file: there must be another one to see what others write. While it
       // is open its end is no event of its own.
       let lockFile = state.withLock { $0.lockFile }
-      let isReplaced = try lockFile?.isReplaced() ?? false
+      let isReplaced = try lockFile?.isReplaced() ?? true
       if event == .gone || isReplaced {
-        state.withLock { $0.watch = nil }
+        state.withLock { $0.watches = [] }
         watch()
       }
-      try look()
+      try lookAtFile()
     } catch {
       report(error.during("changes"))
     }

@@ -64,8 +64,11 @@ final class Journal: DefaultsEngine {
     return result
   }
 
-  /// Takes note of what other processes have published.
-  func look() throws(StorageError) { try read { _ in } }
+  /// Takes note of what others have done to the file, published or not.
+  func lookAtFile() throws(StorageError) {
+    try state.withLock { state throws(StorageError) in try state.refresh() }
+    careAfterRefresh()
+  }
 
   /// What a look at the file asks for that must not be done under the state's lock.
   private func careAfterRefresh() {
@@ -225,7 +228,10 @@ final class Journal: DefaultsEngine {
     for change in plan.changes { change.append(to: &bytes, seed: plan.seed) }
     let (written, failure) = bytes.withUnsafeBytes { plan.file.write($0) }
     var isFirstUnsynced = false
-    defer { if isFirstUnsynced { Housekeeper.syncSoon(self) } }
+    defer {
+      if isFirstUnsynced { Housekeeper.syncSoon(self) }
+      observers.signal()
+    }
     try state.withLock { state throws(StorageError) in
       isFirstUnsynced = !state.isSyncDue
       state.isSyncDue = true
@@ -238,7 +244,6 @@ final class Journal: DefaultsEngine {
       }
       try state.publish()
     }
-    observers.signal()
     // The last two bytes only end the line: without them the record counts all the same.
     if let failure, written < bytes.count - 2 { throw failure }
   }

@@ -2,8 +2,7 @@
 struct JournalLocation: Sendable {
   let path: String
   let lockPath: String
-  /// nil: the folder is made for the user alone. Otherwise it is the caller's own folder, which must
-  /// exist, and the files' modes follow its mode: that is how programs share.
+  /// Without it the folder is made for the user alone. With it it is the caller's own, which must exist, and the files' modes follow its mode: that is how programs share.
   private let ownFolder: Bool
 
   init(folder: String, name: String, isCallersFolder: Bool) throws(StorageError) {

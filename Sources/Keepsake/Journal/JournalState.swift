@@ -47,7 +47,7 @@ struct JournalState {
   /// No compaction below this size, because it failed there or would not pay.
   var compactionFloor = JournalState.smallestCompaction
   var isCompacting = false
-  var watch: FileWatcher.Watch?
+  var watches: [FileWatcher.Watch] = []
 
   static let smallestCompaction = 64 * 1024
 
@@ -340,6 +340,6 @@ struct JournalState {
     isSyncDue = false
     isCompacting = false
     isSettlingLeftovers = false
-    watch = nil
+    watches = []
   }
 }

@@ -124,7 +124,8 @@ enum ProcessIdentity {
   /// The running executable's name, which names the app until `bootstrap` does.
   static let executableName: String = {
     #if os(Linux)
-      if let path = try? FileSystem.resolvingLink("/proc/self/exe") {
+      // Not there in some sandboxes: then the first argument has to do.
+      if let path = try? FileSystem.linkTarget("/proc/self/exe") {
         // A binary that was replaced while it ran.
         let name = FileSystem.name(of: path)
         return name.hasSuffix(" (deleted)") ? String(name.dropLast(10)) : name

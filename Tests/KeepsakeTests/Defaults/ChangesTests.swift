@@ -54,19 +54,6 @@ import Testing
     #expect(await changes.next() == 1)
   }
 
-  @Test func changesArriveAfterTheFilesWereDeleted() async throws {
-    let folder = try TemporaryFolder()
-    let store = folder.store()
-    try store.set(1, forKey: "k")
-    var changes = store.changes("k", default: 0).makeAsyncIterator()
-    for name in [TemporaryFolder.journal, ".standard.lock"] {
-      try FileManager.default.removeItem(at: folder.file(name))
-    }
-    #expect(await changes.next() == 0)
-    #expect(try Peer.start(folder, "set", "k", "2").finish() == "ok\n")
-    #expect(await changes.next() == 2)
-  }
-
   @Test func cancellingEndsTheLoop() async throws {
     let store = Defaults.shared
     let task = Task {

@@ -81,11 +81,16 @@ import Testing
   @Test func foreignJSONIsImported() throws {
     let text = """
        { "size" : 16, "list": [ 1, {"a b" : "c , }"} ], "e": 1.5e3, "\\u00e9\\n": "\\ud83d\\udc4d",
-      "off":false }
+      "off":false, "huge": 1e300, "tiny": -1.50E-200, "zero": 0.000, "digits": 0.12345678901234567890 }
       """
     #expect(Defaults.import(Data(text.utf8)))
     #expect(Defaults.int("size") == 16)
     #expect(Defaults.double("e") == 1_500)
+    #expect(Defaults.double("huge") == 1e300)
+    #expect(Defaults.double("tiny") == -1.5e-200)
+    #expect(Defaults.double("zero") == 0)
+    #expect(Defaults.get("digits") == Decimal(string: "0.1234567890123456789"))
+    #expect(throws: StorageError.self) { _ = try Defaults.shared.get("digits") as Double? }
     #expect(Defaults.string("é\n") == "👍")
     #expect(Defaults.contains("off") && !Defaults.bool("off"))
     struct Part: Codable, Equatable {

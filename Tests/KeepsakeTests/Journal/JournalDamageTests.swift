@@ -242,6 +242,18 @@ import Testing
     }
   }
 
+  @Test(arguments: [true, false])
+  func aLinkToAFileThatIsNotThereYetIsFollowed(_ isAbsolute: Bool) throws {
+    let folder = try TemporaryFolder()
+    let target = isAbsolute ? folder.file("dotfiles.jsonl").path : "dotfiles.jsonl"
+    try FileManager.default.createSymbolicLink(
+      atPath: folder.file(Self.journal).path, withDestinationPath: target)
+    try folder.store().set(1, forKey: "a")
+    #expect(try folder.store().int("a") == 1)
+    #expect(try FileSystem.linkTarget(folder.file(Self.journal).path).hasSuffix("dotfiles.jsonl"))
+    #expect(try folder.bytes(of: "dotfiles.jsonl").count > JournalFormat.headerSize)
+  }
+
   @Test func aLinkedFileStaysALink() throws {
     let folder = try TemporaryFolder()
     let dotfiles = try TemporaryFolder()
