@@ -2,14 +2,15 @@
 struct JournalLocation: Sendable {
   let path: String
   let lockPath: String
-  /// Without it the folder is made for the user alone. With it it is the caller's own, which must exist, and the files' modes follow its mode: that is how programs share.
-  private let ownFolder: Bool
+  /// The caller's folder must exist, and the files' modes follow its mode: that is how programs
+  /// share. Any other is made, for the user alone.
+  private let isCallersFolder: Bool
 
   init(folder: String, name: String, isCallersFolder: Bool) throws(StorageError) {
     // A linked file (dot-file managers do that) stays a link: its target is replaced.
     path = try FileSystem.resolvingLink(folder + "/" + name + Self.suffix)
     lockPath = folder + "/." + name + ".lock"
-    ownFolder = isCallersFolder
+    self.isCallersFolder = isCallersFolder
   }
 
   static let suffix = ".jsonl"
@@ -19,7 +20,7 @@ struct JournalLocation: Sendable {
   /// Makes the folder where it is missing; returns the mode for files in it.
   func prepareFolder() throws(StorageError) -> UInt32 {
     let folder = FileSystem.parent(of: lockPath)
-    if !ownFolder {
+    if !isCallersFolder {
       try FileSystem.createFolder(folder)
       return 0o600
     }
@@ -32,7 +33,7 @@ struct JournalLocation: Sendable {
   }
 
   func fileMode() throws(StorageError) -> UInt32 {
-    guard ownFolder, let status = try FileSystem.status(FileSystem.parent(of: lockPath)) else {
+    guard isCallersFolder, let status = try FileSystem.status(FileSystem.parent(of: lockPath)) else {
       return 0o600
     }
     return fileMode(in: status)
