@@ -33,7 +33,8 @@ struct JournalLocation: Sendable {
   }
 
   func fileMode() throws(StorageError) -> UInt32 {
-    guard isCallersFolder, let status = try FileSystem.status(FileSystem.parent(of: lockPath)) else {
+    guard isCallersFolder, let status = try FileSystem.status(FileSystem.parent(of: lockPath))
+    else {
       return 0o600
     }
     return fileMode(in: status)
