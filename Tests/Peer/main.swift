@@ -29,15 +29,8 @@ func answer(_ words: [String]) -> String {
       try store.set(Int(words[2]) ?? 0, forKey: words[1])
       return "ok"
     case "get": return try store.get(words[1]).map { (value: Int) in String(value) } ?? "nil"
-    case "remove":
-      try store.remove(words[1])
-      return "ok"
     case "clear":
       try store.removeAll()
-      return "ok"
-    case "keys": return String(try store.keys().count)
-    case "sync":
-      try store.synchronize()
       return "ok"
     default: return "unknown \(words[0])"
     }
@@ -85,19 +78,5 @@ case "fork":  // a child and its parent write at once
 case "as-user":  // USER GROUP VERB KEY [VALUE]: as somebody without rights
   guard setgid(gid_t(number(4))) == 0, setuid(uid_t(number(3))) == 0 else { exit(2) }
   say(answer(Array(arguments[5...])))
-case "hold":  // holds the suite's lock until it is killed
-  say("started")
-  for _ in 0..<9 {
-    Defaults.update("held", default: 0) { value in
-      value += 1
-      // Another store on the same file makes each attempt lose, so that the last holds the lock.
-      let folder = URL(filePath: arguments[1])
-      if Defaults.set(
-        Int.random(in: 0...Int.max), forKey: "held", suite: .init("standard", in: folder))
-      {
-        return
-      }
-    }
-  }
 default: exit(64)
 }

@@ -2,7 +2,7 @@ internal import FoundationEssentials
 
 /// A decoded value that is kept so that reading it again does not decode.
 ///
-/// Unchecked because the constraint is erased: ``init(keeping:)`` is only reached from calls whose
+/// Unchecked because the constraint is erased: ``keeping(_:)`` is only reached from calls whose
 /// type is known to be `Sendable` where they are made, and the value never changes.
 @usableFromInline
 class DecodedModel: @unchecked Sendable {
