@@ -24,58 +24,76 @@ struct Profile: Codable, Equatable {
 
 /// Settings as properties.
 struct Settings: Sendable {
-  @Default("style", defaultValue: "plain") var style: String
+  @Default("number", defaultValue: 0) var number: Int
   @DefaultOptional("lastRun") var lastRun: Date?
 }
 
-func report(on path: String) -> Profile? {
-  guard let data = try? Data(contentsOf: URL(filePath: path)) else { return nil }
-  let words = String(decoding: data, as: UTF8.self).split(whereSeparator: \.isWhitespace).count
+/// What this program knows of a file; nil when it is not readable text.
+func profile(of path: String) -> Profile? {
+  guard let data = try? Data(contentsOf: URL(filePath: path)),
+    let text = String(data: data, encoding: .utf8)
+  else { return nil }
+  let words = text.split(whereSeparator: \.isWhitespace).count
   return Profile(file: path, bytes: data.count, words: words)
+}
+
+let usage = """
+  usage: quickstart            count this run and show what is remembered
+         quickstart FILE       also remember a text file's size, such as README.md
+         quickstart --reset    forget everything
+  """
+
+func main() -> Int32 {
+  let arguments = Array(CommandLine.arguments.dropFirst())
+  switch arguments.first {
+  case "--help", "-h":
+    print(usage)
+    return 0
+  case "--reset" where arguments.count == 1:
+    // False when something could not be removed; the reason is on standard error by then.
+    guard StorageSystem.removeAll() else { return 73 }
+    print("Forgotten. The next run is the first one again.")
+    return 0
+  case let option? where option.hasPrefix("-") || arguments.count > 1:
+    print(usage)
+    return 64
+  default: break
+  }
+
+  let settings = Settings()
+  let launches = Defaults.update("launches", default: 0) { $0 += 1 }
+  guard launches > 0, let file = try? Defaults.shared.fileURL else {
+    print("Nothing could be stored: see above.")
+    return 73
+  }
+  if launches == 1 {
+    print("This is the first run: nothing to remember yet. Run me again.")
+  } else {
+    print("Run number \(launches). From the last run:")
+    if let lastRun = settings.lastRun { print("  it was on \(lastRun.ISO8601Format())") }
+    print("  it was run number \(settings.number)")
+    if let profile: Profile = Defaults.model("profile") {
+      print("  it knew \(profile.file): \(profile.bytes) bytes, \(profile.words) words")
+    }
+  }
+
+  if let path = arguments.first {
+    guard let now = profile(of: path) else {
+      print("Cannot read \"\(path)\": give me a text file, such as README.md.")
+      return 66
+    }
+    let before: Profile? = Defaults.model("profile")
+    Defaults.set(now, forKey: "profile")
+    let comparison = before.map { $0 == now ? ", as before" : ", which is new" } ?? ""
+    print("Now read \(path): \(now.bytes) bytes, \(now.words) words\(comparison).")
+  }
+
+  settings.lastRun = Date.now
+  settings.number = launches
+  print("All of it lies in \(file.path(percentEncoded: false))")
+  return 0
 }
 
 // Once, before the first use: the name under which this program's data lies.
 try StorageSystem.bootstrap(app: "keepsake-quickstart")
-
-let arguments = CommandLine.arguments.dropFirst()
-if arguments.contains("--help") || arguments.count > 1 {
-  print("usage: quickstart [FILE | --reset]")
-  exit(arguments.contains("--help") ? 0 : 64)
-}
-if arguments.first == "--reset" {
-  guard StorageSystem.removeAll() else { exit(1) }
-  print("Forgotten. The next run is the first one again.")
-  exit(0)
-}
-
-let settings = Settings()
-let launches = Defaults.update("launches", default: 0) { $0 += 1 }
-
-if launches == 1 {
-  print("This is the first run: nothing to remember yet. Run me again.")
-} else {
-  print("Run number \(launches). From the last run:")
-  if let lastRun = settings.lastRun { print("  it was on \(lastRun.ISO8601Format())") }
-  print("  the style was \(settings.style)")
-  if let profile: Profile = Defaults.model("profile") {
-    print("  it read \(profile.file): \(profile.bytes) bytes, \(profile.words) words")
-  }
-}
-
-if let path = arguments.first {
-  guard let profile = report(on: path) else {
-    print("Cannot read \(path): give me a text file, such as README.md.")
-    exit(66)
-  }
-  let before: Profile? = Defaults.model("profile")
-  Defaults.set(profile, forKey: "profile")
-  let isNew = before.map { $0 == profile ? " as last time" : " (changed)" } ?? ""
-  print("Now read \(path): \(profile.bytes) bytes, \(profile.words) words\(isNew).")
-}
-
-settings.lastRun = Date.now
-settings.style = launches.isMultiple(of: 2) ? "plain" : "fancy"
-
-if let file = try Defaults.shared.fileURL {
-  print("All of it lies in \(file.path(percentEncoded: false))")
-}
+exit(main())

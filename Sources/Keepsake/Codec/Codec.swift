@@ -116,7 +116,7 @@ enum Codec {
       }
     default: found = try decodeModel(stored, as: T.self) as T
     }
-    guard let value = found as? T else { throw CodingFailure.mismatch(T.self) }
+    guard let value = found as? T else { throw CodingFailure.mismatch(T.self, stored) }
     return value
   }
 
@@ -131,13 +131,13 @@ enum Codec {
   ) throws(StorageError) -> T {
     switch stored {
     // A type that happens to decode from a string or a number must not take these for one.
-    case .data, .date: throw CodingFailure.mismatch(type)
+    case .data, .date: throw CodingFailure.mismatch(type, stored)
     default: break
     }
     do {
       return try decoder.decode(T.self, from: Data(stored.json))
     } catch {
-      throw CodingFailure.error(.decodingFailed, "decode", type, error)
+      throw CodingFailure.error(.decodingFailed, "decode", type, error, stored: stored)
     }
   }
 
@@ -259,19 +259,21 @@ private struct Number {
 
 /// Errors of the coders, told without any value.
 enum CodingFailure {
-  static func mismatch(_ type: any Any.Type) -> StorageError {
+  static func mismatch(_ type: any Any.Type, _ stored: StoredValue?) -> StorageError {
     StorageError(
-      .wrongType, operation: "decode", reason: "the stored value is not a \(type)",
+      .wrongType, operation: "decode",
+      reason: "stored is \(stored?.kindInWords ?? "something else"), asked for was \(type)",
       remedy: "Read it as the type it was stored as, or store it again.")
   }
 
   static func error(
-    _ code: StorageError.Code, _ operation: String, _ type: any Any.Type, _ error: any Error
+    _ code: StorageError.Code, _ operation: String, _ type: any Any.Type, _ error: any Error,
+    stored: StoredValue? = nil
   ) -> StorageError {
     let problem: String
     switch error {
     case DecodingError.typeMismatch(_, let context) where context.codingPath.isEmpty:
-      return mismatch(type)
+      return mismatch(type, stored)
     case DecodingError.keyNotFound(let key, let context):
       problem = "no value for \(path(context.codingPath + [key]))"
     case DecodingError.typeMismatch(let expected, let context):

@@ -106,6 +106,26 @@ extension StoredValue {
   }
 }
 
+extension StoredValue {
+  /// What it is, without saying what it says.
+  var kindInWords: String {
+    switch self {
+    case .bool: "a truth value"
+    case .int: "an integer"
+    case .double: "a number"
+    case .string: "text"
+    case .data: "bytes"
+    case .date: "a date"
+    case .json(let bytes):
+      switch bytes.first {
+      case UInt8(ascii: "{"): "an object"
+      case UInt8(ascii: "["): "a list"
+      default: "a number"
+      }
+    }
+  }
+}
+
 extension StoredValue: Equatable {
   /// Whether both are written with the same bytes; unlike for numbers, NaN equals itself.
   @usableFromInline

@@ -206,6 +206,19 @@ extension Defaults {
     return try outcome.get()
   }
 
+  /// Changes a value in one step, with a closure that cannot throw.
+  ///
+  /// Apart from the other one because Swift 6.3 crashes on a generic typed throw in one function with
+  /// a `do` that does not catch all of a store's errors.
+  @inlinable @discardableResult
+  public static func update<T: Codable>(
+    _ key: String, default defaultValue: T, suite: Suite = .standard, _ change: (inout T) -> Void
+  ) -> T {
+    attempt(suite) { store throws(StorageError) in
+      try store.update(key, default: defaultValue, change)
+    } ?? defaultValue
+  }
+
   /// Returns when all that was set before, by this process, survives a power cut.
   ///
   /// - Returns: Whether it does.
@@ -240,6 +253,12 @@ extension Defaults {
     _ key: Key<T>, _ change: (inout T) throws(E) -> Void
   ) throws(E) -> T {
     try update(key.name, default: key.defaultValue, suite: key.suite, change)
+  }
+
+  /// Changes the value of a typed key in one step, with a closure that cannot throw.
+  @inlinable @discardableResult
+  public static func update<T: Codable>(_ key: Key<T>, _ change: (inout T) -> Void) -> T {
+    update(key.name, default: key.defaultValue, suite: key.suite, change)
   }
 
   /// Removes the value of a typed key, which then reads as its default.

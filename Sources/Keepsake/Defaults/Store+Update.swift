@@ -94,7 +94,7 @@ extension Defaults.Store {
       // `replace` either calls its closure or throws.
       return outcome ?? .success(defaultValue)
     } catch {
-      throw error.during("update", key: key)
+      throw error.during("update", key: key, path: place)
     }
   }
 }

@@ -64,6 +64,10 @@ extension Defaults {
     @usableFromInline
     func report(_ error: StorageError) { scope.report(error) }
 
+    /// Where the settings lie, for errors.
+    @usableFromInline
+    var place: String? { try? engine.path }
+
     /// The file in which the settings lie; nil for ``Defaults/Suite/memory``.
     ///
     /// - Throws: ``StorageError`` when there is no place for it, as without a home folder.
@@ -86,7 +90,7 @@ extension Defaults.Store {
       // Without the type it would be decoded as a `T?`, past all the short ways.
       return try Codec.decode(stored, as: T.self)
     } catch {
-      throw error.during("get", key: key)
+      throw error.during("get", key: key, path: place)
     }
   }
 
@@ -162,7 +166,7 @@ extension Defaults.Store {
       }
       return value
     } catch {
-      throw error.during("get", key: key)
+      throw error.during("get", key: key, path: place)
     }
   }
 

@@ -48,14 +48,18 @@ extension Defaults.Store {
   /// - Throws: ``StorageError`` of code `decodingFailed` when it is no such document.
   public func `import`(_ document: Data) throws(StorageError) {
     do throws(StorageError) {
-      let first = document.first { !JSONSlices.isSpace($0) }
+      // RFC 8259, section 8.1: a byte order mark may be ignored.
+      let document = document.starts(with: [0xEF, 0xBB, 0xBF]) ? document.dropFirst(3) : document
+      guard let first = document.first(where: { !JSONSlices.isSpace($0) }) else {
+        throw Transfer.unreadable("the document is empty")
+      }
       let values =
         first == UInt8(ascii: "{")
         ? try Transfer.values(fromJSON: document)
         : try Transfer.values(fromPropertyList: document)
       try write(values.map { .set($0.key, $0.value) })
     } catch {
-      throw error.during("import")
+      throw error.during("import", path: place)
     }
   }
 
@@ -123,7 +127,7 @@ private enum Transfer {
 
   private static func slices(_ json: [UInt8]) throws(StorageError) -> [(String, [UInt8])] {
     guard let members = JSONSlices.members(of: JSONSlices.compact(json)) else {
-      throw unreadable("not an object of settings")
+      throw unreadable("not JSON")
     }
     return members
   }

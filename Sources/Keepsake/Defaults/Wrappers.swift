@@ -47,6 +47,10 @@ public struct Default<Value: Codable> {
     try Defaults.update(key, change)
   }
 
+  /// Changes the value in one step, with a closure that cannot throw.
+  @inlinable @discardableResult
+  public func update(_ change: (inout Value) -> Void) -> Value { Defaults.update(key, change) }
+
   /// The values as they change, in this process and in others.
   public var changes: Defaults.Changes<Value> { Defaults.changes(key) }
 }
@@ -95,6 +99,10 @@ public struct DefaultOptional<Value: Codable> {
   public func update<E: Error>(_ change: (inout Value?) throws(E) -> Void) throws(E) -> Value? {
     try Defaults.update(key, change)
   }
+
+  /// Changes the value in one step, with a closure that cannot throw.
+  @inlinable @discardableResult
+  public func update(_ change: (inout Value?) -> Void) -> Value? { Defaults.update(key, change) }
 
   /// The values as they change, in this process and in others.
   public var changes: Defaults.Changes<Value?> { Defaults.changes(key) }

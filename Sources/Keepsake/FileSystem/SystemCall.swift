@@ -10,7 +10,7 @@
 enum SystemCall: String, Sendable {
   case open, read, write, fsync, fdatasync, rename, unlink, rmdir, mkdir, stat, chmod
   case list, link, lock, map, watch, space, resolve
-  case publish  // a positioned write of the counter in a lock file
+  case publish = "write to lock file"
 }
 
 /// An `errno` value on its way to becoming a ``StorageError``.

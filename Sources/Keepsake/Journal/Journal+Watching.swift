@@ -35,8 +35,13 @@ extension Journal {
         watch()
       }
       try lookAtFile()
+      state.withLock { $0.watchingFailure = nil }
     } catch {
-      report(error.during("changes"))
+      let isNew = state.withLock { state in
+        defer { state.watchingFailure = error.code }
+        return state.watchingFailure != error.code
+      }
+      if isNew { report(error.during("changes")) }
     }
   }
 }

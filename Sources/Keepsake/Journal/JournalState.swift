@@ -48,6 +48,8 @@ struct JournalState {
   var compactionFloor = JournalState.smallestCompaction
   var isCompacting = false
   var watches: [FileWatcher.Watch] = []
+  /// What was wrong the last time that somebody looked for changes: said once.
+  var watchingFailure: StorageError.Code?
 
   static let smallestCompaction = 64 * 1024
 

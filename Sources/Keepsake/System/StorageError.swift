@@ -70,7 +70,7 @@ public struct StorageError: Error, Sendable {
   /// The key it was done to, where there is one.
   public internal(set) var key: String?
   /// The file or folder it was done to, where there is one.
-  public let path: String?
+  public internal(set) var path: String?
   /// What the reader can do about it, as a sentence.
   public let remedy: String
   /// The error below this one, where there is one.
@@ -93,10 +93,11 @@ public struct StorageError: Error, Sendable {
 
   /// The same failure as seen from the call that it ended.
   @usableFromInline
-  func during(_ operation: String, key: String? = nil) -> StorageError {
+  func during(_ operation: String, key: String? = nil, path: String? = nil) -> StorageError {
     var error = self
     error.operation = operation
     error.key = key ?? error.key
+    error.path = error.path ?? path
     return error
   }
 

@@ -57,12 +57,14 @@ import Testing
   @Test func theFacadeReportsWhatTheStoreThrows() {
     let failures = Failures()
     StorageSystem.onFailure = failures.append
-    Defaults.set("text", forKey: "k")
+    Defaults.set("hunter2", forKey: "k")
     #expect(Defaults.int("k") == 0)
     #expect(Defaults.get("k", default: 7) == 7)
     #expect(failures.all.count == 1, "the same failure at most once a second")
     #expect(failures.all.first?.key == "k")
-    #expect(failures.all.first?.description.contains("text") == false)
+    let line = failures.all.first?.description ?? ""
+    #expect(line.contains("stored is text, asked for was Int") && !line.contains("hunter2"))
+    #expect(line.contains("/standard.jsonl"))
     #expect(Defaults.set(Double.nan, forKey: "k"))
     #expect(!Defaults.set(Decimal.nan, forKey: "k"))
     #expect(failures.all.last?.code == .encodingFailed)

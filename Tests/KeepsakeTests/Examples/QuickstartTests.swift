@@ -20,8 +20,8 @@ import Testing
     (status, text) = try run(folder, notes)
     #expect(text.contains("Run number 2") && text.contains("14 bytes, 3 words."), "\(text)")
     (status, text) = try run(folder, notes)
-    #expect(text.contains("the style was plain") && text.contains("as last time"), "\(text)")
-    #expect(text.contains("it read \(notes): 14 bytes, 3 words"), "\(text)")
+    #expect(text.contains("it was run number 2") && text.contains(", as before."), "\(text)")
+    #expect(text.contains("it knew \(notes): 14 bytes, 3 words"), "\(text)")
     let path = try #require(text.split(separator: " ").last.map { $0.dropLast() })
     #expect(path == folder.path + "/keepsake-quickstart/standard.jsonl")
     #expect(try String(contentsOfFile: String(path), encoding: .utf8).contains("\"launches\",3]"))
@@ -30,9 +30,21 @@ import Testing
     #expect(status == 66 && text.contains("Cannot read"), "\(text)")
     (status, text) = try run(folder, "a", "b")
     #expect(status == 64 && text.contains("usage"), "\(text)")
+    (status, text) = try run(folder, "--bogus")
+    #expect(status == 64 && text.contains("usage"), "\(text)")
+    (status, text) = try run(folder, "--help")
+    #expect(status == 0 && text.contains("--reset"), "\(text)")
     (status, text) = try run(folder, "--reset")
     #expect(status == 0, "\(text)")
     (status, text) = try run(folder)
     #expect(text.contains("first run"), "\(text)")
+  }
+
+  @Test func saysSoWhenNothingCanBeStored() throws {
+    let folder = try TemporaryFolder()
+    try folder.write([], to: "keepsake-quickstart")  // a file where the folder belongs
+    let (status, text) = try run(folder)
+    #expect(status == 73 && text.contains("Nothing could be stored"), "\(text)")
+    #expect(try run(folder, "--reset").0 == 73)
   }
 }

@@ -130,7 +130,7 @@ import Testing
 
   @Test func aForkedChildUsesFilesOfItsOwn() throws {
     let folder = try TemporaryFolder()
-    #expect(try Peer.start(folder, "fork", "500").finish() == "1000 true 0\n")
+    #expect(try Peer.start(folder, "fork", "3000").finish() == "6000 true 0\n")
   }
 
   @Test func aHeldLockIsAnErrorAfterItsTimeAndNotAHang() throws {
