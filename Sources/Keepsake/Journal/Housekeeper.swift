@@ -33,10 +33,10 @@ enum Housekeeper {
     }
   }
 
-  /// Runs `work` in a tenth of a second, unless the process has ended by then.
-  static func runLater(_ work: @escaping @Sendable () -> Void) {
+  /// Runs `work` after a while, unless the process has ended by then.
+  static func run(after pause: Duration, _ work: @escaping @Sendable () -> Void) {
     guard !ForkGuard.isForkedChild else { return }
-    queue.asyncAfter(deadline: .now() + .milliseconds(100), execute: carryingFaults(work))
+    queue.asyncAfter(deadline: .now() + pause / .seconds(1), execute: carryingFaults(work))
   }
 
   /// Sees to it that what `journal` has written survives a power cut a second from now.

@@ -122,6 +122,7 @@ extension Journal {
     }
     state.withLock { state in
       state.isCompacting = false
+      state.lastCompaction = .now
       // A file that is still mostly dead could not be replaced: again when it has doubled.
       if state.isMostlyDead { state.compactionFloor = state.size * 2 }
     }

@@ -86,7 +86,7 @@ final class Journal: DefaultsEngine {
       }
     } else if hasLeftovers {
       // Most likely their writer is just about to publish them.
-      Housekeeper.runLater { [weak self] in self?.publishLeftovers() }
+      Housekeeper.run(after: .milliseconds(100)) { [weak self] in self?.publishLeftovers() }
     }
   }
 

@@ -47,6 +47,7 @@ struct JournalState {
   /// No compaction below this size, because it failed there or would not pay.
   var compactionFloor = JournalState.smallestCompaction
   var isCompacting = false
+  var lastCompaction: ContinuousClock.Instant?
   var watches: [FileWatcher.Watch] = []
   /// What was wrong the last time that somebody looked for changes: said once.
   var watchingFailure: StorageError.Code?
@@ -62,9 +63,16 @@ struct JournalState {
   /// The compaction that is due now, which the caller then starts: when dead records dominate.
   mutating func takeDueCompaction() -> Compaction? {
     guard !isCompacting, size >= compactionFloor, isMostlyDead else { return nil }
+    // Who sets without pause would spend more on compactions than on sets: one a second, unless the
+    // file becomes slow to open.
+    if let lastCompaction, size < 1 << 20, ContinuousClock.now - lastCompaction < .seconds(1) {
+      return nil
+    }
     isCompacting = true
-    let isOverdue = size / 16 > table.liveSize + Self.smallestCompaction
-    return isOverdue ? .atOnce : .inBackground
+    if size / 16 > table.liveSize + Self.smallestCompaction, lastCompaction == nil {
+      return .atOnce
+    }
+    return .inBackground
   }
 
   /// Whether dead records dominate.
