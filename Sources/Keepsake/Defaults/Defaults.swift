@@ -238,7 +238,7 @@ extension Defaults {
   /// ```
   ///
   /// Setting an optional to nil removes it. `Defaults[.count] += 1` reads and writes in two steps: use
-  /// ``update(_:_:)`` where others may write too.
+  /// `update` where others may write too.
   @inlinable
   public static subscript<T: Codable>(key: Key<T>) -> T {
     get {
@@ -247,7 +247,7 @@ extension Defaults {
     set { set(newValue, forKey: key.name, suite: key.suite) }
   }
 
-  /// Changes the value of a typed key in one step; see ``update(_:default:suite:_:)``.
+  /// Changes the value of a typed key in one step; see `update`.
   @inlinable @discardableResult
   public static func update<T: Codable, E: Error>(
     _ key: Key<T>, _ change: (inout T) throws(E) -> Void

@@ -34,7 +34,7 @@ extension Defaults.Store {
 
   /// Changes a value in one step that nothing can come between, by a closure that cannot throw.
   ///
-  /// See ``update(_:default:_:)``, whose only errors are then the store's own.
+  /// See `update`, whose only errors are then the store's own.
   @discardableResult
   public func update<T: Codable>(
     _ key: String, default defaultValue: T, _ change: (inout T) -> Void

@@ -34,7 +34,7 @@ public struct Default<Value: Codable> {
     nonmutating set { Defaults[key] = newValue }
   }
 
-  /// The setting itself: its ``key``, ``reset()``, ``update(_:)`` and ``changes``.
+  /// The setting itself: its ``key``, ``reset()``, `update` and ``changes``.
   public var projectedValue: Default { self }
 
   /// Removes the stored value, so that the default holds.
@@ -87,7 +87,7 @@ public struct DefaultOptional<Value: Codable> {
     nonmutating set { Defaults[key] = newValue }
   }
 
-  /// The setting itself: its ``key``, ``reset()``, ``update(_:)`` and ``changes``.
+  /// The setting itself: its ``key``, ``reset()``, `update` and ``changes``.
   public var projectedValue: DefaultOptional { self }
 
   /// Removes the stored value.
