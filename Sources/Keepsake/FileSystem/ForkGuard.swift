@@ -5,8 +5,9 @@ internal import CKeepsake
 /// Locks taken through descriptors that parent and child share are no locks, so what was opened
 /// under one ``generation`` is not used under another.
 enum ForkGuard {
+  /// Unchecked because it holds a pointer: it is read and written atomically only, and its memory
+  /// stays for as long as the process lives.
   private struct Page: @unchecked Sendable {
-    // Written through atomic stores only, and mapped for as long as the process lives.
     let word: UnsafeMutablePointer<UInt64>
   }
 

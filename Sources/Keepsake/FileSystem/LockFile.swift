@@ -77,6 +77,8 @@ final class LockFile: Sendable {
   }
 
   /// The published word, to look at for as long as the lock file is kept.
+  ///
+  /// Unchecked because it holds a pointer, through which nothing but atomic loads are made.
   struct Word: @unchecked Sendable {
     // Only ever read, atomically.
     private let address: UnsafePointer<UInt64>

@@ -20,8 +20,8 @@ struct Errno: Error {
 
 /// Makes one system call: repeats it when a signal interrupted it, and turns -1 into its `errno`.
 ///
-/// Every call of the library into the kernel passes here, which is what lets a test fail the n-th
-/// one or record them all. `bytes` is what a write hands over.
+/// Every call of the library that can fail passes here, which is what lets a test fail the n-th one
+/// or record them all; giving back (close, unlock, unmap) does not. `bytes` is what a write hands over.
 @inline(__always)
 func systemCall(
   _ call: SystemCall, _ path: @autoclosure () -> String,

@@ -16,12 +16,11 @@ extension Journal {
     }
     guard isFolderUnsynced else { return }
     do throws(StorageError) {
-      try FileSystem.synchronizeFolder(location.folder)
+      try synchronizeFolder()
     } catch {
       state.withLock { $0.isUnsynced = true }
       throw error
     }
-    state.withLock { if $0.file === file { $0.isFolderUnsynced = false } }
   }
 
   /// Writes the store to a new file, after a sync failed: asked again, the kernel would report

@@ -38,9 +38,12 @@ extension Journal {
     }
   }
 
-  private func synchronizeFolder() throws(StorageError) {
+  /// Makes the journal's name survive a power cut.
+  func synchronizeFolder() throws(StorageError) {
+    let file = state.withLock { $0.file }
     try FileSystem.synchronizeFolder(location.folder)
-    state.withLock { $0.isFolderUnsynced = false }
+    // Another file may have come under the name meanwhile.
+    state.withLock { if $0.file === file { $0.isFolderUnsynced = false } }
   }
 
   // MARK: Damage

@@ -31,16 +31,11 @@ import Testing
 
   @Test func aDurableReplacementSyncsTheFileBeforeItsNameAndTheFolderAfter() throws {
     let folder = try TemporaryFolder()
-    let calls = Locked<[SystemCall]>([])
-    let plan = FaultPlan(decide: { event in
-      calls.withLock { $0.append(event.call) }
-      return .proceed
-    })
     let path = folder.file("f").path
-    try FaultPlan.$current.withValue(plan) {
+    let calls = try systemCalls {
       try FileSystem.replace(path, with: [1], mode: 0o600, durable: true)
     }
-    #expect(calls.withLock { $0 } == [.open, .chmod, .write, .fdatasync, .rename, .open, .fsync])
+    #expect(calls == [.open, .chmod, .write, .fdatasync, .rename, .open, .fsync])
   }
 
   @Test func foldersAreMadeRemovedAndListed() throws {

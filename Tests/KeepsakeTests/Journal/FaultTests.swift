@@ -156,19 +156,13 @@ import Testing
     let folder = try TemporaryFolder()
     let store = folder.store()
     try store.set(1, forKey: "a")
-    let calls = Locked<[SystemCall]>([])
-    let plan = FaultPlan(decide: { event in
-      calls.withLock { $0.append(event.call) }
-      return .proceed
-    })
     let other = folder.store()
     try other.set(2, forKey: "a")
-    try FaultPlan.$current.withValue(plan) {
+    let calls = try systemCalls {
       try other.synchronize()
       try other.synchronize()
     }
-    let syncs = calls.withLock { $0 }.filter { $0 == .fdatasync || $0 == .fsync }
-    #expect(syncs == [.fdatasync, .fsync, .fdatasync])
+    #expect(calls.filter { $0 == .fdatasync || $0 == .fsync } == [.fdatasync, .fsync, .fdatasync])
   }
 
   /// Where the design says what a set costs.
@@ -176,17 +170,12 @@ import Testing
     let folder = try TemporaryFolder()
     let store = folder.store()
     try store.set(1, forKey: "a")
-    let calls = Locked<[SystemCall]>([])
-    let plan = FaultPlan(decide: { event in
-      calls.withLock { $0.append(event.call) }
-      return .proceed
-    })
-    try FaultPlan.$current.withValue(plan) {
+    let calls = try systemCalls {
       try store.set(2, forKey: "a")
       _ = try store.int("a")
     }
     // Lock, is the lock file still there, is the journal, append, publish; the sixth unlocks.
-    #expect(calls.withLock { $0 } == [.lock, .stat, .stat, .write, .publish])
+    #expect(calls == [.lock, .stat, .stat, .write, .publish])
   }
 
   @Test func setsAreSyncedAgainAfterASyncThatFailed() async throws {

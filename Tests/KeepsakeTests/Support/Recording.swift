@@ -1,0 +1,12 @@
+@testable import Keepsake
+
+/// The system calls that `body` makes, in order.
+func systemCalls(of body: () throws -> Void) rethrows -> [SystemCall] {
+  let calls = Locked<[SystemCall]>([])
+  let plan = FaultPlan(decide: { event in
+    calls.withLock { $0.append(event.call) }
+    return .proceed
+  })
+  try FaultPlan.$current.withValue(plan, operation: body)
+  return calls.withLock { $0 }
+}
