@@ -1,11 +1,13 @@
 /// Seeing what other processes write.
 extension Journal {
   /// Looks for changes from now on, as long as somebody waits for them.
-  func watch() {
+  ///
+  /// - Parameter mayCreate: Whether to make a lock file where there is none.
+  func watch(mayCreate: Bool = true) {
     guard state.withLock({ $0.watches.isEmpty }) else { return }
     // There must be a lock file to watch; where it cannot be made the file is looked at instead.
     do throws(StorageError) {
-      if try FileSystem.status(location.lockPath) == nil {
+      if mayCreate, try FileSystem.status(location.lockPath) == nil {
         try locked { _ throws(StorageError) in }
       }
     } catch {
@@ -26,13 +28,13 @@ extension Journal {
       return
     }
     do throws(StorageError) {
-      // Somebody deleted the lock file: there must be another one to see what others write. While it
-      // is open its end is no event of its own.
+      // Somebody deleted the lock file. Its next one shows in the folder; to make it here would bring
+      // back a folder that is being removed. While it is open its end is no event of its own.
       let lockFile = state.withLock { $0.lockFile }
       let isReplaced = try lockFile?.isReplaced() ?? true
       if event == .gone || isReplaced {
         state.withLock { $0.watches = [] }
-        watch()
+        watch(mayCreate: false)
       }
       try lookAtFile()
       state.withLock { $0.watchingFailure = nil }

@@ -109,4 +109,19 @@ import Testing
       #expect(await changes.next() == number + 10)
     }
   }
+
+  @Test func aRemovedFolderIsNotBroughtBack() async throws {
+    let folder = try TemporaryFolder()
+    let inner = folder.url.appending(path: "inner")
+    let scope = StorageScope(
+      finder: DirectoryFinder(app: "test", chosen: .init(configuration: inner)))
+    let store = scope.defaults(.standard)
+    try store.set(1, forKey: "k")
+    var changes = store.changes("k", default: 0).makeAsyncIterator()
+    try FileManager.default.removeItem(at: inner)
+    #expect(await changes.next() == 0)
+    try await Task.sleep(for: .milliseconds(50))
+    #expect(!FileManager.default.fileExists(atPath: inner.path))
+    scope.close()
+  }
 }
