@@ -1,14 +1,19 @@
 #define _GNU_SOURCE
 #include "CKeepsake.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#ifdef __linux__
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#endif
 #ifdef STATX_BASIC_STATS
-#include <errno.h>
 #include <sys/sysmacros.h>
 #endif
 
@@ -16,12 +21,55 @@ int keepsake_lock(int descriptor, bool exclusive) {
   return flock(descriptor, exclusive ? LOCK_EX | LOCK_NB : LOCK_UN);
 }
 
+int keepsake_lock_byte(int descriptor, uint64_t offset, bool exclusive) {
+  struct flock range = {
+      .l_type = exclusive ? F_WRLCK : F_UNLCK,
+      .l_whence = SEEK_SET,
+      .l_start = (off_t)offset,
+      .l_len = 1,
+  };
+#ifdef F_OFD_SETLK
+  return fcntl(descriptor, F_OFD_SETLK, &range);
+#else
+  return fcntl(descriptor, F_SETLK, &range);
+#endif
+}
+
+int keepsake_exchange(const char *a, const char *b) {
+#if defined(RENAME_EXCHANGE)
+  return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
+#elif defined(RENAME_SWAP)
+  return renamex_np(a, b, RENAME_SWAP);
+#else
+  errno = ENOSYS;
+  return -1;
+#endif
+}
+
+int keepsake_clone(int target, int source) {
+#ifdef FICLONE
+  return ioctl(target, FICLONE, source);
+#else
+  errno = ENOSYS;
+  return -1;
+#endif
+}
+
+static int64_t nanoseconds(int64_t seconds, int64_t rest) {
+  int64_t total;
+  if (__builtin_mul_overflow(seconds, INT64_C(1000000000), &total) ||
+      __builtin_add_overflow(total, rest, &total)) {
+    return seconds < 0 ? INT64_MIN : INT64_MAX;
+  }
+  return total;
+}
+
 int keepsake_stat(
     int descriptor, const char *path, bool with_times, struct keepsake_status *status) {
 #ifdef STATX_BASIC_STATS
   struct statx found;
   unsigned wanted = STATX_TYPE | STATX_MODE | STATX_NLINK | STATX_UID | STATX_INO | STATX_SIZE;
-  if (with_times) wanted |= STATX_MTIME;
+  if (with_times) wanted |= STATX_MTIME | STATX_ATIME | STATX_CTIME;
   int result = path ? statx(AT_FDCWD, path, 0, wanted, &found)
                     : statx(descriptor, "", AT_EMPTY_PATH, wanted, &found);
   if (result == 0) {
@@ -32,8 +80,12 @@ int keepsake_stat(
         .links = found.stx_nlink,
         .mode = found.stx_mode,
         .owner = found.stx_uid,
-        .modified = with_times ? found.stx_mtime.tv_sec : 0,
     };
+    if (with_times) {
+      status->modified = nanoseconds(found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec);
+      status->accessed = nanoseconds(found.stx_atime.tv_sec, found.stx_atime.tv_nsec);
+      status->changed = nanoseconds(found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec);
+    }
     return 0;
   }
   // Some sandboxes refuse the call.
@@ -48,7 +100,15 @@ int keepsake_stat(
       .links = (uint32_t)plain.st_nlink,
       .mode = (uint32_t)plain.st_mode,
       .owner = (uint32_t)plain.st_uid,
-      .modified = (int64_t)plain.st_mtime,
+#ifdef __APPLE__
+      .modified = nanoseconds(plain.st_mtimespec.tv_sec, plain.st_mtimespec.tv_nsec),
+      .accessed = nanoseconds(plain.st_atimespec.tv_sec, plain.st_atimespec.tv_nsec),
+      .changed = nanoseconds(plain.st_ctimespec.tv_sec, plain.st_ctimespec.tv_nsec),
+#else
+      .modified = nanoseconds(plain.st_mtim.tv_sec, plain.st_mtim.tv_nsec),
+      .accessed = nanoseconds(plain.st_atim.tv_sec, plain.st_atim.tv_nsec),
+      .changed = nanoseconds(plain.st_ctim.tv_sec, plain.st_ctim.tv_nsec),
+#endif
   };
   return 0;
 }

@@ -11,6 +11,18 @@
 // two thirds of an F_OFD_SETLK. In the shim because Swift takes `flock` for the struct. Returns 0, or -1 with errno (EAGAIN when somebody else holds it).
 int keepsake_lock(int descriptor, bool exclusive);
 
+// Takes or releases the exclusive lock on the one byte at `offset` without waiting, for the open file
+// description as well (F_OFD_SETLK; where there is none, for the process). Returns as keepsake_lock.
+int keepsake_lock_byte(int descriptor, uint64_t offset, bool exclusive);
+
+// Lets two files trade names in one step. Returns 0, or -1 with errno (EINVAL or ENOSYS where the
+// file system cannot).
+int keepsake_exchange(const char *_Nonnull a, const char *_Nonnull b);
+
+// Makes an empty file share the other one's data until either is written. Returns 0, or -1 with errno
+// where the file system cannot.
+int keepsake_clone(int target, int source);
+
 // What the library asks about a file.
 struct keepsake_status {
   uint64_t device;
@@ -19,9 +31,11 @@ struct keepsake_status {
   uint32_t links;
   uint32_t mode;
   uint32_t owner;
-  // Seconds since 1970, 0 unless asked for: since Linux 6.13 a file whose times were asked for gets
-  // new ones with its next write, which on ext4 costs as much as that write.
+  // Nanoseconds since 1970, 0 unless asked for: since Linux 6.13 a file whose times were asked for
+  // gets new ones with its next write, which on ext4 costs as much as that write.
   int64_t modified;
+  int64_t accessed;
+  int64_t changed;
 };
 
 // The status of `path`, or of `descriptor` where that is NULL. Returns 0, or -1 with errno.

@@ -36,27 +36,9 @@ extension Defaults {
     private static func makeEngine(
       for suite: Suite, in scope: StorageScope
     ) throws(StorageError) -> any DefaultsEngine {
-      let folder: String
-      var isCallersFolder = false
-      switch suite.place {
-      case .memory: return MemoryEngine()
-      case .standard, .named: folder = try scope.finder.folder(.configuration)
-      case .inFolder(let url, _):
-        guard let url = URL(string: url) else {
-          throw StorageError(
-            .misuse, operation: "open", path: url, reason: "not a URL",
-            remedy: "Make the URL with URL(filePath:).")
-        }
-        folder = try DirectoryFinder.path(of: url, operation: "open")
-        isCallersFolder = true
-      }
-      guard let name = FileName.encode(suite.name) else {
-        throw StorageError(
-          .misuse, operation: "open", reason: "the suite's name is too long for a file name",
-          remedy: "Use a name of at most 66 characters.")
-      }
+      if case .memory = suite.location { return MemoryEngine() }
       let location = try JournalLocation(
-        folder: folder, name: name, isCallersFolder: isCallersFolder)
+        folder: suite.folder(in: scope.finder, .configuration), name: suite.fileName("suite"))
       return Journal(location: location) { [weak scope] in scope?.report($0) }
     }
 
@@ -68,7 +50,7 @@ extension Defaults {
     @usableFromInline
     var place: String? { try? engine.path }
 
-    /// The file in which the settings lie; nil for ``Defaults/Suite/memory``.
+    /// The file in which the settings lie; nil for ``StoragePlace/memory``.
     ///
     /// - Throws: ``StorageError`` when there is no place for it, as without a home folder.
     public var fileURL: URL? {

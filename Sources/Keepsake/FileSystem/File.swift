@@ -1,4 +1,5 @@
 internal import CKeepsake
+internal import FoundationEssentials
 
 #if canImport(Glibc)
   import Glibc
@@ -22,21 +23,43 @@ final class File: Sendable {
   let path: String
   let isWritable: Bool
 
-  init(_ path: String, _ access: Access, mode: UInt32 = 0o600) throws(StorageError) {
+  private init(descriptor: Int32, path: String, isWritable: Bool) {
+    self.descriptor = descriptor
+    self.path = path
+    self.isWritable = isWritable
+  }
+
+  convenience init(_ path: String, _ access: Access, mode: UInt32 = 0o600) throws(StorageError) {
+    let descriptor = try Self.open(path, access, mode: mode).get(.open, path)
+    self.init(descriptor: Int32(descriptor), path: path, isWritable: access != .read)
+  }
+
+  /// For reading; nil when nothing is there, for which no error is made up: a miss is no rarity.
+  static func ifPresent(_ path: String) throws(StorageError) -> File? {
+    switch open(path, .read, mode: 0) {
+    case .success(let descriptor):
+      return File(descriptor: Int32(descriptor), path: path, isWritable: false)
+    case .failure(let error) where error.code == ENOENT: return nil
+    case .failure(let error): throw StorageError(errno: error.code, operation: "open", path: path)
+    }
+  }
+
+  private static func open(
+    _ path: String, _ access: Access, mode: UInt32
+  ) -> Result<Int, Errno> {
     let flags: Int32 =
       switch access {
       case .read: O_RDONLY
       case .append: O_RDWR | O_APPEND
       case .readWrite: O_RDWR
       case .create: O_RDWR | O_CREAT | O_EXCL | O_APPEND
-      case .createOrOpen: O_RDWR | O_CREAT
+      // Never through a link: in a folder that users share, another one may have laid it.
+      case .createOrOpen: O_RDWR | O_CREAT | O_NOFOLLOW
       }
-    let result = systemCall(.open, path) {
-      Int(open(path, flags | O_CLOEXEC | O_NONBLOCK, mode_t(mode)))
+    // With a closure, because passing a `String` for a C string copies it.
+    return systemCall(.open, path) {
+      path.withCString { Int(platformOpen($0, flags | O_CLOEXEC | O_NONBLOCK, mode_t(mode))) }
     }
-    self.descriptor = Int32(try result.get(.open, path))
-    self.path = path
-    self.isWritable = access != .read
   }
 
   /// For appending where that is allowed, otherwise for reading alone.
@@ -50,9 +73,9 @@ final class File: Sendable {
 
   deinit { _ = close(descriptor) }
 
-  func status() throws(StorageError) -> FileStatus {
+  func status(withTimes: Bool = false) throws(StorageError) -> FileStatus {
     var raw = keepsake_status()
-    try systemCall(.stat, path) { Int(keepsake_stat(descriptor, nil, false, &raw)) }.get(
+    try systemCall(.stat, path) { Int(keepsake_stat(descriptor, nil, withTimes, &raw)) }.get(
       .stat, path)
     return FileStatus(raw)
   }
@@ -62,23 +85,70 @@ final class File: Sendable {
     var failure: StorageError?
     let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
       do throws(StorageError) {
-        while filled < count {
-          let rest = UnsafeMutableRawBufferPointer(
-            rebasing: UnsafeMutableRawBufferPointer(buffer)[filled...])
-          let position = offset + filled
-          let result = systemCall(.read, path) {
-            pread(descriptor, rest.baseAddress, rest.count, off_t(position))
-          }
-          let got = try result.get(.read, path)
-          if got == 0 { break }
-          filled += got
-        }
+        filled = try read(from: offset, into: UnsafeMutableRawBufferPointer(buffer))
       } catch {
         failure = error
       }
     }
     if let failure { throw failure }
     return bytes
+  }
+
+  /// Fills `buffer` with the bytes from `offset` on; returns how many there were.
+  func read(
+    from offset: Int, into buffer: UnsafeMutableRawBufferPointer
+  ) throws(StorageError) -> Int {
+    var filled = 0
+    while filled < buffer.count {
+      let rest = UnsafeMutableRawBufferPointer(rebasing: buffer[filled...])
+      let position = offset + filled
+      let result = systemCall(.read, path) {
+        pread(descriptor, rest.baseAddress, rest.count, off_t(position))
+      }
+      let got = try result.get(.read, path)
+      if got == 0 { break }
+      filled += got
+    }
+    return filled
+  }
+
+  /// The first `count` bytes of a file that nobody writes to any more; nil when it has fewer.
+  ///
+  /// From ``mappingThreshold`` on they are mapped and not read.
+  func data(count: Int) throws(StorageError) -> Data? {
+    if count >= Self.mappingThreshold { return try mapped(count: count) }
+    guard count > 0 else { return Data() }
+    guard let memory = malloc(count) else {
+      throw StorageError(errno: ENOMEM, operation: "read", path: path)
+    }
+    let buffer = UnsafeMutableRawBufferPointer(start: memory, count: count)
+    do throws(StorageError) {
+      guard try read(from: 0, into: buffer) == count else {
+        free(memory)
+        return nil
+      }
+    } catch {
+      free(memory)
+      throw error
+    }
+    return Data(bytesNoCopy: memory, count: count, deallocator: .free)
+  }
+
+  /// Below it copying is cheaper than the page faults of whoever looks at the bytes.
+  static let mappingThreshold = 4 << 20
+
+  private func mapped(count: Int) throws(StorageError) -> Data? {
+    // A page beyond the end of a file cannot be read.
+    guard try status().size >= count else { return nil }
+    var address: UnsafeMutableRawPointer?
+    try systemCall(.map, path) {
+      address = mmap(nil, count, PROT_READ, MAP_PRIVATE, descriptor, 0)
+      return address == MAP_FAILED ? -1 : 0
+    }.get(.map, path)
+    guard let address else { return nil }
+    return Data(
+      bytesNoCopy: address, count: count,
+      deallocator: .custom { start, count in munmap(start, count) })
   }
 
   /// Writes all of `bytes` at the end of a file opened for appending, or at the current position.
@@ -112,14 +182,39 @@ final class File: Sendable {
     if let failure { throw failure }
   }
 
-  /// Overwrites the eight bytes at `offset`.
-  func publish(_ word: UInt64, at offset: Int) throws(StorageError) {
-    var word = word
-    try withUnsafeBytes(of: &word) { bytes in
-      systemCall(.publish, path, bytes: bytes, offset: offset) {
-        pwrite(descriptor, bytes.baseAddress, bytes.count, off_t(offset))
+  /// Overwrites what is at `offset`; with one write, but for a disk that takes only a part.
+  func overwrite(
+    _ bytes: RawSpan, at offset: Int, as call: SystemCall = .write
+  ) throws(StorageError) {
+    try bytes.withUnsafeBytes { bytes throws(StorageError) in
+      var written = 0
+      while written < bytes.count {
+        let rest = UnsafeRawBufferPointer(rebasing: bytes[written...])
+        let position = offset + written
+        written += try systemCall(call, path, bytes: rest, offset: position) {
+          pwrite(descriptor, rest.baseAddress, rest.count, off_t(position))
+        }.get(call, path)
       }
-    }.get(.publish, path)
+    }
+  }
+
+  /// Sets both times, in nanoseconds since 1970.
+  func setTimes(accessed: Int64, modified: Int64) throws(StorageError) {
+    var times = (timespec(nanoseconds: accessed), timespec(nanoseconds: modified))
+    try withUnsafePointer(to: &times) { pair in
+      pair.withMemoryRebound(to: timespec.self, capacity: 2) { times in
+        systemCall(.times, path) { Int(futimens(descriptor, times)) }
+      }
+    }.get(.times, path)
+  }
+
+  /// Shares the data of `source` with this empty file; false where the file system cannot.
+  func clone(_ source: File) -> Bool {
+    guard
+      case .success = systemCall(
+        .clone, path, { Int(keepsake_clone(descriptor, source.descriptor)) })
+    else { return false }
+    return true
   }
 
   /// Makes the file's data survive a power cut.
@@ -142,6 +237,9 @@ final class File: Sendable {
 /// C's `struct stat`, whose name the function of that name hides.
 typealias SystemStatus = stat
 
+private func platformOpen(
+  _ path: UnsafePointer<CChar>, _ flags: Int32, _ mode: mode_t
+) -> Int32 { open(path, flags, mode) }
 private func platformWrite(_ descriptor: Int32, _ base: UnsafeRawPointer?, _ count: Int) -> Int {
   write(descriptor, base, count)
 }
@@ -155,8 +253,10 @@ struct FileStatus: Sendable, Equatable {
   let mode: UInt32
   let owner: UInt32
   let isFolder: Bool
-  /// Seconds since 1970; 0 unless times were asked for.
-  let modified: Int
+  /// Nanoseconds since 1970; 0 unless times were asked for.
+  let modified: Int64
+  let accessed: Int64
+  let changed: Int64
 
   init(_ raw: keepsake_status) {
     device = raw.device
@@ -166,7 +266,9 @@ struct FileStatus: Sendable, Equatable {
     mode = raw.mode & 0o7777
     owner = raw.owner
     isFolder = raw.mode & UInt32(S_IFMT) == UInt32(S_IFDIR)
-    modified = Int(clamping: raw.modified)
+    modified = raw.modified
+    accessed = raw.accessed
+    changed = raw.changed
   }
 
   func isSameFile(as other: FileStatus) -> Bool {

@@ -27,17 +27,19 @@ enum FileSystem {
     }
   }
 
-  /// Creates `path` and the folders above it that are missing, for the user alone and for good: the
-  /// names of new folders survive a power cut.
-  static func createFolder(_ path: String, mode: UInt32 = 0o700) throws(StorageError) {
+  /// Creates `path` and the folders above it that are missing, for the user alone unless `mode` says
+  /// otherwise; with `durable` for good: the names of new folders survive a power cut.
+  static func createFolder(
+    _ path: String, mode: UInt32 = 0o700, durable: Bool = true
+  ) throws(StorageError) {
     if let status = try status(path) {
       if status.isFolder { return }
       throw StorageError(errno: ENOTDIR, operation: "mkdir", path: path)
     }
     let parent = parent(of: path)
-    if parent != path { try createFolder(parent, mode: mode) }
+    if parent != path { try createFolder(parent, mode: mode, durable: durable) }
     switch systemCall(.mkdir, path, { Int(mkdir(path, mode_t(mode))) }) {
-    case .success: try synchronizeFolder(parent)
+    case .success: if durable { try synchronizeFolder(parent) }
     case .failure(let error) where error.code == EEXIST: return
     case .failure(let error): throw StorageError(errno: error.code, operation: "mkdir", path: path)
     }
@@ -85,6 +87,31 @@ enum FileSystem {
     try systemCall(.rename, "\(source)\u{0}\(target)") {
       Int(platformRename(source, target))
     }.get(.rename, target)
+  }
+
+  /// Lets the files at two paths trade names in one step; false where nothing is at `target`, or the
+  /// file system cannot.
+  static func exchange(_ source: String, with target: String) throws(StorageError) -> Bool {
+    let result = systemCall(.exchange, "\(source)\u{0}\(target)") {
+      Int(keepsake_exchange(source, target))
+    }
+    switch result {
+    case .success: return true
+    case .failure(let error) where [ENOENT, EINVAL, ENOSYS, ENOTSUP].contains(error.code):
+      return false
+    case .failure(let error):
+      throw StorageError(errno: error.code, operation: "rename", path: target)
+    }
+  }
+
+  /// Sets the times of the file at `path` to now; false when nothing is there.
+  static func touch(_ path: String) throws(StorageError) -> Bool {
+    switch systemCall(.times, path, { Int(utimensat(AT_FDCWD, path, nil, 0)) }) {
+    case .success: return true
+    case .failure(let error) where error.code == ENOENT: return false
+    case .failure(let error):
+      throw StorageError(errno: error.code, operation: "touch", path: path)
+    }
   }
 
   /// Removes a file; one that is gone already is no failure.
@@ -144,19 +171,30 @@ enum FileSystem {
   static func sweepTemporaries(beside destination: String) throws(StorageError) {
     let folder = parent(of: destination)
     let prefix = ".\(name(of: destination))."
-    let now = time(nil)
+    let now = WallClock.now
     for name in try list(folder) where name.hasPrefix(prefix) && name.hasSuffix(".tmp") {
       let path = folder + "/" + name
       guard let status = try status(path, withTimes: true) else { continue }
       // Another user's, in a shared folder, may not go: no reason to refuse a write.
-      if now - status.modified > 600 { try? unlink(path) }
+      if now - status.modified > 600 * WallClock.second { try? unlink(path) }
     }
+  }
+
+  /// The size in which the file system of `path` gives out space.
+  static func blockSize(at path: String) throws(StorageError) -> Int {
+    // Some virtual file systems say 0.
+    max(512, Int(clamping: UInt64(try space(at: path).f_frsize)))
+  }
+
+  private static func space(at path: String) throws(StorageError) -> statvfs {
+    var raw = statvfs()
+    try systemCall(.space, path) { Int(statvfs(path, &raw)) }.get(.space, path)
+    return raw
   }
 
   /// The bytes that an unprivileged user can still write to the file system of `path`.
   static func freeSpace(at path: String) throws(StorageError) -> Int {
-    var raw = statvfs()
-    try systemCall(.space, path) { Int(statvfs(path, &raw)) }.get(.space, path)
+    let raw = try space(at: path)
     let (bytes, overflow) = UInt64(raw.f_bavail).multipliedReportingOverflow(
       by: UInt64(raw.f_frsize))
     return overflow ? Int.max : Int(clamping: bytes)

@@ -8,10 +8,10 @@ internal import CKeepsake
   import Darwin
 #endif
 
-/// A file that processes lock, with one word that its holder publishes to all the others.
+/// A file that processes lock, with words that its holder publishes to all the others.
 ///
-/// The word is mapped read-only, so looking at it costs no system call; it is written with a system
-/// call, so that a full disk is an error and not a signal. The file starts with a dot: shell
+/// The words are mapped read-only, so looking at them costs no system call; they are written with a
+/// system call, so that a full disk is an error and not a signal. The file starts with a dot: shell
 /// patterns do not match it by accident.
 final class LockFile: Sendable {
   let file: File
@@ -19,38 +19,41 @@ final class LockFile: Sendable {
   let status: FileStatus
   // Only ever read, atomically; unmapped with the last reference.
   private nonisolated(unsafe) let mapping: UnsafeMutableRawPointer
+  private let wordCount: Int
 
   private static let wordSize = MemoryLayout<UInt64>.size
 
-  private init?(mapping file: File) throws(StorageError) {
+  private init?(mapping file: File, wordCount: Int) throws(StorageError) {
     let status = try file.status()
     // A page beyond the end of a file cannot be read: not ready yet, or emptied by hand.
-    guard status.size >= Self.wordSize else { return nil }
+    guard status.size >= wordCount * Self.wordSize else { return nil }
     var address: UnsafeMutableRawPointer?
     try systemCall(.map, file.path) {
-      address = mmap(nil, Self.wordSize, PROT_READ, MAP_SHARED, file.descriptor, 0)
+      address = mmap(nil, wordCount * Self.wordSize, PROT_READ, MAP_SHARED, file.descriptor, 0)
       return address == MAP_FAILED ? -1 : 0
     }.get(.map, file.path)
     guard let address else { return nil }
     self.mapping = address
     self.file = file
     self.status = status
+    self.wordCount = wordCount
   }
 
-  deinit { munmap(mapping, Self.wordSize) }
+  deinit { munmap(mapping, wordCount * Self.wordSize) }
 
   /// Opens the lock file if it is there and ready; nil otherwise, or when it cannot be written.
-  static func openExisting(_ path: String) throws(StorageError) -> LockFile? {
+  static func openExisting(_ path: String, wordCount: Int = 1) throws(StorageError) -> LockFile? {
     do throws(StorageError) {
-      return try LockFile(mapping: File(path, .readWrite))
+      return try LockFile(mapping: File(path, .readWrite), wordCount: wordCount)
     } catch  where error.code == .notFound || error.code == .accessDenied {
       return nil
     }
   }
 
-  /// Opens the lock file and makes it first where it is missing.
+  /// Opens the lock file and makes it first where it is missing, with the words that `initial` gives.
   static func createOrOpen(
-    _ path: String, mode: UInt32, timeout: Duration
+    _ path: String, mode: UInt32, timeout: Duration, wordCount: Int = 1,
+    initial: () throws(StorageError) -> [UInt64]
   ) throws(StorageError) -> LockFile {
     let file: File
     do throws(StorageError) {
@@ -59,16 +62,16 @@ final class LockFile: Sendable {
     } catch  where error.code == .notFound {
       file = try File(path, .createOrOpen, mode: mode)
     }
-    if let ready = try LockFile(mapping: file) { return ready }
-    // Whoever holds the lock of an empty file writes its first word. It starts anywhere, so that
-    // a process which still knows an earlier file's word does not take this one for it.
+    if let ready = try LockFile(mapping: file, wordCount: wordCount) { return ready }
+    // Whoever holds the lock of an empty file writes its first words.
     try Self.lock(file, timeout: timeout)
     defer { Self.unlock(file) }
-    if try file.status().size < wordSize {
+    if try file.status().size < wordCount * wordSize {
       try file.setMode(mode)
-      try file.publish(UInt64.random(in: 1...0xFF_FFFF) << 40, at: 0)
+      let words = try initial()
+      try file.overwrite(words.span.bytes, at: 0, as: .publish)
     }
-    guard let ready = try LockFile(mapping: file) else {
+    guard let ready = try LockFile(mapping: file, wordCount: wordCount) else {
       throw StorageError(
         .damaged, operation: "map", path: path,
         reason: "another program keeps emptying it", remedy: "Find that program and stop it.")
@@ -76,7 +79,7 @@ final class LockFile: Sendable {
     return ready
   }
 
-  /// The published word, to look at for as long as the lock file is kept.
+  /// A published word, to look at for as long as the lock file is kept.
   ///
   /// Unchecked because it holds a pointer, through which nothing but atomic loads are made.
   struct Word: @unchecked Sendable {
@@ -89,10 +92,19 @@ final class LockFile: Sendable {
     var value: UInt64 { keepsake_load(address) }
   }
 
+  /// The first word.
   var mappedWord: Word { Word(mapping.assumingMemoryBound(to: UInt64.self)) }
-  var word: UInt64 { mappedWord.value }
 
-  func publish(_ word: UInt64) throws(StorageError) { try file.publish(word, at: 0) }
+  /// A word by its number, which must be less than the count that the file was opened with.
+  func word(_ number: Int = 0) -> UInt64 {
+    Word(mapping.assumingMemoryBound(to: UInt64.self) + number).value
+  }
+
+  func publish(_ word: UInt64, at number: Int = 0) throws(StorageError) {
+    try withUnsafeBytes(of: word) { bytes throws(StorageError) in
+      try file.overwrite(bytes.bytes, at: number * Self.wordSize, as: .publish)
+    }
+  }
 
   /// Whether the file has been deleted since it was opened: then others lock another one.
   func isDeleted() throws(StorageError) -> Bool { try file.status().links == 0 }
@@ -109,13 +121,31 @@ final class LockFile: Sendable {
   /// Takes the lock, or gives up with an error: a process that was stopped while it held the lock
   /// must not hang all others.
   private static func lock(_ file: File, timeout: Duration) throws(StorageError) {
-    if try attempt(file) { return }
+    try wait(file, timeout: timeout) { Int(keepsake_lock(file.descriptor, true)) }
+  }
+
+  /// Takes the lock of one byte, independent of that of the whole file; see ``lock(timeout:)``.
+  func lock(byte: UInt64, timeout: Duration) throws(StorageError) {
+    try Self.wait(file, timeout: timeout) { Int(keepsake_lock_byte(file.descriptor, byte, true)) }
+  }
+
+  /// Takes the lock of one byte; false when somebody else has it.
+  func tryLock(byte: UInt64) throws(StorageError) -> Bool {
+    try Self.attempt(file) { Int(keepsake_lock_byte(file.descriptor, byte, true)) }
+  }
+
+  func unlock(byte: UInt64) { _ = keepsake_lock_byte(file.descriptor, byte, false) }
+
+  private static func wait(
+    _ file: File, timeout: Duration, _ call: () -> Int
+  ) throws(StorageError) {
+    if try attempt(file, call) { return }
     // A holder needs microseconds: stay close at first, then back off.
     let deadline = ContinuousClock.now + timeout
     var pause: UInt32 = 10
     while ContinuousClock.now < deadline {
       if pause < 40 { sched_yield() } else { usleep(pause) }
-      if try attempt(file) { return }
+      if try attempt(file, call) { return }
       pause = min(pause * 2, 2_000)
     }
     throw StorageError(
@@ -124,8 +154,8 @@ final class LockFile: Sendable {
       remedy: "Look for a stopped or hanging process that has this file open, and end it.")
   }
 
-  private static func attempt(_ file: File) throws(StorageError) -> Bool {
-    switch systemCall(.lock, file.path, { Int(keepsake_lock(file.descriptor, true)) }) {
+  private static func attempt(_ file: File, _ call: () -> Int) throws(StorageError) -> Bool {
+    switch systemCall(.lock, file.path, call) {
     case .success: return true
     case .failure(let error) where error.code == EAGAIN || error.code == EACCES: return false
     case .failure(let error):

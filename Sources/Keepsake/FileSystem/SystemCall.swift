@@ -9,7 +9,7 @@
 /// The system calls the library makes, by the name that errors and recordings show.
 enum SystemCall: String, Sendable {
   case open, read, write, fsync, fdatasync, rename, unlink, rmdir, mkdir, stat, chmod
-  case list, link, lock, map, watch, space, resolve
+  case list, link, lock, map, watch, space, resolve, exchange, times, clone
   case publish = "write to lock file"
 }
 

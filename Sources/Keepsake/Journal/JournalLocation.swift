@@ -2,15 +2,13 @@
 struct JournalLocation: Sendable {
   let path: String
   let lockPath: String
-  /// The caller's folder must exist, and the files' modes follow its mode: that is how programs
-  /// share. Any other is made, for the user alone.
-  private let isCallersFolder: Bool
+  private let host: HostFolder
 
-  init(folder: String, name: String, isCallersFolder: Bool) throws(StorageError) {
+  init(folder host: HostFolder, name: String) throws(StorageError) {
     // A linked file (dot-file managers do that) stays a link: its target is replaced.
-    path = try FileSystem.resolvingLink(folder + "/" + name + Self.suffix)
-    lockPath = folder + "/." + name + ".lock"
-    self.isCallersFolder = isCallersFolder
+    path = try FileSystem.resolvingLink(host.path + "/" + name + Self.suffix)
+    lockPath = host.lockPath(of: name)
+    self.host = host
   }
 
   static let suffix = ".jsonl"
@@ -18,27 +16,7 @@ struct JournalLocation: Sendable {
   var folder: String { FileSystem.parent(of: path) }
 
   /// Makes the folder where it is missing; returns the mode for files in it.
-  func prepareFolder() throws(StorageError) -> UInt32 {
-    let folder = FileSystem.parent(of: lockPath)
-    if !isCallersFolder {
-      try FileSystem.createFolder(folder)
-      return 0o600
-    }
-    guard let status = try FileSystem.status(folder) else {
-      throw StorageError(
-        .notFound, operation: "open", path: folder, reason: "the suite's own folder is missing",
-        remedy: "Create the folder with the owner and mode that all its users need.")
-    }
-    return fileMode(in: status)
-  }
+  func prepareFolder() throws(StorageError) -> UInt32 { try host.prepare() & 0o666 }
 
-  func fileMode() throws(StorageError) -> UInt32 {
-    guard isCallersFolder, let status = try FileSystem.status(FileSystem.parent(of: lockPath))
-    else {
-      return 0o600
-    }
-    return fileMode(in: status)
-  }
-
-  private func fileMode(in status: FileStatus) -> UInt32 { status.mode & 0o666 | 0o600 }
+  func fileMode() throws(StorageError) -> UInt32 { try host.mode() & 0o666 }
 }

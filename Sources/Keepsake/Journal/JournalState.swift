@@ -95,7 +95,7 @@ struct JournalState {
     enterGeneration()
     if lockFile == nil { lockFile = try LockFile.openExisting(location.lockPath) }
     // Taken before the file is looked at: what is published later is news again.
-    let word = lockFile?.word
+    let word = lockFile?.word()
     seen = nil
     try read()
     seen = word
@@ -295,7 +295,7 @@ struct JournalState {
   /// Whether the word says what the file holds: otherwise its writer is at it, or was killed.
   var isPublished: Bool {
     guard let lockFile, file != nil else { return true }
-    return lockFile.word & Self.offsetMask == UInt64(offset)
+    return lockFile.word() & Self.offsetMask == UInt64(offset)
   }
 
   /// Whether there are records to publish that nobody looks after yet; the caller then does.
@@ -309,7 +309,7 @@ struct JournalState {
   mutating func publish(replaced: Bool = false) throws(StorageError) {
     guard let lockFile else { return }
     seen = nil
-    let epoch = (lockFile.word >> 40) &+ (replaced ? 1 : 0)
+    let epoch = (lockFile.word() >> 40) &+ (replaced ? 1 : 0)
     let word = epoch << 40 | UInt64(offset) & Self.offsetMask
     try lockFile.publish(word)
     seen = word
@@ -325,7 +325,11 @@ struct JournalState {
       throw StorageError(errno: ENOENT, operation: "open", path: location.lockPath)
     }
     let mode = try location.prepareFolder()
-    let opened = try LockFile.createOrOpen(location.lockPath, mode: mode, timeout: timeout)
+    let opened = try LockFile.createOrOpen(location.lockPath, mode: mode, timeout: timeout) {
+      // It starts anywhere, so that a process which still knows an earlier file's word does not take
+      // this one for it.
+      [UInt64.random(in: 1...0xFF_FFFF) << 40]
+    }
     lockFile = opened
     seen = nil
     return opened

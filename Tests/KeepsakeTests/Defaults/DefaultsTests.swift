@@ -139,7 +139,8 @@ import Testing
     try Defaults.suite("a").set(1, forKey: "k")
     let lockPath = try #require(try Defaults.suite("a").fileURL).deletingLastPathComponent().path
     let lock = try LockFile.createOrOpen(
-      lockPath + "/.a.lock", mode: 0o600, timeout: .seconds(1))
+      lockPath + "/.a.lock", mode: 0o600, timeout: .seconds(1)
+    ) { [1] }
     try lock.lock(timeout: .seconds(1))
     let a = Defaults.suite("a")
     let waiting = Thread { try? a.set(2, forKey: "k") }

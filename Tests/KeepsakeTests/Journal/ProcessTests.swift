@@ -137,10 +137,11 @@ import Testing
     let folder = try TemporaryFolder()
     try folder.store().set(1, forKey: "a")
     let holder = try LockFile.createOrOpen(
-      folder.file(".standard.lock").path, mode: 0o600, timeout: .seconds(1))
+      folder.file(".standard.lock").path, mode: 0o600, timeout: .seconds(1)
+    ) { [1] }
     try holder.lock(timeout: .seconds(1))
     let location = try JournalLocation(
-      folder: folder.path, name: "standard", isCallersFolder: false)
+      folder: HostFolder(path: folder.path, isCallers: false), name: "standard")
     let journal = Journal(location: location, timeout: .milliseconds(50)) { _ in }
     let error = #expect(throws: StorageError.self) {
       _ = try journal.commit([.set("a", .int(2))], if: nil)

@@ -1,0 +1,46 @@
+/// Any name as a file name, and back: letters, digits, `-`, `_` and inner dots as they are, other
+/// bytes as `%XX` (RFC 3986, section 2.1).
+enum FileName {
+  /// nil when the result would be too long for a file system.
+  static func encode(_ name: String) -> String? {
+    var encoded: [UInt8] = []
+    for (position, byte) in name.utf8.enumerated() {
+      switch byte {
+      case 0x30...0x39, 0x41...0x5A, 0x61...0x7A, UInt8(ascii: "-"), UInt8(ascii: "_"):
+        encoded.append(byte)
+      case UInt8(ascii: ".") where position > 0: encoded.append(byte)
+      default:
+        let digits = String(byte, radix: 16, uppercase: true)
+        encoded.append(contentsOf: (byte < 16 ? "%0" : "%").utf8)
+        encoded.append(contentsOf: digits.utf8)
+      }
+    }
+    // An empty name still needs a file name; a single % stands for nothing else.
+    if encoded.isEmpty { return "%" }
+    return encoded.count <= 200 ? String(decoding: encoded, as: UTF8.self) : nil
+  }
+
+  /// nil for a name that ``encode(_:)`` does not make.
+  static func decode(_ fileName: String) -> String? {
+    if fileName == "%" { return "" }
+    let bytes = Array(fileName.utf8)
+    var decoded: [UInt8] = []
+    var position = 0
+    while position < bytes.count {
+      if bytes[position] != UInt8(ascii: "%") {
+        decoded.append(bytes[position])
+        position += 1
+        continue
+      }
+      guard position + 2 < bytes.count, let high = hexadecimalDigit(bytes[position + 1]),
+        let low = hexadecimalDigit(bytes[position + 2])
+      else { return nil }
+      decoded.append(UInt8(high << 4 | low))
+      position += 3
+    }
+    guard let name = String(validating: decoded, as: UTF8.self), encode(name) == fileName else {
+      return nil
+    }
+    return name
+  }
+}
