@@ -180,10 +180,13 @@ enum FileSystem {
     }
   }
 
-  /// The size in which the file system of `path` gives out space.
-  static func blockSize(at path: String) throws(StorageError) -> Int {
-    // Some virtual file systems say 0.
-    max(512, Int(clamping: UInt64(try space(at: path).f_frsize)))
+  /// The size in which the file system of `path` gives out space, and how long its names may be.
+  static func limits(at path: String) throws(StorageError) -> (blockSize: Int, nameLength: Int) {
+    let raw = try space(at: path)
+    let size = Int(clamping: UInt64(raw.f_frsize))
+    // Some say 0, and network file systems the size of a transfer.
+    let isBlock = (512...65_536).contains(size)
+    return (isBlock ? size : 4_096, min(255, max(64, Int(clamping: UInt64(raw.f_namemax)))))
   }
 
   private static func space(at path: String) throws(StorageError) -> statvfs {
@@ -264,14 +267,31 @@ struct TemporaryFile: ~Copyable {
     let token = String(UInt64.random(in: .min ... .max), radix: 16)
     let path =
       "\(FileSystem.parent(of: destination))/.\(FileSystem.name(of: destination)).\(token).tmp"
+    return try make(at: path, for: destination, mode: mode)
+  }
+
+  static func make(
+    at path: String, for destination: String, mode: UInt32
+  ) throws(StorageError) -> TemporaryFile {
     let temporary = TemporaryFile(try File(path, .create, mode: mode), destination: destination)
-    try temporary.file.setMode(mode)
+    // No umask takes from the user, but many do from others.
+    if mode & 0o077 != 0 { try temporary.file.setMode(mode) }
     return temporary
   }
 
   mutating func moveIntoPlace() throws(StorageError) {
     try FileSystem.rename(file.path, to: destination)
     isInPlace = true
+  }
+
+  /// Takes the place of a file that is there.
+  ///
+  /// By trading names, as a rename over a file makes ext4 write the new one out at once; the
+  /// temporary file's path is the old file's then.
+  mutating func replace() throws(StorageError) {
+    if try FileSystem.exchange(file.path, with: destination) { return }
+    // Nothing is there, or the file system cannot do it.
+    try moveIntoPlace()
   }
 
   deinit {

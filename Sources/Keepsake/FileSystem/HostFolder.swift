@@ -11,9 +11,9 @@ struct HostFolder: Sendable {
 
   /// Makes the folder where it is missing; returns the mode for folders in it, which for files is
   /// to be taken without its execute bits.
-  func prepare() throws(StorageError) -> UInt32 {
+  func prepare(durable: Bool = true) throws(StorageError) -> UInt32 {
     if !isCallers {
-      try FileSystem.createFolder(path)
+      try FileSystem.createFolder(path, durable: durable)
       return Self.ownMode
     }
     guard let status = try FileSystem.status(path) else {

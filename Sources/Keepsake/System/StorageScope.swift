@@ -14,7 +14,8 @@ final class StorageScope: Sendable {
 
   let finder: DirectoryFinder
   private let handler: Locked<Handler?>
-  private let stores = Locked<[Defaults.Suite: Defaults.Store]>([:])
+  private let suites = Locked<[Defaults.Suite: Defaults.Store]>([:])
+  private let caches = Locked<[DiskCache.Name: DiskCache.Store]>([:])
   private let complaints = Complaints()
 
   init(finder: DirectoryFinder, handler: Handler? = nil) {
@@ -43,16 +44,28 @@ final class StorageScope: Sendable {
   // MARK: Stores
 
   func defaults(_ suite: Defaults.Suite) -> Defaults.Store {
-    stores.withLock { stores in
-      if let store = stores[suite] { return store }
+    suites.withLock { suites in
+      if let store = suites[suite] { return store }
       let store = Defaults.Store(suite: suite, scope: self)
-      stores[suite] = store
+      suites[suite] = store
+      return store
+    }
+  }
+
+  func cache(_ name: DiskCache.Name) -> DiskCache.Store {
+    caches.withLock { caches in
+      if let store = caches[name] { return store }
+      let store = DiskCache.Store(name: name, scope: self)
+      caches[name] = store
       return store
     }
   }
 
   /// Lets go of the stores, which hold this scope; who still has one can go on with it.
-  func close() { stores.withLock { $0 = [:] } }
+  func close() {
+    suites.withLock { $0 = [:] }
+    caches.withLock { $0 = [:] }
+  }
 
   // MARK: Failures
 

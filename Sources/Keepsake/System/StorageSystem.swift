@@ -75,16 +75,19 @@ public enum StorageSystem {
     return try await StorageScope.$temporary.withValue(scope, operation: body, isolation: isolation)
   }
 
-  /// Empties all stores of this app: each suite of settings, named or in memory.
+  /// Empties all stores of this app: each suite of settings and each cache, named or in memory.
   ///
-  /// Suites with a folder of their own are not the app's alone and stay.
+  /// Those with a folder of their own are not the app's alone and stay.
   ///
   /// - Returns: Whether everything is empty now; each failure is reported to ``onFailure``.
   @discardableResult
   public static func removeAll() -> Bool {
     let suites = Defaults.attempt(.standard) { store throws(StorageError) in try store.siblings() }
-    let isDone = ((suites ?? []) + [.memory]).map { Defaults.removeAll(suite: $0) }
-    return suites != nil && isDone.allSatisfy { $0 }
+    let caches = DiskCache.attempt(.standard) { store throws(StorageError) in try store.siblings() }
+    let isDone =
+      ((suites ?? []) + [.memory]).map { Defaults.removeAll(suite: $0) }
+      + ((caches ?? []) + [.memory]).map { DiskCache.removeAll(cache: $0) }
+    return suites != nil && caches != nil && isDone.allSatisfy { $0 }
   }
 
   static let configuration = Configuration()

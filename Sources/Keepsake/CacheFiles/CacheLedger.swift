@@ -1,0 +1,184 @@
+/// What the processes that share a cache keep together about it: its size, and what expires next.
+///
+/// One word or a few for each subfolder, in the lock file beside the cache. Looking is free; changing
+/// takes the lock of one byte for about a microsecond. What a killed process could not write down is
+/// put right by the next sweep.
+final class CacheLedger: Sendable {
+  let file: LockFile
+  private let timeout: Duration
+  /// Byte locks belong to the descriptor, which all threads share.
+  private let inProcess = Locked(())
+
+  init(file: LockFile, timeout: Duration) {
+    self.file = file
+    self.timeout = timeout
+  }
+
+  // MARK: Layout
+
+  private enum Word {
+    static let epoch = 0
+    static let lastSweep = 1
+    static let cursor = 2
+    static let latestTime = 3
+    static let size = 4
+    /// The earliest expiry as the last sweep found it…
+    static let swept = size + EntryName.folderCount
+    /// …and of what was stored since: a sweep that is killed in the middle forgets neither.
+    static let stored = swept + EntryName.folderCount
+    static let count = stored + EntryName.folderCount
+  }
+
+  static let wordCount = Word.count
+
+  /// Bytes to lock: below 2^62 one for each key, then that of the words, then one for each process.
+  enum Byte {
+    static let words: UInt64 = 1 << 62
+    static func key(_ hash: UInt64) -> UInt64 { hash & (words - 1) }
+    static func process(_ token: UInt64) -> UInt64 { words + 1 + token % (words - 2) }
+  }
+
+  private static let unknown: UInt64 = 1 << 63
+  private static let never = UInt64(Int64.max)
+
+  /// The words of a cache that is empty, or of one whose content nobody has looked at.
+  static func initial(isEmpty: Bool) -> [UInt64] {
+    let now = UInt64(max(0, WallClock.now))
+    let folders = EntryName.folderCount
+    let header = [UInt64.random(in: .min ... .max), isEmpty ? now : 0, 0, now]
+    return header + Array(repeating: isEmpty ? 0 : unknown, count: folders)
+      + Array(repeating: isEmpty ? never : 0, count: 2 * folders)
+  }
+
+  // MARK: Looking
+
+  /// Changes when the cache is emptied as a whole.
+  var epoch: UInt64 { file.word(Word.epoch) }
+
+  /// What a subfolder's entries take on disk; nil when that is to be counted.
+  func size(of folder: Int) -> UInt64? {
+    let size = file.word(Word.size + folder)
+    return size & Self.unknown == 0 ? size : nil
+  }
+
+  /// What all entries take; folders that are to be counted are left out.
+  var total: Int {
+    var total: UInt64 = 0
+    for folder in 0..<EntryName.folderCount {
+      total = total.addingReportingOverflow(size(of: folder) ?? 0).partialValue
+    }
+    return Int(clamping: total)
+  }
+
+  var isCounted: Bool { (0..<EntryName.folderCount).allSatisfy { size(of: $0) != nil } }
+
+  /// Nothing in the folder expires before.
+  func earliestExpiry(in folder: Int) -> Int64 {
+    let word = min(file.word(Word.swept + folder), file.word(Word.stored + folder))
+    return Int64(clamping: word)
+  }
+
+  var lastSweep: Int64 { Int64(clamping: file.word(Word.lastSweep)) }
+  var cursor: Int { Int(file.word(Word.cursor) % UInt64(EntryName.folderCount)) }
+
+  // MARK: Changing
+
+  private func change<R>(
+    _ body: () throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    let result = try inProcess.withLock(timeout: timeout) { _ throws(StorageError) in
+      try file.lock(byte: Byte.words, timeout: timeout)
+      defer { file.unlock(byte: Byte.words) }
+      return try body()
+    }
+    guard let result else {
+      throw StorageError(
+        .timedOut, operation: "lock", path: file.file.path,
+        reason: "another thread held it for more than \(timeout)",
+        remedy: "Look for a stopped thread of this program.")
+    }
+    return result
+  }
+
+  /// Adds to a folder's size, unless the cache was emptied since `epoch`.
+  func add(_ bytes: Int, to folder: Int, since epoch: UInt64) throws(StorageError) {
+    if bytes == 0 { return }
+    try change { () throws(StorageError) in
+      guard self.epoch == epoch, let size = size(of: folder) else { return }
+      let sum = Int(clamping: size).addingReportingOverflow(bytes).partialValue
+      try file.publish(UInt64(max(0, sum)), at: Word.size + folder)
+    }
+  }
+
+  /// Remembers that something in the folder expires at `end`.
+  func note(expiry end: Int64, in folder: Int) throws(StorageError) {
+    if end >= earliestExpiry(in: folder) { return }
+    try change { () throws(StorageError) in
+      if end < earliestExpiry(in: folder) {
+        try file.publish(UInt64(max(0, end)), at: Word.stored + folder)
+      }
+    }
+  }
+
+  /// Before a folder is looked through: what is stored from now on is noted apart.
+  func beginSweep(of folder: Int) throws(StorageError) {
+    try change { () throws(StorageError) in
+      try file.publish(UInt64(max(0, earliestExpiry(in: folder))), at: Word.swept + folder)
+      try file.publish(Self.never, at: Word.stored + folder)
+    }
+  }
+
+  /// What looking through a folder found; its size only if nothing changed it since `seen`.
+  ///
+  /// - Returns: Whether the size is right now.
+  func endSweep(
+    of folder: Int, earliestExpiry: Int64, size: Int, seen: UInt64?
+  ) throws(StorageError) -> Bool {
+    try change { () throws(StorageError) in
+      try file.publish(UInt64(max(0, earliestExpiry)), at: Word.swept + folder)
+      guard self.size(of: folder) == seen else { return false }
+      if seen != UInt64(size) { try file.publish(UInt64(size), at: Word.size + folder) }
+      return true
+    }
+  }
+
+  /// Where the round of sweeps goes on, and whether it is complete.
+  func advance(to folder: Int) throws(StorageError) {
+    try change { () throws(StorageError) in
+      let isComplete = folder >= EntryName.folderCount
+      try file.publish(isComplete ? 0 : UInt64(folder), at: Word.cursor)
+      if isComplete { try file.publish(UInt64(max(0, WallClock.now)), at: Word.lastSweep) }
+    }
+  }
+
+  /// Empties the cache with `remove`, and the books with it.
+  func clear(_ remove: () throws(StorageError) -> Void) throws(StorageError) {
+    try change { () throws(StorageError) in
+      try remove()
+      try reset(isEmpty: true)
+    }
+  }
+
+  /// All is to be counted anew: something else removed the cache's folder.
+  func distrust() throws(StorageError) {
+    try change { () throws(StorageError) in try reset(isEmpty: false) }
+  }
+
+  private func reset(isEmpty: Bool) throws(StorageError) {
+    let words = Self.initial(isEmpty: isEmpty)
+    try file.file.overwrite(words.span.bytes, at: 0, as: .publish)
+  }
+
+  /// When the clock was set back, what was to expire first is not any more: everything is looked at.
+  func checkClock() throws(StorageError) {
+    let now = WallClock.now
+    let latest = Int64(clamping: file.word(Word.latestTime))
+    if now < latest - 60 * WallClock.second {
+      try distrust()
+    } else if now > latest + 60 * WallClock.second {
+      try change { () throws(StorageError) in
+        try file.publish(UInt64(max(0, now)), at: Word.latestTime)
+      }
+    }
+  }
+}

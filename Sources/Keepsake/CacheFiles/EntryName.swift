@@ -1,0 +1,190 @@
+/// The name under which an entry's files lie: `<xx>/<base64url(key)>`, where `xx` spreads the entries
+/// over subfolders.
+///
+/// Base64 with the alphabet for file names, unpadded (RFC 4648, section 5). Where that would be too
+/// long, for the empty key, and for all keys where the file system takes `a` for `A`, the name is
+/// `h.` and 32 hexadecimal digits of a hash; the sidecar holds the key.
+struct EntryName: Sendable {
+  static let folderCount = 256
+  static let longestKey = 65_536
+
+  /// What the file system lets a name be.
+  struct Rules: Sendable {
+    /// The cache's folder, with a slash at its end.
+    let root: String
+    /// Whether names that differ in case only are one.
+    let ignoresCase: Bool
+    /// In bytes, of a payload's name.
+    let longestName: Int
+  }
+
+  /// Picks the subfolder and the byte to lock.
+  let hash: UInt64
+  /// Of the payload.
+  let path: String
+  /// The name alone, inside ``path``.
+  let nameLength: Int
+  /// Stands for the name in this process, with a seed that nobody outside can know.
+  let id: Int
+  /// The same of the key, where the name is a hash and another key might have it too.
+  let keyID: Int
+
+  var folder: Int { Int(hash >> 56) }
+  var sidecarPath: String { path + Sidecar.suffix }
+
+  init(key: String, rules: Rules) throws(StorageError) {
+    var key = key
+    let made = key.withUTF8 { Self.make(UnsafeRawBufferPointer($0), rules) }
+    guard let made else {
+      throw StorageError(
+        .misuse, operation: "open", reason: "the key is longer than \(Self.longestKey) bytes",
+        remedy: "Use a shorter key, such as a hash of this one.")
+    }
+    self = made
+  }
+
+  private init(hash: UInt64, path: String, nameLength: Int, keyID: Int) {
+    self.hash = hash
+    self.path = path
+    self.nameLength = nameLength
+    self.keyID = keyID
+    var path = path
+    id = path.withUTF8 {
+      Self.id(UnsafeRawBufferPointer(rebasing: UnsafeRawBufferPointer($0).suffix(nameLength)))
+    }
+  }
+
+  private static func id(_ bytes: UnsafeRawBufferPointer) -> Int {
+    var hasher = Hasher()
+    hasher.combine(bytes: bytes)
+    return hasher.finalize()
+  }
+
+  /// The entry whose payload has this name; nil for any other file.
+  init?(fileName: String, root: String) {
+    let hash: UInt64
+    if fileName.hasPrefix(Self.hashPrefix), fileName.utf8.count == Self.hashedLength,
+      let number = UInt64(fileName.dropFirst(2).prefix(16), radix: 16)
+    {
+      hash = number
+    } else if let key = Base64.decode(fileName.utf8) {
+      hash = key.withUnsafeBytes { Checksum.sum($0, seed: 0) }
+    } else {
+      return nil
+    }
+    let path = root + Self.folderName(Int(hash >> 56)) + "/" + fileName
+    self.init(hash: hash, path: path, nameLength: fileName.utf8.count, keyID: 0)
+  }
+
+  /// The key, where the name says it.
+  static func key(fileName: String) -> [UInt8]? {
+    fileName.hasPrefix(hashPrefix) ? nil : Base64.decode(fileName.utf8)
+  }
+
+  static func folderName(_ number: Int) -> String {
+    let digits = String(number, radix: 16)
+    return number < 16 ? "0" + digits : digits
+  }
+
+  var isHashed: Bool { path.utf8.suffix(nameLength).starts(with: Self.hashPrefix.utf8) }
+
+  private static let hashPrefix = "h."
+  private static let hashedLength = 34
+
+  /// nil for a key that is too long.
+  private static func make(_ key: UnsafeRawBufferPointer, _ rules: Rules) -> EntryName? {
+    guard key.count <= longestKey else { return nil }
+    let hash = Checksum.sum(key, seed: 0)
+    let encodedLength = Base64.length(key.count)
+    let isHashed = rules.ignoresCase || key.isEmpty || encodedLength > rules.longestName
+    let nameLength = isHashed ? hashedLength : encodedLength
+    let root = rules.root
+    let rootLength = root.utf8.count
+    let path = String(unsafeUninitializedCapacity: rootLength + 3 + nameLength) { buffer in
+      _ = UnsafeMutableBufferPointer(rebasing: buffer[..<rootLength]).update(
+        fromContentsOf: root.utf8)
+      var rest = UnsafeMutableBufferPointer(rebasing: buffer[rootLength...])
+      writeHexadecimal(hash >> 56, digits: 2, to: rest)
+      rest[2] = UInt8(ascii: "/")
+      rest = UnsafeMutableBufferPointer(rebasing: rest[3...])
+      if isHashed {
+        (rest[0], rest[1]) = (UInt8(ascii: "h"), UInt8(ascii: "."))
+        let second = Checksum.sum(key, seed: ~0)
+        writeHexadecimal(hash, digits: 16, to: UnsafeMutableBufferPointer(rebasing: rest[2...]))
+        writeHexadecimal(second, digits: 16, to: UnsafeMutableBufferPointer(rebasing: rest[18...]))
+      } else {
+        Base64.encode(key, to: rest)
+      }
+      return rootLength + 3 + nameLength
+    }
+    return EntryName(
+      hash: hash, path: path, nameLength: nameLength, keyID: isHashed ? id(key) : 0)
+  }
+
+  private static func writeHexadecimal(
+    _ number: UInt64, digits: Int, to buffer: UnsafeMutableBufferPointer<UInt8>
+  ) {
+    var rest = number
+    for position in (0..<digits).reversed() {
+      let digit = UInt8(rest & 15)
+      buffer[position] = digit < 10 ? 0x30 + digit : 0x61 + digit - 10
+      rest >>= 4
+    }
+  }
+}
+
+/// Base64 with `-` and `_`, unpadded, from and to buffers: Foundation's has the other alphabet and
+/// makes two more copies, which would be a tenth of a read.
+private enum Base64 {
+  private static let alphabet: StaticString =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+  static func length(_ count: Int) -> Int { count / 3 * 4 + [0, 2, 3][count % 3] }
+
+  static func encode(
+    _ bytes: UnsafeRawBufferPointer, to output: UnsafeMutableBufferPointer<UInt8>
+  ) {
+    let letters = alphabet.utf8Start
+    var position = 0
+    var place = 0
+    while position < bytes.count {
+      let rest = bytes.count - position
+      var group = UInt32(bytes[position]) << 16
+      if rest > 1 { group |= UInt32(bytes[position + 1]) << 8 }
+      if rest > 2 { group |= UInt32(bytes[position + 2]) }
+      for digit in 0..<min(rest + 1, 4) {
+        output[place + digit] = letters[Int(group >> (18 - 6 * UInt32(digit)) & 63)]
+      }
+      position += 3
+      place += 4
+    }
+  }
+
+  /// nil for what ``encode(_:to:)`` does not make.
+  static func decode(_ text: String.UTF8View) -> [UInt8]? {
+    guard text.count % 4 != 1, !text.isEmpty else { return nil }
+    var bytes: [UInt8] = []
+    bytes.reserveCapacity(text.count * 3 / 4)
+    var group: UInt32 = 0
+    var bits: UInt32 = 0
+    for letter in text {
+      let value: UInt8
+      switch letter {
+      case 0x41...0x5A: value = letter - 0x41
+      case 0x61...0x7A: value = letter - 0x61 + 26
+      case 0x30...0x39: value = letter - 0x30 + 52
+      case UInt8(ascii: "-"): value = 62
+      case UInt8(ascii: "_"): value = 63
+      default: return nil
+      }
+      group = group << 6 | UInt32(value)
+      bits += 6
+      if bits >= 8 {
+        bits -= 8
+        bytes.append(UInt8(truncatingIfNeeded: group >> bits))
+        group &= (1 << bits) - 1
+      }
+    }
+    return group == 0 ? bytes : nil
+  }
+}

@@ -1,0 +1,59 @@
+public import FoundationEssentials
+
+extension DiskCache {
+  /// When an entry is gone by itself.
+  ///
+  /// ```swift
+  /// DiskCache.set(data, forKey: "image_001", expiry: .days(7))
+  /// DiskCache.set(page, forKey: "page", expiry: .idle(.minutes(30)))
+  /// ```
+  ///
+  /// A time that is over already, negative or not a number stores nothing, and removes what was
+  /// there; one too long to count never ends. When the system's clock is set back, an entry with a
+  /// lifetime is gone early rather than kept much longer.
+  public struct Expiry: Hashable, Sendable {
+    enum Rule: Hashable, Sendable {
+      case never
+      case after(Lifetime)
+      case at(Date)
+      case idle(Lifetime)
+    }
+
+    let rule: Rule
+
+    /// Kept until it is removed, or evicted for the size limit.
+    public static var never: Self { Self(rule: .never) }
+    /// Gone this many seconds after it was stored.
+    public static func seconds(_ count: Double) -> Self { Self(rule: .after(.seconds(count))) }
+    /// Gone this many minutes after it was stored.
+    public static func minutes(_ count: Double) -> Self { Self(rule: .after(.minutes(count))) }
+    /// Gone this many hours after it was stored.
+    public static func hours(_ count: Double) -> Self { Self(rule: .after(.hours(count))) }
+    /// Gone this many times 24 hours after it was stored.
+    public static func days(_ count: Double) -> Self { Self(rule: .after(.days(count))) }
+    /// Gone when the system's clock shows this date.
+    public static func date(_ date: Date) -> Self { Self(rule: .at(date)) }
+    /// Gone when nobody has read it for so long (a sliding expiry).
+    ///
+    /// Use is noted on the disk at most every sixteenth of that time.
+    public static func idle(_ lifetime: Lifetime) -> Self { Self(rule: .idle(lifetime)) }
+
+    /// How long an entry lasts that nobody reads, for ``DiskCache/Expiry/idle(_:)``.
+    public struct Lifetime: Hashable, Sendable {
+      /// In seconds.
+      let length: Double
+
+      /// This many seconds.
+      public static func seconds(_ count: Double) -> Self { Self(length: count) }
+      /// This many minutes.
+      public static func minutes(_ count: Double) -> Self { Self(length: count * 60) }
+      /// This many hours.
+      public static func hours(_ count: Double) -> Self { Self(length: count * 3_600) }
+      /// This many times 24 hours.
+      public static func days(_ count: Double) -> Self { Self(length: count * 86_400) }
+
+      /// Nanoseconds, `Int64.max` where these are too many; nil when there are none.
+      var nanoseconds: Int64? { length > 0 ? Int64(saturating: length * 1e9) : nil }
+    }
+  }
+}
