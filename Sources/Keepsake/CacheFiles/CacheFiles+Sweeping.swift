@@ -26,15 +26,7 @@ extension CacheFiles {
     case .present(let known, let data): return .present(known, readsPayload ? data : nil)
     case .absent: return .absent
     case .expired: break
-    case .mixed:
-      counts.count(\.damaged)
-      // What stands there may be a folder.
-      if try FileSystem.status(name.path)?.isFolder == true {
-        try FileSystem.removeTree(name.path)
-      }
-      if try FileSystem.status(name.sidecarPath)?.isFolder == true {
-        try FileSystem.removeTree(name.sidecarPath)
-      }
+    case .mixed: counts.count(\.damaged)
     }
     try removeFiles(name, session, ledger)
     return .absent
@@ -59,15 +51,27 @@ extension CacheFiles {
   /// Looks through all subfolders from one on; returns how many expired entries it removed.
   private func sweep(_ session: CacheSession, from first: Int) throws(StorageError) -> Int {
     guard let ledger = session.ledger else { return 0 }
-    for path in try location.leftOvers(session) { try FileSystem.removeTree(path) }
+    for path in try location.leftOvers(session) { try FileSystem.remove(path) }
     try location.sweepTag()
     try ledger.checkClock()
     var count = 0
-    for folder in first..<EntryName.folderCount {
+    for folder in try foldersToSurvey(session, ledger) where folder >= first {
       count += try survey(folder, session, ledger).expiredCount
       try ledger.advance(to: folder + 1)
     }
+    try ledger.advance(to: EntryName.folderCount)
     return count
+  }
+
+  /// Those that are there, and those that the books say something of.
+  private func foldersToSurvey(
+    _ session: CacheSession, _ ledger: CacheLedger
+  ) throws(StorageError) -> [Int] {
+    let present = Set(try folders(session))
+    return (0..<EntryName.folderCount).filter { folder in
+      present.contains(folder) || ledger.size(of: folder) != 0
+        || ledger.earliestExpiry(in: folder) != .max
+    }
   }
 
   /// Counts a subfolder, and removes what is over, half or forgotten in it.
@@ -101,7 +105,7 @@ extension CacheFiles {
     for fileName in names {
       if fileName.hasPrefix(".") {
         if try session.isAbandoned(fileName, &known) {
-          try FileSystem.unlink(path + "/" + fileName)
+          try FileSystem.remove(path + "/" + fileName)
         }
         continue
       }
@@ -163,7 +167,7 @@ extension CacheFiles {
       (ledger) throws(StorageError) -> Void in
       _ = try settle(name, nil, session, ledger, readsPayload: false)
       // A sidecar alone is absent to a reader, but still there.
-      if try FileSystem.status(name.path) == nil { try FileSystem.unlink(name.sidecarPath) }
+      if try FileSystem.status(name.path) == nil { try FileSystem.remove(name.sidecarPath) }
     }
   }
 
@@ -271,17 +275,17 @@ extension CacheFiles {
       try survey(folder, session, ledger)
     }
     let total = ledger.total
-    let start = Int.random(in: 0..<EntryName.folderCount)
+    let folders = try foldersToSurvey(session, ledger)
+    let start = Int.random(in: 0...folders.count)
     var batch: [Candidate] = []
-    for step in 0..<EntryName.folderCount {
-      let folder = (start + step) % EntryName.folderCount
+    for (step, folder) in (folders[start...] + folders[..<start]).enumerated() {
       for entry in try survey(folder, session, ledger).entries {
         guard let sidecar = try FileSystem.status(entry.name.sidecarPath, withTimes: true) else {
           continue
         }
         batch.append(Candidate(entry.name, entry.payload, entry.footprint, sidecar, session.memory))
       }
-      let isLast = step == EntryName.folderCount - 1
+      let isLast = step == folders.count - 1
       guard batch.count >= 10_000 || isLast else { continue }
       let size = batch.reduce(0) { $0 + $1.footprint }
       var surplus = size - Int(Double(size) * min(1, Double(target) / Double(max(1, total))))
@@ -364,7 +368,7 @@ extension CacheFiles {
         if sweepIsDue {
           _ = try sweep(session, from: ledger.cursor)
         } else {
-          for path in try location.leftOvers(session) { try FileSystem.removeTree(path) }
+          for path in try location.leftOvers(session) { try FileSystem.remove(path) }
         }
       } catch {
         report(error.during("sweep", path: location.root))

@@ -1,5 +1,13 @@
 internal import FoundationEssentials
 
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
 extension CacheFiles {
   func write(
     _ payload: Payload, forKey key: String, _ options: WriteOptions, if condition: () -> Bool
@@ -65,14 +73,12 @@ extension CacheFiles {
     _ name: EntryName, _ session: CacheSession, _ ledger: CacheLedger
   ) throws(StorageError) {
     let epoch = ledger.epoch
-    let header = try File.ifPresent(name.sidecarPath).map { (file) throws(StorageError) in
-      try file.read(from: 0, count: Sidecar.headerSize)
-    }
+    let header = try File.ifPresent(name.sidecarPath)?.header() ?? []
     session.memory.forget(name)
     // First the payload: a sidecar alone is nothing.
-    try FileSystem.unlink(name.path)
-    try FileSystem.unlink(name.sidecarPath)
-    if let header, let size = Sidecar.payloadSize(header) {
+    try FileSystem.remove(name.path)
+    try FileSystem.remove(name.sidecarPath)
+    if let size = Sidecar.payloadSize(header) {
       let footprint = session.footprint(size: size, keyLength: Sidecar.keyLength(header))
       try ledger.add(-footprint, to: name.folder, since: epoch)
     }
@@ -187,12 +193,22 @@ final class FileEntryWriter: CacheWriter, @unchecked Sendable {
     _ sidecar: Sidecar, _ ledger: CacheLedger, isDurable: Bool
   ) throws(StorageError) {
     let epoch = ledger.epoch
-    let file = try File(name.sidecarPath, .createOrOpen, mode: session.fileMode)
-    let old = try file.read(from: 0, count: Sidecar.headerSize)
+    let file: File
+    do throws(StorageError) {
+      file = try File(name.sidecarPath, .createOrOpen, mode: session.fileMode)
+    } catch  where error.code.systemError == EISDIR || error.code.systemError == ELOOP {
+      // Neither folders nor links are ours.
+      try FileSystem.remove(name.sidecarPath)
+      file = try File(name.sidecarPath, .createOrOpen, mode: session.fileMode)
+    }
+    let old = try file.header()
     if old.isEmpty, session.fileMode & 0o077 != 0 { try file.setMode(session.fileMode) }
     do throws(StorageError) {
       let isNew = old.isEmpty
       if isNew { try temporary.moveIntoPlace() } else { try temporary.replace() }
+    } catch  where error.code.systemError == EISDIR {
+      try FileSystem.remove(name.path)
+      try temporary.moveIntoPlace()
     } catch {
       if old.isEmpty { try FileSystem.unlink(name.sidecarPath) }
       throw error
@@ -213,5 +229,16 @@ final class FileEntryWriter: CacheWriter, @unchecked Sendable {
       growth -= session.footprint(size: size, keyLength: Sidecar.keyLength(old))
     }
     try ledger.add(growth, to: name.folder, since: epoch)
+  }
+}
+
+extension File {
+  /// The part of a sidecar that says its sizes; less where there is no whole one.
+  fileprivate func header() throws(StorageError) -> [UInt8] {
+    do throws(StorageError) {
+      return try read(from: 0, count: Sidecar.headerSize)
+    } catch  where error.code.systemError == EISDIR {
+      return []
+    }
   }
 }

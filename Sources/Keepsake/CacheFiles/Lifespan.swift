@@ -1,5 +1,3 @@
-internal import FoundationEssentials
-
 /// A ``DiskCache/Expiry`` as an entry carries it, all times in nanoseconds.
 enum Lifespan: Equatable, Sendable {
   case endless
@@ -20,8 +18,8 @@ enum Lifespan: Equatable, Sendable {
     case .idle(let lifetime):
       guard let length = lifetime.nanoseconds else { return nil }
       self = length == .max ? .endless : .idle(length)
-    case .at(let date):
-      guard let end = Int64(saturating: date.timeIntervalSince1970 * 1e9), end > now else {
+    case .at(let seconds):
+      guard let end = Int64(saturating: seconds * 1e9), end > now else {
         return nil
       }
       self = end == .max ? .endless : .until(end)

@@ -15,7 +15,8 @@ extension DiskCache {
     enum Rule: Hashable, Sendable {
       case never
       case after(Lifetime)
-      case at(Date)
+      /// In seconds since 1970; a `Date` that is not finite traps when it is printed.
+      case at(Double)
       case idle(Lifetime)
     }
 
@@ -32,7 +33,7 @@ extension DiskCache {
     /// Gone this many times 24 hours after it was stored.
     public static func days(_ count: Double) -> Self { Self(rule: .after(.days(count))) }
     /// Gone when the system's clock shows this date.
-    public static func date(_ date: Date) -> Self { Self(rule: .at(date)) }
+    public static func date(_ date: Date) -> Self { Self(rule: .at(date.timeIntervalSince1970)) }
     /// Gone when nobody has read it for so long (a sliding expiry).
     ///
     /// Use is noted on the disk at most every sixteenth of that time.

@@ -124,6 +124,17 @@ enum FileSystem {
     }
   }
 
+  /// Removes whatever is at `path`, a folder with all that is in it.
+  static func remove(_ path: String) throws(StorageError) {
+    do throws(StorageError) {
+      try unlink(path)
+    } catch  where error.code.systemError == EISDIR || error.code == .accessDenied {
+      // What unlink(2) says of folders, here and on other systems.
+      guard try status(path)?.isFolder == true else { throw error }
+      try removeTree(path)
+    }
+  }
+
   /// Removes a folder with all that is in it; symbolic links are removed, not followed.
   static func removeTree(_ path: String) throws(StorageError) {
     for name in try list(path) {
@@ -296,7 +307,7 @@ struct TemporaryFile: ~Copyable {
 
   deinit {
     // Nothing more can be done about a temporary file that will not go; sweeps find it.
-    if !isInPlace { try? FileSystem.unlink(file.path) }
+    if !isInPlace { try? FileSystem.remove(file.path) }
   }
 }
 

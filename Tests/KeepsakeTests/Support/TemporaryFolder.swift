@@ -32,12 +32,22 @@ final class TemporaryFolder: Sendable {
   func store(
     _ suite: Defaults.Suite = .standard, failures: Failures = Failures()
   ) -> Defaults.Store {
-    let finder = DirectoryFinder(app: "test", chosen: .init(configuration: url))
-    let scope = StorageScope(finder: finder) { [self] error in
+    Defaults.Store(suite: suite, scope: scope(failures))
+  }
+
+  /// The same for a cache, whose entries lie in `caches/standard`.
+  func cache(
+    _ name: DiskCache.Name = .standard, failures: Failures = Failures()
+  ) -> DiskCache.Store {
+    DiskCache.Store(name: name, scope: scope(failures))
+  }
+
+  private func scope(_ failures: Failures) -> StorageScope {
+    let finder = DirectoryFinder(app: "test", chosen: .init(configuration: url, cache: url))
+    return StorageScope(finder: finder) { [self] error in
       failures.append(error)
       withExtendedLifetime(self) {}
     }
-    return Defaults.Store(suite: suite, scope: scope)
   }
 }
 
@@ -47,6 +57,17 @@ final class Failures: Sendable {
 
   var all: [StorageError] { errors.withLock { $0 } }
   @Sendable func append(_ error: StorageError) { errors.withLock { $0.append(error) } }
+}
+
+/// A store made above is kept alive by nothing else, and reports through its scope.
+extension DiskCache.Store {
+  /// The cache's files behind a store of a test.
+  var files: CacheFiles { get throws { try #require(engine as? CacheFiles) } }
+
+  /// The payload of an entry.
+  func payload(_ key: String) throws -> String { try #require(try fileURL(key)).path }
+
+  func sidecar(_ key: String) throws -> String { try payload(key) + Sidecar.suffix }
 }
 
 extension Defaults.Store {

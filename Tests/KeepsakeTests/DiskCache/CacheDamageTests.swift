@@ -1,0 +1,252 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+extension Result {
+  fileprivate var failureError: Failure? {
+    if case .failure(let error) = self { error } else { nil }
+  }
+}
+
+/// What becomes of an entry whose files somebody else has changed, moved or removed.
+@Suite struct CacheDamageTests {
+  private let folder: TemporaryFolder
+  private let value = Data((0..<300).map { UInt8($0 & 255) })
+
+  init() throws { folder = try TemporaryFolder() }
+
+  /// A miss that cleans up after itself, is counted once and does not stand in the way.
+  private func expectMiss(_ comment: Comment, damaged: Int = 1) throws {
+    let failures = Failures()
+    let store = folder.cache(failures: failures)
+    #expect(try store.get("k") == nil, comment)
+    #expect(store.statistics.misses == 1, comment)
+    #expect(store.statistics.damaged == damaged, comment)
+    if damaged > 0 { #expect(try entryFiles() == [], comment) }
+    try store.set(value, forKey: "k")
+    #expect(try store.get("k") == value && folder.cache().get("k") == value, comment)
+    #expect(failures.all.isEmpty, comment)
+  }
+
+  private func entryFiles() throws -> [String] {
+    let root = folder.path + "/caches/standard"
+    return try FileManager.default.subpathsOfDirectory(atPath: root).filter {
+      $0.contains("/")
+    }
+  }
+
+  private func bytes(_ path: String) throws -> [UInt8] {
+    Array(try Data(contentsOf: URL(filePath: path)))
+  }
+
+  /// In place and with the times it had: as a failing disk does it.
+  private func put(_ bytes: [UInt8], in path: String) throws {
+    let times = try #require(try FileSystem.status(path, withTimes: true))
+    let file = try File(path, .readWrite)
+    #expect(ftruncate(file.descriptor, off_t(bytes.count)) == 0)
+    try file.overwrite(bytes.span.bytes, at: 0)
+    try file.setTimes(accessed: times.accessed, modified: times.modified)
+  }
+
+  @Test func eachByteOfTheSidecarFlippedIsAMiss() throws {
+    try folder.cache().set(value, forKey: "k", expiry: .days(1))
+    let path = try folder.cache().sidecar("k")
+    let payload = try folder.cache().payload("k")
+    let good = try bytes(path)
+    for position in good.indices {
+      for mask: UInt8 in [1, 0x80, 0xFF] {
+        var bad = good
+        bad[position] ^= mask
+        try put(bad, in: path)
+        let isNewer = position == 3 && bad[3] > 1
+        let result = Result { try folder.cache().get("k") }
+        let code = (result.failureError as? StorageError)?.code
+        #expect(code == (isNewer ? .unsupportedVersion : nil), "byte \(position)")
+        #expect((try? result.get()) == .some(nil) || isNewer, "byte \(position)")
+        // It went, but for a newer version's.
+        let file = try File(path, .createOrOpen)
+        try file.overwrite(good.span.bytes, at: 0)
+        if try FileSystem.status(payload) == nil { try restore(payload, good) }
+        #expect(try folder.cache().get("k") == value)
+      }
+    }
+  }
+
+  /// Puts the payload back as the sidecar says it was.
+  private func restore(_ payload: String, _ sidecar: [UInt8]) throws {
+    let modified = try Sidecar(sidecar).modified
+    let file = try File(payload, .create)
+    try file.writeAll(Array(value))
+    try file.setTimes(accessed: modified, modified: modified)
+  }
+
+  @Test func eachByteOfThePayloadFlippedIsAMiss() throws {
+    try folder.cache().set(value, forKey: "k")
+    let path = try folder.cache().payload("k")
+    let sidecar = try bytes(path + Sidecar.suffix)
+    for position in value.indices {
+      var bad = Array(value)
+      bad[position] ^= 1 << (position % 8)
+      try put(bad, in: path)
+      #expect(try folder.cache().get("k") == nil, "byte \(position)")
+      try File(path + Sidecar.suffix, .create).writeAll(sidecar)
+      try restore(path, sidecar)
+    }
+    try expectMiss("nothing", damaged: 0, isHit: true)
+  }
+
+  private func expectMiss(_ comment: Comment, damaged: Int, isHit: Bool) throws {
+    #expect(try (folder.cache().get("k") != nil) == isHit, comment)
+  }
+
+  @Test(arguments: [true, false])
+  func eachLengthIsAMiss(ofSidecar: Bool) throws {
+    let store = folder.cache()
+    for length in 0..<300 {
+      try store.set(value, forKey: "k")
+      let path = try ofSidecar ? folder.cache().sidecar("k") : folder.cache().payload("k")
+      let good = try bytes(path)
+      guard length < good.count else { break }
+      try put(Array(good[..<length]), in: path)
+      try expectMiss("\(length) bytes")
+    }
+    let path = try folder.cache().payload("k")
+    try put(Array(value) + [0], in: path)
+    try expectMiss("one byte more")
+  }
+
+  @Test func oneFileOfTwoIsAMiss() throws {
+    let store = folder.cache()
+    try store.set(value, forKey: "k")
+    try FileManager.default.removeItem(atPath: store.sidecar("k"))
+    try expectMiss("no sidecar")
+    try FileManager.default.removeItem(atPath: folder.cache().payload("k"))
+    #expect(try folder.cache().contains("k") == false)
+    try expectMiss("no payload", damaged: 0)
+    try FileManager.default.removeItem(atPath: folder.cache().payload("k"))
+    #expect(try folder.cache().removeExpired() == 0)
+    #expect(try entryFiles() == [], "a sweep removes the other one")
+    #expect(try folder.cache().totalSize == 0)
+  }
+
+  @Test func anotherEntrysFilesAreAMiss() throws {
+    let store = folder.cache()
+    let other = Data(value.reversed())
+    func exchange(_ a: String, _ b: String) throws {
+      #expect(try FileSystem.exchange(a, with: b))
+    }
+    // Payloads, sidecars, both: all of the same length.
+    for (payloads, sidecars) in [(true, false), (false, true), (true, true)] {
+      try store.set(value, forKey: "k")
+      try store.set(other, forKey: "l")
+      let (k, l) = (try store.payload("k"), try store.payload("l"))
+      if payloads { try exchange(k, l) }
+      if sidecars { try exchange(k + Sidecar.suffix, l + Sidecar.suffix) }
+      #expect(try folder.cache().get("k") == nil && folder.cache().get("l") == nil)
+    }
+  }
+
+  @Test func anOlderPayloadWithANewerSidecarIsAMiss() throws {
+    let store = folder.cache()
+    try store.set(value, forKey: "k")
+    let path = try store.payload("k")
+    let old = folder.path + "/old"
+    try FileManager.default.copyItem(atPath: path, toPath: old)
+    try store.set(Data(value.reversed()), forKey: "k")
+    try FileSystem.rename(old, to: path)
+    try expectMiss("old payload")
+    // The other way round.
+    let sidecar = try bytes(path + Sidecar.suffix)
+    try store.set(Data(value.reversed()), forKey: "k")
+    try put(sidecar, in: path + Sidecar.suffix)
+    try expectMiss("old sidecar")
+  }
+
+  @Test func aPayloadThatWasOnlyTouchedIsStillRight() throws {
+    let store = folder.cache()
+    try store.set(value, forKey: "k")
+    try File(try store.payload("k"), .readWrite).setTimes(accessed: 0, modified: 0)
+    // The checksum decides, now and each time.
+    #expect(try store.get("k") == value && folder.cache().get("k") == value)
+    #expect(folder.cache().statistics.damaged == 0)
+  }
+
+  @Test(arguments: [true, false])
+  func foldersAndLinksInTheirPlaceAreAMiss(isPayload: Bool) throws {
+    let store = folder.cache()
+    try store.set(value, forKey: "k")
+    let path = try isPayload ? store.payload("k") : store.sidecar("k")
+    try FileManager.default.removeItem(atPath: path)
+    try FileManager.default.createDirectory(
+      atPath: path + "/inner", withIntermediateDirectories: true)
+    try expectMiss("folder")
+    try folder.write(Array("foreign".utf8), to: "foreign")
+    let path2 = try isPayload ? folder.cache().payload("k") : folder.cache().sidecar("k")
+    try FileManager.default.removeItem(atPath: path2)
+    try FileManager.default.createSymbolicLink(
+      atPath: path2, withDestinationPath: folder.path + "/foreign")
+    try expectMiss("link")
+    #expect(try folder.bytes(of: "foreign") == Array("foreign".utf8))
+    // A set meets them as well.
+    for makes in [true, false] {
+      let path = try isPayload ? folder.cache().payload("k") : folder.cache().sidecar("k")
+      try FileManager.default.removeItem(atPath: path)
+      if makes {
+        try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+      } else {
+        try FileManager.default.createSymbolicLink(
+          atPath: path, withDestinationPath: folder.path + "/foreign")
+      }
+      try folder.cache().set(value, forKey: "k")
+      #expect(try folder.cache().get("k") == value)
+      #expect(try folder.bytes(of: "foreign") == Array("foreign".utf8))
+    }
+  }
+
+  @Test func aNewerVersionsEntryIsAnErrorAndLeftAlone() throws {
+    let store = folder.cache()
+    try store.set(value, forKey: "k")
+    let path = try store.sidecar("k")
+    var sidecar = try bytes(path)
+    sidecar[3] = 2
+    try put(sidecar, in: path)
+    let error = #expect(throws: StorageError.self) { try folder.cache().get("k") }
+    #expect(error?.code == .unsupportedVersion && error?.key == "k" && error?.path == path)
+    #expect(try bytes(path) == sidecar)
+    try folder.cache().set(value, forKey: "k")
+    #expect(try folder.cache().get("k") == value, "what is set now is this version's")
+  }
+
+  @Test func whatACleanerTakesIsAMissAndComesBack() throws {
+    let store = folder.cache()
+    let root = folder.path + "/caches/standard"
+    for removed in [
+      "caches/standard", "caches/standard/CACHEDIR.TAG", "caches/.standard.lock", "caches",
+    ] {
+      for number in 0..<20 { try store.set(value, forKey: "k\(number)") }
+      _ = try store.get("k0")
+      try FileManager.default.removeItem(atPath: folder.file(removed).path)
+      try store.set(value, forKey: "new")
+      #expect(try store.get("new") == value, "without \(removed)")
+      #expect(try folder.cache().get("new") == value)
+      for store in [store, folder.cache()] {
+        #expect(try store.totalSize == store.keys().count * 8_192, "without \(removed)")
+      }
+    }
+    // The tag that was taken is back with the next process that writes.
+    #expect(try FileSystem.status(root + "/CACHEDIR.TAG") != nil)
+  }
+
+  @Test func foreignFilesAreLeftAlone() throws {
+    let store = folder.cache()
+    try store.set(value, forKey: "k")
+    let subfolder = URL(filePath: try store.payload("k")).deletingLastPathComponent()
+    for name in ["readme.txt", "x.meta.bak", ".hidden"] {
+      try Data("mine".utf8).write(to: subfolder.appending(path: name))
+    }
+    _ = try store.removeExpired()
+    #expect(try store.keys() == ["k"])
+    #expect(try FileManager.default.contentsOfDirectory(atPath: subfolder.path).count == 5)
+  }
+}

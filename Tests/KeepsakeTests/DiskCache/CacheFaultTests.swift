@@ -1,0 +1,286 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// What becomes of a cache when the system refuses a call.
+@Suite struct CacheFaultTests {
+  private static let old = Data(repeating: 1, count: 700)
+  private static let new = Data(repeating: 2, count: 900)
+
+  private static let operations: [(String, @Sendable (DiskCache.Store) throws -> Void)] = [
+    ("set", { try $0.set(new, forKey: "k", expiry: .days(1)) }),
+    ("set new", { try $0.set(new, forKey: "new") }),
+    ("set durable", { try $0.set(new, forKey: "k", durable: true) }),
+    ("remove", { try $0.remove("k") }),
+    ("removeAll", { try $0.removeAll() }),
+    ("removeExpired", { _ = try $0.removeExpired() }),
+    ("get", { _ = try $0.get("k") }),
+    ("contains", { _ = try $0.contains("k") }),
+    ("entry", { _ = try $0.entry("k") }),
+    ("fileURL", { _ = try $0.fileURL("k") }),
+    ("keys", { _ = try $0.keys() }),
+    ("totalSize", { _ = try $0.totalSize }),
+    (
+      "limit",
+      {
+        $0.sizeLimit = 20_000
+        try $0.set(new, forKey: "k2")
+      }
+    ),
+    ("file", { try $0.set(contentsOf: URL(filePath: #filePath), forKey: "k") }),
+  ]
+
+  private func prepare(_ folder: TemporaryFolder) throws {
+    let store = folder.cache()
+    for key in ["k", "l", "m"] { try store.set(Self.old, forKey: key) }
+    try store.set("gone", forKey: "gone", expiry: .seconds(1e-9))
+    // What opening tidies up in the background belongs to no call.
+    try store.removeExpired()
+  }
+
+  @Test(arguments: [ENOSPC, EIO, EACCES, EMFILE], Array(operations.indices))
+  func eachFailingCallIsAnErrorOrAMissAndNeverAWrongValue(code: Int32, which: Int) throws {
+    let (name, operation) = Self.operations[which]
+    var number = 0
+    var isThrough = false
+    while !isThrough {
+      let folder = try TemporaryFolder()
+      try prepare(folder)
+      let count = Locked(0)
+      let target = number
+      let plan = FaultPlan(decide: { event in
+        // The source of a copy is not the cache's.
+        let isNth = count.withLock { count in
+          defer { count += 1 }
+          return count == target
+        }
+        return isNth ? .fail(code) : .proceed
+      })
+      let failures = Failures()
+      var store: DiskCache.Store? = folder.cache(failures: failures)
+      var thrown: StorageError?
+      do {
+        try FaultPlan.$current.withValue(plan) { try operation(#require(store)) }
+      } catch {
+        thrown = try #require(error as? StorageError)
+      }
+      isThrough = count.withLock { $0 } <= target
+      let comment: Comment = "\(name), call \(target), errno \(code)"
+      if let thrown {
+        #expect(!thrown.remedy.isEmpty && thrown.path != nil, comment)
+        if code == ENOSPC { #expect(thrown.code == .diskFull, comment) }
+      }
+      // In this process and in the next one: old, new or nothing; others as they were.
+      for reader in [try #require(store), folder.cache()] {
+        let value = try reader.get("k")
+        let isWhole = value == nil || value == Self.old || value == Self.new || name == "file"
+        #expect(isWhole, comment)
+        if thrown == nil, name == "set" { #expect(value == Self.new, comment) }
+        if !["removeAll", "limit"].contains(name) {
+          #expect(try reader.get("l") == Self.old && reader.get("m") == Self.old, comment)
+        }
+      }
+      // Nothing that a sweep does not find once the one who left it is gone, and a cache that works.
+      store = nil
+      let next = folder.cache()
+      try next.set(Self.new, forKey: "after")
+      #expect(try next.get("after") == Self.new, comment)
+      #expect(try isSwept(folder, by: next), comment)
+      // Eviction goes on in the background.
+      if name != "limit" {
+        let sum = try next.keys().reduce(0) { try $0 + footprint(next, $1) }
+        #expect(try next.totalSize == sum, comment)
+      }
+      number += 1
+      try #require(number < 200)
+    }
+    #expect(number > 2, "\(name) makes calls that can fail")
+  }
+
+  /// Whether a sweep leaves nothing but entries; a store's work in the background may go on for a
+  /// moment after it was let go.
+  private func isSwept(_ folder: TemporaryFolder, by store: DiskCache.Store) throws -> Bool {
+    for _ in 0..<200 {
+      try store.removeExpired()
+      let files = FileManager.default.enumerator(atPath: folder.path)?.allObjects as? [String]
+      let isLeft = files?.contains { $0.hasSuffix(".tmp") || $0.hasSuffix(".trash") }
+      if isLeft == false { return true }
+      Thread.sleep(forTimeInterval: 0.01)
+    }
+    return false
+  }
+
+  private func footprint(_ store: DiskCache.Store, _ key: String) throws -> Int {
+    let size = try #require(try store.entry(key)).size
+    return (size + 4_095) / 4_096 * 4_096 + 4_096
+  }
+
+  @Test func aDiskThatTakesOnlyAPartOfAWriteIsNoTornEntry() throws {
+    for length in [0, 1, 63, 64, 65, 899] {
+      let folder = try TemporaryFolder()
+      try prepare(folder)
+      let store = folder.cache()
+      let isFull = Locked(false)
+      let plan = FaultPlan(
+        decide: { event in
+          event.call == .write && isFull.withLock { $0 } ? .fail(ENOSPC) : .proceed
+        },
+        shorten: { _ in
+          isFull.withLock { $0 = true }
+          return length
+        })
+      let error = #expect(throws: StorageError.self) {
+        try FaultPlan.$current.withValue(plan) { try store.set(Self.new, forKey: "k") }
+      }
+      #expect(error?.code == .diskFull && error?.key == "k" && error?.operation == "set")
+      #expect(try store.get("k") == Self.old && folder.cache().get("k") == Self.old)
+    }
+  }
+
+  @Test func theFacadeSaysFalseAndReportsWithoutTheValue() async throws {
+    let folder = try TemporaryFolder()
+    try folder.write([], to: "caches")  // a file where the folder belongs
+    let failures = Failures()
+    let store = folder.cache(failures: failures)
+    let error = #expect(throws: StorageError.self) { try store.set("secret", forKey: "k") }
+    #expect(error?.path?.hasPrefix(folder.path + "/caches") == true)
+    #expect(error.map { "\($0)".contains("secret") } == false)
+    try await StorageSystem.withTemporary {
+      let failures = Failures()
+      StorageSystem.onFailure = failures.append
+      #expect(!DiskCache.set("secret", forKey: String(repeating: "x", count: 70_000)))
+      #expect(DiskCache.set("text", forKey: "text"))
+      #expect(DiskCache.model("text", type: Int.self) == nil)
+      #expect(failures.all.map(\.code) == [.misuse, .wrongType])
+      #expect(failures.all.allSatisfy { $0.key != nil && !"\($0)".contains("secret") })
+    }
+  }
+
+  @Test func withoutAPlaceEachCallSaysSo() async throws {
+    var finder = DirectoryFinder(app: "test")
+    finder.environment = { _ in nil }
+    finder.registeredHome = { nil }
+    let store = DiskCache.Store(name: .standard, scope: StorageScope(finder: finder))
+    let calls: [() throws -> Void] = [
+      { try store.set(1, forKey: "k") }, { _ = try store.get("k") }, { _ = try store.keys() },
+      { try store.remove("k") }, { try store.removeAll() }, { _ = try store.totalSize },
+      { _ = try store.contains("k") }, { _ = try store.entry("k") }, { _ = try store.folderURL },
+      { _ = try store.fileURL("k") }, { try store.removeExpired() },
+    ]
+    for call in calls {
+      let error = #expect(throws: StorageError.self) { try call() }
+      #expect(error?.code == .notFound && error?.remedy.contains("HOME") == true)
+    }
+  }
+
+  @Test func filesAreTheUsersAloneAndTheFolderIsTagged() throws {
+    let folder = try TemporaryFolder()
+    let store = folder.cache()
+    try store.set(Self.new, forKey: "k")
+    func mode(_ path: String) throws -> UInt32 { try #require(try FileSystem.status(path)).mode }
+    let payload = try store.payload("k")
+    #expect(try mode(payload) == 0o600 && mode(payload + Sidecar.suffix) == 0o600)
+    for path in [
+      "caches", "caches/standard",
+      "caches/standard/" + payload.split(separator: "/").dropLast().last!,
+    ] {
+      #expect(try mode(folder.file(path).path) == 0o700, "\(path)")
+    }
+    #expect(try mode(folder.file("caches/.standard.lock").path) == 0o600)
+    let tag = try folder.bytes(of: "caches/standard/CACHEDIR.TAG")
+    #expect(tag.starts(with: "Signature: 8a477f597d28d172789f06886806bc55".utf8))
+    #expect(try Array(Data(contentsOf: URL(filePath: payload))) == Array(Self.new))
+  }
+
+  @Test func nothingIsSyncedUnlessAskedFor() throws {
+    let folder = try TemporaryFolder()
+    let store = folder.cache()
+    let syncs: Set<SystemCall> = [.fsync, .fdatasync]
+    let calls = try systemCalls {
+      try store.set(Self.new, forKey: "a", expiry: .days(1))
+      try store.set(Self.old, forKey: "a")
+      _ = try store.get("a")
+      try store.remove("a")
+      try store.removeAll()
+    }
+    #expect(calls.allSatisfy { !syncs.contains($0) })
+    let durable = try systemCalls { try store.set(Self.new, forKey: "a", durable: true) }
+    #expect(durable.count { $0 == .fdatasync } == 2 && durable.count { $0 == .fsync } == 1)
+    // The payload before it has its name.
+    let (sync, rename) = (durable.firstIndex(of: .fdatasync), durable.lastIndex(of: .rename))
+    #expect(try #require(sync) < #require(rename))
+  }
+
+  @Test func aKnownEntryIsReadWithFourCalls() throws {
+    let folder = try TemporaryFolder()
+    let store = folder.cache()
+    try store.set(Self.new, forKey: "k", expiry: .days(1))
+    _ = try store.get("k")
+    #expect(try systemCalls { _ = try store.get("k") } == [.open, .stat, .read])
+    #expect(try systemCalls { _ = try store.contains("k") } == [.stat])
+    #expect(try systemCalls { _ = try store.contains("missing") } == [.stat])
+    #expect(try systemCalls { _ = try store.get("missing") } == [.open])
+    #expect(try systemCalls { _ = try store.totalSize } == [.stat])
+  }
+
+  @Test func aReaderWaitsForNoWriter() throws {
+    let folder = try TemporaryFolder()
+    let store = folder.cache()
+    try store.set(Self.old, forKey: "k")
+    try store.set("v", forKey: "over", expiry: .seconds(0.01))
+    let files = try store.files
+    let session = try #require(try files.session())
+    // All keys of this process are being written, as far as anybody can tell.
+    for key in ["k", "over", "missing"] {
+      let name = try EntryName(key: key, rules: session.rules)
+      let outcome = try session.withKeyLock(name, timeout: .seconds(1)) {
+        (_) throws(StorageError) -> Duration in
+        do {
+          return try ContinuousClock().measure {
+            for reader in [store, folder.cache()] {
+              _ = try reader.get(key)
+              _ = try reader.contains(key)
+              _ = try reader.keys()
+              #expect(try reader.get("k") == Self.old)
+            }
+          }
+        } catch {
+          throw error as! StorageError
+        }
+      }
+      guard case .done(let taken) = outcome else {
+        Issue.record("not locked")
+        continue
+      }
+      #expect(taken < .seconds(1))
+    }
+  }
+
+  @Test func aHeldKeyIsAnErrorAfterItsTimeAndNotAHang() throws {
+    let folder = try TemporaryFolder()
+    try folder.cache().set(Self.old, forKey: "k")
+    let holder = try #require(try folder.cache().files.session())
+    let name = try EntryName(key: "k", rules: holder.rules)
+    let location = try folder.cache().files.location
+    let waiting = CacheFiles(location: location, timeout: .milliseconds(50)) { _ in }
+    let payload = Payload(bytes: Self.new, kind: .data)
+    let options = WriteOptions(lifespan: .endless, isDurable: false)
+    let outcome = try holder.withKeyLock(name, timeout: .seconds(1)) {
+      (_) throws(StorageError) -> StorageError? in
+      do throws(StorageError) {
+        try waiting.write(payload, forKey: "k", options, if: { true })
+        return nil
+      } catch {
+        return error
+      }
+    }
+    guard case .done(let error) = outcome else {
+      Issue.record("not locked")
+      return
+    }
+    #expect(error?.code == .timedOut)
+    #expect(try folder.cache().get("k") == Self.old)
+    #expect(try waiting.read("k")?.bytes == Self.old)
+  }
+}

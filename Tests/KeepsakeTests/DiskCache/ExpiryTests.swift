@@ -1,0 +1,190 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+@Suite struct ExpiryTests {
+  private let folder: TemporaryFolder
+
+  init() throws { folder = try TemporaryFolder() }
+
+  /// Lets an entry be so much older, as if the clock had gone on: all its times move.
+  private func age(_ key: String, by seconds: Int64) throws {
+    let store = folder.cache()
+    let (payload, path) = (try store.payload(key), try store.sidecar(key))
+    let shift = seconds * WallClock.second
+    var sidecar = try Sidecar(Array(Data(contentsOf: URL(filePath: path))))
+    sidecar.created -= shift
+    sidecar.modified -= shift
+    if case .until(let end) = sidecar.lifespan { sidecar.lifespan = .until(end - shift) }
+    let times = try #require(try FileSystem.status(payload, withTimes: true))
+    let used = try #require(try FileSystem.status(path, withTimes: true)).modified
+    try File(payload, .readWrite).setTimes(
+      accessed: times.accessed - shift, modified: times.modified - shift)
+    let file = try File(path, .readWrite)
+    try file.overwrite(sidecar.bytes.span.bytes, at: 0)
+    try file.setTimes(accessed: used - shift, modified: used - shift)
+    // What the processes know together is of a time before, too.
+    try store.files.session()?.ledger?.distrust()
+  }
+
+  private func isThere(_ key: String, _ store: DiskCache.Store) throws -> [Bool] {
+    [
+      try store.contains(key), try store.entry(key) != nil, try store.fileURL(key) != nil,
+      try store.keys().contains(key), try store.get(key) != nil, try store.totalSize > 0,
+    ]
+  }
+
+  private let allThere = Array(repeating: true, count: 6)
+  private let allGone = Array(repeating: false, count: 6)
+
+  @Test(arguments: [
+    DiskCache.Expiry.seconds(0), .seconds(-1), .minutes(-0.0), .hours(-.infinity), .days(.nan),
+    .idle(.seconds(0)), .idle(.days(-1)), .idle(.minutes(.nan)), .date(.distantPast), .date(.now),
+    .date(Date(timeIntervalSince1970: -.infinity)), .date(Date(timeIntervalSince1970: .nan)),
+  ])
+  func whatIsOverAtOnceRemovesWhatWasThere(expiry: DiskCache.Expiry) throws {
+    let store = folder.cache()
+    try store.set("old", forKey: "k")
+    try store.set("new", forKey: "k", expiry: expiry)
+    #expect(try isThere("k", store) == allGone)
+    try store.set("new", forKey: "other", expiry: expiry)
+    #expect(try store.keys() == [])
+  }
+
+  @Test(arguments: [
+    DiskCache.Expiry.never, .seconds(.infinity), .days(1e300), .hours(.greatestFiniteMagnitude),
+    .idle(.days(.infinity)), .idle(.minutes(1e200)), .date(.distantFuture),
+    .date(Date(timeIntervalSince1970: .infinity)),
+  ])
+  func whatIsTooLongToCountNeverEnds(expiry: DiskCache.Expiry) throws {
+    let store = folder.cache()
+    try store.set("v", forKey: "k", expiry: expiry)
+    #expect(try store.entry("k")?.expires == nil)
+    try age("k", by: 100 * 365 * 86_400)
+    #expect(try isThere("k", folder.cache()) == allThere)
+    #expect(try folder.cache().removeExpired() == 0)
+  }
+
+  @Test(arguments: [
+    (DiskCache.Expiry.seconds(90), 90.0), (.minutes(1.5), 90), (.hours(2), 7_200),
+    (.days(7), 604_800), (.idle(.seconds(90)), 90), (.idle(.minutes(30)), 1_800),
+    (.idle(.hours(2)), 7_200), (.idle(.days(1)), 86_400), (.date(.now.addingTimeInterval(90)), 90),
+  ])
+  func anExpiredEntryIsGoneForAllCalls(expiry: DiskCache.Expiry, seconds: Double) throws {
+    let before = Date.now
+    try folder.cache().set("v", forKey: "k", expiry: expiry)
+    let entry = try #require(try folder.cache().entry("k"))
+    let expires = try #require(entry.expires)
+    #expect(abs(expires.timeIntervalSince(before) - seconds) < 30)
+    #expect(abs(entry.created.timeIntervalSince(before)) < 30)
+    #expect(entry.size == 1)
+
+    try age("k", by: Int64(seconds) - 60)
+    #expect(try isThere("k", folder.cache()) == allThere)
+    // Reading noted a use; from there it takes all of its time again.
+    if case .idle = expiry.rule { try age("k", by: Int64(seconds)) } else { try age("k", by: 61) }
+    // Each call alone, without another one's help.
+    #expect(try folder.cache().totalSize == 0)
+    #expect(try isThere("k", folder.cache()) == allGone)
+  }
+
+  @Test(arguments: 0..<5)
+  func eachCallHidesAnExpiredEntryByItself(call: Int) throws {
+    try folder.cache().set("v", forKey: "k", expiry: .days(7))
+    try age("k", by: 8 * 86_400)
+    let store = folder.cache()
+    switch call {
+    case 0: #expect(try store.get("k") == nil)
+    case 1: #expect(try store.contains("k") == false)
+    case 2: #expect(try store.fileURL("k") == nil)
+    case 3: #expect(try store.keys() == [])
+    default: #expect(try store.removeExpired() == 1)
+    }
+    #expect(try folder.cache().totalSize == 0)
+  }
+
+  @Test func expiresWhileItIsInUse() throws {
+    let store = folder.cache()
+    try store.set("v", forKey: "k", expiry: .seconds(0.2))
+    try store.set("v", forKey: "date", expiry: .date(.now.addingTimeInterval(0.2)))
+    #expect(try store.get("k") != nil && store.get("date") != nil)
+    Thread.sleep(forTimeInterval: 0.21)
+    #expect(try isThere("k", store) == allGone)
+    #expect(try isThere("date", store) == allGone)
+    #expect(store.statistics.hits == 2)
+  }
+
+  @Test func useKeepsAnIdleEntryInThisProcessAndInOthers() throws {
+    let (store, other) = (folder.cache(), folder.cache())
+    try store.set("v", forKey: "k", expiry: .idle(.seconds(0.5)))
+    _ = try other.get("k")
+    for _ in 0..<10 {
+      Thread.sleep(forTimeInterval: 0.1)
+      #expect(try store.get("k") != nil)
+    }
+    // This one has not read it for a second, and finds that somebody has.
+    #expect(try other.get("k") != nil)
+    Thread.sleep(forTimeInterval: 0.6)
+    #expect(try other.get("k") == nil && store.get("k") == nil)
+  }
+
+  @Test(arguments: [DiskCache.Expiry.minutes(10), .idle(.minutes(10))])
+  func aClockSetBackDoesNotKeepAnEntryMuchLonger(expiry: DiskCache.Expiry) throws {
+    try folder.cache().set("v", forKey: "k", expiry: expiry)
+    // Clocks are corrected by seconds all the time.
+    try age("k", by: -30)
+    #expect(try isThere("k", folder.cache()) == allThere)
+    if case .idle = expiry.rule { try age("k", by: -3_600) } else { try age("k", by: -3_570) }
+    #expect(try isThere("k", folder.cache()) == allGone)
+    #expect(try folder.cache().totalSize == 0)
+  }
+
+  @Test func aSweepFindsWhatAClockSetBackHasLeft() throws {
+    let store = folder.cache()
+    try store.set("v", forKey: "a", expiry: .minutes(10))
+    try store.set("v", forKey: "b", expiry: .idle(.minutes(10)))
+    try store.set("v", forKey: "c")
+    try age("a", by: -86_400)
+    try age("b", by: -86_400)
+    try age("c", by: -86_400)
+    #expect(try folder.cache().removeExpired() == 2)
+    #expect(try folder.cache().keys() == ["c"])
+  }
+
+  @Test func aSweepOpensOnlyWhatMayHaveExpired() throws {
+    let store = folder.cache()
+    for number in 0..<50 {
+      let expiry: DiskCache.Expiry =
+        [.never, .days(7), .idle(.hours(1)), .date(.now + 3_600)][number % 4]
+      try store.set(number, forKey: "k\(number)", expiry: expiry)
+    }
+    try store.set("v", forKey: "old", expiry: .days(1))
+    try age("old", by: 2 * 86_400)
+    var count = 0
+    let calls = try systemCalls { count = try store.removeExpired() }
+    #expect(count == 1)
+    #expect(calls.count { $0 == .open } <= 4, "the sidecars of the one that has expired")
+  }
+
+  @Test func isOverTable() {
+    let second = WallClock.second
+    let now = 1_000 * second
+    func isOver(_ lifespan: Lifespan, _ created: Int64, used: Int64 = 0) -> Bool {
+      lifespan.isOver(created: created, used: used, now: now)
+    }
+    #expect(!isOver(.endless, .max) && !isOver(.endless, .min))
+    #expect(isOver(.until(now), 0) && !isOver(.until(now + 1), .max))
+    #expect(isOver(.lasting(10 * second), now - 10 * second))
+    #expect(!isOver(.lasting(10 * second), now - 10 * second + 1))
+    // From the future by less than a minute and less than its own time: a corrected clock.
+    #expect(!isOver(.lasting(10 * second), now + 10 * second))
+    #expect(isOver(.lasting(10 * second), now + 10 * second + 1))
+    #expect(!isOver(.lasting(600 * second), now + 60 * second))
+    #expect(isOver(.lasting(600 * second), now + 60 * second + 1))
+    #expect(isOver(.lasting(.max), .max) && !isOver(.lasting(.max), now - 1))
+    #expect(!isOver(.idle(10 * second), 0, used: now - 9 * second))
+    #expect(isOver(.idle(10 * second), now, used: now - 10 * second))
+    #expect(isOver(.idle(.max), 0, used: .max) && isOver(.lasting(1), .min))
+  }
+}
