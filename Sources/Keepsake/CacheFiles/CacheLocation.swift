@@ -20,7 +20,7 @@ struct CacheLocation: Sendable {
   func openForReading(timeout: Duration) throws(StorageError) -> CacheSession? {
     guard let status = try FileSystem.status(root) else { return nil }
     let file = try LockFile.openExisting(lockPath, wordCount: CacheLedger.wordCount)
-    return try open(file, mode: status.mode & 0o777, timeout: timeout)
+    return try open(file, mode: status.mode & 0o2777, timeout: timeout)
   }
 
   func openForWriting(timeout: Duration) throws(StorageError) -> CacheSession {

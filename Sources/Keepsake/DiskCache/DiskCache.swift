@@ -168,6 +168,44 @@ extension DiskCache {
     } != nil
   }
 
+  /// Stores what a sequence of chunks yields, such as a download, once it has ended.
+  ///
+  /// ```swift
+  /// await DiskCache.set(chunks: body, forKey: "film", total: length) { done, total in
+  ///   print(done, "of", total ?? 0)
+  /// }
+  /// ```
+  ///
+  /// See ``Store/set(chunks:forKey:expiry:durable:total:isolation:progress:)``, which throws the
+  /// sequence's own error.
+  ///
+  /// - Returns: Whether all is stored; if not, also when the task was cancelled, the old value is
+  ///   intact and nothing is left behind.
+  @discardableResult
+  public static func set<Chunks: AsyncSequence>(
+    chunks: Chunks, forKey key: String, expiry: Expiry = .never, durable: Bool = false,
+    cache: Name = .standard, total: Int? = nil, isolation: isolated (any Actor)? = #isolation,
+    progress: (_ bytes: Int, _ total: Int?) -> Void = { _, _ in }
+  ) async -> Bool where Chunks.Element: Sequence<UInt8> {
+    let store = named(cache)
+    do {
+      try await store.set(
+        chunks: chunks, forKey: key, expiry: expiry, durable: durable, total: total,
+        isolation: isolation, progress: progress)
+      return true
+    } catch is CancellationError {
+      return false
+    } catch {
+      store.report(
+        error as? StorageError
+          ?? StorageError(
+            .encodingFailed, operation: "set", key: key,
+            reason: "its source failed with \(type(of: error))",
+            remedy: "See the underlying error.", underlyingError: error))
+      return false
+    }
+  }
+
   /// Removes an entry.
   ///
   /// - Returns: Whether there is none now; true also when there was none.

@@ -147,6 +147,15 @@ final class Flights: Sendable {
     }
   }
 
+  /// How many wait for others, and whether nobody fetches at all; for tests.
+  var waiterCount: Int { state.withLock { $0.flights.values.reduce(0) { $0 + $1.waiters.count } } }
+  var isEmpty: Bool {
+    state.withLock { state in
+      state.flights.isEmpty && state.current.isEmpty && state.cancelled.isEmpty
+        && state.waitsFor.isEmpty
+    }
+  }
+
   /// What is being fetched for the key is older than what is stored from now on; nil for all keys.
   func supersede(_ key: String?) {
     state.withLock { state in

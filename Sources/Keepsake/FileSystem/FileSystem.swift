@@ -39,7 +39,12 @@ enum FileSystem {
     let parent = parent(of: path)
     if parent != path { try createFolder(parent, mode: mode, durable: durable) }
     switch systemCall(.mkdir, path, { Int(mkdir(path, mode_t(mode))) }) {
-    case .success: if durable { try synchronizeFolder(parent) }
+    case .success:
+      // No umask takes from the user, but many do from others.
+      if mode & 0o077 != 0 {
+        try systemCall(.chmod, path) { Int(chmod(path, mode_t(mode))) }.get(.chmod, path)
+      }
+      if durable { try synchronizeFolder(parent) }
     case .failure(let error) where error.code == EEXIST: return
     case .failure(let error): throw StorageError(errno: error.code, operation: "mkdir", path: path)
     }

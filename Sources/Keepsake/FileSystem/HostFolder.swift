@@ -31,5 +31,6 @@ struct HostFolder: Sendable {
   }
 
   private static let ownMode: UInt32 = 0o700
-  private static func mode(in status: FileStatus) -> UInt32 { status.mode & 0o777 | 0o700 }
+  /// With the bit that hands the folder's group on to what is made in it.
+  private static func mode(in status: FileStatus) -> UInt32 { status.mode & 0o2777 | 0o700 }
 }

@@ -39,7 +39,8 @@ public struct StorageError: Error, Sendable {
     public static let notFound = Code("not found")
     /// A value is stored, but of another type than the one asked for.
     public static let wrongType = Code("wrong type")
-    /// The value's own `encode(to:)` failed or cannot be expressed; the old value is intact.
+    /// The value's own `encode(to:)` or its source failed, or it cannot be expressed; the old value
+    /// is intact.
     public static let encodingFailed = Code("encoding failed")
     /// The stored bytes cannot be turned into the type asked for, or imported.
     public static let decodingFailed = Code("decoding failed")

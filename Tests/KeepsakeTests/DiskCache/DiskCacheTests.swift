@@ -43,4 +43,207 @@ extension DiskCache.Key<Article> {
     #expect(DiskCache.remove("a"))
     #expect(DiskCache.totalSize == 0)
   }
+
+  @Test func typedKeysCarryTypeExpiryAndPlace() async throws {
+    DiskCache[.frontPage] = Article()
+    #expect(DiskCache[.frontPage] == Article() && DiskCache.contains(.frontPage))
+    #expect(DiskCache.keys() == [] && DiskCache.keys(cache: "News") == ["frontPage"])
+    #expect(DiskCache.entry("frontPage", cache: "News")?.expires != nil)
+    DiskCache[.frontPage] = nil
+    #expect(!DiskCache.contains(.frontPage))
+    #expect(try await DiskCache.fetch(.frontPage) { Article(pages: 5) }.pages == 5)
+    let store = DiskCache.named("News")
+    #expect(try store.get(.frontPage)?.pages == 5)
+    try store.set(Article(pages: 6), for: .frontPage)
+    #expect(DiskCache[.frontPage]?.pages == 6)
+    #expect(DiskCache.remove(.frontPage) && DiskCache[.frontPage] == nil)
+  }
+
+  @Test func cachesAreKeptApart() throws {
+    let folder = try TemporaryFolder()
+    let places: [DiskCache.Name] = [
+      .standard, "Images", "images", "a/b", "", .memory, DiskCache.Name("Images", in: folder.url),
+      DiskCache.Name("other", in: folder.url),
+    ]
+    for (number, place) in places.enumerated() {
+      DiskCache.set(number, forKey: "k", cache: place)
+    }
+    for (number, place) in places.enumerated() {
+      #expect(DiskCache.model("k", cache: place) == number, "\(place)")
+    }
+    #expect(DiskCache.caches().map(\.name) == ["", "Images", "a/b", "images", "standard"])
+    #expect(DiskCache.removeAll(cache: "Images"))
+    #expect(DiskCache.keys(cache: "Images") == [] && DiskCache.totalSize(cache: "Images") == 0)
+    #expect(
+      DiskCache.keys(cache: "images") == ["k"] && DiskCache.totalSize(cache: "images") == 8_192)
+    #expect(DiskCache.model("k", cache: DiskCache.Name("Images", in: folder.url)) == 6)
+    #expect(StorageSystem.removeAll())
+    #expect(DiskCache.keys() == [] && DiskCache.keys(cache: .memory) == [])
+    // Not the app's alone.
+    #expect(DiskCache.keys(cache: DiskCache.Name("other", in: folder.url)) == ["k"])
+  }
+
+  @Test func aFolderOfItsOwnMustExistAndItsModeHolds() throws {
+    let folder = try TemporaryFolder()
+    #expect(chmod(folder.path, 0o2770) == 0)
+    let store = DiskCache.named(DiskCache.Name("team", in: folder.url))
+    try store.set(Data([1]), forKey: "k")
+    let payload = try store.payload("k")
+    #expect(try FileSystem.status(payload)?.mode == 0o660)
+    #expect(try FileSystem.status(payload + Sidecar.suffix)?.mode == 0o660)
+    #expect(try FileSystem.status(FileSystem.parent(of: payload))?.mode == 0o2770)
+    #expect(try FileSystem.status(folder.path + "/.team.lock")?.mode == 0o660)
+    let missing = DiskCache.named(DiskCache.Name("x", in: folder.file("missing")))
+    let error = #expect(throws: StorageError.self) { try missing.set(1, forKey: "k") }
+    #expect(error?.code == .notFound && error?.path == folder.file("missing").path)
+    #expect(try missing.get("k") == nil)
+  }
+
+  @Test func anotherTypeIsAnErrorAndBytesAreBytes() throws {
+    let store = DiskCache.shared
+    try store.set(Data("[1]".utf8), forKey: "data")
+    try store.set("25", forKey: "text")
+    try store.set([1, 2], forKey: "list")
+    let wrong: [() throws -> Void] = [
+      { _ = try store.model("data", type: String.self) },
+      { _ = try store.model("data", type: [Int].self) },
+      { _ = try store.model("text", type: Int.self) },
+      { _ = try store.model("text", type: Data.self) },
+      { _ = try store.model("list", type: String.self) },
+    ]
+    for call in wrong {
+      let error = #expect(throws: StorageError.self) { try call() }
+      #expect(error?.code == .wrongType && error?.key != nil && error?.path != nil)
+    }
+    #expect(try store.get("list") == Data("[1,2]".utf8) && store.get("text") == Data("25".utf8))
+    #expect(try store.model("missing", type: Int.self) == nil)
+  }
+
+  @Test func hitsAndMissesAreCounted() throws {
+    let store = DiskCache.named("counted")
+    try store.set(1, forKey: "k")
+    _ = try store.get("k")
+    _ = try store.model("k", type: Int.self)
+    _ = try store.get("missing")
+    _ = try store.contains("k")
+    #expect(store.statistics == DiskCache.Statistics(hits: 2, misses: 1))
+    #expect(DiskCache.statistics == DiskCache.Statistics())
+  }
+
+  @Test func aFileURLLeadsToTheVeryBytes() throws {
+    let value = Data([1, 2, 3])
+    DiskCache.set(value, forKey: "k")
+    let url = try #require(DiskCache.fileURL("k"))
+    #expect(try Data(contentsOf: url) == value)
+    // Who has it open keeps it, whatever comes after.
+    let handle = try FileHandle(forReadingFrom: url)
+    DiskCache.set(Data([9]), forKey: "k")
+    #expect(try handle.readToEnd() == value)
+    #expect(DiskCache.fileURL("missing") == nil && DiskCache.fileURL("k", cache: .memory) == nil)
+  }
+
+  @Test func theSizeIsThatOfTheBlocksOnTheDisk() throws {
+    for size in [0, 1, 4_096, 4_097, 100_000] {
+      DiskCache.set(Data(count: size), forKey: "k\(size)")
+    }
+    let folder = try #require(try DiskCache.shared.folderURL)
+    var sum = 0
+    let files = try #require(FileManager.default.enumerator(atPath: folder.path))
+    for case let file as String in files where file.contains("/") {
+      var status = stat()
+      #expect(stat(folder.path + "/" + file, &status) == 0)
+      if status.st_mode & S_IFMT == S_IFREG { sum += Int(status.st_blocks) * 512 }
+    }
+    #expect(DiskCache.totalSize == sum)
+    // Another process keeps the same books, and both change them.
+    let other = DiskCache.Store(name: .standard, scope: StorageScope.current)
+    try other.set(Data(count: 5_000), forKey: "new")
+    #expect(DiskCache.totalSize == sum + 8_192 + 4_096)
+    try other.set(Data(count: 1), forKey: "new")
+    try other.remove("k100000")
+    #expect(DiskCache.totalSize == sum + 8_192 - 102_400 - 4_096)
+  }
+}
+
+@Suite(.temporaryStorage) struct SizeLimitTests {
+  private let value = Data(count: 4_000)  // 8,192 bytes on the disk
+
+  /// Eviction may go on in the background.
+  private func settle(_ store: DiskCache.Store, at most: Int) throws {
+    for _ in 0..<500 where try store.totalSize > most { Thread.sleep(forTimeInterval: 0.01) }
+  }
+
+  @Test(arguments: [DiskCache.Name.standard, .memory])
+  func theLeastRecentlyUsedGoFirst(place: DiskCache.Name) throws {
+    let store = DiskCache.named(place)
+    let unit = place == .memory ? 4_000 : 8_192
+    for number in 0..<20 {
+      try store.set(value, forKey: "k\(number)")
+      if place != .memory { Thread.sleep(forTimeInterval: 0.005) }  // the kernel's clock is coarse
+    }
+    for number in [0, 3] { _ = try store.get("k\(number)") }
+    store.sizeLimit = 20 * unit
+    try store.set(value, forKey: "last")
+    try settle(store, at: 18 * unit)
+    let keys = try Set(store.keys())
+    #expect(keys.isSuperset(of: ["k0", "k3", "last", "k19"]) && keys.count == 18, "\(keys)")
+    #expect(!keys.contains("k1") && !keys.contains("k2") && !keys.contains("k4"))
+    #expect(store.statistics.evictions == 3)
+  }
+
+  @Test func useIsKnownAcrossRestarts() throws {
+    let folder = try TemporaryFolder()
+    for number in 0..<10 { try folder.cache().set(value, forKey: "k\(number)") }
+    // As if stored an hour ago, one after the other; then one is read.
+    let hour = WallClock.now - 3_600 * WallClock.second
+    for number in 0..<10 {
+      let path = try folder.cache().sidecar("k\(number)")
+      var sidecar = try Sidecar(Array(Data(contentsOf: URL(filePath: path))))
+      sidecar.created = hour
+      let file = try File(path, .readWrite)
+      try file.overwrite(sidecar.bytes.span.bytes, at: 0)
+      let time = hour + Int64(number) * WallClock.second
+      try file.setTimes(accessed: time, modified: time)
+    }
+    _ = try folder.cache().get("k0")
+    let store = folder.cache()
+    store.sizeLimit = 8 * 8_192
+    try settle(store, at: 8 * 8_192 / 10 * 9)
+    #expect(try Set(store.keys()) == ["k0", "k4", "k5", "k6", "k7", "k8", "k9"])
+  }
+
+  @Test func farBeyondTheLimitTheWriterWaits() throws {
+    let store = DiskCache.shared
+    store.sizeLimit = 30 * 8_192
+    for number in 0..<300 {
+      try store.set(value, forKey: "k\(number)")
+      #expect(try store.totalSize <= 33 * 8_192)
+      #expect(try store.contains("k\(number)"))
+    }
+    store.sizeLimit = 8_192 * 5
+    try settle(store, at: 8_192 * 5)
+    #expect(try store.totalSize <= 8_192 * 5)
+    store.sizeLimit = nil
+    for number in 0..<50 { try store.set(value, forKey: "k\(number)") }
+    #expect(try store.keys().count >= 50)
+  }
+
+  @Test(arguments: [DiskCache.Name.standard, .memory])
+  func aValueThatAloneIsTooLargeIsRefused(place: DiskCache.Name) async throws {
+    let store = DiskCache.named(place)
+    try store.set("old", forKey: "k")
+    store.sizeLimit = 10_000
+    let error = #expect(throws: StorageError.self) {
+      try store.set(Data(count: 10_001), forKey: "k")
+    }
+    #expect(error?.code == .misuse && error?.key == "k")
+    let stream = AsyncStream<Data> { continuation in
+      continuation.yield(Data(count: 10_001))
+      continuation.finish()
+    }
+    await #expect(throws: StorageError.self) { try await store.set(chunks: stream, forKey: "k") }
+    #expect(try store.model("k") == "old")
+    store.sizeLimit = -5
+    #expect(store.sizeLimit == 0)
+  }
 }

@@ -1,0 +1,252 @@
+import Foundation
+import KeepsakeTesting
+import Testing
+
+@testable import Keepsake
+
+private struct Failure: Error {}
+
+/// Counts, and lets tasks wait until somebody opens it.
+private actor Gate {
+  private(set) var entered = 0
+  private var isOpen = false
+  private var waiting: [CheckedContinuation<Void, Never>] = []
+
+  func enter() { entered += 1 }
+
+  func pass() async {
+    if !isOpen { await withCheckedContinuation { waiting.append($0) } }
+  }
+
+  func open() {
+    isOpen = true
+    for continuation in waiting { continuation.resume() }
+    waiting = []
+  }
+}
+
+@Suite(.temporaryStorage, .timeLimit(.minutes(1))) struct FetchTests {
+  /// Returns once `condition` holds; the time limit ends it otherwise.
+  private func wait(until condition: () async -> Bool) async throws {
+    while !(await condition()) { try await Task.sleep(for: .milliseconds(1)) }
+  }
+
+  private func waiterCount(_ store: DiskCache.Store) -> Int { store.flights.waiterCount }
+
+  @Test func producesOnceAndThenReads() async throws {
+    var count = 0
+    for _ in 0..<3 {
+      let value: [Int] = try await DiskCache.fetch("k", expiry: .minutes(5)) {
+        count += 1
+        return [1, 2, 3]
+      }
+      #expect(value == [1, 2, 3])
+    }
+    #expect(count == 1)
+    #expect(DiskCache.entry("k")?.expires != nil)
+    #expect(DiskCache.statistics.hits == 2 && DiskCache.statistics.misses == 1)
+    let data = try await DiskCache.fetch("data") { Data([1, 2]) }
+    #expect(data == Data([1, 2]) && DiskCache.get("data") == data)
+    let text: String = try await DiskCache.fetch("text", cache: .memory) { "t" }
+    #expect(text == "t" && DiskCache.model("text", cache: .memory) == "t")
+  }
+
+  @Test func aThousandCallsRunOneProducer() async throws {
+    let store = DiskCache.shared
+    let gate = Gate()
+    let values = try await withThrowingTaskGroup(of: Data.self) { group in
+      for _ in 0..<1_000 {
+        group.addTask {
+          try await DiskCache.fetch("k") {
+            await gate.enter()
+            await gate.pass()
+            return Data([7])
+          }
+        }
+      }
+      try await wait { waiterCount(store) == 999 }
+      await gate.open()
+      return try await group.reduce(into: []) { $0.append($1) }
+    }
+    #expect(values == Array(repeating: Data([7]), count: 1_000))
+    #expect(await gate.entered == 1)
+    #expect(store.flights.isEmpty)
+  }
+
+  @Test(arguments: [true, false])
+  func aCancelledLeaderAndOthersLeaveTheRestWithASecondProducer(noticesIt: Bool) async throws {
+    let store = DiskCache.shared
+    let (gate, held) = (Gate(), Gate())
+    let fetch = { @Sendable in
+      try await DiskCache.fetch("k") {
+        await gate.enter()
+        guard await gate.entered == 1 else { return "second" }
+        if noticesIt { try await Task.sleep(for: .seconds(3_600)) } else { await held.pass() }
+        return "first"
+      }
+    }
+    let leader = Task { try await fetch() }
+    try await wait { await gate.entered == 1 }
+    let others = (0..<999).map { _ in Task { try await fetch() } }
+    try await wait { waiterCount(store) == 999 }
+    for task in others[..<99] { task.cancel() }
+    try await wait { waiterCount(store) == 900 }
+    leader.cancel()
+    for task in others[99...] { #expect(try await task.value == "second") }
+    for task in others[..<99] {
+      await #expect(throws: CancellationError.self) { try await task.value }
+    }
+    #expect(await gate.entered == 2)
+    await held.open()
+    if noticesIt {
+      await #expect(throws: CancellationError.self) { try await leader.value }
+    } else {
+      // Its value is its own: what leads by now is newer.
+      #expect(try await leader.value == "first")
+    }
+    #expect(DiskCache.model("k") == "second")
+    #expect(store.flights.isEmpty)
+  }
+
+  @Test func cancellingEverybodyLeavesNothingBehind() async throws {
+    let store = DiskCache.shared
+    for _ in 0..<20 {
+      let tasks = (0..<50).map { _ in
+        Task {
+          try await DiskCache.fetch("k") { () async throws -> Int in
+            try await Task.sleep(for: .seconds(3_600))
+            return 1
+          }
+        }
+      }
+      for task in tasks.shuffled() {
+        task.cancel()
+        await Task.yield()
+      }
+      for task in tasks {
+        await #expect(throws: CancellationError.self) { try await task.value }
+      }
+      #expect(store.flights.isEmpty)
+    }
+    #expect(try await DiskCache.fetch("k") { 2 } == 2)
+  }
+
+  @Test func aFailureIsSharedByThoseWhoWaitAndNotKept() async throws {
+    let store = DiskCache.shared
+    let gate = Gate()
+    let tasks = (0..<100).map { _ in
+      Task {
+        try await DiskCache.fetch("k") { () async throws -> Int in
+          await gate.enter()
+          await gate.pass()
+          throw Failure()
+        }
+      }
+    }
+    try await wait { waiterCount(store) == 99 }
+    await gate.open()
+    for task in tasks { await #expect(throws: Failure.self) { try await task.value } }
+    #expect(await gate.entered == 1)
+    #expect(try await DiskCache.fetch("k") { 2 } == 2)
+  }
+
+  @Test func whatIsSetMeanwhileIsNewer() async throws {
+    for change in [
+      { DiskCache.set(2, forKey: "k") }, { DiskCache.remove("k") }, { DiskCache.removeAll() },
+    ] {
+      let gate = Gate()
+      let task = Task {
+        try await DiskCache.fetch("k") {
+          await gate.enter()
+          await gate.pass()
+          return 1
+        }
+      }
+      try await wait { await gate.entered == 1 }
+      #expect(change())
+      let later = DiskCache.model("k", type: Int.self)
+      await gate.open()
+      #expect(try await task.value == 1)
+      #expect(DiskCache.model("k") == later)
+      DiskCache.removeAll()
+    }
+  }
+
+  @Test func producersMayFetchOthersEvenInACircle() async throws {
+    // a needs b, which needs a: somebody has to produce without waiting.
+    @Sendable func fetchA(_ depth: Int) async throws -> Int {
+      try await DiskCache.fetch("a") { depth > 2 ? 1 : try await fetchB(depth + 1) + 1 }
+    }
+    @Sendable func fetchB(_ depth: Int) async throws -> Int {
+      try await DiskCache.fetch("b") { depth > 2 ? 1 : try await fetchA(depth + 1) + 1 }
+    }
+    async let a = fetchA(0)
+    async let b = fetchB(0)
+    let both = try await (a, b)
+    #expect(both.0 > 0 && both.1 > 0)
+    let nested = try await DiskCache.fetch("n") { try await DiskCache.fetch("n") { 3 } + 1 }
+    #expect(nested == 4 && DiskCache.model("n") == 4)
+    #expect(DiskCache.shared.flights.isEmpty)
+  }
+
+  @Test @MainActor func producesInItsCallersIsolation() async throws {
+    // A class that is not Sendable, changed inside: compiles only if the closure stays here.
+    final class Counter { var count = 0 }
+    let counter = Counter()
+    _ = try await DiskCache.fetch("k") {
+      MainActor.assertIsolated()
+      counter.count += 1
+      return counter.count
+    }
+    #expect(counter.count == 1)
+  }
+
+  @Test func aNilIsNotKept() async throws {
+    let none: Int? = try await DiskCache.fetch("k") { nil }
+    #expect(none == nil && !DiskCache.contains("k"))
+    let some: Int? = try await DiskCache.fetch("k") { 5 }
+    #expect(some == 5 && DiskCache.model("k") == 5)
+  }
+
+  @Test func whatCannotBeReadAsTheTypeIsProducedAnewAndReported() async throws {
+    let failures = Failures()
+    StorageSystem.onFailure = failures.append
+    DiskCache.set("text", forKey: "k")
+    #expect(try await DiskCache.fetch("k") { 5 } == 5)
+    #expect(DiskCache.model("k") == 5)
+    #expect(failures.all.map(\.code) == [.wrongType] && failures.all[0].key == "k")
+  }
+
+  @Test func whatCannotBeStoredIsReturnedAndReported() async throws {
+    struct Odd: Codable, Sendable {
+      func encode(to encoder: any Encoder) throws { throw Failure() }
+    }
+    let failures = Failures()
+    StorageSystem.onFailure = failures.append
+    _ = try await DiskCache.fetch("k") { Odd() }
+    DiskCache.sizeLimit = 10
+    let value = try await DiskCache.fetch("l") { String(repeating: "x", count: 20) }
+    #expect(value.count == 20)
+    #expect(failures.all.map(\.code) == [.encodingFailed, .misuse])
+    #expect(failures.all.allSatisfy { $0.operation == "fetch" })
+  }
+
+  @Test func performRunsOffTheCallersThreadWithItsStores() async throws {
+    let before = try DiskCache.shared.folderURL
+    let (isMain, folder) = try await DiskCache.shared.perform { store in
+      try store.set(1, forKey: "k")
+      return (Thread.isMainThread, try DiskCache.shared.folderURL)
+    }
+    #expect(!isMain && folder == before && DiskCache.model("k") == 1)
+    await #expect(throws: Failure.self) {
+      try await DiskCache.shared.perform { _ in throw Failure() }
+    }
+    let task = Task {
+      try await Task.sleep(for: .milliseconds(1))
+      try await DiskCache.shared.perform { try $0.remove("k") }
+    }
+    task.cancel()
+    await #expect(throws: CancellationError.self) { try await task.value }
+    #expect(DiskCache.contains("k"))
+  }
+}

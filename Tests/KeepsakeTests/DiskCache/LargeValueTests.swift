@@ -1,0 +1,155 @@
+import Foundation
+import KeepsakeTesting
+import Testing
+
+@testable import Keepsake
+
+private struct Failure: Error {}
+
+@Suite(.temporaryStorage) struct LargeValueTests {
+  private let folder: TemporaryFolder
+
+  init() throws { folder = try TemporaryFolder() }
+
+  private func bytes(_ count: Int) -> Data {
+    var generator = SystemRandomNumberGenerator()
+    var data = Data(capacity: count + 8)
+    while data.count < count {
+      withUnsafeBytes(of: generator.next()) { data.append(contentsOf: $0) }
+    }
+    return data.prefix(count)
+  }
+
+  private func temporaries() throws -> [String] {
+    try #require(FileManager.default.enumerator(atPath: folder.path)?.allObjects as? [String])
+      .filter { $0.hasSuffix(".tmp") }
+  }
+
+  @Test(arguments: [0, 1, 31, 32, 33, 1_000_000, File.mappingThreshold, File.mappingThreshold + 1])
+  func eachSizeComesBack(size: Int) throws {
+    let store = folder.cache()
+    let value = bytes(size)
+    try store.set(value, forKey: "k")
+    for reader in [store, store, folder.cache()] { #expect(try reader.get("k") == value) }
+    try value.write(to: folder.file("source"))
+    try store.set(contentsOf: folder.file("source"), forKey: "file", expiry: .days(1))
+    #expect(try folder.cache().get("file") == value)
+    #expect(try Data(contentsOf: URL(filePath: store.payload("file"))) == value)
+    #expect(try folder.cache().entry("file")?.size == size)
+    #expect(try temporaries().isEmpty)
+  }
+
+  @Test func aMappedValueOutlivesItsEntry() throws {
+    let store = folder.cache()
+    let value = bytes(File.mappingThreshold)
+    try store.set(value, forKey: "k")
+    var read: Data?
+    let calls = try systemCalls { read = try store.get("k") }
+    #expect(calls.contains(.map) && read == value)
+    let mapped = try #require(try store.get("k"))
+    try store.set(bytes(File.mappingThreshold), forKey: "k")
+    try store.removeAll()
+    #expect(mapped == value)
+  }
+
+  @Test func aMissingSourceIsAnErrorAndTheOldValueStays() throws {
+    let store = folder.cache()
+    try store.set("old", forKey: "k")
+    let error = #expect(throws: StorageError.self) {
+      try store.set(contentsOf: folder.file("missing"), forKey: "k")
+    }
+    #expect(error?.code == .notFound && error?.path == folder.file("missing").path)
+    #expect(throws: StorageError.self) { try store.set(contentsOf: folder.url, forKey: "k") }
+    #expect(throws: StorageError.self) {
+      try store.set(contentsOf: URL(string: "http://example.com/")!, forKey: "k")
+    }
+    #expect(try store.model("k") == "old")
+    #expect(try temporaries().isEmpty)
+  }
+
+  @Test func chunksArriveAsOneValueWithProgress() async throws {
+    let store = folder.cache()
+    let pieces = [0, 1, 31, 100_000, 7, 300_000].map { bytes($0) }
+    let stream = AsyncStream<Data> { continuation in
+      for piece in pieces { continuation.yield(piece) }
+      continuation.finish()
+    }
+    var seen: [Int] = []
+    try await store.set(chunks: stream, forKey: "k", expiry: .hours(1), total: 400_039) {
+      #expect($1 == 400_039)
+      seen.append($0)
+    }
+    #expect(seen == [0, 1, 32, 100_032, 100_039, 400_039])
+    #expect(try folder.cache().get("k") == pieces.reduce(Data(), +))
+    #expect(try folder.cache().entry("k")?.expires != nil)
+    // Other chunks than Data, and memory.
+    let arrays = AsyncStream<[UInt8]> { continuation in
+      continuation.yield([1, 2])
+      continuation.yield([3])
+      continuation.finish()
+    }
+    let memory = folder.cache(.memory)
+    try await memory.set(chunks: arrays, forKey: "k")
+    #expect(try memory.get("k") == Data([1, 2, 3]))
+    #expect(try temporaries().isEmpty)
+  }
+
+  @Test func whatDoesNotArriveWholeLeavesNothingBehind() async throws {
+    let store = folder.cache()
+    try store.set("old", forKey: "k")
+    let failing = AsyncThrowingStream<Data, any Error> { continuation in
+      continuation.yield(Data([1, 2, 3]))
+      continuation.finish(throwing: Failure())
+    }
+    await #expect(throws: Failure.self) { try await store.set(chunks: failing, forKey: "k") }
+    #expect(try temporaries().isEmpty)
+
+    let (stream, continuation) = AsyncStream<Data>.makeStream()
+    continuation.yield(bytes(1_000))
+    let started = Locked(false)
+    let task = Task {
+      try await store.set(chunks: stream, forKey: "k") { _, _ in started.withLock { $0 = true } }
+    }
+    while !started.withLock({ $0 }) { await Task.yield() }
+    #expect(try temporaries().count == 1)
+    task.cancel()
+    await #expect(throws: CancellationError.self) { try await task.value }
+    #expect(try temporaries().isEmpty)
+    #expect(try folder.cache().model("k") == "old")
+  }
+
+  @Test func emptyingTheCacheDoesNotHurtWhatIsArriving() async throws {
+    let store = folder.cache()
+    let (stream, continuation) = AsyncStream<Data>.makeStream()
+    let value = bytes(1_000)
+    continuation.yield(value)
+    let started = Locked(false)
+    let task = Task {
+      try await store.set(chunks: stream, forKey: "k") { _, _ in started.withLock { $0 = true } }
+    }
+    while !started.withLock({ $0 }) { await Task.yield() }
+    try store.removeAll()
+    try folder.cache().removeExpired()
+    continuation.finish()
+    try await task.value
+    #expect(try folder.cache().get("k") == value)
+  }
+
+  @Test func theFacadeTakesChunksToo() async throws {
+    let stream = AsyncStream<Data> { continuation in
+      continuation.yield(Data([1]))
+      continuation.finish()
+    }
+    #expect(await DiskCache.set(chunks: stream, forKey: "k", cache: "Films"))
+    #expect(DiskCache.get("k", cache: "Films") == Data([1]))
+    let failures = Failures()
+    StorageSystem.onFailure = failures.append
+    let failing = AsyncThrowingStream<Data, any Error> { $0.finish(throwing: Failure()) }
+    #expect(await !DiskCache.set(chunks: failing, forKey: "k", cache: "Films"))
+    #expect(DiskCache.get("k", cache: "Films") == Data([1]))
+    #expect(failures.all.count == 1 && failures.all[0].underlyingError is Failure)
+    try Data([2]).write(to: folder.file("f"))
+    #expect(DiskCache.set(contentsOf: folder.file("f"), forKey: "k", cache: "Films"))
+    #expect(DiskCache.get("k", cache: "Films") == Data([2]))
+  }
+}
