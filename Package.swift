@@ -8,17 +8,19 @@ let package = Package(
     .library(name: "Keepsake", targets: ["Keepsake"]),
     .library(name: "KeepsakeTesting", targets: ["KeepsakeTesting"]),
     .executable(name: "quickstart", targets: ["quickstart"]),
+    .executable(name: "textstats", targets: ["textstats"]),
   ],
   targets: [
     .target(name: "CKeepsake"),
     .target(name: "Keepsake", dependencies: ["CKeepsake"]),
     .target(name: "KeepsakeTesting", dependencies: ["Keepsake"]),
     .executableTarget(name: "quickstart", dependencies: ["Keepsake"], path: "Examples/quickstart"),
+    .executableTarget(name: "textstats", dependencies: ["Keepsake"], path: "Examples/textstats"),
     // A second process for the tests: sets, updates, reads and dies on command.
     .executableTarget(name: "keepsake-peer", dependencies: ["Keepsake"], path: "Tests/Peer"),
     .testTarget(
       name: "KeepsakeTests",
-      dependencies: ["Keepsake", "KeepsakeTesting", "keepsake-peer", "quickstart"]),
+      dependencies: ["Keepsake", "KeepsakeTesting", "keepsake-peer", "quickstart", "textstats"]),
   ]
 )
 

@@ -1,7 +1,7 @@
-// Keepsake in one small program: settings that outlive it.
+// Keepsake in one small program: settings that outlive it, and a cache.
 //
 //   swift run quickstart            counts its launches and shows what it remembers
-//   swift run quickstart FILE       also remembers a file of yours, such as README.md
+//   swift run quickstart FILE       also remembers a file of yours, such as README.md, and caches it
 //   swift run quickstart --reset    forgets everything
 //
 // Run it twice. Then look at the file it names with `cat`, or follow it with `tail -f`.
@@ -84,8 +84,14 @@ func main() -> Int32 {
     }
     let before: Profile? = Defaults.model("profile")
     Defaults.set(now, forKey: "profile")
+    // A copy that can be made again: the next run finds it, for a week.
+    let isCached = DiskCache.contains(path)
+    DiskCache.set(contentsOf: URL(filePath: path), forKey: path, expiry: .days(7))
     let comparison = before.map { $0 == now ? ", as before" : ", which is new" } ?? ""
     print("Now read \(path): \(now.bytes) bytes, \(now.words) words\(comparison).")
+    print(
+      "\(isCached ? "It was" : "Now it is") in the cache, which takes \(DiskCache.totalSize) bytes."
+    )
   }
 
   settings.lastRun = Date.now

@@ -68,7 +68,7 @@ extension DiskCache {
     guard let limit, size > limit else { return }
     throw StorageError(
       .misuse, operation: "set", path: path,
-      reason: "its \(size) bytes are more than the cache's size limit of \(limit)",
+      reason: "it takes \(size) bytes, more than the cache's size limit of \(limit)",
       remedy: "Raise the limit, or store less.")
   }
 }

@@ -259,7 +259,7 @@ extension CacheFiles {
         let session = try writingSession()
         guard let ledger = session.ledger else { return }
         for _ in 0..<3 where !ledger.isCounted || ledger.total > sizeLimit {
-          try evict(session, ledger, to: sizeLimit / 10 * 9)
+          try evict(session, ledger, limit: sizeLimit)
         }
       }
     } catch {
@@ -269,11 +269,12 @@ extension CacheFiles {
 
   /// One pass: the entries of as many subfolders as make a fair sample, oldest first; then of the next.
   private func evict(
-    _ session: CacheSession, _ ledger: CacheLedger, to target: Int
+    _ session: CacheSession, _ ledger: CacheLedger, limit: Int
   ) throws(StorageError) {
     for folder in 0..<EntryName.folderCount where ledger.size(of: folder) == nil {
       try survey(folder, session, ledger)
     }
+    let target = limit / 10 * 9
     let total = ledger.total
     let folders = try foldersToSurvey(session, ledger)
     let start = Int.random(in: 0...folders.count)
@@ -289,8 +290,10 @@ extension CacheFiles {
       guard batch.count >= 10_000 || isLast else { continue }
       let size = batch.reduce(0) { $0 + $1.footprint }
       var surplus = size - Int(Double(size) * min(1, Double(target) / Double(max(1, total))))
-      for candidate in batch.sorted(by: { $0.used < $1.used }) {
+      for (place, candidate) in batch.sorted(by: { $0.used < $1.used }).enumerated() {
         guard surplus > 0, ledger.total > target else { break }
+        // What was stored last stays if it fits alone.
+        if place == batch.count - 1, ledger.total <= limit { break }
         surplus -= try evict(candidate, session) ? candidate.footprint : 0
       }
       batch = []

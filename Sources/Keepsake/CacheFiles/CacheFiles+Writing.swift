@@ -12,10 +12,12 @@ extension CacheFiles {
   func write(
     _ payload: Payload, forKey key: String, _ options: WriteOptions, if condition: () -> Bool
   ) throws(StorageError) {
-    try DiskCache.require(payload.bytes.count, toFit: sizeLimit, path: location.root)
     var attempts = 0
     while true {
       let session = try writingSession()
+      try DiskCache.require(
+        session.footprint(size: payload.bytes.count, keyLength: key.utf8.count), toFit: sizeLimit,
+        path: location.root)
       let name = try EntryName(key: key, rules: session.rules)
       do throws(StorageError) {
         let path = session.folder(name.folder) + "/" + session.temporaryName()
@@ -136,7 +138,9 @@ final class FileEntryWriter: CacheWriter, @unchecked Sendable {
   }
 
   func finish(_ options: WriteOptions) throws(StorageError) {
-    try DiskCache.require(count, toFit: files.sizeLimit, path: files.location.root)
+    try DiskCache.require(
+      session.footprint(size: count, keyLength: key.utf8.count), toFit: files.sizeLimit,
+      path: files.location.root)
     var attempts = 0
     while true {
       do throws(StorageError) {

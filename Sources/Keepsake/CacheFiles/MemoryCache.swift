@@ -39,7 +39,8 @@ final class MemoryCache: CacheEngine {
       let count = entries.count
       _ = removeExpired()
       for key in entries.sorted(by: { $0.value.turn < $1.value.turn }).map(\.key) {
-        guard size > limit / 10 * 9 else { break }
+        // What was stored last stays if it fits alone.
+        guard size > limit / 10 * 9, entries.count > 1 || size > limit else { break }
         _ = remove(key)
       }
       return count - entries.count

@@ -243,6 +243,11 @@ extension DiskCache.Key<Article> {
     }
     await #expect(throws: StorageError.self) { try await store.set(chunks: stream, forKey: "k") }
     #expect(try store.model("k") == "old")
+    // What fits alone stays, though it is more than nine tenths.
+    store.sizeLimit = place == .memory ? 4_100 : 8_200
+    try store.set(value, forKey: "k")
+    try settle(store, at: 8_200)
+    #expect(try store.get("k") == value)
     store.sizeLimit = -5
     #expect(store.sizeLimit == 0)
   }

@@ -5,7 +5,10 @@ import Testing
   func run(_ folder: TemporaryFolder, _ arguments: String...) throws -> (Int32, String) {
     let child = try Child(
       Peer.builtProduct("quickstart").path, arguments,
-      environment: ["XDG_CONFIG_HOME": folder.path, "CONFIGURATION_DIRECTORY": ""])
+      environment: [
+        "XDG_CONFIG_HOME": folder.path, "CONFIGURATION_DIRECTORY": "",
+        "XDG_CACHE_HOME": folder.path + "/cache", "CACHE_DIRECTORY": "",
+      ])
     let text = child.finish()
     return (child.exitStatus, text)
   }
@@ -19,8 +22,10 @@ import Testing
     #expect(status == 0 && text.contains("first run"), "\(text)")
     (status, text) = try run(folder, notes)
     #expect(text.contains("Run number 2") && text.contains("14 bytes, 3 words."), "\(text)")
+    #expect(text.contains("Now it is in the cache, which takes 8192 bytes."), "\(text)")
     (status, text) = try run(folder, notes)
     #expect(text.contains("it was run number 2") && text.contains(", as before."), "\(text)")
+    #expect(text.contains("It was in the cache"), "\(text)")
     #expect(text.contains("it knew \(notes): 14 bytes, 3 words"), "\(text)")
     let path = try #require(text.split(separator: " ").last.map { $0.dropLast() })
     #expect(path == folder.path + "/keepsake-quickstart/standard.jsonl")

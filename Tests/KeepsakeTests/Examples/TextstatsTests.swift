@@ -1,0 +1,59 @@
+import Foundation
+import Testing
+
+@Suite struct TextstatsTests {
+  private let folder: TemporaryFolder
+  private let notes: String
+
+  init() throws {
+    folder = try TemporaryFolder()
+    try folder.write(Array("one two three three\n".utf8), to: "notes.txt")
+    notes = folder.file("notes.txt").path
+  }
+
+  private func run(_ arguments: String...) throws -> (status: Int32, text: String) {
+    let child = try Child(
+      Peer.builtProduct("textstats").path, arguments,
+      environment: ["XDG_CACHE_HOME": folder.path, "CACHE_DIRECTORY": ""])
+    let text = child.finish()
+    return (child.exitStatus, text)
+  }
+
+  @Test func remembersUntilTheFileChanges() throws {
+    var (status, text) = try run(notes)
+    #expect(status == 0 && text.contains("miss \(notes): 2 lines, 4 words"), "\(text)")
+    #expect(text.contains("0 hits, 1 misses") && text.contains("8192 bytes"), "\(text)")
+    (status, text) = try run(notes)
+    #expect(text.contains("hit  \(notes): 2 lines, 4 words, often three"), "\(text)")
+    try folder.write(Array("one".utf8), to: "notes.txt")
+    (status, text) = try run(notes)
+    #expect(text.contains("miss \(notes): 1 lines, 1 words"), "\(text)")
+    (status, text) = try run("--list")
+    #expect(text.contains("2 entries, 16384 bytes") && text.contains(", until "), "\(text)")
+    (status, text) = try run("--limit", "9000", notes)
+    #expect(try run("--list").text.contains("1 entries"), "the older one had to go")
+    (status, text) = try run("--clear")
+    #expect(status == 0)
+    #expect(try run("--list").text.contains("0 entries, 0 bytes"))
+  }
+
+  @Test func forgetsWhatHasExpired() throws {
+    #expect(try run("--expiry", "0.01", notes).status == 0)
+    Thread.sleep(forTimeInterval: 0.02)
+    #expect(try run("--sweep").text.contains("1 entries had expired"))
+    #expect(try run("--expiry", "0.01", notes).text.contains("miss"))
+  }
+
+  @Test func saysWhatIsWrong() throws {
+    for arguments in [[], ["--expiry"], ["--expiry", "x"], ["--bogus"], ["--limit", "y"]] {
+      let child = try Child(Peer.builtProduct("textstats").path, arguments)
+      #expect(child.finish().contains("usage") && child.exitStatus == 64)
+    }
+    let (status, text) = try run(notes, folder.path + "/missing")
+    #expect(status == 66 && text.contains("cannot read") && text.contains("miss \(notes)"))
+    try FileManager.default.removeItem(at: folder.file("keepsake-textstats"))
+    try folder.write([], to: "keepsake-textstats")  // a file where the folder belongs
+    let failed = try run("--list")
+    #expect(failed.status == 73 && failed.text.contains("failed"), "\(failed.text)")
+  }
+}
