@@ -5,13 +5,17 @@ import PackageDescription
 let package = Package(
   name: "keepsake-benchmarks",
   platforms: [.macOS(.v15)],
-  dependencies: [.package(name: "Keepsake", path: "../..")],
+  dependencies: [
+    .package(name: "Keepsake", path: "../.."),
+    .package(url: "https://github.com/groue/GRDB.swift", exact: "7.10.0"),
+  ],
   targets: [
     .target(name: "CFloor", path: "CFloor"),
     .executableTarget(
       name: "keepsake-benchmarks",
       dependencies: [
-        .product(name: "Keepsake", package: "Keepsake"), "CFloor", "keepsake-start-empty",
+        .product(name: "Keepsake", package: "Keepsake"),
+        .product(name: "GRDB", package: "GRDB.swift"), "CFloor", "keepsake-start-empty",
         "keepsake-start-reading",
       ],
       path: "Benchmarks"),

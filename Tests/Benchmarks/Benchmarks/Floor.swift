@@ -1,5 +1,6 @@
 // The least that each operation could cost: the same look-up and the same system calls, bare.
 import CFloor
+import Foundation
 import Glibc
 import Synchronization
 
@@ -65,6 +66,76 @@ final class FloorJournal {
 
   private func append(_ bytes: [UInt8]) throws {
     if write(file, bytes, bytes.count) != bytes.count { throw SystemFailure(code: errno) }
+  }
+}
+
+/// A cache's system calls alone: a payload and a sidecar for each entry, in one of many subfolders.
+final class FloorCache {
+  struct Entry {
+    let path: String
+    let sidecar: String
+    let temporary: String
+    /// The byte to lock.
+    let byte: UInt64
+  }
+
+  static let folderCount = 256
+
+  private let root: String
+  private let lockFile: Int32
+  private let metadata = [UInt8](repeating: 7, count: 80)
+
+  init(in root: String, lockFile: String) throws {
+    self.root = root
+    self.lockFile = try check(open(lockFile, O_RDWR | O_CREAT | O_CLOEXEC, 0o600))
+  }
+
+  deinit { close(lockFile) }
+
+  static func folderName(_ number: Int) -> String {
+    (number < 16 ? "0" : "") + String(number, radix: 16)
+  }
+
+  /// The dot in the name says that it is not one of Keepsake's, which has as many letters.
+  func entry(_ number: Int) -> Entry {
+    let hash = UInt64(number) &* 0x9E37_79B9_7F4A_7C15
+    let folder = "\(root)/\(Self.folderName(Int(hash >> 56)))"
+    let path = "\(folder)/floor-file.\(10_000_000_000 + number)"
+    return Entry(
+      path: path, sidecar: path + ".meta",
+      temporary: "\(folder)/.0123456789abcdef-\(String(number, radix: 16)).floor",
+      byte: hash & (1 << 62 - 1))
+  }
+
+  func set(_ value: Data, _ entry: Entry) throws {
+    try write(entry.temporary, O_WRONLY | O_CREAT | O_EXCL, value)
+    try check(floor_lock_byte(lockFile, entry.byte, true))
+    try check(entry.temporary.withCString { old in entry.path.withCString { rename(old, $0) } })
+    try write(entry.sidecar, O_WRONLY | O_CREAT, metadata)
+    try check(floor_lock_byte(lockFile, entry.byte, false))
+  }
+
+  private func write(_ path: String, _ flags: Int32, _ bytes: some ContiguousBytes) throws {
+    let file = try check(path.withCString { open($0, flags | O_CLOEXEC, 0o600) })
+    defer { close(file) }
+    let isWhole = bytes.withUnsafeBytes { Glibc.write(file, $0.baseAddress, $0.count) == $0.count }
+    if !isWhole { throw SystemFailure(code: errno) }
+  }
+
+  static func get(_ path: String) throws -> Data {
+    let file = try check(path.withCString { open($0, O_RDONLY | O_CLOEXEC) })
+    defer { close(file) }
+    var status = stat()
+    try check(fstat(file, &status))
+    guard let memory = malloc(Int(status.st_size)),
+      read(file, memory, Int(status.st_size)) == status.st_size
+    else { throw SystemFailure(code: errno) }
+    return Data(bytesNoCopy: memory, count: Int(status.st_size), deallocator: .free)
+  }
+
+  static func contains(_ path: String) -> Bool {
+    var status = stat()
+    return path.withCString { fstatat(AT_FDCWD, $0, &status, 0) == 0 }
   }
 }
 

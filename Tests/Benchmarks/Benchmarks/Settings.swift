@@ -136,16 +136,3 @@ struct Settings {
       peers: [("set + synchronize", setsDurably)])
   }
 }
-
-/// Visits `count` elements, from the start again after the last.
-@inline(__always)
-private func each<Element>(
-  _ elements: [Element], _ count: Int, _ body: (Element) throws -> Void
-) rethrows {
-  var position = 0
-  for _ in 0..<count {
-    try body(elements[position])
-    position += 1
-    if position == elements.count { position = 0 }
-  }
-}

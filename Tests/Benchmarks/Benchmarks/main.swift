@@ -1,7 +1,7 @@
 // Measures Keepsake against the least that each operation could cost, and against what a program
 // would use instead. Prints one table and never fails over a number.
 //
-//   keepsake-benchmarks [--folder PATH] [--quick]
+//   keepsake-benchmarks [--folder PATH] [--quick] [--only settings|cache] [--million]
 import Foundation
 import Keepsake
 
@@ -28,16 +28,26 @@ guard let home = ProcessInfo.processInfo.environment[homeVariable] else {
 defer { try? FileManager.default.removeItem(atPath: home) }
 
 try StorageSystem.bootstrap(
-  app: "benchmarks", directories: .init(configuration: URL(filePath: home + "/settings")))
+  app: "benchmarks",
+  directories: .init(
+    configuration: URL(filePath: home + "/settings"), cache: URL(filePath: home + "/cache")))
 var bench = Bench(rounds: CommandLine.arguments.contains("--quick") ? 5 : 21)
-var settings = try Settings(folder: home)
-for count in [10, 1_000, 10_000] {
-  settings.fill(to: count)
-  try settings.measureReading(&bench)
-  try settings.measureWriting(&bench)
+let only = option("--only")
+if only == nil || only == "settings" {
+  var settings = try Settings(folder: home)
+  for count in [10, 1_000, 10_000] {
+    settings.fill(to: count)
+    try settings.measureReading(&bench)
+    try settings.measureWriting(&bench)
+  }
+  let opening = Opening(folder: home, home: home, keys: 10_000)
+  try opening.measureOpening(&bench)
+  try opening.measureStarting(&bench)
 }
-let opening = Opening(folder: home, home: home, keys: 10_000)
-try opening.measureOpening(&bench)
-try opening.measureStarting(&bench)
+if only == nil || only == "cache" {
+  // The last one takes minutes and some gigabytes.
+  let counts = [1_000, 100_000] + (CommandLine.arguments.contains("--million") ? [1_000_000] : [])
+  try Caching(folder: home, counts: counts).measure(&bench)
+}
 print("medians of \(bench.rounds) rounds in \(home)")
 print(bench.table)

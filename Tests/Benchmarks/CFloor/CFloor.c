@@ -1,9 +1,11 @@
 #define _GNU_SOURCE
 #include "CFloor.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 int floor_lock(int descriptor, bool exclusive) {
   return flock(descriptor, exclusive ? LOCK_EX | LOCK_NB : LOCK_UN);
@@ -13,4 +15,41 @@ long floor_statx(const char *path) {
   struct statx found;
   if (statx(AT_FDCWD, path, 0, STATX_INO | STATX_NLINK | STATX_SIZE, &found) != 0) return -1;
   return (long)found.stx_size;
+}
+
+int floor_lock_byte(int descriptor, uint64_t byte, bool exclusive) {
+  struct flock range = {
+      .l_type = exclusive ? F_WRLCK : F_UNLCK,
+      .l_whence = SEEK_SET,
+      .l_start = (off_t)byte,
+      .l_len = 1,
+  };
+  return fcntl(descriptor, F_OFD_SETLK, &range);
+}
+
+static long survey(int folder) {
+  DIR *stream = folder < 0 ? NULL : fdopendir(folder);
+  if (!stream) {
+    if (folder >= 0) close(folder);
+    return -1;
+  }
+  long files = 0;
+  struct dirent *entry;
+  while (files >= 0 && (entry = readdir(stream))) {
+    if (entry->d_name[0] == '.') continue;
+    if (entry->d_type == DT_DIR) {
+      long below =
+          survey(openat(dirfd(stream), entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      files = below < 0 ? below : files + below;
+    } else {
+      struct stat found;
+      files = fstatat(dirfd(stream), entry->d_name, &found, 0) != 0 ? -1 : files + 1;
+    }
+  }
+  closedir(stream);
+  return files;
+}
+
+long floor_survey(const char *path) {
+  return survey(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
