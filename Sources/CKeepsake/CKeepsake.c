@@ -21,12 +21,12 @@ int keepsake_lock(int descriptor, bool exclusive) {
   return flock(descriptor, exclusive ? LOCK_EX | LOCK_NB : LOCK_UN);
 }
 
-int keepsake_lock_byte(int descriptor, uint64_t offset, bool exclusive) {
+int keepsake_lock_bytes(int descriptor, uint64_t offset, uint64_t count, bool exclusive) {
   struct flock range = {
       .l_type = exclusive ? F_WRLCK : F_UNLCK,
       .l_whence = SEEK_SET,
       .l_start = (off_t)offset,
-      .l_len = 1,
+      .l_len = (off_t)count,
   };
 #ifdef F_OFD_SETLK
   return fcntl(descriptor, F_OFD_SETLK, &range);
@@ -35,11 +35,11 @@ int keepsake_lock_byte(int descriptor, uint64_t offset, bool exclusive) {
 #endif
 }
 
-int keepsake_exchange(const char *a, const char *b) {
+int keepsake_exchange(int folder, const char *a, const char *b) {
 #if defined(RENAME_EXCHANGE)
-  return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
+  return renameat2(folder, a, folder, b, RENAME_EXCHANGE);
 #elif defined(RENAME_SWAP)
-  return renamex_np(a, b, RENAME_SWAP);
+  return renameatx_np(folder, a, folder, b, RENAME_SWAP);
 #else
   errno = ENOSYS;
   return -1;
@@ -70,7 +70,7 @@ int keepsake_stat(
   struct statx found;
   unsigned wanted = STATX_TYPE | STATX_MODE | STATX_NLINK | STATX_UID | STATX_INO | STATX_SIZE;
   if (with_times) wanted |= STATX_MTIME | STATX_ATIME | STATX_CTIME;
-  int result = path ? statx(AT_FDCWD, path, 0, wanted, &found)
+  int result = path ? statx(descriptor, path, 0, wanted, &found)
                     : statx(descriptor, "", AT_EMPTY_PATH, wanted, &found);
   if (result == 0) {
     *status = (struct keepsake_status){
@@ -92,7 +92,7 @@ int keepsake_stat(
   if (errno != ENOSYS && errno != EPERM) return result;
 #endif
   struct stat plain;
-  if ((path ? stat(path, &plain) : fstat(descriptor, &plain)) != 0) return -1;
+  if ((path ? fstatat(descriptor, path, &plain, 0) : fstat(descriptor, &plain)) != 0) return -1;
   *status = (struct keepsake_status){
       .device = (uint64_t)plain.st_dev,
       .inode = (uint64_t)plain.st_ino,

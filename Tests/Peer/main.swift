@@ -78,5 +78,7 @@ case "fork":  // a child and its parent write at once
 case "as-user":  // USER GROUP VERB KEY [VALUE]: as somebody without rights
   guard setgid(gid_t(number(4))) == 0, setuid(uid_t(number(3))) == 0 else { exit(2) }
   say(answer(Array(arguments[5...])))
-default: exit(64)
+default:
+  let isKnown = runCaching(Array(arguments[2...]), in: URL(filePath: arguments[1]))
+  if !isKnown { exit(64) }
 }

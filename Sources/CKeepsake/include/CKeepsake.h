@@ -11,13 +11,13 @@
 // two thirds of an F_OFD_SETLK. In the shim because Swift takes `flock` for the struct. Returns 0, or -1 with errno (EAGAIN when somebody else holds it).
 int keepsake_lock(int descriptor, bool exclusive);
 
-// Takes or releases the exclusive lock on the one byte at `offset` without waiting, for the open file
-// description as well (F_OFD_SETLK; where there is none, for the process). Returns as keepsake_lock.
-int keepsake_lock_byte(int descriptor, uint64_t offset, bool exclusive);
+// Takes or releases the exclusive lock on some bytes without waiting, for the open file description as
+// well (F_OFD_SETLK; where there is none, for the process). Returns as keepsake_lock.
+int keepsake_lock_bytes(int descriptor, uint64_t offset, uint64_t count, bool exclusive);
 
-// Lets two files trade names in one step. Returns 0, or -1 with errno (EINVAL or ENOSYS where the
-// file system cannot).
-int keepsake_exchange(const char *_Nonnull a, const char *_Nonnull b);
+// Lets two files in a folder trade names in one step. Returns 0, or -1 with errno (EINVAL or ENOSYS
+// where the file system cannot).
+int keepsake_exchange(int folder, const char *_Nonnull a, const char *_Nonnull b);
 
 // Makes an empty file share the other one's data until either is written. Returns 0, or -1 with errno
 // where the file system cannot.
@@ -38,7 +38,8 @@ struct keepsake_status {
   int64_t changed;
 };
 
-// The status of `path`, or of `descriptor` where that is NULL. Returns 0, or -1 with errno.
+// The status of `path`, seen from the folder `descriptor`, or of `descriptor` itself where that is NULL.
+// Returns 0, or -1 with errno.
 int keepsake_stat(
     int descriptor, const char *_Nullable path, bool with_times,
     struct keepsake_status *_Nonnull status);

@@ -1,35 +1,30 @@
 internal import FoundationEssentials
+internal import Synchronization
 
 extension CacheFiles {
   // MARK: Removing what is over or damaged, under the key's lock
 
   /// Removes an entry if it still is over: by now it may be another one.
-  @discardableResult
   func removeIfOver(
     _ name: EntryName, _ key: String?, _ session: CacheSession, _ ledger: CacheLedger
-  ) throws(StorageError) -> Bool {
-    guard
-      case .expired = try look(name, key, session, readsPayload: false, trusting: false)
-    else { return false }
-    try removeFiles(name, session, ledger)
-    return true
+  ) throws(StorageError) {
+    let found = try look(name, key, session, readsPayload: false, isSettling: true)
+    if case .expired = found { try removeFiles(name, session, ledger) }
   }
 
   /// Decides over files that did not fit each other, now that no writer is at them: the checksum says
   /// whether they are an entry, otherwise they go.
   func settle(
-    _ name: EntryName, _ key: String?, _ session: CacheSession, _ ledger: CacheLedger,
-    readsPayload: Bool
+    _ name: EntryName, _ key: String?, _ session: CacheSession, _ ledger: CacheLedger
   ) throws(StorageError) -> Look {
-    let found = try look(name, key, session, readsPayload: true, trusting: false)
+    let found = try look(name, key, session, readsPayload: true, isSettling: true)
     switch found {
-    case .present(let known, let data): return .present(known, readsPayload ? data : nil)
-    case .absent: return .absent
+    case .present, .absent: return found
     case .expired: break
-    case .mixed: counts.count(\.damaged)
+    case .mixed: counts.damaged.add(1, ordering: .relaxed)
     }
     try removeFiles(name, session, ledger)
-    return .absent
+    return found
   }
 
   // MARK: Looking through subfolders
@@ -43,15 +38,15 @@ extension CacheFiles {
   }
 
   func removeExpired() throws(StorageError) -> Int {
-    guard try session() != nil else { return 0 }
-    let session = try writingSession()
-    return try sweep(session, from: 0)
+    // Who was killed while emptying the cache leaves no cache, but its old files.
+    if try session() == nil, try location.leftOvers().isEmpty { return 0 }
+    return try sweep(try writingSession(), from: 0)
   }
 
   /// Looks through all subfolders from one on; returns how many expired entries it removed.
   private func sweep(_ session: CacheSession, from first: Int) throws(StorageError) -> Int {
     guard let ledger = session.ledger else { return 0 }
-    for path in try location.leftOvers(session) { try FileSystem.remove(path) }
+    try location.removeLeftOvers(session)
     try location.sweepTag()
     try ledger.checkClock()
     var count = 0
@@ -69,7 +64,7 @@ extension CacheFiles {
   ) throws(StorageError) -> [Int] {
     let present = Set(try folders(session))
     return (0..<EntryName.folderCount).filter { folder in
-      present.contains(folder) || ledger.size(of: folder) != 0
+      present.contains(folder) || ledger.size(of: folder).bytes != 0
         || ledger.earliestExpiry(in: folder) != .max
     }
   }
@@ -83,12 +78,15 @@ extension CacheFiles {
     // Again when the size changed meanwhile, as by removing, but not for ever.
     for _ in 0..<3 {
       let seen = ledger.size(of: folder)
-      try ledger.beginSweep(of: folder)
+      let began = try ledger.beginSweep(of: folder)
       var survey = try surveyOnce(folder, session, ledger)
       expiredCount += survey.expiredCount
       survey.expiredCount = expiredCount
+      // A file that was listed may be one whose writer has yet to add its size.
+      try session.awaitWriters(in: folder, timeout: timeout)
       let isRight = try ledger.endSweep(
-        of: folder, earliestExpiry: survey.earliestExpiry, size: survey.size, seen: seen)
+        of: folder, earliestExpiry: survey.earliestExpiry, size: survey.size, seen: seen,
+        began: began)
       if isRight { return survey }
     }
     return try surveyOnce(folder, session, ledger)
@@ -98,7 +96,7 @@ extension CacheFiles {
     _ folder: Int, _ session: CacheSession, _ ledger: CacheLedger
   ) throws(StorageError) -> Survey {
     var survey = Survey()
-    let path = session.folder(folder)
+    let path = session.path(ofFolder: folder)
     let names = Set(try FileSystem.list(path))
     let now = WallClock.now
     var known: [UInt64: Bool] = [:]
@@ -111,7 +109,7 @@ extension CacheFiles {
       }
       let isSidecar = fileName.hasSuffix(Sidecar.suffix)
       let payloadName = isSidecar ? String(fileName.dropLast(Sidecar.suffix.count)) : fileName
-      guard let name = EntryName(fileName: payloadName, root: session.root) else { continue }
+      guard let name = EntryName(fileName: payloadName) else { continue }
       let isWhole =
         isSidecar ? names.contains(payloadName) : names.contains(fileName + Sidecar.suffix)
       if !isWhole {
@@ -119,45 +117,70 @@ extension CacheFiles {
         continue
       }
       if isSidecar { continue }
-      guard let payload = try FileSystem.status(name.path, withTimes: true) else { continue }
+      guard let payload = try FileSystem.status(name.path, in: session.folder, withTimes: true)
+      else { continue }
       if payload.isFolder {
         try removeHalf(name, session)
         continue
       }
       if payload.mayEnd {
-        let end = try self.end(of: name, payload, session, now: now)
-        if end <= now {
+        switch try fate(of: name, payload, session, now: now) {
+        case .ends(let end): survey.earliestExpiry = min(survey.earliestExpiry, end)
+        case .hasExpired:
           survey.expiredCount += 1
           continue
+        case .isGone: continue
         }
-        survey.earliestExpiry = min(survey.earliestExpiry, end)
       }
       let footprint = session.footprint(
-        size: payload.size, keyLength: try keyLength(name, fileName))
+        size: payload.size, keyLength: try keyLength(name, fileName, session))
       survey.size += footprint
       survey.entries.append((name, payload, footprint))
     }
     return survey
   }
 
-  /// When an entry ends; in the past when that made it go.
-  private func end(
-    of name: EntryName, _ payload: FileStatus, _ session: CacheSession, now: Int64
-  ) throws(StorageError) -> Int64 {
-    if let end = payload.hintedEnd(now: now) { return end }
-    let outcome = try session.withKeyLock(name, timeout: timeout) {
-      (ledger) throws(StorageError) -> Int64 in
-      if try removeIfOver(name, nil, session, ledger) { return now }
-      guard let (sidecar, used) = try readSidecar(name, keyLength: nil) else { return .max }
-      return sidecar.lifespan.end(created: sidecar.created, used: used)
-    }
-    guard case .done(let end) = outcome else { return .max }
-    return end
+  private enum Fate {
+    /// At this time, or not before it.
+    case ends(Int64)
+    /// And was removed.
+    case hasExpired
+    /// It was damaged.
+    case isGone
   }
 
-  private func keyLength(_ name: EntryName, _ fileName: String) throws(StorageError) -> Int {
+  /// Looks when an entry ends, and removes it if that has come or nothing can tell.
+  private func fate(
+    of name: EntryName, _ payload: FileStatus, _ session: CacheSession, now: Int64
+  ) throws(StorageError) -> Fate {
+    if let end = payload.hintedEnd(now: now) { return .ends(end) }
+    do throws(StorageError) {
+      let outcome = try session.withKeyLock(name, timeout: timeout) {
+        (ledger) throws(StorageError) -> Fate in
+        var found = try look(name, nil, session, readsPayload: false)
+        if case .mixed = found { found = try settle(name, nil, session, ledger) }
+        switch found {
+        case .present(let known, _):
+          return .ends(known.lifespan.end(created: known.created, used: known.noted))
+        case .expired:
+          try removeFiles(name, session, ledger)
+          return .hasExpired
+        case .absent, .mixed: return .isGone
+        }
+      }
+      guard case .done(let fate) = outcome else { return .ends(.max) }
+      return fate
+    } catch  where error.code == .unsupportedVersion {
+      // Not ours to judge.
+      return .ends(.max)
+    }
+  }
+
+  private func keyLength(
+    _ name: EntryName, _ fileName: String, _ session: CacheSession
+  ) throws(StorageError) -> Int {
     if let key = EntryName.key(fileName: fileName) { return key.count }
-    guard let status = try FileSystem.status(name.sidecarPath) else { return 0 }
+    guard let status = try FileSystem.status(name.sidecarPath, in: session.folder) else { return 0 }
     return max(0, status.size - Sidecar.headerSize)
   }
 
@@ -165,9 +188,11 @@ extension CacheFiles {
   private func removeHalf(_ name: EntryName, _ session: CacheSession) throws(StorageError) {
     _ = try session.withKeyLock(name, timeout: timeout) {
       (ledger) throws(StorageError) -> Void in
-      _ = try settle(name, nil, session, ledger, readsPayload: false)
-      // A sidecar alone is absent to a reader, but still there.
-      if try FileSystem.status(name.path) == nil { try FileSystem.remove(name.sidecarPath) }
+      let payload = try FileSystem.status(name.path, in: session.folder)
+      let sidecar = try FileSystem.status(name.sidecarPath, in: session.folder)
+      if let payload, sidecar != nil, !payload.isFolder { return }
+      if payload != nil { counts.damaged.add(1, ordering: .relaxed) }
+      try removeFiles(name, session, ledger)
     }
   }
 
@@ -179,13 +204,14 @@ extension CacheFiles {
     var keys: [String] = []
     let now = WallClock.now
     for folder in try folders(session) {
-      let path = session.folder(folder)
+      let path = session.path(ofFolder: folder)
       let names = Set(try FileSystem.list(path))
       let mayHaveExpired = session.ledger.map { $0.earliestExpiry(in: folder) <= now } ?? true
       for fileName in names where names.contains(fileName + Sidecar.suffix) {
-        guard let name = EntryName(fileName: fileName, root: session.root) else { continue }
+        guard let name = EntryName(fileName: fileName) else { continue }
         if mayHaveExpired {
-          guard let payload = try FileSystem.status(name.path, withTimes: true) else { continue }
+          guard let payload = try FileSystem.status(name.path, in: session.folder, withTimes: true)
+          else { continue }
           if payload.mayEnd, payload.hintedEnd(now: now) == nil {
             guard case .present = try look(name, nil, session, readsPayload: false) else {
               continue
@@ -193,33 +219,47 @@ extension CacheFiles {
           }
         }
         var key = EntryName.key(fileName: fileName)
-        if key == nil { key = try readSidecar(name, keyLength: nil)?.0.key }
+        if key == nil { key = try sidecarKey(name, session) }
         if let key { keys.append(String(decoding: key, as: UTF8.self)) }
       }
     }
     return keys
   }
 
+  private func isPresent(_ name: EntryName, _ session: CacheSession) throws(StorageError) -> Bool {
+    do throws(StorageError) {
+      guard case .present = try look(name, nil, session, readsPayload: false) else { return false }
+      return true
+    } catch  where error.code == .unsupportedVersion {
+      return true
+    }
+  }
+
+  private func sidecarKey(
+    _ name: EntryName, _ session: CacheSession
+  ) throws(StorageError) -> [UInt8]? {
+    do throws(StorageError) {
+      return try readSidecar(name, session, keyLength: nil)?.0.key
+    } catch  where error.code == .unsupportedVersion {
+      return nil
+    }
+  }
+
   /// The numbers of the subfolders that are there.
   private func folders(_ session: CacheSession) throws(StorageError) -> [Int] {
-    try FileSystem.list(session.root).compactMap { name in
+    try FileSystem.list(session.folder.path).compactMap { name in
       guard name.utf8.count == 2, let number = Int(name, radix: 16) else { return nil }
       return EntryName.folderName(number) == name ? number : nil
     }
   }
 
   func totalSize() throws(StorageError) -> Int {
-    guard var session = try session() else { return 0 }
-    if let ledger = session.ledger, try ledger.file.isReplaced() {
-      drop(session)
-      guard let reopened = try self.session() else { return 0 }
-      session = reopened
-    }
+    guard let session = try session() else { return 0 }
     guard let ledger = session.ledger else { return try measure(session) }
     try ledger.checkClock()
     let now = WallClock.now
     for folder in 0..<EntryName.folderCount
-    where ledger.size(of: folder) == nil || ledger.earliestExpiry(in: folder) <= now {
+    where ledger.size(of: folder).bytes == nil || ledger.earliestExpiry(in: folder) <= now {
       try survey(folder, session, ledger)
     }
     return ledger.total
@@ -237,33 +277,57 @@ extension CacheFiles {
 
   // MARK: Keeping to the size limit
 
-  /// Sees to it that the cache does not grow beyond its limit; far beyond, the caller waits for it.
-  func keepToLimit(_ session: CacheSession) {
-    guard let sizeLimit, let ledger = session.ledger else { return }
+  /// After something was stored: sees to it that the cache does not grow beyond its limit, and that it
+  /// is looked through once a day. Far beyond the limit the caller waits.
+  func keepTidy(_ session: CacheSession) {
+    guard let ledger = session.ledger else { return }
+    if WallClock.now.subtractingSaturated(ledger.lastSweep) > Self.sweepPause { tidyUp(session) }
+    guard let sizeLimit else { return }
     let total = ledger.total
-    guard total > sizeLimit else { return }
-    if total - sizeLimit > sizeLimit / 10 { evict() } else { evictSoon() }
+    if total.subtractingReportingOverflow(sizeLimit).partialValue > sizeLimit / 10 {
+      evict(waits: true)
+    } else if total > sizeLimit || !ledger.isCounted {
+      evictSoon()
+    }
   }
 
+  static let sweepPause = 86_400 * WallClock.second
+
   func evictSoon() {
-    guard sizeLimit != nil else { return }
-    Housekeeper.run { [self] in evict() }
+    // One that is under way looks again before it ends.
+    if isEvictionPending.exchange(true, ordering: .relaxed) { return }
+    Housekeeper.run { [self] in
+      isEvictionPending.store(false, ordering: .relaxed)
+      evict(waits: false)
+    }
   }
 
   /// Removes the least recently used entries until nine tenths of the limit are left.
-  private func evict() {
+  private func evict(waits: Bool) {
     do throws(StorageError) {
       // One thread at a time; what several processes do at once their look at the total keeps apart.
-      try evicting.withLock(timeout: timeout) { _ throws(StorageError) in
-        guard let sizeLimit, try session() != nil else { return }
-        let session = try writingSession()
-        guard let ledger = session.ledger else { return }
-        for _ in 0..<3 where !ledger.isCounted || ledger.total > sizeLimit {
-          try evict(session, ledger, limit: sizeLimit)
-        }
+      if waits {
+        _ = try evicting.withLock(timeout: timeout) { _ throws(StorageError) in try evict() }
+      } else {
+        _ = try evicting.withLockIfAvailable { _ throws(StorageError) in try evict() }
       }
     } catch {
       report(error.during("evict", path: location.root))
+    }
+  }
+
+  private func evict() throws(StorageError) {
+    try retrying { () throws(StorageError) in
+      guard let sizeLimit, try session() != nil else { return }
+      let session = try writingSession()
+      guard let ledger = session.ledger else { return }
+      for _ in 0..<3 {
+        for folder in 0..<EntryName.folderCount where ledger.size(of: folder).bytes == nil {
+          try survey(folder, session, ledger)
+        }
+        guard ledger.total > sizeLimit else { return }
+        try evict(session, ledger, limit: sizeLimit)
+      }
     }
   }
 
@@ -271,9 +335,6 @@ extension CacheFiles {
   private func evict(
     _ session: CacheSession, _ ledger: CacheLedger, limit: Int
   ) throws(StorageError) {
-    for folder in 0..<EntryName.folderCount where ledger.size(of: folder) == nil {
-      try survey(folder, session, ledger)
-    }
     let target = limit / 10 * 9
     let total = ledger.total
     let folders = try foldersToSurvey(session, ledger)
@@ -281,19 +342,20 @@ extension CacheFiles {
     var batch: [Candidate] = []
     for (step, folder) in (folders[start...] + folders[..<start]).enumerated() {
       for entry in try survey(folder, session, ledger).entries {
-        guard let sidecar = try FileSystem.status(entry.name.sidecarPath, withTimes: true) else {
-          continue
-        }
+        let sidecar = try FileSystem.status(
+          entry.name.sidecarPath, in: session.folder, withTimes: true)
+        guard let sidecar else { continue }
         batch.append(Candidate(entry.name, entry.payload, entry.footprint, sidecar, session.memory))
       }
       let isLast = step == folders.count - 1
       guard batch.count >= 10_000 || isLast else { continue }
+      batch.sort { $0.used < $1.used }
+      // What was used last stays, also if it alone is more than nine tenths.
+      let goal = batch.last.map { $0.footprint > target ? limit : target } ?? target
       let size = batch.reduce(0) { $0 + $1.footprint }
-      var surplus = size - Int(Double(size) * min(1, Double(target) / Double(max(1, total))))
-      for (place, candidate) in batch.sorted(by: { $0.used < $1.used }).enumerated() {
-        guard surplus > 0, ledger.total > target else { break }
-        // What was stored last stays if it fits alone.
-        if place == batch.count - 1, ledger.total <= limit { break }
+      var surplus = size - Int(Double(size) * min(1, Double(goal) / Double(max(1, total))))
+      for candidate in batch {
+        guard surplus > 0, ledger.total > goal else { break }
         surplus -= try evict(candidate, session) ? candidate.footprint : 0
       }
       batch = []
@@ -326,14 +388,14 @@ extension CacheFiles {
     let name = candidate.name
     let outcome = try session.withKeyLock(name, timeout: timeout) {
       (ledger: CacheLedger) throws(StorageError) -> Bool in
-      let sidecar = try FileSystem.status(name.sidecarPath, withTimes: true)
-      let payload = try FileSystem.status(name.path, withTimes: true)
+      let sidecar = try FileSystem.status(name.sidecarPath, in: session.folder, withTimes: true)
+      let payload = try FileSystem.status(name.path, in: session.folder, withTimes: true)
       guard sidecar == candidate.sidecar, payload == candidate.payload else { return false }
       try removeFiles(name, session, ledger)
       return true
     }
     guard case .done(true) = outcome else { return false }
-    counts.count(\.evictions)
+    counts.evictions.add(1, ordering: .relaxed)
     return true
   }
 
@@ -341,8 +403,7 @@ extension CacheFiles {
 
   func removeAll() throws(StorageError) {
     guard let old = try session() else { return }
-    if old.ledger == nil { drop(old) }
-    let session = try writingSession()
+    let session = try retrying { () throws(StorageError) in try writingSession() }
     guard let ledger = session.ledger else { return }
     let trash = location.trashPath()
     try ledger.clear { () throws(StorageError) in
@@ -352,6 +413,7 @@ extension CacheFiles {
         // Somebody else was first.
       }
     }
+    drop(old)
     drop(session)
     Housekeeper.run { [self] in
       do throws(StorageError) {
@@ -362,17 +424,28 @@ extension CacheFiles {
     }
   }
 
-  /// Once for each process that writes: what others left behind goes, and once a day a sweep goes on.
+  /// In the background: what others left behind goes, and once a day a sweep goes on.
   func tidyUp(_ session: CacheSession) {
     guard let ledger = session.ledger else { return }
-    let sweepIsDue = WallClock.now - ledger.lastSweep > 86_400 * WallClock.second
+    let isSweepDue = WallClock.now.subtractingSaturated(ledger.lastSweep) > Self.sweepPause
+    do throws(StorageError) {
+      // Looked at here, as there hardly ever is any: no thread for nothing.
+      let leftOvers = try location.leftOvers()
+      if !isSweepDue, leftOvers.isEmpty { return }
+    } catch {
+      return report(error.during("sweep", path: location.root))
+    }
     Housekeeper.run { [self] in
       do throws(StorageError) {
-        if sweepIsDue {
-          _ = try sweep(session, from: ledger.cursor)
-        } else {
-          for path in try location.leftOvers(session) { try FileSystem.remove(path) }
+        try sweeping.withLockIfAvailable { _ throws(StorageError) in
+          if isSweepDue {
+            _ = try sweep(session, from: ledger.cursor)
+          } else {
+            try location.removeLeftOvers(session)
+          }
         }
+      } catch  where error.code == .notFound {
+        // Emptied meanwhile.
       } catch {
         report(error.during("sweep", path: location.root))
       }
@@ -386,6 +459,6 @@ extension FileStatus {
 
   /// When the entry ends, or a time before; nil when only its sidecar can tell.
   fileprivate func hintedEnd(now: Int64) -> Int64? {
-    accessed > now && modified <= now + 60 * WallClock.second ? accessed : nil
+    accessed > now && modified <= now.addingSaturated(60 * WallClock.second) ? accessed : nil
   }
 }

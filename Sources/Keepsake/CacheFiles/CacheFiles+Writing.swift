@@ -10,63 +10,88 @@ internal import FoundationEssentials
 
 extension CacheFiles {
   func write(
-    _ payload: Payload, forKey key: String, _ options: WriteOptions, if condition: () -> Bool
+    _ payload: Payload, forKey key: String, _ options: WriteOptions, within lock: KeyLockBody
   ) throws(StorageError) {
-    var attempts = 0
-    while true {
+    let session = try retrying { () throws(StorageError) in
       let session = try writingSession()
-      try DiskCache.require(
-        session.footprint(size: payload.bytes.count, keyLength: key.utf8.count), toFit: sizeLimit,
-        path: location.root)
+      try requireRoom(payload.bytes.count, key, session)
       let name = try EntryName(key: key, rules: session.rules)
       do throws(StorageError) {
-        let path = session.folder(name.folder) + "/" + session.temporaryName()
-        let writer = try FileEntryWriter(self, session, name, key, kind: payload.kind, at: path)
+        // In the subfolder of the entry: its name starts like the payload's.
+        let temporary = try TemporaryFile.make(
+          at: name.path.prefix(3) + session.temporaryName(), for: name.path, in: session.folder,
+          mode: session.fileMode)
+        let writer = FileEntryWriter(self, session, name, key, kind: payload.kind, temporary)
         try payload.bytes.span.bytes.withUnsafeBytes { (bytes) throws(StorageError) in
           try writer.append(bytes)
         }
-        if try writer.publish(options, if: condition) { return keepToLimit(session) }
-        drop(session)
-      } catch  where error.code == .notFound && attempts < 3 {
-        // Somebody has removed the folder, as emptying the cache does.
+        try writer.publish(options, within: lock)
+      } catch  where error.code == .notFound {
         try makeFolder(of: name, session)
+        throw error
       }
-      attempts += 1
+      return session
     }
+    keepTidy(session)
+  }
+
+  /// Runs `body` again when the folder was removed under it, as emptying the cache does; not for ever,
+  /// as what is missing may be the caller's own folder.
+  func retrying<R>(_ body: () throws(StorageError) -> R) throws(StorageError) -> R {
+    for _ in 0..<100 {
+      do throws(StorageError) {
+        return try body()
+      } catch  where error.code == .notFound {}
+    }
+    return try body()
   }
 
   func startWriting(_ key: String) throws(StorageError) -> any CacheWriter {
-    let session = try writingSession()
-    let name = try EntryName(key: key, rules: session.rules)
-    // Not inside the cache's folder: what cannot be written twice must not go when that is emptied.
-    return try FileEntryWriter(
-      self, session, name, key, kind: .data, at: location.temporaryPath(session.temporaryName()))
+    try retrying { () throws(StorageError) in
+      let session = try writingSession()
+      let name = try EntryName(key: key, rules: session.rules)
+      do throws(StorageError) {
+        // Not inside the cache's folder: what cannot be written twice must not go when that is
+        // emptied.
+        let temporary = try TemporaryFile.make(
+          at: location.temporaryPath(session.temporaryName()),
+          for: location.root + "/" + name.path, mode: session.fileMode)
+        return FileEntryWriter(self, session, name, key, kind: .data, temporary)
+      } catch  where error.code == .notFound {
+        drop(session)
+        throw error
+      }
+    }
   }
 
   /// Makes the subfolder of an entry; with it the cache's own, should that be gone.
   func makeFolder(of name: EntryName, _ session: CacheSession) throws(StorageError) {
-    if try FileSystem.status(location.root) == nil {
+    var session = session
+    if try FileSystem.status(session.folder.path) == nil {
       drop(session)
-      _ = try writingSession()
+      session = try writingSession()
     }
     try FileSystem.createFolder(
-      session.folder(name.folder), mode: session.folderMode, durable: false)
+      session.path(ofFolder: name.folder), mode: session.folderMode, durable: false)
   }
 
-  func remove(_ key: String) throws(StorageError) {
-    guard let session = try session() else { return }
+  /// Refuses what could not stay.
+  func requireRoom(_ size: Int, _ key: String, _ session: CacheSession) throws(StorageError) {
+    guard let sizeLimit else { return }
+    try DiskCache.require(
+      session.footprint(size: size, keyLength: key.utf8.count), toFit: sizeLimit,
+      path: location.root)
+  }
+
+  func remove(_ key: String, within lock: KeyLockBody) throws(StorageError) {
+    guard let session = try session() else { return try lock {} }
     let name = try EntryName(key: key, rules: session.rules)
-    if session.ledger == nil {
-      if try FileSystem.status(name.path) == nil { return }
-      drop(session)
-    }
-    while true {
+    if session.ledger == nil, try FileSystem.status(name.path, in: session.folder) == nil { return }
+    try retrying { () throws(StorageError) in
       let session = try writingSession()
-      let outcome = try session.withKeyLock(name, timeout: timeout) { ledger throws(StorageError) in
-        try removeFiles(name, session, ledger)
+      _ = try session.withKeyLock(name, timeout: timeout) { ledger throws(StorageError) in
+        try lock { () throws(StorageError) in try removeFiles(name, session, ledger) }
       }
-      if case .done = outcome { return }
-      drop(session)
     }
   }
 
@@ -75,12 +100,18 @@ extension CacheFiles {
     _ name: EntryName, _ session: CacheSession, _ ledger: CacheLedger
   ) throws(StorageError) {
     let epoch = ledger.epoch
-    let header = try File.ifPresent(name.sidecarPath)?.header() ?? []
+    let sidecarPath = name.sidecarPath
+    let header = try File.ifPresent(sidecarPath, in: session.folder)?.header() ?? []
+    let payload = try FileSystem.status(name.path, in: session.folder)
     session.memory.forget(name)
     // First the payload: a sidecar alone is nothing.
-    try FileSystem.remove(name.path)
-    try FileSystem.remove(name.sidecarPath)
-    if let size = Sidecar.payloadSize(header) {
+    try FileSystem.remove(name.path, in: session.folder)
+    try FileSystem.remove(sidecarPath, in: session.folder)
+    let size = Sidecar.payloadSize(header)
+    if let payload, payload.size != size {
+      // A program was killed between the two: which of them was counted, nobody can tell.
+      try ledger.add(nil, to: name.folder, since: epoch)
+    } else if let size {
       let footprint = session.footprint(size: size, keyLength: Sidecar.keyLength(header))
       try ledger.add(-footprint, to: name.folder, since: epoch)
     }
@@ -92,7 +123,7 @@ extension CacheFiles {
 /// Unchecked because its state is not guarded: its one caller waits for each call before the next.
 final class FileEntryWriter: CacheWriter, @unchecked Sendable {
   private let files: CacheFiles
-  private let session: CacheSession
+  private var session: CacheSession
   private let name: EntryName
   private let key: String
   private let kind: Payload.Kind
@@ -102,17 +133,19 @@ final class FileEntryWriter: CacheWriter, @unchecked Sendable {
 
   init(
     _ files: CacheFiles, _ session: CacheSession, _ name: EntryName, _ key: String,
-    kind: Payload.Kind, at path: String
-  ) throws(StorageError) {
+    kind: Payload.Kind, _ temporary: consuming TemporaryFile
+  ) {
     self.files = files
     self.session = session
     self.name = name
     self.key = key
     self.kind = kind
-    temporary = try TemporaryFile.make(at: path, for: name.path, mode: session.fileMode)
+    self.temporary = temporary
   }
 
   func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
+    // As soon as it is too much: a disk may be smaller than what is still to come.
+    try files.requireRoom(count + bytes.count, key, session)
     if let failure = temporary.file.write(bytes).failure { throw failure }
     checksum.update(bytes)
     count += bytes.count
@@ -137,28 +170,22 @@ final class FileEntryWriter: CacheWriter, @unchecked Sendable {
     }
   }
 
-  func finish(_ options: WriteOptions) throws(StorageError) {
-    try DiskCache.require(
-      session.footprint(size: count, keyLength: key.utf8.count), toFit: files.sizeLimit,
-      path: files.location.root)
-    var attempts = 0
-    while true {
+  func finish(_ options: WriteOptions, within lock: KeyLockBody) throws(StorageError) {
+    try files.retrying { () throws(StorageError) in
+      // The cache may have been emptied since the first piece came.
+      session = try files.writingSession()
       do throws(StorageError) {
-        if try publish(options, if: { true }) { return files.keepToLimit(session) }
-        throw StorageError(
-          .notFound, operation: "set", path: name.path,
-          reason: "the cache's lock file was removed meanwhile", remedy: "Store the entry again.")
-      } catch  where error.code == .notFound && attempts < 3 {
+        try publish(options, within: lock)
+      } catch  where error.code == .notFound {
         try files.makeFolder(of: name, session)
+        throw error
       }
-      attempts += 1
     }
+    files.keepTidy(session)
   }
 
   /// Puts the entry in its place.
-  ///
-  /// - Returns: false when the lock file is gone, so that all has to be opened again.
-  func publish(_ options: WriteOptions, if condition: () -> Bool) throws(StorageError) -> Bool {
+  func publish(_ options: WriteOptions, within lock: KeyLockBody) throws(StorageError) {
     let created = WallClock.now
     let end = options.lifespan.end(created: created, used: created)
     let modified = try stamp(created: created, end: end)
@@ -168,13 +195,12 @@ final class FileEntryWriter: CacheWriter, @unchecked Sendable {
       checksum: checksum.value, created: created, key: Array(key.utf8))
     // Before and after: whoever is killed between, or looks the folder through, misses none.
     try session.ledger?.note(expiry: end, in: name.folder)
-    let outcome = try session.withKeyLock(name, timeout: files.timeout) {
-      ledger throws(StorageError) -> Void in
-      if condition() { try place(sidecar, ledger, isDurable: options.isDurable) }
+    _ = try session.withKeyLock(name, timeout: files.timeout) { ledger throws(StorageError) in
+      try lock { () throws(StorageError) in
+        try place(sidecar, ledger, isDurable: options.isDurable)
+      }
     }
     try session.ledger?.note(expiry: end, in: name.folder)
-    guard case .done = outcome else { return false }
-    return true
   }
 
   /// Gives the payload its times; returns the one that its sidecar must say.
@@ -183,9 +209,9 @@ final class FileEntryWriter: CacheWriter, @unchecked Sendable {
   /// entry never ends. The time of the last access says when it ends, which spares sweeps a look at
   /// the sidecar.
   private func stamp(created: Int64, end: Int64) throws(StorageError) -> Int64 {
-    var random = Int64.random(in: 1..<(WallClock.second / 2)) * 2
-    if end == .max { random += 1 }
-    let modified = created / WallClock.second * WallClock.second + random % WallClock.second
+    let random = Int64(session.randomNumber() % UInt64(WallClock.second / 2)) * 2
+    let second = created / WallClock.second * WallClock.second
+    let modified = second + random + (end == .max ? 1 : 0)
     try temporary.file.setTimes(accessed: end == .max ? created : end, modified: modified)
     if let isKept = session.keepsTimes { return isKept ? modified : 0 }
     let isKept = try temporary.file.status(withTimes: true).modified == modified
@@ -197,32 +223,22 @@ final class FileEntryWriter: CacheWriter, @unchecked Sendable {
     _ sidecar: Sidecar, _ ledger: CacheLedger, isDurable: Bool
   ) throws(StorageError) {
     let epoch = ledger.epoch
-    let file: File
-    do throws(StorageError) {
-      file = try File(name.sidecarPath, .createOrOpen, mode: session.fileMode)
-    } catch  where error.code.systemError == EISDIR || error.code.systemError == ELOOP {
-      // Neither folders nor links are ours.
-      try FileSystem.remove(name.sidecarPath)
-      file = try File(name.sidecarPath, .createOrOpen, mode: session.fileMode)
-    }
+    let sidecarPath = name.sidecarPath
+    let file = try openSidecar(sidecarPath)
     let old = try file.header()
-    if old.isEmpty, session.fileMode & 0o077 != 0 { try file.setMode(session.fileMode) }
+    let isNew = old.isEmpty
+    if isNew, session.fileMode & 0o077 != 0 { try file.setMode(session.fileMode) }
     do throws(StorageError) {
-      let isNew = old.isEmpty
-      if isNew { try temporary.moveIntoPlace() } else { try temporary.replace() }
-    } catch  where error.code.systemError == EISDIR {
-      try FileSystem.remove(name.path)
-      try temporary.moveIntoPlace()
+      // A sidecar alone is nothing: the payload's name completes a new entry in one step.
+      if isNew { try file.overwrite(sidecar.bytes.span.bytes, at: 0) }
+      try move(isNew: isNew)
     } catch {
-      if old.isEmpty { try FileSystem.unlink(name.sidecarPath) }
+      if isNew { try FileSystem.unlink(sidecarPath, in: session.folder) }
       throw error
     }
     do throws(StorageError) {
-      try file.overwrite(sidecar.bytes.span.bytes, at: 0)
-      if isDurable {
-        try file.synchronize()
-        try FileSystem.synchronizeFolder(FileSystem.parent(of: name.path))
-      }
+      if !isNew { try file.overwrite(sidecar.bytes.span.bytes, at: 0) }
+      if isDurable { try synchronize(file) }
     } catch {
       // Half an entry is none: better a miss than a look at it each time.
       try files.removeFiles(name, session, ledger)
@@ -233,6 +249,43 @@ final class FileEntryWriter: CacheWriter, @unchecked Sendable {
       growth -= session.footprint(size: size, keyLength: Sidecar.keyLength(old))
     }
     try ledger.add(growth, to: name.folder, since: epoch)
+  }
+}
+
+extension FileEntryWriter {
+  private func move(isNew: Bool) throws(StorageError) {
+    do throws(StorageError) {
+      if isNew { try temporary.moveIntoPlace() } else { try temporary.replace() }
+    } catch  where error.code.systemError == EISDIR {
+      // No folder is ours.
+      try FileSystem.remove(name.path, in: session.folder)
+      try temporary.moveIntoPlace()
+    }
+  }
+
+  /// Makes the entry survive a power cut: its sidecar, its names, and those of the folders above, which
+  /// may be new.
+  private func synchronize(_ sidecar: File) throws(StorageError) {
+    try sidecar.synchronize()
+    try FileSystem.synchronizeFolder(session.path(ofFolder: name.folder))
+    if session.hasSyncedFolders { return }
+    var folders = [session.folder.path, files.location.host.path]
+    if !files.location.host.isCallers {
+      // The app's folder and the one that holds those of all apps.
+      for _ in 0..<2 { folders.append(FileSystem.parent(of: folders[folders.count - 1])) }
+    }
+    for folder in folders { try FileSystem.synchronizeFolder(folder) }
+    session.hasSyncedFolders = true
+  }
+
+  private func openSidecar(_ path: String) throws(StorageError) -> File {
+    do throws(StorageError) {
+      return try File(path, in: session.folder, .createOrOpen, mode: session.fileMode)
+    } catch  where error.code.systemError == EISDIR || error.code.systemError == ELOOP {
+      // Neither folders nor links are ours.
+      try FileSystem.remove(path, in: session.folder)
+      return try File(path, in: session.folder, .createOrOpen, mode: session.fileMode)
+    }
   }
 }
 

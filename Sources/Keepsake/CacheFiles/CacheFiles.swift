@@ -18,6 +18,8 @@ final class CacheFiles: CacheEngine {
   private let current = Locked<CacheSession?>(nil)
   private let limit = Atomic(Int.max)
   let evicting = Locked(())
+  let isEvictionPending = Atomic(false)
+  let sweeping = Locked(())
 
   init(
     location: CacheLocation, timeout: Duration = .seconds(10),
@@ -49,25 +51,37 @@ final class CacheFiles: CacheEngine {
 
   /// What is open; nil when there is no cache yet.
   func session() throws(StorageError) -> CacheSession? {
-    try current.withLock { session throws(StorageError) in
-      if let session, session.generation == ForkGuard.generation { return session }
-      session = try location.openForReading(timeout: timeout)
+    try withCurrent { session throws(StorageError) in
+      if let open = session, try open.isCurrent() { return open }
+      session = try retrying { () throws(StorageError) in
+        try location.openForReading(timeout: timeout)
+      }
       return session
     }
   }
 
   /// What is open for writing, made where it is missing.
   func writingSession() throws(StorageError) -> CacheSession {
-    let (session, isNew) = try current.withLock { session throws(StorageError) in
-      if let session, session.ledger != nil, session.generation == ForkGuard.generation {
-        return (session, false)
+    let (session, isNew) = try withCurrent { session throws(StorageError) in
+      if let open = session, open.ledger != nil, try open.isCurrent() { return (open, false) }
+      let opened = try retrying { () throws(StorageError) in
+        try location.openForWriting(timeout: timeout)
       }
-      let opened = try location.openForWriting(timeout: timeout)
       session = opened
       return (opened, true)
     }
     if isNew { tidyUp(session) }
     return session
+  }
+
+  private func withCurrent<R>(
+    _ body: (inout CacheSession?) throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    if let result = try current.withLock(timeout: timeout, body) { return result }
+    throw StorageError(
+      .timedOut, operation: "open", path: location.root,
+      reason: "another thread was opening it for more than \(timeout)",
+      remedy: "Look for a stopped thread of this program.")
   }
 
   /// Lets go of what is open: its lock file or its folder was removed.
@@ -87,53 +101,58 @@ final class CacheFiles: CacheEngine {
   }
 
   func read(_ key: String) throws(StorageError) -> Payload? {
-    let found = try find(key, readsPayload: true)
-    counts.count(found == nil ? \.misses : \.hits)
-    guard let found, let data = found.data else { return nil }
-    return Payload(bytes: data, kind: found.known.kind)
+    guard case .present(let known, let data?) = try find(key, readsPayload: true) else {
+      counts.misses.add(1, ordering: .relaxed)
+      return nil
+    }
+    counts.hits.add(1, ordering: .relaxed)
+    return Payload(bytes: data, kind: known.kind)
   }
 
   func contains(_ key: String) throws(StorageError) -> Bool {
-    try find(key, readsPayload: false) != nil
+    guard case .present = try find(key, readsPayload: false) else { return false }
+    return true
   }
 
   func path(_ key: String) throws(StorageError) -> String? {
-    try find(key, readsPayload: false)?.name.path
+    guard try contains(key), let session = try session() else { return nil }
+    let name = try EntryName(key: key, rules: session.rules)
+    // Whoever asks for the file is going to read it.
+    _ = try? FileSystem.touch(name.sidecarPath, in: session.folder)
+    session.memory.noted(name, at: WallClock.now)
+    return OpenFolder.path(name.path, in: session.folder)
   }
 
   func entry(_ key: String) throws(StorageError) -> DiskCache.Entry? {
-    guard let known = try find(key, readsPayload: false)?.known else { return nil }
+    guard case .present(let known, _) = try find(key, readsPayload: false) else { return nil }
     return DiskCache.Entry(
       size: known.size, created: known.created,
       end: known.lifespan.end(created: known.created, used: known.used))
   }
 
-  private func find(
-    _ key: String, readsPayload: Bool
-  ) throws(StorageError) -> (name: EntryName, known: EntryMemory.Known, data: Data?)? {
-    guard let session = try session() else { return nil }
+  private func find(_ key: String, readsPayload: Bool) throws(StorageError) -> Look {
+    guard let session = try session() else { return .absent }
     let name = try EntryName(key: key, rules: session.rules)
     // A writer needs microseconds between its two files: then they fit again.
     for _ in 0..<3 {
-      switch try look(name, key, session, readsPayload: readsPayload) {
-      case .absent: return nil
-      case .present(let known, let data):
-        noteUse(name, known, session)
-        return (name, known, data)
+      let found = try look(name, key, session, readsPayload: readsPayload)
+      switch found {
+      case .absent: return found
+      case .present(let known, _):
+        if readsPayload { noteUse(name, known, session) }
+        return found
       case .expired:
         // Waiting for another writer is not a reader's business: who sees it next removes it.
         _ = try withoutWaiting(name, session) { ledger throws(StorageError) in
           try removeIfOver(name, key, session, ledger)
         }
-        return nil
+        return found
       case .mixed: continue
       }
     }
-    let last = try withoutWaiting(name, session) { ledger throws(StorageError) in
-      try settle(name, key, session, ledger, readsPayload: readsPayload)
-    }
-    guard case .present(let known, let data)? = last else { return nil }
-    return (name, known, data)
+    return try withoutWaiting(name, session) { ledger throws(StorageError) in
+      try settle(name, key, session, ledger)
+    } ?? .absent
   }
 
   /// What `body` returns under the key's lock; nil when somebody else has it, or this process may not
@@ -154,25 +173,27 @@ final class CacheFiles: CacheEngine {
 
   /// Looks at the files of one entry, without a lock.
   ///
-  /// - Parameter trusting: Whether a payload may be known already, and must have the very time that
-  ///   its sidecar says; otherwise its checksum decides alone.
+  /// - Parameter isSettling: Under the lock it matters what the files say, not what is remembered of
+  ///   them, and where the payload has another time than its sidecar says, the checksum decides.
   func look(
     _ name: EntryName, _ key: String?, _ session: CacheSession, readsPayload: Bool,
-    trusting: Bool = true
+    isSettling: Bool = false
   ) throws(StorageError) -> Look {
     var file: File?
     let payload: FileStatus
     if readsPayload {
-      guard let opened = try File.ifPresent(name.path) else { return .absent }
+      guard let opened = try File.ifPresent(name.path, in: session.folder) else { return .absent }
       file = opened
       payload = try opened.status(withTimes: true)
     } else {
-      guard let status = try FileSystem.status(name.path, withTimes: true) else { return .absent }
+      let status = try FileSystem.status(name.path, in: session.folder, withTimes: true)
+      guard let status else { return .absent }
       payload = status
     }
     if payload.isFolder { return .mixed }
     let now = WallClock.now
-    if trusting, let known = session.memory.known(name, as: payload), !known.isOver(at: now),
+    if !isSettling,
+      let known = session.memory.known(name, payload, at: now, isUse: readsPayload),
       known.isSummed || !readsPayload
     {
       guard let file else { return .present(known, nil) }
@@ -180,12 +201,12 @@ final class CacheFiles: CacheEngine {
       return .present(known, data)
     }
 
-    guard let (sidecar, touched) = try readSidecar(name, keyLength: key?.utf8.count) else {
+    guard let (sidecar, touched) = try readSidecar(name, session, keyLength: key?.utf8.count) else {
       return .mixed
     }
     if let key, !sidecar.key.elementsEqual(key.utf8) { return name.isHashed ? .absent : .mixed }
     let isTied = sidecar.belongs(to: payload)
-    guard isTied || sidecar.size == payload.size && (!trusting || sidecar.modified == 0) else {
+    guard isTied || sidecar.size == payload.size && (isSettling || sidecar.modified == 0) else {
       return .mixed
     }
     var known = EntryMemory.Known(
@@ -194,6 +215,7 @@ final class CacheFiles: CacheEngine {
       lifespan: sidecar.lifespan, created: sidecar.created, used: touched, noted: touched,
       isSummed: false)
     if known.isOver(at: now) { return .expired }
+    if readsPayload { known.used = now }
     var data: Data?
     if let file {
       guard let bytes = try file.data(count: payload.size),
@@ -210,9 +232,9 @@ final class CacheFiles: CacheEngine {
   /// The sidecar, and when the entry was last used as far as that matters to its lifespan; nil when
   /// it is missing or damaged.
   func readSidecar(
-    _ name: EntryName, keyLength: Int?
+    _ name: EntryName, _ session: CacheSession, keyLength: Int?
   ) throws(StorageError) -> (Sidecar, used: Int64)? {
-    guard let file = try File.ifPresent(name.sidecarPath) else { return nil }
+    guard let file = try File.ifPresent(name.sidecarPath, in: session.folder) else { return nil }
     let bytes: [UInt8]
     do throws(StorageError) {
       bytes = try file.read(
@@ -225,7 +247,7 @@ final class CacheFiles: CacheEngine {
       sidecar = try Sidecar(bytes)
     } catch .newerVersion {
       throw StorageError(
-        .unsupportedVersion, operation: "open", path: name.sidecarPath,
+        .unsupportedVersion, operation: "open", path: file.path,
         reason: "a newer version of this library wrote it",
         remedy: "Use that version, or remove the entry.")
     } catch {
@@ -236,13 +258,9 @@ final class CacheFiles: CacheEngine {
   }
 
   private func noteUse(_ name: EntryName, _ known: EntryMemory.Known, _ session: CacheSession) {
-    let now = WallClock.now
-    var noted = known.noted
-    if known.isNoteDue(at: now) {
-      noted = now
-      // Fails where this process may only read: then others decide what is old.
-      _ = try? FileSystem.touch(name.sidecarPath)
-    }
-    session.memory.note(name, used: now, noted: noted)
+    guard known.isNoteDue(at: known.used) else { return }
+    // Fails where this process may only read: then others decide what is old.
+    _ = try? FileSystem.touch(name.sidecarPath, in: session.folder)
+    session.memory.noted(name, at: known.used)
   }
 }

@@ -31,14 +31,25 @@ final class CacheLedger: Sendable {
 
   static let wordCount = Word.count
 
-  /// Bytes to lock: below 2^62 one for each key, then that of the words, then one for each process.
+  /// Bytes to lock: below 2^62 one for each key, those of a folder side by side; then that of the
+  /// words, then one for each process.
   enum Byte {
-    static let words: UInt64 = 1 << 62
-    static func key(_ hash: UInt64) -> UInt64 { hash & (words - 1) }
-    static func process(_ token: UInt64) -> UInt64 { words + 1 + token % (words - 2) }
+    static let words: Range<UInt64> = (1 << 62)..<(1 << 62) + 1
+
+    static func key(_ hash: UInt64) -> Range<UInt64> { (hash >> 2)..<(hash >> 2) + 1 }
+
+    static func folder(_ number: Int) -> Range<UInt64> {
+      let first = UInt64(number) << 54
+      return first..<first + (1 << 54)
+    }
+
+    static func process(_ token: UInt64) -> Range<UInt64> {
+      let byte = words.upperBound + token % (words.lowerBound - 2)
+      return byte..<byte + 1
+    }
   }
 
-  private static let unknown: UInt64 = 1 << 63
+  fileprivate static let unknown: UInt64 = 1 << 63
   private static let never = UInt64(Int64.max)
 
   /// The words of a cache that is empty, or of one whose content nobody has looked at.
@@ -55,22 +66,34 @@ final class CacheLedger: Sendable {
   /// Changes when the cache is emptied as a whole.
   var epoch: UInt64 { file.word(Word.epoch) }
 
-  /// What a subfolder's entries take on disk; nil when that is to be counted.
-  func size(of folder: Int) -> UInt64? {
-    let size = file.word(Word.size + folder)
-    return size & Self.unknown == 0 ? size : nil
+  /// A subfolder's word: below its size on disk, in the middle a count of the changes to it.
+  struct FolderSize: Equatable {
+    fileprivate let word: UInt64
+
+    /// nil when it is to be counted.
+    var bytes: UInt64? { word & CacheLedger.unknown == 0 ? word & Self.mask : nil }
+
+    fileprivate static let mask: UInt64 = (1 << 48) - 1
+
+    /// The same folder changed once more; nil for a size that is not known.
+    fileprivate func changed(to bytes: UInt64?) -> UInt64 {
+      let count = ((word >> 48) &+ 1) & 0x7FFF
+      return count << 48 | (bytes.map { min($0, Self.mask) } ?? CacheLedger.unknown)
+    }
   }
+
+  func size(of folder: Int) -> FolderSize { FolderSize(word: file.word(Word.size + folder)) }
 
   /// What all entries take; folders that are to be counted are left out.
   var total: Int {
     var total: UInt64 = 0
     for folder in 0..<EntryName.folderCount {
-      total = total.addingReportingOverflow(size(of: folder) ?? 0).partialValue
+      total = total.addingReportingOverflow(size(of: folder).bytes ?? 0).partialValue
     }
     return Int(clamping: total)
   }
 
-  var isCounted: Bool { (0..<EntryName.folderCount).allSatisfy { size(of: $0) != nil } }
+  var isCounted: Bool { (0..<EntryName.folderCount).allSatisfy { size(of: $0).bytes != nil } }
 
   /// Nothing in the folder expires before.
   func earliestExpiry(in folder: Int) -> Int64 {
@@ -87,8 +110,8 @@ final class CacheLedger: Sendable {
     _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
     let result = try inProcess.withLock(timeout: timeout) { _ throws(StorageError) in
-      try file.lock(byte: Byte.words, timeout: timeout)
-      defer { file.unlock(byte: Byte.words) }
+      try file.lock(bytes: Byte.words, timeout: timeout)
+      defer { file.unlock(bytes: Byte.words) }
       return try body()
     }
     guard let result else {
@@ -100,44 +123,58 @@ final class CacheLedger: Sendable {
     return result
   }
 
-  /// Adds to a folder's size, unless the cache was emptied since `epoch`.
-  func add(_ bytes: Int, to folder: Int, since epoch: UInt64) throws(StorageError) {
+  /// Adds to a folder's size, unless the cache was emptied since `epoch`; nil: nobody can tell how much.
+  func add(_ bytes: Int?, to folder: Int, since epoch: UInt64) throws(StorageError) {
     if bytes == 0 { return }
     try change { () throws(StorageError) in
-      guard self.epoch == epoch, let size = size(of: folder) else { return }
-      let sum = Int(clamping: size).addingReportingOverflow(bytes).partialValue
-      try file.publish(UInt64(max(0, sum)), at: Word.size + folder)
+      guard self.epoch == epoch else { return }
+      let size = size(of: folder)
+      let sum = bytes.flatMap { bytes in
+        size.bytes.map { Int(clamping: $0).addingReportingOverflow(bytes).partialValue }
+      }
+      let word = size.changed(to: sum.map { UInt64(max(0, $0)) })
+      try file.publish(word, at: Word.size + folder)
     }
   }
 
   /// Remembers that something in the folder expires at `end`.
+  ///
+  /// Compared with what was stored alone: what the last sweep found may be replaced at any moment.
   func note(expiry end: Int64, in folder: Int) throws(StorageError) {
-    if end >= earliestExpiry(in: folder) { return }
+    let word = UInt64(max(0, end))
+    if word >= file.word(Word.stored + folder) { return }
     try change { () throws(StorageError) in
-      if end < earliestExpiry(in: folder) {
-        try file.publish(UInt64(max(0, end)), at: Word.stored + folder)
-      }
+      if word < file.word(Word.stored + folder) { try file.publish(word, at: Word.stored + folder) }
     }
   }
 
   /// Before a folder is looked through: what is stored from now on is noted apart.
-  func beginSweep(of folder: Int) throws(StorageError) {
+  ///
+  /// - Returns: What ``endSweep(of:earliestExpiry:size:seen:began:)`` needs.
+  func beginSweep(of folder: Int) throws(StorageError) -> UInt64 {
     try change { () throws(StorageError) in
-      try file.publish(UInt64(max(0, earliestExpiry(in: folder))), at: Word.swept + folder)
+      let earliest = UInt64(max(0, earliestExpiry(in: folder)))
+      try file.publish(earliest, at: Word.swept + folder)
       try file.publish(Self.never, at: Word.stored + folder)
+      return earliest
     }
   }
 
-  /// What looking through a folder found; its size only if nothing changed it since `seen`.
+  /// What looking through a folder found; its size only if nothing changed there since `seen`.
   ///
   /// - Returns: Whether the size is right now.
   func endSweep(
-    of folder: Int, earliestExpiry: Int64, size: Int, seen: UInt64?
+    of folder: Int, earliestExpiry: Int64, size: Int, seen: FolderSize, began: UInt64
   ) throws(StorageError) -> Bool {
     try change { () throws(StorageError) in
-      try file.publish(UInt64(max(0, earliestExpiry)), at: Word.swept + folder)
+      // Another sweep that began meanwhile may know of something that this one has not seen.
+      let other = file.word(Word.swept + folder)
+      let found = UInt64(max(0, earliestExpiry))
+      try file.publish(other == began ? found : min(other, found), at: Word.swept + folder)
       guard self.size(of: folder) == seen else { return false }
-      if seen != UInt64(size) { try file.publish(UInt64(size), at: Word.size + folder) }
+      if seen.bytes != UInt64(size) {
+        try file.publish(seen.changed(to: UInt64(size)), at: Word.size + folder)
+      }
       return true
     }
   }

@@ -4,7 +4,7 @@ struct CacheLocation: Sendable {
   let name: String
 
   var root: String { host.path + "/" + name }
-  var lockPath: String { host.lockPath(of: name) }
+  var lockPath: String { host.lockPath(of: name, suffix: ".ledger") }
 
   private static let tag = "CACHEDIR.TAG"
   /// The first 43 bytes make it a tag (Cache Directory Tagging Specification 0.6).
@@ -20,7 +20,8 @@ struct CacheLocation: Sendable {
   func openForReading(timeout: Duration) throws(StorageError) -> CacheSession? {
     guard let status = try FileSystem.status(root) else { return nil }
     let file = try LockFile.openExisting(lockPath, wordCount: CacheLedger.wordCount)
-    return try open(file, mode: status.mode & 0o2777, timeout: timeout)
+    let ledger = file.map { CacheLedger(file: $0, timeout: timeout) }
+    return try open(ledger, mode: status.mode & 0o2777, timeout: timeout)
   }
 
   func openForWriting(timeout: Duration) throws(StorageError) -> CacheSession {
@@ -32,35 +33,34 @@ struct CacheLocation: Sendable {
     ) {
       CacheLedger.initial(isEmpty: isNew)
     }
+    let ledger = CacheLedger(file: file, timeout: timeout)
+    // Somebody removed the folder and not the file beside it.
+    if isNew, ledger.total > 0 || !ledger.isCounted { try ledger.distrust() }
+    try ledger.checkClock()
     let tag = root + "/" + Self.tag
     if try FileSystem.status(tag)?.size ?? 0 < Self.tagText.utf8.count {
       try FileSystem.replace(
         tag, with: Array(Self.tagText.utf8), mode: mode & 0o666, durable: false)
     }
-    let session = try open(file, mode: mode, timeout: timeout)
-    if let ledger = session.ledger {
-      // Somebody removed the folder and not the file beside it.
-      if isNew, ledger.total > 0 || !ledger.isCounted { try ledger.distrust() }
-      try ledger.checkClock()
-    }
-    return session
+    return try open(ledger, mode: mode, timeout: timeout)
   }
 
   private func open(
-    _ file: LockFile?, mode: UInt32, timeout: Duration
+    _ ledger: CacheLedger?, mode: UInt32, timeout: Duration
   ) throws(StorageError) -> CacheSession {
+    let epoch = ledger?.epoch
+    let folder = try OpenFolder(root)
     let limits = try FileSystem.limits(at: root)
-    let tag = try FileSystem.status(root + "/" + Self.tag)
-    let lowercased = try FileSystem.status(root + "/" + Self.tag.lowercased())
+    let tag = try FileSystem.status(Self.tag, in: folder)
+    let lowercased = try FileSystem.status(Self.tag.lowercased(), in: folder)
     let rules = EntryName.Rules(
-      root: root + "/",
       ignoresCase: tag.flatMap { tag in lowercased.map { $0.isSameFile(as: tag) } } ?? false,
       longestName: limits.nameLength - Sidecar.suffix.utf8.count)
     let token = UInt64.random(in: .min ... .max)
-    try file?.lock(byte: CacheLedger.Byte.process(token), timeout: timeout)
-    return CacheSession(
-      rules: rules, blockSize: limits.blockSize,
-      ledger: file.map { CacheLedger(file: $0, timeout: timeout) }, token: token, folderMode: mode)
+    try ledger?.file.lock(bytes: CacheLedger.Byte.process(token), timeout: timeout)
+    return try CacheSession(
+      folder: folder, rules: rules, blockSize: limits.blockSize, ledger: ledger, epoch: epoch,
+      token: token, folderMode: mode)
   }
 
   // MARK: What lies about beside the cache
@@ -72,22 +72,33 @@ struct CacheLocation: Sendable {
   /// The path of a temporary file that emptying the cache does not take away.
   func temporaryPath(_ name: String) -> String { "\(host.path)/.\(self.name)\(name)" }
 
-  /// Emptied folders and temporary files that nobody uses any more.
-  func leftOvers(_ session: CacheSession) throws(StorageError) -> [String] {
-    var known: [UInt64: Bool] = [:]
-    var found: [String] = []
-    for name in try FileSystem.list(host.path) where name.hasPrefix(".\(self.name).") {
-      let isLeftOver =
-        name.hasSuffix(Self.trashSuffix) ? true : try session.isAbandoned(name, &known)
-      if isLeftOver { found.append(host.path + "/" + name) }
+  /// The names of emptied folders and temporary files, which somebody may still use.
+  func leftOvers() throws(StorageError) -> [String] {
+    let prefix = ".\(name)."
+    return try FileSystem.list(host.path).filter { found in
+      // With another dot it is of a cache whose name goes on there, and whose ledger knows more.
+      found.hasPrefix(prefix) && found.dropFirst(prefix.count).count { $0 == "." } == 1
+        && (found.hasSuffix(Self.trashSuffix) || found.hasSuffix(Self.temporarySuffix))
     }
-    return found
+  }
+
+  /// Removes emptied folders and temporary files that nobody uses any more.
+  func removeLeftOvers(_ session: CacheSession) throws(StorageError) {
+    var known: [UInt64: Bool] = [:]
+    for name in try leftOvers() {
+      let path = host.path + "/" + name
+      let isTrash = name.hasSuffix(Self.trashSuffix)
+      let isAbandoned = try session.isAbandoned(name, &known)
+      if isTrash || isAbandoned { try FileSystem.remove(path) }
+    }
   }
 
   /// Removes what a program left behind that was killed while it made the tag.
   func sweepTag() throws(StorageError) {
-    try FileSystem.sweepTemporaries(beside: root + "/" + Self.tag)
+    // Who is making it at this moment, and misses its file, begins again.
+    try FileSystem.sweepTemporaries(beside: root + "/" + Self.tag, olderThan: 0)
   }
 
   private static let trashSuffix = ".trash"
+  private static let temporarySuffix = ".tmp"
 }

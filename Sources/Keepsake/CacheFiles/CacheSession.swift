@@ -3,6 +3,10 @@ internal import Synchronization
 /// A cache's files as one process has them open; a forked child opens its own.
 final class CacheSession: Sendable {
   let generation = ForkGuard.generation
+  /// The cache's folder, from which all entries are seen.
+  let folder: OpenFolder
+  private let status: FileStatus
+  private let epoch: UInt64?
   let rules: EntryName.Rules
   let blockSize: Int
   /// nil where this process may not write.
@@ -12,8 +16,17 @@ final class CacheSession: Sendable {
   let folderMode: UInt32
   let memory = EntryMemory()
   private let stripes = (0..<64).map { _ in Stripe() }
+  private let temporaryPrefix: String
   private let temporaryCount = Atomic<UInt64>(0)
+  private let lastLook: Atomic<Int64>
   private let timeKeeping = Atomic<UInt8>(0)
+  private let foldersSynced = Atomic(false)
+
+  /// Whether the folders above the entries have been synced.
+  var hasSyncedFolders: Bool {
+    get { foldersSynced.load(ordering: .relaxed) }
+    set { foldersSynced.store(newValue, ordering: .relaxed) }
+  }
 
   /// Whether the file system keeps a file's time to the nanosecond; nil until a first one has shown it.
   var keepsTimes: Bool? {
@@ -28,20 +41,42 @@ final class CacheSession: Sendable {
     let writer = Locked(())
   }
 
+  /// - Parameter epoch: That of the ledger before the folder was opened.
   init(
-    rules: EntryName.Rules, blockSize: Int, ledger: CacheLedger?, token: UInt64, folderMode: UInt32
-  ) {
+    folder: OpenFolder, rules: EntryName.Rules, blockSize: Int, ledger: CacheLedger?,
+    epoch: UInt64?, token: UInt64, folderMode: UInt32
+  ) throws(StorageError) {
+    self.folder = folder
     self.rules = rules
     self.blockSize = blockSize
     self.ledger = ledger
+    self.epoch = epoch
     self.token = token
     self.folderMode = folderMode
+    status = try folder.status()
+    temporaryPrefix = ".\(String(token, radix: 16))-"
+    lastLook = Atomic(Tick.now)
   }
 
-  var root: String { rules.root }
-  var fileMode: UInt32 { folderMode & 0o666 }
+  /// Whether these still are the cache's files: emptying it is noticed at once, what somebody else
+  /// does to its folder or lock file within a few milliseconds.
+  func isCurrent() throws(StorageError) -> Bool {
+    if generation != ForkGuard.generation { return false }
+    let tick = Tick.now
+    if tick != lastLook.load(ordering: .relaxed) {
+      lastLook.store(tick, ordering: .relaxed)
+      guard try FileSystem.status(folder.path)?.isSameFile(as: status) == true,
+        try ledger?.file.isReplaced() != true
+      else { return false }
+    }
+    return epoch == ledger?.epoch
+  }
 
-  func folder(_ number: Int) -> String { root + EntryName.folderName(number) }
+  func path(ofFolder number: Int) -> String {
+    folder.path + "/" + EntryName.folderName(number)
+  }
+
+  var fileMode: UInt32 { folderMode & 0o666 }
 
   /// What an entry takes on the disk.
   func footprint(size: Int, keyLength: Int) -> Int {
@@ -55,21 +90,26 @@ final class CacheSession: Sendable {
 
   // MARK: Temporary files
 
+  /// A number that nobody can guess, and that is no other one's: without a system call for each.
+  func randomNumber() -> UInt64 {
+    Checksum.step(token, temporaryCount.add(1, ordering: .relaxed).newValue)
+  }
+
   func temporaryName() -> String {
     let number = temporaryCount.add(1, ordering: .relaxed).newValue
-    return ".\(String(token, radix: 16))-\(String(number, radix: 16)).tmp"
+    return temporaryPrefix + String(number, radix: 16) + ".tmp"
   }
 
   /// Whether the process that left a temporary file is gone; `known` keeps what was found out.
   func isAbandoned(_ name: String, _ known: inout [UInt64: Bool]) throws(StorageError) -> Bool {
-    guard let ledger, name.hasSuffix(".tmp"), let dash = name.lastIndex(of: "-"),
+    guard let ledger, let dash = name.lastIndex(of: "-"),
       let start = name[..<dash].lastIndex(of: "."),
       let token = UInt64(name[name.index(after: start)..<dash], radix: 16), token != self.token
     else { return false }
     if let isGone = known[token] { return isGone }
     let byte = CacheLedger.Byte.process(token)
-    let isGone = try ledger.file.tryLock(byte: byte)
-    if isGone { ledger.file.unlock(byte: byte) }
+    let isGone = try ledger.file.tryLock(bytes: byte)
+    if isGone { ledger.file.unlock(bytes: byte) }
     known[token] = isGone
     return isGone
   }
@@ -80,8 +120,6 @@ final class CacheSession: Sendable {
     case done(R)
     /// Somebody else has the lock.
     case busy
-    /// The lock file was deleted by hand: others lock another one by now.
-    case isGone
   }
 
   /// Runs `body` while no other writer of the key does, in this process or another.
@@ -92,25 +130,46 @@ final class CacheSession: Sendable {
   ) throws(StorageError) -> LockOutcome<R> {
     guard let ledger else { return .busy }
     let byte = CacheLedger.Byte.key(name.hash)
-    let stripe = stripes[Int(name.hash & 63)]
+    let stripe = stripe(of: name.folder)
     func run() throws(StorageError) -> LockOutcome<R> {
-      defer { ledger.file.unlock(byte: byte) }
-      if try ledger.file.isDeleted() { return .isGone }
+      defer { ledger.file.unlock(bytes: byte) }
       return .done(try body(ledger))
     }
     guard let timeout else {
       return try stripe.writer.withLockIfAvailable { _ throws(StorageError) -> LockOutcome<R> in
-        guard try ledger.file.tryLock(byte: byte) else { return .busy }
+        guard try ledger.file.tryLock(bytes: byte) else { return .busy }
         return try run()
       } ?? .busy
     }
-    let outcome = try stripe.writer.withLock(timeout: timeout) { _ throws(StorageError) in
-      try ledger.file.lock(byte: byte, timeout: timeout)
+    return try waiting(for: name.folder, timeout) { () throws(StorageError) in
+      try ledger.file.lock(bytes: byte, timeout: timeout)
       return try run()
     }
-    if let outcome { return outcome }
+  }
+
+  /// Returns when all who were writing an entry of the folder are through.
+  func awaitWriters(in folder: Int, timeout: Duration) throws(StorageError) {
+    guard let ledger else { return }
+    let bytes = CacheLedger.Byte.folder(folder)
+    try waiting(for: folder, timeout) { () throws(StorageError) in
+      try ledger.file.lock(bytes: bytes, timeout: timeout)
+      ledger.file.unlock(bytes: bytes)
+    }
+  }
+
+  /// Those of a folder share one.
+  private func stripe(of folder: Int) -> Stripe { stripes[folder % stripes.count] }
+
+  private func waiting<R>(
+    for number: Int, _ timeout: Duration, _ body: () throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    let stripe = stripe(of: number)
+    let result = try stripe.writer.withLock(timeout: timeout) { _ throws(StorageError) in
+      try body()
+    }
+    if let result { return result }
     throw StorageError(
-      .timedOut, operation: "lock", path: name.path,
+      .timedOut, operation: "lock", path: path(ofFolder: number),
       reason: "another thread was writing for more than \(timeout)",
       remedy: "Look for a stopped thread of this program.")
   }

@@ -29,7 +29,7 @@ final class EntryMemory: Sendable {
     func isNoteDue(at now: Int64) -> Bool {
       var pause = 600 * WallClock.second
       if case .idle(let length) = lifespan { pause = min(pause, length / 16) }
-      return now - noted >= pause
+      return now.subtractingSaturated(noted) >= pause
     }
   }
 
@@ -44,10 +44,20 @@ final class EntryMemory: Sendable {
   @inline(__always)
   private func shard(_ id: Int) -> Shard { shards[id & 15] }
 
-  /// What is known of an entry, if its payload is still that one.
-  func known(_ name: EntryName, as payload: FileStatus) -> Known? {
-    let known = shard(name.id).entries.withLock { $0[name.id] }
-    return known.flatMap { $0.describes(payload, keyID: name.keyID) ? $0 : nil }
+  /// What is known of an entry, if its payload still is that one and it is not over.
+  ///
+  /// - Parameter isUse: Whether it is read, and not only asked for.
+  func known(_ name: EntryName, _ payload: FileStatus, at now: Int64, isUse: Bool) -> Known? {
+    shard(name.id).entries.withLock { entries in
+      guard let index = entries.index(forKey: name.id) else { return nil }
+      var known = entries.values[index]
+      guard known.describes(payload, keyID: name.keyID), !known.isOver(at: now) else { return nil }
+      if isUse {
+        known.used = now
+        entries.values[index].used = now
+      }
+      return known
+    }
   }
 
   func remember(_ known: Known, of name: EntryName) {
@@ -57,12 +67,12 @@ final class EntryMemory: Sendable {
     }
   }
 
-  /// Remembers a use of an entry that is known already.
-  func note(_ name: EntryName, used: Int64, noted: Int64) {
+  /// Remembers that a use was noted on the disk.
+  func noted(_ name: EntryName, at time: Int64) {
     shard(name.id).entries.withLock { entries in
       guard let index = entries.index(forKey: name.id) else { return }
-      entries.values[index].used = used
-      entries.values[index].noted = noted
+      entries.values[index].used = time
+      entries.values[index].noted = time
     }
   }
 

@@ -10,8 +10,6 @@ struct EntryName: Sendable {
 
   /// What the file system lets a name be.
   struct Rules: Sendable {
-    /// The cache's folder, with a slash at its end.
-    let root: String
     /// Whether names that differ in case only are one.
     let ignoresCase: Bool
     /// In bytes, of a payload's name.
@@ -20,10 +18,8 @@ struct EntryName: Sendable {
 
   /// Picks the subfolder and the byte to lock.
   let hash: UInt64
-  /// Of the payload.
+  /// Of the payload, seen from the cache's folder.
   let path: String
-  /// The name alone, inside ``path``.
-  let nameLength: Int
   /// Stands for the name in this process, with a seed that nobody outside can know.
   let id: Int
   /// The same of the key, where the name is a hash and another key might have it too.
@@ -43,15 +39,12 @@ struct EntryName: Sendable {
     self = made
   }
 
-  private init(hash: UInt64, path: String, nameLength: Int, keyID: Int) {
+  private init(hash: UInt64, path: String, keyID: Int) {
     self.hash = hash
     self.path = path
-    self.nameLength = nameLength
     self.keyID = keyID
     var path = path
-    id = path.withUTF8 {
-      Self.id(UnsafeRawBufferPointer(rebasing: UnsafeRawBufferPointer($0).suffix(nameLength)))
-    }
+    id = path.withUTF8 { Self.id(UnsafeRawBufferPointer($0)) }
   }
 
   private static func id(_ bytes: UnsafeRawBufferPointer) -> Int {
@@ -61,7 +54,7 @@ struct EntryName: Sendable {
   }
 
   /// The entry whose payload has this name; nil for any other file.
-  init?(fileName: String, root: String) {
+  init?(fileName: String) {
     let hash: UInt64
     if fileName.hasPrefix(Self.hashPrefix), fileName.utf8.count == Self.hashedLength,
       let number = UInt64(fileName.dropFirst(2).prefix(16), radix: 16)
@@ -72,8 +65,8 @@ struct EntryName: Sendable {
     } else {
       return nil
     }
-    let path = root + Self.folderName(Int(hash >> 56)) + "/" + fileName
-    self.init(hash: hash, path: path, nameLength: fileName.utf8.count, keyID: 0)
+    self.init(
+      hash: hash, path: Self.folderName(Int(hash >> 56)) + "/" + fileName, keyID: 0)
   }
 
   /// The key, where the name says it.
@@ -86,7 +79,7 @@ struct EntryName: Sendable {
     return number < 16 ? "0" + digits : digits
   }
 
-  var isHashed: Bool { path.utf8.suffix(nameLength).starts(with: Self.hashPrefix.utf8) }
+  var isHashed: Bool { path.utf8.dropFirst(3).starts(with: Self.hashPrefix.utf8) }
 
   private static let hashPrefix = "h."
   private static let hashedLength = 34
@@ -98,27 +91,21 @@ struct EntryName: Sendable {
     let encodedLength = Base64.length(key.count)
     let isHashed = rules.ignoresCase || key.isEmpty || encodedLength > rules.longestName
     let nameLength = isHashed ? hashedLength : encodedLength
-    let root = rules.root
-    let rootLength = root.utf8.count
-    let path = String(unsafeUninitializedCapacity: rootLength + 3 + nameLength) { buffer in
-      _ = UnsafeMutableBufferPointer(rebasing: buffer[..<rootLength]).update(
-        fromContentsOf: root.utf8)
-      var rest = UnsafeMutableBufferPointer(rebasing: buffer[rootLength...])
-      writeHexadecimal(hash >> 56, digits: 2, to: rest)
-      rest[2] = UInt8(ascii: "/")
-      rest = UnsafeMutableBufferPointer(rebasing: rest[3...])
+    let path = String(unsafeUninitializedCapacity: 3 + nameLength) { buffer in
+      writeHexadecimal(hash >> 56, digits: 2, to: buffer)
+      buffer[2] = UInt8(ascii: "/")
+      let name = UnsafeMutableBufferPointer(rebasing: buffer[3...])
       if isHashed {
-        (rest[0], rest[1]) = (UInt8(ascii: "h"), UInt8(ascii: "."))
+        (name[0], name[1]) = (UInt8(ascii: "h"), UInt8(ascii: "."))
         let second = Checksum.sum(key, seed: ~0)
-        writeHexadecimal(hash, digits: 16, to: UnsafeMutableBufferPointer(rebasing: rest[2...]))
-        writeHexadecimal(second, digits: 16, to: UnsafeMutableBufferPointer(rebasing: rest[18...]))
+        writeHexadecimal(hash, digits: 16, to: UnsafeMutableBufferPointer(rebasing: name[2...]))
+        writeHexadecimal(second, digits: 16, to: UnsafeMutableBufferPointer(rebasing: name[18...]))
       } else {
-        Base64.encode(key, to: rest)
+        Base64.encode(key, to: name)
       }
-      return rootLength + 3 + nameLength
+      return 3 + nameLength
     }
-    return EntryName(
-      hash: hash, path: path, nameLength: nameLength, keyID: isHashed ? id(key) : 0)
+    return EntryName(hash: hash, path: path, keyID: isHashed ? id(key) : 0)
   }
 
   private static func writeHexadecimal(
@@ -139,7 +126,7 @@ private enum Base64 {
   private static let alphabet: StaticString =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
-  static func length(_ count: Int) -> Int { count / 3 * 4 + [0, 2, 3][count % 3] }
+  static func length(_ count: Int) -> Int { (count * 4 + 2) / 3 }
 
   static func encode(
     _ bytes: UnsafeRawBufferPointer, to output: UnsafeMutableBufferPointer<UInt8>
@@ -147,17 +134,21 @@ private enum Base64 {
     let letters = alphabet.utf8Start
     var position = 0
     var place = 0
-    while position < bytes.count {
-      let rest = bytes.count - position
-      var group = UInt32(bytes[position]) << 16
-      if rest > 1 { group |= UInt32(bytes[position + 1]) << 8 }
-      if rest > 2 { group |= UInt32(bytes[position + 2]) }
-      for digit in 0..<min(rest + 1, 4) {
-        output[place + digit] = letters[Int(group >> (18 - 6 * UInt32(digit)) & 63)]
-      }
+    while position + 2 < bytes.count {
+      let (a, b, c) = (bytes[position], bytes[position + 1], bytes[position + 2])
+      output[place] = letters[Int(a >> 2)]
+      output[place + 1] = letters[Int(a << 4 & 0x30 | b >> 4)]
+      output[place + 2] = letters[Int(b << 2 & 0x3C | c >> 6)]
+      output[place + 3] = letters[Int(c & 0x3F)]
       position += 3
       place += 4
     }
+    guard position < bytes.count else { return }
+    let a = bytes[position]
+    let b = position + 1 < bytes.count ? bytes[position + 1] : 0
+    output[place] = letters[Int(a >> 2)]
+    output[place + 1] = letters[Int(a << 4 & 0x30 | b >> 4)]
+    if position + 1 < bytes.count { output[place + 2] = letters[Int(b << 2 & 0x3C)] }
   }
 
   /// nil for what ``encode(_:to:)`` does not make.

@@ -56,9 +56,4 @@ extension Int64 {
     if value.isNaN { return nil }
     self = Int64(exactly: value.rounded()) ?? (value < 0 ? .min : .max)
   }
-
-  fileprivate func addingSaturated(_ other: Int64) -> Int64 {
-    let (sum, overflow) = addingReportingOverflow(other)
-    return overflow ? (other < 0 ? .min : .max) : sum
-  }
 }

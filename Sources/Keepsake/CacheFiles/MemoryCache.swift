@@ -1,4 +1,5 @@
 internal import FoundationEssentials
+internal import Synchronization
 
 /// A cache that is kept in the process and gone with it.
 final class MemoryCache: CacheEngine {
@@ -26,6 +27,15 @@ final class MemoryCache: CacheEngine {
       return true
     }
 
+    mutating func set(_ payload: Payload, _ lifespan: Lifespan, forKey key: [UInt8]) {
+      let now = WallClock.now
+      _ = remove(key)
+      turn += 1
+      entries[key] = Entry(
+        payload: payload, lifespan: lifespan, created: now, used: now, turn: turn)
+      size += payload.bytes.count
+    }
+
     mutating func removeExpired() -> Int {
       let now = WallClock.now
       let expired = entries.filter { $0.value.isOver(at: now) }.keys
@@ -38,9 +48,13 @@ final class MemoryCache: CacheEngine {
       guard let limit, size > limit else { return 0 }
       let count = entries.count
       _ = removeExpired()
-      for key in entries.sorted(by: { $0.value.turn < $1.value.turn }).map(\.key) {
-        // What was stored last stays if it fits alone.
-        guard size > limit / 10 * 9, entries.count > 1 || size > limit else { break }
+      let oldestFirst = entries.sorted { $0.value.turn < $1.value.turn }
+      let target = limit / 10 * 9
+      // What was used last stays, also if it alone is more than nine tenths.
+      let last = oldestFirst.last?.value.payload.bytes.count ?? 0
+      let goal = last > target ? limit : target
+      for (key, _) in oldestFirst {
+        guard size > goal else { break }
         _ = remove(key)
       }
       return count - entries.count
@@ -59,11 +73,11 @@ final class MemoryCache: CacheEngine {
         state.limit = newValue.map { max(0, $0) }
         return state.keepToLimit()
       }
-      counts.count(\.evictions, evicted)
+      counts.evictions.add(evicted, ordering: .relaxed)
     }
   }
 
-  private func find(_ key: String) -> Entry? {
+  private func find(_ key: String, isUse: Bool) -> Entry? {
     state.withLock { state in
       let key = Array(key.utf8)
       let now = WallClock.now
@@ -72,24 +86,30 @@ final class MemoryCache: CacheEngine {
         _ = state.remove(key)
         return nil
       }
-      state.turn += 1
-      state.entries[key]?.used = now
-      state.entries[key]?.turn = state.turn
+      if isUse {
+        state.turn += 1
+        state.entries[key]?.used = now
+        state.entries[key]?.turn = state.turn
+      }
       return entry
     }
   }
 
   func read(_ key: String) -> Payload? {
-    let found = find(key)
-    counts.count(found == nil ? \.misses : \.hits)
-    return found?.payload
+    let found = find(key, isUse: true)
+    guard let found else {
+      counts.misses.add(1, ordering: .relaxed)
+      return nil
+    }
+    counts.hits.add(1, ordering: .relaxed)
+    return found.payload
   }
 
-  func contains(_ key: String) -> Bool { find(key) != nil }
+  func contains(_ key: String) -> Bool { find(key, isUse: false) != nil }
   func path(_ key: String) -> String? { nil }
 
   func entry(_ key: String) -> DiskCache.Entry? {
-    find(key).map { entry in
+    find(key, isUse: false).map { entry in
       DiskCache.Entry(
         size: entry.payload.bytes.count, created: entry.created,
         end: entry.lifespan.end(created: entry.created, used: entry.used))
@@ -97,25 +117,26 @@ final class MemoryCache: CacheEngine {
   }
 
   func write(
-    _ payload: Payload, forKey key: String, _ options: WriteOptions, if condition: () -> Bool
+    _ payload: Payload, forKey key: String, _ options: WriteOptions, within lock: KeyLockBody
   ) throws(StorageError) {
     let evicted = try state.withLock { state throws(StorageError) in
       try DiskCache.require(payload.bytes.count, toFit: state.limit, path: nil)
-      guard condition() else { return 0 }
-      let key = Array(key.utf8)
-      let now = WallClock.now
-      _ = state.remove(key)
-      state.turn += 1
-      state.entries[key] = Entry(
-        payload: payload, lifespan: options.lifespan, created: now, used: now, turn: state.turn)
-      state.size += payload.bytes.count
+      try lock { () throws(StorageError) in
+        state.set(payload, options.lifespan, forKey: Array(key.utf8))
+      }
       return state.keepToLimit()
     }
-    counts.count(\.evictions, evicted)
+    counts.evictions.add(evicted, ordering: .relaxed)
   }
 
   func startWriting(_ key: String) -> any CacheWriter { MemoryWriter(self, key) }
-  func remove(_ key: String) { state.withLock { _ = $0.remove(Array(key.utf8)) } }
+
+  func remove(_ key: String, within lock: KeyLockBody) throws(StorageError) {
+    try state.withLock { state throws(StorageError) in
+      try lock { () throws(StorageError) in _ = state.remove(Array(key.utf8)) }
+    }
+  }
+
   func removeExpired() -> Int { state.withLock { $0.removeExpired() } }
 
   func removeAll() {
@@ -152,15 +173,18 @@ private final class MemoryWriter: CacheWriter {
 
   var count: Int { data.withLock { $0.count } }
 
-  func append(_ bytes: UnsafeRawBufferPointer) { data.withLock { $0.append(contentsOf: bytes) } }
+  func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
+    try DiskCache.require(count + bytes.count, toFit: cache.sizeLimit, path: nil)
+    data.withLock { $0.append(contentsOf: bytes) }
+  }
 
   func append(contentsOf file: File) throws(StorageError) {
     let bytes = try file.read(from: 0, count: file.status().size)
-    bytes.withUnsafeBytes { append($0) }
+    try bytes.span.bytes.withUnsafeBytes { (bytes) throws(StorageError) in try append(bytes) }
   }
 
-  func finish(_ options: WriteOptions) throws(StorageError) {
+  func finish(_ options: WriteOptions, within lock: KeyLockBody) throws(StorageError) {
     let payload = Payload(bytes: data.withLock { $0 }, kind: .data)
-    try cache.write(payload, forKey: key, options, if: { true })
+    try cache.write(payload, forKey: key, options, within: lock)
   }
 }

@@ -90,19 +90,21 @@ struct Sidecar: Equatable, Sendable {
     func load<N: FixedWidthInteger>(_ offset: Int, as type: N.Type = N.self) -> N {
       N(littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: N.self))
     }
-    guard bytes[3] == Self.version else { throw bytes[3] > Self.version ? .newerVersion : .damaged }
     let keyCount = Int(load(56, as: UInt32.self))
     guard keyCount <= bytes.count - Self.headerSize else { throw .damaged }
     let record = UnsafeRawBufferPointer(rebasing: bytes[..<(Self.headerSize + keyCount)])
-    guard load(8) == Self.sum(record), let kind = Payload.Kind(rawValue: bytes[4]),
+    // The same for all versions to come: a changed byte is damage, whatever it says then.
+    guard load(8) == Self.sum(record) else { throw .damaged }
+    guard bytes[3] == Self.version else { throw bytes[3] > Self.version ? .newerVersion : .damaged }
+    guard let kind = Payload.Kind(rawValue: bytes[4]),
       let size = Int(exactly: load(16, as: UInt64.self))
     else { throw .damaged }
     let time: Int64 = load(48)
-    switch bytes[5] {
-    case 0: lifespan = .endless
-    case 1: lifespan = .lasting(time)
-    case 2: lifespan = .until(time)
-    case 3: lifespan = .idle(time)
+    switch (bytes[5], time) {
+    case (0, _): lifespan = .endless
+    case (1, 1...): lifespan = .lasting(time)
+    case (2, _): lifespan = .until(time)
+    case (3, 1...): lifespan = .idle(time)
     default: throw .damaged
     }
     self.kind = kind

@@ -16,10 +16,10 @@ final class UnavailableCache: CacheEngine {
   func entry(_ key: String) throws(StorageError) -> DiskCache.Entry? { throw error }
   func path(_ key: String) throws(StorageError) -> String? { throw error }
   func write(
-    _ payload: Payload, forKey key: String, _ options: WriteOptions, if condition: () -> Bool
+    _ payload: Payload, forKey key: String, _ options: WriteOptions, within lock: KeyLockBody
   ) throws(StorageError) { throw error }
   func startWriting(_ key: String) throws(StorageError) -> any CacheWriter { throw error }
-  func remove(_ key: String) throws(StorageError) { throw error }
+  func remove(_ key: String, within lock: KeyLockBody) throws(StorageError) { throw error }
   func removeExpired() throws(StorageError) -> Int { throw error }
   func removeAll() throws(StorageError) { throw error }
   func keys() throws(StorageError) -> [String] { throw error }

@@ -1,4 +1,4 @@
-internal import FoundationEssentials
+public import FoundationEssentials
 
 /// Turns values into ``StoredValue`` and back: the only place that encodes.
 ///
@@ -15,6 +15,7 @@ enum Codec {
     if T.self == Bool.self, let value = value as? Bool { return .bool(value) }
     if T.self == String.self, let value = value as? String { return .string(value) }
     if T.self == Double.self, let value = value as? Double { return .double(value) }
+    if T.self == Data.self, let value = value as? Data { return .data(value) }
     return try encodeAny(value)
   }
 

@@ -50,7 +50,7 @@ extension Defaults {
     @usableFromInline
     var place: String? { try? engine.path }
 
-    /// The file in which the settings lie; nil for ``StoragePlace/memory``.
+    /// The file in which the settings lie; nil for a suite in memory.
     ///
     /// - Throws: ``StorageError`` when there is no place for it, as without a home folder.
     public var fileURL: URL? {

@@ -62,9 +62,10 @@ extension DiskCache.Store {
     _ key: String, expiry: DiskCache.Expiry = .never,
     isolation: isolated (any Actor)? = #isolation, _ produce: () async throws -> T
   ) async throws -> T {
-    let passenger = flights.makePassenger()
+    let flights = Flights.shared
+    let passenger = flights.makePassenger(to: Flights.Destination(self, key))
     defer { flights.leave(passenger) }
-    switch await flights.board(passenger, Array(key.utf8)) {
+    switch await flights.board(passenger) {
     case .cancelled: throw CancellationError()
     case .failure(let error): throw error
     case .value(let stored): return try value(of: stored, key)
@@ -97,7 +98,7 @@ extension DiskCache.Store {
     isolation: isolated (any Actor)?, _ produce: () async throws -> T
   ) async throws -> T {
     if let (stored, value): (StoredValue, T) = try await look(for: key) {
-      flights.land(passenger, .value(stored))
+      Flights.shared.land(passenger, .value(stored))
       return value
     }
     try Task.checkCancellation()
@@ -109,11 +110,11 @@ extension DiskCache.Store {
     } catch {
       report(error.during("fetch", key: key, path: place))
       // Those who wait cannot share what has no stored form: each produces its own.
-      flights.handOver(passenger)
+      Flights.shared.handOver(passenger)
       return value
     }
     await keep(stored, forKey: key, expiry, passenger)
-    flights.land(passenger, .value(stored))
+    Flights.shared.land(passenger, .value(stored))
     return value
   }
 
@@ -142,16 +143,16 @@ extension DiskCache.Store {
     _ stored: StoredValue?, forKey key: String, _ expiry: DiskCache.Expiry,
     _ passenger: Flights.Passenger
   ) async {
-    let bytes = Array(key.utf8)
     await withCheckedContinuation { continuation in
       Self.run { [self] in
+        let ifStillWanted: KeyLockBody = { goOn throws(StorageError) in
+          if Flights.shared.leads(passenger) { try goOn() }
+        }
         do throws(StorageError) {
           if let stored {
-            try write(stored, forKey: key, expiry, durable: false) {
-              flights.leads(passenger, bytes)
-            }
-          } else if flights.leads(passenger, bytes) {
-            try engine.remove(key)
+            try write(stored, forKey: key, expiry, durable: false, within: ifStillWanted)
+          } else {
+            try engine.remove(key, within: ifStillWanted)
           }
         } catch {
           report(error.during("fetch", key: key, path: place))
@@ -191,13 +192,13 @@ extension DiskCache.Store {
     contentsOf file: URL, forKey key: String, expiry: DiskCache.Expiry = .never,
     durable: Bool = false
   ) throws(StorageError) {
-    flights.supersede(key)
     do throws(StorageError) {
       let source = try File(DirectoryFinder.path(of: file, operation: "set"), .read)
       guard let lifespan = Lifespan(expiry, now: WallClock.now) else { return try remove(key) }
       let writer = try engine.startWriting(key)
       try writer.append(contentsOf: source)
-      try writer.finish(WriteOptions(lifespan: lifespan, isDurable: durable))
+      try writer.finish(
+        WriteOptions(lifespan: lifespan, isDurable: durable), within: superseding(key))
     } catch {
       throw error.during("set", key: key)
     }
@@ -214,10 +215,9 @@ extension DiskCache.Store {
   /// The bytes never are in memory as a whole. Until the end the old value stays; when the sequence
   /// throws or the task is cancelled nothing is left behind.
   ///
-  /// - Parameters:
-  ///   - chunks: Pieces of any size, such as `Data` or `[UInt8]`.
-  ///   - total: The bytes to expect, if known; handed on to `progress`.
-  ///   - progress: Called after each chunk, in the caller's isolation, with the bytes so far.
+  /// Chunks are pieces of any size, such as `Data` or `[UInt8]`. `progress` is called after each, in the
+  /// caller's isolation, with the bytes so far and the total to expect, if that was given.
+  ///
   /// - Throws: What the sequence throws, `CancellationError`, or a ``StorageError``.
   public func set<Chunks: AsyncSequence>(
     chunks: Chunks, forKey key: String, expiry: DiskCache.Expiry = .never, durable: Bool = false,
@@ -226,6 +226,9 @@ extension DiskCache.Store {
   ) async throws where Chunks.Element: Sequence<UInt8> {
     let writer = try await perform { store in
       do throws(StorageError) {
+        if let total {
+          try DiskCache.require(total, toFit: store.sizeLimit, path: store.place)
+        }
         return try store.engine.startWriting(key)
       } catch {
         throw error.during("set", key: key)
@@ -246,12 +249,12 @@ extension DiskCache.Store {
       progress(writer.count, total)
     }
     try await perform { store in
-      store.flights.supersede(key)
       do throws(StorageError) {
         guard let lifespan = Lifespan(expiry, now: WallClock.now) else {
-          return try store.engine.remove(key)
+          return try store.remove(key)
         }
-        try writer.finish(WriteOptions(lifespan: lifespan, isDurable: durable))
+        try writer.finish(
+          WriteOptions(lifespan: lifespan, isDurable: durable), within: store.superseding(key))
       } catch {
         throw error.during("set", key: key)
       }

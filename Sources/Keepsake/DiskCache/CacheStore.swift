@@ -21,7 +21,6 @@ extension DiskCache {
     public let name: Name
 
     let engine: any CacheEngine
-    let flights = Flights()
     private let scope: StorageScope
 
     init(name: Name, scope: StorageScope) {
@@ -182,9 +181,9 @@ extension DiskCache.Store {
 extension DiskCache.Store {
   /// Stores `Data` as its very bytes, or any `Codable` value; nil removes.
   ///
-  /// - Parameters:
-  ///   - durable: Whether the entry must survive a power cut once this returns; it costs two
-  ///     `fdatasync(2)` and an `fsync(2)`. Without, a power cut may turn the newest entries into misses.
+  /// With `durable` the entry survives a power cut once this returns, which costs two `fdatasync(2)` and
+  /// an `fsync(2)`. Without, a power cut may turn the newest entries into misses.
+  ///
   /// - Throws: ``StorageError``; the old value is intact then, or the entry is gone.
   @inlinable
   public func set<T: Codable>(
@@ -218,25 +217,34 @@ extension DiskCache.Store {
   func write(
     _ value: StoredValue, forKey key: String, _ expiry: DiskCache.Expiry, durable: Bool
   ) throws(StorageError) {
-    flights.supersede(key)
-    try write(value, forKey: key, expiry, durable: durable) { true }
+    try write(value, forKey: key, expiry, durable: durable, within: superseding(key))
   }
 
   func write(
     _ value: StoredValue, forKey key: String, _ expiry: DiskCache.Expiry, durable: Bool,
-    if condition: () -> Bool
+    within lock: KeyLockBody
   ) throws(StorageError) {
-    guard let lifespan = Lifespan(expiry, now: WallClock.now) else { return try engine.remove(key) }
+    guard let lifespan = Lifespan(expiry, now: WallClock.now) else {
+      return try engine.remove(key, within: lock)
+    }
     try engine.write(
       Payload(value), forKey: key, WriteOptions(lifespan: lifespan, isDurable: durable),
-      if: condition)
+      within: lock)
+  }
+
+  /// Makes what is being fetched for a key at that moment not take the place of what is done now.
+  func superseding(_ key: String) -> KeyLockBody {
+    let destination = Flights.Destination(self, key)
+    return { goOn throws(StorageError) in
+      try goOn()
+      Flights.shared.supersede(destination)
+    }
   }
 
   /// Removes an entry; nothing happens when it is missing.
   public func remove(_ key: String) throws(StorageError) {
-    flights.supersede(key)
     do throws(StorageError) {
-      try engine.remove(key)
+      try engine.remove(key, within: superseding(key))
     } catch {
       throw error.during("remove", key: key)
     }
@@ -264,9 +272,10 @@ extension DiskCache.Store {
 
   /// Removes all entries; their files are deleted in the background.
   public func removeAll() throws(StorageError) {
-    flights.supersede(nil)
+    Flights.shared.supersedeAll(of: self)
     do throws(StorageError) {
       try engine.removeAll()
+      Flights.shared.supersedeAll(of: self)
     } catch {
       throw error.during("removeAll")
     }

@@ -133,8 +133,8 @@ extension DiskCache {
   /// DiskCache.set(png, forKey: "avatar", cache: "Images")
   /// ```
   ///
-  /// - Parameters:
-  ///   - durable: Whether the entry must survive a power cut once this returns.
+  /// With `durable` the entry survives a power cut once this returns.
+  ///
   /// - Returns: Whether it is stored; if not, the old value is intact, or the entry is gone.
   @inlinable @discardableResult
   public static func set<T: Codable>(

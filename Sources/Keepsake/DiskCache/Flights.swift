@@ -1,8 +1,11 @@
 /// The values that are being fetched: one producer for each key, however many wait for it.
 ///
 /// The first to ask leads and produces; the others wait. A leader that is cancelled hands over to the
-/// next who waits. Continuations are resumed outside the lock: cancelling may hold a task's own lock.
+/// next who waits. One for the whole process, as the producer of one cache may fetch from another.
+/// Continuations are resumed outside the lock: cancelling may hold a task's own lock.
 final class Flights: Sendable {
+  static let shared = Flights()
+
   enum Outcome: Sendable {
     /// What was produced, in stored form; nil for a nil.
     case value(StoredValue?)
@@ -12,13 +15,24 @@ final class Flights: Sendable {
     case cancelled
   }
 
+  /// What is fetched: a key's bytes, of one store.
+  struct Destination: Hashable, Sendable {
+    let store: ObjectIdentifier
+    let key: [UInt8]
+
+    init(_ store: DiskCache.Store, _ key: String) {
+      self.store = ObjectIdentifier(store)
+      self.key = Array(key.utf8)
+    }
+  }
+
   /// One call of `fetch`.
   struct Passenger: Hashable, Sendable {
+    let destination: Destination
     fileprivate let number: UInt64
   }
 
   private struct Flight {
-    let key: [UInt8]
     var leader: Passenger
     var waiters: [(passenger: Passenger, continuation: CheckedContinuation<Outcome, Never>)] = []
   }
@@ -26,7 +40,9 @@ final class Flights: Sendable {
   private struct State {
     var flights: [UInt64: Flight] = [:]
     /// The flight that who asks now joins; an older one of the key may still be on its way.
-    var current: [[UInt8]: UInt64] = [:]
+    var current: [Destination: UInt64] = [:]
+    /// The flight of each passenger, be it as the leader or as one who waits.
+    var flightOf: [Passenger: UInt64] = [:]
     var lastNumber: UInt64 = 0
     /// Those who were cancelled before they began to wait.
     var cancelled: Set<Passenger> = []
@@ -38,14 +54,16 @@ final class Flights: Sendable {
       return lastNumber
     }
 
+    /// The flight that a passenger leads.
     func flight(ledBy passenger: Passenger) -> UInt64? {
-      flights.first { $0.value.leader == passenger }?.key
+      flightOf[passenger].flatMap { flights[$0]?.leader == passenger ? $0 : nil }
     }
 
     /// Takes a flight off the list.
     mutating func end(_ number: UInt64) -> Flight? {
       guard let flight = flights.removeValue(forKey: number) else { return nil }
-      if current[flight.key] == number { current[flight.key] = nil }
+      let destination = flight.leader.destination
+      if current[destination] == number { current[destination] = nil }
       return flight
     }
 
@@ -68,51 +86,69 @@ final class Flights: Sendable {
   /// Those for whom this task is producing.
   @TaskLocal static var led: [Passenger] = []
 
-  func makePassenger() -> Passenger {
-    state.withLock { Passenger(number: $0.nextNumber()) }
+  func makePassenger(to destination: Destination) -> Passenger {
+    state.withLock { Passenger(destination: destination, number: $0.nextNumber()) }
   }
 
   /// Waits until somebody else has produced the key's value, or until it is this passenger's turn.
   func board(
-    _ passenger: Passenger, _ key: [UInt8], isolation: isolated (any Actor)? = #isolation
+    _ passenger: Passenger, isolation: isolated (any Actor)? = #isolation
   ) async -> Outcome {
     let led = Self.led
+    defer {
+      if !led.isEmpty { stopWaiting(passenger, led) }
+    }
     return await withTaskCancellationHandler {
       await withCheckedContinuation { continuation in
         let outcome: Outcome? = state.withLock { state in
           if state.cancelled.remove(passenger) != nil { return .cancelled }
-          guard let flight = state.current[key] else {
+          guard let flight = state.current[passenger.destination] else {
             let number = state.nextNumber()
-            state.flights[number] = Flight(key: key, leader: passenger)
-            state.current[key] = number
+            state.flights[number] = Flight(leader: passenger)
+            state.current[passenger.destination] = number
+            state.flightOf[passenger] = number
             return .lead
           }
           // To wait for a value that itself waits for this one would never end.
           if state.waits(flight, for: led) { return .lead }
           for leader in led { state.waitsFor[leader, default: []].append(flight) }
           state.flights[flight]?.waiters.append((passenger, continuation))
+          state.flightOf[passenger] = flight
           return nil
         }
         if let outcome { continuation.resume(returning: outcome) }
       }
     } onCancel: {
       let continuation = state.withLock { state -> CheckedContinuation<Outcome, Never>? in
-        for (number, flight) in state.flights where flight.key == key {
-          let place = flight.waiters.firstIndex { $0.passenger == passenger }
-          if let place { return state.flights[number]?.waiters.remove(at: place).continuation }
+        guard let flight = state.flightOf[passenger],
+          let place = state.flights[flight]?.waiters.firstIndex(where: { $0.passenger == passenger }
+          )
+        else {
+          state.cancelled.insert(passenger)
+          return nil
         }
-        state.cancelled.insert(passenger)
-        return nil
+        return state.flights[flight]?.waiters.remove(at: place).continuation
       }
       continuation?.resume(returning: .cancelled)
     }
   }
 
+  /// The producers `led` do not wait for this passenger's flight any more.
+  private func stopWaiting(_ passenger: Passenger, _ led: [Passenger]) {
+    state.withLock { state in
+      guard let flight = state.flightOf[passenger] else { return }
+      for leader in led {
+        guard let place = state.waitsFor[leader]?.firstIndex(of: flight) else { continue }
+        state.waitsFor[leader]?.remove(at: place)
+      }
+    }
+  }
+
   /// Whether what the passenger produced is still wanted in the cache: not when its key was set or
   /// removed meanwhile, or another one leads by now.
-  func leads(_ passenger: Passenger, _ key: [UInt8]) -> Bool {
+  func leads(_ passenger: Passenger) -> Bool {
     state.withLock { state in
-      state.current[key].flatMap { state.flights[$0]?.leader } == passenger
+      state.current[passenger.destination].flatMap { state.flights[$0]?.leader } == passenger
     }
   }
 
@@ -144,23 +180,43 @@ final class Flights: Sendable {
     state.withLock { state in
       state.cancelled.remove(passenger)
       state.waitsFor[passenger] = nil
+      state.flightOf[passenger] = nil
     }
   }
 
-  /// How many wait for others, and whether nobody fetches at all; for tests.
-  var waiterCount: Int { state.withLock { $0.flights.values.reduce(0) { $0 + $1.waiters.count } } }
-  var isEmpty: Bool {
+  /// What is being fetched for the key is older than what was stored or removed just now.
+  func supersede(_ destination: Destination) {
     state.withLock { state in
-      state.flights.isEmpty && state.current.isEmpty && state.cancelled.isEmpty
-        && state.waitsFor.isEmpty
+      if !state.current.isEmpty { state.current[destination] = nil }
     }
   }
 
-  /// What is being fetched for the key is older than what is stored from now on; nil for all keys.
-  func supersede(_ key: String?) {
-    state.withLock { state in
-      if state.current.isEmpty { return }
-      if let key { state.current[Array(key.utf8)] = nil } else { state.current = [:] }
+  /// The same for all keys of a store.
+  func supersedeAll(of store: DiskCache.Store) {
+    let store = ObjectIdentifier(store)
+    state.withLock { state in state.current = state.current.filter { $0.key.store != store } }
+  }
+}
+
+extension Flights {
+  /// How many wait for others to produce something for a store; for tests.
+  func waiterCount(of store: DiskCache.Store) -> Int {
+    let store = ObjectIdentifier(store)
+    return state.withLock { state in
+      state.flights.values.filter { $0.leader.destination.store == store }
+        .reduce(0) { $0 + $1.waiters.count }
+    }
+  }
+
+  /// Whether nothing is left of any fetch of a store; for tests.
+  func isEmpty(for store: DiskCache.Store) -> Bool {
+    let store = ObjectIdentifier(store)
+    return state.withLock { state in
+      let passengers =
+        state.flights.values.map(\.leader) + state.cancelled + state.waitsFor.keys
+        + state.flightOf.keys
+      return passengers.allSatisfy { $0.destination.store != store }
+        && state.current.keys.allSatisfy { $0.store != store }
     }
   }
 }

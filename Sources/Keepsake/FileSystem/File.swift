@@ -16,49 +16,67 @@ final class File: Sendable {
     case append  // reads, and writes at the end
     case readWrite
     case create  // a new file, which must not exist
+    case createAndAppend
     case createOrOpen
   }
 
   let descriptor: Int32
-  let path: String
   let isWritable: Bool
+  private let name: String
+  private let folder: OpenFolder?
 
-  private init(descriptor: Int32, path: String, isWritable: Bool) {
-    self.descriptor = descriptor
-    self.path = path
+  /// - Parameter folder: The one that `path` is seen from, where that is no absolute path.
+  convenience init(
+    _ path: String, in folder: OpenFolder? = nil, _ access: Access, mode: UInt32 = 0o600
+  ) throws(StorageError) {
+    let descriptor = try Self.open(path, in: folder, access, mode: mode)
+      .get(.open, OpenFolder.path(path, in: folder))
+    self.init(descriptor, path, in: folder, isWritable: access != .read)
+  }
+
+  private init(_ descriptor: Int, _ name: String, in folder: OpenFolder?, isWritable: Bool) {
+    self.descriptor = Int32(descriptor)
+    self.name = name
+    self.folder = folder
     self.isWritable = isWritable
   }
 
-  convenience init(_ path: String, _ access: Access, mode: UInt32 = 0o600) throws(StorageError) {
-    let descriptor = try Self.open(path, access, mode: mode).get(.open, path)
-    self.init(descriptor: Int32(descriptor), path: path, isWritable: access != .read)
-  }
+  var path: String { OpenFolder.path(name, in: folder) }
 
   /// For reading; nil when nothing is there, for which no error is made up: a miss is no rarity.
-  static func ifPresent(_ path: String) throws(StorageError) -> File? {
-    switch open(path, .read, mode: 0) {
-    case .success(let descriptor):
-      return File(descriptor: Int32(descriptor), path: path, isWritable: false)
+  static func ifPresent(
+    _ path: String, in folder: OpenFolder? = nil
+  ) throws(StorageError) -> File? {
+    switch open(path, in: folder, .read, mode: 0) {
+    case .success(let descriptor): return File(descriptor, path, in: folder, isWritable: false)
     case .failure(let error) where error.code == ENOENT: return nil
-    case .failure(let error): throw StorageError(errno: error.code, operation: "open", path: path)
+    case .failure(let error):
+      throw StorageError(
+        errno: error.code, operation: "open", path: OpenFolder.path(path, in: folder))
     }
   }
 
   private static func open(
-    _ path: String, _ access: Access, mode: UInt32
+    _ path: String, in folder: OpenFolder?, _ access: Access, mode: UInt32
   ) -> Result<Int, Errno> {
     let flags: Int32 =
       switch access {
       case .read: O_RDONLY
       case .append: O_RDWR | O_APPEND
       case .readWrite: O_RDWR
-      case .create: O_RDWR | O_CREAT | O_EXCL | O_APPEND
+      // Without O_APPEND, which a file that is to share another one's data must not have.
+      case .create: O_RDWR | O_CREAT | O_EXCL
+      case .createAndAppend: O_RDWR | O_CREAT | O_EXCL | O_APPEND
       // Never through a link: in a folder that users share, another one may have laid it.
       case .createOrOpen: O_RDWR | O_CREAT | O_NOFOLLOW
       }
     // With a closure, because passing a `String` for a C string copies it.
-    return systemCall(.open, path) {
-      path.withCString { Int(platformOpen($0, flags | O_CLOEXEC | O_NONBLOCK, mode_t(mode))) }
+    return systemCall(.open, OpenFolder.path(path, in: folder)) {
+      path.withCString { path in
+        Int(
+          platformOpen(
+            OpenFolder.descriptor(folder), path, flags | O_CLOEXEC | O_NONBLOCK, mode_t(mode)))
+      }
     }
   }
 
@@ -74,10 +92,7 @@ final class File: Sendable {
   deinit { _ = close(descriptor) }
 
   func status(withTimes: Bool = false) throws(StorageError) -> FileStatus {
-    var raw = keepsake_status()
-    try systemCall(.stat, path) { Int(keepsake_stat(descriptor, nil, withTimes, &raw)) }.get(
-      .stat, path)
-    return FileStatus(raw)
+    try FileSystem.status(of: descriptor, path, withTimes: withTimes)
   }
 
   /// The bytes from `offset` on, `count` of them or as many as there are.
@@ -238,8 +253,8 @@ final class File: Sendable {
 typealias SystemStatus = stat
 
 private func platformOpen(
-  _ path: UnsafePointer<CChar>, _ flags: Int32, _ mode: mode_t
-) -> Int32 { open(path, flags, mode) }
+  _ folder: Int32, _ path: UnsafePointer<CChar>, _ flags: Int32, _ mode: mode_t
+) -> Int32 { openat(folder, path, flags, mode) }
 private func platformWrite(_ descriptor: Int32, _ base: UnsafeRawPointer?, _ count: Int) -> Int {
   write(descriptor, base, count)
 }

@@ -12,19 +12,34 @@ internal import CKeepsake
 /// into libc.
 enum FileSystem {
   /// The status of what `path` leads to, nil when nothing is there.
+  ///
+  /// - Parameter folder: The one that `path` is seen from, here and below, where that is no absolute
+  ///   path.
   static func status(
-    _ path: String, withTimes: Bool = false
+    _ path: String, in folder: OpenFolder? = nil, withTimes: Bool = false
   ) throws(StorageError) -> FileStatus? {
     var raw = keepsake_status()
     // With a closure, because passing a `String` for a C string copies it, and each write comes here.
-    let result = systemCall(.stat, path) {
-      path.withCString { Int(keepsake_stat(-1, $0, withTimes, &raw)) }
+    let result = systemCall(.stat, OpenFolder.path(path, in: folder)) {
+      path.withCString { Int(keepsake_stat(OpenFolder.descriptor(folder), $0, withTimes, &raw)) }
     }
     switch result {
     case .success: return FileStatus(raw)
     case .failure(let error) where error.code == ENOENT: return nil
-    case .failure(let error): throw StorageError(errno: error.code, operation: "stat", path: path)
+    case .failure(let error):
+      throw StorageError(
+        errno: error.code, operation: "stat", path: OpenFolder.path(path, in: folder))
     }
+  }
+
+  /// The status of an open file, with its path for errors.
+  static func status(
+    of descriptor: Int32, _ path: @autoclosure () -> String, withTimes: Bool = false
+  ) throws(StorageError) -> FileStatus {
+    var raw = keepsake_status()
+    try systemCall(.stat, path()) { Int(keepsake_stat(descriptor, nil, withTimes, &raw)) }
+      .get(.stat, path())
+    return FileStatus(raw)
   }
 
   /// Creates `path` and the folders above it that are missing, for the user alone unless `mode` says
@@ -88,75 +103,106 @@ enum FileSystem {
   }
 
   /// Gives the file at `source` the name `target`, in place of a file that has it.
-  static func rename(_ source: String, to target: String) throws(StorageError) {
-    try systemCall(.rename, "\(source)\u{0}\(target)") {
-      Int(platformRename(source, target))
-    }.get(.rename, target)
+  static func rename(
+    _ source: String, to target: String, in folder: OpenFolder? = nil
+  ) throws(StorageError) {
+    try systemCall(.rename, paths(source, target, in: folder)) {
+      let descriptor = OpenFolder.descriptor(folder)
+      return source.withCString { source in
+        target.withCString { Int(renameat(descriptor, source, descriptor, $0)) }
+      }
+    }.get(.rename, OpenFolder.path(target, in: folder))
   }
 
   /// Lets the files at two paths trade names in one step; false where nothing is at `target`, or the
   /// file system cannot.
-  static func exchange(_ source: String, with target: String) throws(StorageError) -> Bool {
-    let result = systemCall(.exchange, "\(source)\u{0}\(target)") {
-      Int(keepsake_exchange(source, target))
+  static func exchange(
+    _ source: String, with target: String, in folder: OpenFolder? = nil
+  ) throws(StorageError) -> Bool {
+    let result = systemCall(.exchange, paths(source, target, in: folder)) {
+      source.withCString { source in
+        target.withCString { Int(keepsake_exchange(OpenFolder.descriptor(folder), source, $0)) }
+      }
     }
     switch result {
     case .success: return true
     case .failure(let error) where [ENOENT, EINVAL, ENOSYS, ENOTSUP].contains(error.code):
       return false
     case .failure(let error):
-      throw StorageError(errno: error.code, operation: "rename", path: target)
+      throw StorageError(
+        errno: error.code, operation: "rename", path: OpenFolder.path(target, in: folder))
     }
   }
 
+  /// Both paths of a call, as recordings have them.
+  private static func paths(_ source: String, _ target: String, in folder: OpenFolder?) -> String {
+    OpenFolder.path(source, in: folder) + "\u{0}" + OpenFolder.path(target, in: folder)
+  }
+
   /// Sets the times of the file at `path` to now; false when nothing is there.
-  static func touch(_ path: String) throws(StorageError) -> Bool {
-    switch systemCall(.times, path, { Int(utimensat(AT_FDCWD, path, nil, 0)) }) {
+  static func touch(_ path: String, in folder: OpenFolder? = nil) throws(StorageError) -> Bool {
+    let result = systemCall(.times, OpenFolder.path(path, in: folder)) {
+      Int(utimensat(OpenFolder.descriptor(folder), path, nil, 0))
+    }
+    switch result {
     case .success: return true
     case .failure(let error) where error.code == ENOENT: return false
     case .failure(let error):
-      throw StorageError(errno: error.code, operation: "touch", path: path)
+      throw StorageError(
+        errno: error.code, operation: "touch", path: OpenFolder.path(path, in: folder))
     }
   }
 
   /// Removes a file; one that is gone already is no failure.
-  static func unlink(_ path: String) throws(StorageError) {
-    switch systemCall(.unlink, path, { Int(platformUnlink(path)) }) {
+  static func unlink(_ path: String, in folder: OpenFolder? = nil) throws(StorageError) {
+    let result = systemCall(.unlink, OpenFolder.path(path, in: folder)) {
+      path.withCString { Int(unlinkat(OpenFolder.descriptor(folder), $0, 0)) }
+    }
+    switch result {
     case .success: return
     case .failure(let error) where error.code == ENOENT: return
     case .failure(let error):
-      throw StorageError(errno: error.code, operation: "unlink", path: path)
+      throw StorageError(
+        errno: error.code, operation: "unlink", path: OpenFolder.path(path, in: folder))
     }
   }
 
   /// Removes whatever is at `path`, a folder with all that is in it.
-  static func remove(_ path: String) throws(StorageError) {
+  static func remove(_ path: String, in folder: OpenFolder? = nil) throws(StorageError) {
     do throws(StorageError) {
-      try unlink(path)
+      try unlink(path, in: folder)
     } catch  where error.code.systemError == EISDIR || error.code == .accessDenied {
       // What unlink(2) says of folders, here and on other systems.
-      guard try status(path)?.isFolder == true else { throw error }
-      try removeTree(path)
+      guard let status = try status(path, in: folder) else { return }
+      guard status.isFolder else { throw error }
+      try removeTree(OpenFolder.path(path, in: folder))
     }
   }
 
   /// Removes a folder with all that is in it; symbolic links are removed, not followed.
   static func removeTree(_ path: String) throws(StorageError) {
-    for name in try list(path) {
-      let child = path + "/" + name
-      var raw = SystemStatus()
-      switch systemCall(.stat, child, { Int(lstat(child, &raw)) }) {
-      case .success: break
-      case .failure(let error) where error.code == ENOENT: continue
-      case .failure(let error):
-        throw StorageError(errno: error.code, operation: "stat", path: child)
+    var attempts = 0
+    while true {
+      for name in try list(path) {
+        let child = path + "/" + name
+        var raw = SystemStatus()
+        switch systemCall(.stat, child, { Int(lstat(child, &raw)) }) {
+        case .success: break
+        case .failure(let error) where error.code == ENOENT: continue
+        case .failure(let error):
+          throw StorageError(errno: error.code, operation: "stat", path: child)
+        }
+        if raw.st_mode & S_IFMT == S_IFDIR { try removeTree(child) } else { try unlink(child) }
       }
-      if raw.st_mode & S_IFMT == S_IFDIR { try removeTree(child) } else { try unlink(child) }
-    }
-    switch systemCall(.rmdir, path, { Int(rmdir(path)) }) {
-    case .success: return
-    case .failure(let error) where error.code == ENOENT: return
-    case .failure(let error): throw StorageError(errno: error.code, operation: "rmdir", path: path)
+      switch systemCall(.rmdir, path, { Int(rmdir(path)) }) {
+      case .success: return
+      case .failure(let error) where error.code == ENOENT: return
+      case .failure(let error) where error.code == ENOTEMPTY && attempts < 10:
+        // Somebody who looked it up before has put a file there meanwhile.
+        attempts += 1
+      case .failure(let error):
+        throw StorageError(errno: error.code, operation: "rmdir", path: path)
+      }
     }
   }
 
@@ -183,8 +229,10 @@ enum FileSystem {
     if durable { try synchronizeFolder(parent(of: path)) }
   }
 
-  /// Removes the temporary files of replacements that were killed more than ten minutes ago.
-  static func sweepTemporaries(beside destination: String) throws(StorageError) {
+  /// Removes the temporary files of replacements that were killed so many seconds ago.
+  static func sweepTemporaries(
+    beside destination: String, olderThan age: Int64 = 600
+  ) throws(StorageError) {
     let folder = parent(of: destination)
     let prefix = ".\(name(of: destination))."
     let now = WallClock.now
@@ -192,7 +240,7 @@ enum FileSystem {
       let path = folder + "/" + name
       guard let status = try status(path, withTimes: true) else { continue }
       // Another user's, in a shared folder, may not go: no reason to refuse a write.
-      if now - status.modified > 600 * WallClock.second { try? unlink(path) }
+      if now.subtractingSaturated(status.modified) > age * WallClock.second { try? unlink(path) }
     }
   }
 
@@ -269,34 +317,41 @@ enum FileSystem {
 /// A file beside its destination that is removed unless it is moved there.
 struct TemporaryFile: ~Copyable {
   let file: File
+  private let path: String
   private let destination: String
+  /// The one that both paths are seen from, where they are not absolute.
+  private let folder: OpenFolder?
   private var isInPlace = false
 
-  private init(_ file: File, destination: String) {
+  private init(_ file: File, at path: String, for destination: String, in folder: OpenFolder?) {
     self.file = file
+    self.path = path
     self.destination = destination
+    self.folder = folder
   }
 
   static func make(
-    beside destination: String, mode: UInt32
+    beside destination: String, _ access: File.Access = .create, mode: UInt32
   ) throws(StorageError) -> TemporaryFile {
     let token = String(UInt64.random(in: .min ... .max), radix: 16)
     let path =
       "\(FileSystem.parent(of: destination))/.\(FileSystem.name(of: destination)).\(token).tmp"
-    return try make(at: path, for: destination, mode: mode)
+    return try make(at: path, for: destination, access, mode: mode)
   }
 
   static func make(
-    at path: String, for destination: String, mode: UInt32
+    at path: String, for destination: String, in folder: OpenFolder? = nil,
+    _ access: File.Access = .create, mode: UInt32
   ) throws(StorageError) -> TemporaryFile {
-    let temporary = TemporaryFile(try File(path, .create, mode: mode), destination: destination)
+    let file = try File(path, in: folder, access, mode: mode)
+    let temporary = TemporaryFile(file, at: path, for: destination, in: folder)
     // No umask takes from the user, but many do from others.
     if mode & 0o077 != 0 { try temporary.file.setMode(mode) }
     return temporary
   }
 
   mutating func moveIntoPlace() throws(StorageError) {
-    try FileSystem.rename(file.path, to: destination)
+    try FileSystem.rename(path, to: destination, in: folder)
     isInPlace = true
   }
 
@@ -305,19 +360,17 @@ struct TemporaryFile: ~Copyable {
   /// By trading names, as a rename over a file makes ext4 write the new one out at once; the
   /// temporary file's path is the old file's then.
   mutating func replace() throws(StorageError) {
-    if try FileSystem.exchange(file.path, with: destination) { return }
+    if try FileSystem.exchange(path, with: destination, in: folder) { return }
     // Nothing is there, or the file system cannot do it.
     try moveIntoPlace()
   }
 
   deinit {
     // Nothing more can be done about a temporary file that will not go; sweeps find it.
-    if !isInPlace { try? FileSystem.remove(file.path) }
+    if !isInPlace { try? FileSystem.remove(path, in: folder) }
   }
 }
 
-private func platformRename(_ source: String, _ target: String) -> Int32 { rename(source, target) }
-private func platformUnlink(_ path: String) -> Int32 { unlink(path) }
 private func platformWrite(_ descriptor: Int32, _ base: UnsafeRawPointer?, _ count: Int) -> Int {
   write(descriptor, base, count)
 }

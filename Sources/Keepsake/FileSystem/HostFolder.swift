@@ -7,7 +7,7 @@ struct HostFolder: Sendable {
   let isCallers: Bool
 
   /// The lock file of what has this name: hidden, so that shell patterns do not match it by accident.
-  func lockPath(of name: String) -> String { path + "/." + name + ".lock" }
+  func lockPath(of name: String, suffix: String = ".lock") -> String { path + "/." + name + suffix }
 
   /// Makes the folder where it is missing; returns the mode for folders in it, which for files is
   /// to be taken without its execute bits.

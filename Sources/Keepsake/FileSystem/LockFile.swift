@@ -109,10 +109,11 @@ final class LockFile: Sendable {
   /// Whether the file has been deleted since it was opened: then others lock another one.
   func isDeleted() throws(StorageError) -> Bool { try file.status().links == 0 }
 
-  /// Whether another file stands at the path by now.
+  /// Whether another file stands at the path by now, or this one was cut off, so that its words cannot
+  /// be looked at any more.
   func isReplaced() throws(StorageError) -> Bool {
     guard let current = try FileSystem.status(file.path) else { return true }
-    return !current.isSameFile(as: status)
+    return !current.isSameFile(as: status) || current.size < wordCount * Self.wordSize
   }
 
   func lock(timeout: Duration) throws(StorageError) { try Self.lock(file, timeout: timeout) }
@@ -124,17 +125,22 @@ final class LockFile: Sendable {
     try wait(file, timeout: timeout) { Int(keepsake_lock(file.descriptor, true)) }
   }
 
-  /// Takes the lock of one byte, independent of that of the whole file; see ``lock(timeout:)``.
-  func lock(byte: UInt64, timeout: Duration) throws(StorageError) {
-    try Self.wait(file, timeout: timeout) { Int(keepsake_lock_byte(file.descriptor, byte, true)) }
+  /// Takes the lock of some bytes, independent of that of the whole file; see ``lock(timeout:)``.
+  func lock(bytes: Range<UInt64>, timeout: Duration) throws(StorageError) {
+    try Self.wait(file, timeout: timeout) { Self.lock(file, bytes, true) }
   }
 
-  /// Takes the lock of one byte; false when somebody else has it.
-  func tryLock(byte: UInt64) throws(StorageError) -> Bool {
-    try Self.attempt(file) { Int(keepsake_lock_byte(file.descriptor, byte, true)) }
+  /// Takes the lock of some bytes; false when somebody else has it.
+  func tryLock(bytes: Range<UInt64>) throws(StorageError) -> Bool {
+    try Self.attempt(file) { Self.lock(file, bytes, true) }
   }
 
-  func unlock(byte: UInt64) { _ = keepsake_lock_byte(file.descriptor, byte, false) }
+  func unlock(bytes: Range<UInt64>) { _ = Self.lock(file, bytes, false) }
+
+  private static func lock(_ file: File, _ bytes: Range<UInt64>, _ exclusive: Bool) -> Int {
+    let count = bytes.upperBound - bytes.lowerBound
+    return Int(keepsake_lock_bytes(file.descriptor, bytes.lowerBound, count, exclusive))
+  }
 
   private static func wait(
     _ file: File, timeout: Duration, _ call: () -> Int

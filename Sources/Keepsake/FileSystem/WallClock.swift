@@ -17,6 +17,19 @@ enum WallClock {
   }
 }
 
+/// Goes on a few hundred times a second, whatever is done to the clock, and costs next to nothing.
+enum Tick {
+  static var now: Int64 {
+    var time = timespec()
+    #if os(Linux)
+      clock_gettime(CLOCK_MONOTONIC_COARSE, &time)
+    #else
+      clock_gettime(CLOCK_MONOTONIC, &time)
+    #endif
+    return time.nanoseconds
+  }
+}
+
 extension timespec {
   init(nanoseconds: Int64) {
     let (seconds, rest) = nanoseconds.quotientAndRemainder(dividingBy: WallClock.second)
@@ -32,5 +45,18 @@ extension timespec {
     if isTooLarge { return tv_sec < 0 ? .min : .max }
     let (sum, overflow) = seconds.addingReportingOverflow(Int64(tv_nsec))
     return overflow ? .max : sum
+  }
+}
+
+extension Int64 {
+  /// Times that files claim may be any number.
+  func addingSaturated(_ other: Int64) -> Int64 {
+    let (sum, overflow) = addingReportingOverflow(other)
+    return overflow ? (other < 0 ? .min : .max) : sum
+  }
+
+  func subtractingSaturated(_ other: Int64) -> Int64 {
+    let (difference, overflow) = subtractingReportingOverflow(other)
+    return overflow ? (other < 0 ? .max : .min) : difference
   }
 }

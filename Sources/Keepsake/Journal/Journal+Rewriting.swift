@@ -19,7 +19,8 @@ extension Journal {
         EngineChange.set(key, entry.value).append(to: &bytes, seed: id)
       }
     }
-    let temporary = try TemporaryFile.make(beside: location.path, mode: location.fileMode())
+    let temporary = try TemporaryFile.make(
+      beside: location.path, .createAndAppend, mode: location.fileMode())
     try temporary.file.writeAll(bytes)
     try temporary.file.synchronize()
     try install(temporary, seed: id, size: bytes.count)
@@ -150,7 +151,8 @@ extension Journal {
       let end = Self.copyLive(
         bytes, from: JournalFormat.headerSize, seed: oldID, newSeed: id, to: &output)
     else { return try repairFromMemory() }
-    let temporary = try TemporaryFile.make(beside: location.path, mode: location.fileMode())
+    let temporary = try TemporaryFile.make(
+      beside: location.path, .createAndAppend, mode: location.fileMode())
     try temporary.file.writeAll(output)
     try temporary.file.synchronize()
 

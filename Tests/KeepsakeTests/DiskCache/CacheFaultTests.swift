@@ -187,7 +187,7 @@ import Testing
     ] {
       #expect(try mode(folder.file(path).path) == 0o700, "\(path)")
     }
-    #expect(try mode(folder.file("caches/.standard.lock").path) == 0o600)
+    #expect(try mode(folder.file("caches/.standard.ledger").path) == 0o600)
     let tag = try folder.bytes(of: "caches/standard/CACHEDIR.TAG")
     #expect(tag.starts(with: "Signature: 8a477f597d28d172789f06886806bc55".utf8))
     #expect(try Array(Data(contentsOf: URL(filePath: payload))) == Array(Self.new))
@@ -205,6 +205,9 @@ import Testing
       try store.removeAll()
     }
     #expect(calls.allSatisfy { !syncs.contains($0) })
+    // The first one syncs the folders above as well, which may be new.
+    let first = try systemCalls { try store.set(Self.new, forKey: "first", durable: true) }
+    #expect(first.count { $0 == .fsync } == 5)
     let durable = try systemCalls { try store.set(Self.new, forKey: "a", durable: true) }
     #expect(durable.count { $0 == .fdatasync } == 2 && durable.count { $0 == .fsync } == 1)
     // The payload before it has its name.
@@ -217,11 +220,15 @@ import Testing
     let store = folder.cache()
     try store.set(Self.new, forKey: "k", expiry: .days(1))
     _ = try store.get("k")
-    #expect(try systemCalls { _ = try store.get("k") } == [.open, .stat, .read])
-    #expect(try systemCalls { _ = try store.contains("k") } == [.stat])
-    #expect(try systemCalls { _ = try store.contains("missing") } == [.stat])
-    #expect(try systemCalls { _ = try store.get("missing") } == [.open])
-    #expect(try systemCalls { _ = try store.totalSize } == [.stat])
+    // Once in some milliseconds it is made sure that folder and lock file still are the cache's.
+    func fewest(_ body: () throws -> Void) throws -> [SystemCall] {
+      try (0..<10).map { _ in try systemCalls(of: body) }.min { $0.count < $1.count } ?? []
+    }
+    #expect(try fewest { _ = try store.get("k") } == [.open, .stat, .read])
+    #expect(try fewest { _ = try store.contains("k") } == [.stat])
+    #expect(try fewest { _ = try store.contains("missing") } == [.stat])
+    #expect(try fewest { _ = try store.get("missing") } == [.open])
+    #expect(try fewest { _ = try store.totalSize } == [])
   }
 
   @Test func aReaderWaitsForNoWriter() throws {
@@ -269,7 +276,7 @@ import Testing
     let outcome = try holder.withKeyLock(name, timeout: .seconds(1)) {
       (_) throws(StorageError) -> StorageError? in
       do throws(StorageError) {
-        try waiting.write(payload, forKey: "k", options, if: { true })
+        try waiting.write(payload, forKey: "k", options, within: plainly)
         return nil
       } catch {
         return error

@@ -92,7 +92,7 @@ extension DiskCache.Key<Article> {
     #expect(try FileSystem.status(payload)?.mode == 0o660)
     #expect(try FileSystem.status(payload + Sidecar.suffix)?.mode == 0o660)
     #expect(try FileSystem.status(FileSystem.parent(of: payload))?.mode == 0o2770)
-    #expect(try FileSystem.status(folder.path + "/.team.lock")?.mode == 0o660)
+    #expect(try FileSystem.status(folder.path + "/.team.ledger")?.mode == 0o660)
     let missing = DiskCache.named(DiskCache.Name("x", in: folder.file("missing")))
     let error = #expect(throws: StorageError.self) { try missing.set(1, forKey: "k") }
     #expect(error?.code == .notFound && error?.path == folder.file("missing").path)

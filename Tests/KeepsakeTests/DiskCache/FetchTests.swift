@@ -31,7 +31,9 @@ private actor Gate {
     while !(await condition()) { try await Task.sleep(for: .milliseconds(1)) }
   }
 
-  private func waiterCount(_ store: DiskCache.Store) -> Int { store.flights.waiterCount }
+  private func waiterCount(_ store: DiskCache.Store) -> Int {
+    Flights.shared.waiterCount(of: store)
+  }
 
   @Test func producesOnceAndThenReads() async throws {
     var count = 0
@@ -70,7 +72,7 @@ private actor Gate {
     }
     #expect(values == Array(repeating: Data([7]), count: 1_000))
     #expect(await gate.entered == 1)
-    #expect(store.flights.isEmpty)
+    #expect(Flights.shared.isEmpty(for: store))
   }
 
   @Test(arguments: [true, false])
@@ -105,7 +107,7 @@ private actor Gate {
       #expect(try await leader.value == "first")
     }
     #expect(DiskCache.model("k") == "second")
-    #expect(store.flights.isEmpty)
+    #expect(Flights.shared.isEmpty(for: store))
   }
 
   @Test func cancellingEverybodyLeavesNothingBehind() async throws {
@@ -126,7 +128,7 @@ private actor Gate {
       for task in tasks {
         await #expect(throws: CancellationError.self) { try await task.value }
       }
-      #expect(store.flights.isEmpty)
+      #expect(Flights.shared.isEmpty(for: store))
     }
     #expect(try await DiskCache.fetch("k") { 2 } == 2)
   }
@@ -186,7 +188,7 @@ private actor Gate {
     #expect(both.0 > 0 && both.1 > 0)
     let nested = try await DiskCache.fetch("n") { try await DiskCache.fetch("n") { 3 } + 1 }
     #expect(nested == 4 && DiskCache.model("n") == 4)
-    #expect(DiskCache.shared.flights.isEmpty)
+    #expect(Flights.shared.isEmpty(for: DiskCache.shared))
   }
 
   @Test @MainActor func producesInItsCallersIsolation() async throws {

@@ -74,3 +74,6 @@ extension Defaults.Store {
   /// The journal behind a store of a test.
   var journal: Journal { get throws { try #require(engine as? Journal) } }
 }
+
+/// What a store does under a key's lock when no fetch is to be kept off.
+func plainly(_ goOn: () throws(StorageError) -> Void) throws(StorageError) { try goOn() }

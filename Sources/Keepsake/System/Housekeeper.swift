@@ -8,7 +8,8 @@ internal import Dispatch
   import Darwin
 #endif
 
-/// What happens off the callers' path: syncing journals within a second and at exit, compaction.
+/// What happens off the callers' path: syncing journals within a second and at exit, compaction, and
+/// tidying up caches.
 enum Housekeeper {
   private struct State {
     var generation = ForkGuard.generation
@@ -29,8 +30,15 @@ enum Housekeeper {
     if ForkGuard.isForkedChild {
       work()
     } else {
+      state.withLock { installExitHook(&$0) }
       queue.async(group: running, execute: carryingFaults(work))
     }
+  }
+
+  private static func installExitHook(_ state: inout State) {
+    if state.hasExitHook { return }
+    state.hasExitHook = true
+    atexit { Housekeeper.workAtExit() }
   }
 
   /// Runs `work` after a while, unless the process has ended by then.
@@ -47,10 +55,7 @@ enum Housekeeper {
         state.unsynced = []  // the parent's
       }
       state.unsynced.append(journal)
-      if !state.hasExitHook {
-        state.hasExitHook = true
-        atexit { Housekeeper.syncAtExit() }
-      }
+      installExitHook(&state)
       return state.unsynced.count == 1
     }
     if ForkGuard.isForkedChild {
@@ -71,7 +76,7 @@ enum Housekeeper {
   }
 
   /// Waits for no lock: a thread that was stopped in the middle may hold any.
-  private static func syncAtExit() {
+  private static func workAtExit() {
     if !ForkGuard.isForkedChild { _ = running.wait(timeout: .now() + .seconds(2)) }
     let journals = state.withLockIfAvailable { state in
       state.generation == ForkGuard.generation ? state.unsynced : []
