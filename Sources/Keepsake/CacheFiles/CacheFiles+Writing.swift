@@ -17,10 +17,9 @@ extension CacheFiles {
       try requireRoom(payload.bytes.count, key, session)
       let name = try EntryName(key: key, rules: session.rules)
       do throws(StorageError) {
-        // In the subfolder of the entry: its name starts like the payload's.
         let temporary = try TemporaryFile.make(
-          at: name.path.prefix(3) + session.temporaryName(), for: name.path, in: session.folder,
-          mode: session.fileMode)
+          at: EntryName.folderName(name.folder) + "/" + session.temporaryName(), for: name.path,
+          in: session.folder, mode: session.fileMode)
         let writer = FileEntryWriter(self, session, name, key, kind: payload.kind, temporary)
         try payload.bytes.span.bytes.withUnsafeBytes { (bytes) throws(StorageError) in
           try writer.append(bytes)

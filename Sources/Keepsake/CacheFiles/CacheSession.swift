@@ -16,7 +16,6 @@ final class CacheSession: Sendable {
   let folderMode: UInt32
   let memory = EntryMemory()
   private let stripes = (0..<64).map { _ in Stripe() }
-  private let temporaryPrefix: String
   private let temporaryCount = Atomic<UInt64>(0)
   private let lastLook: Atomic<Int64>
   private let timeKeeping = Atomic<UInt8>(0)
@@ -54,7 +53,6 @@ final class CacheSession: Sendable {
     self.token = token
     self.folderMode = folderMode
     status = try folder.status()
-    temporaryPrefix = ".\(String(token, radix: 16))-"
     lastLook = Atomic(Tick.now)
   }
 
@@ -95,9 +93,21 @@ final class CacheSession: Sendable {
     Checksum.step(token, temporaryCount.add(1, ordering: .relaxed).newValue)
   }
 
+  /// `.<token>-<number>.tmp`, in hexadecimal.
   func temporaryName() -> String {
     let number = temporaryCount.add(1, ordering: .relaxed).newValue
-    return temporaryPrefix + String(number, radix: 16) + ".tmp"
+    return String(unsafeUninitializedCapacity: 38) { buffer in
+      func write(_ text: StaticString, at place: Int) {
+        _ = UnsafeMutableBufferPointer(rebasing: buffer[place...]).update(
+          fromContentsOf: UnsafeBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount))
+      }
+      write(".", at: 0)
+      EntryName.writeHexadecimal(token, to: buffer[1..<17])
+      write("-", at: 17)
+      EntryName.writeHexadecimal(number, to: buffer[18..<34])
+      write(".tmp", at: 34)
+      return 38
+    }
   }
 
   /// Whether the process that left a temporary file is gone; `known` keeps what was found out.

@@ -92,14 +92,14 @@ struct EntryName: Sendable {
     let isHashed = rules.ignoresCase || key.isEmpty || encodedLength > rules.longestName
     let nameLength = isHashed ? hashedLength : encodedLength
     let path = String(unsafeUninitializedCapacity: 3 + nameLength) { buffer in
-      writeHexadecimal(hash >> 56, digits: 2, to: buffer)
+      writeHexadecimal(hash >> 56, to: buffer[..<2])
       buffer[2] = UInt8(ascii: "/")
       let name = UnsafeMutableBufferPointer(rebasing: buffer[3...])
       if isHashed {
         (name[0], name[1]) = (UInt8(ascii: "h"), UInt8(ascii: "."))
         let second = Checksum.sum(key, seed: ~0)
-        writeHexadecimal(hash, digits: 16, to: UnsafeMutableBufferPointer(rebasing: name[2...]))
-        writeHexadecimal(second, digits: 16, to: UnsafeMutableBufferPointer(rebasing: name[18...]))
+        writeHexadecimal(hash, to: name[2..<18])
+        writeHexadecimal(second, to: name[18..<34])
       } else {
         Base64.encode(key, to: name)
       }
@@ -108,13 +108,14 @@ struct EntryName: Sendable {
     return EntryName(hash: hash, path: path, keyID: isHashed ? id(key) : 0)
   }
 
-  private static func writeHexadecimal(
-    _ number: UInt64, digits: Int, to buffer: UnsafeMutableBufferPointer<UInt8>
-  ) {
+  /// Fills a place with the last digits of a number.
+  static func writeHexadecimal(_ number: UInt64, to place: Slice<UnsafeMutableBufferPointer<UInt8>>)
+  {
+    var place = place
     var rest = number
-    for position in (0..<digits).reversed() {
+    for position in place.indices.reversed() {
       let digit = UInt8(rest & 15)
-      buffer[position] = digit < 10 ? 0x30 + digit : 0x61 + digit - 10
+      place[position] = digit < 10 ? 0x30 + digit : 0x61 + digit - 10
       rest >>= 4
     }
   }

@@ -29,11 +29,6 @@ struct Sidecar: Equatable, Sendable {
   private static let version: UInt8 = 1
 
   var bytes: [UInt8] {
-    var bytes: [UInt8] = []
-    bytes.reserveCapacity(Self.headerSize + key.count)
-    func append(_ number: some FixedWidthInteger) {
-      withUnsafeBytes(of: number.littleEndian) { bytes.append(contentsOf: $0) }
-    }
     let (rule, time): (UInt8, Int64) =
       switch lifespan {
       case .endless: (0, 0)
@@ -41,25 +36,29 @@ struct Sidecar: Equatable, Sendable {
       case .until(let end): (2, end)
       case .idle(let length): (3, length)
       }
-    bytes += Self.signature
-    bytes.append(Self.version)
-    bytes.append(kind.rawValue)
-    bytes.append(rule)
-    append(UInt16(0))
-    append(UInt64(0))
-    append(UInt64(size))
-    append(modified)
-    append(checksum)
-    append(created)
-    append(time)
-    append(UInt32(key.count))
-    append(UInt32(0))
-    bytes += key
-    bytes.withUnsafeMutableBytes {
-      $0.storeBytes(
-        of: Self.sum(UnsafeRawBufferPointer($0)).littleEndian, toByteOffset: 8, as: UInt64.self)
+    let count = Self.headerSize + key.count
+    return [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
+      let record = UnsafeMutableRawBufferPointer(
+        rebasing: UnsafeMutableRawBufferPointer(buffer)[..<count])
+      func store(_ number: some FixedWidthInteger & BitwiseCopyable, at offset: Int) {
+        record.storeBytes(of: number.littleEndian, toByteOffset: offset, as: type(of: number))
+      }
+      record.copyBytes(from: Self.signature)
+      store(Self.version, at: 3)
+      store(kind.rawValue, at: 4)
+      store(rule, at: 5)
+      store(UInt16(0), at: 6)
+      store(UInt64(size), at: 16)
+      store(modified, at: 24)
+      store(checksum, at: 32)
+      store(created, at: 40)
+      store(time, at: 48)
+      store(UInt32(key.count), at: 56)
+      store(UInt32(0), at: 60)
+      UnsafeMutableRawBufferPointer(rebasing: record[Self.headerSize...]).copyBytes(from: key)
+      store(Self.sum(UnsafeRawBufferPointer(record)), at: 8)
+      filled = count
     }
-    return bytes
   }
 
   /// Reads a record; bytes after it are of an earlier, longer one.

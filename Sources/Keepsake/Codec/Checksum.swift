@@ -61,8 +61,10 @@ struct StreamChecksum: Sendable {
 
   static func sum(_ bytes: UnsafeRawBufferPointer) -> UInt64 {
     var sum = StreamChecksum()
-    sum.update(bytes)
-    return sum.value
+    let whole = bytes.count & ~(block - 1)
+    sum.updateBlocks(UnsafeRawBufferPointer(rebasing: bytes[..<whole]))
+    sum.count = UInt64(bytes.count)
+    return sum.value(rest: UnsafeRawBufferPointer(rebasing: bytes[whole...]))
   }
 
   mutating func update(_ bytes: UnsafeRawBufferPointer) {
@@ -110,9 +112,13 @@ struct StreamChecksum: Sendable {
     return Checksum.step(lane, UInt64(littleEndian: first), UInt64(littleEndian: second))
   }
 
-  var value: UInt64 {
-    var seed = count
-    for lane in [lanes.0, lanes.1, lanes.2, lanes.3] { seed = Checksum.step(seed, lane) }
-    return rest.withUnsafeBytes { Checksum.sum($0, seed: seed) }
+  var value: UInt64 { rest.withUnsafeBytes { value(rest: $0) } }
+
+  private func value(rest: UnsafeRawBufferPointer) -> UInt64 {
+    var seed = Checksum.step(count, lanes.0)
+    seed = Checksum.step(seed, lanes.1)
+    seed = Checksum.step(seed, lanes.2)
+    seed = Checksum.step(seed, lanes.3)
+    return Checksum.sum(rest, seed: seed)
   }
 }

@@ -234,10 +234,9 @@ extension DiskCache.Store {
 
   /// Makes what is being fetched for a key at that moment not take the place of what is done now.
   func superseding(_ key: String) -> KeyLockBody {
-    let destination = Flights.Destination(self, key)
-    return { goOn throws(StorageError) in
+    { [self] goOn throws(StorageError) in
       try goOn()
-      Flights.shared.supersede(destination)
+      if Flights.shared.isAnyOnItsWay { Flights.shared.supersede(.init(self, key)) }
     }
   }
 

@@ -184,11 +184,11 @@ final class Flights: Sendable {
     }
   }
 
+  var isAnyOnItsWay: Bool { state.withLock { !$0.current.isEmpty } }
+
   /// What is being fetched for the key is older than what was stored or removed just now.
   func supersede(_ destination: Destination) {
-    state.withLock { state in
-      if !state.current.isEmpty { state.current[destination] = nil }
-    }
+    state.withLock { $0.current[destination] = nil }
   }
 
   /// The same for all keys of a store.
