@@ -101,7 +101,8 @@ final class CacheFiles: CacheEngine {
   }
 
   func read(_ key: String) throws(StorageError) -> Payload? {
-    guard case .present(let known, let data?) = try find(key, readsPayload: true) else {
+    guard case .present(let known, let data?) = try find(key, readsPayload: true, isUse: true)
+    else {
       counts.misses.add(1, ordering: .relaxed)
       return nil
     }
@@ -110,36 +111,40 @@ final class CacheFiles: CacheEngine {
   }
 
   func contains(_ key: String) throws(StorageError) -> Bool {
-    guard case .present = try find(key, readsPayload: false) else { return false }
+    guard case .present = try find(key, readsPayload: false, isUse: false) else { return false }
     return true
   }
 
   func path(_ key: String) throws(StorageError) -> String? {
-    guard try contains(key), let session = try session() else { return nil }
-    let name = try EntryName(key: key, rules: session.rules)
     // Whoever asks for the file is going to read it.
-    _ = try? FileSystem.touch(name.sidecarPath, in: session.folder)
-    session.memory.noted(name, at: WallClock.now)
+    guard case .present = try find(key, readsPayload: false, isUse: true),
+      let session = try session()
+    else { return nil }
+    let name = try EntryName(key: key, rules: session.rules)
     return OpenFolder.path(name.path, in: session.folder)
   }
 
   func entry(_ key: String) throws(StorageError) -> DiskCache.Entry? {
-    guard case .present(let known, _) = try find(key, readsPayload: false) else { return nil }
+    guard case .present(let known, _) = try find(key, readsPayload: false, isUse: false) else {
+      return nil
+    }
     return DiskCache.Entry(
       size: known.size, created: known.created,
       end: known.lifespan.end(created: known.created, used: known.used))
   }
 
-  private func find(_ key: String, readsPayload: Bool) throws(StorageError) -> Look {
+  private func find(
+    _ key: String, readsPayload: Bool, isUse: Bool
+  ) throws(StorageError) -> Look {
     guard let session = try session() else { return .absent }
     let name = try EntryName(key: key, rules: session.rules)
     // A writer needs microseconds between its two files: then they fit again.
     for _ in 0..<3 {
-      let found = try look(name, key, session, readsPayload: readsPayload)
+      let found = try look(name, key, session, readsPayload: readsPayload, isUse: isUse)
       switch found {
       case .absent: return found
       case .present(let known, _):
-        if readsPayload { noteUse(name, known, session) }
+        if isUse { noteUse(name, known, session) }
         return found
       case .expired:
         // Waiting for another writer is not a reader's business: who sees it next removes it.
@@ -173,11 +178,13 @@ final class CacheFiles: CacheEngine {
 
   /// Looks at the files of one entry, without a lock.
   ///
-  /// - Parameter isSettling: Under the lock it matters what the files say, not what is remembered of
-  ///   them, and where the payload has another time than its sidecar says, the checksum decides.
+  /// - Parameters:
+  ///   - isUse: Whether it is looked at to be read, which keeps it from expiring and from eviction.
+  ///   - isSettling: Under the lock it matters what the files say, not what is remembered of them, and
+  ///     where the payload has another time than its sidecar says, the checksum decides.
   func look(
     _ name: EntryName, _ key: String?, _ session: CacheSession, readsPayload: Bool,
-    isSettling: Bool = false
+    isUse: Bool = false, isSettling: Bool = false
   ) throws(StorageError) -> Look {
     var file: File?
     let payload: FileStatus
@@ -193,7 +200,7 @@ final class CacheFiles: CacheEngine {
     if payload.isFolder { return .mixed }
     let now = WallClock.now
     if !isSettling,
-      let known = session.memory.known(name, payload, at: now, isUse: readsPayload),
+      let known = session.memory.known(name, payload, at: now, isUse: isUse),
       known.isSummed || !readsPayload
     {
       guard let file else { return .present(known, nil) }
@@ -215,7 +222,7 @@ final class CacheFiles: CacheEngine {
       lifespan: sidecar.lifespan, created: sidecar.created, used: touched, noted: touched,
       isSummed: false)
     if known.isOver(at: now) { return .expired }
-    if readsPayload { known.used = now }
+    if isUse { known.used = now }
     var data: Data?
     if let file {
       guard let bytes = try file.data(count: payload.size),

@@ -14,8 +14,8 @@ final class StorageScope: Sendable {
 
   let finder: DirectoryFinder
   private let handler: Locked<Handler?>
-  private let suites = Locked<[Defaults.Suite: Defaults.Store]>([:])
-  private let caches = Locked<[DiskCache.Name: DiskCache.Store]>([:])
+  private let suites = Registry<Defaults.Suite, Defaults.Store>()
+  private let caches = Registry<DiskCache.Name, DiskCache.Store>()
   private let complaints = Complaints()
 
   init(finder: DirectoryFinder, handler: Handler? = nil) {
@@ -44,27 +44,17 @@ final class StorageScope: Sendable {
   // MARK: Stores
 
   func defaults(_ suite: Defaults.Suite) -> Defaults.Store {
-    suites.withLock { suites in
-      if let store = suites[suite] { return store }
-      let store = Defaults.Store(suite: suite, scope: self)
-      suites[suite] = store
-      return store
-    }
+    suites.store(suite) { Defaults.Store(suite: suite, scope: self) }
   }
 
   func cache(_ name: DiskCache.Name) -> DiskCache.Store {
-    caches.withLock { caches in
-      if let store = caches[name] { return store }
-      let store = DiskCache.Store(name: name, scope: self)
-      caches[name] = store
-      return store
-    }
+    caches.store(name) { DiskCache.Store(name: name, scope: self) }
   }
 
   /// Lets go of the stores, which hold this scope; who still has one can go on with it.
   func close() {
-    suites.withLock { $0 = [:] }
-    caches.withLock { $0 = [:] }
+    suites.removeAll()
+    caches.removeAll()
   }
 
   // MARK: Failures
@@ -80,6 +70,22 @@ final class StorageScope: Sendable {
   func report(_ error: StorageError) {
     if complaints.mayRepeat(error) { onFailure(error) }
   }
+}
+
+/// One store for each place, made when it is first asked for.
+private final class Registry<Place: Hashable & Sendable, Store: Sendable>: Sendable {
+  private let stores = Locked<[Place: Store]>([:])
+
+  func store(_ place: Place, make: () -> Store) -> Store {
+    stores.withLock { stores in
+      if let store = stores[place] { return store }
+      let store = make()
+      stores[place] = store
+      return store
+    }
+  }
+
+  func removeAll() { stores.withLock { $0 = [:] } }
 }
 
 /// Remembers which failures were reported within the last second.

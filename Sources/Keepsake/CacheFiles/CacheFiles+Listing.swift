@@ -1,0 +1,78 @@
+extension CacheFiles {
+  func keys() throws(StorageError) -> [String] {
+    guard let session = try session() else { return [] }
+    try session.ledger?.checkClock()
+    var keys: [String] = []
+    let now = WallClock.now
+    for folder in try folders(session) {
+      let path = session.path(ofFolder: folder)
+      let names = Set(try FileSystem.list(path))
+      let mayHaveExpired = session.ledger.map { $0.earliestExpiry(in: folder) <= now } ?? true
+      for fileName in names where names.contains(fileName + Sidecar.suffix) {
+        guard let name = EntryName(fileName: fileName) else { continue }
+        if mayHaveExpired {
+          guard let payload = try FileSystem.status(name.path, in: session.folder, withTimes: true)
+          else { continue }
+          if payload.mayEnd, payload.hintedEnd(now: now) == nil {
+            guard case .present = try look(name, nil, session, readsPayload: false) else {
+              continue
+            }
+          }
+        }
+        var key = EntryName.key(fileName: fileName)
+        if key == nil { key = try sidecarKey(name, session) }
+        if let key { keys.append(String(decoding: key, as: UTF8.self)) }
+      }
+    }
+    return keys
+  }
+
+  private func isPresent(_ name: EntryName, _ session: CacheSession) throws(StorageError) -> Bool {
+    do throws(StorageError) {
+      guard case .present = try look(name, nil, session, readsPayload: false) else { return false }
+      return true
+    } catch  where error.code == .unsupportedVersion {
+      return true
+    }
+  }
+
+  private func sidecarKey(
+    _ name: EntryName, _ session: CacheSession
+  ) throws(StorageError) -> [UInt8]? {
+    do throws(StorageError) {
+      return try readSidecar(name, session, keyLength: nil)?.0.key
+    } catch  where error.code == .unsupportedVersion {
+      return nil
+    }
+  }
+
+  /// The numbers of the subfolders that are there.
+  func folders(_ session: CacheSession) throws(StorageError) -> [Int] {
+    try FileSystem.list(session.folder.path).compactMap { name in
+      guard name.utf8.count == 2, let number = Int(name, radix: 16) else { return nil }
+      return EntryName.folderName(number) == name ? number : nil
+    }
+  }
+
+  func totalSize() throws(StorageError) -> Int {
+    guard let session = try session() else { return 0 }
+    guard let ledger = session.ledger else { return try measure(session) }
+    try ledger.checkClock()
+    let now = WallClock.now
+    for folder in 0..<EntryName.folderCount
+    where ledger.size(of: folder).bytes == nil || ledger.earliestExpiry(in: folder) <= now {
+      try survey(folder, session, ledger)
+    }
+    return ledger.total
+  }
+
+  /// The size as far as a process can tell that may not write.
+  private func measure(_ session: CacheSession) throws(StorageError) -> Int {
+    var size = 0
+    for key in try keys() {
+      guard let entry = try entry(key) else { continue }
+      size += session.footprint(size: entry.size, keyLength: key.utf8.count)
+    }
+    return size
+  }
+}
