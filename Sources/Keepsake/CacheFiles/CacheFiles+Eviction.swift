@@ -18,29 +18,31 @@ extension CacheFiles {
   static let sweepPause = 86_400 * WallClock.second
 
   func evictSoon() {
-    // One that is under way looks again before it ends.
-    if isEvictionPending.exchange(true, ordering: .relaxed) { return }
-    Housekeeper.run { [self] in
-      isEvictionPending.store(false, ordering: .relaxed)
-      evict(waits: false)
-    }
+    // Whoever evicts looks again when it is through.
+    if isEvictionDue.exchange(true, ordering: .sequentiallyConsistent) { return }
+    Housekeeper.run { [self] in evict(waits: false) }
   }
 
   /// Removes the least recently used entries until nine tenths of the limit are left.
   private func evict(waits: Bool) {
     do throws(StorageError) {
       // One thread at a time; what several processes do at once their look at the total keeps apart.
-      if waits {
-        _ = try evicting.withLock(timeout: timeout) { _ throws(StorageError) in try evict() }
-      } else {
-        _ = try evicting.withLockIfAvailable { _ throws(StorageError) in try evict() }
-      }
+      repeat {
+        let result: Void? =
+          if waits {
+            try evicting.withLock(timeout: timeout) { _ throws(StorageError) in try evict() }
+          } else {
+            try evicting.withLockIfAvailable { _ throws(StorageError) in try evict() }
+          }
+        if result == nil { return }
+      } while isEvictionDue.load(ordering: .sequentiallyConsistent)
     } catch {
       report(error.during("evict", path: location.root))
     }
   }
 
   private func evict() throws(StorageError) {
+    isEvictionDue.store(false, ordering: .sequentiallyConsistent)
     try retrying { () throws(StorageError) in
       guard let sizeLimit, try session() != nil else { return }
       let session = try writingSession()

@@ -18,7 +18,7 @@ final class CacheFiles: CacheEngine {
   private let current = Locked<CacheSession?>(nil)
   private let limit = Atomic(Int.max)
   let evicting = Locked(())
-  let isEvictionPending = Atomic(false)
+  let isEvictionDue = Atomic(false)
   let sweeping = Locked(())
 
   init(
