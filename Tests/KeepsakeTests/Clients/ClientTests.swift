@@ -19,8 +19,7 @@ import Testing
     let folder = try TemporaryFolder()
     let lines = rejected.enumerated().map { "func wrong\($0)() { \($1) }" }
     let source = folder.file("rejected.swift")
-    // One statement that is right shows that the others do not fail for want of the module.
-    try (lines + ["func right() { Defaults[.fontSize] += 1 }", declarations])
+    try (lines + [declarations])
       .joined(separator: "\n").write(to: source, atomically: true, encoding: .utf8)
     let products = Peer.builtProduct("")
     let check = try await Command.run(
@@ -36,10 +35,27 @@ import Testing
   }
 }
 
+/// What is right here shows that the others do not fail for want of the module, or of a name.
 private let declarations = """
   import Foundation
   import Keepsake
   extension Defaults.Key<Int> { static let fontSize = Defaults.Key("fontSize", default: 16) }
+  struct Article: Codable { var title = "" }
+  struct Opaque {}
+  extension DiskCache.Key<Article> { static let frontPage = Self("frontPage", expiry: .days(1)) }
+  let team: Defaults.Suite = "team"
+  @MainActor var downloads = 0
+  func right(_ chunks: AsyncStream<Data>) async throws {
+    Defaults[.fontSize] += 1
+    DiskCache[.frontPage] = Article()
+    DiskCache.set(Article(), forKey: "k", expiry: .idle(.days(1)), cache: "team")
+    let article: Article? = DiskCache.model("k")
+    let fetched: Article = try await DiskCache.fetch("k") { article ?? Article() }
+    try DiskCache.shared.set(fetched, for: .frontPage)
+    try await DiskCache.shared.set(chunks: chunks, forKey: "k") { _, _ in }
+    _ = try await DiskCache.shared.perform { try $0.keys() }
+    try DiskCache.shared.removeAll()
+  }
   """
 
 /// Each on one line; that line must be in error.
@@ -70,6 +86,52 @@ private let rejected = [
   #"@DefaultOptional("date") var date: Date"#,
   #"enum Anywhere { @Default("size", defaultValue: 16) static var size: Int }"#,
   #"final class Shared: Sendable { @Default("size", defaultValue: 16) var size: Int }"#,
+  #"DiskCache[.frontPage] = "x""#,
+  #"DiskCache[.frontPage] = Data()"#,
+  #"let title: String? = DiskCache[.frontPage]"#,
+  #"let page: Article = DiskCache[.frontPage]"#,
+  #"DiskCache[.unknown] = Article()"#,
+  #"DiskCache[.fontSize] = 1"#,
+  #"Defaults[.frontPage] = Article()"#,
+  #"try? Defaults.shared.set(Article(), for: DiskCache.Key<Article>.frontPage)"#,
+  #"try? DiskCache.shared.set("x", for: .frontPage)"#,
+  #"_ = DiskCache.Key<Opaque>("opaque")"#,
+  #"_ = DiskCache.Key<Article>("article", default: Article())"#,
+  #"_ = DiskCache.Key<Article>("article", suite: "team")"#,
+  #"DiskCache.set(Opaque(), forKey: "k")"#,
+  #"DiskCache.set((1, 2), forKey: "k")"#,
+  #"DiskCache.set(["a": 1] as [String: Any], forKey: "k")"#,
+  #"DiskCache.set(1, forKey: "k", cache: team)"#,
+  #"DiskCache.set(1, forKey: "k", suite: "team")"#,
+  #"DiskCache.set(1, forKey: "k", access: .whenUnlocked)"#,
+  #"DiskCache.set(1, forKey: "k", expiry: 5)"#,
+  #"DiskCache.set(1, forKey: "k", expiry: Date())"#,
+  #"DiskCache.set(1, forKey: "k", expiry: .idle(.never))"#,
+  #"DiskCache.set(1, forKey: "k", expiry: .idle(.date(.now)))"#,
+  #"DiskCache.set(1, forKey: "k", expiry: .idle(.idle(.days(1))))"#,
+  #"DiskCache.set(1, forKey: "k", expiry: .idle(60))"#,
+  #"let a: Article? = DiskCache.get("k")"#,
+  #"let a: Article = DiskCache.model("k")"#,
+  #"let a = DiskCache.model("k")"#,
+  #"let d: Data = DiskCache.get("k")"#,
+  #"DiskCache.totalSize = 0"#,
+  #"DiskCache.statistics.hits = 0"#,
+  #"DiskCache.statistics = .init()"#,
+  #"DiskCache.named("x").totalSize = 0"#,
+  #"DiskCache.shared.removeAll()"#,
+  #"let size = DiskCache.shared.totalSize"#,
+  #"_ = DiskCache()"#,
+  #"_ = DiskCache.Store()"#,
+  #"func f() async throws { let a: Article = await DiskCache.fetch("k") { Article() } }"#,
+  #"func f() async throws { let a: Article = try DiskCache.fetch("k") { Article() } }"#,
+  #"func f() async throws { let a: Article = try await DiskCache.fetch("k") { "x" } }"#,
+  #"func f() async throws { let a: String = try await DiskCache.fetch(.frontPage) { "x" } }"#,
+  #"func f() async throws { _ = try await DiskCache.fetch("k") { Opaque() } }"#,
+  #"func f() async throws { _ = try await DiskCache.shared.perform { $0.keys() } }"#,
+  #"func f() async throws { try await DiskCache.shared.perform { _ in downloads += 1 } }"#,
+  #"func f() async { await DiskCache.set(chunks: [Data()], forKey: "k") }"#,
+  #"func f(_ s: AsyncStream<String>) async { await DiskCache.set(chunks: s, forKey: "k") }"#,
+  #"func f(_ s: AsyncStream<Data>) { DiskCache.set(chunks: s, forKey: "k") }"#,
 ]
 
 /// The package Tests/Clients.
@@ -103,10 +165,13 @@ private enum ClientPackage {
 
   /// Runs a program on a folder of its own.
   static func run(_ program: String) async throws -> (status: Int32, output: String) {
-    let settings = try TemporaryFolder()
+    let folder = try TemporaryFolder()
     return try await Command.run(
       scratch.appending(path: "debug/\(program)").path,
-      environment: ["XDG_CONFIG_HOME": settings.path, "CONFIGURATION_DIRECTORY": ""])
+      environment: [
+        "XDG_CONFIG_HOME": folder.path + "/config", "CONFIGURATION_DIRECTORY": "",
+        "XDG_CACHE_HOME": folder.path + "/cache", "CACHE_DIRECTORY": "",
+      ])
   }
 }
 

@@ -91,5 +91,69 @@ do {
   print(error.remedy)
   exit(1)
 }
-Defaults.removeAll()
+
+// MARK: The cache
+
+// A key of a cache is Sendable, also when its values are not.
+extension DiskCache.Key<Plain> {
+  static let plain = Self("plain", expiry: .minutes(5))
+}
+
+extension DiskCache.Key<Page<Plain>> {
+  static let pages = Self("pages", cache: "Pages")
+}
+
+DiskCache.set(Plain(name: "a"), forKey: "a", expiry: .days(7))
+let cached: Plain? = DiskCache.model("a")
+check(cached?.name, is: "a")
+DiskCache[.plain] = Plain(name: "b")
+DiskCache[.plain]?.name += "!"
+check(DiskCache[.plain]?.name, is: "b!")
+DiskCache.set(Frozen(text: "ice"), forKey: "frozen", expiry: .idle(.minutes(30)))
+check(DiskCache.model("frozen", type: Frozen.self)?.text, is: "ice")
+DiskCache.set(Color.mixed(red: 0, green: 1, blue: 0), forKey: "color")
+check(DiskCache.model("color") == Color.mixed(red: 0, green: 1, blue: 0))
+DiskCache.set([Shared(): [Plain]()], forKey: "table")
+DiskCache.set(Optional<Plain>.none, forKey: "table")
+check(!DiskCache.contains("table"))
+
+func download(_ name: String) async throws -> Plain { Plain(name: name) }
+
+actor Shelf {
+  var plains: [Plain] = []
+
+  func load(_ name: String) async throws -> Int {
+    let plain = try await DiskCache.fetch(name) {
+      plains.append(Plain(name: "producing"))
+      return try await download(name)
+    }
+    plains.append(plain)
+    let shape = try await DiskCache.fetch("shape") { Shape(sides: plains.count) }
+    return shape.sides
+  }
+}
+
+do {
+  let fetched = try await DiskCache.fetch("fetched") { try await download("fetched") }
+  check(fetched.name, is: "fetched")
+  check(try await DiskCache.fetch(.plain) { try await download("other") }.name, is: "b!")
+  check(try await Shelf().load("shelf"), is: 2)
+  let fetchedName = try await Task.detached {
+    let plain: Plain = try await DiskCache.fetch("detached") { try await download("detached") }
+    return plain.name
+  }.value
+  check(fetchedName, is: "detached")
+  let pages = try await DiskCache.fetch(.pages) { Page(items: [Plain(name: "p")]) }
+  check(pages.items.count, is: 1)
+  let shape = try await DiskCache.named("Shapes").perform { store in
+    try store.set(Shape(sides: 3), forKey: "shape")
+    return try store.model("shape", type: Shape.self)
+  }
+  shape?.sides += 1
+  check(shape?.sides, is: 4)
+} catch {
+  print(error)
+  exit(1)
+}
+StorageSystem.removeAll()
 print("ok")

@@ -301,7 +301,29 @@ while change.wait(timeout: .now() + .milliseconds(5)) == .timedOut {
 }
 watch.cancel()
 
+// MARK: The cache
+
+cacheValues()
+cacheExpiry()
+try cachePlaces()
+try cacheTypedKeys()
+try cacheStores()
+let cached = DispatchSemaphore(value: 0)
+Task.detached {
+  do {
+    try await cacheTasks()
+  } catch {
+    print(error)
+    exit(1)
+  }
+  cached.signal()
+}
+cached.wait()
+DiskCache.removeAll()
+check(DiskCache.keys().isEmpty)
+
 Defaults.removeAll()
 check(Defaults.keys().isEmpty)
 StorageSystem.removeAll()
+check(DiskCache.caches(), is: [])
 print("ok")

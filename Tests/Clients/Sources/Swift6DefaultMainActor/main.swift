@@ -170,9 +170,16 @@ do {
     check(Defaults.keys(), is: ["notes"])
   }
   check(Settings.notes.count, is: 1)
+  try cacheValues()
+  try await cacheTasks()
+  try await StorageSystem.withTemporary {
+    check(DiskCache.caches(), is: [])
+    try cacheValues()
+  }
 } catch {
   print(error)
   exit(1)
 }
 Defaults.removeAll()
+StorageSystem.removeAll()
 print("ok")

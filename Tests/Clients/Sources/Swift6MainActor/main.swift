@@ -175,6 +175,34 @@ do {
   print(error)
   exit(1)
 }
+// MARK: The cache
+
+// Calls from top-level code.
+DiskCache.set(Profile(name: "top"), forKey: "top", expiry: .minutes(5))
+let cachedProfile: Profile? = DiskCache.model("top")
+check(cachedProfile?.name, is: "top")
+var fetches = 0
+do {
+  let fetched: Profile = try await DiskCache.fetch("fetched", expiry: .minutes(5)) {
+    fetches += 1
+    return try await download()
+  }
+  check(fetched.name == "loaded" && fetches == 1)
+  let keys = try await DiskCache.shared.perform { try $0.keys() }
+  check(keys.sorted(), is: ["fetched", "top"])
+  try cacheValues()
+  try await cacheTasks()
+  try await StorageSystem.withTemporary {
+    check(DiskCache.keys(), is: [])
+    try cacheValues()
+    fetches = try await DiskCache.fetch("number") { fetches + 1 }
+  }
+  check(fetches, is: 2)
+} catch {
+  print(error)
+  exit(1)
+}
 Defaults.synchronize()
 StorageSystem.removeAll()
+check(DiskCache.caches(), is: [])
 print("ok")

@@ -121,6 +121,15 @@ func useStore() throws(StorageError) {
   try store.synchronize()
 }
 
+func readWrongType() throws {
+  do {
+    _ = try Defaults.suite(.team).get("mode") as String?
+    check(false)
+  } catch StorageError.Code.wrongType {
+    check(Defaults.suites().contains(.team))
+  }
+}
+
 @main struct Program {
   static func main() async throws {
     try StorageSystem.bootstrap(app: "com.example.client")
@@ -128,14 +137,23 @@ func useStore() throws(StorageError) {
     typedKeys()
     try await asynchronously()
     try useStore()
-    do {
-      _ = try Defaults.suite(.team).get("mode") as String?
-      check(false)
-    } catch StorageError.Code.wrongType {
-      check(Defaults.suites().contains(.team))
-    }
+    try readWrongType()
     Defaults.removeAll(suite: .team)
     Defaults.removeAll()
+
+    try cacheValues()
+    try cacheStore(DiskCache.named("Archive"))
+    try await cacheTasks()
+    try await cacheChunks()
+    try await cachePerform()
+    try await StorageSystem.withTemporary {
+      check(DiskCache.keys(), is: [])
+      try await cacheChunks()
+      try await cachePerform()
+    }
+    DiskCache.removeAll()
+    check(DiskCache.caches().map(\.name).contains("Films"))
+    for cache in DiskCache.caches() { DiskCache.removeAll(cache: cache) }
     print("ok")
   }
 
