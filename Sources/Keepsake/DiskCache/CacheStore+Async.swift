@@ -11,6 +11,7 @@ extension DiskCache.Store {
   ///
   /// - Returns: What `body` returns.
   /// - Throws: What `body` throws, or `CancellationError` when the task was cancelled before it began.
+  @discardableResult
   public func perform<R>(
     _ body: sending @escaping (DiskCache.Store) throws -> sending R
   ) async throws -> sending R {
@@ -53,11 +54,12 @@ extension DiskCache.Store {
   /// However many tasks of this process ask for the key at once, one produces, in its own isolation,
   /// and the others wait for what it gets. If that one is cancelled the next takes over; if it fails
   /// all who wait get its error, and nothing is stored. What is set or removed meanwhile is newer and
-  /// stays. A value that cannot be stored is returned all the same, and the failure reported to
+  /// stays. A nil is not stored. A value that cannot be stored is returned all the same, and the failure reported to
   /// ``StorageSystem/onFailure``, as is an entry that cannot be read as a `T` and is produced anew.
   ///
   /// - Throws: What `produce` throws, `CancellationError`, or a ``StorageError`` of code `wrongType` or
   ///   `decodingFailed` when the task that produced the value stores another type under this key.
+  @discardableResult
   public func fetch<T: Codable>(
     _ key: String, expiry: DiskCache.Expiry = .never,
     isolation: isolated (any Actor)? = #isolation, _ produce: () async throws -> T
@@ -86,6 +88,7 @@ extension DiskCache.Store {
   }
 
   /// The value of a typed key, or else what `produce` returns; see ``fetch(_:expiry:isolation:_:)``.
+  @discardableResult
   public func fetch<T: Codable>(
     _ key: DiskCache.Key<T>, isolation: isolated (any Actor)? = #isolation,
     _ produce: () async throws -> T

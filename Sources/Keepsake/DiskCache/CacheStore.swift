@@ -140,6 +140,11 @@ extension DiskCache.Store {
     }
   }
 
+  /// The size, age and expiry of a typed key's entry; nil when there is none.
+  public func entry<T: Codable>(_ key: DiskCache.Key<T>) throws(StorageError) -> DiskCache.Entry? {
+    try entry(key.name)
+  }
+
   /// The file that holds the very bytes of an entry; nil when there is none, or no file.
   ///
   /// Other programs may read it, nobody may write it. It is never changed, but removed when the entry
@@ -205,10 +210,10 @@ extension DiskCache.Store {
     try remove(key)
   }
 
-  /// Stores the value of a typed key, with the key's own expiry.
+  /// Stores the value of a typed key with the key's own expiry; nil removes.
   @inlinable
   public func set<T: Codable>(
-    _ value: T, for key: DiskCache.Key<T>, durable: Bool = false
+    _ value: T?, for key: DiskCache.Key<T>, durable: Bool = false
   ) throws(StorageError) {
     try set(value, forKey: key.name, expiry: key.expiry, durable: durable)
   }

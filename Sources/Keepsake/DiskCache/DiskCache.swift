@@ -35,6 +35,9 @@ public enum DiskCache {
   /// let images = DiskCache.named("Images")
   /// images.sizeLimit = 200_000_000
   /// ```
+  ///
+  /// Ask for it where it is used: one that is kept, as in a `static let`, goes on with the folders of the
+  /// moment when it was made, in a test as well.
   public static func named(_ name: Name) -> Store {
     if case .standard = name.location, !StorageScope.isTemporaryOpen { return standardOfProcess }
     return StorageScope.current.cache(name)
@@ -257,6 +260,7 @@ extension DiskCache {
   /// stays. See ``Store/fetch(_:expiry:isolation:_:)``.
   ///
   /// - Throws: What `produce` throws, and `CancellationError`.
+  @discardableResult
   public static func fetch<T: Codable>(
     _ key: String, expiry: Expiry = .never, cache: Name = .standard,
     isolation: isolated (any Actor)? = #isolation, _ produce: () async throws -> T
@@ -267,6 +271,7 @@ extension DiskCache {
   /// The value of a typed key, or else what `produce` returns, which is stored for the next time.
   ///
   /// See ``fetch(_:expiry:cache:isolation:_:)``.
+  @discardableResult
   public static func fetch<T: Codable>(
     _ key: Key<T>, isolation: isolated (any Actor)? = #isolation,
     _ produce: () async throws -> T
@@ -287,6 +292,21 @@ extension DiskCache {
   public static subscript<T: Codable>(key: Key<T>) -> T? {
     get { model(key.name, cache: key.cache) }
     set { set(newValue, forKey: key.name, expiry: key.expiry, cache: key.cache) }
+  }
+
+  /// Stores the value of a typed key with the key's own expiry; nil removes.
+  ///
+  /// With `durable` the entry survives a power cut once this returns.
+  ///
+  /// - Returns: Whether it is stored; if not, the old value is intact, or the entry is gone.
+  @inlinable @discardableResult
+  public static func set<T: Codable>(_ value: T?, for key: Key<T>, durable: Bool = false) -> Bool {
+    set(value, forKey: key.name, expiry: key.expiry, durable: durable, cache: key.cache)
+  }
+
+  /// The size, age and expiry of a typed key's entry; nil when there is none.
+  public static func entry<T: Codable>(_ key: Key<T>) -> Entry? {
+    entry(key.name, cache: key.cache)
   }
 
   /// Removes the entry of a typed key.

@@ -18,8 +18,13 @@ public import FoundationEssentials
 ///   try Defaults.shared.set(profile, forKey: "profile")
 /// } catch StorageError.Code.diskFull {
 ///   print("free some space first")
+/// } catch {
+///   print(error)
 /// }
 /// ```
+///
+/// Let the last `catch` take all: Swift 6.3 may crash with "Found ownership error" on a `do` of typed
+/// throws that does not.
 public struct StorageError: Error, Sendable {
   /// The kind of failure.
   ///

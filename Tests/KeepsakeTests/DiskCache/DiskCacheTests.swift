@@ -57,6 +57,11 @@ extension DiskCache.Key<Article> {
     try store.set(Article(pages: 6), for: .frontPage)
     #expect(DiskCache[.frontPage]?.pages == 6)
     #expect(DiskCache.remove(.frontPage) && DiskCache[.frontPage] == nil)
+    #expect(DiskCache.set(Article(pages: 7), for: .frontPage, durable: true))
+    #expect(try DiskCache.entry(.frontPage)?.expires != nil && store.entry(.frontPage) != nil)
+    let none: Article? = nil
+    #expect(DiskCache.set(none, for: .frontPage) && !DiskCache.contains(.frontPage))
+    try store.set(nil, for: .frontPage)
   }
 
   @Test func cachesAreKeptApart() throws {

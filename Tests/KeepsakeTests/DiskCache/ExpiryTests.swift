@@ -168,6 +168,17 @@ import Testing
     #expect(calls.count { $0 == .open } <= 4, "the sidecars of the one that has expired")
   }
 
+  @Test func wholeNumbersWillDoAndItSaysWhatItIs() {
+    let count: UInt8 = 2
+    #expect(
+      DiskCache.Expiry.days(count) == .hours(48)
+        && DiskCache.Expiry.minutes(count) == .seconds(120.0))
+    #expect(DiskCache.Expiry.idle(.hours(count)) == .idle(.minutes(120)))
+    #expect("\(DiskCache.Expiry.minutes(5))" == ".seconds(300.0)")
+    #expect("\(DiskCache.Expiry.idle(.seconds(1)))" == ".idle(.seconds(1.0))")
+    #expect("\(DiskCache.Expiry.never)" == ".never")
+  }
+
   @Test func isOverTable() {
     let second = WallClock.second
     let now = 1_000 * second
