@@ -152,6 +152,66 @@ import Testing
     try expectMiss("old sidecar")
   }
 
+  @Test(arguments: 0..<3)
+  func anOlderPayloadOfTheSameSizeIsAMissForWhoDoesNotReadIt(call: Int) throws {
+    let store = folder.cache()
+    try store.set(value, forKey: "k")
+    let path = try store.payload("k")
+    let old = folder.path + "/old"
+    try FileSystem.rename(path, to: old)
+    try store.set(Data(value.reversed()), forKey: "k")
+    try FileSystem.rename(old, to: path)
+    let next = folder.cache()
+    switch call {
+    case 0: #expect(try next.contains("k") == false)
+    case 1: #expect(try next.entry("k") == nil)
+    default: #expect(try next.fileURL("k") == nil)
+    }
+    #expect(next.statistics.damaged == 1)
+  }
+
+  @Test func noTwoPayloadsOfAKeyHaveTheSameTime() throws {
+    let store = folder.cache()
+    // Their inodes, sizes and the file system's own times may be the same.
+    for expiry in [DiskCache.Expiry.never, .days(1)] {
+      var times: Set<Int64> = []
+      for _ in 0..<20 {
+        try store.set(value, forKey: "k", expiry: expiry)
+        let status = try #require(try FileSystem.status(store.payload("k"), withTimes: true))
+        times.insert(status.modified)
+      }
+      #expect(times.count == 20)
+      // The last bit says whether the entry may end.
+      #expect(times.allSatisfy { ($0 % 2 == 0) == (expiry != .never) })
+    }
+  }
+
+  @Test func aPayloadThatChangesUnderAStoreThatKnowsItIsAMiss() throws {
+    let store = folder.cache()
+    try store.set(value, forKey: "k")
+    #expect(try store.get("k") == value)
+    let path = try store.payload("k")
+    // The time at which the file system saw a change goes on by ticks.
+    Thread.sleep(forTimeInterval: 0.02)
+    try put(value.reversed(), in: path)
+    #expect(try store.get("k") == nil && store.statistics.damaged == 1)
+  }
+
+  @Test func onlyTheVeryFileIsTakenForTheOneThatIsKnown() throws {
+    try folder.write(Array(value), to: "file")
+    let path = folder.file("file").path
+    let status = try #require(try FileSystem.status(path, withTimes: true))
+    for changed in 0..<6 {
+      func other(_ which: Int) -> Int { which == changed ? 1 : 0 }
+      let known = EntryMemory.Known(
+        inode: status.inode + UInt64(other(1)), size: status.size + other(2),
+        modified: status.modified + Int64(other(3)), changed: status.changed + Int64(other(4)),
+        keyID: 7 + other(5), kind: .data, lifespan: .endless, created: 0, used: 0, noted: 0,
+        isSummed: true)
+      #expect(known.describes(status, keyID: 7) == (changed == 0), "\(changed)")
+    }
+  }
+
   @Test func aPayloadThatWasOnlyTouchedIsStillRight() throws {
     let store = folder.cache()
     try store.set(value, forKey: "k")
@@ -281,6 +341,21 @@ import Testing
     }
     // The tag that was taken is back with the next process that writes.
     #expect(try FileSystem.status(root + "/CACHEDIR.TAG") != nil)
+  }
+
+  @Test func aFolderThatWasExchangedForACopyIsNoticed() throws {
+    let store = folder.cache()
+    try store.set(value, forKey: "k")
+    let root = folder.path + "/caches/standard"
+    // As restoring a backup does it; the lock file beside it stays.
+    try FileManager.default.moveItem(atPath: root, toPath: folder.path + "/old")
+    try FileManager.default.copyItem(atPath: folder.path + "/old", toPath: root)
+    // Noticed within one tick of the system's clock.
+    Thread.sleep(forTimeInterval: 0.02)
+    let other = folder.cache()
+    try other.set(value, forKey: "theirs")
+    try store.set(value, forKey: "ours")
+    #expect(try store.get("theirs") == value && other.get("ours") == value)
   }
 
   @Test func foreignFilesAreLeftAlone() throws {

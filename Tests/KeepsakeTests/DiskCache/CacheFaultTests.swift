@@ -116,6 +116,39 @@ import Testing
     return (size + 4_095) / 4_096 * 4_096 + 4_096
   }
 
+  @Test func aPayloadThatCannotTakeItsPlaceLeavesTheOldValue() throws {
+    let folder = try TemporaryFolder()
+    let store = folder.cache()
+    try store.set(Self.old, forKey: "k")
+    let plan = FaultPlan(decide: { [.exchange, .rename].contains($0.call) ? .fail(EIO) : .proceed })
+    #expect(throws: StorageError.self) {
+      try FaultPlan.$current.withValue(plan) { try store.set(Self.new, forKey: "k") }
+    }
+    #expect(try store.get("k") == Self.old && folder.cache().get("k") == Self.old)
+  }
+
+  @Test func aRemovalThatStopsHalfwayLeavesNothingThatLooksLikeDamage() throws {
+    let folder = try TemporaryFolder()
+    let store = folder.cache()
+    try store.set(Self.old, forKey: "k")
+    let count = Locked(0)
+    let plan = FaultPlan(decide: { event in
+      guard event.call == .unlink else { return .proceed }
+      return count.withLock { count in
+        count += 1
+        return count == 2 ? .fail(EIO) : .proceed
+      }
+    })
+    #expect(throws: StorageError.self) {
+      try FaultPlan.$current.withValue(plan) { try store.remove("k") }
+    }
+    // The sidecar that is left is nothing without its payload.
+    for reader in [store, folder.cache()] {
+      #expect(try reader.contains("k") == false && reader.get("k") == nil)
+      #expect(reader.statistics.damaged == 0)
+    }
+  }
+
   @Test func aDiskThatTakesOnlyAPartOfAWriteIsNoTornEntry() throws {
     for length in [0, 1, 63, 64, 65, 899] {
       let folder = try TemporaryFolder()
@@ -181,6 +214,8 @@ import Testing
     func mode(_ path: String) throws -> UInt32 { try #require(try FileSystem.status(path)).mode }
     let payload = try store.payload("k")
     #expect(try mode(payload) == 0o600 && mode(payload + Sidecar.suffix) == 0o600)
+    try store.set(contentsOf: URL(filePath: payload), forKey: "file")
+    #expect(try mode(store.payload("file")) == 0o600)
     for path in [
       "caches", "caches/standard",
       "caches/standard/" + payload.split(separator: "/").dropLast().last!,

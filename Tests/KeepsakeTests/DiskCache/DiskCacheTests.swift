@@ -98,6 +98,14 @@ extension DiskCache.Key<Article> {
     #expect(try FileSystem.status(payload + Sidecar.suffix)?.mode == 0o660)
     #expect(try FileSystem.status(FileSystem.parent(of: payload))?.mode == 0o2770)
     #expect(try FileSystem.status(folder.path + "/.team.ledger")?.mode == 0o660)
+    // The same from who only read at first, and in pieces.
+    let next = DiskCache.Store(name: store.name, scope: StorageScope.current)
+    #expect(try next.get("k") == Data([1]))
+    try next.set(contentsOf: URL(filePath: payload), forKey: "file")
+    for path in try [next.payload("file"), next.sidecar("file")] {
+      #expect(try FileSystem.status(path)?.mode == 0o660)
+      #expect(try FileSystem.status(FileSystem.parent(of: path))?.mode == 0o2770)
+    }
     let missing = DiskCache.named(DiskCache.Name("x", in: folder.file("missing")))
     let error = #expect(throws: StorageError.self) { try missing.set(1, forKey: "k") }
     #expect(error?.code == .notFound && error?.path == folder.file("missing").path)
@@ -231,6 +239,16 @@ extension DiskCache.Key<Article> {
     store.sizeLimit = nil
     for number in 0..<50 { try store.set(value, forKey: "k\(number)") }
     #expect(try store.keys().count >= 50)
+  }
+
+  @Test func whatIsTooLargeOnlyWithItsSidecarIsRefused() throws {
+    let store = DiskCache.shared
+    store.sizeLimit = 8_191
+    let error = #expect(throws: StorageError.self) { try store.set(value, forKey: "k") }
+    #expect(error?.code == .misuse)
+    store.sizeLimit = 8_192
+    try store.set(value, forKey: "k")
+    #expect(try store.get("k") == value)
   }
 
   @Test(arguments: [DiskCache.Name.standard, .memory])

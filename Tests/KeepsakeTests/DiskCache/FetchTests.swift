@@ -110,6 +110,28 @@ private actor Gate {
     #expect(Flights.shared.isEmpty(for: store))
   }
 
+  @Test func aLeadersCancellationIsNeverSharedEvenBeforeItsHandlerHasRun() async throws {
+    let store = DiskCache.shared
+    for _ in 0..<500 {
+      let gate = Gate()
+      let leader = Task {
+        try await DiskCache.fetch("k") { () async throws -> Int in
+          await gate.enter()
+          // Looks itself: the handlers run after that shows it.
+          while !Task.isCancelled { await Task.yield() }
+          throw CancellationError()
+        }
+      }
+      try await wait { await gate.entered == 1 }
+      let waiter = Task { try await DiskCache.fetch("k") { 2 } }
+      try await wait { waiterCount(store) == 1 }
+      leader.cancel()
+      #expect(try await waiter.value == 2)
+      await #expect(throws: CancellationError.self) { try await leader.value }
+      DiskCache.remove("k")
+    }
+  }
+
   @Test func cancellingEverybodyLeavesNothingBehind() async throws {
     let store = DiskCache.shared
     for _ in 0..<20 {
