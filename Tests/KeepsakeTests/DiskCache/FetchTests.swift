@@ -112,13 +112,32 @@ private actor Gate {
 
   @Test func aLeadersCancellationIsNeverSharedEvenBeforeItsHandlerHasRun() async throws {
     let store = DiskCache.shared
-    for _ in 0..<500 {
+    let flights = Flights.shared
+    // Keeps the list of flights busy: then the handler has to wait as long as the leader.
+    let others = (0..<200).map { flights.makePassenger(to: .init(store, "other\($0)")) }
+    for other in others { _ = await flights.board(other) }
+    let isOver = Locked(false)
+    Thread.detachNewThread {
+      while !isOver.withLock({ $0 }) { _ = flights.waiterCount(of: store) }
+    }
+    defer {
+      isOver.withLock { $0 = true }
+      for other in others {
+        flights.land(other, .cancelled)
+        flights.leave(other)
+      }
+    }
+    for _ in 0..<100 {
       let gate = Gate()
       let leader = Task {
         try await DiskCache.fetch("k") { () async throws -> Int in
           await gate.enter()
-          // Looks itself: the handlers run after that shows it.
-          while !Task.isCancelled { await Task.yield() }
+          // Looks itself, and often: that shows it a moment before the handlers run.
+          var count = 0
+          while !Task.isCancelled {
+            count += 1
+            if count.isMultiple(of: 10_000) { await Task.yield() }
+          }
           throw CancellationError()
         }
       }
