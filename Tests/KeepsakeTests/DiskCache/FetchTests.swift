@@ -113,21 +113,17 @@ private actor Gate {
   @Test func aLeadersCancellationIsNeverSharedEvenBeforeItsHandlerHasRun() async throws {
     let store = DiskCache.shared
     let flights = Flights.shared
-    // Keeps the list of flights busy: then the handler has to wait as long as the leader.
+    // Keeps the list of flights busy at the moment in question: then the handler has to wait for it
+    // as long as the leader.
     let others = (0..<200).map { flights.makePassenger(to: .init(store, "other\($0)")) }
     for other in others { _ = await flights.board(other) }
-    let isOver = Locked(false)
-    Thread.detachNewThread {
-      while !isOver.withLock({ $0 }) { _ = flights.waiterCount(of: store) }
-    }
     defer {
-      isOver.withLock { $0 = true }
       for other in others {
         flights.land(other, .cancelled)
         flights.leave(other)
       }
     }
-    for _ in 0..<100 {
+    for _ in 0..<30 {
       let gate = Gate()
       let leader = Task {
         try await DiskCache.fetch("k") { () async throws -> Int in
@@ -144,7 +140,13 @@ private actor Gate {
       try await wait { await gate.entered == 1 }
       let waiter = Task { try await DiskCache.fetch("k") { 2 } }
       try await wait { waiterCount(store) == 1 }
+      let isOver = Locked(false)
+      Thread.detachNewThread {
+        while !isOver.withLock({ $0 }) { _ = flights.waiterCount(of: store) }
+      }
+      usleep(1_000)
       leader.cancel()
+      isOver.withLock { $0 = true }
       #expect(try await waiter.value == 2)
       await #expect(throws: CancellationError.self) { try await leader.value }
       DiskCache.remove("k")
