@@ -123,6 +123,8 @@ extension CacheFiles {
 final class FileEntryWriter: CacheWriter, @unchecked Sendable {
   private let files: CacheFiles
   private var session: CacheSession
+  /// Whose mark the temporary file bears: while it lives, no sweep takes that away.
+  private let origin: CacheSession
   private let name: EntryName
   private let key: String
   private let kind: Payload.Kind
@@ -136,6 +138,7 @@ final class FileEntryWriter: CacheWriter, @unchecked Sendable {
   ) {
     self.files = files
     self.session = session
+    origin = session
     self.name = name
     self.key = key
     self.kind = kind

@@ -153,7 +153,9 @@ final class CacheLedger: Sendable {
   /// - Returns: What ``endSweep(of:earliestExpiry:size:seen:began:)`` needs.
   func beginSweep(of folder: Int) throws(StorageError) -> UInt64 {
     try change { () throws(StorageError) in
-      let earliest = UInt64(max(0, earliestExpiry(in: folder)))
+      var earliest = UInt64(max(0, earliestExpiry(in: folder)))
+      // A little before: unlike what any other sweep of the folder has published or will find.
+      if earliest < Self.never { earliest -= min(earliest, .random(in: 1...1_000)) }
       try file.publish(earliest, at: Word.swept + folder)
       try file.publish(Self.never, at: Word.stored + folder)
       return earliest

@@ -85,9 +85,9 @@ import Testing
       store = nil
       let next = folder.cache()
       try next.set(Self.new, forKey: "after")
-      #expect(try next.get("after") == Self.new, comment)
+      // Eviction goes on in the background, and times as coarse as the kernel's leave it a choice.
+      if name != "limit" { #expect(try next.get("after") == Self.new, comment) }
       #expect(try isSwept(folder, by: next), comment)
-      // Eviction goes on in the background.
       if name != "limit" {
         let sum = try next.keys().reduce(0) { try $0 + footprint(next, $1) }
         #expect(try next.totalSize == sum, comment)

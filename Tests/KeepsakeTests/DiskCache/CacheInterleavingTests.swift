@@ -153,6 +153,51 @@ import Testing
     #expect(try Set(store.keys()) == ["k0", "k4", "k5", "k6", "k7", "k8", "k9"])
   }
 
+  @Test func aLimitThatIsLoweredDuringAnEvictionHolds() throws {
+    let store = folder.cache()
+    for number in 0..<20 { try store.set(value, forKey: "k\(number)") }
+    let lower: @Sendable () -> Void = {
+      store.sizeLimit = 5 * 8_192
+      // The eviction that this begins finds the other one under way.
+      Thread.sleep(forTimeInterval: 0.2)
+    }
+    let plan = interrupting({ $0.call == .list }, lower)
+    FaultPlan.$current.withValue(plan) { store.sizeLimit = 19 * 8_192 }
+    for _ in 0..<300 where try store.totalSize > 5 * 8_192 { Thread.sleep(forTimeInterval: 0.01) }
+    #expect(try store.totalSize <= 5 * 8_192)
+  }
+
+  @Test func aSweepLeavesTheFileOfAWriterWhoseCacheWasEmptied() throws {
+    let store = folder.cache()
+    try store.set(value, forKey: "k")
+    let writer = try store.engine.startWriting("k")
+    try store.removeAll()
+    let files = try folder.cache().files
+    let session = try files.writingSession()
+    // The writer has a new session by then; its file still bears the mark of the old one.
+    try writer.finish(WriteOptions(lifespan: .endless, isDurable: false)) {
+      goOn throws(StorageError) in
+      try files.location.removeLeftOvers(session)
+      try goOn()
+    }
+    #expect(try store.get("k") == Data())
+  }
+
+  @Test func aSweepDoesNotForgetWhatEndsWithSomethingThatWasRemoved() throws {
+    let ledger = try #require(try folder.cache().files.writingSession().ledger)
+    try ledger.note(expiry: 1_000, in: 7)
+    // The entry is removed before the first sweep lists the folder, and after that another one stored
+    // that ends at the same time, as those with a date do; a second sweep comes and goes.
+    let first = try ledger.beginSweep(of: 7)
+    try ledger.note(expiry: 1_000, in: 7)
+    let second = try ledger.beginSweep(of: 7)
+    for (began, found) in [(second, Int64(1_000)), (first, .max)] {
+      _ = try ledger.endSweep(
+        of: 7, earliestExpiry: found, size: 0, seen: ledger.size(of: 7), began: began)
+    }
+    #expect(ledger.earliestExpiry(in: 7) == 1_000)
+  }
+
   @Test func whatIsNotedDuringASweepIsNotForgottenAtItsEnd() throws {
     let ledger = try #require(try folder.cache().files.writingSession().ledger)
     func end(_ began: UInt64, found: Int64) throws {
