@@ -96,7 +96,10 @@ func main() -> Int32 {
 
   settings.lastRun = Date.now
   settings.number = launches
-  print("All of it lies in \(file.path(percentEncoded: false))")
+  print("The settings lie in \(file.path(percentEncoded: false))")
+  if let copy = arguments.first.flatMap({ DiskCache.fileURL($0) }) {
+    print("The cached copy is \(copy.path(percentEncoded: false))")
+  }
   return 0
 }
 

@@ -70,7 +70,8 @@ func list() throws {
     let expires = entry.expires.map { "until \($0.ISO8601Format())" } ?? "for good"
     print("  \(key): \(entry.size) bytes, since \(entry.created.ISO8601Format()), \(expires)")
   }
-  print("\(try Memory.cache.keys().count) entries, \(try Memory.cache.totalSize) bytes on the disk")
+  print(
+    "entries: \(try Memory.cache.keys().count), \(try Memory.cache.totalSize) bytes on the disk")
   if let folder = try Memory.cache.folderURL { print("in \(folder.path(percentEncoded: false))") }
 }
 
@@ -89,13 +90,15 @@ func main() async throws -> Int32 {
       guard let seconds = arguments.popFirst().flatMap(Double.init) else { return fail(usage) }
       expiry = .seconds(seconds)
     case "--limit":
-      guard let bytes = arguments.popFirst().flatMap(Int.init) else { return fail(usage) }
+      guard let bytes = arguments.popFirst().flatMap(Int.init), bytes >= 0 else {
+        return fail(usage)
+      }
       Memory.cache.sizeLimit = bytes
     case "--list":
       try list()
       return 0
     case "--sweep":
-      print("\(try Memory.cache.removeExpired()) entries had expired")
+      print("entries that had expired: \(try Memory.cache.removeExpired())")
       return 0
     case "--clear":
       try Memory.cache.removeAll()
@@ -126,7 +129,7 @@ func main() async throws -> Int32 {
   }
   let counts = Memory.cache.statistics
   print(
-    "\(counts.hits) hits, \(counts.misses) misses, \(counts.evictions) evictions; "
+    "hits: \(counts.hits), misses: \(counts.misses), evictions: \(counts.evictions); "
       + "\(try Memory.cache.totalSize) bytes on the disk")
   return status
 }

@@ -44,9 +44,8 @@ extension CacheFiles {
   private func evict() throws(StorageError) {
     isEvictionDue.store(false, ordering: .sequentiallyConsistent)
     try retrying { () throws(StorageError) in
-      guard let sizeLimit, try session() != nil else { return }
-      let session = try writingSession()
-      guard let ledger = session.ledger else { return }
+      // Never one that is made for it: nobody wants a cache back that was removed meanwhile.
+      guard let sizeLimit, let session = try session(), let ledger = session.ledger else { return }
       for _ in 0..<3 {
         for folder in 0..<EntryName.folderCount where ledger.size(of: folder).bytes == nil {
           try survey(folder, session, ledger)

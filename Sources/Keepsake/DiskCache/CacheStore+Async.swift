@@ -111,7 +111,7 @@ extension DiskCache.Store {
     do throws(StorageError) {
       stored = try Codec.encode(value)
     } catch {
-      report(error.during("fetch", key: key, path: place))
+      report(error.during("set", key: key, path: place))
       // Those who wait cannot share what has no stored form: each produces its own.
       Flights.shared.handOver(passenger)
       return value
@@ -129,7 +129,7 @@ extension DiskCache.Store {
       do throws(StorageError) {
         return try store.value(key)
       } catch {
-        store.report(error.during("fetch", key: key, path: store.place))
+        store.report(error.during("model", key: key, path: store.place))
         return nil
       }
     }
@@ -137,7 +137,7 @@ extension DiskCache.Store {
     do throws(StorageError) {
       return (stored, try Codec.decode(stored))
     } catch {
-      report(error.during("fetch", key: key, path: place))
+      report(error.during("model", key: key, path: place))
       return nil
     }
   }
@@ -158,7 +158,7 @@ extension DiskCache.Store {
             try engine.remove(key, within: ifStillWanted)
           }
         } catch {
-          report(error.during("fetch", key: key, path: place))
+          report(error.during("set", key: key, path: place))
         }
         continuation.resume()
       }

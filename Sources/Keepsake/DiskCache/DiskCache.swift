@@ -204,7 +204,8 @@ extension DiskCache {
           ?? StorageError(
             .encodingFailed, operation: "set", key: key,
             reason: "its source failed with \(type(of: error))",
-            remedy: "See the underlying error.", underlyingError: error))
+            remedy: "Nothing was stored, and the old value stays; see the underlying error.",
+            underlyingError: error))
       return false
     }
   }

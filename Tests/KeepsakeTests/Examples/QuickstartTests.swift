@@ -27,9 +27,11 @@ import Testing
     #expect(text.contains("it was run number 2") && text.contains(", as before."), "\(text)")
     #expect(text.contains("It was in the cache"), "\(text)")
     #expect(text.contains("it knew \(notes): 14 bytes, 3 words"), "\(text)")
-    let path = try #require(text.split(separator: " ").last.map { $0.dropLast() })
-    #expect(path == folder.path + "/keepsake-quickstart/standard.jsonl")
-    #expect(try String(contentsOfFile: String(path), encoding: .utf8).contains("\"launches\",3]"))
+    let path = folder.path + "/keepsake-quickstart/standard.jsonl"
+    #expect(text.contains("The settings lie in \(path)\n"), "\(text)")
+    #expect(try String(contentsOfFile: path, encoding: .utf8).contains("\"launches\",3]"))
+    let copy = text.split(separator: "\n").last?.split(separator: " ").last.map { String($0) }
+    #expect(try String(contentsOfFile: #require(copy), encoding: .utf8) == "one two three\n")
 
     (status, text) = try run(folder, folder.path + "/missing")
     #expect(status == 66 && text.contains("Cannot read"), "\(text)")

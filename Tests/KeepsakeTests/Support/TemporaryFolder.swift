@@ -12,7 +12,10 @@ final class TemporaryFolder: Sendable {
     try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
   }
 
-  deinit { try? FileManager.default.removeItem(atPath: path) }
+  deinit {
+    // Unlike FileManager's, it goes on when a store's work in the background removes files as well.
+    try? FileSystem.removeTree(path)
+  }
 
   var url: URL { URL(filePath: path) }
 
