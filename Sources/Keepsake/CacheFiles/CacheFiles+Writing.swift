@@ -16,22 +16,29 @@ extension CacheFiles {
       let session = try writingSession()
       try requireRoom(payload.bytes.count, key, session)
       let name = try EntryName(key: key, rules: session.rules)
-      do throws(StorageError) {
-        let temporary = try TemporaryFile.make(
-          at: EntryName.folderName(name.folder) + "/" + session.temporaryName(), for: name.path,
-          in: session.folder, mode: session.fileMode)
-        let writer = FileEntryWriter(self, session, name, key, kind: payload.kind, temporary)
-        try payload.bytes.span.bytes.withUnsafeBytes { (bytes) throws(StorageError) in
-          try writer.append(bytes)
-        }
-        try writer.publish(options, within: lock)
-      } catch  where error.code == .notFound {
-        try makeFolder(of: name, session)
-        throw error
+      let writer = FileEntryWriter(
+        self, session, name, key, kind: payload.kind, try makeTemporary(for: name, session))
+      try payload.bytes.span.bytes.withUnsafeBytes { (bytes) throws(StorageError) in
+        try writer.append(bytes)
       }
+      try writer.publish(options, within: lock)
       return session
     }
     keepTidy(session)
+  }
+
+  private func makeTemporary(
+    for name: EntryName, _ session: CacheSession
+  ) throws(StorageError) -> TemporaryFile {
+    let path = EntryName.folderName(name.folder) + "/" + session.temporaryName()
+    do throws(StorageError) {
+      return try TemporaryFile.make(
+        at: path, for: name.path, in: session.folder, mode: session.fileMode)
+    } catch  where error.code == .notFound {
+      try makeFolder(of: name, session)
+      return try TemporaryFile.make(
+        at: path, for: name.path, in: session.folder, mode: session.fileMode)
+    }
   }
 
   /// Runs `body` again when the folder was removed under it, as emptying the cache does; not for ever,
@@ -63,15 +70,17 @@ extension CacheFiles {
     }
   }
 
-  /// Makes the subfolder of an entry; with it the cache's own, should that be gone.
+  /// Makes the subfolder of an entry. If the cache's own folder was removed, all is to be opened again.
   func makeFolder(of name: EntryName, _ session: CacheSession) throws(StorageError) {
-    var session = session
-    if try FileSystem.status(session.folder.path) == nil {
+    do throws(StorageError) {
+      // In the folder that is open, even if the cache is being emptied at this moment: then the entry
+      // goes with the others, as if it had been stored a moment earlier.
+      try FileSystem.makeFolder(
+        EntryName.folderName(name.folder), in: session.folder, mode: session.folderMode)
+    } catch  where error.code == .notFound {
       drop(session)
-      session = try writingSession()
+      throw error
     }
-    try FileSystem.createFolder(
-      session.path(ofFolder: name.folder), mode: session.folderMode, durable: false)
   }
 
   /// Refuses what could not stay.

@@ -53,16 +53,32 @@ enum FileSystem {
     }
     let parent = parent(of: path)
     if parent != path { try createFolder(parent, mode: mode, durable: durable) }
-    switch systemCall(.mkdir, path, { Int(mkdir(path, mode_t(mode))) }) {
-    case .success:
-      // No umask takes from the user, but many do from others.
-      if mode & 0o077 != 0 {
-        try systemCall(.chmod, path) { Int(chmod(path, mode_t(mode))) }.get(.chmod, path)
-      }
-      if durable { try synchronizeFolder(parent) }
-    case .failure(let error) where error.code == EEXIST: return
-    case .failure(let error): throw StorageError(errno: error.code, operation: "mkdir", path: path)
+    if try makeFolder(path, mode: mode), durable { try synchronizeFolder(parent) }
+  }
+
+  /// Creates one folder; false when something is there already.
+  @discardableResult
+  static func makeFolder(
+    _ path: String, in folder: OpenFolder? = nil, mode: UInt32
+  ) throws(StorageError) -> Bool {
+    let descriptor = OpenFolder.descriptor(folder)
+    let result = systemCall(.mkdir, OpenFolder.path(path, in: folder)) {
+      Int(mkdirat(descriptor, path, mode_t(mode)))
     }
+    switch result {
+    case .success: break
+    case .failure(let error) where error.code == EEXIST: return false
+    case .failure(let error):
+      throw StorageError(
+        errno: error.code, operation: "mkdir", path: OpenFolder.path(path, in: folder))
+    }
+    // No umask takes from the user, but many do from others.
+    if mode & 0o077 != 0 {
+      try systemCall(.chmod, OpenFolder.path(path, in: folder)) {
+        Int(fchmodat(descriptor, path, mode_t(mode), 0))
+      }.get(.chmod, OpenFolder.path(path, in: folder))
+    }
+    return true
   }
 
   /// The names in a folder, without `.` and `..`; empty when the folder does not exist.
