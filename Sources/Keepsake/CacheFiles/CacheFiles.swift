@@ -188,14 +188,20 @@ final class CacheFiles: CacheEngine {
   ) throws(StorageError) -> Look {
     var file: File?
     let payload: FileStatus
-    if readsPayload {
+    if readsPayload, session.memory.holds(name) {
       guard let opened = try File.ifPresent(name.path, in: session.folder) else { return .absent }
       file = opened
       payload = try opened.status(withTimes: true)
     } else {
+      // A look costs half of what it does to open what is not there. Should another file come between
+      // the two, then it is not the one that the sidecar speaks of.
       let status = try FileSystem.status(name.path, in: session.folder, withTimes: true)
       guard let status else { return .absent }
       payload = status
+      if readsPayload, !payload.isFolder {
+        guard let opened = try File.ifPresent(name.path, in: session.folder) else { return .absent }
+        file = opened
+      }
     }
     if payload.isFolder { return .mixed }
     let now = WallClock.now

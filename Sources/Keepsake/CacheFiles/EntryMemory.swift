@@ -60,6 +60,11 @@ final class EntryMemory: Sendable {
     }
   }
 
+  /// Whether anything is known of an entry.
+  func holds(_ name: EntryName) -> Bool {
+    shard(name.id).entries.withLock { $0.index(forKey: name.id) != nil }
+  }
+
   func remember(_ known: Known, of name: EntryName) {
     shard(name.id).entries.withLock { entries in
       if entries.count >= Self.capacity { entries = [:] }

@@ -26,6 +26,7 @@ struct Sidecar: Equatable, Sendable {
   }
 
   private static let signature: [UInt8] = Array("KSC".utf8)
+  private static let signatureWord: UInt32 = 0x43_534B
   private static let version: UInt8 = 1
 
   var bytes: [UInt8] {
@@ -83,12 +84,11 @@ struct Sidecar: Equatable, Sendable {
   }
 
   private init(_ bytes: UnsafeRawBufferPointer) throws(Failure) {
-    guard bytes.count >= Self.headerSize, bytes.starts(with: Self.signature) else {
-      throw .damaged
-    }
+    guard bytes.count >= Self.headerSize else { throw .damaged }
     func load<N: FixedWidthInteger>(_ offset: Int, as type: N.Type = N.self) -> N {
       N(littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: N.self))
     }
+    guard load(0, as: UInt32.self) & 0xFF_FFFF == Self.signatureWord else { throw .damaged }
     let keyCount = Int(load(56, as: UInt32.self))
     guard keyCount <= bytes.count - Self.headerSize else { throw .damaged }
     let record = UnsafeRawBufferPointer(rebasing: bytes[..<(Self.headerSize + keyCount)])

@@ -262,7 +262,7 @@ import Testing
     #expect(try fewest { _ = try store.get("k") } == [.open, .stat, .read])
     #expect(try fewest { _ = try store.contains("k") } == [.stat])
     #expect(try fewest { _ = try store.contains("missing") } == [.stat])
-    #expect(try fewest { _ = try store.get("missing") } == [.open])
+    #expect(try fewest { _ = try store.get("missing") } == [.stat])
     #expect(try fewest { _ = try store.totalSize } == [])
   }
 
