@@ -78,12 +78,12 @@ final class CacheSession: Sendable {
 
   /// What an entry takes on the disk.
   func footprint(size: Int, keyLength: Int) -> Int {
-    rounded(size).addingReportingOverflow(rounded(Sidecar.headerSize + keyLength)).partialValue
+    rounded(size) + rounded(Sidecar.headerSize + keyLength)
   }
 
   private func rounded(_ size: Int) -> Int {
-    let (sum, overflow) = size.addingReportingOverflow(blockSize - 1)
-    return overflow ? .max / 2 : sum / blockSize * blockSize
+    // More than any file system holds, as a damaged sidecar may claim, must not overflow a sum.
+    (min(size, 1 << 48) + blockSize - 1) / blockSize * blockSize
   }
 
   // MARK: Temporary files

@@ -22,7 +22,8 @@ extension DiskCache.Store {
       let scope = StorageScope.temporary
       Self.run {
         do {
-          // The task's stores, for calls to the facades inside of `body`.
+          // The task's stores, for calls to the facades inside of `body`. The result is handed on at
+          // once, and not used here again.
           nonisolated(unsafe) let result = try StorageScope.$temporary.withValue(scope) {
             try body(self)
           }

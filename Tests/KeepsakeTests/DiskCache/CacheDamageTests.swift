@@ -310,6 +310,34 @@ import Testing
     }
   }
 
+  /// A damaged header is still asked what the entry took: its numbers may be any.
+  @Test(arguments: [0x7FFF_FFFF_FFFF_F000, 0x7FFF_FFFF_FFFF_E000, Int.max, 1 << 48])
+  func noSizeThatADamagedSidecarClaimsIsATrap(size: Int) throws {
+    for keyLength: UInt32 in [1, .max] {
+      for isRemoved in [true, false] {
+        let store = folder.cache()
+        try store.set(value, forKey: "k")
+        let (payload, path) = (try store.payload("k"), try store.sidecar("k"))
+        var sidecar = try bytes(path)
+        withUnsafeBytes(of: UInt64(size).littleEndian) {
+          sidecar.replaceSubrange(16..<24, with: $0)
+        }
+        withUnsafeBytes(of: keyLength.littleEndian) { sidecar.replaceSubrange(56..<60, with: $0) }
+        try put(sidecar, in: path)
+        if isRemoved {
+          try FileManager.default.removeItem(atPath: payload)
+          try folder.cache().remove("k")
+        } else {
+          try folder.cache().set(value, forKey: "k")
+          #expect(try folder.cache().get("k") == value)
+        }
+        try folder.cache().removeExpired()
+      }
+    }
+    let store = folder.cache()
+    #expect(try store.totalSize == store.keys().count * 8_192)
+  }
+
   @Test(arguments: [0, 8, 4_096, 6_175])
   func aLedgerThatIsCutOffIsMadeAnew(length: off_t) throws {
     let store = folder.cache()
