@@ -84,7 +84,11 @@ import Testing
     try age("k", by: Int64(seconds) / 2)
     #expect(try isThere("k", folder.cache()) == allThere)
     // Reading noted a use; from there it takes all of its time again.
-    if case .idle = expiry.rule { try age("k", by: Int64(seconds)) } else { try age("k", by: Int64(seconds) / 2 + 1) }
+    if case .idle = expiry.rule {
+      try age("k", by: Int64(seconds))
+    } else {
+      try age("k", by: Int64(seconds) / 2 + 1)
+    }
     // Each call alone, without another one's help.
     #expect(try folder.cache().totalSize == 0)
     #expect(try isThere("k", folder.cache()) == allGone)
