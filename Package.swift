@@ -12,7 +12,10 @@ let package = Package(
   ],
   targets: [
     .target(name: "CKeepsake"),
-    .target(name: "Keepsake", dependencies: ["CKeepsake"]),
+    .systemLibrary(
+      name: "COpenSSL", pkgConfig: "libcrypto",
+      providers: [.apt(["libssl-dev"]), .brew(["openssl@3"])]),
+    .target(name: "Keepsake", dependencies: ["CKeepsake", "COpenSSL"]),
     .target(name: "KeepsakeTesting", dependencies: ["Keepsake"]),
     .executableTarget(name: "quickstart", dependencies: ["Keepsake"], path: "Examples/quickstart"),
     .executableTarget(name: "textstats", dependencies: ["Keepsake"], path: "Examples/textstats"),
@@ -24,7 +27,7 @@ let package = Package(
   ]
 )
 
-for target in package.targets where target.name != "CKeepsake" {
+for target in package.targets where !target.name.hasPrefix("C") {
   target.swiftSettings = [
     .swiftLanguageMode(.v6),
     .enableUpcomingFeature("ExistentialAny"),

@@ -26,25 +26,55 @@ struct Payload: Sendable {
     switch value {
     case .data(let data): self.init(bytes: data, kind: .data)
     case .string(let text): self.init(bytes: Data(text.utf8), kind: .text)
-    default:
-      let kind: Kind =
-        switch value.kind {
-        case .date: .date
-        case .number: .number
-        default: .json
-        }
-      self.init(bytes: Data(value.json), kind: kind)
+    default: self.init(bytes: Data(value.json), kind: value.payloadKind)
     }
   }
 
   /// What the bytes mean; nil when they do not fit their kind.
   var value: StoredValue? {
-    switch kind {
-    case .data: .data(bytes)
+    // Without a copy.
+    if kind == .data { return .data(bytes) }
+    return bytes.withUnsafeBytes { kind.value(of: $0) }
+  }
+}
+
+extension Payload.Kind {
+  /// What bytes of this kind mean; nil when they do not fit it.
+  func value(of bytes: UnsafeRawBufferPointer) -> StoredValue? {
+    switch self {
+    case .data: .data(Data(bytes))
     case .text: String(validating: bytes, as: UTF8.self).map { .string($0) }
-    case .json: bytes.withUnsafeBytes { StoredValue(kind: .json, json: $0) }
-    case .date: bytes.withUnsafeBytes { StoredValue(kind: .date, json: $0) }
-    case .number: bytes.withUnsafeBytes { StoredValue(kind: .number, json: $0) }
+    case .json: StoredValue(kind: .json, json: bytes)
+    case .date: StoredValue(kind: .date, json: bytes)
+    case .number: StoredValue(kind: .number, json: bytes)
+    }
+  }
+}
+
+extension StoredValue {
+  fileprivate var payloadKind: Payload.Kind {
+    switch self {
+    case .data: .data
+    case .string: .text
+    default:
+      switch kind {
+      case .date: .date
+      case .number: .number
+      default: .json
+      }
+    }
+  }
+
+  /// Calls `body` with what a ``Payload`` of this value has, without a copy where there is none to make.
+  func withPayload<R, E: Error>(
+    _ body: (Payload.Kind, UnsafeRawBufferPointer) throws(E) -> R
+  ) throws(E) -> R {
+    switch self {
+    case .data(let data):
+      try data.span.bytes.withUnsafeBytes { bytes throws(E) in try body(payloadKind, bytes) }
+    case .string(let text):
+      try text.utf8.span.bytes.withUnsafeBytes { bytes throws(E) in try body(payloadKind, bytes) }
+    default: try json.span.bytes.withUnsafeBytes { bytes throws(E) in try body(payloadKind, bytes) }
     }
   }
 }

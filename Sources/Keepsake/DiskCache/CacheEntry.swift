@@ -33,7 +33,7 @@ extension DiskCache {
 }
 
 extension Date {
-  fileprivate init(nanoseconds: Int64) {
+  init(nanoseconds: Int64) {
     self.init(timeIntervalSince1970: Double(nanoseconds) / 1e9)
   }
 }

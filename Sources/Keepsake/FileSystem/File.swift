@@ -13,6 +13,7 @@ internal import FoundationEssentials
 final class File: Sendable {
   enum Access {
     case read
+    case readUnlinked  // an error where the path is a symbolic link
     case append  // reads, and writes at the end
     case readWrite
     case create  // a new file, which must not exist
@@ -31,7 +32,7 @@ final class File: Sendable {
   ) throws(StorageError) {
     let descriptor = try Self.open(path, in: folder, access, mode: mode)
       .get(.open, OpenFolder.path(path, in: folder))
-    self.init(descriptor, path, in: folder, isWritable: access != .read)
+    self.init(descriptor, path, in: folder, isWritable: access != .read && access != .readUnlinked)
   }
 
   private init(_ descriptor: Int, _ name: String, in folder: OpenFolder?, isWritable: Bool) {
@@ -62,6 +63,7 @@ final class File: Sendable {
     let flags: Int32 =
       switch access {
       case .read: O_RDONLY
+      case .readUnlinked: O_RDONLY | O_NOFOLLOW
       case .append: O_RDWR | O_APPEND
       case .readWrite: O_RDWR
       // Without O_APPEND, which a file that is to share another one's data must not have.
@@ -107,6 +109,12 @@ final class File: Sendable {
     }
     if let failure { throw failure }
     return bytes
+  }
+
+  /// Fills `buffer` from the file's start with one call, which of a file that fits gets all.
+  func readOnce(into buffer: UnsafeMutableRawBufferPointer) throws(StorageError) -> Int {
+    try systemCall(.read, path) { pread(descriptor, buffer.baseAddress, buffer.count, 0) }
+      .get(.read, path)
   }
 
   /// Fills `buffer` with the bytes from `offset` on; returns how many there were.
@@ -268,6 +276,7 @@ struct FileStatus: Sendable, Equatable {
   let mode: UInt32
   let owner: UInt32
   let isFolder: Bool
+  let isRegularFile: Bool
   /// Nanoseconds since 1970; 0 unless times were asked for.
   let modified: Int64
   let accessed: Int64
@@ -281,6 +290,7 @@ struct FileStatus: Sendable, Equatable {
     mode = raw.mode & 0o7777
     owner = raw.owner
     isFolder = raw.mode & UInt32(S_IFMT) == UInt32(S_IFDIR)
+    isRegularFile = raw.mode & UInt32(S_IFMT) == UInt32(S_IFREG)
     modified = raw.modified
     accessed = raw.accessed
     changed = raw.changed

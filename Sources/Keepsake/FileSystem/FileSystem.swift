@@ -151,7 +151,9 @@ enum FileSystem {
   }
 
   /// Both paths of a call, as recordings have them.
-  private static func paths(_ source: String, _ target: String, in folder: OpenFolder?) -> String {
+  fileprivate static func paths(_ source: String, _ target: String, in folder: OpenFolder?)
+    -> String
+  {
     OpenFolder.path(source, in: folder) + "\u{0}" + OpenFolder.path(target, in: folder)
   }
 
@@ -323,6 +325,9 @@ enum FileSystem {
     return String(path[path.utf8.index(after: slash)...])
   }
 
+  /// Lets other threads run.
+  static func pause() { sched_yield() }
+
   /// Writes one line to standard error; there is nobody to tell when that fails.
   static func complain(_ line: String) {
     var text = line + "\n"
@@ -346,13 +351,15 @@ struct TemporaryFile: ~Copyable {
     self.folder = folder
   }
 
+  /// - Parameter destination: Where it is going to be moved, if that is not what it lies beside.
   static func make(
-    beside destination: String, _ access: File.Access = .create, mode: UInt32
+    beside neighbour: String, for destination: String? = nil, _ access: File.Access = .create,
+    mode: UInt32
   ) throws(StorageError) -> TemporaryFile {
     let token = String(UInt64.random(in: .min ... .max), radix: 16)
     let path =
-      "\(FileSystem.parent(of: destination))/.\(FileSystem.name(of: destination)).\(token).tmp"
-    return try make(at: path, for: destination, access, mode: mode)
+      "\(FileSystem.parent(of: neighbour))/.\(FileSystem.name(of: neighbour)).\(token).tmp"
+    return try make(at: path, for: destination ?? neighbour, access, mode: mode)
   }
 
   static func make(
@@ -369,6 +376,21 @@ struct TemporaryFile: ~Copyable {
   mutating func moveIntoPlace() throws(StorageError) {
     try FileSystem.rename(path, to: destination, in: folder)
     isInPlace = true
+  }
+
+  /// Gives the file its name unless another one has it: false then.
+  mutating func moveIntoEmptyPlace() throws(StorageError) -> Bool {
+    let result = systemCall(.link, FileSystem.paths(path, destination, in: folder)) {
+      let descriptor = OpenFolder.descriptor(folder)
+      return path.withCString { path in
+        destination.withCString { Int(linkat(descriptor, path, descriptor, $0, 0)) }
+      }
+    }
+    if case .failure(let error) = result, error.code == EEXIST { return false }
+    try result.get(.link, OpenFolder.path(destination, in: folder))
+    try FileSystem.unlink(path, in: folder)
+    isInPlace = true
+    return true
   }
 
   /// Takes the place of a file that is there.

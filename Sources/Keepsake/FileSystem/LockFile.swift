@@ -8,6 +8,30 @@ internal import CKeepsake
   import Darwin
 #endif
 
+/// The lock of some bytes of a file, which is made where it is missing.
+enum ByteLock {
+  /// All bytes that can be locked.
+  static let all: Range<UInt64> = 0..<(1 << 62)
+
+  /// Runs `body` while nobody else holds any of the bytes.
+  ///
+  /// The file is opened each time: so the lock keeps out threads of the same process as well, and a
+  /// forked child inherits none.
+  static func hold<R>(
+    _ bytes: Range<UInt64>, of path: String, mode: UInt32, timeout: Duration,
+    _ body: () throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    while true {
+      let file = try LockFile.openOrCreate(path, mode: mode)
+      try LockFile.lock(file, bytes: bytes, timeout: timeout)
+      // Closing would do, but for a child that inherited the descriptor.
+      defer { LockFile.unlock(file, bytes: bytes) }
+      // Whoever comes after a deletion locks another file.
+      if try file.status().links > 0 { return try body() }
+    }
+  }
+}
+
 /// A file that processes lock, with words that its holder publishes to all the others.
 ///
 /// The words are mapped read-only, so looking at them costs no system call; they are written with a
@@ -55,13 +79,7 @@ final class LockFile: Sendable {
     _ path: String, mode: UInt32, timeout: Duration, wordCount: Int = 1,
     initial: () throws(StorageError) -> [UInt64]
   ) throws(StorageError) -> LockFile {
-    let file: File
-    do throws(StorageError) {
-      // Where fs.protected_regular is set, O_CREAT on another user's file in a shared folder fails.
-      file = try File(path, .readWrite)
-    } catch  where error.code == .notFound {
-      file = try File(path, .createOrOpen, mode: mode)
-    }
+    let file = try openOrCreate(path, mode: mode)
     if let ready = try LockFile(mapping: file, wordCount: wordCount) { return ready }
     // Whoever holds the lock of an empty file writes its first words.
     try Self.lock(file, timeout: timeout)
@@ -77,6 +95,18 @@ final class LockFile: Sendable {
         reason: "another program keeps emptying it", remedy: "Find that program and stop it.")
     }
     return ready
+  }
+
+  fileprivate static func openOrCreate(_ path: String, mode: UInt32) throws(StorageError) -> File {
+    do throws(StorageError) {
+      // Where fs.protected_regular is set, O_CREAT on another user's file in a shared folder fails.
+      return try File(path, .readWrite)
+    } catch  where error.code == .notFound {
+      let file = try File(path, .createOrOpen, mode: mode)
+      // No umask takes from the user, but many do from others.
+      if mode & 0o077 != 0 { try file.setMode(mode) }
+      return file
+    }
   }
 
   /// A published word, to look at for as long as the lock file is kept.
@@ -127,7 +157,13 @@ final class LockFile: Sendable {
 
   /// Takes the lock of some bytes, independent of that of the whole file; see ``lock(timeout:)``.
   func lock(bytes: Range<UInt64>, timeout: Duration) throws(StorageError) {
-    try Self.wait(file, timeout: timeout) { Self.lock(file, bytes, true) }
+    try Self.lock(file, bytes: bytes, timeout: timeout)
+  }
+
+  fileprivate static func lock(
+    _ file: File, bytes: Range<UInt64>, timeout: Duration
+  ) throws(StorageError) {
+    try wait(file, timeout: timeout) { lock(file, bytes, true) }
   }
 
   /// Takes the lock of some bytes; false when somebody else has it.
@@ -135,7 +171,11 @@ final class LockFile: Sendable {
     try Self.attempt(file) { Self.lock(file, bytes, true) }
   }
 
-  func unlock(bytes: Range<UInt64>) { _ = Self.lock(file, bytes, false) }
+  func unlock(bytes: Range<UInt64>) { Self.unlock(file, bytes: bytes) }
+
+  fileprivate static func unlock(_ file: File, bytes: Range<UInt64>) {
+    _ = lock(file, bytes, false)
+  }
 
   private static func lock(_ file: File, _ bytes: Range<UInt64>, _ exclusive: Bool) -> Int {
     let count = bytes.upperBound - bytes.lowerBound

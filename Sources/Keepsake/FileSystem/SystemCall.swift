@@ -10,6 +10,9 @@
 enum SystemCall: String, Sendable {
   case open, read, write, fsync, fdatasync, rename, unlink, rmdir, mkdir, stat, chmod
   case list, link, lock, map, watch, space, resolve, exchange, times, clone
+  case lockMemory = "mlock"
+  case adviseMemory = "madvise"
+  case terminal = "terminal settings"
   case publish = "write to lock file"
 }
 

@@ -107,6 +107,9 @@ public struct StorageError: Error, Sendable {
     return error
   }
 
+  /// Whether the process or the system has run out of descriptors, which says nothing about the path.
+  var isOfDescriptors: Bool { code.systemError == EMFILE || code.systemError == ENFILE }
+
   /// A failed system call on `path`.
   init(errno: Int32, operation: String, path: String) {
     let code: Code

@@ -13,13 +13,20 @@ final class StorageScope: Sendable {
   typealias Handler = @Sendable (StorageError) -> Void
 
   let finder: DirectoryFinder
+  private let vaultOptions: VaultOptions
   private let handler: Locked<Handler?>
   private let suites = Registry<Defaults.Suite, Defaults.Store>()
   private let caches = Registry<DiskCache.Name, DiskCache.Store>()
+  private let services = Registry<SecureVault.Service, SecureVault.Store>()
+  private let vaults = Registry<String, Vault>()
+  private let service = Locked(SecureVault.Service.standard)
   private let complaints = Complaints()
 
-  init(finder: DirectoryFinder, handler: Handler? = nil) {
+  init(
+    finder: DirectoryFinder, vaultOptions: VaultOptions = VaultOptions(), handler: Handler? = nil
+  ) {
     self.finder = finder
+    self.vaultOptions = vaultOptions
     self.handler = Locked(handler)
   }
 
@@ -51,10 +58,41 @@ final class StorageScope: Sendable {
     caches.store(name) { DiskCache.Store(name: name, scope: self) }
   }
 
+  func vault(_ service: SecureVault.Service) -> SecureVault.Store {
+    services.store(service) {
+      SecureVault.Store(service: service, vault: vault(holding: service), scope: self)
+    }
+  }
+
+  /// The vault of a folder, which all its services share.
+  private func vault(holding service: SecureVault.Service) -> Result<Vault, StorageError> {
+    do throws(StorageError) {
+      let host = try service.folder(in: finder, .data)
+      let location = VaultLocation(
+        host: host, keyFilePath: try finder.folder(.state) + "/vault.key")
+      let (options, environment) = (vaultOptions, finder.environment)
+      return .success(
+        vaults.store(location.folder) {
+          Vault(location: location, options: options, environment: environment) {
+            [weak self] in self?.report($0)
+          }
+        })
+    } catch {
+      return .failure(error)
+    }
+  }
+
+  var defaultService: SecureVault.Service {
+    get { service.withLock { $0 } }
+    set { service.withLock { $0 = newValue } }
+  }
+
   /// Lets go of the stores, which hold this scope; who still has one can go on with it.
   func close() {
     suites.removeAll()
     caches.removeAll()
+    services.removeAll()
+    vaults.removeAll()
   }
 
   // MARK: Failures

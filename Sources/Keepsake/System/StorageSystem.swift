@@ -22,18 +22,28 @@ public enum StorageSystem {
   /// - Parameters:
   ///   - app: One path component, by custom in reverse-DNS form.
   ///   - directories: Folders to use in place of the platform's.
+  ///   - keySources: Which sources may open a vault by themselves, in the order in which they are tried;
+  ///     those that the vault is not under are passed over. A new vault is made with the first
+  ///     that is there. By default a credential of systemd named `vault.key`, then a key file. With none,
+  ///     a vault is made only by ``SecureVault/protect(with:service:)``.
+  ///   - authenticate: Asks the person who sits there for a passphrase, which secrets with
+  ///     ``SecureVault/Access/userPresence`` need; ``SecureVault/askTerminal(_:)`` is one.
   /// - Throws: ``StorageError`` of code `misuse` when it comes late or twice, or when the name
   ///   cannot be the name of a folder.
   public static func bootstrap(
-    app: String, directories: Directories = Directories()
+    app: String, directories: Directories = Directories(),
+    keySources: [SecureVault.KeySource] = SecureVault.KeySource.standard,
+    authenticate: SecureVault.Authenticator? = nil
   ) throws(StorageError) {
-    try configuration.bootstrap(app: app, directories: directories)
+    try configuration.bootstrap(
+      app: app, directories: directories,
+      vaultOptions: VaultOptions(sources: keySources, authenticate: authenticate))
   }
 
   /// Called with each failure that a facade reports, the same operation, code and path at most once
   /// a second; by default it writes one line to standard error.
   ///
-  /// Inside ``withTemporary(isolation:_:)`` it is that block's own. It may be called on any thread.
+  /// Inside ``withTemporary(keySources:authenticate:isolation:_:)`` it is that block's own. It may be called on any thread.
   ///
   /// ```swift
   /// StorageSystem.onFailure = { error in logger.error("\(error)") }
@@ -54,14 +64,20 @@ public enum StorageSystem {
   /// }
   /// ```
   ///
+  /// - Parameters:
+  ///   - keySources: As in bootstrap, for the block's vault.
+  ///   - authenticate: Likewise: a test answers here for the person who would sit there.
   /// - Returns: What `body` returns.
   /// - Throws: What `body` throws, or a ``StorageError`` when there is no folder to be had.
   public static func withTemporary<R>(
+    keySources: [SecureVault.KeySource] = SecureVault.KeySource.standard,
+    authenticate: SecureVault.Authenticator? = nil,
     isolation: isolated (any Actor)? = #isolation, _ body: () async throws -> R
   ) async throws -> R {
     let folder = try TemporaryFolder.make("scope")
     let scope = StorageScope(
-      finder: .temporary(app: ProcessIdentity.executableName, in: folder))
+      finder: .temporary(app: ProcessIdentity.executableName, in: folder),
+      vaultOptions: VaultOptions(sources: keySources, authenticate: authenticate))
     StorageScope.openCount.add(1, ordering: .relaxed)
     defer {
       StorageScope.openCount.subtract(1, ordering: .relaxed)
@@ -75,7 +91,8 @@ public enum StorageSystem {
     return try await StorageScope.$temporary.withValue(scope, operation: body, isolation: isolation)
   }
 
-  /// Empties all stores of this app: each suite of settings and each cache, named or in memory.
+  /// Empties all stores of this app: each suite of settings and each cache, named or in memory, and its
+  /// vault, even if nobody can open it any more.
   ///
   /// Those with a folder of their own are not the app's alone and stay.
   ///
@@ -87,7 +104,8 @@ public enum StorageSystem {
     let isDone =
       ((suites ?? []) + [.memory]).map { Defaults.removeAll(suite: $0) }
       + ((caches ?? []) + [.memory]).map { DiskCache.removeAll(cache: $0) }
-    return suites != nil && caches != nil && isDone.allSatisfy { $0 }
+    let isErased = SecureVault.erase(service: .standard)
+    return suites != nil && caches != nil && isErased && isDone.allSatisfy { $0 }
   }
 
   static let configuration = Configuration()
@@ -97,12 +115,15 @@ public enum StorageSystem {
     private struct State {
       var app: String?
       var directories = Directories()
+      var vaultOptions = VaultOptions()
       var isInUse = false
     }
 
     private let state = Locked(State())
 
-    func bootstrap(app: String, directories: Directories) throws(StorageError) {
+    func bootstrap(
+      app: String, directories: Directories, vaultOptions: VaultOptions = VaultOptions()
+    ) throws(StorageError) {
       guard !app.isEmpty, app != ".", app != "..", app.utf8.count <= 200,
         !app.utf8.contains(where: { $0 == UInt8(ascii: "/") || $0 == 0 })
       else {
@@ -119,6 +140,7 @@ public enum StorageSystem {
         }
         state.app = app
         state.directories = directories
+        state.vaultOptions = vaultOptions
       }
     }
 
@@ -128,9 +150,12 @@ public enum StorageSystem {
         let app = state.app ?? ProcessIdentity.executableName
         if ProcessIdentity.isTestRunner {
           let folder = TemporaryFolder.reserveForProcess()
-          return StorageScope(finder: .temporary(app: app, in: folder))
+          return StorageScope(
+            finder: .temporary(app: app, in: folder), vaultOptions: state.vaultOptions)
         }
-        return StorageScope(finder: DirectoryFinder(app: app, chosen: state.directories))
+        return StorageScope(
+          finder: DirectoryFinder(app: app, chosen: state.directories),
+          vaultOptions: state.vaultOptions)
       }
     }
   }

@@ -45,9 +45,25 @@ final class TemporaryFolder: Sendable {
     DiskCache.Store(name: name, scope: scope(failures))
   }
 
-  private func scope(_ failures: Failures) -> StorageScope {
-    let finder = DirectoryFinder(app: "test", chosen: .init(configuration: url, cache: url))
-    return StorageScope(finder: finder) { [self] error in
+  /// The same for a service's secrets, whose vault is in `vault` and its key file in `state`.
+  func secrets(
+    _ service: SecureVault.Service = .standard, failures: Failures = Failures(),
+    keySources: [SecureVault.KeySource] = SecureVault.KeySource.standard,
+    authenticate: SecureVault.Authenticator? = nil, environment: [String: String] = [:]
+  ) -> SecureVault.Store {
+    let options = VaultOptions(sources: keySources, authenticate: authenticate)
+    return scope(failures, options, environment).vault(service)
+  }
+
+  private func scope(
+    _ failures: Failures, _ vaultOptions: VaultOptions = VaultOptions(),
+    _ environment: [String: String] = [:]
+  ) -> StorageScope {
+    let finder = DirectoryFinder(
+      app: "test",
+      chosen: .init(configuration: url, data: url, state: url.appending(path: "state"), cache: url),
+      environment: { environment[$0] })
+    return StorageScope(finder: finder, vaultOptions: vaultOptions) { [self] error in
       failures.append(error)
       withExtendedLifetime(self) {}
     }

@@ -1,0 +1,8 @@
+// libcrypto of OpenSSL 3.0 or newer, as its EVP interface has it.
+#include <openssl/core_names.h>
+#include <openssl/crypto.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/kdf.h>
+#include <openssl/params.h>
+#include <openssl/rand.h>

@@ -1,0 +1,51 @@
+internal import FoundationEssentials
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// Memory for plaintext and for keys on their way; wiped before it is given back.
+struct SecretBytes: ~Copyable {
+  let bytes: UnsafeMutableRawBufferPointer
+
+  init(count: Int) throws(StorageError) {
+    // At least one byte, because of none some systems give no address.
+    guard let start = malloc(max(count, 1)) else {
+      throw StorageError(
+        .system(ENOMEM), operation: "allocate", reason: "no memory for \(count) bytes",
+        remedy: "Free some memory or store less under one key.")
+    }
+    bytes = UnsafeMutableRawBufferPointer(start: start, count: count)
+  }
+
+  init(copying source: UnsafeRawBufferPointer) throws(StorageError) {
+    try self.init(count: source.count)
+    bytes.copyMemory(from: source)
+  }
+
+  deinit {
+    OpenSSL.wipe(bytes)
+    free(bytes.baseAddress)
+  }
+
+  /// Hands a part of the bytes on, from where nobody wipes them any more.
+  consuming func data(_ range: Range<Int>) -> Data {
+    let memory = bytes
+    discard self
+    guard let start = memory.baseAddress, !range.isEmpty else {
+      free(memory.baseAddress)
+      return Data()
+    }
+    // The rest, which nobody will see.
+    OpenSSL.wipe(UnsafeMutableRawBufferPointer(rebasing: memory[..<range.lowerBound]))
+    OpenSSL.wipe(UnsafeMutableRawBufferPointer(rebasing: memory[range.upperBound...]))
+    nonisolated(unsafe) let whole = start
+    return Data(
+      bytesNoCopy: start + range.lowerBound, count: range.count,
+      deallocator: .custom { _, _ in free(whole) })
+  }
+}

@@ -1,0 +1,321 @@
+/// Writes entry files and reads them, their boxes sealed and opened on the way.
+///
+/// What is larger than a small buffer passes through one that is used again and again: making the
+/// memory for a whole ciphertext costs more than the cipher. Neither buffer ever holds plaintext.
+enum SealedFile {
+  /// Most secrets fit with their names.
+  private static let smallSize = 4_096
+
+  // MARK: Writing
+
+  /// What is to be sealed in one entry.
+  struct Contents {
+    let names: EntryNames
+    let isPresenceRequired: Bool
+    /// The second box's plaintext: these pieces one after the other, and zeros.
+    var pieces: [UnsafeRawBufferPointer]
+    var paddingLength: Int
+  }
+
+  static func write(
+    _ contents: Contents, at place: EntryPlace, _ session: VaultSession, to file: File
+  ) throws(StorageError) {
+    let length = contents.pieces.reduce(0) { $0 + $1.count } + contents.paddingLength
+    guard length <= AESGCM.longestMessage else {
+      throw StorageError(
+        .misuse, operation: "set", reason: "the value is too large for one secret",
+        remedy: "Keep it in a file of your own, encrypted under a key that is kept here.")
+    }
+    let names = contents.names.bytes
+    let head = EntryHead(
+      isPresenceRequired: contents.isPresenceRequired, keyID: session.ring.primary,
+      namesLength: names.count + XAES.overhead, valueLength: length + XAES.overhead
+    ).bytes
+    let isDone: Void? = try session.ring.withEntryKey(session.ring.primary) {
+      key throws(StorageError) in
+      let vaultID = session.header.vaultID
+      let namesContext = place.context(head, vaultID: vaultID, box: .names)
+      let namesBox = try names.withBytes { names throws(StorageError) in
+        try XAES.seal(names, key: key, authenticating: namesContext)
+      }
+      let nonce = try OpenSSL.randomBytes(XAES.nonceSize)
+      let cipher = try nonce.withBytes { nonce throws(StorageError) in
+        try XAES.begin(.sealing, key: key, nonce: nonce)
+      }
+      // The value's box authenticates the names': one look at it notices any change.
+      let context = place.context(head, vaultID: vaultID, box: .value) + namesBox
+      try context.withBytes { context throws(StorageError) in try cipher.authenticate(context) }
+
+      let capacity = head.count + namesBox.count + length + XAES.overhead
+      try ChunkBuffer.with(capacity) { buffer throws(StorageError) in
+        var output = ChunkOutput(file: file, buffer: buffer)
+        for part in [head, namesBox, nonce] {
+          try part.withBytes { part throws(StorageError) in try output.append(part) }
+        }
+        for piece in contents.pieces { try output.append(piece, sealedWith: cipher) }
+        var rest = contents.paddingLength
+        while rest > 0 {
+          let count = min(rest, zeros.count)
+          try zeros.withBytes { zeros throws(StorageError) in
+            try output.append(zeros[part: ..<count], sealedWith: cipher)
+          }
+          rest -= count
+        }
+        try output.appendTag(of: cipher)
+        try output.flush()
+      }
+    }
+    if isDone == nil { throw unknownKey(session.ring.primary, place) }
+  }
+
+  private static let zeros = [UInt8](repeating: 0, count: smallSize)
+
+  // MARK: Reading
+
+  /// What one look at an entry found.
+  enum Found: ~Copyable {
+    case missing
+    /// Sealed under a key that these keys do not know.
+    case unknownKey(UInt32)
+    case opened(Opened)
+  }
+
+  struct Opened: ~Copyable {
+    let head: EntryHead
+    /// nil where they were not asked for.
+    let names: EntryNames?
+    /// The value's plaintext, prefix and padding included; empty where it was not asked for.
+    let plaintext: SecretBytes
+  }
+
+  enum Part { case names, value, all }
+
+  /// Reads an entry and opens the parts that are asked for.
+  ///
+  /// - Throws: An error of code `damaged` for any byte that is not the one that was written, and for an
+  ///   entry that was moved here.
+  static func read(
+    _ place: EntryPlace, _ part: Part, _ session: VaultSession
+  ) throws(StorageError) -> Found {
+    guard let file = try File.ifPresent(place.path) else { return .missing }
+    return try withUnsafeTemporaryAllocation(byteCount: smallSize, alignment: 8) {
+      buffer throws(StorageError) in
+      // What is there is at least this; one call gets a small entry whole.
+      let count = try file.readOnce(into: buffer)
+      let start = UnsafeRawBufferPointer(buffer)[part: ..<count]
+      let head: EntryHead
+      do throws(EntryHead.Failure) {
+        head = try EntryHead(start)
+      } catch {
+        throw failure(error, place)
+      }
+      guard session.ring.hasKey(head.keyID) else { return .unknownKey(head.keyID) }
+      // A file that fills the buffer may go on.
+      if head.fileLength == count, count < smallSize {
+        return .opened(try open(head, start, nil, part, place, session))
+      }
+      guard count == smallSize, try file.status().size == head.fileLength else {
+        throw damage("it has not the length that it says", place)
+      }
+      let boxStart = EntryHead.size + head.namesLength
+      let names = try file.read(from: 0, count: boxStart)
+      guard names.count == boxStart else { throw damage("it is cut off", place) }
+      return try names.withBytes { names throws(StorageError) in
+        .opened(try open(head, names, file, part, place, session))
+      }
+    }
+  }
+
+  /// The head of an entry, which nothing vouches for; nil when there is none.
+  static func head(_ place: EntryPlace) throws(StorageError) -> EntryHead? {
+    guard let file = try File.ifPresent(place.path) else { return nil }
+    let bytes = try file.read(from: 0, count: EntryHead.size)
+    do throws(EntryHead.Failure) {
+      return try bytes.withBytes { bytes throws(EntryHead.Failure) in try EntryHead(bytes) }
+    } catch {
+      throw failure(error, place)
+    }
+  }
+
+  /// - Parameters:
+  ///   - bytes: The entry from its start: all of it, or up to the value's box.
+  ///   - file: Where to read the value's box from, if it is not among the bytes.
+  private static func open(
+    _ head: EntryHead, _ bytes: UnsafeRawBufferPointer, _ file: File?, _ part: Part,
+    _ place: EntryPlace, _ session: VaultSession
+  ) throws(StorageError) -> Opened {
+    let headBytes = Array(bytes[..<EntryHead.size])
+    let namesBox = bytes[part: EntryHead.size..<(EntryHead.size + head.namesLength)]
+    let opened = try session.ring.withEntryKey(head.keyID) { key throws(StorageError) -> Opened in
+      var names: EntryNames?
+      if part != .value {
+        let context = place.context(headBytes, vaultID: session.header.vaultID, box: .names)
+        let plaintext = try SecretBytes(count: head.namesLength - XAES.overhead)
+        guard
+          try XAES.open(namesBox, key: key, authenticating: context, into: plaintext.bytes),
+          let found = EntryNames(UnsafeRawBufferPointer(plaintext.bytes)),
+          try session.ring.folderName(found.service) == place.folder,
+          try session.ring.fileName(found.service, found.key) == place.file
+        else { throw tampered(place) }
+        names = found
+      }
+      guard part != .names else {
+        return Opened(head: head, names: names, plaintext: try SecretBytes(count: 0))
+      }
+      let plaintext = try SecretBytes(count: head.valueLength - XAES.overhead)
+      let context = place.context(headBytes, vaultID: session.header.vaultID, box: .value)
+      let isTrue: Bool
+      if let file {
+        isTrue = try openValue(
+          in: file, from: EntryHead.size + head.namesLength, key, context, namesBox,
+          into: plaintext.bytes)
+      } else {
+        let box = bytes[part: (EntryHead.size + head.namesLength)...]
+        isTrue = try XAES.open(
+          box, key: key, authenticating: context + namesBox, into: plaintext.bytes)
+      }
+      guard isTrue else { throw tampered(place) }
+      return Opened(head: head, names: names, plaintext: plaintext)
+    }
+    if let opened { return opened }
+    throw unknownKey(head.keyID, place)
+  }
+
+  /// A box that is read a piece at a time.
+  private static func openValue(
+    in file: File, from start: Int, _ key: UnsafeRawBufferPointer, _ context: [UInt8],
+    _ namesBox: UnsafeRawBufferPointer, into plaintext: UnsafeMutableRawBufferPointer
+  ) throws(StorageError) -> Bool {
+    let end = start + XAES.nonceSize + plaintext.count
+    let nonce = try file.read(from: start, count: XAES.nonceSize)
+    guard nonce.count == XAES.nonceSize else { return false }
+    let cipher = try nonce.withBytes { nonce throws(StorageError) in
+      try XAES.begin(.opening, key: key, nonce: nonce)
+    }
+    try context.withBytes { context throws(StorageError) in try cipher.authenticate(context) }
+    try cipher.authenticate(namesBox)
+    try ChunkBuffer.with(plaintext.count) { buffer throws(StorageError) in
+      var position = start + XAES.nonceSize
+      while position < end {
+        let chunk = buffer[part: ..<min(buffer.count, end - position)]
+        guard try file.read(from: position, into: chunk) == chunk.count else { return }
+        let place = position - start - XAES.nonceSize
+        try cipher.update(
+          UnsafeRawBufferPointer(chunk), into: plaintext[part: place..<(place + chunk.count)])
+        position += chunk.count
+      }
+    }
+    let tag = try file.read(from: end, count: XAES.tagSize)
+    return try tag.withBytes { tag throws(StorageError) in try cipher.verify(tag: tag) }
+  }
+
+  // MARK: Failures
+
+  private static func failure(_ failure: EntryHead.Failure, _ place: EntryPlace) -> StorageError {
+    switch failure {
+    case .damaged: damage("it does not begin as a secret does", place)
+    case .newerVersion:
+      StorageError(
+        .unsupportedVersion, operation: "open", path: place.path,
+        reason: "a newer version of the library wrote this secret",
+        remedy: "Update the library; nothing was changed.")
+    }
+  }
+
+  private static func tampered(_ place: EntryPlace) -> StorageError {
+    damage("its bytes are not those that were sealed for this key", place)
+  }
+
+  static func damage(_ reason: String, _ place: EntryPlace) -> StorageError {
+    StorageError(
+      .damaged, operation: "open", path: place.path, reason: "the secret is damaged: \(reason)",
+      remedy: "Put a copy of this file back, from a backup, or set or remove the secret.")
+  }
+
+  static func unknownKey(_ id: UInt32, _ place: EntryPlace) -> StorageError {
+    StorageError(
+      .damaged, operation: "open", path: place.path,
+      reason:
+        "the secret is sealed under key \(String(id, radix: 16)), which the vault does not have",
+      remedy: "Put the vault's header back, from a backup; the secret is untouched. Or remove it.")
+  }
+}
+
+/// Memory for pieces of ciphertext, used again and again.
+enum ChunkBuffer {
+  private static let size = 64 << 10
+
+  /// Unchecked because it is a pointer, which only the one who took it from the pool uses.
+  private struct Buffer: @unchecked Sendable {
+    let memory: UnsafeMutableRawBufferPointer
+  }
+
+  private static let pool = Locked<[Buffer]>([])
+  private static let mostKept = 4
+
+  /// Calls `body` with a buffer for so many bytes, or for as many of them as one piece may have.
+  static func with<R>(
+    _ count: Int, _ body: (UnsafeMutableRawBufferPointer) throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    if count <= 4_096 {
+      return try withUnsafeTemporaryAllocation(
+        byteCount: max(count, XAES.tagSize), alignment: 8, body)
+    }
+    let buffer =
+      pool.withLock { $0.popLast() } ?? Buffer(memory: .allocate(byteCount: size, alignment: 64))
+    defer {
+      let isKept = pool.withLock { pool in
+        guard pool.count < mostKept else { return false }
+        pool.append(buffer)
+        return true
+      }
+      if !isKept { buffer.memory.deallocate() }
+    }
+    return try body(buffer.memory)
+  }
+}
+
+/// Gathers pieces in a buffer and writes it out when it is full.
+private struct ChunkOutput {
+  let file: File
+  let buffer: UnsafeMutableRawBufferPointer
+  var used = 0
+
+  mutating func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
+    var rest = bytes
+    while let (piece, room) = try next(&rest) { room.copyMemory(from: piece) }
+  }
+
+  mutating func append(
+    _ bytes: UnsafeRawBufferPointer, sealedWith cipher: borrowing AESGCM
+  ) throws(StorageError) {
+    var rest = bytes
+    while let (piece, room) = try next(&rest) { try cipher.update(piece, into: room) }
+  }
+
+  /// The next piece of `rest` that the buffer has room for, and that room.
+  private mutating func next(
+    _ rest: inout UnsafeRawBufferPointer
+  ) throws(StorageError) -> (UnsafeRawBufferPointer, UnsafeMutableRawBufferPointer)? {
+    if rest.isEmpty { return nil }
+    if used == buffer.count { try flush() }
+    let count = min(rest.count, buffer.count - used)
+    defer {
+      used += count
+      rest = rest[part: count...]
+    }
+    return (rest[part: ..<count], buffer[part: used..<(used + count)])
+  }
+
+  mutating func appendTag(of cipher: borrowing AESGCM) throws(StorageError) {
+    if buffer.count - used < XAES.tagSize { try flush() }
+    try cipher.finish(tag: buffer[part: used..<(used + XAES.tagSize)])
+    used += XAES.tagSize
+  }
+
+  mutating func flush() throws(StorageError) {
+    let failure = file.write(UnsafeRawBufferPointer(buffer)[part: ..<used]).failure
+    if let failure { throw failure }
+    used = 0
+  }
+}

@@ -1,0 +1,346 @@
+internal import FoundationEssentials
+
+/// A value as it was stored, out of its box.
+struct OpenedSecret: ~Copyable {
+  let kind: Payload.Kind
+  let memory: SecretBytes
+  let range: Range<Int>
+
+  /// What the bytes mean; nil when they do not fit their kind.
+  var value: StoredValue? { kind.value(of: UnsafeRawBufferPointer(memory.bytes)[part: range]) }
+
+  func withBytes<R, E: Error>(_ body: (RawSpan) throws(E) -> R) throws(E) -> R {
+    try body(UnsafeRawBufferPointer(memory.bytes)[part: range].bytes)
+  }
+}
+
+// MARK: - Reading
+
+extension Vault {
+  /// The value of a key; nil when there is none.
+  ///
+  /// - Parameter reason: What a person is told if one has to be present.
+  func read(
+    _ service: String, _ key: String, reason: String?
+  ) throws(StorageError) -> OpenedSecret? {
+    guard let found = try find(service, key, .value) else { return nil }
+    let (place, header) = (found.place, found.header)
+    guard found.isPresenceRequired else { return try Self.secret(found.plaintext(), place) }
+    let box = found.plaintext()
+    return try Self.secret(
+      try openPresenceBox(box, place, header, reason: reason ?? "Read the secret \(key)"), place)
+  }
+
+  private static func secret(
+    _ plaintext: consuming SecretBytes, _ place: EntryPlace
+  ) throws(StorageError) -> OpenedSecret {
+    guard let (rawKind, range) = Content.parse(UnsafeRawBufferPointer(plaintext.bytes)),
+      let kind = Payload.Kind(rawValue: rawKind)
+    else { throw SealedFile.damage("its value is of an unknown kind", place) }
+    return OpenedSecret(kind: kind, memory: plaintext, range: range)
+  }
+
+  /// Whether there is a secret; it is not opened.
+  func contains(_ service: String, _ key: String) throws(StorageError) -> Bool {
+    var session = try session()
+    while let current = session {
+      if try FileSystem.status(place(of: service, key, current).path) != nil { return true }
+      if try isCurrent(current) { return false }
+      session = try reloaded(current)
+    }
+    return false
+  }
+
+  /// The dates of a secret, and whether a person has to be present; nil when there is none.
+  func names(
+    _ service: String, _ key: String
+  ) throws(StorageError) -> (names: EntryNames, isPresenceRequired: Bool)? {
+    guard let found = try find(service, key, .names), let names = found.names else { return nil }
+    return (names, found.isPresenceRequired)
+  }
+
+  /// An entry that was found, without the keys to it: what follows may take its time.
+  private struct FoundEntry: ~Copyable {
+    let place: EntryPlace
+    let header: VaultHeader
+    private let opened: SealedFile.Opened
+
+    init(_ place: EntryPlace, _ header: VaultHeader, _ opened: consuming SealedFile.Opened) {
+      self.place = place
+      self.header = header
+      self.opened = opened
+    }
+
+    var isPresenceRequired: Bool { opened.head.isPresenceRequired }
+    var names: EntryNames? { opened.names }
+    consuming func plaintext() -> SecretBytes { opened.plaintext }
+  }
+
+  /// Reads an entry, and again as long as the keys to it change meanwhile; nil when there is none.
+  private func find(
+    _ service: String, _ key: String, _ part: SealedFile.Part
+  ) throws(StorageError) -> FoundEntry? {
+    guard var session = try session() else { return nil }
+    while true {
+      let place = try place(of: service, key, session)
+      switch try SealedFile.read(place, part, session) {
+      case .opened(let opened): return FoundEntry(place, session.header, opened)
+      case .missing:
+        if try isCurrent(session) { return nil }
+      case .unknownKey(let id):
+        if try isCurrent(session) { throw SealedFile.unknownKey(id, place) }
+      }
+      guard let next = try reloaded(session) else { return nil }
+      session = next
+    }
+  }
+
+  private func place(
+    of service: String, _ key: String, _ session: VaultSession
+  ) throws(StorageError) -> EntryPlace {
+    guard service.utf8.count <= EntryNames.longest, key.utf8.count <= EntryNames.longest else {
+      throw StorageError(
+        .misuse, operation: "open",
+        reason: "the name of the key or service is longer than \(EntryNames.longest) bytes",
+        remedy: "Use a shorter name, such as a hash of this one.")
+    }
+    return EntryPlace(
+      vault: location.folder, folder: try session.ring.folderName(service),
+      file: try session.ring.fileName(service, key))
+  }
+}
+
+// MARK: - Writing
+
+extension Vault {
+  /// Stores a value such that it survives a power cut.
+  ///
+  /// - Parameter access: nil keeps what the secret has that is there.
+  func write(
+    _ kind: Payload.Kind, _ value: UnsafeRawBufferPointer, _ service: String, _ key: String,
+    access: SecureVault.Access?
+  ) throws(StorageError) {
+    var session = try sessionForWriting()
+    var presence: PresenceKey?
+    while true {
+      let place = try place(of: service, key, session)
+      let now = WallClock.now
+      var names = EntryNames(created: now, modified: now, service: service, key: key)
+      var isPresenceRequired = access == .userPresence
+      if let old = try namesOfOld(place, session) {
+        names.created = old.names.created
+        if access == nil { isPresenceRequired = old.isPresenceRequired }
+      }
+      if isPresenceRequired, presence?.slot != session.header.presenceSlot || presence == nil {
+        presence = try presenceKey(for: session, reason: "Store the secret \(key)")
+        session = try currentForWriting(session)
+        continue
+      }
+      let isDone: Bool
+      if isPresenceRequired, let presence {
+        // Sealed once more, so that both keys are needed.
+        let box = try presence.seal(kind, value, place, vaultID: session.header.vaultID)
+        isDone = try box.withBytes { box throws(StorageError) in
+          try put(box, Content.boxKind, names, true, place, session)
+        }
+      } else {
+        isDone = try put(value, kind.rawValue, names, false, place, session)
+      }
+      if isDone { return }
+      session = try currentForWriting(session)
+    }
+  }
+
+  /// The names of what a set is going to replace; nil when nothing is there, or nothing that anybody
+  /// will ever read.
+  private func namesOfOld(
+    _ place: EntryPlace, _ session: VaultSession
+  ) throws(StorageError) -> (names: EntryNames, isPresenceRequired: Bool)? {
+    var unknown: UInt32?
+    do throws(StorageError) {
+      switch try SealedFile.read(place, .names, session) {
+      case .missing: return nil
+      case .opened(let opened):
+        return opened.names.map { ($0, opened.head.isPresenceRequired) }
+      case .unknownKey(let id): unknown = id
+      }
+    } catch  where error.code == .damaged {
+      return nil
+    }
+    // With the right header it could be read again, so it is not overwritten.
+    if let unknown, try isCurrent(session) { throw SealedFile.unknownKey(unknown, place) }
+    return nil
+  }
+
+  /// The vault as it is now, made anew if it is gone.
+  func currentForWriting(_ session: VaultSession) throws(StorageError) -> VaultSession {
+    if try isCurrent(session) { return session }
+    if let session = try reloaded(session) { return session }
+    return try sessionForWriting()
+  }
+
+  /// Puts an entry in its place; false when the vault's header has changed meanwhile.
+  private func put(
+    _ value: UnsafeRawBufferPointer, _ kind: UInt8, _ names: EntryNames,
+    _ isPresenceRequired: Bool, _ place: EntryPlace, _ session: VaultSession
+  ) throws(StorageError) -> Bool {
+    let prefix = Content.prefix(kind: kind, length: value.count)
+    return try prefix.withBytes { prefix throws(StorageError) in
+      let contents = SealedFile.Contents(
+        names: names, isPresenceRequired: isPresenceRequired, pieces: [prefix, value],
+        paddingLength: Content.paddedLength(value.count) - prefix.count - value.count)
+      var attempts = 0
+      while true {
+        do throws(StorageError) {
+          return try put(contents, place, session)
+        } catch  where error.code == .notFound && attempts < 3 {
+          // Somebody removed the service's folder, or the whole vault.
+          attempts += 1
+          session.durableFolders.withLock { _ = $0.remove(place.folder) }
+          if try !isCurrent(session) { return false }
+        }
+      }
+    }
+  }
+
+  private func put(
+    _ contents: SealedFile.Contents, _ place: EntryPlace, _ session: VaultSession
+  ) throws(StorageError) -> Bool {
+    if !session.durableFolders.withLock({ $0.contains(place.folder) }) {
+      try FileSystem.makeFolder(place.folderPath, mode: try location.prepare())
+      try location.synchronize()
+      try FileSystem.sweepTemporaries(beside: location.entryStem)
+      session.durableFolders.withLock { _ = $0.insert(place.folder) }
+    }
+    var temporary = try makeTemporary(for: place)
+    try SealedFile.write(contents, at: place, session, to: temporary.file)
+    try temporary.file.synchronize()
+    let isDone = try holding(place) { () throws(StorageError) in
+      guard try isCurrent(session) else { return false }
+      try temporary.moveIntoPlace()
+      return true
+    }
+    if isDone { try FileSystem.synchronizeFolder(place.folderPath) }
+    return isDone
+  }
+
+  func makeTemporary(for place: EntryPlace) throws(StorageError) -> TemporaryFile {
+    try TemporaryFile.make(
+      beside: location.entryStem, for: place.path, mode: try location.host.mode() & 0o666)
+  }
+
+  /// Holds off who else writes that entry, or changes the header.
+  func holding<R>(
+    _ place: EntryPlace, _ body: () throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    try ByteLock.hold(
+      place.lockByte, of: location.lockPath, mode: try location.host.mode() & 0o666,
+      timeout: timeout, body)
+  }
+
+  /// Removes a secret such that it stays removed after a power cut; nothing happens when it is missing.
+  func remove(_ service: String, _ key: String) throws(StorageError) {
+    var session = try session()
+    while let current = session {
+      let place = try place(of: service, key, current)
+      if try remove(place, current) { return }
+      session = try reloaded(current)
+    }
+  }
+
+  /// Removes all secrets of a service.
+  func removeAll(_ service: String) throws(StorageError) {
+    var session = try session()
+    listing: while let current = session {
+      session = current
+      for place in try location.places(in: try current.ring.folderName(service)) {
+        guard try remove(place, current) else {
+          session = try reloaded(current)
+          continue listing
+        }
+      }
+      if try isCurrent(current) { return }
+      session = try reloaded(current)
+    }
+  }
+
+  /// false when the vault's header has changed meanwhile.
+  private func remove(
+    _ place: EntryPlace, _ session: VaultSession
+  ) throws(StorageError) -> Bool {
+    if try FileSystem.status(place.path) == nil { return try isCurrent(session) }
+    let isDone = try holding(place) { () throws(StorageError) in
+      guard try isCurrent(session) else { return false }
+      try FileSystem.unlink(place.path)
+      return true
+    }
+    if isDone { try FileSystem.synchronizeFolder(place.folderPath) }
+    return isDone
+  }
+}
+
+// MARK: - Listing
+
+extension Vault {
+  /// The keys of a service, sorted. An entry that cannot be opened is reported and hides no other.
+  func keys(_ service: String) throws(StorageError) -> [String] {
+    try list { session throws(StorageError) in
+      let folder = try session.ring.folderName(service)
+      var keys: [String] = []
+      var failures: [StorageError] = []
+      for place in try location.places(in: folder) {
+        if let names = try names(of: place, session, &failures) { keys.append(names.key) }
+      }
+      return (keys.sorted(), failures)
+    }
+  }
+
+  /// The services that have secrets, sorted.
+  func services() throws(StorageError) -> [String] {
+    try list { session throws(StorageError) in
+      var services: [String] = []
+      var failures: [StorageError] = []
+      for folder in try location.entryFolders() {
+        for place in try location.places(in: folder) {
+          guard let names = try names(of: place, session, &failures) else { continue }
+          services.append(names.service)
+          break
+        }
+      }
+      return (services.sorted(), failures)
+    }
+  }
+
+  private func list(
+    _ look: (VaultSession) throws(StorageError) -> ([String], [StorageError])
+  ) throws(StorageError) -> [String] {
+    var session = try freshSession()
+    while let current = session {
+      let (names, failures) = try look(current)
+      if try isCurrent(current) {
+        for failure in failures { report(failure.during("list")) }
+        return names
+      }
+      session = try reloaded(current)
+    }
+    return []
+  }
+
+  /// nil, and perhaps a failure more, where nothing can be opened.
+  private func names(
+    of place: EntryPlace, _ session: VaultSession, _ failures: inout [StorageError]
+  ) throws(StorageError) -> EntryNames? {
+    do throws(StorageError) {
+      switch try SealedFile.read(place, .names, session) {
+      case .missing: return nil
+      case .unknownKey(let id): failures.append(SealedFile.unknownKey(id, place))
+      case .opened(let opened): return opened.names
+      }
+    } catch {
+      // That is no property of the entry.
+      if error.isOfDescriptors { throw error }
+      failures.append(error)
+    }
+    return nil
+  }
+}

@@ -1,0 +1,123 @@
+/// Where a vault's files are: a folder of its own in the one that holds all, its key file elsewhere.
+struct VaultLocation: Sendable {
+  let host: HostFolder
+  let keyFilePath: String
+
+  var folder: String { host.path + "/vault" }
+  var headerPath: String { folder + "/vault.hdr" }
+  var lockPath: String { folder + "/.lock" }
+  /// Stands for all entries in the names of temporary files, which lie beside the header.
+  var entryStem: String { folder + "/entry" }
+
+  /// Makes the folder where it is missing; returns the mode for folders in it, which for files is to be
+  /// taken without its execute bits.
+  func prepare() throws(StorageError) -> UInt32 {
+    let mode = try host.prepare()
+    try FileSystem.createFolder(folder, mode: mode)
+    return mode
+  }
+
+  /// Makes what leads to an entry survive a power cut: whoever made it may have been killed before.
+  func synchronize() throws(StorageError) {
+    try FileSystem.synchronizeFolder(folder)
+    try FileSystem.synchronizeFolder(host.path)
+    if host.isCallers { return }
+    try FileSystem.synchronizeFolder(FileSystem.parent(of: host.path))
+    let keyFolder = FileSystem.parent(of: keyFilePath)
+    if try FileSystem.status(keyFolder) != nil { try FileSystem.synchronizeFolder(keyFolder) }
+  }
+
+  // MARK: Names
+
+  /// As many hexadecimal digits as half of an HMAC-SHA-256 has.
+  static let nameLength = 32
+
+  static func isName(_ name: String) -> Bool {
+    name.utf8.count == nameLength
+      && name.utf8.allSatisfy { (0x30...0x39).contains($0) || (0x61...0x66).contains($0) }
+  }
+
+  /// The folders that hold entries, by name.
+  func entryFolders() throws(StorageError) -> [String] {
+    try FileSystem.list(folder).filter(Self.isName).sorted()
+  }
+
+  /// The places in one of these folders.
+  func places(in folderName: String) throws(StorageError) -> [EntryPlace] {
+    try FileSystem.list(folder + "/" + folderName).filter(Self.isName).sorted()
+      .map { EntryPlace(vault: folder, folder: folderName, file: $0) }
+  }
+}
+
+/// Where one entry is.
+struct EntryPlace: Sendable {
+  let path: String
+  /// The names of the folder and the file, as they are authenticated.
+  let folder: String
+  let file: String
+
+  init(vault: String, folder: String, file: String) {
+    path = vault + "/" + folder + "/" + file
+    self.folder = folder
+    self.file = file
+  }
+
+  var folderPath: String { FileSystem.parent(of: path) }
+
+  /// The byte to lock; two entries that share one only wait for each other.
+  var lockByte: Range<UInt64> {
+    let byte = UInt64(file.prefix(15), radix: 16) ?? 0
+    return byte..<(byte + 1)
+  }
+
+  /// What a box authenticates, before any other box.
+  func context(_ head: [UInt8], vaultID: [UInt8], box: Box) -> [UInt8] {
+    var bytes: [UInt8] = []
+    bytes.reserveCapacity(head.count + vaultID.count + 2 * VaultLocation.nameLength + 1)
+    bytes.append(contentsOf: head)
+    bytes.append(contentsOf: vaultID)
+    bytes.append(contentsOf: folder.utf8)
+    bytes.append(contentsOf: file.utf8)
+    bytes.append(box.rawValue)
+    return bytes
+  }
+
+  enum Box: UInt8 {
+    case names = 0
+    case value = 1
+    /// A box in the value, under the presence key; it has no head of its own.
+    case presence = 2
+  }
+}
+
+extension KeyRing {
+  /// The name of a service's folder.
+  func folderName(_ service: String) throws(StorageError) -> String {
+    try name(domain: UInt8(ascii: "S"), [service])
+  }
+
+  /// The name of an entry's file.
+  func fileName(_ service: String, _ key: String) throws(StorageError) -> String {
+    try name(domain: UInt8(ascii: "K"), [service, key])
+  }
+
+  private func name(domain: UInt8, _ parts: [String]) throws(StorageError) -> String {
+    var message = [domain]
+    for part in parts {
+      message.append(number: UInt32(clamping: part.utf8.count))
+      message.append(contentsOf: part.utf8)
+    }
+    let code = try withNameKey { key throws(StorageError) in
+      try message.withBytes { message throws(StorageError) in
+        try Digest.hmac(key: key, message)
+      }
+    }
+    let length = VaultLocation.nameLength
+    return String(unsafeUninitializedCapacity: length) { digits in
+      for (index, byte) in code.prefix(length / 2).enumerated() {
+        EntryName.writeHexadecimal(UInt64(byte), to: digits[(2 * index)..<(2 * index + 2)])
+      }
+      return length
+    }
+  }
+}

@@ -1,0 +1,58 @@
+extension SecureVault {
+  /// Asks the person who sits there for a passphrase: what `authenticate` of
+  /// ``StorageSystem/bootstrap(app:directories:keySources:authenticate:)`` is given.
+  public struct PassphraseRequest: Sendable {
+    /// What the passphrase is needed for, in words for that person.
+    public let reason: String
+    /// Whether it is to be chosen, so that it should be asked for twice; else it is the one that was
+    /// chosen before.
+    public let isNew: Bool
+
+    /// A request with the words to show.
+    public init(reason: String, isNew: Bool = false) {
+      self.reason = reason
+      self.isNew = isNew
+    }
+  }
+
+  /// Returns the passphrase, or nil when nobody gives one.
+  ///
+  /// It is called on the thread that needs it, with no lock held: it may wait as long as it likes.
+  public typealias Authenticator = @Sendable (PassphraseRequest) throws -> String?
+}
+
+extension SecureVault {
+  /// Asks for a passphrase on the terminal, without showing it: an ``Authenticator`` for command-line
+  /// tools.
+  ///
+  /// ```swift
+  /// try StorageSystem.bootstrap(app: "com.example.notes", authenticate: SecureVault.askTerminal)
+  /// ```
+  ///
+  /// It uses the terminal that the program was started from, also when its standard streams are
+  /// redirected. A new passphrase is asked for twice.
+  ///
+  /// - Returns: nil when the person ends the input, with Control-D.
+  /// - Throws: ``StorageError`` of code `locked` when there is no terminal.
+  @Sendable
+  public static func askTerminal(_ request: PassphraseRequest) throws(StorageError) -> String? {
+    do throws(StorageError) {
+      guard request.isNew else {
+        return try Terminal.readHidden("\(request.reason). Passphrase: ")
+      }
+      var prompt = "\(request.reason). New passphrase: "
+      while let first = try Terminal.readHidden(prompt) {
+        guard let second = try Terminal.readHidden("The same again: ") else { return nil }
+        if first == second, !first.isEmpty { return first }
+        prompt = first.isEmpty ? "It is empty. New passphrase: " : "They differ. New passphrase: "
+      }
+      return nil
+    } catch {
+      throw StorageError(
+        .locked, operation: "askTerminal", path: error.path,
+        reason: "there is no terminal to ask on",
+        remedy: "Run the program in a terminal, or give bootstrap another authenticate closure.",
+        underlyingError: error)
+    }
+  }
+}
