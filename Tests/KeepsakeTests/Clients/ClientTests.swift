@@ -24,7 +24,8 @@ import Testing
     let products = Peer.builtProduct("")
     let check = try await Command.run(
       "swiftc", "-typecheck", "-swift-version", "6", "-parse-as-library", source.path,
-      "-I", products.appending(path: "Modules").path, "-Xcc",
+      "-I", products.appending(path: "Modules").path,
+      "-I", URL(filePath: #filePath).appending(path: "../../../../Sources/COpenSSL").path, "-Xcc",
       "-fmodule-map-file=\(products.appending(path: "CKeepsake.build/module.modulemap").path)")
     let failed = Set(
       check.output.matches(of: /rejected\.swift:(\d+):\d+: error:/).compactMap { Int($0.1) })
