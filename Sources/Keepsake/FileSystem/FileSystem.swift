@@ -325,8 +325,8 @@ enum FileSystem {
     return String(path[path.utf8.index(after: slash)...])
   }
 
-  /// Lets other threads run.
-  static func pause() { sched_yield() }
+  /// Lets other threads run for a moment.
+  static func pause() { usleep(50) }
 
   /// Writes one line to standard error; there is nobody to tell when that fails.
   static func complain(_ line: String) {

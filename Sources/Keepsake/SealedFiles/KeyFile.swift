@@ -57,6 +57,9 @@ struct KeyFile: Sendable {
   /// A new key, which survives a power cut.
   func addSecret() throws(StorageError) -> SourceSecret { try add(onlyIfEmpty: false) }
 
+  /// Makes the file's name survive a power cut.
+  func synchronize() throws(StorageError) { try FileSystem.synchronizeFolder(folder.path) }
+
   private func add(onlyIfEmpty: Bool) throws(StorageError) -> SourceSecret {
     _ = try folder.prepare()
     let lockPath = folder.lockPath(of: FileSystem.name(of: path))
@@ -109,7 +112,7 @@ struct KeyFile: Sendable {
     } else {
       try temporary.moveIntoPlace()
     }
-    try FileSystem.synchronizeFolder(folder.path)
+    try synchronize()
     return try Self.secret(UnsafeRawBufferPointer(added))
   }
 

@@ -120,35 +120,53 @@ extension Vault {
     _ kind: Payload.Kind, _ value: UnsafeRawBufferPointer, _ service: String, _ key: String,
     access: SecureVault.Access?
   ) throws(StorageError) {
-    var session = try sessionForWriting()
     var presence: PresenceKey?
     while true {
-      let place = try place(of: service, key, session)
-      let now = WallClock.now
-      var names = EntryNames(created: now, modified: now, service: service, key: key)
-      var isPresenceRequired = access == .userPresence
-      if let old = try namesOfOld(place, session) {
-        names.created = old.names.created
-        if access == nil { isPresenceRequired = old.isPresenceRequired }
+      switch try attemptWrite(kind, value, service, key, access, presence) {
+      case .done: return
+      case .headerChanged: continue
+      case .presenceNeeded(let header):
+        presence = try presenceKeyForWriting(header, reason: "Store the secret \(key)")
       }
-      if isPresenceRequired, presence?.slot != session.header.presenceSlot || presence == nil {
-        presence = try presenceKey(for: session, reason: "Store the secret \(key)")
-        session = try currentForWriting(session)
-        continue
-      }
-      let isDone: Bool
-      if isPresenceRequired, let presence {
-        // Sealed once more, so that both keys are needed.
-        let box = try presence.seal(kind, value, place, vaultID: session.header.vaultID)
-        isDone = try box.withBytes { box throws(StorageError) in
-          try put(box, Content.boxKind, names, true, place, session)
-        }
-      } else {
-        isDone = try put(value, kind.rawValue, names, false, place, session)
-      }
-      if isDone { return }
-      session = try currentForWriting(session)
     }
+  }
+
+  private enum WriteOutcome {
+    case done
+    case headerChanged
+    /// What is asked for may take its time, so nothing holds the keys meanwhile.
+    case presenceNeeded(VaultHeader)
+  }
+
+  private func attemptWrite(
+    _ kind: Payload.Kind, _ value: UnsafeRawBufferPointer, _ service: String, _ key: String,
+    _ access: SecureVault.Access?, _ presence: PresenceKey?
+  ) throws(StorageError) -> WriteOutcome {
+    let session = try sessionForWriting()
+    let place = try place(of: service, key, session)
+    let now = WallClock.now
+    var names = EntryNames(created: now, modified: now, service: service, key: key)
+    var isPresenceRequired = access == .userPresence
+    if let old = try namesOfOld(place, session) {
+      names.created = old.names.created
+      if access == nil { isPresenceRequired = old.isPresenceRequired }
+    }
+    let isDone: Bool
+    if isPresenceRequired {
+      guard let presence, presence.slot == session.header.presenceSlot else {
+        return .presenceNeeded(session.header)
+      }
+      // Sealed once more, so that both keys are needed.
+      let box = try presence.seal(kind, value, place, vaultID: session.header.vaultID)
+      isDone = try box.withBytes { box throws(StorageError) in
+        try put(box, Content.boxKind, names, true, place, session)
+      }
+    } else {
+      isDone = try put(value, kind.rawValue, names, false, place, session)
+    }
+    if isDone { return .done }
+    _ = try reloaded(session)
+    return .headerChanged
   }
 
   /// The names of what a set is going to replace; nil when nothing is there, or nothing that anybody
@@ -170,13 +188,6 @@ extension Vault {
     // With the right header it could be read again, so it is not overwritten.
     if let unknown, try isCurrent(session) { throw SealedFile.unknownKey(unknown, place) }
     return nil
-  }
-
-  /// The vault as it is now, made anew if it is gone.
-  func currentForWriting(_ session: VaultSession) throws(StorageError) -> VaultSession {
-    if try isCurrent(session) { return session }
-    if let session = try reloaded(session) { return session }
-    return try sessionForWriting()
   }
 
   /// Puts an entry in its place; false when the vault's header has changed meanwhile.
@@ -208,7 +219,9 @@ extension Vault {
   ) throws(StorageError) -> Bool {
     if !session.durableFolders.withLock({ $0.contains(place.folder) }) {
       try FileSystem.makeFolder(place.folderPath, mode: try location.prepare())
+      // Whoever made that folder, the header or the key may have been killed before the sync.
       try location.synchronize()
+      if session.header.masterSlot?.kind == .keyFile { try keyFile().synchronize() }
       try FileSystem.sweepTemporaries(beside: location.entryStem)
       session.durableFolders.withLock { _ = $0.insert(place.folder) }
     }

@@ -29,15 +29,15 @@ extension Vault {
         remedy: "Give the service LoadCredential= of that name.")
     }
     while true {
-      guard let session = try freshSession() else {
+      guard let header = try freshSession()?.header else {
         if try createUnder(secret) != nil { return }
         continue
       }
+      let presenceSlots = try presenceSlots(header, under: secret)
+      guard let session = try freshSession(), session.header == header else { continue }
       let ring = try session.ring.addingPrimary(newMaster: true)
-      let slots =
-        [try Self.slot(of: ring, vaultID: session.header.vaultID, secret)]
-        + (try presenceSlots(session.header, under: secret))
-      let replaced = try replaceHeader(of: session, slots: slots) { ring }
+      let slot = try Self.slot(of: ring, vaultID: header.vaultID, secret)
+      let replaced = try replaceHeader(of: session, slots: [slot] + presenceSlots) { ring }
       if replaced != nil { break }
     }
     // From here on the vault is under the new source, whatever becomes of the old keys.

@@ -77,16 +77,15 @@ extension Vault {
 
   /// The key to seal a value under, after asking whoever is present; the first time there is none, and a
   /// passphrase is chosen, or the one that the vault is under is taken.
-  func presenceKey(
-    for session: VaultSession, reason: String
+  func presenceKeyForWriting(
+    _ header: VaultHeader, reason: String
   ) throws(StorageError) -> PresenceKey {
-    let header = session.header
     let isInUse = try isPresenceKeyInUse()
-    if let slot = header.presenceSlot, isInUse {
+    if isInUse {
+      // Never a new key where there are secrets under another one.
+      guard let slot = header.presenceSlot else { throw presenceSlotMissing }
       return try presenceKey(slot, header, reason: reason)
     }
-    // Never a new key where there are secrets under another one.
-    if isInUse { throw presenceSlotMissing }
     let own = header.masterSlot.flatMap { $0.kind == .passphrase ? $0 : nil }
     let typed = try ask(SecureVault.PassphraseRequest(reason: reason, isNew: own == nil))
     let secret = try SecureVault.KeySource.secret(
@@ -102,14 +101,18 @@ extension Vault {
       wrapping: UnsafeRawBufferPointer(key.bytes), purpose: .presence, vaultID: header.vaultID,
       for: secret)
     let masters = header.slots.filter { $0.purpose == .master }
-    let replaced = try replaceHeader(of: session, slots: masters + [slot]) {
-      () throws(StorageError) in
-      // Somebody may have stored the first one meanwhile.
-      if try isPresenceKeyInUse() { throw presenceSlotMissing }
-      return try session.ring.keeping(session.ring.ids)
+    let session = try sessionForWriting()
+    if session.header == header {
+      let replaced = try replaceHeader(of: session, slots: masters + [slot]) {
+        () throws(StorageError) in
+        if try isPresenceKeyInUse() { throw presenceSlotMissing }
+        return try session.ring.keeping(session.ring.ids)
+      }
+      if replaced != nil { return PresenceKey(slot: slot, key) }
     }
-    if replaced != nil { return PresenceKey(slot: slot, key) }
-    return try presenceKey(for: try currentForWriting(session), reason: reason)
+    // Another process has changed the header meanwhile.
+    guard let changed = try freshSession()?.header else { throw presenceSlotMissing }
+    return try presenceKeyForWriting(changed, reason: reason)
   }
 
   /// The slots for the presence key in the header that protects the vault with `secret`.

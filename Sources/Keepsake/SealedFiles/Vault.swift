@@ -7,9 +7,8 @@ internal import Synchronization
 /// from: so nothing is ever sealed under a key that is going away. Readers take no lock.
 final class Vault: Sendable {
   let location: VaultLocation
-  let keyFile: KeyFile
+  let finder: DirectoryFinder
   private let options: VaultOptions
-  private let environment: @Sendable (String) -> String?
   let report: @Sendable (StorageError) -> Void
   let timeout: Duration
 
@@ -23,6 +22,14 @@ final class Vault: Sendable {
     var isShieldReported = false
     /// All that may still be in use: an old one holds keys as well.
     var sessions: [WeakSession] = []
+
+    /// A child finds its parent's keys wiped, and the threads that used them gone.
+    mutating func forgetParent() {
+      if generation == ForkGuard.generation { return }
+      generation = ForkGuard.generation
+      session = nil
+      sessions = []
+    }
   }
 
   private struct WeakSession {
@@ -34,16 +41,18 @@ final class Vault: Sendable {
   private let opening = Locked(())
 
   init(
-    location: VaultLocation, options: VaultOptions,
-    environment: @escaping @Sendable (String) -> String?, timeout: Duration = .seconds(10),
-    report: @escaping @Sendable (StorageError) -> Void
+    location: VaultLocation, finder: DirectoryFinder, options: VaultOptions,
+    timeout: Duration = .seconds(10), report: @escaping @Sendable (StorageError) -> Void
   ) {
     self.location = location
+    self.finder = finder
     self.options = options
-    self.environment = environment
     self.timeout = timeout
     self.report = report
-    keyFile = KeyFile(path: location.keyFilePath, timeout: timeout)
+  }
+
+  func keyFile() throws(StorageError) -> KeyFile {
+    KeyFile(path: try finder.folder(.state) + "/vault.key", timeout: timeout)
   }
 
   // MARK: The open vault
@@ -87,11 +96,7 @@ final class Vault: Sendable {
   /// nil when it is not open; an error after `lock()`.
   private func openSession() throws(StorageError) -> VaultSession? {
     let (session, isLocked) = state.withLock { state in
-      // A child finds its parent's keys wiped.
-      if state.generation != ForkGuard.generation {
-        state.generation = ForkGuard.generation
-        state.session = nil
-      }
+      state.forgetParent()
       return (state.session, state.isLocked)
     }
     if isLocked { throw locked("lock() was called", "Call SecureVault.unlock first.") }
@@ -109,7 +114,7 @@ final class Vault: Sendable {
   ) throws(StorageError) -> VaultSession {
     let (isKept, failure) = state.withLock { state -> (Bool, StorageError?) in
       guard state.epoch == epoch, unlocking || !state.isLocked else { return (false, nil) }
-      state.generation = ForkGuard.generation
+      state.forgetParent()
       state.session = session
       state.isLocked = false
       state.sessions.removeAll { $0.session == nil }
@@ -249,7 +254,7 @@ final class Vault: Sendable {
     for source in options.sources {
       for slot in header.slots where slot.purpose == .master && source.fits(slot) {
         do throws(StorageError) {
-          let secret = try source.secret(for: slot, keyFile: keyFile, environment: environment)
+          let secret = try source.secret(for: slot, in: self)
           guard let secret else { continue }
           return try open(header, identity, slot, with: secret)
         } catch {
@@ -314,7 +319,7 @@ final class Vault: Sendable {
 
   private func create(since epoch: Int) throws(StorageError) -> VaultSession? {
     for source in options.sources {
-      let secret = try source.secret(for: nil, keyFile: keyFile, environment: environment)
+      let secret = try source.secret(for: nil, in: self)
       guard let secret else { continue }
       if let session = try create(under: secret, since: epoch) { return session }
       // Another process was faster.
@@ -355,14 +360,14 @@ final class Vault: Sendable {
   /// Wipes the keys, once the calls under way on other threads have ended.
   func lock() {
     let sessions = state.withLock { state -> [WeakSession] in
+      state.forgetParent()
       state.epoch += 1
       state.isLocked = true
       state.session = nil
-      // In a child the threads that used its parent's are gone.
-      return state.generation == ForkGuard.generation ? state.sessions : []
+      return state.sessions
     }
-    // Calls end soon, and none keeps the keys while the caller's code runs; the last one wipes them.
-    let deadline = ContinuousClock.now + .seconds(1)
+    // None keeps the keys while the caller's code runs, and no wait is longer; the last one wipes them.
+    let deadline = ContinuousClock.now + timeout * 2
     while sessions.contains(where: { $0.session != nil }), ContinuousClock.now < deadline {
       FileSystem.pause()
     }
@@ -397,7 +402,10 @@ final class Vault: Sendable {
 
   /// Whether nothing can be read before `unlock`.
   func isLocked() throws(StorageError) -> Bool {
-    let (session, isLocked) = state.withLock { ($0.session, $0.isLocked) }
+    let (session, isLocked) = state.withLock { state in
+      state.forgetParent()
+      return (state.session, state.isLocked)
+    }
     if isLocked { return true }
     if session != nil { return false }
     guard let (header, _) = try readHeader() else { return false }
@@ -430,8 +438,8 @@ final class Vault: Sendable {
   func secret(
     of source: SecureVault.KeySource
   ) throws(StorageError) -> SourceSecret? {
-    if case .keyFile = source.kind { return try keyFile.addSecret() }
-    return try source.secret(for: nil, keyFile: keyFile, environment: environment)
+    if case .keyFile = source.kind { return try keyFile().addSecret() }
+    return try source.secret(for: nil, in: self)
   }
 
   /// Asks whoever sits there for a passphrase.
@@ -460,6 +468,7 @@ final class Vault: Sendable {
       for folder in try location.entryFolders() {
         try FileSystem.removeTree(location.folder + "/" + folder)
       }
+      try FileSystem.sweepTemporaries(beside: location.entryStem, olderThan: -1)
       // Without the header, entries that a power cut brought back would be an error for good.
       try FileSystem.synchronizeFolder(location.folder)
       try FileSystem.unlink(location.headerPath)

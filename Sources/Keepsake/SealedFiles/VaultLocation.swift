@@ -1,7 +1,6 @@
-/// Where a vault's files are: a folder of its own in the one that holds all, its key file elsewhere.
+/// Where a vault's files are: a folder of its own in the one that holds all.
 struct VaultLocation: Sendable {
   let host: HostFolder
-  let keyFilePath: String
 
   var folder: String { host.path + "/vault" }
   var headerPath: String { folder + "/vault.hdr" }
@@ -17,14 +16,11 @@ struct VaultLocation: Sendable {
     return mode
   }
 
-  /// Makes what leads to an entry survive a power cut: whoever made it may have been killed before.
+  /// Makes the names that lead to a service's folder survive a power cut.
   func synchronize() throws(StorageError) {
     try FileSystem.synchronizeFolder(folder)
     try FileSystem.synchronizeFolder(host.path)
-    if host.isCallers { return }
-    try FileSystem.synchronizeFolder(FileSystem.parent(of: host.path))
-    let keyFolder = FileSystem.parent(of: keyFilePath)
-    if try FileSystem.status(keyFolder) != nil { try FileSystem.synchronizeFolder(keyFolder) }
+    if !host.isCallers { try FileSystem.synchronizeFolder(FileSystem.parent(of: host.path)) }
   }
 
   // MARK: Names

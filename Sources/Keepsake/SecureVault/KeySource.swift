@@ -117,16 +117,16 @@ extension SecureVault.KeySource {
   ///
   /// - Returns: nil when a new vault cannot be made from it, as it is not there.
   func secret(
-    for slot: KeySlot?, keyFile: KeyFile, environment: (String) -> String?
+    for slot: KeySlot?, in vault: Vault
   ) throws(StorageError) -> SourceSecret? {
     switch kind {
     case .keyFile:
-      if let slot { return try keyFile.secret(slot.locator) }
-      return try keyFile.newestSecret()
+      if let slot { return try vault.keyFile().secret(slot.locator) }
+      return try vault.keyFile().newestSecret()
     case .passphrase(let text, let logN):
       return try Self.secret(passphrase: text, logN: slot?.logN ?? logN)
     case .credential(let name):
-      let path = try Self.credentialPath(name, environment)
+      let path = try Self.credentialPath(name, vault.finder.environment)
       guard let path, let file = try File.ifPresent(path) else {
         if slot == nil { return nil }
         throw StorageError(

@@ -67,14 +67,11 @@ final class StorageScope: Sendable {
   /// The vault of a folder, which all its services share.
   private func vault(holding service: SecureVault.Service) -> Result<Vault, StorageError> {
     do throws(StorageError) {
-      let host = try service.folder(in: finder, .data)
-      let location = VaultLocation(
-        host: host, keyFilePath: try finder.folder(.state) + "/vault.key")
-      let (options, environment) = (vaultOptions, finder.environment)
+      let location = VaultLocation(host: try service.folder(in: finder, .data))
       return .success(
         vaults.store(location.folder) {
-          Vault(location: location, options: options, environment: environment) {
-            [weak self] in self?.report($0)
+          Vault(location: location, finder: finder, options: vaultOptions) { [weak self] in
+            self?.report($0)
           }
         })
     } catch {

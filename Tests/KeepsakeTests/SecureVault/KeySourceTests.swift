@@ -1,0 +1,205 @@
+import Foundation
+import Synchronization
+import Testing
+
+@testable import Keepsake
+
+/// Where a vault's key comes from.
+@Suite struct KeySourceTests {
+  private static func passphrase(_ text: String) -> SecureVault.KeySource {
+    SecureVault.KeySource(.passphrase(text, logN: 10))
+  }
+
+  @Test func makesAKeyFileForTheUserAlone() throws {
+    let folder = try TemporaryFolder()
+    try folder.secrets().set("v", forKey: "k")
+    func mode(_ name: String) throws -> Int {
+      let attributes = try FileManager.default.attributesOfItem(atPath: folder.file(name).path)
+      return try #require(attributes[.posixPermissions] as? Int)
+    }
+    #expect(try mode("state/vault.key") == 0o600 && mode("vault/vault.hdr") == 0o600)
+    #expect(try mode("vault") == 0o700)
+    #expect(try folder.secrets().get("k") == "v")
+    #expect(try folder.secrets().protection == .keyFile)
+  }
+
+  @Test func readingMakesNothing() throws {
+    let folder = try TemporaryFolder()
+    let store = folder.secrets()
+    #expect(try store.get("k") == nil && store.keys() == [] && !store.contains("k"))
+    #expect(try store.protection == nil && store.isLocked == false && store.entry("k") == nil)
+    try store.remove("k")
+    try store.removeAll()
+    try store.rotateKeys()
+    try store.erase()
+    #expect(try folder.names() == [])
+  }
+
+  @Test func takesACredentialWhereThereIsOne() throws {
+    let folder = try TemporaryFolder()
+    let key = Data((0..<48).map { UInt8($0) })
+    try FileManager.default.createDirectory(
+      at: folder.file("credentials"), withIntermediateDirectories: true)
+    try key.write(to: folder.file("credentials/vault.key"))
+    let environment = ["CREDENTIALS_DIRECTORY": folder.file("credentials").path]
+    try folder.secrets(environment: environment).set("v", forKey: "k")
+    #expect(try folder.secrets(environment: environment).get("k") == "v")
+    #expect(try folder.secrets().protection == .credential("vault.key"))
+    #expect(!FileManager.default.fileExists(atPath: folder.file("state/vault.key").path))
+    // Without it nothing opens, and no key file is made in its place.
+    let missing = #expect(throws: StorageError.self) { try folder.secrets().get("k") }
+    #expect(missing?.code == .damaged && missing?.description.contains("LoadCredential") == true)
+    #expect(throws: StorageError.self) { try folder.secrets().set("w", forKey: "k") }
+    // Another one does not open it either.
+    try Data(repeating: 1, count: 48).write(to: folder.file("credentials/vault.key"))
+    expectFailure(.damaged) {
+      _ = try folder.secrets(environment: environment).get("k")
+    }
+    // One that can be guessed is refused.
+    try Data("hunter2".utf8).write(to: folder.file("credentials/vault.key"))
+    let short = #expect(throws: StorageError.self) {
+      try folder.secrets(environment: environment).get("k")
+    }
+    #expect(short?.code == .misuse && short?.description.contains("hunter2") == false)
+    try key.write(to: folder.file("credentials/vault.key"))
+    #expect(try folder.secrets(environment: environment).get("k") == "v")
+  }
+
+  @Test func aCredentialsNameReachesNoOtherFile() throws {
+    let folder = try TemporaryFolder()
+    let environment = ["CREDENTIALS_DIRECTORY": folder.path]
+    for name in ["../x", "/etc/passwd", "", "..", "a\0b"] {
+      let store = folder.secrets(keySources: [.credential(name)], environment: environment)
+      expectFailure(.misuse) { _ = try store.set("v", forKey: "k") }
+    }
+  }
+
+  @Test func asksAClosureOnceAndByItsName() throws {
+    let folder = try TemporaryFolder()
+    let calls = Mutex(0)
+    let source = SecureVault.KeySource.closure("kms") {
+      calls.withLock { $0 += 1 }
+      return Data(repeating: 9, count: 32)
+    }
+    let store = folder.secrets(keySources: [source])
+    for index in 0..<10 { try store.set("v", forKey: "k\(index)") }
+    #expect(calls.withLock { $0 } == 1)
+    #expect(try store.protection == .closure("kms"))
+    #expect(try folder.secrets(keySources: [.keyFile, source]).get("k3") == "v")
+    let other = SecureVault.KeySource.closure("other") { Data(repeating: 9, count: 32) }
+    expectFailure(.locked) { _ = try folder.secrets(keySources: [other]).get("k3") }
+    struct Unreachable: Error { let key = "swordfish" }
+    let failing = SecureVault.KeySource.closure("kms") { throw Unreachable() }
+    let error = #expect(throws: StorageError.self) {
+      try folder.secrets(keySources: [failing]).get("k3")
+    }
+    #expect(error?.description.contains("Unreachable") == true)
+    #expect(error?.description.contains("swordfish") == false)
+  }
+
+  @Test func theOrderOfTheSourcesDecides() throws {
+    let folder = try TemporaryFolder()
+    let first = SecureVault.KeySource.closure("first") { Data(repeating: 1, count: 32) }
+    let store = folder.secrets(keySources: [.credential("absent"), first, .keyFile])
+    try store.set("v", forKey: "k")
+    #expect(try store.protection == .closure("first"))
+    // With none of them, only `protect` makes a vault.
+    let empty = try TemporaryFolder()
+    let none = empty.secrets(keySources: [])
+    expectFailure(.locked) { _ = try none.set("v", forKey: "k") }
+    #expect(try empty.names() == [])
+    try none.protect(with: Self.passphrase("p"))
+    try none.set("v", forKey: "k")
+    #expect(try none.get("k") == "v")
+  }
+
+  @Test func aVaultUnderAPassphraseOpensElsewhere() throws {
+    let (here, there) = (try TemporaryFolder(), try TemporaryFolder())
+    let store = here.secrets("com.app.auth")
+    try store.set("tok", forKey: "accessToken")
+    try store.protect(with: Self.passphrase("open sesame"))
+    try FileManager.default.copyItem(at: here.file("vault"), to: there.file("vault"))
+    let copy = there.secrets("com.app.auth")
+    #expect(try copy.isLocked && copy.protection == .passphrase)
+    expectFailure(.locked) { _ = try copy.get("accessToken") }
+    expectFailure(.wrongPassphrase) { _ = try copy.unlock(passphrase: "sesame") }
+    try copy.unlock(passphrase: "open sesame")
+    #expect(try copy.get("accessToken") == "tok")
+    // In a folder that the caller names as well, also by a source of bootstrap.
+    let service = SecureVault.Service("com.app.auth", in: here.url)
+    let elsewhere = try TemporaryFolder()
+    let reader = elsewhere.secrets(service, keySources: [Self.passphrase("open sesame")])
+    #expect(try reader.get("accessToken") == "tok" && !reader.isLocked)
+    #expect(try elsewhere.names() == [])
+  }
+
+  @Test func anOldKeyOpensNothingNew() throws {
+    let folder = try TemporaryFolder()
+    let store = folder.secrets()
+    try store.set("old", forKey: "k")
+    let oldHeader = try folder.bytes(of: "vault/vault.hdr")
+    let oldKeyFile = try folder.bytes(of: "state/vault.key")
+    try store.protect(with: Self.passphrase("p"))
+    try store.set("new", forKey: "k")
+    try store.set("newer", forKey: "k2")
+    // The old key file with the new header:
+    try folder.write(oldKeyFile, to: "state/vault.key")
+    expectFailure(.locked) { _ = try folder.secrets().get("k") }
+    // The old key file with the old header:
+    let newHeader = try folder.bytes(of: "vault/vault.hdr")
+    try folder.write(oldHeader, to: "vault/vault.hdr")
+    for key in ["k", "k2"] {
+      expectFailure(.damaged) { _ = try folder.secrets().get(key) }
+    }
+    try folder.write(newHeader, to: "vault/vault.hdr")
+    let reader = folder.secrets(keySources: [Self.passphrase("p")])
+    #expect(try reader.get("k") == "new" && reader.get("k2") == "newer")
+    // From one passphrase to another, and back to a key file, which is a new one.
+    try reader.protect(with: Self.passphrase("q"))
+    expectFailure(.wrongPassphrase) {
+      _ = try folder.secrets(keySources: []).unlock(passphrase: "p")
+    }
+    try reader.protect(with: .keyFile)
+    #expect(try folder.secrets().get("k") == "new")
+    try folder.write(oldKeyFile, to: "state/vault.key")
+    expectFailure(.damaged) { _ = try folder.secrets().get("k") }
+  }
+
+  @Test func unlockAndLockSayWhatIsWrong() throws {
+    let folder = try TemporaryFolder()
+    let store = folder.secrets()
+    expectFailure(.notFound) { _ = try store.unlock(passphrase: "p") }
+    try store.set("v", forKey: "k")
+    expectFailure(.misuse) { _ = try store.unlock(passphrase: "p") }
+    try store.lock()
+    #expect(try store.isLocked)
+    for call in [
+      { _ = try store.get("k") }, { try store.set("w", forKey: "k") }, { try store.remove("k") },
+      { _ = try store.keys() }, { _ = try store.contains("k") }, { try store.rotateKeys() },
+      { try store.removeAll() }, { try store.protect(with: .keyFile) },
+    ] as [() throws -> Void] {
+      expectFailure(.locked) { _ = try call() }
+    }
+    // Others of the same process, and other processes, have keys of their own.
+    #expect(try folder.secrets().get("k") == "v")
+    try store.unlock()
+    #expect(try store.get("k") == "v" && !store.isLocked)
+    expectFailure(.misuse) { _ = try store.protect(with: Self.passphrase("")) }
+    #expect(try store.protection == .keyFile)
+  }
+
+  @Test func erasingStartsAnewWithoutTheKey() throws {
+    let folder = try TemporaryFolder()
+    let store = folder.secrets()
+    try store.protect(with: Self.passphrase("forgotten"))
+    try store.set("v", forKey: "k")
+    let other = folder.secrets()
+    expectFailure(.locked) { _ = try other.set("w", forKey: "k") }
+    try other.erase()
+    #expect(try other.get("k") == nil && other.keys() == [])
+    try other.set("w", forKey: "k")
+    #expect(try other.protection == .keyFile && other.get("k") == "w")
+    // Who still had the old vault open finds the new one.
+    #expect(try store.get("k") == "w" && store.keys() == ["k"])
+  }
+}

@@ -1,0 +1,166 @@
+import Foundation
+import Synchronization
+import Testing
+
+@testable import Keepsake
+
+/// Secrets that need a person's presence.
+@Suite struct PresenceTests {
+  /// Somebody who types what the test says, and remembers what was asked.
+  final class Person: Sendable {
+    private let state = Mutex<(answer: String?, requests: [SecureVault.PassphraseRequest])>(
+      ("swordfish", []))
+    var answer: String? {
+      get { state.withLock { $0.answer } }
+      set { state.withLock { $0.answer = newValue } }
+    }
+    var requests: [SecureVault.PassphraseRequest] { state.withLock { $0.requests } }
+    var reasons: [String] { requests.map(\.reason) }
+    @Sendable func answer(_ request: SecureVault.PassphraseRequest) -> String? {
+      state.withLock { state in
+        state.requests.append(request)
+        return state.answer
+      }
+    }
+  }
+
+  @Test func asksEachTimeItIsReadOrSet() throws {
+    let folder = try TemporaryFolder()
+    let person = Person()
+    let store = folder.secrets(authenticate: person.answer)
+    try store.set("1234", forKey: "pin", access: .userPresence)
+    #expect(person.requests.map(\.isNew) == [true])
+    #expect(try store.get("pin", reason: "Unlock notes") == "1234")
+    #expect(try store.get("pin") == "1234")
+    #expect(person.reasons.dropFirst() == ["Unlock notes", "Read the secret pin"])
+    #expect(person.requests.map(\.isNew) == [true, false, false])
+    // Nothing of this asks.
+    #expect(try store.contains("pin") && store.keys() == ["pin"])
+    #expect(try store.entry("pin")?.access == .userPresence)
+    try store.rotateKeys()
+    #expect(person.requests.count == 3)
+    #expect(try store.get("pin") == "1234")
+    // Data and models as well.
+    try store.set(Data([1, 2]), forKey: "data", access: .userPresence)
+    #expect(try store.getData("data") == Data([1, 2]))
+    try store.set(["a": 1], forKey: "model", access: .userPresence)
+    #expect(try store.model("model") == ["a": 1])
+    #expect(try store.withSecret("pin") { (bytes: RawSpan) in bytes.byteCount } == 4)
+  }
+
+  @Test func failsAsLockedOrWrongPassphraseAndNeverWithTheValue() throws {
+    let folder = try TemporaryFolder()
+    let person = Person()
+    let store = folder.secrets(authenticate: person.answer)
+    try store.set("1234", forKey: "pin", access: .userPresence)
+    person.answer = "wrong"
+    expectFailure(.wrongPassphrase) { _ = try store.get("pin") }
+    expectFailure(.wrongPassphrase) {
+      _ = try store.set("5678", forKey: "pin", access: .userPresence)
+    }
+    person.answer = nil
+    expectFailure(.locked) { _ = try store.get("pin") }
+    expectFailure(.locked) { _ = try folder.secrets().get("pin") }
+    struct Secretive: Error { let typed = "swordfish" }
+    let failing = folder.secrets(authenticate: { _ in throw Secretive() })
+    let error = #expect(throws: StorageError.self) { try failing.get("pin") }
+    #expect(error?.code == .locked && error?.description.contains("swordfish") == false)
+    person.answer = "swordfish"
+    #expect(try store.get("pin") == "1234")
+  }
+
+  @Test func aSetKeepsTheAccessUnlessItSaysOtherwise() throws {
+    let folder = try TemporaryFolder()
+    let person = Person()
+    let store = folder.secrets(authenticate: person.answer)
+    try store.set("1", forKey: "pin", access: .userPresence)
+    try store.set("2", forKey: "pin")
+    #expect(try store.entry("pin")?.access == .userPresence)
+    #expect(try store.get("pin") == "2")
+    try store.set("3", forKey: "pin", access: .whenUnlocked)
+    #expect(try store.entry("pin")?.access == .whenUnlocked)
+    #expect(try folder.secrets().get("pin") == "3")
+    let key = SecureVault.Key<String>("pin", access: .userPresence)
+    try store.set("4", for: key)
+    #expect(try store.get(key) == "4" && store.entry(key)?.access == .userPresence)
+  }
+
+  @Test func underAPassphraseItIsThatOne() throws {
+    let folder = try TemporaryFolder()
+    let person = Person()
+    let store = folder.secrets(authenticate: person.answer)
+    try store.protect(with: SecureVault.KeySource(.passphrase("vault", logN: 10)))
+    expectFailure(.wrongPassphrase) {
+      _ = try store.set("1", forKey: "pin", access: .userPresence)
+    }
+    person.answer = "vault"
+    try store.set("1", forKey: "pin", access: .userPresence)
+    #expect(person.requests.allSatisfy { !$0.isNew })
+    #expect(try store.get("pin") == "1")
+    // A new passphrase takes the secrets that need presence along, once the current one is given.
+    let new = SecureVault.KeySource(.passphrase("new", logN: 10))
+    person.answer = "wrong"
+    expectFailure(.wrongPassphrase) { _ = try store.protect(with: new) }
+    #expect(try folder.secrets(keySources: [new]).isLocked == false)
+    person.answer = "vault"
+    try store.protect(with: new)
+    expectFailure(.wrongPassphrase) { _ = try store.get("pin") }
+    person.answer = "new"
+    #expect(try store.get("pin") == "1")
+    // Under a key file the passphrase stays theirs.
+    try store.protect(with: .keyFile)
+    #expect(try store.get("pin") == "1")
+  }
+
+  @Test func choosesAnewOnceNoneIsLeft() throws {
+    let folder = try TemporaryFolder()
+    let person = Person()
+    let store = folder.secrets(authenticate: person.answer)
+    try store.set("1", forKey: "pin", access: .userPresence)
+    person.answer = "another"
+    expectFailure(.wrongPassphrase) {
+      _ = try store.set("2", forKey: "pin2", access: .userPresence)
+    }
+    try store.remove("pin")
+    try store.set("2", forKey: "pin2", access: .userPresence)
+    #expect(person.requests.last?.isNew == true)
+    #expect(try store.get("pin2") == "2")
+  }
+
+  @Test func noNewKeyIsMadeWhereTheHeaderHasLostTheWay() throws {
+    let folder = try TemporaryFolder()
+    let person = Person()
+    let store = folder.secrets(authenticate: person.answer)
+    try store.set("plain", forKey: "k")
+    let before = try folder.bytes(of: "vault/vault.hdr")
+    try store.set("1", forKey: "pin", access: .userPresence)
+    let after = try folder.bytes(of: "vault/vault.hdr")
+    try folder.write(before, to: "vault/vault.hdr")
+    expectFailure(.damaged) { _ = try folder.secrets(authenticate: person.answer).get("pin") }
+    expectFailure(.damaged) {
+      _ = try store.set("2", forKey: "pin2", access: .userPresence)
+    }
+    try folder.write(after, to: "vault/vault.hdr")
+    #expect(try folder.secrets(authenticate: person.answer).get("pin") == "1")
+  }
+
+  @Test func theAnswerMayTakeItsTimeAndLockTheVault() throws {
+    let folder = try TemporaryFolder()
+    let box = Mutex<SecureVault.Store?>(nil)
+    let store = folder.secrets(authenticate: { _ in
+      try box.withLock { $0 }?.lock()
+      return "swordfish"
+    })
+    try store.set("1", forKey: "pin", access: .userPresence)
+    box.withLock { $0 = store }
+    let start = ContinuousClock.now
+    expectFailure(.locked) {
+      _ = try store.set("2", forKey: "pin", access: .userPresence)
+    }
+    #expect(ContinuousClock.now - start < .seconds(10))
+    #expect(try store.isLocked)
+    try store.unlock()
+    box.withLock { $0 = nil }
+    #expect(try store.get("pin") == "1")
+  }
+}
