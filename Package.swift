@@ -23,7 +23,9 @@ let package = Package(
     .executableTarget(name: "keepsake-peer", dependencies: ["Keepsake"], path: "Tests/Peer"),
     .testTarget(
       name: "KeepsakeTests",
-      dependencies: ["Keepsake", "KeepsakeTesting", "keepsake-peer", "quickstart", "textstats"]),
+      dependencies: [
+        "Keepsake", "KeepsakeTesting", "COpenSSL", "keepsake-peer", "quickstart", "textstats",
+      ]),
   ]
 )
 
