@@ -15,7 +15,7 @@
     /// Whether it reaches the suites and tests inside: it does.
     public var isRecursive: Bool { true }
 
-    /// Runs one test, or one case of it, inside ``StorageSystem/withTemporary(isolation:_:)``.
+    /// Runs one test, or one case of it, inside ``StorageSystem/withTemporary(keySources:authenticate:isolation:_:)``.
     public func provideScope(
       for test: Test, testCase: Test.Case?, performing function: @Sendable () async throws -> Void
     ) async throws {

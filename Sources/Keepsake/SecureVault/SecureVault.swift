@@ -70,8 +70,8 @@ extension SecureVault {
   /// let pin = SecureVault.get("pin", reason: "Unlock notes")
   /// ```
   ///
-  /// - Parameter reason: What the person is told who has to be present for a secret that was set with
-  ///   ``Access/userPresence``.
+  /// Of a secret that was set with ``Access/userPresence``, `reason` is what the person is told who has to be
+  /// present.
   public static func get(
     _ key: String, reason: String? = nil, service: Service = defaultService
   ) -> String? {
@@ -165,8 +165,9 @@ extension SecureVault {
   /// SecureVault.set(pin, forKey: "pin", access: .userPresence)
   /// ```
   ///
-  /// - Parameter access: Whether a person has to be present to read it; nil leaves that as it is, and a
-  ///   new secret ``Access/whenUnlocked``.
+  /// `access` says whether a person has to be present to read it; nil leaves that as it is, and a new
+  /// secret ``Access/whenUnlocked``.
+  ///
   /// - Returns: Whether it is stored; if not, the old value is intact, unless the report says that its
   ///   folder could not be synchronized: then it is the old or the new one.
   @inlinable @discardableResult

@@ -58,8 +58,9 @@ extension SecureVault {
 extension SecureVault.Store {
   /// A secret that is text; nil when there is none.
   ///
-  /// - Parameter reason: What the person is told who has to be present for a secret that was set with
-  ///   ``SecureVault/Access/userPresence``.
+  /// Of a secret that was set with ``SecureVault/Access/userPresence``, `reason` is what the person is told who has to be
+  /// present.
+  ///
   /// - Throws: ``StorageError`` of code `wrongType` when it is no text, `locked` before `unlock`, `damaged`
   ///   when its file or the way to its key was changed.
   public func get(_ key: String, reason: String? = nil) throws(StorageError) -> String? {
@@ -208,8 +209,9 @@ extension SecureVault.Store {
   /// Stores a secret such that it survives a power cut: `String`, `Data`, or any `Codable` value; nil
   /// removes it.
   ///
-  /// - Parameter access: Whether a person has to be present to read it; nil leaves that as it is, and a
-  ///   new secret ``SecureVault/Access/whenUnlocked``.
+  /// `access` says whether a person has to be present to read it; nil leaves that as it is, and a new
+  /// secret ``SecureVault/Access/whenUnlocked``.
+  ///
   /// - Throws: ``StorageError``; the old value is intact then, unless the folder could not be
   ///   synchronized: then it is the old or the new one.
   @inlinable

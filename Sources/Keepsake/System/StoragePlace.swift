@@ -12,7 +12,8 @@ public import FoundationEssentials
 /// DiskCache.set(png, forKey: "avatar", cache: "Images")
 /// ```
 ///
-/// Places of different facades are different types: ``Defaults/Suite`` and ``DiskCache/Name``.
+/// Places of different facades are different types: ``Defaults/Suite``, ``SecureVault/Service`` and
+/// ``DiskCache/Name``.
 public struct StoragePlace<Facade>: Hashable, Sendable {
   @usableFromInline
   enum Location: Hashable, Sendable {

@@ -64,9 +64,9 @@ public enum StorageSystem {
   /// }
   /// ```
   ///
-  /// - Parameters:
-  ///   - keySources: As in bootstrap, for the block's vault.
-  ///   - authenticate: Likewise: a test answers here for the person who would sit there.
+  /// `keySources` and `authenticate` are as in bootstrap, for the block's vault: a test answers there for
+  /// the person who would sit there.
+  ///
   /// - Returns: What `body` returns.
   /// - Throws: What `body` throws, or a ``StorageError`` when there is no folder to be had.
   public static func withTemporary<R>(
