@@ -73,9 +73,12 @@ final class Child {
     }
   }
 
+  /// Gives it a line to read.
+  func say(_ text: String) throws { try input.write(contentsOf: Data((text + "\n").utf8)) }
+
   /// The answer to a request on a line.
   func ask(_ request: String) throws -> String? {
-    try input.write(contentsOf: Data((request + "\n").utf8))
+    try say(request)
     return line()
   }
 
