@@ -9,6 +9,7 @@ let package = Package(
     .library(name: "KeepsakeTesting", targets: ["KeepsakeTesting"]),
     .executable(name: "quickstart", targets: ["quickstart"]),
     .executable(name: "textstats", targets: ["textstats"]),
+    .executable(name: "tokens", targets: ["tokens"]),
   ],
   targets: [
     .target(name: "CKeepsake"),
@@ -19,12 +20,16 @@ let package = Package(
     .target(name: "KeepsakeTesting", dependencies: ["Keepsake"]),
     .executableTarget(name: "quickstart", dependencies: ["Keepsake"], path: "Examples/quickstart"),
     .executableTarget(name: "textstats", dependencies: ["Keepsake"], path: "Examples/textstats"),
+    .executableTarget(name: "tokens", dependencies: ["Keepsake"], path: "Examples/tokens"),
     // A second process for the tests: sets, updates, reads and dies on command.
     .executableTarget(name: "keepsake-peer", dependencies: ["Keepsake"], path: "Tests/Peer"),
     .testTarget(
       name: "KeepsakeTests",
       dependencies: [
+      dependencies: [
         "Keepsake", "KeepsakeTesting", "COpenSSL", "keepsake-peer", "quickstart", "textstats",
+        "tokens",
+      ]),
       ]),
   ]
 )

@@ -13,10 +13,15 @@ final class Child {
   private var status: Int32?
   private static let spawning = NSLock()
 
-  /// - Parameter environment: What to change in the environment of the tests.
+  /// - Parameters:
+  ///   - environment: What to change in the environment of the tests.
+  ///   - startsSession: Whether it has no terminal, not even that of the tests.
+  ///   - terminal: What `/dev/tty` is for the process.
+  ///   - isInteractive: Whether it is standard input and standard error as well.
   init(
     _ executable: String, _ arguments: [String], environment: [String: String] = [:],
-    mergesErrors: Bool = false
+    mergesErrors: Bool = false, startsSession: Bool = false,
+    terminal: PseudoTerminal? = nil, isInteractive: Bool = false
   ) throws {
     // One at a time: another child must not inherit a pipe before it is marked.
     Self.spawning.lock()
@@ -33,6 +38,18 @@ final class Child {
     posix_spawn_file_actions_adddup2(&actions, inputEnd, STDIN_FILENO)
     posix_spawn_file_actions_adddup2(&actions, outputEnd, STDOUT_FILENO)
     if mergesErrors { posix_spawn_file_actions_adddup2(&actions, outputEnd, STDERR_FILENO) }
+    var attributes = posix_spawnattr_t()
+    posix_spawnattr_init(&attributes)
+    defer { posix_spawnattr_destroy(&attributes) }
+    if startsSession || terminal != nil {
+      posix_spawnattr_setflags(&attributes, 0x80)  // POSIX_SPAWN_SETSID
+    }
+    if let terminal {
+      // The first terminal that the leader of a session opens is the one that it sits at.
+      for descriptor in isInteractive ? [STDIN_FILENO, STDERR_FILENO] : [9] {
+        posix_spawn_file_actions_addopen(&actions, descriptor, terminal.path, O_RDWR, 0)
+      }
+    }
 
     let variables = ProcessInfo.processInfo.environment.merging(environment) { $1 }
     var words: [UnsafeMutablePointer<CChar>?] =
@@ -40,7 +57,7 @@ final class Child {
     var settings: [UnsafeMutablePointer<CChar>?] = variables.map { strdup("\($0)=\($1)") } + [nil]
     defer { for text in words + settings { free(text) } }
     var identifier: pid_t = 0
-    let code = posix_spawnp(&identifier, executable, &actions, nil, &words, &settings)
+    let code = posix_spawnp(&identifier, executable, &actions, &attributes, &words, &settings)
     self.input = FileHandle(fileDescriptor: input, closeOnDealloc: true)
     self.output = FileHandle(fileDescriptor: output, closeOnDealloc: true)
     self.identifier = identifier

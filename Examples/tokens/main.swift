@@ -1,0 +1,146 @@
+// A token store, as a command-line tool for a web service needs one: one login, sealed on the disk.
+//
+//   swift run tokens login USER          reads the token, hidden on a terminal, else from a pipe
+//   swift run tokens whoami              who is logged in, since when, and how the token is kept
+//   swift run tokens token | ...         the token itself, for scripts
+//   swift run tokens logout              forgets the login
+//   swift run tokens logout --erase      the same for those who have forgotten their passphrase
+//   swift run tokens protect             from now on a passphrase is needed for all of the above
+//   swift run tokens protect --key-file  and now it is not any more
+//
+// The passphrase is asked for on the terminal. There is no environment variable for it: all child
+// processes would inherit it, /proc shows it, and a script that sets it has to keep it in some file,
+// which is what a key file does better. Where nobody sits use that one, or a service of systemd with
+// LoadCredentialEncrypted=vault.key.
+
+import FoundationEssentials
+import Keepsake
+
+#if canImport(Glibc)
+  @preconcurrency import Glibc
+#elseif canImport(Musl)
+  @preconcurrency import Musl
+#endif
+
+/// One secret and not two, so that no crash leaves one user with another one's token.
+struct Login: Codable {
+  var user: String
+  var token: String
+}
+
+extension SecureVault.Key<Login> {
+  static let login = Self("login")
+}
+
+struct Failure: Error {
+  var message: String
+  var status: Int32
+}
+
+let usage = """
+  usage: tokens login USER              store a token, read from standard input
+         tokens whoami                  show who is logged in
+         tokens token                   print the token
+         tokens logout [--erase]        forget the login; --erase needs no passphrase
+         tokens protect [--key-file]    ask for a passphrase from now on, or for nothing
+  """
+
+/// The app's vault, open: with the passphrase, if it needs one.
+func openVault() throws -> SecureVault.Store {
+  let vault = SecureVault.shared
+  guard try vault.protection == .passphrase, try vault.isLocked else { return vault }
+  try vault.unlock(passphrase: try askPassphrase("The tokens are locked"))
+  return vault
+}
+
+func askPassphrase(_ reason: String, isNew: Bool = false) throws -> String {
+  let request = SecureVault.PassphraseRequest(reason: reason, isNew: isNew)
+  if let passphrase = try SecureVault.askTerminal(request) { return passphrase }
+  throw Failure(message: "no passphrase was given", status: 77)
+}
+
+func login(in vault: SecureVault.Store) throws -> Login {
+  if let login = try vault.get(.login) { return login }
+  throw Failure(message: "not logged in: run `tokens login USER` first", status: 1)
+}
+
+/// A line from standard input, which a terminal does not show.
+func readToken(of user: String) throws -> String {
+  var shown = termios()
+  let isTerminal = tcgetattr(STDIN_FILENO, &shown) == 0
+  if isTerminal {
+    var hidden = shown
+    hidden.c_lflag &= ~tcflag_t(ECHO)
+    tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden)
+    complain("Token of \(user): ", terminator: "")
+  }
+  let token = readLine()
+  if isTerminal {
+    tcsetattr(STDIN_FILENO, TCSAFLUSH, &shown)
+    complain("")
+  }
+  if let token, !token.isEmpty { return token }
+  throw Failure(message: "no token was given on standard input", status: 65)
+}
+
+func describe(_ protection: SecureVault.Protection?) -> String {
+  switch protection {
+  case .passphrase: "a passphrase"
+  case .keyFile: "a key file"
+  case .credential(let name): "the credential \(name)"
+  case .closure(let name): "the key source \(name)"
+  case nil: "nothing"
+  }
+}
+
+func run(_ arguments: [String]) throws -> Int32 {
+  switch (arguments.first, arguments.dropFirst().first, arguments.count) {
+  case ("login", let user?, 2) where !user.hasPrefix("-"):
+    let vault = try openVault()
+    try vault.set(Login(user: user, token: try readToken(of: user)), for: .login)
+    print("Logged in as \(user).")
+  case ("whoami", nil, _):
+    let vault = try openVault()
+    let user = try login(in: vault).user
+    let since = try vault.entry(.login)?.modified.ISO8601Format() ?? "now"
+    print("\(user), since \(since), under \(describe(try vault.protection))")
+  case ("token", nil, _):
+    print(try login(in: try openVault()).token)
+  case ("logout", nil, _):
+    try openVault().remove(.login)
+    print("Logged out.")
+  case ("logout", "--erase", 2):
+    try SecureVault.shared.erase()
+    print("Logged out, and the keys are gone.")
+  case ("protect", nil, _):
+    let vault = try openVault()
+    let passphrase = try askPassphrase("Protect the tokens", isNew: true)
+    try vault.protect(with: .passphrase(passphrase))
+    print("The tokens are under a passphrase.")
+  case ("protect", "--key-file", 2):
+    try openVault().protect(with: .keyFile)
+    print("The tokens are under a key file.")
+  case ("--help", nil, _), ("-h", nil, _):
+    print(usage)
+  default:
+    throw Failure(message: usage, status: 64)
+  }
+  return 0
+}
+
+/// Says it on standard error, as standard output is for the token.
+func complain(_ message: String, terminator: String = "\n") {
+  fputs(message + terminator, stderr)
+}
+
+do {
+  try StorageSystem.bootstrap(app: "keepsake-tokens")
+  exit(try run(Array(CommandLine.arguments.dropFirst())))
+} catch let failure as Failure {
+  complain(failure.message)
+  exit(failure.status)
+} catch let error as StorageError {
+  // Its text names paths and keys, and what to do; never a passphrase or a token.
+  complain("\(error)")
+  exit([.locked, .wrongPassphrase].contains(error.code) ? 77 : 73)
+}

@@ -1,0 +1,64 @@
+import Foundation
+import Testing
+
+/// A terminal for a child process, with the test in front of it.
+final class PseudoTerminal {
+  /// What the child opens.
+  let path: String
+  private let descriptor: Int32
+  /// All that was shown so far.
+  private(set) var screen = ""
+  private var unread = ""
+
+  init() throws {
+    // What posix_openpt(3) and its kin do, which Swift does not see.
+    descriptor = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC)
+    try #require(descriptor >= 0, "no pseudo-terminals here")
+    var (unlocked, number): (Int32, Int32) = (0, 0)
+    let isReady =
+      ioctl(descriptor, 0x4004_5431, &unlocked) == 0  // TIOCSPTLCK
+      && ioctl(descriptor, 0x8004_5430, &number) == 0  // TIOCGPTN
+    path = "/dev/pts/\(number)"
+    try #require(isReady)
+  }
+
+  deinit { close(descriptor) }
+
+  /// Waits until a text is shown that was not waited for before, and types a line.
+  func answer(_ prompt: String, _ line: String) throws {
+    try expect(prompt)
+    let bytes = Array((line + "\n").utf8)
+    try #require(write(descriptor, bytes, bytes.count) == bytes.count)
+  }
+
+  func expect(_ text: String) throws {
+    let end = ContinuousClock.now + .seconds(60)
+    while ContinuousClock.now < end {
+      if let found = unread.range(of: text) {
+        unread.removeSubrange(..<found.upperBound)
+        return
+      }
+      var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+      // Nothing to read means that the child, which had its end open when it started, is gone.
+      if poll(&ready, 1, 1_000) > 0, !readMore() { break }
+    }
+    Issue.record("nobody asked \"\(text)\": \(screen)")
+    throw CancellationError()
+  }
+
+  /// Everything that is shown until the child closes its end.
+  func finish() -> String {
+    while readMore() {}
+    return screen
+  }
+
+  private func readMore() -> Bool {
+    var bytes = [UInt8](repeating: 0, count: 4_096)
+    let count = read(descriptor, &bytes, bytes.count)
+    guard count > 0 else { return false }
+    let text = String(decoding: bytes.prefix(count), as: UTF8.self)
+    screen += text
+    unread += text
+    return true
+  }
+}
