@@ -1,4 +1,4 @@
-// Keepsake in one small program: settings that outlive it, and a cache.
+// Keepsake in one small program: settings that outlive it, a secret, and a cache.
 //
 //   swift run quickstart            counts its launches and shows what it remembers
 //   swift run quickstart FILE       also remembers a file of yours, such as README.md, and caches it
@@ -35,6 +35,13 @@ func profile(of path: String) -> Profile? {
   else { return nil }
   let words = text.split(whereSeparator: \.isWhitespace).count
   return Profile(file: path, bytes: data.count, words: words)
+}
+
+/// A random id that nobody but this program shall know: made at the first run, and sealed.
+func secretID() -> String? {
+  // Not `get(…) ?? new`: nil also means that it is there and cannot be read, and is not to be replaced.
+  if !SecureVault.contains("id") { SecureVault.set(UUID().uuidString, forKey: "id") }
+  return SecureVault.get("id")
 }
 
 let usage = """
@@ -94,9 +101,15 @@ func main() -> Int32 {
     )
   }
 
+  guard let id = secretID(), let vault = try? SecureVault.shared.folderURL else {
+    print("There is no secret: see above.")
+    return 73
+  }
+
   settings.lastRun = Date.now
   settings.number = launches
   print("The settings lie in \(file.path(percentEncoded: false))")
+  print("The secret id \(id.prefix(4))… is sealed in \(vault.path(percentEncoded: false))")
   if let copy = arguments.first.flatMap({ DiskCache.fileURL($0) }) {
     print("The cached copy is \(copy.path(percentEncoded: false))")
   }

@@ -8,6 +8,8 @@ import Testing
       environment: [
         "XDG_CONFIG_HOME": folder.path, "CONFIGURATION_DIRECTORY": "",
         "XDG_CACHE_HOME": folder.path + "/cache", "CACHE_DIRECTORY": "",
+        "XDG_DATA_HOME": folder.path + "/data", "XDG_STATE_HOME": folder.path + "/state",
+        "STATE_DIRECTORY": "", "CREDENTIALS_DIRECTORY": "",
       ])
     let text = child.finish()
     return (child.exitStatus, text)
@@ -45,6 +47,28 @@ import Testing
     #expect(status == 0, "\(text)")
     (status, text) = try run(folder)
     #expect(text.contains("first run"), "\(text)")
+  }
+
+  @Test func keepsASecretUntilItIsReset() throws {
+    let folder = try TemporaryFolder()
+    let (status, text) = try run(folder)
+    let first = text.split(separator: "\n").first { $0.hasPrefix("The secret id ") }
+    let line = try #require(first, "\(text)")
+    #expect(status == 0 && line.contains(/^The secret id [0-9A-F]{4}… is sealed in \//), "\(text)")
+    #expect(line.hasSuffix(" \(folder.path)/data/keepsake-quickstart/vault"), "\(text)")
+    #expect(try run(folder).1.contains(line), "it is another one")
+    #expect(try run(folder, "--reset").0 == 0)
+    #expect(
+      try FileManager.default.subpathsOfDirectory(atPath: folder.path)
+        .filter { $0.contains("/vault/") && !$0.hasSuffix("/.lock") }.isEmpty)
+    #expect(try !run(folder).1.contains(line), "it was not forgotten")
+
+    // Without its key it is an error, and no new one takes its place.
+    try FileManager.default.removeItem(at: folder.file("state/keepsake-quickstart/vault.key"))
+    for _ in 0..<2 {
+      let (status, text) = try run(folder)
+      #expect(status == 73 && text.contains("There is no secret"), "\(text)")
+    }
   }
 
   @Test func saysSoWhenNothingCanBeStored() throws {
