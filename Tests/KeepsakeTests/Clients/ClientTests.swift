@@ -172,6 +172,8 @@ private enum ClientPackage {
       environment: [
         "XDG_CONFIG_HOME": folder.path + "/config", "CONFIGURATION_DIRECTORY": "",
         "XDG_CACHE_HOME": folder.path + "/cache", "CACHE_DIRECTORY": "",
+        "XDG_DATA_HOME": folder.path + "/data", "XDG_STATE_HOME": folder.path + "/state",
+        "STATE_DIRECTORY": "", "CREDENTIALS_DIRECTORY": "",
       ])
   }
 }

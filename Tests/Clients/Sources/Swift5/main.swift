@@ -301,17 +301,23 @@ while change.wait(timeout: .now() + .milliseconds(5)) == .timedOut {
 }
 watch.cancel()
 
-// MARK: The cache
+// MARK: The cache and secrets
 
 cacheValues()
 cacheExpiry()
 try cachePlaces()
 try cacheTypedKeys()
 try cacheStores()
+sealValues()
+sealTypedKeys()
+try sealPlaces()
+try sealStore()
+try sealUnderAPassphrase()
 let cached = DispatchSemaphore(value: 0)
 Task.detached {
   do {
     try await cacheTasks()
+    try await sealTasks()
   } catch {
     print(error)
     exit(1)

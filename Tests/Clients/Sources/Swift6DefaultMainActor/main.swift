@@ -176,6 +176,12 @@ do {
     check(DiskCache.caches(), is: [])
     try cacheValues()
   }
+  try sealValues()
+  try await sealTasks()
+  try await StorageSystem.withTemporary {
+    check(SecureVault.services(), is: [])
+    try sealValues()
+  }
 } catch {
   print(error)
   exit(1)

@@ -202,7 +202,28 @@ do {
   print(error)
   exit(1)
 }
+
+// MARK: Secrets
+
+SecureVault[.identity] = Profile(name: "top")
+check(SecureVault.get(.identity)?.name, is: "top")
+var secretBytes = 0
+SecureVault.withSecret("identity", service: "com.app.auth") { secretBytes = $0.byteCount }
+check(secretBytes > 0)
+SecureVault[.identity] = nil
+do {
+  try sealValues()
+  try await sealTasks()
+  try await StorageSystem.withTemporary {
+    check(SecureVault.services(), is: [])
+    try sealValues()
+  }
+} catch {
+  print(error)
+  exit(1)
+}
 Defaults.synchronize()
 StorageSystem.removeAll()
 check(DiskCache.caches(), is: [])
+check(SecureVault.protection == nil)
 print("ok")

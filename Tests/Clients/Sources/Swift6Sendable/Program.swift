@@ -154,6 +154,12 @@ func readWrongType() throws {
     DiskCache.removeAll()
     check(DiskCache.caches().map(\.name).contains("Films"))
     for cache in DiskCache.caches() { DiskCache.removeAll(cache: cache) }
+
+    try sealValues()
+    try await sealTasks()
+    try sealUnderAPassphrase()
+    try await sealForAPerson()
+    check(StorageSystem.removeAll())
     print("ok")
   }
 
