@@ -16,6 +16,16 @@ import Testing
   }
 
   @Test func doesNotCompileWhatIsWrong() async throws {
+    try await expectErrors(in: rejected, "-typecheck")
+  }
+
+  /// What is not a matter of types is found later, and only where all types are right.
+  @Test func aSecretDoesNotEscape() async throws {
+    try await expectErrors(in: escaping, "-emit-sil", "-o", "/dev/null")
+  }
+
+  /// Compiles each statement in a function of its own.
+  private func expectErrors(in rejected: [String], _ mode: String...) async throws {
     let folder = try TemporaryFolder()
     let lines = rejected.enumerated().map { "func wrong\($0)() { \($1) }" }
     let source = folder.file("rejected.swift")
@@ -23,10 +33,12 @@ import Testing
       .joined(separator: "\n").write(to: source, atomically: true, encoding: .utf8)
     let products = Peer.builtProduct("")
     let check = try await Command.run(
-      "swiftc", "-typecheck", "-swift-version", "6", "-parse-as-library", source.path,
-      "-I", products.appending(path: "Modules").path,
-      "-I", URL(filePath: #filePath).appending(path: "../../../../Sources/COpenSSL").path, "-Xcc",
-      "-fmodule-map-file=\(products.appending(path: "CKeepsake.build/module.modulemap").path)")
+      ["swiftc"] + mode + [
+        "-swift-version", "6", "-parse-as-library", source.path, "-I",
+        products.appending(path: "Modules").path,
+        "-I", URL(filePath: #filePath).appending(path: "../../../../Sources/COpenSSL").path, "-Xcc",
+        "-fmodule-map-file=\(products.appending(path: "CKeepsake.build/module.modulemap").path)",
+      ])
     let failed = Set(
       check.output.matches(of: /rejected\.swift:(\d+):\d+: error:/).compactMap { Int($0.1) })
     for (position, statement) in rejected.enumerated() {
@@ -44,7 +56,9 @@ private let declarations = """
   struct Article: Codable { var title = "" }
   struct Opaque {}
   extension DiskCache.Key<Article> { static let frontPage = Self("frontPage", expiry: .days(1)) }
+  extension SecureVault.Key<Article> { static let sealed = Self("sealed", service: "auth") }
   let team: Defaults.Suite = "team"
+  let news: DiskCache.Name = "news"
   @MainActor var downloads = 0
   func right(_ chunks: AsyncStream<Data>) async throws {
     Defaults[.fontSize] += 1
@@ -56,7 +70,17 @@ private let declarations = """
     try await DiskCache.shared.set(chunks: chunks, forKey: "k") { _, _ in }
     _ = try await DiskCache.shared.perform { try $0.keys() }
     try DiskCache.shared.removeAll()
+    SecureVault[.sealed] = SecureVault.model("k")
+    SecureVault.set(Article(), forKey: "k", access: .userPresence, service: "auth")
+    let size: Int? = SecureVault.withSecret("k", reason: "Sign") { $0.byteCount }
+    let isOpen = SecureVault.protect(with: .passphrase("p")) && SecureVault.unlock(passphrase: "p")
+    if !isOpen { SecureVault.lock(service: "auth") }
+    try SecureVault.shared.set(article, for: .sealed)
+    try await StorageSystem.withTemporary(
+      keySources: [.closure("server") { Data() }], authenticate: { $0.isNew ? "p" : nil }
+    ) { try SecureVault.service("auth").withSecret("k") { _ in if size == 0 { throw Failed() } } }
   }
+  struct Failed: Error {}
   """
 
 /// Each on one line; that line must be in error.
@@ -133,6 +157,69 @@ private let rejected = [
   #"func f() async { await DiskCache.set(chunks: [Data()], forKey: "k") }"#,
   #"func f(_ s: AsyncStream<String>) async { await DiskCache.set(chunks: s, forKey: "k") }"#,
   #"func f(_ s: AsyncStream<Data>) { DiskCache.set(chunks: s, forKey: "k") }"#,
+  #"SecureVault[.sealed] = "x""#,
+  #"SecureVault[.sealed] = Data()"#,
+  #"let title: String? = SecureVault[.sealed]"#,
+  #"let page: Article = SecureVault[.sealed]"#,
+  #"SecureVault[.unknown] = Article()"#,
+  #"SecureVault[.frontPage] = Article()"#,
+  #"SecureVault[.fontSize] = 1"#,
+  #"DiskCache[.sealed] = Article()"#,
+  #"try? SecureVault.shared.set("x", for: .sealed)"#,
+  #"try? SecureVault.shared.set(Article(), for: .frontPage)"#,
+  #"_ = SecureVault.Key<Opaque>("opaque")"#,
+  #"_ = SecureVault.Key("key")"#,
+  #"_ = SecureVault.Key<Article>("article", default: Article())"#,
+  #"_ = SecureVault.Key<Article>("article", expiry: .days(1))"#,
+  #"_ = SecureVault.Key<Article>("article", service: news)"#,
+  #"SecureVault.set(Opaque(), forKey: "k")"#,
+  #"SecureVault.set((1, 2), forKey: "k")"#,
+  #"SecureVault.set(["a": 1] as [String: Any], forKey: "k")"#,
+  #"SecureVault.set("x", "k")"#,
+  #"SecureVault.set("x", forKey: .sealed)"#,
+  #"SecureVault.set("x", forKey: "k", service: .memory)"#,
+  #"SecureVault.set("x", forKey: "k", service: news)"#,
+  #"SecureVault.set("x", forKey: "k", service: 3)"#,
+  #"SecureVault.set("x", forKey: "k", cache: "news")"#,
+  #"SecureVault.set("x", forKey: "k", expiry: .days(1))"#,
+  #"SecureVault.set("x", forKey: "k", access: true)"#,
+  #"SecureVault.set("x", forKey: "k", access: .biometry)"#,
+  #"DiskCache.set("x", forKey: "k", cache: SecureVault.defaultService)"#,
+  #"SecureVault.defaultService = team"#,
+  #"let token: String = SecureVault.get("k")"#,
+  #"let token: Data? = SecureVault.get("k")"#,
+  #"let token: Article? = SecureVault.get("k")"#,
+  #"let token = SecureVault.get("k", service: "auth", reason: "Sign")"#,
+  #"let page = SecureVault.model("k")"#,
+  #"let size = SecureVault.entry("k")?.size"#,
+  #"_ = SecureVault.protect(.keyFile)"#,
+  #"_ = SecureVault.protect(with: "passphrase")"#,
+  #"_ = SecureVault.protect(with: .passphrase)"#,
+  #"_ = SecureVault.protect(with: .closure { Data() })"#,
+  #"_ = SecureVault.protect(with: .closure("server") { "key" })"#,
+  #"_ = SecureVault.protect(with: SecureVault.Protection.keyFile)"#,
+  #"_ = SecureVault.unlock("passphrase")"#,
+  #"SecureVault.isLocked = false"#,
+  #"SecureVault.protection = .keyFile"#,
+  #"SecureVault.shared.lock()"#,
+  #"SecureVault.shared.set("x", forKey: "k")"#,
+  #"let isLocked = SecureVault.shared.isLocked"#,
+  #"_ = SecureVault()"#,
+  #"_ = SecureVault.Store()"#,
+  #"let bytes: RawSpan? = SecureVault.withSecret("k") { $0 }"#,
+  #"SecureVault.withSecret("k") { _ in throw CancellationError() }"#,
+  #"try? SecureVault.withSecret("k") { (bytes: String) in print(bytes) }"#,
+  #"func f() async { await SecureVault.withSecret("k") { _ in await Task.yield() } }"#,
+  #"_ = try? SecureVault.askTerminal("Unlock")"#,
+  #"try? StorageSystem.bootstrap(app: "a", keySources: .keyFile)"#,
+  #"try? StorageSystem.bootstrap(app: "a", authenticate: { _ in 3 })"#,
+  #"try? StorageSystem.bootstrap(app: "a", authenticate: { _ in "\(downloads)" })"#,
+]
+
+/// Likewise.
+private let escaping = [
+  #"var kept: RawSpan?; SecureVault.withSecret("k") { kept = $0 }; _ = kept"#,
+  #"var kept = RawSpan(); try? SecureVault.shared.withSecret("k") { kept = $0 }; _ = kept"#,
 ]
 
 /// The package Tests/Clients.
@@ -157,7 +244,7 @@ private enum ClientPackage {
   /// Builds all programs, once in a test run.
   static let build = Task {
     let result = try await Command.run(
-      "swift", "build", "--package-path", folder.path, "--scratch-path", scratch.path)
+      ["swift", "build", "--package-path", folder.path, "--scratch-path", scratch.path])
     let complaints = result.output.split(separator: "\n").filter {
       $0.hasPrefix(folder.path) && ($0.contains(": warning:") || $0.contains(": error:"))
     }
@@ -168,7 +255,7 @@ private enum ClientPackage {
   static func run(_ program: String) async throws -> (status: Int32, output: String) {
     let folder = try TemporaryFolder()
     return try await Command.run(
-      scratch.appending(path: "debug/\(program)").path,
+      [scratch.appending(path: "debug/\(program)").path],
       environment: [
         "XDG_CONFIG_HOME": folder.path + "/config", "CONFIGURATION_DIRECTORY": "",
         "XDG_CACHE_HOME": folder.path + "/cache", "CACHE_DIRECTORY": "",
@@ -181,7 +268,7 @@ private enum ClientPackage {
 private enum Command {
   /// Waits for a child process on a thread of its own: a build must not keep other tests waiting.
   static func run(
-    _ words: String..., environment: [String: String] = [:]
+    _ words: [String], environment: [String: String] = [:]
   ) async throws -> (status: Int32, output: String) {
     try await withCheckedThrowingContinuation { continuation in
       Thread.detachNewThread {

@@ -226,9 +226,10 @@ func sealUnderAPassphrase() throws {
 }
 
 func sealTasks() async throws {
-  try await StorageSystem.withTemporary(authenticate: { request in
+  let person: SecureVault.Authenticator = { request in
     request.isNew || !request.reason.isEmpty ? "a passphrase" : nil
-  }) {
+  }
+  try await StorageSystem.withTemporary(authenticate: person) {
     SecureVault[.pin] = "1234"
     check(SecureVault[.pin], is: "1234")
     check(SecureVault.entry(.pin)?.access == .userPresence)

@@ -126,9 +126,8 @@ func sealTasks() async throws {
   SecureVault.remove(.secretNote)
 
   var answered = ""
-  try await StorageSystem.withTemporary(authenticate: { request in
-    request.isNew ? "chosen" : nil
-  }) {
+  let person: SecureVault.Authenticator = { request in request.isNew ? "chosen" : nil }
+  try await StorageSystem.withTemporary(authenticate: person) {
     SecureVault[.pin] = "1234"
     check(SecureVault.entry(.pin)?.access == .userPresence)
     StorageSystem.onFailure = { error in check(error.code == .locked) }

@@ -125,10 +125,11 @@ func signature(_ key: RawSpan) throws(SigningFailure) -> Int {
 
   // What a person types.
   let typed = "a passphrase"
-  try await StorageSystem.withTemporary(authenticate: { request in
+  let person: SecureVault.Authenticator = { request in
     check(request.isNew == (request.reason == "Store the secret pin"))
     return typed
-  }) {
+  }
+  try await StorageSystem.withTemporary(authenticate: person) {
     SecureVault.defaultService = "notes"
     SecureVault[.pin] = "1234"
     check(SecureVault.get(.pin, reason: "Unlock notes"), is: "1234")
