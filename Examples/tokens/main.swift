@@ -111,7 +111,7 @@ func run(_ arguments: [String]) throws -> Int32 {
     print("Logged out.")
   case ("logout", "--erase", 2):
     try SecureVault.shared.erase()
-    print("Logged out, and the keys are gone.")
+    print("Logged out; the vault is empty.")
   case ("protect", nil, _):
     let vault = try openVault()
     let passphrase = try askPassphrase("Protect the tokens", isNew: true)
