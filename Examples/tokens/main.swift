@@ -55,7 +55,8 @@ func openVault() throws -> SecureVault.Store {
 
 func askPassphrase(_ reason: String, isNew: Bool = false) throws -> String {
   let request = SecureVault.PassphraseRequest(reason: reason, isNew: isNew)
-  if let passphrase = try SecureVault.askTerminal(request) { return passphrase }
+  let passphrase = try SecureVault.askTerminal(request)
+  if let passphrase, !passphrase.isEmpty { return passphrase }
   throw Failure(message: "no passphrase was given", status: 77)
 }
 

@@ -111,6 +111,9 @@ import Testing
     #expect(run.status == 77 && run.text.contains("wrong passphrase"), "\(run.text)")
     #expect(!(run.text + run.screen).contains("staple"))
 
+    run = try type("token", answers: [("Passphrase: ", "")])
+    #expect(run.status == 77 && run.text.contains("no passphrase was given"), "\(run.text)")
+
     // Nobody sits there.
     for arguments in ["token", "whoami", "protect", "logout"] {
       let run = try self.run(arguments)
