@@ -26,10 +26,8 @@ let package = Package(
     .testTarget(
       name: "KeepsakeTests",
       dependencies: [
-      dependencies: [
         "Keepsake", "KeepsakeTesting", "COpenSSL", "keepsake-peer", "quickstart", "textstats",
         "tokens",
-      ]),
       ]),
   ]
 )

@@ -65,33 +65,12 @@ func login(in vault: SecureVault.Store) throws -> Login {
   throw Failure(message: "not logged in: run `tokens login USER` first", status: 1)
 }
 
-/// A line from standard input, which a terminal does not show.
+/// A line from the terminal, hidden, or from whatever standard input is.
 func readToken(of user: String) throws -> String {
-  var shown = termios()
-  let isTerminal = tcgetattr(STDIN_FILENO, &shown) == 0
-  if isTerminal {
-    var hidden = shown
-    hidden.c_lflag &= ~tcflag_t(ECHO)
-    tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden)
-    complain("Token of \(user): ", terminator: "")
-  }
-  let token = readLine()
-  if isTerminal {
-    tcsetattr(STDIN_FILENO, TCSAFLUSH, &shown)
-    complain("")
-  }
+  let isTerminal = isatty(STDIN_FILENO) == 1
+  let token = isTerminal ? try SecureVault.askTerminal(prompt: "Token of \(user): ") : readLine()
   if let token, !token.isEmpty { return token }
-  throw Failure(message: "no token was given on standard input", status: 65)
-}
-
-func describe(_ protection: SecureVault.Protection?) -> String {
-  switch protection {
-  case .passphrase: "a passphrase"
-  case .keyFile: "a key file"
-  case .credential(let name): "the credential \(name)"
-  case .closure(let name): "the key source \(name)"
-  case nil: "nothing"
-  }
+  throw Failure(message: "no token was given", status: 65)
 }
 
 func run(_ arguments: [String]) throws -> Int32 {
@@ -104,7 +83,8 @@ func run(_ arguments: [String]) throws -> Int32 {
     let vault = try openVault()
     let user = try login(in: vault).user
     let since = try vault.entry(.login)?.modified.ISO8601Format() ?? "now"
-    print("\(user), since \(since), under \(describe(try vault.protection))")
+    let protection = try vault.protection.map { "a \($0)" } ?? "nothing"
+    print("\(user), since \(since), under \(protection)")
   case ("token", nil, _):
     print(try login(in: try openVault()).token)
   case ("logout", nil, _):
@@ -130,9 +110,7 @@ func run(_ arguments: [String]) throws -> Int32 {
 }
 
 /// Says it on standard error, as standard output is for the token.
-func complain(_ message: String, terminator: String = "\n") {
-  fputs(message + terminator, stderr)
-}
+func complain(_ message: String) { fputs(message + "\n", stderr) }
 
 do {
   try StorageSystem.bootstrap(app: "keepsake-tokens")

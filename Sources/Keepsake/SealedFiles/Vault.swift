@@ -395,6 +395,7 @@ final class Vault: Sendable {
         .misuse, operation: "unlock", path: location.folder,
         reason: "the vault is not under a passphrase", remedy: "Call unlock() without one.")
     }
+    if passphrase.isEmpty { throw wrongPassphrase }
     let secret = try SecureVault.KeySource.secret(passphrase: passphrase, logN: slot.logN)
     _ = try install(
       try open(header, identity, slot, with: secret), since: epoch, unlocking: true)

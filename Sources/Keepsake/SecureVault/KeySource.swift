@@ -84,17 +84,31 @@ extension SecureVault {
   }
 }
 
+extension SecureVault.Protection: CustomStringConvertible {
+  /// The kind of source, and its name if it has one.
+  public var description: String {
+    switch self {
+    case .keyFile: "key file"
+    case .passphrase: "passphrase"
+    case .credential(let name): "credential \(name.debugDescription)"
+    case .closure(let name): "key source \(name.debugDescription)"
+    }
+  }
+}
+
 extension SecureVault.KeySource: CustomStringConvertible, CustomDebugStringConvertible,
   CustomReflectable
 {
   /// The kind of source, and its name if it has one; never its secret.
   public var description: String {
-    switch kind {
-    case .keyFile: "key file"
-    case .passphrase: "passphrase"
-    case .credential(let name): "credential \(name.debugDescription)"
-    case .closure(let name, _): "closure \(name.debugDescription)"
-    }
+    let protection: SecureVault.Protection =
+      switch kind {
+      case .keyFile: .keyFile
+      case .passphrase: .passphrase
+      case .credential(let name): .credential(name)
+      case .closure(let name, _): .closure(name)
+      }
+    return protection.description
   }
   /// The same as ``description``.
   public var debugDescription: String { description }

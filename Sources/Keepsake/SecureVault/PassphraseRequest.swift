@@ -36,22 +36,32 @@ extension SecureVault {
   /// - Throws: ``StorageError`` of code `locked` when there is no terminal.
   @Sendable
   public static func askTerminal(_ request: PassphraseRequest) throws(StorageError) -> String? {
+    guard request.isNew else { return try askTerminal(prompt: "\(request.reason). Passphrase: ") }
+    var prompt = "\(request.reason). New passphrase: "
+    while let first = try askTerminal(prompt: prompt) {
+      guard let second = try askTerminal(prompt: "The same again: ") else { return nil }
+      if first == second, !first.isEmpty { return first }
+      prompt = first.isEmpty ? "It is empty. New passphrase: " : "They differ. New passphrase: "
+    }
+    return nil
+  }
+
+  /// Asks for a line on the terminal, without showing it: a token, or a password.
+  ///
+  /// ```swift
+  /// let token = try SecureVault.askTerminal(prompt: "Token: ")
+  /// ```
+  ///
+  /// - Returns: nil when the person ends the input, with Control-D.
+  /// - Throws: ``StorageError`` of code `locked` when there is no terminal.
+  public static func askTerminal(prompt: String) throws(StorageError) -> String? {
     do throws(StorageError) {
-      guard request.isNew else {
-        return try Terminal.readHidden("\(request.reason). Passphrase: ")
-      }
-      var prompt = "\(request.reason). New passphrase: "
-      while let first = try Terminal.readHidden(prompt) {
-        guard let second = try Terminal.readHidden("The same again: ") else { return nil }
-        if first == second, !first.isEmpty { return first }
-        prompt = first.isEmpty ? "It is empty. New passphrase: " : "They differ. New passphrase: "
-      }
-      return nil
+      return try Terminal.readHidden(prompt)
     } catch {
       throw StorageError(
         .locked, operation: "askTerminal", path: error.path,
         reason: "there is no terminal to ask on",
-        remedy: "Run the program in a terminal, or give bootstrap another authenticate closure.",
+        remedy: "Run the program in a terminal, or let it take what it needs from elsewhere.",
         underlyingError: error)
     }
   }

@@ -218,7 +218,7 @@ func sealForAPerson() async throws {
   check(authenticators.count, is: 2)
   let key = Data((0..<32).map { _ in UInt8.random(in: 0...255) })
   let sources: [SecureVault.KeySource] = [.closure("key server") { key }, .keyFile]
-  check(sources.map(\.description), is: ["closure \"key server\"", "key file"])
+  check(sources.map(\.description), is: ["key source \"key server\"", "key file"])
   try await StorageSystem.withTemporary(keySources: sources) {
     SecureVault[.accessToken] = Token(text: "t")
     check(SecureVault.protection == .closure("key server"))
