@@ -8,15 +8,17 @@ let package = Package(
   dependencies: [
     .package(name: "Keepsake", path: "../.."),
     .package(url: "https://github.com/groue/GRDB.swift", exact: "7.10.0"),
+    .package(url: "https://github.com/apple/swift-crypto", exact: "4.5.2"),
   ],
   targets: [
-    .target(name: "CFloor", path: "CFloor"),
+    .target(name: "CFloor", path: "CFloor", linkerSettings: [.linkedLibrary("crypto")]),
     .executableTarget(
       name: "keepsake-benchmarks",
       dependencies: [
         .product(name: "Keepsake", package: "Keepsake"),
-        .product(name: "GRDB", package: "GRDB.swift"), "CFloor", "keepsake-start-empty",
-        "keepsake-start-reading",
+        .product(name: "GRDB", package: "GRDB.swift"),
+        .product(name: "Crypto", package: "swift-crypto"), "CFloor", "keepsake-start-empty",
+        "keepsake-start-reading", "keepsake-start-secret",
       ],
       path: "Benchmarks"),
     .executableTarget(
@@ -25,6 +27,9 @@ let package = Package(
     .executableTarget(
       name: "keepsake-start-reading",
       dependencies: [.product(name: "Keepsake", package: "Keepsake")], path: "StartReading"),
+    .executableTarget(
+      name: "keepsake-start-secret",
+      dependencies: [.product(name: "Keepsake", package: "Keepsake")], path: "StartSecret"),
   ],
   swiftLanguageModes: [.v6]
 )

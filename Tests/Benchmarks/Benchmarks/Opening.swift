@@ -59,8 +59,7 @@ struct Opening {
 
   /// Starts programs and waits for their end.
   func measureStarting(_ bench: inout Bench) throws {
-    let own = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")
-    let programs = URL(filePath: own).deletingLastPathComponent().path
+    let programs = try programs
     let settings = try makeFolder("\(home)/.config/keepsake-start-reading")
     let suite = Defaults.Suite("standard", in: URL(filePath: settings))
     guard Defaults.set(7, forKey: "launches", suite: suite), Defaults.synchronize(suite: suite)
@@ -71,10 +70,28 @@ struct Opening {
       floor: { for _ in 0..<$0 { try run("\(programs)/keepsake-start-empty") } })
   }
 
-  private func run(_ program: String) throws {
+  /// Likewise for a program that opens a vault and reads its only secret.
+  func measureStartingWithSecret(_ bench: inout Bench) throws {
+    let programs = try programs
+    try run("\(programs)/keepsake-start-secret", "store")
+    try bench.measure(
+      "start a program, read one secret", keys: 1, target: "none", batch: .milliseconds(100),
+      keepsake: { for _ in 0..<$0 { try run("\(programs)/keepsake-start-secret") } },
+      floor: { for _ in 0..<$0 { try run("\(programs)/keepsake-start-empty") } })
+  }
+
+  /// The folder with what is built beside this program.
+  private var programs: String {
+    get throws {
+      let own = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")
+      return URL(filePath: own).deletingLastPathComponent().path
+    }
+  }
+
+  private func run(_ program: String, _ argument: String? = nil) throws {
     var child: pid_t = 0
-    var arguments: [UnsafeMutablePointer<CChar>?] = [strdup(program), nil]
-    defer { free(arguments[0]) }
+    var arguments = [strdup(program), argument.flatMap { strdup($0) }, nil]
+    defer { for text in arguments { free(text) } }
     let code = posix_spawn(&child, program, nil, nil, &arguments, environ)
     var status: Int32 = 0
     guard code == 0, waitpid(child, &status, 0) == child, status == 0 else {

@@ -1,7 +1,7 @@
 // Measures Keepsake against the least that each operation could cost, and against what a program
 // would use instead. Prints one table and never fails over a number.
 //
-//   keepsake-benchmarks [--folder PATH] [--quick] [--only settings|cache] [--million]
+//   keepsake-benchmarks [--folder PATH] [--quick] [--only settings|cache|secrets] [--million]
 import Foundation
 import Keepsake
 
@@ -21,6 +21,8 @@ guard let home = ProcessInfo.processInfo.environment[homeVariable] else {
   setenv(homeVariable, home, 1)
   setenv("HOME", home, 1)
   setenv("XDG_CONFIG_HOME", home + "/.config", 1)
+  // A program that is started finds its vault below HOME.
+  for name in ["XDG_DATA_HOME", "XDG_STATE_HOME"] { unsetenv(name) }
   var arguments = CommandLine.arguments.map { strdup($0) } + [nil]
   execv("/proc/self/exe", &arguments)
   throw SystemFailure(code: errno)
@@ -30,7 +32,8 @@ defer { try? FileManager.default.removeItem(atPath: home) }
 try StorageSystem.bootstrap(
   app: "benchmarks",
   directories: .init(
-    configuration: URL(filePath: home + "/settings"), cache: URL(filePath: home + "/cache")))
+    configuration: URL(filePath: home + "/settings"), data: URL(filePath: home + "/data"),
+    state: URL(filePath: home + "/state"), cache: URL(filePath: home + "/cache")))
 var bench = Bench(rounds: CommandLine.arguments.contains("--quick") ? 5 : 21)
 let only = option("--only")
 if only == nil || only == "settings" {
@@ -48,6 +51,11 @@ if only == nil || only == "cache" {
   // The last one takes minutes and some gigabytes.
   let counts = [1_000, 100_000] + (CommandLine.arguments.contains("--million") ? [1_000_000] : [])
   try Caching(folder: home, counts: counts).measure(&bench)
+}
+if only == nil || only == "secrets" {
+  let secrets = Secrets(folder: home)
+  try secrets.measure(&bench)
+  try Opening(folder: home, home: home, keys: 1).measureStartingWithSecret(&bench)
 }
 print("medians of \(bench.rounds) rounds in \(home)")
 print(bench.table)

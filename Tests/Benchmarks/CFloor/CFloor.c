@@ -3,6 +3,8 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <openssl/evp.h>
+#include <openssl/rand.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -52,4 +54,34 @@ static long survey(int folder) {
 
 long floor_survey(const char *path) {
   return survey(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
+enum { nonce_size = 12, tag_size = 16 };
+
+bool floor_seal(
+    int descriptor, const uint8_t *key, const uint8_t *message, size_t count, uint8_t *buffer,
+    size_t capacity) {
+  static EVP_CIPHER *algorithm;
+  if (!algorithm) algorithm = EVP_CIPHER_fetch(NULL, "AES-256-GCM", NULL);
+  EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
+  bool good = algorithm && context && RAND_bytes(buffer, nonce_size) == 1 &&
+              EVP_EncryptInit_ex2(context, algorithm, key, buffer, NULL) == 1;
+  size_t used = nonce_size, done = 0;
+  while (good && done < count) {
+    size_t room = capacity - used, piece = count - done < room ? count - done : room;
+    int length = 0;
+    good = EVP_EncryptUpdate(context, buffer + used, &length, message + done, (int)piece) == 1;
+    done += piece;
+    used += piece;
+    if (good && capacity - used < tag_size) {
+      good = write(descriptor, buffer, used) == (ssize_t)used;
+      used = 0;
+    }
+  }
+  int length = 0;
+  good = good && EVP_EncryptFinal_ex(context, buffer + used, &length) == 1 &&
+         EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, tag_size, buffer + used) == 1 &&
+         write(descriptor, buffer, used + tag_size) == (ssize_t)(used + tag_size);
+  EVP_CIPHER_CTX_free(context);
+  return good;
 }
