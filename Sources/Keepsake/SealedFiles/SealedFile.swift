@@ -154,8 +154,7 @@ enum SealedFile {
         guard
           try XAES.open(namesBox, key: key, authenticating: context, into: plaintext.bytes),
           let found = EntryNames(UnsafeRawBufferPointer(plaintext.bytes)),
-          try session.ring.folderName(found.service) == place.folder,
-          try session.ring.fileName(found.service, found.key) == place.file
+          try session.ring.names(found.service, found.key) == (place.folder, place.file)
         else { throw tampered(place) }
         names = found
       }

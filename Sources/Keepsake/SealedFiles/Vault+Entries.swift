@@ -104,9 +104,8 @@ extension Vault {
         reason: "the name of the key or service is longer than \(EntryNames.longest) bytes",
         remedy: "Use a shorter name, such as a hash of this one.")
     }
-    return EntryPlace(
-      vault: location.folder, folder: try session.ring.folderName(service),
-      file: try session.ring.fileName(service, key))
+    let names = try session.ring.names(service, key)
+    return EntryPlace(vault: location.folder, folder: names.folder, file: names.file)
   }
 }
 

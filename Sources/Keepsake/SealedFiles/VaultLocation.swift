@@ -86,14 +86,51 @@ struct EntryPlace: Sendable {
   }
 }
 
+/// The names of folders and files that were asked for before: to make them takes longer than to open an
+/// entry. They stand in the file system for all to see, and which is whose the caller knows.
+struct RememberedNames {
+  private struct Service {
+    let folder: String
+    var files = KeyTable<String>()
+  }
+
+  private var services = KeyTable<Service>()
+  private var count = 0
+  private static let mostKept = 1_000
+  private static let longest = 256
+
+  subscript(service: String, key: String) -> (folder: String, file: String)? {
+    guard let names = services[service], let file = names.files[key] else { return nil }
+    return (names.folder, file)
+  }
+
+  mutating func remember(_ service: String, _ key: String, folder: String, file: String) {
+    guard service.utf8.count + key.utf8.count <= Self.longest else { return }
+    if count >= Self.mostKept { self = RememberedNames() }
+    if services[service] == nil { services.set(service, Service(folder: folder)) }
+    services.modify(service) { _ = $0.files.set(key, file) }
+    count += 1
+  }
+}
+
 extension KeyRing {
+  /// The names of an entry's folder and file.
+  func names(
+    _ service: String, _ key: String
+  ) throws(StorageError) -> (folder: String, file: String) {
+    if let names = rememberedNames.withLock({ $0[service, key] }) { return names }
+    let (folder, file) = (try folderName(service), try fileName(service, key))
+    rememberedNames.withLock { $0.remember(service, key, folder: folder, file: file) }
+    return (folder, file)
+  }
+
   /// The name of a service's folder.
   func folderName(_ service: String) throws(StorageError) -> String {
     try name(domain: UInt8(ascii: "S"), [service])
   }
 
   /// The name of an entry's file.
-  func fileName(_ service: String, _ key: String) throws(StorageError) -> String {
+  private func fileName(_ service: String, _ key: String) throws(StorageError) -> String {
     try name(domain: UInt8(ascii: "K"), [service, key])
   }
 
