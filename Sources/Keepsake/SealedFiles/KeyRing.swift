@@ -7,8 +7,8 @@ final class KeyRing: Sendable {
   /// The key that seals.
   let primary: UInt32
   private let offsets: [UInt32: Int]
-  /// What the key for names made of services and keys; gone with it.
-  let rememberedNames = Locked(RememberedNames())
+  /// What was made with the key for names.
+  let rememberedPlaces = Locked(RememberedPlaces())
 
   private static let nameKey = XAES.keySize..<(2 * XAES.keySize)
   private static let headSize = XAES.keySize + 8

@@ -154,7 +154,7 @@ enum SealedFile {
         guard
           try XAES.open(namesBox, key: key, authenticating: context, into: plaintext.bytes),
           let found = EntryNames(UnsafeRawBufferPointer(plaintext.bytes)),
-          try session.ring.names(found.service, found.key) == (place.folder, place.file)
+          try session.ring.isPlace(place, of: found.service, found.key)
         else { throw tampered(place) }
         names = found
       }

@@ -104,8 +104,7 @@ extension Vault {
         reason: "the name of the key or service is longer than \(EntryNames.longest) bytes",
         remedy: "Use a shorter name, such as a hash of this one.")
     }
-    let names = try session.ring.names(service, key)
-    return EntryPlace(vault: location.folder, folder: names.folder, file: names.file)
+    return try session.ring.place(of: service, key, in: location.folder)
   }
 }
 

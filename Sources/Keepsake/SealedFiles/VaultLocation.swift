@@ -86,42 +86,46 @@ struct EntryPlace: Sendable {
   }
 }
 
-/// The names of folders and files that were asked for before: to make them takes longer than to open an
+/// The places of entries that were asked for before: to make their names takes longer than to open an
 /// entry. They stand in the file system for all to see, and which is whose the caller knows.
-struct RememberedNames {
-  private struct Service {
-    let folder: String
-    var files = KeyTable<String>()
-  }
-
-  private var services = KeyTable<Service>()
+struct RememberedPlaces {
+  private var services = KeyTable<KeyTable<EntryPlace>>()
   private var count = 0
   private static let mostKept = 1_000
   private static let longest = 256
 
-  subscript(service: String, key: String) -> (folder: String, file: String)? {
-    guard let names = services[service], let file = names.files[key] else { return nil }
-    return (names.folder, file)
-  }
+  subscript(service: String, key: String) -> EntryPlace? { services[service]?[key] }
 
-  mutating func remember(_ service: String, _ key: String, folder: String, file: String) {
+  mutating func remember(_ service: String, _ key: String, _ place: EntryPlace) {
     guard service.utf8.count + key.utf8.count <= Self.longest else { return }
-    if count >= Self.mostKept { self = RememberedNames() }
-    if services[service] == nil { services.set(service, Service(folder: folder)) }
-    services.modify(service) { _ = $0.files.set(key, file) }
+    if count >= Self.mostKept { self = RememberedPlaces() }
+    if services[service] == nil { services.set(service, KeyTable()) }
+    services.modify(service) { _ = $0.set(key, place) }
     count += 1
   }
 }
 
 extension KeyRing {
-  /// The names of an entry's folder and file.
-  func names(
-    _ service: String, _ key: String
-  ) throws(StorageError) -> (folder: String, file: String) {
-    if let names = rememberedNames.withLock({ $0[service, key] }) { return names }
+  /// Where an entry is in a vault, which is always the same one.
+  func place(
+    of service: String, _ key: String, in vault: String
+  ) throws(StorageError) -> EntryPlace {
+    if let place = rememberedPlaces.withLock({ $0[service, key] }) { return place }
+    let place = EntryPlace(
+      vault: vault, folder: try folderName(service), file: try fileName(service, key))
+    rememberedPlaces.withLock { $0.remember(service, key, place) }
+    return place
+  }
+
+  /// Whether a place is that of this service and key.
+  func isPlace(
+    _ place: EntryPlace, of service: String, _ key: String
+  ) throws(StorageError) -> Bool {
+    if let known = rememberedPlaces.withLock({ $0[service, key] }) {
+      return known.folder == place.folder && known.file == place.file
+    }
     let (folder, file) = (try folderName(service), try fileName(service, key))
-    rememberedNames.withLock { $0.remember(service, key, folder: folder, file: file) }
-    return (folder, file)
+    return folder == place.folder && file == place.file
   }
 
   /// The name of a service's folder.
