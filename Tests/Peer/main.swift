@@ -40,8 +40,10 @@ func answer(_ words: [String]) -> String {
 }
 
 let arguments = CommandLine.arguments
+let folder = URL(filePath: arguments[1])
 try StorageSystem.bootstrap(
-  app: "peer", directories: .init(configuration: URL(filePath: arguments[1])))
+  app: "peer",
+  directories: .init(configuration: folder, data: folder, state: folder.appending(path: "state")))
 
 switch arguments[2] {
 case "serve":  // answers requests until its input ends
@@ -79,6 +81,6 @@ case "as-user":  // USER GROUP VERB KEY [VALUE]: as somebody without rights
   guard setgid(gid_t(number(4))) == 0, setuid(uid_t(number(3))) == 0 else { exit(2) }
   say(answer(Array(arguments[5...])))
 default:
-  let isKnown = runCaching(Array(arguments[2...]), in: URL(filePath: arguments[1]))
-  if !isKnown { exit(64) }
+  let words = Array(arguments[2...])
+  if !runCaching(words, in: folder), !runSealing(words) { exit(64) }
 }
