@@ -372,7 +372,7 @@ func runSealing(_ words: [String]) -> Bool {
       }
     }
     say("\(count)")
-  case "vault-acknowledge":  // PART WRITER START: step by step, and says the number of each that is done
+  case "vault-acknowledge":  // PART WRITER START: says the number of each step that is done
     var index = number(3)
     while true {
       index += 1

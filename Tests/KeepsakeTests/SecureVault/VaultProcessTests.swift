@@ -276,12 +276,15 @@ import Testing
     let isOver = Locked(false)
     let tallies = Locked([0, 0])
     let faults = Locked<[String]>([])
-    let threads = (0..<4).map { number in
+    // The fifth one makes them open it anew all the time.
+    let threads = (0..<5).map { number in
       Thread {
         while !isOver.withLock({ $0 }) {
           let before = phase.withLock { $0 }
           do throws(StorageError) {
-            if number.isMultiple(of: 2) {
+            if number == 4 {
+              try vault.rotateKeys()
+            } else if number.isMultiple(of: 2) {
               try set("value", number, vault)
             } else {
               guard let secret = try vault.read("standard", "key0", reason: nil) else {
@@ -320,6 +323,47 @@ import Testing
     #expect(faults.withLock { Array($0.prefix(5)) } == [])
     #expect(tallies.withLock { $0.allSatisfy { $0 > 20 } }, "\(tallies.withLock { $0 })")
     #expect(failures.all.isEmpty, "\(failures.all)")
+  }
+
+  @Test func whatIsBeingOpenedWhenLockIsCalledStaysLocked() throws {
+    let folder = try TemporaryFolder()
+    let key = Data((0..<32).map { UInt8($0) })
+    try folder.vault().protect(with: .closure("server") { key })
+    try folder.secrets(keySources: [.closure("server") { key }]).set("v", forKey: "key0")
+
+    let (isAsked, mayAnswer) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+    let slow = SecureVault.KeySource.closure("server") {
+      isAsked.signal()
+      mayAnswer.wait()
+      return key
+    }
+    for number in 0..<3 {
+      let vault = folder.vault(sources: [slow])
+      let code = Locked<StorageError.Code?>(nil)
+      let thread = Thread {
+        do throws(StorageError) {
+          switch number {
+          case 0: _ = try vault.read("standard", "key0", reason: nil)
+          case 1: try vault.unlock(passphrase: nil)
+          default: try vault.rotateKeys()
+          }
+        } catch {
+          code.withLock { $0 = error.code }
+        }
+      }
+      thread.start()
+      isAsked.wait()
+      vault.lock()
+      mayAnswer.signal()
+      while !thread.isFinished { usleep(1_000) }
+      #expect(code.withLock { $0 } == .locked, "call \(number)")
+      #expect(try vault.isLocked(), "call \(number)")
+      #expect(throws: StorageError.self, "call \(number)") { _ = try vault.session() }
+      mayAnswer.signal()
+      try vault.unlock(passphrase: nil)
+      isAsked.wait()
+      #expect(try vault.read("standard", "key0", reason: nil) != nil, "call \(number)")
+    }
   }
 
   // MARK: Memory
@@ -426,7 +470,9 @@ import Testing
       bytes.withUnsafeBytes { bytes in needle.withBytes { MemoryScan.contains($0, in: bytes) } }
     }
     #expect(has((0..<64).map { UInt8(255 - $0) }), "this is not all of its memory")
-    for key in keys.list { #expect(!has(key.bytes), "\(key.name)") }
+    for part in keys.parts {
+      #expect(!has(part.bytes), "part \(part.number) of \(part.entry.name)")
+    }
   }
 }
 
@@ -520,17 +566,29 @@ private struct KnownKeys {
     held.formUnion(other.held)
   }
 
-  /// All of them as they are handed to another process, which is not to have them from there.
+  /// Whoever has a part of a key has the rest sooner; and memory that was given back keeps only a part.
+  private static let partSize = 8
+
+  var parts: [(entry: Entry, number: Int, bytes: [UInt8])] {
+    list.flatMap { entry in
+      (0..<(entry.bytes.count / Self.partSize)).map { number in
+        let start = number * Self.partSize
+        return (entry, number, Array(entry.bytes[start..<(start + Self.partSize)]))
+      }
+    }
+  }
+
+  /// All of them in parts, as they are handed to another process, which is not to have them from there.
   var masked: String {
-    list.map { entry in
-      entry.bytes.map { byte in
+    parts.map { part in
+      part.bytes.map { byte in
         let digits = String(byte ^ MemoryScan.mask, radix: 16)
         return digits.count == 1 ? "0" + digits : digits
       }.joined()
     }.joined(separator: " ")
   }
 
-  /// Expects these keys in shielded pages, and no key anywhere else.
+  /// Expects these keys in shielded pages, and no part of any key anywhere else.
   func expect(
     inMemory expected: Set<Entry>, _ said: String, _ after: String,
     sourceLocation: SourceLocation = #_sourceLocation
@@ -540,10 +598,11 @@ private struct KnownKeys {
     #expect(Int(words[1]) ?? 0 > 4 << 20, "after \(after)", sourceLocation: sourceLocation)
     var found: Set<Entry> = []
     for word in words.dropFirst(2) {
-      let parts = word.split(separator: ":", omittingEmptySubsequences: false)
-      let entry = list[try #require(Int(parts[0]))]
+      let fields = word.split(separator: ":", omittingEmptySubsequences: false)
+      let (entry, number, _) = parts[try #require(Int(fields[0]))]
       #expect(
-        parts[1] == "lo+dd+wf", "after \(after): \(entry.name) is in \(parts[2])",
+        fields[1] == "lo+dd+wf",
+        "after \(after): part \(number) of \(entry.name) is in \(fields[2])",
         sourceLocation: sourceLocation)
       found.insert(entry)
     }
@@ -561,12 +620,13 @@ private struct KnownKeys {
 extension TemporaryFolder {
   /// A vault in this folder, as `secrets` opens it, that shares nothing with any other one.
   fileprivate func vault(
-    timeout: Duration = .seconds(10), failures: Failures = Failures()
+    timeout: Duration = .seconds(10), failures: Failures = Failures(),
+    sources: [SecureVault.KeySource] = SecureVault.KeySource.standard
   ) -> Vault {
     Vault(
       location: VaultLocation(
         host: HostFolder(path: path, isCallers: false), keyFilePath: path + "/state/vault.key"),
-      options: VaultOptions(), environment: { _ in nil }, timeout: timeout,
+      options: VaultOptions(sources: sources), environment: { _ in nil }, timeout: timeout,
       report: failures.append)
   }
 
