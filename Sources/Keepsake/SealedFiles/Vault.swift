@@ -86,10 +86,9 @@ final class Vault: Sendable {
     // Another thread may have done it while this one waited.
     if let session = try openSession() { return session }
     let epoch = state.withLock { $0.epoch }
-    if let (header, identity) = try readHeader() {
+    if let (header, identity) = try headerOfVault() {
       return try install(try open(header, identity), since: epoch)
     }
-    try requireNoEntries()
     return mayCreate ? try create(since: epoch) : nil
   }
 
@@ -179,6 +178,25 @@ final class Vault: Sendable {
     return (
       try VaultHeader(bytes, path: location.headerPath), HeaderIdentity(file: file, status: status)
     )
+  }
+
+  /// The header; nil when there is no vault.
+  ///
+  /// - Throws: An error of code `damaged`, among others, for secrets without a header.
+  private func headerOfVault() throws(StorageError) -> (VaultHeader, HeaderIdentity)? {
+    var attempts = 0
+    while true {
+      if let found = try readHeader() { return found }
+      do throws(StorageError) {
+        try requireNoEntries()
+        return nil
+      } catch {
+        // Between the two looks others may have made the vault and stored a secret, even twice if
+        // they erased it meanwhile.
+        attempts += 1
+        if attempts == 4 { throw error }
+      }
+    }
   }
 
   /// Puts a header in place; the caller holds all bytes' lock.
@@ -375,8 +393,7 @@ final class Vault: Sendable {
 
   func unlock(passphrase: String?) throws(StorageError) {
     let epoch = state.withLock { $0.epoch }
-    guard let (header, identity) = try readHeader() else {
-      try requireNoEntries()
+    guard let (header, identity) = try headerOfVault() else {
       guard passphrase == nil else {
         throw StorageError(
           .notFound, operation: "unlock", path: location.folder, reason: "there is no vault yet",

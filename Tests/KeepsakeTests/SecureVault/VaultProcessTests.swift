@@ -54,6 +54,36 @@ import Testing
     }
   }
 
+  /// Of all moments the one when the header was not found and the secrets are not looked for yet.
+  @Test(arguments: 0..<4) func aVaultThatAnotherProcessHasJustMadeIsOpened(call: Int) throws {
+    let folder = try TemporaryFolder()
+    let vault = folder.vault()
+    let isMade = Locked(false)
+    let plan = FaultPlan(decide: { event in
+      let isNow = isMade.withLock { isMade in
+        defer { isMade = isMade || event.call == .list }
+        return event.call == .list && !isMade
+      }
+      if isNow {
+        FaultPlan.$current.withValue(nil) { try? folder.secrets().set("theirs", forKey: "key1") }
+      }
+      return .proceed
+    })
+    try FaultPlan.$current.withValue(plan) {
+      switch call {
+      case 0: _ = try vault.read("standard", "key1", reason: nil)
+      case 1: try set("own", 0, vault)
+      case 2: try vault.rotateKeys()
+      default: try vault.unlock(passphrase: nil)
+      }
+    }
+    #expect(isMade.withLock { $0 })
+    #expect(try folder.secrets().get("key1") == "theirs")
+    #expect(try folder.secrets().get("key0") == (call == 1 ? "own" : nil))
+    #expect(try vault.keys("standard") == (call == 1 ? ["key0", "key1"] : ["key1"]))
+    try expectTidy(folder)
+  }
+
   @Test func writersLoseNothingWhileTheKeysAreRotatedAllTheTime() throws {
     let folder = try TemporaryFolder()
     let (writerCount, count) = (4, 500)
