@@ -52,7 +52,10 @@ final class TemporaryFolder: Sendable {
     authenticate: SecureVault.Authenticator? = nil, environment: [String: String] = [:]
   ) -> SecureVault.Store {
     let options = VaultOptions(sources: keySources, authenticate: authenticate)
-    return scope(failures, options, environment).vault(service)
+    let scope = scope(failures, options, environment)
+    // The scope holds its stores and they hold it: the folder would never be removed.
+    defer { scope.close() }
+    return scope.vault(service)
   }
 
   private func scope(
