@@ -9,8 +9,7 @@
 /// Memory for keys: kept out of swap space and core dumps, empty in a forked child, wiped before it is
 /// given back.
 final class KeyPages: Sendable {
-  // Written only by whoever made this, before it is shared, and by `wipe`, when nobody shares it any
-  // more.
+  // Written only by whoever made this, before it is shared.
   nonisolated(unsafe) let bytes: UnsafeMutableRawBufferPointer
   /// Why the system may write the pages to swap space; nil when it may not.
   let lockFailure: StorageError?
@@ -48,10 +47,8 @@ final class KeyPages: Sendable {
     return failure
   }
 
-  func wipe() { OpenSSL.wipe(bytes) }
-
   deinit {
-    wipe()
+    OpenSSL.wipe(bytes)
     munmap(bytes.baseAddress, length)
   }
 }

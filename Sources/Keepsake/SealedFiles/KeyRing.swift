@@ -37,8 +37,6 @@ final class KeyRing: Sendable {
   /// Why the keys may reach swap space or a dump; nil when they may not.
   var shieldFailure: StorageError? { pages.lockFailure }
 
-  func wipe() { pages.wipe() }
-
   // MARK: Use
 
   /// Calls `body` with the master key, which opens the key set.

@@ -99,6 +99,14 @@ final class Child {
     return line()
   }
 
+  /// All it still says, once it has ended.
+  @discardableResult
+  func finish() -> String {
+    try? input.close()
+    let rest = output.readDataToEndOfFile()
+    wait()
+    return String(decoding: pending + rest, as: UTF8.self)
+  }
 
   func kill9() {
     kill(identifier, SIGKILL)
