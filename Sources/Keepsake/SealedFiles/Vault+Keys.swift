@@ -22,6 +22,8 @@ extension Vault {
 
   /// Puts the vault under another source of keys, with new keys for all that it holds.
   func protect(with source: SecureVault.KeySource) throws(StorageError) {
+    // A vault that does not open is to leave no new key in the key file.
+    _ = try session()
     // What takes time, or asks somebody, holds no lock.
     guard let secret = try secret(of: source) else {
       throw StorageError(
