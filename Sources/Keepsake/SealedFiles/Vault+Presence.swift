@@ -80,7 +80,7 @@ extension Vault {
   func presenceKeyForWriting(
     _ header: VaultHeader, reason: String
   ) throws(StorageError) -> PresenceKey {
-    let isInUse = try isPresenceKeyInUse()
+    let isInUse = try isPresenceKeyInUse(header)
     if isInUse {
       // Never a new key where there are secrets under another one.
       guard let slot = header.presenceSlot else { throw presenceSlotMissing }
@@ -105,7 +105,7 @@ extension Vault {
     if session.header == header {
       let replaced = try replaceHeader(of: session, slots: masters + [slot]) {
         () throws(StorageError) in
-        if try isPresenceKeyInUse() { throw presenceSlotMissing }
+        if try isPresenceKeyInUse(header) { throw presenceSlotMissing }
         return try session.ring.keeping(session.ring.ids)
       }
       if replaced != nil { return PresenceKey(slot: slot, key) }
@@ -119,7 +119,7 @@ extension Vault {
   func presenceSlots(
     _ header: VaultHeader, under secret: SourceSecret
   ) throws(StorageError) -> [KeySlot] {
-    guard let slot = header.presenceSlot, try isPresenceKeyInUse() else { return [] }
+    guard let slot = header.presenceSlot, try isPresenceKeyInUse(header) else { return [] }
     guard secret.kind == .passphrase else { return [slot] }
     let key = try SecretBytes(count: XAES.keySize)
     if case .opened = try slot.unwrap(secret.bytes, vaultID: header.vaultID, into: key.bytes) {
@@ -132,11 +132,17 @@ extension Vault {
     ]
   }
 
-  /// Whether any entry needs a person's presence.
-  private func isPresenceKeyInUse() throws(StorageError) -> Bool {
+  /// Whether any entry needs a person's presence. One that cannot be read may need it, if there is a
+  /// key for that.
+  private func isPresenceKeyInUse(_ header: VaultHeader) throws(StorageError) -> Bool {
     for folder in try location.entryFolders() {
       for place in try location.places(in: folder) {
-        if try SealedFile.head(place)?.isPresenceRequired == true { return true }
+        do throws(StorageError) {
+          if try SealedFile.head(place)?.isPresenceRequired == true { return true }
+        } catch {
+          if error.isOfDescriptors { throw error }
+          if header.presenceSlot != nil { return true }
+        }
       }
     }
     return false
