@@ -369,6 +369,36 @@ import Testing
     }
   }
 
+  /// Whether the key for presence is in use is looked up in all heads.
+  @Test func aDamagedSecretStandsInTheWayOfNoOtherThatNeedsPresence() throws {
+    func store(_ failures: Failures = Failures()) -> SecureVault.Store {
+      folder.secrets(
+        failures: failures, keySources: [Self.quick], authenticate: { _ in "correct horse" })
+    }
+    for key in ["damaged", "l"] { try store().set("value of \(key)", forKey: key) }
+    let path = try folder.secretPath("damaged", "standard", [Self.quick])
+    for position in [0, 4] {
+      let good = try Bytes.read(path)
+      try Bytes.write(good[position] ^ 0xFE, at: position, of: path)
+      // The first one, for which a key is made, and the next one.
+      for key in ["k", "m"] {
+        try store().set("value of \(key)", forKey: key, access: .userPresence)
+      }
+      let failures = Failures()
+      try store(failures).protect(with: Self.quick)
+      #expect(failures.all.map(\.path) == [path], "reported, and no reason to fail")
+      for key in ["k", "l", "m"] { #expect(try store().get(key) == "value of \(key)") }
+      // The only one that may still need the key: it stays.
+      for key in ["k", "m"] { try store().remove(key) }
+      try store().protect(with: Self.quick)
+      #expect(try folder.openVault([Self.quick]).header.presenceSlot != nil)
+      try Bytes.write(good[position], at: position, of: path)
+      #expect(try store().get("damaged") == "value of damaged")
+      try store().protect(with: Self.quick)
+      #expect(try folder.openVault([Self.quick]).header.presenceSlot == nil)
+    }
+  }
+
   @Test func aSecretUnderAnUnknownKeyIsLeftAlone() throws {
     let store = folder.secrets()
     for key in ["k", "l", "m"] { try store.set("value of \(key)", forKey: key) }
