@@ -155,7 +155,7 @@ import Testing
       }
       strays += try folder.temporaries().count
       // Ten minutes later those are removed on the way.
-      for path in try folder.temporaries() { try age(path, by: 601) }
+      for name in try folder.temporaries() { try age(folder.file(name).path, by: 601) }
       let store = folder.secrets("even", failures: failures)
       try store.set("v", forKey: "after")
       try store.protect(with: .keyFile)
@@ -222,9 +222,9 @@ import Testing
     try store.set("w", forKey: "k")
     try store.rotateKeys()
     #expect(
-      try folder.temporaries().map { String($0.dropFirst(folder.path.count + 1)) }
+      try folder.temporaries()
         == ["vault/.entry.1.tmp", "vault/.vault.hdr.1.tmp"])
-    for path in try folder.temporaries() { try age(path, by: 601) }
+    for name in try folder.temporaries() { try age(folder.file(name).path, by: 601) }
     try store.rotateKeys()
     try folder.secrets().set("x", forKey: "k")
     #expect(try folder.temporaries() == [])
@@ -368,7 +368,7 @@ import Testing
       return key
     }
     for number in 0..<3 {
-      let vault = folder.vault(sources: [slow])
+      let vault = folder.vault([slow])
       let code = Locked<StorageError.Code?>(nil)
       let thread = Thread {
         do throws(StorageError) {
@@ -648,28 +648,9 @@ private struct KnownKeys {
 // MARK: - Help
 
 extension TemporaryFolder {
-  /// A vault in this folder, as `secrets` opens it, that shares nothing with any other one.
-  fileprivate func vault(
-    timeout: Duration = .seconds(10), failures: Failures = Failures(),
-    sources: [SecureVault.KeySource] = SecureVault.KeySource.standard
-  ) -> Vault {
-    Vault(
-      location: VaultLocation(
-        host: HostFolder(path: path, isCallers: false), keyFilePath: path + "/state/vault.key"),
-      options: VaultOptions(sources: sources), environment: { _ in nil }, timeout: timeout,
-      report: failures.append)
-  }
-
   /// Where the even keys are, and the odd ones.
   fileprivate func bothServices(_ failures: Failures) -> [SecureVault.Store] {
     [0, 1].map { secrets(VaultStorm.service($0), failures: failures) }
-  }
-
-  /// The paths of all files that were not put in place.
-  fileprivate func temporaries() throws -> [String] {
-    try [path + "/vault", path + "/state"].flatMap { folder in
-      try FileSystem.list(folder).filter { $0.hasSuffix(".tmp") }.map { folder + "/" + $0 }.sorted()
-    }
   }
 }
 

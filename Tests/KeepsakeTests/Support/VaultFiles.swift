@@ -12,13 +12,16 @@ extension TemporaryFolder {
   /// What is behind the stores of all services; it shares nothing with any other one.
   func vault(
     _ sources: [SecureVault.KeySource] = [.keyFile],
-    authenticate: SecureVault.Authenticator? = nil
+    authenticate: SecureVault.Authenticator? = nil, timeout: Duration = .seconds(10),
+    failures: Failures = Failures()
   ) -> Vault {
-    Vault(
-      location: VaultLocation(
-        host: HostFolder(path: path, isCallers: false), keyFilePath: keyFilePath),
-      options: VaultOptions(sources: sources, authenticate: authenticate),
-      environment: { _ in nil }, report: { _ in })
+    let finder = DirectoryFinder(
+      app: "test", chosen: .init(data: url, state: url.appending(path: "state")),
+      environment: { _ in nil })
+    return Vault(
+      location: VaultLocation(host: HostFolder(path: path, isCallers: false)), finder: finder,
+      options: VaultOptions(sources: sources, authenticate: authenticate), timeout: timeout,
+      report: failures.append)
   }
 
   /// The keys of the vault as its header is now.
@@ -32,10 +35,7 @@ extension TemporaryFolder {
     _ sources: [SecureVault.KeySource] = [.keyFile]
   ) throws -> String {
     let ring = try openVault(sources).ring
-    return EntryPlace(
-      vault: path + "/vault", folder: try ring.folderName(service),
-      file: try ring.fileName(service, key)
-    ).path
+    return try ring.place(of: service, key, in: path + "/vault").path
   }
 
   /// All files below with their bytes, but for those that only ever are locked.
@@ -52,6 +52,7 @@ extension TemporaryFolder {
   /// What was left by replacements that did not come to an end.
   func temporaries() throws -> [String] {
     try FileManager.default.subpathsOfDirectory(atPath: path).filter { $0.hasSuffix(".tmp") }
+      .sorted()
   }
 }
 
