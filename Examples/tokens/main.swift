@@ -91,7 +91,7 @@ func run(_ arguments: [String]) throws -> Int32 {
     try openVault().remove(.login)
     print("Logged out.")
   case ("logout", "--erase", 2):
-    try SecureVault.shared.erase()
+    try SecureVault.shared.eraseVault()
     print("Logged out; the vault is empty.")
   case ("protect", nil, _):
     let vault = try openVault()

@@ -153,7 +153,7 @@ struct VaultStep: Sendable {
     case .set: try store.set(value.bytes, forKey: Storm.name(value.key))
     case .rotate: try store.rotateKeys()
     case .protect: try store.protect(with: .keyFile)
-    case .erase: try store.erase()
+    case .erase: try store.eraseVault()
     }
   }
 }

@@ -102,9 +102,9 @@ final class CacheSession: Sendable {
           fromContentsOf: UnsafeBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount))
       }
       write(".", at: 0)
-      EntryName.writeHexadecimal(token, to: buffer[1..<17])
+      FileName.writeHexadecimal(token, to: buffer[1..<17])
       write("-", at: 17)
-      EntryName.writeHexadecimal(number, to: buffer[18..<34])
+      FileName.writeHexadecimal(number, to: buffer[18..<34])
       write(".tmp", at: 34)
       return 38
     }

@@ -92,35 +92,20 @@ struct EntryName: Sendable {
     let isHashed = rules.ignoresCase || key.isEmpty || encodedLength > rules.longestName
     let nameLength = isHashed ? hashedLength : encodedLength
     let path = String(unsafeUninitializedCapacity: 3 + nameLength) { buffer in
-      writeHexadecimal(hash >> 56, to: buffer[..<2])
+      FileName.writeHexadecimal(hash >> 56, to: buffer[..<2])
       buffer[2] = UInt8(ascii: "/")
       let name = UnsafeMutableBufferPointer(rebasing: buffer[3...])
       if isHashed {
         (name[0], name[1]) = (UInt8(ascii: "h"), UInt8(ascii: "."))
         let second = Checksum.sum(key, seed: ~0)
-        writeHexadecimal(hash, to: name[2..<18])
-        writeHexadecimal(second, to: name[18..<34])
+        FileName.writeHexadecimal(hash, to: name[2..<18])
+        FileName.writeHexadecimal(second, to: name[18..<34])
       } else {
         Base64.encode(key, to: name)
       }
       return 3 + nameLength
     }
     return EntryName(hash: hash, path: path, keyID: isHashed ? id(key) : 0)
-  }
-
-  /// Fills a place with the last digits of a number.
-  static func writeHexadecimal(_ number: UInt64, to place: Slice<UnsafeMutableBufferPointer<UInt8>>)
-  {
-    let place = UnsafeMutableBufferPointer(rebasing: place)
-    var rest = number
-    var position = place.count
-    // Not over `indices`: those of a slice are not specialized, and cost a microsecond for 32 digits.
-    while position > 0 {
-      position -= 1
-      let digit = UInt8(rest & 15)
-      place[position] = digit < 10 ? 0x30 + digit : 0x61 + digit - 10
-      rest >>= 4
-    }
   }
 }
 

@@ -105,10 +105,10 @@ enum OpenSSL {
     case bytes(UnsafeRawBufferPointer)
   }
 
-  /// Hands OpenSSL a list of named parameters for as long as `body` runs.
-  static func withParameters<R>(
-    _ list: [(name: String, value: Parameter)], _ body: ([OSSL_PARAM]) -> R
-  ) -> R {
+  /// Calls an OpenSSL function with a list of named parameters; its result, or 0 without memory for it.
+  static func withParameters(
+    _ list: [(name: String, value: Parameter)], _ function: ([OSSL_PARAM]) -> Int32
+  ) -> Int32 {
     var texts: [UnsafeMutablePointer<CChar>?] = []
     defer { for text in texts { free(text) } }
     func kept(_ text: String) -> UnsafeMutablePointer<CChar>? {
@@ -127,7 +127,8 @@ enum OpenSSL {
       }
     }
     parameters.append(OSSL_PARAM_construct_end())
-    return body(parameters)
+    // One without a name would be taken for the end of the list.
+    return texts.contains { $0 == nil } ? 0 : function(parameters)
   }
 }
 

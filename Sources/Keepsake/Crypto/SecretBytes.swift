@@ -32,7 +32,7 @@ struct SecretBytes: ~Copyable {
     free(bytes.baseAddress)
   }
 
-  /// Hands a part of the bytes on, from where nobody wipes them any more.
+  /// Hands a part of the bytes on, which are wiped with the last reference to them.
   consuming func data(_ range: Range<Int>) -> Data {
     let memory = bytes
     discard self
@@ -46,6 +46,9 @@ struct SecretBytes: ~Copyable {
     nonisolated(unsafe) let whole = start
     return Data(
       bytesNoCopy: start + range.lowerBound, count: range.count,
-      deallocator: .custom { _, _ in free(whole) })
+      deallocator: .custom { part, count in
+        OpenSSL.wipe(UnsafeMutableRawBufferPointer(start: part, count: count))
+        free(whole)
+      })
   }
 }

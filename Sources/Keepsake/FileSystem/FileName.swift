@@ -43,4 +43,19 @@ enum FileName {
     }
     return name
   }
+
+  /// Fills a place with the last digits of a number.
+  static func writeHexadecimal(_ number: UInt64, to place: Slice<UnsafeMutableBufferPointer<UInt8>>)
+  {
+    let place = UnsafeMutableBufferPointer(rebasing: place)
+    var rest = number
+    var position = place.count
+    // Not over `indices`: those of a slice are not specialized, and cost a microsecond for 32 digits.
+    while position > 0 {
+      position -= 1
+      let digit = UInt8(rest & 15)
+      place[position] = digit < 10 ? 0x30 + digit : 0x61 + digit - 10
+      rest >>= 4
+    }
+  }
 }

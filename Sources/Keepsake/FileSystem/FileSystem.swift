@@ -240,11 +240,25 @@ enum FileSystem {
   static func replace(
     _ path: String, with bytes: [UInt8], mode: UInt32, durable: Bool
   ) throws(StorageError) {
+    _ = try bytes.span.bytes.withUnsafeBytes { bytes throws(StorageError) in
+      try put(bytes, at: path, mode: mode, durable: durable, replacing: true)
+    }
+  }
+
+  /// The same; unless it is `replacing`, false where something is at the path already.
+  static func put(
+    _ bytes: UnsafeRawBufferPointer, at path: String, mode: UInt32, durable: Bool, replacing: Bool
+  ) throws(StorageError) -> Bool {
     var temporary = try TemporaryFile.make(beside: path, mode: mode)
-    try temporary.file.writeAll(bytes)
+    if let failure = temporary.file.write(bytes).failure { throw failure }
     if durable { try temporary.file.synchronize() }
-    try temporary.moveIntoPlace()
+    if replacing {
+      try temporary.moveIntoPlace()
+    } else {
+      guard try temporary.moveIntoEmptyPlace() else { return false }
+    }
     if durable { try synchronizeFolder(parent(of: path)) }
+    return true
   }
 
   /// Removes the temporary files of replacements that were killed so many seconds ago.

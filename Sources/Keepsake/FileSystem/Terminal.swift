@@ -26,11 +26,10 @@ enum Terminal {
     defer { tcsetattr(terminal.descriptor, TCSAFLUSH, &before) }
     // The file is opened without waiting, which reading keys must do.
     _ = fcntl(terminal.descriptor, F_SETFL, O_RDWR)
-    try write(prompt, to: terminal)
+    try write(shown(prompt), to: terminal)
     defer { try? write("\n", to: terminal) }
 
-    let line = try SecretBytes(count: 4_096)
-    var count = 0
+    var line: [UInt8] = []
     while true {
       var key: UInt8 = 0
       let got = try systemCall(.read, path) { read(terminal.descriptor, &key, 1) }.get(.read, path)
@@ -40,19 +39,21 @@ enum Terminal {
         tcsetattr(terminal.descriptor, TCSAFLUSH, &before)
         raise(SIGINT)
         return nil
-      case 0x04 where count == 0: return nil  // Control-D
-      case 0x0A, 0x0D:
-        return String(decoding: UnsafeRawBufferPointer(line.bytes)[part: ..<count], as: UTF8.self)
+      case 0x04 where line.isEmpty: return nil  // Control-D
+      case 0x0A, 0x0D: return String(decoding: line, as: UTF8.self)
       case 0x08, 0x7F:  // backspace: the whole of a character
-        repeat { count = max(0, count - 1) } while count > 0 && line.bytes[count] & 0xC0 == 0x80
-      case 0x15: count = 0  // Control-U
+        while let last = line.popLast(), last & 0xC0 == 0x80 {}
+      case 0x15: line = []  // Control-U
       case 0x00..<0x20: continue
-      default:
-        guard count < line.bytes.count else { continue }
-        line.bytes[count] = key
-        count += 1
+      default: line.append(key)
       }
     }
+  }
+
+  /// Without what a terminal would take for a command: names in it may come from anywhere.
+  private static func shown(_ prompt: String) -> String {
+    let scalars = prompt.unicodeScalars.filter { $0.properties.generalCategory != .control }
+    return String(String.UnicodeScalarView(scalars))
   }
 
   private static func write(_ text: String, to terminal: File) throws(StorageError) {

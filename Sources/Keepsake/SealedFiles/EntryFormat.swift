@@ -57,7 +57,7 @@ struct EntryHead: Equatable, Sendable {
     else { throw .damaged }
     guard (XAES.overhead...Self.longestNames).contains(Int(names)),
       let valueLength = Int(exactly: value), valueLength >= XAES.overhead + Content.prefixSize,
-      valueLength <= AESGCM.longestMessage
+      valueLength <= AESGCM.longestMessage + XAES.overhead
     else { throw .damaged }
     self.init(
       isPresenceRequired: flags & Self.presenceFlag != 0, keyID: keyID, namesLength: Int(names),

@@ -28,7 +28,7 @@ struct KeyFile: Sendable {
   func secret(_ id: [UInt8]) throws(StorageError) -> SourceSecret {
     guard let contents = try read() else {
       throw StorageError(
-        .damaged, operation: "open", path: path,
+        .locked, operation: "open", path: path,
         reason: "the vault's key file is missing", remedy: Self.remedy)
     }
     let keys = UnsafeRawBufferPointer(contents.bytes)
@@ -37,13 +37,13 @@ struct KeyFile: Sendable {
       return try Self.secret(keys[part: record])
     }
     throw StorageError(
-      .damaged, operation: "open", path: path,
-      reason: "the key file has no key for this vault: it is another vault's", remedy: Self.remedy)
+      .locked, operation: "open", path: path,
+      reason: "the key file has no key for this vault",
+      remedy: Self.remedy + " Who shares a vault with others needs a passphrase or a closure.")
   }
 
   private static let remedy =
-    "Put the right key file back, from a backup. The secrets are untouched; without their key nobody "
-    + "can read them, and SecureVault.erase() starts anew."
+    "Put the right key file back, from a backup; the secrets are untouched."
 
   /// The key that was added last, which is the first one where the file is missing.
   func newestSecret() throws(StorageError) -> SourceSecret {
@@ -99,20 +99,14 @@ struct KeyFile: Sendable {
 
     // Any that a killed program left holds keys.
     try FileSystem.sweepTemporaries(beside: path, olderThan: -1)
-    var temporary = try TemporaryFile.make(beside: path, mode: 0o600)
-    let failure = temporary.file.write(UnsafeRawBufferPointer(new.bytes)).failure
-    if let failure { throw failure }
-    try temporary.file.synchronize()
-    if records.isEmpty {
-      guard try temporary.moveIntoEmptyPlace() else {
-        throw StorageError(
-          .damaged, operation: "protect", path: path, reason: "something else made this file",
-          remedy: "Try again.")
-      }
-    } else {
-      try temporary.moveIntoPlace()
+    let isThere = try FileSystem.put(
+      UnsafeRawBufferPointer(new.bytes), at: path, mode: 0o600, durable: true,
+      replacing: !records.isEmpty)
+    guard isThere else {
+      throw StorageError(
+        .damaged, operation: "protect", path: path, reason: "something else made this file",
+        remedy: "Try again.")
     }
-    try synchronize()
     return try Self.secret(UnsafeRawBufferPointer(added))
   }
 

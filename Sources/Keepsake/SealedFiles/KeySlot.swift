@@ -27,6 +27,9 @@ struct KeySlot: Equatable, Sendable {
   private var commitment: [UInt8]
   private var box: [UInt8]
 
+  /// In bytes.
+  static let longestLocator = 255
+
   /// 128 MiB and about half a second, which is current practice for what lies in files.
   static let usualLogN: UInt8 = 17
   /// A file is not to make anyone use more than 1 GiB.
@@ -115,24 +118,5 @@ struct KeySlot: Equatable, Sendable {
       try KeyDerivation.hkdf(secret, salt: salt, info: Self.info, into: output.bytes)
     }
     return output
-  }
-}
-
-/// What a source of keys gave, for as long as it is needed.
-final class SourceSecret {
-  let kind: KeySlot.Kind
-  let logN: UInt8
-  let locator: [UInt8]
-  private let memory: SecretBytes
-
-  var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(memory.bytes) }
-
-  init(
-    _ kind: KeySlot.Kind, locator: [UInt8] = [], logN: UInt8 = 0, _ memory: consuming SecretBytes
-  ) {
-    self.kind = kind
-    self.locator = locator
-    self.logN = logN
-    self.memory = memory
   }
 }

@@ -114,7 +114,7 @@ enum SealedFile {
       if head.fileLength == count, count < smallSize {
         return .opened(try open(head, start, nil, part, place, session))
       }
-      guard count == smallSize, try file.status().size == head.fileLength else {
+      guard try file.status().size == head.fileLength else {
         throw damage("it has not the length that it says", place)
       }
       let boxStart = EntryHead.size + head.namesLength
@@ -148,7 +148,8 @@ enum SealedFile {
     let namesBox = bytes[part: EntryHead.size..<(EntryHead.size + head.namesLength)]
     let opened = try session.ring.withEntryKey(head.keyID) { key throws(StorageError) -> Opened in
       var names: EntryNames?
-      if part != .value {
+      // The names vouch for the lengths in the head, before memory is taken for what it claims.
+      if part != .value || file != nil {
         let context = place.context(headBytes, vaultID: session.header.vaultID, box: .names)
         let plaintext = try SecretBytes(count: head.namesLength - XAES.overhead)
         guard
@@ -228,7 +229,7 @@ enum SealedFile {
   static func damage(_ reason: String, _ place: EntryPlace) -> StorageError {
     StorageError(
       .damaged, operation: "open", path: place.path, reason: "the secret is damaged: \(reason)",
-      remedy: "Put a copy of this file back, from a backup, or set or remove the secret.")
+      remedy: "Put a copy of this file back, from a backup, or remove the secret.")
   }
 
   static func unknownKey(_ id: UInt32, _ place: EntryPlace) -> StorageError {
@@ -237,84 +238,5 @@ enum SealedFile {
       reason:
         "the secret is sealed under key \(String(id, radix: 16)), which the vault does not have",
       remedy: "Put the vault's header back, from a backup; the secret is untouched. Or remove it.")
-  }
-}
-
-/// Memory for pieces of ciphertext, used again and again.
-enum ChunkBuffer {
-  private static let size = 64 << 10
-
-  /// Unchecked because it is a pointer, which only the one who took it from the pool uses.
-  private struct Buffer: @unchecked Sendable {
-    let memory: UnsafeMutableRawBufferPointer
-  }
-
-  private static let pool = Locked<[Buffer]>([])
-  private static let mostKept = 4
-
-  /// Calls `body` with a buffer for so many bytes, or for as many of them as one piece may have.
-  static func with<R>(
-    _ count: Int, _ body: (UnsafeMutableRawBufferPointer) throws(StorageError) -> R
-  ) throws(StorageError) -> R {
-    if count <= 4_096 {
-      return try withUnsafeTemporaryAllocation(
-        byteCount: max(count, XAES.tagSize), alignment: 8, body)
-    }
-    let buffer =
-      pool.withLock { $0.popLast() } ?? Buffer(memory: .allocate(byteCount: size, alignment: 64))
-    defer {
-      let isKept = pool.withLock { pool in
-        guard pool.count < mostKept else { return false }
-        pool.append(buffer)
-        return true
-      }
-      if !isKept { buffer.memory.deallocate() }
-    }
-    return try body(buffer.memory)
-  }
-}
-
-/// Gathers pieces in a buffer and writes it out when it is full.
-private struct ChunkOutput {
-  let file: File
-  let buffer: UnsafeMutableRawBufferPointer
-  var used = 0
-
-  mutating func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
-    var rest = bytes
-    while let (piece, room) = try next(&rest) { room.copyMemory(from: piece) }
-  }
-
-  mutating func append(
-    _ bytes: UnsafeRawBufferPointer, sealedWith cipher: borrowing AESGCM
-  ) throws(StorageError) {
-    var rest = bytes
-    while let (piece, room) = try next(&rest) { try cipher.update(piece, into: room) }
-  }
-
-  /// The next piece of `rest` that the buffer has room for, and that room.
-  private mutating func next(
-    _ rest: inout UnsafeRawBufferPointer
-  ) throws(StorageError) -> (UnsafeRawBufferPointer, UnsafeMutableRawBufferPointer)? {
-    if rest.isEmpty { return nil }
-    if used == buffer.count { try flush() }
-    let count = min(rest.count, buffer.count - used)
-    defer {
-      used += count
-      rest = rest[part: count...]
-    }
-    return (rest[part: ..<count], buffer[part: used..<(used + count)])
-  }
-
-  mutating func appendTag(of cipher: borrowing AESGCM) throws(StorageError) {
-    if buffer.count - used < XAES.tagSize { try flush() }
-    try cipher.finish(tag: buffer[part: used..<(used + XAES.tagSize)])
-    used += XAES.tagSize
-  }
-
-  mutating func flush() throws(StorageError) {
-    let failure = file.write(UnsafeRawBufferPointer(buffer)[part: ..<used]).failure
-    if let failure { throw failure }
-    used = 0
   }
 }

@@ -42,13 +42,11 @@ extension Vault {
 
   /// Whether there is a secret; it is not opened.
   func contains(_ service: String, _ key: String) throws(StorageError) -> Bool {
-    var session = try session()
-    while let current = session {
-      if try FileSystem.status(place(of: service, key, current).path) != nil { return true }
-      if try isCurrent(current) { return false }
-      session = try reloaded(current)
+    let isThere = try withSession { session throws(StorageError) -> Bool? in
+      if try FileSystem.status(place(of: service, key, session).path) != nil { return true }
+      return try isCurrent(session) ? false : nil
     }
-    return false
+    return isThere ?? false
   }
 
   /// The dates of a secret, and whether a person has to be present; nil when there is none.
@@ -76,22 +74,30 @@ extension Vault {
     consuming func plaintext() -> SecretBytes { opened.plaintext }
   }
 
-  /// Reads an entry, and again as long as the keys to it change meanwhile; nil when there is none.
+  private enum Lookup: ~Copyable {
+    case missing
+    case found(FoundEntry)
+  }
+
+  /// Reads an entry; nil when there is none.
   private func find(
     _ service: String, _ key: String, _ part: SealedFile.Part
   ) throws(StorageError) -> FoundEntry? {
-    guard var session = try session() else { return nil }
-    while true {
+    let lookup = try withSession { session throws(StorageError) -> Lookup? in
       let place = try place(of: service, key, session)
       switch try SealedFile.read(place, part, session) {
-      case .opened(let opened): return FoundEntry(place, session.header, opened)
+      case .opened(let opened): return .found(FoundEntry(place, session.header, opened))
       case .missing:
-        if try isCurrent(session) { return nil }
+        if try isCurrent(session) { return .missing }
       case .unknownKey(let id):
         if try isCurrent(session) { throw SealedFile.unknownKey(id, place) }
       }
-      guard let next = try reloaded(session) else { return nil }
-      session = next
+      return nil
+    }
+    guard let lookup else { return nil }
+    switch consume lookup {
+    case .missing: return nil
+    case .found(let entry): return entry
     }
   }
 
@@ -119,7 +125,7 @@ extension Vault {
     access: SecureVault.Access?
   ) throws(StorageError) {
     var presence: PresenceKey?
-    while true {
+    for _ in 0..<Self.mostAttempts {
       switch try attemptWrite(kind, value, service, key, access, presence) {
       case .done: return
       case .headerChanged: continue
@@ -127,6 +133,7 @@ extension Vault {
         presence = try presenceKeyForWriting(header, reason: "Store the secret \(key)")
       }
     }
+    throw restless
   }
 
   private enum WriteOutcome {
@@ -163,7 +170,7 @@ extension Vault {
       isDone = try put(value, kind.rawValue, names, false, place, session)
     }
     if isDone { return .done }
-    _ = try reloaded(session)
+    try refresh(session)
     return .headerChanged
   }
 
@@ -251,42 +258,36 @@ extension Vault {
 
   /// Removes a secret such that it stays removed after a power cut; nothing happens when it is missing.
   func remove(_ service: String, _ key: String) throws(StorageError) {
-    var session = try session()
-    while let current = session {
-      let place = try place(of: service, key, current)
-      if try remove(place, current) { return }
-      session = try reloaded(current)
+    _ = try withSession { session throws(StorageError) in
+      try remove(place(of: service, key, session), session)
     }
   }
 
   /// Removes all secrets of a service.
   func removeAll(_ service: String) throws(StorageError) {
-    var session = try session()
-    listing: while let current = session {
-      session = current
-      for place in try location.places(in: try current.ring.folderName(service)) {
-        guard try remove(place, current) else {
-          session = try reloaded(current)
-          continue listing
-        }
+    _ = try withSession { session throws(StorageError) -> Void? in
+      for place in try location.places(in: try session.ring.folderName(service)) {
+        guard try remove(place, session) != nil else { return nil }
       }
-      if try isCurrent(current) { return }
-      session = try reloaded(current)
+      return try isCurrent(session) ? () : nil
     }
   }
 
-  /// false when the vault's header has changed meanwhile.
+  /// nil when the vault's header has changed meanwhile.
   private func remove(
     _ place: EntryPlace, _ session: VaultSession
-  ) throws(StorageError) -> Bool {
-    if try FileSystem.status(place.path) == nil { return try isCurrent(session) }
+  ) throws(StorageError) -> Void? {
+    guard try FileSystem.status(place.folderPath) != nil else {
+      return try isCurrent(session) ? () : nil
+    }
     let isDone = try holding(place) { () throws(StorageError) in
       guard try isCurrent(session) else { return false }
       try FileSystem.unlink(place.path)
       return true
     }
-    if isDone { try FileSystem.synchronizeFolder(place.folderPath) }
-    return isDone
+    guard isDone else { return nil }
+    // Also when nothing was there: an earlier call may have come no further than that.
+    return try FileSystem.synchronizeFolder(place.folderPath)
   }
 }
 
@@ -295,22 +296,19 @@ extension Vault {
 extension Vault {
   /// The keys of a service, sorted. An entry that cannot be opened is reported and hides no other.
   func keys(_ service: String) throws(StorageError) -> [String] {
-    try list { session throws(StorageError) in
-      let folder = try session.ring.folderName(service)
+    try list { session, failures throws(StorageError) in
       var keys: [String] = []
-      var failures: [StorageError] = []
-      for place in try location.places(in: folder) {
+      for place in try location.places(in: try session.ring.folderName(service)) {
         if let names = try names(of: place, session, &failures) { keys.append(names.key) }
       }
-      return (keys.sorted(), failures)
+      return keys
     }
   }
 
   /// The services that have secrets, sorted.
   func services() throws(StorageError) -> [String] {
-    try list { session throws(StorageError) in
+    try list { session, failures throws(StorageError) in
       var services: [String] = []
-      var failures: [StorageError] = []
       for folder in try location.entryFolders() {
         for place in try location.places(in: folder) {
           guard let names = try names(of: place, session, &failures) else { continue }
@@ -318,23 +316,22 @@ extension Vault {
           break
         }
       }
-      return (services.sorted(), failures)
+      return services
     }
   }
 
   private func list(
-    _ look: (VaultSession) throws(StorageError) -> ([String], [StorageError])
+    _ look: (VaultSession, inout [StorageError]) throws(StorageError) -> [String]
   ) throws(StorageError) -> [String] {
-    var session = try freshSession()
-    while let current = session {
-      let (names, failures) = try look(current)
-      if try isCurrent(current) {
-        for failure in failures { report(failure.during("list")) }
-        return names
-      }
-      session = try reloaded(current)
+    var failures: [StorageError] = []
+    let names = try withSession { session throws(StorageError) -> [String]? in
+      failures = []
+      let names = try look(session, &failures)
+      return try isCurrent(session) ? names : nil
     }
-    return []
+    // Not before the keys are let go of: whoever hears of it may lock the vault.
+    for failure in failures { report(failure.during("list")) }
+    return (names ?? []).sorted()
   }
 
   /// nil, and perhaps a failure more, where nothing can be opened.

@@ -7,13 +7,12 @@ extension Vault {
   ///
   /// - Throws: The first failure with an entry, after all others are done; the keys stay then.
   func rotateKeys() throws(StorageError) {
-    while true {
-      guard let session = try freshSession() else { return }
-      let replaced = try replaceHeader(of: session, slots: session.header.slots) {
-        () throws(StorageError) in try session.ring.addingPrimary(newMaster: false)
+    let replaced = try withSession { session throws(StorageError) in
+      try replaceHeader(of: session, slots: session.header.slots) { () throws(StorageError) in
+        try session.ring.addingPrimary(newMaster: false)
       }
-      if replaced != nil { break }
     }
+    if replaced == nil { return }
     let failures = try sealAllAnew()
     guard let first = failures.first else { return }
     for failure in failures.dropFirst() { report(failure.during("rotateKeys")) }
@@ -23,25 +22,14 @@ extension Vault {
   /// Puts the vault under another source of keys, with new keys for all that it holds.
   func protect(with source: SecureVault.KeySource) throws(StorageError) {
     // A vault that does not open is to leave no new key in the key file.
-    _ = try session()
+    _ = try freshSession()
     // What takes time, or asks somebody, holds no lock.
     guard let secret = try secret(of: source) else {
       throw StorageError(
         .misuse, operation: "protect", reason: "the \(source) is not there",
         remedy: "Give the service LoadCredential= of that name.")
     }
-    while true {
-      guard let header = try freshSession()?.header else {
-        if try createUnder(secret) != nil { return }
-        continue
-      }
-      let presenceSlots = try presenceSlots(header, under: secret)
-      guard let session = try freshSession(), session.header == header else { continue }
-      let ring = try session.ring.addingPrimary(newMaster: true)
-      let slot = try Self.slot(of: ring, vaultID: header.vaultID, secret)
-      let replaced = try replaceHeader(of: session, slots: [slot] + presenceSlots) { ring }
-      if replaced != nil { break }
-    }
+    guard try putUnder(secret) else { return }
     // From here on the vault is under the new source, whatever becomes of the old keys.
     do throws(StorageError) {
       for failure in try sealAllAnew() { report(failure.during("protect")) }
@@ -50,68 +38,89 @@ extension Vault {
     }
   }
 
+  private func secret(of source: SecureVault.KeySource) throws(StorageError) -> SourceSecret? {
+    if case .keyFile = source.kind { return try keyFile().addSecret() }
+    return try source.secret(for: nil, in: self)
+  }
+
+  /// false when the vault is a new one, in which there is nothing to do any more.
+  private func putUnder(_ secret: SourceSecret) throws(StorageError) -> Bool {
+    for _ in 0..<Self.mostAttempts {
+      let epoch = state.withLock { $0.epoch }
+      guard let header = try freshSession()?.header else {
+        if try create(under: secret, since: epoch) != nil { return false }
+        continue
+      }
+      let presenceSlots = try presenceSlots(header, under: secret)
+      let replaced = try withSession { session throws(StorageError) -> Bool? in
+        guard session.header == header else { return false }
+        let ring = try session.ring.addingPrimary(newMaster: true)
+        let slot = try Self.slot(of: ring, vaultID: header.vaultID, secret)
+        return try replaceHeader(of: session, slots: [slot] + presenceSlots) { ring } != nil
+      }
+      if replaced == true { return true }
+    }
+    throw restless
+  }
+
   /// Seals each entry under the primary key, and forgets all others if that could be done.
   ///
   /// - Returns: What failed with single entries.
   private func sealAllAnew() throws(StorageError) -> [StorageError] {
     var failures: [StorageError] = []
     for folder in try location.entryFolders() {
-      var isChanged = false
       for place in try location.places(in: folder) {
         do throws(StorageError) {
-          if try sealAnew(place) { isChanged = true }
+          try sealAnew(place)
         } catch {
-          if error.code == .locked { throw error }
+          // The next one would fail as well.
+          if error.isOfDescriptors { throw error }
+          if [.locked, .timedOut, .diskFull].contains(error.code) { throw error }
           failures.append(error)
         }
       }
-      if isChanged { try FileSystem.synchronizeFolder(location.folder + "/" + folder) }
     }
     // An id in a damaged entry may be any, so it says nothing about which keys are in use.
     if failures.isEmpty { try forgetUnusedKeys() }
     return failures
   }
 
-  /// false when there is nothing to do.
-  private func sealAnew(_ place: EntryPlace) throws(StorageError) -> Bool {
-    guard let session = try session() else { return false }
-    return try holding(place) { () throws(StorageError) in
-      // While the lock is held nobody changes the header.
-      guard let session = try isCurrent(session) ? session : try reloaded(session) else {
-        return false
-      }
-      switch try SealedFile.read(place, .all, session) {
-      case .missing: return false
-      case .unknownKey(let id): throw SealedFile.unknownKey(id, place)
-      case .opened(let opened):
-        guard let names = opened.names, opened.head.keyID != session.ring.primary else {
-          return false
+  private func sealAnew(_ place: EntryPlace) throws(StorageError) {
+    _ = try withSession { session throws(StorageError) -> Void? in
+      try holding(place) { () throws(StorageError) in
+        guard try isCurrent(session) else { return nil }
+        switch try SealedFile.read(place, .all, session) {
+        case .missing: return
+        case .unknownKey(let id): throw SealedFile.unknownKey(id, place)
+        case .opened(let opened):
+          guard let names = opened.names, opened.head.keyID != session.ring.primary else { return }
+          let contents = SealedFile.Contents(
+            names: names, isPresenceRequired: opened.head.isPresenceRequired,
+            pieces: [UnsafeRawBufferPointer(opened.plaintext.bytes)], paddingLength: 0)
+          var temporary = try makeTemporary(for: place)
+          try SealedFile.write(contents, at: place, session, to: temporary.file)
+          try temporary.file.synchronize()
+          try temporary.moveIntoPlace()
         }
-        let contents = SealedFile.Contents(
-          names: names, isPresenceRequired: opened.head.isPresenceRequired,
-          pieces: [UnsafeRawBufferPointer(opened.plaintext.bytes)], paddingLength: 0)
-        var temporary = try makeTemporary(for: place)
-        try SealedFile.write(contents, at: place, session, to: temporary.file)
-        try temporary.file.synchronize()
-        try temporary.moveIntoPlace()
-        return true
       }
     }
   }
 
   private func forgetUnusedKeys() throws(StorageError) {
-    while let session = try freshSession(), session.ring.ids.count > 1 {
-      let replaced = try replaceHeader(of: session, slots: session.header.slots) {
+    _ = try withSession { session throws(StorageError) -> VaultSession? in
+      if session.ring.ids.count == 1, try isCurrent(session) { return session }
+      return try replaceHeader(of: session, slots: session.header.slots) {
         () throws(StorageError) in
         var used: Set<UInt32> = []
         for folder in try location.entryFolders() {
           for place in try location.places(in: folder) {
             if let head = try SealedFile.head(place) { used.insert(head.keyID) }
           }
+          // Else a power cut could bring an entry back whose key is forgotten.
+          try FileSystem.synchronizeFolder(location.folder + "/" + folder)
         }
         return try session.ring.keeping(used)
       }
-      if replaced != nil { return }
     }
   }
 }

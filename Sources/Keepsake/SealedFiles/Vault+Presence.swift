@@ -63,7 +63,7 @@ extension Vault {
     let key = try SecretBytes(count: XAES.keySize)
     switch try slot.unwrap(secret.bytes, vaultID: header.vaultID, into: key.bytes) {
     case .opened: return PresenceKey(slot: slot, key)
-    case .wrongSecret: throw wrongPassphrase
+    case .wrongSecret: throw wrongPassphrase("the one for secrets that need presence")
     case .damaged: throw presenceSlotMissing
     }
   }
@@ -80,12 +80,31 @@ extension Vault {
   func presenceKeyForWriting(
     _ header: VaultHeader, reason: String
   ) throws(StorageError) -> PresenceKey {
-    let isInUse = try isPresenceKeyInUse(header)
-    if isInUse {
+    var header = header
+    for _ in 0..<Self.mostAttempts {
+      let isInUse = try withSession { session throws(StorageError) in
+        try isPresenceKeyInUse(session)
+      }
+      if isInUse == true, let slot = header.presenceSlot {
+        return try presenceKey(slot, header, reason: reason)
+      }
+      // Another process may have made it meanwhile.
+      guard let current = try freshSession()?.header, current == header else {
+        header = try sessionForWriting().header
+        continue
+      }
       // Never a new key where there are secrets under another one.
-      guard let slot = header.presenceSlot else { throw presenceSlotMissing }
-      return try presenceKey(slot, header, reason: reason)
+      if isInUse == true { throw presenceSlotMissing }
+      if let key = try newPresenceKey(header, reason: reason) { return key }
+      header = try sessionForWriting().header
     }
+    throw restless
+  }
+
+  /// nil when the header has changed meanwhile.
+  private func newPresenceKey(
+    _ header: VaultHeader, reason: String
+  ) throws(StorageError) -> PresenceKey? {
     let own = header.masterSlot.flatMap { $0.kind == .passphrase ? $0 : nil }
     let typed = try ask(SecureVault.PassphraseRequest(reason: reason, isNew: own == nil))
     let secret = try SecureVault.KeySource.secret(
@@ -93,7 +112,7 @@ extension Vault {
     if let own {
       let master = try SecretBytes(count: XAES.keySize)
       guard case .opened = try own.unwrap(secret.bytes, vaultID: header.vaultID, into: master.bytes)
-      else { throw wrongPassphrase }
+      else { throw wrongPassphrase("the vault's") }
     }
     let key = try SecretBytes(count: XAES.keySize)
     try OpenSSL.randomize(key.bytes, forKey: true)
@@ -101,47 +120,53 @@ extension Vault {
       wrapping: UnsafeRawBufferPointer(key.bytes), purpose: .presence, vaultID: header.vaultID,
       for: secret)
     let masters = header.slots.filter { $0.purpose == .master }
-    let session = try sessionForWriting()
-    if session.header == header {
-      let replaced = try replaceHeader(of: session, slots: masters + [slot]) {
+    let isDone = try withSession { session throws(StorageError) -> Bool? in
+      guard session.header == header else { return false }
+      return try replaceHeader(of: session, slots: masters + [slot]) {
         () throws(StorageError) in
-        if try isPresenceKeyInUse(header) { throw presenceSlotMissing }
+        // The key that goes is nobody's, as far as what is sealed says so.
+        if try isPresenceKeyInUse(session) { throw presenceSlotMissing }
         return try session.ring.keeping(session.ring.ids)
-      }
-      if replaced != nil { return PresenceKey(slot: slot, key) }
+      } != nil
     }
-    // Another process has changed the header meanwhile.
-    guard let changed = try freshSession()?.header else { throw presenceSlotMissing }
-    return try presenceKeyForWriting(changed, reason: reason)
+    return isDone == true ? PresenceKey(slot: slot, key) : nil
   }
 
-  /// The slots for the presence key in the header that protects the vault with `secret`.
+  /// The slots for the presence key in the header that protects the vault with `secret`: never fewer
+  /// than before, as somebody may be storing the first value that needs it.
   func presenceSlots(
     _ header: VaultHeader, under secret: SourceSecret
   ) throws(StorageError) -> [KeySlot] {
-    guard let slot = header.presenceSlot, try isPresenceKeyInUse(header) else { return [] }
-    guard secret.kind == .passphrase else { return [slot] }
+    guard let slot = header.presenceSlot else { return [] }
+    let isInUse = try withSession { session throws(StorageError) in
+      try isPresenceKeyInUse(session)
+    }
+    guard secret.kind == .passphrase, isInUse == true else { return [slot] }
     let key = try SecretBytes(count: XAES.keySize)
     if case .opened = try slot.unwrap(secret.bytes, vaultID: header.vaultID, into: key.bytes) {
       return [slot]
     }
-    let current = try presenceKey(slot, header, reason: "Change the passphrase (the current one)")
+    let current = try presenceKey(slot, header, reason: "A new passphrase needs the current one")
     return [
       try KeySlot(
         wrapping: current.bytes, purpose: .presence, vaultID: header.vaultID, for: secret)
     ]
   }
 
-  /// Whether any entry needs a person's presence. One that cannot be read may need it, if there is a
-  /// key for that.
-  private func isPresenceKeyInUse(_ header: VaultHeader) throws(StorageError) -> Bool {
+  /// Whether any entry needs a person's presence, as its sealed names vouch for. One that cannot be opened
+  /// may need it, if there is a key for that.
+  private func isPresenceKeyInUse(_ session: VaultSession) throws(StorageError) -> Bool {
     for folder in try location.entryFolders() {
       for place in try location.places(in: folder) {
         do throws(StorageError) {
-          if try SealedFile.head(place)?.isPresenceRequired == true { return true }
+          switch try SealedFile.read(place, .names, session) {
+          case .missing: continue
+          case .opened(let opened): if opened.head.isPresenceRequired { return true }
+          case .unknownKey: if session.header.presenceSlot != nil { return true }
+          }
         } catch {
           if error.isOfDescriptors { throw error }
-          if header.presenceSlot != nil { return true }
+          if session.header.presenceSlot != nil { return true }
         }
       }
     }

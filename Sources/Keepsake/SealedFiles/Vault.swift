@@ -1,5 +1,3 @@
-internal import Synchronization
-
 /// A folder of sealed files, and the keys to it while it is open.
 ///
 /// Who writes an entry holds the lock of one byte, made from the entry's name; who changes the header
@@ -8,35 +6,11 @@ internal import Synchronization
 final class Vault: Sendable {
   let location: VaultLocation
   let finder: DirectoryFinder
-  private let options: VaultOptions
-  let report: @Sendable (StorageError) -> Void
+  let options: VaultOptions
   let timeout: Duration
-
-  private struct State {
-    var session: VaultSession?
-    var generation = ForkGuard.generation
-    /// After `lock()`, until `unlock`.
-    var isLocked = false
-    /// Goes up with each `lock()`, which what was being opened meanwhile must not undo.
-    var epoch = 0
-    var isShieldReported = false
-    /// All that may still be in use: an old one holds keys as well.
-    var sessions: [WeakSession] = []
-
-    /// A child finds its parent's keys wiped, and the threads that used them gone.
-    mutating func forgetParent() {
-      if generation == ForkGuard.generation { return }
-      generation = ForkGuard.generation
-      session = nil
-      sessions = []
-    }
-  }
-
-  private struct WeakSession {
-    weak var session: VaultSession?
-  }
-
-  private let state = Locked(State())
+  let report: @Sendable (StorageError) -> Void
+  /// What this process has of the vault.
+  let state = Locked(VaultState())
   /// Opening may ask a source that is slow; all others wait for the one that asks.
   private let opening = Locked(())
 
@@ -63,10 +37,41 @@ final class Vault: Sendable {
   /// The open vault, which is made first where there is none.
   func sessionForWriting() throws(StorageError) -> VaultSession {
     if let session = try session(mayCreate: true) { return session }
-    throw StorageError(
-      .locked, operation: "open", path: location.folder,
-      reason: "there is no vault yet and none of the configured key sources is there to make one",
-      remedy: "Call SecureVault.protect(with:) first.")
+    throw locked(
+      "there is no vault yet and none of the configured key sources is there to make one",
+      "Call SecureVault.protect(with:) first.")
+  }
+
+  /// Does something with the open vault, and again as long as its header changes meanwhile.
+  ///
+  /// - Parameter body: Returns nil when what it found may be due to keys that are the vault's no more.
+  /// - Returns: nil when there is no vault.
+  func withSession<R: ~Copyable>(
+    _ body: (VaultSession) throws(StorageError) -> R?
+  ) throws(StorageError) -> R? {
+    for _ in 0..<Self.mostAttempts {
+      guard let session = try session() else { return nil }
+      if let result = try body(session) { return result }
+      try refresh(session)
+    }
+    throw restless
+  }
+
+  /// More often than any number of rotations changes a header during one call.
+  static let mostAttempts = 1_000
+
+  var restless: StorageError {
+    StorageError(
+      .timedOut, operation: "open", path: location.headerPath,
+      reason: "the vault's header changes all the time",
+      remedy: "Look for a program that keeps writing to it, or use another file system.")
+  }
+
+  /// The open vault with the header of this moment; nil when there is none.
+  func freshSession() throws(StorageError) -> VaultSession? {
+    try withSession { session throws(StorageError) in
+      try isCurrent(session) ? session : nil
+    }
   }
 
   private func session(mayCreate: Bool) throws(StorageError) -> VaultSession? {
@@ -98,7 +103,7 @@ final class Vault: Sendable {
       state.forgetParent()
       return (state.session, state.isLocked)
     }
-    if isLocked { throw locked("lock() was called", "Call SecureVault.unlock first.") }
+    if isLocked { throw lockedByCall }
     return session
   }
 
@@ -107,395 +112,56 @@ final class Vault: Sendable {
       .locked, operation: "open", path: location.folder, reason: reason, remedy: remedy)
   }
 
-  /// Keeps a vault that was opened, unless `lock()` was called meanwhile.
-  private func install(
-    _ session: VaultSession, since epoch: Int, unlocking: Bool = false
-  ) throws(StorageError) -> VaultSession {
+  private var lockedByCall: StorageError {
+    locked("lock() was called", "Call SecureVault.unlock first.")
+  }
+
+  /// Keeps a vault that was opened; false when `lock()` was called meanwhile.
+  @discardableResult
+  func keep(_ session: VaultSession, since epoch: Int, unlocking: Bool = false) -> Bool {
     let (isKept, failure) = state.withLock { state -> (Bool, StorageError?) in
-      guard state.epoch == epoch, unlocking || !state.isLocked else { return (false, nil) }
       state.forgetParent()
-      state.session = session
-      state.isLocked = false
-      state.sessions.removeAll { $0.session == nil }
-      state.sessions.append(WeakSession(session: session))
+      guard state.epoch == epoch, unlocking || !state.isLocked else { return (false, nil) }
+      state.keep(session)
       guard let failure = session.ring.shieldFailure, !state.isShieldReported else {
         return (true, nil)
       }
       state.isShieldReported = true
       return (true, failure)
     }
-    if let failure { report(failure) }
-    guard isKept else { throw locked("lock() was called", "Call SecureVault.unlock first.") }
+    // Elsewhere, because whoever hears of it may lock the vault, which waits for who uses the keys.
+    if let failure { Housekeeper.run { [report] in report(failure) } }
+    return isKept
+  }
+
+  /// The same, with an error in place of false.
+  func install(
+    _ session: VaultSession, since epoch: Int, unlocking: Bool = false
+  ) throws(StorageError) -> VaultSession {
+    guard keep(session, since: epoch, unlocking: unlocking) else { throw lockedByCall }
     return session
   }
 
-  /// The vault as its header is now, which is another one than that of `session`; nil when it is gone.
-  func reloaded(_ session: VaultSession) throws(StorageError) -> VaultSession? {
+  /// Puts the vault as its header is now in place of `session`, or lets go of it if that needs a source.
+  func refresh(_ session: VaultSession) throws(StorageError) {
     let epoch = state.withLock { $0.epoch }
-    guard let (header, identity) = try readHeader() else {
-      forget(session)
-      return try self.session()
+    if let (header, identity) = try readHeader(), header.vaultID == session.header.vaultID {
+      // A rotation keeps the master key: nobody needs to be asked again.
+      let ring = try KeyRing.open(header) { master throws(StorageError) in
+        session.ring.withMaster { master.copyMemory(from: $0) }
+      }
+      if let ring {
+        keep(VaultSession(header: header, identity: identity, ring: ring), since: epoch)
+        return
+      }
     }
-    // A rotation keeps the master key: nobody needs to be asked again.
-    let ring = try KeyRing.open(header) { master throws(StorageError) in
-      session.ring.withMaster { master.copyMemory(from: $0) }
-    }
-    if let ring, header.vaultID == session.header.vaultID {
-      return try install(
-        VaultSession(header: header, identity: identity, ring: ring), since: epoch)
-    }
-    forget(session)
-    return try self.session()
-  }
-
-  private func forget(_ session: VaultSession) {
     state.withLock { if $0.session === session { $0.session = nil } }
-  }
-
-  /// The open vault with the header of this moment; nil when there is none.
-  func freshSession() throws(StorageError) -> VaultSession? {
-    guard let session = try session() else { return nil }
-    return try isCurrent(session) ? session : try reloaded(session)
   }
 
   /// Whether the header is still the one that the keys are from.
   func isCurrent(_ session: VaultSession) throws(StorageError) -> Bool {
     let status = try FileSystem.status(location.headerPath, withTimes: true)
     return status.map { session.identity.isSame(as: $0) } ?? false
-  }
-
-  // MARK: The header
-
-  func readHeader() throws(StorageError) -> (VaultHeader, HeaderIdentity)? {
-    guard let file = try File.ifPresent(location.headerPath) else { return nil }
-    let status = try file.status(withTimes: true)
-    guard status.isRegularFile, status.size <= VaultHeader.mostBytes else {
-      throw StorageError(
-        .damaged, operation: "open", path: file.path, reason: "this is no vault's header",
-        remedy: "Put a copy of the right file back, from a backup; the secrets are untouched.")
-    }
-    let bytes = try file.read(from: 0, count: status.size)
-    return (
-      try VaultHeader(bytes, path: location.headerPath), HeaderIdentity(file: file, status: status)
-    )
-  }
-
-  /// The header; nil when there is no vault.
-  ///
-  /// - Throws: An error of code `damaged`, among others, for secrets without a header.
-  private func headerOfVault() throws(StorageError) -> (VaultHeader, HeaderIdentity)? {
-    var attempts = 0
-    while true {
-      if let found = try readHeader() { return found }
-      do throws(StorageError) {
-        try requireNoEntries()
-        return nil
-      } catch {
-        // Between the two looks others may have made the vault and stored a secret, even twice if
-        // they erased it meanwhile.
-        attempts += 1
-        if attempts == 4 { throw error }
-      }
-    }
-  }
-
-  /// Puts a header in place; the caller holds all bytes' lock.
-  private func write(
-    _ header: VaultHeader, mode: UInt32, isFirst: Bool
-  ) throws(StorageError) -> HeaderIdentity {
-    try FileSystem.sweepTemporaries(beside: location.headerPath)
-    var temporary = try TemporaryFile.make(
-      beside: location.headerPath, mode: mode & 0o666)
-    try temporary.file.writeAll(try header.bytes())
-    try temporary.file.synchronize()
-    if isFirst {
-      guard try temporary.moveIntoEmptyPlace() else {
-        throw StorageError(
-          .damaged, operation: "open", path: location.headerPath,
-          reason: "something else made this file", remedy: "Try again.")
-      }
-    } else {
-      try temporary.moveIntoPlace()
-    }
-    try FileSystem.synchronizeFolder(location.folder)
-    return HeaderIdentity(
-      file: temporary.file, status: try temporary.file.status(withTimes: true))
-  }
-
-  /// Holds off everything that others do to the vault, while `body` runs.
-  private func exclusively<R>(
-    _ body: (_ mode: UInt32) throws(StorageError) -> R
-  ) throws(StorageError) -> R {
-    let mode = try location.prepare()
-    return try ByteLock.hold(
-      ByteLock.all, of: location.lockPath, mode: mode & 0o666, timeout: timeout
-    ) { () throws(StorageError) in try body(mode) }
-  }
-
-  /// Replaces the header of `session` by one with those slots and the keys that `ring` returns, while
-  /// nobody else writes.
-  ///
-  /// - Returns: The vault with its new header; nil when that of `session` is not the header any more.
-  func replaceHeader(
-    of session: VaultSession, slots: [KeySlot], _ ring: () throws(StorageError) -> KeyRing
-  ) throws(StorageError) -> VaultSession? {
-    let epoch = state.withLock { $0.epoch }
-    return try exclusively { mode throws(StorageError) in
-      guard try isCurrent(session) else { return nil }
-      let ring = try ring()
-      let header = try ring.header(vaultID: session.header.vaultID, slots: slots)
-      let identity = try write(header, mode: mode, isFirst: false)
-      return try install(
-        VaultSession(header: header, identity: identity, ring: ring), since: epoch)
-    }
-  }
-
-  /// Entries whose header is gone are not given a new one: their keys would never be found again.
-  private func requireNoEntries() throws(StorageError) {
-    for folder in try location.entryFolders() {
-      guard let place = try location.places(in: folder).first else { continue }
-      throw StorageError(
-        .damaged, operation: "open", path: location.headerPath,
-        reason: "the vault's header is missing, but its secrets are there, such as \(place.path)",
-        remedy:
-          "Put the header back, from a backup; the secrets are untouched. Without it nobody can "
-          + "read them, and SecureVault.erase() starts anew.")
-    }
-  }
-
-  // MARK: Opening and making
-
-  private func open(
-    _ header: VaultHeader, _ identity: HeaderIdentity
-  ) throws(StorageError) -> VaultSession {
-    var failure: StorageError?
-    for source in options.sources {
-      for slot in header.slots where slot.purpose == .master && source.fits(slot) {
-        do throws(StorageError) {
-          let secret = try source.secret(for: slot, in: self)
-          guard let secret else { continue }
-          return try open(header, identity, slot, with: secret)
-        } catch {
-          failure = failure ?? error
-        }
-      }
-    }
-    throw failure ?? locked(remedy(for: header).reason, remedy(for: header).remedy)
-  }
-
-  private func remedy(for header: VaultHeader) -> (reason: String, remedy: String) {
-    switch protection(of: header) {
-    case .passphrase?:
-      ("it is under a passphrase", "Call SecureVault.unlock(passphrase:) first.")
-    case .credential(let name)?:
-      (
-        "it is under the credential \(name.debugDescription)",
-        "Name .credential(\(name.debugDescription)) among the key sources of bootstrap."
-      )
-    case .closure(let name)?:
-      (
-        "it is under the key source \(name.debugDescription)",
-        "Name that closure among the key sources of bootstrap."
-      )
-    case .keyFile?, nil:
-      ("it is under a key file", "Name .keyFile among the key sources of bootstrap.")
-    }
-  }
-
-  private func open(
-    _ header: VaultHeader, _ identity: HeaderIdentity, _ slot: KeySlot,
-    with secret: SourceSecret
-  ) throws(StorageError) -> VaultSession {
-    let ring = try KeyRing.open(header) { master throws(StorageError) in
-      switch try slot.unwrap(secret.bytes, vaultID: header.vaultID, into: master) {
-      case .opened: return
-      case .damaged: throw damage
-      case .wrongSecret:
-        if slot.kind == .passphrase { throw wrongPassphrase }
-        throw StorageError(
-          .damaged, operation: "open", path: location.headerPath,
-          reason: "the key is not the one that the vault is under (\(slot.protection))",
-          remedy: "Give the program the right key; the secrets are untouched.")
-      }
-    }
-    guard let ring else { throw damage }
-    return VaultSession(header: header, identity: identity, ring: ring)
-  }
-
-  private var damage: StorageError {
-    StorageError(
-      .damaged, operation: "open", path: location.headerPath,
-      reason: "the vault's header was changed",
-      remedy: "Put a copy of this file back, from a backup; the secrets are untouched.")
-  }
-
-  var wrongPassphrase: StorageError {
-    StorageError(
-      .wrongPassphrase, operation: "unlock", path: location.folder,
-      reason: "the passphrase is not the vault's", remedy: "Ask for it again.")
-  }
-
-  private func create(since epoch: Int) throws(StorageError) -> VaultSession? {
-    for source in options.sources {
-      let secret = try source.secret(for: nil, in: self)
-      guard let secret else { continue }
-      if let session = try create(under: secret, since: epoch) { return session }
-      // Another process was faster.
-      guard let (header, identity) = try readHeader() else { continue }
-      return try install(try open(header, identity), since: epoch)
-    }
-    return nil
-  }
-
-  /// Makes a vault; nil when there is one.
-  private func create(
-    under secret: SourceSecret, since epoch: Int
-  ) throws(StorageError) -> VaultSession? {
-    let vaultID = try OpenSSL.randomBytes(VaultHeader.idSize)
-    let ring = try KeyRing.makeNew()
-    let slot = try Self.slot(of: ring, vaultID: vaultID, secret)
-    let header = try ring.header(vaultID: vaultID, slots: [slot])
-    let identity = try exclusively { mode throws(StorageError) -> HeaderIdentity? in
-      if try FileSystem.status(location.headerPath) != nil { return nil }
-      try requireNoEntries()
-      return try write(header, mode: mode, isFirst: true)
-    }
-    guard let identity else { return nil }
-    return try install(
-      VaultSession(header: header, identity: identity, ring: ring), since: epoch)
-  }
-
-  static func slot(
-    of ring: KeyRing, vaultID: [UInt8], _ secret: SourceSecret
-  ) throws(StorageError) -> KeySlot {
-    try ring.withMaster { master throws(StorageError) in
-      try KeySlot(wrapping: master, purpose: .master, vaultID: vaultID, for: secret)
-    }
-  }
-
-  // MARK: Locking
-
-  /// Wipes the keys, once the calls under way on other threads have ended.
-  func lock() {
-    let sessions = state.withLock { state -> [WeakSession] in
-      state.forgetParent()
-      state.epoch += 1
-      state.isLocked = true
-      state.session = nil
-      return state.sessions
-    }
-    // None keeps the keys while the caller's code runs, and no wait is longer; the last one wipes them.
-    let deadline = ContinuousClock.now + timeout * 2
-    while sessions.contains(where: { $0.session != nil }), ContinuousClock.now < deadline {
-      FileSystem.pause()
-    }
-  }
-
-  func unlock(passphrase: String?) throws(StorageError) {
-    let epoch = state.withLock { $0.epoch }
-    guard let (header, identity) = try headerOfVault() else {
-      guard passphrase == nil else {
-        throw StorageError(
-          .notFound, operation: "unlock", path: location.folder, reason: "there is no vault yet",
-          remedy: "Call SecureVault.protect(with:) to make one.")
-      }
-      state.withLock { $0.isLocked = false }
-      return
-    }
-    guard let passphrase else {
-      _ = try install(try open(header, identity), since: epoch, unlocking: true)
-      return
-    }
-    guard let slot = header.slots.first(where: { $0.kind == .passphrase && $0.purpose == .master })
-    else {
-      throw StorageError(
-        .misuse, operation: "unlock", path: location.folder,
-        reason: "the vault is not under a passphrase", remedy: "Call unlock() without one.")
-    }
-    if passphrase.isEmpty { throw wrongPassphrase }
-    let secret = try SecureVault.KeySource.secret(passphrase: passphrase, logN: slot.logN)
-    _ = try install(
-      try open(header, identity, slot, with: secret), since: epoch, unlocking: true)
-  }
-
-  /// Whether nothing can be read before `unlock`.
-  func isLocked() throws(StorageError) -> Bool {
-    let (session, isLocked) = state.withLock { state in
-      state.forgetParent()
-      return (state.session, state.isLocked)
-    }
-    if isLocked { return true }
-    if session != nil { return false }
-    guard let (header, _) = try readHeader() else { return false }
-    return !header.slots.contains { slot in
-      slot.purpose == .master && options.sources.contains { $0.fits(slot) }
-    }
-  }
-
-  /// What the vault is under; nil when there is none yet.
-  func protection() throws(StorageError) -> SecureVault.Protection? {
-    try readHeader().flatMap { protection(of: $0.0) }
-  }
-
-  private func protection(of header: VaultHeader) -> SecureVault.Protection? {
-    header.masterSlot?.protection
-  }
-
-  // MARK: For the other files of this type
-
-  /// Makes a vault under that source; nil when there is one.
-  func createUnder(_ secret: SourceSecret) throws(StorageError) -> VaultSession? {
-    if try FileSystem.status(location.headerPath) != nil { return nil }
-    let epoch = state.withLock { state in
-      state.isLocked = false
-      return state.epoch
-    }
-    return try create(under: secret, since: epoch)
-  }
-
-  func secret(
-    of source: SecureVault.KeySource
-  ) throws(StorageError) -> SourceSecret? {
-    if case .keyFile = source.kind { return try keyFile().addSecret() }
-    return try source.secret(for: nil, in: self)
-  }
-
-  /// Asks whoever sits there for a passphrase.
-  func ask(_ request: SecureVault.PassphraseRequest) throws(StorageError) -> String {
-    guard let authenticate = options.authenticate else {
-      throw locked(
-        "a person has to be present",
-        "Give StorageSystem.bootstrap an authenticate closure, such as SecureVault.askTerminal.")
-    }
-    let answer: String?
-    do {
-      answer = try authenticate(request)
-    } catch {
-      if let error = error as? StorageError { throw error }
-      // The error's text may quote what was typed: its type must do.
-      throw locked("authenticate threw \(type(of: error))", "Ask again.")
-    }
-    if let answer, !answer.isEmpty { return answer }
-    throw locked("no passphrase was given", "Ask again.")
-  }
-
-  /// The vault is empty and without keys after this, whether it could be opened or not.
-  func erase() throws(StorageError) {
-    guard try FileSystem.status(location.folder) != nil else { return }
-    try exclusively { _ throws(StorageError) in
-      for folder in try location.entryFolders() {
-        try FileSystem.removeTree(location.folder + "/" + folder)
-      }
-      try FileSystem.sweepTemporaries(beside: location.entryStem, olderThan: -1)
-      // Without the header, entries that a power cut brought back would be an error for good.
-      try FileSystem.synchronizeFolder(location.folder)
-      try FileSystem.unlink(location.headerPath)
-      try FileSystem.synchronizeFolder(location.folder)
-    }
-    state.withLock { state in
-      state.session = nil
-      state.isLocked = false
-    }
   }
 }
 
@@ -504,6 +170,47 @@ struct VaultOptions: Sendable {
   /// In the order in which they are tried.
   var sources = SecureVault.KeySource.standard
   var authenticate: SecureVault.Authenticator?
+}
+
+/// What a process has of a vault.
+struct VaultState {
+  var session: VaultSession?
+  /// After `lock()`, until `unlock`.
+  var isLocked = false
+  /// Goes up with each `lock()`, which what was being opened meanwhile must not undo.
+  var epoch = 0
+  var isShieldReported = false
+  private var generation = ForkGuard.generation
+  /// All that may still be in use: an old one holds keys as well.
+  private var sessions: [WeakSession] = []
+
+  struct WeakSession {
+    weak var session: VaultSession?
+  }
+
+  /// A child finds its parent's keys wiped, and the threads that used them gone.
+  mutating func forgetParent() {
+    if generation == ForkGuard.generation { return }
+    generation = ForkGuard.generation
+    session = nil
+    sessions = []
+  }
+
+  mutating func keep(_ session: VaultSession) {
+    self.session = session
+    isLocked = false
+    sessions.removeAll { $0.session == nil }
+    sessions.append(WeakSession(session: session))
+  }
+
+  /// Returns all that may still be in use.
+  mutating func lock() -> [WeakSession] {
+    forgetParent()
+    epoch += 1
+    isLocked = true
+    session = nil
+    return sessions
+  }
 }
 
 /// An open vault as its header was at one moment.

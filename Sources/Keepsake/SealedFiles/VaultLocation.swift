@@ -1,3 +1,11 @@
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
 /// Where a vault's files are: a folder of its own in the one that holds all.
 struct VaultLocation: Sendable {
   let host: HostFolder
@@ -40,7 +48,13 @@ struct VaultLocation: Sendable {
 
   /// The places in one of these folders.
   func places(in folderName: String) throws(StorageError) -> [EntryPlace] {
-    try FileSystem.list(folder + "/" + folderName).filter(Self.isName).sorted()
+    let names: [String]
+    do throws(StorageError) {
+      names = try FileSystem.list(folder + "/" + folderName)
+    } catch  where error.code.systemError == ENOTDIR {
+      return []  // somebody's file, which is none of ours
+    }
+    return names.filter(Self.isName).sorted()
       .map { EntryPlace(vault: folder, folder: folderName, file: $0) }
   }
 }
@@ -152,7 +166,7 @@ extension KeyRing {
     let length = VaultLocation.nameLength
     return String(unsafeUninitializedCapacity: length) { digits in
       for (index, byte) in code.prefix(length / 2).enumerated() {
-        EntryName.writeHexadecimal(UInt64(byte), to: digits[(2 * index)..<(2 * index + 2)])
+        FileName.writeHexadecimal(UInt64(byte), to: digits[(2 * index)..<(2 * index + 2)])
       }
       return length
     }

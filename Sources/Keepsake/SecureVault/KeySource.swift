@@ -1,13 +1,5 @@
 public import FoundationEssentials
 
-#if canImport(Glibc)
-  import Glibc
-#elseif canImport(Musl)
-  import Musl
-#elseif canImport(Darwin)
-  import Darwin
-#endif
-
 extension SecureVault {
   /// Where the key to a vault comes from.
   ///
@@ -44,7 +36,8 @@ extension SecureVault {
     ///
     /// The vault can be copied to another machine and opens there. It is taken as it is, in UTF-8: the
     /// same letters typed in another Unicode form are another passphrase. A `String` cannot be wiped
-    /// from memory.
+    /// from memory; one that is given to bootstrap stays there, and opens the vault after `lock()` and
+    /// `unlock()`, for as long as the process lives.
     public static func passphrase(_ passphrase: String) -> Self {
       Self(.passphrase(passphrase, logN: KeySlot.usualLogN))
     }
@@ -59,7 +52,8 @@ extension SecureVault {
     /// Whatever a closure returns: at least 32 bytes that cannot be guessed, always the same.
     ///
     /// It may ask a key server or read a mounted secret. It is called on the thread that needs the key,
-    /// must not use the vault itself, and what it throws is reported by its type alone.
+    /// must not use the vault itself, and what it throws is reported by its type alone. The `Data` that it
+    /// returns stays in freed memory as Swift leaves it.
     ///
     /// - Parameters:
     ///   - name: Stands in the vault's header, so that the right source is asked again.
@@ -144,7 +138,7 @@ extension SecureVault.KeySource {
       guard let path, let file = try File.ifPresent(path) else {
         if slot == nil { return nil }
         throw StorageError(
-          .damaged, operation: "open", path: path,
+          .locked, operation: "open", path: path,
           reason: "the credential \(name.debugDescription), which opens this vault, is missing",
           remedy: "Give the service LoadCredential=\(name); the secrets are untouched.")
       }
@@ -157,7 +151,7 @@ extension SecureVault.KeySource {
       } catch {
         // The error's text may quote the key: its type must do.
         throw StorageError(
-          .system(EACCES), operation: "open",
+          .locked, operation: "open",
           reason: "the key source \(name.debugDescription) threw \(type(of: error))",
           remedy: "See to it that the source can be reached; the secrets are untouched.")
       }
@@ -177,6 +171,12 @@ extension SecureVault.KeySource {
   private static func secret(
     _ kind: KeySlot.Kind, _ name: String, _ memory: consuming SecretBytes, path: String?
   ) throws(StorageError) -> SourceSecret {
+    guard name.utf8.count <= KeySlot.longestLocator else {
+      throw StorageError(
+        .misuse, operation: "open",
+        reason: "the key source's name is longer than \(KeySlot.longestLocator) bytes",
+        remedy: "Use a shorter name.")
+    }
     guard memory.bytes.count >= XAES.keySize else {
       throw StorageError(
         .misuse, operation: "open", path: path,

@@ -40,7 +40,8 @@ extension SecureVault {
     var prompt = "\(request.reason). New passphrase: "
     while let first = try askTerminal(prompt: prompt) {
       guard let second = try askTerminal(prompt: "The same again: ") else { return nil }
-      if first == second, !first.isEmpty { return first }
+      // Its bytes count, and other bytes can be the same text.
+      if first.utf8.elementsEqual(second.utf8), !first.isEmpty { return first }
       prompt = first.isEmpty ? "It is empty. New passphrase: " : "They differ. New passphrase: "
     }
     return nil
@@ -60,7 +61,7 @@ extension SecureVault {
     } catch {
       throw StorageError(
         .locked, operation: "askTerminal", path: error.path,
-        reason: "there is no terminal to ask on",
+        reason: "the terminal cannot be used",
         remedy: "Run the program in a terminal, or let it take what it needs from elsewhere.",
         underlyingError: error)
     }

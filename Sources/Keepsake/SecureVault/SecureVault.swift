@@ -211,8 +211,8 @@ extension SecureVault {
   ///
   /// - Returns: Whether the vault is empty now.
   @discardableResult
-  public static func erase(service: Service = defaultService) -> Bool {
-    attempt(service) { store throws(StorageError) in try store.erase() } != nil
+  public static func eraseVault(service: Service = defaultService) -> Bool {
+    attempt(service) { store throws(StorageError) in try store.eraseVault() } != nil
   }
 }
 

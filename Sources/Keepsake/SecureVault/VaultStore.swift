@@ -274,8 +274,8 @@ extension SecureVault.Store {
   /// or not.
   ///
   /// The key file stays: what it still opens are copies of the vault.
-  public func erase() throws(StorageError) {
-    try perform("erase") { vault throws(StorageError) in try vault.erase() }
+  public func eraseVault() throws(StorageError) {
+    try perform("eraseVault") { vault throws(StorageError) in try vault.eraseVault() }
   }
 }
 
@@ -319,9 +319,10 @@ extension SecureVault.Store {
 
   /// Wipes the keys from this process's memory; nothing can be read until `unlock`.
   ///
-  /// - Throws: ``StorageError`` only when there is no place for a vault.
+  /// - Throws: ``StorageError`` of code `timedOut` when a call on another thread goes on using them: they are
+  ///   wiped when it ends.
   public func lock() throws(StorageError) {
-    try perform("lock") { vault throws(StorageError) in vault.lock() }
+    try perform("lock") { vault throws(StorageError) in try vault.lock() }
   }
 
   /// Whether nothing can be read before `unlock`.

@@ -104,7 +104,7 @@ public enum StorageSystem {
     let isDone =
       ((suites ?? []) + [.memory]).map { Defaults.removeAll(suite: $0) }
       + ((caches ?? []) + [.memory]).map { DiskCache.removeAll(cache: $0) }
-    let isErased = SecureVault.erase(service: .standard)
+    let isErased = SecureVault.eraseVault(service: .standard)
     return suites != nil && caches != nil && isErased && isDone.allSatisfy { $0 }
   }
 

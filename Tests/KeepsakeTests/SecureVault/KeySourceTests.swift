@@ -31,7 +31,7 @@ import Testing
     try store.remove("k")
     try store.removeAll()
     try store.rotateKeys()
-    try store.erase()
+    try store.eraseVault()
     #expect(try folder.names() == [])
   }
 
@@ -48,11 +48,11 @@ import Testing
     #expect(!FileManager.default.fileExists(atPath: folder.file("state/vault.key").path))
     // Without it nothing opens, and no key file is made in its place.
     let missing = #expect(throws: StorageError.self) { try folder.secrets().get("k") }
-    #expect(missing?.code == .damaged && missing?.description.contains("LoadCredential") == true)
+    #expect(missing?.code == .locked && missing?.description.contains("LoadCredential") == true)
     #expect(throws: StorageError.self) { try folder.secrets().set("w", forKey: "k") }
     // Another one does not open it either.
     try Data(repeating: 1, count: 48).write(to: folder.file("credentials/vault.key"))
-    expectFailure(.damaged) {
+    expectFailure(.locked) {
       _ = try folder.secrets(environment: environment).get("k")
     }
     // One that can be guessed is refused.
@@ -162,7 +162,7 @@ import Testing
     try reader.protect(with: .keyFile)
     #expect(try folder.secrets().get("k") == "new")
     try folder.write(oldKeyFile, to: "state/vault.key")
-    expectFailure(.damaged) { _ = try folder.secrets().get("k") }
+    expectFailure(.locked) { _ = try folder.secrets().get("k") }
   }
 
   @Test func unlockAndLockSayWhatIsWrong() throws {
@@ -195,11 +195,86 @@ import Testing
     try store.set("v", forKey: "k")
     let other = folder.secrets()
     expectFailure(.locked) { _ = try other.set("w", forKey: "k") }
-    try other.erase()
+    try other.eraseVault()
     #expect(try other.get("k") == nil && other.keys() == [])
     try other.set("w", forKey: "k")
     #expect(try other.protection == .keyFile && other.get("k") == "w")
     // Who still had the old vault open finds the new one.
     #expect(try store.get("k") == "w" && store.keys() == ["k"])
+  }
+
+  @Test func aSourcesNameThatDoesNotFitIsRefusedBeforeAnythingIsWritten() throws {
+    let folder = try TemporaryFolder()
+    func source(_ count: Int) -> SecureVault.KeySource {
+      .closure(String(repeating: "n", count: count)) { Data(repeating: 1, count: 32) }
+    }
+    expectFailure(.misuse) {
+      try folder.secrets(keySources: [source(256)]).set("v", forKey: "k")
+    }
+    #expect(try folder.names() == [])
+    let store = folder.secrets(keySources: [source(255)])
+    try store.set("v", forKey: "k")
+    #expect(try folder.secrets(keySources: [source(255)]).get("k") == "v")
+    expectFailure(.misuse) { try store.protect(with: source(300)) }
+    #expect(try folder.secrets(keySources: [source(255)]).get("k") == "v")
+  }
+
+  @Test func aLockDuringProtectDoesNotMakeItFail() throws {
+    let folder = try TemporaryFolder()
+    let failures = Failures()
+    let store = folder.secrets(failures: failures)
+    try store.set("v", forKey: "k")
+    // At the last moment, when the header is in place and before anything else is done.
+    let isLocked = Mutex(false)
+    let plan = FaultPlan(decide: { event in
+      if event.call == .fsync, event.path.hasSuffix("/vault"),
+        !isLocked.withLock({ isLocked in
+          defer { isLocked = true }
+          return isLocked
+        })
+      {
+        let vault = Thread { try? store.lock() }
+        vault.start()
+        // Until it has begun, which it can without waiting.
+        while (try? store.isLocked) == false { usleep(100) }
+      }
+      return .proceed
+    })
+    try FaultPlan.$current.withValue(plan) {
+      try store.protect(with: Self.passphrase("p"))
+    }
+    #expect(try store.isLocked && store.protection == .passphrase)
+    try store.unlock(passphrase: "p")
+    #expect(try store.get("k") == "v")
+    // What was left to do is reported, and done by the next call.
+    #expect(failures.all.map(\.code) == [.locked])
+    try store.rotateKeys()
+    #expect(try store.get("k") == "v")
+  }
+
+  @Test func whoHearsOfAFailureMayLockTheVault() throws {
+    let folder = try TemporaryFolder()
+    let kept = Mutex<SecureVault.Store?>(nil)
+    let count = Mutex(0)
+    let finder = DirectoryFinder(app: "test", chosen: .init(data: folder.url, state: folder.url))
+    let scope = StorageScope(finder: finder) { _ in
+      count.withLock { $0 += 1 }
+      try? kept.withLock { $0 }?.lock()
+    }
+    defer { scope.close() }
+    let store = scope.vault("standard")
+    kept.withLock { $0 = store }
+    try store.set("v", forKey: "k")
+    try store.set("w", forKey: "l")
+    let vault = Vault(
+      location: VaultLocation(host: HostFolder(path: folder.path, isCallers: false)),
+      finder: finder, options: VaultOptions(), report: { _ in })
+    let ring = try #require(try vault.session()).ring
+    let place = try ring.place(of: "standard", "k", in: folder.path + "/vault")
+    try Bytes.write(try Bytes.read(place.path)[40] ^ 1, at: 40, of: place.path)
+    let start = ContinuousClock.now
+    #expect(try store.keys() == ["l"])
+    #expect(ContinuousClock.now - start < .seconds(5))
+    #expect(try store.isLocked && count.withLock { $0 } == 1)
   }
 }

@@ -163,4 +163,59 @@ import Testing
     box.withLock { $0 = nil }
     #expect(try store.get("pin") == "1")
   }
+
+  @Test func theFirstOneSurvivesThatTheVaultIsPutUnderSomethingElseMeanwhile() throws {
+    let folder = try TemporaryFolder()
+    let person = Person()
+    let store = folder.secrets(authenticate: person.answer)
+    try store.set("v", forKey: "k")
+    try store.set("0", forKey: "gone", access: .userPresence)
+    try store.remove("gone")
+    // Nothing needs presence when `protect` looks; something does when it replaces the header.
+    let isDone = Mutex(false)
+    let source = SecureVault.KeySource(.passphrase("p", logN: 10))
+    let other = folder.secrets(authenticate: person.answer)
+    let plan = FaultPlan(decide: { event in
+      let isNow = event.call == .open && event.path.hasSuffix("/vault/.lock")
+      if isNow,
+        !isDone.withLock({ isDone in
+          defer { isDone = true }
+          return isDone
+        })
+      {
+        FaultPlan.$current.withValue(nil) {
+          #expect(throws: Never.self) {
+            try other.set("1", forKey: "pin", access: .userPresence)
+          }
+        }
+      }
+      return .proceed
+    })
+    try FaultPlan.$current.withValue(plan) { try store.protect(with: source) }
+    #expect(isDone.withLock { $0 })
+    // It is moved to the new passphrase, for which the current one was asked.
+    #expect(person.reasons.last == "A new passphrase needs the current one")
+    person.answer = "p"
+    let reader = folder.secrets(keySources: [source], authenticate: person.answer)
+    #expect(try reader.get("pin") == "1" && reader.get("k") == "v")
+  }
+
+  @Test func aFlagThatWasFlippedLosesNoKey() throws {
+    let folder = try TemporaryFolder()
+    let person = Person()
+    let store = folder.secrets(authenticate: person.answer)
+    try store.set("1", forKey: "pin", access: .userPresence)
+    let path = try folder.secretPath("pin")
+    let good = try Bytes.read(path)
+    try Bytes.write(good[6] ^ 1, at: 6, of: path)
+    try store.protect(with: .keyFile)
+    person.answer = "another"
+    expectFailure(.wrongPassphrase) {
+      try store.set("2", forKey: "pin2", access: .userPresence)
+    }
+    // With the right file back it opens, as its key was kept.
+    try Bytes.write(good, to: path)
+    person.answer = "swordfish"
+    #expect(try folder.secrets(authenticate: person.answer).get("pin") == "1")
+  }
 }

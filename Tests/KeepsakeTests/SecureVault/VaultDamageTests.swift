@@ -394,8 +394,6 @@ import Testing
       #expect(try folder.openVault([Self.quick]).header.presenceSlot != nil)
       try Bytes.write(good[position], at: position, of: path)
       #expect(try store().get("damaged") == "value of damaged")
-      try store().protect(with: Self.quick)
-      #expect(try folder.openVault([Self.quick]).header.presenceSlot == nil)
     }
   }
 
@@ -502,8 +500,10 @@ import Testing
       // Another kind of key, or one for another purpose: none that this program has.
       if (slot...(slot + 1)).contains(position) { codes.insert(.locked) }
       if (4...5).contains(position) { codes = [.unsupportedVersion] }
-      // What a passphrase gives depends on the salt and the cost, and is compared with a commitment.
+      // What a passphrase or a key file gives depends on locator, salt and cost, and is compared with a
+      // commitment: it may be another vault's.
       if isPassphrase, (slot + 2..<slot + 68).contains(position) { codes.insert(.wrongPassphrase) }
+      if !isPassphrase, (slot + 4..<slot + 84).contains(position) { codes = [.locked] }
       try expectClosed(comment, codes: codes, path: nil, sources: sources)
     }
     try Bytes.write(good, to: folder.headerPath)
@@ -549,8 +549,9 @@ import Testing
         try Bytes.write(try Bytes.summed(bad), to: folder.keyFilePath)
         // A key that is another one is not known by itself: the header says so.
         try expectClosed(
-          comment, codes: [position == 4 ? .unsupportedVersion : .damaged],
-          path: position < 24 ? folder.keyFilePath : folder.headerPath)
+          comment,
+          codes: [position == 4 ? .unsupportedVersion : position < 8 ? .damaged : .locked],
+          path: position < 24 ? folder.keyFilePath : folder.path + "/vault")
       }
     }
     try Bytes.write(good, to: folder.keyFilePath)
@@ -582,9 +583,21 @@ import Testing
     #expect(try folder.secrets().get("l") == "other")
   }
 
+  @Test func somebodysFilesAreNoneOfOurs() throws {
+    let store = folder.secrets()
+    try store.set("v", forKey: "k")
+    let name = String(repeating: "a", count: 32)
+    try folder.write([1], to: "vault/" + name)
+    try folder.write([1], to: "vault/notes.txt")
+    #expect(try store.keys() == ["k"] && store.siblings() == ["standard"])
+    try store.rotateKeys()
+    try store.protect(with: Self.quick)
+    #expect(try store.get("k") == "v" && folder.bytes(of: "vault/" + name) == [1])
+  }
+
   @Test func aNewVaultIsNotMadeWithADamagedKeyFile() throws {
     _ = try makeSecrets()
-    try folder.secrets().erase()
+    try folder.secrets().eraseVault()
     let good = try Bytes.read(folder.keyFilePath)
     for bad in [[], Array(good.dropLast()), try Bytes.summed(good + [0])] {
       try Bytes.write(bad, to: folder.keyFilePath)
@@ -601,7 +614,9 @@ import Testing
   // MARK: What is missing
 
   /// All calls that need the keys fail, and all files stay as they are.
-  private func expectNothingDone(_ comment: Comment, path: String) throws {
+  private func expectNothingDone(
+    _ comment: Comment, code: StorageError.Code = .damaged, path: String
+  ) throws {
     let before = try folder.contents()
     let calls: [(String, (SecureVault.Store) throws -> Void)] = [
       ("get", { _ = try $0.get("k") }), ("set", { try $0.set("new", forKey: "k") }),
@@ -613,7 +628,7 @@ import Testing
       ("protect with key file", { try $0.protect(with: .keyFile) }),
     ]
     for (name, call) in calls {
-      let error = failure("\(comment): \(name)") { try call(folder.secrets()) }
+      let error = failure("\(comment): \(name)", codes: [code]) { try call(folder.secrets()) }
       #expect(error?.path == path, "\(comment): \(name)")
       #expect(error?.remedy.contains("backup") == true, "\(comment): \(name)")
       #expect(try folder.contents() == before, "\(comment): \(name)")
@@ -635,7 +650,7 @@ import Testing
     try File(folder.headerPath, .create).writeAll(good)
     #expect(try folder.secrets().get("l") == "other" && open.get("l") == "other")
     try FileSystem.unlink(folder.headerPath)
-    try folder.secrets().erase()
+    try folder.secrets().eraseVault()
     try folder.secrets().set("anew", forKey: "k")
     #expect(try folder.secrets().get("k") == "anew" && folder.secrets().keys() == ["k"])
   }
@@ -644,16 +659,16 @@ import Testing
     _ = try makeSecrets()
     let good = try Bytes.read(folder.keyFilePath)
     try FileSystem.unlink(folder.keyFilePath)
-    try expectNothingDone("no key file", path: folder.keyFilePath)
+    try expectNothingDone("no key file", code: .locked, path: folder.keyFilePath)
     try FileSystem.removeTree(folder.path + "/state")
-    try expectNothingDone("no state folder", path: folder.keyFilePath)
+    try expectNothingDone("no state folder", code: .locked, path: folder.keyFilePath)
 
     // Another vault's is not taken either, nor changed.
     try FileSystem.createFolder(folder.path + "/state")
     let elsewhere = try TemporaryFolder()
     try elsewhere.secrets().set("v", forKey: "k")
     try File(folder.keyFilePath, .create).writeAll(try Bytes.read(elsewhere.keyFilePath))
-    try expectNothingDone("another vault's", path: folder.keyFilePath)
+    try expectNothingDone("another vault's", code: .locked, path: folder.keyFilePath)
 
     try Bytes.write(good, to: folder.keyFilePath)
     #expect(try folder.secrets().get("l") == "other")
@@ -662,7 +677,7 @@ import Testing
   @Test func aVaultErasedWithoutItsKeyCanBeUsedAgain() throws {
     _ = try makeSecrets()
     try FileSystem.unlink(folder.keyFilePath)
-    try folder.secrets().erase()
+    try folder.secrets().eraseVault()
     #expect(try folder.secrets().get("k") == nil)
     try folder.secrets().set("anew", forKey: "k")
     #expect(try folder.secrets().get("k") == "anew")
@@ -754,7 +769,7 @@ import Testing
 
   @Test func aNewVaultIsNotPutUnderARefusedKeyFile() throws {
     _ = try makeSecrets()
-    try folder.secrets().erase()
+    try folder.secrets().eraseVault()
     try #require(chmod(folder.keyFilePath, 0o644) == 0)
     let before = try folder.contents()
     failure("set", codes: [.accessDenied]) { try folder.secrets().set("v", forKey: "k") }

@@ -91,7 +91,7 @@ import Testing
       try $0.protect(with: quick)
     },
     changing("erase", to: before.mapValues { _ in gone }, under: [nil, .keyFile]) {
-      try $0.erase()
+      try $0.eraseVault()
     },
     Operation(
       testDescription: "get", prepare: { _ in }, run: { try $0.getData("k") == old }),

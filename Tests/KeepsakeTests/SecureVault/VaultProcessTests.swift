@@ -272,7 +272,7 @@ import Testing
           "protect",
           { () throws(StorageError) in try vault.protect(with: .closure("c") { Data(count: 32) }) }
         ),
-        ("erase", vault.erase),
+        ("eraseVault", vault.eraseVault),
       ]
       for (name, call) in calls {
         let start = ContinuousClock.now
@@ -338,7 +338,7 @@ import Testing
     while ContinuousClock.now < end {
       usleep(UInt32.random(in: 0...20_000))
       weak let session = try vault.session()
-      vault.lock()
+      try vault.lock()
       phase.withLock { $0 += 1 }
       #expect(session == nil, "its keys are still in memory")
       #expect(try vault.isLocked())
@@ -383,7 +383,7 @@ import Testing
       }
       thread.start()
       isAsked.wait()
-      vault.lock()
+      try vault.lock()
       mayAnswer.signal()
       while !thread.isFinished { usleep(1_000) }
       #expect(code.withLock { $0 } == .locked, "call \(number)")

@@ -221,7 +221,7 @@ func sealUnderAPassphrase() throws {
   SecureVault.lock(service: .standard)
   check(SecureVault.unlock())
   check(SecureVault.get("k"), is: "v")
-  check(SecureVault.erase())
+  check(SecureVault.eraseVault())
   check(SecureVault.protection == nil && SecureVault.get("k") == nil)
 }
 

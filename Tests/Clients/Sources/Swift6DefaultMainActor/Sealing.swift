@@ -138,6 +138,6 @@ func sealTasks() async throws {
     SecureVault[.secretNote] = Note(title: "temporary")
     check(await Task { SecureVault[.secretNote]?.title }.value, is: "temporary")
     check(SecureVault.protection == .closure("server"))
-    check(SecureVault.erase())
+    check(SecureVault.eraseVault())
   }
 }

@@ -191,7 +191,7 @@ func sealUnderAPassphrase() throws {
   try store.rotateKeys()
   try store.unlock()
   check(SecureVault.protection == .keyFile)
-  try store.erase()
+  try store.eraseVault()
   check(try store.protection == nil)
 }
 
