@@ -125,8 +125,11 @@ extension Vault {
     access: SecureVault.Access?
   ) throws(StorageError) {
     var presence: PresenceKey?
-    for _ in 0..<Self.mostAttempts {
-      switch try attemptWrite(kind, value, service, key, access, presence) {
+    for attempt in 0..<Self.mostAttempts {
+      // Who loses to rotations again and again keeps them off.
+      let outcome = try write(
+        kind, value, service, key, access, presence, holdingOffOthers: attempt >= 8)
+      switch outcome {
       case .done: return
       case .headerChanged: continue
       case .presenceNeeded(let header):
@@ -143,12 +146,32 @@ extension Vault {
     case presenceNeeded(VaultHeader)
   }
 
-  private func attemptWrite(
+  private func write(
     _ kind: Payload.Kind, _ value: UnsafeRawBufferPointer, _ service: String, _ key: String,
-    _ access: SecureVault.Access?, _ presence: PresenceKey?
+    _ access: SecureVault.Access?, _ presence: PresenceKey?, holdingOffOthers: Bool
   ) throws(StorageError) -> WriteOutcome {
     let session = try sessionForWriting()
     let place = try place(of: service, key, session)
+    if holdingOffOthers {
+      return try holding(place) { () throws(StorageError) -> WriteOutcome in
+        if try !isCurrent(session) { try refresh(session) }
+        guard let current = try openSession(), current.header.vaultID == session.header.vaultID
+        else { return .headerChanged }
+        return try write(
+          kind, value, service, key, access, presence, place, current, isLockHeld: true)
+      }
+    }
+    let outcome = try write(
+      kind, value, service, key, access, presence, place, session, isLockHeld: false)
+    if case .headerChanged = outcome { try refresh(session) }
+    return outcome
+  }
+
+  private func write(
+    _ kind: Payload.Kind, _ value: UnsafeRawBufferPointer, _ service: String, _ key: String,
+    _ access: SecureVault.Access?, _ presence: PresenceKey?, _ place: EntryPlace,
+    _ session: VaultSession, isLockHeld: Bool
+  ) throws(StorageError) -> WriteOutcome {
     let now = WallClock.now
     var names = EntryNames(created: now, modified: now, service: service, key: key)
     var isPresenceRequired = access == .userPresence
@@ -164,14 +187,12 @@ extension Vault {
       // Sealed once more, so that both keys are needed.
       let box = try presence.seal(kind, value, place, vaultID: session.header.vaultID)
       isDone = try box.withBytes { box throws(StorageError) in
-        try put(box, Content.boxKind, names, true, place, session)
+        try put(box, Content.boxKind, names, true, place, session, isLockHeld)
       }
     } else {
-      isDone = try put(value, kind.rawValue, names, false, place, session)
+      isDone = try put(value, kind.rawValue, names, false, place, session, isLockHeld)
     }
-    if isDone { return .done }
-    try refresh(session)
-    return .headerChanged
+    return isDone ? .done : .headerChanged
   }
 
   /// The names of what a set is going to replace; nil when nothing is there, or nothing that anybody
@@ -198,7 +219,7 @@ extension Vault {
   /// Puts an entry in its place; false when the vault's header has changed meanwhile.
   private func put(
     _ value: UnsafeRawBufferPointer, _ kind: UInt8, _ names: EntryNames,
-    _ isPresenceRequired: Bool, _ place: EntryPlace, _ session: VaultSession
+    _ isPresenceRequired: Bool, _ place: EntryPlace, _ session: VaultSession, _ isLockHeld: Bool
   ) throws(StorageError) -> Bool {
     let prefix = Content.prefix(kind: kind, length: value.count)
     return try prefix.withBytes { prefix throws(StorageError) in
@@ -208,7 +229,7 @@ extension Vault {
       var attempts = 0
       while true {
         do throws(StorageError) {
-          return try put(contents, place, session)
+          return try put(contents, place, session, isLockHeld)
         } catch  where error.code == .notFound && attempts < 3 {
           // Somebody removed the service's folder, or the whole vault.
           attempts += 1
@@ -220,7 +241,8 @@ extension Vault {
   }
 
   private func put(
-    _ contents: SealedFile.Contents, _ place: EntryPlace, _ session: VaultSession
+    _ contents: SealedFile.Contents, _ place: EntryPlace, _ session: VaultSession,
+    _ isLockHeld: Bool
   ) throws(StorageError) -> Bool {
     if !session.durableFolders.withLock({ $0.contains(place.folder) }) {
       try FileSystem.makeFolder(place.folderPath, mode: try location.prepare())
@@ -233,13 +255,18 @@ extension Vault {
     var temporary = try makeTemporary(for: place)
     try SealedFile.write(contents, at: place, session, to: temporary.file)
     try temporary.file.synchronize()
-    let isDone = try holding(place) { () throws(StorageError) in
-      guard try isCurrent(session) else { return false }
+    if isLockHeld {
       try temporary.moveIntoPlace()
-      return true
+    } else {
+      let isDone = try holding(place) { () throws(StorageError) in
+        guard try isCurrent(session) else { return false }
+        try temporary.moveIntoPlace()
+        return true
+      }
+      guard isDone else { return false }
     }
-    if isDone { try FileSystem.synchronizeFolder(place.folderPath) }
-    return isDone
+    try FileSystem.synchronizeFolder(place.folderPath)
+    return true
   }
 
   func makeTemporary(for place: EntryPlace) throws(StorageError) -> TemporaryFile {

@@ -98,7 +98,7 @@ final class Vault: Sendable {
   }
 
   /// nil when it is not open; an error after `lock()`.
-  private func openSession() throws(StorageError) -> VaultSession? {
+  func openSession() throws(StorageError) -> VaultSession? {
     let (session, isLocked) = state.withLock { state in
       state.forgetParent()
       return (state.session, state.isLocked)
