@@ -165,8 +165,8 @@ extension SecureVault {
   /// SecureVault.set(pin, forKey: "pin", access: .userPresence)
   /// ```
   ///
-  /// `access` says whether a person has to be present to read it; nil leaves that as it is, and a new
-  /// secret ``Access/whenUnlocked``.
+  /// `access` says whether a person has to be present to read it; nil leaves that as it is, and makes a new
+  /// secret, or one that takes the place of a damaged file, ``Access/whenUnlocked``.
   ///
   /// - Returns: Whether it is stored; if not, the old value is intact, unless the report says that its
   ///   folder could not be synchronized: then it is the old or the new one.
@@ -205,9 +205,12 @@ extension SecureVault {
     attempt(service) { store throws(StorageError) in try store.removeAll() } != nil
   }
 
-  /// Removes all secrets of all services, and the keys to them, whether the vault can be opened or not.
+  /// Removes the whole vault: all secrets of all services, and the keys to them, whether it can be opened or
+  /// not.
   ///
-  /// It is for those who have forgotten their passphrase or lost the key file, and want to start anew.
+  /// It is for those who have forgotten their passphrase or lost the key file, and want to start anew. The next
+  /// vault is made with the first key source that is there. To remove the secrets of one service use
+  /// ``removeAll(service:)``.
   ///
   /// - Returns: Whether the vault is empty now.
   @discardableResult

@@ -61,8 +61,8 @@ extension SecureVault.Store {
   /// Of a secret that was set with ``SecureVault/Access/userPresence``, `reason` is what the person is told who has to be
   /// present.
   ///
-  /// - Throws: ``StorageError`` of code `wrongType` when it is no text, `locked` before `unlock`, `damaged`
-  ///   when its file or the way to its key was changed.
+  /// - Throws: ``StorageError`` of code `wrongType` when it is no text, `locked` before `unlock` and when the
+  ///   key is not there, `damaged` when its file or the vault's header was changed.
   public func get(_ key: String, reason: String? = nil) throws(StorageError) -> String? {
     try decoded(key, reason, "get")
   }
@@ -209,8 +209,8 @@ extension SecureVault.Store {
   /// Stores a secret such that it survives a power cut: `String`, `Data`, or any `Codable` value; nil
   /// removes it.
   ///
-  /// `access` says whether a person has to be present to read it; nil leaves that as it is, and a new
-  /// secret ``SecureVault/Access/whenUnlocked``.
+  /// `access` says whether a person has to be present to read it; nil leaves that as it is, and makes a new
+  /// secret, or one that takes the place of a damaged file, ``SecureVault/Access/whenUnlocked``.
   ///
   /// - Throws: ``StorageError``; the old value is intact then, unless the folder could not be
   ///   synchronized: then it is the old or the new one.

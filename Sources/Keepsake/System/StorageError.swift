@@ -53,7 +53,7 @@ public struct StorageError: Error, Sendable {
     public static let damaged = Code("damaged")
     /// The system refused access, or the file system is read-only.
     public static let accessDenied = Code("access denied")
-    /// The secret can be read only after `unlock`.
+    /// The key to the vault is not there: call `unlock`, or bring the key file or other source back.
     public static let locked = Code("locked")
     /// The passphrase is not the right one.
     public static let wrongPassphrase = Code("wrong passphrase")
