@@ -4,7 +4,7 @@ import Testing
 
 @testable import Keepsake
 
-@Suite(.temporaryStorage, .timeLimit(.minutes(1))) struct ChangesTests {
+@Suite(.temporaryStorage, .timeLimit(.minutes(5))) struct ChangesTests {
   @Test(arguments: [Defaults.Suite.standard, .memory])
   func changesOfThisProcessArrive(_ suite: Defaults.Suite) async {
     var changes = Defaults.changes("k", default: 0, suite: suite).makeAsyncIterator()

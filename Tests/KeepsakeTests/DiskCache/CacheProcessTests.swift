@@ -4,245 +4,253 @@ import Testing
 @testable import Keepsake
 @testable import keepsake_peer
 
-/// Several processes at one cache, and processes that die.
-///
-/// All values are certificates, which tell by themselves whether they are whole and for which key they
-/// were written. One test at a time, as each of them keeps all cores busy.
-@Suite(.serialized) struct CacheProcessTests {
-  private static func setting(_ name: String, _ usual: Int) -> Int {
-    ProcessInfo.processInfo.environment[name].flatMap(Int.init) ?? usual
-  }
-
-  /// How long the longest test takes; the others take a fifth of it.
-  private let seconds = setting("KEEPSAKE_SECONDS", 20)
-  private let kills = setting("KEEPSAKE_KILLS", 1_000)
-
-  @Test func underFireEveryHitIsAValueOfItsKeyAndTheLimitHolds() async throws {
-    let folder = try TemporaryFolder()
-    let failures = Failures()
-    let store = folder.cache("x", failures: failures)
-    // Unlimited, the 50 keys would take some 1.6 MB.
-    let limit = 512 << 10
-    store.sizeLimit = limit
-    let peers = try (0..<3).map {
-      try Peer.start(folder, "cache-storm", "\(100 + $0)", "\(seconds * 1_000)", "\(limit)", "50")
+extension OneAtATime {
+  /// Several processes at one cache, and processes that die.
+  ///
+  /// All values are certificates, which tell by themselves whether they are whole and for which key they
+  /// were written. One test at a time, as each of them keeps all cores busy.
+  @Suite(.serialized) struct CacheProcessTests {
+    private static func setting(_ name: String, _ usual: Int) -> Int {
+      ProcessInfo.processInfo.environment[name].flatMap(Int.init) ?? usual
     }
-    let end = ContinuousClock.now + .seconds(seconds)
-    async let storms = onThreads(8) { Storm().run(store, writer: $0, for: .seconds(seconds)) }
-    var samples: [Int] = []
-    while ContinuousClock.now < end {
-      samples.append(try blocksTaken(by: folder.path + "/x"))
-      try await Task.sleep(for: .milliseconds(10))
-    }
-    let tallies = await storms
-    #expect(peers.map { $0.finish() } == ["", "", ""])
-    #expect(peers.allSatisfy { $0.exitStatus == 0 })
-    #expect(tallies.flatMap(\.faults).prefix(5) == [])
-    #expect(tallies.allSatisfy { $0.hits > 0 && $0.sets > 0 })
-    #expect(failures.all.isEmpty, "\(failures.all)")
-    #expect(store.statistics.evictions > 0)
-    #expect(store.statistics.damaged == 0)
 
-    // Who finds the cache a tenth above the limit waits for the eviction; only what each of the eleven
-    // writers has just put there, and not counted yet, can come on top. Mostly that is little.
-    let inFlight = 65_536 + 4_096
-    let (highest, median) = (samples.max() ?? 0, samples.sorted()[samples.count / 2])
-    #expect(highest <= limit / 10 * 11 + 11 * inFlight, "of \(samples.count) samples")
-    #expect(median <= limit / 10 * 11 + inFlight, "of \(samples.count) samples")
+    /// How long the longest test takes; the others take a fifth of it.
+    private let seconds = setting("KEEPSAKE_SECONDS", 20)
+    private let kills = setting("KEEPSAKE_KILLS", 1_000)
 
-    // What was begun in the background has ended once its lock can be had.
-    store.sizeLimit = nil
-    let files = try #require(store.engine as? CacheFiles)
-    try #require(files.evicting.withLock(timeout: .seconds(10)) { _ in true } == true)
-    try expectTidy(store, folder, "x")
-  }
-
-  @Test func aReadTakesNoPartOfTwoValuesWhileAllRewriteOneKey() async throws {
-    let folder = try TemporaryFolder()
-    let failures = Failures()
-    let store = folder.cache("x", failures: failures)
-    let milliseconds = seconds * 200
-    let peers = try (0..<2).map {
-      try Peer.start(folder, "cache-storm", "\(100 + $0)", "\(milliseconds)", "0", "1")
-    }
-    let storm = Storm(keyCount: 1, sweeps: false, removes: false)
-    let tallies = await onThreads(3) {
-      storm.run(store, writer: $0, for: .milliseconds(milliseconds))
-    }
-    #expect(peers.map { $0.finish() } == ["", ""])
-    #expect(tallies.flatMap(\.faults).prefix(5) == [])
-    #expect(tallies.allSatisfy { $0.hits > 0 && $0.sets > 0 })
-    #expect(failures.all.isEmpty, "\(failures.all)")
-    #expect(store.statistics.damaged == 0)
-    try expectTidy(store, folder, "x")
-  }
-
-  /// Kills writers at random moments and looks for what they had said was stored. `KEEPSAKE_KILLS`
-  /// makes the run longer.
-  @Test func killsLeaveNoWrongValueAndNoStrayFile() throws {
-    let folder = try TemporaryFolder()
-    let failures = Failures()
-    let writerCount = 4
-    var last = Array(repeating: 0, count: writerCount)
-    var states: [Int: KeptState] = [:]
-    var spoilt = 0
-    for round in 0..<max(1, kills / writerCount) {
-      let peers = try (0..<writerCount).map {
-        try Peer.start(folder, "cache-acknowledge", "\($0)", "\(last[$0])")
+    @Test func underFireEveryHitIsAValueOfItsKeyAndTheLimitHolds() async throws {
+      let folder = try TemporaryFolder()
+      let failures = Failures()
+      let store = folder.cache("x", failures: failures)
+      // Unlimited, the 50 keys would take some 1.6 MB.
+      let limit = 512 << 10
+      store.sizeLimit = limit
+      let peers = try (0..<3).map {
+        try Peer.start(folder, "cache-storm", "\(100 + $0)", "\(seconds * 1_000)", "\(limit)", "50")
       }
-      // The first line says that a process runs; then it has some time, at random.
-      let firsts = peers.map { $0.line() }
-      usleep(UInt32.random(in: 0...(Bool.random() ? 2_000 : 40_000)))
-      for peer in peers {
-        kill(peer.identifier, SIGKILL)
-        if Bool.random() { usleep(UInt32.random(in: 0...2_000)) }
+      let end = ContinuousClock.now + .seconds(seconds)
+      async let storms = onThreads(8) { Storm().run(store, writer: $0, for: .seconds(seconds)) }
+      var samples: [Int] = []
+      while ContinuousClock.now < end {
+        samples.append(try blocksTaken(by: folder.path + "/x"))
+        try await Task.sleep(for: .milliseconds(10))
       }
-      for (writer, peer) in peers.enumerated() {
-        var acknowledged = last[writer]
-        for line in ([firsts[writer] ?? ""] + peer.finish().split(separator: "\n").map(String.init))
-        {
-          if let number = Int(line) {
-            acknowledged = number
-          } else if !line.isEmpty {
-            Issue.record("\(line)")
+      let tallies = await storms
+      #expect(peers.map { $0.finish() } == ["", "", ""])
+      #expect(peers.allSatisfy { $0.exitStatus == 0 })
+      #expect(tallies.flatMap(\.faults).prefix(5) == [])
+      #expect(tallies.allSatisfy { $0.hits > 0 && $0.sets > 0 })
+      #expect(failures.all.isEmpty, "\(failures.all)")
+      #expect(store.statistics.evictions > 0)
+      #expect(store.statistics.damaged == 0)
+
+      // Who finds the cache a tenth above the limit waits for the eviction; only what each of the eleven
+      // writers has just put there, and not counted yet, can come on top. Mostly that is little.
+      let inFlight = 65_536 + 4_096
+      let (highest, median) = (samples.max() ?? 0, samples.sorted()[samples.count / 2])
+      #expect(highest <= limit / 10 * 11 + 11 * inFlight, "of \(samples.count) samples")
+      #expect(median <= limit / 10 * 11 + inFlight, "of \(samples.count) samples")
+
+      // What was begun in the background has ended once its lock can be had.
+      store.sizeLimit = nil
+      let files = try #require(store.engine as? CacheFiles)
+      try #require(files.evicting.withLock(timeout: .seconds(10)) { _ in true } == true)
+      try expectTidy(store, folder, "x")
+    }
+
+    @Test func aReadTakesNoPartOfTwoValuesWhileAllRewriteOneKey() async throws {
+      let folder = try TemporaryFolder()
+      let failures = Failures()
+      let store = folder.cache("x", failures: failures)
+      let milliseconds = seconds * 200
+      let peers = try (0..<2).map {
+        try Peer.start(folder, "cache-storm", "\(100 + $0)", "\(milliseconds)", "0", "1")
+      }
+      let storm = Storm(keyCount: 1, sweeps: false, removes: false)
+      let tallies = await onThreads(3) {
+        storm.run(store, writer: $0, for: .milliseconds(milliseconds))
+      }
+      #expect(peers.map { $0.finish() } == ["", ""])
+      #expect(tallies.flatMap(\.faults).prefix(5) == [])
+      #expect(tallies.allSatisfy { $0.hits > 0 && $0.sets > 0 })
+      #expect(failures.all.isEmpty, "\(failures.all)")
+      #expect(store.statistics.damaged == 0)
+      try expectTidy(store, folder, "x")
+    }
+
+    /// Kills writers at random moments and looks for what they had said was stored. `KEEPSAKE_KILLS`
+    /// makes the run longer.
+    @Test func killsLeaveNoWrongValueAndNoStrayFile() throws {
+      let folder = try TemporaryFolder()
+      let failures = Failures()
+      let writerCount = 4
+      var last = Array(repeating: 0, count: writerCount)
+      var states: [Int: KeptState] = [:]
+      var spoilt = 0
+      let roundCount = max(1, kills / writerCount)
+      var round = -1
+      // Long enough that a writer is killed between its two files, and seen by a reader.
+      while round + 1 < roundCount || (kills >= 1_000 && spoilt == 0 && round < 4 * roundCount) {
+        round += 1
+        let peers = try (0..<writerCount).map {
+          try Peer.start(folder, "cache-acknowledge", "\($0)", "\(last[$0])")
+        }
+        // The first line says that a process runs; then it has some time, at random.
+        let firsts = peers.map { $0.line() }
+        usleep(UInt32.random(in: 0...(Bool.random() ? 2_000 : 40_000)))
+        for peer in peers {
+          kill(peer.identifier, SIGKILL)
+          if Bool.random() { usleep(UInt32.random(in: 0...2_000)) }
+        }
+        for (writer, peer) in peers.enumerated() {
+          var acknowledged = last[writer]
+          for line
+            in ([firsts[writer] ?? ""] + peer.finish().split(separator: "\n").map(String.init))
+          {
+            if let number = Int(line) {
+              acknowledged = number
+            } else if !line.isEmpty {
+              Issue.record("\(line)")
+            }
           }
+          try #require(last[writer] == 0 || acknowledged >= last[writer])
+          for number in (last[writer] + 1)..<(acknowledged + 1) {
+            states.note(KeptStep(writer: writer, number: number), isDone: true)
+          }
+          // The one in flight may have come to any point.
+          states.note(KeptStep(writer: writer, number: acknowledged + 1), isDone: false)
+          last[writer] = acknowledged
         }
-        try #require(last[writer] == 0 || acknowledged >= last[writer])
-        for number in (last[writer] + 1)..<(acknowledged + 1) {
-          states.note(KeptStep(writer: writer, number: number), isDone: true)
+
+        let kept = folder.cache("kept", failures: failures)
+        let churned = folder.cache("churned", failures: failures)
+        // Either comes first: a sweep of what was killed, or reading it.
+        if round.isMultiple(of: 2) { try expectTidy(kept, folder, "kept") }
+        for key in 0..<(writerCount * KeptStep.keyCount) {
+          let data = try kept.get(Storm.name(key))
+          let state = states[key] ?? KeptState()
+          let isRight = state.allows(data)
+          try #require(
+            isRight, "round \(round): key \(key) has \(describe(data, key)), not \(state)")
+          states[key] = KeptState(found: data, key)
         }
-        // The one in flight may have come to any point.
-        states.note(KeptStep(writer: writer, number: acknowledged + 1), isDone: false)
-        last[writer] = acknowledged
+        for key in 0..<20 {
+          let data = try churned.get(Storm.name(key))
+          #expect(data.map { Certificate($0, key: key) != nil } ?? true, "key \(key)")
+        }
+        // What reading found spoilt is gone, and the books know that already.
+        let (counted, taken) = (try kept.totalSize, try bytesTaken(folder, "kept"))
+        if round.isMultiple(of: 2) { try #require(counted == taken) }
+        spoilt += kept.statistics.damaged
+        try expectTidy(kept, folder, "kept")
+        try expectTidy(churned, folder, "churned")
       }
+      #expect(failures.all.isEmpty, "\(failures.all)")
+      if kills >= 1_000 { #expect(spoilt > 0, "no writer was killed between its two files") }
+      #expect(last.allSatisfy { $0 > kills / writerCount }, "steps done: \(last)")
+    }
 
-      let kept = folder.cache("kept", failures: failures)
-      let churned = folder.cache("churned", failures: failures)
-      // Either comes first: a sweep of what was killed, or reading it.
-      if round.isMultiple(of: 2) { try expectTidy(kept, folder, "kept") }
-      for key in 0..<(writerCount * KeptStep.keyCount) {
-        let data = try kept.get(Storm.name(key))
-        let state = states[key] ?? KeptState()
-        let isRight = state.allows(data)
-        try #require(isRight, "round \(round): key \(key) has \(describe(data, key)), not \(state)")
-        states[key] = KeptState(found: data, key)
-      }
-      for key in 0..<20 {
-        let data = try churned.get(Storm.name(key))
-        #expect(data.map { Certificate($0, key: key) != nil } ?? true, "key \(key)")
-      }
-      // What reading found spoilt is gone, and the books know that already.
-      let (counted, taken) = (try kept.totalSize, try bytesTaken(folder, "kept"))
-      if round.isMultiple(of: 2) { try #require(counted == taken) }
-      spoilt += kept.statistics.damaged
-      try expectTidy(kept, folder, "kept")
-      try expectTidy(churned, folder, "churned")
-    }
-    #expect(failures.all.isEmpty, "\(failures.all)")
-    if kills >= 1_000 { #expect(spoilt > 0, "no writer was killed between its two files") }
-    #expect(last.allSatisfy { $0 > kills / writerCount }, "steps done: \(last)")
-  }
-
-  @Test func aForkedChildAndItsParentWriteAtOnce() throws {
-    let folder = try TemporaryFolder()
-    #expect(try Peer.start(folder, "cache-fork", "1500").finish() == "done 0\n")
-    let store = folder.cache("x")
-    // Nobody removed anything, so each key has the last value of one of the two.
-    for key in 0..<3 {
-      let data = try store.get(Storm.name(key))
-      #expect(data.flatMap { Certificate($0, key: key) } != nil, "\(describe(data, key))")
-    }
-    // Both kept the books right, without a sweep.
-    #expect(try store.totalSize == bytesTaken(folder, "x"))
-    try expectTidy(store, folder, "x")
-  }
-
-  @Test func removingWhatExpiredNeverRemovesWhatWasJustRewritten() throws {
-    let folder = try TemporaryFolder()
-    let failures = Failures()
-    let store = folder.cache("x", failures: failures)
-    try store.set(Data([0]), forKey: "key0")
-    let sweepers = try (0..<2).map { _ in try Peer.start(folder, "cache-sweep", "key0") }
-    for sweeper in sweepers { #expect(sweeper.line() == "ready") }
-    let end = ContinuousClock.now + .milliseconds(seconds * 200)
-    var number = 0
-    while ContinuousClock.now < end {
-      number += 1
-      let first = Certificate(key: 0, writer: 1, number: number, size: 100)
-      try store.set(first.bytes, forKey: "key0", expiry: .seconds(0.001))
-      // About when it expires.
-      usleep(UInt32.random(in: 700...1_300))
-      let second = Certificate(key: 0, writer: 2, number: number, size: .random(in: 32...9_000))
-      try store.set(second.bytes, forKey: "key0")
-      for _ in 0..<Int.random(in: 1...40) {
-        let data = try store.get("key0")
-        try #require(data == second.bytes, "round \(number): \(describe(data, 0))")
-      }
-    }
-    for sweeper in sweepers {
-      kill(sweeper.identifier, SIGKILL)
-      #expect(sweeper.finish() == "")
-    }
-    #expect(number > 100)
-    #expect(failures.all.isEmpty, "\(failures.all)")
-    try expectTidy(store, folder, "x")
-  }
-
-  @Test func emptyingACacheWhileOthersSetLeavesItWorking() async throws {
-    let folder = try TemporaryFolder()
-    let failures = Failures()
-    let store = folder.cache("x", failures: failures)
-    let milliseconds = seconds * 200
-    let clearers = try (0..<2).map { _ in
-      try Peer.start(folder, "cache-clear", "\(milliseconds)")
-    }
-    let setter = try Peer.start(folder, "cache-storm", "100", "\(milliseconds)", "0", "50")
-    let storm = Storm(sweeps: true, removes: false)
-    let tallies = await onThreads(3) {
-      storm.run(store, writer: $0, for: .milliseconds(milliseconds))
-    }
-    #expect((clearers + [setter]).map { $0.finish() } == ["", "", ""])
-    #expect(tallies.flatMap(\.faults).prefix(5) == [])
-    #expect(tallies.allSatisfy { $0.sets > 0 })
-    #expect(failures.all.isEmpty, "\(failures.all)")
-
-    try expectTidy(store, folder, "x")
-    try store.removeAll()
-    #expect(try store.totalSize == 0)
-    for key in 0..<50 {
-      let value = Certificate(key: key, writer: 9, number: key, size: 1_000 * key + 1)
-      try store.set(value.bytes, forKey: Storm.name(key))
-      #expect(try store.get(Storm.name(key)) == value.bytes)
-    }
-    #expect(try store.totalSize == bytesTaken(folder, "x"))
-    try expectTidy(store, folder, "x")
-  }
-
-  @Test func theBooksStayRightWhereAWriterWasKilledBetweenItsTwoFiles() throws {
-    let folder = try TemporaryFolder()
-    for removes in [true, false] {
+    @Test func aForkedChildAndItsParentWriteAtOnce() throws {
+      let folder = try TemporaryFolder()
+      #expect(try Peer.start(folder, "cache-fork", "1500").finish() == "done 0\n")
       let store = folder.cache("x")
-      try store.set(Data([1]), forKey: "a")
-      let sidecar = URL(filePath: try #require(try store.fileURL("a")).path + Sidecar.suffix)
-      let old = try Data(contentsOf: sidecar)
-      try store.set(Data(count: 100_000), forKey: "a")
-      try old.write(to: sidecar)
-      // Counts the new payload, while the sidecar still speaks of the old one.
-      try store.removeExpired()
-      if removes { try store.remove("a") } else { #expect(try store.get("a") == nil) }
+      // Nobody removed anything, so each key has the last value of one of the two.
+      for key in 0..<3 {
+        let data = try store.get(Storm.name(key))
+        #expect(data.flatMap { Certificate($0, key: key) } != nil, "\(describe(data, key))")
+      }
+      // Both kept the books right, without a sweep.
       #expect(try store.totalSize == bytesTaken(folder, "x"))
       try expectTidy(store, folder, "x")
     }
-  }
 
-  @Test func aSweepLeavesTheFilesOfACacheWhoseNameGoesOnAfterADot() throws {
-    let folder = try TemporaryFolder()
-    let (short, long) = (folder.cache("x"), folder.cache("x.y"))
-    try short.set(Data([1]), forKey: "a")
-    let writer = try long.engine.startWriting("a")
-    try short.removeExpired()
-    try writer.finish(WriteOptions(lifespan: .endless, isDurable: false), within: plainly)
-    #expect(try long.get("a") == Data())
+    @Test func removingWhatExpiredNeverRemovesWhatWasJustRewritten() throws {
+      let folder = try TemporaryFolder()
+      let failures = Failures()
+      let store = folder.cache("x", failures: failures)
+      try store.set(Data([0]), forKey: "key0")
+      let sweepers = try (0..<2).map { _ in try Peer.start(folder, "cache-sweep", "key0") }
+      for sweeper in sweepers { #expect(sweeper.line() == "ready") }
+      let end = ContinuousClock.now + .milliseconds(seconds * 200)
+      var number = 0
+      while ContinuousClock.now < end {
+        number += 1
+        let first = Certificate(key: 0, writer: 1, number: number, size: 100)
+        try store.set(first.bytes, forKey: "key0", expiry: .seconds(0.001))
+        // About when it expires.
+        usleep(UInt32.random(in: 700...1_300))
+        let second = Certificate(key: 0, writer: 2, number: number, size: .random(in: 32...9_000))
+        try store.set(second.bytes, forKey: "key0")
+        for _ in 0..<Int.random(in: 1...40) {
+          let data = try store.get("key0")
+          try #require(data == second.bytes, "round \(number): \(describe(data, 0))")
+        }
+      }
+      for sweeper in sweepers {
+        kill(sweeper.identifier, SIGKILL)
+        #expect(sweeper.finish() == "")
+      }
+      #expect(number > 100)
+      #expect(failures.all.isEmpty, "\(failures.all)")
+      try expectTidy(store, folder, "x")
+    }
+
+    @Test func emptyingACacheWhileOthersSetLeavesItWorking() async throws {
+      let folder = try TemporaryFolder()
+      let failures = Failures()
+      let store = folder.cache("x", failures: failures)
+      let milliseconds = seconds * 200
+      let clearers = try (0..<2).map { _ in
+        try Peer.start(folder, "cache-clear", "\(milliseconds)")
+      }
+      let setter = try Peer.start(folder, "cache-storm", "100", "\(milliseconds)", "0", "50")
+      let storm = Storm(sweeps: true, removes: false)
+      let tallies = await onThreads(3) {
+        storm.run(store, writer: $0, for: .milliseconds(milliseconds))
+      }
+      #expect((clearers + [setter]).map { $0.finish() } == ["", "", ""])
+      #expect(tallies.flatMap(\.faults).prefix(5) == [])
+      #expect(tallies.allSatisfy { $0.sets > 0 })
+      #expect(failures.all.isEmpty, "\(failures.all)")
+
+      try expectTidy(store, folder, "x")
+      try store.removeAll()
+      #expect(try store.totalSize == 0)
+      for key in 0..<50 {
+        let value = Certificate(key: key, writer: 9, number: key, size: 1_000 * key + 1)
+        try store.set(value.bytes, forKey: Storm.name(key))
+        #expect(try store.get(Storm.name(key)) == value.bytes)
+      }
+      #expect(try store.totalSize == bytesTaken(folder, "x"))
+      try expectTidy(store, folder, "x")
+    }
+
+    @Test func theBooksStayRightWhereAWriterWasKilledBetweenItsTwoFiles() throws {
+      let folder = try TemporaryFolder()
+      for removes in [true, false] {
+        let store = folder.cache("x")
+        try store.set(Data([1]), forKey: "a")
+        let sidecar = URL(filePath: try #require(try store.fileURL("a")).path + Sidecar.suffix)
+        let old = try Data(contentsOf: sidecar)
+        try store.set(Data(count: 100_000), forKey: "a")
+        try old.write(to: sidecar)
+        // Counts the new payload, while the sidecar still speaks of the old one.
+        try store.removeExpired()
+        if removes { try store.remove("a") } else { #expect(try store.get("a") == nil) }
+        #expect(try store.totalSize == bytesTaken(folder, "x"))
+        try expectTidy(store, folder, "x")
+      }
+    }
+
+    @Test func aSweepLeavesTheFilesOfACacheWhoseNameGoesOnAfterADot() throws {
+      let folder = try TemporaryFolder()
+      let (short, long) = (folder.cache("x"), folder.cache("x.y"))
+      try short.set(Data([1]), forKey: "a")
+      let writer = try long.engine.startWriting("a")
+      try short.removeExpired()
+      try writer.finish(WriteOptions(lifespan: .endless, isDurable: false), within: plainly)
+      #expect(try long.get("a") == Data())
+    }
   }
 }
 

@@ -3,154 +3,156 @@ import Testing
 
 @testable import Keepsake
 
-/// Several processes, and processes that die.
-@Suite struct ProcessTests {
-  @Test func aValueOutlivesAPlainExit() throws {
-    let folder = try TemporaryFolder()
-    #expect(try Peer.start(folder, "set", "age", "25").finish() == "ok\n")
-    #expect(try Peer.start(folder, "get", "age").finish() == "25\n")
-  }
-
-  @Test func aValueOutlivesAKillRightAfterSetReturned() throws {
-    let folder = try TemporaryFolder()
-    for age in 0..<10 {
-      let peer = try Peer.start(folder, "serve")
-      #expect(try peer.ask("set age \(age)") == "ok")
-      peer.kill9()
-      #expect(try Peer.start(folder, "get", "age").finish() == "\(age)\n")
+extension OneAtATime {
+  /// Several processes, and processes that die.
+  @Suite struct ProcessTests {
+    @Test func aValueOutlivesAPlainExit() throws {
+      let folder = try TemporaryFolder()
+      #expect(try Peer.start(folder, "set", "age", "25").finish() == "ok\n")
+      #expect(try Peer.start(folder, "get", "age").finish() == "25\n")
     }
-  }
 
-  @Test func fourProcessesLoseNoKeys() throws {
-    let folder = try TemporaryFolder()
-    let peers = try (0..<4).map { try Peer.start(folder, "fill", "p\($0)-", "2000") }
-    for peer in peers {
-      _ = peer.finish()
-      #expect(peer.exitStatus == 0)
+    @Test func aValueOutlivesAKillRightAfterSetReturned() throws {
+      let folder = try TemporaryFolder()
+      for age in 0..<10 {
+        let peer = try Peer.start(folder, "serve")
+        #expect(try peer.ask("set age \(age)") == "ok")
+        peer.kill9()
+        #expect(try Peer.start(folder, "get", "age").finish() == "\(age)\n")
+      }
     }
-    let store = folder.store()
-    #expect(try store.keys().count == 8_000)
-    for peer in 0..<4 { #expect(try store.int("p\(peer)-1999") == 1999) }
-  }
 
-  @Test func fourProcessesCountExactly() throws {
-    let folder = try TemporaryFolder()
-    let peers = try (0..<4).map { _ in try Peer.start(folder, "increment", "count", "2000") }
-    for peer in peers { _ = peer.finish() }
-    #expect(try folder.store().int("count") == 8_000)
-  }
+    @Test func fourProcessesLoseNoKeys() throws {
+      let folder = try TemporaryFolder()
+      let peers = try (0..<4).map { try Peer.start(folder, "fill", "p\($0)-", "2000") }
+      for peer in peers {
+        _ = peer.finish()
+        #expect(peer.exitStatus == 0)
+      }
+      let store = folder.store()
+      #expect(try store.keys().count == 8_000)
+      for peer in 0..<4 { #expect(try store.int("p\(peer)-1999") == 1999) }
+    }
 
-  @Test func aReadAfterAnotherProcessesSetSeesItWhileAThirdCompacts() throws {
-    let folder = try TemporaryFolder()
-    let store = folder.store()
-    try store.set(0, forKey: "seen")
-    let writer = try Peer.start(folder, "serve")
-    let reader = try Peer.start(folder, "serve")
-    // Makes dead records all the time, so that its own process compacts in the background.
-    let compactor = try Peer.start(folder, "acknowledge", "0")
-    _ = compactor.line()
-    var rewrites: Set<UInt64> = []
-    for number in 1...1_500 {
-      #expect(try writer.ask("set seen \(number)") == "ok")
-      #expect(try reader.ask("get seen") == "\(number)")
-      #expect(try store.int("seen") == number)
-      rewrites.insert(try #require(try FileSystem.status(store.journal.location.path)).inode)
+    @Test func fourProcessesCountExactly() throws {
+      let folder = try TemporaryFolder()
+      let peers = try (0..<4).map { _ in try Peer.start(folder, "increment", "count", "2000") }
+      for peer in peers { _ = peer.finish() }
+      #expect(try folder.store().int("count") == 8_000)
+    }
+
+    @Test func aReadAfterAnotherProcessesSetSeesItWhileAThirdCompacts() throws {
+      let folder = try TemporaryFolder()
+      let store = folder.store()
+      try store.set(0, forKey: "seen")
+      let writer = try Peer.start(folder, "serve")
+      let reader = try Peer.start(folder, "serve")
+      // Makes dead records all the time, so that its own process compacts in the background.
+      let compactor = try Peer.start(folder, "acknowledge", "0")
       _ = compactor.line()
+      var rewrites: Set<UInt64> = []
+      for number in 1...1_500 {
+        #expect(try writer.ask("set seen \(number)") == "ok")
+        #expect(try reader.ask("get seen") == "\(number)")
+        #expect(try store.int("seen") == number)
+        rewrites.insert(try #require(try FileSystem.status(store.journal.location.path)).inode)
+        _ = compactor.line()
+      }
+      compactor.kill9()
+      #expect(rewrites.count > 1, "no compaction took place")
     }
-    compactor.kill9()
-    #expect(rewrites.count > 1, "no compaction took place")
-  }
 
-  /// Kills a writer at random moments, its compactions included, and looks for what it had said was
-  /// set. `KEEPSAKE_KILLS` makes the run longer.
-  @Test func killsLoseNothingAcknowledged() throws {
-    let kills = ProcessInfo.processInfo.environment["KEEPSAKE_KILLS"].flatMap(Int.init) ?? 1_000
-    let folder = try TemporaryFolder()
-    let failures = Failures()
-    var last = 0
-    var files: Set<UInt64> = []
-    let path = folder.file(TemporaryFolder.journal).path
-    for number in 0..<kills {
-      let peer = try Peer.start(folder, "acknowledge", String(last))
-      // The first line says that it runs; then it has some time, at random, now and then as long as
-      // a compaction takes.
-      if let line = peer.line() { last = max(last, Int(line) ?? 0) }
-      let before = try FileSystem.status(path)?.inode
-      let deadline = ContinuousClock.now + .seconds(5)
-      while number % 20 == 0, try FileSystem.status(path)?.inode == before,
-        ContinuousClock.now < deadline
-      {
+    /// Kills a writer at random moments, its compactions included, and looks for what it had said was
+    /// set. `KEEPSAKE_KILLS` makes the run longer.
+    @Test func killsLoseNothingAcknowledged() throws {
+      let kills = ProcessInfo.processInfo.environment["KEEPSAKE_KILLS"].flatMap(Int.init) ?? 1_000
+      let folder = try TemporaryFolder()
+      let failures = Failures()
+      var last = 0
+      var files: Set<UInt64> = []
+      let path = folder.file(TemporaryFolder.journal).path
+      for number in 0..<kills {
+        let peer = try Peer.start(folder, "acknowledge", String(last))
+        // The first line says that it runs; then it has some time, at random, now and then as long as
+        // a compaction takes.
         if let line = peer.line() { last = max(last, Int(line) ?? 0) }
+        let before = try FileSystem.status(path)?.inode
+        let deadline = ContinuousClock.now + .seconds(5)
+        while number % 20 == 0, try FileSystem.status(path)?.inode == before,
+          ContinuousClock.now < deadline
+        {
+          if let line = peer.line() { last = max(last, Int(line) ?? 0) }
+        }
+        usleep(UInt32.random(in: 0...(Bool.random() ? 2_000 : 40_000)))
+        kill(peer.identifier, SIGKILL)
+        let lines = peer.finish().split(separator: "\n")
+        let acknowledged = max(last, lines.last.flatMap { Int($0) } ?? 0)
+
+        let store = folder.store(failures: failures)
+        for number in max(1, acknowledged - 49)...acknowledged {
+          let text: String? = try store.get("key\(number % 50)")
+          let kept = try #require(text?.split(separator: " ").first.flatMap { Int($0) })
+          // The one in flight may be there as well.
+          #expect(kept == number || kept == acknowledged + 1 && kept % 50 == number % 50)
+        }
+        last = acknowledged  // the next process sets the one in flight again
+        files.insert(try #require(try FileSystem.status(store.journal.location.path)).inode)
       }
-      usleep(UInt32.random(in: 0...(Bool.random() ? 2_000 : 40_000)))
-      kill(peer.identifier, SIGKILL)
-      let lines = peer.finish().split(separator: "\n")
-      let acknowledged = max(last, lines.last.flatMap { Int($0) } ?? 0)
+      #expect(failures.all.isEmpty, "\(failures.all)")
+      #expect(files.count > kills / 50, "compactions took part: \(files.count) files")
+      // At most the temporary files of killed compactions are left, for a later sweep.
+      #expect(try folder.names().allSatisfy { !$0.contains("damaged") })
+    }
 
-      let store = folder.store(failures: failures)
-      for number in max(1, acknowledged - 49)...acknowledged {
-        let text: String? = try store.get("key\(number % 50)")
-        let kept = try #require(text?.split(separator: " ").first.flatMap { Int($0) })
-        // The one in flight may be there as well.
-        #expect(kept == number || kept == acknowledged + 1 && kept % 50 == number % 50)
+    @Test func processesThatLiveForAMomentCompactToo() throws {
+      let folder = try TemporaryFolder()
+      let store = folder.store()
+      let text = String(repeating: "x", count: 70_000)
+      try store.set(text, forKey: "text")
+      try store.set(text, forKey: "text")  // from here on dead records dominate
+      let before = try #require(try FileSystem.status(store.journal.location.path))
+      #expect(try Peer.start(folder, "set", "text", "1").finish() == "ok\n")
+      let after = try #require(try FileSystem.status(store.journal.location.path))
+      #expect(!after.isSameFile(as: before) && after.size < 1_000)
+      #expect(try store.int("text") == 1)
+    }
+
+    @Test func temporaryFilesOfKilledCompactionsAreSwept() throws {
+      let folder = try TemporaryFolder()
+      let old = folder.file(".standard.jsonl.abc.tmp")
+      let young = folder.file(".standard.jsonl.def.tmp")
+      for file in [old, young] { try Data([1]).write(to: file) }
+      try FileManager.default.setAttributes(
+        [.modificationDate: Date(timeIntervalSinceNow: -3_600)], ofItemAtPath: old.path)
+      try folder.store().set(1, forKey: "a")
+      #expect(!FileManager.default.fileExists(atPath: old.path))
+      #expect(FileManager.default.fileExists(atPath: young.path))
+    }
+
+    @Test func aForkedChildUsesFilesOfItsOwn() throws {
+      let folder = try TemporaryFolder()
+      #expect(try Peer.start(folder, "fork", "3000").finish() == "6000 true 0\n")
+    }
+
+    @Test func aHeldLockIsAnErrorAfterItsTimeAndNotAHang() throws {
+      let folder = try TemporaryFolder()
+      try folder.store().set(1, forKey: "a")
+      let holder = try LockFile.createOrOpen(
+        folder.file(".standard.lock").path, mode: 0o600, timeout: .seconds(1)
+      ) { [1] }
+      try holder.lock(timeout: .seconds(1))
+      let location = try JournalLocation(
+        folder: HostFolder(path: folder.path, isCallers: false), name: "standard")
+      let journal = Journal(location: location, timeout: .milliseconds(50)) { _ in }
+      let error = #expect(throws: StorageError.self) {
+        _ = try journal.commit([.set("a", .int(2))], if: nil)
       }
-      last = acknowledged  // the next process sets the one in flight again
-      files.insert(try #require(try FileSystem.status(store.journal.location.path)).inode)
+      #expect(error?.code == .timedOut)
+      #expect(error?.path == folder.file(".standard.lock").path)
+      // Reading takes no lock.
+      #expect(try journal.value(forKey: "a") == .int(1))
+      holder.unlock()
+      #expect(try journal.commit([.set("a", .int(2))], if: nil))
     }
-    #expect(failures.all.isEmpty, "\(failures.all)")
-    #expect(files.count > kills / 50, "compactions took part: \(files.count) files")
-    // At most the temporary files of killed compactions are left, for a later sweep.
-    #expect(try folder.names().allSatisfy { !$0.contains("damaged") })
-  }
-
-  @Test func processesThatLiveForAMomentCompactToo() throws {
-    let folder = try TemporaryFolder()
-    let store = folder.store()
-    let text = String(repeating: "x", count: 70_000)
-    try store.set(text, forKey: "text")
-    try store.set(text, forKey: "text")  // from here on dead records dominate
-    let before = try #require(try FileSystem.status(store.journal.location.path))
-    #expect(try Peer.start(folder, "set", "text", "1").finish() == "ok\n")
-    let after = try #require(try FileSystem.status(store.journal.location.path))
-    #expect(!after.isSameFile(as: before) && after.size < 1_000)
-    #expect(try store.int("text") == 1)
-  }
-
-  @Test func temporaryFilesOfKilledCompactionsAreSwept() throws {
-    let folder = try TemporaryFolder()
-    let old = folder.file(".standard.jsonl.abc.tmp")
-    let young = folder.file(".standard.jsonl.def.tmp")
-    for file in [old, young] { try Data([1]).write(to: file) }
-    try FileManager.default.setAttributes(
-      [.modificationDate: Date(timeIntervalSinceNow: -3_600)], ofItemAtPath: old.path)
-    try folder.store().set(1, forKey: "a")
-    #expect(!FileManager.default.fileExists(atPath: old.path))
-    #expect(FileManager.default.fileExists(atPath: young.path))
-  }
-
-  @Test func aForkedChildUsesFilesOfItsOwn() throws {
-    let folder = try TemporaryFolder()
-    #expect(try Peer.start(folder, "fork", "3000").finish() == "6000 true 0\n")
-  }
-
-  @Test func aHeldLockIsAnErrorAfterItsTimeAndNotAHang() throws {
-    let folder = try TemporaryFolder()
-    try folder.store().set(1, forKey: "a")
-    let holder = try LockFile.createOrOpen(
-      folder.file(".standard.lock").path, mode: 0o600, timeout: .seconds(1)
-    ) { [1] }
-    try holder.lock(timeout: .seconds(1))
-    let location = try JournalLocation(
-      folder: HostFolder(path: folder.path, isCallers: false), name: "standard")
-    let journal = Journal(location: location, timeout: .milliseconds(50)) { _ in }
-    let error = #expect(throws: StorageError.self) {
-      _ = try journal.commit([.set("a", .int(2))], if: nil)
-    }
-    #expect(error?.code == .timedOut)
-    #expect(error?.path == folder.file(".standard.lock").path)
-    // Reading takes no lock.
-    #expect(try journal.value(forKey: "a") == .int(1))
-    holder.unlock()
-    #expect(try journal.commit([.set("a", .int(2))], if: nil))
   }
 }

@@ -4,504 +4,511 @@ import Testing
 @testable import Keepsake
 @testable import keepsake_peer
 
-/// Several processes at one vault, processes that die or stop, and what is in their memory.
-///
-/// One test at a time, as most of them keep all cores busy.
-@Suite(.serialized) struct VaultProcessTests {
-  private static func setting(_ name: String, _ usual: Int) -> Int {
-    ProcessInfo.processInfo.environment[name].flatMap(Int.init) ?? usual
-  }
+extension OneAtATime {
+  /// Several processes at one vault, processes that die or stop, and what is in their memory.
+  ///
+  /// One test at a time, as most of them keep all cores busy.
+  @Suite(.serialized) struct VaultProcessTests {
+    private static func setting(_ name: String, _ usual: Int) -> Int {
+      ProcessInfo.processInfo.environment[name].flatMap(Int.init) ?? usual
+    }
 
-  /// How long it takes to lock and unlock again and again, five times.
-  private let seconds = setting("KEEPSAKE_SECONDS", 20)
-  private let kills = setting("KEEPSAKE_KILLS", 200)
+    /// How long it takes to lock and unlock again and again, five times.
+    private let seconds = setting("KEEPSAKE_SECONDS", 20)
+    private let kills = setting("KEEPSAKE_KILLS", 200)
 
-  // MARK: Several processes
+    // MARK: Several processes
 
-  /// Some of them may put the vault under a new key first.
-  @Test(arguments: [0, 3]) func processesThatMakeTheVaultAtOnceAgreeOnOne(protecting: Int) throws {
-    let (count, secrets) = (8, 4)
-    for round in 0..<max(3, seconds / 3) {
-      let folder = try TemporaryFolder()
-      let peers = try (0..<count).map {
-        $0 < protecting
-          ? try Peer.start(folder, "vault-create", "\($0)", "\(secrets)", "protect")
-          : try Peer.start(folder, "vault-create", "\($0)", "\(secrets)")
+    /// Some of them may put the vault under a new key first.
+    @Test(arguments: [0, 3]) func processesThatMakeTheVaultAtOnceAgreeOnOne(protecting: Int) throws
+    {
+      let (count, secrets) = (8, 4)
+      for round in 0..<max(3, seconds / 3) {
+        let folder = try TemporaryFolder()
+        let peers = try (0..<count).map {
+          $0 < protecting
+            ? try Peer.start(folder, "vault-create", "\($0)", "\(secrets)", "protect")
+            : try Peer.start(folder, "vault-create", "\($0)", "\(secrets)")
+        }
+        for peer in peers { try #require(peer.line() == "ready") }
+        let moment = monotonicNow() + 20_000_000
+        for peer in peers { try peer.say("\(moment)") }
+        for peer in peers {
+          let said = peer.finish()
+          try #require(said == "" && peer.exitStatus == 0, "round \(round)")
+        }
+
+        let failures = Failures()
+        let stores = folder.bothServices(failures)
+        for key in 0..<(count * secrets) {
+          let data = try stores[key % 2].getData(Storm.name(key))
+          let value = data.flatMap { Certificate($0, key: key) }
+          try #require(
+            value?.number == key % secrets, "round \(round): key \(key) has \(data as Any)")
+        }
+        #expect(
+          try stores.map { try $0.keys().count } == [count * secrets / 2, count * secrets / 2])
+        try expectTidy(folder)
+        let records = try folder.bytes(of: "state/vault.key").dropFirst(6).first
+        // With one more for whoever made the vault, unless that was one of those that protect it.
+        #expect((max(1, protecting)...(protecting + 1)).contains(Int(records ?? 0)))
+        if protecting == 0 { #expect(try folder.vault().freshSession()?.ring.ids.count == 1) }
+        #expect(failures.all.isEmpty, "\(failures.all)")
       }
-      for peer in peers { try #require(peer.line() == "ready") }
-      let moment = monotonicNow() + 20_000_000
-      for peer in peers { try peer.say("\(moment)") }
-      for peer in peers {
-        let said = peer.finish()
-        try #require(said == "" && peer.exitStatus == 0, "round \(round)")
+    }
+
+    /// Of all moments the one when the header was not found and the secrets are not looked for yet.
+    @Test(arguments: 0..<4) func aVaultThatAnotherProcessHasJustMadeIsOpened(call: Int) throws {
+      let folder = try TemporaryFolder()
+      let vault = folder.vault()
+      let isMade = Locked(false)
+      let plan = FaultPlan(decide: { event in
+        let isNow = isMade.withLock { isMade in
+          defer { isMade = isMade || event.call == .list }
+          return event.call == .list && !isMade
+        }
+        if isNow {
+          FaultPlan.$current.withValue(nil) { try? folder.secrets().set("theirs", forKey: "key1") }
+        }
+        return .proceed
+      })
+      try FaultPlan.$current.withValue(plan) {
+        switch call {
+        case 0: _ = try vault.read("standard", "key1", reason: nil)
+        case 1: try set("own", 0, vault)
+        case 2: try vault.rotateKeys()
+        default: try vault.unlock(passphrase: nil)
+        }
+      }
+      #expect(isMade.withLock { $0 })
+      #expect(try folder.secrets().get("key1") == "theirs")
+      #expect(try folder.secrets().get("key0") == (call == 1 ? "own" : nil))
+      #expect(try vault.keys("standard") == (call == 1 ? ["key0", "key1"] : ["key1"]))
+      try expectTidy(folder)
+    }
+
+    @Test func writersLoseNothingWhileTheKeysAreRotatedAllTheTime() throws {
+      let folder = try TemporaryFolder()
+      let (writerCount, count) = (4, 500)
+      let rotators = try (0..<2).map { _ in try Peer.start(folder, "vault-rotate") }
+      for rotator in rotators { #expect(rotator.line() == "ready") }
+      let writers = try (0..<writerCount).map {
+        try Peer.start(folder, "vault-storm", "\($0)", "\(count)")
+      }
+      var events: [VaultStorm.Event] = []
+      for writer in writers {
+        for line in writer.finish().split(separator: "\n") {
+          if let event = VaultStorm.Event(line) {
+            events.append(event)
+          } else {
+            Issue.record("\(line)")
+          }
+        }
+        #expect(writer.exitStatus == 0)
+      }
+      #expect(events.count == 2 * writerCount * count)
+      for rotator in rotators {
+        let said = rotator.finish().dropLast()
+        let rotations = try #require(Int(said), "\(said)")
+        #expect(rotations > 3)
       }
 
       let failures = Failures()
       let stores = folder.bothServices(failures)
-      for key in 0..<(count * secrets) {
-        let data = try stores[key % 2].getData(Storm.name(key))
-        let value = data.flatMap { Certificate($0, key: key) }
-        try #require(
-          value?.number == key % secrets, "round \(round): key \(key) has \(data as Any)")
-      }
-      #expect(try stores.map { try $0.keys().count } == [count * secrets / 2, count * secrets / 2])
       try expectTidy(folder)
-      let records = try folder.bytes(of: "state/vault.key").dropFirst(6).first
-      // With one more for whoever made the vault, unless that was one of those that protect it.
-      #expect((max(1, protecting)...(protecting + 1)).contains(Int(records ?? 0)))
-      if protecting == 0 { #expect(try folder.vault().freshSession()?.ring.ids.count == 1) }
+      try stores[0].rotateKeys()
+      try expectOneKey(folder.vault())
+      for key in 0..<VaultStorm.ownKeys(writerCount).lowerBound {
+        events.append(try VaultStorm.get(key, from: stores[key % 2]))
+      }
+      expectNoOldValue(events)
       #expect(failures.all.isEmpty, "\(failures.all)")
     }
-  }
 
-  /// Of all moments the one when the header was not found and the secrets are not looked for yet.
-  @Test(arguments: 0..<4) func aVaultThatAnotherProcessHasJustMadeIsOpened(call: Int) throws {
-    let folder = try TemporaryFolder()
-    let vault = folder.vault()
-    let isMade = Locked(false)
-    let plan = FaultPlan(decide: { event in
-      let isNow = isMade.withLock { isMade in
-        defer { isMade = isMade || event.call == .list }
-        return event.call == .list && !isMade
-      }
-      if isNow {
-        FaultPlan.$current.withValue(nil) { try? folder.secrets().set("theirs", forKey: "key1") }
-      }
-      return .proceed
-    })
-    try FaultPlan.$current.withValue(plan) {
-      switch call {
-      case 0: _ = try vault.read("standard", "key1", reason: nil)
-      case 1: try set("own", 0, vault)
-      case 2: try vault.rotateKeys()
-      default: try vault.unlock(passphrase: nil)
-      }
-    }
-    #expect(isMade.withLock { $0 })
-    #expect(try folder.secrets().get("key1") == "theirs")
-    #expect(try folder.secrets().get("key0") == (call == 1 ? "own" : nil))
-    #expect(try vault.keys("standard") == (call == 1 ? ["key0", "key1"] : ["key1"]))
-    try expectTidy(folder)
-  }
+    // MARK: Processes that die
 
-  @Test func writersLoseNothingWhileTheKeysAreRotatedAllTheTime() throws {
-    let folder = try TemporaryFolder()
-    let (writerCount, count) = (4, 500)
-    let rotators = try (0..<2).map { _ in try Peer.start(folder, "vault-rotate") }
-    for rotator in rotators { #expect(rotator.line() == "ready") }
-    let writers = try (0..<writerCount).map {
-      try Peer.start(folder, "vault-storm", "\($0)", "\(count)")
-    }
-    var events: [VaultStorm.Event] = []
-    for writer in writers {
-      for line in writer.finish().split(separator: "\n") {
-        if let event = VaultStorm.Event(line) {
-          events.append(event)
-        } else {
-          Issue.record("\(line)")
+    @Test(arguments: [["set", "rotate", "protect"], ["rotate", "rotate", "protect"], ["erase"]])
+    func killsLeaveEachSecretOldOrNew(parts: [String]) throws {
+      let failures = Failures()
+      var strays = 0
+      // Each protection leaves a key in the key file, which holds a thousand.
+      let roundsPerFolder = 20
+      let rounds = max(roundsPerFolder, kills / 3 / parts.count)
+      for first in stride(from: 0, to: rounds, by: roundsPerFolder) {
+        let folder = try TemporaryFolder()
+        var last = parts.map { _ in 0 }
+        var states: [Int: Set<Certificate?>] = [:]
+        for round in first..<min(rounds, first + roundsPerFolder) {
+          try letThemDie(parts, folder, &last, &states)
+          let stores = folder.bothServices(failures)
+          let rotatesFirst = round.isMultiple(of: 2)
+          if rotatesFirst { try stores[0].rotateKeys() }
+          for key in 0..<(parts.count * VaultStep.keyCount) {
+            let data = try stores[key % 2].getData(Storm.name(key))
+            let value = data.flatMap { Certificate($0, key: key) }
+            let allowed = states[key] ?? [nil]
+            try #require((data == nil) == (value == nil), "round \(round): key \(key) is torn")
+            try #require(
+              allowed.contains(value),
+              "round \(round): key \(key) has \(value as Any), not \(allowed)")
+            states[key] = [value]
+          }
+          if !rotatesFirst { try stores[0].rotateKeys() }
+          if try folder.vault().freshSession() != nil { try expectOneKey(folder.vault()) }
         }
+        strays += try folder.temporaries().count
+        // Ten minutes later those are removed on the way.
+        for name in try folder.temporaries() { try age(folder.file(name).path, by: 601) }
+        let store = folder.secrets("even", failures: failures)
+        try store.set("v", forKey: "after")
+        try store.protect(with: .keyFile)
+        #expect(try store.get("after") == "v")
+        #expect(try folder.temporaries() == [])
+        try expectTidy(folder)
+        #expect(last.allSatisfy { $0 >= 1 }, "steps done: \(last)")
       }
-      #expect(writer.exitStatus == 0)
-    }
-    #expect(events.count == 2 * writerCount * count)
-    for rotator in rotators {
-      let said = rotator.finish().dropLast()
-      let rotations = try #require(Int(said), "\(said)")
-      #expect(rotations > 3)
+      #expect(failures.all.isEmpty, "\(failures.all)")
+      if parts.count > 1 { #expect(strays > 0, "no writer was killed while it wrote a file") }
     }
 
-    let failures = Failures()
-    let stores = folder.bothServices(failures)
-    try expectTidy(folder)
-    try stores[0].rotateKeys()
-    try expectOneKey(folder.vault())
-    for key in 0..<VaultStorm.ownKeys(writerCount).lowerBound {
-      events.append(try VaultStorm.get(key, from: stores[key % 2]))
+    /// Starts writers, kills them at a random moment, and notes what each key may have from then on.
+    private func letThemDie(
+      _ parts: [String], _ folder: TemporaryFolder, _ last: inout [Int],
+      _ states: inout [Int: Set<Certificate?>]
+    ) throws {
+      let peers = try parts.enumerated().map {
+        try Peer.start(folder, "vault-acknowledge", $1, "\($0)", "\(last[$0])")
+      }
+      // The first line says that a process runs; then it has some time, at random.
+      let firsts = peers.map { $0.line() }
+      usleep(UInt32.random(in: 0...(Bool.random() ? 5_000 : 60_000)))
+      for peer in peers {
+        kill(peer.identifier, SIGKILL)
+        if Bool.random() { usleep(UInt32.random(in: 0...5_000)) }
+      }
+      for (writer, peer) in peers.enumerated() {
+        var done = last[writer]
+        for line in ([firsts[writer] ?? ""] + peer.finish().split(separator: "\n").map(String.init))
+        {
+          if let number = Int(line) {
+            done = number
+          } else if !line.isEmpty {
+            Issue.record("\(line)")
+          }
+        }
+        // The one in flight may have come to any point.
+        for number in (last[writer] + 1)..<(done + 2) {
+          let step = VaultStep(parts[writer], writer: writer, number: number)
+          let key = step.value.key
+          switch step.action {
+          case .set: states[key] = (number > done ? states[key] ?? [nil] : []).union([step.value])
+          case .erase:
+            for (key, allowed) in states {
+              states[key] = number > done ? allowed.union([nil]) : [nil]
+            }
+          case .rotate, .protect: break
+          }
+        }
+        last[writer] = done
+      }
     }
-    expectNoOldValue(events)
-    #expect(failures.all.isEmpty, "\(failures.all)")
-  }
 
-  // MARK: Processes that die
-
-  @Test(arguments: [["set", "rotate", "protect"], ["rotate", "rotate", "protect"], ["erase"]])
-  func killsLeaveEachSecretOldOrNew(parts: [String]) throws {
-    let failures = Failures()
-    var strays = 0
-    // Each protection leaves a key in the key file, which holds a thousand.
-    let roundsPerFolder = 20
-    let rounds = max(roundsPerFolder, kills / 3 / parts.count)
-    for first in stride(from: 0, to: rounds, by: roundsPerFolder) {
+    @Test func whatAWriterMayStillNeedIsNotSwept() throws {
       let folder = try TemporaryFolder()
-      var last = parts.map { _ in 0 }
-      var states: [Int: Set<Certificate?>] = [:]
-      for round in first..<min(rounds, first + roundsPerFolder) {
-        try letThemDie(parts, folder, &last, &states)
-        let stores = folder.bothServices(failures)
-        let rotatesFirst = round.isMultiple(of: 2)
-        if rotatesFirst { try stores[0].rotateKeys() }
-        for key in 0..<(parts.count * VaultStep.keyCount) {
-          let data = try stores[key % 2].getData(Storm.name(key))
-          let value = data.flatMap { Certificate($0, key: key) }
-          let allowed = states[key] ?? [nil]
-          try #require((data == nil) == (value == nil), "round \(round): key \(key) is torn")
-          try #require(
-            allowed.contains(value),
-            "round \(round): key \(key) has \(value as Any), not \(allowed)")
-          states[key] = [value]
-        }
-        if !rotatesFirst { try stores[0].rotateKeys() }
-        if try folder.vault().freshSession() != nil { try expectOneKey(folder.vault()) }
+      try folder.secrets().set("v", forKey: "k")
+      let names = ["vault/.entry.1.tmp", "vault/.entry.2.tmp", "vault/.vault.hdr.1.tmp"]
+      for name in names {
+        try folder.write([1], to: name)
+        try age(folder.file(name).path, by: name.contains("2") ? 601 : 590)
       }
-      strays += try folder.temporaries().count
-      // Ten minutes later those are removed on the way.
+      // A store that looks at the folder for the first time.
+      let store = folder.secrets()
+      try store.set("w", forKey: "k")
+      try store.rotateKeys()
+      #expect(
+        try folder.temporaries()
+          == ["vault/.entry.1.tmp", "vault/.vault.hdr.1.tmp"])
       for name in try folder.temporaries() { try age(folder.file(name).path, by: 601) }
-      let store = folder.secrets("even", failures: failures)
-      try store.set("v", forKey: "after")
-      try store.protect(with: .keyFile)
-      #expect(try store.get("after") == "v")
+      try store.rotateKeys()
+      try folder.secrets().set("x", forKey: "k")
       #expect(try folder.temporaries() == [])
       try expectTidy(folder)
-      #expect(last.allSatisfy { $0 >= 1 }, "steps done: \(last)")
     }
-    #expect(failures.all.isEmpty, "\(failures.all)")
-    if parts.count > 1 { #expect(strays > 0, "no writer was killed while it wrote a file") }
-  }
 
-  /// Starts writers, kills them at a random moment, and notes what each key may have from then on.
-  private func letThemDie(
-    _ parts: [String], _ folder: TemporaryFolder, _ last: inout [Int],
-    _ states: inout [Int: Set<Certificate?>]
-  ) throws {
-    let peers = try parts.enumerated().map {
-      try Peer.start(folder, "vault-acknowledge", $1, "\($0)", "\(last[$0])")
-    }
-    // The first line says that a process runs; then it has some time, at random.
-    let firsts = peers.map { $0.line() }
-    usleep(UInt32.random(in: 0...(Bool.random() ? 5_000 : 60_000)))
-    for peer in peers {
-      kill(peer.identifier, SIGKILL)
-      if Bool.random() { usleep(UInt32.random(in: 0...5_000)) }
-    }
-    for (writer, peer) in peers.enumerated() {
-      var done = last[writer]
-      for line in ([firsts[writer] ?? ""] + peer.finish().split(separator: "\n").map(String.init)) {
-        if let number = Int(line) {
-          done = number
-        } else if !line.isEmpty {
-          Issue.record("\(line)")
-        }
+    // MARK: Processes that stop
+
+    @Test func writersGiveUpAndReadersGoOnWhileAStoppedProcessHoldsTheVault() throws {
+      let folder = try TemporaryFolder()
+      let failures = Failures()
+      let writer = folder.secrets(failures: failures)
+      for index in 0..<10 { try writer.set("value \(index)", forKey: "key\(index)") }
+      let rotator = try Peer.start(folder, "vault-rotate")
+      #expect(rotator.line() == "ready")
+      var isHeld = false
+      let end = ContinuousClock.now + .seconds(30)
+      while !isHeld, ContinuousClock.now < end {
+        usleep(UInt32.random(in: 100...10_000))
+        kill(rotator.identifier, SIGSTOP)
+        var status: Int32 = 0
+        waitpid(rotator.identifier, &status, WUNTRACED)
+        isHeld = try wholeLockIsHeld(folder)
+        if !isHeld { kill(rotator.identifier, SIGCONT) }
       }
-      // The one in flight may have come to any point.
-      for number in (last[writer] + 1)..<(done + 2) {
-        let step = VaultStep(parts[writer], writer: writer, number: number)
-        let key = step.value.key
-        switch step.action {
-        case .set: states[key] = (number > done ? states[key] ?? [nil] : []).union([step.value])
-        case .erase:
-          for (key, allowed) in states {
-            states[key] = number > done ? allowed.union([nil]) : [nil]
-          }
-        case .rotate, .protect: break
-        }
-      }
-      last[writer] = done
-    }
-  }
+      try #require(isHeld)
 
-  @Test func whatAWriterMayStillNeedIsNotSwept() throws {
-    let folder = try TemporaryFolder()
-    try folder.secrets().set("v", forKey: "k")
-    let names = ["vault/.entry.1.tmp", "vault/.entry.2.tmp", "vault/.vault.hdr.1.tmp"]
-    for name in names {
-      try folder.write([1], to: name)
-      try age(folder.file(name).path, by: name.contains("2") ? 601 : 590)
-    }
-    // A store that looks at the folder for the first time.
-    let store = folder.secrets()
-    try store.set("w", forKey: "k")
-    try store.rotateKeys()
-    #expect(
-      try folder.temporaries()
-        == ["vault/.entry.1.tmp", "vault/.vault.hdr.1.tmp"])
-    for name in try folder.temporaries() { try age(folder.file(name).path, by: 601) }
-    try store.rotateKeys()
-    try folder.secrets().set("x", forKey: "k")
-    #expect(try folder.temporaries() == [])
-    try expectTidy(folder)
-  }
-
-  // MARK: Processes that stop
-
-  @Test func writersGiveUpAndReadersGoOnWhileAStoppedProcessHoldsTheVault() throws {
-    let folder = try TemporaryFolder()
-    let failures = Failures()
-    let writer = folder.secrets(failures: failures)
-    for index in 0..<10 { try writer.set("value \(index)", forKey: "key\(index)") }
-    let rotator = try Peer.start(folder, "vault-rotate")
-    #expect(rotator.line() == "ready")
-    var isHeld = false
-    let end = ContinuousClock.now + .seconds(30)
-    while !isHeld, ContinuousClock.now < end {
-      usleep(UInt32.random(in: 100...10_000))
-      kill(rotator.identifier, SIGSTOP)
-      var status: Int32 = 0
-      waitpid(rotator.identifier, &status, WUNTRACED)
-      isHeld = try wholeLockIsHeld(folder)
-      if !isHeld { kill(rotator.identifier, SIGCONT) }
-    }
-    try #require(isHeld)
-
-    // One that had opened it before, and one that opens it now.
-    let timeout = Duration.milliseconds(300)
-    let vaults = [folder.vault(timeout: timeout), folder.vault(timeout: timeout)]
-    #expect(try vaults[0].read("standard", "key0", reason: nil) != nil)
-    for vault in vaults {
-      let calls: [(String, () throws(StorageError) -> Void)] = [
-        (
-          "set",
-          { () throws(StorageError) in
-            try [1].withBytes { bytes throws(StorageError) in
-              try vault.write(.data, bytes, "standard", "key0", access: nil)
-            }
-          }
-        ),
-        ("remove", { () throws(StorageError) in try vault.remove("standard", "key1") }),
-        ("rotate", vault.rotateKeys),
-        (
-          "protect",
-          { () throws(StorageError) in try vault.protect(with: .closure("c") { Data(count: 32) }) }
-        ),
-        ("eraseVault", vault.eraseVault),
-      ]
-      for (name, call) in calls {
-        let start = ContinuousClock.now
-        var code: StorageError.Code?
-        do throws(StorageError) { try call() } catch { code = error.code }
-        #expect(code == .timedOut, "\(name)")
-        let duration = ContinuousClock.now - start
-        #expect(duration > timeout && duration < timeout + .seconds(3), "\(name)")
-      }
-      #expect(try vault.keys("standard").count == 10)
-    }
-    for index in 0..<10 { #expect(try folder.secrets().get("key\(index)") == "value \(index)") }
-
-    kill(rotator.identifier, SIGCONT)
-    try writer.set("new", forKey: "key0")
-    #expect((Int(rotator.finish().dropLast()) ?? 0) > 0)
-    #expect(try folder.secrets().get("key0") == "new")
-    #expect(failures.all.isEmpty, "\(failures.all)")
-  }
-
-  // MARK: Locking
-
-  @Test func lockEndsAllUseUntilItIsUnlocked() async throws {
-    let folder = try TemporaryFolder()
-    let failures = Failures()
-    let vault = folder.vault(failures: failures)
-    try set("0", 0, vault)
-    let end = ContinuousClock.now + .milliseconds(seconds * 200)
-    // Odd from just before lock() returns until just before it is unlocked.
-    let phase = Locked(0)
-    let isOver = Locked(false)
-    let tallies = Locked([0, 0])
-    let faults = Locked<[String]>([])
-    // The fifth one makes them open it anew all the time.
-    let threads = (0..<5).map { number in
-      Thread {
-        while !isOver.withLock({ $0 }) {
-          let before = phase.withLock { $0 }
-          do throws(StorageError) {
-            if number == 4 {
-              try vault.rotateKeys()
-            } else if number.isMultiple(of: 2) {
-              try set("value", number, vault)
-            } else {
-              guard let secret = try vault.read("standard", "key0", reason: nil) else {
-                faults.withLock { $0.append("lost") }
-                continue
+      // One that had opened it before, and one that opens it now.
+      let timeout = Duration.milliseconds(300)
+      let vaults = [folder.vault(timeout: timeout), folder.vault(timeout: timeout)]
+      #expect(try vaults[0].read("standard", "key0", reason: nil) != nil)
+      for vault in vaults {
+        let calls: [(String, () throws(StorageError) -> Void)] = [
+          (
+            "set",
+            { () throws(StorageError) in
+              try [1].withBytes { bytes throws(StorageError) in
+                try vault.write(.data, bytes, "standard", "key0", access: nil)
               }
-              let text = secret.withBytes { $0.byteCount }
-              if text == 0 { faults.withLock { $0.append("empty") } }
             }
-            tallies.withLock { $0[0] += 1 }
-            let isWrong = before % 2 == 1 && phase.withLock { $0 } == before
-            if isWrong { faults.withLock { $0.append("used while it was locked") } }
+          ),
+          ("remove", { () throws(StorageError) in try vault.remove("standard", "key1") }),
+          ("rotate", vault.rotateKeys),
+          (
+            "protect",
+            { () throws(StorageError) in try vault.protect(with: .closure("c") { Data(count: 32) })
+            }
+          ),
+          ("eraseVault", vault.eraseVault),
+        ]
+        for (name, call) in calls {
+          let start = ContinuousClock.now
+          var code: StorageError.Code?
+          do throws(StorageError) { try call() } catch { code = error.code }
+          #expect(code == .timedOut, "\(name)")
+          let duration = ContinuousClock.now - start
+          #expect(duration > timeout && duration < timeout + .seconds(3), "\(name)")
+        }
+        #expect(try vault.keys("standard").count == 10)
+      }
+      for index in 0..<10 { #expect(try folder.secrets().get("key\(index)") == "value \(index)") }
+
+      kill(rotator.identifier, SIGCONT)
+      try writer.set("new", forKey: "key0")
+      #expect((Int(rotator.finish().dropLast()) ?? 0) > 0)
+      #expect(try folder.secrets().get("key0") == "new")
+      #expect(failures.all.isEmpty, "\(failures.all)")
+    }
+
+    // MARK: Locking
+
+    @Test func lockEndsAllUseUntilItIsUnlocked() async throws {
+      let folder = try TemporaryFolder()
+      let failures = Failures()
+      let vault = folder.vault(failures: failures)
+      try set("0", 0, vault)
+      let end = ContinuousClock.now + .milliseconds(seconds * 200)
+      // Odd from just before lock() returns until just before it is unlocked.
+      let phase = Locked(0)
+      let isOver = Locked(false)
+      let tallies = Locked([0, 0])
+      let faults = Locked<[String]>([])
+      // The fifth one makes them open it anew all the time.
+      let threads = (0..<5).map { number in
+        Thread {
+          while !isOver.withLock({ $0 }) {
+            let before = phase.withLock { $0 }
+            do throws(StorageError) {
+              if number == 4 {
+                try vault.rotateKeys()
+              } else if number.isMultiple(of: 2) {
+                try set("value", number, vault)
+              } else {
+                guard let secret = try vault.read("standard", "key0", reason: nil) else {
+                  faults.withLock { $0.append("lost") }
+                  continue
+                }
+                let text = secret.withBytes { $0.byteCount }
+                if text == 0 { faults.withLock { $0.append("empty") } }
+              }
+              tallies.withLock { $0[0] += 1 }
+              let isWrong = before % 2 == 1 && phase.withLock { $0 } == before
+              if isWrong { faults.withLock { $0.append("used while it was locked") } }
+            } catch {
+              tallies.withLock { $0[1] += 1 }
+              if error.code != .locked { faults.withLock { $0.append("\(error)") } }
+            }
+          }
+        }
+      }
+      for thread in threads { thread.start() }
+      while ContinuousClock.now < end {
+        usleep(UInt32.random(in: 0...20_000))
+        weak let session = try vault.session()
+        try vault.lock()
+        phase.withLock { $0 += 1 }
+        #expect(session == nil, "its keys are still in memory")
+        #expect(try vault.isLocked())
+        usleep(UInt32.random(in: 0...20_000))
+        #expect(throws: StorageError.self) { _ = try vault.read("standard", "key0", reason: nil) }
+        phase.withLock { $0 += 1 }
+        try vault.unlock(passphrase: nil)
+        #expect(try vault.read("standard", "key0", reason: nil) != nil)
+      }
+      isOver.withLock { $0 = true }
+      for thread in threads { while !thread.isFinished { usleep(1_000) } }
+      #expect(faults.withLock { Array($0.prefix(5)) } == [])
+      #expect(tallies.withLock { $0.allSatisfy { $0 > 20 } }, "\(tallies.withLock { $0 })")
+      #expect(failures.all.isEmpty, "\(failures.all)")
+    }
+
+    @Test func whatIsBeingOpenedWhenLockIsCalledStaysLocked() throws {
+      let folder = try TemporaryFolder()
+      let key = Data((0..<32).map { UInt8($0) })
+      try folder.vault().protect(with: .closure("server") { key })
+      try folder.secrets(keySources: [.closure("server") { key }]).set("v", forKey: "key0")
+
+      let (isAsked, mayAnswer) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+      let slow = SecureVault.KeySource.closure("server") {
+        isAsked.signal()
+        mayAnswer.wait()
+        return key
+      }
+      for number in 0..<3 {
+        let vault = folder.vault([slow])
+        let code = Locked<StorageError.Code?>(nil)
+        let thread = Thread {
+          do throws(StorageError) {
+            switch number {
+            case 0: _ = try vault.read("standard", "key0", reason: nil)
+            case 1: try vault.unlock(passphrase: nil)
+            default: try vault.rotateKeys()
+            }
           } catch {
-            tallies.withLock { $0[1] += 1 }
-            if error.code != .locked { faults.withLock { $0.append("\(error)") } }
+            code.withLock { $0 = error.code }
           }
         }
+        thread.start()
+        isAsked.wait()
+        try vault.lock()
+        mayAnswer.signal()
+        while !thread.isFinished { usleep(1_000) }
+        #expect(code.withLock { $0 } == .locked, "call \(number)")
+        #expect(try vault.isLocked(), "call \(number)")
+        #expect(throws: StorageError.self, "call \(number)") { _ = try vault.session() }
+        mayAnswer.signal()
+        try vault.unlock(passphrase: nil)
+        isAsked.wait()
+        #expect(try vault.read("standard", "key0", reason: nil) != nil, "call \(number)")
       }
     }
-    for thread in threads { thread.start() }
-    while ContinuousClock.now < end {
-      usleep(UInt32.random(in: 0...20_000))
-      weak let session = try vault.session()
-      try vault.lock()
-      phase.withLock { $0 += 1 }
-      #expect(session == nil, "its keys are still in memory")
-      #expect(try vault.isLocked())
-      usleep(UInt32.random(in: 0...20_000))
-      #expect(throws: StorageError.self) { _ = try vault.read("standard", "key0", reason: nil) }
-      phase.withLock { $0 += 1 }
-      try vault.unlock(passphrase: nil)
-      #expect(try vault.read("standard", "key0", reason: nil) != nil)
-    }
-    isOver.withLock { $0 = true }
-    for thread in threads { while !thread.isFinished { usleep(1_000) } }
-    #expect(faults.withLock { Array($0.prefix(5)) } == [])
-    #expect(tallies.withLock { $0.allSatisfy { $0 > 20 } }, "\(tallies.withLock { $0 })")
-    #expect(failures.all.isEmpty, "\(failures.all)")
-  }
 
-  @Test func whatIsBeingOpenedWhenLockIsCalledStaysLocked() throws {
-    let folder = try TemporaryFolder()
-    let key = Data((0..<32).map { UInt8($0) })
-    try folder.vault().protect(with: .closure("server") { key })
-    try folder.secrets(keySources: [.closure("server") { key }]).set("v", forKey: "key0")
+    // MARK: Memory
 
-    let (isAsked, mayAnswer) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
-    let slow = SecureVault.KeySource.closure("server") {
-      isAsked.signal()
-      mayAnswer.wait()
-      return key
-    }
-    for number in 0..<3 {
-      let vault = folder.vault([slow])
-      let code = Locked<StorageError.Code?>(nil)
-      let thread = Thread {
-        do throws(StorageError) {
-          switch number {
-          case 0: _ = try vault.read("standard", "key0", reason: nil)
-          case 1: try vault.unlock(passphrase: nil)
-          default: try vault.rotateKeys()
-          }
-        } catch {
-          code.withLock { $0 = error.code }
-        }
+    private static let passphrases = ["correct-horse-battery", "staple-of-another-kind"]
+
+    @Test func keysAreInTheirPageAloneAndNowhereAfterLock() throws {
+      let folder = try TemporaryFolder()
+      let peer = try Peer.start(folder, "vault-serve")
+      var ever = KnownKeys()
+      func look(isOpen: Bool, _ after: String, passphrase: String? = nil) throws {
+        let now = try KnownKeys(of: folder, passphrase: passphrase)
+        ever.formUnion(now)
+        let said = try #require(try peer.ask("scan " + ever.masked))
+        try ever.expect(inMemory: isOpen ? now.held : [], said, after)
       }
-      thread.start()
-      isAsked.wait()
-      try vault.lock()
-      mayAnswer.signal()
-      while !thread.isFinished { usleep(1_000) }
-      #expect(code.withLock { $0 } == .locked, "call \(number)")
-      #expect(try vault.isLocked(), "call \(number)")
-      #expect(throws: StorageError.self, "call \(number)") { _ = try vault.session() }
-      mayAnswer.signal()
-      try vault.unlock(passphrase: nil)
-      isAsked.wait()
-      #expect(try vault.read("standard", "key0", reason: nil) != nil, "call \(number)")
-    }
-  }
-
-  // MARK: Memory
-
-  private static let passphrases = ["correct-horse-battery", "staple-of-another-kind"]
-
-  @Test func keysAreInTheirPageAloneAndNowhereAfterLock() throws {
-    let folder = try TemporaryFolder()
-    let peer = try Peer.start(folder, "vault-serve")
-    var ever = KnownKeys()
-    func look(isOpen: Bool, _ after: String, passphrase: String? = nil) throws {
-      let now = try KnownKeys(of: folder, passphrase: passphrase)
-      ever.formUnion(now)
-      let said = try #require(try peer.ask("scan " + ever.masked))
-      try ever.expect(inMemory: isOpen ? now.held : [], said, after)
-    }
-    func ask(_ request: String, _ answer: String = "ok") throws {
-      let answered = try peer.ask(request)
-      #expect(answered == answer, "to \(request)")
-    }
-    try ask("set a first")
-    try look(isOpen: true, "the first set")
-    try ask("lock")
-    try look(isOpen: false, "the first set and lock")
-    try ask("get a", "locked")
-    try look(isOpen: false, "a get while it was locked")
-    try ask("unlock")
-    try ask("get a", "first")
-    try ask("set b second")
-    try ask("get b", "second")
-    try look(isOpen: true, "unlock")
-    for _ in 0..<3 {
+      func ask(_ request: String, _ answer: String = "ok") throws {
+        let answered = try peer.ask(request)
+        #expect(answered == answer, "to \(request)")
+      }
+      try ask("set a first")
+      try look(isOpen: true, "the first set")
+      try ask("lock")
+      try look(isOpen: false, "the first set and lock")
+      try ask("get a", "locked")
+      try look(isOpen: false, "a get while it was locked")
+      try ask("unlock")
+      try ask("get a", "first")
+      try ask("set b second")
+      try ask("get b", "second")
+      try look(isOpen: true, "unlock")
+      for _ in 0..<3 {
+        try ask("rotate")
+        try look(isOpen: true, "a rotation")
+      }
+      try ask("lock")
+      try look(isOpen: false, "rotations and lock")
+      try ask("unlock")
+      try ask("protect")
+      try look(isOpen: true, "a new key file's key")
+      try ask("lock")
+      try look(isOpen: false, "a new key file's key and lock")
+      try ask("unlock")
+      let (first, second) = (Self.passphrases[0], Self.passphrases[1])
+      try ask("protect \(first)")
+      try look(isOpen: true, "a passphrase", passphrase: first)
+      try ask("lock")
+      try look(isOpen: false, "a passphrase and lock", passphrase: first)
+      try ask("unlock not-the-passphrase", "wrong passphrase")
+      try ask("get a", "locked")
+      try look(isOpen: false, "a wrong passphrase", passphrase: first)
+      try ask("unlock \(first)")
+      try ask("get a", "first")
       try ask("rotate")
-      try look(isOpen: true, "a rotation")
+      try look(isOpen: true, "the right passphrase", passphrase: first)
+      try ask("protect \(second)")
+      try ask("lock")
+      try look(isOpen: false, "another passphrase and lock", passphrase: second)
+      #expect(ever.list.filter { $0.name == "entry" }.count == 8)
+      #expect(peer.finish() == "" && peer.exitStatus == 0)
     }
-    try ask("lock")
-    try look(isOpen: false, "rotations and lock")
-    try ask("unlock")
-    try ask("protect")
-    try look(isOpen: true, "a new key file's key")
-    try ask("lock")
-    try look(isOpen: false, "a new key file's key and lock")
-    try ask("unlock")
-    let (first, second) = (Self.passphrases[0], Self.passphrases[1])
-    try ask("protect \(first)")
-    try look(isOpen: true, "a passphrase", passphrase: first)
-    try ask("lock")
-    try look(isOpen: false, "a passphrase and lock", passphrase: first)
-    try ask("unlock not-the-passphrase", "wrong passphrase")
-    try ask("get a", "locked")
-    try look(isOpen: false, "a wrong passphrase", passphrase: first)
-    try ask("unlock \(first)")
-    try ask("get a", "first")
-    try ask("rotate")
-    try look(isOpen: true, "the right passphrase", passphrase: first)
-    try ask("protect \(second)")
-    try ask("lock")
-    try look(isOpen: false, "another passphrase and lock", passphrase: second)
-    #expect(ever.list.filter { $0.name == "entry" }.count == 8)
-    #expect(peer.finish() == "" && peer.exitStatus == 0)
-  }
 
-  @Test(arguments: [nil, passphrases[0]])
-  func aForkedChildHasNoKeysOfItsParent(passphrase: String?) throws {
-    let folder = try TemporaryFolder()
-    let peer = try Peer.start(folder, "vault-serve")
-    #expect(try peer.ask("set a value") == "ok")
-    if let passphrase { #expect(try peer.ask("protect \(passphrase)") == "ok") }
-    let keys = try KnownKeys(of: folder, passphrase: passphrase)
-    try keys.expect(
-      inMemory: [], try #require(try peer.ask("fork-scan " + keys.masked)), "fork")
-    #expect(try peer.ask("fork-get a") == (passphrase == nil ? "value" : "locked"))
-    // It has taken nothing from its parent.
-    #expect(try peer.ask("get a") == "value")
-    try keys.expect(
-      inMemory: keys.held, try #require(try peer.ask("scan " + keys.masked)), "fork, in the parent")
-    #expect(peer.finish() == "" && peer.exitStatus == 0)
-  }
-
-  /// Whether dumps come to the folder in which a process dies.
-  private static let dumpsArePlainFiles: Bool = {
-    let pattern = MemoryScan.text("/proc/sys/kernel/core_pattern").dropLast()
-    var limit = rlimit()
-    getrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &limit)
-    return !pattern.isEmpty && !pattern.contains { $0 == "/" || $0 == "|" }
-      && limit.rlim_max == .max
-  }()
-
-  @Test(.enabled(if: dumpsArePlainFiles), arguments: [nil, passphrases[0]])
-  func aCoreDumpOfAnOpenVaultHasNoKeys(passphrase: String?) throws {
-    let folder = try TemporaryFolder()
-    let peer = try Peer.start(folder, "vault-serve")
-    #expect(try peer.ask("set a value") == "ok")
-    if let passphrase { #expect(try peer.ask("protect \(passphrase)") == "ok") }
-    let keys = try KnownKeys(of: folder, passphrase: passphrase)
-    try keys.expect(inMemory: keys.held, try #require(try peer.ask("scan " + keys.masked)), "set")
-    let place = folder.path + "/dump"
-    try FileManager.default.createDirectory(atPath: place, withIntermediateDirectories: false)
-    try peer.say("abort \(place)")
-    #expect(peer.exitStatus & 0x7F == SIGABRT)
-    let dump = try #require(try FileManager.default.contentsOfDirectory(atPath: place).first)
-    let bytes = try Data(contentsOf: URL(filePath: place + "/" + dump))
-    func has(_ needle: [UInt8]) -> Bool {
-      bytes.withUnsafeBytes { bytes in needle.withBytes { MemoryScan.contains($0, in: bytes) } }
+    @Test(arguments: [nil, passphrases[0]])
+    func aForkedChildHasNoKeysOfItsParent(passphrase: String?) throws {
+      let folder = try TemporaryFolder()
+      let peer = try Peer.start(folder, "vault-serve")
+      #expect(try peer.ask("set a value") == "ok")
+      if let passphrase { #expect(try peer.ask("protect \(passphrase)") == "ok") }
+      let keys = try KnownKeys(of: folder, passphrase: passphrase)
+      try keys.expect(
+        inMemory: [], try #require(try peer.ask("fork-scan " + keys.masked)), "fork")
+      #expect(try peer.ask("fork-get a") == (passphrase == nil ? "value" : "locked"))
+      // It has taken nothing from its parent.
+      #expect(try peer.ask("get a") == "value")
+      try keys.expect(
+        inMemory: keys.held, try #require(try peer.ask("scan " + keys.masked)),
+        "fork, in the parent")
+      #expect(peer.finish() == "" && peer.exitStatus == 0)
     }
-    #expect(has((0..<64).map { UInt8(255 - $0) }), "this is not all of its memory")
-    for part in keys.parts {
-      #expect(!has(part.bytes), "part \(part.number) of \(part.entry.name)")
+
+    /// Whether dumps come to the folder in which a process dies.
+    private static let dumpsArePlainFiles: Bool = {
+      let pattern = MemoryScan.text("/proc/sys/kernel/core_pattern").dropLast()
+      var limit = rlimit()
+      getrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &limit)
+      return !pattern.isEmpty && !pattern.contains { $0 == "/" || $0 == "|" }
+        && limit.rlim_max == .max
+    }()
+
+    @Test(.enabled(if: dumpsArePlainFiles), arguments: [nil, passphrases[0]])
+    func aCoreDumpOfAnOpenVaultHasNoKeys(passphrase: String?) throws {
+      let folder = try TemporaryFolder()
+      let peer = try Peer.start(folder, "vault-serve")
+      #expect(try peer.ask("set a value") == "ok")
+      if let passphrase { #expect(try peer.ask("protect \(passphrase)") == "ok") }
+      let keys = try KnownKeys(of: folder, passphrase: passphrase)
+      try keys.expect(inMemory: keys.held, try #require(try peer.ask("scan " + keys.masked)), "set")
+      let place = folder.path + "/dump"
+      try FileManager.default.createDirectory(atPath: place, withIntermediateDirectories: false)
+      try peer.say("abort \(place)")
+      #expect(peer.exitStatus & 0x7F == SIGABRT)
+      let dump = try #require(try FileManager.default.contentsOfDirectory(atPath: place).first)
+      let bytes = try Data(contentsOf: URL(filePath: place + "/" + dump))
+      func has(_ needle: [UInt8]) -> Bool {
+        bytes.withUnsafeBytes { bytes in needle.withBytes { MemoryScan.contains($0, in: bytes) } }
+      }
+      #expect(has((0..<64).map { UInt8(255 - $0) }), "this is not all of its memory")
+      for part in keys.parts {
+        #expect(!has(part.bytes), "part \(part.number) of \(part.entry.name)")
+      }
     }
   }
 }
