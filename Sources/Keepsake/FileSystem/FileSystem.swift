@@ -234,6 +234,14 @@ enum FileSystem {
     }
   }
 
+  /// Makes the name of a folder survive a power cut, as far as the one that it stands in may be opened: in
+  /// one that may not, others make the names.
+  static func synchronizeName(of folder: String) throws(StorageError) {
+    do throws(StorageError) {
+      try synchronizeFolder(parent(of: folder))
+    } catch  where error.code == .accessDenied {}
+  }
+
   /// Gives `path` new contents such that a reader, or a crash, finds the old or the new ones whole.
   ///
   /// With `durable` the new ones survive a power cut once this returns.

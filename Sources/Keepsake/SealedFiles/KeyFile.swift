@@ -58,15 +58,21 @@ struct KeyFile: Sendable {
   func addSecret() throws(StorageError) -> SourceSecret { try add(onlyIfEmpty: false) }
 
   /// Makes the file's name survive a power cut.
-  func synchronize() throws(StorageError) { try FileSystem.synchronizeFolder(folder.path) }
+  func synchronize() throws(StorageError) {
+    try FileSystem.synchronizeFolder(folder.path)
+    // Whoever made the folder may have been killed before the sync.
+    try FileSystem.synchronizeName(of: folder.path)
+  }
 
   private func add(onlyIfEmpty: Bool) throws(StorageError) -> SourceSecret {
     _ = try folder.prepare()
     let lockPath = folder.lockPath(of: FileSystem.name(of: path))
     return try ByteLock.hold(ByteLock.all, of: lockPath, mode: 0o600, timeout: timeout) {
       () throws(StorageError) in
+      let found = try read()
+      let isThere = found != nil
       let old: SecretBytes
-      if let contents = try read() { old = contents } else { old = try SecretBytes(count: 0) }
+      if let found { old = found } else { old = try SecretBytes(count: 0) }
       let oldKeys = UnsafeRawBufferPointer(old.bytes)
       let records = Self.records(oldKeys)
       if onlyIfEmpty, let record = records.last { return try Self.secret(oldKeys[part: record]) }
@@ -75,13 +81,13 @@ struct KeyFile: Sendable {
           .misuse, operation: "protect", path: path, reason: "it has \(records.count) keys already",
           remedy: "Protect the vault with another source, then move this file away.")
       }
-      return try write(oldKeys, records)
+      return try write(oldKeys, records, replacing: isThere)
     }
   }
 
   /// Replaces the file by one with the same keys and a new one.
   private func write(
-    _ oldKeys: UnsafeRawBufferPointer, _ records: [Range<Int>]
+    _ oldKeys: UnsafeRawBufferPointer, _ records: [Range<Int>], replacing: Bool
   ) throws(StorageError) -> SourceSecret {
     let count = Self.headSize + (records.count + 1) * Self.recordSize
     let new = try SecretBytes(count: count + Digest.size)
@@ -101,12 +107,13 @@ struct KeyFile: Sendable {
     try FileSystem.sweepTemporaries(beside: path, olderThan: -1)
     let isThere = try FileSystem.put(
       UnsafeRawBufferPointer(new.bytes), at: path, mode: 0o600, durable: true,
-      replacing: !records.isEmpty)
+      replacing: replacing)
     guard isThere else {
       throw StorageError(
         .damaged, operation: "protect", path: path, reason: "something else made this file",
         remedy: "Try again.")
     }
+    try synchronize()
     return try Self.secret(UnsafeRawBufferPointer(added))
   }
 

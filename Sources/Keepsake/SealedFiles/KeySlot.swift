@@ -83,6 +83,16 @@ struct KeySlot: Equatable, Sendable {
 
   enum Outcome { case opened, wrongSecret, damaged }
 
+  /// Whether that is the slot's secret.
+  func isOpened(by secret: UnsafeRawBufferPointer) throws(StorageError) -> Bool {
+    commits(to: try derive(secret))
+  }
+
+  private func commits(to derived: borrowing SecretBytes) -> Bool {
+    let expected = UnsafeRawBufferPointer(derived.bytes)[part: XAES.keySize...]
+    return commitment.withBytes { OpenSSL.areEqual($0, expected) }
+  }
+
   /// Unwraps the key into `key`.
   ///
   /// The commitment is compared first: it tells a wrong secret from damage, and no box opens under two
@@ -91,10 +101,8 @@ struct KeySlot: Equatable, Sendable {
     _ secret: UnsafeRawBufferPointer, vaultID: [UInt8], into key: UnsafeMutableRawBufferPointer
   ) throws(StorageError) -> Outcome {
     let derived = try derive(secret)
+    guard commits(to: derived) else { return .wrongSecret }
     let derivedBytes = UnsafeRawBufferPointer(derived.bytes)
-    guard
-      commitment.withBytes({ OpenSSL.areEqual($0, derivedBytes[part: XAES.keySize...]) })
-    else { return .wrongSecret }
     let context = authenticated(vaultID)
     let isOpen = try box.withBytes { box throws(StorageError) in
       try XAES.open(

@@ -117,23 +117,26 @@ extension Vault {
 // MARK: - Writing
 
 extension Vault {
+  /// What a set stores.
+  struct Secret {
+    let kind: Payload.Kind
+    let value: UnsafeRawBufferPointer
+    let service: String
+    let key: String
+    /// nil keeps what the secret has that is there.
+    let access: SecureVault.Access?
+  }
+
   /// Stores a value such that it survives a power cut.
-  ///
-  /// - Parameter access: nil keeps what the secret has that is there.
-  func write(
-    _ kind: Payload.Kind, _ value: UnsafeRawBufferPointer, _ service: String, _ key: String,
-    access: SecureVault.Access?
-  ) throws(StorageError) {
+  func write(_ secret: Secret) throws(StorageError) {
     var presence: PresenceKey?
     for attempt in 0..<Self.mostAttempts {
       // Who loses to rotations again and again keeps them off.
-      let outcome = try write(
-        kind, value, service, key, access, presence, holdingOffOthers: attempt >= 8)
-      switch outcome {
+      switch try write(secret, presence, holdingOffOthers: attempt >= 8) {
       case .done: return
-      case .headerChanged: continue
+      case .overtaken: continue
       case .presenceNeeded(let header):
-        presence = try presenceKeyForWriting(header, reason: "Store the secret \(key)")
+        presence = try presenceKeyForWriting(header, reason: "Store the secret \(secret.key)")
       }
     }
     throw restless
@@ -141,58 +144,72 @@ extension Vault {
 
   private enum WriteOutcome {
     case done
-    case headerChanged
+    /// The header or the old value changed meanwhile.
+    case overtaken
     /// What is asked for may take its time, so nothing holds the keys meanwhile.
     case presenceNeeded(VaultHeader)
   }
 
   private func write(
-    _ kind: Payload.Kind, _ value: UnsafeRawBufferPointer, _ service: String, _ key: String,
-    _ access: SecureVault.Access?, _ presence: PresenceKey?, holdingOffOthers: Bool
+    _ secret: Secret, _ presence: PresenceKey?, holdingOffOthers: Bool
   ) throws(StorageError) -> WriteOutcome {
     let session = try sessionForWriting()
-    let place = try place(of: service, key, session)
+    let place = try place(of: secret.service, secret.key, session)
     if holdingOffOthers {
       return try holding(place) { () throws(StorageError) -> WriteOutcome in
         if try !isCurrent(session) { try refresh(session) }
-        guard let current = try openSession(), current.header.vaultID == session.header.vaultID
-        else { return .headerChanged }
-        return try write(
-          kind, value, service, key, access, presence, place, current, isLockHeld: true)
+        // Another thread may have put an older one in its place meanwhile.
+        guard let current = try openSession(), try isCurrent(current),
+          current.header.vaultID == session.header.vaultID
+        else { return .overtaken }
+        return try write(secret, presence, at: place, current, isLockHeld: true)
       }
     }
-    let outcome = try write(
-      kind, value, service, key, access, presence, place, session, isLockHeld: false)
-    if case .headerChanged = outcome { try refresh(session) }
+    let outcome = try write(secret, presence, at: place, session, isLockHeld: false)
+    if case .overtaken = outcome, try !isCurrent(session) { try refresh(session) }
     return outcome
   }
 
   private func write(
-    _ kind: Payload.Kind, _ value: UnsafeRawBufferPointer, _ service: String, _ key: String,
-    _ access: SecureVault.Access?, _ presence: PresenceKey?, _ place: EntryPlace,
-    _ session: VaultSession, isLockHeld: Bool
+    _ secret: Secret, _ presence: PresenceKey?, at place: EntryPlace, _ session: VaultSession,
+    isLockHeld: Bool
   ) throws(StorageError) -> WriteOutcome {
     let now = WallClock.now
-    var names = EntryNames(created: now, modified: now, service: service, key: key)
-    var isPresenceRequired = access == .userPresence
+    var names = EntryNames(created: now, modified: now, service: secret.service, key: secret.key)
+    var isPresenceRequired = secret.access == .userPresence
     if let old = try namesOfOld(place, session) {
       names.created = old.names.created
-      if access == nil { isPresenceRequired = old.isPresenceRequired }
+      if secret.access == nil { isPresenceRequired = old.isPresenceRequired }
     }
-    let isDone: Bool
+    // Sealed once more where a person has to be present, so that both keys are needed.
+    var box: [UInt8]?
     if isPresenceRequired {
       guard let presence, presence.slot == session.header.presenceSlot else {
         return .presenceNeeded(session.header)
       }
-      // Sealed once more, so that both keys are needed.
-      let box = try presence.seal(kind, value, place, vaultID: session.header.vaultID)
+      box = try presence.seal(secret.kind, secret.value, place, vaultID: session.header.vaultID)
+    }
+    let isDone: Bool
+    if let box {
       isDone = try box.withBytes { box throws(StorageError) in
-        try put(box, Content.boxKind, names, true, place, session, isLockHeld)
+        try put(
+          Contents(names: names, isPresenceRequired: true, kind: Content.boxKind, value: box),
+          secret.access, at: place, session, isLockHeld: isLockHeld)
       }
     } else {
-      isDone = try put(value, kind.rawValue, names, false, place, session, isLockHeld)
+      isDone = try put(
+        Contents(
+          names: names, isPresenceRequired: false, kind: secret.kind.rawValue, value: secret.value),
+        secret.access, at: place, session, isLockHeld: isLockHeld)
     }
-    return isDone ? .done : .headerChanged
+    return isDone ? .done : .overtaken
+  }
+
+  private struct Contents {
+    let names: EntryNames
+    let isPresenceRequired: Bool
+    let kind: UInt8
+    let value: UnsafeRawBufferPointer
   }
 
   /// The names of what a set is going to replace; nil when nothing is there, or nothing that anybody
@@ -216,57 +233,77 @@ extension Vault {
     return nil
   }
 
-  /// Puts an entry in its place; false when the vault's header has changed meanwhile.
+  /// Puts an entry in its place; false when the header or the old value changed meanwhile.
   private func put(
-    _ value: UnsafeRawBufferPointer, _ kind: UInt8, _ names: EntryNames,
-    _ isPresenceRequired: Bool, _ place: EntryPlace, _ session: VaultSession, _ isLockHeld: Bool
+    _ contents: Contents, _ access: SecureVault.Access?, at place: EntryPlace,
+    _ session: VaultSession, isLockHeld: Bool
   ) throws(StorageError) -> Bool {
-    let prefix = Content.prefix(kind: kind, length: value.count)
-    return try prefix.withBytes { prefix throws(StorageError) in
-      let contents = SealedFile.Contents(
-        names: names, isPresenceRequired: isPresenceRequired, pieces: [prefix, value],
-        paddingLength: Content.paddedLength(value.count) - prefix.count - value.count)
-      var attempts = 0
-      while true {
-        do throws(StorageError) {
-          return try put(contents, place, session, isLockHeld)
-        } catch  where error.code == .notFound && attempts < 3 {
-          // Somebody removed the service's folder, or the whole vault.
-          attempts += 1
-          session.durableFolders.withLock { _ = $0.remove(place.folder) }
-          if try !isCurrent(session) { return false }
+    var attempts = 0
+    while true {
+      do throws(StorageError) {
+        try prepareFolder(of: place, session)
+        var temporary = try makeTemporary(for: place)
+        try write(contents, at: place, session, to: temporary.file)
+        try temporary.file.synchronize()
+        if isLockHeld {
+          try temporary.moveIntoPlace()
+        } else {
+          let isDone = try holding(place) { () throws(StorageError) in
+            guard try isCurrent(session) else { return false }
+            // What was kept may be what somebody else has just replaced.
+            if access == nil, try isPresenceRequired(at: place) != contents.isPresenceRequired {
+              return false
+            }
+            try temporary.moveIntoPlace()
+            return true
+          }
+          guard isDone else { return false }
         }
+        try FileSystem.synchronizeFolder(place.folderPath)
+        return true
+      } catch  where error.code == .notFound && attempts < 3 {
+        // Somebody removed the service's folder, or the whole vault.
+        attempts += 1
+        session.durableFolders.withLock { _ = $0.remove(place.folder) }
+        if try !isCurrent(session) { return false }
       }
     }
   }
 
-  private func put(
-    _ contents: SealedFile.Contents, _ place: EntryPlace, _ session: VaultSession,
-    _ isLockHeld: Bool
-  ) throws(StorageError) -> Bool {
-    if !session.durableFolders.withLock({ $0.contains(place.folder) }) {
-      try FileSystem.makeFolder(place.folderPath, mode: try location.prepare())
-      // Whoever made that folder, the header or the key may have been killed before the sync.
-      try location.synchronize()
-      if session.header.masterSlot?.kind == .keyFile { try keyFile().synchronize() }
-      try FileSystem.sweepTemporaries(beside: location.entryStem)
-      session.durableFolders.withLock { _ = $0.insert(place.folder) }
+  private func write(
+    _ contents: Contents, at place: EntryPlace, _ session: VaultSession, to file: File
+  ) throws(StorageError) {
+    let prefix = Content.prefix(kind: contents.kind, length: contents.value.count)
+    try prefix.withBytes { prefix throws(StorageError) in
+      let count = prefix.count + contents.value.count
+      let sealed = SealedFile.Contents(
+        names: contents.names, isPresenceRequired: contents.isPresenceRequired,
+        pieces: [prefix, contents.value],
+        paddingLength: Content.paddedLength(contents.value.count) - count)
+      try SealedFile.write(sealed, at: place, session, to: file)
     }
-    var temporary = try makeTemporary(for: place)
-    try SealedFile.write(contents, at: place, session, to: temporary.file)
-    try temporary.file.synchronize()
-    if isLockHeld {
-      try temporary.moveIntoPlace()
-    } else {
-      let isDone = try holding(place) { () throws(StorageError) in
-        guard try isCurrent(session) else { return false }
-        try temporary.moveIntoPlace()
-        return true
-      }
-      guard isDone else { return false }
+  }
+
+  /// Makes a service's folder where it is missing, for good.
+  private func prepareFolder(
+    of place: EntryPlace, _ session: VaultSession
+  ) throws(StorageError) {
+    if session.durableFolders.withLock({ $0.contains(place.folder) }) { return }
+    try FileSystem.makeFolder(place.folderPath, mode: try location.prepare())
+    // Whoever made that folder, the header or the key may have been killed before the sync.
+    try location.synchronize()
+    if session.header.masterSlot?.kind == .keyFile { try keyFile().synchronize() }
+    try FileSystem.sweepTemporaries(beside: location.entryStem)
+    session.durableFolders.withLock { _ = $0.insert(place.folder) }
+  }
+
+  /// As the entry's head says it; one that cannot be read is going to be replaced.
+  private func isPresenceRequired(at place: EntryPlace) throws(StorageError) -> Bool {
+    do throws(StorageError) {
+      return try SealedFile.head(place)?.isPresenceRequired ?? false
+    } catch  where error.code == .damaged {
+      return false
     }
-    try FileSystem.synchronizeFolder(place.folderPath)
-    return true
   }
 
   func makeTemporary(for place: EntryPlace) throws(StorageError) -> TemporaryFile {
@@ -296,7 +333,11 @@ extension Vault {
       for place in try location.places(in: try session.ring.folderName(service)) {
         guard try remove(place, session) != nil else { return nil }
       }
-      return try isCurrent(session) ? () : nil
+      guard try isCurrent(session) else { return nil }
+      // Also when nothing was there: an earlier call may have come no further than that.
+      let folder = location.folder + "/" + (try session.ring.folderName(service))
+      if try FileSystem.status(folder) != nil { try FileSystem.synchronizeFolder(folder) }
+      return ()
     }
   }
 

@@ -78,22 +78,21 @@ extension Vault {
   }
 
   /// Replaces the header of `session` by one with those slots and the keys that `ring` returns, while
-  /// nobody else writes.
+  /// nobody else writes; or does nothing if that is nil.
   ///
-  /// - Returns: The vault with its new header; nil when that of `session` is not the header any more.
+  /// - Returns: nil when nothing was done, as when that of `session` is not the header any more.
   func replaceHeader(
-    of session: VaultSession, slots: [KeySlot], _ ring: () throws(StorageError) -> KeyRing
-  ) throws(StorageError) -> VaultSession? {
+    of session: VaultSession, slots: [KeySlot], _ ring: () throws(StorageError) -> KeyRing?
+  ) throws(StorageError) -> Void? {
     let epoch = state.withLock { $0.epoch }
     return try exclusively { mode throws(StorageError) in
       guard try isCurrent(session) else { return nil }
-      let ring = try ring()
+      guard let ring = try ring() else { return nil }
       let header = try ring.header(vaultID: session.header.vaultID, slots: slots)
       let identity = try write(header, mode: mode, isFirst: false)
-      let replaced = VaultSession(header: header, identity: identity, ring: ring)
       // It is the header now, also if somebody has locked the vault meanwhile.
-      keep(replaced, since: epoch)
-      return replaced
+      keep(VaultSession(header: header, identity: identity, ring: ring), since: epoch)
+      return ()
     }
   }
 
@@ -104,7 +103,9 @@ extension Vault {
       for folder in try location.entryFolders() {
         try FileSystem.remove(location.folder + "/" + folder)
       }
-      try FileSystem.sweepTemporaries(beside: location.entryStem, olderThan: -1)
+      for path in [location.entryStem, location.headerPath] {
+        try FileSystem.sweepTemporaries(beside: path, olderThan: -1)
+      }
       // Without the header, entries that a power cut brought back would be an error for good.
       try FileSystem.synchronizeFolder(location.folder)
       try FileSystem.remove(location.headerPath)

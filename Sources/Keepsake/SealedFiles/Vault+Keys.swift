@@ -5,9 +5,10 @@
 extension Vault {
   /// Seals everything anew under a new entry key, and forgets the old ones.
   ///
-  /// - Throws: The first failure with an entry, after all others are done; the keys stay then.
+  /// - Throws: The first failure with an entry, after all others are done, or at once one that all of them
+  ///   would meet; the keys stay then.
   func rotateKeys() throws(StorageError) {
-    let replaced = try withSession { session throws(StorageError) in
+    let replaced: Void? = try withSession { session throws(StorageError) in
       try replaceHeader(of: session, slots: session.header.slots) { () throws(StorageError) in
         try session.ring.addingPrimary(newMaster: false)
       }
@@ -23,13 +24,7 @@ extension Vault {
   func protect(with source: SecureVault.KeySource) throws(StorageError) {
     // A vault that does not open is to leave no new key in the key file.
     _ = try freshSession()
-    // What takes time, or asks somebody, holds no lock.
-    guard let secret = try secret(of: source) else {
-      throw StorageError(
-        .misuse, operation: "protect", reason: "the \(source) is not there",
-        remedy: "Give the service LoadCredential= of that name.")
-    }
-    guard try putUnder(secret) else { return }
+    guard try putUnder(source) else { return }
     // From here on the vault is under the new source, whatever becomes of the old keys.
     do throws(StorageError) {
       for failure in try sealAllAnew() { report(failure.during("protect")) }
@@ -44,7 +39,13 @@ extension Vault {
   }
 
   /// false when the vault is a new one, in which there is nothing to do any more.
-  private func putUnder(_ secret: SourceSecret) throws(StorageError) -> Bool {
+  private func putUnder(_ source: SecureVault.KeySource) throws(StorageError) -> Bool {
+    // What takes time, or asks somebody, holds no lock.
+    guard let secret = try secret(of: source) else {
+      throw StorageError(
+        .misuse, operation: "protect", reason: "the \(source) is not there",
+        remedy: "Give the service LoadCredential= of that name.")
+    }
     for _ in 0..<Self.mostAttempts {
       let epoch = state.withLock { $0.epoch }
       guard let header = try freshSession()?.header else {
@@ -53,10 +54,10 @@ extension Vault {
       }
       let presenceSlots = try presenceSlots(header, under: secret)
       let replaced = try withSession { session throws(StorageError) -> Bool? in
-        guard session.header == header else { return false }
+        guard session.header.hasSlots(of: header) else { return false }
         let ring = try session.ring.addingPrimary(newMaster: true)
         let slot = try Self.slot(of: ring, vaultID: header.vaultID, secret)
-        return try replaceHeader(of: session, slots: [slot] + presenceSlots) { ring } != nil
+        return try replaceHeader(of: session, slots: [slot] + presenceSlots) { ring }.map { true }
       }
       if replaced == true { return true }
     }
@@ -74,8 +75,11 @@ extension Vault {
           try sealAnew(place)
         } catch {
           // The next one would fail as well.
-          if error.isOfDescriptors { throw error }
-          if [.locked, .timedOut, .diskFull].contains(error.code) { throw error }
+          let isGeneral = [.locked, .timedOut, .diskFull].contains(error.code)
+          if isGeneral || error.isOfDescriptors {
+            for failure in failures { report(failure.during("rotateKeys")) }
+            throw error
+          }
           failures.append(error)
         }
       }
@@ -107,8 +111,8 @@ extension Vault {
   }
 
   private func forgetUnusedKeys() throws(StorageError) {
-    _ = try withSession { session throws(StorageError) -> VaultSession? in
-      if session.ring.ids.count == 1, try isCurrent(session) { return session }
+    _ = try withSession { session throws(StorageError) -> Void? in
+      if session.ring.ids.count == 1, try isCurrent(session) { return () }
       return try replaceHeader(of: session, slots: session.header.slots) {
         () throws(StorageError) in
         var used: Set<UInt32> = []
@@ -117,7 +121,10 @@ extension Vault {
             if let head = try SealedFile.head(place) { used.insert(head.keyID) }
           }
           // Else a power cut could bring an entry back whose key is forgotten.
-          try FileSystem.synchronizeFolder(location.folder + "/" + folder)
+          let path = location.folder + "/" + folder
+          if try FileSystem.status(path)?.isFolder == true {
+            try FileSystem.synchronizeFolder(path)
+          }
         }
         return try session.ring.keeping(used)
       }

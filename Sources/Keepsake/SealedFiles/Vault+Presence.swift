@@ -89,7 +89,7 @@ extension Vault {
         return try presenceKey(slot, header, reason: reason)
       }
       // Another process may have made it meanwhile.
-      guard let current = try freshSession()?.header, current == header else {
+      guard let current = try freshSession()?.header, current.hasSlots(of: header) else {
         header = try sessionForWriting().header
         continue
       }
@@ -109,11 +109,7 @@ extension Vault {
     let typed = try ask(SecureVault.PassphraseRequest(reason: reason, isNew: own == nil))
     let secret = try SecureVault.KeySource.secret(
       passphrase: typed, logN: own?.logN ?? KeySlot.usualLogN)
-    if let own {
-      let master = try SecretBytes(count: XAES.keySize)
-      guard case .opened = try own.unwrap(secret.bytes, vaultID: header.vaultID, into: master.bytes)
-      else { throw wrongPassphrase("the vault's") }
-    }
+    if let own, try !own.isOpened(by: secret.bytes) { throw wrongPassphrase("the vault's") }
     let key = try SecretBytes(count: XAES.keySize)
     try OpenSSL.randomize(key.bytes, forKey: true)
     let slot = try KeySlot(
@@ -121,13 +117,15 @@ extension Vault {
       for: secret)
     let masters = header.slots.filter { $0.purpose == .master }
     let isDone = try withSession { session throws(StorageError) -> Bool? in
-      guard session.header == header else { return false }
-      return try replaceHeader(of: session, slots: masters + [slot]) {
+      guard session.header.hasSlots(of: header) else { return false }
+      // Somebody may have stored the first one under the key that would go now, while this one was asked.
+      var isInUse = false
+      let replaced: Void? = try replaceHeader(of: session, slots: masters + [slot]) {
         () throws(StorageError) in
-        // The key that goes is nobody's, as far as what is sealed says so.
-        if try isPresenceKeyInUse(session) { throw presenceSlotMissing }
-        return try session.ring.keeping(session.ring.ids)
-      } != nil
+        isInUse = try isPresenceKeyInUse(session)
+        return isInUse ? nil : try session.ring.keeping(session.ring.ids)
+      }
+      return isInUse ? false : replaced.map { true }
     }
     return isDone == true ? PresenceKey(slot: slot, key) : nil
   }

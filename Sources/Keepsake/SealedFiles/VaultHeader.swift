@@ -16,6 +16,9 @@ struct VaultHeader: Equatable, Sendable {
   var masterSlot: KeySlot? { slots.first { $0.purpose == .master } }
   var presenceSlot: KeySlot? { slots.first { $0.purpose == .presence } }
 
+  /// Whether what was found out about the slots of that header holds for this one.
+  func hasSlots(of other: VaultHeader) -> Bool { vaultID == other.vaultID && slots == other.slots }
+
   static let idSize = 16
   static let mostBytes = 1 << 20
   private static let signature: [UInt8] = Array("SVH1".utf8)

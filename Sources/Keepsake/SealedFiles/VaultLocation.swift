@@ -27,8 +27,8 @@ struct VaultLocation: Sendable {
   /// Makes the names that lead to a service's folder survive a power cut.
   func synchronize() throws(StorageError) {
     try FileSystem.synchronizeFolder(folder)
-    try FileSystem.synchronizeFolder(host.path)
-    if !host.isCallers { try FileSystem.synchronizeFolder(FileSystem.parent(of: host.path)) }
+    try FileSystem.synchronizeName(of: folder)
+    if !host.isCallers { try FileSystem.synchronizeName(of: host.path) }
   }
 
   // MARK: Names

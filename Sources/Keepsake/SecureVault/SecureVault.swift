@@ -233,7 +233,8 @@ extension SecureVault {
   /// were made before still open with the old one. Where there are secrets with
   /// ``Access/userPresence``, a new passphrase is theirs as well, and the current one is asked for.
   ///
-  /// - Returns: Whether it is under the new source; if not, nothing has changed.
+  /// - Returns: Whether it is under the new source; if not, it is under the old one, unless the report says that
+  ///   its folder could not be synchronized: then under the old or the new one.
   public static func protect(
     with source: KeySource, service: Service = defaultService
   ) -> Bool {
@@ -271,13 +272,15 @@ extension SecureVault {
   /// Wipes the keys from this process's memory; nothing can be read until `unlock`, also with a key
   /// file.
   ///
-  /// It waits until calls on other threads have ended.
+  /// It waits for calls on other threads that use the keys, for as long as twice the time-out for locks; what is
+  /// being opened at that moment fails, and wipes its keys itself.
   public static func lock(service: Service = defaultService) {
     attempt(service) { store throws(StorageError) in try store.lock() }
   }
 
-  /// Whether nothing can be read before `unlock`: after ``lock(service:)``, or under a passphrase that was not
-  /// given yet.
+  /// Whether nothing can be read before `unlock`: after ``lock(service:)``, or under a passphrase, or another source
+  /// that bootstrap does not name, that was not given yet. Also true, and reported, when the header cannot be
+  /// read.
   public static var isLocked: Bool {
     attempt(defaultService) { store throws(StorageError) in try store.isLocked } ?? true
   }
@@ -305,7 +308,7 @@ extension SecureVault {
 
   /// Stores the secret of a typed key with the key's own access; nil removes it.
   ///
-  /// - Returns: Whether it is stored; if not, the old value is intact.
+  /// - Returns: Whether it is stored; if not, the old value is intact, as far as its folder could be synchronized.
   @inlinable @discardableResult
   public static func set<T: Codable>(_ value: T?, for key: Key<T>) -> Bool {
     set(value, forKey: key.name, access: key.access, service: key.service ?? defaultService)

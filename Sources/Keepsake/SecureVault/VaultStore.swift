@@ -248,7 +248,8 @@ extension SecureVault.Store {
   ) throws(StorageError) {
     try perform("set", key) { vault throws(StorageError) in
       try value.withPayload { kind, bytes throws(StorageError) in
-        try vault.write(kind, bytes, service.name, key, access: access)
+        try vault.write(
+          Vault.Secret(kind: kind, value: bytes, service: service.name, key: key, access: access))
       }
     }
   }
@@ -302,8 +303,8 @@ extension SecureVault.Store {
 
   /// Seals all secrets again under a new key and forgets the old ones.
   ///
-  /// - Throws: The first failure with a single secret, after all others are done. That one keeps its
-  ///   key, as do all old keys until a call finds nothing wrong.
+  /// - Throws: The first failure with a single secret, after all others are done, or at once one that all would
+  ///   meet, such as a full disk. What is left keeps its key until a call finds nothing wrong.
   public func rotateKeys() throws(StorageError) {
     try perform("rotateKeys") { vault throws(StorageError) in try vault.rotateKeys() }
   }

@@ -218,4 +218,33 @@ import Testing
     person.answer = "swordfish"
     #expect(try folder.secrets(authenticate: person.answer).get("pin") == "1")
   }
+
+  @Test func aSetThatKeepsTheAccessKeepsTheOneOfTheLastMoment() throws {
+    let folder = try TemporaryFolder()
+    let person = Person()
+    let store = folder.secrets(authenticate: person.answer)
+    try store.set("0", forKey: "pin")
+    let other = folder.secrets(authenticate: person.answer)
+    // Another one asks for presence after this one has looked, and before it takes the lock.
+    let isDone = Mutex(false)
+    let plan = FaultPlan(decide: { event in
+      let isNow = event.call == .open && event.path.hasSuffix("/vault/.lock")
+      if isNow,
+        !isDone.withLock({ isDone in
+          defer { isDone = true }
+          return isDone
+        })
+      {
+        FaultPlan.$current.withValue(nil) {
+          #expect(throws: Never.self) {
+            try other.set("1", forKey: "pin", access: .userPresence)
+          }
+        }
+      }
+      return .proceed
+    })
+    try FaultPlan.$current.withValue(plan) { try store.set("2", forKey: "pin") }
+    #expect(isDone.withLock { $0 })
+    #expect(try store.entry("pin")?.access == .userPresence && store.get("pin") == "2")
+  }
 }

@@ -266,7 +266,9 @@ extension OneAtATime {
             "set",
             { () throws(StorageError) in
               try [1].withBytes { bytes throws(StorageError) in
-                try vault.write(.data, bytes, "standard", "key0", access: nil)
+                try vault.write(
+                  Vault.Secret(
+                    kind: .data, value: bytes, service: "standard", key: "key0", access: nil))
               }
             }
           ),
@@ -663,7 +665,9 @@ extension TemporaryFolder {
 
 private func set(_ text: String, _ key: Int, _ vault: Vault) throws(StorageError) {
   try Array(text.utf8).withBytes { bytes throws(StorageError) in
-    try vault.write(.text, bytes, "standard", "key\(key)", access: nil)
+    try vault.write(
+      Vault.Secret(
+        kind: .text, value: bytes, service: "standard", key: "key\(key)", access: nil))
   }
 }
 
