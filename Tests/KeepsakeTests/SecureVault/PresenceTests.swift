@@ -24,6 +24,30 @@ import Testing
     }
   }
 
+  /// Does something once, at the moment when `body` first takes the vault's lock.
+  private func beforeTheLockIsTaken(
+    _ interruption: @escaping @Sendable () throws -> Void, in body: () throws -> Void
+  ) throws {
+    let isDone = Mutex(false)
+    let plan = FaultPlan(decide: { event in
+      let isNow = event.call == .open && event.path.hasSuffix("/vault/.lock")
+      let isFirst =
+        isNow
+        && isDone.withLock { isDone in
+          defer { isDone = true }
+          return !isDone
+        }
+      if isFirst {
+        FaultPlan.$current.withValue(nil) {
+          #expect(throws: Never.self) { try interruption() }
+        }
+      }
+      return .proceed
+    })
+    try FaultPlan.$current.withValue(plan, operation: body)
+    #expect(isDone.withLock { $0 })
+  }
+
   @Test func asksEachTimeItIsReadOrSet() throws {
     let folder = try TemporaryFolder()
     let person = Person()
@@ -172,27 +196,13 @@ import Testing
     try store.set("0", forKey: "gone", access: .userPresence)
     try store.remove("gone")
     // Nothing needs presence when `protect` looks; something does when it replaces the header.
-    let isDone = Mutex(false)
     let source = SecureVault.KeySource(.passphrase("p", logN: 10))
     let other = folder.secrets(authenticate: person.answer)
-    let plan = FaultPlan(decide: { event in
-      let isNow = event.call == .open && event.path.hasSuffix("/vault/.lock")
-      if isNow,
-        !isDone.withLock({ isDone in
-          defer { isDone = true }
-          return isDone
-        })
-      {
-        FaultPlan.$current.withValue(nil) {
-          #expect(throws: Never.self) {
-            try other.set("1", forKey: "pin", access: .userPresence)
-          }
-        }
-      }
-      return .proceed
-    })
-    try FaultPlan.$current.withValue(plan) { try store.protect(with: source) }
-    #expect(isDone.withLock { $0 })
+    try beforeTheLockIsTaken {
+      try other.set("1", forKey: "pin", access: .userPresence)
+    } in: {
+      try store.protect(with: source)
+    }
     // It is moved to the new passphrase, for which the current one was asked.
     #expect(person.reasons.last == "A new passphrase needs the current one")
     person.answer = "p"
@@ -226,25 +236,11 @@ import Testing
     try store.set("0", forKey: "pin")
     let other = folder.secrets(authenticate: person.answer)
     // Another one asks for presence after this one has looked, and before it takes the lock.
-    let isDone = Mutex(false)
-    let plan = FaultPlan(decide: { event in
-      let isNow = event.call == .open && event.path.hasSuffix("/vault/.lock")
-      if isNow,
-        !isDone.withLock({ isDone in
-          defer { isDone = true }
-          return isDone
-        })
-      {
-        FaultPlan.$current.withValue(nil) {
-          #expect(throws: Never.self) {
-            try other.set("1", forKey: "pin", access: .userPresence)
-          }
-        }
-      }
-      return .proceed
-    })
-    try FaultPlan.$current.withValue(plan) { try store.set("2", forKey: "pin") }
-    #expect(isDone.withLock { $0 })
+    try beforeTheLockIsTaken {
+      try other.set("1", forKey: "pin", access: .userPresence)
+    } in: {
+      try store.set("2", forKey: "pin")
+    }
     #expect(try store.entry("pin")?.access == .userPresence && store.get("pin") == "2")
   }
 }
