@@ -1,5 +1,5 @@
 #if canImport(Testing)
-  import Keepsake
+  public import Keepsake
   public import Testing
 
   /// Gives each test stores of its own, in a folder that is removed after it.
@@ -12,6 +12,14 @@
   ///
   /// On a suite it holds for each test in it, and for each case of a test with arguments.
   public struct TemporaryStorageTrait: TestTrait, SuiteTrait, TestScoping {
+    private let keySources: [SecureVault.KeySource]
+    private let authenticate: SecureVault.Authenticator?
+
+    init(keySources: [SecureVault.KeySource], authenticate: SecureVault.Authenticator?) {
+      self.keySources = keySources
+      self.authenticate = authenticate
+    }
+
     /// Whether it reaches the suites and tests inside: it does.
     public var isRecursive: Bool { true }
 
@@ -21,12 +29,26 @@
     ) async throws {
       // A suite has no case: its tests come one by one.
       guard testCase != nil else { return try await function() }
-      try await StorageSystem.withTemporary { try await function() }
+      try await StorageSystem.withTemporary(
+        keySources: keySources, authenticate: authenticate
+      ) { try await function() }
     }
   }
 
   extension Trait where Self == TemporaryStorageTrait {
     /// Gives each test stores of its own, in a folder that is removed after it.
-    public static var temporaryStorage: TemporaryStorageTrait { TemporaryStorageTrait() }
+    public static var temporaryStorage: TemporaryStorageTrait { temporaryStorage() }
+
+    /// The same with key sources of the vault, and with the answers of the person who would be asked.
+    ///
+    /// ```swift
+    /// @Test(.temporaryStorage(authenticate: { _ in "swordfish" })) func keepsThePIN() { … }
+    /// ```
+    public static func temporaryStorage(
+      keySources: [SecureVault.KeySource] = SecureVault.KeySource.standard,
+      authenticate: SecureVault.Authenticator? = nil
+    ) -> TemporaryStorageTrait {
+      TemporaryStorageTrait(keySources: keySources, authenticate: authenticate)
+    }
   }
 #endif

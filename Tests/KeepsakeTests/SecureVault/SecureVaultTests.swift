@@ -41,6 +41,16 @@ import Testing
     #expect(SecureVault.get("accessToken", service: "com.app.auth") == "tok")
   }
 
+  /// As the article on testing has it.
+  @Test(.temporaryStorage(authenticate: { _ in "swordfish" })) func keepsThePIN() throws {
+    try SecureVault.shared.set("1234", forKey: "pin", access: .userPresence)
+    #expect(SecureVault.get("pin", reason: "Unlock notes") == "1234")
+    let error = #expect(throws: StorageError.self) {
+      try SecureVault.shared.unlock(passphrase: "x")
+    }
+    #expect(error?.code == .misuse)
+  }
+
   @Test func aPassphraseProtectsLocksAndUnlocks() {
     SecureVault.set("v", forKey: "k")
     #expect(SecureVault.protection == .keyFile)
