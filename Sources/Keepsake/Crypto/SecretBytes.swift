@@ -43,6 +43,7 @@ struct SecretBytes: ~Copyable {
     // The rest, which nobody will see.
     OpenSSL.wipe(UnsafeMutableRawBufferPointer(rebasing: memory[..<range.lowerBound]))
     OpenSSL.wipe(UnsafeMutableRawBufferPointer(rebasing: memory[range.upperBound...]))
+    // Unchecked because it is a pointer; nobody else has it any more, and it is only freed.
     nonisolated(unsafe) let whole = start
     return Data(
       bytesNoCopy: start + range.lowerBound, count: range.count,

@@ -234,6 +234,8 @@ import Testing
     let person = Person()
     let store = folder.secrets(authenticate: person.answer)
     try store.set("0", forKey: "pin")
+    // With one of them there already, the next one changes nothing in the header.
+    try store.set("0", forKey: "other", access: .userPresence)
     let other = folder.secrets(authenticate: person.answer)
     // Another one asks for presence after this one has looked, and before it takes the lock.
     try beforeTheLockIsTaken {
