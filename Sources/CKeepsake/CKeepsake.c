@@ -12,6 +12,11 @@
 #ifdef __linux__
 #include <linux/fs.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+#if defined(SYS_openat2) && __has_include(<linux/openat2.h>)
+#include <linux/openat2.h>
 #endif
 #ifdef STATX_BASIC_STATS
 #include <sys/sysmacros.h>
@@ -55,6 +60,24 @@ int keepsake_clone(int target, int source) {
 #endif
 }
 
+int keepsake_open_unlinked(int folder, const char *path, int flags) {
+#if defined(RESOLVE_NO_SYMLINKS)
+  struct open_how how = {.flags = (uint64_t)flags, .resolve = RESOLVE_NO_SYMLINKS};
+  return (int)syscall(SYS_openat2, folder, path, &how, sizeof how);
+#elif defined(O_NOFOLLOW_ANY)
+  return openat(folder, path, flags | O_NOFOLLOW_ANY);
+#else
+  errno = ENOSYS;
+  return -1;
+#endif
+}
+
+#ifdef O_PATH
+const int keepsake_path_only = O_PATH;
+#else
+const int keepsake_path_only = 0;
+#endif
+
 static int64_t nanoseconds(int64_t seconds, int64_t rest) {
   int64_t total;
   if (__builtin_mul_overflow(seconds, INT64_C(1000000000), &total) ||
@@ -65,12 +88,14 @@ static int64_t nanoseconds(int64_t seconds, int64_t rest) {
 }
 
 int keepsake_stat(
-    int descriptor, const char *path, bool with_times, struct keepsake_status *status) {
+    int descriptor, const char *path, bool follow, bool with_times,
+    struct keepsake_status *status) {
+  int flags = path ? (follow ? 0 : AT_SYMLINK_NOFOLLOW) : 0;
 #ifdef STATX_BASIC_STATS
   struct statx found;
   unsigned wanted = STATX_TYPE | STATX_MODE | STATX_NLINK | STATX_UID | STATX_INO | STATX_SIZE;
   if (with_times) wanted |= STATX_MTIME | STATX_ATIME | STATX_CTIME;
-  int result = path ? statx(descriptor, path, 0, wanted, &found)
+  int result = path ? statx(descriptor, path, flags, wanted, &found)
                     : statx(descriptor, "", AT_EMPTY_PATH, wanted, &found);
   if (result == 0) {
     *status = (struct keepsake_status){
@@ -92,7 +117,7 @@ int keepsake_stat(
   if (errno != ENOSYS && errno != EPERM) return result;
 #endif
   struct stat plain;
-  if ((path ? fstatat(descriptor, path, &plain, 0) : fstat(descriptor, &plain)) != 0) return -1;
+  if ((path ? fstatat(descriptor, path, &plain, flags) : fstat(descriptor, &plain)) != 0) return -1;
   *status = (struct keepsake_status){
       .device = (uint64_t)plain.st_dev,
       .inode = (uint64_t)plain.st_ino,

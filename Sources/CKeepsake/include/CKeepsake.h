@@ -38,11 +38,18 @@ struct keepsake_status {
   int64_t changed;
 };
 
-// The status of `path`, seen from the folder `descriptor`, or of `descriptor` itself where that is NULL.
-// Returns 0, or -1 with errno.
+// The status of `path`, seen from the folder `descriptor`, or of `descriptor` itself where that is NULL;
+// of a symbolic link its own unless `follow`. Returns 0, or -1 with errno.
 int keepsake_stat(
-    int descriptor, const char *_Nullable path, bool with_times,
+    int descriptor, const char *_Nullable path, bool follow, bool with_times,
     struct keepsake_status *_Nonnull status);
+
+// Opens `path`, seen from the folder, unless a symbolic link stands anywhere in it (ELOOP; openat2(2)
+// with RESOLVE_NO_SYMLINKS). Returns a descriptor, or -1 with errno (ENOSYS where the system cannot).
+int keepsake_open_unlinked(int folder, const char *_Nonnull path, int flags);
+
+// O_PATH, or 0 where there is none.
+extern const int keepsake_path_only;
 
 // A page of one uint64_t that a child process finds zeroed after fork. NULL when it cannot be had.
 uint64_t *_Nullable keepsake_wipe_on_fork_page(void);

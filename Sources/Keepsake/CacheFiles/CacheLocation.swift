@@ -6,7 +6,7 @@ struct CacheLocation: Sendable {
   var root: String { host.path + "/" + name }
   var lockPath: String { host.lockPath(of: name, suffix: ".ledger") }
 
-  private static let tag = "CACHEDIR.TAG"
+  static let tagName = "CACHEDIR.TAG"
   /// The first 43 bytes make it a tag (Cache Directory Tagging Specification 0.6).
   private static let tagText = """
     Signature: 8a477f597d28d172789f06886806bc55
@@ -37,7 +37,7 @@ struct CacheLocation: Sendable {
     // Somebody removed the folder and not the file beside it.
     if isNew, ledger.total > 0 || !ledger.isCounted { try ledger.distrust() }
     try ledger.checkClock()
-    let tag = root + "/" + Self.tag
+    let tag = root + "/" + Self.tagName
     if try FileSystem.status(tag)?.size ?? 0 < Self.tagText.utf8.count {
       try FileSystem.replace(
         tag, with: Array(Self.tagText.utf8), mode: mode & 0o666, durable: false)
@@ -51,8 +51,8 @@ struct CacheLocation: Sendable {
     let epoch = ledger?.epoch
     let folder = try OpenFolder(root)
     let limits = try FileSystem.limits(at: root)
-    let tag = try FileSystem.status(Self.tag, in: folder)
-    let lowercased = try FileSystem.status(Self.tag.lowercased(), in: folder)
+    let tag = try FileSystem.status(Self.tagName, in: folder)
+    let lowercased = try FileSystem.status(Self.tagName.lowercased(), in: folder)
     let rules = EntryName.Rules(
       ignoresCase: tag.flatMap { tag in lowercased.map { $0.isSameFile(as: tag) } } ?? false,
       longestName: limits.nameLength - Sidecar.suffix.utf8.count)
@@ -96,7 +96,7 @@ struct CacheLocation: Sendable {
   /// Removes what a program left behind that was killed while it made the tag.
   func sweepTag() throws(StorageError) {
     // Who is making it at this moment, and misses its file, begins again.
-    try FileSystem.sweepTemporaries(beside: root + "/" + Self.tag, olderThan: 0)
+    try FileSystem.sweepTemporaries(beside: root + "/" + Self.tagName, olderThan: 0)
   }
 
   private static let trashSuffix = ".trash"

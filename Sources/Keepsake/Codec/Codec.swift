@@ -55,16 +55,21 @@ enum Codec {
   private static func encodeModel<T: Encodable>(
     _ value: T, as type: any Any.Type
   ) throws(StorageError) -> StoredValue? {
-    let data: Data
-    do {
-      data = try encoder.encode(value)
-    } catch {
-      throw CodingFailure.error(.encodingFailed, "encode", type, error)
-    }
+    let data = try encode(value, with: encoder, as: type)
     if let stored = data.withUnsafeBytes({ StoredValue(json: $0) }) { return stored }
     throw StorageError(
       .encodingFailed, operation: "encode", reason: "\(type) encoded to nothing",
       remedy: "Let its encode(to:) write a value.")
+  }
+
+  static func encode<T: Encodable>(
+    _ value: T, with encoder: JSONEncoder, as type: any Any.Type = T.self
+  ) throws(StorageError) -> Data {
+    do {
+      return try encoder.encode(value)
+    } catch {
+      throw CodingFailure.error(.encodingFailed, "encode", type, error)
+    }
   }
 
   // MARK: Decoding
@@ -135,8 +140,15 @@ enum Codec {
     case .data, .date: throw CodingFailure.mismatch(type, stored)
     default: break
     }
+    return try decode(Data(stored.json), as: T.self, named: type, stored: stored)
+  }
+
+  /// The value of a JSON document.
+  static func decode<T: Decodable>(
+    _ json: Data, as: T.Type, named type: any Any.Type = T.self, stored: StoredValue? = nil
+  ) throws(StorageError) -> T {
     do {
-      return try decoder.decode(T.self, from: Data(stored.json))
+      return try decoder.decode(T.self, from: json)
     } catch {
       throw CodingFailure.error(.decodingFailed, "decode", type, error, stored: stored)
     }
@@ -144,14 +156,16 @@ enum Codec {
 
   // MARK: Coders
 
-  static let encoder: JSONEncoder = {
+  static let encoder = makeEncoder()
+
+  static func makeEncoder() -> JSONEncoder {
     let encoder = JSONEncoder()
     encoder.outputFormatting = .withoutEscapingSlashes
     encoder.nonConformingFloatEncodingStrategy = .convertToString(
       positiveInfinity: JSONText.infinity, negativeInfinity: JSONText.negativeInfinity,
       nan: JSONText.notANumber)
     return encoder
-  }()
+  }
 
   static let decoder: JSONDecoder = {
     let decoder = JSONDecoder()
@@ -180,6 +194,7 @@ private struct RelativeURL: Codable {
 protocol OptionalValue {
   var wrappedCodable: (any Codable)? { get }
   static func decodeWrapped(_ stored: StoredValue) throws(StorageError) -> Any
+  static func wrappedDocument(_ bytes: Data) throws(StorageError) -> Any
 }
 
 extension Optional: OptionalValue where Wrapped: Codable {
@@ -189,6 +204,12 @@ extension Optional: OptionalValue where Wrapped: Codable {
   @usableFromInline
   static func decodeWrapped(_ stored: StoredValue) throws(StorageError) -> Any {
     try Codec.decode(stored, as: Wrapped.self) as Wrapped? as Any
+  }
+
+  @usableFromInline
+  static func wrappedDocument(_ bytes: Data) throws(StorageError) -> Any {
+    let isNull = bytes.count <= 8 && String(decoding: bytes, as: UTF8.self) == "null\n"
+    return try isNull ? nil as Wrapped? as Any : Document.value(of: bytes) as Wrapped? as Any
   }
 }
 

@@ -1,4 +1,3 @@
-internal import Dispatch
 public import FoundationEssentials
 
 extension DiskCache.Store {
@@ -15,31 +14,9 @@ extension DiskCache.Store {
   public func perform<R>(
     _ body: sending @escaping (DiskCache.Store) throws -> sending R
   ) async throws -> sending R {
-    try Task.checkCancellation()
     // Handed over, not shared: this function does not use it again.
     nonisolated(unsafe) let body = body
-    return try await withCheckedThrowingContinuation { continuation in
-      let scope = StorageScope.temporary
-      Self.run {
-        do {
-          // The task's stores, for calls to the facades inside of `body`. The result is handed on at
-          // once, and not used here again.
-          nonisolated(unsafe) let result = try StorageScope.$temporary.withValue(scope) {
-            try body(self)
-          }
-          continuation.resume(returning: result)
-        } catch {
-          continuation.resume(throwing: error)
-        }
-      }
-    }
-  }
-
-  private static let queue = DispatchQueue(label: "keepsake.cache", attributes: .concurrent)
-
-  private static func run(_ work: @escaping @Sendable () -> Void) {
-    // A forked child has no dispatch threads.
-    if ForkGuard.isForkedChild { work() } else { queue.async(execute: carryingFaults(work)) }
+    return try await BlockingWork.run { try body(self) }
   }
 
   // MARK: Fetching
@@ -148,7 +125,7 @@ extension DiskCache.Store {
     _ passenger: Flights.Passenger
   ) async {
     await withCheckedContinuation { continuation in
-      Self.run { [self] in
+      BlockingWork.start { [self] in
         let ifStillWanted: KeyLockBody = { goOn throws(StorageError) in
           if Flights.shared.leads(passenger) { try goOn() }
         }

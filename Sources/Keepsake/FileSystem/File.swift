@@ -35,6 +35,15 @@ final class File: Sendable {
     self.init(descriptor, path, in: folder, isWritable: access != .read && access != .readUnlinked)
   }
 
+  /// For reading, at a place that no symbolic link leads to.
+  convenience init(_ place: RootedPath) throws(StorageError) {
+    switch place.open(O_RDONLY | O_NOFOLLOW) {
+    case .success(let descriptor):
+      self.init(descriptor, place.path, in: nil, isWritable: false)
+    case .failure(let error): throw place.failure(error)
+    }
+  }
+
   private init(_ descriptor: Int, _ name: String, in folder: OpenFolder?, isWritable: Bool) {
     self.descriptor = Int32(descriptor)
     self.name = name
@@ -157,6 +166,31 @@ final class File: Sendable {
     return Data(bytesNoCopy: memory, count: count, deallocator: .free)
   }
 
+  /// All bytes up to the end, wherever that is by now: of a file that others may change.
+  func contents() throws(StorageError) -> Data {
+    // One more, so that the end shows with the first read.
+    let capacity = try status().size.addingReportingOverflow(1).partialValue
+    guard capacity > 0, let memory = malloc(capacity) else {
+      throw StorageError(errno: ENOMEM, operation: "read", path: path)
+    }
+    let count: Int
+    do throws(StorageError) {
+      count = try read(
+        from: 0, into: UnsafeMutableRawBufferPointer(start: memory, count: capacity))
+    } catch {
+      free(memory)
+      throw error
+    }
+    var bytes = Data(bytesNoCopy: memory, count: count, deallocator: .free)
+    var isAtEnd = count < capacity
+    while !isAtEnd {
+      let more = try read(from: bytes.count, count: 1 << 16)
+      bytes.append(contentsOf: more)
+      isAtEnd = more.isEmpty
+    }
+    return bytes
+  }
+
   /// Below it copying is cheaper than the page faults of whoever looks at the bytes.
   static let mappingThreshold = 4 << 20
 
@@ -277,6 +311,7 @@ struct FileStatus: Sendable, Equatable {
   let owner: UInt32
   let isFolder: Bool
   let isRegularFile: Bool
+  let isLink: Bool
   /// Nanoseconds since 1970; 0 unless times were asked for.
   let modified: Int64
   let accessed: Int64
@@ -291,9 +326,14 @@ struct FileStatus: Sendable, Equatable {
     owner = raw.owner
     isFolder = raw.mode & UInt32(S_IFMT) == UInt32(S_IFDIR)
     isRegularFile = raw.mode & UInt32(S_IFMT) == UInt32(S_IFREG)
+    isLink = raw.mode & UInt32(S_IFMT) == UInt32(S_IFLNK)
     modified = raw.modified
     accessed = raw.accessed
     changed = raw.changed
+  }
+
+  var kind: FileSystem.Kind {
+    isRegularFile ? .file : isFolder ? .folder : isLink ? .link : .other
   }
 
   func isSameFile(as other: FileStatus) -> Bool {

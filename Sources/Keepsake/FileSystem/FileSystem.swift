@@ -13,15 +13,19 @@ internal import CKeepsake
 enum FileSystem {
   /// The status of what `path` leads to, nil when nothing is there.
   ///
-  /// - Parameter folder: The one that `path` is seen from, here and below, where that is no absolute
-  ///   path.
+  /// - Parameters:
+  ///   - folder: The one that `path` is seen from, here and below, where that is no absolute path.
+  ///   - followsLinks: Whether a symbolic link's is that of what it leads to.
   static func status(
-    _ path: String, in folder: OpenFolder? = nil, withTimes: Bool = false
+    _ path: String, in folder: OpenFolder? = nil, followsLinks: Bool = true,
+    withTimes: Bool = false
   ) throws(StorageError) -> FileStatus? {
     var raw = keepsake_status()
     // With a closure, because passing a `String` for a C string copies it, and each write comes here.
     let result = systemCall(.stat, OpenFolder.path(path, in: folder)) {
-      path.withCString { Int(keepsake_stat(OpenFolder.descriptor(folder), $0, withTimes, &raw)) }
+      path.withCString {
+        Int(keepsake_stat(OpenFolder.descriptor(folder), $0, followsLinks, withTimes, &raw))
+      }
     }
     switch result {
     case .success: return FileStatus(raw)
@@ -32,12 +36,27 @@ enum FileSystem {
     }
   }
 
+  /// The status of what bears a name in an open folder, of a symbolic link its own; nil when nothing
+  /// does.
+  static func status(
+    _ name: UnsafePointer<CChar>, in folder: Int32, withTimes: Bool,
+    _ path: @autoclosure () -> String
+  ) throws(StorageError) -> FileStatus? {
+    var raw = keepsake_status()
+    let result = systemCall(.stat, path()) {
+      Int(keepsake_stat(folder, name, false, withTimes, &raw))
+    }
+    if case .failure(let error) = result, error.code == ENOENT { return nil }
+    try result.get(.stat, path())
+    return FileStatus(raw)
+  }
+
   /// The status of an open file, with its path for errors.
   static func status(
     of descriptor: Int32, _ path: @autoclosure () -> String, withTimes: Bool = false
   ) throws(StorageError) -> FileStatus {
     var raw = keepsake_status()
-    try systemCall(.stat, path()) { Int(keepsake_stat(descriptor, nil, withTimes, &raw)) }
+    try systemCall(.stat, path()) { Int(keepsake_stat(descriptor, nil, true, withTimes, &raw)) }
       .get(.stat, path())
     return FileStatus(raw)
   }
@@ -81,43 +100,6 @@ enum FileSystem {
     return true
   }
 
-  /// The names in a folder, without `.` and `..`; empty when the folder does not exist.
-  static func list(_ path: String) throws(StorageError) -> [String] {
-    var stream: OpaquePointer?
-    let result = systemCall(.list, path) {
-      #if canImport(Darwin)
-        stream = opendir(path).map { OpaquePointer($0) }
-      #else
-        stream = opendir(path)
-      #endif
-      return stream == nil ? -1 : 0
-    }
-    if case .failure(let error) = result, error.code == ENOENT { return [] }
-    try result.get(.list, path)
-    guard let stream else { return [] }
-    #if canImport(Darwin)
-      let folder = UnsafeMutablePointer<DIR>(stream)
-    #else
-      let folder = stream
-    #endif
-    defer { closedir(folder) }
-    var names: [String] = []
-    while true {
-      errno = 0
-      guard let entry = readdir(folder) else {
-        let code = errno
-        if code != 0 { throw StorageError(errno: code, operation: "list", path: path) }
-        return names
-      }
-      let name = withUnsafePointer(to: &entry.pointee.d_name) {
-        $0.withMemoryRebound(to: CChar.self, capacity: MemoryLayout.size(ofValue: $0.pointee)) {
-          String(cString: $0)
-        }
-      }
-      if name != ".", name != ".." { names.append(name) }
-    }
-  }
-
   /// Gives the file at `source` the name `target`, in place of a file that has it.
   static func rename(
     _ source: String, to target: String, in folder: OpenFolder? = nil
@@ -128,6 +110,39 @@ enum FileSystem {
         target.withCString { Int(renameat(descriptor, source, descriptor, $0)) }
       }
     }.get(.rename, OpenFolder.path(target, in: folder))
+  }
+
+  /// Gives what is at `source` the name `target` in another folder, in place of a file that has it; false
+  /// when that is on another file system.
+  static func move(
+    _ source: String, in folder: OpenFolder?, to target: String, in newFolder: OpenFolder
+  ) throws(StorageError) -> Bool {
+    let shownPath = OpenFolder.path(target, in: newFolder)
+    let result = systemCall(
+      .rename, OpenFolder.path(source, in: folder) + "\u{0}" + shownPath
+    ) {
+      source.withCString { source in
+        target.withCString {
+          Int(renameat(OpenFolder.descriptor(folder), source, newFolder.descriptor, $0))
+        }
+      }
+    }
+    if case .failure(let error) = result, error.code == EXDEV { return false }
+    try result.get(.rename, shownPath)
+    return true
+  }
+
+  /// Makes another symbolic link that says the same.
+  static func copyLink(
+    _ link: RootedPath, to name: String, in folder: OpenFolder
+  ) throws(StorageError) {
+    let target = try linkText(link.name, in: OpenFolder(link.parent))
+    let shownPath = OpenFolder.path(name, in: folder)
+    try systemCall(.link, shownPath) {
+      target.withCString { target in
+        name.withCString { Int(symlinkat(target, folder.descriptor, $0)) }
+      }
+    }.get(.link, shownPath)
   }
 
   /// Lets the files at two paths trade names in one step; false where nothing is at `target`, or the
@@ -197,41 +212,9 @@ enum FileSystem {
     }
   }
 
-  /// Removes a folder with all that is in it; symbolic links are removed, not followed.
-  static func removeTree(_ path: String) throws(StorageError) {
-    var attempts = 0
-    while true {
-      for name in try list(path) {
-        let child = path + "/" + name
-        var raw = SystemStatus()
-        switch systemCall(.stat, child, { Int(lstat(child, &raw)) }) {
-        case .success: break
-        case .failure(let error) where error.code == ENOENT: continue
-        case .failure(let error):
-          throw StorageError(errno: error.code, operation: "stat", path: child)
-        }
-        if raw.st_mode & S_IFMT == S_IFDIR { try removeTree(child) } else { try unlink(child) }
-      }
-      switch systemCall(.rmdir, path, { Int(rmdir(path)) }) {
-      case .success: return
-      case .failure(let error) where error.code == ENOENT: return
-      case .failure(let error) where error.code == ENOTEMPTY && attempts < 10:
-        // Somebody who looked it up before has put a file there meanwhile.
-        attempts += 1
-      case .failure(let error):
-        throw StorageError(errno: error.code, operation: "rmdir", path: path)
-      }
-    }
-  }
-
   /// Makes the names in a folder survive a power cut.
   static func synchronizeFolder(_ path: String) throws(StorageError) {
-    let folder = try File(path, .read)
-    switch systemCall(.fsync, path, { Int(fsync(folder.descriptor)) }) {
-    case .success: return
-    case .failure(let error) where error.code == EINVAL: return  // a file system without it
-    case .failure(let error): throw StorageError(errno: error.code, operation: "fsync", path: path)
-    }
+    try OpenFolder(path).synchronize()
   }
 
   /// Makes the name of a folder survive a power cut, as far as the one that it stands in may be opened: in
@@ -300,8 +283,11 @@ enum FileSystem {
   }
 
   /// The bytes that an unprivileged user can still write to the file system of `path`.
+  ///
+  /// As many as there can be where the file system does not say it.
   static func freeSpace(at path: String) throws(StorageError) -> Int {
     let raw = try space(at: path)
+    if raw.f_blocks == 0 { return .max }
     let (bytes, overflow) = UInt64(raw.f_bavail).multipliedReportingOverflow(
       by: UInt64(raw.f_frsize))
     return overflow ? Int.max : Int(clamping: bytes)
@@ -314,27 +300,44 @@ enum FileSystem {
     guard case .success = systemCall(.stat, path, { Int(lstat(path, &raw)) }),
       raw.st_mode & S_IFMT == S_IFLNK
     else { return path }
-    if try status(path) == nil { return try linkTarget(path) }
+    return try status(path) == nil ? linkTarget(path) : realPath(path)
+  }
+
+  /// The path of what is at `path`, without any symbolic link.
+  static func realPath(_ path: String) throws(StorageError) -> String {
     var resolved: UnsafeMutablePointer<CChar>?
-    let result = systemCall(.resolve, path) {
+    try systemCall(.resolve, path) {
       resolved = realpath(path, nil)
       return resolved == nil ? -1 : 0
-    }
-    try result.get(.resolve, path)
+    }.get(.resolve, path)
     guard let resolved else { return path }
     defer { free(resolved) }
     return String(cString: resolved)
   }
 
+  /// The path itself, or the first one above it at which there is something.
+  static func existingPath(_ path: String) throws(StorageError) -> String {
+    var path = path
+    while path != "/", try status(path) == nil { path = parent(of: path) }
+    return path
+  }
+
   /// What a symbolic link says, as a path.
   static func linkTarget(_ path: String) throws(StorageError) -> String {
-    let capacity = 4_096  // PATH_MAX
-    var buffer = [CChar](repeating: 0, count: capacity)
-    let count = try systemCall(.resolve, path) { readlink(path, &buffer, capacity) }
-      .get(.resolve, path)
-    let target = String(
-      decoding: buffer[..<count].map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    let target = try linkText(path)
     return target.hasPrefix("/") ? target : parent(of: path) + "/" + target
+  }
+
+  private static func linkText(
+    _ path: String, in folder: OpenFolder? = nil
+  ) throws(StorageError) -> String {
+    let capacity = 4_096  // PATH_MAX
+    let shownPath = OpenFolder.path(path, in: folder)
+    var buffer = [CChar](repeating: 0, count: capacity)
+    let count = try systemCall(.resolve, shownPath) {
+      readlinkat(OpenFolder.descriptor(folder), path, &buffer, capacity)
+    }.get(.resolve, shownPath)
+    return String(decoding: buffer[..<count].map { UInt8(bitPattern: $0) }, as: UTF8.self)
   }
 
   static func parent(of path: String) -> String {

@@ -155,6 +155,12 @@ final class LockFile: Sendable {
     try wait(file, timeout: timeout) { Int(keepsake_lock(file.descriptor, true)) }
   }
 
+  /// Takes the lock of an open file or folder of any kind, which it has until it is closed; false when
+  /// somebody else has it.
+  static func tryLock(_ descriptor: Int32, _ path: String) throws(StorageError) -> Bool {
+    try attempt(path) { Int(keepsake_lock(descriptor, true)) }
+  }
+
   /// Takes the lock of some bytes, independent of that of the whole file; see ``lock(timeout:)``.
   func lock(bytes: Range<UInt64>, timeout: Duration) throws(StorageError) {
     try Self.lock(file, bytes: bytes, timeout: timeout)
@@ -168,7 +174,7 @@ final class LockFile: Sendable {
 
   /// Takes the lock of some bytes; false when somebody else has it.
   func tryLock(bytes: Range<UInt64>) throws(StorageError) -> Bool {
-    try Self.attempt(file) { Self.lock(file, bytes, true) }
+    try Self.attempt(file.path) { Self.lock(file, bytes, true) }
   }
 
   func unlock(bytes: Range<UInt64>) { Self.unlock(file, bytes: bytes) }
@@ -185,13 +191,13 @@ final class LockFile: Sendable {
   private static func wait(
     _ file: File, timeout: Duration, _ call: () -> Int
   ) throws(StorageError) {
-    if try attempt(file, call) { return }
+    if try attempt(file.path, call) { return }
     // A holder needs microseconds: stay close at first, then back off.
     let deadline = ContinuousClock.now + timeout
     var pause: UInt32 = 10
     while ContinuousClock.now < deadline {
       if pause < 40 { sched_yield() } else { usleep(pause) }
-      if try attempt(file, call) { return }
+      if try attempt(file.path, call) { return }
       pause = min(pause * 2, 2_000)
     }
     throw StorageError(
@@ -200,12 +206,14 @@ final class LockFile: Sendable {
       remedy: "Look for a stopped or hanging process that has this file open, and end it.")
   }
 
-  private static func attempt(_ file: File, _ call: () -> Int) throws(StorageError) -> Bool {
-    switch systemCall(.lock, file.path, call) {
+  private static func attempt(
+    _ path: @autoclosure () -> String, _ call: () -> Int
+  ) throws(StorageError) -> Bool {
+    switch systemCall(.lock, path(), call) {
     case .success: return true
     case .failure(let error) where error.code == EAGAIN || error.code == EACCES: return false
     case .failure(let error):
-      throw StorageError(errno: error.code, operation: "lock", path: file.path)
+      throw StorageError(errno: error.code, operation: "lock", path: path())
     }
   }
 

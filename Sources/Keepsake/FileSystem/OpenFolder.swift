@@ -12,7 +12,7 @@
 /// It stays the same folder when it is renamed or removed.
 final class OpenFolder: Sendable {
   let path: String
-  fileprivate let descriptor: Int32
+  let descriptor: Int32
 
   init(_ path: String) throws(StorageError) {
     let result = systemCall(.open, path) { Int(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) }
@@ -20,10 +20,28 @@ final class OpenFolder: Sendable {
     self.path = path
   }
 
+  /// The folder at a place that no symbolic link leads to.
+  init(_ place: RootedPath) throws(StorageError) {
+    switch place.open(O_RDONLY | O_DIRECTORY) {
+    case .success(let descriptor): self.descriptor = Int32(descriptor)
+    case .failure(let error): throw place.failure(error)
+    }
+    path = place.path
+  }
+
   deinit { _ = close(descriptor) }
 
-  func status() throws(StorageError) -> FileStatus {
-    try FileSystem.status(of: descriptor, path)
+  /// Makes the names in it survive a power cut.
+  func synchronize() throws(StorageError) {
+    switch systemCall(.fsync, path, { Int(fsync(descriptor)) }) {
+    case .success: return
+    case .failure(let error) where error.code == EINVAL: return  // a file system without it
+    case .failure(let error): throw StorageError(errno: error.code, operation: "fsync", path: path)
+    }
+  }
+
+  func status(withTimes: Bool = false) throws(StorageError) -> FileStatus {
+    try FileSystem.status(of: descriptor, path, withTimes: withTimes)
   }
 
   /// What the calls ending in `at` take: of no folder, the one that relative paths start from.
@@ -31,6 +49,6 @@ final class OpenFolder: Sendable {
 
   static func path(_ name: String, in folder: OpenFolder?) -> String {
     guard let folder, !name.hasPrefix("/") else { return name }
-    return folder.path + "/" + name
+    return name.isEmpty ? folder.path : folder.path + "/" + name
   }
 }

@@ -10,6 +10,7 @@
 enum SystemCall: String, Sendable {
   case open, read, write, fsync, fdatasync, rename, unlink, rmdir, mkdir, stat, chmod
   case list, link, lock, map, watch, space, resolve, exchange, times, clone
+  case openUnlinked = "openat2"
   case lockMemory = "mlock"
   case adviseMemory = "madvise"
   case terminal = "terminal settings"

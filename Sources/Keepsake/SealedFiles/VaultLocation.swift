@@ -11,7 +11,8 @@ struct VaultLocation: Sendable {
   let host: HostFolder
 
   var folder: String { host.path + "/vault" }
-  var headerPath: String { folder + "/vault.hdr" }
+  static let headerName = "vault.hdr"
+  var headerPath: String { folder + "/" + Self.headerName }
   var lockPath: String { folder + "/.lock" }
   /// Stands for all entries in the names of temporary files, which lie beside the header.
   var entryStem: String { folder + "/entry" }

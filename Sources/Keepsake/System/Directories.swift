@@ -28,15 +28,22 @@ extension StorageSystem {
     public var state: URL?
     /// Where caches lie.
     public var cache: URL?
+    /// Where the documents lie that the app makes for its user: ``Folder/documents``.
+    public var documents: URL?
+    /// Where short-lived files lie: ``Folder/temporary``.
+    public var temporary: URL?
 
     /// Names the folders to use in place of the platform's.
     public init(
-      configuration: URL? = nil, data: URL? = nil, state: URL? = nil, cache: URL? = nil
+      configuration: URL? = nil, data: URL? = nil, state: URL? = nil, cache: URL? = nil,
+      documents: URL? = nil, temporary: URL? = nil
     ) {
       self.configuration = configuration
       self.data = data
       self.state = state
       self.cache = cache
+      self.documents = documents
+      self.temporary = temporary
     }
   }
 }
@@ -85,6 +92,60 @@ struct DirectoryFinder: Sendable {
         }
       return try home() + library + app
     #endif
+  }
+
+  /// `<documents of the user>/<app>`, as the user's `user-dirs.dirs` has it.
+  func documents() throws(StorageError) -> String {
+    if let own = chosen.documents { return try Self.path(of: own, operation: "bootstrap") }
+    let home = try home()
+    var documents = home + "/Documents"
+    #if os(Linux)
+      var configuration = home + "/.config"
+      if let base = environment("XDG_CONFIG_HOME"), base.hasPrefix("/") { configuration = base }
+      // One that cannot be read says nothing.
+      if let file = try? File.ifPresent(configuration + "/user-dirs.dirs"),
+        let bytes = try? file.contents(),
+        let named = UserDirectories.folder(
+          "DOCUMENTS", in: String(decoding: bytes, as: UTF8.self), home: home)
+      {
+        documents = named
+      }
+    #endif
+    return documents + "/" + app
+  }
+
+  /// The folder for short-lived files, which ``requireOwn(_:)`` has to agree to.
+  func temporary() throws(StorageError) -> String {
+    if let own = chosen.temporary { return try Self.path(of: own, operation: "bootstrap") }
+    var base = "/tmp"
+    if let named = environment("TMPDIR"), named.hasPrefix("/") { base = named }
+    return "\(base)/\(app)-\(geteuid())"
+  }
+
+  /// Makes the folder for short-lived files unless it is there, and then throws if others can write to it:
+  /// they have theirs beside it, and could have made this one.
+  func requireOwn(_ path: String) throws(StorageError) {
+    if chosen.temporary != nil { return }
+    try FileSystem.createFolder(path, durable: false)
+    guard let status = try FileSystem.status(path, followsLinks: false), status.isFolder,
+      status.owner == geteuid(), status.mode & 0o022 == 0
+    else {
+      throw StorageError(
+        .accessDenied, operation: "open", path: path,
+        reason: "it is not a folder that only this user can write to",
+        remedy: "Remove it, or set TMPDIR to a folder of this user's.")
+    }
+  }
+
+  /// What must not be emptied by accident, as far as it can be found.
+  func preciousFolders() -> [String] {
+    // Where there is none of a kind it is not in danger.
+    let documents = try? documents()
+    let found = [
+      try? home(), documents.map { FileSystem.parent(of: $0) }, try? folder(.configuration),
+      try? folder(.data), try? folder(.state), try? folder(.cache),
+    ]
+    return found.compactMap { $0 }
   }
 
   private func home() throws(StorageError) -> String {

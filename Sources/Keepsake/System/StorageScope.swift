@@ -20,6 +20,7 @@ final class StorageScope: Sendable {
   private let services = Registry<SecureVault.Service, SecureVault.Store>()
   private let vaults = Registry<String, Vault>()
   private let service = Locked(SecureVault.Service.standard)
+  private let documentsFolder = Locked<String?>(nil)
   private let complaints = Complaints()
 
   init(
@@ -90,6 +91,16 @@ final class StorageScope: Sendable {
     caches.removeAll()
     services.removeAll()
     vaults.removeAll()
+  }
+
+  /// The app's documents, looked up once: the user's file that names their folder has to be read.
+  func documents() throws(StorageError) -> String {
+    try documentsFolder.withLock { known throws(StorageError) in
+      if let known { return known }
+      let found = try finder.documents()
+      known = found
+      return found
+    }
   }
 
   // MARK: Failures

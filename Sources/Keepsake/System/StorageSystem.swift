@@ -169,6 +169,6 @@ extension DirectoryFinder {
       app: app,
       chosen: .init(
         configuration: place("config"), data: place("data"), state: place("state"),
-        cache: place("cache")))
+        cache: place("cache"), documents: place("documents"), temporary: place("temporary")))
   }
 }

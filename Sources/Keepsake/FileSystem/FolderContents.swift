@@ -1,0 +1,206 @@
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// What stands in folders.
+extension FileSystem {
+  enum Kind {
+    case file, folder, link, other
+  }
+
+  /// The names in a folder, without `.` and `..`; empty when the folder does not exist.
+  static func list(_ path: String) throws(StorageError) -> [String] {
+    var names: [String] = []
+    do throws(StorageError) {
+      try scan(path) { (found) throws(StorageError) in names.append(String(cString: found.raw)) }
+    } catch  where error.code == .notFound {}
+    return names
+  }
+
+  /// A name that ``scan(_:in:_:)`` came to, for as long as it is at it.
+  struct Found {
+    /// As the system has it.
+    let raw: UnsafePointer<CChar>
+    fileprivate let type: Int32
+    fileprivate let folder: Int32
+    fileprivate let path: String
+
+    /// nil for a name that is not UTF-8, which no call could be given.
+    var name: String? { String(validatingCString: raw) }
+
+    /// What bears the name.
+    func kind() throws(StorageError) -> Kind {
+      switch type {
+      case Int32(DT_REG): return .file
+      case Int32(DT_DIR): return .folder
+      case Int32(DT_LNK): return .link
+      // Some file systems do not say it in their listings.
+      case Int32(DT_UNKNOWN): return try status()?.kind ?? .other
+      default: return .other
+      }
+    }
+
+    /// Of a symbolic link its own; nil when it is gone.
+    func status(withTimes: Bool = false) throws(StorageError) -> FileStatus? {
+      try FileSystem.status(
+        raw, in: folder, withTimes: withTimes, path + "/" + String(cString: raw))
+    }
+
+    func unlink() throws(StorageError) {
+      let path = path + "/" + String(cString: raw)
+      let result = systemCall(.unlink, path) { Int(unlinkat(folder, raw, 0)) }
+      if case .failure(let error) = result, error.code == ENOENT { return }
+      try result.get(.unlink, path)
+    }
+  }
+
+  /// Calls `body` with each name in a folder, but `.` and `..`.
+  static func scan(
+    _ path: String = ".", in host: OpenFolder? = nil,
+    _ body: (Found) throws(StorageError) -> Void
+  ) throws(StorageError) {
+    let shownPath = path == "." ? OpenFolder.path("", in: host) : OpenFolder.path(path, in: host)
+    let descriptor = Int32(
+      try systemCall(.list, shownPath) {
+        let flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK
+        return path.withCString { Int(openat(OpenFolder.descriptor(host), $0, flags)) }
+      }.get(.list, shownPath))
+    guard let folder = fdopendir(descriptor) else {
+      let code = errno
+      close(descriptor)
+      throw StorageError(errno: code, operation: "list", path: shownPath)
+    }
+    defer { closedir(folder) }
+    while true {
+      errno = 0
+      guard let entry = readdir(folder) else {
+        let code = errno
+        if code != 0 { throw StorageError(errno: code, operation: "list", path: shownPath) }
+        return
+      }
+      let type = Int32(entry.pointee.d_type)
+      try withUnsafePointer(to: &entry.pointee.d_name) { name throws(StorageError) in
+        let raw = UnsafeRawPointer(name).assumingMemoryBound(to: CChar.self)
+        if strcmp(raw, ".") == 0 || strcmp(raw, "..") == 0 { return }
+        try body(Found(raw: raw, type: type, folder: descriptor, path: shownPath))
+      }
+    }
+  }
+
+  /// Removes a folder with all that is in it; symbolic links are removed, not followed.
+  static func removeTree(_ path: String) throws(StorageError) {
+    try RootedPath(root: path).removeTree()
+  }
+}
+
+extension RootedPath {
+  /// Something that ``walk(entering:_:)`` came to.
+  struct Visit {
+    let place: RootedPath
+    let kind: FileSystem.Kind
+    let found: FileSystem.Found
+  }
+
+  /// Visits all that is below, each folder before what is in it; what goes meanwhile is passed over.
+  ///
+  /// One folder is open at a time, so that no depth is too great.
+  ///
+  /// - Parameter enters: Whether to visit something, and in a folder go on.
+  func walk(
+    entering enters: (_ name: String) -> Bool = { _ in true },
+    _ body: (Visit) throws(StorageError) -> Void
+  ) throws(StorageError) {
+    var pending = [self]
+    while let place = pending.popLast() {
+      do throws(StorageError) {
+        let folder = try OpenFolder(place)
+        try FileSystem.scan(in: folder) { found throws(StorageError) in
+          let name = String(cString: found.raw)
+          guard enters(name) else { return }
+          let visit = Visit(place: place.appending(name), kind: try found.kind(), found: found)
+          if visit.kind == .folder {
+            guard found.name != nil else { throw visit.place.nameFailure }
+            pending.append(visit.place)
+          }
+          try body(visit)
+        }
+      } catch  where error.code == .notFound && error.path == place.path {}
+    }
+  }
+
+  private var nameFailure: StorageError {
+    StorageError(
+      .system(EILSEQ), operation: "list", path: path, reason: "the folder's name is not UTF-8",
+      remedy: "Rename or remove the folder.")
+  }
+
+  /// Removes all that is below; what comes meanwhile may stay.
+  ///
+  /// - Parameter keeps: What is to stay, by its name.
+  func removeContents(
+    keeping keeps: (FileSystem.Found) throws(StorageError) -> Bool = { _ in false }
+  ) throws(StorageError) {
+    var folders: [RootedPath] = []
+    var device: UInt64?
+    try walk { visit throws(StorageError) in
+      if visit.kind != .folder {
+        if try !keeps(visit.found) { try visit.found.unlink() }
+        return
+      }
+      // What is mounted there is not ours to remove.
+      guard let status = try visit.found.status() else { return }
+      if device == nil { device = try FileSystem.status(self.path)?.device }
+      guard status.device == device else {
+        throw StorageError(
+          .misuse, operation: "remove", path: visit.place.path,
+          reason: "another file system is mounted there", remedy: "Unmount it first.")
+      }
+      folders.append(visit.place)
+    }
+    for place in folders.reversed() { try place.removeEmptyFolder() }
+  }
+
+  /// Removes the folder at this place with all that is in it.
+  func removeTree() throws(StorageError) {
+    var attempts = 0
+    while true {
+      try removeContents()
+      if try removeEmptyFolder() { return }
+      // Somebody who looked it up before has put a file there meanwhile.
+      attempts += 1
+      guard attempts < 10 else {
+        throw StorageError(errno: ENOTEMPTY, operation: "rmdir", path: path)
+      }
+    }
+  }
+
+  /// Removes the folder at this place; false when there is something in it.
+  @discardableResult
+  func removeEmptyFolder() throws(StorageError) -> Bool {
+    let result: Result<Int, Errno>
+    if isRoot {
+      result = systemCall(.rmdir, path) { Int(rmdir(path)) }
+    } else {
+      let folder: OpenFolder
+      do throws(StorageError) {
+        folder = try OpenFolder(parent)
+      } catch  where error.code == .notFound {
+        return true
+      }
+      result = systemCall(.rmdir, path) {
+        name.withCString { Int(unlinkat(folder.descriptor, $0, AT_REMOVEDIR)) }
+      }
+    }
+    switch result {
+    case .success: return true
+    case .failure(let error) where error.code == ENOENT: return true
+    case .failure(let error) where error.code == ENOTEMPTY || error.code == EEXIST: return false
+    case .failure(let error):
+      throw StorageError(errno: error.code, operation: "rmdir", path: path)
+    }
+  }
+}

@@ -1,0 +1,63 @@
+/// What writers leave in a ``Folder`` when they are killed.
+///
+/// A living writer holds the lock of its file, or of the folder that it copies to.
+enum AbandonedFiles {
+  /// All names of the library's own in a ``Folder`` start with it: no call shows or takes one.
+  static let reservedPrefix = ".keepsake-"
+  private static let suffix = ".tmp"
+
+  static func newName() -> String {
+    reservedPrefix + String(UInt64.random(in: .min ... .max), radix: 16) + suffix
+  }
+
+  static func isName(_ name: String) -> Bool {
+    name.hasPrefix(reservedPrefix) && name.hasSuffix(suffix)
+  }
+
+  /// Says to all sweeps that its writer lives.
+  static func mark(_ descriptor: Int32, _ path: String) {
+    // New, so nobody else has it; where the file system has no locks sweeps find that none can be had.
+    _ = try? LockFile.tryLock(descriptor, path)
+  }
+
+  private static let swept = Locked<Set<String>>([])
+
+  /// Looks a folder through when this process puts its first file into it.
+  static func sweepOnce(_ folder: OpenFolder) {
+    let isFirst = swept.withLock { swept in
+      if swept.count > 10_000 { swept = [] }
+      return swept.insert(folder.path).inserted
+    }
+    if isFirst { sweep(folder) }
+  }
+
+  /// Removes what has such a name and no writer any more.
+  static func sweep(_ folder: OpenFolder) {
+    do throws(StorageError) {
+      try FileSystem.scan(in: folder) { found throws(StorageError) in
+        if let name = found.name, isName(name) { try remove(name, found, in: folder) }
+      }
+    } catch {
+      // No reason to refuse a write: nobody sees what is left.
+    }
+  }
+
+  private static func remove(
+    _ name: String, _ found: FileSystem.Found, in folder: OpenFolder
+  ) throws(StorageError) {
+    // Between making one and locking it a writer needs no hour, even where the clock is set.
+    guard let status = try found.status(withTimes: true),
+      WallClock.now.subtractingSaturated(status.modified) > 3_600 * WallClock.second
+    else { return }
+    switch status.kind {
+    case .file:
+      let file = try File(name, in: folder, .readWrite)
+      if try LockFile.tryLock(file.descriptor, file.path) { try found.unlink() }
+    case .folder:
+      let place = RootedPath(root: folder.path).appending(name)
+      let copy = try OpenFolder(place)
+      if try LockFile.tryLock(copy.descriptor, copy.path) { try place.removeTree() }
+    case .link, .other: try found.unlink()
+    }
+  }
+}

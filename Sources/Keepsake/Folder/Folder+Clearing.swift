@@ -1,0 +1,65 @@
+extension Folder {
+  /// Deletes all that is in the folder, hidden files too; the folder itself stays.
+  ///
+  /// What is being saved at that moment may stay.
+  ///
+  /// - Throws: ``StorageError`` of code `misuse`, before anything is deleted, when settings, secrets or a
+  ///   cache lie in the folder, or the user's home does, and for a folder in the user's documents that was
+  ///   there before the app.
+  public func clear() throws(StorageError) {
+    try during("clear", "") { site throws(StorageError) in
+      guard let status = try site.status() else { return }
+      guard status.isFolder else {
+        throw status.isLink ? site.linkFailure : Self.notAFolder(site)
+      }
+      try requireOwnFilesAlone(in: site, status)
+      try site.removeContents { found throws(StorageError) in
+        // Those of writers that are at work.
+        found.name?.hasPrefix(AbandonedFiles.reservedPrefix) ?? false
+      }
+      let folder = try OpenFolder(site)
+      AbandonedFiles.sweep(folder)
+      if isDurable { try folder.synchronize() }
+    }
+  }
+
+  /// Throws where something else than the app's own files may lie in a folder.
+  private func requireOwnFilesAlone(
+    in site: RootedPath, _ status: FileStatus
+  ) throws(StorageError) {
+    if case .documents = place {
+      let mark = RootedPath(root: site.root).appending(Self.markOfOwn)
+      if try !mark.exists() {
+        throw Self.notToBeCleared(site, "it was there before this app, with what is in it")
+      }
+    }
+    for precious in StorageScope.current.finder.preciousFolders() {
+      var path = try FileSystem.realPath(FileSystem.existingPath(precious))
+      while true {
+        if let above = try FileSystem.status(path), above.isSameFile(as: status) {
+          throw Self.notToBeCleared(site, "\(precious) lies in it")
+        }
+        if path == "/" { break }
+        path = FileSystem.parent(of: path)
+      }
+    }
+    try site.walk { visit throws(StorageError) in
+      if Self.isMarkOfStore(visit.place.name) {
+        throw Self.notToBeCleared(site, "a store lies in it, by \(visit.place.path)")
+      }
+    }
+  }
+
+  /// Whether a store's files lie beside a file of this name: the lock files of settings and of vaults, the
+  /// books and tags of caches.
+  private static func isMarkOfStore(_ name: String) -> Bool {
+    name.hasPrefix(".") && (name.hasSuffix(".lock") || name.hasSuffix(".ledger"))
+      || name == VaultLocation.headerName || name == CacheLocation.tagName
+  }
+
+  private static func notToBeCleared(_ site: RootedPath, _ reason: String) -> StorageError {
+    StorageError(
+      .misuse, operation: "clear", path: site.path, reason: reason,
+      remedy: "Delete what is to go by its name, or clear a subfolder.")
+  }
+}

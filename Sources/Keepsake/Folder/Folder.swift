@@ -1,0 +1,222 @@
+public import FoundationEssentials
+
+/// A folder of the app's own files.
+///
+/// ```swift
+/// try Folder.documents.save(user, as: "users/1.json")
+/// let user: User = try Folder.documents.load("users/1.json")
+/// ```
+///
+/// Names are seen from the folder and may have subfolders, which are made as needed. No name leads out of
+/// it: one that is absolute or has a `..` in it is an error, as is one with a symbolic link on its way.
+///
+/// All calls throw a ``StorageError``, which names the path and says what to do, and may be made from any
+/// thread. A file is replaced in one step: whoever reads it, or a crash, finds the old contents or the new
+/// ones whole. In ``documents``, ``applicationSupport`` and a folder of one's own, what a call has done
+/// survives a power cut once it returns; in ``caches`` and ``temporary`` it does not wait for the disk.
+///
+/// Folders and files are for their user alone (0700, 0600); below a folder of one's own their modes follow
+/// that folder's.
+public struct Folder: Hashable, Sendable {
+  enum Place: Hashable, Sendable {
+    case documents, applicationSupport, caches, temporary
+    case own(String)
+  }
+
+  let place: Place
+  /// The way from the place to this folder.
+  private let way: String
+
+  private init(_ place: Place, _ way: String = "") {
+    self.place = place
+    self.way = way
+  }
+
+  /// Documents that the app makes for its user: a folder named as the app, in the user's folder for
+  /// documents (`user-dirs.dirs(5)`; `~/Documents` where that says nothing).
+  public static let documents = Folder(.documents)
+
+  /// Files that the app needs and its user does not look at: `files` beside the app's secrets, by default
+  /// `~/.local/share/<app>/files`.
+  public static let applicationSupport = Folder(.applicationSupport)
+
+  /// Files that can be made again, beside the app's caches: by default `~/.cache/<app>/files`.
+  public static let caches = Folder(.caches)
+
+  /// Files for a short time: in `$TMPDIR` or `/tmp`, below a folder that no other user can write to. The
+  /// system removes them some time.
+  public static let temporary = Folder(.temporary)
+
+  /// A folder of one's own, which is made with its first file unless it is there.
+  ///
+  /// ```swift
+  /// let inbox = Folder(URL(filePath: "/srv/notes/inbox"))
+  /// ```
+  public init(_ url: URL) { self.init(.own(url.absoluteString)) }
+
+  /// A folder below this one, made with its first file.
+  ///
+  /// ```swift
+  /// let exports = Folder.documents.subfolder("exports")
+  /// ```
+  public func subfolder(_ path: String) -> Folder {
+    Folder(place, way.isEmpty ? path : way + "/" + path)
+  }
+
+  /// Where something is, or would be: nothing has to be there.
+  ///
+  /// For other libraries; what they do there is not kept from following symbolic links.
+  ///
+  /// - Throws: ``StorageError`` for a name that leads out of the folder, or when there is no place for
+  ///   the folder, as without a home.
+  public func url(_ path: String = "") throws(StorageError) -> URL {
+    try during("url", path) { site throws(StorageError) in URL(filePath: site.path) }
+  }
+
+  /// Makes the folder unless it is there, for what wants one to exist.
+  ///
+  /// ```swift
+  /// let database = try Folder.applicationSupport.create().appending(path: "notes.sqlite")
+  /// ```
+  ///
+  /// - Returns: Where it is.
+  @discardableResult
+  public func create() throws(StorageError) -> URL {
+    try during("create", "") { site throws(StorageError) in
+      _ = try makeFolder(site)
+      return URL(filePath: site.path)
+    }
+  }
+}
+
+// MARK: - What the calls share
+
+extension Folder {
+  /// Whether a call waits until what it has done survives a power cut.
+  var isDurable: Bool {
+    switch place {
+    case .documents, .applicationSupport, .own: true
+    case .caches, .temporary: false
+    }
+  }
+
+  /// Runs one call, with errors that say which it was.
+  func during<R>(
+    _ operation: String, _ body: () throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    do throws(StorageError) {
+      return try body()
+    } catch {
+      throw error.during(operation)
+    }
+  }
+
+  /// The same for a call on what `path` names.
+  func during<R>(
+    _ operation: String, _ path: String, _ body: (RootedPath) throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    try during(operation) { () throws(StorageError) in try body(site(path)) }
+  }
+
+  /// The place that `path` names; the folder itself where it is empty.
+  func site(_ path: String) throws(StorageError) -> RootedPath {
+    let root = try root()
+    let relative = [way, path].filter { !$0.isEmpty }.joined(separator: "/")
+    if relative.isEmpty { return RootedPath(root: root) }
+    guard
+      !relative.utf8.split(separator: UInt8(ascii: "/"))
+        .contains(where: { $0.starts(with: AbandonedFiles.reservedPrefix.utf8) })
+    else {
+      throw StorageError(
+        .misuse, operation: "open", key: path, path: root,
+        reason: "names that start with \(AbandonedFiles.reservedPrefix) are the library's own",
+        remedy: "Use another name.")
+    }
+    return try RootedPath(root: root, relative)
+  }
+
+  /// The place of something that is going to be there.
+  func target(_ path: String) throws(StorageError) -> RootedPath {
+    let site = try site(path)
+    guard !path.isEmpty, !site.isRoot else {
+      throw StorageError(
+        .misuse, operation: "open", path: site.path, reason: "it is the folder itself",
+        remedy: "Name a place in it.")
+    }
+    return site
+  }
+
+  private func root() throws(StorageError) -> String {
+    let scope = StorageScope.current
+    switch place {
+    case .documents: return try scope.documents()
+    case .applicationSupport: return try scope.finder.folder(.data) + "/files"
+    case .caches: return try scope.finder.folder(.cache) + "/files"
+    case .temporary: return try scope.finder.temporary() + "/files"
+    case .own(let text):
+      guard let url = URL(string: text) else {
+        throw StorageError(
+          .misuse, operation: "open", path: text, reason: "not a URL",
+          remedy: "Make the URL with URL(filePath:).")
+      }
+      return try DirectoryFinder.path(of: url, operation: "open")
+    }
+  }
+
+  /// The mode of folders; without its execute bits that of files.
+  func folderMode() throws(StorageError) -> UInt32 {
+    guard case .own = place else { return 0o700 }
+    return try HostFolder(path: root(), isCallers: true).mode()
+  }
+
+  func fileMode() throws(StorageError) -> UInt32 { try folderMode() & 0o666 }
+
+  /// The folder at a place, made where it is missing.
+  func makeFolder(_ site: RootedPath) throws(StorageError) -> OpenFolder {
+    switch place {
+    case .temporary: try StorageScope.current.finder.requireOwn(FileSystem.parent(of: site.root))
+    case .documents where try FileSystem.status(site.root) == nil:
+      let (folder, isNew) = try RootedPath(root: site.root).makeFolder(mode: folderMode())
+      // Says that nothing but the app's own files is in it: a user may have a folder of that name.
+      if isNew { _ = try File(Self.markOfOwn, in: folder, .createOrOpen) }
+    default: break
+    }
+    let (folder, isNew) = try site.makeFolder(mode: folderMode())
+    // Another process may have made it just now, and not come to this yet.
+    if isDurable, Self.synchronized.withLock({ $0.insert(site.path).inserted }) || isNew {
+      try site.synchronizeNames()
+    }
+    return folder
+  }
+
+  /// Those whose names are known to survive a power cut.
+  private static let synchronized = Locked<Set<String>>([])
+  static let markOfOwn = AbandonedFiles.reservedPrefix + "own"
+
+  /// A file that is going to be at a place.
+  func newFile(_ site: RootedPath) throws(StorageError) -> NewFile {
+    var attempts = 0
+    while true {
+      do throws(StorageError) {
+        let folder = try makeFolder(site.parent)
+        AbandonedFiles.sweepOnce(folder)
+        return try NewFile(site.name, in: folder, mode: fileMode())
+      } catch  where error.code == .notFound && attempts < 10 {
+        // Somebody removed the folder just now.
+        attempts += 1
+      }
+    }
+  }
+
+  /// The place of a file that is going to be there.
+  func fileTarget(_ path: String) throws(StorageError) -> RootedPath {
+    let site = try target(path)
+    guard path.utf8.last != UInt8(ascii: "/") else {
+      throw StorageError(
+        .misuse, operation: "open", path: site.path,
+        reason: "the name ends in a slash, as a folder's",
+        remedy: "Name a file.")
+    }
+    return site
+  }
+}

@@ -1,0 +1,46 @@
+/// A file on its way into a ``Folder``; given up when it is let go before it is finished.
+///
+/// Unchecked because its state is not guarded: its one caller waits for each call before the next.
+final class NewFile: @unchecked Sendable {
+  private var temporary: TemporaryFile
+  private let folder: OpenFolder
+  private(set) var count = 0
+
+  init(_ name: String, in folder: OpenFolder, mode: UInt32) throws(StorageError) {
+    self.folder = folder
+    temporary = try TemporaryFile.make(
+      at: AbandonedFiles.newName(), for: name, in: folder, mode: mode)
+    AbandonedFiles.mark(temporary.file.descriptor, temporary.file.path)
+  }
+
+  func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
+    if let failure = temporary.file.write(bytes).failure { throw failure }
+    count += bytes.count
+  }
+
+  /// Takes all that is in another file; where the file system can, the two share it.
+  func append(contentsOf source: File) throws(StorageError) {
+    if count == 0, temporary.file.clone(source) { return }
+    let size = 1 << 20
+    var position = 0
+    while true {
+      let bytes = try source.read(from: position, count: size)
+      try bytes.span.bytes.withUnsafeBytes { (bytes) throws(StorageError) in try append(bytes) }
+      if bytes.count < size { return }
+      position += size
+    }
+  }
+
+  /// Makes it look like the one that it stands in for.
+  func inherit(_ status: FileStatus) throws(StorageError) {
+    try temporary.file.setMode(status.mode)
+    try temporary.file.setTimes(accessed: status.accessed, modified: status.modified)
+  }
+
+  /// Gives it its name, in place of a file that has it.
+  func finish(durable: Bool) throws(StorageError) {
+    if durable { try temporary.file.synchronize() }
+    try temporary.moveIntoPlace()
+    if durable { try folder.synchronize() }
+  }
+}

@@ -1,0 +1,43 @@
+/// The user's own choice of folders, as xdg-user-dirs keeps it in `user-dirs.dirs` (user-dirs.dirs(5)).
+enum UserDirectories {
+  /// The folder for a purpose such as `DOCUMENTS`; nil when the file does not name it rightly.
+  ///
+  /// Lines have the form `XDG_DOCUMENTS_DIR="$HOME/Documents"`: a path that starts with `$HOME` or `/`
+  /// between quotes, in which a backslash stands before what would end it. The last one counts.
+  static func folder(_ purpose: String, in text: String, home: String) -> String? {
+    var found: String?
+    for line in text.split(whereSeparator: \.isNewline) {
+      if let path = folder(of: line.utf8, named: "XDG_\(purpose)_DIR", home: home) { found = path }
+    }
+    return found
+  }
+
+  private static func folder(
+    of line: Substring.UTF8View, named name: String, home: String
+  ) -> String? {
+    func isBlank(_ byte: UInt8) -> Bool { byte == 0x20 || byte == 0x09 }
+    var rest = line.drop(while: isBlank)
+    guard rest.starts(with: name.utf8) else { return nil }
+    rest = rest.dropFirst(name.utf8.count).drop(while: isBlank)
+    guard rest.first == UInt8(ascii: "=") else { return nil }
+    rest = rest.dropFirst().drop(while: isBlank)
+    guard rest.first == UInt8(ascii: "\"") else { return nil }
+    rest = rest.dropFirst()
+
+    var path: [UInt8] = []
+    if rest.starts(with: "$HOME".utf8) {
+      path = Array(home.utf8)
+      rest = rest.dropFirst(5)
+      guard rest.first == UInt8(ascii: "/") || rest.first == UInt8(ascii: "\"") else { return nil }
+    } else if rest.first != UInt8(ascii: "/") {
+      return nil
+    }
+    while rest.first != UInt8(ascii: "\"") {
+      if rest.first == UInt8(ascii: "\\") { rest = rest.dropFirst() }
+      guard let byte = rest.popFirst() else { return nil }  // no quote at the end
+      path.append(byte)
+    }
+    while path.count > 1, path.last == UInt8(ascii: "/") { path.removeLast() }
+    return String(validating: path, as: UTF8.self)
+  }
+}
