@@ -12,10 +12,15 @@
   ///
   /// On a suite it holds for each test in it, and for each case of a test with arguments.
   public struct TemporaryStorageTrait: TestTrait, SuiteTrait, TestScoping {
+    private let engines: [Defaults.Suite: any StorageEngine]
     private let keySources: [SecureVault.KeySource]
     private let authenticate: SecureVault.Authenticator?
 
-    init(keySources: [SecureVault.KeySource], authenticate: SecureVault.Authenticator?) {
+    init(
+      engines: [Defaults.Suite: any StorageEngine], keySources: [SecureVault.KeySource],
+      authenticate: SecureVault.Authenticator?
+    ) {
+      self.engines = engines
       self.keySources = keySources
       self.authenticate = authenticate
     }
@@ -23,14 +28,14 @@
     /// Whether it reaches the suites and tests inside: it does.
     public var isRecursive: Bool { true }
 
-    /// Runs one test, or one case of it, inside ``StorageSystem/withTemporary(keySources:authenticate:isolation:_:)``.
+    /// Runs one test, or one case of it, inside ``StorageSystem/withTemporary(engines:keySources:authenticate:isolation:_:)``.
     public func provideScope(
       for test: Test, testCase: Test.Case?, performing function: @Sendable () async throws -> Void
     ) async throws {
       // A suite has no case: its tests come one by one.
       guard testCase != nil else { return try await function() }
       try await StorageSystem.withTemporary(
-        keySources: keySources, authenticate: authenticate
+        engines: engines, keySources: keySources, authenticate: authenticate
       ) { try await function() }
     }
   }
@@ -39,16 +44,19 @@
     /// Gives each test stores of its own, in a folder that is removed after it.
     public static var temporaryStorage: TemporaryStorageTrait { temporaryStorage() }
 
-    /// The same with key sources of the vault, and with the answers of the person who would be asked.
+    /// The same with engines for suites, with key sources of the vault, and with the answers of the person
+    /// who would be asked.
     ///
     /// ```swift
     /// @Test(.temporaryStorage(authenticate: { _ in "swordfish" })) func keepsThePIN() { … }
     /// ```
     public static func temporaryStorage(
+      engines: [Defaults.Suite: any StorageEngine] = [:],
       keySources: [SecureVault.KeySource] = SecureVault.KeySource.standard,
       authenticate: SecureVault.Authenticator? = nil
     ) -> TemporaryStorageTrait {
-      TemporaryStorageTrait(keySources: keySources, authenticate: authenticate)
+      TemporaryStorageTrait(
+        engines: engines, keySources: keySources, authenticate: authenticate)
     }
   }
 #endif

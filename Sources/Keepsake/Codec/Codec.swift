@@ -208,8 +208,10 @@ extension Optional: OptionalValue where Wrapped: Codable {
 
   @usableFromInline
   static func wrappedDocument(_ bytes: Data) throws(StorageError) -> Any {
-    let isNull = bytes.count <= 8 && String(decoding: bytes, as: UTF8.self) == "null\n"
-    return try isNull ? nil as Wrapped? as Any : Document.value(of: bytes) as Wrapped? as Any
+    // What saving a nil writes.
+    if bytes.elementsEqual("null\n".utf8) { return Wrapped?.none as Any }
+    // Without the type it would be taken for a `Wrapped?` again.
+    return try Document.value(of: bytes, as: Wrapped.self) as Wrapped? as Any
   }
 }
 

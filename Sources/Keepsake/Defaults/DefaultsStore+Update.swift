@@ -71,27 +71,22 @@ extension Defaults.Store {
         }
         return .success((value, try Codec.encode(value)))
       }
-      func replacement(_ value: StoredValue?) -> EngineChange {
-        value.map { .set(key, $0) } ?? .remove(key)
-      }
-
       for _ in 0..<8 {
-        let entry = try engine.entry(forKey: key)
-        switch try changed(entry?.value) {
+        let old = try engine.value(forKey: key)
+        switch try changed(old) {
         case .failure(let error): return .failure(error)
-        case .success((let value, let stored)):
-          let condition = StampCondition(key: key, stamp: entry?.stamp)
-          if try engine.commit([replacement(stored)], if: condition) { return .success(value) }
+        case .success((let value, let new)):
+          if try engine.replace(old, with: new, forKey: key) { return .success(value) }
         }
       }
       var outcome: Result<T, E>?
-      try engine.replace(key) { old throws(StorageError) in
+      try engine.update(key) { old throws(StorageError) in
         let result = try changed(old)
         outcome = result.map(\.0)
         guard case .success((_, let stored)) = result else { return nil }
         return .some(stored)
       }
-      // `replace` either calls its closure or throws.
+      // `update` either calls its closure or throws.
       return outcome ?? .success(defaultValue)
     } catch {
       throw error.during("update", key: key, path: place)

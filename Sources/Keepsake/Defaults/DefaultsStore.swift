@@ -21,7 +21,7 @@ extension Defaults {
     public let suite: Suite
 
     @usableFromInline let engine: any DefaultsEngine
-    private let scope: StorageScope
+    let scope: StorageScope
 
     init(suite: Suite, scope: StorageScope) {
       self.suite = suite
@@ -36,7 +36,10 @@ extension Defaults {
     private static func makeEngine(
       for suite: Suite, in scope: StorageScope
     ) throws(StorageError) -> any DefaultsEngine {
-      if case .memory = suite.location { return MemoryEngine() }
+      if let engine = scope.engines[suite] {
+        return (engine as? MemoryEngine)?.table ?? AdaptedEngine(engine)
+      }
+      if case .memory = suite.location { return MemoryTable() }
       let location = try JournalLocation(
         folder: suite.folder(in: scope.finder, .configuration), name: suite.fileName("suite"))
       return Journal(location: location) { [weak scope] in scope?.report($0) }
@@ -169,7 +172,7 @@ extension Defaults.Store {
   /// The names of all stored keys, in no order.
   public func keys() throws(StorageError) -> [String] {
     do throws(StorageError) {
-      return try engine.keys()
+      return try engine.allKeys()
     } catch {
       throw error.during("keys")
     }
@@ -222,7 +225,7 @@ extension Defaults.Store {
   public func removeAll() throws(StorageError) {
     do throws(StorageError) {
       try UpdateFrame.requireOutside(self)
-      try engine.removeAll()
+      try engine.clear()
     } catch {
       throw error.during("removeAll")
     }
@@ -235,7 +238,7 @@ extension Defaults.Store {
 
   func write(_ changes: [EngineChange]) throws(StorageError) {
     try UpdateFrame.requireOutside(self)
-    _ = try engine.commit(changes, if: nil)
+    try engine.commit(changes)
   }
 
   /// Returns when all that was set before, by this process, survives a power cut.
@@ -244,7 +247,7 @@ extension Defaults.Store {
   /// lost either, unless the power fails within half a minute.
   public func synchronize() throws(StorageError) {
     do throws(StorageError) {
-      try engine.synchronize()
+      try engine.makeDurable()
     } catch {
       throw error.during("synchronize")
     }

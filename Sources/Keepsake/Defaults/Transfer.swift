@@ -24,7 +24,7 @@ extension Defaults.Store {
     do throws(StorageError) {
       // Not a dictionary: it takes keys that differ only in their bytes (NFC and NFD) for one.
       var values: [(key: String, value: StoredValue)] = []
-      for key in try engine.keys() {
+      for key in try engine.allKeys() {
         if let value = try engine.value(forKey: key) { values.append((key, value)) }
       }
       switch format {
@@ -63,22 +63,24 @@ extension Defaults.Store {
     }
   }
 
-  /// The suites whose files lie beside this one's.
+  /// The app's suites that have a file, or an engine of their own.
   func siblings() throws(StorageError) -> [Defaults.Suite] {
-    guard let folder = try engine.folder else { return [] }
-    return try FileSystem.list(folder).compactMap { name in
+    let folder = try scope.finder.folder(.configuration)
+    let inFiles = try FileSystem.list(folder).compactMap { name -> String? in
       guard name.hasSuffix(JournalLocation.suffix) else { return nil }
       return FileName.decode(String(name.dropLast(JournalLocation.suffix.count)))
-    }.sorted().map { Defaults.Suite($0) }
+    }
+    let onEngines = scope.engines.keys.filter { suite in
+      switch suite.location {
+      case .standard, .named: true
+      case .memory, .inFolder: false
+      }
+    }
+    return Set(inFiles.map { Defaults.Suite($0) }).union(onEngines).sorted { $0.name < $1.name }
   }
 }
 
 private enum Transfer {
-  static let data = "$data"
-  static let date = "$date"
-  static let number = "$number"
-  static let json = "$json"
-
   // MARK: JSON
 
   /// Built from the stored bytes, so that no digit changes.
@@ -88,17 +90,7 @@ private enum Transfer {
       output.append(contentsOf: (position == 0 ? "\n  " : ",\n  ").utf8)
       JSONText.append(key, to: &output)
       output.append(contentsOf: ": ".utf8)
-      let wrapper: String? =
-        switch value {
-        case .data: data
-        case .date: date
-        case .double(let number) where !number.isFinite: Self.number
-        case .json(let bytes) where bytes.starts(with: Array(#"{"$"#.utf8)): json
-        default: nil
-        }
-      if let wrapper { output.append(contentsOf: "{\"\(wrapper)\": ".utf8) }
-      output.append(contentsOf: value.json)
-      if wrapper != nil { output.append(UInt8(ascii: "}")) }
+      ValueText.append(value, to: &output)
     }
     output.append(contentsOf: (values.isEmpty ? "}\n" : "\n}\n").utf8)
     return Data(output)
@@ -132,26 +124,9 @@ private enum Transfer {
     return members
   }
 
-  /// The value of one member, out of its wrapper if it has one.
   private static func value(_ json: [UInt8], key: String) throws(StorageError) -> StoredValue {
-    var kind = JournalFormat.Kind.json
-    var inner = json
-    if json.starts(with: Array(#"{"$"#.utf8)), let members = JSONSlices.members(of: json),
-      members.count == 1
-    {
-      let (name, content) = members[0]
-      switch name {
-      case data: (kind, inner) = (.data, content)
-      case date: (kind, inner) = (.date, content)
-      case number: (kind, inner) = (.number, content)
-      case Self.json: inner = content
-      default: break
-      }
-    }
-    guard let value = inner.withUnsafeBytes({ StoredValue(kind: kind, json: $0) }) else {
-      throw unreadable("a wrapped value cannot be read", key: key)
-    }
-    return value
+    if let value = ValueText.value(json) { return value }
+    throw unreadable("a wrapped value cannot be read", key: key)
   }
 
   // MARK: Property lists

@@ -1,6 +1,8 @@
 /// What a ``Defaults/Store`` needs from what lies below it: values by key.
+///
+/// A ``StorageEngine`` that knows values, and so keeps them ready for use.
 @usableFromInline
-protocol DefaultsEngine: AnyObject, Sendable {
+protocol DefaultsEngine: StorageEngine, AnyObject {
   func value(forKey key: String) throws(StorageError) -> StoredValue?
 
   /// The decoded model that is kept for the key's present value, if there is one at hand.
@@ -12,31 +14,31 @@ protocol DefaultsEngine: AnyObject, Sendable {
   /// Keeps a decoded model beside the value that `stamp` names, for as long as that value stands.
   func remember(_ model: DecodedModel, forKey key: String, stamp: UInt64)
 
-  func keys() throws(StorageError) -> [String]
+  func allKeys() throws(StorageError) -> [String]
 
-  /// Makes the changes, in this order; with a condition only if the key's stamp is still that one.
-  /// Returns whether it was.
-  func commit(_ changes: [EngineChange], if condition: StampCondition?) throws(StorageError) -> Bool
+  /// Makes the changes, in this order.
+  func commit(_ changes: [EngineChange]) throws(StorageError)
+
+  /// Stores a key's value if the one there is still `old`; nil stands for none. Returns whether it was.
+  func replace(
+    _ old: StoredValue?, with new: StoredValue?, forKey key: String
+  ) throws(StorageError) -> Bool
 
   /// Replaces a key's value by what `change` makes of it while nobody else can write.
-  func replace(
+  func update(
     _ key: String, _ change: (StoredValue?) throws(StorageError) -> StoredValue??
   ) throws(StorageError)
 
-  func removeAll() throws(StorageError)
+  func clear() throws(StorageError)
 
   /// Returns when all that was written survives a power cut.
-  func synchronize() throws(StorageError)
+  func makeDurable() throws(StorageError)
 
   /// Signals after changes, by whatever process, for as long as somebody iterates over it.
   func ticks() throws(StorageError) -> AsyncStream<Void>
 
-  /// Where the values lie, nil when only in memory.
-  /// Where the values lie, nil when only in memory.
+  /// Where the values lie; nil when only in memory, or nobody knows.
   var path: String? { get throws(StorageError) }
-
-  /// Where the suite has its place: not where a linked file leads.
-  var folder: String? { get throws(StorageError) }
 }
 
 @usableFromInline
@@ -52,11 +54,11 @@ enum EngineChange: Sendable {
   case clear
 }
 
-@usableFromInline
-struct StampCondition: Sendable {
-  let key: String
-  /// nil: the key must still be missing.
-  let stamp: UInt64?
+extension EngineChange {
+  /// What stores the value of a key, or with nil removes it.
+  init(_ key: String, _ value: StoredValue?) {
+    self = value.map { .set(key, $0) } ?? .remove(key)
+  }
 }
 
 /// The values of a suite, by key, as every engine keeps them in memory.
@@ -98,10 +100,5 @@ struct ValueTable {
 
   func entry(forKey key: String) -> EngineEntry? {
     entries[key].map { EngineEntry(value: $0.value, stamp: $0.stamp) }
-  }
-
-  func satisfies(_ condition: StampCondition?) -> Bool {
-    guard let condition else { return true }
-    return entries[condition.key]?.stamp == condition.stamp
   }
 }

@@ -3,6 +3,15 @@
 enum FileName {
   /// nil when the result would be too long for a file system.
   static func encode(_ name: String) -> String? {
+    let encoded = escape(name)
+    return encoded.count <= maximum ? String(decoding: encoded, as: UTF8.self) : nil
+  }
+
+  /// Leaves room for a suffix.
+  static let maximum = 200
+
+  /// The result whatever its length.
+  static func escape(_ name: String) -> [UInt8] {
     var encoded: [UInt8] = []
     for (position, byte) in name.utf8.enumerated() {
       switch byte {
@@ -16,8 +25,7 @@ enum FileName {
       }
     }
     // An empty name still needs a file name; a single % stands for nothing else.
-    if encoded.isEmpty { return "%" }
-    return encoded.count <= 200 ? String(decoding: encoded, as: UTF8.self) : nil
+    return encoded.isEmpty ? [UInt8(ascii: "%")] : encoded
   }
 
   /// nil for a name that ``encode(_:)`` does not make.
@@ -38,7 +46,7 @@ enum FileName {
       decoded.append(UInt8(high << 4 | low))
       position += 3
     }
-    guard let name = String(validating: decoded, as: UTF8.self), encode(name) == fileName else {
+    guard let name = String(validating: decoded, as: UTF8.self), escape(name) == bytes else {
       return nil
     }
     return name

@@ -25,7 +25,7 @@ final class FileWatcher: Sendable {
   enum Subject {
     /// Writes to a file, and its end.
     case contents
-    /// Names that come and go in a folder, and its end.
+    /// Names that come and go in a folder, files that are closed after a write, and its end.
     case names
   }
 
@@ -101,7 +101,7 @@ final class FileWatcher: Sendable {
       let changes =
         switch subject {
         case .contents: IN_MODIFY | IN_ATTRIB
-        case .names: IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO
+        case .names: IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_CLOSE_WRITE
         }
       let mask = UInt32(changes | IN_DELETE_SELF | IN_MOVE_SELF)
       let descriptor = state.descriptor

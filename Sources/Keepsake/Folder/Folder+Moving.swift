@@ -188,7 +188,7 @@ private struct Copier {
 
 extension RootedPath {
   /// Makes the contents of a file, or of all files in a folder, survive a power cut.
-  fileprivate func synchronizeData(_ status: FileStatus) throws(StorageError) {
+  func synchronizeData(_ status: FileStatus) throws(StorageError) {
     if status.isRegularFile { return try File(self).synchronize() }
     guard status.isFolder else { return }
     try walk { visit throws(StorageError) in

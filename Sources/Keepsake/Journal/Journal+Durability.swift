@@ -1,6 +1,6 @@
 /// When what was written survives a power cut.
 extension Journal {
-  func synchronize() throws(StorageError) {
+  func makeDurable() throws(StorageError) {
     let (file, isFolderUnsynced, isCondemned) = try state.withLock { state throws(StorageError) in
       if !state.isCurrent { try state.refresh() }
       defer { state.isUnsynced = false }
@@ -43,7 +43,7 @@ extension Journal {
     }
     guard isUnsynced else { return }
     do throws(StorageError) {
-      try synchronize()
+      try makeDurable()
     } catch {
       report(error.during("synchronize"))
     }

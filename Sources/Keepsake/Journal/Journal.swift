@@ -24,7 +24,6 @@ final class Journal: DefaultsEngine {
   }
 
   var path: String? { location.path }
-  var folder: String? { FileSystem.parent(of: location.lockPath) }
 
   // MARK: Reading
 
@@ -44,7 +43,7 @@ final class Journal: DefaultsEngine {
     try read { $0.table.entry(forKey: key) }
   }
 
-  func keys() throws(StorageError) -> [String] {
+  func allKeys() throws(StorageError) -> [String] {
     try read { $0.table.entries.keys }
   }
 
@@ -106,19 +105,21 @@ final class Journal: DefaultsEngine {
 
   // MARK: Writing
 
-  func commit(
-    _ changes: [EngineChange], if condition: StampCondition?
+  func commit(_ changes: [EngineChange]) throws(StorageError) {
+    try locked { journal throws(StorageError) in try journal.append(changes) }
+  }
+
+  func replace(
+    _ old: StoredValue?, with new: StoredValue?, forKey key: String
   ) throws(StorageError) -> Bool {
     try locked { journal throws(StorageError) in
-      if let condition {
-        guard journal.state.withLock({ $0.table.satisfies(condition) }) else { return false }
-      }
-      try journal.append(changes)
+      guard journal.state.withLock({ $0.table[key]?.value }) == old else { return false }
+      try journal.append([EngineChange(key, new)])
       return true
     }
   }
 
-  func replace(
+  func update(
     _ key: String, _ change: (StoredValue?) throws(StorageError) -> StoredValue??
   ) throws(StorageError) {
     try locked { journal throws(StorageError) in
@@ -131,11 +132,11 @@ final class Journal: DefaultsEngine {
           .misuse, operation: "update", path: journal.path, reason: "the closure forked",
           remedy: "Fork outside the closure.")
       }
-      try journal.append([replacement.map { .set(key, $0) } ?? .remove(key)])
+      try journal.append([EngineChange(key, replacement)])
     }
   }
 
-  func removeAll() throws(StorageError) {
+  func clear() throws(StorageError) {
     try locked { journal throws(StorageError) in
       guard journal.state.withLock({ $0.file != nil }) else { return }
       try journal.append([.clear])

@@ -3,7 +3,7 @@ public import FoundationEssentials
 extension SecureVault {
   /// Where the key to a vault comes from.
   ///
-  /// ``protect(with:service:)`` puts a vault under one; ``StorageSystem/bootstrap(app:directories:keySources:authenticate:)``
+  /// ``protect(with:service:)`` puts a vault under one; ``StorageSystem/bootstrap(app:directories:engines:keySources:authenticate:)``
   /// says which ones may open a vault by themselves, and make a new one.
   ///
   /// ```swift

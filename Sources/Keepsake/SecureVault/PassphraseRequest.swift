@@ -1,6 +1,6 @@
 extension SecureVault {
   /// Asks the person who sits there for a passphrase: what `authenticate` of
-  /// ``StorageSystem/bootstrap(app:directories:keySources:authenticate:)`` is given.
+  /// ``StorageSystem/bootstrap(app:directories:engines:keySources:authenticate:)`` is given.
   public struct PassphraseRequest: Sendable {
     /// What the passphrase is needed for, in words for that person.
     public let reason: String

@@ -28,7 +28,7 @@ public enum SecureVault {
 
   /// The service that is meant where none is named; at first ``StoragePlace/standard``.
   ///
-  /// Set it once, first thing in the program. Inside ``StorageSystem/withTemporary(keySources:authenticate:isolation:_:)``
+  /// Set it once, first thing in the program. Inside ``StorageSystem/withTemporary(engines:keySources:authenticate:isolation:_:)``
   /// it is that block's own.
   public static var defaultService: Service {
     get { StorageScope.current.defaultService }

@@ -9,7 +9,7 @@ public import FoundationEssentials
 #endif
 
 extension StorageSystem {
-  /// The folders in which an app's data lies, for ``StorageSystem/bootstrap(app:directories:keySources:authenticate:)``.
+  /// The folders in which an app's data lies, for ``StorageSystem/bootstrap(app:directories:engines:keySources:authenticate:)``.
   ///
   /// A folder that is nil stays where the platform puts it: on Linux as the XDG Base Directory
   /// Specification and `systemd.exec(5)` say, on Apple systems below `Library`.

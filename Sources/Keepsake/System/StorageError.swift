@@ -65,6 +65,8 @@ public struct StorageError: Error, Sendable {
     public static let unsupportedVersion = Code("unsupported version")
     /// The call itself is wrong: a name that cannot be used, a nested update, a late bootstrap.
     public static let misuse = Code("misuse")
+    /// A ``StorageEngine`` threw an error of its own: see ``StorageError/underlyingError``.
+    public static let engineFailed = Code("engine failed")
     /// Any other failure of the operating system, by its `errno`.
     public static func system(_ errno: Int32) -> Code { Code("system error", systemError: errno) }
   }
@@ -84,7 +86,17 @@ public struct StorageError: Error, Sendable {
   /// What happened, more closely than ``code`` says it.
   let reason: String?
 
-  init(
+  /// Makes an error, for a ``StorageEngine`` of one's own.
+  ///
+  /// - Parameters:
+  ///   - code: The kind of failure.
+  ///   - operation: What was being done; the call that ended says it anew.
+  ///   - key: The key it was done to.
+  ///   - path: The file or other place it was done to.
+  ///   - reason: What happened, without any stored value.
+  ///   - remedy: What the reader can do about it, as a sentence.
+  ///   - underlyingError: The error below this one; its text is not shown.
+  public init(
     _ code: Code, operation: String, key: String? = nil, path: String? = nil,
     reason: String? = nil, remedy: String, underlyingError: (any Error)? = nil
   ) {

@@ -13,6 +13,8 @@ final class StorageScope: Sendable {
   typealias Handler = @Sendable (StorageError) -> Void
 
   let finder: DirectoryFinder
+  /// The suites that do not lie in files of ours.
+  let engines: [Defaults.Suite: any StorageEngine]
   private let vaultOptions: VaultOptions
   private let handler: Locked<Handler?>
   private let suites = Registry<Defaults.Suite, Defaults.Store>()
@@ -24,9 +26,11 @@ final class StorageScope: Sendable {
   private let complaints = Complaints()
 
   init(
-    finder: DirectoryFinder, vaultOptions: VaultOptions = VaultOptions(), handler: Handler? = nil
+    finder: DirectoryFinder, engines: [Defaults.Suite: any StorageEngine] = [:],
+    vaultOptions: VaultOptions = VaultOptions(), handler: Handler? = nil
   ) {
     self.finder = finder
+    self.engines = engines
     self.vaultOptions = vaultOptions
     self.handler = Locked(handler)
   }

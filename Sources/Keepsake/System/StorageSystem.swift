@@ -22,6 +22,8 @@ public enum StorageSystem {
   /// - Parameters:
   ///   - app: One path component, by custom in reverse-DNS form.
   ///   - directories: Folders to use in place of the platform's.
+  ///   - engines: Where suites of settings lie that are not to be journals in files: each on a
+  ///     ``StorageEngine`` of its own. A test run does not use them, no more than the directories.
   ///   - keySources: Which sources may open a vault by themselves, in the order in which they are tried;
   ///     those that the vault is not under are passed over. A new vault is made with the first
   ///     that is there. By default a credential of systemd named `vault.key`, then a key file. With none,
@@ -32,18 +34,19 @@ public enum StorageSystem {
   ///   cannot be the name of a folder.
   public static func bootstrap(
     app: String, directories: Directories = Directories(),
+    engines: [Defaults.Suite: any StorageEngine] = [:],
     keySources: [SecureVault.KeySource] = SecureVault.KeySource.standard,
     authenticate: SecureVault.Authenticator? = nil
   ) throws(StorageError) {
     try configuration.bootstrap(
-      app: app, directories: directories,
+      app: app, directories: directories, engines: engines,
       vaultOptions: VaultOptions(sources: keySources, authenticate: authenticate))
   }
 
   /// Called with each failure that a facade reports, the same operation, code and path at most once
   /// a second; by default it writes one line to standard error.
   ///
-  /// Inside ``withTemporary(keySources:authenticate:isolation:_:)`` it is that block's own. It may be called on any thread.
+  /// Inside ``withTemporary(engines:keySources:authenticate:isolation:_:)`` it is that block's own. It may be called on any thread.
   ///
   /// ```swift
   /// StorageSystem.onFailure = { error in logger.error("\(error)") }
@@ -64,19 +67,21 @@ public enum StorageSystem {
   /// }
   /// ```
   ///
-  /// `keySources` and `authenticate` are as in bootstrap, for the block's vault: a test answers there for
-  /// the person who would sit there.
+  /// `engines`, `keySources` and `authenticate` are as in bootstrap, for the block's stores: a test puts a
+  /// suite on an engine that fails, and answers for the person who would sit there. An engine is the
+  /// caller's, and is not emptied at the end.
   ///
   /// - Returns: What `body` returns.
   /// - Throws: What `body` throws, or a ``StorageError`` when there is no folder to be had.
   public static func withTemporary<R>(
+    engines: [Defaults.Suite: any StorageEngine] = [:],
     keySources: [SecureVault.KeySource] = SecureVault.KeySource.standard,
     authenticate: SecureVault.Authenticator? = nil,
     isolation: isolated (any Actor)? = #isolation, _ body: () async throws -> R
   ) async throws -> R {
     let folder = try TemporaryFolder.make("scope")
     let scope = StorageScope(
-      finder: .temporary(app: ProcessIdentity.executableName, in: folder),
+      finder: .temporary(app: ProcessIdentity.executableName, in: folder), engines: engines,
       vaultOptions: VaultOptions(sources: keySources, authenticate: authenticate))
     StorageScope.openCount.add(1, ordering: .relaxed)
     defer {
@@ -115,6 +120,7 @@ public enum StorageSystem {
     private struct State {
       var app: String?
       var directories = Directories()
+      var engines: [Defaults.Suite: any StorageEngine] = [:]
       var vaultOptions = VaultOptions()
       var isInUse = false
     }
@@ -122,7 +128,8 @@ public enum StorageSystem {
     private let state = Locked(State())
 
     func bootstrap(
-      app: String, directories: Directories, vaultOptions: VaultOptions = VaultOptions()
+      app: String, directories: Directories, engines: [Defaults.Suite: any StorageEngine] = [:],
+      vaultOptions: VaultOptions = VaultOptions()
     ) throws(StorageError) {
       guard !app.isEmpty, app != ".", app != "..", app.utf8.count <= 200,
         !app.utf8.contains(where: { $0 == UInt8(ascii: "/") || $0 == 0 })
@@ -140,6 +147,7 @@ public enum StorageSystem {
         }
         state.app = app
         state.directories = directories
+        state.engines = engines
         state.vaultOptions = vaultOptions
       }
     }
@@ -154,7 +162,7 @@ public enum StorageSystem {
             finder: .temporary(app: app, in: folder), vaultOptions: state.vaultOptions)
         }
         return StorageScope(
-          finder: DirectoryFinder(app: app, chosen: state.directories),
+          finder: DirectoryFinder(app: app, chosen: state.directories), engines: state.engines,
           vaultOptions: state.vaultOptions)
       }
     }

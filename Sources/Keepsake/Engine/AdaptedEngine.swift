@@ -1,0 +1,130 @@
+internal import FoundationEssentials
+
+/// Lets a ``Defaults/Store`` use a ``StorageEngine`` that knows bytes alone.
+final class AdaptedEngine: DefaultsEngine {
+  private let engine: any StorageEngine
+  private let observers = Observers()
+  /// Orders this process's updates that have lost too often.
+  private let writer = Locked(())
+  private let timeout = Duration.seconds(10)
+  private let following = Locked<Task<Void, Never>?>(nil)
+
+  init(_ engine: any StorageEngine) { self.engine = engine }
+
+  deinit { following.withLock { $0?.cancel() } }
+
+  var path: String? { nil }
+
+  /// Runs a call of the engine, which may throw anything.
+  private func asking<R>(_ key: String? = nil, _ call: () throws -> R) throws(StorageError) -> R {
+    do {
+      return try call()
+    } catch let error as StorageError {
+      throw error
+    } catch {
+      // Its text may quote the value: its type must do.
+      throw StorageError(
+        .engineFailed, operation: "call", key: key,
+        reason: "\(type(of: engine)) threw \(type(of: error))",
+        remedy: "See the underlying error, and the engine's documentation.",
+        underlyingError: error)
+    }
+  }
+
+  private func value(of data: Data?, _ key: String) throws(StorageError) -> StoredValue? {
+    try StoredValue(engineData: data, key: key)
+  }
+
+  // MARK: Reading
+
+  func value(forKey key: String) throws(StorageError) -> StoredValue? {
+    try value(of: asking(key) { try engine.data(forKey: key) }, key)
+  }
+
+  func entry(forKey key: String) throws(StorageError) -> EngineEntry? {
+    guard let value = try value(forKey: key) else { return nil }
+    return EngineEntry(value: value, stamp: 0)
+  }
+
+  // Without stamps nobody could tell that a decoded model is out of date.
+  func model(forKey key: String) -> DecodedModel? { nil }
+  func remember(_ model: DecodedModel, forKey key: String, stamp: UInt64) {}
+
+  func allKeys() throws(StorageError) -> [String] { try asking { try engine.keys() } }
+
+  // MARK: Writing
+
+  func commit(_ changes: [EngineChange]) throws(StorageError) {
+    defer { observers.signal() }
+    for change in changes {
+      switch change {
+      case .set(let key, let value):
+        try asking(key) { try engine.set(value.engineData, forKey: key) }
+      case .remove(let key): try asking(key) { try engine.set(nil, forKey: key) }
+      case .clear: try asking { try engine.removeAll() }
+      }
+    }
+  }
+
+  func replace(
+    _ old: StoredValue?, with new: StoredValue?, forKey key: String
+  ) throws(StorageError) -> Bool {
+    // By the very bytes that are there: others may write the same value in other words.
+    let data = try asking(key) { try engine.data(forKey: key) }
+    guard try value(of: data, key) == old else { return false }
+    let isDone = try asking(key) { try engine.replace(data, with: new?.engineData, forKey: key) }
+    if isDone { observers.signal() }
+    return isDone
+  }
+
+  func update(
+    _ key: String, _ change: (StoredValue?) throws(StorageError) -> StoredValue??
+  ) throws(StorageError) {
+    let end = ContinuousClock.now + timeout
+    let isDone = try writer.withLock(timeout: timeout) { _ throws(StorageError) in
+      while ContinuousClock.now < end {
+        let old = try value(forKey: key)
+        guard let new = try change(old) else { return true }
+        if try replace(old, with: new, forKey: key) { return true }
+      }
+      return false
+    }
+    if isDone == true { return }
+    throw StorageError(
+      .timedOut, operation: "update", key: key,
+      reason: "others have changed the value again and again for more than \(timeout)",
+      remedy: "Let fewer of them write at once.")
+  }
+
+  func clear() throws(StorageError) { try commit([.clear]) }
+
+  func makeDurable() throws(StorageError) { try asking { try engine.synchronize() } }
+
+  // MARK: Changes
+
+  func ticks() throws(StorageError) -> AsyncStream<Void> {
+    let ticks = observers.ticks()
+    try following.withLock { following throws(StorageError) in
+      guard following == nil else { return }
+      let changes = try asking { try engine.changes() }
+      guard let changes else { return }
+      following = Task.detached { [weak self, engine] in
+        var changes: AsyncStream<Void>? = changes
+        while let stream = changes {
+          for await _ in stream {
+            guard let self else { return }
+            self.observers.signal()
+          }
+          // It has ended, as with a connection; what changed meanwhile shows at the next look.
+          changes = nil
+          while changes == nil {
+            guard (try? await Task.sleep(for: .seconds(1))) != nil else { return }
+            changes = try? engine.changes()
+          }
+          self?.observers.signal()
+        }
+      }
+    }
+    return ticks
+  }
+}

@@ -1,0 +1,65 @@
+internal import FoundationEssentials
+
+/// Values as a ``StorageEngine`` has them.
+extension StoredValue {
+  var engineData: Data {
+    var text: [UInt8] = []
+    ValueText.append(self, to: &text)
+    return Data(text)
+  }
+
+  /// The value of a key's bytes, which may have been changed by hand since they were written.
+  init?(engineData data: Data?, key: String) throws(StorageError) {
+    guard let data else { return nil }
+    let text = JSONSlices.compact(Array(data))
+    if let value = Self.single(text) {
+      self = value
+      return
+    }
+    // Says whether it is JSON at all, down to the last escape.
+    guard (try? Codec.decoder.decode(Tree.self, from: data)) != nil,
+      let value = ValueText.value(text)
+    else {
+      throw StorageError(
+        .damaged, operation: "get", key: key, reason: "the engine's bytes are not JSON",
+        remedy: "Set the value again, or remove it.")
+    }
+    self = value
+  }
+
+  /// A truth value or an integer, which need no decoder to be known for one.
+  private static func single(_ text: [UInt8]) -> StoredValue? {
+    guard text.count <= 20 else { return nil }
+    let text = String(decoding: text, as: UTF8.self)
+    switch text {
+    case "true": return .bool(true)
+    case "false": return .bool(false)
+    default:
+      guard let number = Int64(text), String(number) == text else { return nil }
+      return .int(number)
+    }
+  }
+}
+
+/// The engines that know values, as third parties see them.
+extension DefaultsEngine {
+  func data(forKey key: String) throws -> Data? { try value(forKey: key)?.engineData }
+
+  func set(_ data: Data?, forKey key: String) throws {
+    try commit([EngineChange(key, StoredValue(engineData: data, key: key))])
+  }
+
+  func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool {
+    try replace(
+      StoredValue(engineData: old, key: key), with: StoredValue(engineData: new, key: key),
+      forKey: key)
+  }
+
+  func keys() throws -> [String] { try allKeys() }
+
+  func removeAll() throws { try clear() }
+
+  func synchronize() throws { try makeDurable() }
+
+  func changes() throws -> AsyncStream<Void>? { try ticks() }
+}

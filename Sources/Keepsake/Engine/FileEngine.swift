@@ -1,0 +1,169 @@
+public import FoundationEssentials
+
+/// Keeps each value of a suite as a file of its own in a ``Folder``, for people and programs that want to
+/// look at single values or edit them by hand.
+///
+/// ```swift
+/// try StorageSystem.bootstrap(
+///   app: "com.example.notes",
+///   engines: ["themes": FileEngine(.applicationSupport.subfolder("themes"))])
+/// Defaults.set("dark", forKey: "name", suite: "themes")     // themes/name.json holds "dark"
+/// ```
+///
+/// A file is named as its key, with characters that a file name cannot hold escaped as `%XX`, and `.json`;
+/// of a long key, the first parts are names of folders. A file that is changed by hand counts from the next
+/// read on. Each read is one of a file: where that is too slow stay with the journal, which is in memory.
+///
+/// Calls may come from any thread and any process. A set survives the end of the process, however it ends,
+/// once it returns; a power cut too, in a folder where ``Folder`` says so, and otherwise after
+/// `synchronize()`. Where the folder is, is settled with the first call. On a file system that
+/// ignores case, so do keys.
+public final class FileEngine: StorageEngine {
+  private let folder: Folder
+  private let fixed = Locked<Folder?>(nil)
+  private let timeout = Duration.seconds(10)
+
+  /// An engine with its files in a folder, which no other engine must use.
+  public init(_ folder: Folder) { self.folder = folder }
+
+  private func opened() throws(StorageError) -> Folder {
+    try fixed.withLock { fixed throws(StorageError) in
+      if let fixed { return fixed }
+      let found = try folder.fixed()
+      fixed = found
+      return found
+    }
+  }
+
+  /// The contents of a key's file; nil when there is none.
+  public func data(forKey key: String) throws -> Data? {
+    try opened().load(Self.path(of: key))
+  }
+
+  /// Writes a key's file; nil deletes it.
+  public func set(_ data: Data?, forKey key: String) throws {
+    try exclusively { folder throws(StorageError) in try Self.put(data, key, in: folder) }
+  }
+
+  /// Writes a key's file if what it holds is still `old`; nil stands for no file.
+  public func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool {
+    try exclusively { folder throws(StorageError) in
+      let current: Data? = try folder.load(Self.path(of: key))
+      guard current == old else { return false }
+      try Self.put(new, key, in: folder)
+      return true
+    }
+  }
+
+  /// The keys of all files that are named as this engine names them.
+  public func keys() throws -> [String] {
+    try opened().list(recursively: true, includingHidden: true).compactMap { Self.key(of: $0) }
+  }
+
+  /// Deletes the files of all keys.
+  public func removeAll() throws {
+    try exclusively { folder throws(StorageError) in
+      for path in try folder.list(recursively: true, includingHidden: true)
+      where Self.key(of: path) != nil {
+        try folder.delete(path)
+      }
+    }
+  }
+
+  /// Returns when all files survive a power cut.
+  public func synchronize() throws {
+    let site = try opened().site("")
+    guard let status = try site.status() else { return }
+    try site.synchronizeData(status)
+    try site.synchronizeNames()
+  }
+
+  /// A stream with an element after each change of a file, whoever made it.
+  public func changes() throws -> AsyncStream<Void>? {
+    let folder = try opened()
+    let site = try folder.site("")
+    _ = try folder.makeFolder(site)
+    // Files of long keys lie in folders below, and show in the lock file, which is touched for each.
+    try exclusively { _ throws(StorageError) in }
+    let (stream, continuation) = AsyncStream.makeStream(
+      of: Void.self, bufferingPolicy: .bufferingNewest(1))
+    let notice: FileWatcher.Handler = { event in
+      continuation.yield()
+      if event == .gone { continuation.finish() }
+    }
+    let watches = [
+      FileWatcher.shared.watch(.names, of: site.path, handler: notice),
+      FileWatcher.shared.watch(.contents, of: Self.lock(of: site).path, handler: notice),
+    ]
+    continuation.onTermination = { _ in withExtendedLifetime(watches) {} }
+    return stream
+  }
+
+  // MARK: Files
+
+  private static func put(_ data: Data?, _ key: String, in folder: Folder) throws(StorageError) {
+    let path = try path(of: key)
+    guard let data else { return try folder.delete(path) }
+    try folder.write(data, to: folder.fileTarget(path), durable: folder.isDurable)
+  }
+
+  /// Runs `body` while no other thread or process writes.
+  private func exclusively<R>(
+    _ body: (Folder) throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    let folder = try opened()
+    let site = try folder.site("")
+    _ = try folder.makeFolder(site)
+    let lock = Self.lock(of: site).path
+    return try ByteLock.hold(
+      ByteLock.all, of: lock, mode: folder.fileMode(), timeout: timeout
+    ) { () throws(StorageError) in
+      let result = try body(folder)
+      _ = try FileSystem.touch(lock)
+      return result
+    }
+  }
+
+  private static func lock(of site: RootedPath) -> RootedPath {
+    site.appending(AbandonedFiles.reservedPrefix + "engine.lock")
+  }
+
+  private static let suffix = ".json"
+  /// At the end of a folder's name, in which it otherwise does not occur: a part of a long key.
+  private static let continued = UInt8(ascii: "+")
+
+  /// The file of a key, as seen from the folder.
+  private static func path(of key: String) throws(StorageError) -> String {
+    var rest = FileName.escape(key)[...]
+    guard rest.count <= 3_000 else {
+      throw StorageError(
+        .misuse, operation: "open", key: key, reason: "the key is too long for the name of a file",
+        remedy: "Use a key of at most 1,000 characters.")
+    }
+    var path: [UInt8] = []
+    while rest.count > FileName.maximum {
+      path += rest.prefix(FileName.maximum) + [continued, UInt8(ascii: "/")]
+      rest = rest.dropFirst(FileName.maximum)
+    }
+    return String(decoding: path + rest, as: UTF8.self) + suffix
+  }
+
+  /// The key of a file; nil for one that ``path(of:)`` does not make.
+  private static func key(of path: String) -> String? {
+    guard path.hasSuffix(suffix) else { return nil }
+    var name: [UInt8] = []
+    let parts = path.utf8.dropLast(suffix.utf8.count).split(separator: UInt8(ascii: "/"))
+    for (position, part) in parts.enumerated() {
+      if position == parts.count - 1 {
+        name += part
+      } else {
+        guard part.last == continued else { return nil }
+        name += part.dropLast()
+      }
+    }
+    guard let key = FileName.decode(String(decoding: name, as: UTF8.self)),
+      (try? Self.path(of: key)) == path
+    else { return nil }
+    return key
+  }
+}
