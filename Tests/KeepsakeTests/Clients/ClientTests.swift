@@ -31,14 +31,9 @@ import Testing
     let source = folder.file("rejected.swift")
     try (lines + [declarations])
       .joined(separator: "\n").write(to: source, atomically: true, encoding: .utf8)
-    let products = Peer.builtProduct("")
     let check = try await Command.run(
-      ["swiftc"] + mode + [
-        "-swift-version", "6", "-parse-as-library", source.path, "-I",
-        products.appending(path: "Modules").path,
-        "-I", URL(filePath: #filePath).appending(path: "../../../../Sources/COpenSSL").path, "-Xcc",
-        "-fmodule-map-file=\(products.appending(path: "CKeepsake.build/module.modulemap").path)",
-      ])
+      ["swiftc"] + mode + ["-swift-version", "6", "-parse-as-library", source.path]
+        + Peer.compilerFlags)
     let failed = Set(
       check.output.matches(of: /rejected\.swift:(\d+):\d+: error:/).compactMap { Int($0.1) })
     for (position, statement) in rejected.enumerated() {

@@ -90,6 +90,17 @@ final class Child {
     }
   }
 
+  /// The next bytes of its output; nil if it ends before.
+  func bytes(_ count: Int) -> Data? {
+    while pending.count < count {
+      let more = output.availableData
+      if more.isEmpty { return nil }
+      pending.append(more)
+    }
+    defer { pending = Data(pending.dropFirst(count)) }
+    return Data(pending.prefix(count))
+  }
+
   /// Gives it a line to read.
   func say(_ text: String) throws { try input.write(contentsOf: Data((text + "\n").utf8)) }
 

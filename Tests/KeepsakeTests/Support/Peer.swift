@@ -9,6 +9,16 @@ enum Peer {
     Bundle.main.bundleURL.appending(path: name)
   }
 
+  /// What tells a compiler where the library is, as it is built.
+  static var compilerFlags: [String] {
+    let openSSL = URL(filePath: #filePath).appending(path: "../../../../Sources/COpenSSL")
+    let shim = builtProduct("CKeepsake.build/module.modulemap")
+    return [
+      "-I", builtProduct("Modules").path, "-I", openSSL.standardized.path,
+      "-Xcc", "-fmodule-map-file=\(shim.path)",
+    ]
+  }
+
   static func start(_ folder: TemporaryFolder, _ arguments: String...) throws -> Child {
     try Child(executable, [folder.path] + arguments)
   }
