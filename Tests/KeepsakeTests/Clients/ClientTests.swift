@@ -57,11 +57,18 @@ private let declarations = """
   @MainActor var downloads = 0
   func right(_ chunks: AsyncStream<Data>) async throws {
     Defaults[.fontSize] += 1
+    let total: Int = try Defaults.update(.fontSize) { $0 += 1 } + Defaults.shared.get(.fontSize)
+    for await size in Defaults.changes(.fontSize) where size > total { break }
+    for await size in Defaults.shared.changes(.fontSize) where size > total { break }
+    @Default(.fontSize) var property: Int
+    property += try Defaults.shared.update(.fontSize) { $0 -= 1 }
     DiskCache[.frontPage] = Article()
     DiskCache.set(Article(), forKey: "k", expiry: .idle(.days(1)), cache: "team")
     let article: Article? = DiskCache.model("k")
     let fetched: Article = try await DiskCache.fetch("k") { article ?? Article() }
     try DiskCache.shared.set(fetched, for: .frontPage)
+    let title = try await DiskCache.fetch(.frontPage) { fetched }.title
+    let length = try await DiskCache.shared.fetch(.frontPage) { Article(title: title) }.title.count
     try await DiskCache.shared.set(chunks: chunks, forKey: "k") { _, _ in }
     _ = try await DiskCache.shared.perform { try $0.keys() }
     try DiskCache.shared.removeAll()
@@ -73,7 +80,7 @@ private let declarations = """
     try SecureVault.shared.set(article, for: .sealed)
     try await StorageSystem.withTemporary(
       keySources: [.closure("server") { Data() }], authenticate: { $0.isNew ? "p" : nil }
-    ) { try SecureVault.service("auth").withSecret("k") { _ in if size == 0 { throw Failed() } } }
+    ) { try SecureVault.service("auth").withSecret("k") { _ in if size == length { throw Failed() } } }
   }
   struct Failed: Error {}
   """
@@ -85,6 +92,11 @@ private let rejected = [
   #"let size: String = Defaults[.fontSize]"#,
   #"Defaults[.unknown] = 1"#,
   #"Defaults.update(.fontSize) { $0 = "x" }"#,
+  #"Defaults.update(.frontPage) { $0.title = "x" }"#,
+  #"let size: String = Defaults.update(.fontSize) { $0 += 1 }"#,
+  #"if let size = Defaults.update(.fontSize, { $0 += 1 }) { print(size) }"#,
+  #"Defaults.remove(.sealed)"#,
+  #"func f() async { for await size: String in Defaults.changes(.fontSize) {} }"#,
   #"Defaults.update("size", default: 0) { $0 = "x" }"#,
   #"Defaults.update("size") { $0 += 1 }"#,
   #"Defaults.update("size", default: 0) { _ in throw CancellationError() }"#,
@@ -99,11 +111,19 @@ private let rejected = [
   #"let keys = try Defaults.keys() as [Defaults.Key<Int>]"#,
   #"Defaults.suite("team").set(1, forKey: "size")"#,
   #"try? Defaults.shared.set("x", for: .fontSize)"#,
+  #"try? Defaults.shared.update(.fontSize) { $0 = "x" }"#,
+  #"func f() throws { let size: String = try Defaults.shared.get(.fontSize) }"#,
+  #"func f() throws { if let size = try Defaults.shared.get(.fontSize) { print(size) } }"#,
+  #"_ = Defaults.Key<Int>("size", default: "x")"#,
   #"_ = Defaults.Key<Int>("size")"#,
   #"_ = Defaults()"#,
   #"@Default("size", defaultValue: "x") var size: Int"#,
   #"@Default("size") var size: Int"#,
   #"@DefaultOptional("date") var date: Date"#,
+  #"@Default(.fontSize) var size: String"#,
+  #"@Default(.fontSize) var size: Int?"#,
+  #"@Default(.frontPage) var page: Article"#,
+  #"@DefaultOptional(.fontSize) var size: Int?"#,
   #"enum Anywhere { @Default("size", defaultValue: 16) static var size: Int }"#,
   #"final class Shared: Sendable { @Default("size", defaultValue: 16) var size: Int }"#,
   #"DiskCache[.frontPage] = "x""#,
@@ -115,6 +135,9 @@ private let rejected = [
   #"Defaults[.frontPage] = Article()"#,
   #"try? Defaults.shared.set(Article(), for: DiskCache.Key<Article>.frontPage)"#,
   #"try? DiskCache.shared.set("x", for: .frontPage)"#,
+  #"DiskCache.set("x", for: .frontPage)"#,
+  #"DiskCache.remove(.fontSize)"#,
+  #"func f() throws { let page: String? = try DiskCache.shared.get(.frontPage) }"#,
   #"_ = DiskCache.Key<Opaque>("opaque")"#,
   #"_ = DiskCache.Key<Article>("article", default: Article())"#,
   #"_ = DiskCache.Key<Article>("article", suite: "team")"#,
@@ -146,6 +169,9 @@ private let rejected = [
   #"func f() async throws { let a: Article = try DiskCache.fetch("k") { Article() } }"#,
   #"func f() async throws { let a: Article = try await DiskCache.fetch("k") { "x" } }"#,
   #"func f() async throws { let a: String = try await DiskCache.fetch(.frontPage) { "x" } }"#,
+  #"func f() async throws { let a = try await DiskCache.fetch(.frontPage) { "x" } }"#,
+  #"func f() async throws { let a = try await DiskCache.shared.fetch(.frontPage) { "x" } }"#,
+  #"func f() async throws { let a = try await DiskCache.fetch(.fontSize) { 1 } }"#,
   #"func f() async throws { _ = try await DiskCache.fetch("k") { Opaque() } }"#,
   #"func f() async throws { _ = try await DiskCache.shared.perform { $0.keys() } }"#,
   #"func f() async throws { try await DiskCache.shared.perform { _ in downloads += 1 } }"#,
@@ -161,6 +187,10 @@ private let rejected = [
   #"SecureVault[.fontSize] = 1"#,
   #"DiskCache[.sealed] = Article()"#,
   #"try? SecureVault.shared.set("x", for: .sealed)"#,
+  #"SecureVault.set("x", for: .sealed)"#,
+  #"SecureVault.remove(.frontPage)"#,
+  #"let title: String? = SecureVault.get(.sealed)"#,
+  #"func f() throws { let title: String? = try SecureVault.shared.get(.sealed) }"#,
   #"try? SecureVault.shared.set(Article(), for: .frontPage)"#,
   #"_ = SecureVault.Key<Opaque>("opaque")"#,
   #"_ = SecureVault.Key("key")"#,
