@@ -10,6 +10,7 @@ let package = Package(
     .executable(name: "quickstart", targets: ["quickstart"]),
     .executable(name: "textstats", targets: ["textstats"]),
     .executable(name: "tokens", targets: ["tokens"]),
+    .executable(name: "notes", targets: ["notes"]),
   ],
   targets: [
     .target(name: "CKeepsake"),
@@ -21,13 +22,14 @@ let package = Package(
     .executableTarget(name: "quickstart", dependencies: ["Keepsake"], path: "Examples/quickstart"),
     .executableTarget(name: "textstats", dependencies: ["Keepsake"], path: "Examples/textstats"),
     .executableTarget(name: "tokens", dependencies: ["Keepsake"], path: "Examples/tokens"),
+    .executableTarget(name: "notes", dependencies: ["Keepsake"], path: "Examples/notes"),
     // A second process for the tests: sets, updates, reads and dies on command.
     .executableTarget(name: "keepsake-peer", dependencies: ["Keepsake"], path: "Tests/Peer"),
     .testTarget(
       name: "KeepsakeTests",
       dependencies: [
         "Keepsake", "KeepsakeTesting", "COpenSSL", "keepsake-peer", "quickstart", "textstats",
-        "tokens",
+        "tokens", "notes",
       ]),
   ]
 )

@@ -71,7 +71,8 @@ func list() throws {
     print("  \(key): \(entry.size) bytes, since \(entry.created.ISO8601Format()), \(expires)")
   }
   print(
-    "entries: \(try Memory.cache.keys().count), \(try Memory.cache.totalSize) bytes on the disk")
+    "entries: \(try Memory.cache.keys().count), \(ByteCount(try Memory.cache.totalSize)) on the disk"
+  )
   if let folder = try Memory.cache.folderURL { print("in \(folder.path(percentEncoded: false))") }
 }
 
@@ -130,7 +131,7 @@ func main() async throws -> Int32 {
   let counts = Memory.cache.statistics
   print(
     "hits: \(counts.hits), misses: \(counts.misses), evictions: \(counts.evictions); "
-      + "\(try Memory.cache.totalSize) bytes on the disk")
+      + "\(ByteCount(try Memory.cache.totalSize)) on the disk")
   return status
 }
 
