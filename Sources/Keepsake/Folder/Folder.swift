@@ -20,7 +20,9 @@ public import FoundationEssentials
 public struct Folder: Hashable, Sendable {
   enum Place: Hashable, Sendable {
     case documents, applicationSupport, caches, temporary
-    case own(String)
+    case own(path: String)
+    /// A URL that is not a file's: every call says so.
+    case unusable(url: String)
   }
 
   let place: Place
@@ -61,7 +63,10 @@ public struct Folder: Hashable, Sendable {
   /// ```swift
   /// let inbox = Folder(URL(filePath: "/srv/notes/inbox"))
   /// ```
-  public init(_ url: URL) { self.init(.own(url.absoluteString)) }
+  public init(_ url: URL) {
+    let path = try? DirectoryFinder.path(of: url, operation: "open")
+    self.init(path.map { .own(path: $0) } ?? .unusable(url: url.absoluteString))
+  }
 
   /// A folder below this one, made with its first file.
   ///
@@ -106,7 +111,7 @@ extension Folder {
   /// Whether a call waits until what it has done survives a power cut.
   var isDurable: Bool {
     switch place {
-    case .documents, .applicationSupport, .own: true
+    case .documents, .applicationSupport, .own, .unusable: true
     case .caches, .temporary: false
     }
   }
@@ -159,20 +164,8 @@ extension Folder {
 
   private func root() throws(StorageError) -> String {
     if let fixedRoot { return fixedRoot }
-    let scope = StorageScope.current
-    switch place {
-    case .documents: return try scope.documents()
-    case .applicationSupport: return try scope.finder.folder(.data) + "/files"
-    case .caches: return try scope.finder.folder(.cache) + "/files"
-    case .temporary: return try scope.finder.temporary() + "/files"
-    case .own(let text):
-      guard let url = URL(string: text) else {
-        throw StorageError(
-          .misuse, operation: "open", path: text, reason: "not a URL",
-          remedy: "Make the URL with URL(filePath:).")
-      }
-      return try DirectoryFinder.path(of: url, operation: "open")
-    }
+    if case .own(let path) = place { return path }
+    return try StorageScope.current.root(of: place)
   }
 
   /// The mode of folders; without its execute bits that of files.

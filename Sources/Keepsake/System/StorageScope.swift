@@ -22,7 +22,7 @@ final class StorageScope: Sendable {
   private let services = Registry<SecureVault.Service, SecureVault.Store>()
   private let vaults = Registry<String, Vault>()
   private let service = Locked(SecureVault.Service.standard)
-  private let documentsFolder = Locked<String?>(nil)
+  private let roots = Locked<[Folder.Place: String]>([:])
   private let complaints = Complaints()
 
   init(
@@ -97,13 +97,24 @@ final class StorageScope: Sendable {
     vaults.removeAll()
   }
 
-  /// The app's documents, looked up once: the user's file that names their folder has to be read.
-  func documents() throws(StorageError) -> String {
-    try documentsFolder.withLock { known throws(StorageError) in
-      if let known { return known }
-      let found = try finder.documents()
-      known = found
-      return found
+  /// The folder of a place, looked up once.
+  func root(of place: Folder.Place) throws(StorageError) -> String {
+    try roots.withLock { roots throws(StorageError) in
+      if let root = roots[place] { return root }
+      let root =
+        switch place {
+        case .documents: try finder.documents()
+        case .applicationSupport: try finder.folder(.data) + "/files"
+        case .caches: try finder.folder(.cache) + "/files"
+        case .temporary: try finder.temporary() + "/files"
+        case .own(let path): path
+        case .unusable(let url):
+          throw StorageError(
+            .misuse, operation: "open", path: url, reason: "not the URL of an absolute file path",
+            remedy: "Make the URL with URL(filePath:).")
+        }
+      roots[place] = root
+      return root
     }
   }
 

@@ -1,7 +1,7 @@
 // Measures Keepsake against the least that each operation could cost, and against what a program
 // would use instead. Prints one table and never fails over a number.
 //
-//   keepsake-benchmarks [--folder PATH] [--quick] [--only settings|cache|secrets] [--million]
+//   keepsake-benchmarks [--folder PATH] [--quick] [--only settings|cache|secrets|files] [--million]
 import Foundation
 import Keepsake
 
@@ -57,6 +57,7 @@ if only == nil || only == "secrets" {
   try secrets.measure(&bench)
   try Opening(folder: home, home: home, keys: 1).measureStartingWithSecret(&bench)
 }
+if only == nil || only == "files" { try Files(folder: home).measure(&bench) }
 print("medians of \(bench.rounds) rounds in \(home)")
 print(bench.table)
 // Now: removing the files of a million entries takes minutes.
