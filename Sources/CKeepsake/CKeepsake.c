@@ -161,3 +161,6 @@ uint64_t *keepsake_wipe_on_fork_page(void) {
 static _Thread_local const void *thread_frame;
 const void *keepsake_thread_frame(void) { return thread_frame; }
 void keepsake_set_thread_frame(const void *frame) { thread_frame = frame; }
+
+static _Thread_local struct keepsake_observation thread_observation;
+struct keepsake_observation *keepsake_thread_observation(void) { return &thread_observation; }

@@ -66,4 +66,13 @@ static inline void keepsake_store(uint64_t *_Nonnull word, uint64_t value) {
 const void *_Nullable keepsake_thread_frame(void);
 void keepsake_set_thread_frame(const void *_Nullable frame);
 
+// What this thread has to do with Observation.
+struct keepsake_observation {
+  // How often the key path that tells whether somebody tracks has been hashed.
+  uint64_t probes;
+  // The round whose observers are being told.
+  const void *_Nullable round;
+};
+struct keepsake_observation *_Nonnull keepsake_thread_observation(void);
+
 #endif

@@ -46,16 +46,12 @@ extension Defaults {
     public struct Iterator: AsyncIteratorProtocol {
       private let sequence: Changes
       private var last: StoredValue?
-      private var ticks: AsyncStream<Void>.Iterator?
+      private var news: NewsIterator
 
       init(sequence: Changes, last: StoredValue?) {
         self.sequence = sequence
         self.last = last
-        do throws(StorageError) {
-          ticks = try sequence.store.engine.ticks().makeAsyncIterator()
-        } catch {
-          sequence.store.report(error.during("changes", key: sequence.key))
-        }
+        news = NewsIterator(of: sequence.store, key: sequence.key)
       }
 
       /// The next value; nil when the task is cancelled or there is no store to watch.
@@ -67,23 +63,49 @@ extension Defaults {
       public mutating func next(
         isolation actor: isolated (any Actor)?
       ) async throws(Never) -> Value? {
-        while ticks != nil, !Task.isCancelled {
+        // The closure must not reach into `self`, which is being changed as long as it waits.
+        var last = last
+        defer { self.last = last }
+        return await news.next(isolation: actor) { [sequence] () -> Value? in
           let current = Changes.current(sequence.store, sequence.key)
-          if current != last {
-            last = current
-            guard let current else { return sequence.fallback }
-            do throws(StorageError) {
-              return try Codec.decode(current)
-            } catch {
-              sequence.store.report(error.during("changes", key: sequence.key))
-              return sequence.fallback
-            }
+          guard current != last else { return nil }
+          last = current
+          guard let current else { return sequence.fallback }
+          do throws(StorageError) {
+            return try Codec.decode(current)
+          } catch {
+            sequence.store.report(error.during("changes", key: sequence.key))
+            return sequence.fallback
           }
-          if await ticks?.next(isolation: actor) == nil { break }
         }
-        return nil
       }
     }
+  }
+}
+
+/// Looks at a store again whenever something in it may have changed.
+struct NewsIterator {
+  private var ticks: AsyncStream<Void>.Iterator?
+
+  /// Looks from now on; a failure to do so is reported.
+  init(of store: Defaults.Store, key: String? = nil) {
+    do throws(StorageError) {
+      ticks = try store.engine.ticks().makeAsyncIterator()
+    } catch {
+      store.report(error.during("changes", key: key))
+    }
+  }
+
+  /// What `look` finds, once it finds something; nil when the task is cancelled or there is no store
+  /// to watch.
+  mutating func next<Element>(
+    isolation actor: isolated (any Actor)?, _ look: () -> Element?
+  ) async -> Element? {
+    while ticks != nil, !Task.isCancelled {
+      if let element = look() { return element }
+      if await ticks?.next(isolation: actor) == nil { break }
+    }
+    return nil
   }
 }
 

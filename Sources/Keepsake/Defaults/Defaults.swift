@@ -247,6 +247,15 @@ extension Defaults {
     set { set(newValue, forKey: key.name, suite: key.suite) }
   }
 
+  /// The value of a typed key for a property, which Observation may track.
+  @inlinable
+  static func observed<T: Codable>(_ key: Key<T>) -> T {
+    attempt(key.suite) { store throws(StorageError) in
+      store.noteRead(key.name)
+      return try store.get(key)
+    } ?? key.defaultValue
+  }
+
   /// Changes the value of a typed key in one step; see `update`.
   @inlinable @discardableResult
   public static func update<T: Codable, E: Error>(
@@ -293,6 +302,12 @@ extension Defaults {
   /// The values of a typed key as they change; see ``Changes``.
   public static func changes<T: Codable>(_ key: Key<T>) -> Changes<T> {
     suite(key.suite).changes(key)
+  }
+
+  /// The names of a suite's keys as their values change, in this process and in others; see
+  /// ``SuiteChanges``.
+  public static func changes(suite: Suite = .standard) -> SuiteChanges {
+    self.suite(suite).changes()
   }
 }
 

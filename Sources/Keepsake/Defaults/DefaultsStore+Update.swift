@@ -76,15 +76,20 @@ extension Defaults.Store {
         switch try changed(old) {
         case .failure(let error): return .failure(error)
         case .success((let value, let new)):
-          if try engine.replace(old, with: new, forKey: key) { return .success(value) }
+          let isDone = try observed.telling { () throws(StorageError) in
+            try engine.replace(old, with: new, forKey: key)
+          }
+          if isDone { return .success(value) }
         }
       }
       var outcome: Result<T, E>?
-      try engine.update(key) { old throws(StorageError) in
-        let result = try changed(old)
-        outcome = result.map(\.0)
-        guard case .success((_, let stored)) = result else { return nil }
-        return .some(stored)
+      try observed.telling { () throws(StorageError) in
+        try engine.update(key) { old throws(StorageError) in
+          let result = try changed(old)
+          outcome = result.map(\.0)
+          guard case .success((_, let stored)) = result else { return nil }
+          return .some(stored)
+        }
       }
       // `update` either calls its closure or throws.
       return outcome ?? .success(defaultValue)
@@ -118,6 +123,9 @@ struct UpdateFrame {
     }
     if let failure { throw failure }
   }
+
+  /// Whether an update's closure runs on this thread.
+  static var isInside: Bool { keepsake_thread_frame() != nil }
 
   /// Refuses to write to a store that is being updated on this thread: it could never end.
   static func requireOutside(_ store: Defaults.Store) throws(StorageError) {

@@ -22,15 +22,20 @@ extension Defaults {
 
     @usableFromInline let engine: any DefaultsEngine
     let scope: StorageScope
+    /// Tells those who track the settings by Observation.
+    let observed: ObservedSettings
 
     init(suite: Suite, scope: StorageScope) {
       self.suite = suite
       self.scope = scope
+      let engine: any DefaultsEngine
       do throws(StorageError) {
         engine = try Self.makeEngine(for: suite, in: scope)
       } catch {
         engine = UnavailableEngine(error)
       }
+      self.engine = engine
+      observed = ObservedSettings(engine, scope)
     }
 
     private static func makeEngine(
@@ -48,6 +53,10 @@ extension Defaults {
     /// Hands a failure to the handler of the scope that made this store.
     @usableFromInline
     func report(_ error: StorageError) { scope.report(error) }
+
+    /// To be called before a read that Observation may track.
+    @usableFromInline
+    func noteRead(_ key: String) { observed.noteRead(key) }
 
     /// Where the settings lie, for errors.
     @usableFromInline
@@ -225,7 +234,7 @@ extension Defaults.Store {
   public func removeAll() throws(StorageError) {
     do throws(StorageError) {
       try UpdateFrame.requireOutside(self)
-      try engine.clear()
+      try observed.telling { () throws(StorageError) in try engine.clear() }
     } catch {
       throw error.during("removeAll")
     }
@@ -238,7 +247,7 @@ extension Defaults.Store {
 
   func write(_ changes: [EngineChange]) throws(StorageError) {
     try UpdateFrame.requireOutside(self)
-    try engine.commit(changes)
+    try observed.telling { () throws(StorageError) in try engine.commit(changes) }
   }
 
   /// Returns when all that was set before, by this process, survives a power cut.

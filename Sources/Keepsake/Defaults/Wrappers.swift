@@ -30,7 +30,7 @@ public struct Default<Value: Codable> {
   /// The stored value, or the default.
   @inlinable
   public var wrappedValue: Value {
-    get { Defaults[key] }
+    get { Defaults.observed(key) }
     nonmutating set { Defaults[key] = newValue }
   }
 
@@ -83,7 +83,7 @@ public struct DefaultOptional<Value: Codable> {
   /// The stored value; nil when there is none.
   @inlinable
   public var wrappedValue: Value? {
-    get { Defaults[key] }
+    get { Defaults.observed(key) }
     nonmutating set { Defaults[key] = newValue }
   }
 

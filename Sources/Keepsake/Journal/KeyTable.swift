@@ -4,7 +4,7 @@
 /// twice as much per look-up. The seed is random per process, so that nobody can prepare keys that
 /// collide.
 struct KeyTable<Value> {
-  private struct Slot {
+  fileprivate struct Slot {
     let hash: UInt64
     let key: String
     var value: Value
@@ -119,6 +119,9 @@ struct KeyTable<Value> {
     slots.lazy.map { ($0.key, $0.value) }
   }
 }
+
+extension KeyTable: Sendable where Value: Sendable {}
+extension KeyTable.Slot: Sendable where Value: Sendable {}
 
 private let keyTableSeed = UInt64.random(in: .min ... .max)
 
