@@ -37,6 +37,9 @@ final class ObservedSettings: Observable, Sendable {
   /// Whether there is any round, so that a write without observers costs one load.
   private let isInUse = Atomic(false)
 
+  /// Whether anybody who tracks has still to be told of a change.
+  var isUsed: Bool { isInUse.load(ordering: .relaxed) }
+
   init(_ engine: any DefaultsEngine, _ scope: StorageScope) {
     self.engine = engine
     self.scope = scope
@@ -145,10 +148,10 @@ final class ObservedSettings: Observable, Sendable {
   /// Runs `write`, then tells of what has changed, before it returns and on this thread.
   @inline(__always)
   func telling<R>(_ write: () throws(StorageError) -> R) throws(StorageError) -> R {
-    let isCounted = isInUse.load(ordering: .relaxed)
+    let isCounted = isUsed
     // Until it ends the background leaves all changes to it.
     if isCounted { state.withLock { $0.writers += 1 } }
-    defer { if isCounted || isInUse.load(ordering: .relaxed) { endWrite(isCounted: isCounted) } }
+    defer { if isCounted || isUsed { endWrite(isCounted: isCounted) } }
     return try write()
   }
 

@@ -4,7 +4,7 @@ final class MemoryTable: DefaultsEngine {
   /// Orders writers; never held by readers, so that the closure of an update may read.
   private let writer = Locked(())
   private let timeout = Duration.seconds(10)
-  private let observers = Observers()
+  let observers = Observers()
 
   var path: String? { nil }
 
