@@ -125,3 +125,109 @@ import Testing
     scope.close()
   }
 }
+
+/// The names of a whole suite's keys.
+@Suite(.temporaryStorage, .timeLimit(.minutes(5))) struct SuiteChangesTests {
+  @Test(arguments: [Defaults.Suite.standard, .memory])
+  func whatWasSetChangedAndRemovedIsNamed(_ suite: Defaults.Suite) async throws {
+    Defaults.import(Data(#"{"kept": 1, "changed": 1, "removed": 1}"#.utf8), suite: suite)
+    var changes = Defaults.changes(suite: suite).makeAsyncIterator()
+    Defaults.set(2, forKey: "changed", suite: suite)
+    Defaults.remove("removed", suite: suite)
+    Defaults.set(1, forKey: "set", suite: suite)
+    Defaults.set(1, forKey: "kept", suite: suite)
+    Defaults.set(1, forKey: "elsewhere", suite: "elsewhere")
+    #expect(await changes.next() == ["changed", "removed", "set"])
+    Defaults.update("set", default: 0, suite: suite) { $0 += 1 }
+    #expect(await changes.next() == ["set"])
+    Defaults.removeAll(suite: suite)
+    #expect(await changes.next() == ["kept", "changed", "set"])
+  }
+
+  @Test func whatCameAndWentIsNoChange() async {
+    Defaults.set(1, forKey: "restored")
+    var changes = Defaults.changes().makeAsyncIterator()
+    Defaults.set(2, forKey: "restored")
+    Defaults.set(1, forKey: "passing")
+    Defaults.remove("passing")
+    Defaults.remove("restored")
+    Defaults.set(1, forKey: "restored")
+    Defaults.set("1", forKey: "type")
+    #expect(await changes.next() == ["type"])
+    Defaults.set(1, forKey: "type")
+    #expect(await changes.next() == ["type"])
+  }
+
+  @Test func whatChangesBeforeTheFirstNextIsNotMissed() async {
+    let sequence = Defaults.shared.changes()
+    Defaults.set("early", forKey: "k")
+    var changes = sequence.makeAsyncIterator()
+    #expect(await changes.next() == ["k"])
+    var late = sequence.makeAsyncIterator()
+    #expect(await late.next() == ["k"], "each loop gets all")
+  }
+
+  @Test func cancellingEndsTheLoop() async throws {
+    let store = Defaults.shared
+    let task = Task {
+      for await _ in store.changes() {}
+      return true
+    }
+    try await eventually("waits") { try !store.journal.observers.isEmpty }
+    task.cancel()
+    #expect(await task.value)
+    try await eventually("gone") { try store.journal.observers.isEmpty }
+  }
+
+  @Test func aSuiteThatCannotBeReadIsReportedAndIsNoChange() async throws {
+    let failures = Failures()
+    let folder = try TemporaryFolder()
+    let store = folder.store(failures: failures)
+    try store.set(1, forKey: "k")
+    let sequence = store.changes()
+    let task = Task { () -> [Set<String>] in
+      var elements: [Set<String>] = []
+      for await names in sequence {
+        elements.append(names)
+        if names.contains("end") { return elements }
+      }
+      return elements
+    }
+    try await eventually("waits") { try !store.journal.observers.isEmpty }
+    // A folder in its place, which nobody can read as a file.
+    let file = folder.file(TemporaryFolder.journal)
+    let aside = folder.file("aside")
+    try FileManager.default.moveItem(at: file, to: aside)
+    try FileManager.default.createDirectory(at: file, withIntermediateDirectories: false)
+    try await eventually("reported") { failures.all.contains { $0.operation == "changes" } }
+    try FileManager.default.removeItem(at: file)
+    try FileManager.default.moveItem(at: aside, to: file)
+    try store.set(1, forKey: "end")
+    #expect(await task.value == [["end"]])
+  }
+
+  @Test func aSuiteWithoutAPlaceEndsAtOnceAndIsReported() async {
+    let failures = Failures()
+    StorageSystem.onFailure = failures.append
+    let suite = Defaults.Suite(String(repeating: "x", count: 300))
+    for await _ in Defaults.changes(suite: suite) {}
+    #expect(failures.all.map(\.operation) == ["changes"])
+  }
+}
+
+extension OneAtATime {
+  @Suite(.timeLimit(.minutes(5))) struct SuiteChangesOfProcessesTests {
+    @Test func changesOfOtherProcessesArrive() async throws {
+      let folder = try TemporaryFolder()
+      let store = folder.store()
+      let peer = try Peer.start(folder, "serve")
+      var changes = store.changes().makeAsyncIterator()
+      for number in 1...20 {
+        #expect(try peer.ask("set k\(number) \(number)") == "ok")
+        #expect(await changes.next() == ["k\(number)"])
+      }
+      #expect(try peer.ask("clear") == "ok")
+      #expect(await changes.next() == Set((1...20).map { "k\($0)" }))
+    }
+  }
+}

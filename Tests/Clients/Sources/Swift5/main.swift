@@ -287,6 +287,10 @@ check(Defaults.int("x", suite: .init("team", in: folder)), is: 1)
 try FileManager.default.removeItem(at: folder)
 Defaults.synchronize()
 
+// MARK: A view model
+
+observeSettings()
+
 // MARK: Changes, from a thread without Swift concurrency
 
 let change = DispatchSemaphore(value: 0)
@@ -300,6 +304,16 @@ while change.wait(timeout: .now() + .milliseconds(5)) == .timedOut {
   Defaults.update("watched", default: 16) { $0 += 1 }
 }
 watch.cancel()
+let naming = Task.detached {
+  for await names in changedNames() where names == ["named"] {
+    change.signal()
+    break
+  }
+}
+while change.wait(timeout: .now() + .milliseconds(5)) == .timedOut {
+  Defaults.update("named", default: 0, suite: "named") { $0 += 1 }
+}
+naming.cancel()
 
 // MARK: The cache and secrets
 

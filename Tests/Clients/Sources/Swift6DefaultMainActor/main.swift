@@ -45,6 +45,32 @@ extension Defaults.Key<Draft> {
   static let draft = Defaults.Key("draft", default: Draft(text: "empty"))
 }
 
+/// A user interface, which draws anew what has changed.
+final class Drawing {
+  let model: Model
+  private(set) var frames: [String] = []
+
+  init(_ model: Model) { self.model = model }
+
+  func draw() {
+    withObservationTracking {
+      frames.append("\(model.accent) \(model.fontSize) \(model.lastNote?.title ?? "-")")
+    } onChange: {
+      Task { @MainActor in self.draw() }
+    }
+  }
+
+  /// Waits for somebody else's change to be drawn.
+  func hasDrawn(_ frame: String) async -> Bool {
+    for _ in 0..<6_000 where frames.last != frame {
+      try? await Task.sleep(for: .milliseconds(5))
+    }
+    return frames.last == frame
+  }
+}
+
+@concurrent func resizeElsewhere() async { Defaults.set(40, forKey: "fontSize") }
+
 @Observable final class Model {
   @ObservationIgnored @Default("accent", defaultValue: "blue") var accent: String
   @ObservationIgnored @Default(.fontSize) var fontSize: Int
@@ -143,6 +169,22 @@ model.$accent.reset()
 check(model.accent, is: "blue")
 check(await readElsewhere(), is: 23)
 
+let drawing = Drawing(model)
+drawing.draw()
+check(drawing.frames, is: ["blue 18 -"])
+model.accent = "red"
+check(await drawing.hasDrawn("red 18 -"))
+await resizeElsewhere()
+check(await drawing.hasDrawn("red 40 -"))
+Settings.lastNote = Note(title: "drawn")
+check(await drawing.hasDrawn("red 40 drawn"))
+model.$accent.reset()
+check(await drawing.hasDrawn("blue 40 drawn"))
+let nameChange = Task {
+  for await names in Defaults.changes(suite: "named") { return names }
+  return []
+}
+
 let noteChange = Task {
   for await note in Settings.$lastNote.changes { return note?.title }
   return nil
@@ -154,12 +196,14 @@ let sizeChange = Task {
 let poke = Task {
   while !Task.isCancelled {
     Settings.fontSize += 1
+    Defaults.update("count", default: 0, suite: "named") { $0 += 1 }
     Settings.lastNote = Note(title: "changed \(Settings.fontSize)")
     try? await Task.sleep(for: .milliseconds(5))
   }
 }
 check(await noteChange.value?.hasPrefix("changed") == true)
 check(await sizeChange.value > 16)
+check(await nameChange.value, is: ["count"])
 poke.cancel()
 
 StorageSystem.onFailure = { error in print("failed:", error.description) }

@@ -1,3 +1,4 @@
+import Checks
 import Foundation
 import Keepsake
 import Observation
@@ -12,6 +13,43 @@ import Observation
     $accent.reset()
     birthday = nil
   }
+}
+
+/// A user interface, which draws anew what has changed.
+@MainActor final class Drawing {
+  let preferences: Preferences
+  private(set) var frames: [String] = []
+
+  init(_ preferences: Preferences) { self.preferences = preferences }
+
+  func draw() {
+    withObservationTracking {
+      frames.append("\(preferences.accent) \(preferences.birthday == nil) \(preferences.isOpen)")
+    } onChange: {
+      Task { @MainActor in self.draw() }
+    }
+  }
+
+  /// Waits for somebody else's change to be drawn.
+  func hasDrawn(_ frame: String) async -> Bool {
+    for _ in 0..<6_000 where frames.last != frame {
+      try? await Task.sleep(for: .milliseconds(5))
+    }
+    return frames.last == frame
+  }
+}
+
+func observeSettings() async {
+  let drawing = await Drawing(Preferences())
+  await drawing.draw()
+  await Task { @MainActor in drawing.preferences.accent = "green" }.value
+  check(await drawing.hasDrawn("green true false"))
+  Defaults.set(Date(timeIntervalSince1970: 0), forKey: "birthday")
+  check(await drawing.hasDrawn("green false false"))
+  await Task { @MainActor in drawing.preferences.isOpen = true }.value
+  check(await drawing.hasDrawn("green false true"))
+  await drawing.preferences.reset()
+  check(await drawing.hasDrawn("blue true true"))
 }
 
 /// The same without a global actor.

@@ -149,6 +149,8 @@ check(await change.value > 16)
 check(await firstToken.value > 0)
 poke.cancel()
 
+await observeSettings()
+
 // MARK: Failures, and stores of one's own
 
 StorageSystem.onFailure = { error in check(error.code == .wrongType) }

@@ -138,6 +138,7 @@ func readWrongType() throws {
     try await asynchronously()
     try useStore()
     try readWrongType()
+    try await observeSettings()
     Defaults.removeAll(suite: .team)
     Defaults.removeAll()
 
