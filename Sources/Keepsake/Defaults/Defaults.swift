@@ -304,8 +304,13 @@ extension Defaults {
     suite(key.suite).changes(key)
   }
 
-  /// The names of a suite's keys as their values change, in this process and in others; see
-  /// ``SuiteChanges``.
+  /// The names of a suite's keys as their values change, in this process and in others.
+  ///
+  /// ```swift
+  /// for await names in Defaults.changes(suite: "team") { print(names) }
+  /// ```
+  ///
+  /// - Returns: A sequence that goes on until its task is cancelled; see ``SuiteChanges``.
   public static func changes(suite: Suite = .standard) -> SuiteChanges {
     self.suite(suite).changes()
   }

@@ -8,6 +8,16 @@
 ///
 /// Reading and writing are those of ``Defaults``: no error is thrown, each is reported. `fontSize += 1`
 /// reads and writes in two steps; `$fontSize.update { $0 += 1 }` is one.
+///
+/// In an `@Observable` class Observation tracks it, whoever changes the setting, in other processes
+/// too. A change of this process is told on the thread that makes it, before the call returns; all
+/// others are told in the background.
+///
+/// ```swift
+/// @MainActor @Observable final class Preferences {
+///   @ObservationIgnored @Default("fontSize", defaultValue: 16) var fontSize: Int
+/// }
+/// ```
 @propertyWrapper
 public struct Default<Value: Codable> {
   /// The name, default and suite of the setting.
@@ -62,6 +72,8 @@ extension Default: Sendable where Value: Sendable {}
 /// ```swift
 /// @DefaultOptional("lastLogin") var lastLogin: Date?
 /// ```
+///
+/// Observation tracks it as it does ``Default``.
 @propertyWrapper
 public struct DefaultOptional<Value: Codable> {
   /// The name and suite of the setting.
