@@ -134,7 +134,7 @@ final class ObservedSettings: Observable, Sendable {
   }
 
   /// Tells of what others have changed, or what could not be told where it was changed.
-  private func check() {
+  func check() {
     inScope { settle { $0.writers == 0 } }
   }
 

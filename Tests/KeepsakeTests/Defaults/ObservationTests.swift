@@ -240,8 +240,26 @@ import Testing
       notices.track { size }
       size = number
       try #require(notices.count == 1, "set \(number)")
-      #expect(notices.thread == pthread_self())
+      try #require(notices.thread == pthread_self())
     }
+  }
+
+  @Test func theBackgroundLeavesAChangeToItsWriter() async throws {
+    let engine = MemoryEngine()
+    let observed = ObservedSettings(engine, try #require(StorageScope.temporary))
+    let notices = Notices()
+    notices.track { observed.noteRead("size") }
+    try observed.telling { () throws(StorageError) in
+      _ = try engine.commit([.set("size", .int(1))], if: nil)
+      let isChecked = DispatchSemaphore(value: 0)
+      DispatchQueue.global().async {
+        observed.check()
+        isChecked.signal()
+      }
+      isChecked.wait()
+    }
+    #expect(notices.count == 1)
+    #expect(notices.thread == pthread_self())
   }
 
   @Test func nobodyMissesTheLastValue() async throws {
@@ -337,6 +355,12 @@ import Testing
       notices.track { size }
       size = 17
       #expect(notices.count == 1)
+      notices.track { size }
+      // As another process, so that it is known to follow.
+      let finder = try #require(StorageScope.temporary).finder
+      try Defaults.Store(suite: .standard, scope: StorageScope(finder: finder))
+        .set(18, forKey: "size")
+      try await eventually("told") { notices.count == 2 }
       notices.track { size }
       store = Defaults.shared
       observed = Defaults.shared.observed
