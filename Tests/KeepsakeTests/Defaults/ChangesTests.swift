@@ -182,28 +182,27 @@ import Testing
   @Test func aSuiteThatCannotBeReadIsReportedAndIsNoChange() async throws {
     let failures = Failures()
     let folder = try TemporaryFolder()
-    let store = folder.store(failures: failures)
+    let (store, other) = (folder.store(failures: failures), folder.store())
     try store.set(1, forKey: "k")
-    let sequence = store.changes()
-    let task = Task { () -> [Set<String>] in
-      var elements: [Set<String>] = []
-      for await names in sequence {
-        elements.append(names)
-        if names.contains("end") { return elements }
+    let hasFailed = Locked(true)
+    let plan = FaultPlan(decide: { event in
+      if event.call == .watch { return .fail(ENOSPC) }  // one look a second
+      let isFirst = hasFailed.withLock { hasFailed in
+        defer { hasFailed = true }
+        return !hasFailed
       }
-      return elements
+      return isFirst ? .fail(EACCES) : .proceed
+    })
+    let sequence = store.changes()
+    let names = try await FaultPlan.$current.withValue(plan) {
+      var changes = sequence.makeAsyncIterator()
+      // As another process, for which nothing fails.
+      try await Task.detached { try other.set(2, forKey: "other") }.value
+      hasFailed.withLock { $0 = false }
+      return await changes.next()
     }
-    try await eventually("waits") { try !store.journal.observers.isEmpty }
-    // A folder in its place, which nobody can read as a file.
-    let file = folder.file(TemporaryFolder.journal)
-    let aside = folder.file("aside")
-    try FileManager.default.moveItem(at: file, to: aside)
-    try FileManager.default.createDirectory(at: file, withIntermediateDirectories: false)
-    try await eventually("reported") { failures.all.contains { $0.operation == "changes" } }
-    try FileManager.default.removeItem(at: file)
-    try FileManager.default.moveItem(at: aside, to: file)
-    try store.set(1, forKey: "end")
-    #expect(await task.value == [["end"]])
+    #expect(names == ["other"])
+    #expect(failures.all.map(\.operation) == ["changes"])
   }
 
   @Test func aSuiteWithoutAPlaceEndsAtOnceAndIsReported() async {
