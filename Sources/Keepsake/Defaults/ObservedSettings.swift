@@ -78,7 +78,7 @@ final class ObservedSettings: Observable, Sendable {
     let value = valueForRead(key)
     let (round, isOverdue) = state.withLock { state in
       let present = state.rounds[key]
-      if let present, present.value == value { return (present, false) }
+      if let present, present.value == value, present.mayHaveAnother() { return (present, false) }
       if let present { state.overdue.append(present) }
       let round = Round(key, value) { [weak self] in self?.tellLate($0) }
       state.rounds.set(key, round)
@@ -235,6 +235,7 @@ private final class Round: Hashable, Sendable {
   let value: StoredValue?
   /// Whether its observers have been told: who is installed from now on comes late.
   let isOver = Atomic(false)
+  private let reads = Atomic(1)
   private let tellLate: @Sendable (Round) -> Void
 
   init(_ key: String, _ value: StoredValue?, tellLate: @escaping @Sendable (Round) -> Void) {
@@ -242,6 +243,12 @@ private final class Round: Hashable, Sendable {
     self.value = value
     self.tellLate = tellLate
   }
+
+  /// Notes a tracked read, unless there have been too many.
+  ///
+  /// Observers that never hear anything stay with the registrar, also when the view models that they
+  /// belong to are gone. So a round ends after so many: who is still there is told and reads again.
+  func mayHaveAnother() -> Bool { reads.add(1, ordering: .relaxed).oldValue < 1_000 }
 
   var identity: UnsafeRawPointer { UnsafeRawPointer(Unmanaged.passUnretained(self).toOpaque()) }
 

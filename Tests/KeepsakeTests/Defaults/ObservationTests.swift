@@ -244,13 +244,29 @@ import Testing
     }
   }
 
+  @Test func thoseWhoNeverHearAnythingDoNotPileUp() async throws {
+    @Default("size", defaultValue: 0) var size: Int
+    let setting = $size
+    // What view models that are gone leave behind: told now and then, they are let go.
+    let told = Locked(0)
+    for _ in 0..<5_000 {
+      withObservationTracking {
+        _ = setting.wrappedValue
+      } onChange: {
+        told.withLock { $0 += 1 }
+      }
+    }
+    try await eventually("full rounds end") { told.withLock { $0 } >= 3_000 }
+    #expect(told.withLock { $0 } < 5_000, "the last ones have nothing to hear yet")
+  }
+
   @Test func theBackgroundLeavesAChangeToItsWriter() async throws {
-    let engine = MemoryEngine()
+    let engine = MemoryTable()
     let observed = ObservedSettings(engine, try #require(StorageScope.temporary))
     let notices = Notices()
     notices.track { observed.noteRead("size") }
     try observed.telling { () throws(StorageError) in
-      _ = try engine.commit([.set("size", .int(1))], if: nil)
+      try engine.commit([.set("size", .int(1))])
       let isChecked = DispatchSemaphore(value: 0)
       DispatchQueue.global().async {
         observed.check()
