@@ -73,6 +73,7 @@ public enum StorageSystem {
   ///
   /// - Returns: What `body` returns.
   /// - Throws: What `body` throws, or a ``StorageError`` when there is no folder to be had.
+  @discardableResult
   public static func withTemporary<R>(
     engines: [Defaults.Suite: any StorageEngine] = [:],
     keySources: [SecureVault.KeySource] = SecureVault.KeySource.standard,
