@@ -21,8 +21,7 @@ func number(_ index: Int) -> Int {
 }
 
 /// One request: a verb, a key, a value. Answers on one line.
-func answer(_ words: [String]) -> String {
-  let store = Defaults.shared
+func answer(_ words: [String], in store: Defaults.Store = Defaults.shared) -> String {
   do {
     switch words[0] {
     case "set":
@@ -46,9 +45,10 @@ try StorageSystem.bootstrap(
   directories: .init(configuration: folder, data: folder, state: folder.appending(path: "state")))
 
 switch arguments[2] {
-case "serve":  // answers requests until its input ends
+case "serve":  // [SUITE]: answers requests until its input ends; the suite's folder is this one
+  let shared = arguments.count > 3 ? Defaults.Suite(arguments[3], in: folder) : .standard
   while let line = readLine() {
-    say(answer(line.split(separator: " ").map(String.init)))
+    say(answer(line.split(separator: " ").map(String.init), in: Defaults.suite(shared)))
   }
 case "set", "get":  // one request, then a plain exit
   say(answer(Array(arguments[2...])))
