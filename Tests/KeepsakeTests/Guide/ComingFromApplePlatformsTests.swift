@@ -1,0 +1,112 @@
+import Foundation
+import Keepsake
+import KeepsakeTesting
+import Testing
+
+/// What stands in for what Linux does not have.
+@Suite(.temporaryStorage) struct ComingFromApplePlatformsTests {
+  private let folder: TemporaryFolder
+
+  init() throws { folder = try TemporaryFolder() }
+
+  @Test func settingsGoToAnotherMachineByExportAndImport() async throws {
+    let synced = folder.url
+    try await StorageSystem.withTemporary {
+      Defaults.set(16, forKey: "size")
+      Defaults.set(Date(timeIntervalSince1970: 0.5), forKey: "since")
+      let sent = try Defaults.shared.export(as: .json)
+      try Folder(synced).save(sent, as: "settings.json")
+    }
+    try await StorageSystem.withTemporary {
+      Defaults.set(12, forKey: "size")
+      Defaults.set("dark", forKey: "theme")
+      let received: Data = try Folder(synced).load("settings.json")
+      try Defaults.shared.import(received)
+      #expect(Defaults.int("size") == 16 && Defaults.string("theme") == "dark")
+      #expect(Defaults.get("since") == Date(timeIntervalSince1970: 0.5))
+    }
+  }
+
+  @Test func appsOfAGroupShareAFolder() async throws {
+    let shared = folder.url
+    let team = Defaults.Suite("team", in: shared)
+    let thumbnails = DiskCache.Name("thumbnails", in: shared)
+    let accounts = SecureVault.Service("accounts", in: shared)
+    let (png, note) = (Data([1, 2, 3]), "Dear Ben")
+    @Sendable func teamKey() throws -> Data { Data(repeating: 7, count: 32) }
+    try await StorageSystem.withTemporary(keySources: [.closure("team") { try teamKey() }]) {
+      Defaults.set(16, forKey: "size", suite: team)
+      DiskCache.set(png, forKey: "avatar", cache: thumbnails)
+      SecureVault.set("tok", forKey: "token", service: accounts)
+      try Folder(shared.appending(path: "inbox")).save(note, as: "1.txt")
+    }
+    try await StorageSystem.withTemporary(keySources: [.closure("team") { try teamKey() }]) {
+      #expect(Defaults.int("size", suite: team) == 16)
+      #expect(DiskCache.get("avatar", cache: thumbnails) == png)
+      #expect(SecureVault.get("token", service: accounts) == "tok")
+      let received: String = try Folder(shared.appending(path: "inbox")).load("1.txt")
+      #expect(received == note)
+    }
+    // Another app, without the team's key.
+    try await StorageSystem.withTemporary {
+      expectFailure(.locked) { _ = try SecureVault.service(accounts).get("token") }
+    }
+  }
+
+  @Test(.timeLimit(.minutes(1))) func aSharedSuiteIsAnotherProcesssAtOnce() async throws {
+    let team = Defaults.Suite("team", in: folder.url)
+    let peer = try Peer.start(folder, "serve", "team")
+    Defaults.set(16, forKey: "size", suite: team)
+    #expect(try peer.ask("get size") == "16")
+    var sizes = Defaults.changes("size", default: 0, suite: team).makeAsyncIterator()
+    #expect(try peer.ask("set size 18") == "ok")
+    #expect(Defaults.int("size", suite: team) == 18)
+    #expect(await sizes.next() == 18)
+  }
+
+  @Test(.temporaryStorage(authenticate: { request in request.isNew ? "swordfish" : nil }))
+  func withoutAnAnswerASecretStaysSealed() {
+    let failures = Failures()
+    StorageSystem.onFailure = failures.append
+    SecureVault.set("1234", forKey: "pin", access: .userPresence)
+    let pin = SecureVault.get("pin", reason: "Unlock notes")
+    #expect(pin == nil)
+    #expect(failures.all.map(\.code) == [.locked])
+  }
+
+  @Test(
+    .temporaryStorage(authenticate: { request in
+      request.isNew || request.reason == "Unlock notes" ? "swordfish" : nil
+    }))
+  func anAnswerOpensASecret() {
+    SecureVault.set("1234", forKey: "pin", access: .userPresence)
+    let pin = SecureVault.get("pin", reason: "Unlock notes")
+    #expect(pin == "1234")
+  }
+
+  @Test func aPassphraseOpensTheVaultUntilItIsLocked() {
+    StorageSystem.onFailure = { _ in }
+    let typed = "swordfish"
+    SecureVault.set("tok", forKey: "token")
+    func protect() -> Bool {
+      let isProtected = SecureVault.protect(with: .passphrase(typed))
+      return isProtected
+    }
+    #expect(protect())
+    SecureVault.lock()
+    #expect(SecureVault.isLocked && SecureVault.get("token") == nil)
+    let isOpen = SecureVault.unlock(passphrase: typed)
+    #expect(isOpen && SecureVault.get("token") == "tok")
+    let isProtected = SecureVault.protect(with: .keyFile)
+    #expect(isProtected && SecureVault.protection == .keyFile)
+    #expect(SecureVault.get("token") == "tok")
+  }
+
+  @Test func aKeyOfTheDeviceOpensTheVaultThereAlone() {
+    @Sendable func deviceKey() throws -> Data { Data(repeating: 9, count: 32) }
+    SecureVault.set("tok", forKey: "token")
+    #expect(SecureVault.protect(with: .closure("device") { try deviceKey() }))
+    #expect(SecureVault.protection == .closure("device"))
+    #expect(SecureVault.get("token") == "tok")
+  }
+}

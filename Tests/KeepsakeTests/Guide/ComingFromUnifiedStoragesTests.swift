@@ -1,0 +1,177 @@
+import Foundation
+import Keepsake
+import KeepsakeTesting
+import Synchronization
+import Testing
+
+private struct Article: Codable, Equatable {
+  var title = "News"
+}
+
+extension Defaults.Key<Int> {
+  fileprivate static let visits = Self("visits", default: 0, suite: "team")
+}
+extension Defaults.Key<String> {
+  fileprivate static let draft = Self("draft", default: "", suite: .memory)
+  fileprivate static let accent = Self("accent", default: "blue", suite: "themes")
+}
+extension Defaults.Key<String?> {
+  fileprivate static let nickname = Self("nickname")
+}
+extension SecureVault.Key<String> {
+  fileprivate static let apiToken = Self("apiToken", service: "com.app.auth")
+  fileprivate static let pin = Self("pin", access: .userPresence)
+}
+extension DiskCache.Key<Article> {
+  fileprivate static let frontPage = Self("frontPage", expiry: .minutes(5), cache: "News")
+}
+
+/// A storage of the app's own.
+private final class CloudEngine: StorageEngine {
+  private let table = Mutex<[String: Data]>([:])
+
+  func data(forKey key: String) -> Data? { table.withLock { $0[key] } }
+  func set(_ data: Data?, forKey key: String) { table.withLock { $0[key] = data } }
+  func replace(_ old: Data?, with new: Data?, forKey key: String) -> Bool {
+    table.withLock { table in
+      guard table[key] == old else { return false }
+      table[key] = new
+      return true
+    }
+  }
+  func keys() -> [String] { table.withLock { Array($0.keys) } }
+}
+
+@Suite(.temporaryStorage) struct ComingFromUnifiedStoragesTests {
+  @Test func keysOfSettingsSayTheirSuite() throws {
+    Defaults[.visits] = 25
+    #expect(Defaults[.visits] == 25 && Defaults.int("visits", suite: "team") == 25)
+    #expect(Defaults.remove(.visits))
+    #expect(Defaults[.visits] == 0)
+    Defaults[.nickname] = "Annie"
+    Defaults[.nickname] = nil
+    #expect(!Defaults.contains("nickname"))
+    Defaults[.draft] = "Dear Ben"
+    #expect(Defaults.string("draft", suite: .memory) == "Dear Ben" && Defaults.keys() == [])
+    try Defaults.suite("team").set(25, for: .visits)
+    #expect(Defaults[.visits] == 25)
+  }
+
+  @Test(
+    .temporaryStorage(
+      engines: ["themes": FileEngine(.applicationSupport.subfolder("themes"))]))
+  func aSuiteLiesInFiles() throws {
+    Defaults[.accent] = "red"
+    #expect(try Folder.applicationSupport.load("themes/accent.json") == "\"red\"")
+    #expect(Defaults[.accent] == "red")
+  }
+
+  @Test(.temporaryStorage(engines: ["session": CloudEngine()]))
+  func aSuiteLiesInAStorageOfTheApp() throws {
+    Defaults.set(25, forKey: "visits", suite: "session")
+    #expect(Defaults.int("visits", suite: "session") == 25)
+    #expect(try Defaults.suite("session").fileURL == nil)
+  }
+
+  @Test func keysOfSecretsSayTheirService() {
+    SecureVault[.apiToken] = "tok"
+    #expect(SecureVault[.apiToken] == "tok")
+    #expect(SecureVault.get("apiToken", service: "com.app.auth") == "tok")
+    SecureVault[.apiToken] = nil
+    #expect(SecureVault.keys(service: "com.app.auth") == [])
+  }
+
+  @Test func keysOfEntriesSayTheirCache() {
+    let article = Article()
+    DiskCache[.frontPage] = article
+    #expect(DiskCache[.frontPage] == article)
+    #expect(DiskCache.keys(cache: "News") == ["frontPage"])
+    #expect(DiskCache.entry(.frontPage)?.expires != nil)
+  }
+
+  @Test func oneDomainIsCleared() {
+    Defaults.set(1, forKey: "visits")
+    Defaults[.visits] = 25
+    SecureVault.set("other", forKey: "apiToken")
+    SecureVault[.apiToken] = "tok"
+    #expect(Defaults.removeAll(suite: "team"))
+    #expect(SecureVault.removeAll(service: "com.app.auth"))
+    #expect(Defaults[.visits] == 0 && SecureVault[.apiToken] == nil)
+    #expect(Defaults.int("visits") == 1 && SecureVault.get("apiToken") == "other")
+  }
+
+  @Test func oneStorageIsCleared() throws {
+    Defaults.set(1, forKey: "visits")
+    Defaults[.visits] = 25
+    Defaults[.draft] = "Dear Ben"
+    SecureVault[.apiToken] = "tok"
+    try Folder.applicationSupport.save("text", as: "note.txt")
+    for suite in Defaults.suites() { Defaults.removeAll(suite: suite) }
+    #expect(Defaults[.visits] == 0 && Defaults.keys() == [] && Defaults[.draft] == "Dear Ben")
+    #expect(SecureVault[.apiToken] == "tok")
+    #expect(Defaults.removeAll(suite: .memory))
+    #expect(Defaults[.draft] == "")
+    #expect(SecureVault.eraseVault())
+    #expect(SecureVault[.apiToken] == nil)
+    #expect(try Folder.applicationSupport.exists("note.txt"))
+    try Folder.applicationSupport.clear()
+    #expect(try Folder.applicationSupport.list() == [])
+  }
+
+  @Test func allStoragesAreCleared() throws {
+    Defaults[.visits] = 25
+    Defaults[.draft] = "Dear Ben"
+    SecureVault[.apiToken] = "tok"
+    DiskCache[.frontPage] = Article()
+    try Folder.applicationSupport.save("text", as: "note.txt")
+    #expect(StorageSystem.removeAll())
+    #expect(Defaults[.visits] == 0 && Defaults[.draft] == "")
+    #expect(SecureVault[.apiToken] == nil && DiskCache[.frontPage] == nil)
+    #expect(try Folder.applicationSupport.exists("note.txt"))
+  }
+
+  @Test(.temporaryStorage(authenticate: { $0.isNew || $0.reason == "Unlock notes" ? "p" : nil }))
+  func keysSayWhatItTakesToReadThem() {
+    SecureVault.set("tok", forKey: "token", access: .whenUnlocked)
+    #expect(SecureVault.get("token") == "tok")
+    SecureVault[.pin] = "1234"
+    #expect(SecureVault.entry(.pin)?.access == .userPresence)
+    let pin = SecureVault.get(.pin, reason: "Unlock notes")
+    #expect(pin == "1234")
+  }
+
+  @Test func aGroupOfAppsHasAFolder() throws {
+    let folder = try TemporaryFolder()
+    let url = folder.url
+    Defaults.set(25, forKey: "visits", suite: Defaults.Suite("team", in: url))
+    #expect(try folder.names().contains("team.jsonl"))
+    #expect(Defaults[.visits] == 0)
+  }
+
+  @Test(.timeLimit(.minutes(1))) func aLoopShowsChanges() async {
+    let seen = await firstShown {
+      Defaults[.visits] = 100 + $0
+    } in: { show in
+      for await visits in Defaults.changes(.visits) { show(visits) }
+    }
+    #expect(seen ?? 0 > 100)
+    let sunk = await firstShown {
+      Defaults[.visits] = 1_000 + $0
+    } in: { show in
+      let task = Task { for await visits in Defaults.changes(.visits) { show(visits) } }
+      await withTaskCancellationHandler {
+        await task.value
+      } onCancel: {
+        task.cancel()
+      }
+    }
+    #expect(sunk ?? 0 > 1_000)
+  }
+
+  @Test func aRunOfTheAppHasStoresOfItsOwn() async throws {
+    func runApp() async { Defaults[.visits] += 1 }
+    await runApp()
+    try await StorageSystem.withTemporary { await runApp() }
+    #expect(Defaults[.visits] == 1)
+  }
+}
