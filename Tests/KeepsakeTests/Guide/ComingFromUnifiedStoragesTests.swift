@@ -166,6 +166,13 @@ private final class CloudEngine: StorageEngine {
       }
     }
     #expect(sunk ?? 0 > 1_000)
+    let noticed = await firstShown {
+      Defaults[.visits] = 10_000 + $0
+    } in: { show in
+      func refresh(_ names: Set<String>) { show(names == ["visits"] ? Defaults[.visits] : 0) }
+      for await names in Defaults.changes(suite: "team") { refresh(names) }
+    }
+    #expect(noticed ?? 0 > 10_000)
   }
 
   @Test func aRunOfTheAppHasStoresOfItsOwn() async throws {

@@ -1,6 +1,7 @@
 import Foundation
 import Keepsake
 import KeepsakeTesting
+import Observation
 import Testing
 
 private struct User: Codable, Equatable {
@@ -15,6 +16,10 @@ private struct Window: Codable, Equatable {
 
 private struct Settings: Sendable {
   @Default("age", defaultValue: 18) var age: Int
+}
+
+@Observable private final class SettingsModel {
+  @ObservationIgnored @Default("age", defaultValue: 18) var age: Int
 }
 
 extension Defaults.Key<Int> {
@@ -134,6 +139,28 @@ extension Defaults.Key<Int> {
       for await age in settings.$age.changes { show(age) }
     }
     #expect(observed ?? 0 > 1_000)
+    let noticed = await firstShown {
+      Defaults.set(10_000 + $0, forKey: "age")
+    } in: { show in
+      func refresh(_ names: Set<String>) { show(names == ["age"] ? Defaults.int("age") : 0) }
+      for await names in Defaults.changes(suite: .standard) { refresh(names) }
+    }
+    #expect(noticed ?? 0 > 10_000)
+  }
+
+  @Test(.timeLimit(.minutes(1))) func aViewModelIsTracked() async {
+    let model = SettingsModel()
+    #expect(model.age == 18)
+    await confirmation("it hears of a change") { isTold in
+      withObservationTracking {
+        _ = model.age
+      } onChange: {
+        isTold()
+      }
+      // Told before the call returns, on this thread.
+      Defaults.set(25, forKey: "age")
+    }
+    #expect(model.age == 25)
   }
 
   @Test func anExistingFileIsImported() throws {
