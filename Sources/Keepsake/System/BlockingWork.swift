@@ -1,7 +1,7 @@
 internal import Dispatch
 
 /// Work that waits for the disk, off the threads that tasks share.
-enum BlockingWork {
+package enum BlockingWork {
   private static let queue = DispatchQueue(label: "keepsake.work", attributes: .concurrent)
 
   /// Runs `work` soon, on a thread of its own.
@@ -13,7 +13,9 @@ enum BlockingWork {
   /// Runs `body` there, with the calling task's stores for calls to the facades inside of it.
   ///
   /// - Throws: What `body` throws, or `CancellationError` when the task was cancelled before it began.
-  static func run<R>(_ body: sending @escaping () throws -> sending R) async throws -> sending R {
+  package static func run<R>(
+    _ body: sending @escaping () throws -> sending R
+  ) async throws -> sending R {
     try Task.checkCancellation()
     // Handed over, not shared: this function does not use it again.
     nonisolated(unsafe) let body = body
