@@ -39,7 +39,7 @@ public enum DiskCache {
   /// Ask for it where it is used: one that is kept, as in a `static let`, goes on with the folders of the
   /// moment when it was made, in a test as well.
   public static func named(_ name: Name) -> Store {
-    if case .standard = name.location, !StorageScope.isTemporaryOpen { return standardOfProcess }
+    if case .standard = name.location, !StorageScope.mayBeTemporary { return standardOfProcess }
     return StorageScope.current.cache(name)
   }
 

@@ -37,11 +37,13 @@ final class StorageScope: Sendable {
 
   // MARK: The scope in force
 
-  /// How many temporary scopes are open: only then is the task-local worth its price.
-  static let openCount = Atomic(0)
+  /// Whether there has been a temporary scope: only then is the task-local worth its price.
+  ///
+  /// For good, as a task of a scope may come after its end: it must not find the process's own stores.
+  static let hasBeenTemporary = Atomic(false)
 
   @inline(__always)
-  static var isTemporaryOpen: Bool { openCount.load(ordering: .relaxed) > 0 }
+  static var mayBeTemporary: Bool { hasBeenTemporary.load(ordering: .relaxed) }
 
   @TaskLocal static var temporary: StorageScope?
 
@@ -49,7 +51,7 @@ final class StorageScope: Sendable {
   static let process = StorageSystem.configuration.makeProcessScope()
 
   static var current: StorageScope {
-    if isTemporaryOpen, let temporary { return temporary }
+    if mayBeTemporary, let temporary { return temporary }
     return process
   }
 
@@ -171,32 +173,30 @@ private final class Complaints: Sendable {
   }
 }
 
-/// A folder that is removed with all its contents.
+/// Folders that are removed with all their contents, by the end of the process at the latest.
 enum TemporaryFolder {
   static func make(_ label: String) throws(StorageError) -> String {
-    let path = unusedPath(label)
+    let path = reserve(label)
     try FileSystem.createFolder(path)
     return path
   }
 
-  private static func unusedPath(_ label: String) -> String {
-    let base = getenv("TMPDIR").map { String(cString: $0) } ?? ""
-    let token = String(UInt64.random(in: .min ... .max), radix: 36)
-    return "\(base.hasPrefix("/") ? base : "/tmp")/keepsake-\(label)-\(getpid())-\(token)"
+  /// The path of one that the first store in it makes.
+  static func reserve(_ label: String) -> String {
+    ofProcess.path + "/" + label + "-" + token()
   }
 
-  /// The folder of a test run, which the first store makes and the end of the process removes.
-  static func reserveForProcess() -> String {
-    let path = unusedPath("tests")
-    forProcess.withLock { $0 = (path, getpid()) }
+  private static func token() -> String {
+    String(UInt64.random(in: .min ... .max), radix: 36)
+  }
+
+  private static let ofProcess: (path: String, owner: Int32) = {
+    let base = getenv("TMPDIR").map { String(cString: $0) } ?? ""
     atexit {
       // A forked child must not take its parent's folder away.
-      if let (path, owner) = TemporaryFolder.forProcess.withLock({ $0 }), owner == getpid() {
-        try? FileSystem.removeTree(path)
-      }
+      let (path, owner) = TemporaryFolder.ofProcess
+      if owner == getpid() { try? FileSystem.removeTree(path) }
     }
-    return path
-  }
-
-  private static let forProcess = Locked<(String, Int32)?>(nil)
+    return ("\(base.hasPrefix("/") ? base : "/tmp")/keepsake-\(getpid())-\(token())", getpid())
+  }()
 }

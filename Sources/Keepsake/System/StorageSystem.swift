@@ -84,9 +84,8 @@ public enum StorageSystem {
     let scope = StorageScope(
       finder: .temporary(app: ProcessIdentity.executableName, in: folder), engines: engines,
       vaultOptions: VaultOptions(sources: keySources, authenticate: authenticate))
-    StorageScope.openCount.add(1, ordering: .relaxed)
+    StorageScope.hasBeenTemporary.store(true, ordering: .relaxed)
     defer {
-      StorageScope.openCount.subtract(1, ordering: .relaxed)
       scope.close()
       do throws(StorageError) {
         try FileSystem.removeTree(folder)
@@ -158,7 +157,7 @@ public enum StorageSystem {
         state.isInUse = true
         let app = state.app ?? ProcessIdentity.executableName
         if ProcessIdentity.isTestRunner {
-          let folder = TemporaryFolder.reserveForProcess()
+          let folder = TemporaryFolder.reserve("tests")
           return StorageScope(
             finder: .temporary(app: app, in: folder), vaultOptions: state.vaultOptions)
         }

@@ -58,7 +58,9 @@ import Testing
         }
       },
     ]
-    for path in paths { #expect(path.contains("/keepsake-tests-\(getpid())-")) }
+    for path in paths {
+      #expect(path.contains("/keepsake-\(getpid())-") && path.contains("/tests-"))
+    }
   }
 
   @Test(.temporaryStorage) func removeAllEmptiesEachSuite() {
@@ -130,7 +132,7 @@ import Testing
   @Suite struct Inner {
     @Test func anInnerSuiteHasItToo() throws {
       let path = try #require(try Defaults.shared.fileURL?.path)
-      #expect(path.contains("/keepsake-scope-"))
+      #expect(path.contains("/scope-"))
     }
   }
 
