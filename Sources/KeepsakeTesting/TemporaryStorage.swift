@@ -12,12 +12,13 @@
   ///
   /// On a suite it holds for each test in it, and for each case of a test with arguments.
   public struct TemporaryStorageTrait: TestTrait, SuiteTrait, TestScoping {
-    private let engines: [Defaults.Suite: any StorageEngine]
+    private let engines: @Sendable () throws -> [Defaults.Suite: any StorageEngine]
     private let keySources: [SecureVault.KeySource]
     private let authenticate: SecureVault.Authenticator?
 
     init(
-      engines: [Defaults.Suite: any StorageEngine], keySources: [SecureVault.KeySource],
+      engines: @escaping @Sendable () throws -> [Defaults.Suite: any StorageEngine],
+      keySources: [SecureVault.KeySource],
       authenticate: SecureVault.Authenticator?
     ) {
       self.engines = engines
@@ -35,7 +36,7 @@
       // A suite has no case: its tests come one by one.
       guard testCase != nil else { return try await function() }
       try await StorageSystem.withTemporary(
-        engines: engines, keySources: keySources, authenticate: authenticate
+        engines: engines(), keySources: keySources, authenticate: authenticate
       ) { try await function() }
     }
   }
@@ -45,13 +46,14 @@
     public static var temporaryStorage: TemporaryStorageTrait { temporaryStorage() }
 
     /// The same with engines for suites, with key sources of the vault, and with the answers of the person
-    /// who would be asked.
+    /// who would be asked. The engines are made anew for each test.
     ///
     /// ```swift
     /// @Test(.temporaryStorage(authenticate: { _ in "swordfish" })) func keepsThePIN() { … }
     /// ```
     public static func temporaryStorage(
-      engines: [Defaults.Suite: any StorageEngine] = [:],
+      engines: @autoclosure @escaping @Sendable () throws -> [Defaults.Suite: any StorageEngine] =
+        [:],
       keySources: [SecureVault.KeySource] = SecureVault.KeySource.standard,
       authenticate: SecureVault.Authenticator? = nil
     ) -> TemporaryStorageTrait {

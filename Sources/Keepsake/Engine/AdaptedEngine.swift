@@ -3,6 +3,8 @@ internal import FoundationEssentials
 /// Lets a ``Defaults/Store`` use a ``StorageEngine`` that knows bytes alone.
 final class AdaptedEngine: DefaultsEngine {
   private let engine: any StorageEngine
+  /// The stores that an engine finds which uses some itself, whichever task calls.
+  private let scope = StorageScope.temporary
   private let observers = Observers()
   /// Orders this process's updates that have lost too often.
   private let writer = Locked(())
@@ -18,7 +20,7 @@ final class AdaptedEngine: DefaultsEngine {
   /// Runs a call of the engine, which may throw anything.
   private func asking<R>(_ key: String? = nil, _ call: () throws -> R) throws(StorageError) -> R {
     do {
-      return try call()
+      return try StorageScope.$temporary.withValue(scope, operation: call)
     } catch let error as StorageError {
       throw error
     } catch {
@@ -106,9 +108,8 @@ final class AdaptedEngine: DefaultsEngine {
     let ticks = observers.ticks()
     try following.withLock { following throws(StorageError) in
       guard following == nil else { return }
-      let changes = try asking { try engine.changes() }
-      guard let changes else { return }
-      following = Task.detached { [weak self, engine] in
+      guard let changes = try othersChanges() else { return }
+      following = Task.detached { [weak self] in
         var changes: AsyncStream<Void>? = changes
         while let stream = changes {
           for await _ in stream {
@@ -119,12 +120,16 @@ final class AdaptedEngine: DefaultsEngine {
           changes = nil
           while changes == nil {
             guard (try? await Task.sleep(for: .seconds(1))) != nil else { return }
-            changes = try? engine.changes()
+            changes = try? self?.othersChanges()
           }
           self?.observers.signal()
         }
       }
     }
     return ticks
+  }
+
+  private func othersChanges() throws(StorageError) -> AsyncStream<Void>? {
+    try asking { try engine.changes() }
   }
 }

@@ -11,14 +11,15 @@ extension StoredValue {
   /// The value of a key's bytes, which may have been changed by hand since they were written.
   init?(engineData data: Data?, key: String) throws(StorageError) {
     guard let data else { return nil }
-    let text = JSONSlices.compact(Array(data))
+    let text = Self.trimmed(data)
     if let value = Self.single(text) {
       self = value
       return
     }
-    // Says whether it is JSON at all, down to the last escape.
-    guard (try? Codec.decoder.decode(Tree.self, from: data)) != nil,
-      let value = ValueText.value(text)
+    // Says whether it is JSON at all, down to the last escape; but it takes UTF-16 as well.
+    guard !text.contains(0), String(validating: text, as: UTF8.self) != nil,
+      (try? Codec.decoder.decode(Tree.self, from: Data(text))) != nil,
+      let value = ValueText.value(JSONSlices.compact(Array(text)))
     else {
       throw StorageError(
         .damaged, operation: "get", key: key, reason: "the engine's bytes are not JSON",
@@ -27,8 +28,17 @@ extension StoredValue {
     self = value
   }
 
+  /// Without what editors add at the ends: a byte order mark (RFC 8259, section 8.1) and white space.
+  private static func trimmed(_ data: Data) -> ArraySlice<UInt8> {
+    let text = Array(data)
+    let hasMark = text.starts(with: [0xEF, 0xBB, 0xBF])
+    let start = text.dropFirst(hasMark ? 3 : 0).drop { JSONSlices.isSpace($0) }
+    let end = start.lastIndex { !JSONSlices.isSpace($0) }
+    return end.map { start[...$0] } ?? []
+  }
+
   /// A truth value or an integer, which need no decoder to be known for one.
-  private static func single(_ text: [UInt8]) -> StoredValue? {
+  private static func single(_ text: ArraySlice<UInt8>) -> StoredValue? {
     guard text.count <= 20 else { return nil }
     let text = String(decoding: text, as: UTF8.self)
     switch text {

@@ -16,63 +16,50 @@ public import FoundationEssentials
 ///
 /// Calls may come from any thread and any process. A set survives the end of the process, however it ends,
 /// once it returns; a power cut too, in a folder where ``Folder`` says so, and otherwise after
-/// `synchronize()`. Where the folder is, is settled with the first call. On a file system that
-/// ignores case, so do keys.
+/// `synchronize()`. Other files in the folder are left alone. On a file system that ignores case, so do
+/// keys.
 public final class FileEngine: StorageEngine {
   private let folder: Folder
-  private let fixed = Locked<Folder?>(nil)
+  /// The paths of folders that somebody has looked for changes of.
+  private let watched = Locked<Set<String>>([])
   private let timeout = Duration.seconds(10)
 
   /// An engine with its files in a folder, which no other engine must use.
   public init(_ folder: Folder) { self.folder = folder }
 
-  private func opened() throws(StorageError) -> Folder {
-    try fixed.withLock { fixed throws(StorageError) in
-      if let fixed { return fixed }
-      let found = try folder.fixed()
-      fixed = found
-      return found
-    }
-  }
-
   /// The contents of a key's file; nil when there is none.
   public func data(forKey key: String) throws -> Data? {
-    try opened().load(Self.path(of: key))
+    try folder.load(Self.path(of: key))
   }
 
   /// Writes a key's file; nil deletes it.
   public func set(_ data: Data?, forKey key: String) throws {
-    try exclusively { folder throws(StorageError) in try Self.put(data, key, in: folder) }
+    try exclusively { () throws(StorageError) in try put(data, key) }
   }
 
   /// Writes a key's file if what it holds is still `old`; nil stands for no file.
   public func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool {
-    try exclusively { folder throws(StorageError) in
+    try exclusively { () throws(StorageError) in
       let current: Data? = try folder.load(Self.path(of: key))
       guard current == old else { return false }
-      try Self.put(new, key, in: folder)
+      try put(new, key)
       return true
     }
   }
 
   /// The keys of all files that are named as this engine names them.
-  public func keys() throws -> [String] {
-    try opened().list(recursively: true, includingHidden: true).compactMap { Self.key(of: $0) }
-  }
+  public func keys() throws -> [String] { try files().map(\.key) }
 
   /// Deletes the files of all keys.
   public func removeAll() throws {
-    try exclusively { folder throws(StorageError) in
-      for path in try folder.list(recursively: true, includingHidden: true)
-      where Self.key(of: path) != nil {
-        try folder.delete(path)
-      }
+    try exclusively { () throws(StorageError) in
+      for file in try files() { try folder.delete(file.path) }
     }
   }
 
   /// Returns when all files survive a power cut.
   public func synchronize() throws {
-    let site = try opened().site("")
+    let site = try folder.site("")
     guard let status = try site.status() else { return }
     try site.synchronizeData(status)
     try site.synchronizeNames()
@@ -80,11 +67,12 @@ public final class FileEngine: StorageEngine {
 
   /// A stream with an element after each change of a file, whoever made it.
   public func changes() throws -> AsyncStream<Void>? {
-    let folder = try opened()
     let site = try folder.site("")
-    _ = try folder.makeFolder(site)
+    // One that is gone is not brought back by looking: it may be one that is being removed.
+    let isFirst = watched.withLock { $0.insert(site.path).inserted }
+    if !isFirst, try site.status() == nil { return nil }
     // Files of long keys lie in folders below, and show in the lock file, which is touched for each.
-    try exclusively { _ throws(StorageError) in }
+    try exclusively { () throws(StorageError) in }
     let (stream, continuation) = AsyncStream.makeStream(
       of: Void.self, bufferingPolicy: .bufferingNewest(1))
     let notice: FileWatcher.Handler = { event in
@@ -101,25 +89,25 @@ public final class FileEngine: StorageEngine {
 
   // MARK: Files
 
-  private static func put(_ data: Data?, _ key: String, in folder: Folder) throws(StorageError) {
-    let path = try path(of: key)
+  private func put(_ data: Data?, _ key: String) throws(StorageError) {
+    let path = try Self.path(of: key)
     guard let data else { return try folder.delete(path) }
     try folder.write(data, to: folder.fileTarget(path), durable: folder.isDurable)
   }
 
   /// Runs `body` while no other thread or process writes.
   private func exclusively<R>(
-    _ body: (Folder) throws(StorageError) -> R
+    _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
-    let folder = try opened()
     let site = try folder.site("")
     _ = try folder.makeFolder(site)
     let lock = Self.lock(of: site).path
     return try ByteLock.hold(
       ByteLock.all, of: lock, mode: folder.fileMode(), timeout: timeout
     ) { () throws(StorageError) in
-      let result = try body(folder)
-      _ = try FileSystem.touch(lock)
+      let result = try body()
+      // Tells those who wait for changes; what is done by now has not failed when that does.
+      _ = try? FileSystem.touch(lock)
       return result
     }
   }
@@ -128,9 +116,23 @@ public final class FileEngine: StorageEngine {
     site.appending(AbandonedFiles.reservedPrefix + "engine.lock")
   }
 
+  /// The files of keys, by their paths as seen from the folder; no other folder is looked into.
+  private func files() throws(StorageError) -> [(path: String, key: String)] {
+    let site = try folder.site("")
+    var files: [(String, String)] = []
+    let isOurs = { (name: String) in name.hasSuffix(Self.suffix) || name.hasSuffix(Self.continued) }
+    try site.walk(entering: isOurs) { visit throws(StorageError) in
+      let path = String(Substring(visit.place.path.utf8.dropFirst(site.path.utf8.count + 1)))
+      if visit.kind == .file, let key = Self.key(of: path) { files.append((path, key)) }
+    }
+    return files
+  }
+
   private static let suffix = ".json"
-  /// At the end of a folder's name, in which it otherwise does not occur: a part of a long key.
-  private static let continued = UInt8(ascii: "+")
+  /// Where the name of a long key is cut: at the end of a folder's name and at the start of what is in it.
+  /// No escaped key has it.
+  private static let continued = "+"
+  private static let cut = continued + "/" + continued
 
   /// The file of a key, as seen from the folder.
   private static func path(of key: String) throws(StorageError) -> String {
@@ -138,11 +140,11 @@ public final class FileEngine: StorageEngine {
     guard rest.count <= 3_000 else {
       throw StorageError(
         .misuse, operation: "open", key: key, reason: "the key is too long for the name of a file",
-        remedy: "Use a key of at most 1,000 characters.")
+        remedy: "Use a key of at most 1,000 bytes.")
     }
     var path: [UInt8] = []
     while rest.count > FileName.maximum {
-      path += rest.prefix(FileName.maximum) + [continued, UInt8(ascii: "/")]
+      path += rest.prefix(FileName.maximum) + cut.utf8
       rest = rest.dropFirst(FileName.maximum)
     }
     return String(decoding: path + rest, as: UTF8.self) + suffix
@@ -150,18 +152,8 @@ public final class FileEngine: StorageEngine {
 
   /// The key of a file; nil for one that ``path(of:)`` does not make.
   private static func key(of path: String) -> String? {
-    guard path.hasSuffix(suffix) else { return nil }
-    var name: [UInt8] = []
-    let parts = path.utf8.dropLast(suffix.utf8.count).split(separator: UInt8(ascii: "/"))
-    for (position, part) in parts.enumerated() {
-      if position == parts.count - 1 {
-        name += part
-      } else {
-        guard part.last == continued else { return nil }
-        name += part.dropLast()
-      }
-    }
-    guard let key = FileName.decode(String(decoding: name, as: UTF8.self)),
+    guard path.hasSuffix(suffix),
+      let key = FileName.decode(String(path.dropLast(suffix.count).replacing(cut, with: ""))),
       (try? Self.path(of: key)) == path
     else { return nil }
     return key

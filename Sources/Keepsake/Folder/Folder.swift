@@ -28,19 +28,10 @@ public struct Folder: Hashable, Sendable {
   let place: Place
   /// The way from the place to this folder.
   private let way: String
-  /// Where the place is, once it must not depend on the task any more.
-  private var fixedRoot: String?
 
   private init(_ place: Place, _ way: String = "") {
     self.place = place
     self.way = way
-  }
-
-  /// The same folder for whoever uses it: the places in force now stay those of this value.
-  func fixed() throws(StorageError) -> Folder {
-    var folder = self
-    folder.fixedRoot = try root()
-    return folder
   }
 
   /// Documents that the app makes for its user: a folder named as the app, in the user's folder for
@@ -74,9 +65,7 @@ public struct Folder: Hashable, Sendable {
   /// let exports = Folder.documents.subfolder("exports")
   /// ```
   public func subfolder(_ path: String) -> Folder {
-    var folder = Folder(place, way.isEmpty ? path : way + "/" + path)
-    folder.fixedRoot = fixedRoot
-    return folder
+    Folder(place, way.isEmpty ? path : way + "/" + path)
   }
 
   /// Where something is, or would be: nothing has to be there.
@@ -163,7 +152,6 @@ extension Folder {
   }
 
   private func root() throws(StorageError) -> String {
-    if let fixedRoot { return fixedRoot }
     if case .own(let path) = place { return path }
     return try StorageScope.current.root(of: place)
   }
