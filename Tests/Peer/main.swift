@@ -42,7 +42,8 @@ let arguments = CommandLine.arguments
 let folder = URL(filePath: arguments[1])
 try StorageSystem.bootstrap(
   app: "peer",
-  directories: .init(configuration: folder, data: folder, state: folder.appending(path: "state")))
+  directories: .init(configuration: folder, data: folder, state: folder.appending(path: "state")),
+  engines: ["files": FileEngine(Folder(folder.appending(path: "files")))])
 
 switch arguments[2] {
 case "serve":  // [SUITE]: answers requests until its input ends; the suite's folder is this one
@@ -58,6 +59,21 @@ case "fill":  // PREFIX COUNT: distinct keys
   }
 case "increment":  // KEY COUNT
   for _ in 0..<number(4) { Defaults.update(arguments[3], default: 0) { $0 += 1 } }
+case "engine-increment":  // KEY COUNT: on an engine of files
+  StorageSystem.onFailure = { say("error \($0)") }
+  for _ in 0..<number(4) { Defaults.update(arguments[3], default: 0, suite: "files") { $0 += 1 } }
+case "engine-acknowledge":  // START: likewise, as the next one
+  let padding = String(repeating: "x", count: 20_000)
+  var index = number(3)
+  while true {
+    index += 1
+    guard Defaults.set("\(index) \(padding)", forKey: "key\(index % 5)", suite: "files") else {
+      exit(1)
+    }
+    say(String(index))
+  }
+case "places":  // stores something of each kind, in and out of temporary scopes, and says where
+  try await sayPlaces()
 case "acknowledge":  // START: sets ever higher numbers under 50 keys, and says each once it is set
   let padding = String(repeating: "x", count: 400)
   var index = number(3)

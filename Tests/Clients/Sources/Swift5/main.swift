@@ -332,6 +332,7 @@ Task.detached {
   do {
     try await cacheTasks()
     try await sealTasks()
+    try await useEngines()
   } catch {
     print(error)
     exit(1)

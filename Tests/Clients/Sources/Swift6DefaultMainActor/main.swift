@@ -222,6 +222,7 @@ do {
   }
   try sealValues()
   try await sealTasks()
+  try await useEngines()
   try await StorageSystem.withTemporary {
     check(SecureVault.services(), is: [])
     try sealValues()

@@ -216,6 +216,7 @@ SecureVault[.identity] = nil
 do {
   try sealValues()
   try await sealTasks()
+  try await useEngines()
   try await StorageSystem.withTemporary {
     check(SecureVault.services(), is: [])
     try sealValues()

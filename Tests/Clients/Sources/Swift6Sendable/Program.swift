@@ -158,6 +158,7 @@ func readWrongType() throws {
 
     try sealValues()
     try await sealTasks()
+    try await useEngines()
     try sealUnderAPassphrase()
     try await sealForAPerson()
     check(StorageSystem.removeAll())

@@ -1,0 +1,60 @@
+import Checks
+import Foundation
+import Keepsake
+import Synchronization
+
+final class TableEngine: StorageEngine {
+  private let table = Mutex<[String: Data]>([:])
+
+  func data(forKey key: String) -> Data? { table.withLock { $0[key] } }
+  func set(_ data: Data?, forKey key: String) { table.withLock { $0[key] = data } }
+  func replace(_ old: Data?, with new: Data?, forKey key: String) -> Bool {
+    table.withLock { table in
+      guard table[key] == old else { return false }
+      table[key] = new
+      return true
+    }
+  }
+  func keys() -> [String] { table.withLock { Array($0.keys) } }
+}
+
+struct Closed: Error {}
+
+/// All calls fail.
+struct ClosedEngine: StorageEngine {
+  func data(forKey key: String) throws -> Data? { throw Closed() }
+  func set(_ data: Data?, forKey key: String) throws { throw Closed() }
+  func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool { throw Closed() }
+  func keys() throws -> [String] { throw Closed() }
+}
+
+func useEngines() async throws {
+  let table = TableEngine()
+  let place = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
+  let folder = Folder(place)
+  let engines: [Defaults.Suite: any StorageEngine] = [
+    "table": table, "files": FileEngine(folder), "session": MemoryEngine(),
+    "closed": ClosedEngine(),
+  ]
+  try await StorageSystem.withTemporary(engines: engines) {
+    for suite: Defaults.Suite in ["table", "files", "session"] {
+      Defaults.set("dark", forKey: "theme", suite: suite)
+      Defaults.update("count", default: 1, suite: suite) { $0 += 1 }
+      check(Defaults.string("theme", suite: suite), is: "dark")
+      check(Defaults.keys(suite: suite).sorted(), is: ["count", "theme"])
+    }
+    check(table.data(forKey: "theme"), is: Data("\"dark\"".utf8))
+    check(try folder.load("count.json"), is: Data("2".utf8))
+    StorageSystem.onFailure = { error in check(error.underlyingError is Closed) }
+    check(!Defaults.set(1, forKey: "count", suite: "closed"))
+    do {
+      try Defaults.suite("closed").set(1, forKey: "count")
+      check(false)
+    } catch StorageError.Code.engineFailed {
+      check(true)
+    } catch {
+      throw error
+    }
+  }
+  try FileManager.default.removeItem(at: place)
+}

@@ -1,0 +1,372 @@
+import Foundation
+import KeepsakeTesting
+import Synchronization
+import Testing
+
+@testable import Keepsake
+
+/// The suite for engines finds what is wrong with an engine, and says which rule it breaks.
+///
+/// Serialized, as each case keeps four threads busy.
+@Suite(.serialized, .timeLimit(.minutes(5))) struct ConformanceTests {
+  @Test(arguments: Flaw.allCases)
+  func aFlawIsFoundAndNamed(_ flaw: Flaw) async throws {
+    let shared = FlawedEngine.Shared()
+    let found = try await issues {
+      if flaw.needsReopening {
+        try await StorageEngineConformance.check {
+          FlawedEngine(flaw, shared)
+        } reopening: {
+          FlawedEngine(flaw, flaw == .forgets ? FlawedEngine.Shared() : shared)
+        }
+      } else {
+        try await StorageEngineConformance.check { FlawedEngine(flaw, shared) }
+      }
+    }
+    #expect(found.contains { $0.contains("a rule: " + flaw.rule) }, "\(found)")
+    #expect(shared.table.withLock { $0.isEmpty } || flaw.isLitterer, "something was left")
+  }
+
+  /// Else a flaw could be found for another reason.
+  @Test func theSameEngineWithoutAFlawConforms() async throws {
+    let shared = FlawedEngine.Shared()
+    try await StorageEngineConformance.check {
+      FlawedEngine(nil, shared)
+    } reopening: {
+      FlawedEngine(nil, shared)
+    }
+    #expect(shared.table.withLock { $0.isEmpty })
+  }
+
+  @Test func eachRuleIsBrokenByAnEngine() throws {
+    let file = URL(filePath: #filePath)
+      .appending(path: "../../../../Sources/KeepsakeTesting/StorageEngineConformance.swift")
+    let source = try String(contentsOf: file.standardized, encoding: .utf8)
+    let rules = source.matches(of: /expect\((?s:.*?)"([a-z][^"\\]* [^"\\]*)/).map { String($0.1) }
+    #expect(rules.count > 40)
+    let broken = Flaw.allCases.map(\.rule) + ["it is empty at the start"]
+    for rule in rules {
+      #expect(broken.contains { rule.hasPrefix($0) || $0.hasPrefix(rule) }, "\(rule)")
+    }
+  }
+
+  @Test func anEngineThatIsNotEmptyIsNotTouched() async throws {
+    let table = TableEngine()
+    table.set(Data("1".utf8), forKey: "mine")
+    let found = try await issues { try await StorageEngineConformance.check { table } }
+    #expect(found.count == 1 && found[0].contains("it is empty at the start"), "\(found)")
+    #expect(table.keys() == ["mine"] && table.data(forKey: "mine") == Data("1".utf8))
+  }
+
+  @Test func anEnginesErrorEndsTheCheck() async throws {
+    let engine = HookedEngine()
+    engine.hook.withLock { $0 = { call in if call == "replace" { throw Unreachable() } } }
+    let found = try await issues { try await StorageEngineConformance.check { engine } }
+    #expect(found.count == 1 && found[0].contains("Unreachable"), "\(found)")
+    #expect(engine.table.keys().isEmpty, "something was left")
+  }
+
+  @Test(arguments: ["data", "set", "replace", "keys", "removeAll", "synchronize"])
+  func aCallThatNeverReturnsEndsTheCheck(_ call: String) async throws {
+    let engine = HookedEngine()
+    let gate = DispatchSemaphore(value: 0)
+    engine.hook.withLock { $0 = { if $0 == call { gate.wait() } } }
+    let found = try await issues {
+      try await StorageEngineConformance.check(timeLimit: .seconds(1)) { engine }
+    }
+    #expect(found.count == 1 && found[0].contains("every call returns"), "\(found)")
+    engine.hook.withLock { $0 = { _ in } }
+    gate.signal()
+  }
+
+  private struct Unreachable: Error {}
+
+  /// The issues that `check` records, and what it throws; there must be some.
+  private func issues(of check: () async throws -> Void) async throws -> [String] {
+    let found = Mutex<[String]>([])
+    try await withKnownIssue {
+      try await check()
+    } matching: { issue in
+      let text = issue.error.map { "\($0)" } ?? issue.comments.map(\.rawValue).joined()
+      found.withLock { $0.append(text) }
+      return true
+    }
+    return found.withLock { $0 }
+  }
+}
+
+/// What is wrong with an engine, in the order in which it is found.
+enum Flaw: CaseIterable {
+  // Values and keys
+  case findsWhatIsNotThere, keepsName, cutsOff, addsNewline, addsPrefix, listsAgain, ignoresNil
+  case listsWhatIsRemoved, lowersCase, trims, listsLessOfMany, listsManyTwice, removesByPrefix
+  // Replacing
+  case neverReplaces, listsNil, replaceStoresNothing, ignoresNilOld, ignoresOld, replacesAndDenies
+  case refusesTheSame, refusesOthers, replaceKeepsNil, replacesOthersToo, replacesMissing
+  case addsAndDenies
+  // Several at once
+  case comesBetween, losesForever, tears, holdsFew, listsLessOfVeryMany, leavesOne
+  // Settings
+  case hidesInt, hidesText, hidesBytes, hidesDate, hidesInfinity, hidesModel, losesUpdate
+  case keepsInt, keepsModel
+  // Opened again
+  case forgets, listsOwnOnly, cachesReads, replacesCached, cachesRemoved, cachesListing
+  case listsOwnForever, comesBetweenInstances, tellsNothing, tellsOfSetsOnly, tellsOfNoRemovals
+  // The end
+  case keepsBytes
+
+  var rule: String {
+    switch self {
+    case .findsWhatIsNotThere: "a key without bytes has none"
+    case .keepsName: "removing what is not there adds no key"
+    case .cutsOff, .addsNewline: "bytes come back as they were set"
+    case .addsPrefix: "a key is listed as it was given"
+    case .listsAgain: "a key that is set again is listed once"
+    case .ignoresNil: "nil removes"
+    case .listsWhatIsRemoved: "a removed key is not listed"
+    case .lowersCase, .trims: "any text is a key of its own"
+    case .listsLessOfMany: "all keys are listed as they were given"
+    case .listsManyTwice: "no key is listed twice"
+    case .removesByPrefix: "one key is removed, and no other"
+    case .neverReplaces: "nil is what a missing key has"
+    case .listsNil: "nil in place of nil adds no key"
+    case .replaceStoresNothing: "what replaces is stored"
+    case .ignoresNilOld: "other bytes are not nil"
+    case .ignoresOld: "other bytes are not replaced"
+    case .replacesAndDenies: "what is not replaced stays"
+    case .refusesTheSame: "bytes are replaced by the same ones"
+    case .refusesOthers: "the bytes that are there are replaced"
+    case .replaceKeepsNil: "nil replaces: it removes"
+    case .replacesOthersToo: "replace changes one key, and no other"
+    case .replacesMissing: "a missing key has no bytes to replace"
+    case .addsAndDenies: "what is not replaced is not added"
+    case .comesBetween, .comesBetweenInstances: "replace lets nothing come between"
+    case .losesForever: "replace is lost to others alone"
+    case .tears: "a read finds the old or the new bytes whole"
+    case .holdsFew: "sets of different keys lose none"
+    case .listsLessOfVeryMany: "all keys are listed while others are set"
+    case .leavesOne: "removeAll removes all keys"
+    case .hidesInt: "an integer comes back"
+    case .hidesText: "text comes back"
+    case .hidesBytes: "bytes come back"
+    case .hidesDate: "a date comes back"
+    case .hidesInfinity: "any number comes back"
+    case .hidesModel: "a model comes back"
+    case .losesUpdate: "update changes what is there"
+    case .keepsInt: "a removed value is gone"
+    case .keepsModel: "removeAll removes all values"
+    case .forgets: "what is set is there when opened again"
+    case .listsOwnOnly: "its key is listed when opened again"
+    case .cachesReads: "a read sees what another one has set"
+    case .replacesCached: "replace sees what another one has set"
+    case .cachesRemoved: "a read sees what another one has removed"
+    case .cachesListing: "a listing sees what another one has set"
+    case .listsOwnForever: "a listing sees what another one has removed"
+    case .tellsNothing: "an engine that has changes tells of those that others make: sets"
+    case .tellsOfSetsOnly: "an engine that has changes tells of those that others make: repl"
+    case .tellsOfNoRemovals: "an engine that has changes tells of those that others make: remo"
+    case .keepsBytes: "removeAll removes all bytes"
+    }
+  }
+
+  var needsReopening: Bool {
+    switch self {
+    case .forgets, .listsOwnOnly, .cachesReads, .replacesCached, .cachesRemoved, .cachesListing,
+      .listsOwnForever, .comesBetweenInstances, .tellsNothing, .tellsOfSetsOnly, .tellsOfNoRemovals:
+      true
+    default: false
+    }
+  }
+
+  /// Whether it cannot be emptied either.
+  var isLitterer: Bool { [.leavesOne, .keepsModel, .keepsBytes].contains(self) }
+
+  /// A key without bytes, in the eyes of this engine.
+  var hiddenKey: String? {
+    switch self {
+    case .hidesInt: "int"
+    case .hidesText: "text"
+    case .hidesBytes: "bytes"
+    case .hidesDate: "date"
+    case .hidesInfinity: "infinity"
+    case .hidesModel: "model"
+    default: nil
+    }
+  }
+}
+
+/// An engine with one flaw, or none.
+final class FlawedEngine: StorageEngine {
+  /// What all engines on the same values have in common.
+  final class Shared: Sendable {
+    let table = Mutex<[String: Data]>([:])
+    let listeners = Mutex<[AsyncStream<Void>.Continuation]>([])
+  }
+
+  /// What one engine knows by itself.
+  private struct Memory {
+    var cache: [String: Data] = [:]
+    var listing: [String] = []
+  }
+
+  private let flaw: Flaw?
+  private let shared: Shared
+  private let memory = Mutex(Memory())
+  private let gate = Mutex(())
+
+  init(_ flaw: Flaw?, _ shared: Shared) {
+    self.flaw = flaw
+    self.shared = shared
+    let names = shared.table.withLock { Array($0.keys) }
+    if flaw == .cachesListing { memory.withLock { $0.listing = names } }
+  }
+
+  func data(forKey key: String) -> Data? {
+    let key = stored(key)
+    let found = shared.table.withLock { seen($0, key) }
+    switch flaw {
+    case .findsWhatIsNotThere: return found ?? Data("null".utf8)
+    case .cachesRemoved: return found ?? memory.withLock { $0.cache[key] }
+    case .cachesReads: return memory.withLock { $0.cache[key] } ?? found
+    default: return found
+    }
+  }
+
+  func set(_ data: Data?, forKey key: String) {
+    let key = stored(key)
+    var data = data
+    switch flaw {
+    case .ignoresNil where data == nil: return
+    case .keepsInt where data == nil && key == "int": return
+    case .keepsName where data == nil: data = Data()
+    case .cutsOff: data = data?.prefix(65_536)
+    case .addsNewline: data = data.map { $0 + [10] }
+    case .tears:
+      if let data { shared.table.withLock { $0[key] = data.prefix(data.count / 2) } }
+      usleep(200)
+    default: break
+    }
+    shared.table.withLock { put(data, key, &$0) }
+    if data != nil || flaw != .tellsOfNoRemovals && flaw != .tellsOfSetsOnly { tell() }
+  }
+
+  func replace(_ old: Data?, with new: Data?, forKey key: String) -> Bool {
+    switch flaw {
+    case .comesBetween:
+      guard data(forKey: key) == old else { return false }
+      usleep(20)
+      set(new, forKey: key)
+      return true
+    case .comesBetweenInstances:
+      return gate.withLock { _ in
+        guard data(forKey: key) == old else { return false }
+        usleep(20)
+        set(new, forKey: key)
+        return true
+      }
+    default: break
+    }
+    let key = stored(key)
+    let isDone = shared.table.withLock { table in
+      var current = seen(table, key)
+      if flaw == .replacesCached { current = memory.withLock { $0.cache[key] } }
+      let answer = answer(to: old, with: new, where: current, key)
+      if answer.stores { put(new, key, &table) }
+      if flaw == .replacesOthersToo, new == nil { table = [:] }
+      if flaw == .listsNil, old == nil, new == nil { table[key] = Data() }
+      return answer.says
+    }
+    if isDone, flaw != .tellsOfSetsOnly { tell() }
+    return isDone
+  }
+
+  func keys() -> [String] {
+    let names = shared.table.withLock { Array($0.keys) }
+    let own = memory.withLock { $0.listing }
+    switch flaw {
+    case .addsPrefix: return names.map { "app:" + $0 }
+    case .listsLessOfMany: return Array(names.prefix(20))
+    case .listsLessOfVeryMany: return Array(names.prefix(60))
+    case .listsManyTwice: return names.count > 2 ? names + names : names
+    case .listsAgain, .listsOwnOnly, .cachesListing: return own
+    case .listsWhatIsRemoved, .listsOwnForever: return Array(Set(names + own))
+    case .keepsBytes: return names.filter { !own.contains($0) }
+    default: return names
+    }
+  }
+
+  func removeAll() {
+    shared.table.withLock { table in
+      memory.withLock { memory in
+        memory.cache = [:]
+        memory.listing = flaw == .keepsBytes ? Array(table.keys) : []
+      }
+      switch flaw {
+      case .keepsBytes: break
+      case .leavesOne: table = table.filter { $0.key == table.keys.min() }
+      case .keepsModel: table = table.filter { $0.key == "model" }
+      default: table = [:]
+      }
+    }
+    tell()
+  }
+
+  func changes() -> AsyncStream<Void>? {
+    let (stream, continuation) = AsyncStream.makeStream(
+      of: Void.self, bufferingPolicy: .bufferingNewest(1))
+    shared.listeners.withLock { $0.append(continuation) }
+    return stream
+  }
+
+  private func tell() {
+    if flaw == .tellsNothing { return }
+    shared.listeners.withLock { for listener in $0 { listener.yield() } }
+  }
+
+  private func stored(_ key: String) -> String {
+    switch flaw {
+    case .lowersCase: key.lowercased()
+    case .trims: key.trimmingCharacters(in: .whitespaces)
+    default: key
+    }
+  }
+
+  private func seen(_ table: [String: Data], _ key: String) -> Data? {
+    flaw?.hiddenKey == key ? nil : table[key]
+  }
+
+  private func put(_ data: Data?, _ key: String, _ table: inout [String: Data]) {
+    table[key] = data
+    if flaw == .holdsFew, table.count > 150 {
+      table[table.keys.first { $0.hasPrefix("own") } ?? ""] = nil
+    }
+    if flaw == .removesByPrefix, data == nil { table = table.filter { !$0.key.hasPrefix(key) } }
+    memory.withLock { memory in
+      memory.cache[key] = data
+      let isMarked = flaw == .listsWhatIsRemoved ? data == nil : data != nil && flaw != .keepsBytes
+      if flaw != .listsAgain || data == nil { memory.listing.removeAll { $0 == key } }
+      if isMarked { memory.listing.append(key) }
+    }
+  }
+
+  private func answer(
+    to old: Data?, with new: Data?, where current: Data?, _ key: String
+  ) -> (stores: Bool, says: Bool) {
+    let isRight = current == old
+    switch flaw {
+    case .neverReplaces: return (false, false)
+    case .losesForever where key == "count": return (false, false)
+    case .refusesTheSame where old == new && old != nil: return (false, false)
+    case .refusesOthers where old != nil && new != nil && old != new: return (false, false)
+    case .replaceStoresNothing: return (false, isRight)
+    case .losesUpdate where key == "int": return (false, isRight)
+    case .replaceKeepsNil where new == nil: return (false, isRight)
+    case .replacesMissing where current == nil: return (true, true)
+    case .ignoresNilOld where old == nil: return (true, true)
+    case .ignoresOld where old != nil && current != nil: return (true, true)
+    case .replacesAndDenies where !isRight && current != nil: return (true, false)
+    case .addsAndDenies where !isRight && current == nil: return (true, false)
+    default: return (isRight, isRight)
+    }
+  }
+}

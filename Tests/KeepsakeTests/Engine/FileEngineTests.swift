@@ -1,0 +1,375 @@
+import Foundation
+import KeepsakeTesting
+import Testing
+
+@testable import Keepsake
+
+/// A suite of which each value is a file.
+@Suite(.timeLimit(.minutes(5))) struct FileEngineTests {
+  private func withSuite<R>(
+    in folder: TemporaryFolder, _ body: (Defaults.Store) async throws -> R
+  ) async throws -> R {
+    let engine = FileEngine(Folder(folder.url))
+    return try await StorageSystem.withTemporary(engines: ["files": engine]) {
+      try await body(Defaults.suite("files"))
+    }
+  }
+
+  private func visibleFiles(_ folder: TemporaryFolder) throws -> [String] {
+    try FileManager.default.subpathsOfDirectory(atPath: folder.path)
+      .filter { !$0.hasPrefix(".keepsake-") }.sorted()
+  }
+
+  private func put(_ text: String, _ name: String, in folder: TemporaryFolder) throws {
+    try text.write(to: folder.file(name), atomically: true, encoding: .utf8)
+  }
+
+  private func text(_ name: String, in folder: TemporaryFolder) throws -> String {
+    try String(contentsOf: folder.file(name), encoding: .utf8)
+  }
+
+  @Test func eachKeyIsAFileThatPeopleCanRead() async throws {
+    let folder = try TemporaryFolder()
+    try await withSuite(in: folder) { store async throws in
+      try store.set("dark", forKey: "theme")
+      try store.set(16, forKey: "window/size")
+      try store.set(["Ann": [1, 2]], forKey: "scores")
+      #expect(try visibleFiles(folder) == ["scores.json", "theme.json", "window%2Fsize.json"])
+      #expect(try text("theme.json", in: folder) == "\"dark\"")
+      #expect(try text("window%2Fsize.json", in: folder) == "16")
+      #expect(try text("scores.json", in: folder) == #"{"Ann":[1,2]}"#)
+      try store.remove("theme")
+      #expect(try visibleFiles(folder) == ["scores.json", "window%2Fsize.json"])
+    }
+  }
+
+  @Test func whatIsChangedByHandIsReadNext() async throws {
+    let folder = try TemporaryFolder()
+    try await withSuite(in: folder) { store async throws in
+      try store.set(16, forKey: "size")
+      try put(" 18\n", "size.json", in: folder)
+      #expect(try store.int("size") == 18)
+      #expect(try store.update("size", default: 0) { $0 += 1 } == 19)
+      try put("{\n  \"a\" : [ 1 ]\n}\n", "new.json", in: folder)
+      #expect(try store.model("new") == ["a": [1]])
+      #expect(try store.keys().sorted() == ["new", "size"])
+      try FileManager.default.removeItem(at: folder.file("size.json"))
+      #expect(try !store.contains("size"))
+      try put("no JSON", "size.json", in: folder)
+      #expect(expectFailure(.damaged) { _ = try store.int("size") }?.key == "size")
+      try FileManager.default.removeItem(atPath: folder.path)
+      #expect(try store.keys().isEmpty)
+      try store.set(1, forKey: "again")
+      #expect(try store.int("again") == 1)
+    }
+  }
+
+  @Test func whatIsChangedByHandIsNoticed() async throws {
+    let folder = try TemporaryFolder()
+    try await withSuite(in: folder) { store async throws in
+      var changes = store.changes("size", default: 0).makeAsyncIterator()
+      try put("1", "size.json", in: folder)
+      #expect(await changes.next() == 1)
+      // In place, as `echo 2 > size.json` does it.
+      try Data("2".utf8).write(to: folder.file("size.json"))
+      #expect(await changes.next() == 2)
+      try FileManager.default.removeItem(at: folder.file("size.json"))
+      #expect(await changes.next() == 0)
+    }
+  }
+
+  @Test func anotherEnginesWritesAreNoticed() async throws {
+    let folder = try TemporaryFolder()
+    let long = String(repeating: "k", count: 900)
+    try await withSuite(in: folder) { store async throws in
+      let other = FileEngine(Folder(folder.url))
+      for key in ["k", long] {
+        var changes = store.changes(key, default: 0).makeAsyncIterator()
+        try other.set(Data("1".utf8), forKey: key)
+        #expect(await changes.next() == 1)
+        try other.set(nil, forKey: key)
+        #expect(await changes.next() == 0)
+      }
+    }
+  }
+
+  @Test func aFolderThatIsGoneIsNotBroughtBackByWhoWaits() async throws {
+    let folder = try TemporaryFolder()
+    try await withSuite(in: folder) { store async throws in
+      var changes = store.changes("k", default: 0).makeAsyncIterator()
+      try FileManager.default.removeItem(atPath: folder.path)
+      // It is asked for each second.
+      for _ in 0..<25 {
+        try await Task.sleep(for: .milliseconds(100))
+        #expect(!FileManager.default.fileExists(atPath: folder.path))
+      }
+      try FileEngine(Folder(folder.url)).set(Data("1".utf8), forKey: "k")
+      #expect(await changes.next() == 1, "it is followed again once it is there")
+    }
+  }
+
+  @Test(arguments: [
+    "", "%", ".", "..", "a/b", "a%2Fb", "A", "a+", "+", "a+/+b", ".keepsake-x", "kö", "k\u{0}",
+  ])
+  func keysThatDifferInWhatIsEscapedAreApart(_ key: String) async throws {
+    let folder = try TemporaryFolder(isQuick: true)
+    try await withSuite(in: folder) { store async throws in
+      let keys = [key, FileName.encode(key) ?? "", key + ".json", key + "%", "%" + key]
+      for (number, key) in keys.enumerated() { try store.set(number, forKey: key) }
+      for (number, key) in keys.enumerated() where keys.lastIndex(of: key) == number {
+        #expect(try store.int(key) == number)
+      }
+      #expect(try Set(store.keys()) == Set(keys))
+      #expect(try store.keys().count == Set(keys).count)
+      #expect(try visibleFiles(folder).count == Set(keys).count)
+    }
+  }
+
+  /// Around each place where the names of long keys are cut.
+  @Test(arguments: ["", ".json", ".", "..", ".keepsake-x", "+", "/", "+/+", "é", "x"])
+  func keysOfAnyLengthAreApart(_ end: String) async throws {
+    let folder = try TemporaryFolder(isQuick: true)
+    try await withSuite(in: folder) { store async throws in
+      let keys = [1, 197, 198, 199, 200, 201, 202, 205, 399, 400, 401, 600, 900].map {
+        String(repeating: "k", count: $0) + end
+      }
+      for (number, key) in keys.enumerated() { try store.set(number, forKey: key) }
+      for (number, key) in keys.enumerated() { #expect(try store.int(key) == number) }
+      #expect(try store.keys().sorted() == keys.sorted())
+      for name in try FileManager.default.subpathsOfDirectory(atPath: folder.path) {
+        #expect(name.split(separator: "/").allSatisfy { $0.utf8.count <= 255 })
+      }
+      for key in keys { try store.remove(key) }
+      #expect(try store.keys().isEmpty)
+    }
+  }
+
+  @Test func aKeyOfAThousandBytesIsTheLongest() async throws {
+    let folder = try TemporaryFolder()
+    try await withSuite(in: folder) { store async throws in
+      let longest = String(repeating: "/", count: 1_000)
+      try store.set(1, forKey: longest)
+      #expect(try store.keys() == [longest])
+      let error = expectFailure(.misuse) { try store.set(1, forKey: longest + "/") }
+      #expect(error?.remedy.contains("1,000 bytes") == true)
+      expectFailure(.misuse) { _ = try store.int(longest + "/") }
+    }
+  }
+
+  @Test func foreignFilesAreLeftAlone() async throws {
+    let folder = try TemporaryFolder()
+    let manager = FileManager.default
+    for name in [".git/objects", "theme.json.d", "folder.json", "kkk+", "sealed"] {
+      try manager.createDirectory(
+        atPath: folder.path + "/" + name, withIntermediateDirectories: true)
+    }
+    let foreign = [
+      "notes.txt", "theme", "theme.json~", ".theme.json", "größe.json", "%2f.json", "%6B.json",
+      ".git/objects/a.json", "theme.json.d/a.json", "folder.json/a.json", "kkk+/+a.json",
+      "a b.json",
+    ]
+    for name in foreign { try put("1", name, in: folder) }
+    try manager.createSymbolicLink(
+      atPath: folder.path + "/link.json", withDestinationPath: "notes.txt")
+    #expect(mkfifo(folder.path + "/pipe.json", 0o600) == 0)
+    // Nobody needs to look into it, even where that is not allowed.
+    chmod(folder.path + "/sealed", 0)
+    defer { chmod(folder.path + "/sealed", 0o700) }
+    let before = try visibleFiles(folder)
+    try await withSuite(in: folder) { store async throws in
+      try store.set(1, forKey: "mine")
+      #expect(try store.keys() == ["mine"])
+      let plan = FaultPlan(decide: { event in
+        event.path.contains("/.git") || event.path.contains("/sealed") ? .fail(EACCES) : .proceed
+      })
+      try FaultPlan.$current.withValue(plan) { try store.removeAll() }
+      #expect(try store.keys().isEmpty)
+      #expect(try visibleFiles(folder) == before)
+      expectFailure(.misuse) { _ = try store.int("folder") }
+      expectFailure(.misuse) { _ = try store.int("pipe") }
+    }
+  }
+
+  @Test func modesAreForTheUserAloneUnlessTheFolderSaysOtherwise() async throws {
+    let folder = try TemporaryFolder()
+    chmod(folder.path, 0o770)
+    try await withSuite(in: folder) { store async throws in
+      try store.set(1, forKey: "k")
+      #expect(try FileSystem.status(folder.file("k.json").path)?.mode == 0o660)
+    }
+    try await StorageSystem.withTemporary(engines: ["own": FileEngine(.applicationSupport)]) {
+      try Defaults.suite("own").set(1, forKey: "k")
+      let url = try Folder.applicationSupport.url("k.json")
+      #expect(try FileSystem.status(url.path)?.mode == 0o600)
+    }
+  }
+
+  // MARK: Places
+
+  @Test func aStandardFolderIsThatOfTheScopeFromAnyTaskAndQueue() async throws {
+    let engine = FileEngine(.applicationSupport.subfolder("themes"))
+    // One engine in two scopes, whose stores are used first from elsewhere.
+    for _ in 0..<2 {
+      try await StorageSystem.withTemporary(engines: ["themes": engine]) {
+        let store = Defaults.suite("themes")
+        #expect(try store.keys().isEmpty)
+        try await Task.detached { try store.set(1, forKey: "detached") }.value
+        try await withCheckedThrowingContinuation { continuation in
+          DispatchQueue.global().async {
+            continuation.resume(with: Result { try store.set(2, forKey: "queue") })
+          }
+        }
+        let names = try Folder.applicationSupport.list("themes")
+        #expect(names == ["detached.json", "queue.json"])
+      }
+    }
+    #expect(try !Folder.applicationSupport.exists("themes"))
+  }
+
+  // MARK: Failures and durability
+
+  enum Operation: CaseIterable {
+    case create, set, setLong, remove, removeAll, update, replace
+
+    func run(_ store: Defaults.Store, _ engine: FileEngine) throws {
+      switch self {
+      case .create, .set: try store.set("new", forKey: "k")
+      case .setLong: try store.set("new", forKey: FileEngineTests.long)
+      case .remove: try store.remove("k")
+      case .removeAll: try store.removeAll()
+      case .update: try store.update("k", default: "") { $0 = "new" }
+      case .replace:
+        _ = try engine.replace(Data("\"old\"".utf8), with: Data("\"new\"".utf8), forKey: "k")
+      }
+    }
+  }
+
+  fileprivate static let long = String(repeating: "k", count: 300)
+
+  @Test(arguments: Operation.allCases, [ENOSPC, EIO, EACCES])
+  func eachFailingCallIsAnErrorThatLeavesTheOldValue(
+    _ operation: Operation, _ code: Int32
+  ) async throws {
+    var number = 0
+    var isThrough = false
+    while !isThrough {
+      number += 1
+      let folder = try TemporaryFolder(isQuick: true)
+      let place = folder.file("engine")
+      let engine = FileEngine(Folder(place))
+      let target = number
+      isThrough = try await StorageSystem.withTemporary(engines: ["files": engine]) {
+        let store = Defaults.suite("files")
+        if operation != .create {
+          for key in ["k", Self.long] { try store.set("old", forKey: key) }
+        }
+        let failed = Locked<SystemCallEvent?>(nil)
+        let count = Locked(0)
+        let plan = FaultPlan(decide: { event in
+          let isNth = count.withLock { count in
+            count += 1
+            return count == target
+          }
+          if isNth { failed.withLock { $0 = event } }
+          return isNth ? .fail(code) : .proceed
+        })
+        let failure = FaultPlan.$current.withValue(plan) { () -> StorageError? in
+          do {
+            try operation.run(store, engine)
+            return nil
+          } catch {
+            return error as? StorageError
+          }
+        }
+        let event = failed.withLock { $0 }
+        let comment = Comment(
+          rawValue: "\(operation), call \(target) \(event.map { "\($0.call)" } ?? ""), \(code)")
+        let key = operation == .setLong ? Self.long : "k"
+        let seen: String? = try store.get(key)
+        let old: String? = operation == .create ? nil : "old"
+        let new: String? = [.remove, .removeAll].contains(operation) ? nil : "new"
+        if let failure {
+          #expect(failure.path != nil && !failure.remedy.isEmpty, comment)
+          // Once the name is there, all that can fail is to make it survive a power cut.
+          let isInPlace = event?.call == .fsync && event?.path.hasSuffix(".tmp") == false
+          #expect(seen == old || isInPlace && seen == new || operation == .removeAll, comment)
+        } else {
+          #expect(seen == new, comment)
+        }
+        try store.set("after", forKey: key)
+        #expect(try store.get(key) == "after", comment)
+        let names = try FileManager.default.subpathsOfDirectory(atPath: place.path)
+        #expect(names.allSatisfy { !$0.hasSuffix(".tmp") }, comment)
+        return event == nil
+      }
+    }
+    #expect(number > 5)
+  }
+
+  /// Where Folder says that its files survive a power cut, each value does when the set returns.
+  @Test func setsAreDurableWhereTheFolderIs() throws {
+    let folder = try TemporaryFolder()
+    let engine = FileEngine(Folder(folder.url))
+    try engine.set(Data("1".utf8), forKey: "k")
+    let value = Data("2".utf8)
+    let calls = try systemCalls { try engine.set(value, forKey: "k") }
+    let order = calls.filter { [.write, .fsync, .fdatasync, .rename].contains($0) }
+    #expect(
+      order == [.write, .fsync, .rename, .fsync] || order == [.write, .fdatasync, .rename, .fsync])
+    let removal = try systemCalls { try engine.set(nil, forKey: "k") }
+    #expect(removal.filter { [.unlink, .fsync].contains($0) } == [.unlink, .fsync])
+  }
+
+  @Test(.temporaryStorage) func inAFolderForCachesTheyAreAfterSynchronize() throws {
+    let engine = FileEngine(.caches.subfolder("settings"))
+    let isSync: (SystemCall) -> Bool = { [.fsync, .fdatasync].contains($0) }
+    try engine.set(Data("1".utf8), forKey: "k")
+    let value = Data("2".utf8)
+    #expect(try !systemCalls { try engine.set(value, forKey: "k") }.contains(where: isSync))
+    let calls = try systemCalls { try engine.synchronize() }
+    // The file, its folder, and the folders above.
+    #expect(calls.filter(isSync).count >= 3)
+  }
+}
+
+extension OneAtATime {
+  /// Several processes on one engine of files.
+  @Suite struct FileEngineProcessTests {
+    private func engine(_ folder: TemporaryFolder) -> FileEngine {
+      FileEngine(Folder(folder.file("files")))
+    }
+
+    @Test func threeProcessesCountExactly() throws {
+      let folder = try TemporaryFolder(isQuick: true)
+      let peers = try (0..<3).map { _ in
+        try Peer.start(folder, "engine-increment", "count", "300")
+      }
+      for peer in peers { #expect(peer.finish() == "") }
+      #expect(try engine(folder).data(forKey: "count") == Data("900".utf8))
+    }
+
+    @Test func aKillWhileItWritesLosesNothing() throws {
+      let folder = try TemporaryFolder(isQuick: true)
+      let engine = engine(folder)
+      var last = 0
+      for _ in 0..<100 {
+        let peer = try Peer.start(folder, "engine-acknowledge", String(last))
+        _ = peer.line()
+        usleep(UInt32.random(in: 0...10_000))
+        kill(peer.identifier, SIGKILL)
+        let lines = peer.finish().split(separator: "\n")
+        let acknowledged = max(last + 1, lines.last.flatMap { Int($0) } ?? 0)
+        for number in max(1, acknowledged - 4)...acknowledged {
+          let data = try #require(try engine.data(forKey: "key\(number % 5)"))
+          let text = try JSONDecoder().decode(String.self, from: data)
+          #expect(text.utf8.count > 20_000, "torn")
+          let kept = try #require(text.split(separator: " ").first.flatMap { Int($0) })
+          // The one in flight may be there as well.
+          #expect(kept == number || kept == acknowledged + 1 && kept % 5 == number % 5)
+        }
+        #expect(try engine.keys().count <= 5)
+        last = acknowledged
+      }
+    }
+  }
+}

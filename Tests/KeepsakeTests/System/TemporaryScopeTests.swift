@@ -1,0 +1,213 @@
+import Foundation
+import KeepsakeTesting
+import Testing
+
+@testable import Keepsake
+@testable import keepsake_peer
+
+/// What belongs to a temporary scope, and what does not.
+@Suite(.timeLimit(.minutes(5))) struct TemporaryScopeTests {
+  /// The folder of the scope in force, or of the test run.
+  private func scopeRoot() throws -> String {
+    let path = try StorageScope.current.finder.folder(.configuration)
+    return FileSystem.parent(of: FileSystem.parent(of: path))
+  }
+
+  /// Stores something of each kind, and expects it below `root`.
+  private func expectFilling(
+    _ mark: String, below root: String, sourceLocation: SourceLocation = #_sourceLocation
+  ) throws {
+    let paths = try Places.fill(mark)
+    #expect(paths.count == 6)
+    let keyFile = try StorageScope.current.finder.folder(.state) + "/vault.key"
+    for path in paths + [keyFile] {
+      #expect(path.hasPrefix(root + "/"), "\(path)", sourceLocation: sourceLocation)
+      #expect(
+        FileManager.default.fileExists(atPath: path), "\(path)", sourceLocation: sourceLocation)
+    }
+    #expect(try Places.marks() == [mark], sourceLocation: sourceLocation)
+  }
+
+  @Test func fiftyAtOnceDoNotMeetAndLeaveNothing() async throws {
+    let roots = try await withThrowingTaskGroup(of: String.self) { group in
+      for number in 0..<50 {
+        group.addTask {
+          try await StorageSystem.withTemporary {
+            let root = try scopeRoot()
+            #expect(try Places.marks() == ["nothing"])
+            #expect(Defaults.keys(suite: .memory).isEmpty && DiskCache.keys(cache: .memory).isEmpty)
+            try expectFilling("\(number)", below: root)
+            Defaults.set(number, forKey: "k", suite: .memory)
+            DiskCache.set(number, forKey: "k", cache: .memory)
+            for _ in 0..<10 { await Task.yield() }
+            #expect(try Places.marks() == ["\(number)"])
+            #expect(Defaults.int("k", suite: .memory) == number)
+            #expect(DiskCache.model("k", cache: .memory) == number)
+            return root
+          }
+        }
+      }
+      return try await group.reduce(into: Set()) { $0.insert($1) }
+    }
+    #expect(roots.count == 50)
+    for root in roots { #expect(!FileManager.default.fileExists(atPath: root)) }
+  }
+
+  @Test func childTasksBelongToIt() async throws {
+    try await StorageSystem.withTemporary {
+      let root = try scopeRoot()
+      async let bound: Void = expectFilling("async let", below: root)
+      try await bound
+      try await withThrowingTaskGroup(of: Void.self) { group in
+        group.addTask { try expectFilling("group", below: root) }
+        try await group.waitForAll()
+      }
+      try await Task { try expectFilling("task", below: root) }.value
+      try await Task { @MainActor in try expectFilling("actor", below: root) }.value
+      #expect(try Places.marks() == ["actor"])
+    }
+  }
+
+  @Test func detachedTasksQueuesAndThreadsUseTheFolderOfTheTestRun() async throws {
+    let home = try #require(ProcessInfo.processInfo.environment["HOME"])
+    try await StorageSystem.withTemporary {
+      let root = try scopeRoot()
+      let detached = try await Task.detached { try paths() }.value
+      let queued: [String] = try await withCheckedThrowingContinuation { continuation in
+        DispatchQueue.global().async { continuation.resume(with: Result { try paths() }) }
+      }
+      let threaded: [String] = try await withCheckedThrowingContinuation { continuation in
+        Thread.detachNewThread { continuation.resume(with: Result { try paths() }) }
+      }
+      let all = detached + queued + threaded
+      #expect(all.count == 27)
+      for path in all {
+        #expect(path.contains("/keepsake-\(getpid())-") && path.contains("/tests-"), "\(path)")
+        #expect(!path.hasPrefix(root + "/") && !path.hasPrefix(home + "/"), "\(path)")
+      }
+    }
+  }
+
+  /// Where things would lie.
+  private func paths() throws -> [String] {
+    let folders: [Folder] = [.documents, .applicationSupport, .caches, .temporary]
+    let finder = StorageScope.current.finder
+    return try [
+      try #require(try Defaults.shared.fileURL?.path), try finder.folder(.data),
+      try finder.folder(.state), try finder.folder(.cache), try finder.documents(),
+    ] + folders.map { try $0.url("k").path }
+  }
+
+  @Test func callsThatHopToAQueueTakeItAlong() async throws {
+    let (stream, continuation) = AsyncStream.makeStream(of: Data.self)
+    continuation.yield(Data("chunk".utf8))
+    continuation.finish()
+    try await StorageSystem.withTemporary {
+      let root = try scopeRoot()
+      try await DiskCache.shared.perform { _ in try expectFilling("perform", below: root) }
+      let fetched: String = try await DiskCache.fetch("fetched") {
+        try expectFilling("fetch", below: root)
+        return "value"
+      }
+      #expect(fetched == "value" && DiskCache.model("fetched") == "value")
+      try await Folder.documents.save(chunks: stream, as: "film")
+      #expect(try Folder.documents.load("film") == "chunk")
+      #expect(try Folder.documents.url("film").path.hasPrefix(root))
+      #expect(await DiskCache.set(chunks: AsyncStream { nil as Data? }, forKey: "empty"))
+      #expect(DiskCache.get("empty") == Data())
+    }
+    #expect(!DiskCache.contains("fetched"))
+    #expect(try !Folder.documents.exists("film"))
+  }
+
+  /// It finds neither the test run's values nor, in a program, the user's.
+  @Test func aTaskThatComesLateStaysInItsScope() async throws {
+    let (opened, gate) = AsyncStream.makeStream(of: Void.self)
+    let (root, late) = try await StorageSystem.withTemporary {
+      let root = try scopeRoot()
+      let late = Task {
+        for await _ in opened {}
+        try expectFilling("late", below: root)
+      }
+      return (root, late)
+    }
+    #expect(!FileManager.default.fileExists(atPath: root))
+    gate.finish()
+    try await late.value
+    try FileSystem.removeTree(root)
+  }
+
+  @Test func whatTheBodyThrowsComesOutAndNothingStays() async throws {
+    struct Refused: Error {}
+    let root = Locked("")
+    await #expect(throws: Refused.self) {
+      try await StorageSystem.withTemporary {
+        let path = try scopeRoot()
+        root.withLock { $0 = path }
+        try expectFilling("k", below: path)
+        throw Refused()
+      }
+    }
+    #expect(!FileManager.default.fileExists(atPath: root.withLock { $0 }))
+  }
+}
+
+extension OneAtATime {
+  /// Whole processes, whose folders for temporary things and whose home can be looked at afterwards.
+  @Suite struct TemporaryScopeProcessTests {
+    private func run(
+      _ folder: TemporaryFolder, _ arguments: String...
+    ) throws -> (outside: [String], inside: [String]) {
+      for name in ["tmp", "home"] {
+        try FileManager.default.createDirectory(
+          at: folder.file(name), withIntermediateDirectories: true)
+      }
+      var environment = [
+        "TMPDIR": folder.path + "/tmp", "HOME": folder.path + "/home",
+      ]
+      for name in [
+        "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME",
+        "CONFIGURATION_DIRECTORY", "STATE_DIRECTORY", "CACHE_DIRECTORY",
+      ] {
+        environment[name] = ""
+      }
+      let peer = try Child(
+        Peer.executable, [folder.file("data").path, "places"] + arguments, environment: environment)
+      let lines = peer.finish().split(separator: "\n").map(String.init)
+      #expect(peer.exitStatus == 0)
+      func paths(_ word: String) -> [String] {
+        lines.filter { $0.hasPrefix(word + " ") }.map { String($0.dropFirst(word.count + 1)) }
+      }
+      return (paths("outside"), paths("inside"))
+    }
+
+    @Test func aTestRunLeavesNothingInItsTemporaryFolderAndNothingAtHome() throws {
+      let folder = try TemporaryFolder()
+      let (outside, inside) = try run(folder, "--testing-library", "swift-testing")
+      #expect(outside.count == 12 && inside.count == 126)
+      for path in outside + inside { #expect(path.hasPrefix(folder.path + "/tmp/"), "\(path)") }
+      #expect(Set(outside).isDisjoint(with: inside))
+      #expect(try folder.names() == ["home", "tmp"], "not even what bootstrap names is made")
+      for name in ["home", "tmp"] {
+        let rest = try FileManager.default.subpathsOfDirectory(atPath: folder.path + "/" + name)
+        #expect(rest.isEmpty, "\(rest)")
+      }
+    }
+
+    @Test func aProgramsScopesLeaveNothingAndItsOwnThingsStay() throws {
+      let folder = try TemporaryFolder()
+      let (outside, inside) = try run(folder)
+      #expect(outside.count == 12 && inside.count == 126)
+      for path in outside {
+        #expect(FileManager.default.fileExists(atPath: path))
+        #expect(!inside.contains(path))
+      }
+      for path in inside { #expect(path.hasPrefix(folder.path + "/tmp/"), "\(path)") }
+      // Its own short-lived files are there; no scope is.
+      let rest = try FileManager.default.contentsOfDirectory(atPath: folder.path + "/tmp")
+      #expect(rest == ["peer-\(geteuid())"], "\(rest)")
+      let file = folder.file("data/files/k.json")
+      #expect(try String(contentsOf: file, encoding: .utf8) == "\"detached\"")
+    }
+  }
+}
