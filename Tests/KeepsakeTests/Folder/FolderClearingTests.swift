@@ -1,0 +1,234 @@
+import Foundation
+import KeepsakeTesting
+import Testing
+
+@testable import Keepsake
+
+/// What clearing a folder takes, and what it leaves alone.
+@Suite struct FolderClearingTests {
+  private let home: TemporaryFolder
+
+  init() throws {
+    home = try TemporaryFolder()
+    try home.setMode(0o700)
+  }
+
+  /// Places of an app in the folder of the test, as a system has them.
+  private func finder(_ environment: [String: String] = [:]) -> DirectoryFinder {
+    let environment = ["HOME": home.path, "TMPDIR": home.path].merging(environment) { $1 }
+    return DirectoryFinder(
+      app: "app", environment: { environment[$0] }, registeredHome: { nil })
+  }
+
+  private func fill() throws {
+    try Defaults.shared.set(1, forKey: "k")
+    try SecureVault.shared.set("s", forKey: "k")
+    try DiskCache.shared.set(Data([1]), forKey: "k")
+    for folder in [Folder.documents, .applicationSupport, .caches, .temporary] {
+      try folder.save("f", as: "d/f")
+    }
+    try FileManager.default.createDirectory(
+      at: home.file("Documents/other"), withIntermediateDirectories: true)
+    try home.write([1], to: "Documents/mine.txt")
+  }
+
+  private func expectStoresIntact(sourceLocation: SourceLocation = #_sourceLocation) throws {
+    // From the disk, and not from memory.
+    try inScope(finder()) { () throws in
+      #expect(try Defaults.shared.int("k") == 1, sourceLocation: sourceLocation)
+      #expect(try SecureVault.shared.get("k") == "s", sourceLocation: sourceLocation)
+      #expect(try DiskCache.shared.get("k") == Data([1]), sourceLocation: sourceLocation)
+    }
+    #expect(try home.bytes(of: "Documents/mine.txt") == [1], sourceLocation: sourceLocation)
+  }
+
+  @Test func eachPlaceLosesItsOwnFilesAlone() throws {
+    let places: [Folder] = [.documents, .applicationSupport, .caches, .temporary]
+    for place in places {
+      try inScope(finder()) { () throws in
+        try fill()
+        try place.save("h", as: ".hidden/.h")
+        try place.clear()
+        #expect(try place.list(recursively: true, includingHidden: true) == [])
+        for other in places where other != place {
+          #expect(try other.load("d/f") as String == "f")
+        }
+        // And it is one that can be cleared again.
+        try place.save("f", as: "d/f")
+        try place.subfolder("d").clear()
+        #expect(try place.list(recursively: true) == ["d/"])
+        try place.clear()
+      }
+      try expectStoresIntact()
+    }
+  }
+
+  @Test(arguments: [
+    ".config/app", ".config", "", ".local/share/app", ".local/share/app/vault", ".local/state/app",
+    ".cache/app", ".cache/app/caches", ".cache/app/caches/standard", ".cache", "Documents",
+    "linked", "linked/app", "Documents/../.config/app", ".local/share",
+  ])
+  func aFolderInWhichAStoreOrTheHomeLiesIsRefused(_ name: String) throws {
+    try inScope(finder()) { () throws in
+      try fill()
+      try home.link("linked", to: ".config")
+      let before = try home.tree()
+      let error = expectFailure(.misuse) { try Folder(home.file(name)).clear() }
+      #expect(error?.operation == "clear" && error?.path?.hasPrefix(home.path) == true)
+      #expect(error?.remedy.isEmpty == false)
+      #expect(try home.tree() == before)
+    }
+    try expectStoresIntact()
+  }
+
+  /// The folders of one service's secrets, and of a cache's entries.
+  @Test func aFolderInsideOfAStoreIsRefused() throws {
+    try inScope(finder()) { () throws in
+      try fill()
+      let tree = try home.tree()
+      let inside = tree.keys.filter {
+        tree[$0]?.hasPrefix("folder") == true
+          && ($0.hasPrefix(".local/share/app/vault/") || $0.hasPrefix(".cache/app/caches/standard/"))
+      }
+      try #require(inside.count >= 2)
+      for name in inside {
+        expectFailure(.misuse) { try Folder(home.file(name)).clear() }
+        expectFailure(.misuse) { try Folder(home.file(name)).subfolder("").clear() }
+      }
+      #expect(try home.tree() == tree)
+    }
+    try expectStoresIntact()
+  }
+
+  @Test func placesOfStoresThatAreEmptyYetAreRefusedToo() throws {
+    try inScope(finder()) { () throws in
+      for name in [".config/app", ".config", ".local/share", ".cache/app", "Documents"] {
+        try home.makeFolder(name)
+        expectFailure(.misuse) { try Folder(home.file(name)).clear() }
+      }
+      // What only starts like one is none.
+      try home.makeFolder(".config/app2/x")
+      try Folder(home.file(".config/app2")).clear()
+      #expect(try home.tree()[".config/app2/x"] == nil)
+    }
+  }
+
+  @Test(arguments: ["suite", "cache", "vault"])
+  func aSharedFolderWithAStoreInItIsRefusedHoweverDeepItLies(_ kind: String) throws {
+    try home.makeFolder("all/shared/deep")
+    let url = home.file("all/shared/deep")
+    try inScope(finder(["HOME": home.path + "/elsewhere"])) { () throws in
+      switch kind {
+      case "suite": try Defaults.suite(Defaults.Suite("team", in: url)).set(1, forKey: "k")
+      case "cache": try DiskCache.named(DiskCache.Name("x", in: url)).set("v", forKey: "k")
+      default: try SecureVault.service(SecureVault.Service("x", in: url)).set("s", forKey: "k")
+      }
+      let before = try home.tree()
+      for name in ["all", "all/shared", "all/shared/deep"] {
+        expectFailure(.misuse) { try Folder(home.file(name)).clear() }
+        expectFailure(.misuse) { try home.files.subfolder(name).clear() }
+      }
+      #expect(try home.tree() == before)
+    }
+  }
+
+  @Test func aDocumentsFolderThatWasThereBeforeTheAppIsRefused() throws {
+    try home.makeFolder("Documents/app")
+    try home.write([1], to: "Documents/app/mine")
+    try inScope(finder()) { () throws in
+      try Folder.documents.save("x", as: "d/x")
+      expectFailure(.misuse) { try Folder.documents.clear() }
+      expectFailure(.misuse) { try Folder.documents.subfolder("d").clear() }
+      #expect(try Folder.documents.list() == ["d/", "mine"])
+      try Folder.documents.delete("d")
+    }
+    #expect(try home.bytes(of: "Documents/app/mine") == [1])
+  }
+
+  @Test func linksAreRemovedAndNotFollowed() throws {
+    let outside = try TemporaryFolder()
+    try outside.write([1], to: "f")
+    try home.makeFolder("d/e")
+    for name in ["link", "d/link", "d/e/link"] { try home.link(name, to: outside.path) }
+    try home.link("d/file", to: outside.path + "/f")
+    try home.link("d/loop", to: "..")
+    try home.files.clear()
+    #expect(try home.tree().isEmpty && outside.bytes(of: "f") == [1])
+    try home.makeFolder("d/e")
+    try home.link("d/e/link", to: outside.path)
+    try home.files.delete("d")
+    #expect(try home.tree().isEmpty && outside.bytes(of: "f") == [1])
+    // The folder itself may be reached by one.
+    try outside.link("way", to: home.path)
+    try home.files.save("x", as: "x")
+    try Folder(outside.file("way")).clear()
+    #expect(try home.tree().isEmpty && outside.names() == ["f", "way"])
+  }
+
+  @Test func whatSomebodyIsSavingOrCopyingStays() async throws {
+    let folder = home.files
+    try folder.save("x", as: "d/x")
+    try folder.save("y", as: "d/y")
+    let plan = FaultPlan(decide: { event in
+      // Just before the copy gets its name.
+      if event.call == .rename, event.path.hasSuffix("/copy") {
+        FaultPlan.$current.withValue(nil) {
+          #expect(throws: Never.self) { try folder.clear() }
+        }
+      }
+      return .proceed
+    })
+    try FaultPlan.$current.withValue(plan) { try folder.copy("d", to: "e/copy") }
+    #expect(try folder.list(recursively: true) == ["e/", "e/copy/", "e/copy/x", "e/copy/y"])
+    let (stream, continuation) = AsyncStream<[UInt8]>.makeStream()
+    continuation.yield([1])
+    let started = Locked(false)
+    let task = Task {
+      try await folder.save(chunks: stream, as: "g/f") { _, _ in started.withLock { $0 = true } }
+    }
+    while !started.withLock({ $0 }) { await Task.yield() }
+    try folder.clear()
+    continuation.yield([2])
+    continuation.finish()
+    try await task.value
+    #expect(try home.bytes(of: "g/f") == [1, 2])
+  }
+
+  @Test func whatKilledWritersLeftGoesWithAllElse() throws {
+    try home.makeFolder("d/.keepsake-2.tmp/e")
+    for name in [".keepsake-1.tmp", "d/.keepsake-1.tmp", "d/.keepsake-2.tmp/f"] {
+      try home.write([1], to: name)
+    }
+    for name in [".keepsake-1.tmp", "d/.keepsake-1.tmp", "d/.keepsake-2.tmp"] {
+      try home.age(name, seconds: 4_000)
+    }
+    try home.files.clear()
+    #expect(try home.tree().isEmpty)
+  }
+
+  @Test func whereAHomeIsNoFolderAFolderCanStillBeCleared() throws {
+    for path in ["/dev/null", "/nonexistent"] {
+      try inScope(finder(["HOME": path, "STATE_DIRECTORY": home.path + "/state"])) { () throws in
+        try Folder.applicationSupport.save(1, as: "x")
+        try Folder.applicationSupport.clear()
+        #expect(try Folder.applicationSupport.list() == [])
+      }
+    }
+  }
+
+  @Test(.enabled(if: getuid() == 0, "mounting needs root"))
+  func whatIsMountedInAFolderStays() throws {
+    try home.files.save("x", as: "a/x")
+    try home.makeFolder("b/mounted")
+    guard mount("tmpfs", home.path + "/b/mounted", "tmpfs", 0, "size=64k") == 0 else { return }
+    defer { umount(home.path + "/b/mounted") }
+    try home.write([1], to: "b/mounted/f")
+    try home.files.save("y", as: "z/y")
+    let before = try home.tree()
+    for body in [{ try home.files.clear() }, { try home.files.delete("b") }] as [() throws -> Void] {
+      let error = expectFailure(.misuse) { try body() }
+      #expect(error?.path == home.path + "/b/mounted" && error?.remedy.contains("nmount") == true)
+      #expect(try home.tree() == before)
+    }
+  }
+}

@@ -1,0 +1,190 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// What becomes of files when the system refuses a call.
+@Suite struct FolderFaultTests {
+  private static let old = String(repeating: "old ", count: 200)
+  private static let new = String(repeating: "new ", count: 300)
+
+  /// A folder with files, one beside it, and one on another file system where there is such.
+  private struct Stage {
+    let home: TemporaryFolder
+    let memory: TemporaryFolder
+    var folder: Folder { Folder(home.file("own")) }
+    var other: Folder { Folder(memory.file("own")) }
+    let before: [String: String]
+
+    init() throws {
+      home = try TemporaryFolder()
+      memory = try TemporaryFolder(isQuick: true)
+      try home.setMode(0o700)
+      let folder = Folder(home.file("own"))
+      for name in ["k", "d/a", "d/e/b", "l"] { try folder.save(old, as: name) }
+      try home.link("own/d/link", to: "a")
+      try home.makeFolder("own/empty")
+      try home.write(Array(new.utf8), to: "incoming")
+      before = try home.tree()
+    }
+
+    /// All files that have these contents.
+    func places(of contents: String) throws -> [String] {
+      let trees = [try home.tree(), try memory.tree()]
+      return trees.flatMap { tree in
+        tree.filter { $0.value.hasSuffix(contents) && $0.value.hasPrefix("file") }.keys
+      }.sorted()
+    }
+  }
+
+  private typealias Operation = (
+    name: String, body: @Sendable (Stage) async throws -> Void,
+    /// Which names it may change, and nothing below or beside them.
+    changes: [String]
+  )
+
+  private static let operations: [Operation] = [
+    ("save", { try $0.folder.save(new, as: "k") }, ["own/k"]),
+    ("save new", { try $0.folder.save(new, as: "new/deep/k") }, ["own/new"]),
+    ("save large", { try $0.folder.save(Data(count: 1 << 20), as: "k") }, ["own/k"]),
+    ("load", { _ = try $0.folder.load("d/a") as String }, []),
+    ("delete", { try $0.folder.delete("k") }, ["own/k"]),
+    ("delete folder", { try $0.folder.delete("d") }, ["own/d"]),
+    ("exists", { _ = try $0.folder.exists("d/e/b") && $0.folder.exists("k") && $0.folder.exists("d/e") }, []),
+    ("list", { _ = try $0.folder.list("d", recursively: true) + $0.folder.list("d") }, []),
+    ("size", { _ = try $0.folder.size("k") + $0.folder.size("d/a") }, []),
+    ("totalSize", { _ = try $0.folder.totalSize() }, []),
+    ("clear", { try $0.folder.clear() }, ["own/"]),
+    ("copy", { try $0.folder.copy("l", to: "k") }, ["own/k"]),
+    ("copy link", { try $0.folder.copy("d/link", to: "k") }, ["own/k"]),
+    ("copy folder", { try $0.folder.copy("d", to: "new/d") }, ["own/new"]),
+    ("copy folder onto empty", { try $0.folder.copy("d", to: "empty") }, ["own/empty"]),
+    ("move", { try $0.folder.move("l", to: "k") }, ["own/l", "own/k"]),
+    ("move folder", { try $0.folder.move("d", to: "new/d") }, ["own/d", "own/new"]),
+    ("move away", { try $0.folder.move("k", to: "a/k", in: $0.other) }, ["own/k"]),
+    ("move link away", { try $0.folder.move("d/link", to: "k", in: $0.other) }, ["own/d/link"]),
+    ("move folder away", { try $0.folder.move("d", to: "a/d", in: $0.other) }, ["own/d"]),
+    ("copy folder away", { try $0.folder.copy("d", to: "a/d", in: $0.other) }, []),
+    ("adopt", { try $0.folder.adopt($0.home.file("incoming"), as: "k") }, ["own/k", "incoming"]),
+    ("adopt away", { try $0.other.adopt($0.home.file("incoming"), as: "k") }, ["incoming"]),
+    (
+      "save chunks",
+      { stage in
+        let chunks = [Array(new.utf8.prefix(7)), Array(new.utf8.dropFirst(7))]
+        try await stage.folder.save(chunks: FolderNameTests.chunks(chunks), as: "k", total: 5)
+      }, ["own/k"]
+    ),
+    ("create", { try $0.folder.subfolder("new/x").create() }, ["own/new"]),
+    ("freeSpace", { _ = try $0.folder.subfolder("a/b").freeSpace }, []),
+  ]
+
+  @Test(arguments: [ENOSPC, EIO, EACCES, EMFILE], operations.indices)
+  func eachFailingCallIsAnErrorAndLosesNothing(code: Int32, which: Int) async throws {
+    let (name, body, changes) = Self.operations[which]
+    try await failingEachCall(code, { try Stage() }, body) { stage, failure, comment in
+      let comment: Comment = "\(name): \(comment)"
+      let after = try stage.home.tree()
+      let left = try stage.home.leftOvers() + stage.memory.leftOvers()
+      #expect(left == [], comment)
+      for (file, contents) in stage.before
+      where !changes.contains(where: { file.hasPrefix($0) }) {
+        #expect(after[file] == contents, comment)
+      }
+      for (file, contents) in after where file.hasSuffix("/k") && contents.hasPrefix("file") {
+        let isWhole = [Self.old, Self.new].contains { contents.hasSuffix($0) }
+        #expect(isWhole || name == "save large", comment)
+        if failure == nil, ["save", "adopt", "save chunks"].contains(name) {
+          #expect(contents.hasSuffix(Self.new), comment)
+        }
+      }
+      if name.hasPrefix("move") {
+        // At the one place or at the other, or at both.
+        let count = try stage.places(of: Self.old).count
+        let kept = name == "move" ? 3...4 : 4...7
+        #expect(kept.contains(count), comment)
+        if name == "move", failure != nil, after["own/l"] != nil { #expect(count == 4, comment) }
+      }
+      if name.hasPrefix("copy folder") {
+        // All of it or nothing.
+        let copies = try stage.places(of: Self.old).count - 4
+        #expect(copies == 0 || copies == 2, comment)
+        if failure == nil { #expect(copies == 2, comment) }
+      }
+      if name.hasPrefix("adopt") {
+        #expect(try stage.places(of: Self.new).count >= 1, comment)
+        if let incoming = after["incoming"] {
+          #expect(incoming == stage.before["incoming"], comment)
+        } else {
+          #expect(failure == nil || after["own/k"]?.hasSuffix(Self.new) == true, comment)
+        }
+      }
+      if let failure {
+        let call = name.split(separator: " ").first.map(String.init)
+        #expect(failure.operation == call, comment)
+      }
+      // The folder works as before.
+      try stage.folder.save("after", as: "after")
+      #expect(try stage.folder.load("after") as String == "after", comment)
+    }
+  }
+
+  @Test(arguments: [SystemCall.write, .fdatasync, .rename])
+  func whatFailsBeforeTheRenameLeavesTheOldFile(_ call: SystemCall) throws {
+    let stage = try Stage()
+    let plan = FaultPlan(decide: { $0.call == call ? .fail(EIO) : .proceed })
+    for name in ["k", "d/a", "new"] {
+      let error = expectFailure(.system(EIO)) {
+        try FaultPlan.$current.withValue(plan) { try stage.folder.save(Self.new, as: name) }
+      }
+      #expect(error?.operation == "save")
+    }
+    #expect(try stage.home.tree() == stage.before)
+  }
+
+  @Test(arguments: [0, 1, 63, 799, 1_199])
+  func aDiskThatTakesOnlyAPartLeavesTheOldFile(length: Int) async throws {
+    for (name, body, _) in Self.operations
+    where ["save", "copy", "save chunks", "move away", "copy folder away", "adopt away"]
+      .contains(name)
+    {
+      let stage = try Stage()
+      let isFull = Locked(false)
+      let plan = FaultPlan(
+        decide: { event in
+          event.call == .clone || event.call == .write && isFull.withLock { $0 }
+            ? .fail(ENOSPC) : .proceed
+        },
+        shorten: { _ in
+          isFull.withLock { $0 = true }
+          return length
+        })
+      do {
+        try await FaultPlan.$current.withValue(plan) { try await body(stage) }
+        // The whole text may be shorter than what the disk took, or need no second file system.
+        #expect(name.hasSuffix("away") || length >= 799, "\(name)")
+      } catch {
+        #expect((error as? StorageError)?.code == .diskFull, "\(name)")
+        #expect(try stage.home.tree() == stage.before, "\(name)")
+        #expect(try stage.memory.leftOvers() == [], "\(name)")
+      }
+    }
+  }
+
+  @Test func writesThatTheDiskTakesInPiecesAreWhole() throws {
+    let stage = try Stage()
+    let plan = FaultPlan(decide: { _ in .proceed }, shorten: { _ in 7 })
+    try FaultPlan.$current.withValue(plan) {
+      try stage.folder.save(Self.new, as: "k")
+      try stage.folder.copy("k", to: "copy")
+    }
+    #expect(try stage.folder.load("k") as String == Self.new)
+    #expect(try stage.folder.load("copy") as String == Self.new)
+  }
+
+  @Test func aSweepThatCannotGoOnIsNoReasonToRefuseAWrite() throws {
+    let home = try TemporaryFolder()
+    let plan = FaultPlan(decide: { $0.call == .list || $0.call == .lock ? .fail(EIO) : .proceed })
+    try FaultPlan.$current.withValue(plan) { try home.files.save("x", as: "f") }
+    #expect(try home.text("f") == "x")
+  }
+}

@@ -1,0 +1,290 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// Moving, copying and taking in: nothing is lost, whatever stands at either end.
+@Suite struct FolderMovingTests {
+  private let home: TemporaryFolder
+  private var folder: Folder { home.files }
+
+  init() throws {
+    home = try TemporaryFolder()
+    try home.setMode(0o700)
+  }
+
+  @Test func aFileTakesThePlaceOfAnother() throws {
+    for name in ["a", "b"] { try folder.save(name, as: name) }
+    try folder.copy("a", to: "b")
+    #expect(try home.tree() == ["a": "file 600 a", "b": "file 600 a"])
+    try folder.save("b", as: "b")
+    try folder.move("b", to: "a")
+    #expect(try home.tree() == ["a": "file 600 b"])
+    try folder.move("a", to: "new/deep/a")
+    #expect(try folder.load("new/deep/a") as String == "b" && !folder.exists("a"))
+  }
+
+  @Test func ontoItselfNothingHappens() throws {
+    try folder.save("a", as: "a")
+    try folder.save("x", as: "d/x")
+    let before = try home.tree()
+    try folder.move("a", to: "a")
+    try folder.copy("a", to: "a")
+    try folder.move("d", to: "d")
+    try folder.adopt(home.file("a"), as: "a")
+    #expect(try home.tree() == before)
+  }
+
+  /// One file under the name that two folders have for it.
+  @Test(arguments: ["alias", "../plain/../plain", "hard"])
+  func aFileIsNotLostWhereBothNamesAreOne(_ way: String) throws {
+    try home.makeFolder("plain")
+    try home.link("alias", to: "plain")
+    let plain = Folder(home.file("plain"))
+    let other = way == "hard" ? plain : Folder(URL(filePath: home.path + "/plain/../" + way))
+    try plain.save("a", as: "a")
+    try #require(link(home.path + "/plain/a", home.path + "/plain/second") == 0)
+    let isOther = way == "hard"
+    try other.move("a", to: isOther ? "second" : "a", in: plain)
+    #expect(try plain.load("second") as String == "a")
+    #expect(try plain.exists("a") == !isOther)
+    // And with one link alone.
+    try plain.save("b", as: "b")
+    try other.move("b", to: "b", in: plain)
+    #expect(try plain.load("b") as String == "b")
+    try other.copy("b", to: "b", in: plain)
+    #expect(try plain.load("b") as String == "b")
+  }
+
+  @Test func twoNamesOfOneFileBecomeOne() throws {
+    try folder.save("x", as: "a")
+    try #require(link(home.path + "/a", home.path + "/b") == 0)
+    try folder.move("a", to: "b")
+    #expect(try home.tree() == ["b": "file 600 x"])
+  }
+
+  @Test func aFolderTakesThePlaceOfAnEmptyOneAlone() throws {
+    try folder.save("x", as: "d/x")
+    for name in ["empty1", "empty2", "full"] { try home.makeFolder(name) }
+    try folder.save("y", as: "full/y")
+    try folder.save("f", as: "f")
+    for target in ["full", "f"] {
+      let before = try home.tree()
+      for body in [
+        { try folder.move("d", to: target) }, { try folder.copy("d", to: target) },
+      ] as [() throws -> Void] {
+        let error = #expect(throws: StorageError.self) { try body() }
+        #expect(error?.path == home.path + "/" + target)
+        #expect(try home.tree() == before)
+      }
+    }
+    try folder.copy("d", to: "empty1")
+    try folder.move("d", to: "empty2")
+    #expect(try folder.load("empty1/x") as String == "x" && folder.load("empty2/x") as String == "x")
+    #expect(try !folder.exists("d"))
+  }
+
+  @Test func aCopyOfAFolderIntoItselfEnds() throws {
+    try folder.save("x", as: "d/x")
+    try folder.save("y", as: "d/e/y")
+    try folder.copy("d", to: "d/e/copy")
+    #expect(
+      try folder.list("d", recursively: true) == [
+        "e/", "e/copy/", "e/copy/e/", "e/copy/e/y", "e/copy/x", "e/y", "x",
+      ])
+    try folder.copy("", to: "all")
+    #expect(try folder.list("all/d", recursively: true) == folder.list("d", recursively: true))
+    #expect(try home.leftOvers() == [])
+  }
+
+  @Test func aFolderCannotBeMovedIntoItselfNorOverWhatItIsIn() throws {
+    try folder.save("x", as: "d/e/x")
+    let before = try home.tree()
+    for target in ["d/f", "d/e/f", "d/new/f"] {
+      expectFailure(.misuse) { try folder.move("d", to: target) }
+    }
+    expectFailure(.misuse) { try folder.subfolder("d").move("", to: "x") }
+    #expect(throws: StorageError.self) { try folder.move("d/e", to: "d") }
+    #expect(try home.tree() == before)
+    // But beside itself, under a name that only starts like its own.
+    try folder.move("d", to: "d2/d")
+    #expect(try folder.load("d2/d/e/x") as String == "x")
+  }
+
+  @Test func linksAreCopiedAndMovedAsLinks() throws {
+    try folder.save("x", as: "d/x")
+    try home.link("d/link", to: "/etc/passwd")
+    try home.link("d/nowhere", to: "../nowhere")
+    try folder.copy("d", to: "copy")
+    try folder.move("d", to: "moved")
+    for name in ["copy", "moved"] {
+      let tree = try home.tree()
+      #expect(tree[name + "/link"] == "link /etc/passwd", "\(name)")
+      #expect(tree[name + "/nowhere"] == "link ../nowhere", "\(name)")
+    }
+    // In place of a file, too.
+    for target in ["f", "g"] { try folder.save("f", as: target) }
+    try folder.copy("moved/link", to: "f")
+    try folder.move("moved/link", to: "g")
+    let tree = try home.tree()
+    #expect(tree["f"] == "link /etc/passwd" && tree["g"] == "link /etc/passwd")
+    #expect(tree["moved/link"] == nil && tree["copy/link"] != nil)
+    #expect(try home.leftOvers() == [])
+  }
+
+  @Test func aCopyHasTheModesOfItsFolderAndOtherNamesInIt() throws {
+    try folder.save("x", as: "d/x")
+    try home.setMode(0o755, "d")
+    try home.setMode(0o4777, "d/x")
+    try folder.copy("d", to: "copy")
+    #expect(try home.tree()["copy"] == "folder 700" && home.tree()["copy/x"] == "file 600 x")
+    try folder.save("new", as: "copy/x")
+    #expect(try folder.load("d/x") as String == "x")
+  }
+
+  @Test func whatIsBeingSavedAndReservedIsNotCopied() throws {
+    try folder.save("x", as: "d/x")
+    try home.write([1], to: "d/.keepsake-1.tmp")
+    try folder.copy("d", to: "copy")
+    #expect(try home.names().contains("copy"))
+    #expect(try FileManager.default.contentsOfDirectory(atPath: home.path + "/copy") == ["x"])
+  }
+
+  // MARK: Taking in
+
+  @Test func aFileIsTakenInWithTheModeOfTheFolder() throws {
+    for mode in [0o644, 0o4777, 0o400] as [mode_t] {
+      try home.write(Array("x".utf8), to: "incoming")
+      try home.setMode(mode, "incoming")
+      let inode = try home.status("incoming")?.inode
+      try folder.adopt(home.file("incoming"), as: "in/x")
+      #expect(try home.tree() == ["in": "folder 700", "in/x": "file 600 x"])
+      #expect(try home.status("in/x")?.inode == inode, "moved, and not copied")
+    }
+  }
+
+  @Test(.enabled(if: TwoFileSystems.areHere)) func aFileIsTakenInFromAnotherFileSystem() throws {
+    let two = try TwoFileSystems()
+    try two.disk.setMode(0o700)
+    try two.memory.write(Array("x".utf8), to: "incoming")
+    try two.disk.files.adopt(two.memory.file("incoming"), as: "x")
+    #expect(try two.disk.tree() == ["x": "file 600 x"])
+    #expect(try two.memory.tree().isEmpty)
+  }
+
+  @Test func aFileThatHasAnotherNameIsCopied() throws {
+    try home.write(Array("x".utf8), to: "incoming")
+    try #require(link(home.path + "/incoming", home.path + "/kept") == 0)
+    try folder.adopt(home.file("incoming"), as: "x")
+    try home.write(Array("changed".utf8), to: "kept")
+    #expect(try folder.load("x") as String == "x" && !folder.exists("incoming"))
+    // Even where it lies in the folder, under the name that it is to have.
+    try #require(link(home.path + "/x", home.path + "/y") == 0)
+    try folder.adopt(home.file("x"), as: "x")
+    #expect(try folder.load("x") as String == "x" && folder.load("y") as String == "x")
+  }
+
+  @Test(.enabled(if: getuid() == 0, "giving a file away needs root"))
+  func anotherUsersFileIsCopied() throws {
+    try home.write(Array("x".utf8), to: "incoming")
+    try #require(chown(home.path + "/incoming", 65_534, 65_534) == 0)
+    try folder.adopt(home.file("incoming"), as: "x")
+    #expect(try home.tree() == ["x": "file 600 x"] && home.status("x")?.owner == geteuid())
+  }
+
+  @Test func whatChangesWhileItIsTakenInIsNotLost() throws {
+    try home.write(Array("x".utf8), to: "incoming")
+    try #require(link(home.path + "/incoming", home.path + "/kept") == 0)
+    let home = home
+    let plan = FaultPlan(decide: { event in
+      if event.call == .rename { try? home.write(Array("changed".utf8), to: "incoming") }
+      return .proceed
+    })
+    _ = try? FaultPlan.$current.withValue(plan) { try folder.adopt(home.file("incoming"), as: "x") }
+    let found = try Set(home.tree().values)
+    #expect(found.contains { $0.hasSuffix("changed") })
+  }
+
+  // MARK: Another file system
+
+  @Test(.enabled(if: TwoFileSystems.areHere))
+  func modesTimesAndLinksComeAlongToAnotherFileSystem() throws {
+    for isBack in [false, true] {
+      let two = try TwoFileSystems()
+      let (from, to) = isBack ? (two.memory, two.disk) : (two.disk, two.memory)
+      try from.files.save("x", as: "d/x")
+      try from.files.save("y", as: "d/e/y")
+      try from.link("d/link", to: "e/y")
+      try from.setMode(0o640, "d/x")
+      try from.age("d/x", seconds: 100_000)
+      let status = try #require(try from.status("d/x"))
+      try from.files.move("d", to: "new/d", in: to.files)
+      #expect(try from.tree().isEmpty)
+      let tree = try to.tree()
+      #expect(tree["new/d/x"] == "file 640 x" && tree["new/d/link"] == "link e/y")
+      #expect(tree["new/d/e/y"]?.hasSuffix(" y") == true)
+      let moved = try #require(try to.status("new/d/x"))
+      #expect(moved.modified == status.modified && moved.accessed / 1_000 == status.accessed / 1_000)
+      try to.files.move("new/d/link", to: "link", in: from.files)
+      #expect(try from.tree() == ["link": "link e/y"])
+    }
+  }
+
+  @Test(.enabled(if: TwoFileSystems.areHere && getuid() == 0))
+  func noRightsComeAlongThatTheNewOwnerDidNotGive() throws {
+    let two = try TwoFileSystems()
+    try two.disk.files.save("x", as: "x")
+    try two.disk.setMode(0o6755, "x")
+    try two.disk.files.move("x", to: "x", in: two.memory.files)
+    #expect(try two.memory.tree() == ["x": "file 755 x"])
+  }
+
+  @Test(.enabled(if: TwoFileSystems.areHere), arguments: ["x", "d/x", "d/new"])
+  func whatChangesWhileItIsMovedStays(_ name: String) throws {
+    let two = try TwoFileSystems()
+    try two.disk.files.save("old", as: "x")
+    try two.disk.files.save("old", as: "d/x")
+    let plan = FaultPlan(decide: { event in
+      // The moment at which the copy gets its name.
+      if event.call == .rename, event.path.contains(".tmp\u{0}"),
+        event.path.hasPrefix(two.memory.path)
+      {
+        try? two.disk.write(Array("changed".utf8), to: name)
+      }
+      return .proceed
+    })
+    let moved = name == "x" ? "x" : "d"
+    let error = #expect(throws: StorageError.self) {
+      try FaultPlan.$current.withValue(plan) {
+        try two.disk.files.move(moved, to: "moved", in: two.memory.files)
+      }
+    }
+    #expect(error?.code == .system(EBUSY) && error?.operation == "move")
+    #expect(error?.path?.hasPrefix(two.disk.path) == true && error?.remedy.contains("Both") == true)
+    #expect(try two.disk.text(name) == "changed")
+    let copy = try two.memory.tree()
+    #expect(copy[moved == "x" ? "moved" : "moved/x"]?.hasSuffix("old") == true)
+  }
+
+  @Test(.enabled(if: TwoFileSystems.areHere))
+  func aFileOrAnEmptyFolderOnTheOtherFileSystemIsReplaced() throws {
+    let two = try TwoFileSystems()
+    try two.disk.files.save("new", as: "x")
+    try two.disk.link("link", to: "x")
+    try two.disk.files.save("new", as: "d/x")
+    for name in ["x", "link"] { try two.memory.files.save("old", as: name) }
+    try two.memory.makeFolder("d")
+    for name in ["x", "link", "d"] {
+      try two.disk.files.move(name, to: name, in: two.memory.files)
+    }
+    #expect(try two.disk.tree().isEmpty)
+    #expect(try two.memory.text("x") == "new" && two.memory.text("d/x") == "new")
+    #expect(try two.memory.tree()["link"] == "link x")
+    try two.disk.files.save("newer", as: "d/x")
+    #expect(throws: StorageError.self) {
+      try two.disk.files.move("d", to: "d", in: two.memory.files)
+    }
+    #expect(try two.disk.text("d/x") == "newer" && two.memory.text("d/x") == "new")
+    #expect(try two.memory.leftOvers() == [])
+  }
+}

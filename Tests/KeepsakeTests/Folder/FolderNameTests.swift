@@ -1,0 +1,341 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// What a name can do: nothing outside of the folder, whatever it is and whichever call it is given to.
+///
+/// Each call is made twice: beside a tree that is none of its business, and without that. It must leave the
+/// tree as it was, and must not say or do anything by which the two could be told apart.
+@Suite struct FolderNameTests {
+  private static let secret = "SENTINEL"
+
+  /// A folder with links to all sides, and a tree beside it.
+  private struct Arena {
+    let home: TemporaryFolder
+    let folder: Folder
+
+    init(hasOutside: Bool) throws {
+      home = try TemporaryFolder(isQuick: true)
+      try home.setMode(0o700)
+      folder = Folder(home.file("inside"))
+      for name in ["inside/dir", "other"] { try make(name) }
+      try write("inside", to: "inside/f")
+      try write("inside", to: "inside/dir/x")
+      try write("incoming", to: "incoming")
+      for (name, target) in [
+        ("file", "../outside/secret"), ("link", "../outside"), ("up", ".."), ("self", "."),
+        ("absolute", home.path + "/outside"), ("absoluteFile", home.path + "/outside/secret"),
+        ("chain1", "chain2"), ("chain2", "link"), ("dangling", "../outside/new"),
+        ("loop", "loop"), ("loopA", "loopB"), ("loopB", "loopA"), ("inner", "dir"),
+        ("dir/link", "../../outside"), ("dir/file", "../../outside/secret"), ("root", "/"),
+        ("empty", "../outside/empty"), ("host", "/proc/self/root"),
+      ] { try home.link("inside/" + name, to: target) }
+      guard hasOutside else { return }
+      for name in ["outside/sub", "outside/empty", "outside/\u{301}x"] { try make(name) }
+      for name in ["secret", "sub/secret", "f", "x", "\u{301}x/f", "\u{301}f"] {
+        try write(FolderNameTests.secret, to: "outside/" + name)
+      }
+    }
+
+    private func make(_ name: String) throws {
+      try FileSystem.createFolder(home.path + "/" + name, durable: false)
+    }
+
+    private func write(_ text: String, to name: String) throws {
+      try FileSystem.replace(
+        home.path + "/" + name, with: Array(text.utf8), mode: 0o600, durable: false)
+    }
+
+    /// What a call says, without the name of this arena.
+    func anonymous(_ text: String) -> String {
+      // By bytes: the path can be followed by what would join its last letter.
+      String(decoding: Data(text.utf8).replacing(home.path, with: "HOME"), as: UTF8.self)
+    }
+
+    func tree(outside: Bool) throws -> [String: String] {
+      try home.tree().filter { $0.key.utf8.starts(with: "outside".utf8) == outside }
+        .mapValues { anonymous($0) }
+    }
+  }
+
+  private static let names: [String] = {
+    let climbs = [
+      "..", "../", "../outside", "../outside/secret", "a/../../outside/secret", "./../outside",
+      "dir/..", "dir/../..", "dir/../../outside/secret", "dir/../f", "dir/.", "./..", "./f", ".",
+      "./", "dir/./x", "/", "//", "/etc/passwd", "/outside/secret", "//outside/secret", "", " ",
+      "a//b", "dir//x", "dir/", "dir//", "f/", "f/.", "f/..", "f/../../outside/secret", "f/x",
+    ]
+    let links = [
+      "file", "file/", "file/x", "link", "link/", "link/secret", "link/new", "link/sub",
+      "link/sub/secret", "link/sub/new/deep", "link/.", "link/..", "link/../outside/secret",
+      "link//secret", "up", "up/outside/secret", "up/outside", "self", "self/f",
+      "self/up/outside/secret", "self/self/link/secret", "absolute", "absolute/secret",
+      "absolute/new", "absoluteFile", "chain1", "chain1/secret", "chain2/sub/secret", "dangling",
+      "dangling/x", "loop", "loop/x", "loopA", "loopA/x", "inner", "inner/x", "inner/new",
+      "inner/link/secret", "dir/link", "dir/link/", "dir/link/secret", "dir/link/new/x",
+      "dir/file", "root/etc/passwd", "root", "host/etc/passwd", "empty", "empty/x",
+    ]
+    let characters = [
+      "..\u{301}", "..\u{301}/x", "..\u{301}/../outside/secret", "link/\u{301}x", "link/\u{301}x/f",
+      "link/\u{301}f", "/\u{301}x", "/\u{301}x/f", "dir/\u{301}/../../outside/secret", ".\u{301}.",
+      "link\u{301}/f", "..\u{200D}", "\u{200D}../x", "link/\u{200D}", "..\u{600}/",
+      "f\u{600}/", "dir\u{600}/", "link/\u{600}", "link\u{600}/", "\u{600}/link/secret",
+      "\u{FF0E}\u{FF0E}/outside/secret", "\u{FF0E}\u{FF0E}\u{FF0F}outside", "\u{2025}/secret",
+      "\u{2024}\u{2024}/secret", "..\u{2215}outside", "..\u{2044}outside", "\u{FEFF}..",
+      "\u{202E}..", "%2e%2e%2foutside%2fsecret", "%2e%2e/outside/secret", "..%2foutside",
+      "%2e", "..%00/x", "link%2Fsecret", "..\\outside\\secret", "\\..\\outside", "link\\secret",
+      "~", "~/x", "~root/x", "~/../outside", "$HOME", "$HOME/x", "${HOME}", "`id`", "*", "?", "-rf",
+      "file:///etc/passwd", "file://outside", "file:../outside/secret", "...", "....", "..../f",
+      ".. ", " ..", ".. /x", "..\t/outside/secret", "..\n/outside/secret", "..\n", "\n", "a\nb",
+      "\r\n", "\r\n/x", "\u{85}", "\u{2028}", "\u{1}", "\u{7F}",
+    ]
+    let zeros = [
+      "\0", "f\0", "\0f", "f\0/../../outside/secret", "..\0", "../outside/secret\0.json",
+      "link\0/secret", "dir/\0", "link/secret\0",
+    ]
+    let lengths = [
+      String(repeating: "n", count: 255), String(repeating: "n", count: 256),
+      String(repeating: "ü", count: 128), String(repeating: "n", count: 5_000),
+      String(repeating: "d/", count: 2_500), String(repeating: "../", count: 1_700) + "etc/passwd",
+      String(repeating: "self/", count: 60) + "link/secret",
+      "link/" + String(repeating: "n", count: 5_000),
+      "dir/" + String(repeating: "n", count: 256) + "/../../outside/secret",
+    ]
+    let reserved = [
+      ".keepsake-x.tmp", "dir/.keepsake-x.tmp", ".keepsake-", ".keepsake-own", ".keepsake-x/f",
+      ".keepsake-\u{301}", ".keepsake-own/", ".KEEPSAKE-x", ".keepsakeX",
+    ]
+    return climbs + links + characters + zeros + lengths + reserved
+  }()
+
+  private typealias Call = (
+    name: String, body: @Sendable (Folder, String, TemporaryFolder) async throws -> String
+  )
+
+  private static let calls: [Call] = [
+    (
+      "save",
+      { folder, name, _ in
+        try folder.save("new", as: name)
+        return try folder.load(name)
+      }
+    ),
+    ("load", { folder, name, _ in try folder.load(name) as String }),
+    ("load optional", { folder, name, _ in try folder.load(name, type: Data?.self).debugDescription }),
+    (
+      "delete",
+      { folder, name, _ in
+        try folder.delete(name)
+        return ""
+      }
+    ),
+    ("exists", { folder, name, _ in "\(try folder.exists(name))" }),
+    (
+      "url",
+      { folder, name, home in
+        let path = try folder.url(name).path
+        let way = path.utf8.dropFirst((home.path + "/inside").utf8.count)
+        #expect(path.utf8.starts(with: (home.path + "/inside").utf8))
+        #expect(way.first == nil || way.first == UInt8(ascii: "/"))
+        #expect(!way.split(separator: UInt8(ascii: "/")).contains { $0.elementsEqual("..".utf8) })
+        return path
+      }
+    ),
+    ("list", { folder, name, _ in "\(try folder.list(name, includingHidden: true))" }),
+    ("list recursively", { folder, name, _ in "\(try folder.list(name, recursively: true))" }),
+    ("size", { folder, name, _ in "\(try folder.size(name))" }),
+    ("totalSize", { folder, name, _ in "\(try folder.totalSize(name))" }),
+    (
+      "copy from",
+      { folder, name, _ in
+        try folder.copy(name, to: "copied")
+        return ""
+      }
+    ),
+    (
+      "copy to",
+      { folder, name, _ in
+        try folder.copy("f", to: name)
+        return ""
+      }
+    ),
+    (
+      "copy folder to",
+      { folder, name, _ in
+        try folder.copy("dir", to: name)
+        return ""
+      }
+    ),
+    (
+      "copy elsewhere",
+      { folder, name, home in
+        try folder.copy(name, to: "copied", in: Folder(home.file("other")))
+        return ""
+      }
+    ),
+    (
+      "copy from elsewhere",
+      { folder, name, home in
+        let other = Folder(home.file("other"))
+        try other.save("other", as: "o")
+        try other.copy("o", to: name, in: folder)
+        return ""
+      }
+    ),
+    (
+      "move from",
+      { folder, name, _ in
+        try folder.move(name, to: "moved")
+        return ""
+      }
+    ),
+    (
+      "move to",
+      { folder, name, _ in
+        try folder.move("f", to: name)
+        return ""
+      }
+    ),
+    (
+      "move folder to",
+      { folder, name, _ in
+        try folder.move("dir", to: name)
+        return ""
+      }
+    ),
+    (
+      "move elsewhere",
+      { folder, name, home in
+        try folder.move(name, to: name, in: Folder(home.file("other")))
+        return ""
+      }
+    ),
+    (
+      "adopt",
+      { folder, name, home in
+        try folder.adopt(home.file("incoming"), as: name)
+        return ""
+      }
+    ),
+    (
+      "save chunks",
+      { folder, name, _ in
+        try await folder.save(chunks: chunks([[1, 2], [3]]), as: name)
+        return ""
+      }
+    ),
+    (
+      "subfolder save",
+      { folder, name, _ in
+        try folder.subfolder(name).save("new", as: "secret")
+        return ""
+      }
+    ),
+    ("subfolder load", { folder, name, _ in try folder.subfolder(name).load("secret") as String }),
+    ("subfolder exists", { folder, name, _ in "\(try folder.subfolder(name).exists("secret"))" }),
+    (
+      "subfolder list",
+      { folder, name, _ in "\(try folder.subfolder(name).list(recursively: true))" }
+    ),
+    ("subfolder size", { folder, name, _ in "\(try folder.subfolder(name).totalSize())" }),
+    (
+      "subfolder delete",
+      { folder, name, _ in
+        try folder.subfolder(name).delete("secret")
+        return ""
+      }
+    ),
+    (
+      "clear",
+      { folder, name, _ in
+        try folder.subfolder(name).clear()
+        return ""
+      }
+    ),
+    ("create", { folder, name, _ in try folder.subfolder(name).create().path }),
+  ]
+
+  static func chunks(_ chunks: [[UInt8]]) -> AsyncStream<[UInt8]> {
+    AsyncStream { continuation in
+      for chunk in chunks { continuation.yield(chunk) }
+      continuation.finish()
+    }
+  }
+
+  /// Makes the call, in a new arena, and returns all that can be seen of what it did.
+  private func outcome(
+    of call: Call, _ name: String, hasOutside: Bool, plan: FaultPlan?
+  ) async throws -> [String: String] {
+    let arena = try Arena(hasOutside: hasOutside)
+    let before = try arena.tree(outside: true)
+    var answer: String
+    do {
+      answer = try await FaultPlan.$current.withValue(plan) {
+        try await call.body(arena.folder, name, arena.home)
+      }
+    } catch {
+      answer = "\(try #require(error as? StorageError))"
+    }
+    answer = arena.anonymous(answer)
+    let comment: Comment = "\(call.name) of \(name.prefix(60).debugDescription): \(answer)"
+    #expect(try arena.tree(outside: true) == before, comment)
+    var seen = try arena.tree(outside: false)
+    let isReadable = (Array(seen.values) + [answer]).contains { $0.contains(Self.secret) }
+    #expect(!isReadable, comment)
+    #expect(try arena.home.leftOvers() == [], comment)
+    seen["answer"] = answer
+    return seen
+  }
+
+  @Test(arguments: [0, ENOSYS, EPERM], calls.indices)
+  func noNameLeadsOut(withoutOpenat2: Int32, which: Int) async throws {
+    let plan =
+      withoutOpenat2 == 0
+      ? nil
+      : FaultPlan(decide: { $0.call == .openUnlinked ? .fail(withoutOpenat2) : .proceed })
+    let call = Self.calls[which]
+    for name in Self.names {
+      let outcome = try await outcome(of: call, name, hasOutside: true, plan: plan)
+      let alone = try await self.outcome(of: call, name, hasOutside: false, plan: plan)
+      #expect(outcome == alone, "\(call.name) of \(name.prefix(60).debugDescription)")
+    }
+  }
+
+  /// That the table above is not passed by a library that refuses everything.
+  @Test(arguments: [
+    "..\u{301}", "..\u{301}/x", ".\u{301}.", "\u{FF0E}\u{FF0E}/x", "%2e%2e%2fx", "..\\x", "~", "~/x",
+    "$HOME/x", "file:x", "...", "..../f", ".. ", " ..", "a\nb", "\n", " ", "*", "-rf", "\u{202E}..",
+    String(repeating: "n", count: 255), String(repeating: "n/", count: 900) + "n", ".hidden",
+    "a\u{600}", ".KEEPSAKE-x", "..\r\n", "\u{301}x",
+  ])
+  func aStrangeNameIsStillAName(_ name: String) throws {
+    let home = try TemporaryFolder(isQuick: true)
+    try home.files.save("x", as: name)
+    #expect(try home.files.load(name) as String == "x" && home.files.exists(name))
+    let found = try home.files.list(recursively: true, includingHidden: true)
+    #expect(found.contains { Array($0.utf8) == Array(name.utf8) })
+    try home.files.move(name, to: "moved")
+    #expect(try !home.files.exists(name) && home.files.load("moved") as String == "x")
+  }
+
+  @Test func aSlashAtTheEndIsTheOnlyThingThatIsPassedOver() throws {
+    let home = try TemporaryFolder()
+    for name in ["a", "a\u{600}"] { try home.makeFolder(name) }
+    // A slash after such a mark is one character with it.
+    try home.files.delete("a\u{600}/")
+    #expect(try home.names() == ["a"])
+  }
+}
+
+extension Data {
+  /// With each `text` replaced, as bytes.
+  fileprivate func replacing(_ text: String, with other: String) -> Data {
+    var (rest, result) = (self[...], Data())
+    while let range = rest.range(of: Data(text.utf8)) {
+      result += rest[..<range.lowerBound] + Data(other.utf8)
+      rest = rest[range.upperBound...]
+    }
+    return result + rest
+  }
+}
