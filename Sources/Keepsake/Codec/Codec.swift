@@ -191,7 +191,7 @@ private struct RelativeURL: Codable {
 
 /// `Optional`, for code that has it as some `T`.
 @usableFromInline
-protocol OptionalValue {
+protocol OptionalValue: ExpressibleByNilLiteral {
   var wrappedCodable: (any Codable)? { get }
   static func decodeWrapped(_ stored: StoredValue) throws(StorageError) -> Any
   static func wrappedDocument(_ bytes: Data) throws(StorageError) -> Any
@@ -210,7 +210,7 @@ extension Optional: OptionalValue where Wrapped: Codable {
   static func wrappedDocument(_ bytes: Data) throws(StorageError) -> Any {
     // What saving a nil writes.
     if bytes.elementsEqual("null\n".utf8) { return Wrapped?.none as Any }
-    // Without the type it would be taken for a `Wrapped?` again.
+    // By its name: inferred it would be this very type, without end.
     return try Document.value(of: bytes, as: Wrapped.self) as Wrapped? as Any
   }
 }

@@ -133,16 +133,25 @@ enum FileSystem {
   }
 
   /// Makes another symbolic link that says the same.
+  ///
+  /// In place of a file that has the name, by way of another one.
   static func copyLink(
-    _ link: RootedPath, to name: String, in folder: OpenFolder
+    _ link: RootedPath, to name: String, by temporary: String, in folder: OpenFolder
   ) throws(StorageError) {
     let target = try linkText(link.name, in: OpenFolder(link.parent))
-    let shownPath = OpenFolder.path(name, in: folder)
+    let shownPath = OpenFolder.path(temporary, in: folder)
     try systemCall(.link, shownPath) {
       target.withCString { target in
-        name.withCString { Int(symlinkat(target, folder.descriptor, $0)) }
+        temporary.withCString { Int(symlinkat(target, folder.descriptor, $0)) }
       }
     }.get(.link, shownPath)
+    do throws(StorageError) {
+      try rename(temporary, to: name, in: folder)
+    } catch {
+      // The failure says more than that its remains could not be removed; a sweep finds them.
+      try? unlink(temporary, in: folder)
+      throw error
+    }
   }
 
   /// Lets the files at two paths trade names in one step; false where nothing is at `target`, or the
@@ -318,8 +327,16 @@ enum FileSystem {
   /// The path itself, or the first one above it at which there is something.
   static func existingPath(_ path: String) throws(StorageError) -> String {
     var path = path
-    while path != "/", try status(path) == nil { path = parent(of: path) }
+    while path != "/", try !isThere(path) { path = parent(of: path) }
     return path
+  }
+
+  private static func isThere(_ path: String) throws(StorageError) -> Bool {
+    do throws(StorageError) {
+      return try status(path) != nil
+    } catch  where error.code.systemError == ENOTDIR {
+      return false  // some users' home is /dev/null
+    }
   }
 
   /// What a symbolic link says, as a path.

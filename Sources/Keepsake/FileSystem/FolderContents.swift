@@ -109,9 +109,10 @@ extension RootedPath {
   ///
   /// One folder is open at a time, so that no depth is too great.
   ///
-  /// - Parameter enters: Whether to visit something, and in a folder go on.
+  /// - Parameter enters: Whether to visit what has this name, nil for one that is not UTF-8, and in a
+  ///   folder go on.
   func walk(
-    entering enters: (_ name: String) -> Bool = { _ in true },
+    entering enters: (_ name: String?) -> Bool = { _ in true },
     _ body: (Visit) throws(StorageError) -> Void
   ) throws(StorageError) {
     var pending = [self]
@@ -119,11 +120,12 @@ extension RootedPath {
       do throws(StorageError) {
         let folder = try OpenFolder(place)
         try FileSystem.scan(in: folder) { found throws(StorageError) in
-          let name = String(cString: found.raw)
+          let name = found.name
           guard enters(name) else { return }
-          let visit = Visit(place: place.appending(name), kind: try found.kind(), found: found)
+          let shown = place.appending(name ?? String(cString: found.raw))
+          let visit = Visit(place: shown, kind: try found.kind(), found: found)
           if visit.kind == .folder {
-            guard found.name != nil else { throw visit.place.nameFailure }
+            guard name != nil else { throw visit.place.nameFailure }
             pending.append(visit.place)
           }
           try body(visit)
@@ -132,34 +134,37 @@ extension RootedPath {
     }
   }
 
-  private var nameFailure: StorageError {
+  var nameFailure: StorageError {
     StorageError(
-      .system(EILSEQ), operation: "list", path: path, reason: "the folder's name is not UTF-8",
-      remedy: "Rename or remove the folder.")
+      .system(EILSEQ), operation: "list", path: path, reason: "the name is not UTF-8",
+      remedy: "Rename or remove it.")
   }
 
   /// Removes all that is below; what comes meanwhile may stay.
   ///
-  /// - Parameter keeps: What is to stay, by its name.
+  /// - Parameter removes: Whether to remove what has this name, nil for one that is not UTF-8.
   func removeContents(
-    keeping keeps: (FileSystem.Found) throws(StorageError) -> Bool = { _ in false }
+    where removes: (_ name: String?) -> Bool = { _ in true }
   ) throws(StorageError) {
     var folders: [RootedPath] = []
     var device: UInt64?
+    // All folders before the first file goes: one of them may have to stay.
     try walk { visit throws(StorageError) in
-      if visit.kind != .folder {
-        if try !keeps(visit.found) { try visit.found.unlink() }
-        return
-      }
+      guard visit.kind == .folder, let status = try visit.found.status() else { return }
       // What is mounted there is not ours to remove.
-      guard let status = try visit.found.status() else { return }
       if device == nil { device = try FileSystem.status(self.path)?.device }
       guard status.device == device else {
         throw StorageError(
           .misuse, operation: "remove", path: visit.place.path,
           reason: "another file system is mounted there", remedy: "Unmount it first.")
       }
-      folders.append(visit.place)
+    }
+    try walk(entering: removes) { visit throws(StorageError) in
+      if visit.kind == .folder {
+        folders.append(visit.place)
+      } else {
+        try visit.found.unlink()
+      }
     }
     for place in folders.reversed() { try place.removeEmptyFolder() }
   }

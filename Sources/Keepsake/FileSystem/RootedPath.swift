@@ -25,7 +25,9 @@ struct RootedPath: Sendable {
 
   /// The place that `text` names as seen from the root; one slash at its end does no harm.
   init(root: String, _ text: String) throws(StorageError) {
-    let relative = text.utf8.last == UInt8(ascii: "/") ? text.dropLast() : text[...]
+    // By bytes: what stands before a slash can be one character with it.
+    let relative =
+      text.utf8.last == UInt8(ascii: "/") ? Substring(text.utf8.dropLast()) : text[...]
     let isInside = relative.utf8.split(
       separator: UInt8(ascii: "/"), omittingEmptySubsequences: false
     ).allSatisfy { name in
@@ -74,7 +76,8 @@ struct RootedPath: Sendable {
       return path.withCString { Int(keepsake_open_unlinked(AT_FDCWD, $0, flags)) }
     }
     guard case .failure(let error) = direct,
-      [ELOOP, ENOSYS, EPERM, EINVAL].contains(error.code)
+      // Names that are too long together may do one by one.
+      [ELOOP, ENOSYS, EPERM, EINVAL, ENAMETOOLONG].contains(error.code)
     else { return direct }
     return stepByStep(flags)
   }
@@ -162,14 +165,19 @@ struct RootedPath: Sendable {
   // MARK: Folders
 
   /// The folder at this place, made with those above it where it is missing.
-  func makeFolder(mode: UInt32) throws(StorageError) -> (OpenFolder, isNew: Bool) {
+  ///
+  /// - Parameter durable: Whether the names of the root, and of those above it, are to survive a power cut.
+  func makeFolder(
+    mode: UInt32, durable: Bool = false
+  ) throws(StorageError) -> (OpenFolder, isNew: Bool) {
     do throws(StorageError) {
       return (try OpenFolder(self), false)
     } catch  where error.code == .notFound {
       if isRoot {
-        try FileSystem.createFolder(root, mode: mode, durable: false)
+        try FileSystem.createFolder(root, mode: mode, durable: durable)
       } else {
-        try FileSystem.makeFolder(name, in: parent.makeFolder(mode: mode).0, mode: mode)
+        let folder = try parent.makeFolder(mode: mode, durable: durable).0
+        try FileSystem.makeFolder(name, in: folder, mode: mode)
       }
       return (try OpenFolder(self), true)
     }

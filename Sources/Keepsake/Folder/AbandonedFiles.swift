@@ -6,12 +6,15 @@ enum AbandonedFiles {
   static let reservedPrefix = ".keepsake-"
   private static let suffix = ".tmp"
 
+  /// By bytes, as all names are looked at: a letter with a mark after it is another character.
+  static func isReserved(_ name: String) -> Bool { name.utf8.starts(with: reservedPrefix.utf8) }
+
   static func newName() -> String {
     reservedPrefix + String(UInt64.random(in: .min ... .max), radix: 16) + suffix
   }
 
   static func isName(_ name: String) -> Bool {
-    name.hasPrefix(reservedPrefix) && name.hasSuffix(suffix)
+    isReserved(name) && name.hasSuffix(suffix)
   }
 
   /// Says to all sweeps that its writer lives.
@@ -35,7 +38,8 @@ enum AbandonedFiles {
   static func sweep(_ folder: OpenFolder) {
     do throws(StorageError) {
       try FileSystem.scan(in: folder) { found throws(StorageError) in
-        if let name = found.name, isName(name) { try remove(name, found, in: folder) }
+        // Another user's, in a shared folder, may not go: others still may.
+        if let name = found.name, isName(name) { try? remove(name, found, in: folder) }
       }
     } catch {
       // No reason to refuse a write: nobody sees what is left.

@@ -13,12 +13,14 @@ extension Folder {
         throw status.isLink ? site.linkFailure : Self.notAFolder(site)
       }
       try requireOwnFilesAlone(in: site, status)
-      try site.removeContents { found throws(StorageError) in
-        // Those of writers that are at work.
-        found.name?.hasPrefix(AbandonedFiles.reservedPrefix) ?? false
-      }
+      func isOurs(_ name: String?) -> Bool { name.map(AbandonedFiles.isReserved) ?? false }
+      // What writers left that were killed; that of others, who are at work, stays.
       let folder = try OpenFolder(site)
       AbandonedFiles.sweep(folder)
+      try site.walk(entering: { !isOurs($0) }) { visit throws(StorageError) in
+        if visit.kind == .folder { AbandonedFiles.sweep(try OpenFolder(visit.place)) }
+      }
+      try site.removeContents { !isOurs($0) }
       if isDurable { try folder.synchronize() }
     }
   }
@@ -47,6 +49,18 @@ extension Folder {
       if Self.isMarkOfStore(visit.place.name) {
         throw Self.notToBeCleared(site, "a store lies in it, by \(visit.place.path)")
       }
+    }
+    // A folder of a vault or of a cache has no mark of its own.
+    var path = try FileSystem.realPath(site.path)
+    while path != "/" {
+      let parent = FileSystem.parent(of: path)
+      let name = FileSystem.name(of: path)
+      for mark in [path + "/" + VaultLocation.headerName, "\(parent)/.\(name).ledger"] {
+        if try FileSystem.status(mark) != nil {
+          throw Self.notToBeCleared(site, "it lies in a store, by \(mark)")
+        }
+      }
+      path = parent
     }
   }
 

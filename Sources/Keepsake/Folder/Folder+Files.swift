@@ -15,7 +15,13 @@ extension Folder {
   public func save<T: Codable>(_ value: T, as path: String) throws(StorageError) {
     try during("save") { () throws(StorageError) in
       let site = try fileTarget(path)
-      try write(Document.bytes(of: value), to: site, durable: isDurable)
+      let bytes: Data
+      do throws(StorageError) {
+        bytes = try Document.bytes(of: value)
+      } catch {
+        throw error.during("save", path: site.path)
+      }
+      try write(bytes, to: site, durable: isDurable)
     }
   }
 
@@ -46,7 +52,8 @@ extension Folder {
         guard try file.status().isRegularFile else { throw Self.notAFile(site) }
         bytes = try file.contents()
       } catch  where error.code == .notFound {
-        if let type = T.self as? any ExpressibleByNilLiteral.Type,
+        // Other types can be made of nil too, such as one for any JSON.
+        if let type = T.self as? any OptionalValue.Type,
           let none = type.init(nilLiteral: ()) as? T
         {
           return none

@@ -17,13 +17,13 @@ extension Folder {
     try during("list", path) { site throws(StorageError) in
       guard try isFolder(site, path) else { return [] }
       func isShown(_ name: String) -> Bool {
-        !name.hasPrefix(AbandonedFiles.reservedPrefix)
+        !AbandonedFiles.isReserved(name)
           && (includingHidden || name.utf8.first != UInt8(ascii: "."))
       }
       var names: [String] = []
       if recursively {
         let start = site.isRoot ? 0 : site.relative.utf8.count + 1
-        try site.walk(entering: isShown) { visit throws(StorageError) in
+        try site.walk(entering: { $0.map(isShown) ?? false }) { visit throws(StorageError) in
           let name = visit.place.relative.utf8.dropFirst(start)
           names.append(String(Substring(name)) + (visit.kind == .folder ? "/" : ""))
         }

@@ -58,15 +58,24 @@ extension Folder {
           .misuse, operation: "move", path: site.path, reason: "it is the folder itself",
           remedy: "Move what is in it.")
       }
+      guard !status.isFolder || !end.path.utf8.starts(with: (site.path + "/").utf8) else {
+        throw StorageError(
+          .misuse, operation: "move", path: end.path, reason: "it lies in the folder to be moved",
+          remedy: "Move the folder to a place outside of it, or copy it.")
+      }
       // Before it stands in for another file that may be on the disk already.
       if other.isDurable, !isDurable { try site.synchronizeData(status) }
       let folder = try OpenFolder(site.parent)
       let newFolder = try other.makeFolder(end.parent)
       let old = try end.status()
       if try FileSystem.move(site.name, in: folder, to: end.name, in: newFolder) {
-        // To rename(2) two names of one file are as they should be.
-        if let old, old.isSameFile(as: status), site.path != end.path {
-          try FileSystem.unlink(site.name, in: folder)
+        // To rename(2) two names of one file are as they should be. But one name it may be as well, in a
+        // folder that is reached in two ways, or whose file system takes a for A.
+        if let old, old.isSameFile(as: status), status.links > 1 {
+          let isOneFolder = try folder.status().isSameFile(as: newFolder.status())
+          if !isOneFolder || site.name != end.name {
+            try FileSystem.unlink(site.name, in: folder)
+          }
         }
       } else {
         let copier = Copier(target: other, keepsLook: true, isDurable: true)
@@ -91,23 +100,51 @@ extension Folder {
   public func adopt(_ file: URL, as path: String) throws(StorageError) {
     try during("adopt") { () throws(StorageError) in
       let source = try DirectoryFinder.path(of: file, operation: "adopt")
-      let opened = try File(source, .readUnlinked)
-      let status = try opened.status()
+      let opened: File
+      do throws(StorageError) {
+        opened = try File(source, .readUnlinked)
+      } catch  where error.code.systemError == ELOOP {
+        throw RootedPath(root: source).linkFailure
+      }
+      let status = try opened.status(withTimes: true)
       guard status.isRegularFile else { throw Self.notAFile(RootedPath(root: source)) }
       let site = try fileTarget(path)
       let folder = try makeFolder(site.parent)
       if isDurable { try opened.synchronize() }
       // Another user's stays that one's, and what has another name could be changed by it.
       let isOurs = status.links == 1 && status.owner == geteuid()
-      if isOurs, try FileSystem.move(source, in: nil, to: site.name, in: folder) {
-        try opened.setMode(fileMode())
-      } else {
+      var isMoved = false
+      if isOurs { isMoved = try take(opened, status, from: source, to: site, in: folder) }
+      if !isMoved {
         let copy = try newFile(site)
         try copy.append(contentsOf: opened)
         try copy.finish(durable: true)
-        try FileSystem.unlink(source)
+        // Unless it had this very name, and is gone by that.
+        let original = RootedPath(root: FileSystem.parent(of: source))
+          .appending(FileSystem.name(of: source))
+        if let now = try original.status(), now.isSameFile(as: status) {
+          try original.remove(ifStill: status)
+        }
       }
       if isDurable { try folder.synchronize() }
+    }
+  }
+
+  /// Moves a file in, with the mode of this folder; false when it is on another file system.
+  private func take(
+    _ file: File, _ status: FileStatus, from source: String, to site: RootedPath,
+    in folder: OpenFolder
+  ) throws(StorageError) -> Bool {
+    // Before it has its name: nobody is to find it there with another one.
+    try file.setMode(fileMode())
+    do throws(StorageError) {
+      if try FileSystem.move(source, in: nil, to: site.name, in: folder) { return true }
+      try file.setMode(status.mode)
+      return false
+    } catch {
+      // The failure says more than that the mode could not be put back.
+      try? file.setMode(status.mode)
+      throw error
     }
   }
 }
@@ -133,7 +170,11 @@ private struct Copier {
   private func copyFile(
     _ source: RootedPath, _ status: FileStatus, to name: String, in folder: OpenFolder
   ) throws(StorageError) {
-    if status.isLink { return try FileSystem.copyLink(source, to: name, in: folder) }
+    if status.isLink {
+      try FileSystem.copyLink(source, to: name, by: AbandonedFiles.newName(), in: folder)
+      if isDurable { try folder.synchronize() }
+      return
+    }
     let file = try File(source)
     guard try file.status().isRegularFile else { throw Folder.notAFile(source) }
     let copy = try NewFile(name, in: folder, mode: target.fileMode())
@@ -147,19 +188,19 @@ private struct Copier {
   ) throws(StorageError) -> Copied {
     // All names before the first copy, which may come to lie in the folder itself.
     var found: Copied = []
-    func isCopied(_ name: String) -> Bool { !name.hasPrefix(AbandonedFiles.reservedPrefix) }
+    func isCopied(_ name: String?) -> Bool { !(name.map(AbandonedFiles.isReserved) ?? false) }
     try source.walk(entering: isCopied) { visit throws(StorageError) in
+      guard visit.found.name != nil else { throw visit.place.nameFailure }
       if let status = try visit.found.status(withTimes: true) {
         found.append((visit.place, status))
       }
     }
     let parent = try target.makeFolder(end.parent)
-    AbandonedFiles.sweepOnce(parent)
     let temporary = end.parent.appending(AbandonedFiles.newName())
     let mode = try target.folderMode()
-    let copy = try temporary.makeFolder(mode: mode).0
-    AbandonedFiles.mark(copy.descriptor, copy.path)
     do throws(StorageError) {
+      let copy = try temporary.makeFolder(mode: mode).0
+      AbandonedFiles.mark(copy.descriptor, copy.path)
       for (place, status) in found {
         let way = place.relative.utf8.dropFirst(source.isRoot ? 0 : source.relative.utf8.count + 1)
         let end = temporary.appending(String(Substring(way)))

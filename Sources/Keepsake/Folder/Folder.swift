@@ -65,7 +65,12 @@ public struct Folder: Hashable, Sendable {
   /// let exports = Folder.documents.subfolder("exports")
   /// ```
   public func subfolder(_ path: String) -> Folder {
-    Folder(place, way.isEmpty ? path : way + "/" + path)
+    var path = path
+    // As `list` gives them; a slash alone is no name, and stays an error.
+    if path.utf8.count > 1, path.utf8.last == UInt8(ascii: "/") {
+      path = String(Substring(path.utf8.dropLast()))
+    }
+    return Folder(place, way.isEmpty || path.isEmpty ? way + path : way + "/" + path)
   }
 
   /// Where something is, or would be: nothing has to be there.
@@ -130,7 +135,7 @@ extension Folder {
     if relative.isEmpty { return RootedPath(root: root) }
     guard
       !relative.utf8.split(separator: UInt8(ascii: "/"))
-        .contains(where: { $0.starts(with: AbandonedFiles.reservedPrefix.utf8) })
+        .contains(where: { AbandonedFiles.isReserved(String(Substring($0))) })
     else {
       throw StorageError(
         .misuse, operation: "open", key: path, path: root,
@@ -153,7 +158,10 @@ extension Folder {
 
   private func root() throws(StorageError) -> String {
     if case .own(let path) = place { return path }
-    return try StorageScope.current.root(of: place)
+    let scope = StorageScope.current
+    let root = try scope.root(of: place)
+    if case .temporary = place { try scope.finder.requireOwn(FileSystem.parent(of: root)) }
+    return root
   }
 
   /// The mode of folders; without its execute bits that of files.
@@ -167,18 +175,24 @@ extension Folder {
   /// The folder at a place, made where it is missing.
   func makeFolder(_ site: RootedPath) throws(StorageError) -> OpenFolder {
     switch place {
-    case .temporary: try StorageScope.current.finder.requireOwn(FileSystem.parent(of: site.root))
+    case .temporary: try StorageScope.current.finder.makeTemporary()
     case .documents where try FileSystem.status(site.root) == nil:
-      let (folder, isNew) = try RootedPath(root: site.root).makeFolder(mode: folderMode())
+      let (folder, isNew) = try RootedPath(root: site.root)
+        .makeFolder(mode: folderMode(), durable: isDurable)
       // Says that nothing but the app's own files is in it: a user may have a folder of that name.
       if isNew { _ = try File(Self.markOfOwn, in: folder, .createOrOpen) }
     default: break
     }
-    let (folder, isNew) = try site.makeFolder(mode: folderMode())
+    let (folder, isNew) = try site.makeFolder(mode: folderMode(), durable: isDurable)
     // Another process may have made it just now, and not come to this yet.
-    if isDurable, Self.synchronized.withLock({ $0.insert(site.path).inserted }) || isNew {
+    if isDurable, isNew || Self.synchronized.withLock({ !$0.contains(site.path) }) {
       try site.synchronizeNames()
+      Self.synchronized.withLock { known in
+        if known.count > 10_000 { known = [] }
+        known.insert(site.path)
+      }
     }
+    AbandonedFiles.sweepOnce(folder)
     return folder
   }
 
@@ -191,9 +205,7 @@ extension Folder {
     var attempts = 0
     while true {
       do throws(StorageError) {
-        let folder = try makeFolder(site.parent)
-        AbandonedFiles.sweepOnce(folder)
-        return try NewFile(site.name, in: folder, mode: fileMode())
+        return try NewFile(site.name, in: makeFolder(site.parent), mode: fileMode())
       } catch  where error.code == .notFound && attempts < 10 {
         // Somebody removed the folder just now.
         attempts += 1

@@ -33,7 +33,8 @@ final class NewFile: @unchecked Sendable {
 
   /// Makes it look like the one that it stands in for.
   func inherit(_ status: FileStatus) throws(StorageError) {
-    try temporary.file.setMode(status.mode)
+    // Without the bits that hand on the rights of its owner, who may be another one now.
+    try temporary.file.setMode(status.mode & 0o777)
     try temporary.file.setTimes(accessed: status.accessed, modified: status.modified)
   }
 

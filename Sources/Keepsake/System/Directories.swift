@@ -106,7 +106,7 @@ struct DirectoryFinder: Sendable {
       if let file = try? File.ifPresent(configuration + "/user-dirs.dirs"),
         let bytes = try? file.contents(),
         let named = UserDirectories.folder(
-          "DOCUMENTS", in: String(decoding: bytes, as: UTF8.self), home: home)
+          "DOCUMENTS", in: Array(bytes), home: home)
       {
         documents = named
       }
@@ -114,7 +114,7 @@ struct DirectoryFinder: Sendable {
     return documents + "/" + app
   }
 
-  /// The folder for short-lived files, which ``requireOwn(_:)`` has to agree to.
+  /// The folder for short-lived files.
   func temporary() throws(StorageError) -> String {
     if let own = chosen.temporary { return try Self.path(of: own, operation: "bootstrap") }
     var base = "/tmp"
@@ -122,14 +122,20 @@ struct DirectoryFinder: Sendable {
     return "\(base)/\(app)-\(geteuid())"
   }
 
-  /// Makes the folder for short-lived files unless it is there, and then throws if others can write to it:
-  /// they have theirs beside it, and could have made this one.
+  /// Makes the folder for short-lived files unless it is there.
+  func makeTemporary() throws(StorageError) {
+    if chosen.temporary != nil { return }
+    try FileSystem.createFolder(temporary(), durable: false)
+    // Somebody else may have made it just now.
+    try requireOwn(temporary())
+  }
+
+  /// Throws if others can write to the folder for short-lived files, where it is there: they have theirs
+  /// beside it, and could have made this one, with files in it that are to be read.
   func requireOwn(_ path: String) throws(StorageError) {
     if chosen.temporary != nil { return }
-    try FileSystem.createFolder(path, durable: false)
-    guard let status = try FileSystem.status(path, followsLinks: false), status.isFolder,
-      status.owner == geteuid(), status.mode & 0o022 == 0
-    else {
+    guard let status = try FileSystem.status(path, followsLinks: false) else { return }
+    guard status.isFolder, status.owner == geteuid(), status.mode & 0o022 == 0 else {
       throw StorageError(
         .accessDenied, operation: "open", path: path,
         reason: "it is not a folder that only this user can write to",

@@ -4,16 +4,17 @@ enum UserDirectories {
   ///
   /// Lines have the form `XDG_DOCUMENTS_DIR="$HOME/Documents"`: a path that starts with `$HOME` or `/`
   /// between quotes, in which a backslash stands before what would end it. The last one counts.
-  static func folder(_ purpose: String, in text: String, home: String) -> String? {
+  static func folder(_ purpose: String, in text: [UInt8], home: String) -> String? {
     var found: String?
-    for line in text.split(whereSeparator: \.isNewline) {
-      if let path = folder(of: line.utf8, named: "XDG_\(purpose)_DIR", home: home) { found = path }
+    // Bytes, because a path need not be text, and text has more line ends than the format.
+    for line in text.split(separator: UInt8(ascii: "\n")) {
+      if let path = folder(of: line, named: "XDG_\(purpose)_DIR", home: home) { found = path }
     }
     return found
   }
 
   private static func folder(
-    of line: Substring.UTF8View, named name: String, home: String
+    of line: ArraySlice<UInt8>, named name: String, home: String
   ) -> String? {
     func isBlank(_ byte: UInt8) -> Bool { byte == 0x20 || byte == 0x09 }
     var rest = line.drop(while: isBlank)
@@ -38,6 +39,7 @@ enum UserDirectories {
       path.append(byte)
     }
     while path.count > 1, path.last == UInt8(ascii: "/") { path.removeLast() }
+    if path.contains(0) { return nil }
     return String(validating: path, as: UTF8.self)
   }
 }
