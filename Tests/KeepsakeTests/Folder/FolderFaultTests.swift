@@ -11,14 +11,15 @@ import Testing
   /// A folder with files, one beside it, and one on another file system where there is such.
   private struct Stage {
     let home: TemporaryFolder
-    let memory: TemporaryFolder
+    let disk: TemporaryFolder
     var folder: Folder { Folder(home.file("own")) }
-    var other: Folder { Folder(memory.file("own")) }
+    var other: Folder { Folder(disk.file("own")) }
     let before: [String: String]
 
     init() throws {
-      home = try TemporaryFolder()
-      memory = try TemporaryFolder(isQuick: true)
+      // Most operations stay in the one that is quick.
+      home = try TemporaryFolder(isQuick: true)
+      disk = try TemporaryFolder()
       try home.setMode(0o700)
       let folder = Folder(home.file("own"))
       for name in ["k", "d/a", "d/e/b", "l"] { try folder.save(old, as: name) }
@@ -30,7 +31,7 @@ import Testing
 
     /// All files that have these contents.
     func places(of contents: String) throws -> [String] {
-      let trees = [try home.tree(), try memory.tree()]
+      let trees = [try home.tree(), try disk.tree()]
       return trees.flatMap { tree in
         tree.filter { $0.value.hasSuffix(contents) && $0.value.hasPrefix("file") }.keys
       }.sorted()
@@ -84,7 +85,7 @@ import Testing
     try await failingEachCall(code, { try Stage() }, body) { stage, failure, comment in
       let comment: Comment = "\(name): \(comment)"
       let after = try stage.home.tree()
-      let left = try stage.home.leftOvers() + stage.memory.leftOvers()
+      let left = try stage.home.leftOvers() + stage.disk.leftOvers()
       #expect(left == [], comment)
       for (file, contents) in stage.before
       where !changes.contains(where: { file.hasPrefix($0) }) {
@@ -165,7 +166,7 @@ import Testing
       } catch {
         #expect((error as? StorageError)?.code == .diskFull, "\(name)")
         #expect(try stage.home.tree() == stage.before, "\(name)")
-        #expect(try stage.memory.leftOvers() == [], "\(name)")
+        #expect(try stage.disk.leftOvers() == [], "\(name)")
       }
     }
   }

@@ -36,12 +36,13 @@ import Testing
   }
 
   /// One file under the name that two folders have for it.
-  @Test(arguments: ["alias", "../plain/../plain", "hard"])
+  @Test(arguments: ["alias", "x/../plain", "hard"])
   func aFileIsNotLostWhereBothNamesAreOne(_ way: String) throws {
     try home.makeFolder("plain")
     try home.link("alias", to: "plain")
+    try home.makeFolder("x")
     let plain = Folder(home.file("plain"))
-    let other = way == "hard" ? plain : Folder(URL(filePath: home.path + "/plain/../" + way))
+    let other = way == "hard" ? plain : Folder(URL(filePath: home.path + "/" + way))
     try plain.save("a", as: "a")
     try #require(link(home.path + "/plain/a", home.path + "/plain/second") == 0)
     let isOther = way == "hard"
@@ -224,7 +225,9 @@ import Testing
       #expect(tree["new/d/x"] == "file 640 x" && tree["new/d/link"] == "link e/y")
       #expect(tree["new/d/e/y"]?.hasSuffix(" y") == true)
       let moved = try #require(try to.status("new/d/x"))
-      #expect(moved.modified == status.modified && moved.accessed / 1_000 == status.accessed / 1_000)
+      #expect(moved.modified == status.modified)
+      // Looking at it for the copy is an access, too.
+      #expect(moved.accessed >= status.accessed)
       try to.files.move("new/d/link", to: "link", in: from.files)
       #expect(try from.tree() == ["link": "link e/y"])
     }

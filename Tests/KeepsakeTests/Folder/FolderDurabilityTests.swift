@@ -1,0 +1,175 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// What is synced, and in which order: seen by the recorded system calls.
+@Suite struct FolderDurabilityTests {
+  private let home: TemporaryFolder
+  private static let durable: [Folder] = [.documents, .applicationSupport]
+  private static let fleeting: [Folder] = [.caches, .temporary]
+
+  init() throws { home = try TemporaryFolder() }
+
+  private func inHome(_ body: () throws -> Void) throws {
+    let environment = ["HOME": home.path, "TMPDIR": home.path]
+    try inScope(
+      DirectoryFinder(app: "app", environment: { environment[$0] }, registeredHome: { nil }), body)
+  }
+
+
+  /// What changes or syncs something, with paths as seen from `root`; temporary names are left out.
+  private func steps(_ body: () throws -> Void) throws -> [String] {
+    let steps = Locked<[String]>([])
+    let kinds: Set<SystemCall> = [
+      .write, .fsync, .fdatasync, .rename, .unlink, .rmdir, .mkdir, .link,
+    ]
+    let roots = [home.path]
+    let plan = FaultPlan(decide: { event in
+      guard kinds.contains(event.call) else { return .proceed }
+      let path = event.path.split(separator: "\0").last.map(String.init) ?? ""
+      var shown = roots.reduce(path) { $0.replacingOccurrences(of: $1, with: "~") }
+      if let range = shown.range(of: ".keepsake-[0-9a-f]+.tmp", options: .regularExpression) {
+        shown.replaceSubrange(range, with: "TMP")
+      }
+      steps.withLock { $0.append("\(event.call) \(shown)") }
+      return .proceed
+    })
+    try FaultPlan.$current.withValue(plan, operation: body)
+    return steps.withLock { $0 }
+  }
+
+  @Test func aSaveSyncsTheFileBeforeItHasItsNameAndTheFolderAfter() throws {
+    let folder = home.files
+    try folder.save("old", as: "f")
+    #expect(
+      try steps { try folder.save("new", as: "f") }
+        == ["write ~/TMP", "fdatasync ~/TMP", "rename ~/f", "fsync ~"])
+    #expect(try steps { try folder.delete("f") } == ["unlink ~/f", "fsync ~"])
+    try folder.save("a", as: "a")
+    #expect(
+      try steps { try folder.move("a", to: "b") } == ["rename ~/b", "fsync ~", "fsync ~"])
+  }
+
+  @Test func theNamesOfNewFoldersAreSyncedUpToTheFirstThatWasThere() throws {
+    try inHome { () throws in
+      let support = try steps { try Folder.applicationSupport.save("x", as: "d/f") }
+      for path in ["~", "~/.local", "~/.local/share", "~/.local/share/app",
+        "~/.local/share/app/files", "~/.local/share/app/files/d",
+      ] {
+        let made = support.firstIndex(of: "mkdir \(path)") ?? -1
+        let synced = try #require(support.lastIndex(of: "fsync \(path)"), "\(path)")
+        #expect(synced > made)
+      }
+      let documents = try steps { try Folder.documents.create() }
+      #expect(documents.contains("fsync ~/Documents") && documents.contains("fsync ~"))
+      // Once is enough.
+      let again = try steps { try Folder.applicationSupport.save("x", as: "d/g") }
+      #expect(again.filter { $0.hasPrefix("fsync") } == ["fsync ~/.local/share/app/files/d"])
+    }
+  }
+
+  private static let operations: [(String, @Sendable (Folder, TemporaryFolder) throws -> Void)] = [
+    ("save", { folder, _ in try folder.save("new", as: "f") }),
+    ("save new", { folder, _ in try folder.save("new", as: "n/e/w") }),
+    ("copy", { folder, _ in try folder.copy("f", to: "g") }),
+    ("copy link", { folder, _ in try folder.copy("d/link", to: "g") }),
+    ("copy folder", { folder, _ in try folder.copy("d", to: "g") }),
+    ("move", { folder, _ in try folder.move("f", to: "g") }),
+    ("move folder", { folder, _ in try folder.move("d", to: "g") }),
+    ("adopt", { folder, home in try folder.adopt(home.file("incoming"), as: "f") }),
+    ("delete", { folder, _ in try folder.delete("d") }),
+    ("clear", { folder, _ in try folder.clear() }),
+    ("create", { folder, _ in try folder.subfolder("x/y").create() }),
+  ]
+
+  @Test(arguments: operations.indices)
+  func cachesAndTemporaryFilesWaitForNoDiskAndOthersDo(which: Int) throws {
+    let (name, body) = Self.operations[which]
+    for (folders, isDurable) in [(Self.durable, true), (Self.fleeting, false)] {
+      for folder in folders {
+        try inHome { () throws in
+          try folder.save("old", as: "f")
+          try folder.save("x", as: "d/x")
+          try FileManager.default.createSymbolicLink(
+            atPath: folder.url("d/link").path, withDestinationPath: "x")
+          try home.write([1], to: "incoming")
+          let calls = try systemCalls { try body(folder, home) }
+          let syncs = calls.filter { [.fsync, .fdatasync].contains($0) }
+          #expect(syncs.isEmpty != isDurable, "\(name) in \(folder.place): \(calls)")
+          if isDurable { #expect(calls.last == .fsync || name == "create", "\(name): \(calls)") }
+          try folder.clear()
+          try folder.delete("d")
+        }
+      }
+    }
+  }
+
+  @Test func aFolderIsCopiedAndSyncedBeforeItHasItsName() throws {
+    let folder = home.files
+    for name in ["d/a", "d/e/b"] { try folder.save(name, as: name) }
+    let steps = try steps { try folder.copy("d", to: "g") }
+    let rename = try #require(steps.lastIndex(of: "rename ~/g"))
+    for path in ["~/TMP", "~/TMP/e"] {
+      let sync = try #require(steps.firstIndex(of: "fsync \(path)"), "\(path)")
+      #expect(sync < rename)
+    }
+    #expect(steps.last == "fsync ~")
+  }
+
+  @Test func fromCachesToDocumentsTheDataIsSyncedBeforeTheNewName() throws {
+    try inHome { () throws in
+      try Folder.caches.save("x", as: "f")
+      try Folder.caches.save("y", as: "d/e/g")
+      try Folder.documents.create()
+      let file = try steps { try Folder.caches.move("f", to: "f", in: .documents) }
+      #expect(
+        file == [
+          "fdatasync ~/.cache/app/files/f", "rename ~/Documents/app/f", "fsync ~/Documents/app",
+        ])
+      let folder = try steps { try Folder.caches.move("d", to: "d", in: .documents) }
+      let rename = try #require(folder.firstIndex(of: "rename ~/Documents/app/d"))
+      for step in ["fdatasync ~/.cache/app/files/d/e/g", "fsync ~/.cache/app/files/d/e",
+        "fsync ~/.cache/app/files/d",
+      ] {
+        #expect(try #require(folder.firstIndex(of: step), "\(step)") < rename)
+      }
+      try home.write([1], to: "incoming")
+      let adopted = try steps { try Folder.documents.adopt(home.file("incoming"), as: "a") }
+      #expect(
+        adopted == ["fdatasync ~/incoming", "rename ~/Documents/app/a", "fsync ~/Documents/app"])
+    }
+  }
+
+  @Test(.enabled(if: TwoFileSystems.areHere), arguments: ["f", "link", "d"])
+  func onAnotherFileSystemTheCopyIsSyncedBeforeTheOriginalGoes(_ name: String) throws {
+    let other = try TemporaryFolder(isQuick: true)
+    try home.files.save("x", as: "f")
+    try home.files.save("x", as: "d/x")
+    try home.link("link", to: "f")
+    let log = Locked<[(SystemCall, String)]>([])
+    let plan = FaultPlan(decide: { event in
+      log.withLock { $0.append((event.call, event.path)) }
+      return .proceed
+    })
+    try FaultPlan.$current.withValue(plan) {
+      try home.files.move(name, to: "new/moved", in: other.files)
+    }
+    let calls = log.withLock { $0 }
+    let renamed = try #require(
+      calls.lastIndex { $0.0 == .rename && $0.1.hasPrefix(other.path + "/new/.keepsake-") })
+    let synced = try #require(
+      calls.indices.first {
+        $0 > renamed && calls[$0].0 == .fsync && calls[$0].1 == other.path + "/new"
+      })
+    let gone = try #require(
+      calls.firstIndex {
+        [.unlink, .rmdir].contains($0.0) && $0.1.hasPrefix(home.path)
+      })
+    #expect(synced < gone)
+    if name != "link" {
+      #expect(try #require(calls.firstIndex { $0.0 == .fdatasync }) < renamed)
+    }
+    #expect(calls.last?.0 == .fsync && calls.last?.1 == home.path)
+  }
+}

@@ -1,0 +1,266 @@
+import Foundation
+import KeepsakeTesting
+import Testing
+
+@testable import Keepsake
+
+/// Where the app's folders are, and who may use what is in them.
+@Suite struct FolderPlaceTests {
+  private func finder(
+    _ environment: [String: String], home: String? = nil
+  ) -> DirectoryFinder {
+    DirectoryFinder(
+      app: "app", environment: { environment[$0] }, registeredHome: { home })
+  }
+
+  private func paths(_ environment: [String: String], home: String? = nil) throws -> [String] {
+    try inScope(finder(environment, home: home)) {
+      try [Folder.documents, .applicationSupport, .caches, .temporary].map { try $0.url("x").path }
+    }
+  }
+
+  @Test(arguments: [
+    (
+      ["HOME": "/h"],
+      ["/h/Documents/app/x", "/h/.local/share/app/files/x", "/h/.cache/app/files/x"]
+    ),
+    (
+      ["HOME": "/h", "XDG_DATA_HOME": "/d", "XDG_CACHE_HOME": "/c", "XDG_CONFIG_HOME": "/no"],
+      ["/h/Documents/app/x", "/d/app/files/x", "/c/app/files/x"]
+    ),
+    (
+      ["HOME": "/h", "XDG_DATA_HOME": "d", "XDG_CACHE_HOME": "./c", "XDG_STATE_HOME": "/s"],
+      ["/h/Documents/app/x", "/h/.local/share/app/files/x", "/h/.cache/app/files/x"]
+    ),
+    (
+      ["HOME": "/h", "STATE_DIRECTORY": "/s:/t", "CACHE_DIRECTORY": "/c", "XDG_DATA_HOME": "/d"],
+      ["/h/Documents/app/x", "/s/files/x", "/c/files/x"]
+    ),
+    (
+      ["HOME": "relative"],
+      ["/r/Documents/app/x", "/r/.local/share/app/files/x", "/r/.cache/app/files/x"]
+    ),
+  ])
+  func theyAreWhereTheSpecificationsSay(
+    _ environment: [String: String], _ expected: [String]
+  ) throws {
+    #expect(try paths(environment, home: "/r") == expected + ["/tmp/app-\(geteuid())/files/x"])
+  }
+
+  @Test(arguments: [
+    ("/own", "/own"), ("relative", "/tmp"), ("", "/tmp"), ("/own/", "/own/"),
+  ])
+  func temporaryFilesLieBelowTMPDIR(_ variable: String, _ base: String) throws {
+    let found = try paths(["HOME": "/h", "TMPDIR": variable])[3]
+    #expect(found == "\(base)/app-\(geteuid())/files/x")
+  }
+
+  @Test func theUsersOwnNameForDocumentsCounts() throws {
+    let home = try TemporaryFolder()
+    try home.makeFolder(".config")
+    try home.makeFolder("xdg")
+    try home.write(
+      Array("# mine\nXDG_DOCUMENTS_DIR=\"$HOME/Dokumente\"\n".utf8), to: ".config/user-dirs.dirs")
+    try home.write(Array("XDG_DOCUMENTS_DIR=\"/elsewhere\"\n".utf8), to: "xdg/user-dirs.dirs")
+    #expect(try paths(["HOME": home.path])[0] == home.path + "/Dokumente/app/x")
+    let other = ["HOME": home.path, "XDG_CONFIG_HOME": home.path + "/xdg"]
+    #expect(try paths(other)[0] == "/elsewhere/app/x")
+    let none = ["HOME": home.path, "XDG_CONFIG_HOME": home.path + "/none"]
+    #expect(try paths(none)[0] == home.path + "/Documents/app/x")
+    // A folder of that name says nothing.
+    try home.makeFolder("bad/user-dirs.dirs")
+    let bad = ["HOME": home.path, "XDG_CONFIG_HOME": home.path + "/bad"]
+    #expect(try paths(bad)[0] == home.path + "/Documents/app/x")
+  }
+
+  @Test func foldersAndFilesAreForTheirUserAlone() throws {
+    let home = try TemporaryFolder()
+    try home.setMode(0o755)
+    try inScope(finder(["HOME": home.path, "TMPDIR": home.path])) { () throws in
+      for folder in [Folder.documents, .applicationSupport, .caches, .temporary] {
+        try folder.save("x", as: "d/e/f")
+        try folder.copy("d", to: "copy")
+        try folder.create()
+      }
+    }
+    let tree = try home.tree()
+    #expect(tree.count > 20)
+    for (name, what) in tree {
+      let isRight = what.hasPrefix("folder 700") || what.hasPrefix("file 600")
+      #expect(isRight, "\(name): \(what)")
+    }
+  }
+
+  @Test(arguments: [
+    (0o770, 0o770, 0o660), (0o755, 0o755, 0o644), (0o2775, 0o2775, 0o664), (0o700, 0o700, 0o600),
+    (0o1777, 0o777, 0o666), (0o711, 0o711, 0o600),
+  ] as [(mode_t, mode_t, mode_t)])
+  func aFolderOfOnesOwnPassesItsModeOn(_ mode: mode_t, _ folders: mode_t, _ files: mode_t) throws {
+    let home = try TemporaryFolder()
+    try home.setMode(mode)
+    try home.files.save("x", as: "d/e/f")
+    try home.files.copy("d/e", to: "copy")
+    try home.write([1], to: "incoming")
+    try home.files.adopt(home.file("incoming"), as: "adopted")
+    let tree = try home.tree()
+    for (name, what) in tree {
+      let expected = what.hasPrefix("folder") ? "folder \(String(folders, radix: 8))" : "file \(String(files, radix: 8))"
+      #expect(what.hasPrefix(expected), "\(name): \(what)")
+    }
+    // One that is made is for its user alone.
+    try Folder(home.file("new/own")).save("x", as: "d/f")
+    #expect(try home.tree()["new/own/d/f"] == "file 600 x")
+    #expect(try home.tree()["new/own/d"] == "folder 700")
+  }
+
+  private static let temporaryFolders: [(String, @Sendable (TemporaryFolder, String) throws -> Void)] = [
+    (
+      "writable by others",
+      { home, name in
+        try home.makeFolder(name)
+        try home.setMode(0o777, name)
+      }
+    ),
+    (
+      "writable by a group",
+      { home, name in
+        try home.makeFolder(name)
+        try home.setMode(0o770, name)
+      }
+    ),
+    (
+      "a link",
+      { home, name in
+        try home.makeFolder("elsewhere")
+        try home.setMode(0o700, "elsewhere")
+        try home.link(name, to: "elsewhere")
+      }
+    ),
+    ("a file", { home, name in try home.write([1], to: name) }),
+    (
+      "another user's",
+      { home, name in
+        try home.makeFolder(name)
+        try home.setMode(0o700, name)
+        if getuid() == 0 {
+          try #require(chown(home.path + "/" + name, 65_534, 65_534) == 0)
+        } else {
+          try home.setMode(0o777, name)
+        }
+      }
+    ),
+  ]
+
+  @Test(arguments: temporaryFolders.indices)
+  func aTemporaryFolderThatOthersCanChangeIsRefused(which: Int) throws {
+    let (what, prepare) = Self.temporaryFolders[which]
+    let home = try TemporaryFolder()
+    let name = "app-\(geteuid())"
+    try prepare(home, name)
+    // What another user has laid there must not be taken for the app's own.
+    if what != "a file" {
+      try home.makeFolder(name + "/files")
+      try home.write(Array("forged".utf8), to: name + "/files/x")
+    }
+    let before = try home.tree()
+    try inScope(finder(["HOME": home.path, "TMPDIR": home.path])) { () throws in
+      let folder = Folder.temporary
+      for (operation, body) in [
+        ("save", { try folder.save("x", as: "x") }), ("load", { _ = try folder.load("x") as Data? }),
+        ("create", { try folder.create() }), ("delete", { try folder.delete("x") }),
+        ("list", { _ = try folder.list() }), ("clear", { try folder.clear() }),
+        ("exists", { _ = try folder.exists("x") }), ("copy", { try folder.copy("x", to: "y") }),
+      ] as [(String, () throws -> Void)] {
+        let error = expectFailure(.accessDenied) { try body() }
+        #expect(error?.operation == operation && error?.path == home.path + "/" + name)
+        #expect(error?.remedy.contains("TMPDIR") == true)
+      }
+    }
+    #expect(try home.tree() == before)
+  }
+
+  @Test(.temporaryStorage) func inATestAllPlacesAreInTheFolderThatGoes() throws {
+    let scope = try #require(StorageScope.temporary).finder.folder(.data)
+      .components(separatedBy: "/data/")[0]
+    for folder in [Folder.documents, .applicationSupport, .caches, .temporary] {
+      try folder.save("x", as: "d/x")
+      #expect(try folder.url("d/x").path.hasPrefix(scope + "/"))
+      #expect(try folder.create().path.hasPrefix(scope + "/"))
+      try folder.clear()
+      #expect(try folder.list() == [])
+    }
+  }
+
+  @Test func afterATestNothingIsLeft() async throws {
+    var paths: [String] = []
+    try await StorageSystem.withTemporary {
+      for folder in [Folder.documents, .applicationSupport, .caches, .temporary] {
+        try folder.save("x", as: "d/x")
+        paths.append(try folder.url("d/x").path)
+      }
+      #expect(paths.allSatisfy { FileManager.default.fileExists(atPath: $0) })
+      #expect(Set(paths).count == 4)
+      try await Folder.caches.save(chunks: FolderNameTests.chunks([[1]]), as: "c")
+      #expect(try Folder.caches.exists("c"))
+    }
+    #expect(!paths.contains { FileManager.default.fileExists(atPath: $0) })
+    // Outside of it a test run has a folder that goes at its end.
+    #expect(try !Folder.documents.url().path.contains("/Documents/"))
+    #expect(try Folder.documents.url().path.contains("/keepsake-tests-"))
+  }
+}
+
+/// The rules of xdg-user-dirs: what its own programs read from a line.
+@Suite struct FolderUserDirectoriesTests {
+  @Test(arguments: [
+    (#"XDG_DOCUMENTS_DIR="$HOME/Documents""#, "/h/Documents"),
+    (#"XDG_DOCUMENTS_DIR="/data/docs""#, "/data/docs"),
+    (#"  XDG_DOCUMENTS_DIR  =   "$HOME/D""#, "/h/D"),
+    ("\tXDG_DOCUMENTS_DIR\t=\t\"$HOME/D\"", "/h/D"),
+    (#"XDG_DOCUMENTS_DIR="$HOME/D" # mine"#, "/h/D"),
+    ("XDG_DOCUMENTS_DIR=\"$HOME/D\"\r\n", "/h/D"),
+    (#"XDG_DOCUMENTS_DIR="$HOME/a b""#, "/h/a b"),
+    (#"XDG_DOCUMENTS_DIR="$HOME/Docs\"1\"""#, "/h/Docs\"1\""),
+    (#"XDG_DOCUMENTS_DIR="$HOME/a\\b""#, #"/h/a\b"#),
+    (#"XDG_DOCUMENTS_DIR="$HOME/\$x\`""#, "/h/$x`"),
+    (#"XDG_DOCUMENTS_DIR="$HOME/Übung""#, "/h/Übung"),
+    ("XDG_DOCUMENTS_DIR=\"$HOME/a\u{2028}b\u{85}c\"", "/h/a\u{2028}b\u{85}c"),
+    (#"XDG_DOCUMENTS_DIR="$HOME/D/""#, "/h/D"),
+    (#"XDG_DOCUMENTS_DIR="$HOME/D///""#, "/h/D"),
+    (#"XDG_DOCUMENTS_DIR="$HOME/""#, "/h"),
+    (#"XDG_DOCUMENTS_DIR="$HOME""#, "/h"),
+    (#"XDG_DOCUMENTS_DIR="/""#, "/"),
+    ("XDG_DOCUMENTS_DIR=\"/a\"\nXDG_DOCUMENTS_DIR=\"/b\"", "/b"),
+    ("XDG_DOCUMENTS_DIR=\"/a\"\nXDG_DOCUMENTS_DIR=\"b\"", "/a"),
+    ("XDG_MUSIC_DIR=\"/m\"\n\n#x\nXDG_DOCUMENTS_DIR=\"/b\"\nXDG_DESKTOP_DIR=\"/d\"", "/b"),
+    (#"#XDG_DOCUMENTS_DIR="$HOME/D""#, nil),
+    (#"  # XDG_DOCUMENTS_DIR="$HOME/D""#, nil),
+    (#"XDG_DOCUMENTS_DIR="Documents""#, nil),
+    (#"XDG_DOCUMENTS_DIR="./D""#, nil),
+    (#"XDG_DOCUMENTS_DIR="~/D""#, nil),
+    (#"XDG_DOCUMENTS_DIR="$HOMEX/D""#, nil),
+    (#"XDG_DOCUMENTS_DIR="${HOME}/D""#, nil),
+    (#"XDG_DOCUMENTS_DIR="$USER/D""#, nil),
+    (#"XDG_DOCUMENTS_DIR=$HOME/D"#, nil),
+    (#"XDG_DOCUMENTS_DIR='$HOME/D'"#, nil),
+    (#"XDG_DOCUMENTS_DIR="$HOME/D"#, nil),
+    (#"XDG_DOCUMENTS_DIR="$HOME/D\""#, nil),
+    (#"XDG_DOCUMENTS_DIR="$HOME/D\"#, nil),
+    (#"XDG_DOCUMENTS_DIR=""#, nil), (#"XDG_DOCUMENTS_DIR="""#, nil), ("XDG_DOCUMENTS_DIR=", nil),
+    ("XDG_DOCUMENTS_DIR", nil), (#"XDG_DOCUMENTS_DIR "/a""#, nil), ("", nil), ("\n\n", nil),
+    (#"xdg_documents_dir="/a""#, nil), (#"XDG_DOCUMENTS_DIRX="/a""#, nil),
+    (#"export XDG_DOCUMENTS_DIR="/a""#, nil), ("XDG_DOCUMENTS_DIR=\"/a\0b\"", nil),
+  ] as [(String, String?)])
+  func aLineSaysWhatItSaysToOthers(_ text: String, _ folder: String?) {
+    #expect(UserDirectories.folder("DOCUMENTS", in: Array(text.utf8), home: "/h") == folder)
+  }
+
+  @Test func aNameThatIsNoTextIsPassedOver() {
+    let line = Array("XDG_DOCUMENTS_DIR=\"/".utf8)
+    let bad = line + [0xFC, 0x22, 10]
+    #expect(UserDirectories.folder("DOCUMENTS", in: bad, home: "/h") == nil)
+    // And no other line with it.
+    let both = Array("# caf".utf8) + [0xE9, 10] + line + Array("d\"\n".utf8) + bad
+    #expect(UserDirectories.folder("DOCUMENTS", in: both, home: "/h") == "/d")
+  }
+}
