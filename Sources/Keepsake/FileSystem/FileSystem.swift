@@ -324,7 +324,7 @@ enum FileSystem {
     return String(cString: resolved)
   }
 
-  /// The path itself, or the first one above it at which there is something.
+  /// The path itself, or the first one above it at which there is something that can be looked at.
   static func existingPath(_ path: String) throws(StorageError) -> String {
     var path = path
     while path != "/", try !isThere(path) { path = parent(of: path) }
@@ -334,8 +334,8 @@ enum FileSystem {
   private static func isThere(_ path: String) throws(StorageError) -> Bool {
     do throws(StorageError) {
       return try status(path) != nil
-    } catch  where error.code.systemError == ENOTDIR {
-      return false  // some users' home is /dev/null
+    } catch  where error.code.systemError == ENOTDIR || error.code == .accessDenied {
+      return false  // some users' home is /dev/null, or another one's
     }
   }
 
@@ -445,8 +445,14 @@ struct TemporaryFile: ~Copyable {
     try moveIntoPlace()
   }
 
-  deinit {
+  /// Removes the file before its time, unless it was moved.
+  mutating func discard() {
     // Nothing more can be done about a temporary file that will not go; sweeps find it.
+    if !isInPlace { try? FileSystem.remove(path, in: folder) }
+    isInPlace = true
+  }
+
+  deinit {
     if !isInPlace { try? FileSystem.remove(path, in: folder) }
   }
 }

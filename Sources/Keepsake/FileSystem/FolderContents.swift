@@ -107,7 +107,7 @@ extension RootedPath {
 
   /// Visits all that is below, each folder before what is in it; what goes meanwhile is passed over.
   ///
-  /// One folder is open at a time, so that no depth is too great.
+  /// One folder is open at a time, so that no depth is too great but one whose path is.
   ///
   /// - Parameter enters: Whether to visit what has this name, nil for one that is not UTF-8, and in a
   ///   folder go on.

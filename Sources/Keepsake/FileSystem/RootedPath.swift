@@ -76,8 +76,7 @@ struct RootedPath: Sendable {
       return path.withCString { Int(keepsake_open_unlinked(AT_FDCWD, $0, flags)) }
     }
     guard case .failure(let error) = direct,
-      // Names that are too long together may do one by one.
-      [ELOOP, ENOSYS, EPERM, EINVAL, ENAMETOOLONG].contains(error.code)
+      [ELOOP, ENOSYS, EPERM, EINVAL].contains(error.code)
     else { return direct }
     return stepByStep(flags)
   }
@@ -87,6 +86,8 @@ struct RootedPath: Sendable {
   }
 
   private func stepByStep(_ flags: Int32) -> Result<Int, Errno> {
+    // As all at once: what one way takes and the other does not would be there and not there.
+    guard path.utf8.count < 4_096 else { return .failure(Errno(code: ENAMETOOLONG)) }  // PATH_MAX
     let folderFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC
     var found = plainly(root, from: AT_FDCWD, folderFlags)
     // By bytes: a slash with a combining mark after it is another character.

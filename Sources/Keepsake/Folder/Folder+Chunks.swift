@@ -30,20 +30,25 @@ extension Folder {
         return try newFile(site)
       }
     }
-    var iterator = chunks.makeAsyncIterator()
-    while let chunk = try await iterator.next(isolation: isolation) {
-      let bytes = Array(chunk)
-      try await BlockingWork.run {
-        try during("save") { () throws(StorageError) in
-          try bytes.span.bytes.withUnsafeBytes { (bytes) throws(StorageError) in
-            try file.append(bytes)
+    do {
+      var iterator = chunks.makeAsyncIterator()
+      while let chunk = try await iterator.next(isolation: isolation) {
+        let bytes = Array(chunk)
+        try await BlockingWork.run {
+          try during("save") { () throws(StorageError) in
+            try bytes.span.bytes.withUnsafeBytes { (bytes) throws(StorageError) in
+              try file.append(bytes)
+            }
           }
         }
+        progress(file.count, total)
       }
-      progress(file.count, total)
-    }
-    try await BlockingWork.run {
-      try during("save") { () throws(StorageError) in try file.finish(durable: isDurable) }
+      try await BlockingWork.run {
+        try during("save") { () throws(StorageError) in try file.finish(durable: isDurable) }
+      }
+    } catch {
+      file.giveUp()
+      throw error
     }
   }
 }

@@ -89,7 +89,7 @@ extension Folder {
 
   /// Whether a file or a folder is there.
   ///
-  /// Costs one system call. A symbolic link is there itself, wherever it leads.
+  /// Costs one system call, in ``temporary`` two. A symbolic link is there itself, wherever it leads.
   public func exists(_ path: String) throws(StorageError) -> Bool {
     try during("exists", path) { site throws(StorageError) in try site.exists() }
   }

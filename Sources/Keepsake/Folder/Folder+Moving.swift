@@ -106,7 +106,7 @@ extension Folder {
       } catch  where error.code.systemError == ELOOP {
         throw RootedPath(root: source).linkFailure
       }
-      let status = try opened.status(withTimes: true)
+      let status = try opened.status()
       guard status.isRegularFile else { throw Self.notAFile(RootedPath(root: source)) }
       let site = try fileTarget(path)
       let folder = try makeFolder(site.parent)
@@ -116,6 +116,7 @@ extension Folder {
       var isMoved = false
       if isOurs { isMoved = try take(opened, status, from: source, to: site, in: folder) }
       if !isMoved {
+        let before = try opened.status(withTimes: true)
         let copy = try newFile(site)
         try copy.append(contentsOf: opened)
         try copy.finish(durable: true)
@@ -123,7 +124,7 @@ extension Folder {
         let original = RootedPath(root: FileSystem.parent(of: source))
           .appending(FileSystem.name(of: source))
         if let now = try original.status(), now.isSameFile(as: status) {
-          try original.remove(ifStill: status)
+          try original.remove(ifStill: before)
         }
       }
       if isDurable { try folder.synchronize() }

@@ -44,4 +44,7 @@ final class NewFile: @unchecked Sendable {
     try temporary.moveIntoPlace()
     if durable { try folder.synchronize() }
   }
+
+  /// Removes it now, unless it is finished: other threads may be about to let it go.
+  func giveUp() { temporary.discard() }
 }
