@@ -35,8 +35,8 @@ func runFiling(_ words: [String], in url: URL) -> Bool {
     var index = number(1)
     while true {
       index += 1
-      let value = Certificate(
-        key: 0, writer: 0, number: index, size: Int.random(in: 32...2_000_000))
+      // Small ones, so that it is killed while it saves and not while it makes one.
+      let value = Certificate(key: 0, writer: 0, number: index, size: Int.random(in: 32...2_000))
       do {
         try folder.save(value.bytes, as: "d/f")
         say("\(index)")

@@ -158,7 +158,9 @@ extension OneAtATime {
 
     @Test func aWriterWithoutRightsIsToldSo() throws {
       guard getuid() == 0 else { return }
+      try home.setMode(0o700)
       try folder.save("x", as: "d/f")
+      try home.setMode(0o711)
       let answer = try Peer.start(home, "files-as-nobody").finish()
       let lines = answer.split(separator: "\n")
       #expect(lines.count == 4 && lines.allSatisfy { $0.contains("access denied") }, "\(answer)")
