@@ -76,7 +76,7 @@ func runFiling(_ words: [String], in url: URL) -> Bool {
     attempt { _ = try folder.load("d/f") as String }
     attempt { try folder.save("y", as: "d/f") }
     attempt { try folder.delete("d/f") }
-    attempt { try folder.clear() }
+    attempt { try folder.subfolder("d").clear() }
   default: return false
   }
   return true

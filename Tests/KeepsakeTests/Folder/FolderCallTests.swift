@@ -146,8 +146,18 @@ import Testing
     ("move", { folder, _ in try folder.move("d", to: "d/e/f") }),
     ("adopt", { folder, file in try folder.adopt(file, as: "") }),
     ("adopt", { folder, file in try folder.adopt(file, as: "x/") }),
-    ("adopt", { folder, file in try folder.adopt(file.deletingLastPathComponent().appending(path: "d"), as: "x") }),
-    ("adopt", { folder, file in try folder.adopt(file.deletingLastPathComponent().appending(path: "fifo"), as: "x") }),
+    (
+      "adopt",
+      { folder, file in
+        try folder.adopt(file.deletingLastPathComponent().appending(path: "d"), as: "x")
+      }
+    ),
+    (
+      "adopt",
+      { folder, file in
+        try folder.adopt(file.deletingLastPathComponent().appending(path: "fifo"), as: "x")
+      }
+    ),
     ("adopt", { folder, _ in try folder.adopt(URL(string: "https://a.b/c")!, as: "x") }),
     ("create", { _, file in try Folder(URL(string: "https://a.b/c")!).create() }),
     ("url", { _, file in _ = try Folder(URL(string: "relative")!).url() }),

@@ -88,7 +88,8 @@ import Testing
       let tree = try home.tree()
       let inside = tree.keys.filter {
         tree[$0]?.hasPrefix("folder") == true
-          && ($0.hasPrefix(".local/share/app/vault/") || $0.hasPrefix(".cache/app/caches/standard/"))
+          && ($0.hasPrefix(".local/share/app/vault/")
+            || $0.hasPrefix(".cache/app/caches/standard/"))
       }
       try #require(inside.count >= 2)
       for name in inside {
@@ -225,7 +226,8 @@ import Testing
     try home.write([1], to: "b/mounted/f")
     try home.files.save("y", as: "z/y")
     let before = try home.tree()
-    for body in [{ try home.files.clear() }, { try home.files.delete("b") }] as [() throws -> Void] {
+    for body in [{ try home.files.clear() }, { try home.files.delete("b") }] as [() throws -> Void]
+    {
       let error = expectFailure(.misuse) { try body() }
       #expect(error?.path == home.path + "/b/mounted" && error?.remedy.contains("nmount") == true)
       #expect(try home.tree() == before)

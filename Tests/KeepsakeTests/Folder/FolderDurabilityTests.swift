@@ -17,7 +17,6 @@ import Testing
       DirectoryFinder(app: "app", environment: { environment[$0] }, registeredHome: { nil }), body)
   }
 
-
   /// What changes or syncs something, with paths as seen from `root`; temporary names are left out.
   private func steps(_ body: () throws -> Void) throws -> [String] {
     let steps = Locked<[String]>([])
@@ -54,7 +53,8 @@ import Testing
   @Test func theNamesOfNewFoldersAreSyncedUpToTheFirstThatWasThere() throws {
     try inHome { () throws in
       let support = try steps { try Folder.applicationSupport.save("x", as: "d/f") }
-      for path in ["~", "~/.local", "~/.local/share", "~/.local/share/app",
+      for path in [
+        "~", "~/.local", "~/.local/share", "~/.local/share/app",
         "~/.local/share/app/files", "~/.local/share/app/files/d",
       ] {
         let made = support.firstIndex(of: "mkdir \(path)") ?? -1
@@ -129,7 +129,8 @@ import Testing
         ])
       let folder = try steps { try Folder.caches.move("d", to: "d", in: .documents) }
       let rename = try #require(folder.firstIndex(of: "rename ~/Documents/app/d"))
-      for step in ["fdatasync ~/.cache/app/files/d/e/g", "fsync ~/.cache/app/files/d/e",
+      for step in [
+        "fdatasync ~/.cache/app/files/d/e/g", "fsync ~/.cache/app/files/d/e",
         "fsync ~/.cache/app/files/d",
       ] {
         #expect(try #require(folder.firstIndex(of: step), "\(step)") < rename)

@@ -51,7 +51,10 @@ import Testing
     ("load", { _ = try $0.folder.load("d/a") as String }, []),
     ("delete", { try $0.folder.delete("k") }, ["own/k"]),
     ("delete folder", { try $0.folder.delete("d") }, ["own/d"]),
-    ("exists", { _ = try $0.folder.exists("d/e/b") && $0.folder.exists("k") && $0.folder.exists("d/e") }, []),
+    (
+      "exists",
+      { _ = try $0.folder.exists("d/e/b") && $0.folder.exists("k") && $0.folder.exists("d/e") }, []
+    ),
     ("list", { _ = try $0.folder.list("d", recursively: true) + $0.folder.list("d") }, []),
     ("size", { _ = try $0.folder.size("k") + $0.folder.size("d/a") }, []),
     ("totalSize", { _ = try $0.folder.totalSize() }, []),

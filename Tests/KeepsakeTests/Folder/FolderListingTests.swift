@@ -23,7 +23,8 @@ import Testing
     #expect(
       try folder.list(recursively: true, includingHidden: true)
         == [".d/", ".d/x", ".h", "10", "9", "B", "a/", "a/.i", "a/c/", "a/c/y", "a/z", "b", "e/"])
-    #expect(try folder.list(includingHidden: true) == [".d/", ".h", "10", "9", "B", "a/", "b", "e/"])
+    #expect(
+      try folder.list(includingHidden: true) == [".d/", ".h", "10", "9", "B", "a/", "b", "e/"])
     #expect(try folder.list("e") == [])
   }
 
@@ -49,7 +50,8 @@ import Testing
 
   @Test func totalSizeIsThatOfAllFiles() throws {
     #expect(try folder.totalSize() == 0)
-    for (name, count) in [("a", 1), ("d/b", 20), ("d/e/c", 300), (".h", 4_000), ("d/.k/l", 50_000)] {
+    for (name, count) in [("a", 1), ("d/b", 20), ("d/e/c", 300), (".h", 4_000), ("d/.k/l", 50_000)]
+    {
       try folder.save(Data(count: count), as: name)
     }
     #expect(try folder.totalSize() == 54_321 && folder.totalSize("d") == 50_320)
@@ -85,7 +87,8 @@ import Testing
   @Test func aFolderWhoseNameIsNoTextIsNotEnteredAndSaidSo() throws {
     let raw = Array(home.path.utf8) + [0x2F, 0xFF, 0]
     try #require(
-      raw.withUnsafeBytes { mkdir($0.baseAddress!.assumingMemoryBound(to: CChar.self), 0o700) } == 0)
+      raw.withUnsafeBytes { mkdir($0.baseAddress!.assumingMemoryBound(to: CChar.self), 0o700) } == 0
+    )
     try folder.save("12", as: "x")
     #expect(try folder.list() == ["x"] && folder.list(recursively: true) == ["x"])
     for (operation, body) in [

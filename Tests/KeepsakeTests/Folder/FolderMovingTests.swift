@@ -81,7 +81,8 @@ import Testing
     }
     try folder.copy("d", to: "empty1")
     try folder.move("d", to: "empty2")
-    #expect(try folder.load("empty1/x") as String == "x" && folder.load("empty2/x") as String == "x")
+    #expect(
+      try folder.load("empty1/x") as String == "x" && folder.load("empty2/x") as String == "x")
     #expect(try !folder.exists("d"))
   }
 

@@ -126,7 +126,10 @@ import Testing
       }
     ),
     ("load", { folder, name, _ in try folder.load(name) as String }),
-    ("load optional", { folder, name, _ in try folder.load(name, type: Data?.self).debugDescription }),
+    (
+      "load optional",
+      { folder, name, _ in try folder.load(name, type: Data?.self).debugDescription }
+    ),
     (
       "delete",
       { folder, name, _ in
@@ -311,7 +314,8 @@ import Testing
 
   /// That the table above is not passed by a library that refuses everything.
   @Test(arguments: [
-    "..\u{301}", "..\u{301}/x", ".\u{301}.", "\u{FF0E}\u{FF0E}/x", "%2e%2e%2fx", "..\\x", "~", "~/x",
+    "..\u{301}", "..\u{301}/x", ".\u{301}.", "\u{FF0E}\u{FF0E}/x", "%2e%2e%2fx", "..\\x", "~",
+    "~/x",
     "$HOME/x", "file:x", "...", "..../f", ".. ", " ..", "a\nb", "\n", " ", "*", "-rf", "\u{202E}..",
     String(repeating: "n", count: 255), String(repeating: "n/", count: 900) + "n", ".hidden",
     "a\u{600}", ".KEEPSAKE-x", "..\r\n", "\u{301}x",

@@ -91,10 +91,11 @@ import Testing
     }
   }
 
-  @Test(arguments: [
-    (0o770, 0o770, 0o660), (0o755, 0o755, 0o644), (0o2775, 0o2775, 0o664), (0o700, 0o700, 0o600),
-    (0o1777, 0o777, 0o666), (0o711, 0o711, 0o600),
-  ] as [(mode_t, mode_t, mode_t)])
+  @Test(
+    arguments: [
+      (0o770, 0o770, 0o660), (0o755, 0o755, 0o644), (0o2775, 0o2775, 0o664), (0o700, 0o700, 0o600),
+      (0o1777, 0o777, 0o666), (0o711, 0o711, 0o600),
+    ] as [(mode_t, mode_t, mode_t)])
   func aFolderOfOnesOwnPassesItsModeOn(_ mode: mode_t, _ folders: mode_t, _ files: mode_t) throws {
     let home = try TemporaryFolder()
     try home.setMode(mode)
@@ -104,7 +105,9 @@ import Testing
     try home.files.adopt(home.file("incoming"), as: "adopted")
     let tree = try home.tree()
     for (name, what) in tree {
-      let expected = what.hasPrefix("folder") ? "folder \(String(folders, radix: 8))" : "file \(String(files, radix: 8))"
+      let expected =
+        what.hasPrefix("folder")
+        ? "folder \(String(folders, radix: 8))" : "file \(String(files, radix: 8))"
       #expect(what.hasPrefix(expected), "\(name): \(what)")
     }
     // One that is made is for its user alone; the system hands a group on.
@@ -114,43 +117,44 @@ import Testing
     #expect(made["new/own/d"] == (mode & 0o2000 == 0 ? "folder 700" : "folder 2700"))
   }
 
-  private static let temporaryFolders: [(String, @Sendable (TemporaryFolder, String) throws -> Void)] = [
-    (
-      "writable by others",
-      { home, name in
-        try home.makeFolder(name)
-        try home.setMode(0o777, name)
-      }
-    ),
-    (
-      "writable by a group",
-      { home, name in
-        try home.makeFolder(name)
-        try home.setMode(0o770, name)
-      }
-    ),
-    (
-      "a link",
-      { home, name in
-        try home.makeFolder("elsewhere")
-        try home.setMode(0o700, "elsewhere")
-        try home.link(name, to: "elsewhere")
-      }
-    ),
-    ("a file", { home, name in try home.write([1], to: name) }),
-    (
-      "another user's",
-      { home, name in
-        try home.makeFolder(name)
-        try home.setMode(0o700, name)
-        if getuid() == 0 {
-          try #require(chown(home.path + "/" + name, 65_534, 65_534) == 0)
-        } else {
+  private static let temporaryFolders:
+    [(String, @Sendable (TemporaryFolder, String) throws -> Void)] = [
+      (
+        "writable by others",
+        { home, name in
+          try home.makeFolder(name)
           try home.setMode(0o777, name)
         }
-      }
-    ),
-  ]
+      ),
+      (
+        "writable by a group",
+        { home, name in
+          try home.makeFolder(name)
+          try home.setMode(0o770, name)
+        }
+      ),
+      (
+        "a link",
+        { home, name in
+          try home.makeFolder("elsewhere")
+          try home.setMode(0o700, "elsewhere")
+          try home.link(name, to: "elsewhere")
+        }
+      ),
+      ("a file", { home, name in try home.write([1], to: name) }),
+      (
+        "another user's",
+        { home, name in
+          try home.makeFolder(name)
+          try home.setMode(0o700, name)
+          if getuid() == 0 {
+            try #require(chown(home.path + "/" + name, 65_534, 65_534) == 0)
+          } else {
+            try home.setMode(0o777, name)
+          }
+        }
+      ),
+    ]
 
   @Test(arguments: temporaryFolders.indices)
   func aTemporaryFolderThatOthersCanChangeIsRefused(which: Int) throws {
@@ -167,7 +171,8 @@ import Testing
     try inScope(finder(["HOME": home.path, "TMPDIR": home.path])) { () throws in
       let folder = Folder.temporary
       for (operation, body) in [
-        ("save", { try folder.save("x", as: "x") }), ("load", { _ = try folder.load("x") as Data? }),
+        ("save", { try folder.save("x", as: "x") }),
+        ("load", { _ = try folder.load("x") as Data? }),
         ("create", { try folder.create() }), ("delete", { try folder.delete("x") }),
         ("list", { _ = try folder.list() }), ("clear", { try folder.clear() }),
         ("exists", { _ = try folder.exists("x") }), ("copy", { try folder.copy("x", to: "y") }),
@@ -213,45 +218,46 @@ import Testing
 
 /// The rules of xdg-user-dirs: what its own programs read from a line.
 @Suite struct FolderUserDirectoriesTests {
-  @Test(arguments: [
-    (#"XDG_DOCUMENTS_DIR="$HOME/Documents""#, "/h/Documents"),
-    (#"XDG_DOCUMENTS_DIR="/data/docs""#, "/data/docs"),
-    (#"  XDG_DOCUMENTS_DIR  =   "$HOME/D""#, "/h/D"),
-    ("\tXDG_DOCUMENTS_DIR\t=\t\"$HOME/D\"", "/h/D"),
-    (#"XDG_DOCUMENTS_DIR="$HOME/D" # mine"#, "/h/D"),
-    ("XDG_DOCUMENTS_DIR=\"$HOME/D\"\r\n", "/h/D"),
-    (#"XDG_DOCUMENTS_DIR="$HOME/a b""#, "/h/a b"),
-    (#"XDG_DOCUMENTS_DIR="$HOME/Docs\"1\"""#, "/h/Docs\"1\""),
-    (#"XDG_DOCUMENTS_DIR="$HOME/a\\b""#, #"/h/a\b"#),
-    (#"XDG_DOCUMENTS_DIR="$HOME/\$x\`""#, "/h/$x`"),
-    (#"XDG_DOCUMENTS_DIR="$HOME/Übung""#, "/h/Übung"),
-    ("XDG_DOCUMENTS_DIR=\"$HOME/a\u{2028}b\u{85}c\"", "/h/a\u{2028}b\u{85}c"),
-    (#"XDG_DOCUMENTS_DIR="$HOME/D/""#, "/h/D"),
-    (#"XDG_DOCUMENTS_DIR="$HOME/D///""#, "/h/D"),
-    (#"XDG_DOCUMENTS_DIR="$HOME/""#, "/h"),
-    (#"XDG_DOCUMENTS_DIR="$HOME""#, "/h"),
-    (#"XDG_DOCUMENTS_DIR="/""#, "/"),
-    ("XDG_DOCUMENTS_DIR=\"/a\"\nXDG_DOCUMENTS_DIR=\"/b\"", "/b"),
-    ("XDG_DOCUMENTS_DIR=\"/a\"\nXDG_DOCUMENTS_DIR=\"b\"", "/a"),
-    ("XDG_MUSIC_DIR=\"/m\"\n\n#x\nXDG_DOCUMENTS_DIR=\"/b\"\nXDG_DESKTOP_DIR=\"/d\"", "/b"),
-    (#"#XDG_DOCUMENTS_DIR="$HOME/D""#, nil),
-    (#"  # XDG_DOCUMENTS_DIR="$HOME/D""#, nil),
-    (#"XDG_DOCUMENTS_DIR="Documents""#, nil),
-    (#"XDG_DOCUMENTS_DIR="./D""#, nil),
-    (#"XDG_DOCUMENTS_DIR="~/D""#, nil),
-    (#"XDG_DOCUMENTS_DIR="$HOMEX/D""#, nil),
-    (#"XDG_DOCUMENTS_DIR="${HOME}/D""#, nil),
-    (#"XDG_DOCUMENTS_DIR="$USER/D""#, nil),
-    (#"XDG_DOCUMENTS_DIR=$HOME/D"#, nil),
-    (#"XDG_DOCUMENTS_DIR='$HOME/D'"#, nil),
-    (#"XDG_DOCUMENTS_DIR="$HOME/D"#, nil),
-    (#"XDG_DOCUMENTS_DIR="$HOME/D\""#, nil),
-    (#"XDG_DOCUMENTS_DIR="$HOME/D\"#, nil),
-    (#"XDG_DOCUMENTS_DIR=""#, nil), (#"XDG_DOCUMENTS_DIR="""#, nil), ("XDG_DOCUMENTS_DIR=", nil),
-    ("XDG_DOCUMENTS_DIR", nil), (#"XDG_DOCUMENTS_DIR "/a""#, nil), ("", nil), ("\n\n", nil),
-    (#"xdg_documents_dir="/a""#, nil), (#"XDG_DOCUMENTS_DIRX="/a""#, nil),
-    (#"export XDG_DOCUMENTS_DIR="/a""#, nil), ("XDG_DOCUMENTS_DIR=\"/a\0b\"", nil),
-  ] as [(String, String?)])
+  @Test(
+    arguments: [
+      (#"XDG_DOCUMENTS_DIR="$HOME/Documents""#, "/h/Documents"),
+      (#"XDG_DOCUMENTS_DIR="/data/docs""#, "/data/docs"),
+      (#"  XDG_DOCUMENTS_DIR  =   "$HOME/D""#, "/h/D"),
+      ("\tXDG_DOCUMENTS_DIR\t=\t\"$HOME/D\"", "/h/D"),
+      (#"XDG_DOCUMENTS_DIR="$HOME/D" # mine"#, "/h/D"),
+      ("XDG_DOCUMENTS_DIR=\"$HOME/D\"\r\n", "/h/D"),
+      (#"XDG_DOCUMENTS_DIR="$HOME/a b""#, "/h/a b"),
+      (#"XDG_DOCUMENTS_DIR="$HOME/Docs\"1\"""#, "/h/Docs\"1\""),
+      (#"XDG_DOCUMENTS_DIR="$HOME/a\\b""#, #"/h/a\b"#),
+      (#"XDG_DOCUMENTS_DIR="$HOME/\$x\`""#, "/h/$x`"),
+      (#"XDG_DOCUMENTS_DIR="$HOME/Übung""#, "/h/Übung"),
+      ("XDG_DOCUMENTS_DIR=\"$HOME/a\u{2028}b\u{85}c\"", "/h/a\u{2028}b\u{85}c"),
+      (#"XDG_DOCUMENTS_DIR="$HOME/D/""#, "/h/D"),
+      (#"XDG_DOCUMENTS_DIR="$HOME/D///""#, "/h/D"),
+      (#"XDG_DOCUMENTS_DIR="$HOME/""#, "/h"),
+      (#"XDG_DOCUMENTS_DIR="$HOME""#, "/h"),
+      (#"XDG_DOCUMENTS_DIR="/""#, "/"),
+      ("XDG_DOCUMENTS_DIR=\"/a\"\nXDG_DOCUMENTS_DIR=\"/b\"", "/b"),
+      ("XDG_DOCUMENTS_DIR=\"/a\"\nXDG_DOCUMENTS_DIR=\"b\"", "/a"),
+      ("XDG_MUSIC_DIR=\"/m\"\n\n#x\nXDG_DOCUMENTS_DIR=\"/b\"\nXDG_DESKTOP_DIR=\"/d\"", "/b"),
+      (#"#XDG_DOCUMENTS_DIR="$HOME/D""#, nil),
+      (#"  # XDG_DOCUMENTS_DIR="$HOME/D""#, nil),
+      (#"XDG_DOCUMENTS_DIR="Documents""#, nil),
+      (#"XDG_DOCUMENTS_DIR="./D""#, nil),
+      (#"XDG_DOCUMENTS_DIR="~/D""#, nil),
+      (#"XDG_DOCUMENTS_DIR="$HOMEX/D""#, nil),
+      (#"XDG_DOCUMENTS_DIR="${HOME}/D""#, nil),
+      (#"XDG_DOCUMENTS_DIR="$USER/D""#, nil),
+      (#"XDG_DOCUMENTS_DIR=$HOME/D"#, nil),
+      (#"XDG_DOCUMENTS_DIR='$HOME/D'"#, nil),
+      (#"XDG_DOCUMENTS_DIR="$HOME/D"#, nil),
+      (#"XDG_DOCUMENTS_DIR="$HOME/D\""#, nil),
+      (#"XDG_DOCUMENTS_DIR="$HOME/D\"#, nil),
+      (#"XDG_DOCUMENTS_DIR=""#, nil), (#"XDG_DOCUMENTS_DIR="""#, nil), ("XDG_DOCUMENTS_DIR=", nil),
+      ("XDG_DOCUMENTS_DIR", nil), (#"XDG_DOCUMENTS_DIR "/a""#, nil), ("", nil), ("\n\n", nil),
+      (#"xdg_documents_dir="/a""#, nil), (#"XDG_DOCUMENTS_DIRX="/a""#, nil),
+      (#"export XDG_DOCUMENTS_DIR="/a""#, nil), ("XDG_DOCUMENTS_DIR=\"/a\0b\"", nil),
+    ] as [(String, String?)])
   func aLineSaysWhatItSaysToOthers(_ text: String, _ folder: String?) {
     #expect(UserDirectories.folder("DOCUMENTS", in: Array(text.utf8), home: "/h") == folder)
   }

@@ -29,7 +29,9 @@ extension TemporaryFolder {
       at: file(name), withIntermediateDirectories: true)
   }
 
-  func text(_ name: String) throws -> String { String(decoding: try bytes(of: name), as: UTF8.self) }
+  func text(_ name: String) throws -> String {
+    String(decoding: try bytes(of: name), as: UTF8.self)
+  }
 
   func setMode(_ mode: mode_t, _ name: String = "") throws {
     try #require(chmod(path + "/" + name, mode) == 0)

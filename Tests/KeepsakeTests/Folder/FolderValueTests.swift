@@ -44,7 +44,9 @@ import Testing
     #expect(try folder.load("f") as Data == large)
   }
 
-  @Test(arguments: ["", "text", "two\nlines\r\n", "ü e\u{301} 👩‍👩‍👧 \u{0}", "\u{FEFF}bom", "\"quoted\""])
+  @Test(arguments: [
+    "", "text", "two\nlines\r\n", "ü e\u{301} 👩‍👩‍👧 \u{0}", "\u{FEFF}bom", "\"quoted\"",
+  ])
   func textIsUTF8(_ text: String) throws {
     try folder.save(text, as: "f")
     #expect(try home.bytes(of: "f") == Array(text.utf8))
@@ -138,10 +140,12 @@ import Testing
     #expect(try folder.load("f") as Data == Data(bytes))
   }
 
-  @Test(arguments: [
-    ("hunter2", .decodingFailed), ("", .decodingFailed), ("\"hunter2\"", .wrongType),
-    ("{\"hunter2\":1}", .wrongType), ("[\"hunter2\"]", .wrongType), ("5 hunter2", .decodingFailed),
-  ] as [(String, StorageError.Code)])
+  @Test(
+    arguments: [
+      ("hunter2", .decodingFailed), ("", .decodingFailed), ("\"hunter2\"", .wrongType),
+      ("{\"hunter2\":1}", .wrongType), ("[\"hunter2\"]", .wrongType),
+      ("5 hunter2", .decodingFailed),
+    ] as [(String, StorageError.Code)])
   func whatHoldsNoSuchValueIsAnErrorWithoutIt(_ text: String, _ code: StorageError.Code) throws {
     try folder.save(text, as: "d/f")
     let error = expectFailure(code) { _ = try folder.load("d/f", type: Int.self) }
