@@ -120,7 +120,10 @@ public final class FileEngine: StorageEngine {
   private func files() throws(StorageError) -> [(path: String, key: String)] {
     let site = try folder.site("")
     var files: [(String, String)] = []
-    let isOurs = { (name: String) in name.hasSuffix(Self.suffix) || name.hasSuffix(Self.continued) }
+    func isOurs(_ name: String?) -> Bool {
+      guard let name else { return false }
+      return name.hasSuffix(Self.suffix) || name.hasSuffix(Self.continued)
+    }
     try site.walk(entering: isOurs) { visit throws(StorageError) in
       let path = String(Substring(visit.place.path.utf8.dropFirst(site.path.utf8.count + 1)))
       if visit.kind == .file, let key = Self.key(of: path) { files.append((path, key)) }

@@ -212,7 +212,7 @@ import Testing
     #expect(!paths.contains { FileManager.default.fileExists(atPath: $0) })
     // Outside of it a test run has a folder that goes at its end.
     #expect(try !Folder.documents.url().path.contains("/Documents/"))
-    #expect(try Folder.documents.url().path.contains("/keepsake-tests-"))
+    #expect(try Folder.documents.url().path.contains("/keepsake-\(getpid())-"))
   }
 }
 
