@@ -85,49 +85,51 @@ import Testing
   @Test(arguments: [ENOSPC, EIO, EACCES, EMFILE], operations.indices)
   func eachFailingCallIsAnErrorAndLosesNothing(code: Int32, which: Int) async throws {
     let (name, body, changes) = Self.operations[which]
-    try await failingEachCall(code, { try Stage() }, body) { stage, failure, comment in
-      let comment: Comment = "\(name): \(comment)"
-      let after = try stage.home.tree()
-      let left = try stage.home.leftOvers() + stage.disk.leftOvers()
-      #expect(left == [], comment)
-      for (file, contents) in stage.before
-      where !changes.contains(where: { file.hasPrefix($0) }) {
-        #expect(after[file] == contents, comment)
-      }
-      for (file, contents) in after where file.hasSuffix("/k") && contents.hasPrefix("file") {
-        let isWhole = [Self.old, Self.new].contains { contents.hasSuffix($0) }
-        #expect(isWhole || name == "save large", comment)
-        if failure == nil, ["save", "adopt", "save chunks"].contains(name) {
-          #expect(contents.hasSuffix(Self.new), comment)
+    try await failingEachCall(
+      code, body, on: { try Stage() },
+      check: { stage, failure, comment in
+        let comment: Comment = "\(name): \(comment)"
+        let after = try stage.home.tree()
+        let left = try stage.home.leftOvers() + stage.disk.leftOvers()
+        #expect(left == [], comment)
+        for (file, contents) in stage.before
+        where !changes.contains(where: { file.hasPrefix($0) }) {
+          #expect(after[file] == contents, comment)
         }
-      }
-      if name.hasPrefix("move") {
-        // At the one place or at the other, or at both.
-        let count = try stage.places(of: Self.old).count
-        let kept = name == "move" ? 3...4 : 4...7
-        #expect(kept.contains(count), comment)
-        if name == "move", failure != nil, after["own/l"] != nil { #expect(count == 4, comment) }
-      }
-      if name.hasPrefix("copy folder") {
-        // All of it or nothing.
-        let copies = try stage.places(of: Self.old).count - 4
-        #expect(copies == 0 || copies == 2, comment)
-        if failure == nil { #expect(copies == 2, comment) }
-      }
-      if name.hasPrefix("adopt") {
-        #expect(try stage.places(of: Self.new).count >= 1, comment)
-        if let incoming = after["incoming"] {
-          #expect(incoming == stage.before["incoming"], comment)
+        for (file, contents) in after where file.hasSuffix("/k") && contents.hasPrefix("file") {
+          let isWhole = [Self.old, Self.new].contains { contents.hasSuffix($0) }
+          #expect(isWhole || name == "save large", comment)
+          if failure == nil, ["save", "adopt", "save chunks"].contains(name) {
+            #expect(contents.hasSuffix(Self.new), comment)
+          }
         }
-      }
-      if let failure {
-        let call = name.split(separator: " ").first.map(String.init)
-        #expect(failure.operation == call, comment)
-      }
-      // The folder works as before.
-      try stage.folder.save("after", as: "after")
-      #expect(try stage.folder.load("after") as String == "after", comment)
-    }
+        if name.hasPrefix("move") {
+          // At the one place or at the other, or at both.
+          let count = try stage.places(of: Self.old).count
+          let kept = name == "move" ? 3...4 : 4...7
+          #expect(kept.contains(count), comment)
+          if name == "move", failure != nil, after["own/l"] != nil { #expect(count == 4, comment) }
+        }
+        if name.hasPrefix("copy folder") {
+          // All of it or nothing.
+          let copies = try stage.places(of: Self.old).count - 4
+          #expect(copies == 0 || copies == 2, comment)
+          if failure == nil { #expect(copies == 2, comment) }
+        }
+        if name.hasPrefix("adopt") {
+          #expect(try stage.places(of: Self.new).count >= 1, comment)
+          if let incoming = after["incoming"] {
+            #expect(incoming == stage.before["incoming"], comment)
+          }
+        }
+        if let failure {
+          let call = name.split(separator: " ").first.map(String.init)
+          #expect(failure.operation == call, comment)
+        }
+        // The folder works as before.
+        try stage.folder.save("after", as: "after")
+        #expect(try stage.folder.load("after") as String == "after", comment)
+      })
   }
 
   @Test(arguments: [SystemCall.write, .fdatasync, .rename])

@@ -116,7 +116,7 @@ struct TwoFileSystems {
 ///
 /// - Parameter prepare: Makes what a call needs, anew for each.
 func failingEachCall<Stage>(
-  _ code: Int32, _ prepare: () throws -> Stage, _ body: (Stage) async throws -> Void,
+  _ code: Int32, _ body: (Stage) async throws -> Void, on prepare: () throws -> Stage,
   check: (Stage, StorageError?, Comment) throws -> Void
 ) async throws {
   var number = 0
