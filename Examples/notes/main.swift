@@ -8,7 +8,7 @@
 //   swift run notes order newest                  a setting: newest or oldest first
 //   swift run notes watch                         shows the list again when that setting changes
 //   swift run notes export FILE                   all notes in one file, outside the notebook
-//   swift run notes import FILE                   the notes of such a file, which is moved in and read
+//   swift run notes import FILE                   the notes of such a file
 
 import FoundationEssentials
 import Keepsake
@@ -88,10 +88,10 @@ struct Notebook {
       Dictionary(uniqueKeysWithValues: notes), as: url.lastPathComponent)
   }
 
-  func adopt(_ path: String) throws -> Int {
-    try Folder.temporary.adopt(URL(filePath: path), as: "import.json")
-    defer { try? Folder.temporary.delete("import.json") }
-    let notes: [String: Note] = try Folder.temporary.load("import.json")
+  func read(_ path: String) throws -> Int {
+    let url = URL(filePath: path)
+    let notes: [String: Note] = try Folder(url.deletingLastPathComponent())
+      .load(url.lastPathComponent)
     for (name, note) in notes { try folder.save(note, as: file(name)) }
     return notes.count
   }
@@ -117,7 +117,7 @@ func main() async throws {
       try notebook.list()
     }
   case ("export", 2): try notebook.export(to: arguments[1])
-  case ("import", 2): print("imported", try notebook.adopt(arguments[1]))
+  case ("import", 2): print("imported", try notebook.read(arguments[1]))
   default: throw Misused()
   }
 }

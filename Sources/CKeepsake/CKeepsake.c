@@ -105,6 +105,9 @@ int keepsake_stat(
         .links = found.stx_nlink,
         .mode = found.stx_mode,
         .owner = found.stx_uid,
+#ifdef STATX_ATTR_MOUNT_ROOT
+        .is_mount = (found.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0,
+#endif
     };
     if (with_times) {
       status->modified = nanoseconds(found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec);

@@ -66,6 +66,7 @@
       try await run.step { checks in try await blocking { try checks.keys(engine) } }
       try await run.step { checks in try await blocking { try checks.replacing(engine) } }
       try await run.step { checks in try await checks.concurrentUse(engine, engine) }
+      try await run.step { checks in try await checks.settingBesideReplacing(engine) }
       try await run.step { checks in try await checks.settings(engine) }
       if let reopen {
         try await run.step { _ in try await blocking { try Checks.keep(engine) } }
@@ -153,7 +154,8 @@
 
       let texts = [
         "1", "true", "null", "\"\"", "\"dark\"", #"{"name":"Ann","ids":[1,2]}"#,
-        #"{"$data": "AP8="}"#, "\"" + String(repeating: "é", count: 100_000) + "\"", "2",
+        #"{"$data": "AP8="}"#,
+        "\"" + String(repeating: "é", count: 100_000) + "\"", "2",
       ]
       for text in texts {
         try engine.set(Data(text.utf8), forKey: "a")
@@ -264,6 +266,45 @@
         try engine.removeAll()
         expect(try other.keys().isEmpty, "removeAll removes all keys")
       }
+    }
+
+    /// What is set stays until a replace that knows it.
+    func settingBesideReplacing(_ engine: any StorageEngine) async throws {
+      let end = ContinuousClock.now + .milliseconds(300)
+      @Sendable func text(_ kind: String, _ number: Int) -> Data {
+        Data("\"\(kind) \(number)\"".utf8)
+      }
+      try await withThrowingTaskGroup(of: Void.self) { group in
+        group.addTask {
+          try await blocking {
+            var number = 0
+            while ContinuousClock.now < end {
+              number += 1
+              let (set, replaced) = (text("set", number), text("replaced", number))
+              try engine.set(set, forKey: "a")
+              for _ in 0..<100 {
+                let found = try engine.data(forKey: "a")
+                let isRight = found == set || found == replaced
+                expect(isRight, "replace lets nothing come between, not even a set")
+                if found != set { break }
+              }
+            }
+          }
+        }
+        group.addTask {
+          try await blocking {
+            while ContinuousClock.now < end {
+              guard let old = try engine.data(forKey: "a"), old.starts(with: "\"set ".utf8) else {
+                continue
+              }
+              let new = Data("\"replaced ".utf8) + old.dropFirst(5)
+              _ = try engine.replace(old, with: new, forKey: "a")
+            }
+          }
+        }
+        try await group.waitForAll()
+      }
+      try await blocking { try engine.set(nil, forKey: "a") }
     }
 
     /// Adds one to a number; false when that was lost too often.

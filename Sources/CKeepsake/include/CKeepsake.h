@@ -31,6 +31,8 @@ struct keepsake_status {
   uint32_t links;
   uint32_t mode;
   uint32_t owner;
+  // Whether something is mounted there, as far as the system says so.
+  bool is_mount;
   // Nanoseconds since 1970, 0 unless asked for: since Linux 6.13 a file whose times were asked for
   // gets new ones with its next write, which on ext4 costs as much as that write.
   int64_t modified;

@@ -209,7 +209,9 @@ extension Optional: OptionalValue where Wrapped: Codable {
   @usableFromInline
   static func wrappedDocument(_ bytes: Data) throws(StorageError) -> Any {
     // What saving a nil writes.
-    if bytes.elementsEqual("null\n".utf8) { return Wrapped?.none as Any }
+    if Wrapped.self != Data.self, Wrapped.self != String.self, bytes.elementsEqual("null\n".utf8) {
+      return Wrapped?.none as Any
+    }
     // By its name: inferred it would be this very type, without end.
     return try Document.value(of: bytes, as: Wrapped.self) as Wrapped? as Any
   }

@@ -7,6 +7,11 @@ enum Document {
     switch value {
     case let data as Data: return data
     case let text as String: return Data(text.utf8)
+    // Bytes and text stand for themselves: none are left over to say that there are none.
+    case _ where T.self == String?.self || T.self == Data?.self:
+      throw StorageError(
+        .encodingFailed, operation: "encode", reason: "nil is no text and no bytes",
+        remedy: "Delete the file in its stead.")
     default:
       var json = try Codec.encode(value, with: encoder)
       json.append(UInt8(ascii: "\n"))

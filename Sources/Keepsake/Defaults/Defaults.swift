@@ -24,7 +24,11 @@ public enum Defaults {
   /// try Defaults.suite("team").set("dark", forKey: "theme")
   /// ```
   public static func suite(_ suite: Suite) -> Store {
-    if case .standard = suite.location, !StorageScope.mayBeTemporary { return standardOfProcess }
+    if case .standard = suite.location,
+      !StorageScope.mayBeTemporary || StorageScope.temporary == nil
+    {
+      return standardOfProcess
+    }
     return StorageScope.current.defaults(suite)
   }
 

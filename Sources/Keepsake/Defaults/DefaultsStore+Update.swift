@@ -76,14 +76,14 @@ extension Defaults.Store {
         switch try changed(old) {
         case .failure(let error): return .failure(error)
         case .success((let value, let new)):
-          let isDone = try observed.telling { () throws(StorageError) in
+          let isDone = try observed.telling([key]) { () throws(StorageError) in
             try engine.replace(old, with: new, forKey: key)
           }
           if isDone { return .success(value) }
         }
       }
       var outcome: Result<T, E>?
-      try observed.telling { () throws(StorageError) in
+      try observed.telling([key]) { () throws(StorageError) in
         try engine.update(key) { old throws(StorageError) in
           let result = try changed(old)
           outcome = result.map(\.0)
@@ -99,6 +99,13 @@ extension Defaults.Store {
   }
 }
 
+extension Defaults.Store {
+  /// Says which engine it is: two suites may be on one.
+  fileprivate var engineIdentity: UnsafeRawPointer {
+    UnsafeRawPointer(Unmanaged.passUnretained(engine as AnyObject).toOpaque())
+  }
+}
+
 /// The updates that run on this thread, innermost first: a list on its stack.
 @usableFromInline
 struct UpdateFrame {
@@ -110,7 +117,7 @@ struct UpdateFrame {
     _ store: Defaults.Store, _ body: () throws(E) -> Void
   ) throws(E) {
     let outer = keepsake_thread_frame()
-    var frame = UpdateFrame(store: Unmanaged.passUnretained(store).toOpaque(), outer: outer)
+    var frame = UpdateFrame(store: store.engineIdentity, outer: outer)
     var failure: E?
     withUnsafePointer(to: &frame) { pointer in
       keepsake_set_thread_frame(pointer)
@@ -132,7 +139,7 @@ struct UpdateFrame {
     var next = keepsake_thread_frame()
     while let current = next {
       let frame = current.load(as: UpdateFrame.self)
-      if frame.store == UnsafeRawPointer(Unmanaged.passUnretained(store).toOpaque()) {
+      if frame.store == store.engineIdentity {
         throw StorageError(
           .misuse, operation: "update", reason: "a suite was written to inside its own update",
           remedy: "Write after the closure, or change only the value it was given.")

@@ -42,7 +42,8 @@ extension Defaults {
       for suite: Suite, in scope: StorageScope
     ) throws(StorageError) -> any DefaultsEngine {
       if let engine = scope.engines[suite] {
-        return (engine as? MemoryEngine)?.table ?? AdaptedEngine(engine)
+        return (engine as? MemoryEngine)?.table
+          ?? AdaptedEngine(engine) { [weak scope] in scope?.report($0) }
       }
       if case .memory = suite.location { return MemoryTable() }
       let location = try JournalLocation(
@@ -234,7 +235,7 @@ extension Defaults.Store {
   public func removeAll() throws(StorageError) {
     do throws(StorageError) {
       try UpdateFrame.requireOutside(self)
-      try observed.telling { () throws(StorageError) in try engine.clear() }
+      try observed.telling(nil) { () throws(StorageError) in try engine.clear() }
     } catch {
       throw error.during("removeAll")
     }
@@ -247,7 +248,7 @@ extension Defaults.Store {
 
   func write(_ changes: [EngineChange]) throws(StorageError) {
     try UpdateFrame.requireOutside(self)
-    try observed.telling { () throws(StorageError) in try engine.commit(changes) }
+    try observed.telling(changes.keys) { () throws(StorageError) in try engine.commit(changes) }
   }
 
   /// Returns when all that was set before, by this process, survives a power cut.

@@ -18,6 +18,8 @@ final class ObservedSettings: Observable, Sendable {
     var overdue: [Round] = []
     /// The writes that this process is in the middle of.
     var writers = 0
+    /// Whether somebody has left a look at all keys to the writers.
+    var isCheckOwed = false
     var isFollowing = false
     /// Waits for changes that others make.
     var follower: Task<Void, Never>?
@@ -80,7 +82,10 @@ final class ObservedSettings: Observable, Sendable {
       let present = state.rounds[key]
       if let present, present.value == value, present.mayHaveAnother() { return (present, false) }
       if let present { state.overdue.append(present) }
-      let round = Round(key, value) { [weak self] in self?.tellLate($0) }
+      let capacity = present.map { $0.value == value ? $0.nextCapacity : Round.leastCapacity }
+      let round = Round(key, value, capacity: capacity ?? Round.leastCapacity) { [weak self] in
+        self?.tellLate($0)
+      }
       state.rounds.set(key, round)
       isInUse.store(true, ordering: .relaxed)
       return (round, present != nil)
@@ -119,7 +124,7 @@ final class ObservedSettings: Observable, Sendable {
       let follower = Task.detached { [weak self] in
         var iterator = ticks.makeAsyncIterator()
         // At once too: another thread may have read before there were any ticks.
-        repeat { self?.check() } while await iterator.next() != nil
+        repeat { self?.checkSoon() } while await iterator.next() != nil
       }
       state.withLock { $0.follower = follower }
     } catch {
@@ -135,7 +140,13 @@ final class ObservedSettings: Observable, Sendable {
 
   /// Tells of what others have changed, or what could not be told where it was changed.
   func check() {
-    inScope { settle { $0.writers == 0 } }
+    inScope {
+      settle(nil) { state in
+        // A writer that has had its look already does not see what is new: it asks for another one.
+        state.isCheckOwed = state.writers > 0
+        return state.writers == 0
+      }
+    }
   }
 
   /// Lets observers that are called in the background reach the stores that this one belongs to.
@@ -145,38 +156,45 @@ final class ObservedSettings: Observable, Sendable {
 
   // MARK: Writing
 
-  /// Runs `write`, then tells of what has changed, before it returns and on this thread.
+  /// Runs `write`, then tells of what has changed of `keys`, before it returns and on this thread; nil
+  /// stands for all.
   @inline(__always)
-  func telling<R>(_ write: () throws(StorageError) -> R) throws(StorageError) -> R {
+  func telling<R>(
+    _ keys: @autoclosure () -> [String]?, _ write: () throws(StorageError) -> R
+  ) throws(StorageError) -> R {
     let isCounted = isUsed
     // Until it ends the background leaves all changes to it.
     if isCounted { state.withLock { $0.writers += 1 } }
-    defer { if isCounted || isUsed { endWrite(isCounted: isCounted) } }
+    defer { if isCounted || isUsed { endWrite(keys(), isCounted: isCounted) } }
     return try write()
   }
 
-  private func endWrite(isCounted: Bool) {
+  private func endWrite(_ keys: [String]?, isCounted: Bool) {
     // Inside an update an observer could not write, and locks may be held.
     if UpdateFrame.isInside {
       if isCounted { state.withLock { $0.writers -= 1 } }
       return checkSoon()
     }
-    var isCounted = isCounted
-    settle { state in
+    var isOwed = false
+    settle(keys) { state in
       if isCounted { state.writers -= 1 }
-      isCounted = false
+      if state.writers == 0 { swap(&isOwed, &state.isCheckOwed) }
       return true
     }
+    if isOwed { checkSoon() }
   }
 
   // MARK: Telling
 
-  /// Ends the rounds whose value is another one now, if `mayTell`, and tells their observers.
-  private func settle(_ mayTell: (inout State) -> Bool) {
-    // Outside the lock: a look at the engine may read files and report failures.
-    let changed = state.withLock { $0.rounds.elements.map(\.value) }.filter { round in
-      currentValue(round.key) != round.value
+  /// Ends the rounds of these keys whose value is another one now, if `mayTell`, and tells their
+  /// observers.
+  private func settle(_ keys: [String]?, _ mayTell: (inout State) -> Bool) {
+    let rounds = state.withLock { state in
+      if let keys { return keys.compactMap { state.rounds[$0] } }
+      return state.rounds.elements.map(\.value)
     }
+    // Outside the lock: a look at the engine may read files and report failures.
+    let changed = rounds.filter { round in currentValue(round.key) != round.value }
     let ended = state.withLock { state in
       guard mayTell(&state) else { return [] as [Round] }
       for round in changed { state.end(round) }
@@ -236,11 +254,17 @@ private final class Round: Hashable, Sendable {
   /// Whether its observers have been told: who is installed from now on comes late.
   let isOver = Atomic(false)
   private let reads = Atomic(1)
+  private let capacity: Int
+  private let start = Tick.now
   private let tellLate: @Sendable (Round) -> Void
 
-  init(_ key: String, _ value: StoredValue?, tellLate: @escaping @Sendable (Round) -> Void) {
+  init(
+    _ key: String, _ value: StoredValue?, capacity: Int,
+    tellLate: @escaping @Sendable (Round) -> Void
+  ) {
     self.key = key
     self.value = value
+    self.capacity = capacity
     self.tellLate = tellLate
   }
 
@@ -248,7 +272,17 @@ private final class Round: Hashable, Sendable {
   ///
   /// Observers that never hear anything stay with the registrar, also when the view models that they
   /// belong to are gone. So a round ends after so many: who is still there is told and reads again.
-  func mayHaveAnother() -> Bool { reads.add(1, ordering: .relaxed).oldValue < 1_000 }
+  func mayHaveAnother() -> Bool { reads.add(1, ordering: .relaxed).oldValue < capacity }
+
+  static let leastCapacity = 1_000
+
+  /// How many the round after this one, if this one is full, may have.
+  ///
+  /// Twice as many when it was full at once: then those who were told just before have filled it, and
+  /// there are that many.
+  var nextCapacity: Int {
+    Tick.now - start < WallClock.second ? capacity * 2 : capacity
+  }
 
   var identity: UnsafeRawPointer { UnsafeRawPointer(Unmanaged.passUnretained(self).toOpaque()) }
 

@@ -14,15 +14,16 @@ extension Defaults {
   ///
   /// The sequence may be used from any thread, and by several loops: each gets all changes. A loop
   /// ends when its task is cancelled, and costs nothing while it waits; with each change it looks at
-  /// the whole suite. A suite that cannot be read counts as unchanged, and that is reported to
-  /// ``StorageSystem/onFailure``. For the values of one key see ``Changes``.
+  /// the whole suite. One that cannot be read counts as unchanged until the next change, and that is
+  /// reported to ``StorageSystem/onFailure``. Names that differ only in their encoding (NFC and NFD) are
+  /// one in a set. For the values of one key see ``Changes``.
   public struct SuiteChanges: AsyncSequence, Sendable {
     private let store: Store
-    private let start: KeyTable<StoredValue>
+    private let start: KeyTable<StoredValue>?
 
     init(_ store: Store) {
       self.store = store
-      start = Self.current(store) ?? KeyTable()
+      start = Self.current(store)
     }
 
     /// All values; nil, and that reported, when they cannot be read.
@@ -47,10 +48,11 @@ extension Defaults {
     /// Hands out one set of names after another.
     public struct Iterator: AsyncIteratorProtocol {
       private let sequence: SuiteChanges
-      private var last: KeyTable<StoredValue>
+      /// nil as long as the suite could not be read.
+      private var last: KeyTable<StoredValue>?
       private var news: NewsIterator
 
-      fileprivate init(sequence: SuiteChanges, last: KeyTable<StoredValue>) {
+      fileprivate init(sequence: SuiteChanges, last: KeyTable<StoredValue>?) {
         self.sequence = sequence
         self.last = last
         news = NewsIterator(of: sequence.store)
@@ -70,7 +72,7 @@ extension Defaults {
         defer { self.last = last }
         return await news.next(isolation: actor) { [sequence] () -> Set<String>? in
           guard let current = SuiteChanges.current(sequence.store) else { return nil }
-          let names = current.keysWithOtherValues(than: last)
+          let names = current.keysWithOtherValues(than: last ?? current)
           last = current
           return names.isEmpty ? nil : names
         }

@@ -39,7 +39,8 @@ extension Defaults.Store {
   /// Sets all values of a document; keys that it does not have stay as they are.
   ///
   /// Takes a JSON object, as ``export(as:)`` writes it or any other, and a property list, binary or
-  /// XML, such as a file of Foundation's `UserDefaults`. Nothing is set unless all of it can be read.
+  /// XML, such as a file of Foundation's `UserDefaults`. Nothing is set unless all of it can be read;
+  /// a ``StorageEngine`` that fails in the middle has the first ones.
   ///
   /// ```swift
   /// try Defaults.shared.import(Data(contentsOf: oldSettings))

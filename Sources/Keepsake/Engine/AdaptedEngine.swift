@@ -1,4 +1,5 @@
 internal import FoundationEssentials
+internal import Synchronization
 
 /// Lets a ``Defaults/Store`` use a ``StorageEngine`` that knows bytes alone.
 final class AdaptedEngine: DefaultsEngine {
@@ -9,11 +10,17 @@ final class AdaptedEngine: DefaultsEngine {
   /// Orders this process's updates that have lost too often.
   private let writer = Locked(())
   private let timeout = Duration.seconds(10)
-  private let following = Locked<Task<Void, Never>?>(nil)
+  private let report: @Sendable (StorageError) -> Void
+  private let isFollowing = Atomic(false)
+  /// nil before the engine has told of any changes, or failed to.
+  private let following = Locked<(task: Task<Void, Never>?, failure: StorageError.Code?)?>(nil)
 
-  init(_ engine: any StorageEngine) { self.engine = engine }
+  init(_ engine: any StorageEngine, report: @escaping @Sendable (StorageError) -> Void) {
+    self.engine = engine
+    self.report = report
+  }
 
-  deinit { following.withLock { $0?.cancel() } }
+  deinit { following.withLock { $0?.task?.cancel() } }
 
   var path: String? { nil }
 
@@ -104,32 +111,44 @@ final class AdaptedEngine: DefaultsEngine {
 
   // MARK: Changes
 
-  func ticks() throws(StorageError) -> AsyncStream<Void> {
+  func ticks() -> AsyncStream<Void> {
     let ticks = observers.ticks()
-    try following.withLock { following throws(StorageError) in
-      guard following == nil else { return }
-      guard let changes = try othersChanges() else { return }
-      following = Task.detached { [weak self] in
-        var changes: AsyncStream<Void>? = changes
-        while let stream = changes {
-          for await _ in stream {
-            guard let self else { return }
-            self.observers.signal()
-          }
-          // It has ended, as with a connection; what changed meanwhile shows at the next look.
-          changes = nil
-          while changes == nil {
-            guard (try? await Task.sleep(for: .seconds(1))) != nil else { return }
-            changes = try? self?.othersChanges()
-          }
-          self?.observers.signal()
-        }
-      }
+    // Not here, as the engine may wait, for a connection say.
+    if !isFollowing.exchange(true, ordering: .relaxed) {
+      Housekeeper.run { [weak self] in self?.follow() }
     }
     return ticks
   }
 
-  private func othersChanges() throws(StorageError) -> AsyncStream<Void>? {
-    try asking { try engine.changes() }
+  /// Looks for changes that others make, again and again where that fails or ends.
+  private func follow() {
+    do throws(StorageError) {
+      let changes = try asking { try engine.changes() }
+      if let changes {
+        let task = Task.detached { [weak self] in
+          // What has changed before it began, or while there was none, shows at the next look.
+          self?.observers.signal()
+          for await _ in changes {
+            guard let self else { return }
+            self.observers.signal()
+          }
+          self?.followLater()
+        }
+        following.withLock { $0 = (task, nil) }
+      } else if following.withLock({ $0 != nil }) {
+        followLater()
+      }
+    } catch {
+      let isNew = following.withLock { following in
+        defer { following = (nil, error.code) }
+        return following?.failure != error.code
+      }
+      if isNew { report(error.during("changes")) }
+      followLater()
+    }
+  }
+
+  private func followLater() {
+    Housekeeper.run(after: .seconds(1)) { [weak self] in self?.follow() }
   }
 }

@@ -61,6 +61,20 @@ extension EngineChange {
   }
 }
 
+extension [EngineChange] {
+  /// The keys that they change; nil for all.
+  var keys: [String]? {
+    var keys: [String] = []
+    for change in self {
+      switch change {
+      case .set(let key, _), .remove(let key): keys.append(key)
+      case .clear: return nil
+      }
+    }
+    return keys
+  }
+}
+
 /// The values of a suite, by key, as every engine keeps them in memory.
 struct ValueTable {
   struct Entry {

@@ -56,13 +56,21 @@ extension DefaultsEngine {
   func data(forKey key: String) throws -> Data? { try value(forKey: key)?.engineData }
 
   func set(_ data: Data?, forKey key: String) throws {
-    try commit([EngineChange(key, StoredValue(engineData: data, key: key))])
+    try commit([EngineChange(key, value(given: data, key))])
   }
 
   func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool {
-    try replace(
-      StoredValue(engineData: old, key: key), with: StoredValue(engineData: new, key: key),
-      forKey: key)
+    try replace(value(given: old, key), with: value(given: new, key), forKey: key)
+  }
+
+  private func value(given data: Data?, _ key: String) throws(StorageError) -> StoredValue? {
+    do throws(StorageError) {
+      return try StoredValue(engineData: data, key: key)
+    } catch {
+      throw StorageError(
+        .misuse, operation: "set", key: key, reason: "the bytes are not JSON",
+        remedy: "Give the engine JSON, or use one that keeps any bytes.")
+    }
   }
 
   func keys() throws -> [String] { try allKeys() }

@@ -91,7 +91,14 @@ public final class FileEngine: StorageEngine {
 
   private func put(_ data: Data?, _ key: String) throws(StorageError) {
     let path = try Self.path(of: key)
-    guard let data else { return try folder.delete(path) }
+    guard let data else {
+      try folder.delete(path)
+      // Those of the first parts of a long key, as far as no other key has them.
+      var site = try folder.site(path).parent
+      let root = try folder.site("")
+      while site.relative != root.relative, try site.removeEmptyFolder() { site = site.parent }
+      return
+    }
     try folder.write(data, to: folder.fileTarget(path), durable: folder.isDurable)
   }
 

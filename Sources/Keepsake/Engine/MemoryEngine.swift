@@ -15,7 +15,7 @@ public final class MemoryEngine: StorageEngine {
   /// An empty engine.
   public init() {}
 
-  /// The bytes of a key; nil when there are none.
+  /// The bytes of a key, as JSON that says the same as what was set; nil when there are none.
   public func data(forKey key: String) throws -> Data? { try table.data(forKey: key) }
 
   /// Stores the bytes of a key, which must be JSON; nil removes them.
@@ -31,4 +31,7 @@ public final class MemoryEngine: StorageEngine {
 
   /// Removes all bytes of all keys in one step.
   public func removeAll() throws { try table.clear() }
+
+  /// A stream with an element after each change.
+  public func changes() -> AsyncStream<Void>? { table.ticks() }
 }

@@ -312,6 +312,8 @@ struct FileStatus: Sendable, Equatable {
   let isFolder: Bool
   let isRegularFile: Bool
   let isLink: Bool
+  /// Whether another file system, or another folder, is mounted there, as far as the system says so.
+  let isMount: Bool
   /// Nanoseconds since 1970; 0 unless times were asked for.
   let modified: Int64
   let accessed: Int64
@@ -327,6 +329,7 @@ struct FileStatus: Sendable, Equatable {
     isFolder = raw.mode & UInt32(S_IFMT) == UInt32(S_IFDIR)
     isRegularFile = raw.mode & UInt32(S_IFMT) == UInt32(S_IFREG)
     isLink = raw.mode & UInt32(S_IFMT) == UInt32(S_IFLNK)
+    isMount = raw.is_mount
     modified = raw.modified
     accessed = raw.accessed
     changed = raw.changed

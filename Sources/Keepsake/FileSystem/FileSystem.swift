@@ -127,7 +127,14 @@ enum FileSystem {
         }
       }
     }
-    if case .failure(let error) = result, error.code == EXDEV { return false }
+    if case .failure(let error) = result {
+      if error.code == EXDEV { return false }
+      // Of the two it is what is missing.
+      if error.code == ENOENT {
+        throw StorageError(
+          errno: ENOENT, operation: "rename", path: OpenFolder.path(source, in: folder))
+      }
+    }
     try result.get(.rename, shownPath)
     return true
   }
@@ -184,7 +191,7 @@ enum FileSystem {
   /// Sets the times of the file at `path` to now; false when nothing is there.
   static func touch(_ path: String, in folder: OpenFolder? = nil) throws(StorageError) -> Bool {
     let result = systemCall(.times, OpenFolder.path(path, in: folder)) {
-      Int(utimensat(OpenFolder.descriptor(folder), path, nil, 0))
+      Int(utimensat(OpenFolder.descriptor(folder), path, nil, AT_SYMLINK_NOFOLLOW))
     }
     switch result {
     case .success: return true
@@ -215,7 +222,8 @@ enum FileSystem {
       try unlink(path, in: folder)
     } catch  where error.code.systemError == EISDIR || error.code == .accessDenied {
       // What unlink(2) says of folders, here and on other systems.
-      guard let status = try status(path, in: folder) else { return }
+      // A link that may not go is not followed either.
+      guard let status = try status(path, in: folder, followsLinks: false) else { return }
       guard status.isFolder else { throw error }
       try removeTree(OpenFolder.path(path, in: folder))
     }

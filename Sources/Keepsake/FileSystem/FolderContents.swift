@@ -147,17 +147,12 @@ extension RootedPath {
     where removes: (_ name: String?) -> Bool = { _ in true }
   ) throws(StorageError) {
     var folders: [RootedPath] = []
-    var device: UInt64?
     // All folders before the first file goes: one of them may have to stay.
+    if !isRoot, let status = try status() { try requireNoMount(status, device: status.device) }
+    let device = try FileSystem.status(path)?.device
     try walk { visit throws(StorageError) in
       guard visit.kind == .folder, let status = try visit.found.status() else { return }
-      // What is mounted there is not ours to remove.
-      if device == nil { device = try FileSystem.status(self.path)?.device }
-      guard status.device == device else {
-        throw StorageError(
-          .misuse, operation: "remove", path: visit.place.path,
-          reason: "another file system is mounted there", remedy: "Unmount it first.")
-      }
+      try visit.place.requireNoMount(status, device: device ?? status.device)
     }
     try walk(entering: removes) { visit throws(StorageError) in
       if visit.kind == .folder {
@@ -167,6 +162,14 @@ extension RootedPath {
       }
     }
     for place in folders.reversed() { try place.removeEmptyFolder() }
+  }
+
+  /// What is mounted there is not ours to remove.
+  private func requireNoMount(_ status: FileStatus, device: UInt64) throws(StorageError) {
+    guard status.isMount || status.device != device else { return }
+    throw StorageError(
+      .misuse, operation: "remove", path: path,
+      reason: "another file system is mounted there", remedy: "Unmount it first.")
   }
 
   /// Removes the folder at this place with all that is in it.

@@ -126,7 +126,11 @@ struct RootedPath: Sendable {
 
   /// The status of what is here, of a link its own; nil when nothing is.
   func status(withTimes: Bool = false) throws(StorageError) -> FileStatus? {
-    if isRoot { return try FileSystem.status(root, withTimes: withTimes) }
+    if isRoot {
+      return try Self.ifThere { () throws(StorageError) in
+        try FileSystem.status(root, withTimes: withTimes)
+      }
+    }
     let parent = parent
     guard !parent.isRoot else {
       // Nothing stands between the root and the name that could be a link.

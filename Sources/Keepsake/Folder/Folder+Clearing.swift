@@ -18,7 +18,10 @@ extension Folder {
       let folder = try OpenFolder(site)
       AbandonedFiles.sweep(folder)
       try site.walk(entering: { !isOurs($0) }) { visit throws(StorageError) in
-        if visit.kind == .folder { AbandonedFiles.sweep(try OpenFolder(visit.place)) }
+        // One that is gone meanwhile has nothing to sweep.
+        if visit.kind == .folder, let folder = try? OpenFolder(visit.place) {
+          AbandonedFiles.sweep(folder)
+        }
       }
       try site.removeContents { !isOurs($0) }
       if isDurable { try folder.synchronize() }
@@ -29,7 +32,7 @@ extension Folder {
   private func requireOwnFilesAlone(
     in site: RootedPath, _ status: FileStatus
   ) throws(StorageError) {
-    if case .documents = place {
+    if isDocuments(status) {
       let mark = RootedPath(root: site.root).appending(Self.markOfOwn)
       if try !mark.exists() {
         throw Self.notToBeCleared(site, "it was there before this app, with what is in it")
@@ -62,6 +65,16 @@ extension Folder {
       }
       path = parent
     }
+  }
+
+  /// Whether it is the documents folder of the app, or in it, by whatever way it was named.
+  private func isDocuments(_ status: FileStatus) -> Bool {
+    if case .documents = place { return true }
+    // Where there is none it is not in danger.
+    guard let root = try? StorageScope.current.root(of: .documents),
+      let documents = try? FileSystem.status(root)
+    else { return false }
+    return documents.isSameFile(as: status)
   }
 
   /// Whether a store's files lie beside a file of this name: the lock files of settings and of vaults, the

@@ -1,5 +1,13 @@
 internal import FoundationEssentials
 
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
 extension Folder {
   /// Saves a value as a file: `Data` as its bytes, text as UTF-8, any other `Codable` value as JSON, in
   /// lines and with sorted keys.
@@ -11,7 +19,8 @@ extension Folder {
   ///
   /// A file of that name is replaced.
   ///
-  /// - Throws: ``StorageError``; the old file is intact then.
+  /// - Throws: ``StorageError``; the old file is intact then, or the new one is whole and only its last
+  ///   sync failed.
   public func save<T: Codable>(_ value: T, as path: String) throws(StorageError) {
     try during("save") { () throws(StorageError) in
       let site = try fileTarget(path)
@@ -26,8 +35,7 @@ extension Folder {
   }
 
   func write(_ bytes: Data, to site: RootedPath, durable: Bool) throws(StorageError) {
-    // A smaller one takes no longer than to look first.
-    if bytes.count >= 1 << 20 { try requireFreeSpace(bytes.count) }
+    try requireFreeSpace(bytes.count)
     let file = try newFile(site)
     try bytes.span.bytes.withUnsafeBytes { (bytes) throws(StorageError) in try file.append(bytes) }
     try file.finish(durable: durable)
@@ -51,7 +59,7 @@ extension Folder {
         let file = try File(site)
         guard try file.status().isRegularFile else { throw Self.notAFile(site) }
         bytes = try file.contents()
-      } catch  where error.code == .notFound {
+      } catch  where error.code == .notFound || error.code.systemError == ENOTDIR {
         // Other types can be made of nil too, such as one for any JSON.
         if let type = T.self as? any OptionalValue.Type,
           let none = type.init(nilLiteral: ()) as? T
@@ -89,7 +97,7 @@ extension Folder {
 
   /// Whether a file or a folder is there.
   ///
-  /// Costs one system call, in ``temporary`` two. A symbolic link is there itself, wherever it leads.
+  /// Costs one look-up, in ``temporary`` two. A symbolic link is there itself, wherever it leads.
   public func exists(_ path: String) throws(StorageError) -> Bool {
     try during("exists", path) { site throws(StorageError) in try site.exists() }
   }

@@ -48,7 +48,9 @@ extension Folder {
       var total = 0
       try site.walk { visit throws(StorageError) in
         guard visit.kind == .file, let status = try visit.found.status() else { return }
-        total = total.addingReportingOverflow(status.size).partialValue
+        // Sparse files may claim any size.
+        let (sum, overflow) = total.addingReportingOverflow(status.size)
+        total = overflow ? .max : sum
       }
       return total
     }
@@ -69,10 +71,18 @@ extension Folder {
   ///
   /// - Throws: ``StorageError`` of code `diskFull` with how much is missing.
   public func requireFreeSpace(_ bytes: Int) throws(StorageError) {
-    let free = try freeSpace
+    try during("requireFreeSpace", "") { site throws(StorageError) in
+      try Self.requireFreeSpace(bytes, at: FileSystem.existingPath(site.path))
+    }
+  }
+
+  static func requireFreeSpace(_ bytes: Int, at path: String) throws(StorageError) {
+    // Of a smaller one the write itself finds out as quickly.
+    guard bytes >= 1 << 20 else { return }
+    let free = try FileSystem.freeSpace(at: path)
     guard bytes > free else { return }
     throw StorageError(
-      .diskFull, operation: "requireFreeSpace", path: try site("").path,
+      .diskFull, operation: "requireFreeSpace", path: path,
       reason: "\(ByteCount(bytes)) are needed, \(ByteCount(free)) are free",
       remedy: "Free some space or raise the quota, then try again.")
   }

@@ -16,7 +16,7 @@ extension Folder {
   /// try Folder.documents.copy("draft.txt", to: "draft.txt", in: .temporary)
   /// ```
   ///
-  /// A file at the target is replaced; a folder is not, unless it is empty. Where the file system can, the
+  /// A file replaces a file, a folder an empty folder; nothing else is replaced. Where the file system can, the
   /// copy shares its data with the original until one of them changes.
   ///
   /// - Parameters:
@@ -24,35 +24,39 @@ extension Folder {
   ///   - target: The name of the copy.
   ///   - other: The folder that gets it; nil for this one.
   /// - Throws: ``StorageError``, of code `notFound` when nothing is at `path`; what was at the target is
-  ///   intact then.
+  ///   intact then, or the whole copy is there and only its last sync failed.
   public func copy(
     _ path: String, to target: String, in other: Folder? = nil
   ) throws(StorageError) {
     try during("copy", path) { site throws(StorageError) in
       let other = other ?? self
       let copier = Copier(target: other, keepsLook: false, isDurable: other.isDurable)
-      _ = try copier.copy(site, Self.statusOfSomething(site), to: other.target(target))
+      let status = try Self.statusOfSomething(site)
+      _ = try copier.copy(
+        site, status, to: status.isFolder ? other.target(target) : other.fileTarget(target))
     }
   }
 
   /// Moves a file or a folder, also to another file system.
   ///
-  /// A file at the target is replaced; a folder is not, unless it is empty. On another file system a
-  /// whole copy is there before the original goes.
+  /// A file replaces a file, a folder an empty folder; nothing else is replaced. Modes stay as they are. On
+  /// another file system a whole copy is there before the original goes; files keep their modes and
+  /// times, folders do not.
   ///
   /// - Parameters:
   ///   - path: What is moved.
   ///   - target: Its new name.
   ///   - other: The folder that gets it; nil for this one.
-  /// - Throws: ``StorageError``, of code `notFound` when nothing is at `path`; what is moved is still
-  ///   where it was then.
+  /// - Throws: ``StorageError``, of code `notFound` when nothing is at `path`; all of it is then in
+  ///   one of the two places, or, when what was copied to another file system could not be removed, in
+  ///   both.
   public func move(
     _ path: String, to target: String, in other: Folder? = nil
   ) throws(StorageError) {
     try during("move", path) { site throws(StorageError) in
       let other = other ?? self
       let status = try Self.statusOfSomething(site)
-      let end = try other.target(target)
+      let end = try status.isFolder ? other.target(target) : other.fileTarget(target)
       guard !site.isRoot else {
         throw StorageError(
           .misuse, operation: "move", path: site.path, reason: "it is the folder itself",
@@ -79,7 +83,10 @@ extension Folder {
         }
       } else {
         let copier = Copier(target: other, keepsLook: true, isDurable: true)
-        for (place, status) in try copier.copy(site, status, to: end).reversed() {
+        let copied = try copier.copy(site, status, to: end)
+        // The originals are going to be gone for good.
+        if !other.isDurable { try end.parent.synchronizeNames() }
+        for (place, status) in copied.reversed() {
           try place.remove(ifStill: status)
         }
       }
@@ -120,6 +127,7 @@ extension Folder {
         let copy = try newFile(site)
         try copy.append(contentsOf: opened)
         try copy.finish(durable: true)
+        if !isDurable { try site.parent.synchronizeNames() }
         // Unless it had this very name, and is gone by that.
         let original = RootedPath(root: FileSystem.parent(of: source))
           .appending(FileSystem.name(of: source))
@@ -139,7 +147,21 @@ extension Folder {
     // Before it has its name: nobody is to find it there with another one.
     try file.setMode(fileMode())
     do throws(StorageError) {
-      if try FileSystem.move(source, in: nil, to: site.name, in: folder) { return true }
+      // By a name that others do not know: what they may have put in its stead meanwhile goes back.
+      let taken = AbandonedFiles.newName()
+      if try FileSystem.move(source, in: nil, to: taken, in: folder) {
+        let isTaken: Bool
+        do throws(StorageError) {
+          let found = try FileSystem.status(taken, in: folder, followsLinks: false)
+          isTaken = found?.links == 1 && found?.isSameFile(as: status) == true
+          if isTaken { try FileSystem.rename(taken, to: site.name, in: folder) }
+        } catch {
+          try putBack(taken, in: folder, to: source)
+          throw error
+        }
+        if isTaken { return true }
+        try putBack(taken, in: folder, to: source)
+      }
       try file.setMode(status.mode)
       return false
     } catch {
@@ -147,6 +169,15 @@ extension Folder {
       try? file.setMode(status.mode)
       throw error
     }
+  }
+}
+
+extension Folder {
+  private func putBack(
+    _ name: String, in folder: OpenFolder, to source: String
+  ) throws(StorageError) {
+    let origin = try OpenFolder(FileSystem.parent(of: source))
+    _ = try FileSystem.move(name, in: folder, to: FileSystem.name(of: source), in: origin)
   }
 }
 
@@ -176,6 +207,8 @@ private struct Copier {
       if isDurable { try folder.synchronize() }
       return
     }
+    // Before it is opened, which some devices take for more.
+    guard status.isRegularFile else { throw Folder.notAFile(source) }
     let file = try File(source)
     guard try file.status().isRegularFile else { throw Folder.notAFile(source) }
     let copy = try NewFile(name, in: folder, mode: target.fileMode())
@@ -217,7 +250,9 @@ private struct Copier {
         }
         try copy.synchronize()
       }
-      _ = try FileSystem.move(temporary.name, in: parent, to: end.name, in: parent)
+      guard try FileSystem.move(temporary.name, in: parent, to: end.name, in: parent) else {
+        throw StorageError(errno: EXDEV, operation: "rename", path: end.path)
+      }
     } catch {
       // The failure says more than that its remains could not be removed; a sweep finds them.
       try? temporary.removeTree()
@@ -229,18 +264,43 @@ private struct Copier {
 }
 
 extension RootedPath {
+  /// What goes meanwhile needs no sync.
+  private func synchronizeIfThere(
+    _ synchronize: (RootedPath) throws(StorageError) -> Void
+  ) throws(StorageError) {
+    do throws(StorageError) {
+      try synchronize(self)
+    } catch  where error.code == .notFound {}
+  }
+
   /// Makes the contents of a file, or of all files in a folder, survive a power cut.
   func synchronizeData(_ status: FileStatus) throws(StorageError) {
     if status.isRegularFile { return try File(self).synchronize() }
     guard status.isFolder else { return }
     try walk { visit throws(StorageError) in
       switch visit.kind {
-      case .file: try File(visit.place).synchronize()
-      case .folder: try OpenFolder(visit.place).synchronize()
+      case .file:
+        try visit.place.synchronizeIfThere { place throws(StorageError) in
+          try File(place).synchronize()
+        }
+      case .folder:
+        try visit.place.synchronizeIfThere { place throws(StorageError) in
+          try OpenFolder(place).synchronize()
+        }
       case .link, .other: break
       }
     }
     try OpenFolder(self).synchronize()
+  }
+
+  /// Removes the folder if nothing is in it but the library's own; false otherwise.
+  private func removeFolder() throws(StorageError) -> Bool {
+    if try removeEmptyFolder() { return true }
+    try FileSystem.scan(in: OpenFolder(self)) { found throws(StorageError) in
+      let isOurs = found.name.map(AbandonedFiles.isReserved) ?? false
+      if isOurs, try found.kind() != .folder { try found.unlink() }
+    }
+    return try removeEmptyFolder()
   }
 
   /// Removes what was copied, unless it has changed since: that is not in the copy.
@@ -248,7 +308,7 @@ extension RootedPath {
     guard let status = try status(withTimes: true) else { return }
     let isUnchanged =
       status.isFolder
-      ? try removeEmptyFolder()
+      ? try removeFolder()
       : status.isSameFile(as: copied) && status.size == copied.size
         && status.changed == copied.changed
     guard isUnchanged else {

@@ -166,8 +166,10 @@ extension Folder {
 
   /// The mode of folders; without its execute bits that of files.
   func folderMode() throws(StorageError) -> UInt32 {
-    guard case .own = place else { return 0o700 }
-    return try HostFolder(path: root(), isCallers: true).mode()
+    guard case .own(let path) = place else { return 0o700 }
+    // Where everybody may put files, as in /tmp, nobody's are everybody's.
+    if let status = try FileSystem.status(path), status.mode & 0o1002 == 0o1002 { return 0o700 }
+    return try HostFolder(path: path, isCallers: true).mode()
   }
 
   func fileMode() throws(StorageError) -> UInt32 { try folderMode() & 0o666 }

@@ -21,6 +21,7 @@ final class NewFile: @unchecked Sendable {
   /// Takes all that is in another file; where the file system can, the two share it.
   func append(contentsOf source: File) throws(StorageError) {
     if count == 0, temporary.file.clone(source) { return }
+    try Folder.requireFreeSpace(source.status().size, at: folder.path)
     let size = 1 << 20
     var position = 0
     while true {

@@ -98,20 +98,23 @@ struct DirectoryFinder: Sendable {
   func documents() throws(StorageError) -> String {
     if let own = chosen.documents { return try Self.path(of: own, operation: "bootstrap") }
     let home = try home()
-    var documents = home + "/Documents"
+    let named = UserDirectories.folder("DOCUMENTS", in: userDirectories(home), home: home)
+    let documents = named ?? home + "/Documents"
+    return documents + "/" + app
+  }
+
+  /// The file in which the user's folders are named; empty where there is none, or it cannot be read.
+  private func userDirectories(_ home: String) -> [UInt8] {
     #if os(Linux)
       var configuration = home + "/.config"
       if let base = environment("XDG_CONFIG_HOME"), base.hasPrefix("/") { configuration = base }
-      // One that cannot be read says nothing.
       if let file = try? File.ifPresent(configuration + "/user-dirs.dirs"),
-        let bytes = try? file.contents(),
-        let named = UserDirectories.folder(
-          "DOCUMENTS", in: Array(bytes), home: home)
+        let bytes = try? file.contents()
       {
-        documents = named
+        return Array(bytes)
       }
     #endif
-    return documents + "/" + app
+    return []
   }
 
   /// The folder for short-lived files.
@@ -151,7 +154,17 @@ struct DirectoryFinder: Sendable {
       try? home(), documents.map { FileSystem.parent(of: $0) }, try? folder(.configuration),
       try? folder(.data), try? folder(.state), try? folder(.cache),
     ]
-    return found.compactMap { $0 }
+    return found.compactMap { $0 } + usersFolders()
+  }
+
+  /// The folders that hold the user's own files, as far as they can be found.
+  private func usersFolders() -> [String] {
+    guard let home = try? home() else { return [] }
+    let names = [
+      "Desktop", "Downloads", "Documents", "Music", "Pictures", "Public", "Templates", "Videos",
+    ]
+    return names.map { home + "/" + $0 }
+      + UserDirectories.all(in: userDirectories(home), home: home)
   }
 
   private func home() throws(StorageError) -> String {
@@ -176,13 +189,17 @@ struct DirectoryFinder: Sendable {
 
   /// The path of a file URL.
   static func path(of url: URL, operation: String) throws(StorageError) -> String {
-    let path = url.path(percentEncoded: false)
-    guard url.isFileURL, path.hasPrefix("/"), !path.utf8.contains(0) else {
+    var path = url.path(percentEncoded: false)
+    guard url.isFileURL, path.utf8.first == UInt8(ascii: "/"), !path.utf8.contains(0) else {
       throw StorageError(
         .misuse, operation: operation, path: path, reason: "not the URL of an absolute file path",
         remedy: "Make the URL with URL(filePath:).")
     }
-    return path.count > 1 && path.hasSuffix("/") ? String(path.dropLast()) : path
+    // By bytes: what stands before a slash can be one character with it.
+    while path.utf8.count > 1, path.utf8.last == UInt8(ascii: "/") {
+      path = String(Substring(path.utf8.dropLast()))
+    }
+    return path
   }
 }
 

@@ -141,6 +141,10 @@ public struct StorageError: Error, Sendable {
       (code, remedy) = (.system(errno), "A folder stands where the file belongs: move it away.")
     case ENOTDIR:
       (code, remedy) = (.system(errno), "A file stands where a folder belongs: move it away.")
+    case ENOTEMPTY, EEXIST:
+      (code, remedy) = (.system(errno), "Something stands there: empty it or delete it first.")
+    case ENAMETOOLONG:
+      (code, remedy) = (.system(errno), "Use a shorter name.")
     case EMFILE, ENFILE:
       (code, remedy) = (.system(errno), "Close files or raise the limit on open descriptors.")
     case ELOOP:

@@ -93,10 +93,10 @@ final class StorageScope: Sendable {
 
   /// Lets go of the stores, which hold this scope; who still has one can go on with it.
   func close() {
-    suites.removeAll()
-    caches.removeAll()
-    services.removeAll()
-    vaults.removeAll()
+    suites.close()
+    caches.close()
+    services.close()
+    vaults.close()
   }
 
   /// The folder of a place, looked up once.
@@ -137,18 +137,19 @@ final class StorageScope: Sendable {
 
 /// One store for each place, made when it is first asked for.
 private final class Registry<Place: Hashable & Sendable, Store: Sendable>: Sendable {
-  private let stores = Locked<[Place: Store]>([:])
+  /// nil when it is closed: a store that a late task asks for is nobody else's.
+  private let stores = Locked<[Place: Store]?>([:])
 
   func store(_ place: Place, make: () -> Store) -> Store {
     stores.withLock { stores in
-      if let store = stores[place] { return store }
+      if let store = stores?[place] { return store }
       let store = make()
-      stores[place] = store
+      stores?[place] = store
       return store
     }
   }
 
-  func removeAll() { stores.withLock { $0 = [:] } }
+  func close() { stores.withLock { $0 = nil } }
 }
 
 /// Remembers which failures were reported within the last second.

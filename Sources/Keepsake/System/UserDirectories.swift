@@ -13,6 +13,14 @@ enum UserDirectories {
     return found
   }
 
+  /// All folders that it names.
+  static func all(in text: [UInt8], home: String) -> [String] {
+    let purposes = [
+      "DESKTOP", "DOWNLOAD", "TEMPLATES", "PUBLICSHARE", "DOCUMENTS", "MUSIC", "PICTURES", "VIDEOS",
+    ]
+    return purposes.compactMap { folder($0, in: text, home: home) }
+  }
+
   private static func folder(
     of line: ArraySlice<UInt8>, named name: String, home: String
   ) -> String? {

@@ -358,6 +358,7 @@ final class HookedEngine: StorageEngine {
     try await withSuite(on: engine) { store async throws in
       var changes = store.changes("k", default: 0).makeAsyncIterator()
       engine.table.set(Data("1".utf8), forKey: "k")
+      try await eventually("it follows") { !engine.streams.withLock { $0.isEmpty } }
       engine.streams.withLock { _ = $0[0].yield() }
       #expect(await changes.next() == 1)
       // The connection is lost, cannot be had again at first, and then can.
@@ -386,15 +387,46 @@ final class HookedEngine: StorageEngine {
     }
   }
 
-  @Test func changesThatCannotBeHadAreReported() async throws {
+  @Test func changesThatCannotBeHadAreReportedOnceAndAskedForAgain() async throws {
     let engine = HookedEngine()
-    engine.hook.withLock { $0 = { if $0 == "changes" { throw Refused() } } }
+    let asked = Mutex(0)
+    engine.hook.withLock { hook in
+      hook = { call in
+        guard call == "changes" else { return }
+        asked.withLock { $0 += 1 }
+        throw Refused()
+      }
+    }
     try await withSuite(on: engine) { store async throws in
       let failures = Failures()
       StorageSystem.onFailure = failures.append
       var changes = store.changes("k", default: 0).makeAsyncIterator()
-      #expect(await changes.next() == nil)
+      try store.set(1, forKey: "k")
+      #expect(await changes.next() == 1, "own writes are noticed all the same")
+      try await eventually("it is asked again") { asked.withLock { $0 } > 2 }
       #expect(failures.all.map(\.code) == [.engineFailed])
+    }
+  }
+
+  @Test func anEngineThatWaitsForAnotherCallHoldsNobodyUp() async throws {
+    let engine = HookedEngine()
+    let isAsked = Mutex(false)
+    let gate = DispatchSemaphore(value: 0)
+    engine.hook.withLock { hook in
+      hook = { call in
+        guard call == "changes" else { return }
+        isAsked.withLock { $0 = true }
+        gate.wait()
+      }
+    }
+    try await withSuite(on: engine) { store async throws in
+      var changes = store.changes("k", default: 0).makeAsyncIterator()
+      try await eventually("it is asked") { isAsked.withLock { $0 } }
+      var others = store.changes("k", default: 0).makeAsyncIterator()
+      try store.set(1, forKey: "k")
+      #expect(await changes.next() == 1)
+      #expect(await others.next() == 1)
+      gate.signal()
     }
   }
 
@@ -410,6 +442,7 @@ final class HookedEngine: StorageEngine {
         var changes = store.changes("k", default: 0).makeAsyncIterator()
         try store.set(1, forKey: "k")
         #expect(await changes.next() == 1)
+        try await eventually("it follows") { !engine.streams.withLock { $0.isEmpty } }
         engine.streams.withLock { $0[0].onTermination = { _ in ended.withLock { $0 = true } } }
       }
     }

@@ -105,7 +105,7 @@ enum Flaw: CaseIterable {
   case refusesTheSame, refusesOthers, replaceKeepsNil, replacesOthersToo, replacesMissing
   case addsAndDenies
   // Several at once
-  case comesBetween, losesForever, tears, holdsFew, listsLessOfVeryMany, leavesOne
+  case comesBetween, setsBetween, losesForever, tears, holdsFew, listsLessOfVeryMany, leavesOne
   // Settings
   case hidesInt, hidesText, hidesBytes, hidesDate, hidesInfinity, hidesModel, losesUpdate
   case keepsInt, keepsModel
@@ -141,6 +141,7 @@ enum Flaw: CaseIterable {
     case .replacesMissing: "a missing key has no bytes to replace"
     case .addsAndDenies: "what is not replaced is not added"
     case .comesBetween, .comesBetweenInstances: "replace lets nothing come between"
+    case .setsBetween: "replace lets nothing come between, not even a set"
     case .losesForever: "replace is lost to others alone"
     case .tears: "a read finds the old or the new bytes whole"
     case .holdsFew: "sets of different keys lose none"
@@ -257,7 +258,7 @@ final class FlawedEngine: StorageEngine {
       usleep(20)
       set(new, forKey: key)
       return true
-    case .comesBetweenInstances:
+    case .setsBetween, .comesBetweenInstances:
       return gate.withLock { _ in
         guard data(forKey: key) == old else { return false }
         usleep(20)

@@ -93,10 +93,33 @@ import Testing
     }
   }
 
+  @Test(arguments: ["null\n", " 1\n", "\u{FEFF}1", ""])
+  func bytesThatSomebodyElseWroteAreThere(_ text: String) throws {
+    let folder = try TemporaryFolder()
+    let engine = FileEngine(Folder(folder.url))
+    try put(text, "k.json", in: folder)
+    #expect(try engine.data(forKey: "k") == Data(text.utf8))
+    #expect(try !engine.replace(nil, with: Data("1".utf8), forKey: "k"))
+    #expect(try engine.replace(Data(text.utf8), with: Data("1".utf8), forKey: "k"))
+  }
+
+  @Test func foldersOfALongKeyGoWithIt() throws {
+    let folder = try TemporaryFolder()
+    let engine = FileEngine(Folder(folder.url))
+    let (long, longer) = (String(repeating: "k", count: 500), String(repeating: "k", count: 900))
+    for key in [long, longer] { try engine.set(Data("1".utf8), forKey: key) }
+    try engine.set(nil, forKey: longer)
+    #expect(try engine.keys() == [long])
+    try engine.set(nil, forKey: long)
+    #expect(try folder.names() == [".keepsake-engine.lock"])
+  }
+
   @Test func aFolderThatIsGoneIsNotBroughtBackByWhoWaits() async throws {
     let folder = try TemporaryFolder()
     try await withSuite(in: folder) { store async throws in
       var changes = store.changes("k", default: 0).makeAsyncIterator()
+      try await eventually("it looks") { try folder.names().contains(".keepsake-engine.lock") }
+      try await Task.sleep(for: .milliseconds(100))
       try FileManager.default.removeItem(atPath: folder.path)
       // It is asked for each second.
       for _ in 0..<25 {

@@ -138,7 +138,10 @@ import Testing
       try home.write([1], to: "incoming")
       let adopted = try steps { try Folder.documents.adopt(home.file("incoming"), as: "a") }
       #expect(
-        adopted == ["fdatasync ~/incoming", "rename ~/Documents/app/a", "fsync ~/Documents/app"])
+        adopted == [
+          "fdatasync ~/incoming", "rename ~/Documents/app/TMP", "rename ~/Documents/app/a",
+          "fsync ~/Documents/app",
+        ])
     }
   }
 

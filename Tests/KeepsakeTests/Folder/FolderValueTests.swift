@@ -100,15 +100,24 @@ import Testing
     try expectRoundTrip(User(name: "", age: 0, born: dates[4]))
   }
 
-  @Test func nilIsStoredAsNull() throws {
-    try folder.save(nil as String?, as: "f")
+  @Test func nilIsStoredAsNullUnlessItIsOfTextOrBytes() throws {
+    try folder.save("old", as: "f")
+    expectFailure(.encodingFailed) { try folder.save(nil as String?, as: "f") }
+    expectFailure(.encodingFailed) { try folder.save(nil as Data?, as: "f") }
+    #expect(try home.text("f") == "old")
+    try folder.save(nil as User?, as: "f")
     #expect(try home.text("f") == "null\n")
-    #expect(try folder.load("f", type: String?.self) == nil)
-    #expect(try folder.load("f", type: Data?.self) == nil)
     #expect(try folder.load("f", type: User?.self) == nil)
     try folder.save(nil as Int?, as: "f")
     #expect(try folder.load("f", type: Int?.self) == nil)
     expectFailure(.decodingFailed) { _ = try folder.load("f", type: User.self) }
+  }
+
+  @Test func textAndBytesThatSayNullAreNotNil() throws {
+    try folder.save("null\n", as: "note.txt")
+    let text: String? = try folder.load("note.txt")
+    let bytes: Data? = try folder.load("note.txt")
+    #expect(text == "null\n" && bytes == Data("null\n".utf8))
   }
 
   @Test func whereThereIsNoFileAnOptionalIsNilAndNothingElseIs() throws {
