@@ -38,6 +38,22 @@ import Testing
     #expect(calls == [.open, .write, .fdatasync, .rename, .open, .fsync])
   }
 
+  @Test func aLinkThatMayNotGoIsNotFollowed() throws {
+    let folder = try TemporaryFolder()
+    try FileSystem.createFolder(folder.path + "/photos")
+    try folder.write([1], to: "photos/1")
+    try FileManager.default.createSymbolicLink(
+      atPath: folder.path + "/link", withDestinationPath: "photos")
+    // As in a sticky folder, where another user has laid it.
+    let plan = FaultPlan(decide: { event in
+      event.call == .unlink && event.path.hasSuffix("/link") ? .fail(EPERM) : .proceed
+    })
+    FaultPlan.$current.withValue(plan) {
+      _ = expectFailure(.accessDenied) { try FileSystem.remove(folder.path + "/link") }
+    }
+    #expect(try folder.bytes(of: "photos/1") == [1])
+  }
+
   @Test func foldersAreMadeRemovedAndListed() throws {
     let folder = try TemporaryFolder()
     let deep = folder.path + "/a/b/c"

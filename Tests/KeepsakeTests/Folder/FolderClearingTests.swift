@@ -42,6 +42,19 @@ import Testing
     #expect(try home.bytes(of: "Documents/mine.txt") == [1], sourceLocation: sourceLocation)
   }
 
+  @Test(arguments: ["Pictures", "Documents", "Downloads", "Bilder", "Documents/app", ""])
+  func foldersOfTheUserAreRefusedByWhateverWayTheyAreNamed(_ name: String) throws {
+    try FileSystem.createFolder(home.path + "/.config")
+    try home.write(Array("XDG_PICTURES_DIR=\"$HOME/Bilder\"".utf8), to: ".config/user-dirs.dirs")
+    try FileSystem.createFolder(home.path + "/" + (name.isEmpty ? "x" : name))
+    let folder = Folder(name.isEmpty ? home.url : home.file(name))
+    try inScope(finder()) { () throws in
+      try folder.save("mine", as: "mine.txt")
+      expectFailure(.misuse) { try folder.clear() }
+      #expect(try folder.load("mine.txt") as String == "mine")
+    }
+  }
+
   @Test func eachPlaceLosesItsOwnFilesAlone() throws {
     let places: [Folder] = [.documents, .applicationSupport, .caches, .temporary]
     for place in places {
