@@ -51,6 +51,7 @@ struct Notebook {
     }
   }
 
+  /// Looks first and saves then: a notebook has one writer.
   func add(_ text: String, to topic: String) throws -> String {
     var number = 1
     while try folder.exists(file("\(topic)/\(number)")) { number += 1 }
@@ -134,7 +135,7 @@ do {
 } catch is Misused {
   fail(usage, status: 64)
 } catch let error as StorageError where error.code == .notFound {
-  fail("there is no such note: \(error)", status: 66)
+  fail("there is no such thing: \(error)", status: 66)
 } catch {
   fail("\(error)", status: 73)
 }

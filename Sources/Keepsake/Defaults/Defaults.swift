@@ -323,7 +323,7 @@ extension Defaults {
 // MARK: - Suites, import and export
 
 extension Defaults {
-  /// The app's suites that have a file, sorted by name; those with a folder of their own are not
+  /// The app's suites that have a file or an engine of their own, sorted by name; those with a folder of their own are not
   /// among them.
   public static func suites() -> [Suite] {
     attempt(.standard) { store throws(StorageError) in try store.siblings() } ?? []

@@ -9,8 +9,8 @@ internal import FoundationEssentials
 #endif
 
 extension Folder {
-  /// Saves a value as a file: `Data` as its bytes, text as UTF-8, any other `Codable` value as JSON, in
-  /// lines and with sorted keys.
+  /// Saves a value as a file: `Data` as its bytes, text as UTF-8, any other `Codable` value as
+  /// indented JSON with sorted keys.
   ///
   /// ```swift
   /// try Folder.documents.save(user, as: "users/1.json")

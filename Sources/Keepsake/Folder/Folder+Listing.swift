@@ -65,7 +65,8 @@ extension Folder {
     }
   }
 
-  /// Throws unless so many bytes can be written, to find out before a large write.
+  /// Throws unless so many bytes can be written, to find out before a large write. Below 1 MiB it does not
+  /// look: the write itself finds out as quickly.
   ///
   /// ``save(_:as:)`` of a large value and ``save(chunks:as:total:isolation:progress:)`` do it by themselves.
   ///

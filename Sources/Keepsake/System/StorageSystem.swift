@@ -99,7 +99,7 @@ public enum StorageSystem {
   /// Empties all stores of this app: each suite of settings and each cache, named or in memory, and its
   /// vault, even if nobody can open it any more.
   ///
-  /// Those with a folder of their own are not the app's alone and stay.
+  /// Those with a folder of their own are not the app's alone and stay, as do the files of each ``Folder``.
   ///
   /// - Returns: Whether everything is empty now; each failure is reported to ``onFailure``.
   @discardableResult

@@ -196,9 +196,9 @@ import Testing
     let sequence = store.changes()
     let names = try await FaultPlan.$current.withValue(plan) {
       var changes = sequence.makeAsyncIterator()
+      hasFailed.withLock { $0 = false }
       // As another process, for which nothing fails.
       try await Task.detached { try other.set(2, forKey: "other") }.value
-      hasFailed.withLock { $0 = false }
       return await changes.next()
     }
     #expect(names == ["other"])

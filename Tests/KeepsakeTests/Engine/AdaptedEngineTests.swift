@@ -1,6 +1,5 @@
 import Foundation
 import KeepsakeTesting
-import Synchronization
 import Testing
 
 @testable import Keepsake
@@ -9,8 +8,8 @@ import Testing
 final class HookedEngine: StorageEngine {
   let table = TableEngine()
   /// Throws, or waits.
-  let hook = Mutex<@Sendable (String) throws -> Void>({ _ in })
-  let streams = Mutex<[AsyncStream<Void>.Continuation]>([])
+  let hook = Locked<@Sendable (String) throws -> Void>({ _ in })
+  let streams = Locked<[AsyncStream<Void>.Continuation]>([])
 
   private func ask(_ call: String) throws { try hook.withLock { $0 }(call) }
 
@@ -246,7 +245,7 @@ final class HookedEngine: StorageEngine {
   @Test func anUpdateThatLosesEightTimesGoesOnAlone() async throws {
     let engine = HookedEngine()
     try await withSuite(on: engine) { store async throws in
-      let losses = Mutex(0)
+      let losses = Locked(0)
       engine.hook.withLock {
         $0 = { [table = engine.table] call in
           // Somebody else is always quicker.
@@ -362,7 +361,7 @@ final class HookedEngine: StorageEngine {
       engine.streams.withLock { _ = $0[0].yield() }
       #expect(await changes.next() == 1)
       // The connection is lost, cannot be had again at first, and then can.
-      let tries = Mutex(0)
+      let tries = Locked(0)
       engine.hook.withLock {
         $0 = { [table = engine.table] call in
           guard call == "changes" else { return }
@@ -389,7 +388,7 @@ final class HookedEngine: StorageEngine {
 
   @Test func changesThatCannotBeHadAreReportedOnceAndAskedForAgain() async throws {
     let engine = HookedEngine()
-    let asked = Mutex(0)
+    let asked = Locked(0)
     engine.hook.withLock { hook in
       hook = { call in
         guard call == "changes" else { return }
@@ -410,7 +409,7 @@ final class HookedEngine: StorageEngine {
 
   @Test func anEngineThatWaitsForAnotherCallHoldsNobodyUp() async throws {
     let engine = HookedEngine()
-    let isAsked = Mutex(false)
+    let isAsked = Locked(false)
     let gate = DispatchSemaphore(value: 0)
     engine.hook.withLock { hook in
       hook = { call in
@@ -433,7 +432,7 @@ final class HookedEngine: StorageEngine {
   @Test func whoWaitsForChangesKeepsNothingAlive() async throws {
     weak var weakEngine: HookedEngine?
     weak var weakStore: Defaults.Store?
-    let ended = Mutex(false)
+    let ended = Locked(false)
     do {
       let engine = HookedEngine()
       weakEngine = engine

@@ -1,6 +1,5 @@
 import Foundation
 import KeepsakeTesting
-import Synchronization
 import Testing
 
 @testable import Keepsake
@@ -14,13 +13,15 @@ import Testing
     let shared = FlawedEngine.Shared()
     let found = try await issues {
       if flaw.needsReopening {
-        try await StorageEngineConformance.check {
+        try await StorageEngineConformance.check(timeLimit: .seconds(600)) {
           FlawedEngine(flaw, shared)
         } reopening: {
           FlawedEngine(flaw, flaw == .forgets ? FlawedEngine.Shared() : shared)
         }
       } else {
-        try await StorageEngineConformance.check { FlawedEngine(flaw, shared) }
+        try await StorageEngineConformance.check(timeLimit: .seconds(600)) {
+          FlawedEngine(flaw, shared)
+        }
       }
     }
     #expect(found.contains { $0.contains("a rule: " + flaw.rule) }, "\(found)")
@@ -30,7 +31,7 @@ import Testing
   /// Else a flaw could be found for another reason.
   @Test func theSameEngineWithoutAFlawConforms() async throws {
     let shared = FlawedEngine.Shared()
-    try await StorageEngineConformance.check {
+    try await StorageEngineConformance.check(timeLimit: .seconds(600)) {
       FlawedEngine(nil, shared)
     } reopening: {
       FlawedEngine(nil, shared)
@@ -53,7 +54,9 @@ import Testing
   @Test func anEngineThatIsNotEmptyIsNotTouched() async throws {
     let table = TableEngine()
     table.set(Data("1".utf8), forKey: "mine")
-    let found = try await issues { try await StorageEngineConformance.check { table } }
+    let found = try await issues {
+      try await StorageEngineConformance.check(timeLimit: .seconds(600)) { table }
+    }
     #expect(found.count == 1 && found[0].contains("it is empty at the start"), "\(found)")
     #expect(table.keys() == ["mine"] && table.data(forKey: "mine") == Data("1".utf8))
   }
@@ -61,7 +64,9 @@ import Testing
   @Test func anEnginesErrorEndsTheCheck() async throws {
     let engine = HookedEngine()
     engine.hook.withLock { $0 = { call in if call == "replace" { throw Unreachable() } } }
-    let found = try await issues { try await StorageEngineConformance.check { engine } }
+    let found = try await issues {
+      try await StorageEngineConformance.check(timeLimit: .seconds(600)) { engine }
+    }
     #expect(found.count == 1 && found[0].contains("Unreachable"), "\(found)")
     #expect(engine.table.keys().isEmpty, "something was left")
   }
@@ -83,7 +88,7 @@ import Testing
 
   /// The issues that `check` records, and what it throws; there must be some.
   private func issues(of check: () async throws -> Void) async throws -> [String] {
-    let found = Mutex<[String]>([])
+    let found = Locked<[String]>([])
     try await withKnownIssue {
       try await check()
     } matching: { issue in
@@ -200,8 +205,8 @@ enum Flaw: CaseIterable {
 final class FlawedEngine: StorageEngine {
   /// What all engines on the same values have in common.
   final class Shared: Sendable {
-    let table = Mutex<[String: Data]>([:])
-    let listeners = Mutex<[AsyncStream<Void>.Continuation]>([])
+    let table = Locked<[String: Data]>([:])
+    let listeners = Locked<[AsyncStream<Void>.Continuation]>([])
   }
 
   /// What one engine knows by itself.
@@ -212,8 +217,8 @@ final class FlawedEngine: StorageEngine {
 
   private let flaw: Flaw?
   private let shared: Shared
-  private let memory = Mutex(Memory())
-  private let gate = Mutex(())
+  private let memory = Locked(Memory())
+  private let gate = Locked(())
 
   init(_ flaw: Flaw?, _ shared: Shared) {
     self.flaw = flaw

@@ -1,6 +1,5 @@
 import Foundation
 import KeepsakeTesting
-import Synchronization
 import Testing
 
 @testable import Keepsake

@@ -1,13 +1,12 @@
 import FoundationEssentials
 import KeepsakeTesting
-import Synchronization
 import Testing
 
 @testable import Keepsake
 
 /// The engine of the documentation.
 final class TableEngine: StorageEngine {
-  private let table = Mutex<[String: Data]>([:])
+  private let table = Locked<[String: Data]>([:])
 
   func data(forKey key: String) -> Data? { table.withLock { $0[key] } }
   func set(_ data: Data?, forKey key: String) { table.withLock { $0[key] = data } }
@@ -22,9 +21,12 @@ final class TableEngine: StorageEngine {
 }
 
 @Suite struct StorageEngineTests {
+  /// All other tests run beside these, under a sanitizer too.
+  private static let timeLimit = Duration.seconds(600)
+
   @Test func theJournalConforms() async throws {
     let folder = try TemporaryFolder()
-    try await StorageEngineConformance.check {
+    try await StorageEngineConformance.check(timeLimit: Self.timeLimit) {
       try folder.store().journal
     } reopening: {
       try folder.store().journal
@@ -32,12 +34,12 @@ final class TableEngine: StorageEngine {
   }
 
   @Test func theEngineInMemoryConforms() async throws {
-    try await StorageEngineConformance.check { MemoryEngine() }
+    try await StorageEngineConformance.check(timeLimit: Self.timeLimit) { MemoryEngine() }
   }
 
   @Test func theEngineOfFilesConforms() async throws {
     let folder = try TemporaryFolder(isQuick: true)
-    try await StorageEngineConformance.check {
+    try await StorageEngineConformance.check(timeLimit: Self.timeLimit) {
       FileEngine(Folder(folder.file("settings")))
     } reopening: {
       FileEngine(Folder(folder.file("settings")))
@@ -45,6 +47,6 @@ final class TableEngine: StorageEngine {
   }
 
   @Test func theEngineOfTheDocumentationConforms() async throws {
-    try await StorageEngineConformance.check { TableEngine() }
+    try await StorageEngineConformance.check(timeLimit: Self.timeLimit) { TableEngine() }
   }
 }

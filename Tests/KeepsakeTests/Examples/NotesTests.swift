@@ -67,7 +67,7 @@ import Testing
       #expect(child.finish().contains("usage") && child.exitStatus == 64)
     }
     let missing = try run("show", "nothing/1")
-    #expect(missing.status == 66 && missing.text.contains("there is no such note"))
+    #expect(missing.status == 66 && missing.text.contains("there is no such thing"))
     let outside = try run("add", "../../elsewhere", "x")
     #expect(outside.status == 73 && outside.text.contains("does not lead to a place"))
   }
