@@ -332,7 +332,7 @@ final class HookedEngine: StorageEngine {
 
   // MARK: Changes
 
-  @Test(.timeLimit(.minutes(1))) func ownWritesAreNoticed() async throws {
+  @Test(.timeLimit(.minutes(5))) func ownWritesAreNoticed() async throws {
     try await withSuite(on: TableEngine()) { store async throws in
       let changes = store.changes("k", default: 0)
       let (seen, continuation) = AsyncStream.makeStream(of: Int.self)

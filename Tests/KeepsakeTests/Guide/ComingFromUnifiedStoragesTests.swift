@@ -148,7 +148,7 @@ private final class CloudEngine: StorageEngine {
     #expect(Defaults[.visits] == 0)
   }
 
-  @Test(.timeLimit(.minutes(1))) func aLoopShowsChanges() async {
+  @Test(.timeLimit(.minutes(5))) func aLoopShowsChanges() async {
     let seen = await firstShown {
       Defaults[.visits] = 100 + $0
     } in: { show in

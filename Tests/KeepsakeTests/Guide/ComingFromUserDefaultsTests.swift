@@ -125,7 +125,7 @@ extension Defaults.Key<Int> {
     #expect(Defaults.int("age") == 25)
   }
 
-  @Test(.timeLimit(.minutes(1))) func aLoopShowsChanges() async {
+  @Test(.timeLimit(.minutes(5))) func aLoopShowsChanges() async {
     let changed = await firstShown {
       Defaults.set(100 + $0, forKey: "age")
     } in: { show in
@@ -148,7 +148,7 @@ extension Defaults.Key<Int> {
     #expect(noticed ?? 0 > 10_000)
   }
 
-  @Test(.timeLimit(.minutes(1))) func aViewModelIsTracked() async {
+  @Test(.timeLimit(.minutes(5))) func aViewModelIsTracked() async {
     let model = SettingsModel()
     #expect(model.age == 18)
     await confirmation("it hears of a change") { isTold in
