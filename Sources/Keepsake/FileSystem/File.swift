@@ -108,6 +108,8 @@ final class File: Sendable {
 
   /// The bytes from `offset` on, `count` of them or as many as there are.
   func read(from offset: Int, count: Int) throws(StorageError) -> [UInt8] {
+    // All empty arrays are one, which the initializer would write to.
+    guard count > 0 else { return [] }
     var failure: StorageError?
     let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
       do throws(StorageError) {
