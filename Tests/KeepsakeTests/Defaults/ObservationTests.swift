@@ -329,6 +329,8 @@ import Testing
             }
             if value >= 2 * last { return }
             for await _ in changes {}
+            // At its time limit the loop above does not wait any more.
+            try Task.checkCancellation()
           }
         }
       }
