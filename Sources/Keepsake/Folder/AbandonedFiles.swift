@@ -13,6 +13,15 @@ enum AbandonedFiles {
     reservedPrefix + String(UInt64.random(in: .min ... .max), radix: 16) + suffix
   }
 
+  /// For a file of somebody's that is being taken in: no sweep removes it, for there is no other copy.
+  static func nameOfTaken() -> String { newName() + takenSuffix }
+  private static let takenSuffix = ".taken"
+
+  /// Whether it can go with the folder that it is in.
+  static func isDisposable(_ name: String) -> Bool {
+    isReserved(name) && !name.hasSuffix(takenSuffix)
+  }
+
   static func isName(_ name: String) -> Bool {
     isReserved(name) && name.hasSuffix(suffix)
   }

@@ -103,6 +103,8 @@ extension Folder {
   ///
   /// A file of that name is replaced. Its mode becomes that of the folder's files.
   ///
+  /// Who is killed in that moment finds it in the folder, under a hidden name that ends in `.taken`.
+  ///
   /// - Throws: ``StorageError``, also when `file` is a symbolic link or no file; it is still there then.
   public func adopt(_ file: URL, as path: String) throws(StorageError) {
     try during("adopt") { () throws(StorageError) in
@@ -148,7 +150,7 @@ extension Folder {
     try file.setMode(fileMode())
     do throws(StorageError) {
       // By a name that others do not know: what they may have put in its stead meanwhile goes back.
-      let taken = AbandonedFiles.newName()
+      let taken = AbandonedFiles.nameOfTaken()
       if try FileSystem.move(source, in: nil, to: taken, in: folder) {
         let isTaken: Bool
         do throws(StorageError) {
@@ -297,7 +299,7 @@ extension RootedPath {
   private func removeFolder() throws(StorageError) -> Bool {
     if try removeEmptyFolder() { return true }
     try FileSystem.scan(in: OpenFolder(self)) { found throws(StorageError) in
-      let isOurs = found.name.map(AbandonedFiles.isReserved) ?? false
+      let isOurs = found.name.map(AbandonedFiles.isDisposable) ?? false
       if isOurs, try found.kind() != .folder { try found.unlink() }
     }
     return try removeEmptyFolder()

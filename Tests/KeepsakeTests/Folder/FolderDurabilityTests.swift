@@ -139,7 +139,7 @@ import Testing
       let adopted = try steps { try Folder.documents.adopt(home.file("incoming"), as: "a") }
       #expect(
         adopted == [
-          "fdatasync ~/incoming", "rename ~/Documents/app/TMP", "rename ~/Documents/app/a",
+          "fdatasync ~/incoming", "rename ~/Documents/app/TMP.taken", "rename ~/Documents/app/a",
           "fsync ~/Documents/app",
         ])
     }

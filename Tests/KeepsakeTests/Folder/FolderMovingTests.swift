@@ -174,6 +174,26 @@ import Testing
     #expect(try two.memory.tree().isEmpty)
   }
 
+  @Test func whatIsBeingTakenInIsNotSwept() throws {
+    try home.write([7], to: "incoming")
+    let twoHoursAgo = Date(timeIntervalSinceNow: -7_200)
+    try FileManager.default.setAttributes(
+      [.modificationDate: twoHoursAgo], ofItemAtPath: home.file("incoming").path)
+    let folder = home.files
+    try folder.save("x", as: "x")
+    let host = try OpenFolder(folder.url().path)
+    // Another process looks the folder through just before the file has its name; or this one is killed
+    // there, and the next one does.
+    let plan = FaultPlan(decide: { event in
+      if event.call == .rename, event.path.hasSuffix("/film") {
+        FaultPlan.$current.withValue(nil) { AbandonedFiles.sweep(host) }
+      }
+      return .proceed
+    })
+    try FaultPlan.$current.withValue(plan) { try folder.adopt(home.file("incoming"), as: "film") }
+    #expect(try folder.load("film") as Data == Data([7]))
+  }
+
   @Test func aFileThatHasAnotherNameIsCopied() throws {
     try home.write(Array("x".utf8), to: "incoming")
     try #require(link(home.path + "/incoming", home.path + "/kept") == 0)

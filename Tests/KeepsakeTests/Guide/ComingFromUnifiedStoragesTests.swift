@@ -1,7 +1,6 @@
 import Foundation
 import Keepsake
 import KeepsakeTesting
-import Synchronization
 import Testing
 
 private struct Article: Codable, Equatable {
@@ -27,20 +26,7 @@ extension DiskCache.Key<Article> {
 }
 
 /// A storage of the app's own.
-private final class CloudEngine: StorageEngine {
-  private let table = Mutex<[String: Data]>([:])
-
-  func data(forKey key: String) -> Data? { table.withLock { $0[key] } }
-  func set(_ data: Data?, forKey key: String) { table.withLock { $0[key] = data } }
-  func replace(_ old: Data?, with new: Data?, forKey key: String) -> Bool {
-    table.withLock { table in
-      guard table[key] == old else { return false }
-      table[key] = new
-      return true
-    }
-  }
-  func keys() -> [String] { table.withLock { Array($0.keys) } }
-}
+private typealias CloudEngine = TableEngine
 
 @Suite(.temporaryStorage) struct ComingFromUnifiedStoragesTests {
   @Test func keysOfSettingsSayTheirSuite() throws {
