@@ -22,6 +22,9 @@ let package = Package(
       ],
       path: "Benchmarks"),
     .executableTarget(
+      name: "keepsake-calls",
+      dependencies: [.product(name: "Keepsake", package: "Keepsake")], path: "Calls"),
+    .executableTarget(
       name: "keepsake-start-empty",
       dependencies: [.product(name: "Keepsake", package: "Keepsake")], path: "StartEmpty"),
     .executableTarget(
