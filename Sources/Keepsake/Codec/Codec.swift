@@ -96,6 +96,13 @@ enum Codec {
     return try decodeAny(stored)
   }
 
+  /// Whether a stored value of the type is ready for use as it is.
+  @inlinable
+  static func isSingle(_ type: (some Codable).Type) -> Bool {
+    type == Int.self || type == Bool.self || type == String.self || type == Double.self
+      || type == Data.self
+  }
+
   @usableFromInline
   static func decodeAny<T: Codable>(_ stored: StoredValue) throws(StorageError) -> T {
     let found: Any?

@@ -10,10 +10,13 @@ enum JSONText {
     var text = text
     text.withUTF8 { bytes in
       var start = 0
-      for (position, byte) in bytes.enumerated() {
-        guard byte < 0x20 || byte == quote || byte == backslash else { continue }
-        output.append(contentsOf: bytes[start..<position])
-        start = position + 1
+      var position = 0
+      while position < bytes.count {
+        let byte = bytes[position]
+        position += 1
+        if byte >= 0x20, byte != quote, byte != backslash { continue }
+        output.append(contentsOf: UnsafeBufferPointer(rebasing: bytes[start..<position - 1]))
+        start = position
         switch byte {
         case quote, backslash: output.append(contentsOf: [backslash, byte])
         case 0x0A: output.append(contentsOf: [backslash, UInt8(ascii: "n")])
@@ -25,9 +28,29 @@ enum JSONText {
           output.append(hexadecimal[Int(byte & 15)])
         }
       }
-      output.append(contentsOf: bytes[start...])
+      output.append(contentsOf: UnsafeBufferPointer(rebasing: bytes[start...]))
     }
     output.append(quote)
+  }
+
+  /// The digits of an integer without a `String` around them, as most settings are one.
+  static func withDigits(of number: Int64, _ body: (UnsafeBufferPointer<UInt8>) -> Void) {
+    // All of 64 bits, and a sign.
+    withUnsafeTemporaryAllocation(of: UInt8.self, capacity: 20) { digits in
+      var place = digits.count
+      var rest = number.magnitude
+      repeat {
+        place -= 1
+        let (quotient, digit) = rest.quotientAndRemainder(dividingBy: 10)
+        digits[place] = UInt8(ascii: "0") + UInt8(truncatingIfNeeded: digit)
+        rest = quotient
+      } while rest > 0
+      if number < 0 {
+        place -= 1
+        digits[place] = UInt8(ascii: "-")
+      }
+      body(UnsafeBufferPointer(rebasing: digits[place...]))
+    }
   }
 
   /// The JSON string that starts at `position`, which moves behind it; nil if it is none.

@@ -37,7 +37,7 @@ extension StoredValue {
   func append(to output: inout [UInt8]) {
     switch self {
     case .bool(let bool): output.append(contentsOf: (bool ? "true" : "false").utf8)
-    case .int(let number): output.append(contentsOf: String(number).utf8)
+    case .int(let number): JSONText.withDigits(of: number) { output.append(contentsOf: $0) }
     case .double(let number), .date(let number): JSONText.append(number, to: &output)
     case .string(let text): JSONText.append(text, to: &output)
     case .data(let data):

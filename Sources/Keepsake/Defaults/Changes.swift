@@ -90,7 +90,11 @@ struct NewsIterator {
   /// Looks from now on; a failure to do so is reported.
   init(of store: Defaults.Store, key: String? = nil) {
     do throws(StorageError) {
-      ticks = try store.engine.ticks().makeAsyncIterator()
+      let ticks =
+        if let key { try store.engine.ticks(of: { $0 == key }) } else {
+          try store.engine.ticks(of: { _ in true })
+        }
+      self.ticks = ticks.makeAsyncIterator()
     } catch {
       store.report(error.during("changes", key: key))
     }

@@ -147,16 +147,17 @@ extension Defaults.Store {
   /// caller must know that `T` is `Sendable`.
   @inlinable
   func get<T: Codable>(_ key: String, keeping: Bool) throws(StorageError) -> T? {
-    if keeping, let kept = engine.model(forKey: key)?.value(as: T.self) { return kept }
-    return try decode(key, keeping: keeping)
+    if !keeping || Codec.isSingle(T.self) { return try get(key) }
+    if let kept = engine.model(forKey: key)?.value(as: T.self) { return kept }
+    return try decodeAndKeep(key)
   }
 
   @usableFromInline
-  func decode<T: Codable>(_ key: String, keeping: Bool) throws(StorageError) -> T? {
+  func decodeAndKeep<T: Codable>(_ key: String) throws(StorageError) -> T? {
     do throws(StorageError) {
       guard let entry = try engine.entry(forKey: key) else { return nil }
       let value: T = try Codec.decode(entry.value)
-      if keeping, case .json = entry.value, let model = DecodedModel.keeping(value) {
+      if case .json = entry.value, let model = DecodedModel.keeping(value) {
         engine.remember(model, forKey: key, stamp: entry.stamp)
       }
       return value
@@ -243,7 +244,10 @@ extension Defaults.Store {
 
   @usableFromInline
   func write(_ change: EngineChange) throws(StorageError) {
-    try write([change])
+    try UpdateFrame.requireOutside(self)
+    try observed.telling(change.key.map { [$0] }) { () throws(StorageError) in
+      try engine.commit(change)
+    }
   }
 
   func write(_ changes: [EngineChange]) throws(StorageError) {

@@ -120,7 +120,7 @@ final class ObservedSettings: Observable, Sendable {
     }
     guard isFirst else { return }
     do throws(StorageError) {
-      let ticks = try engine.ticks()
+      let ticks = try engine.ticks { [weak self] in self?.isFollowed($0) ?? false }
       let follower = Task.detached { [weak self] in
         var iterator = ticks.makeAsyncIterator()
         // At once too: another thread may have read before there were any ticks.
@@ -131,6 +131,10 @@ final class ObservedSettings: Observable, Sendable {
       state.withLock { $0.isFollowing = false }
       scope.report(error.during("changes"))
     }
+  }
+
+  private func isFollowed(_ key: String) -> Bool {
+    state.withLock { $0.rounds[key] != nil }
   }
 
   /// Off the thread of a reader, who is in the middle of something.

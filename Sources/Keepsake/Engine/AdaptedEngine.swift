@@ -64,7 +64,7 @@ final class AdaptedEngine: DefaultsEngine {
   // MARK: Writing
 
   func commit(_ changes: [EngineChange]) throws(StorageError) {
-    defer { observers.signal() }
+    defer { observers.signal(changes.onlyKey) }
     for change in changes {
       switch change {
       case .set(let key, let value):
@@ -82,7 +82,7 @@ final class AdaptedEngine: DefaultsEngine {
     let data = try asking(key) { try engine.data(forKey: key) }
     guard try value(of: data, key) == old else { return false }
     let isDone = try asking(key) { try engine.replace(data, with: new?.engineData, forKey: key) }
-    if isDone { observers.signal() }
+    if isDone { observers.signal(key) }
     return isDone
   }
 
@@ -111,8 +111,8 @@ final class AdaptedEngine: DefaultsEngine {
 
   // MARK: Changes
 
-  func ticks() -> AsyncStream<Void> {
-    let ticks = observers.ticks()
+  func ticks(of isWanted: @escaping @Sendable (String) -> Bool) -> AsyncStream<Void> {
+    let ticks = observers.ticks(of: isWanted)
     // Not here, as the engine may wait, for a connection say.
     if !isFollowing.exchange(true, ordering: .relaxed) {
       Housekeeper.run { [weak self] in self?.follow() }

@@ -16,6 +16,8 @@ protocol DefaultsEngine: StorageEngine, AnyObject {
 
   func allKeys() throws(StorageError) -> [String]
 
+  func commit(_ change: EngineChange) throws(StorageError)
+
   /// Makes the changes, in this order.
   func commit(_ changes: [EngineChange]) throws(StorageError)
 
@@ -34,11 +36,18 @@ protocol DefaultsEngine: StorageEngine, AnyObject {
   /// Returns when all that was written survives a power cut.
   func makeDurable() throws(StorageError)
 
-  /// Signals after changes, by whatever process, for as long as somebody iterates over it.
-  func ticks() throws(StorageError) -> AsyncStream<Void>
+  /// Signals after changes of wanted keys, by whatever process, and perhaps of others, for as long as
+  /// somebody iterates over it.
+  func ticks(
+    of isWanted: @escaping @Sendable (String) -> Bool
+  ) throws(StorageError) -> AsyncStream<Void>
 
   /// Where the values lie; nil when only in memory, or nobody knows.
   var path: String? { get throws(StorageError) }
+}
+
+extension DefaultsEngine {
+  func commit(_ change: EngineChange) throws(StorageError) { try commit([change]) }
 }
 
 @usableFromInline
@@ -59,17 +68,26 @@ extension EngineChange {
   init(_ key: String, _ value: StoredValue?) {
     self = value.map { .set(key, $0) } ?? .remove(key)
   }
+
+  /// What it changes; nil for all.
+  var key: String? {
+    switch self {
+    case .set(let key, _), .remove(let key): key
+    case .clear: nil
+    }
+  }
 }
 
 extension [EngineChange] {
+  /// The only key that they change; nil where there are several.
+  var onlyKey: String? { count == 1 ? self[0].key : nil }
+
   /// The keys that they change; nil for all.
   var keys: [String]? {
     var keys: [String] = []
     for change in self {
-      switch change {
-      case .set(let key, _), .remove(let key): keys.append(key)
-      case .clear: return nil
-      }
+      guard let key = change.key else { return nil }
+      keys.append(key)
     }
     return keys
   }

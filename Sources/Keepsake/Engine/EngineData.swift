@@ -79,5 +79,5 @@ extension DefaultsEngine {
 
   func synchronize() throws { try makeDurable() }
 
-  func changes() throws -> AsyncStream<Void>? { try ticks() }
+  func changes() throws -> AsyncStream<Void>? { try ticks { _ in true } }
 }

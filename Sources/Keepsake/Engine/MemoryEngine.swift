@@ -33,5 +33,5 @@ public final class MemoryEngine: StorageEngine {
   public func removeAll() throws { try table.clear() }
 
   /// A stream with an element after each change.
-  public func changes() -> AsyncStream<Void>? { table.ticks() }
+  public func changes() -> AsyncStream<Void>? { table.ticks { _ in true } }
 }

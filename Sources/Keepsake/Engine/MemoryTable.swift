@@ -28,7 +28,7 @@ final class MemoryTable: DefaultsEngine {
     try exclusively {
       table.withLock { table in for change in changes { table.apply(change) } }
     }
-    observers.signal()
+    observers.signal(changes.onlyKey)
   }
 
   func replace(
@@ -41,7 +41,7 @@ final class MemoryTable: DefaultsEngine {
         return true
       }
     }
-    if isDone { observers.signal() }
+    if isDone { observers.signal(key) }
     return isDone
   }
 
@@ -52,7 +52,7 @@ final class MemoryTable: DefaultsEngine {
       guard let replacement = try change(value(forKey: key)) else { return }
       table.withLock { $0.apply(EngineChange(key, replacement)) }
     }
-    observers.signal()
+    observers.signal(key)
   }
 
   private func exclusively<R>(_ body: () throws(StorageError) -> R) throws(StorageError) -> R {
@@ -69,5 +69,7 @@ final class MemoryTable: DefaultsEngine {
 
   func makeDurable() {}
 
-  func ticks() -> AsyncStream<Void> { observers.ticks() }
+  func ticks(of isWanted: @escaping @Sendable (String) -> Bool) -> AsyncStream<Void> {
+    observers.ticks(of: isWanted)
+  }
 }

@@ -2,9 +2,14 @@ internal import Synchronization
 
 /// Those who wait for changes of one suite.
 final class Observers: Sendable {
+  private struct Waiting {
+    let isWanted: @Sendable (String) -> Bool
+    let continuation: AsyncStream<Void>.Continuation
+  }
+
   private struct State {
     var next = 0
-    var waiting: [Int: AsyncStream<Void>.Continuation] = [:]
+    var waiting: [Int: Waiting] = [:]
   }
 
   private let state = Locked(State())
@@ -12,24 +17,28 @@ final class Observers: Sendable {
 
   var isEmpty: Bool { count.load(ordering: .relaxed) == 0 }
 
-  /// Tells everybody to look again. Costs one load when nobody waits.
+  /// Tells those who want the key to look again; nil stands for all keys. Costs one load when nobody waits.
   @inline(__always)
-  func signal() {
-    if !isEmpty { signalAll() }
+  func signal(_ key: String? = nil) {
+    if !isEmpty { tell(key) }
   }
 
-  private func signalAll() {
+  private func tell(_ key: String?) {
     // Resumed outside the lock: a continuation may run code that ends another one.
-    for continuation in state.withLock({ Array($0.waiting.values) }) { continuation.yield() }
+    for waiting in state.withLock({ Array($0.waiting.values) })
+    where key.map(waiting.isWanted) ?? true {
+      waiting.continuation.yield()
+    }
   }
 
-  /// A stream that has an element pending whenever something changed since the last one was taken.
-  func ticks() -> AsyncStream<Void> {
+  /// A stream that has an element pending whenever something that is wanted may have changed since the
+  /// last one was taken. To wake somebody for each key that changes would cost more than a set.
+  func ticks(of isWanted: @escaping @Sendable (String) -> Bool) -> AsyncStream<Void> {
     let (stream, continuation) = AsyncStream.makeStream(
       of: Void.self, bufferingPolicy: .bufferingNewest(1))
     let id = state.withLock { state in
       state.next += 1
-      state.waiting[state.next] = continuation
+      state.waiting[state.next] = Waiting(isWanted: isWanted, continuation: continuation)
       count.add(1, ordering: .relaxed)
       return state.next
     }

@@ -19,5 +19,7 @@ final class UnavailableEngine: DefaultsEngine {
   ) throws(StorageError) { throw error }
   func clear() throws(StorageError) { throw error }
   func makeDurable() throws(StorageError) { throw error }
-  func ticks() throws(StorageError) -> AsyncStream<Void> { throw error }
+  func ticks(
+    of isWanted: @escaping @Sendable (String) -> Bool
+  ) throws(StorageError) -> AsyncStream<Void> { throw error }
 }

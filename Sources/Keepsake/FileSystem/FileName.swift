@@ -59,10 +59,10 @@ enum FileName {
     var rest = number
     var position = place.count
     // Not over `indices`: those of a slice are not specialized, and cost a microsecond for 32 digits.
+    let digits = ("0123456789abcdef" as StaticString).utf8Start
     while position > 0 {
       position -= 1
-      let digit = UInt8(rest & 15)
-      place[position] = digit < 10 ? 0x30 + digit : 0x61 + digit - 10
+      place[position] = digits[Int(rest & 15)]
       rest >>= 4
     }
   }

@@ -92,6 +92,8 @@ final class FileWatcher: Sendable {
   /// A forked child has none of its parent's threads: what they watched is lost.
   private func enterGeneration(_ state: inout State) {
     guard state.generation != ForkGuard.generation else { return }
+    // Kept for good: it may have been suspended, and must not be let go of then.
+    if let source = state.source { _ = Unmanaged.passRetained(source.source as AnyObject) }
     state = State(generation: ForkGuard.generation, lastID: state.lastID)
   }
 
@@ -121,10 +123,21 @@ final class FileWatcher: Sendable {
       state.descriptor = Int32(descriptor)
       let source = DispatchSource.makeReadSource(
         fileDescriptor: Int32(descriptor), queue: queue)
-      source.setEventHandler { [weak self] in self?.drain(Int32(descriptor)) }
+      source.setEventHandler { [weak self] in
+        self?.drain(Int32(descriptor))
+        self?.pause()
+      }
       source.activate()
       state.source = Source(source: source)
       return true
+    }
+
+    /// Leaves events alone for a moment, in which the system makes one of those that are alike: who
+    /// writes without pause, as this process itself may, would else wake a thread with each write.
+    private func pause() {
+      guard let source = state.withLock({ $0.source }) else { return }
+      source.source.suspend()
+      queue.asyncAfter(deadline: .now() + .milliseconds(8)) { source.source.resume() }
     }
 
     /// Reads all pending events and calls each handler once.

@@ -10,8 +10,9 @@ final class Journal: DefaultsEngine {
   let report: @Sendable (StorageError) -> Void
   let observers = Observers()
   let state: Locked<JournalState>
-  /// Orders this process's writers; every file lock is taken under it.
-  private let writer = Locked(())
+  /// Orders this process's writers; every file lock is taken under it. What it holds is where they put
+  /// their records together: to get memory anew would cost as much as a record.
+  private let writer = Locked<[UInt8]>([])
 
   init(
     location: JournalLocation, timeout: Duration = .seconds(10),
@@ -105,16 +106,24 @@ final class Journal: DefaultsEngine {
 
   // MARK: Writing
 
+  func commit(_ change: EngineChange) throws(StorageError) {
+    try writing { journal, record throws(StorageError) in try journal.append(change, &record) }
+  }
+
   func commit(_ changes: [EngineChange]) throws(StorageError) {
-    try locked { journal throws(StorageError) in try journal.append(changes) }
+    try writing { journal, record throws(StorageError) in
+      try changes.withUnsafeBufferPointer { changes throws(StorageError) in
+        try journal.append(changes, &record)
+      }
+    }
   }
 
   func replace(
     _ old: StoredValue?, with new: StoredValue?, forKey key: String
   ) throws(StorageError) -> Bool {
-    try locked { journal throws(StorageError) in
+    try writing { journal, record throws(StorageError) in
       guard journal.state.withLock({ $0.table[key]?.value }) == old else { return false }
-      try journal.append([EngineChange(key, new)])
+      try journal.append(EngineChange(key, new), &record)
       return true
     }
   }
@@ -122,7 +131,7 @@ final class Journal: DefaultsEngine {
   func update(
     _ key: String, _ change: (StoredValue?) throws(StorageError) -> StoredValue??
   ) throws(StorageError) {
-    try locked { journal throws(StorageError) in
+    try writing { journal, record throws(StorageError) in
       let generation = ForkGuard.generation
       guard let replacement = try change(journal.state.withLock { $0.table[key]?.value }) else {
         return
@@ -132,14 +141,14 @@ final class Journal: DefaultsEngine {
           .misuse, operation: "update", path: journal.path, reason: "the closure forked",
           remedy: "Fork outside the closure.")
       }
-      try journal.append([EngineChange(key, replacement)])
+      try journal.append(EngineChange(key, replacement), &record)
     }
   }
 
   func clear() throws(StorageError) {
-    try locked { journal throws(StorageError) in
+    try writing { journal, record throws(StorageError) in
       guard journal.state.withLock({ $0.file != nil }) else { return }
-      try journal.append([.clear])
+      try journal.append(.clear, &record)
       try journal.rewrite()
     }
   }
@@ -151,10 +160,17 @@ final class Journal: DefaultsEngine {
   func locked<R>(
     mayCreate: Bool = true, _ body: (Journal) throws(StorageError) -> R
   ) throws(StorageError) -> R {
+    try writing(mayCreate: mayCreate) { journal, _ throws(StorageError) in try body(journal) }
+  }
+
+  /// The same for a body that appends, which puts its records together in the buffer that it is given.
+  private func writing<R>(
+    mayCreate: Bool = true, _ body: (Journal, inout [UInt8]) throws(StorageError) -> R
+  ) throws(StorageError) -> R {
     var damage: StorageError?
     // Under no lock: whoever hears of it may write here.
     defer { if let damage { report(damage) } }
-    let result = try writer.withLock(timeout: timeout) { _ throws(StorageError) in
+    let result = try writer.withLock(timeout: timeout) { buffer throws(StorageError) in
       let held = try takeLock(mayCreate: mayCreate)
       defer { if held.isOwn { held.lock.unlock() } }
       let isDamaged = try state.withLock { state throws(StorageError) in
@@ -162,7 +178,7 @@ final class Journal: DefaultsEngine {
         return state.damage != nil
       }
       if isDamaged { damage = repair() }
-      return try body(self)
+      return try body(self, &buffer)
     }
     guard let result else {
       throw StorageError(
@@ -216,29 +232,38 @@ final class Journal: DefaultsEngine {
     }
   }
 
+  private func append(_ change: EngineChange, _ record: inout [UInt8]) throws(StorageError) {
+    try withUnsafePointer(to: change) { change throws(StorageError) in
+      try append(UnsafeBufferPointer(start: change, count: 1), &record)
+    }
+  }
+
   /// Appends the changes under the lock, and publishes them.
-  private func append(_ changes: [EngineChange]) throws(StorageError) {
-    var plan = state.withLock { $0.plan(for: changes) }
+  private func append(
+    _ changes: UnsafeBufferPointer<EngineChange>, _ bytes: inout [UInt8]
+  ) throws(StorageError) {
+    var (isNeeded, plan) = state.withLock { ($0.isRecordNeeded(for: changes), $0.plan()) }
+    if !isNeeded { return }
     if plan == nil {
       try prepareFile()
-      plan = state.withLock { $0.plan(for: changes) }
+      plan = state.withLock { $0.plan() }
     }
-    guard let plan, !plan.changes.isEmpty else { return }
-    var bytes = plan.closing
-    bytes.reserveCapacity(128)  // enough for most settings
-    for change in plan.changes { change.append(to: &bytes, seed: plan.seed) }
+    guard let plan else { return }
+    bytes.append(contentsOf: plan.closing)
+    defer { bytes.removeAll(keepingCapacity: bytes.capacity <= Self.mostBufferKept) }
+    for number in changes.indices { changes[number].append(to: &bytes, seed: plan.seed) }
     let (written, failure) = bytes.withUnsafeBytes { plan.file.write($0) }
     var isFirstUnsynced = false
     defer {
       if isFirstUnsynced { Housekeeper.syncSoon(self) }
-      observers.signal()
+      observers.signal(changes.count == 1 ? changes[0].key : nil)
     }
     try state.withLock { state throws(StorageError) in
       isFirstUnsynced = !state.isSyncDue
       state.isSyncDue = true
       state.isUnsynced = true
       if failure == nil, state.file === plan.file, state.offset == plan.offset {
-        state.note(plan, written: bytes.count)
+        state.note(changes, at: plan.size, written: bytes.count)
       } else {
         // Part of it, or another thread has read it meanwhile: what counts is what is there.
         try state.refresh()
@@ -249,6 +274,9 @@ final class Journal: DefaultsEngine {
     if let failure, written < bytes.count - 2 { throw failure }
   }
 
+  /// Enough for most settings.
+  private static let mostBufferKept = 4 << 10
+
   /// Makes the file where there is none, and says why where it cannot be written.
   private func prepareFile() throws(StorageError) {
     guard state.withLock({ $0.file != nil }) else { return try rewrite() }
@@ -256,9 +284,9 @@ final class Journal: DefaultsEngine {
     try state.withLock { state throws(StorageError) in try state.load() }
   }
 
-  func ticks() -> AsyncStream<Void> {
+  func ticks(of isWanted: @escaping @Sendable (String) -> Bool) -> AsyncStream<Void> {
     watch()
-    return observers.ticks()
+    return observers.ticks(of: isWanted)
   }
 }
 

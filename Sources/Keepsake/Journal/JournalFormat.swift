@@ -41,8 +41,8 @@ enum JournalFormat {
   }
 
   static func header(id: UInt64) -> [UInt8] {
-    var copy: [UInt8] = [version, UInt8(ascii: ":")]
-    appendHexadecimal(id, to: &copy)
+    var copy = [version, UInt8(ascii: ":")] + [UInt8](repeating: 0, count: 16)
+    copy.withUnsafeMutableBufferPointer { FileName.writeHexadecimal(id, to: $0[2...]) }
     let quoted = [UInt8(ascii: "\"")] + copy + [UInt8(ascii: "\"")]
     let comma = [UInt8(ascii: ",")]
     return prefix + quoted + comma + quoted + comma + quoted + Array("]\n".utf8)
@@ -56,7 +56,7 @@ enum JournalFormat {
       let isPrefix = bytes.indices.allSatisfy { position in
         bytes[position] == model[position]
           || model[position] == UInt8(ascii: "0")
-            && Keepsake.hexadecimalDigit(bytes[position]) != nil
+            && hexadecimalDigit(bytes[position]) != nil
       }
       return isPrefix ? .unborn : .foreign
     }
@@ -73,7 +73,7 @@ enum JournalFormat {
     }
     var id: UInt64 = 0
     for byte in copy[2...] {
-      guard let digit = Keepsake.hexadecimalDigit(byte) else { return .foreign }
+      guard let digit = hexadecimalDigit(byte) else { return .foreign }
       id = id << 4 | digit
     }
     guard copy[1] == UInt8(ascii: ":"), (0x31...0x39).contains(copy[0]) else { return .foreign }
@@ -115,21 +115,21 @@ enum JournalFormat {
     let start = output.count + 2
     output.append(contentsOf: recordStart)
     output.append(kind.rawValue)
-    let body = output.count
+    let place = output.count
+    output.append(quote)
     if kind != .cleared {
-      output.append(UInt8(ascii: ","))
+      output.append(comma)
       JSONText.append(key, to: &output)
     }
     appendValue(&output)
     // The length stands before what it counts.
-    var length = String(output.count - body)
-    length.append("\"")
-    output.insert(contentsOf: length.utf8, at: body)
-    output.withUnsafeMutableBytes { bytes in
-      let sum = Checksum.sum(.init(rebasing: bytes[(start + 16)...]), seed: seed)
-      for digit in 0..<16 {
-        bytes[start + digit] = hexadecimalDigit(digit, of: sum)
-      }
+    let length = output.count - place - 1
+    JSONText.withDigits(of: Int64(length)) { output.insert(contentsOf: $0, at: place) }
+    output.withUnsafeMutableBufferPointer { bytes in
+      let summed = UnsafeRawBufferPointer(
+        UnsafeMutableBufferPointer(rebasing: bytes[(start + 16)...]))
+      let sum = Checksum.sum(summed, seed: seed)
+      FileName.writeHexadecimal(sum, to: bytes[start..<start + 16])
     }
     output.append(contentsOf: recordEnd)
   }
@@ -250,7 +250,7 @@ enum JournalFormat {
     var sum: UInt64 = 0
     for byte in bytes[(start + 2)..<(start + 18)] {
       // Small letters only: a large one was not written by us.
-      guard let digit = Keepsake.hexadecimalDigit(byte), !(0x41...0x46).contains(byte) else {
+      guard let digit = hexadecimalDigit(byte), !(0x41...0x46).contains(byte) else {
         return nil
       }
       sum = sum << 4 | digit
@@ -284,20 +284,5 @@ enum JournalFormat {
     }
     guard position + 1 < end, bytes[position] == comma else { return nil }
     return (Record(kind: kind, key: key, value: (position + 1)..<end, size: size), end)
-  }
-
-  // MARK: Digits
-
-  private static let hexadecimalDigits = Array("0123456789abcdef".utf8)
-
-  /// One of sixteen, the most significant first.
-  private static func hexadecimalDigit(_ position: Int, of word: UInt64) -> UInt8 {
-    hexadecimalDigits[Int(word >> UInt64(60 - position * 4) & 15)]
-  }
-
-  private static func appendHexadecimal(_ word: UInt64, to output: inout [UInt8]) {
-    for digit in 0..<16 {
-      output.append(hexadecimalDigit(digit, of: word))
-    }
   }
 }

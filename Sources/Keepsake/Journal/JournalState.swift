@@ -255,29 +255,28 @@ struct JournalState {
     let size: Int
     /// What must stand in front of the first record.
     let closing: [UInt8]
-    /// Without those that would change nothing.
-    let changes: [EngineChange]
   }
 
   /// nil where there is no file, or none that can be written.
-  func plan(for changes: [EngineChange]) -> AppendPlan? {
+  func plan() -> AppendPlan? {
     guard let file, file.isWritable else { return nil }
-    /// Removing what is not there needs no record.
-    func isNeeded(_ change: EngineChange) -> Bool {
-      if case .remove(let key) = change { return table[key] != nil }
-      return true
-    }
-    return AppendPlan(
-      file: file, seed: seed, offset: offset, size: size, closing: tail.closing,
-      changes: changes.allSatisfy(isNeeded) ? changes : changes.filter(isNeeded))
+    return AppendPlan(file: file, seed: seed, offset: offset, size: size, closing: tail.closing)
   }
 
-  /// Notes changes that this process has just written at the end of its file.
-  mutating func note(_ plan: AppendPlan, written: Int) {
+  /// Removing what is not there needs no record.
+  func isRecordNeeded(for changes: UnsafeBufferPointer<EngineChange>) -> Bool {
+    changes.contains { change in
+      guard case .remove(let key) = change else { return true }
+      return table[key] != nil
+    }
+  }
+
+  /// Notes changes that this process has just written at the end of its file, which had `oldSize` bytes.
+  mutating func note(_ changes: UnsafeBufferPointer<EngineChange>, at oldSize: Int, written: Int) {
     // Their sizes only tell when a compaction pays: the mean will do.
-    let mean = written / max(1, plan.changes.count)
-    for change in plan.changes { table.apply(change, size: mean) }
-    size = plan.size + written
+    let mean = written / max(1, changes.count)
+    for number in changes.indices { table.apply(changes[number], size: mean) }
+    size = oldSize + written
     offset = size
     tail = .complete
   }

@@ -71,20 +71,46 @@ public struct StorageError: Error, Sendable {
     public static func system(_ errno: Int32) -> Code { Code("system error", systemError: errno) }
   }
 
+  /// Behind one reference: every call that can throw would else set aside the room for all of it.
+  private let details: Details
+
+  private final class Details: Sendable {
+    let code: Code
+    let operation: String
+    let key: String?
+    let path: String?
+    let reason: String?
+    let remedy: String
+    let underlyingError: (any Error)?
+
+    init(
+      _ code: Code, _ operation: String, _ key: String?, _ path: String?, _ reason: String?,
+      _ remedy: String, _ underlyingError: (any Error)?
+    ) {
+      self.code = code
+      self.operation = operation
+      self.key = key
+      self.path = path
+      self.reason = reason
+      self.remedy = remedy
+      self.underlyingError = underlyingError
+    }
+  }
+
   /// The kind of failure.
-  public let code: Code
+  public var code: Code { details.code }
   /// What was being done, such as `set` or `rename`.
-  public internal(set) var operation: String
+  public var operation: String { details.operation }
   /// The key it was done to, where there is one.
-  public internal(set) var key: String?
+  public var key: String? { details.key }
   /// The file or folder it was done to, where there is one.
-  public internal(set) var path: String?
+  public var path: String? { details.path }
   /// What the reader can do about it, as a sentence.
-  public let remedy: String
+  public var remedy: String { details.remedy }
   /// The error below this one, where there is one.
-  public let underlyingError: (any Error)?
+  public var underlyingError: (any Error)? { details.underlyingError }
   /// What happened, more closely than ``code`` says it.
-  let reason: String?
+  var reason: String? { details.reason }
 
   /// Makes an error, for a ``StorageEngine`` of one's own.
   ///
@@ -100,23 +126,15 @@ public struct StorageError: Error, Sendable {
     _ code: Code, operation: String, key: String? = nil, path: String? = nil,
     reason: String? = nil, remedy: String, underlyingError: (any Error)? = nil
   ) {
-    self.code = code
-    self.operation = operation
-    self.key = key
-    self.path = path
-    self.reason = reason
-    self.remedy = remedy
-    self.underlyingError = underlyingError
+    details = Details(code, operation, key, path, reason, remedy, underlyingError)
   }
 
   /// The same failure as seen from the call that it ended.
   @usableFromInline
   func during(_ operation: String, key: String? = nil, path: String? = nil) -> StorageError {
-    var error = self
-    error.operation = operation
-    error.key = key ?? error.key
-    error.path = error.path ?? path
-    return error
+    StorageError(
+      code, operation: operation, key: key ?? self.key, path: self.path ?? path, reason: reason,
+      remedy: remedy, underlyingError: underlyingError)
   }
 
   /// Whether the process or the system has run out of descriptors, which says nothing about the path.
