@@ -1,6 +1,6 @@
 internal import COpenSSL
 
-/// One message sealed or opened with AES-256-GCM (NIST SP 800-38D), in pieces.
+/// Messages sealed or opened with AES-256-GCM (NIST SP 800-38D), one after the other, in pieces.
 ///
 /// The context, which holds the key, lives as long as this value.
 struct AESGCM: ~Copyable {
@@ -17,25 +17,26 @@ struct AESGCM: ~Copyable {
 
   private let context: OpaquePointer
 
-  init(
+  init() throws(StorageError) {
+    context = try OpenSSL.required(EVP_CIPHER_CTX_new(), "AES-256-GCM")
+  }
+
+  deinit { EVP_CIPHER_CTX_free(context) }
+
+  /// Begins a message.
+  func begin(
     _ direction: Direction, key: UnsafeRawBufferPointer, nonce: UnsafeRawBufferPointer
   ) throws(StorageError) {
     guard key.count == Self.keySize, nonce.count == Self.nonceSize else {
       throw OpenSSL.failure("AES-256-GCM with a key or nonce of that length")
     }
-    let algorithm = try OpenSSL.algorithms.gcm
-    let context = try OpenSSL.required(EVP_CIPHER_CTX_new(), "AES-256-GCM")
-    guard
-      EVP_CipherInit_ex2(
-        context, algorithm, key.bytePointer, nonce.bytePointer, direction.rawValue, nil) == 1
-    else {
-      EVP_CIPHER_CTX_free(context)
-      throw OpenSSL.failure("AES-256-GCM")
-    }
-    self.context = context
+    // The algorithm once: given again, all is made anew.
+    let isFirst = EVP_CIPHER_CTX_get0_cipher(context) == nil
+    try EVP_CipherInit_ex2(
+      context, isFirst ? try OpenSSL.algorithms.gcm : nil, key.bytePointer, nonce.bytePointer,
+      direction.rawValue, nil
+    ).check("AES-256-GCM")
   }
-
-  deinit { EVP_CIPHER_CTX_free(context) }
 
   /// Takes bytes into the tag that are not part of the message; before the first ``update(_:into:)``.
   func authenticate(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {

@@ -3,48 +3,63 @@ internal import COpenSSL
 /// XAES-256-GCM (https://c2sp.org/XAES-256-GCM): AES-256-GCM under a key that is derived anew for each
 /// message from the first half of a 24-byte nonce, so that nonces can be random however many messages
 /// a key seals.
-enum XAES {
+///
+/// The contexts, which hold the key, live as long as this value: for the boxes of one call.
+struct XAES: ~Copyable {
   static let keySize = AESGCM.keySize
   static let nonceSize = 24
   static let tagSize = AESGCM.tagSize
   /// What a box is longer than its message: the nonce before and the tag after it.
   static let overhead = nonceSize + tagSize
 
-  /// Begins one message.
-  static func begin(
-    _ direction: AESGCM.Direction, key: UnsafeRawBufferPointer, nonce: UnsafeRawBufferPointer
-  ) throws(StorageError) -> AESGCM {
-    guard key.count == keySize, nonce.count == nonceSize else {
-      throw OpenSSL.failure("XAES-256-GCM with a key or nonce of that length")
+  /// What seals or opens the message that was begun last.
+  let message: AESGCM
+  /// AES-256 under the key, of single blocks.
+  private let blocks: OpaquePointer
+
+  init(key: UnsafeRawBufferPointer) throws(StorageError) {
+    guard key.count == Self.keySize else {
+      throw OpenSSL.failure("XAES-256-GCM with a key of that length")
     }
-    return try withUnsafeTemporaryAllocation(byteCount: 64, alignment: 8) {
-      memory throws(StorageError) in
+    let algorithm = try OpenSSL.algorithms.ecb
+    let message = try AESGCM()
+    let blocks = try OpenSSL.required(EVP_CIPHER_CTX_new(), "AES-256-ECB")
+    guard EVP_EncryptInit_ex2(blocks, algorithm, key.bytePointer, nil, nil) == 1 else {
+      EVP_CIPHER_CTX_free(blocks)
+      throw OpenSSL.failure("AES-256-ECB")
+    }
+    self.message = message
+    self.blocks = blocks
+  }
+
+  deinit { EVP_CIPHER_CTX_free(blocks) }
+
+  /// Begins a message.
+  func begin(
+    _ direction: AESGCM.Direction, nonce: UnsafeRawBufferPointer
+  ) throws(StorageError) {
+    guard nonce.count == Self.nonceSize else {
+      throw OpenSSL.failure("XAES-256-GCM with a nonce of that length")
+    }
+    try withUnsafeTemporaryAllocation(byteCount: 64, alignment: 8) { memory throws(StorageError) in
       defer { OpenSSL.wipe(memory) }
-      try derive(into: memory, key, nonce)
-      return try AESGCM(
-        direction, key: UnsafeRawBufferPointer(memory)[part: ..<keySize], nonce: nonce[part: 12...])
+      try derive(into: memory, nonce)
+      try message.begin(
+        direction, key: UnsafeRawBufferPointer(memory)[part: ..<Self.keySize],
+        nonce: nonce[part: 12...])
     }
   }
 
   /// The message's own key, in the first half of `memory`: two blocks of CMAC by AES-256
   /// (NIST SP 800-108), made with ECB because OpenSSL 3.0's KBKDF cannot count in 16 bits.
-  private static func derive(
-    into memory: UnsafeMutableRawBufferPointer, _ key: UnsafeRawBufferPointer,
-    _ nonce: UnsafeRawBufferPointer
+  private func derive(
+    into memory: UnsafeMutableRawBufferPointer, _ nonce: UnsafeRawBufferPointer
   ) throws(StorageError) {
     let output = memory[part: ..<32]
     let blocks = memory[part: 32...]
-    let algorithm = try OpenSSL.algorithms.ecb
-    let context = try OpenSSL.required(EVP_CIPHER_CTX_new(), "AES-256-ECB")
-    defer { EVP_CIPHER_CTX_free(context) }
-    try EVP_EncryptInit_ex2(context, algorithm, key.bytePointer, nil, nil).check("AES-256-ECB")
-    try EVP_CIPHER_CTX_set_padding(context, 0).check("AES-256-ECB")
     // K1 is the encryption of zeros, doubled in GF(2^128).
-    var count: Int32 = 0
     blocks.initializeMemory(as: UInt8.self, repeating: 0)
-    try EVP_EncryptUpdate(context, output.bytePointer, &count, blocks.bytePointer, 16)
-      .check("AES-256-ECB")
-    guard count == 16 else { throw OpenSSL.failure("AES-256-ECB of a block") }
+    try encrypt(blocks[part: ..<16], into: output)
     let carry = output[0] >> 7
     for index in 0..<16 {
       output[index] = output[index] << 1 | (index < 15 ? output[index + 1] >> 7 : 0)
@@ -56,26 +71,46 @@ enum XAES {
       for index in 0..<12 { blocks[block + 4 + index] = nonce[index] }
       for index in 0..<16 { blocks[block + index] ^= output[index] }
     }
-    try EVP_EncryptUpdate(context, output.bytePointer, &count, blocks.bytePointer, 32)
+    try encrypt(blocks, into: output)
+  }
+
+  /// Whole blocks, which come out at once: padding would be added at an end, and there is none.
+  private func encrypt(
+    _ input: UnsafeMutableRawBufferPointer, into output: UnsafeMutableRawBufferPointer
+  ) throws(StorageError) {
+    var count: Int32 = 0
+    let length = try OpenSSL.length(input.count)
+    try EVP_EncryptUpdate(blocks, output.bytePointer, &count, input.bytePointer, length)
       .check("AES-256-ECB")
-    guard count == 32 else { throw OpenSSL.failure("AES-256-ECB of two blocks") }
+    guard count == length else { throw OpenSSL.failure("AES-256-ECB of whole blocks") }
   }
 
   /// A box, that is nonce, sealed message and tag, under a new nonce.
   static func seal(
     _ message: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer, authenticating context: [UInt8]
   ) throws(StorageError) -> [UInt8] {
-    var box = try OpenSSL.randomBytes(nonceSize)
-    box.append(contentsOf: repeatElement(0, count: message.count + tagSize))
+    let nonce = try OpenSSL.randomBytes(nonceSize)
+    return try nonce.withBytes { nonce throws(StorageError) in
+      try XAES(key: key).seal(message, nonce: nonce, authenticating: context)
+    }
+  }
+
+  /// A box under a nonce that no other one of this key has.
+  func seal(
+    _ message: UnsafeRawBufferPointer, nonce: UnsafeRawBufferPointer,
+    authenticating context: [UInt8]
+  ) throws(StorageError) -> [UInt8] {
+    try begin(.sealing, nonce: nonce)
+    try context.withBytes { bytes throws(StorageError) in
+      try self.message.authenticate(bytes)
+    }
+    var box = [UInt8](repeating: 0, count: message.count + Self.overhead)
     var span = box.mutableSpan
     try span.withUnsafeMutableBytes { box throws(StorageError) in
-      let cipher = try begin(
-        .sealing, key: key, nonce: UnsafeRawBufferPointer(box)[part: ..<nonceSize])
-      try context.span.bytes.withUnsafeBytes { bytes throws(StorageError) in
-        try cipher.authenticate(bytes)
-      }
-      try cipher.update(message, into: box[part: nonceSize..<(box.count - tagSize)])
-      try cipher.finish(tag: box[part: (box.count - tagSize)...])
+      box.copyMemory(from: nonce)
+      let tag = box.count - Self.tagSize
+      try self.message.update(message, into: box[part: Self.nonceSize..<tag])
+      try self.message.finish(tag: box[part: tag...])
     }
     return box
   }
@@ -86,13 +121,23 @@ enum XAES {
     _ box: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer, authenticating context: [UInt8],
     into message: UnsafeMutableRawBufferPointer
   ) throws(StorageError) -> Bool {
-    guard box.count >= overhead, message.count == box.count - overhead else { return false }
-    let cipher = try begin(.opening, key: key, nonce: box[part: ..<nonceSize])
-    try context.span.bytes.withUnsafeBytes { bytes throws(StorageError) in
-      try cipher.authenticate(bytes)
+    try XAES(key: key).open(box, authenticating: context, into: message)
+  }
+
+  func open(
+    _ box: UnsafeRawBufferPointer, authenticating context: [UInt8],
+    into message: UnsafeMutableRawBufferPointer
+  ) throws(StorageError) -> Bool {
+    guard box.count >= Self.overhead, message.count == box.count - Self.overhead else {
+      return false
     }
-    try cipher.update(box[part: nonceSize..<(box.count - tagSize)], into: message)
-    if try cipher.verify(tag: box[part: (box.count - tagSize)...]) { return true }
+    try begin(.opening, nonce: box[part: ..<Self.nonceSize])
+    try context.withBytes { bytes throws(StorageError) in
+      try self.message.authenticate(bytes)
+    }
+    let tag = box.count - Self.tagSize
+    try self.message.update(box[part: Self.nonceSize..<tag], into: message)
+    if try self.message.verify(tag: box[part: tag...]) { return true }
     OpenSSL.wipe(message)
     return false
   }

@@ -34,34 +34,38 @@ enum SealedFile {
     let isDone: Void? = try session.ring.withEntryKey(session.ring.primary) {
       key throws(StorageError) in
       let vaultID = session.header.vaultID
-      let namesContext = place.context(head, vaultID: vaultID, box: .names)
-      let namesBox = try names.withBytes { names throws(StorageError) in
-        try XAES.seal(names, key: key, authenticating: namesContext)
-      }
-      let nonce = try OpenSSL.randomBytes(XAES.nonceSize)
-      let cipher = try nonce.withBytes { nonce throws(StorageError) in
-        try XAES.begin(.sealing, key: key, nonce: nonce)
-      }
-      // The value's box authenticates the names': one look at it notices any change.
-      let context = place.context(head, vaultID: vaultID, box: .value) + namesBox
-      try context.withBytes { context throws(StorageError) in try cipher.authenticate(context) }
-
-      let capacity = head.count + namesBox.count + length + XAES.overhead
-      try ChunkBuffer.with(capacity) { buffer throws(StorageError) in
-        var output = ChunkOutput(file: file, buffer: buffer)
-        for part in [head, namesBox, nonce] {
-          try part.withBytes { part throws(StorageError) in try output.append(part) }
+      let cipher = try XAES(key: key)
+      // For both boxes at once: each call of the generator takes as long as a box.
+      let nonces = try OpenSSL.randomBytes(2 * XAES.nonceSize)
+      let start = try nonces.withBytes { nonces throws(StorageError) -> [UInt8] in
+        let namesContext = place.context(head, vaultID: vaultID, box: .names)
+        let namesBox = try names.withBytes { names throws(StorageError) in
+          try cipher.seal(
+            names, nonce: nonces[part: ..<XAES.nonceSize], authenticating: namesContext)
         }
-        for piece in contents.pieces { try output.append(piece, sealedWith: cipher) }
+        let nonce = nonces[part: XAES.nonceSize...]
+        try cipher.begin(.sealing, nonce: nonce)
+        // The value's box authenticates the names': one look at it notices any change.
+        let context = place.context(head, vaultID: vaultID, box: .value, after: namesBox)
+        try context.withBytes { context throws(StorageError) in
+          try cipher.message.authenticate(context)
+        }
+        return head + namesBox + nonce
+      }
+
+      try ChunkBuffer.with(start.count + length + XAES.tagSize) { buffer throws(StorageError) in
+        var output = ChunkOutput(file: file, buffer: buffer)
+        try start.withBytes { start throws(StorageError) in try output.append(start) }
+        for piece in contents.pieces { try output.append(piece, sealedWith: cipher.message) }
         var rest = contents.paddingLength
         while rest > 0 {
           let count = min(rest, zeros.count)
           try zeros.withBytes { zeros throws(StorageError) in
-            try output.append(zeros[part: ..<count], sealedWith: cipher)
+            try output.append(zeros[part: ..<count], sealedWith: cipher.message)
           }
           rest -= count
         }
-        try output.appendTag(of: cipher)
+        try output.appendTag(of: cipher.message)
         try output.flush()
       }
     }
@@ -147,13 +151,14 @@ enum SealedFile {
     let headBytes = Array(bytes[..<EntryHead.size])
     let namesBox = bytes[part: EntryHead.size..<(EntryHead.size + head.namesLength)]
     let opened = try session.ring.withEntryKey(head.keyID) { key throws(StorageError) -> Opened in
+      let cipher = try XAES(key: key)
       var names: EntryNames?
       // The names vouch for the lengths in the head, before memory is taken for what it claims.
       if part != .value || file != nil {
         let context = place.context(headBytes, vaultID: session.header.vaultID, box: .names)
         let plaintext = try SecretBytes(count: head.namesLength - XAES.overhead)
         guard
-          try XAES.open(namesBox, key: key, authenticating: context, into: plaintext.bytes),
+          try cipher.open(namesBox, authenticating: context, into: plaintext.bytes),
           let found = EntryNames(UnsafeRawBufferPointer(plaintext.bytes)),
           try session.ring.isPlace(place, of: found.service, found.key)
         else { throw tampered(place) }
@@ -163,16 +168,16 @@ enum SealedFile {
         return Opened(head: head, names: names, plaintext: try SecretBytes(count: 0))
       }
       let plaintext = try SecretBytes(count: head.valueLength - XAES.overhead)
-      let context = place.context(headBytes, vaultID: session.header.vaultID, box: .value)
+      let context = place.context(
+        headBytes, vaultID: session.header.vaultID, box: .value, after: namesBox)
       let isTrue: Bool
       if let file {
         isTrue = try openValue(
-          in: file, from: EntryHead.size + head.namesLength, key, context, namesBox,
+          in: file, from: EntryHead.size + head.namesLength, cipher, context,
           into: plaintext.bytes)
       } else {
         let box = bytes[part: (EntryHead.size + head.namesLength)...]
-        isTrue = try XAES.open(
-          box, key: key, authenticating: context + namesBox, into: plaintext.bytes)
+        isTrue = try cipher.open(box, authenticating: context, into: plaintext.bytes)
       }
       guard isTrue else { throw tampered(place) }
       return Opened(head: head, names: names, plaintext: plaintext)
@@ -183,30 +188,29 @@ enum SealedFile {
 
   /// A box that is read a piece at a time.
   private static func openValue(
-    in file: File, from start: Int, _ key: UnsafeRawBufferPointer, _ context: [UInt8],
-    _ namesBox: UnsafeRawBufferPointer, into plaintext: UnsafeMutableRawBufferPointer
+    in file: File, from start: Int, _ cipher: borrowing XAES, _ context: [UInt8],
+    into plaintext: UnsafeMutableRawBufferPointer
   ) throws(StorageError) -> Bool {
     let end = start + XAES.nonceSize + plaintext.count
     let nonce = try file.read(from: start, count: XAES.nonceSize)
     guard nonce.count == XAES.nonceSize else { return false }
-    let cipher = try nonce.withBytes { nonce throws(StorageError) in
-      try XAES.begin(.opening, key: key, nonce: nonce)
+    try nonce.withBytes { nonce throws(StorageError) in try cipher.begin(.opening, nonce: nonce) }
+    try context.withBytes { context throws(StorageError) in
+      try cipher.message.authenticate(context)
     }
-    try context.withBytes { context throws(StorageError) in try cipher.authenticate(context) }
-    try cipher.authenticate(namesBox)
     try ChunkBuffer.with(plaintext.count) { buffer throws(StorageError) in
       var position = start + XAES.nonceSize
       while position < end {
         let chunk = buffer[part: ..<min(buffer.count, end - position)]
         guard try file.read(from: position, into: chunk) == chunk.count else { return }
         let place = position - start - XAES.nonceSize
-        try cipher.update(
+        try cipher.message.update(
           UnsafeRawBufferPointer(chunk), into: plaintext[part: place..<(place + chunk.count)])
         position += chunk.count
       }
     }
     let tag = try file.read(from: end, count: XAES.tagSize)
-    return try tag.withBytes { tag throws(StorageError) in try cipher.verify(tag: tag) }
+    return try tag.withBytes { tag throws(StorageError) in try cipher.message.verify(tag: tag) }
   }
 
   // MARK: Failures

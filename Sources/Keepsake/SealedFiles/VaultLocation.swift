@@ -9,13 +9,28 @@
 /// Where a vault's files are: a folder of its own in the one that holds all.
 struct VaultLocation: Sendable {
   let host: HostFolder
-
-  var folder: String { host.path + "/vault" }
-  static let headerName = "vault.hdr"
-  var headerPath: String { folder + "/" + Self.headerName }
-  var lockPath: String { folder + "/.lock" }
+  // Made once: to put them together with each call takes longer than to look at a file.
+  let folder: String
+  let headerPath: String
+  let lockPath: String
   /// Stands for all entries in the names of temporary files, which lie beside the header.
-  var entryStem: String { folder + "/entry" }
+  let entryStem: String
+
+  init(host: HostFolder) {
+    self.host = host
+    folder = host.path + "/vault"
+    headerPath = folder + "/" + Self.headerName
+    lockPath = folder + "/" + Self.lockName
+    entryStem = folder + "/entry"
+  }
+
+  static let headerName = "vault.hdr"
+  static let lockName = ".lock"
+
+  /// Where a new entry is written before it gets its name, as `entryStem` has it.
+  func temporaryPath(_ number: UInt64) -> String {
+    folder + "/.entry." + String(number, radix: 16) + ".tmp"
+  }
 
   /// Makes the folder where it is missing; returns the mode for folders in it, which for files is to be
   /// taken without its execute bits.
@@ -61,35 +76,37 @@ struct VaultLocation: Sendable {
 }
 
 /// Where one entry is.
-struct EntryPlace: Sendable {
+final class EntryPlace: Sendable {
   let path: String
+  let folderPath: String
   /// The names of the folder and the file, as they are authenticated.
   let folder: String
   let file: String
+  /// The byte to lock; two entries that share one only wait for each other.
+  let lockByte: Range<UInt64>
 
   init(vault: String, folder: String, file: String) {
-    path = vault + "/" + folder + "/" + file
+    folderPath = vault + "/" + folder
+    path = folderPath + "/" + file
     self.folder = folder
     self.file = file
-  }
-
-  var folderPath: String { FileSystem.parent(of: path) }
-
-  /// The byte to lock; two entries that share one only wait for each other.
-  var lockByte: Range<UInt64> {
     let byte = UInt64(file.prefix(15), radix: 16) ?? 0
-    return byte..<(byte + 1)
+    lockByte = byte..<(byte + 1)
   }
 
-  /// What a box authenticates, before any other box.
-  func context(_ head: [UInt8], vaultID: [UInt8], box: Box) -> [UInt8] {
+  /// What a box authenticates, `otherBox` being the one before it.
+  func context(
+    _ head: [UInt8], vaultID: [UInt8], box: Box, after otherBox: some Collection<UInt8> = []
+  ) -> [UInt8] {
     var bytes: [UInt8] = []
-    bytes.reserveCapacity(head.count + vaultID.count + 2 * VaultLocation.nameLength + 1)
+    bytes.reserveCapacity(
+      head.count + vaultID.count + 2 * VaultLocation.nameLength + 1 + otherBox.count)
     bytes.append(contentsOf: head)
     bytes.append(contentsOf: vaultID)
     bytes.append(contentsOf: folder.utf8)
     bytes.append(contentsOf: file.utf8)
     bytes.append(box.rawValue)
+    bytes.append(contentsOf: otherBox)
     return bytes
   }
 

@@ -132,7 +132,8 @@ import Testing
     for size in [1, 7, 16, 1_000] {
       let (sealed, tag) = try key.withBytes { key in
         try nonce.withBytes { nonce in
-          let cipher = try AESGCM(.sealing, key: key, nonce: nonce)
+          let cipher = try AESGCM()
+          try cipher.begin(.sealing, key: key, nonce: nonce)
           try authenticated.withBytes { try cipher.authenticate($0) }
           let sealed = try Self.run(cipher, plaintext, size)
           var tag = [UInt8](repeating: 0, count: 16)
@@ -144,7 +145,8 @@ import Testing
       for wrong in [false, true] {
         let (opened, isTrue) = try key.withBytes { key in
           try nonce.withBytes { nonce in
-            let cipher = try AESGCM(.opening, key: key, nonce: nonce)
+            let cipher = try AESGCM()
+            try cipher.begin(.opening, key: key, nonce: nonce)
             try authenticated.withBytes { try cipher.authenticate($0) }
             let opened = try Self.run(cipher, sealed, size)
             var tag = tag
@@ -180,12 +182,13 @@ import Testing
     for count in 0..<16 {
       let isTrue = try key.withBytes { key in
         try box.withBytes { box in
-          let cipher = try XAES.begin(.opening, key: key, nonce: box[part: ..<24])
+          let cipher = try XAES(key: key)
+          try cipher.begin(.opening, nonce: box[part: ..<24])
           var output = [UInt8](repeating: 0, count: 32)
           try output.withUnsafeMutableBytes {
-            try cipher.update(box[part: 24..<56], into: $0)
+            try cipher.message.update(box[part: 24..<56], into: $0)
           }
-          return try cipher.verify(tag: box[part: 56..<(56 + count)])
+          return try cipher.message.verify(tag: box[part: 56..<(56 + count)])
         }
       }
       #expect(!isTrue)
@@ -280,11 +283,12 @@ import Testing
   ) throws -> [UInt8] {
     let nonce = Array(box[..<24])
     return try key.withBytes { key in
-      let cipher = try nonce.withBytes { try XAES.begin(.sealing, key: key, nonce: $0) }
-      try authenticated.withBytes { try cipher.authenticate($0) }
-      let sealed = try Self.run(cipher, message, 1_000)
+      let cipher = try XAES(key: key)
+      try nonce.withBytes { try cipher.begin(.sealing, nonce: $0) }
+      try authenticated.withBytes { try cipher.message.authenticate($0) }
+      let sealed = try Self.run(cipher.message, message, 1_000)
       var tag = [UInt8](repeating: 0, count: 16)
-      try tag.withUnsafeMutableBytes { try cipher.finish(tag: $0) }
+      try tag.withUnsafeMutableBytes { try cipher.message.finish(tag: $0) }
       return nonce + sealed + tag
     }
   }

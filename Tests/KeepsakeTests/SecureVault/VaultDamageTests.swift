@@ -173,15 +173,16 @@ import Testing
       let tag = Array(box.suffix(XAES.tagSize))
       for length in 0...XAES.tagSize {
         let output = try SecretBytes(count: message.count)
-        let cipher = try box.withBytes { box in
-          try XAES.begin(.opening, key: key, nonce: box[part: ..<XAES.nonceSize])
-        }
-        try [UInt8]([1, 2]).withBytes { context in try cipher.authenticate(context) }
+        let cipher = try XAES(key: key)
+        try box.withBytes { box in try cipher.begin(.opening, nonce: box[part: ..<XAES.nonceSize]) }
+        try [UInt8]([1, 2]).withBytes { context in try cipher.message.authenticate(context) }
         try box.withBytes { box in
-          try cipher.update(
+          try cipher.message.update(
             box[part: XAES.nonceSize..<(box.count - XAES.tagSize)], into: output.bytes)
         }
-        let isTrue = try tag.withBytes { tag in try cipher.verify(tag: tag[part: ..<length]) }
+        let isTrue = try tag.withBytes { tag in
+          try cipher.message.verify(tag: tag[part: ..<length])
+        }
         #expect(isTrue == (length == XAES.tagSize), "\(length) bytes")
       }
       for length in 0...box.count {
