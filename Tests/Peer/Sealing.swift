@@ -308,6 +308,15 @@ private func answerSealing(_ words: [String]) -> String {
           return "\(error.code)"
         }
       }
+    case "fork-set":
+      return inChild {
+        do throws(StorageError) {
+          try store.set(words[2], forKey: words[1])
+          return "ok"
+        } catch {
+          return "\(error.code)"
+        }
+      }
     default: return "unknown \(words[0])"
     }
     return "ok"

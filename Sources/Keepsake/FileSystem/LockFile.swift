@@ -8,27 +8,50 @@ internal import CKeepsake
   import Darwin
 #endif
 
-/// The lock of some bytes of a file, which is made where it is missing.
-enum ByteLock {
+/// The locks of bytes of a file, which is made where it is missing.
+///
+/// What was opened for one lock is kept for the next. Nobody shares it meanwhile, so that the lock keeps
+/// out threads of the same process as well; a forked child must have its own.
+final class ByteLock: Sendable {
   /// All bytes that can be locked.
   static let all: Range<UInt64> = 0..<(1 << 62)
 
+  private let path: String
+  /// Open, and nobody's.
+  private let spare = Locked<[File]>([])
+  private static let mostKept = 4
+
+  init(_ path: String) { self.path = path }
+
   /// Runs `body` while nobody else holds any of the bytes.
   ///
-  /// The file is opened each time: so the lock keeps out threads of the same process as well, and a
-  /// forked child inherits none.
+  /// - Parameter mode: That of the file, if it is made.
+  func hold<R>(
+    _ bytes: Range<UInt64>, mode: @autoclosure () throws(StorageError) -> UInt32,
+    timeout: Duration, _ body: () throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    while true {
+      let kept = spare.withLock { $0.popLast() }
+      let file = if let kept { kept } else { try LockFile.openOrCreate(path, mode: mode()) }
+      try LockFile.lock(file, bytes: bytes, timeout: timeout)
+      var isThere = false
+      defer {
+        // Closing would do, but for a child that inherited the descriptor.
+        LockFile.unlock(file, bytes: bytes)
+        if isThere { spare.withLock { if $0.count < Self.mostKept { $0.append(file) } } }
+      }
+      // Whoever comes after a deletion locks another file.
+      isThere = try file.status().links > 0
+      if isThere { return try body() }
+    }
+  }
+
+  /// The same, for a lock that is rarely taken.
   static func hold<R>(
     _ bytes: Range<UInt64>, of path: String, mode: UInt32, timeout: Duration,
     _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
-    while true {
-      let file = try LockFile.openOrCreate(path, mode: mode)
-      try LockFile.lock(file, bytes: bytes, timeout: timeout)
-      // Closing would do, but for a child that inherited the descriptor.
-      defer { LockFile.unlock(file, bytes: bytes) }
-      // Whoever comes after a deletion locks another file.
-      if try file.status().links > 0 { return try body() }
-    }
+    try ByteLock(path).hold(bytes, mode: mode, timeout: timeout, body)
   }
 }
 

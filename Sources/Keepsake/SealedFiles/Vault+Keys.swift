@@ -91,7 +91,7 @@ extension Vault {
 
   private func sealAnew(_ place: EntryPlace) throws(StorageError) {
     _ = try withSession { session throws(StorageError) -> Void? in
-      try holding(place) { () throws(StorageError) in
+      try holding(place, session) { () throws(StorageError) in
         guard try isCurrent(session) else { return nil }
         switch try SealedFile.read(place, .all, session) {
         case .missing: return
@@ -101,7 +101,7 @@ extension Vault {
           let contents = SealedFile.Contents(
             names: names, isPresenceRequired: opened.head.isPresenceRequired,
             pieces: [UnsafeRawBufferPointer(opened.plaintext.bytes)], paddingLength: 0)
-          var temporary = try makeTemporary(for: place)
+          var temporary = try makeTemporary(for: place, session)
           try SealedFile.write(contents, at: place, session, to: temporary.file)
           try temporary.file.synchronize()
           try temporary.moveIntoPlace()

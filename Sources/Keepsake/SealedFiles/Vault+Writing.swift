@@ -38,7 +38,7 @@ extension Vault {
     let session = try sessionForWriting()
     let place = try place(of: secret.service, secret.key, session)
     if holdingOffOthers {
-      return try holding(place) { () throws(StorageError) -> WriteOutcome in
+      return try holding(place, session) { () throws(StorageError) -> WriteOutcome in
         if try !isCurrent(session) { try refresh(session) }
         // Another thread may have put an older one in its place meanwhile.
         guard let current = try openSession(), try isCurrent(current),
@@ -124,16 +124,18 @@ extension Vault {
     while true {
       do throws(StorageError) {
         try prepareFolder(of: place, session)
-        var temporary = try makeTemporary(for: place)
+        var temporary = try makeTemporary(for: place, session)
         try write(contents, at: place, session, to: temporary.file)
         try temporary.file.synchronize()
         if isLockHeld {
           try temporary.moveIntoPlace()
         } else {
-          let isDone = try holding(place) { () throws(StorageError) in
+          let isDone = try holding(place, session) { () throws(StorageError) in
             guard try isCurrent(session) else { return false }
-            // What was kept may be what somebody else has just replaced.
-            if access == nil, try isPresenceRequired(at: place) != contents.isPresenceRequired {
+            // What was kept may be what somebody else has just replaced, if this header has a key for it.
+            if access == nil, session.header.presenceSlot != nil,
+              try isPresenceRequired(at: place) != contents.isPresenceRequired
+            {
               return false
             }
             try temporary.moveIntoPlace()
@@ -188,18 +190,20 @@ extension Vault {
     }
   }
 
-  func makeTemporary(for place: EntryPlace) throws(StorageError) -> TemporaryFile {
+  func makeTemporary(
+    for place: EntryPlace, _ session: VaultSession
+  ) throws(StorageError) -> TemporaryFile {
     try TemporaryFile.make(
-      beside: location.entryStem, for: place.path, mode: try location.host.mode() & 0o666)
+      at: location.temporaryPath(session.temporaryNumber()), for: place.path,
+      mode: try location.host.mode() & 0o666)
   }
 
   /// Holds off who else writes that entry, or changes the header.
   func holding<R>(
-    _ place: EntryPlace, _ body: () throws(StorageError) -> R
+    _ place: EntryPlace, _ session: VaultSession, _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
-    try ByteLock.hold(
-      place.lockByte, of: location.lockPath, mode: try location.host.mode() & 0o666,
-      timeout: timeout, body)
+    try session.lock.hold(
+      place.lockByte, mode: try location.host.mode() & 0o666, timeout: timeout, body)
   }
 
   /// Removes a secret such that it stays removed after a power cut; nothing happens when it is missing.
@@ -230,7 +234,7 @@ extension Vault {
     guard try FileSystem.status(place.folderPath) != nil else {
       return try isCurrent(session) ? () : nil
     }
-    let isDone = try holding(place) { () throws(StorageError) in
+    let isDone = try holding(place, session) { () throws(StorageError) in
       guard try isCurrent(session) else { return false }
       try FileSystem.unlink(place.path)
       return true

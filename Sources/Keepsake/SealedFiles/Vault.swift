@@ -1,3 +1,5 @@
+internal import Synchronization
+
 /// A folder of sealed files, and the keys to it while it is open.
 ///
 /// Who writes an entry holds the lock of one byte, made from the entry's name; who changes the header
@@ -220,12 +222,19 @@ final class VaultSession: Sendable {
   let ring: KeyRing
   /// The folders of services whose names are known to survive a power cut.
   let durableFolders = Locked<Set<String>>([])
+  /// The vault's lock, as this process has it open.
+  let lock: ByteLock
+  private let temporaryCount = Atomic(UInt64.random(in: .min ... .max))
 
   init(header: VaultHeader, identity: HeaderIdentity, ring: KeyRing) {
     self.header = header
     self.identity = identity
     self.ring = ring
+    lock = ByteLock(FileSystem.parent(of: identity.file.path) + "/" + VaultLocation.lockName)
   }
+
+  /// Another one each time, and no other session's: without a system call.
+  func temporaryNumber() -> UInt64 { temporaryCount.wrappingAdd(1, ordering: .relaxed).newValue }
 }
 
 /// Which file a header is; it is kept open, so that no other one can get its inode.

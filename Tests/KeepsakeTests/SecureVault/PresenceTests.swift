@@ -30,7 +30,7 @@ import Testing
   ) throws {
     let isDone = Mutex(false)
     let plan = FaultPlan(decide: { event in
-      let isNow = event.call == .open && event.path.hasSuffix("/vault/.lock")
+      let isNow = event.call == .lock && event.path.hasSuffix("/vault/.lock")
       let isFirst =
         isNow
         && isDone.withLock { isDone in
@@ -229,13 +229,14 @@ import Testing
     #expect(try folder.secrets(authenticate: person.answer).get("pin") == "1")
   }
 
-  @Test func aSetThatKeepsTheAccessKeepsTheOneOfTheLastMoment() throws {
+  @Test(arguments: [true, false])
+  func aSetThatKeepsTheAccessKeepsTheOneOfTheLastMoment(isFirst: Bool) throws {
     let folder = try TemporaryFolder()
     let person = Person()
     let store = folder.secrets(authenticate: person.answer)
     try store.set("0", forKey: "pin")
     // With one of them there already, the next one changes nothing in the header.
-    try store.set("0", forKey: "other", access: .userPresence)
+    if !isFirst { try store.set("0", forKey: "other", access: .userPresence) }
     let other = folder.secrets(authenticate: person.answer)
     // Another one asks for presence after this one has looked, and before it takes the lock.
     try beforeTheLockIsTaken {

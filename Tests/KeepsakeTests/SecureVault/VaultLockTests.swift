@@ -1,0 +1,123 @@
+import Dispatch
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// The vault's lock, which a process keeps open from one call to the next.
+@Suite struct VaultLockTests {
+  private let folder: TemporaryFolder
+
+  init() throws { folder = try TemporaryFolder() }
+
+  private var lockPath: String { folder.path + "/vault/.lock" }
+
+  private func set(_ text: String, _ vault: Vault) throws(StorageError) {
+    try Array(text.utf8).withBytes { bytes throws(StorageError) in
+      try vault.write(
+        Vault.Secret(kind: .text, value: bytes, service: "standard", key: "k", access: nil))
+    }
+  }
+
+  /// Expects calls to wait for whoever holds all bytes of the file that stands at the path now.
+  private func expectExcluded(_ vault: Vault) throws {
+    try ByteLock.hold(ByteLock.all, of: lockPath, mode: 0o600, timeout: .seconds(1)) {
+      () throws(StorageError) in
+      expectFailure(.timedOut) { try set("late", vault) }
+      expectFailure(.timedOut) { try vault.remove("standard", "k") }
+      expectFailure(.timedOut) { try vault.rotateKeys() }
+    }
+    #expect(try folder.temporaries() == [])
+  }
+
+  @Test func aLockFileThatIsDeletedOrReplacedIsNotLockedAnyMore() throws {
+    let vault = folder.vault(timeout: .milliseconds(50))
+    try set("1", vault)
+    try expectExcluded(vault)
+
+    try FileSystem.unlink(lockPath)
+    try set("2", vault)
+    try expectExcluded(vault)
+
+    _ = try FileSystem.replace(lockPath, with: [], mode: 0o600, durable: false)
+    try expectExcluded(vault)
+    try set("3", vault)
+    #expect(try folder.secrets().get("k") == "3")
+
+    // With all that is in it, put elsewhere, and another vault in its place.
+    let other = try TemporaryFolder()
+    try other.secrets().set("other", forKey: "k")
+    try FileSystem.rename(folder.path + "/vault", to: folder.path + "/old")
+    try FileManager.default.copyItem(
+      atPath: other.path + "/vault", toPath: folder.path + "/vault")
+    try FileManager.default.removeItem(atPath: folder.keyFilePath)
+    try FileManager.default.copyItem(atPath: other.keyFilePath, toPath: folder.keyFilePath)
+    try set("4", vault)
+    try expectExcluded(vault)
+    #expect(try folder.secrets().get("k") == "4")
+  }
+
+  @Test func threadsOfOneProcessExcludeEachOther() throws {
+    let path = folder.path + "/.lock"
+    let lock = ByteLock(path)
+    let (threads, rounds) = (8, 300)
+    let inside = Locked([0, 0])
+    let count = Locked(0)
+    let failures = Failures()
+    DispatchQueue.concurrentPerform(iterations: threads) { thread in
+      for round in 0..<rounds {
+        let byte = (thread + round) % 2
+        func enter() throws(StorageError) {
+          let others = inside.withLock { inside in
+            defer { inside[byte] += 1 }
+            return inside[byte]
+          }
+          count.withLock { $0 += others == 0 ? 1 : 0 }
+          if round % 16 == 0 { usleep(20) }
+          inside.withLock { $0[byte] -= 1 }
+        }
+        let bytes = UInt64(byte)..<UInt64(byte + 1)
+        do throws(StorageError) {
+          if round % 3 == 0 {
+            try ByteLock.hold(bytes, of: path, mode: 0o600, timeout: .seconds(30), enter)
+          } else {
+            try lock.hold(bytes, mode: 0o600, timeout: .seconds(30), enter)
+          }
+        } catch {
+          failures.append(error)
+        }
+      }
+    }
+    #expect(failures.all.isEmpty, "\(failures.all)")
+    #expect(count.withLock { $0 } == threads * rounds)
+  }
+
+  @Test func aForkedChildWritesAndItsParentGoesOn() throws {
+    let peer = try Peer.start(folder, "vault-serve")
+    #expect(try peer.ask("set a parent") == "ok")
+    #expect(try peer.ask("fork-set a child") == "ok")
+    #expect(try peer.ask("get a") == "child")
+    #expect(try peer.ask("set a parent") == "ok")
+    #expect(try folder.secrets().get("a") == "parent")
+    #expect(peer.finish() == "" && peer.exitStatus == 0)
+  }
+
+  @Test func threadsThatSetOneKeyWhileTheKeysChangeLoseNothing() throws {
+    let vault = folder.vault()
+    try set("0", vault)
+    let failures = Failures()
+    DispatchQueue.concurrentPerform(iterations: 4) { thread in
+      for round in 0..<40 {
+        do throws(StorageError) {
+          if thread == 0, round % 8 == 0 { try vault.rotateKeys() }
+          try set("\(thread) \(round)", vault)
+        } catch {
+          failures.append(error)
+        }
+      }
+    }
+    #expect(failures.all.isEmpty, "\(failures.all)")
+    #expect(try folder.secrets().get("k")?.hasSuffix(" 39") == true)
+    #expect(try folder.temporaries() == [])
+  }
+}
