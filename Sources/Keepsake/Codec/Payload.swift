@@ -43,7 +43,7 @@ extension Payload.Kind {
   func value(of bytes: UnsafeRawBufferPointer) -> StoredValue? {
     switch self {
     case .data: .data(Data(bytes))
-    case .text: String(validating: bytes, as: UTF8.self).map { .string($0) }
+    case .text: String(utf8: bytes).map { .string($0) }
     case .json: StoredValue(kind: .json, json: bytes)
     case .date: StoredValue(kind: .date, json: bytes)
     case .number: StoredValue(kind: .number, json: bytes)

@@ -87,6 +87,7 @@ struct EntryNames: Equatable, Sendable {
   /// The plaintext, padded so that it tells little of the names' lengths.
   var bytes: [UInt8] {
     var bytes: [UInt8] = []
+    bytes.reserveCapacity(24 + service.utf8.count + key.utf8.count + Self.granularity)
     bytes.append(number: created)
     bytes.append(number: modified)
     for name in [service, key] {
@@ -109,7 +110,7 @@ struct EntryNames: Equatable, Sendable {
     var reader = ByteReader(bytes)
     func name() -> String? {
       reader.number(UInt32.self).flatMap { reader.take(Int($0)) }
-        .flatMap { String(validating: $0, as: UTF8.self) }
+        .flatMap { String(utf8: $0) }
     }
     guard let created = reader.number(Int64.self), let modified = reader.number(Int64.self),
       let service = name(), let key = name()

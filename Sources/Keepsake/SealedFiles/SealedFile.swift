@@ -37,7 +37,7 @@ enum SealedFile {
       let cipher = try XAES(key: key)
       // For both boxes at once: each call of the generator takes as long as a box.
       let nonces = try OpenSSL.randomBytes(2 * XAES.nonceSize)
-      let start = try nonces.withBytes { nonces throws(StorageError) -> [UInt8] in
+      try nonces.withBytes { nonces throws(StorageError) in
         let namesContext = place.context(head, vaultID: vaultID, box: .names)
         let namesBox = try names.withBytes { names throws(StorageError) in
           try cipher.seal(
@@ -50,23 +50,26 @@ enum SealedFile {
         try context.withBytes { context throws(StorageError) in
           try cipher.message.authenticate(context)
         }
-        return head + namesBox + nonce
-      }
 
-      try ChunkBuffer.with(start.count + length + XAES.tagSize) { buffer throws(StorageError) in
-        var output = ChunkOutput(file: file, buffer: buffer)
-        try start.withBytes { start throws(StorageError) in try output.append(start) }
-        for piece in contents.pieces { try output.append(piece, sealedWith: cipher.message) }
-        var rest = contents.paddingLength
-        while rest > 0 {
-          let count = min(rest, zeros.count)
-          try zeros.withBytes { zeros throws(StorageError) in
-            try output.append(zeros[part: ..<count], sealedWith: cipher.message)
+        let capacity = head.count + namesBox.count + length + XAES.overhead
+        try ChunkBuffer.with(capacity) { buffer throws(StorageError) in
+          var output = ChunkOutput(file: file, buffer: buffer)
+          for part in [head, namesBox] {
+            try part.withBytes { part throws(StorageError) in try output.append(part) }
           }
-          rest -= count
+          try output.append(nonce)
+          for piece in contents.pieces { try output.append(piece, sealedWith: cipher.message) }
+          var rest = contents.paddingLength
+          while rest > 0 {
+            let count = min(rest, zeros.count)
+            try zeros.withBytes { zeros throws(StorageError) in
+              try output.append(zeros[part: ..<count], sealedWith: cipher.message)
+            }
+            rest -= count
+          }
+          try output.appendTag(of: cipher.message)
+          try output.flush()
         }
-        try output.appendTag(of: cipher.message)
-        try output.flush()
       }
     }
     if isDone == nil { throw unknownKey(session.ring.primary, place) }

@@ -15,6 +15,7 @@ struct VaultLocation: Sendable {
   let lockPath: String
   /// Stands for all entries in the names of temporary files, which lie beside the header.
   let entryStem: String
+  private let temporaryStem: String
 
   init(host: HostFolder) {
     self.host = host
@@ -22,6 +23,7 @@ struct VaultLocation: Sendable {
     headerPath = folder + "/" + Self.headerName
     lockPath = folder + "/" + Self.lockName
     entryStem = folder + "/entry"
+    temporaryStem = folder + "/.entry."
   }
 
   static let headerName = "vault.hdr"
@@ -29,7 +31,7 @@ struct VaultLocation: Sendable {
 
   /// Where a new entry is written before it gets its name, as `entryStem` has it.
   func temporaryPath(_ number: UInt64) -> String {
-    folder + "/.entry." + String(number, radix: 16) + ".tmp"
+    temporaryStem + String(number, radix: 16) + ".tmp"
   }
 
   /// Makes the folder where it is missing; returns the mode for folders in it, which for files is to be

@@ -1,0 +1,25 @@
+import Testing
+
+@testable import Keepsake
+
+@Suite struct TextTests {
+  @Test func textIsWhatTheStandardLibraryTakesForUTF8() {
+    // What is put in place of a byte is as long as some bytes that it stands for.
+    var samples: [[UInt8]] = [
+      [], [0], [0x41, 0, 0x42], Array("\u{FFFD}".utf8), [0xF0, 0x9F, 0x98], [0xED, 0xA0, 0x80],
+      [0xC0, 0x80], [0xFF], Array(repeating: 0x41, count: 100_000) + [0xC3],
+    ]
+    // Many of them valid, and many nearly.
+    let parts: [[UInt8]] = [
+      [0x41], Array("é".utf8), Array("€".utf8), Array("😀".utf8), [0x80], [0xE2, 0x82], [0xF4],
+    ]
+    for _ in 0..<5_000 {
+      samples.append((0..<Int.random(in: 1...12)).flatMap { _ in parts.randomElement() ?? [] })
+    }
+    for bytes in samples {
+      let text = bytes.withBytes { String(utf8: $0) }
+      let expected = String(validating: bytes, as: UTF8.self)
+      #expect(text.map { Array($0.utf8) } == expected.map { Array($0.utf8) }, "\(bytes.prefix(40))")
+    }
+  }
+}
