@@ -1,6 +1,7 @@
 // One call, again and again, for tools that count: what differs between two counts is what the calls
 // cost, without what comes before them.
 //
+//   keepsake-calls --list
 //   keepsake-calls OPERATION COUNT [FOLDER]
 import Foundation
 import Keepsake
@@ -118,11 +119,14 @@ let operations: [(name: String, prepare: () -> Void, call: (Int) throws -> Void)
 ]
 
 let arguments = CommandLine.arguments
+if arguments.dropFirst() == ["--list"] {
+  for operation in operations { print(operation.name) }
+  exit(0)
+}
 guard arguments.count >= 3, let count = Int(arguments[2]),
   let operation = operations.first(where: { $0.name == arguments[1] })
 else {
-  print("usage: keepsake-calls OPERATION COUNT [FOLDER]; operations:")
-  for operation in operations { print("  \(operation.name)") }
+  print("usage: keepsake-calls --list | OPERATION COUNT [FOLDER]")
   exit(2)
 }
 let home =
