@@ -27,20 +27,11 @@ extension CacheFiles {
     return keys
   }
 
-  private func isPresent(_ name: EntryName, _ session: CacheSession) throws(StorageError) -> Bool {
-    do throws(StorageError) {
-      guard case .present = try look(name, nil, session, readsPayload: false) else { return false }
-      return true
-    } catch  where error.code == .unsupportedVersion {
-      return true
-    }
-  }
-
   private func sidecarKey(
     _ name: EntryName, _ session: CacheSession
   ) throws(StorageError) -> [UInt8]? {
     do throws(StorageError) {
-      return try readSidecar(name, session, keyLength: nil)?.0.key
+      return try readSidecar(name, session, keyLength: nil) { Array($0) }?.2
     } catch  where error.code == .unsupportedVersion {
       return nil
     }

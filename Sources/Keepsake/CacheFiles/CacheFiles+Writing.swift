@@ -16,12 +16,14 @@ extension CacheFiles {
       let session = try writingSession()
       try requireRoom(payload.bytes.count, key, session)
       let name = try EntryName(key: key, rules: session.rules)
-      let writer = FileEntryWriter(
-        self, session, name, key, kind: payload.kind, try makeTemporary(for: name, session))
-      try payload.bytes.span.bytes.withUnsafeBytes { (bytes) throws(StorageError) in
-        try writer.append(bytes)
+      var temporary = try makeTemporary(for: name, session)
+      let content = try payload.bytes.span.bytes.withUnsafeBytes {
+        (bytes) throws(StorageError) -> EntryContent in
+        if let failure = temporary.file.write(bytes).failure { throw failure }
+        return EntryContent(
+          kind: payload.kind, size: bytes.count, checksum: StreamChecksum.sum(bytes))
       }
-      try writer.publish(options, within: lock)
+      try publish(&temporary, content, name, key, session, options, within: lock)
       return session
     }
     keepTidy(session)
@@ -30,7 +32,7 @@ extension CacheFiles {
   private func makeTemporary(
     for name: EntryName, _ session: CacheSession
   ) throws(StorageError) -> TemporaryFile {
-    let path = EntryName.folderName(name.folder) + "/" + session.temporaryName()
+    let path = session.temporaryName(in: name.folder)
     do throws(StorageError) {
       return try TemporaryFile.make(
         at: path, for: name.path, in: session.folder, mode: session.fileMode)
@@ -62,7 +64,7 @@ extension CacheFiles {
         let temporary = try TemporaryFile.make(
           at: location.temporaryPath(session.temporaryName()),
           for: location.root + "/" + name.path, mode: session.fileMode)
-        return FileEntryWriter(self, session, name, key, kind: .data, temporary)
+        return FileEntryWriter(self, session, name, key, temporary)
       } catch  where error.code == .notFound {
         drop(session)
         throw error
@@ -109,54 +111,200 @@ extension CacheFiles {
   ) throws(StorageError) {
     let epoch = ledger.epoch
     let sidecarPath = name.sidecarPath
-    let header = try File.ifPresent(sidecarPath, in: session.folder)?.header() ?? []
+    let sizes = try File.ifPresent(sidecarPath, in: session.folder)?.head().sizes
     let payload = try FileSystem.status(name.path, in: session.folder)
     session.memory.forget(name)
     // First the payload: a sidecar alone is nothing.
     try FileSystem.remove(name.path, in: session.folder)
     try FileSystem.remove(sidecarPath, in: session.folder)
-    let size = Sidecar.payloadSize(header)
-    if let payload, payload.size != size {
+    if let payload, payload.size != sizes?.payload {
       // A program was killed between the two: which of them was counted, nobody can tell.
       try ledger.add(nil, to: name.folder, since: epoch)
-    } else if let size {
-      let footprint = session.footprint(size: size, keyLength: Sidecar.keyLength(header))
+    } else if let sizes {
+      let footprint = session.footprint(size: sizes.payload, keyLength: sizes.key)
       try ledger.add(-footprint, to: name.folder, since: epoch)
     }
   }
 }
+
+/// What a payload file holds.
+struct EntryContent {
+  let kind: Payload.Kind
+  let size: Int
+  let checksum: UInt64
+}
+
+// MARK: - Publishing
+
+extension CacheFiles {
+  /// Puts what a temporary file holds in the place of an entry.
+  fileprivate func publish(
+    _ temporary: inout TemporaryFile, _ content: EntryContent, _ name: EntryName, _ key: String,
+    _ session: CacheSession, _ options: WriteOptions, within lock: KeyLockBody
+  ) throws(StorageError) {
+    let created = WallClock.now
+    let end = options.lifespan.end(created: created, used: created)
+    let modified = try stamp(temporary.file, session, created: created, end: end)
+    if options.isDurable { try temporary.file.synchronize() }
+    let sidecar = Sidecar(
+      kind: content.kind, lifespan: options.lifespan, size: content.size, modified: modified,
+      checksum: content.checksum, created: created)
+    // Before and after: whoever is killed between, or looks the folder through, misses none.
+    try session.ledger?.note(expiry: end, in: name.folder)
+    try sidecar.withRecord(of: key) { (record) throws(StorageError) in
+      _ = try session.withKeyLock(name, timeout: timeout) { ledger throws(StorageError) in
+        try lock { () throws(StorageError) in
+          try place(
+            &temporary, size: content.size, record, name, session, ledger,
+            isDurable: options.isDurable)
+        }
+      }
+    }
+    try session.ledger?.note(expiry: end, in: name.folder)
+  }
+
+  /// Gives the payload its times; returns the one that its sidecar must say.
+  ///
+  /// The nanoseconds are random, so that no other payload of this name has the same; odd when the
+  /// entry never ends. The time of the last access says when it ends, which spares sweeps a look at
+  /// the sidecar.
+  private func stamp(
+    _ file: File, _ session: CacheSession, created: Int64, end: Int64
+  ) throws(StorageError) -> Int64 {
+    let random = Int64(session.randomNumber() % UInt64(WallClock.second / 2)) * 2
+    let second = created / WallClock.second * WallClock.second
+    let modified = second + random + (end == .max ? 1 : 0)
+    try file.setTimes(accessed: end == .max ? created : end, modified: modified)
+    if let isKept = session.keepsTimes { return isKept ? modified : 0 }
+    let isKept = try file.status(withTimes: true).modified == modified
+    session.keepsTimes = isKept
+    return isKept ? modified : 0
+  }
+
+  private func place(
+    _ temporary: inout TemporaryFile, size: Int, _ record: UnsafeRawBufferPointer,
+    _ name: EntryName, _ session: CacheSession, _ ledger: CacheLedger, isDurable: Bool
+  ) throws(StorageError) {
+    let epoch = ledger.epoch
+    let sidecarPath = name.sidecarPath
+    let file = try openSidecar(sidecarPath, session)
+    let old = try file.head()
+    if old.isEmpty, session.fileMode & 0o077 != 0 { try file.setMode(session.fileMode) }
+    do throws(StorageError) {
+      // A sidecar alone is nothing: the payload's name completes a new entry in one step.
+      if old.isEmpty { try file.overwrite(record.bytes, at: 0) }
+      try move(&temporary, to: name, session, isNew: old.isEmpty)
+    } catch {
+      if old.isEmpty { try FileSystem.unlink(sidecarPath, in: session.folder) }
+      throw error
+    }
+    do throws(StorageError) {
+      if !old.isEmpty { try file.overwrite(record.bytes, at: 0) }
+      if isDurable { try synchronize(file, of: name, session) }
+    } catch {
+      // Half an entry is none: better a miss than a look at it each time.
+      try removeFiles(name, session, ledger)
+      throw error
+    }
+    var growth = session.footprint(size: size, keyLength: record.count - Sidecar.headerSize)
+    if let sizes = old.sizes {
+      growth -= session.footprint(size: sizes.payload, keyLength: sizes.key)
+    }
+    try ledger.add(growth, to: name.folder, since: epoch)
+  }
+
+  private func move(
+    _ temporary: inout TemporaryFile, to name: EntryName, _ session: CacheSession, isNew: Bool
+  ) throws(StorageError) {
+    do throws(StorageError) {
+      if isNew { try temporary.moveIntoPlace() } else { try temporary.replace() }
+    } catch  where error.code.systemError == EISDIR {
+      // No folder is ours.
+      try FileSystem.remove(name.path, in: session.folder)
+      try temporary.moveIntoPlace()
+    }
+  }
+
+  /// Makes the entry survive a power cut: its sidecar, its names, and those of the folders above, which
+  /// may be new.
+  private func synchronize(
+    _ sidecar: File, of name: EntryName, _ session: CacheSession
+  ) throws(StorageError) {
+    try sidecar.synchronize()
+    try FileSystem.synchronizeFolder(session.path(ofFolder: name.folder))
+    if session.hasSyncedFolders { return }
+    var folders = [session.folder.path, location.host.path]
+    if !location.host.isCallers {
+      // The app's folder and the one that holds those of all apps.
+      for _ in 0..<2 { folders.append(FileSystem.parent(of: folders[folders.count - 1])) }
+    }
+    for folder in folders { try FileSystem.synchronizeFolder(folder) }
+    session.hasSyncedFolders = true
+  }
+
+  private func openSidecar(
+    _ path: String, _ session: CacheSession
+  ) throws(StorageError) -> File {
+    do throws(StorageError) {
+      return try File(path, in: session.folder, .createOrOpen, mode: session.fileMode)
+    } catch  where error.code.systemError == EISDIR || error.code.systemError == ELOOP {
+      // Neither folders nor links are ours.
+      try FileSystem.remove(path, in: session.folder)
+      return try File(path, in: session.folder, .createOrOpen, mode: session.fileMode)
+    }
+  }
+}
+
+extension File {
+  /// What a sidecar's first bytes say.
+  fileprivate struct Head {
+    var isEmpty = true
+    var sizes: Sidecar.Sizes?
+  }
+
+  fileprivate func head() throws(StorageError) -> Head {
+    do throws(StorageError) {
+      return try withUnsafeTemporaryAllocation(byteCount: Sidecar.headerSize, alignment: 8) {
+        (buffer) throws(StorageError) -> Head in
+        let count = try read(from: 0, into: buffer)
+        let header = UnsafeRawBufferPointer(rebasing: buffer[..<count])
+        return Head(isEmpty: header.isEmpty, sizes: Sidecar.sizes(header))
+      }
+    } catch  where error.code.systemError == EISDIR {
+      return Head()
+    }
+  }
+}
+
+// MARK: - Writing in pieces
 
 /// An entry that is being written to a temporary file.
 ///
 /// Unchecked because its state is not guarded: its one caller waits for each call before the next.
 final class FileEntryWriter: CacheWriter, @unchecked Sendable {
   private let files: CacheFiles
-  private var session: CacheSession
   /// Whose mark the temporary file bears: while it lives, no sweep takes that away.
   private let origin: CacheSession
   private let name: EntryName
   private let key: String
-  private let kind: Payload.Kind
   private var temporary: TemporaryFile
   private var checksum = StreamChecksum()
   private(set) var count = 0
 
   init(
     _ files: CacheFiles, _ session: CacheSession, _ name: EntryName, _ key: String,
-    kind: Payload.Kind, _ temporary: consuming TemporaryFile
+    _ temporary: consuming TemporaryFile
   ) {
     self.files = files
-    self.session = session
     origin = session
     self.name = name
     self.key = key
-    self.kind = kind
     self.temporary = temporary
   }
 
   func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
     // As soon as it is too much: a disk may be smaller than what is still to come.
-    try files.requireRoom(count + bytes.count, key, session)
+    try files.requireRoom(count + bytes.count, key, origin)
     if let failure = temporary.file.write(bytes).failure { throw failure }
     checksum.update(bytes)
     count += bytes.count
@@ -182,131 +330,18 @@ final class FileEntryWriter: CacheWriter, @unchecked Sendable {
   }
 
   func finish(_ options: WriteOptions, within lock: KeyLockBody) throws(StorageError) {
-    try files.retrying { () throws(StorageError) in
+    let content = EntryContent(kind: .data, size: count, checksum: checksum.value)
+    let session = try files.retrying { () throws(StorageError) in
       // The cache may have been emptied since the first piece came.
-      session = try files.writingSession()
+      let session = try files.writingSession()
       do throws(StorageError) {
-        try publish(options, within: lock)
+        try files.publish(&temporary, content, name, key, session, options, within: lock)
       } catch  where error.code == .notFound {
         try files.makeFolder(of: name, session)
         throw error
       }
+      return session
     }
     files.keepTidy(session)
-  }
-
-  /// Puts the entry in its place.
-  func publish(_ options: WriteOptions, within lock: KeyLockBody) throws(StorageError) {
-    let created = WallClock.now
-    let end = options.lifespan.end(created: created, used: created)
-    let modified = try stamp(created: created, end: end)
-    if options.isDurable { try temporary.file.synchronize() }
-    let sidecar = Sidecar(
-      kind: kind, lifespan: options.lifespan, size: count, modified: modified,
-      checksum: checksum.value, created: created, key: Array(key.utf8))
-    // Before and after: whoever is killed between, or looks the folder through, misses none.
-    try session.ledger?.note(expiry: end, in: name.folder)
-    _ = try session.withKeyLock(name, timeout: files.timeout) { ledger throws(StorageError) in
-      try lock { () throws(StorageError) in
-        try place(sidecar, ledger, isDurable: options.isDurable)
-      }
-    }
-    try session.ledger?.note(expiry: end, in: name.folder)
-  }
-
-  /// Gives the payload its times; returns the one that its sidecar must say.
-  ///
-  /// The nanoseconds are random, so that no other payload of this name has the same; odd when the
-  /// entry never ends. The time of the last access says when it ends, which spares sweeps a look at
-  /// the sidecar.
-  private func stamp(created: Int64, end: Int64) throws(StorageError) -> Int64 {
-    let random = Int64(session.randomNumber() % UInt64(WallClock.second / 2)) * 2
-    let second = created / WallClock.second * WallClock.second
-    let modified = second + random + (end == .max ? 1 : 0)
-    try temporary.file.setTimes(accessed: end == .max ? created : end, modified: modified)
-    if let isKept = session.keepsTimes { return isKept ? modified : 0 }
-    let isKept = try temporary.file.status(withTimes: true).modified == modified
-    session.keepsTimes = isKept
-    return isKept ? modified : 0
-  }
-
-  private func place(
-    _ sidecar: Sidecar, _ ledger: CacheLedger, isDurable: Bool
-  ) throws(StorageError) {
-    let epoch = ledger.epoch
-    let sidecarPath = name.sidecarPath
-    let file = try openSidecar(sidecarPath)
-    let old = try file.header()
-    let isNew = old.isEmpty
-    if isNew, session.fileMode & 0o077 != 0 { try file.setMode(session.fileMode) }
-    do throws(StorageError) {
-      // A sidecar alone is nothing: the payload's name completes a new entry in one step.
-      if isNew { try file.overwrite(sidecar.bytes.span.bytes, at: 0) }
-      try move(isNew: isNew)
-    } catch {
-      if isNew { try FileSystem.unlink(sidecarPath, in: session.folder) }
-      throw error
-    }
-    do throws(StorageError) {
-      if !isNew { try file.overwrite(sidecar.bytes.span.bytes, at: 0) }
-      if isDurable { try synchronize(file) }
-    } catch {
-      // Half an entry is none: better a miss than a look at it each time.
-      try files.removeFiles(name, session, ledger)
-      throw error
-    }
-    var growth = session.footprint(size: sidecar.size, keyLength: sidecar.key.count)
-    if let size = Sidecar.payloadSize(old) {
-      growth -= session.footprint(size: size, keyLength: Sidecar.keyLength(old))
-    }
-    try ledger.add(growth, to: name.folder, since: epoch)
-  }
-}
-
-extension FileEntryWriter {
-  private func move(isNew: Bool) throws(StorageError) {
-    do throws(StorageError) {
-      if isNew { try temporary.moveIntoPlace() } else { try temporary.replace() }
-    } catch  where error.code.systemError == EISDIR {
-      // No folder is ours.
-      try FileSystem.remove(name.path, in: session.folder)
-      try temporary.moveIntoPlace()
-    }
-  }
-
-  /// Makes the entry survive a power cut: its sidecar, its names, and those of the folders above, which
-  /// may be new.
-  private func synchronize(_ sidecar: File) throws(StorageError) {
-    try sidecar.synchronize()
-    try FileSystem.synchronizeFolder(session.path(ofFolder: name.folder))
-    if session.hasSyncedFolders { return }
-    var folders = [session.folder.path, files.location.host.path]
-    if !files.location.host.isCallers {
-      // The app's folder and the one that holds those of all apps.
-      for _ in 0..<2 { folders.append(FileSystem.parent(of: folders[folders.count - 1])) }
-    }
-    for folder in folders { try FileSystem.synchronizeFolder(folder) }
-    session.hasSyncedFolders = true
-  }
-
-  private func openSidecar(_ path: String) throws(StorageError) -> File {
-    do throws(StorageError) {
-      return try File(path, in: session.folder, .createOrOpen, mode: session.fileMode)
-    } catch  where error.code.systemError == EISDIR || error.code.systemError == ELOOP {
-      // Neither folders nor links are ours.
-      try FileSystem.remove(path, in: session.folder)
-      return try File(path, in: session.folder, .createOrOpen, mode: session.fileMode)
-    }
-  }
-}
-
-extension File {
-  /// The part of a sidecar that says its sizes; less where there is no whole one.
-  fileprivate func header() throws(StorageError) -> [UInt8] {
-    do throws(StorageError) {
-      return try read(from: 0, count: Sidecar.headerSize)
-    } catch  where error.code.systemError == EISDIR {
-      return []
-    }
   }
 }

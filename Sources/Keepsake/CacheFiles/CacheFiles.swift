@@ -214,10 +214,11 @@ final class CacheFiles: CacheEngine {
       return .present(known, data)
     }
 
-    guard let (sidecar, touched) = try readSidecar(name, session, keyLength: key?.utf8.count) else {
-      return .mixed
+    let reading = try readSidecar(name, session, keyLength: key?.utf8.count) { found in
+      key.map { $0.utf8.isSame(as: found) } ?? true
     }
-    if let key, !sidecar.key.elementsEqual(key.utf8) { return name.isHashed ? .absent : .mixed }
+    guard let (sidecar, touched, isOfKey) = reading else { return .mixed }
+    if !isOfKey { return name.isHashed ? .absent : .mixed }
     let isTied = sidecar.belongs(to: payload)
     guard isTied || sidecar.size == payload.size && (isSettling || sidecar.modified == 0) else {
       return .mixed
@@ -242,32 +243,28 @@ final class CacheFiles: CacheEngine {
     return .present(known, data)
   }
 
-  /// The sidecar, and when the entry was last used as far as that matters to its lifespan; nil when
-  /// it is missing or damaged.
-  func readSidecar(
-    _ name: EntryName, _ session: CacheSession, keyLength: Int?
-  ) throws(StorageError) -> (Sidecar, used: Int64)? {
+  /// The sidecar, when the entry was last used as far as that matters to its lifespan, and what `body`
+  /// makes of the key; nil when it is missing or damaged.
+  func readSidecar<R>(
+    _ name: EntryName, _ session: CacheSession, keyLength: Int?,
+    _ body: (_ key: UnsafeRawBufferPointer) -> R
+  ) throws(StorageError) -> (Sidecar, used: Int64, R)? {
     guard let file = try File.ifPresent(name.sidecarPath, in: session.folder) else { return nil }
-    let bytes: [UInt8]
-    do throws(StorageError) {
-      bytes = try file.read(
-        from: 0, count: Sidecar.headerSize + (keyLength ?? EntryName.longestKey))
-    } catch  where error.code.systemError == EISDIR {
-      return nil
+    let size = Sidecar.headerSize + (keyLength ?? EntryName.longestKey)
+    let found = try withUnsafeTemporaryAllocation(byteCount: size, alignment: 8) {
+      (buffer) throws(StorageError) -> (Sidecar, R)? in
+      do throws(StorageError) {
+        let count = try file.read(from: 0, into: buffer)
+        let record = UnsafeRawBufferPointer(rebasing: buffer[..<count])
+        let sidecar = try Sidecar(record, path: file.path)
+        return sidecar.map { ($0, body(Sidecar.key(in: record))) }
+      } catch  where error.code.systemError == EISDIR {
+        return nil
+      }
     }
-    let sidecar: Sidecar
-    do throws(Sidecar.Failure) {
-      sidecar = try Sidecar(bytes)
-    } catch .newerVersion {
-      throw StorageError(
-        .unsupportedVersion, operation: "open", path: file.path,
-        reason: "a newer version of this library wrote it",
-        remedy: "Use that version, or remove the entry.")
-    } catch {
-      return nil
-    }
-    guard case .idle = sidecar.lifespan else { return (sidecar, sidecar.created) }
-    return (sidecar, try file.status(withTimes: true).modified)
+    guard let (sidecar, result) = found else { return nil }
+    guard case .idle = sidecar.lifespan else { return (sidecar, sidecar.created, result) }
+    return (sidecar, try file.status(withTimes: true).modified, result)
   }
 
   private func noteUse(_ name: EntryName, _ known: EntryMemory.Known, _ session: CacheSession) {
@@ -275,5 +272,33 @@ final class CacheFiles: CacheEngine {
     // Fails where this process may only read: then others decide what is old.
     _ = try? FileSystem.touch(name.sidecarPath, in: session.folder)
     session.memory.noted(name, at: known.used)
+  }
+}
+
+extension Sidecar {
+  /// nil for what is no record.
+  fileprivate init?(
+    _ bytes: UnsafeRawBufferPointer, path: @autoclosure () -> String
+  ) throws(StorageError) {
+    do throws(Failure) {
+      try self.init(bytes)
+    } catch .newerVersion {
+      throw StorageError(
+        .unsupportedVersion, operation: "open", path: path(),
+        reason: "a newer version of this library wrote it",
+        remedy: "Use that version, or remove the entry.")
+    } catch {
+      return nil
+    }
+  }
+}
+
+extension String.UTF8View {
+  fileprivate func isSame(as other: UnsafeRawBufferPointer) -> Bool {
+    span.bytes.withUnsafeBytes { bytes in
+      guard bytes.count == other.count else { return false }
+      guard let first = bytes.baseAddress, let second = other.baseAddress else { return true }
+      return memcmp(first, second, bytes.count) == 0
+    }
   }
 }

@@ -93,20 +93,29 @@ final class CacheSession: Sendable {
     Checksum.step(token, temporaryCount.add(1, ordering: .relaxed).newValue)
   }
 
-  /// `.<token>-<number>.tmp`, in hexadecimal.
-  func temporaryName() -> String {
+  /// `.<token>-<number>.tmp`, in hexadecimal; with a subfolder as seen from the cache's folder.
+  func temporaryName(in subfolder: Int? = nil) -> String {
     let number = temporaryCount.add(1, ordering: .relaxed).newValue
-    return String(unsafeUninitializedCapacity: 38) { buffer in
-      func write(_ text: StaticString, at place: Int) {
-        _ = UnsafeMutableBufferPointer(rebasing: buffer[place...]).update(
-          fromContentsOf: UnsafeBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount))
+    return String(unsafeUninitializedCapacity: 41) { buffer in
+      var count = 0
+      func write(_ character: UInt8) {
+        buffer[count] = character
+        count += 1
       }
-      write(".", at: 0)
-      FileName.writeHexadecimal(token, to: buffer[1..<17])
-      write("-", at: 17)
-      FileName.writeHexadecimal(number, to: buffer[18..<34])
-      write(".tmp", at: 34)
-      return 38
+      func write(_ number: UInt64, digits: Int) {
+        FileName.writeHexadecimal(number, to: buffer[count..<count + digits])
+        count += digits
+      }
+      if let subfolder {
+        write(UInt64(subfolder), digits: 2)
+        write(UInt8(ascii: "/"))
+      }
+      write(UInt8(ascii: "."))
+      write(token, digits: 16)
+      write(UInt8(ascii: "-"))
+      write(number, digits: 16)
+      for character in ".tmp".utf8 { write(character) }
+      return count
     }
   }
 

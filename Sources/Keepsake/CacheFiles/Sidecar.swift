@@ -13,8 +13,6 @@ struct Sidecar: Equatable, Sendable {
   var modified: Int64
   var checksum: UInt64
   var created: Int64
-  /// The whole key, in UTF-8: some file names are hashes.
-  var key: [UInt8]
 
   static let headerSize = 64
   static let suffix = ".meta"
@@ -25,11 +23,13 @@ struct Sidecar: Equatable, Sendable {
     case newerVersion
   }
 
-  private static let signature: [UInt8] = Array("KSC".utf8)
   private static let signatureWord: UInt32 = 0x43_534B
   private static let version: UInt8 = 1
 
-  var bytes: [UInt8] {
+  /// Calls `body` with the record of a key; all of it is there, as some file names are hashes.
+  func withRecord<R>(
+    of key: String, _ body: (UnsafeRawBufferPointer) throws(StorageError) -> R
+  ) throws(StorageError) -> R {
     let (rule, time): (UInt8, Int64) =
       switch lifespan {
       case .endless: (0, 0)
@@ -37,59 +37,63 @@ struct Sidecar: Equatable, Sendable {
       case .until(let end): (2, end)
       case .idle(let length): (3, length)
       }
-    let count = Self.headerSize + key.count
-    return [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
-      let record = UnsafeMutableRawBufferPointer(
-        rebasing: UnsafeMutableRawBufferPointer(buffer)[..<count])
-      func store(_ number: some FixedWidthInteger & BitwiseCopyable, at offset: Int) {
-        record.storeBytes(of: number.littleEndian, toByteOffset: offset, as: type(of: number))
+    return try key.utf8.span.bytes.withUnsafeBytes { (key) throws(StorageError) in
+      try withUnsafeTemporaryAllocation(
+        byteCount: Self.headerSize + key.count, alignment: 8
+      ) { (record) throws(StorageError) in
+        func store(_ number: some FixedWidthInteger & BitwiseCopyable, at offset: Int) {
+          record.storeBytes(of: number.littleEndian, toByteOffset: offset, as: type(of: number))
+        }
+        store(Self.signatureWord | UInt32(Self.version) << 24, at: 0)
+        store(kind.rawValue, at: 4)
+        store(rule, at: 5)
+        store(UInt16(0), at: 6)
+        store(UInt64(size), at: 16)
+        store(modified, at: 24)
+        store(checksum, at: 32)
+        store(created, at: 40)
+        store(time, at: 48)
+        store(UInt32(key.count), at: 56)
+        store(UInt32(0), at: 60)
+        UnsafeMutableRawBufferPointer(rebasing: record[Self.headerSize...]).copyBytes(from: key)
+        store(Self.sum(UnsafeRawBufferPointer(record)), at: 8)
+        return try body(UnsafeRawBufferPointer(record))
       }
-      record.copyBytes(from: Self.signature)
-      store(Self.version, at: 3)
-      store(kind.rawValue, at: 4)
-      store(rule, at: 5)
-      store(UInt16(0), at: 6)
-      store(UInt64(size), at: 16)
-      store(modified, at: 24)
-      store(checksum, at: 32)
-      store(created, at: 40)
-      store(time, at: 48)
-      store(UInt32(key.count), at: 56)
-      store(UInt32(0), at: 60)
-      UnsafeMutableRawBufferPointer(rebasing: record[Self.headerSize...]).copyBytes(from: key)
-      store(Self.sum(UnsafeRawBufferPointer(record)), at: 8)
-      filled = count
     }
+  }
+
+  /// The sizes of a payload and its key.
+  struct Sizes {
+    let payload: Int
+    let key: Int
+  }
+
+  /// The sizes as any record says them, even a damaged one; nil when there is none.
+  static func sizes(_ header: UnsafeRawBufferPointer) -> Sizes? {
+    guard header.count >= headerSize else { return nil }
+    let first = UInt32(littleEndian: header.loadUnaligned(as: UInt32.self))
+    let size = UInt64(littleEndian: header.loadUnaligned(fromByteOffset: 16, as: UInt64.self))
+    guard first & 0xFF_FFFF == signatureWord, let size = Int(exactly: size) else { return nil }
+    return Sizes(payload: size, key: keyLength(header))
+  }
+
+  private static func keyLength(_ record: UnsafeRawBufferPointer) -> Int {
+    Int(UInt32(littleEndian: record.loadUnaligned(fromByteOffset: 56, as: UInt32.self)))
+  }
+
+  /// The key of a record that ``init(_:)`` took, in UTF-8.
+  static func key(in record: UnsafeRawBufferPointer) -> UnsafeRawBufferPointer {
+    UnsafeRawBufferPointer(rebasing: record[headerSize..<(headerSize + keyLength(record))])
   }
 
   /// Reads a record; bytes after it are of an earlier, longer one.
-  init(_ bytes: [UInt8]) throws(Failure) {
-    self = try bytes.span.bytes.withUnsafeBytes { (bytes) throws(Failure) in try Sidecar(bytes) }
-  }
-
-  /// The size of the payload as any record says it, even a damaged one; nil when there is none.
-  static func payloadSize(_ header: [UInt8]) -> Int? {
-    guard header.count >= Self.headerSize, header.starts(with: signature) else { return nil }
-    return header.withUnsafeBytes {
-      Int(exactly: UInt64(littleEndian: $0.loadUnaligned(fromByteOffset: 16, as: UInt64.self)))
-    }
-  }
-
-  /// The key's length as a record says it for which ``payloadSize(_:)`` is not nil.
-  static func keyLength(_ header: [UInt8]) -> Int {
-    guard header.count >= Self.headerSize else { return 0 }
-    return header.withUnsafeBytes {
-      Int(UInt32(littleEndian: $0.loadUnaligned(fromByteOffset: 56, as: UInt32.self)))
-    }
-  }
-
-  private init(_ bytes: UnsafeRawBufferPointer) throws(Failure) {
+  init(_ bytes: UnsafeRawBufferPointer) throws(Failure) {
     guard bytes.count >= Self.headerSize else { throw .damaged }
     func load<N: FixedWidthInteger>(_ offset: Int, as type: N.Type = N.self) -> N {
       N(littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: N.self))
     }
     guard load(0, as: UInt32.self) & 0xFF_FFFF == Self.signatureWord else { throw .damaged }
-    let keyCount = Int(load(56, as: UInt32.self))
+    let keyCount = Self.keyLength(bytes)
     guard keyCount <= bytes.count - Self.headerSize else { throw .damaged }
     let record = UnsafeRawBufferPointer(rebasing: bytes[..<(Self.headerSize + keyCount)])
     // The same for all versions to come: a changed byte is damage, whatever it says then.
@@ -111,12 +115,11 @@ struct Sidecar: Equatable, Sendable {
     modified = load(24)
     checksum = load(32)
     created = load(40)
-    key = Array(record[Self.headerSize...])
   }
 
   init(
     kind: Payload.Kind, lifespan: Lifespan, size: Int, modified: Int64, checksum: UInt64,
-    created: Int64, key: [UInt8]
+    created: Int64
   ) {
     self.kind = kind
     self.lifespan = lifespan
@@ -124,7 +127,6 @@ struct Sidecar: Equatable, Sendable {
     self.modified = modified
     self.checksum = checksum
     self.created = created
-    self.key = key
   }
 
   /// Over all but the checksum's own place.

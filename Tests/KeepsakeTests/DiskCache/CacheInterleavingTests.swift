@@ -131,7 +131,7 @@ import Testing
       var sidecar = try Sidecar(Array(Data(contentsOf: URL(filePath: path))))
       sidecar.created = hour
       let file = try File(path, .readWrite)
-      try file.overwrite(sidecar.bytes.span.bytes, at: 0)
+      try sidecar.write(key: "k\(number)", to: file)
       let time = hour + Int64(number) * WallClock.second
       try file.setTimes(accessed: time, modified: time)
     }

@@ -22,7 +22,7 @@ import Testing
     try File(payload, .readWrite).setTimes(
       accessed: times.accessed - shift, modified: times.modified - shift)
     let file = try File(path, .readWrite)
-    try file.overwrite(sidecar.bytes.span.bytes, at: 0)
+    try sidecar.write(key: key, to: file)
     try file.setTimes(accessed: used - shift, modified: used - shift)
     // What the processes know together is of a time before, too.
     try store.files.session()?.ledger?.distrust()
