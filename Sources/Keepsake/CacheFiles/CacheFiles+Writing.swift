@@ -111,7 +111,10 @@ extension CacheFiles {
   ) throws(StorageError) {
     let epoch = ledger.epoch
     let sidecarPath = name.sidecarPath
-    let sizes = try File.ifPresent(sidecarPath, in: session.folder)?.head().sizes
+    var sizes: Sidecar.Sizes?
+    if let file = try BriefFile(ifPresent: sidecarPath, in: session.folder) {
+      sizes = try file.head().sizes
+    }
     let payload = try FileSystem.status(name.path, in: session.folder)
     session.memory.forget(name)
     // First the payload: a sidecar alone is nothing.
@@ -255,23 +258,23 @@ extension CacheFiles {
   }
 }
 
-extension File {
-  /// What a sidecar's first bytes say.
-  fileprivate struct Head {
-    var isEmpty = true
-    var sizes: Sidecar.Sizes?
-  }
+/// What a sidecar's first bytes say.
+private struct SidecarHead {
+  var isEmpty = true
+  var sizes: Sidecar.Sizes?
+}
 
-  fileprivate func head() throws(StorageError) -> Head {
+extension ReadableFile where Self: ~Copyable {
+  fileprivate func head() throws(StorageError) -> SidecarHead {
     do throws(StorageError) {
       return try withUnsafeTemporaryAllocation(byteCount: Sidecar.headerSize, alignment: 8) {
-        (buffer) throws(StorageError) -> Head in
+        (buffer) throws(StorageError) -> SidecarHead in
         let count = try read(from: 0, into: buffer)
         let header = UnsafeRawBufferPointer(rebasing: buffer[..<count])
-        return Head(isEmpty: header.isEmpty, sizes: Sidecar.sizes(header))
+        return SidecarHead(isEmpty: header.isEmpty, sizes: Sidecar.sizes(header))
       }
     } catch  where error.code.systemError == EISDIR {
-      return Head()
+      return SidecarHead()
     }
   }
 }

@@ -186,31 +186,44 @@ final class CacheFiles: CacheEngine {
     _ name: EntryName, _ key: String?, _ session: CacheSession, readsPayload: Bool,
     isUse: Bool = false, isSettling: Bool = false
   ) throws(StorageError) -> Look {
-    var file: File?
-    let payload: FileStatus
-    if readsPayload, session.memory.holds(name) {
-      guard let opened = try File.ifPresent(name.path, in: session.folder) else { return .absent }
-      file = opened
-      payload = try opened.status(withTimes: true)
-    } else {
-      // A look costs half of what it does to open what is not there. Should another file come between
-      // the two, then it is not the one that the sidecar speaks of.
-      let status = try FileSystem.status(name.path, in: session.folder, withTimes: true)
-      guard let status else { return .absent }
-      payload = status
-      if readsPayload, !payload.isFolder {
-        guard let opened = try File.ifPresent(name.path, in: session.folder) else { return .absent }
-        file = opened
+    guard readsPayload else {
+      let seen = try FileSystem.status(name.path, in: session.folder, withTimes: true)
+      guard let seen else { return .absent }
+      return try judge(name, key, session, seen, isUse, isSettling, readsPayload: false) { _ in nil
       }
     }
+    // A look costs half of what it does to open what is not there. Should another file come between
+    // the two, then it is not the one that the sidecar speaks of.
+    let isGuess = !session.memory.holds(name)
+    var seen: FileStatus?
+    if isGuess, !session.expectsEntries {
+      seen = try FileSystem.status(name.path, in: session.folder, withTimes: true)
+      if seen == nil { return .absent }
+    }
+    let file = try BriefFile(ifPresent: name.path, in: session.folder)
+    if isGuess { session.expectsEntries = file != nil }
+    guard let file else { return .absent }
+    let payload: FileStatus
+    if let seen { payload = seen } else { payload = try file.status(withTimes: true) }
+    return try judge(name, key, session, payload, isUse, isSettling, readsPayload: true) {
+      isRight throws(StorageError) in try file.data(count: payload.size, where: isRight)
+    }
+  }
+
+  /// What an entry is whose payload has that status, and is read with `read`.
+  private func judge(
+    _ name: EntryName, _ key: String?, _ session: CacheSession, _ payload: FileStatus,
+    _ isUse: Bool, _ isSettling: Bool, readsPayload: Bool,
+    _ read: (_ isRight: (UnsafeRawBufferPointer) -> Bool) throws(StorageError) -> Data?
+  ) throws(StorageError) -> Look {
     if payload.isFolder { return .mixed }
     let now = WallClock.now
     if !isSettling,
       let known = session.memory.known(name, payload, at: now, isUse: isUse),
       known.isSummed || !readsPayload
     {
-      guard let file else { return .present(known, nil) }
-      guard let data = try file.data(count: payload.size) else { return .mixed }
+      guard readsPayload else { return .present(known, nil) }
+      guard let data = try read({ _ in true }) else { return .mixed }
       return .present(known, data)
     }
 
@@ -231,11 +244,9 @@ final class CacheFiles: CacheEngine {
     if known.isOver(at: now) { return .expired }
     if isUse { known.used = now }
     var data: Data?
-    if let file {
-      guard let bytes = try file.data(count: payload.size),
-        bytes.withUnsafeBytes({ StreamChecksum.sum($0) }) == sidecar.checksum
-      else { return .mixed }
-      data = bytes
+    if readsPayload {
+      data = try read { StreamChecksum.sum($0) == sidecar.checksum }
+      if data == nil { return .mixed }
       known.isSummed = true
     }
     // Without a time of its own a payload is not to be told from the next one.
@@ -249,7 +260,9 @@ final class CacheFiles: CacheEngine {
     _ name: EntryName, _ session: CacheSession, keyLength: Int?,
     _ body: (_ key: UnsafeRawBufferPointer) -> R
   ) throws(StorageError) -> (Sidecar, used: Int64, R)? {
-    guard let file = try File.ifPresent(name.sidecarPath, in: session.folder) else { return nil }
+    guard let file = try BriefFile(ifPresent: name.sidecarPath, in: session.folder) else {
+      return nil
+    }
     let size = Sidecar.headerSize + (keyLength ?? EntryName.longestKey)
     let found = try withUnsafeTemporaryAllocation(byteCount: size, alignment: 8) {
       (buffer) throws(StorageError) -> (Sidecar, R)? in

@@ -20,6 +20,16 @@ final class CacheSession: Sendable {
   private let lastLook: Atomic<Int64>
   private let timeKeeping = Atomic<UInt8>(0)
   private let foldersSynced = Atomic(false)
+  private let lastWasThere = Atomic(false)
+
+  /// Whether the last entry that was read and not known was there: then the next one may be as well.
+  var expectsEntries: Bool {
+    get { lastWasThere.load(ordering: .relaxed) }
+    set {
+      // Written by all threads, it would not stay in any one's cache.
+      if newValue != expectsEntries { lastWasThere.store(newValue, ordering: .relaxed) }
+    }
+  }
 
   /// Whether the folders above the entries have been synced.
   var hasSyncedFolders: Bool {

@@ -43,13 +43,18 @@ struct EntryName: Sendable {
     self.hash = hash
     self.path = path
     self.keyID = keyID
-    var path = path
-    id = path.withUTF8 { Self.id(UnsafeRawBufferPointer($0)) }
+    id = path.utf8.span.bytes.withUnsafeBytes { Self.id($0) }
   }
 
+  private static let seed = UInt64.random(in: .min ... .max)
+
   private static func id(_ bytes: UnsafeRawBufferPointer) -> Int {
+    Int(truncatingIfNeeded: Checksum.sum(bytes, seed: seed))
+  }
+
+  private static func keyID(_ key: UnsafeRawBufferPointer) -> Int {
     var hasher = Hasher()
-    hasher.combine(bytes: bytes)
+    hasher.combine(bytes: key)
     return hasher.finalize()
   }
 
@@ -105,7 +110,7 @@ struct EntryName: Sendable {
       }
       return 3 + nameLength
     }
-    return EntryName(hash: hash, path: path, keyID: isHashed ? id(key) : 0)
+    return EntryName(hash: hash, path: path, keyID: isHashed ? keyID(key) : 0)
   }
 }
 

@@ -10,7 +10,7 @@ internal import FoundationEssentials
 #endif
 
 /// An open file; the descriptor is closed with the last reference and never crosses `exec`.
-final class File: Sendable {
+final class File: ReadableFile, Sendable {
   enum Access {
     case read
     case readUnlinked  // an error where the path is a symbolic link
@@ -57,8 +57,16 @@ final class File: Sendable {
   static func ifPresent(
     _ path: String, in folder: OpenFolder? = nil
   ) throws(StorageError) -> File? {
+    try openIfPresent(path, in: folder).map {
+      File($0, path, in: folder, isWritable: false)
+    }
+  }
+
+  fileprivate static func openIfPresent(
+    _ path: String, in folder: OpenFolder?
+  ) throws(StorageError) -> Int? {
     switch open(path, in: folder, .read, mode: 0) {
-    case .success(let descriptor): return File(descriptor, path, in: folder, isWritable: false)
+    case .success(let descriptor): return descriptor
     case .failure(let error) where error.code == ENOENT: return nil
     case .failure(let error):
       throw StorageError(
@@ -102,113 +110,8 @@ final class File: Sendable {
 
   deinit { _ = close(descriptor) }
 
-  func status(withTimes: Bool = false) throws(StorageError) -> FileStatus {
-    try FileSystem.status(of: descriptor, path, withTimes: withTimes)
-  }
-
-  /// The bytes from `offset` on, `count` of them or as many as there are.
-  func read(from offset: Int, count: Int) throws(StorageError) -> [UInt8] {
-    // All empty arrays are one, which the initializer would write to.
-    guard count > 0 else { return [] }
-    var failure: StorageError?
-    let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
-      do throws(StorageError) {
-        filled = try read(from: offset, into: UnsafeMutableRawBufferPointer(buffer))
-      } catch {
-        failure = error
-      }
-    }
-    if let failure { throw failure }
-    return bytes
-  }
-
-  /// Fills `buffer` from the file's start with one call, which of a file that fits gets all.
-  func readOnce(into buffer: UnsafeMutableRawBufferPointer) throws(StorageError) -> Int {
-    try systemCall(.read, path) { pread(descriptor, buffer.baseAddress, buffer.count, 0) }
-      .get(.read, path)
-  }
-
-  /// Fills `buffer` with the bytes from `offset` on; returns how many there were.
-  func read(
-    from offset: Int, into buffer: UnsafeMutableRawBufferPointer
-  ) throws(StorageError) -> Int {
-    var filled = 0
-    while filled < buffer.count {
-      let rest = UnsafeMutableRawBufferPointer(rebasing: buffer[filled...])
-      let position = offset + filled
-      let result = systemCall(.read, path) {
-        pread(descriptor, rest.baseAddress, rest.count, off_t(position))
-      }
-      let got = try result.get(.read, path)
-      if got == 0 { break }
-      filled += got
-    }
-    return filled
-  }
-
-  /// The first `count` bytes of a file that nobody writes to any more; nil when it has fewer.
-  ///
-  /// From ``mappingThreshold`` on they are mapped and not read.
-  func data(count: Int) throws(StorageError) -> Data? {
-    if count >= Self.mappingThreshold { return try mapped(count: count) }
-    guard count > 0 else { return Data() }
-    guard let memory = malloc(count) else {
-      throw StorageError(errno: ENOMEM, operation: "read", path: path)
-    }
-    let buffer = UnsafeMutableRawBufferPointer(start: memory, count: count)
-    do throws(StorageError) {
-      guard try read(from: 0, into: buffer) == count else {
-        free(memory)
-        return nil
-      }
-    } catch {
-      free(memory)
-      throw error
-    }
-    return Data(bytesNoCopy: memory, count: count, deallocator: .free)
-  }
-
-  /// All bytes up to the end, wherever that is by now: of a file that others may change.
-  func contents() throws(StorageError) -> Data {
-    // One more, so that the end shows with the first read.
-    let capacity = try status().size.addingReportingOverflow(1).partialValue
-    guard capacity > 0, let memory = malloc(capacity) else {
-      throw StorageError(errno: ENOMEM, operation: "read", path: path)
-    }
-    let count: Int
-    do throws(StorageError) {
-      count = try read(
-        from: 0, into: UnsafeMutableRawBufferPointer(start: memory, count: capacity))
-    } catch {
-      free(memory)
-      throw error
-    }
-    var bytes = Data(bytesNoCopy: memory, count: count, deallocator: .free)
-    var isAtEnd = count < capacity
-    while !isAtEnd {
-      let more = try read(from: bytes.count, count: 1 << 16)
-      bytes.append(contentsOf: more)
-      isAtEnd = more.isEmpty
-    }
-    return bytes
-  }
-
   /// Below it copying is cheaper than the page faults of whoever looks at the bytes.
   static let mappingThreshold = 4 << 20
-
-  private func mapped(count: Int) throws(StorageError) -> Data? {
-    // A page beyond the end of a file cannot be read.
-    guard try status().size >= count else { return nil }
-    var address: UnsafeMutableRawPointer?
-    try systemCall(.map, path) {
-      address = mmap(nil, count, PROT_READ, MAP_PRIVATE, descriptor, 0)
-      return address == MAP_FAILED ? -1 : 0
-    }.get(.map, path)
-    guard let address else { return nil }
-    return Data(
-      bytesNoCopy: address, count: count,
-      deallocator: .custom { start, count in munmap(start, count) })
-  }
 
   /// Writes all of `bytes` at the end of a file opened for appending, or at the current position.
   ///
@@ -290,6 +193,149 @@ final class File: Sendable {
   /// Sets the mode whatever the umask was when the file was made.
   func setMode(_ mode: UInt32) throws(StorageError) {
     try systemCall(.chmod, path) { Int(fchmod(descriptor, mode_t(mode))) }.get(.chmod, path)
+  }
+}
+
+/// A file for reading that one call opens and closes: without an object for it.
+struct BriefFile: ReadableFile, ~Copyable {
+  let descriptor: Int32
+  private let name: String
+  private let folder: OpenFolder
+
+  /// nil when nothing is there, for which no error is made up.
+  init?(ifPresent path: String, in folder: OpenFolder) throws(StorageError) {
+    guard let descriptor = try File.openIfPresent(path, in: folder) else { return nil }
+    self.descriptor = Int32(descriptor)
+    name = path
+    self.folder = folder
+  }
+
+  deinit { _ = close(descriptor) }
+
+  var path: String { OpenFolder.path(name, in: folder) }
+}
+
+protocol ReadableFile: ~Copyable {
+  var descriptor: Int32 { get }
+  /// For errors.
+  var path: String { get }
+}
+
+extension ReadableFile where Self: ~Copyable {
+  func status(withTimes: Bool = false) throws(StorageError) -> FileStatus {
+    try FileSystem.status(of: descriptor, path, withTimes: withTimes)
+  }
+
+  /// The bytes from `offset` on, `count` of them or as many as there are.
+  func read(from offset: Int, count: Int) throws(StorageError) -> [UInt8] {
+    // All empty arrays are one, which the initializer would write to.
+    guard count > 0 else { return [] }
+    var failure: StorageError?
+    let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
+      do throws(StorageError) {
+        filled = try read(from: offset, into: UnsafeMutableRawBufferPointer(buffer))
+      } catch {
+        failure = error
+      }
+    }
+    if let failure { throw failure }
+    return bytes
+  }
+
+  /// Fills `buffer` from the file's start with one call, which of a file that fits gets all.
+  func readOnce(into buffer: UnsafeMutableRawBufferPointer) throws(StorageError) -> Int {
+    try systemCall(.read, path) { pread(descriptor, buffer.baseAddress, buffer.count, 0) }
+      .get(.read, path)
+  }
+
+  /// Fills `buffer` with the bytes from `offset` on; returns how many there were.
+  func read(
+    from offset: Int, into buffer: UnsafeMutableRawBufferPointer
+  ) throws(StorageError) -> Int {
+    var filled = 0
+    while filled < buffer.count {
+      let rest = UnsafeMutableRawBufferPointer(rebasing: buffer[filled...])
+      let position = offset + filled
+      let result = systemCall(.read, path) {
+        pread(descriptor, rest.baseAddress, rest.count, off_t(position))
+      }
+      let got = try result.get(.read, path)
+      if got == 0 { break }
+      filled += got
+    }
+    return filled
+  }
+
+  /// The first `count` bytes of a file that nobody writes to any more; nil when it has fewer, or when
+  /// these are not right.
+  ///
+  /// From ``File/mappingThreshold`` on they are mapped and not read.
+  func data(
+    count: Int, where isRight: (UnsafeRawBufferPointer) -> Bool = { _ in true }
+  ) throws(StorageError) -> Data? {
+    if count >= File.mappingThreshold { return try mapped(count: count, where: isRight) }
+    guard count > 0 else {
+      return isRight(UnsafeRawBufferPointer(start: nil, count: 0)) ? Data() : nil
+    }
+    guard let memory = malloc(count) else {
+      throw StorageError(errno: ENOMEM, operation: "read", path: path)
+    }
+    let buffer = UnsafeMutableRawBufferPointer(start: memory, count: count)
+    do throws(StorageError) {
+      guard try read(from: 0, into: buffer) == count, isRight(UnsafeRawBufferPointer(buffer)) else {
+        free(memory)
+        return nil
+      }
+    } catch {
+      free(memory)
+      throw error
+    }
+    return Data(bytesNoCopy: memory, count: count, deallocator: .free)
+  }
+
+  /// All bytes up to the end, wherever that is by now: of a file that others may change.
+  func contents() throws(StorageError) -> Data {
+    // One more, so that the end shows with the first read.
+    let capacity = try status().size.addingReportingOverflow(1).partialValue
+    guard capacity > 0, let memory = malloc(capacity) else {
+      throw StorageError(errno: ENOMEM, operation: "read", path: path)
+    }
+    let count: Int
+    do throws(StorageError) {
+      count = try read(
+        from: 0, into: UnsafeMutableRawBufferPointer(start: memory, count: capacity))
+    } catch {
+      free(memory)
+      throw error
+    }
+    var bytes = Data(bytesNoCopy: memory, count: count, deallocator: .free)
+    var isAtEnd = count < capacity
+    while !isAtEnd {
+      let more = try read(from: bytes.count, count: 1 << 16)
+      bytes.append(contentsOf: more)
+      isAtEnd = more.isEmpty
+    }
+    return bytes
+  }
+
+  private func mapped(
+    count: Int, where isRight: (UnsafeRawBufferPointer) -> Bool
+  ) throws(StorageError) -> Data? {
+    // A page beyond the end of a file cannot be read.
+    guard try status().size >= count else { return nil }
+    var address: UnsafeMutableRawPointer?
+    try systemCall(.map, path) {
+      address = mmap(nil, count, PROT_READ, MAP_PRIVATE, descriptor, 0)
+      return address == MAP_FAILED ? -1 : 0
+    }.get(.map, path)
+    guard let address else { return nil }
+    guard isRight(UnsafeRawBufferPointer(start: address, count: count)) else {
+      munmap(address, count)
+      return nil
+    }
+    return Data(
+      bytesNoCopy: address, count: count,
+      deallocator: .custom { start, count in munmap(start, count) })
   }
 }
 

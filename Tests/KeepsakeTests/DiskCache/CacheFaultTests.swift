@@ -262,8 +262,50 @@ import Testing
     #expect(try fewest { _ = try store.get("k") } == [.open, .stat, .read])
     #expect(try fewest { _ = try store.contains("k") } == [.stat])
     #expect(try fewest { _ = try store.contains("missing") } == [.stat])
+    _ = try store.get("missing")
     #expect(try fewest { _ = try store.get("missing") } == [.stat])
     #expect(try fewest { _ = try store.totalSize } == [])
+  }
+
+  @Test func aFirstReadOpensAtOnceAfterOneThatFoundSomething() throws {
+    let folder = try TemporaryFolder()
+    for number in 0..<20 { try folder.cache().set(Self.new, forKey: "k\(number)") }
+    let store = folder.cache()
+    func fewest(_ numbers: Range<Int>, _ prepare: () throws -> Void) throws -> [SystemCall] {
+      let calls = try numbers.map { number in
+        try prepare()
+        return try systemCalls { _ = try store.get("k\(number)") }
+      }
+      return calls.min { $0.count < $1.count } ?? []
+    }
+    let afterMiss = try fewest(0..<10) { _ = try store.get("missing") }
+    #expect(afterMiss == [.stat, .open, .open, .read, .read])
+    let afterHit = try fewest(10..<20) { _ = try store.get("k0") }
+    #expect(afterHit == [.open, .stat, .open, .read, .read])
+    // One miss is dearer than the others.
+    #expect(try systemCalls { _ = try store.get("missing") }.contains(.open))
+    #expect(try !systemCalls { _ = try store.get("missing") }.contains(.open))
+  }
+
+  @Test func aSetMakesNoCallTooMany() throws {
+    let folder = try TemporaryFolder()
+    let store = folder.cache()
+    func fewest(_ prepare: () throws -> Void) throws -> [SystemCall] {
+      let calls = try (0..<10).map { _ in
+        try prepare()
+        return try systemCalls { try store.set(Self.new, forKey: "k") }
+      }
+      return calls.min { $0.count < $1.count } ?? []
+    }
+    try store.set(Self.old, forKey: "k")
+    #expect(
+      try fewest { try store.remove("k") } == [
+        .open, .write, .times, .lock, .open, .read, .write, .rename, .lock, .publish,
+      ])
+    #expect(
+      try fewest { try store.set(Self.old, forKey: "k") } == [
+        .open, .write, .times, .lock, .open, .read, .exchange, .write, .unlink,
+      ])
   }
 
   @Test func aReaderWaitsForNoWriter() throws {
