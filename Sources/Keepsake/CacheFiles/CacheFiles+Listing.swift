@@ -8,19 +8,24 @@ extension CacheFiles {
       let path = session.path(ofFolder: folder)
       let names = Set(try FileSystem.list(path))
       let mayHaveExpired = session.ledger.map { $0.earliestExpiry(in: folder) <= now } ?? true
-      for fileName in names where names.contains(fileName + Sidecar.suffix) {
-        guard let name = EntryName(fileName: fileName) else { continue }
-        if mayHaveExpired {
-          guard let payload = try FileSystem.status(name.path, in: session.folder, withTimes: true)
-          else { continue }
-          if payload.mayEnd, payload.hintedEnd(now: now) == nil {
-            guard case .present = try look(name, nil, session, readsPayload: false) else {
-              continue
-            }
-          }
+      for sidecarName in names {
+        guard let fileName = Sidecar.payloadName(of: sidecarName), names.contains(fileName) else {
+          continue
         }
         var key = EntryName.key(fileName: fileName)
-        if key == nil { key = try sidecarKey(name, session) }
+        if mayHaveExpired || key == nil {
+          guard let name = EntryName(fileName: fileName) else { continue }
+          if mayHaveExpired {
+            let payload = try FileSystem.status(name.path, in: session.folder, withTimes: true)
+            guard let payload else { continue }
+            if payload.mayEnd, payload.hintedEnd(now: now) == nil {
+              guard case .present = try look(name, nil, session, readsPayload: false) else {
+                continue
+              }
+            }
+          }
+          if key == nil { key = try sidecarKey(name, session) }
+        }
         if let key { keys.append(String(decoding: key, as: UTF8.self)) }
       }
     }

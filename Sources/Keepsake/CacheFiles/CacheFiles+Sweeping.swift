@@ -101,22 +101,20 @@ extension CacheFiles {
     let now = WallClock.now
     var known: [UInt64: Bool] = [:]
     for fileName in names {
-      if fileName.hasPrefix(".") {
+      if fileName.utf8.first == UInt8(ascii: ".") {
         if try session.isAbandoned(fileName, &known) {
           try FileSystem.remove(path + "/" + fileName)
         }
         continue
       }
-      let isSidecar = fileName.hasSuffix(Sidecar.suffix)
-      let payloadName = isSidecar ? String(fileName.dropLast(Sidecar.suffix.count)) : fileName
-      guard let name = EntryName(fileName: payloadName) else { continue }
-      let isWhole =
-        isSidecar ? names.contains(payloadName) : names.contains(fileName + Sidecar.suffix)
-      if !isWhole {
+      let payloadName = Sidecar.payloadName(of: fileName)
+      // It is the payload's turn.
+      if let payloadName, names.contains(payloadName) { continue }
+      guard let name = EntryName(fileName: payloadName ?? fileName) else { continue }
+      if payloadName != nil || !names.contains(fileName + Sidecar.suffix) {
         try removeHalf(name, session)
         continue
       }
-      if isSidecar { continue }
       guard let payload = try FileSystem.status(name.path, in: session.folder, withTimes: true)
       else { continue }
       if payload.isFolder {
@@ -179,7 +177,7 @@ extension CacheFiles {
   private func keyLength(
     _ name: EntryName, _ fileName: String, _ session: CacheSession
   ) throws(StorageError) -> Int {
-    if let key = EntryName.key(fileName: fileName) { return key.count }
+    if let length = EntryName.keyLength(fileName: fileName) { return length }
     guard let status = try FileSystem.status(name.sidecarPath, in: session.folder) else { return 0 }
     return max(0, status.size - Sidecar.headerSize)
   }

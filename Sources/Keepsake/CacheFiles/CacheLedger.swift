@@ -148,6 +148,11 @@ final class CacheLedger: Sendable {
     }
   }
 
+  /// Writes a word, unless it is there already.
+  private func publish(_ word: UInt64, at number: Int) throws(StorageError) {
+    if file.word(number) != word { try file.publish(word, at: number) }
+  }
+
   /// Before a folder is looked through: what is stored from now on is noted apart.
   ///
   /// - Returns: What ``endSweep(of:earliestExpiry:size:seen:began:)`` needs.
@@ -156,8 +161,8 @@ final class CacheLedger: Sendable {
       var earliest = UInt64(max(0, earliestExpiry(in: folder)))
       // A little before: unlike what any other sweep of the folder has published or will find.
       if earliest < Self.never { earliest -= min(earliest, .random(in: 1...1_000)) }
-      try file.publish(earliest, at: Word.swept + folder)
-      try file.publish(Self.never, at: Word.stored + folder)
+      try publish(earliest, at: Word.swept + folder)
+      try publish(Self.never, at: Word.stored + folder)
       return earliest
     }
   }
@@ -172,7 +177,7 @@ final class CacheLedger: Sendable {
       // Another sweep that began meanwhile may know of something that this one has not seen.
       let other = file.word(Word.swept + folder)
       let found = UInt64(max(0, earliestExpiry))
-      try file.publish(other == began ? found : min(other, found), at: Word.swept + folder)
+      try publish(other == began ? found : min(other, found), at: Word.swept + folder)
       guard self.size(of: folder) == seen else { return false }
       if seen.bytes != UInt64(size) {
         try file.publish(seen.changed(to: UInt64(size)), at: Word.size + folder)

@@ -61,7 +61,7 @@ struct EntryName: Sendable {
   /// The entry whose payload has this name; nil for any other file.
   init?(fileName: String) {
     let hash: UInt64
-    if fileName.hasPrefix(Self.hashPrefix), fileName.utf8.count == Self.hashedLength,
+    if Self.isHashed(fileName.utf8), fileName.utf8.count == Self.hashedLength,
       let number = UInt64(fileName.dropFirst(2).prefix(16), radix: 16)
     {
       hash = number
@@ -76,7 +76,12 @@ struct EntryName: Sendable {
 
   /// The key, where the name says it.
   static func key(fileName: String) -> [UInt8]? {
-    fileName.hasPrefix(hashPrefix) ? nil : Base64.decode(fileName.utf8)
+    isHashed(fileName.utf8) ? nil : Base64.decode(fileName.utf8)
+  }
+
+  /// The length of the key of an entry, where the name says it.
+  static func keyLength(fileName: String) -> Int? {
+    isHashed(fileName.utf8) ? nil : fileName.utf8.count * 3 / 4
   }
 
   static func folderName(_ number: Int) -> String {
@@ -84,9 +89,12 @@ struct EntryName: Sendable {
     return number < 16 ? "0" + digits : digits
   }
 
-  var isHashed: Bool { path.utf8.dropFirst(3).starts(with: Self.hashPrefix.utf8) }
+  var isHashed: Bool { Self.isHashed(path.utf8.dropFirst(3)) }
 
-  private static let hashPrefix = "h."
+  private static func isHashed(_ fileName: some Sequence<UInt8>) -> Bool {
+    fileName.starts(with: "h.".utf8)
+  }
+
   private static let hashedLength = 34
 
   /// nil for a key that is too long.
@@ -148,28 +156,37 @@ private enum Base64 {
   /// nil for what ``encode(_:to:)`` does not make.
   static func decode(_ text: String.UTF8View) -> [UInt8]? {
     guard text.count % 4 != 1, !text.isEmpty else { return nil }
-    var bytes: [UInt8] = []
-    bytes.reserveCapacity(text.count * 3 / 4)
-    var group: UInt32 = 0
-    var bits: UInt32 = 0
-    for letter in text {
-      let value: UInt8
-      switch letter {
-      case 0x41...0x5A: value = letter - 0x41
-      case 0x61...0x7A: value = letter - 0x61 + 26
-      case 0x30...0x39: value = letter - 0x30 + 52
-      case UInt8(ascii: "-"): value = 62
-      case UInt8(ascii: "_"): value = 63
-      default: return nil
-      }
-      group = group << 6 | UInt32(value)
-      bits += 6
-      if bits >= 8 {
-        bits -= 8
-        bytes.append(UInt8(truncatingIfNeeded: group >> bits))
-        group &= (1 << bits) - 1
+    var isRight = false
+    let bytes = text.span.bytes.withUnsafeBytes { text in
+      [UInt8](unsafeUninitializedCapacity: text.count * 3 / 4) { bytes, count in
+        var group: UInt32 = 0
+        var bits: UInt32 = 0
+        for letter in text {
+          guard let value = value(letter) else { return }
+          group = group << 6 | value
+          bits += 6
+          if bits >= 8 {
+            bits -= 8
+            bytes[count] = UInt8(truncatingIfNeeded: group >> bits)
+            count += 1
+            group &= (1 << bits) - 1
+          }
+        }
+        isRight = group == 0
       }
     }
-    return group == 0 ? bytes : nil
+    return isRight ? bytes : nil
+  }
+
+  @inline(__always)
+  private static func value(_ letter: UInt8) -> UInt32? {
+    switch letter {
+    case 0x41...0x5A: UInt32(letter) - 0x41
+    case 0x61...0x7A: UInt32(letter) - 0x61 + 26
+    case 0x30...0x39: UInt32(letter) - 0x30 + 52
+    case UInt8(ascii: "-"): 62
+    case UInt8(ascii: "_"): 63
+    default: nil
+    }
   }
 }

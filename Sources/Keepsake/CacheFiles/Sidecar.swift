@@ -17,6 +17,11 @@ struct Sidecar: Equatable, Sendable {
   static let headerSize = 64
   static let suffix = ".meta"
 
+  /// The name of the payload beside it; nil for that of no sidecar.
+  static func payloadName(of fileName: String) -> String? {
+    fileName.hasSuffix(suffix) ? String(Substring(fileName.utf8.dropLast(suffix.utf8.count))) : nil
+  }
+
   enum Failure: Error {
     /// Not a whole record, or not its own bytes any more.
     case damaged
