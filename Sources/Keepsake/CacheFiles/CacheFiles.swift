@@ -238,9 +238,8 @@ final class CacheFiles: CacheEngine {
     }
     var known = EntryMemory.Known(
       inode: payload.inode, size: payload.size, modified: payload.modified,
-      changed: payload.changed, keyID: name.keyID, kind: sidecar.kind,
-      lifespan: sidecar.lifespan, created: sidecar.created, used: touched, noted: touched,
-      isSummed: false)
+      changed: payload.changed, keyID: name.keyID, created: sidecar.created, used: touched,
+      noted: touched, lifespan: sidecar.lifespan, kind: sidecar.kind, isSummed: false)
     if known.isOver(at: now) { return .expired }
     if isUse { known.used = now }
     var data: Data?

@@ -26,7 +26,20 @@ struct EntryName: Sendable {
   let keyID: Int
 
   var folder: Int { Int(hash >> 56) }
-  var sidecarPath: String { path + Sidecar.suffix }
+  var sidecarPath: String {
+    // In one piece: appending makes room, and copies, once more.
+    let (path, suffix) = (path.utf8, Sidecar.suffix.utf8)
+    let count = path.count + suffix.count
+    return String(unsafeUninitializedCapacity: count) { buffer in
+      Self.copy(path, to: UnsafeMutableBufferPointer(rebasing: buffer[..<path.count]))
+      Self.copy(suffix, to: UnsafeMutableBufferPointer(rebasing: buffer[path.count..<count]))
+      return count
+    }
+  }
+
+  private static func copy(_ text: String.UTF8View, to place: UnsafeMutableBufferPointer<UInt8>) {
+    text.span.bytes.withUnsafeBytes { UnsafeMutableRawBufferPointer(place).copyMemory(from: $0) }
+  }
 
   init(key: String, rules: Rules) throws(StorageError) {
     var key = key
@@ -70,8 +83,8 @@ struct EntryName: Sendable {
     } else {
       return nil
     }
-    self.init(
-      hash: hash, path: Self.folderName(Int(hash >> 56)) + "/" + fileName, keyID: 0)
+    let path = Self.path(hash, nameLength: fileName.utf8.count) { Self.copy(fileName.utf8, to: $0) }
+    self.init(hash: hash, path: path, keyID: 0)
   }
 
   /// The key, where the name says it.
@@ -97,6 +110,18 @@ struct EntryName: Sendable {
 
   private static let hashedLength = 34
 
+  @inline(__always)
+  private static func path(
+    _ hash: UInt64, nameLength: Int, _ write: (_ name: UnsafeMutableBufferPointer<UInt8>) -> Void
+  ) -> String {
+    String(unsafeUninitializedCapacity: 3 + nameLength) { buffer in
+      FileName.writeHexadecimal(hash >> 56, to: buffer[..<2])
+      buffer[2] = UInt8(ascii: "/")
+      write(UnsafeMutableBufferPointer(rebasing: buffer[3..<3 + nameLength]))
+      return 3 + nameLength
+    }
+  }
+
   /// nil for a key that is too long.
   private static func make(_ key: UnsafeRawBufferPointer, _ rules: Rules) -> EntryName? {
     guard key.count <= longestKey else { return nil }
@@ -104,10 +129,7 @@ struct EntryName: Sendable {
     let encodedLength = Base64.length(key.count)
     let isHashed = rules.ignoresCase || key.isEmpty || encodedLength > rules.longestName
     let nameLength = isHashed ? hashedLength : encodedLength
-    let path = String(unsafeUninitializedCapacity: 3 + nameLength) { buffer in
-      FileName.writeHexadecimal(hash >> 56, to: buffer[..<2])
-      buffer[2] = UInt8(ascii: "/")
-      let name = UnsafeMutableBufferPointer(rebasing: buffer[3...])
+    let path = path(hash, nameLength: nameLength) { name in
       if isHashed {
         (name[0], name[1]) = (UInt8(ascii: "h"), UInt8(ascii: "."))
         let second = Checksum.sum(key, seed: ~0)
@@ -116,7 +138,6 @@ struct EntryName: Sendable {
       } else {
         Base64.encode(key, to: name)
       }
-      return 3 + nameLength
     }
     return EntryName(hash: hash, path: path, keyID: isHashed ? keyID(key) : 0)
   }

@@ -206,7 +206,7 @@ import Testing
       let known = EntryMemory.Known(
         inode: status.inode + UInt64(other(1)), size: status.size + other(2),
         modified: status.modified + Int64(other(3)), changed: status.changed + Int64(other(4)),
-        keyID: 7 + other(5), kind: .data, lifespan: .endless, created: 0, used: 0, noted: 0,
+        keyID: 7 + other(5), created: 0, used: 0, noted: 0, lifespan: .endless, kind: .data,
         isSummed: true)
       #expect(known.describes(status, keyID: 7) == (changed == 0), "\(changed)")
     }
