@@ -186,31 +186,38 @@ final class CacheFiles: CacheEngine {
     _ name: EntryName, _ key: String?, _ session: CacheSession, readsPayload: Bool,
     isUse: Bool = false, isSettling: Bool = false
   ) throws(StorageError) -> Look {
+    let known = isSettling ? nil : session.memory.known(name, isUse: isUse)
     guard readsPayload else {
       let seen = try FileSystem.status(name.path, in: session.folder, withTimes: true)
-      guard let seen else { return .absent }
-      return try judge(name, key, session, seen, isUse, isSettling, readsPayload: false) { _ in nil
+      guard let payload = seen else { return .absent }
+      if let known, known.describes(payload, keyID: name.keyID) { return .present(known, nil) }
+      return try judge(name, key, session, payload, isUse, isSettling, readsPayload: false) {
+        _ in nil
       }
     }
     // A look costs half of what it does to open what is not there. Should another file come between
     // the two, then it is not the one that the sidecar speaks of.
-    let isGuess = !session.memory.holds(name)
     var seen: FileStatus?
-    if isGuess, !session.expectsEntries {
+    if known == nil, !session.expectsEntries {
       seen = try FileSystem.status(name.path, in: session.folder, withTimes: true)
       if seen == nil { return .absent }
     }
     let file = try BriefFile(ifPresent: name.path, in: session.folder)
-    if isGuess { session.expectsEntries = file != nil }
+    if known == nil { session.expectsEntries = file != nil }
     guard let file else { return .absent }
     let payload: FileStatus
     if let seen { payload = seen } else { payload = try file.status(withTimes: true) }
+    if let known, known.isSummed, known.describes(payload, keyID: name.keyID) {
+      guard let data = try file.data(count: payload.size) else { return .mixed }
+      return .present(known, data)
+    }
     return try judge(name, key, session, payload, isUse, isSettling, readsPayload: true) {
       isRight throws(StorageError) in try file.data(count: payload.size, where: isRight)
     }
   }
 
-  /// What an entry is whose payload has that status, and is read with `read`.
+  /// What an entry is of which this process knows nothing, whose payload has that status, and is read
+  /// with `read`.
   private func judge(
     _ name: EntryName, _ key: String?, _ session: CacheSession, _ payload: FileStatus,
     _ isUse: Bool, _ isSettling: Bool, readsPayload: Bool,
@@ -218,15 +225,6 @@ final class CacheFiles: CacheEngine {
   ) throws(StorageError) -> Look {
     if payload.isFolder { return .mixed }
     let now = WallClock.now
-    if !isSettling,
-      let known = session.memory.known(name, payload, at: now, isUse: isUse),
-      known.isSummed || !readsPayload
-    {
-      guard readsPayload else { return .present(known, nil) }
-      guard let data = try read({ _ in true }) else { return .mixed }
-      return .present(known, data)
-    }
-
     let reading = try readSidecar(name, session, keyLength: key?.utf8.count) { found in
       key.map { $0.utf8.isSame(as: found) } ?? true
     }

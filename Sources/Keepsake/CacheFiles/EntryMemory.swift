@@ -45,25 +45,21 @@ final class EntryMemory: Sendable {
   @inline(__always)
   private func shard(_ id: Int) -> Shard { shards[id & 15] }
 
-  /// What is known of an entry, if its payload still is that one and it is not over.
+  /// What is known of an entry that is not over, which holds if its payload still is that one.
   ///
   /// - Parameter isUse: Whether it is read, and not only asked for.
-  func known(_ name: EntryName, _ payload: FileStatus, at now: Int64, isUse: Bool) -> Known? {
+  func known(_ name: EntryName, isUse: Bool) -> Known? {
     shard(name.id).entries.withLock { entries in
       guard let index = entries.index(forKey: name.id) else { return nil }
+      let now = WallClock.now
       var known = entries.values[index]
-      guard known.describes(payload, keyID: name.keyID), !known.isOver(at: now) else { return nil }
+      if known.isOver(at: now) { return nil }
       if isUse {
         known.used = now
         entries.values[index].used = now
       }
       return known
     }
-  }
-
-  /// Whether anything is known of an entry.
-  func holds(_ name: EntryName) -> Bool {
-    shard(name.id).entries.withLock { $0.index(forKey: name.id) != nil }
   }
 
   func remember(_ known: Known, of name: EntryName) {

@@ -26,20 +26,7 @@ struct EntryName: Sendable {
   let keyID: Int
 
   var folder: Int { Int(hash >> 56) }
-  var sidecarPath: String {
-    // In one piece: appending makes room, and copies, once more.
-    let (path, suffix) = (path.utf8, Sidecar.suffix.utf8)
-    let count = path.count + suffix.count
-    return String(unsafeUninitializedCapacity: count) { buffer in
-      Self.copy(path, to: UnsafeMutableBufferPointer(rebasing: buffer[..<path.count]))
-      Self.copy(suffix, to: UnsafeMutableBufferPointer(rebasing: buffer[path.count..<count]))
-      return count
-    }
-  }
-
-  private static func copy(_ text: String.UTF8View, to place: UnsafeMutableBufferPointer<UInt8>) {
-    text.span.bytes.withUnsafeBytes { UnsafeMutableRawBufferPointer(place).copyMemory(from: $0) }
-  }
+  var sidecarPath: String { path + Sidecar.suffix }
 
   init(key: String, rules: Rules) throws(StorageError) {
     var key = key
@@ -83,7 +70,11 @@ struct EntryName: Sendable {
     } else {
       return nil
     }
-    let path = Self.path(hash, nameLength: fileName.utf8.count) { Self.copy(fileName.utf8, to: $0) }
+    let path = fileName.utf8.span.bytes.withUnsafeBytes { bytes in
+      Self.path(hash, nameLength: bytes.count) {
+        UnsafeMutableRawBufferPointer($0).copyBytes(from: bytes)
+      }
+    }
     self.init(hash: hash, path: path, keyID: 0)
   }
 
