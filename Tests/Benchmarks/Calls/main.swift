@@ -15,6 +15,8 @@ struct Profile: Codable, Sendable, Equatable {
 let entries = 64
 func key(_ number: Int) -> String { "article.\(10_000_000 + number % entries)" }
 let names = (0..<entries).map(key)
+/// For calls that are made once for each key.
+let many = (0..<2_000).map { "article.\(20_000_000 + $0)" }
 let payload = Data((0..<100).map { UInt8(truncatingIfNeeded: $0) })
 nonisolated(unsafe) var sink = 0
 
@@ -92,6 +94,26 @@ let operations: [(name: String, prepare: () -> Void, call: (Int) throws -> Void)
   (
     "DiskCache.remove", { for name in names { DiskCache.set(payload, forKey: name) } },
     { DiskCache.remove(names[$0 % entries]) }
+  ),
+  (
+    "DiskCache.get-first",
+    { for name in many { DiskCache.set(payload, forKey: name, expiry: .days(7)) } },
+    { sink &+= DiskCache.get(many[$0])?.count ?? 0 }
+  ),
+  (
+    "DiskCache.remove-present",
+    { for name in many { DiskCache.set(payload, forKey: name, expiry: .days(7)) } },
+    { DiskCache.remove(many[$0]) }
+  ),
+  (
+    "DiskCache.removeExpired",
+    { for name in many { DiskCache.set(payload, forKey: name, expiry: .days(7)) } },
+    { _ in DiskCache.removeExpired() }
+  ),
+  (
+    "DiskCache.keys",
+    { for name in many { DiskCache.set(payload, forKey: name, expiry: .days(7)) } },
+    { _ in sink &+= DiskCache.keys().count }
   ),
   (
     "SecureVault.get", { for name in names { SecureVault.set("tok", forKey: name) } },
