@@ -1,6 +1,19 @@
 // swift-tools-version: 6.2
 import PackageDescription
 
+let keepsake: Target.Dependency = .product(name: "Keepsake", package: "Keepsake")
+
+// Programs that are started and weighed, each with what it depends on.
+let starts: [(name: String, path: String, dependencies: [Target.Dependency])] = [
+  ("keepsake-start-bare", "StartBare", []),
+  ("keepsake-start-empty", "StartEmpty", [keepsake]),
+  ("keepsake-start-setting", "StartSetting", [keepsake]),
+  ("keepsake-start-secret", "StartSecret", [keepsake]),
+  ("keepsake-start-cached", "StartCached", [keepsake]),
+  ("keepsake-start-empty-foundation", "StartEmptyFoundation", []),
+  ("keepsake-start-foundation", "StartFoundation", []),
+]
+
 // A package of its own, so that what Keepsake is measured against never becomes its dependency.
 let package = Package(
   name: "keepsake-benchmarks",
@@ -15,24 +28,14 @@ let package = Package(
     .executableTarget(
       name: "keepsake-benchmarks",
       dependencies: [
-        .product(name: "Keepsake", package: "Keepsake"),
-        .product(name: "GRDB", package: "GRDB.swift"),
-        .product(name: "Crypto", package: "swift-crypto"), "CFloor", "keepsake-start-empty",
-        "keepsake-start-reading", "keepsake-start-secret",
-      ],
+        keepsake, .product(name: "GRDB", package: "GRDB.swift"),
+        .product(name: "Crypto", package: "swift-crypto"), "CFloor",
+      ] + starts.map { .target(name: $0.name) },
       path: "Benchmarks"),
-    .executableTarget(
-      name: "keepsake-calls",
-      dependencies: [.product(name: "Keepsake", package: "Keepsake")], path: "Calls"),
-    .executableTarget(
-      name: "keepsake-start-empty",
-      dependencies: [.product(name: "Keepsake", package: "Keepsake")], path: "StartEmpty"),
-    .executableTarget(
-      name: "keepsake-start-reading",
-      dependencies: [.product(name: "Keepsake", package: "Keepsake")], path: "StartReading"),
-    .executableTarget(
-      name: "keepsake-start-secret",
-      dependencies: [.product(name: "Keepsake", package: "Keepsake")], path: "StartSecret"),
-  ],
+    .executableTarget(name: "keepsake-calls", dependencies: [keepsake], path: "Calls"),
+  ]
+    + starts.map {
+      .executableTarget(name: $0.name, dependencies: $0.dependencies, path: $0.path)
+    },
   swiftLanguageModes: [.v6]
 )

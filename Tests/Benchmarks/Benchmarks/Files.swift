@@ -17,7 +17,7 @@ struct Files {
       try measureLoading(&bench, size: size)
     }
     try measureLooking(&bench)
-    try measureSurvey(&bench, count: 10_000)
+    try measureSurvey(&bench, count: bench.isQuick ? 1_000 : 10_000)
   }
 
   private func place(_ name: String) throws -> (Folder, String) {
@@ -32,26 +32,26 @@ struct Files {
     let limit = size > 100_000 ? 8 : 200
     let (durable, path) = try place("durable-\(size)")
     try bench.measure(
-      "Folder.save, durable", size: size, target: "none", batch: .milliseconds(8), limit: limit,
+      "Folder.save, durable", size: size, batch: .milliseconds(8), most: limit,
       keepsake: { for _ in 0..<$0 { try durable.save(value, as: "a.bin") } },
       floor: { for _ in 0..<$0 { try Self.put(value, in: path, "b.bin", durable: true) } },
       peers: [
-        (
-          "write(.atomic)",
-          {
-            for _ in 0..<$0 {
-              try value.write(to: URL(filePath: path + "/c.bin"), options: .atomic)
-            }
-          }
-        )
+        Peer(Self.foundation, weaker: Atomic.isWeaker) {
+          for _ in 0..<$0 { try value.write(to: URL(filePath: path + "/c.bin"), options: .atomic) }
+        }
       ])
     let quick = try Folder.caches.subfolder("quick-\(size)").create().path
     try bench.measure(
-      "Folder.save, not durable", size: size, target: "none", batch: .milliseconds(8), limit: limit,
+      "Folder.save, not durable", size: size, batch: .milliseconds(8), most: limit,
       keepsake: {
         for _ in 0..<$0 { try Folder.caches.save(value, as: "quick-\(size)/a.bin") }
       },
-      floor: { for _ in 0..<$0 { try Self.put(value, in: quick, "b.bin", durable: false) } })
+      floor: { for _ in 0..<$0 { try Self.put(value, in: quick, "b.bin", durable: false) } },
+      peers: [
+        Peer(Self.foundation, stronger: Atomic.isStronger) {
+          for _ in 0..<$0 { try value.write(to: URL(filePath: quick + "/c.bin"), options: .atomic) }
+        }
+      ])
   }
 
   /// A temporary file, its contents, a rename; with `durable` both synced.
@@ -79,11 +79,11 @@ struct Files {
     let paths = names.map { "\(path)/\($0)" }
     let urls = paths.map { URL(filePath: $0) }
     try bench.measure(
-      "Folder.load", size: size, target: "none",
+      "Folder.load", size: size,
       keepsake: { try each(names, $0) { sink &+= (try place.load($0) as Data).count } },
       floor: { try each(paths, $0) { sink &+= try FloorCache.get($0).count } },
       peers: [
-        (Self.foundation, { try each(urls, $0) { sink &+= try Data(contentsOf: $0).count } })
+        Peer(Self.foundation) { try each(urls, $0) { sink &+= try Data(contentsOf: $0).count } }
       ])
   }
 
@@ -95,14 +95,13 @@ struct Files {
     ] {
       let paths = names.map { "\(path)/\($0)" }
       try bench.measure(
-        "Folder.exists, \(what)", target: "none",
+        "Folder.exists, \(what)",
         keepsake: { try each(names, $0) { sink &+= try place.exists($0) ? 1 : 0 } },
         floor: { each(paths, $0) { sink &+= FloorCache.contains($0) ? 1 : 0 } },
         peers: [
-          (
-            Self.foundation,
-            { each(paths, $0) { sink &+= FileManager.default.fileExists(atPath: $0) ? 1 : 0 } }
-          )
+          Peer(Self.foundation) {
+            each(paths, $0) { sink &+= FileManager.default.fileExists(atPath: $0) ? 1 : 0 }
+          }
         ])
     }
   }
@@ -111,10 +110,10 @@ struct Files {
     let (place, path) = try place("survey")
     for number in 0..<count { try Data(count: 10).write(to: makeURL(path, number)) }
     try bench.measure(
-      "Folder.totalSize", keys: count, target: "none", batch: .milliseconds(1), rounds: 5,
+      "Folder.totalSize", count: count, batch: .milliseconds(1), rounds: 5,
       keepsake: { for _ in 0..<$0 { sink &+= try place.totalSize() } },
       floor: { for _ in 0..<$0 { sink &+= floor_survey(path) } },
-      peers: [(Self.foundation, { for _ in 0..<$0 { sink &+= try Self.totalSize(path) } })])
+      peers: [Peer(Self.foundation) { for _ in 0..<$0 { sink &+= try Self.totalSize(path) } }])
   }
 
   private func makeURL(_ path: String, _ number: Int) throws -> URL {

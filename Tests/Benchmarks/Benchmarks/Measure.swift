@@ -1,149 +1,134 @@
-// One row of the table: every round times all subjects one after the other, so that whatever else
-// the machine does meanwhile hits them alike, and only ratios within a round are compared.
+// How a row comes about: every round times all contestants one after the other, so that whatever
+// else the machine does meanwhile hits them alike, and only ratios within a round are compared.
 
 /// Does its operation as often as it is told.
 typealias Subject = (_ count: Int) throws -> Void
 
+/// Takes one figure.
+typealias Probe = () throws -> Double
+
 /// What is measured must be used, or the optimiser removes it.
 nonisolated(unsafe) var sink = 0
 
-struct Row {
-  let operation: String
-  let keys: Int?
-  let size: Int?
-  let target: String
-  let keepsake: Double
-  var floor: Double?
-  var ratio: [Double] = []
-  var peerName = ""
-  var peer: Double?
-  var peerRatio: Double?
+/// What a program would use instead.
+struct Peer<Work> {
+  let name: String
+  /// What it does less than Keepsake, which then does not have to be ahead.
+  var weaker: String?
+  /// What it does more.
+  var stronger: String?
+  /// How many times as fast Keepsake has to be.
+  var target: Double = 1
+  let work: Work
 
-  /// The cells as they stand in the table.
-  var cells: [String] {
-    [
-      operation, keys.map { "\($0)" } ?? "", size.map(bytes) ?? "", time(keepsake),
-      floor.map(time) ?? "-", ratio.isEmpty ? "-" : decimal(median(ratio)), target,
-      peer.map(time) ?? "-", peerRatio.map { decimal($0) + " x" } ?? "-", peerName,
-      ratio.isEmpty ? "-" : "\(decimal(ratio.min() ?? 0))...\(decimal(ratio.max() ?? 0))",
-    ]
+  init(
+    _ name: String, weaker: String? = nil, stronger: String? = nil, target: Double = 1,
+    _ work: Work
+  ) {
+    self.name = name
+    self.weaker = weaker
+    self.stronger = stronger
+    self.target = target
+    self.work = work
   }
 
-  static let titles = [
-    "operation", "keys", "size", "Keepsake", "floor", "ratio", "target", "peer", "peer ratio",
-    "peer is", "spread",
-  ]
+  func map<Other>(_ transform: (Work) throws -> Other) rethrows -> Peer<Other> {
+    try Peer<Other>(
+      name, weaker: weaker, stronger: stronger, target: target, transform(work))
+  }
 }
 
 struct Bench {
   let rounds: Int
+  /// Smaller stores will do.
+  let isQuick: Bool
+  var section = Section.settings
   private(set) var rows: [Row] = []
 
-  init(rounds: Int) { self.rounds = rounds }
+  init(isQuick: Bool) {
+    self.isQuick = isQuick
+    rounds = isQuick ? 5 : 21
+  }
 
-  /// Measures one operation against its floor and its peers.
+  /// Measures the time of one operation against its floor and its peers.
   ///
   /// - Parameters:
+  ///   - target: How many times as long as the floor it may take.
+  ///   - limit: How many nanoseconds it may take.
   ///   - batch: How long one subject's operations of one round take together, about.
-  ///   - limit: How many these are at most.
+  ///   - most: How many these are at most.
   ///   - prepare: Is told how many will follow, before each batch and outside of its time.
   mutating func measure(
-    _ operation: String, keys: Int? = nil, size: Int? = nil, target: String,
-    batch: Duration = .milliseconds(4), limit: Int = .max, rounds mostRounds: Int = .max,
-    prepare: Subject = { _ in },
-    keepsake: @escaping Subject, floor: Subject?, peers: [(name: String, subject: Subject)] = []
+    _ operation: String, size: Int? = nil, count: Int? = nil, target: Double? = nil,
+    limit: Double? = nil, batch: Duration = .milliseconds(4), most: Int = .max,
+    rounds mostRounds: Int = .max, prepare: Subject = { _ in },
+    keepsake: @escaping Subject, floor: Subject?, floorName: String = "floor",
+    peers: [Peer<Subject>] = []
   ) throws {
-    let subjects = [keepsake] + (floor.map { [$0] } ?? []) + peers.map(\.subject)
-    let counts = try subjects.map {
-      try Self.count(for: batch, limit: limit, prepare: prepare, $0)
-    }
-    var times = [[Double]](repeating: [], count: subjects.count)
-    for round in 0..<min(rounds, mostRounds) {
-      // Each round starts with another subject: none always follows the same one.
-      for offset in subjects.indices {
-        let which = (round + offset) % subjects.count
-        try prepare(counts[which])
-        let taken = try ContinuousClock().measure { try subjects[which](counts[which]) }
-        times[which].append(taken.nanoseconds / Double(counts[which]))
+    try withoutActuallyEscaping(prepare) { prepare in
+      func probe(_ subject: @escaping Subject) throws -> Probe {
+        let count = try Self.count(for: batch, most: most, prepare: prepare, subject)
+        return {
+          try prepare(count)
+          let taken = try ContinuousClock().measure { try subject(count) }
+          return taken / .nanoseconds(1) / Double(count)
+        }
       }
+      try compare(
+        operation, size: size, count: count, unit: .nanoseconds, limit: limit, rounds: mostRounds,
+        keepsake: probe(keepsake),
+        base: floor.map { Peer(floorName, target: target ?? .infinity, try probe($0)) },
+        peers: peers.map { try $0.map(probe) })
     }
-    let row = Row(
-      operation: operation, keys: keys, size: size, target: target, keepsake: median(times[0]),
-      floor: floor.map { _ in median(times[1]) },
-      ratio: floor.map { _ in zip(times[0], times[1]).map { $0 / $1 } } ?? [])
-    if peers.isEmpty { rows.append(row) }
-    for (peer, taken) in zip(peers, times.suffix(peers.count)) {
-      var withPeer = row
-      withPeer.peerName = peer.name
-      withPeer.peer = median(taken)
-      withPeer.peerRatio = median(zip(taken, times[0]).map { $0 / $1 })
-      rows.append(withPeer)
+  }
+
+  /// Compares figures of any kind. A base's target is how many times its figure there may be.
+  mutating func compare(
+    _ operation: String, size: Int? = nil, count: Int? = nil, unit: Unit, limit: Double? = nil,
+    rounds mostRounds: Int = .max, note: String? = nil,
+    keepsake: Probe, base: Peer<Probe>?, peers: [Peer<Probe>] = []
+  ) throws {
+    try withoutActuallyEscaping(keepsake) { keepsake in
+      let probes = [keepsake] + (base.map { [$0.work] } ?? []) + peers.map(\.work)
+      var figures = [[Double]](repeating: [], count: probes.count)
+      for round in 0..<min(rounds, mostRounds) {
+        // Each round starts with another one: none always follows the same.
+        for offset in probes.indices {
+          let which = (round + offset) % probes.count
+          figures[which].append(try probes[which]())
+        }
+      }
+      let own = figures[0]
+      func comparison(_ peer: Peer<Probe>, _ values: [Double], isBase: Bool) -> Comparison {
+        let isOwnOverOther = isBase || unit.moreIsBetter
+        return Comparison(
+          name: peer.name, weaker: peer.weaker, stronger: peer.stronger, value: Figure(values),
+          ratio: Figure(zip(own, values).map { isOwnOverOther ? $0 / $1 : $1 / $0 }),
+          target: peer.weaker == nil && peer.target.isFinite ? peer.target : nil)
+      }
+      rows.append(
+        Row(
+          section: section, operation: operation, size: size, count: count, unit: unit,
+          keepsake: Figure(own), limit: limit,
+          base: base.map { comparison($0, figures[1], isBase: true) },
+          peers: zip(peers, figures.suffix(peers.count)).map {
+            comparison($0, $1, isBase: false)
+          }, note: note))
     }
   }
 
   /// How many operations make a batch; the first ones also warm up.
   private static func count(
-    for batch: Duration, limit: Int, prepare: Subject, _ subject: Subject
+    for batch: Duration, most: Int, prepare: Subject, _ subject: Subject
   ) throws -> Int {
     var count = 1
     while true {
       try prepare(count)
       let taken = try ContinuousClock().measure { try subject(count) }
-      if taken >= batch || count == limit { return count }
-      count = min(limit, max(count * 2, min(count * 16, Int(Double(count) * (batch / taken)))))
+      if taken >= batch || count == most { return count }
+      count = min(most, max(count * 2, min(count * 16, Int(Double(count) * (batch / taken)))))
     }
   }
-}
-
-extension Bench {
-  /// All rows, those of one operation together, in aligned columns.
-  var table: String {
-    var operations: [String] = []
-    for row in rows where !operations.contains(row.operation) { operations.append(row.operation) }
-    let sorted = operations.flatMap { name in rows.filter { $0.operation == name } }
-    let lines = [Row.titles] + sorted.map(\.cells)
-    let widths = Row.titles.indices.map { column in lines.map { $0[column].count }.max() ?? 0 }
-    return lines.map { cells in
-      cells.indices.map { column in
-        let space = String(repeating: " ", count: widths[column] - cells[column].count)
-        let isText = [0, 9].contains(column)
-        return isText ? cells[column] + space : space + cells[column]
-      }.joined(separator: "  ")
-    }.joined(separator: "\n")
-  }
-}
-
-func median(_ values: [Double]) -> Double {
-  let sorted = values.sorted()
-  let middle = sorted.count / 2
-  if sorted.isEmpty { return .nan }
-  return sorted.count % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2
-}
-
-private func decimal(_ number: Double) -> String {
-  let hundredths = Int((number * 100).rounded())
-  if hundredths >= 10_000 { return "\(hundredths / 100)" }
-  return "\(hundredths / 100).\(hundredths % 100 < 10 ? "0" : "")\(hundredths % 100)"
-}
-
-private func bytes(_ count: Int) -> String {
-  switch count {
-  case ..<1_024: "\(count) B"
-  case ..<(1 << 20): "\(count >> 10) KiB"
-  default: "\(count >> 20) MiB"
-  }
-}
-
-private func time(_ nanoseconds: Double) -> String {
-  switch nanoseconds {
-  case ..<1_000: decimal(nanoseconds) + " ns"
-  case ..<1_000_000: decimal(nanoseconds / 1_000) + " us"
-  default: decimal(nanoseconds / 1_000_000) + " ms"
-  }
-}
-
-extension Duration {
-  fileprivate var nanoseconds: Double { self / .nanoseconds(1) }
 }
 
 /// Visits `count` elements, from the start again after the last.

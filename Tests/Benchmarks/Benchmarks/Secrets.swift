@@ -14,6 +14,7 @@ struct Secrets {
   func measure(_ bench: inout Bench) throws {
     for size in Self.sizes { try measureReading(&bench, size: size) }
     try measureLooking(&bench)
+    try measureModel(&bench)
     try measureSealing(&bench)
     for size in Self.sizes { try measureNewKeys(&bench, size: size) }
     for size in Self.sizes { try measureExistingKeys(&bench, size: size) }
@@ -24,7 +25,7 @@ struct Secrets {
   private func measureReading(_ bench: inout Bench, size: Int) throws {
     let keys = (0..<(size > 100_000 ? 16 : 500)).map(Self.key)
     let vault = try EmptyVault(Self.service(of: "read", size), folder)
-    let crypto = try CryptoVault(in: try Self.makeFolder("\(folder)/read-\(size)"))
+    let crypto = try PeerVault(in: "\(folder)/read-\(size)")
     let (text, data) = (Self.text(size), Self.data(size))
     for key in keys {
       try size == 32 ? vault.store.set(text, forKey: key) : vault.store.set(data, forKey: key)
@@ -36,17 +37,17 @@ struct Secrets {
     let floor: Subject = {
       try each(entries, $0) { sink &+= try FloorVault.get($0, fileSize).count }
     }
-    let peers: [(name: String, subject: Subject)] = [
-      (CryptoVault.name, { try each(keys, $0) { sink &+= try crypto.get($0).count } })
+    let peers: [Peer<Subject>] = [
+      Peer(PeerVault.name) { try each(keys, $0) { sink &+= try crypto.get($0).count } }
     ]
     if size == 32 {
       try bench.measure(
-        "SecureVault.get", size: size, target: "<= 2.5",
+        "SecureVault.get", size: size, target: 2.5,
         keepsake: { try each(keys, $0) { sink &+= try vault.store.get($0)?.utf8.count ?? 0 } },
         floor: floor, peers: peers)
       // The facade finds its store by name first.
       try bench.measure(
-        "SecureVault.get, facade", size: size, target: "none",
+        "SecureVault.get, facade", size: size,
         keepsake: {
           each(keys, $0) {
             sink &+= SecureVault.get($0, service: vault.service)?.utf8.count ?? 0
@@ -54,17 +55,17 @@ struct Secrets {
         }, floor: floor, peers: peers)
     } else {
       try bench.measure(
-        "SecureVault.getData", size: size, target: "none",
+        "SecureVault.getData", size: size,
         keepsake: { try each(keys, $0) { sink &+= try vault.store.getData($0)?.count ?? 0 } },
         floor: floor, peers: peers)
     }
     try bench.measure(
-      "SecureVault.withSecret", size: size, target: "none",
+      "SecureVault.withSecret", size: size,
       keepsake: {
         try each(keys, $0) { key in
           sink &+= try vault.store.withSecret(key) { (bytes: RawSpan) in bytes.byteCount } ?? 0
         }
-      }, floor: floor)
+      }, floor: floor, peers: peers)
   }
 
   /// Whether something is there.
@@ -80,24 +81,62 @@ struct Secrets {
       { each(paths, $0) { sink &+= FloorCache.contains($0) ? 1 : 0 } }
     }
     try bench.measure(
-      "SecureVault.contains", size: 32, target: "none",
+      "SecureVault.contains", size: 32,
       keepsake: { try each(keys, $0) { sink &+= try vault.store.contains($0) ? 1 : 0 } },
       floor: looks(present))
     try bench.measure(
-      "SecureVault.contains, missing", target: "none",
+      "SecureVault.contains, missing",
       keepsake: { try each(missing, $0) { sink &+= try vault.store.contains($0) ? 1 : 0 } },
       floor: looks(absent))
     try bench.measure(
-      "SecureVault.get, missing", target: "none",
+      "SecureVault.get, missing",
       keepsake: { try each(missing, $0) { sink &+= try vault.store.get($0)?.utf8.count ?? 0 } },
       floor: looks(absent))
+  }
+
+  /// A value in JSON, which Keepsake encodes and decodes too.
+  private func measureModel(_ bench: inout Bench) throws {
+    let vault = try EmptyVault("models", folder)
+    let crypto = try PeerVault(in: "\(folder)/models")
+    let keys = (0..<32).map(Self.key)
+    let keepsake: Subject = { try each(keys, $0) { try vault.store.set(Profile(), forKey: $0) } }
+    let durably: Subject = {
+      try each(keys, $0) { try crypto.setDurably(JSONEncoder().encode(Profile()), forKey: $0) }
+    }
+    for fill in [keepsake, durably] { try fill(keys.count) }
+    let entries = try vault.entries()
+    let contents = Self.data(try Self.size(of: entries[0]))
+    let floorEntries = keys.indices.map(vault.floor.entry)
+    try bench.measure(
+      "SecureVault.model",
+      keepsake: {
+        try each(keys, $0) { sink &+= try vault.store.model($0, type: Profile.self)?.age ?? 0 }
+      },
+      floor: { try each(entries, $0) { sink &+= try FloorVault.get($0, contents.count).count } },
+      peers: [
+        Peer(PeerVault.name) {
+          try each(keys, $0) { sink &+= try crypto.model($0, Profile.self).age }
+        }
+      ])
+    try bench.measure(
+      "SecureVault.set, a model", batch: .milliseconds(20), most: 100,
+      keepsake: keepsake,
+      floor: { try each(floorEntries, $0) { try vault.floor.set(contents, $0) } },
+      peers: [
+        Peer(PeerVault.name, durably),
+        Peer(PeerVault.atomicName, weaker: Atomic.isWeaker) {
+          try each(keys, $0) {
+            try crypto.setAtomically(JSONEncoder().encode(Profile()), forKey: $0)
+          }
+        },
+      ])
   }
 
   // MARK: Writing
 
   private func measureNewKeys(_ bench: inout Bench, size: Int) throws {
     let vault = try EmptyVault(Self.service(of: "new", size), folder)
-    let crypto = try CryptoVault(in: try Self.makeFolder("\(folder)/new-\(size)"))
+    let crypto = try PeerVault(in: "\(folder)/new-\(size)")
     let data = Self.data(size)
     // What Keepsake's file is going to hold.
     try vault.store.set(data, forKey: Self.key(0))
@@ -106,8 +145,8 @@ struct Secrets {
     var keys: [String] = []
     var entries: [FloorVault.Entry] = []
     try bench.measure(
-      "SecureVault.set, new key", size: size, target: size == 32 ? "<= 1.3" : "none",
-      batch: .milliseconds(20), limit: size > 100_000 ? 4 : 100,
+      "SecureVault.set, new key", size: size, target: size == 32 ? 1.3 : nil,
+      batch: .milliseconds(20), most: size > 100_000 ? 4 : 100,
       prepare: {
         keys = (next..<next + $0).map(Self.key)
         entries = (next..<next + $0).map(vault.floor.entry)
@@ -116,20 +155,18 @@ struct Secrets {
       keepsake: { for key in keys[..<$0] { try vault.store.set(data, forKey: key) } },
       floor: { for entry in entries[..<$0] { try vault.floor.set(contents, entry) } },
       peers: [
-        (
-          CryptoVault.durableName,
-          { for key in keys[..<$0] { try crypto.setDurably(data, forKey: key) } }
-        ),
-        (
-          CryptoVault.atomicName,
-          { for key in keys[..<$0] { try crypto.setAtomically(data, forKey: key) } }
-        ),
+        Peer(PeerVault.name) {
+          for key in keys[..<$0] { try crypto.setDurably(data, forKey: key) }
+        },
+        Peer(PeerVault.atomicName, weaker: Atomic.isWeaker) {
+          for key in keys[..<$0] { try crypto.setAtomically(data, forKey: key) }
+        },
       ])
   }
 
   private func measureExistingKeys(_ bench: inout Bench, size: Int) throws {
     let vault = try EmptyVault(Self.service(of: "over", size), folder)
-    let crypto = try CryptoVault(in: try Self.makeFolder("\(folder)/over-\(size)"))
+    let crypto = try PeerVault(in: "\(folder)/over-\(size)")
     let data = Self.data(size)
     let numbers = 0..<(size > 100_000 ? 4 : 32)
     let (keys, entries) = (numbers.map(Self.key), numbers.map(vault.floor.entry))
@@ -143,9 +180,12 @@ struct Secrets {
     }
     for fill in [floor, durably] { try fill(keys.count) }
     try bench.measure(
-      "SecureVault.set, existing key", size: size, target: size == 32 ? "<= 1.3" : "none",
-      batch: .milliseconds(20), limit: 100, keepsake: keepsake, floor: floor,
-      peers: [(CryptoVault.durableName, durably), (CryptoVault.atomicName, atomically)])
+      "SecureVault.set, existing key", size: size, target: size == 32 ? 1.3 : nil,
+      batch: .milliseconds(20), most: 100, keepsake: keepsake, floor: floor,
+      peers: [
+        Peer(PeerVault.name, durably),
+        Peer(PeerVault.atomicName, weaker: Atomic.isWeaker, atomically),
+      ])
   }
 
   /// A whole set in memory, where nothing waits for a disk: against bare EVP through a buffer of the same
@@ -156,21 +196,20 @@ struct Secrets {
     let host = "\(isThere ? memory : folder)/keepsake-benchmarks-\(getpid())-sealing"
     defer { try? FileManager.default.removeItem(atPath: host) }
     let vault = try EmptyVault(
-      SecureVault.Service("sealing", in: URL(filePath: try Self.makeFolder(host))), host)
+      SecureVault.Service("sealing", in: makeFolder(host)), host)
     // With the sixteen bytes before it, a length that needs no padding.
     let value = Self.data((1 << 20) - 16)
     let message = [UInt8](Self.data(1 << 20))
     let entry = vault.floor.entry(0)
-    let crypto = try CryptoVault(in: host)
+    let crypto = try PeerVault(in: host)
     try bench.measure(
-      "sealing in \(isThere ? "memory" : "a folder")", size: 1 << 20, target: "<= 1.18",
+      "sealing in \(isThere ? "memory" : "a folder")", size: 1 << 20, target: 1.18,
       keepsake: { for _ in 0..<$0 { try vault.store.set(value, forKey: "value") } },
       floor: { for _ in 0..<$0 { try vault.floor.seal(message, entry) } },
       peers: [
-        (
-          CryptoVault.durableName,
-          { for _ in 0..<$0 { try crypto.setDurably(value, forKey: "value") } }
-        )
+        Peer(PeerVault.name) {
+          for _ in 0..<$0 { try crypto.setDurably(value, forKey: "value") }
+        }
       ])
   }
 
@@ -193,46 +232,5 @@ struct Secrets {
     let attributes = try FileManager.default.attributesOfItem(atPath: path)
     guard let size = attributes[.size] as? Int else { throw SystemFailure(code: EINVAL) }
     return size
-  }
-
-  private static func makeFolder(_ path: String) throws -> String {
-    // For the user alone: in any other a set has to give its files the folder's mode.
-    try FileManager.default.createDirectory(
-      atPath: path, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
-    return path
-  }
-}
-
-/// A service without secrets, whose folder is made, and the floor beside its vault.
-private struct EmptyVault {
-  let service: SecureVault.Service
-  let store: SecureVault.Store
-  let floor: FloorVault
-  private let folder: String
-
-  init(_ service: SecureVault.Service, _ host: String) throws {
-    self.service = service
-    store = SecureVault.service(service)
-    let vault = try store.folderURL.path(percentEncoded: false)
-    let others = Set(try Self.folders(in: vault))
-    // Makes the folder, and the vault if it is the first.
-    try store.set(Data(), forKey: "")
-    try store.remove("")
-    guard let own = try Self.folders(in: vault).first(where: { !others.contains($0) }) else {
-      throw SystemFailure(code: ENOENT)
-    }
-    folder = "\(vault)/\(own)"
-    let root = URL(filePath: vault).deletingLastPathComponent().path
-    floor = try FloorVault(in: "\(root)/floor", folder: own)
-  }
-
-  /// Where its secrets lie.
-  func entries() throws -> [String] {
-    try FileManager.default.contentsOfDirectory(atPath: folder).map { "\(folder)/\($0)" }
-  }
-
-  private static func folders(in vault: String) throws -> [String] {
-    guard FileManager.default.fileExists(atPath: vault) else { return [] }
-    return try FileManager.default.contentsOfDirectory(atPath: vault).filter { $0.count == 32 }
   }
 }

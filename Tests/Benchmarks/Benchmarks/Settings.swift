@@ -1,5 +1,5 @@
-// Reading and writing settings in a store of 10, of 1,000 and of 10,000 keys: the same values lie
-// in Keepsake, in the floor's table and in Foundation's UserDefaults.
+// Reading and writing settings: the same values lie in Keepsake, in the floor's table, in
+// Foundation's UserDefaults, in SQLite and in a dictionary that is written as JSON.
 import Foundation
 import Keepsake
 
@@ -10,15 +10,28 @@ struct Profile: Codable, Sendable, Equatable {
 }
 
 struct Settings {
-  private let table = FloorTable()
-  private let journal: FloorJournal
-  private let peer: UserDefaults
-  private let domain = "com.example.benchmarks"
-  private var keys: [String] = []
+  static let foundation = "UserDefaults"
+  static let synchronizeIsStronger = "syncs its file, though it empties it first"
 
+  let table = FloorTable()
+  let journal: FloorJournal
+  let peer: UserDefaults
+  let sqlite: PeerTable
+  let durableSqlite: PeerTable
+  let dictionary: PeerDictionary
+  private let domain: String
+  private(set) var keys: [String] = []
+
+  /// Empties the standard suite: it is the one that most programs have.
   init(folder: String) throws {
-    journal = try FloorJournal(in: folder)
-    guard let peer = UserDefaults(suiteName: domain) else { throw SystemFailure(code: EINVAL) }
+    guard Defaults.removeAll() else { throw Failure("the standard suite cannot be emptied") }
+    let host = try makeFolder("\(folder)/settings-\(UUID().uuidString)").path(percentEncoded: false)
+    journal = try FloorJournal(in: host)
+    sqlite = try PeerTable(at: "\(host)/table.sqlite")
+    durableSqlite = try PeerTable(at: "\(host)/durable.sqlite", isDurable: true)
+    dictionary = PeerDictionary(at: "\(host)/settings.json")
+    domain = "com.example.\(UUID().uuidString)"
+    guard let peer = UserDefaults(suiteName: domain) else { throw Failure("no UserDefaults") }
     self.peer = peer
   }
 
@@ -27,112 +40,158 @@ struct Settings {
     number % 2 == 0 ? "option.\(number)" : "com.example.option.\(number)"
   }
 
-  /// Grows all three stores to `count` keys: integers, truth values and texts in turn.
-  mutating func fill(to count: Int) {
-    for number in keys.count..<count {
-      let key = Self.key(number)
-      keys.append(key)
-      switch number % 3 {
-      case 0:
-        Defaults.set(number, forKey: key)
-        table.set(.int(number), forKey: key)
-      case 1:
-        Defaults.set(true, forKey: key)
-        table.set(.bool(true), forKey: key)
-      default:
-        Defaults.set("the value of \(number)", forKey: key)
-        table.set(.string("the value of \(number)"), forKey: key)
-      }
+  /// Integers, truth values and texts in turn.
+  static func value(_ number: Int) -> Setting {
+    switch number % 3 {
+    case 0: .int(number)
+    case 1: .bool(true)
+    default: .string("the value of \(number)")
     }
-    Defaults.synchronize()
-    let values = keys.enumerated().map { number, key -> (String, Any) in
-      switch number % 3 {
-      case 0: (key, number)
-      case 1: (key, true)
-      default: (key, "the value of \(number)")
-      }
+  }
+
+  /// Grows all stores to `count` keys.
+  mutating func fill(to count: Int) throws {
+    let added = (keys.count..<count).map { (key: Self.key($0), value: Self.value($0)) }
+    for (key, value) in added {
+      value.store(forKey: key, suite: .standard)
+      table.set(value, forKey: key)
     }
-    peer.setPersistentDomain(Dictionary(values) { $1 }, forName: domain)
+    guard Defaults.synchronize() else { throw Failure("the standard suite cannot be written") }
+    keys += added.map(\.key)
+    var all = peer.persistentDomain(forName: domain) ?? [:]
+    for (key, value) in added { all[key] = value.object }
+    peer.setPersistentDomain(all, forName: domain)
     peer.synchronize()
+    try sqlite.fill(added)
+    try durableSqlite.fill(added)
+    try dictionary.fill(added)
   }
 
   /// The keys of one type in an order that no cache can guess, as strings of their own: whoever reads
   /// a setting does not hold the very string that it was stored under.
-  private func keys(ofType type: Int) -> [String] {
+  func keys(ofType type: Int) -> [String] {
     stride(from: type, to: keys.count, by: 3).map { Self.key($0) }.shuffled()
   }
 
+  /// The scalars, whose cost must not grow with the store.
   func measureReading(_ bench: inout Bench) throws {
     let (ints, bools, texts) = (keys(ofType: 0), keys(ofType: 1), keys(ofType: 2))
     try bench.measure(
-      "Defaults.get Int", keys: keys.count, target: "<= 1.25",
+      "Defaults.get Int", count: keys.count, target: 1.25,
       keepsake: { each(ints, $0) { sink &+= Defaults.get($0, default: 0) } },
       floor: { each(ints, $0) { sink &+= table.int($0) ?? 0 } },
-      peers: [("integer(forKey:)", { each(ints, $0) { sink &+= peer.integer(forKey: $0) } })])
+      peers: [
+        Peer(Self.foundation, target: 10) {
+          each(ints, $0) { sink &+= peer.integer(forKey: $0) }
+        },
+        Peer(PeerTable.name) { try each(ints, $0) { sink &+= try sqlite.get($0) ?? 0 } },
+      ])
     try bench.measure(
-      "Defaults.get Bool", keys: keys.count, target: "<= 1.25",
+      "Defaults.get Bool", count: keys.count, target: 1.25,
       keepsake: { each(bools, $0) { sink &+= Defaults.get($0, default: false) ? 1 : 0 } },
       floor: { each(bools, $0) { sink &+= table.bool($0) ?? false ? 1 : 0 } },
-      peers: [("bool(forKey:)", { each(bools, $0) { sink &+= peer.bool(forKey: $0) ? 1 : 0 } })])
+      peers: [
+        Peer(Self.foundation, target: 10) {
+          each(bools, $0) { sink &+= peer.bool(forKey: $0) ? 1 : 0 }
+        },
+        Peer(PeerTable.name) {
+          try each(bools, $0) { sink &+= try sqlite.get($0) ?? false ? 1 : 0 }
+        },
+      ])
     try bench.measure(
-      "Defaults.get String", keys: keys.count, target: "<= 1.25",
+      "Defaults.get String", count: keys.count, target: 1.25,
       keepsake: { each(texts, $0) { sink &+= Defaults.get($0, default: "").utf8.count } },
       floor: { each(texts, $0) { sink &+= (table.string($0) ?? "").utf8.count } },
       peers: [
-        (
-          "string(forKey:)",
-          { each(texts, $0) { sink &+= peer.string(forKey: $0)?.utf8.count ?? 0 } }
-        )
+        Peer(Self.foundation, target: 10) {
+          each(texts, $0) { sink &+= peer.string(forKey: $0)?.utf8.count ?? 0 }
+        },
+        Peer(PeerTable.name) {
+          try each(texts, $0) { sink &+= try sqlite.get($0, String.self)?.utf8.count ?? 0 }
+        },
       ])
-    for key in ints { Defaults.set(1, forKey: key, suite: "team") }
-    Defaults.synchronize(suite: "team")
-    try bench.measure(
-      "Defaults.get Int, named suite", keys: keys.count, target: "none",
-      keepsake: { each(ints, $0) { sink &+= Defaults.get($0, default: 0, suite: "team") } },
-      floor: { each(ints, $0) { sink &+= table.int($0) ?? 0 } })
-    // One model beside the scalars, taken away again so that the store keeps its size.
-    Defaults.set(Profile(), forKey: texts[0])
-    try bench.measure(
-      "Defaults.model, read again", keys: keys.count, target: "<= 2",
-      keepsake: {
-        each([texts[0]], $0) { sink &+= Defaults.model($0, type: Profile.self)?.age ?? 0 }
-      },
-      floor: { each([texts[0]], $0) { sink &+= (table.string($0) ?? "").utf8.count } })
-    Defaults.set("the value of a text", forKey: texts[0])
   }
 
   func measureWriting(_ bench: inout Bench) throws {
     let ints = keys(ofType: 0)
-    // What Keepsake appends: its records for these very keys.
-    let records = ints.map { Array("[\"0123456789abcdefj20\",\"\($0)\",\(1_000_000)]\n".utf8) }
-    var value = 1_000_000
-    func next() -> Int {
-      value = value == 9_999_999 ? 1_000_000 : value + 1
-      return value
-    }
-    let setsDurably: Subject = {
-      each(ints, $0) {
-        peer.set(next(), forKey: $0)
-        peer.synchronize()
-      }
-    }
+    let records = FloorJournal.records(ints)
+    var numbers = Numbers()
     try bench.measure(
-      "Defaults.set Int", keys: keys.count, target: "<= 1.5", batch: .milliseconds(20),
-      keepsake: { each(ints, $0) { Defaults.set(next(), forKey: $0) } },
+      "Defaults.set Int", count: keys.count, target: 1.5, batch: .milliseconds(20),
+      keepsake: { each(ints, $0) { Defaults.set(numbers.next(), forKey: $0) } },
       floor: { try each(records, $0) { try journal.appendLocked($0) } },
-      peers: [
-        ("set", { each(ints, $0) { peer.set(next(), forKey: $0) } }),
-        ("set + synchronize", setsDurably),
-      ])
+      peers: writers(ints))
     try bench.measure(
-      "Defaults.set + synchronize", keys: keys.count, target: "<= 1.3", batch: .milliseconds(40),
+      "Defaults.set + synchronize", count: keys.count, target: 1.3, batch: .milliseconds(40),
       keepsake: {
         each(ints, $0) {
-          Defaults.set(next(), forKey: $0)
+          Defaults.set(numbers.next(), forKey: $0)
           Defaults.synchronize()
         }
       },
       floor: { try each(records, $0) { try journal.appendDurably($0) } },
-      peers: [("set + synchronize", setsDurably)])
+      peers: [
+        Peer(Self.foundation) {
+          each(ints, $0) {
+            peer.set(numbers.next(), forKey: $0)
+            peer.synchronize()
+          }
+        },
+        Peer(PeerTable.name) {
+          try each(ints, $0) { try durableSqlite.set(numbers.next(), forKey: $0) }
+        },
+        Peer(PeerDictionary.name, weaker: Atomic.isWeaker) {
+          try each(ints, $0) { try dictionary.set(.int(numbers.next()), forKey: $0) }
+        },
+      ])
+  }
+
+  /// What survives the end of the process, as each of them does it.
+  func writers(_ ints: [String]) -> [Peer<Subject>] {
+    var numbers = Numbers()
+    return [
+      Peer(Self.foundation, stronger: Self.synchronizeIsStronger) {
+        each(ints, $0) {
+          peer.set(numbers.next(), forKey: $0)
+          peer.synchronize()
+        }
+      },
+      Peer("\(Self.foundation), set", weaker: "is not written before synchronize()") {
+        each(ints, $0) { peer.set(numbers.next(), forKey: $0) }
+      },
+      Peer(PeerTable.name) { try each(ints, $0) { try sqlite.set(numbers.next(), forKey: $0) } },
+      Peer(PeerDictionary.name, stronger: Atomic.isStronger) {
+        try each(ints, $0) { try dictionary.set(.int(numbers.next()), forKey: $0) }
+      },
+    ]
+  }
+}
+
+/// Values that are new at each call, and all of the same length.
+struct Numbers {
+  private var last = 1_000_000
+
+  mutating func next() -> Int {
+    last = last == 9_999_999 ? 1_000_000 : last + 1
+    return last
+  }
+}
+
+extension Setting {
+  func store(forKey key: String, suite: Defaults.Suite) {
+    switch self {
+    case .int(let value): Defaults.set(value, forKey: key, suite: suite)
+    case .bool(let value): Defaults.set(value, forKey: key, suite: suite)
+    case .string(let value): Defaults.set(value, forKey: key, suite: suite)
+    }
+  }
+
+  /// As property lists have it.
+  var object: Any {
+    switch self {
+    case .int(let value): value
+    case .bool(let value): value
+    case .string(let value): value
+    }
   }
 }

@@ -1,64 +1,50 @@
 // Measures Keepsake against the least that each operation could cost, and against what a program
-// would use instead. Prints one table and never fails over a number.
-//
-//   keepsake-benchmarks [--folder PATH] [--quick] [--only settings|cache|secrets|files] [--million]
+// would use instead. Never fails over a figure; --help says what it can be asked for.
 import Foundation
+import Glibc
 import Keepsake
 
-func option(_ name: String) -> String? {
-  let arguments = CommandLine.arguments
-  guard let place = arguments.firstIndex(of: name), place + 1 < arguments.count else { return nil }
-  return arguments[place + 1]
-}
-
 let homeVariable = "KEEPSAKE_BENCHMARKS_HOME"
-guard let home = ProcessInfo.processInfo.environment[homeVariable] else {
-  // Foundation has looked at HOME by now: only a new image of this program sees another one.
-  let base = option("--folder") ?? FileManager.default.temporaryDirectory.path
-  let home = "\(base)/keepsake-benchmarks-\(getpid())"
-  try FileManager.default.createDirectory(
-    atPath: home + "/.config", withIntermediateDirectories: true)
+
+/// Has this program see another home: Foundation has looked at HOME by now, and only a new image of
+/// it looks again.
+func restart(in base: String) throws -> Never {
+  let home = try makeFolder("\(base)/keepsake-benchmarks-\(getpid())").path
+  _ = try makeFolder("\(home)/.config")
   setenv(homeVariable, home, 1)
   setenv("HOME", home, 1)
   setenv("XDG_CONFIG_HOME", home + "/.config", 1)
-  // A program that is started finds its vault below HOME.
-  for name in ["XDG_DATA_HOME", "XDG_STATE_HOME"] { unsetenv(name) }
+  // A program that is started finds its vault and its cache below HOME.
+  for name in ["XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"] { unsetenv(name) }
   var arguments = CommandLine.arguments.map { strdup($0) } + [nil]
   execv("/proc/self/exe", &arguments)
   throw SystemFailure(code: errno)
 }
-defer { try? FileManager.default.removeItem(atPath: home) }
 
-try StorageSystem.bootstrap(
-  app: "benchmarks",
-  directories: .init(
-    configuration: URL(filePath: home + "/settings"), data: URL(filePath: home + "/data"),
-    state: URL(filePath: home + "/state"), cache: URL(filePath: home + "/cache")))
-var bench = Bench(rounds: CommandLine.arguments.contains("--quick") ? 5 : 21)
-let only = option("--only")
-if only == nil || only == "settings" {
-  var settings = try Settings(folder: home)
-  for count in [10, 1_000, 10_000] {
-    settings.fill(to: count)
-    try settings.measureReading(&bench)
-    try settings.measureWriting(&bench)
+func run() throws {
+  let arguments = Array(CommandLine.arguments.dropFirst())
+  let isChild = arguments.first == Child.flag
+  let options = try Options(isChild ? [] : arguments)
+  if options.asksForHelp { return print(Options.usage) }
+  if let folder = options.pictures, let source = options.source {
+    return try Picture(Report.read(from: source)).draw(into: folder)
   }
-  let opening = Opening(folder: home, home: home, keys: 10_000)
-  try opening.measureOpening(&bench)
-  try opening.measureStarting(&bench)
+  guard let home = ProcessInfo.processInfo.environment[homeVariable] else {
+    try restart(in: options.folder)
+  }
+  defer { if !isChild { try? FileManager.default.removeItem(atPath: home) } }
+  try StorageSystem.bootstrap(
+    app: "benchmarks",
+    directories: .init(
+      configuration: URL(filePath: home + "/settings"), data: URL(filePath: home + "/data"),
+      state: URL(filePath: home + "/state"), cache: URL(filePath: home + "/cache")))
+  if isChild { return try Duty.run(Array(arguments.dropFirst())) }
+  try Run(options: options, home: home).measure()
 }
-if only == nil || only == "cache" {
-  // The last one takes minutes and some gigabytes.
-  let counts = [1_000, 100_000] + (CommandLine.arguments.contains("--million") ? [1_000_000] : [])
-  try Caching(folder: home, counts: counts).measure(&bench)
+
+do {
+  try run()
+} catch {
+  FileHandle.standardError.write(Data("keepsake-benchmarks: \(error)\n".utf8))
+  exit(1)
 }
-if only == nil || only == "secrets" {
-  let secrets = Secrets(folder: home)
-  try secrets.measure(&bench)
-  try Opening(folder: home, home: home, keys: 1).measureStartingWithSecret(&bench)
-}
-if only == nil || only == "files" { try Files(folder: home).measure(&bench) }
-print("medians of \(bench.rounds) rounds in \(home)")
-print(bench.table)
-// Now: removing the files of a million entries takes minutes.
-fflush(nil)

@@ -3,8 +3,10 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <openssl/evp.h>
 #include <openssl/rand.h>
+#include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -84,4 +86,23 @@ bool floor_seal(
          write(descriptor, buffer, used + tag_size) == (ssize_t)(used + tag_size);
   EVP_CIPHER_CTX_free(context);
   return good;
+}
+
+long floor_anonymous_bytes(void) {
+  malloc_trim(0);
+  FILE *rollup = fopen("/proc/self/smaps_rollup", "re");
+  if (rollup) {
+    char line[256];
+    long kibibytes = -1;
+    while (kibibytes < 0 && fgets(line, sizeof line, rollup))
+      sscanf(line, "Anonymous: %ld", &kibibytes);
+    fclose(rollup);
+    return kibibytes < 0 ? -1 : kibibytes * 1024;
+  }
+  // Older kernels have the sum of pages alone, which is not exact.
+  FILE *sums = fopen("/proc/self/statm", "re");
+  long resident = 0, shared = 0;
+  int found = sums ? fscanf(sums, "%*d %ld %ld", &resident, &shared) : 0;
+  if (sums) fclose(sums);
+  return found == 2 ? (resident - shared) * sysconf(_SC_PAGESIZE) : -1;
 }

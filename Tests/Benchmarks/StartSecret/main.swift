@@ -1,4 +1,4 @@
-// The same with one secret read from a vault that lies there; with an argument it makes that one.
+// The same with one secret read from a vault that lies there; with an argument it stores that one.
 import Glibc
 import Keepsake
 

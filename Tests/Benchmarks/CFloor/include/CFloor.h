@@ -1,5 +1,5 @@
 // What of the floor Swift cannot reach: system calls behind a feature macro or with the name of a
-// struct, and libcrypto.
+// struct, the allocator and libcrypto.
 #ifndef CFLOOR_H
 #define CFLOOR_H
 
@@ -26,5 +26,9 @@ long floor_survey(const char *_Nonnull path);
 bool floor_seal(
     int descriptor, const uint8_t *_Nonnull key, const uint8_t *_Nonnull message, size_t count,
     uint8_t *_Nonnull buffer, size_t capacity);
+
+// Gives what is freed back to the system; returns how many bytes this process has in memory that no
+// file backs, or -1.
+long floor_anonymous_bytes(void);
 
 #endif

@@ -1,0 +1,44 @@
+// What a program would use instead of the disk cache, behind one face.
+import Foundation
+
+struct CachePeers {
+  struct Work {
+    let get: (_ key: String) throws -> Data?
+    let contains: (_ key: String) throws -> Bool
+    let set: (_ value: Data, _ key: String) throws -> Void
+  }
+
+  let all: [Peer<Work>]
+  private static let syncing = [PeerDocuments.name, PeerDatedFiles.name]
+
+  init(in host: String) throws {
+    let (documents, dated) = (try PeerDocuments(in: host), try PeerDatedFiles(in: host))
+    let table = try PeerTable(at: "\(host)/table.sqlite")
+    all = [
+      Peer(
+        PeerDocuments.name,
+        Work(
+          get: { try documents.get($0) }, contains: { documents.contains($0) },
+          set: { try documents.set($0, forKey: $1) })),
+      Peer(
+        PeerDatedFiles.name,
+        Work(
+          get: { try dated.get($0) }, contains: { try dated.contains($0) },
+          set: { try dated.set($0, forKey: $1) })),
+      Peer(
+        PeerTable.name,
+        Work(
+          get: { try table.get($0) }, contains: { try table.contains($0) },
+          set: { try table.set($0, forKey: $1, lifetime: lifetime) })),
+    ]
+  }
+
+  /// The same operation by each of them.
+  func each(isSet: Bool = false, _ subject: (Work) -> Subject) -> [Peer<Subject>] {
+    all.map { peer in
+      var result = peer.map(subject)
+      if isSet, Self.syncing.contains(peer.name) { result.stronger = Atomic.isStronger }
+      return result
+    }
+  }
+}

@@ -1,0 +1,124 @@
+// A process of its own: another program, or this one again with something else to do.
+import CFloor
+import Foundation
+import Glibc
+
+final class Child {
+  /// Before the name of what this program does as a child.
+  static let flag = "--child"
+
+  private let id: pid_t
+  private let input: Int32
+  private let output: Int32
+  private var hasEnded = false
+
+  /// Starts a program, connected by two pipes.
+  init(_ program: String, _ arguments: [String] = [], environment: [String] = []) throws {
+    let (toChild, fromChild) = (try Self.pipe(), try Self.pipe())
+    (input, output) = (toChild.write, fromChild.read)
+    defer {
+      close(toChild.read)
+      close(fromChild.write)
+    }
+    var actions = posix_spawn_file_actions_t()
+    posix_spawn_file_actions_init(&actions)
+    defer { posix_spawn_file_actions_destroy(&actions) }
+    posix_spawn_file_actions_adddup2(&actions, toChild.read, STDIN_FILENO)
+    posix_spawn_file_actions_adddup2(&actions, fromChild.write, STDOUT_FILENO)
+    id = try Self.spawn(program, arguments, environment, &actions)
+  }
+
+  /// Starts this program anew.
+  convenience init(task: String, _ arguments: [String]) throws {
+    try self.init(Self.ownPath, [Self.flag, task] + arguments)
+  }
+
+  deinit {
+    if !hasEnded {
+      kill(id, SIGKILL)
+      waitpid(id, nil, 0)
+    }
+    close(input)
+    close(output)
+  }
+
+  /// Waits until it stands at the barrier; see `Barrier`.
+  func waitUntilReady() throws {
+    var byte: UInt8 = 0
+    guard read(output, &byte, 1) == 1 else { throw Failure("a child ended before its time") }
+  }
+
+  func start() throws {
+    var byte: UInt8 = 1
+    guard write(input, &byte, 1) == 1 else { throw Failure("a child ended before its time") }
+  }
+
+  /// All that it writes until its end, which has to be a good one.
+  func text() throws -> String {
+    let data = try FileHandle(fileDescriptor: output, closeOnDealloc: false).readToEnd() ?? Data()
+    try Self.wait(for: id)
+    hasEnded = true
+    return String(decoding: data, as: UTF8.self)
+  }
+
+  /// The one number that it writes.
+  func number() throws -> Double {
+    guard let number = Double(try text().trimmingCharacters(in: .whitespacesAndNewlines)) else {
+      throw Failure("a child wrote no number")
+    }
+    return number
+  }
+
+  /// Runs a program to its end, without any pipe.
+  static func run(_ program: String, _ arguments: [String] = []) throws {
+    try wait(for: spawn(program, arguments, [], nil))
+  }
+
+  /// What is built beside this program.
+  static func program(_ name: String) throws -> String {
+    try URL(filePath: ownPath).deletingLastPathComponent().appending(path: name).path
+  }
+
+  private static var ownPath: String {
+    get throws { try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe") }
+  }
+
+  private static func spawn(
+    _ program: String, _ arguments: [String], _ environment: [String],
+    _ actions: UnsafePointer<posix_spawn_file_actions_t>?
+  ) throws -> pid_t {
+    let own = ProcessInfo.processInfo.environment.map { "\($0)=\($1)" }
+    var values = ([program] + arguments).map { strdup($0) } + [nil]
+    var names = (own + environment).map { strdup($0) } + [nil]
+    defer { for text in values + names { free(text) } }
+    var child: pid_t = 0
+    let code = posix_spawn(&child, program, actions, nil, &values, &names)
+    guard code == 0 else { throw Failure("\(program): \(String(cString: strerror(code)))") }
+    return child
+  }
+
+  private static func wait(for child: pid_t) throws {
+    var status: Int32 = 0
+    guard waitpid(child, &status, 0) == child, status == 0 else {
+      throw Failure("a child ended with status \(status)")
+    }
+  }
+
+  /// Both ends are for this process alone: one that another child inherits would keep it open.
+  private static func pipe() throws -> (read: Int32, write: Int32) {
+    var ends: [Int32] = [0, 0]
+    try check(Glibc.pipe(&ends))
+    for end in ends { try check(fcntl(end, F_SETFD, FD_CLOEXEC)) }
+    return (ends[0], ends[1])
+  }
+}
+
+/// Where children wait for each other.
+enum Barrier {
+  static func wait() throws {
+    var byte: UInt8 = 1
+    guard write(STDOUT_FILENO, &byte, 1) == 1, read(STDIN_FILENO, &byte, 1) == 1 else {
+      throw Failure("the parent is gone")
+    }
+  }
+}

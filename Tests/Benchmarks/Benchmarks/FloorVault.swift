@@ -1,0 +1,71 @@
+// The least that a durable file for each secret could cost.
+import CFloor
+import Foundation
+import Glibc
+
+/// A vault's system calls alone: a file for each secret, in a folder below the one where temporary
+/// files are made.
+final class FloorVault {
+  struct Entry {
+    let path: String
+    let temporary: String
+  }
+
+  private let root: String
+  private let folder: String
+  private let key = (0..<32).map { _ in UInt8.random(in: .min ... .max) }
+  private var buffer = [UInt8](repeating: 0, count: 64 << 10)
+
+  init(in root: String, folder name: String) throws {
+    self.root = root
+    folder = "\(root)/\(name)"
+    try FileManager.default.createDirectory(
+      atPath: folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+  }
+
+  /// Its name is as long as one of Keepsake's.
+  func entry(_ number: Int) -> Entry {
+    let digits = String(1 << 62 | number, radix: 16)
+    return Entry(
+      path: "\(folder)/fedcba9876543210\(digits)", temporary: "\(root)/.entry.\(digits).tmp")
+  }
+
+  func set(_ bytes: some ContiguousBytes, _ entry: Entry) throws {
+    try set(entry) { file in
+      bytes.withUnsafeBytes { Glibc.write(file, $0.baseAddress, $0.count) == $0.count }
+    }
+  }
+
+  func seal(_ message: [UInt8], _ entry: Entry) throws {
+    try set(entry) { floor_seal($0, key, message, message.count, &buffer, buffer.count) }
+  }
+
+  private func set(_ entry: Entry, _ write: (Int32) -> Bool) throws {
+    try Self.setDurably(entry.path, temporary: entry.temporary, in: folder, write)
+  }
+
+  /// What makes a file of this name appear with all its contents, for good.
+  static func setDurably(
+    _ path: String, temporary: String, in folder: String, _ write: (Int32) -> Bool
+  ) throws {
+    let flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC
+    let file = try check(temporary.withCString { open($0, flags, 0o600) })
+    defer { close(file) }
+    guard write(file) else { throw SystemFailure(code: errno) }
+    try check(fdatasync(file))
+    try check(temporary.withCString { old in path.withCString { rename(old, $0) } })
+    let parent = try check(folder.withCString { open($0, O_RDONLY | O_CLOEXEC) })
+    defer { close(parent) }
+    try check(fsync(parent))
+  }
+
+  /// All bytes of a file of this size.
+  static func get(_ path: String, _ size: Int) throws -> Data {
+    let file = try check(path.withCString { open($0, O_RDONLY | O_CLOEXEC) })
+    defer { close(file) }
+    guard let memory = malloc(size), read(file, memory, size) == size else {
+      throw SystemFailure(code: errno)
+    }
+    return Data(bytesNoCopy: memory, count: size, deallocator: .free)
+  }
+}

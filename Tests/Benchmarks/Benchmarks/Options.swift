@@ -1,0 +1,82 @@
+// What the command line asks for.
+import Foundation
+
+/// A part of the table that can be measured alone.
+enum Section: String, CaseIterable, Codable {
+  case settings
+  case cache
+  case secrets
+  case files
+  case growth
+  case start
+  case size
+  case memory
+  case threads
+  case processes
+}
+
+struct Options {
+  var folder = FileManager.default.temporaryDirectory.path
+  var sections = Section.allCases
+  var isQuick = false
+  var hasMillion = false
+  var asksForHelp = false
+  /// Where all figures go as JSON, or come from for a picture.
+  var json: String?
+  var source: String?
+  /// The folder to draw into.
+  var pictures: String?
+
+  static let usage = """
+    Measures Keepsake against the least that each operation could cost (the floor) and against what a
+    program would use instead. Exits with 0 whatever the figures are.
+
+      keepsake-benchmarks [--folder FOLDER] [--only SECTION,...] [--quick] [--million] [--json FILE]
+      keepsake-benchmarks --picture FOLDER --from FILE
+
+      --folder FOLDER    measure in a new folder in this one; otherwise in the temporary folder
+      --only SECTION,... measure only these: \(Section.allCases.map(\.rawValue).joined(separator: ", "))
+      --quick            fewer rounds and smaller stores, to see that all works
+      --million          also a cache of 1,000,000 entries: takes minutes and some gigabytes
+      --json FILE        write all figures to this file
+      --picture FOLDER   measure nothing: draw speed.svg and speed~dark.svg from the figures
+      --from FILE        what --json wrote
+    """
+
+  init(_ arguments: some Sequence<String>) throws {
+    var rest = Array(arguments)[...]
+    while let name = rest.popFirst() {
+      func value() throws -> String {
+        guard let value = rest.popFirst() else { throw Failure("\(name) needs a value") }
+        return value
+      }
+      switch name {
+      case "--folder": folder = try value()
+      case "--only":
+        sections = try value().split(separator: ",").map { name in
+          guard let section = Section(rawValue: String(name)) else {
+            throw Failure("there is no section \(name)")
+          }
+          return section
+        }
+      case "--quick": isQuick = true
+      case "--million": hasMillion = true
+      case "--json": json = try value()
+      case "--picture": pictures = try value()
+      case "--from": source = try value()
+      case "--help", "-h": asksForHelp = true
+      default: throw Failure("there is no option \(name); --help shows all")
+      }
+    }
+    if (pictures == nil) != (source == nil) {
+      throw Failure("--picture needs --from, and the other way round")
+    }
+  }
+}
+
+/// What went wrong, in words.
+struct Failure: Error, CustomStringConvertible {
+  let description: String
+
+  init(_ description: String) { self.description = description }
+}

@@ -1,0 +1,44 @@
+// A file for each secret, sealed with swift-crypto under a key that the program keeps in memory.
+import Crypto
+import Foundation
+import Glibc
+
+struct PeerVault {
+  static let name = "AES.GCM + durable file"
+  static let atomicName = "AES.GCM + .atomic"
+
+  private let folder: URL
+  private let key = SymmetricKey(size: .bits256)
+
+  init(in host: String) throws { folder = try makeFolder("\(host)/crypto") }
+
+  func get(_ key: String) throws -> Data {
+    let box = try AES.GCM.SealedBox(combined: Data(contentsOf: file(in: folder, key)))
+    return try AES.GCM.open(box, using: self.key, authenticating: Data(key.utf8))
+  }
+
+  func model<Value: Decodable>(_ key: String, _ type: Value.Type = Value.self) throws -> Value {
+    try JSONDecoder().decode(Value.self, from: get(key))
+  }
+
+  func setAtomically(_ value: Data, forKey key: String) throws {
+    try sealed(value, key).write(to: file(in: folder, key), options: .atomic)
+  }
+
+  func setDurably(_ value: Data, forKey key: String) throws {
+    let box = try sealed(value, key)
+    let path = folder.path(percentEncoded: false)
+    let token = String(UInt64.random(in: .min ... .max), radix: 16)
+    try FloorVault.setDurably(
+      file(in: folder, key).path(percentEncoded: false), temporary: "\(path).\(token).tmp", in: path
+    ) { file in
+      box.withUnsafeBytes { write(file, $0.baseAddress, $0.count) == $0.count }
+    }
+  }
+
+  private func sealed(_ value: Data, _ key: String) throws -> Data {
+    let box = try AES.GCM.seal(value, using: self.key, authenticating: Data(key.utf8))
+    guard let combined = box.combined else { throw SystemFailure(code: EINVAL) }
+    return combined
+  }
+}

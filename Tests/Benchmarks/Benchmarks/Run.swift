@@ -1,0 +1,92 @@
+// The run: section after section, each printed as soon as it is measured.
+import Foundation
+import Glibc
+import Keepsake
+
+struct Run {
+  let options: Options
+  let home: String
+
+  func measure() throws {
+    let machine = Machine(folder: home)
+    var bench = Bench(isQuick: options.isQuick)
+    var failures: [String] = []
+    print("\(machine.text)\nmedians of \(bench.rounds) rounds")
+    print(
+      "a peer's ratio is how many times as well Keepsake does; a base's, how many times as much")
+    for section in Section.allCases where options.sections.contains(section) {
+      let first = bench.rows.count
+      bench.section = section
+      do {
+        try measure(section, &bench)
+      } catch {
+        failures.append("\(section.rawValue): \(error)")
+      }
+      print("\n\(section.rawValue)\n\(Table(Array(bench.rows[first...])).text)")
+      fflush(nil)
+    }
+    for failure in failures { print("\nended early: \(failure)") }
+    print("\n\(Verdict(bench.rows).text)")
+    if let file = options.json {
+      let report = Report(
+        machine: machine, rounds: bench.rounds, rows: bench.rows, failures: failures)
+      try report.write(to: file)
+    }
+    // Now: removing the files of a million entries takes minutes.
+    fflush(nil)
+  }
+
+  private func measure(_ section: Section, _ bench: inout Bench) throws {
+    let isQuick = options.isQuick
+    // Each in a folder of its own, so that none meets another one's files.
+    let folder = try makeFolder("\(home)/\(section.rawValue)").path
+    switch section {
+    case .settings:
+      var settings = try Settings(folder: folder)
+      try settings.fill(to: 1_000)
+      try settings.measureReading(&bench)
+      try settings.measureWriting(&bench)
+      try Models(among: settings).measure(&bench)
+    case .cache: try Caching(folder: folder).measure(&bench)
+    case .secrets: try Secrets(folder: folder).measure(&bench)
+    case .files: try Files(folder: folder).measure(&bench)
+    case .growth:
+      let settings = [10, 1_000, 10_000, 100_000].filter { !isQuick || $0 <= 1_000 }
+      let entries = [1_000, 100_000, 1_000_000].filter { !isQuick || $0 <= 1_000 }
+      try Growth(
+        folder: folder, settingCounts: settings,
+        entryCounts: options.hasMillion ? entries : entries.filter { $0 < 1_000_000 }
+      ).measure(&bench)
+    case .start:
+      try Starting(folder: folder, home: home, keys: isQuick ? 1_000 : 10_000).measure(&bench)
+    case .size: try Weighing(folder: folder).measure(&bench)
+    case .memory: try Memory(folder: folder, count: isQuick ? 10_000 : 100_000).measure(&bench)
+    case .threads: try scaling(folder).measureThreads(&bench)
+    case .processes: try scaling(folder).measureProcesses(&bench)
+    }
+  }
+
+  private func scaling(_ folder: String) throws -> Scaling {
+    try Scaling(folder: folder, duration: .milliseconds(options.isQuick ? 20 : 200))
+  }
+}
+
+/// What this program does when it has started itself.
+enum Duty: String {
+  case memory
+  case worker
+
+  static func run(_ arguments: [String]) throws {
+    switch (arguments.first.flatMap(Duty.init), arguments.dropFirst().map(\.self)) {
+    case (.memory, let rest) where rest.count == 3:
+      guard let kind = Memory.Kind(rawValue: rest[0]), let count = Int(rest[2]) else { break }
+      return try Memory.run(kind, rest[1], count)
+    case (.worker, let rest) where rest.count == 5:
+      guard let worker = Int(rest[3]), let milliseconds = Double(rest[4]) else { break }
+      return try Scaling.work(
+        in: rest[0], rest[1], rest[2], worker: worker, milliseconds: milliseconds)
+    default: break
+    }
+    throw Failure("\(Child.flag) is for this program alone")
+  }
+}

@@ -1,0 +1,73 @@
+// What a program that reads one setting has to bring along: its own bytes, and libraries.
+import Foundation
+
+struct Weighing {
+  let folder: String
+
+  func measure(_ bench: inout Bench) throws {
+    let own = try Weight(.setting, folder)
+    let (bare, foundation) = (try Weight(.bare, folder), try Weight(.foundation, folder))
+    func compare(
+      _ what: String, _ unit: Unit, weaker: String? = nil, _ value: (Weight) -> Int?
+    ) throws {
+      guard let ours = value(own), let least = value(bare), let other = value(foundation) else {
+        throw Failure("\(what): the loader does not list what it loads")
+      }
+      try bench.compare(
+        what, unit: unit, rounds: 1, note: own.note,
+        keepsake: { Double(ours) },
+        base: Peer("imports nothing", target: .infinity) { Double(least) },
+        peers: [Peer(Settings.foundation, weaker: weaker) { Double(other) }])
+    }
+    try compare("program, stripped", .bytes, weaker: "has its code in a library") { $0.program }
+    try compare("libraries loaded", .items) { $0.libraries?.count }
+    try compare("libraries in total", .bytes) { $0.inLibraries }
+    try compare("program and libraries", .bytes) { weight in
+      weight.inLibraries.map { weight.program + $0 }
+    }
+  }
+}
+
+private struct Weight {
+  let program: Int
+  /// The size of each library that it loads; nil where the loader does not say.
+  let libraries: [Int]?
+  var note: String?
+
+  var inLibraries: Int? { libraries?.reduce(0, +) }
+
+  init(_ program: StartProgram, _ folder: String) throws {
+    let path = try program.path
+    let stripped = "\(folder)/\(program.rawValue).stripped"
+    if try Self.isStripped(path, to: stripped) {
+      self.program = try Self.size(of: stripped)
+    } else {
+      self.program = try Self.size(of: path)
+      note = "strip is not installed: with symbols"
+    }
+    libraries = try? Self.libraries(of: path)
+  }
+
+  private static func isStripped(_ path: String, to other: String) throws -> Bool {
+    let folders = ProcessInfo.processInfo.environment["PATH"]?.split(separator: ":") ?? []
+    let tools = folders.flatMap { ["\($0)/strip", "\($0)/llvm-strip"] }
+    guard let tool = tools.first(where: FileManager.default.isExecutableFile) else { return false }
+    try Child.run(tool, ["-o", other, path])
+    return true
+  }
+
+  /// As `ldd` does it: the loader itself lists what it would load.
+  private static func libraries(of path: String) throws -> [Int] {
+    try Child(path, environment: ["LD_TRACE_LOADED_OBJECTS=1"]).text().split(separator: "\n")
+      .compactMap { line in
+        line.split(whereSeparator: \.isWhitespace).first { $0.hasPrefix("/") }.map(String.init)
+      }.map(size)
+  }
+
+  private static func size(of path: String) throws -> Int {
+    let real = URL(filePath: path).resolvingSymlinksInPath().path
+    let attributes = try FileManager.default.attributesOfItem(atPath: real)
+    guard let size = attributes[.size] as? Int else { throw Failure("\(path) has no size") }
+    return size
+  }
+}

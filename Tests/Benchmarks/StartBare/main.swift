@@ -1,0 +1,1 @@
+// What any program in Swift pays to start and to end: it imports nothing.

@@ -1,0 +1,9 @@
+// What a program would do instead: one setting read by UserDefaults; with an argument it stores that.
+import Foundation
+
+let defaults = UserDefaults.standard
+if CommandLine.argc > 1 {
+  defaults.set(7, forKey: "launches")
+  exit(defaults.synchronize() ? 0 : 1)
+}
+exit(defaults.integer(forKey: "launches") == 7 ? 0 : 1)
