@@ -25,6 +25,7 @@ struct Models {
 
   private func measureModels(_ bench: inout Bench) throws {
     let (peer, table) = (settings.peer, settings.table)
+    let (encoder, decoder) = (JSONEncoder(), JSONDecoder())
     let records = keys.map { key in
       FloorJournal.record(
         key, #"{"name":"Ada Lovelace","age":36,"tags":["mathematics","engines"]}"#)
@@ -41,7 +42,7 @@ struct Models {
       peers: [
         Peer(Settings.foundation, stronger: Settings.synchronizeIsStronger) {
           try each(keys, $0) {
-            peer.set(try JSONEncoder().encode(profile()), forKey: $0)
+            peer.set(try encoder.encode(profile()), forKey: $0)
             peer.synchronize()
           }
         },
@@ -55,7 +56,7 @@ struct Models {
     // All of them are there by now, in each of the stores.
     for key in keys {
       Defaults.set(Profile(), forKey: key)
-      peer.set(try JSONEncoder().encode(Profile()), forKey: key)
+      peer.set(try encoder.encode(Profile()), forKey: key)
       try settings.sqlite.setModel(Profile(), forKey: key)
       table.set(.string("a value"), forKey: key)
     }
@@ -65,7 +66,7 @@ struct Models {
       Peer(Settings.foundation) {
         try each(keys, $0) {
           guard let data = peer.data(forKey: $0) else { return }
-          sink &+= try JSONDecoder().decode(Profile.self, from: data).age
+          sink &+= try decoder.decode(Profile.self, from: data).age
         }
       },
       Peer(PeerTable.name) {
@@ -98,7 +99,7 @@ struct Models {
     let record = FloorJournal.records(["wrapped"])[0]
     var numbers = Numbers()
     try bench.measure(
-      "@Default, read", count: settings.keys.count, target: 1.25,
+      "@Default, read", count: settings.keys.count,
       keepsake: { for _ in 0..<$0 { sink &+= wrapped.value } },
       floor: { for _ in 0..<$0 { sink &+= settings.table.int("wrapped") ?? 0 } },
       peers: [
@@ -110,7 +111,7 @@ struct Models {
         },
       ])
     try bench.measure(
-      "@Default, write", count: settings.keys.count, target: 1.5,
+      "@Default, write", count: settings.keys.count,
       keepsake: { for _ in 0..<$0 { wrapped.value = numbers.next() } },
       floor: { for _ in 0..<$0 { try settings.journal.appendLocked(record) } },
       peers: settings.writers(["wrapped"]))
@@ -119,11 +120,10 @@ struct Models {
   private func measureUpdate(_ bench: inout Bench) throws {
     let (key, peer) = ("launches", settings.peer)
     let record = FloorJournal.records([key])[0]
-    for number in [1_000_000] {
-      Defaults.set(number, forKey: key)
-      peer.set(number, forKey: key)
-      try settings.sqlite.set(number, forKey: key)
-    }
+    let first = 1_000_000
+    Defaults.set(first, forKey: key)
+    peer.set(first, forKey: key)
+    try settings.sqlite.set(first, forKey: key)
     try bench.measure(
       "Defaults.update", count: settings.keys.count,
       keepsake: { for _ in 0..<$0 { Defaults.update(key, default: 0) { $0 += 1 } } },

@@ -7,6 +7,8 @@ final class PeerTable: Sendable {
   static let name = "SQLite (GRDB)"
 
   private let pool: DatabasePool
+  private let encoder = JSONEncoder()
+  private let decoder = JSONDecoder()
 
   /// - Parameter isDurable: Whether what was set survives a power cut from the moment of its return;
   ///   otherwise the log is synced when it is moved into the database.
@@ -48,7 +50,7 @@ final class PeerTable: Sendable {
 
   /// Likewise for a value in JSON.
   func model<Value: Decodable>(_ key: String, _ type: Value.Type = Value.self) throws -> Value? {
-    try get(key, Data.self).map { try JSONDecoder().decode(Value.self, from: $0) }
+    try get(key, Data.self).map { try decoder.decode(Value.self, from: $0) }
   }
 
   func contains(_ key: String) throws -> Bool {
@@ -69,7 +71,7 @@ final class PeerTable: Sendable {
   func setModel(
     _ value: some Encodable, forKey key: String, lifetime: TimeInterval? = nil
   ) throws {
-    try set(JSONEncoder().encode(value), forKey: key, lifetime: lifetime)
+    try set(encoder.encode(value), forKey: key, lifetime: lifetime)
   }
 
   /// Adds one to a number, in one step for all processes.

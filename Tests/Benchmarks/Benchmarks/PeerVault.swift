@@ -8,7 +8,8 @@ struct PeerVault {
   static let atomicName = "AES.GCM + .atomic"
 
   private let folder: URL
-  private let key = SymmetricKey(size: .bits256)
+  /// The same for all processes.
+  private let key = SymmetricKey(data: Data(repeating: 7, count: 32))
 
   init(in host: String) throws { folder = try makeFolder("\(host)/crypto") }
 

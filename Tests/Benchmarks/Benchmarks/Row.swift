@@ -73,6 +73,9 @@ struct Report: Codable {
   func write(to path: String) throws {
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
+    // A ratio to nothing is no number of JSON's.
+    encoder.nonConformingFloatEncodingStrategy = .convertToString(
+      positiveInfinity: "inf", negativeInfinity: "-inf", nan: "nan")
     try (encoder.encode(self) + Data("\n".utf8)).write(to: URL(filePath: path), options: .atomic)
   }
 
@@ -80,6 +83,8 @@ struct Report: Codable {
     let data = try Data(contentsOf: URL(filePath: path))
     struct Version: Codable { let format: Int }
     let decoder = JSONDecoder()
+    decoder.nonConformingFloatDecodingStrategy = .convertFromString(
+      positiveInfinity: "inf", negativeInfinity: "-inf", nan: "nan")
     let version = try decoder.decode(Version.self, from: data).format
     guard version == 1 else { throw Failure("\(path) has format \(version), not 1") }
     return try decoder.decode(Report.self, from: data)

@@ -156,7 +156,7 @@ struct Settings {
           peer.synchronize()
         }
       },
-      Peer("\(Self.foundation), set", weaker: "is not written before synchronize()") {
+      Peer("\(Self.foundation), unsaved", weaker: "writes nothing before synchronize()") {
         each(ints, $0) { peer.set(numbers.next(), forKey: $0) }
       },
       Peer(PeerTable.name) { try each(ints, $0) { try sqlite.set(numbers.next(), forKey: $0) } },

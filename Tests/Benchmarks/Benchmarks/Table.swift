@@ -44,7 +44,8 @@ struct Table {
     ]
     let others = names.map { name -> String in
       guard let peer = row.peers.first(where: { $0.name == name }) else { return "" }
-      return "\(row.unit.text(peer.value.median)) \(decimal(peer.ratio.median))x"
+      let ratio = peer.ratio.median
+      return "\(row.unit.text(peer.value.median)) \(decimal(ratio, digits: ratio < 10 ? 2 : 1))x"
         + mark(Self.note(peer))
     }
     return own.map { $0 ?? "" } + others

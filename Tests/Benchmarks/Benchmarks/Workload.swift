@@ -21,6 +21,7 @@ struct Workload {
     let table = try PeerTable(at: "\(folder)/workload.sqlite")
     // It is safe between threads, though it does not say so to the compiler.
     nonisolated(unsafe) let peer = UserDefaults.standard
+    let vault = try PeerVault(in: folder)
     let value = value
     return [
       Workload(
@@ -59,8 +60,19 @@ struct Workload {
             return 1
           }
         ]),
-      Workload("SecureVault.get", { key, _ in SecureVault.getData(key)?.count ?? 0 }, []),
-      Workload("SecureVault.set", { key, _ in SecureVault.set(value, forKey: key) ? 1 : 0 }, []),
+      Workload(
+        "SecureVault.get",
+        { key, _ in SecureVault.getData(key)?.count ?? 0 },
+        [Peer(PeerVault.name) { key, _ in try vault.get(key).count }]),
+      Workload(
+        "SecureVault.set",
+        { key, _ in SecureVault.set(value, forKey: key) ? 1 : 0 },
+        [
+          Peer(PeerVault.name) { key, _ in
+            try vault.setDurably(value, forKey: key)
+            return 1
+          }
+        ]),
     ]
   }
 

@@ -6,6 +6,20 @@ import Keepsake
 
 let homeVariable = "KEEPSAKE_BENCHMARKS_HOME"
 
+/// Leaves nothing behind when the run is broken off.
+func removeWhenInterrupted(_ home: String) -> [any DispatchSourceSignal] {
+  [SIGINT, SIGTERM].map { number in
+    signal(number, SIG_IGN)
+    let source = DispatchSource.makeSignalSource(signal: number, queue: .global())
+    source.setEventHandler {
+      try? FileManager.default.removeItem(atPath: home)
+      exit(128 + number)
+    }
+    source.resume()
+    return source
+  }
+}
+
 /// Has this program see another home: Foundation has looked at HOME by now, and only a new image of
 /// it looks again.
 func restart(in base: String) throws -> Never {
@@ -38,7 +52,11 @@ func run() throws {
     directories: .init(
       configuration: URL(filePath: home + "/settings"), data: URL(filePath: home + "/data"),
       state: URL(filePath: home + "/state"), cache: URL(filePath: home + "/cache")))
+  // A child that is gone is an error of the write to it, not the end of this process.
+  signal(SIGPIPE, SIG_IGN)
   if isChild { return try Duty.run(Array(arguments.dropFirst())) }
+  let sources = removeWhenInterrupted(home)
+  defer { for source in sources { source.cancel() } }
   try Run(options: options, home: home).measure()
 }
 
