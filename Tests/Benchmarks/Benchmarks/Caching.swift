@@ -1,6 +1,6 @@
-// The disk cache: reading and writing values of four sizes, and looking whether there are any. Keepsake and the floor read the very same payload files and write into the same
-// subfolders, so that both meet the same directories, inodes and pages.
-import CFloor
+// The disk cache: reading and writing values of four sizes, and looking whether there are any.
+// Keepsake and the floor read the very same payload files and write into the same subfolders, so
+// that both meet the same directories, inodes and pages.
 import Foundation
 import Keepsake
 
@@ -12,7 +12,7 @@ struct Caching {
   init(folder: String) { self.folder = folder }
 
   /// What replaces files comes last: ext4 is slow for minutes to make new ones after that. What was
-  /// filled is synced before it is read: its write-back would take the processor from one side only.
+  /// filled is synced before it is read: its write-back would slow one side only.
   func measure(_ bench: inout Bench) throws {
     for size in Self.sizes { try measureNewKeys(&bench, size: size) }
     for size in Self.sizes { try measureReading(&bench, size: size) }

@@ -1,5 +1,4 @@
 // A process of its own: another program, or this one again with something else to do.
-import CFloor
 import Foundation
 import Glibc
 
@@ -72,6 +71,11 @@ final class Child {
   /// Runs a program to its end, without any pipe.
   static func run(_ program: String, _ arguments: [String] = []) throws {
     try wait(for: spawn(program, arguments, [], nil))
+  }
+
+  /// Starts this program anew, with the same input and output.
+  static func startSelf(_ arguments: [String]) throws -> pid_t {
+    try spawn(ownPath, arguments, [], nil)
   }
 
   /// What is built beside this program.

@@ -46,7 +46,7 @@ struct EmptyCache {
     }
   }
 
-  /// The same for a cache whose files have moved, which is not asked: it would know them after that.
+  /// The same for a cache whose files have moved: one that is asked would know them after that.
   static func payloads(
     _ keys: [String], _ store: DiskCache.Store, like paths: [String]
   ) throws -> [String] {

@@ -28,20 +28,23 @@ struct Options {
   var pictures: String?
 
   static let usage = """
-    Measures Keepsake against the least that each operation could cost (the floor) and against what a
-    program would use instead. Exits with 0 whatever the figures are.
+    Measures Keepsake against the least that each operation could cost (the floor) and against what
+    a program would use instead. Exits with 0 whatever the figures are.
 
-      keepsake-benchmarks [--folder FOLDER] [--only SECTION,...] [--quick] [--million] [--json FILE]
-      keepsake-benchmarks --picture FOLDER --from FILE
+      keepsake-benchmarks [--folder FOLDER] [--only SECTION,...] [--quick] [--million]
+                          [--json FILE] [--picture FOLDER]
+      keepsake-benchmarks --from FILE --picture FOLDER
 
       --folder FOLDER    measure in a new folder in this one; otherwise in the temporary folder
-      --only SECTION,... measure only these: \(Section.allCases.map(\.rawValue).joined(separator: ", "))
+      --only SECTION,... measure only these: \(sectionNames)
       --quick            fewer rounds and smaller stores, to see that all works
       --million          also a cache of 1,000,000 entries: takes minutes and some gigabytes
       --json FILE        write all figures to this file
-      --picture FOLDER   measure nothing: draw speed.svg and speed~dark.svg from the figures
-      --from FILE        what --json wrote
+      --picture FOLDER   draw speed.svg and speed~dark.svg from the figures
+      --from FILE        measure nothing: take the figures that --json has written
     """
+
+  private static let sectionNames = Section.allCases.map(\.rawValue).joined(separator: ", ")
 
   init(_ arguments: some Sequence<String>) throws {
     var rest = Array(arguments)[...]
@@ -68,9 +71,7 @@ struct Options {
       default: throw Failure("there is no option \(name); --help shows all")
       }
     }
-    if (pictures == nil) != (source == nil) {
-      throw Failure("--picture needs --from, and the other way round")
-    }
+    if source != nil, pictures == nil { throw Failure("--from needs --picture") }
   }
 }
 

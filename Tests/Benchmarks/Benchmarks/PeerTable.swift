@@ -10,7 +10,7 @@ final class PeerTable: Sendable {
   private let encoder = JSONEncoder()
   private let decoder = JSONDecoder()
 
-  /// - Parameter isDurable: Whether what was set survives a power cut from the moment of its return;
+  /// - Parameter isDurable: Whether what was set survives a power cut once the call has returned;
   ///   otherwise the log is synced when it is moved into the database.
   init(at path: String, isDurable: Bool = false) throws {
     var configuration = Configuration()

@@ -82,7 +82,7 @@ struct Picture {
   // MARK: Geometry
 
   private static let width = 820.0
-  private static let plot = (left: 210.0, right: 670.0)
+  private static let plot = (left: 210.0, right: 655.0)
   private static let (barStep, barHeight, titleHeight, gap) = (17.0, 11.0, 21.0, 9.0)
   private static let top = 74.0
 
@@ -110,9 +110,10 @@ struct Picture {
     let height = bottom + 46
     var lines = [
       """
-      <svg xmlns="http://www.w3.org/2000/svg" width="\(number(Self.width))" height="\(number(height))" \
+      <svg xmlns="http://www.w3.org/2000/svg" width="\(number(Self.width))" \
+      height="\(number(height))" \
       viewBox="0 0 \(number(Self.width)) \(number(height))" role="img" aria-labelledby="t d" \
-      font-family="system-ui, -apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif" \
+      font-family="system-ui, -apple-system, 'Segoe UI', 'Noto Sans', Helvetica, sans-serif" \
       font-size="12">
       """,
       "<title id=\"t\">How long Keepsake takes, and what a program would use instead</title>",
@@ -156,7 +157,10 @@ struct Picture {
     (Int(range.low)...Int(range.high)).flatMap { power in
       let x = place(pow(10, Double(power)))
       return [
-        "<line class=\"l\" x1=\"\(number(x))\" y1=\"\(number(Self.top))\" x2=\"\(number(x))\" y2=\"\(number(bottom - Self.gap))\"/>",
+        """
+        <line class="l" x1="\(number(x))" y1="\(number(Self.top))" x2="\(number(x))" \
+        y2="\(number(bottom - Self.gap))"/>
+        """,
         text(Self.time(pow(10, Double(power))), x, Self.top - 6, "q m", size: 10.5),
       ]
     }
@@ -170,19 +174,29 @@ struct Picture {
     if let ratio = bar.ratio { label += " · " + Self.comparison(ratio) }
     return [
       text(bar.name, Self.plot.left - 8, y + 10, isOwn ? "a b e" : "a e"),
-      "<rect class=\"\(shape)\" x=\"\(number(Self.plot.left))\" y=\"\(number(y))\" width=\"\(number(end - Self.plot.left))\" height=\"\(number(Self.barHeight))\" rx=\"2\"/>",
+      box(shape, Self.plot.left, y, width: end - Self.plot.left, height: Self.barHeight),
       // So that no line of the scale runs through the label.
-      "<rect class=\"h\" x=\"\(number(end + 4))\" y=\"\(number(y - 2))\" width=\"\(number(Double(label.count) * 6.8))\" height=\"15\"/>",
+      box("h", end + 4, y - 2, width: Double(label.count) * 6.8, height: 15),
       text(label, end + 6, y + 10, isOwn ? "a b" : "a"),
     ]
+  }
+
+  private func box(
+    _ style: String, _ x: Double, _ y: Double, width: Double, height: Double
+  ) -> String {
+    """
+    <rect class="\(style)" x="\(number(x))" y="\(number(y))" width="\(number(width))" \
+    height="\(number(height))" rx="2"/>
+    """
   }
 
   private func text(
     _ text: String, _ x: Double, _ y: Double, _ style: String, size: Double? = nil
   ) -> String {
     let sized = size.map { " font-size=\"\(number($0))\"" } ?? ""
-    return
-      "<text class=\"\(style)\" x=\"\(number(x))\" y=\"\(number(y))\"\(sized)>\(escaped(text))</text>"
+    return """
+      <text class="\(style)" x="\(number(x))" y="\(number(y))"\(sized)>\(escaped(text))</text>
+      """
   }
 
   /// The same in words, for those who do not see it.

@@ -38,8 +38,8 @@ struct Comparison: Codable {
   /// What it does more.
   var stronger: String?
   let value: Figure
-  /// Taken within each round: of a base, how many times its figure Keepsake's is; of a peer, how many
-  /// times as well as the peer Keepsake does.
+  /// Taken within each round: of a base, how many times its figure Keepsake's is; of a peer, how
+  /// many times as good as the peer Keepsake is.
   let ratio: Figure
   /// The ratio is at most this for a base, at least this for a peer.
   var target: Double?

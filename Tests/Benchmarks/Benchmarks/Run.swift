@@ -12,8 +12,8 @@ struct Run {
     var bench = Bench(isQuick: options.isQuick)
     var failures: [String] = []
     print("\(machine.text)\nmedians of \(bench.rounds) rounds")
-    print(
-      "a peer's ratio is how many times as well Keepsake does; a base's, how many times as much")
+    print("x at a peer: how many times as good Keepsake is; below 1 the peer is ahead")
+    print("ratio: how many times what the column before it has")
     for section in Section.allCases where options.sections.contains(section) {
       let first = bench.rows.count
       bench.section = section
@@ -26,14 +26,11 @@ struct Run {
       fflush(nil)
     }
     for failure in failures { print("\nended early: \(failure)") }
-    print("\n\(Verdict(bench.rows).text)")
-    if let file = options.json {
-      let report = Report(
-        machine: machine, rounds: bench.rounds, rows: bench.rows, failures: failures)
-      try report.write(to: file)
-    }
-    // Now: removing the files of a million entries takes minutes.
-    fflush(nil)
+    print("\n\(Verdict(bench.rows, isWhole: failures.isEmpty).text)")
+    let report = Report(
+      machine: machine, rounds: bench.rounds, rows: bench.rows, failures: failures)
+    if let file = options.json { try report.write(to: file) }
+    if let folder = options.pictures { try Picture(report).draw(into: folder) }
   }
 
   private func measure(_ section: Section, _ bench: inout Bench) throws {

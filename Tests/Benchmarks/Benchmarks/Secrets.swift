@@ -188,8 +188,8 @@ struct Secrets {
       ])
   }
 
-  /// A whole set in memory, where nothing waits for a disk: against bare EVP through a buffer of the same
-  /// size, with the same file calls.
+  /// A whole set in memory, where nothing waits for a disk: against bare EVP through a buffer of
+  /// the same size, with the same file calls.
   private func measureSealing(_ bench: inout Bench) throws {
     let memory = "/dev/shm"
     let isThere = FileManager.default.isWritableFile(atPath: memory)

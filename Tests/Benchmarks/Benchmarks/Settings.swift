@@ -67,8 +67,8 @@ struct Settings {
     try dictionary.fill(added)
   }
 
-  /// The keys of one type in an order that no cache can guess, as strings of their own: whoever reads
-  /// a setting does not hold the very string that it was stored under.
+  /// The keys of one type in an order that no cache can guess, as strings of their own: whoever
+  /// reads a setting does not hold the very string that it was stored under.
   func keys(ofType type: Int) -> [String] {
     stride(from: type, to: keys.count, by: 3).map { Self.key($0) }.shuffled()
   }

@@ -25,10 +25,18 @@ struct Table {
     return (table + feet).joined(separator: "\n")
   }
 
-  /// What all rows are compared with first.
+  /// What all rows are compared with first, or that each names its own.
   private var base: String {
     let names = unique(rows.compactMap(\.base?.name))
-    return names.count == 1 ? names[0] : "base"
+    return names.count == 1 ? names[0] : Self.anyBase
+  }
+
+  private static let anyBase = "compared with"
+
+  private func baseCell(_ row: Row) -> String? {
+    row.base.map { own in
+      (base == Self.anyBase ? "\(own.name) " : "") + row.unit.text(own.value.median)
+    }
   }
 
   private func cells(_ row: Row, _ names: [String], _ notes: [String]) -> [String] {
@@ -38,7 +46,7 @@ struct Table {
     let own: [String?] = [
       row.operation + mark(row.note), row.size.map { Unit.bytes.text(Double($0)) },
       row.count.map(grouped), row.unit.text(row.keepsake.median),
-      row.base.map { row.unit.text($0.value.median) }, row.base.map { decimal($0.ratio.median) },
+      baseCell(row), row.base.map { decimal($0.ratio.median) },
       row.limit.map { "<= " + row.unit.text($0) } ?? row.base?.target.map { "<= \($0)" },
       row.base.map { "\(decimal($0.ratio.min))...\(decimal($0.ratio.max))" },
     ]
@@ -67,13 +75,19 @@ struct Table {
 /// Where a target is missed, and by how much.
 struct Verdict {
   private let rows: [Row]
+  private let isWhole: Bool
 
-  init(_ rows: [Row]) { self.rows = rows }
+  /// - Parameter isWhole: Whether all rows are there that were asked for.
+  init(_ rows: [Row], isWhole: Bool) {
+    self.rows = rows
+    self.isWhole = isWhole
+  }
 
   var text: String {
+    let reached = isWhole ? "all targets reached" : "all targets reached in the rows above"
     let short = rows.flatMap(shortfalls)
     let ahead = rows.flatMap(aheadDoingLess)
-    let first = short.isEmpty ? ["all targets reached"] : ["targets that are missed:"] + short
+    let first = short.isEmpty ? [reached] : ["targets that are missed:"] + short
     return (first + (ahead.isEmpty ? [] : ["ahead, but not doing as much:"] + ahead))
       .joined(separator: "\n")
   }

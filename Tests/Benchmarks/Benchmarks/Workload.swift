@@ -1,5 +1,5 @@
-// What several threads, or several processes, do at the same time: each with keys of its own, all in
-// the same stores.
+// What several threads, or several processes, do at the same time: each with keys of its own, all
+// in the same stores.
 import Foundation
 import Keepsake
 import Synchronization

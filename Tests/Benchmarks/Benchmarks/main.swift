@@ -1,28 +1,15 @@
 // Measures Keepsake against the least that each operation could cost, and against what a program
 // would use instead. Never fails over a figure; --help says what it can be asked for.
+import CFloor
 import Foundation
 import Glibc
 import Keepsake
 
 let homeVariable = "KEEPSAKE_BENCHMARKS_HOME"
 
-/// Leaves nothing behind when the run is broken off.
-func removeWhenInterrupted(_ home: String) -> [any DispatchSourceSignal] {
-  [SIGINT, SIGTERM].map { number in
-    signal(number, SIG_IGN)
-    let source = DispatchSource.makeSignalSource(signal: number, queue: .global())
-    source.setEventHandler {
-      try? FileManager.default.removeItem(atPath: home)
-      exit(128 + number)
-    }
-    source.resume()
-    return source
-  }
-}
-
-/// Has this program see another home: Foundation has looked at HOME by now, and only a new image of
-/// it looks again.
-func restart(in base: String) throws -> Never {
+/// Runs this program once more, with another home below `base`: Foundation has looked at HOME by
+/// now. Stays to remove all that it leaves, however it ends.
+func runBelow(_ base: String) throws -> Never {
   let home = try makeFolder("\(base)/keepsake-benchmarks-\(getpid())").path
   _ = try makeFolder("\(home)/.config")
   setenv(homeVariable, home, 1)
@@ -30,9 +17,19 @@ func restart(in base: String) throws -> Never {
   setenv("XDG_CONFIG_HOME", home + "/.config", 1)
   // A program that is started finds its vault and its cache below HOME.
   for name in ["XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"] { unsetenv(name) }
-  var arguments = CommandLine.arguments.map { strdup($0) } + [nil]
-  execv("/proc/self/exe", &arguments)
-  throw SystemFailure(code: errno)
+  let child = try Child.startSelf(Array(CommandLine.arguments.dropFirst()))
+  let sources = [SIGINT, SIGTERM].map { number in
+    signal(number, SIG_IGN)
+    let source = DispatchSource.makeSignalSource(signal: number, queue: .global())
+    source.setEventHandler { kill(child, SIGKILL) }
+    source.resume()
+    return source
+  }
+  var status: Int32 = 0
+  waitpid(child, &status, 0)
+  withExtendedLifetime(sources) { try? FileManager.default.removeItem(atPath: home) }
+  // The shell's way to tell a signal.
+  exit(status & 0x7f == 0 ? status >> 8 : 128 + status & 0x7f)
 }
 
 func run() throws {
@@ -40,23 +37,22 @@ func run() throws {
   let isChild = arguments.first == Child.flag
   let options = try Options(isChild ? [] : arguments)
   if options.asksForHelp { return print(Options.usage) }
-  if let folder = options.pictures, let source = options.source {
+  if let source = options.source, let folder = options.pictures {
     return try Picture(Report.read(from: source)).draw(into: folder)
   }
   guard let home = ProcessInfo.processInfo.environment[homeVariable] else {
-    try restart(in: options.folder)
+    if isChild { throw Failure("\(Child.flag) is for this program alone") }
+    try runBelow(options.folder)
   }
-  defer { if !isChild { try? FileManager.default.removeItem(atPath: home) } }
+  floor_end_with_parent()
+  // A child that is gone is an error of the write to it, not the end of this process.
+  signal(SIGPIPE, SIG_IGN)
   try StorageSystem.bootstrap(
     app: "benchmarks",
     directories: .init(
       configuration: URL(filePath: home + "/settings"), data: URL(filePath: home + "/data"),
       state: URL(filePath: home + "/state"), cache: URL(filePath: home + "/cache")))
-  // A child that is gone is an error of the write to it, not the end of this process.
-  signal(SIGPIPE, SIG_IGN)
   if isChild { return try Duty.run(Array(arguments.dropFirst())) }
-  let sources = removeWhenInterrupted(home)
-  defer { for source in sources { source.cancel() } }
   try Run(options: options, home: home).measure()
 }
 

@@ -6,8 +6,10 @@
 #include <malloc.h>
 #include <openssl/evp.h>
 #include <openssl/rand.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -106,3 +108,5 @@ long floor_anonymous_bytes(void) {
   if (sums) fclose(sums);
   return found == 2 ? (resident - shared) * sysconf(_SC_PAGESIZE) : -1;
 }
+
+void floor_end_with_parent(void) { prctl(PR_SET_PDEATHSIG, SIGKILL); }

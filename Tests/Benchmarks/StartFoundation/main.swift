@@ -1,4 +1,4 @@
-// What a program would do instead: one setting read by UserDefaults; with an argument it stores that.
+// What a program would do instead: one setting read by UserDefaults; with an argument it stores it.
 import Foundation
 
 let defaults = UserDefaults.standard

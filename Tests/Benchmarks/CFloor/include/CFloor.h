@@ -31,4 +31,7 @@ bool floor_seal(
 // file backs, or -1.
 long floor_anonymous_bytes(void);
 
+// Has the system end this process as soon as the one that started it is gone.
+void floor_end_with_parent(void);
+
 #endif
