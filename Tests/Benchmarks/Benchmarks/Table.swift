@@ -124,12 +124,12 @@ struct Verdict {
 }
 
 extension Row {
-  /// The operation with its size and count.
+  /// The operation with its section, size and count.
   var title: String {
     let details = [
       size.map { Unit.bytes.text(Double($0)) }, count.map { "of \(grouped($0))" },
     ].compactMap(\.self)
-    return ([operation] + details).joined(separator: ", ")
+    return "\(section.rawValue): " + ([operation] + details).joined(separator: ", ")
   }
 }
 
