@@ -19,13 +19,15 @@ struct Settings {
   let sqlite: PeerTable
   let durableSqlite: PeerTable
   let dictionary: PeerDictionary
+  /// Where all stores but the standard suite lie.
+  let host: String
   private let domain: String
   private(set) var keys: [String] = []
 
   /// Empties the standard suite: it is the one that most programs have.
   init(folder: String) throws {
     guard Defaults.removeAll() else { throw Failure("the standard suite cannot be emptied") }
-    let host = try makeFolder("\(folder)/settings-\(UUID().uuidString)").path(percentEncoded: false)
+    host = try makeFolder("\(folder)/settings-\(UUID().uuidString)").path(percentEncoded: false)
     journal = try FloorJournal(in: host)
     sqlite = try PeerTable(at: "\(host)/table.sqlite")
     durableSqlite = try PeerTable(at: "\(host)/durable.sqlite", isDurable: true)
