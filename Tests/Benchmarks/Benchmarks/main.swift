@@ -27,7 +27,9 @@ func runBelow(_ base: String) throws -> Never {
   }
   var status: Int32 = 0
   waitpid(child, &status, 0)
-  withExtendedLifetime(sources) { try? FileManager.default.removeItem(atPath: home) }
+  // From here on its id may be another process's.
+  for source in sources { source.cancel() }
+  try? FileManager.default.removeItem(atPath: home)
   // The shell's way to tell a signal.
   exit(status & 0x7f == 0 ? status >> 8 : 128 + status & 0x7f)
 }
