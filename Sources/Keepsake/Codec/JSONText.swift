@@ -7,8 +7,7 @@ enum JSONText {
   /// Appends `text` as a JSON string (RFC 8259, section 7) without a raw control character.
   static func append(_ text: String, to output: inout [UInt8]) {
     output.append(quote)
-    var text = text
-    text.withUTF8 { bytes in
+    text.utf8.span.withUnsafeBufferPointer { bytes in
       var start = 0
       var position = 0
       while position < bytes.count {

@@ -69,6 +69,9 @@ extension EngineChange {
     self = value.map { .set(key, $0) } ?? .remove(key)
   }
 
+  /// Removing what is not there changes nothing.
+  var isRemoval: Bool { if case .remove = self { true } else { false } }
+
   /// What it changes; nil for all.
   var key: String? {
     switch self {
@@ -116,8 +119,15 @@ struct ValueTable {
     switch change {
     case .set(let key, let value):
       stamp += 1
-      let old = entries.set(key, Entry(value: value, stamp: stamp, size: size, model: nil))
-      liveSize += size - (old?.size ?? 0)
+      let entry = Entry(value: value, stamp: stamp, size: size, model: nil)
+      liveSize += size
+      var oldSize = 0
+      // In its place, which spares a copy of the old one.
+      let isThere = entries.modify(key) {
+        oldSize = $0.size
+        $0 = entry
+      }
+      if isThere { liveSize -= oldSize } else { entries.set(key, entry) }
     case .remove(let key):
       liveSize -= entries.remove(key)?.size ?? 0
     case .clear:

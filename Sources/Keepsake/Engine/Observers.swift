@@ -19,8 +19,8 @@ final class Observers: Sendable {
 
   /// Tells those who want the key to look again; nil stands for all keys. Costs one load when nobody waits.
   @inline(__always)
-  func signal(_ key: String? = nil) {
-    if !isEmpty { tell(key) }
+  func signal(_ key: @autoclosure () -> String? = nil) {
+    if !isEmpty { tell(key()) }
   }
 
   private func tell(_ key: String?) {

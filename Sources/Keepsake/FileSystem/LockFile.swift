@@ -1,4 +1,5 @@
 internal import CKeepsake
+internal import Synchronization
 
 #if canImport(Glibc)
   import Glibc
@@ -67,6 +68,7 @@ final class LockFile: Sendable {
   // Only ever read, atomically; unmapped with the last reference.
   private nonisolated(unsafe) let mapping: UnsafeMutableRawPointer
   private let wordCount: Int
+  private let lastLook = Atomic<Int64>(0)
 
   private static let wordSize = MemoryLayout<UInt64>.size
 
@@ -160,7 +162,14 @@ final class LockFile: Sendable {
   }
 
   /// Whether the file has been deleted since it was opened: then others lock another one.
-  func isDeleted() throws(StorageError) -> Bool { try file.status().links == 0 }
+  ///
+  /// - Parameter mayBeLate: Whether one look within ``Tick/longest`` will do.
+  func isDeleted(mayBeLate: Bool) throws(StorageError) -> Bool {
+    let tick = Tick.now
+    if mayBeLate, tick == lastLook.load(ordering: .relaxed) { return false }
+    lastLook.store(tick, ordering: .relaxed)
+    return try file.status().links == 0
+  }
 
   /// Whether another file stands at the path by now, or this one was cut off, so that its words cannot
   /// be looked at any more.

@@ -19,6 +19,9 @@ enum WallClock {
 
 /// Goes on a few hundred times a second, whatever is done to the clock, and costs next to nothing.
 enum Tick {
+  /// For how long ``now`` stays the same at most, in nanoseconds: some kernels count a hundred a second.
+  static let longest: Int64 = 10_000_000
+
   static var now: Int64 {
     var time = timespec()
     #if os(Linux)

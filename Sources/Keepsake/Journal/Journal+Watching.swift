@@ -24,8 +24,8 @@ extension Journal {
 
   private func notice(_ event: FileWatcher.Event) {
     guard !observers.isEmpty else {
-      if event == .gone { state.withLock { $0.watches = [] } }
-      return
+      // The last one has gone, and the watch goes with it, unless a new one has come just now.
+      return state.withLock { if observers.isEmpty { $0.watches = [] } }
     }
     do throws(StorageError) {
       // Somebody deleted the lock file. Its next one shows in the folder; to make it here would bring

@@ -107,7 +107,9 @@ final class Journal: DefaultsEngine {
   // MARK: Writing
 
   func commit(_ change: EngineChange) throws(StorageError) {
-    try writing { journal, record throws(StorageError) in try journal.append(change, &record) }
+    try writing { journal, record throws(StorageError) in
+      try journal.append(change, &record)
+    }
   }
 
   func commit(_ changes: [EngineChange]) throws(StorageError) {
@@ -165,7 +167,8 @@ final class Journal: DefaultsEngine {
 
   /// The same for a body that appends, which puts its records together in the buffer that it is given.
   private func writing<R>(
-    mayCreate: Bool = true, _ body: (Journal, inout [UInt8]) throws(StorageError) -> R
+    mayCreate: Bool = true,
+    _ body: (Journal, inout [UInt8]) throws(StorageError) -> R
   ) throws(StorageError) -> R {
     var damage: StorageError?
     // Under no lock: whoever hears of it may write here.
@@ -173,11 +176,7 @@ final class Journal: DefaultsEngine {
     let result = try writer.withLock(timeout: timeout) { buffer throws(StorageError) in
       let held = try takeLock(mayCreate: mayCreate)
       defer { if held.isOwn { held.lock.unlock() } }
-      let isDamaged = try state.withLock { state throws(StorageError) in
-        try state.refreshLocked()
-        return state.damage != nil
-      }
-      if isDamaged { damage = repair() }
+      if held.isDamaged { damage = repair() }
       return try body(self, &buffer)
     }
     guard let result else {
@@ -204,35 +203,52 @@ final class Journal: DefaultsEngine {
     }
   }
 
-  /// A held lock, and whether this process still is the one that took it.
+  /// A held lock, whether this process still is the one that took it, and whether the file that it
+  /// guards is damaged.
   private struct HeldLock {
     let lock: LockFile
     let generation: UInt64
+    let isDamaged: Bool
     /// A child must not release what its parent holds through the shared descriptor.
     var isOwn: Bool { generation == ForkGuard.generation }
   }
 
+  /// Takes the lock and reads what others have written.
   private func takeLock(mayCreate: Bool) throws(StorageError) -> HeldLock {
     while true {
       let lock = try state.withLock { state throws(StorageError) in
         try state.openLockFile(mayCreate: mayCreate, timeout: timeout)
       }
       try lock.lock(timeout: timeout)
-      // Somebody who deleted it would let two processes in, each with a file of its own.
-      let isDeleted: Bool
       do throws(StorageError) {
-        isDeleted = try lock.isDeleted()
+        if let held = try refresh(under: lock) { return held }
       } catch {
         lock.unlock()
         throw error
       }
-      if !isDeleted { return HeldLock(lock: lock, generation: ForkGuard.generation) }
       lock.unlock()
-      state.withLock { $0.dropLockFile() }
     }
   }
 
-  private func append(_ change: EngineChange, _ record: inout [UInt8]) throws(StorageError) {
+  /// Makes the state agree with the file; nil where the lock is not the one that others take.
+  private func refresh(under lock: LockFile) throws(StorageError) -> HeldLock? {
+    try state.withLock { state throws(StorageError) in
+      // Somebody who deleted it would let two processes in, each with a file of its own. Who makes the
+      // next one waits before the first look, so that one look within each tick will do here.
+      if try lock.isDeleted(mayBeLate: state.isCurrent) {
+        state.dropLockFile()
+        return nil
+      }
+      try state.refreshLocked()
+      guard state.lockFile === lock else { return nil }
+      return HeldLock(
+        lock: lock, generation: ForkGuard.generation, isDamaged: state.damage != nil)
+    }
+  }
+
+  private func append(
+    _ change: EngineChange, _ record: inout [UInt8]
+  ) throws(StorageError) {
     try withUnsafePointer(to: change) { change throws(StorageError) in
       try append(UnsafeBufferPointer(start: change, count: 1), &record)
     }
@@ -242,8 +258,8 @@ final class Journal: DefaultsEngine {
   private func append(
     _ changes: UnsafeBufferPointer<EngineChange>, _ bytes: inout [UInt8]
   ) throws(StorageError) {
-    var (isNeeded, plan) = state.withLock { ($0.isRecordNeeded(for: changes), $0.plan()) }
-    if !isNeeded { return }
+    if changes.allSatisfy(\.isRemoval), !state.withLock({ $0.hasAny(of: changes) }) { return }
+    var plan = state.withLock { $0.plan() }
     if plan == nil {
       try prepareFile()
       plan = state.withLock { $0.plan() }
@@ -285,8 +301,10 @@ final class Journal: DefaultsEngine {
   }
 
   func ticks(of isWanted: @escaping @Sendable (String) -> Bool) -> AsyncStream<Void> {
+    // First, so that nobody takes the watch for left.
+    let ticks = observers.ticks(of: isWanted)
     watch()
-    return observers.ticks(of: isWanted)
+    return ticks
   }
 }
 

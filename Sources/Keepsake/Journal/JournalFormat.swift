@@ -113,7 +113,9 @@ enum JournalFormat {
     appendValue: (inout [UInt8]) -> Void
   ) {
     let start = output.count + 2
-    output.append(contentsOf: recordStart)
+    output.append(
+      contentsOf: UnsafeBufferPointer(
+        start: recordStart.utf8Start, count: recordStart.utf8CodeUnitCount))
     output.append(kind.rawValue)
     let place = output.count
     output.append(quote)
@@ -131,12 +133,12 @@ enum JournalFormat {
       let sum = Checksum.sum(summed, seed: seed)
       FileName.writeHexadecimal(sum, to: bytes[start..<start + 16])
     }
-    output.append(contentsOf: recordEnd)
+    output.append(bracket)
+    output.append(newline)
   }
 
   /// With zeros in place of the sum.
-  private static let recordStart = Array("[\"0000000000000000".utf8)
-  private static let recordEnd = Array("]\n".utf8)
+  private static let recordStart: StaticString = "[\"0000000000000000"
 
   // MARK: Reading
 

@@ -263,12 +263,8 @@ struct JournalState {
     return AppendPlan(file: file, seed: seed, offset: offset, size: size, closing: tail.closing)
   }
 
-  /// Removing what is not there needs no record.
-  func isRecordNeeded(for changes: UnsafeBufferPointer<EngineChange>) -> Bool {
-    changes.contains { change in
-      guard case .remove(let key) = change else { return true }
-      return table[key] != nil
-    }
+  func hasAny(of changes: UnsafeBufferPointer<EngineChange>) -> Bool {
+    changes.contains { change in change.key.map { table[$0] != nil } ?? true }
   }
 
   /// Notes changes that this process has just written at the end of its file, which had `oldSize` bytes.
@@ -324,10 +320,15 @@ struct JournalState {
       throw StorageError(errno: ENOENT, operation: "open", path: location.lockPath)
     }
     let mode = try location.prepareFolder()
+    let journal = location.path
     let opened = try LockFile.createOrOpen(location.lockPath, mode: mode, timeout: timeout) {
+      () throws(StorageError) in
+      // Where the journal is there already somebody has deleted its lock file. Who goes on with that
+      // one notices within a tick; what they write until then is to be read here before anything else.
+      if try FileSystem.status(journal) != nil { usleep(UInt32(2 * Tick.longest / 1_000)) }
       // It starts anywhere, so that a process which still knows an earlier file's word does not take
       // this one for it.
-      [UInt64.random(in: 1...0xFF_FFFF) << 40]
+      return [UInt64.random(in: 1...0xFF_FFFF) << 40]
     }
     lockFile = opened
     seen = nil

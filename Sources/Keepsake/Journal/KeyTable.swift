@@ -109,9 +109,12 @@ struct KeyTable<Value> {
     }
   }
 
-  /// Lets `change` alter a value in place, if there is one.
-  mutating func modify(_ key: String, _ change: (inout Value) -> Void) {
-    if let slot = find(key, Self.hash(key)).slot { change(&slots[slot].value) }
+  /// Lets `change` alter a value in place; false when there is none.
+  @discardableResult
+  mutating func modify(_ key: String, _ change: (inout Value) -> Void) -> Bool {
+    guard let slot = find(key, Self.hash(key)).slot else { return false }
+    change(&slots[slot].value)
+    return true
   }
 
   /// All keys with their values.

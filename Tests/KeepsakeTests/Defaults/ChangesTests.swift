@@ -43,6 +43,24 @@ import Testing
     #expect(await changes.next() == 21)
   }
 
+  @Test func theWatchEndsWithTheLastWhoWaits() async throws {
+    let folder = try TemporaryFolder()
+    let store = folder.store()
+    try store.set(1, forKey: "size")
+    let journal = try #require(store.engine as? Journal)
+    let waiting = Task { for await _ in store.changes("size", default: 0) {} }
+    try await eventually("it is watched") { journal.state.withLock { !$0.watches.isEmpty } }
+    waiting.cancel()
+    await waiting.value
+    try await eventually("nobody is told of what nobody waits for") {
+      try store.set(2, forKey: "size")
+      return journal.state.withLock { $0.watches.isEmpty }
+    }
+    var changes = store.changes("size", default: 0).makeAsyncIterator()
+    try folder.store().set(3, forKey: "size")
+    #expect(await changes.next() == 3)
+  }
+
   @Test func changesArriveAlsoWithoutAWatch() async throws {
     let folder = try TemporaryFolder()
     let store = folder.store()

@@ -171,6 +171,48 @@ import Testing
     #expect(try folder.store().keys().count == 4)
   }
 
+  /// One still has the deleted file's lock for a moment, the other one that of the next file, under which
+  /// it puts a new journal in place of the old one.
+  @Test func whoMakesALockFileAnewWaitsForThoseWhoHaveTheOld() throws {
+    let folder = try TemporaryFolder(isQuick: true)
+    let store = folder.store()
+    try store.set(0, forKey: "k0")
+    let isOver = Locked(false)
+    let count = Locked(1)
+    let end = DispatchSemaphore(value: 0)
+    Thread {
+      var number = 1
+      while !isOver.withLock({ $0 }) {
+        do {
+          try store.set(number, forKey: "k\(number)")
+          number += 1
+          usleep(100)
+        } catch {
+          Issue.record(error)
+        }
+      }
+      count.withLock { $0 = number }
+      end.signal()
+    }.start()
+    // Longer between its last look at the old file and the new one's name.
+    let plan = FaultPlan(decide: { event in
+      if event.call == .rename { usleep(2_000) }
+      return .proceed
+    })
+    for round in 1...40 {
+      try? FileManager.default.removeItem(at: folder.file(".standard.lock"))
+      let other = folder.store()
+      try other.set(round, forKey: "round")
+      let journal = try #require(other.engine as? Journal)
+      try FaultPlan.$current.withValue(plan) { try journal.compact() }
+      #expect(try other.int("round") == round)
+    }
+    isOver.withLock { $0 = true }
+    end.wait()
+    let keys = try Set(folder.store().keys())
+    #expect((0..<count.withLock { $0 }).filter { !keys.contains("k\($0)") } == [])
+  }
+
   @Test func anExchangedFileIsReadAnew() throws {
     let folder = try TemporaryFolder()
     let other = try TemporaryFolder()
