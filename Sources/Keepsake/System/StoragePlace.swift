@@ -55,6 +55,9 @@ public struct StoragePlace<Facade>: Hashable, Sendable {
     }
   }
 
+  /// The name of one of the app's own places; nil for all others.
+  var givenName: String? { if case .named(let name) = location { name } else { nil } }
+
   private static var standardName: String { "standard" }
 
   /// The name as that of a file.

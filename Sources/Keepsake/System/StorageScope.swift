@@ -58,15 +58,16 @@ final class StorageScope: Sendable {
   // MARK: Stores
 
   func defaults(_ suite: Defaults.Suite) -> Defaults.Store {
-    suites.store(suite) { Defaults.Store(suite: suite, scope: self) }
+    if case .named(let name) = suite.location, let store = suites.named(name) { return store }
+    return suites.store(suite, named: suite.givenName) { Defaults.Store(suite: suite, scope: self) }
   }
 
   func cache(_ name: DiskCache.Name) -> DiskCache.Store {
-    caches.store(name) { DiskCache.Store(name: name, scope: self) }
+    caches.store(name, named: name.givenName) { DiskCache.Store(name: name, scope: self) }
   }
 
   func vault(_ service: SecureVault.Service) -> SecureVault.Store {
-    services.store(service) {
+    services.store(service, named: service.givenName) {
       SecureVault.Store(service: service, vault: vault(holding: service), scope: self)
     }
   }
@@ -76,7 +77,7 @@ final class StorageScope: Sendable {
     do throws(StorageError) {
       let location = VaultLocation(host: try service.folder(in: finder, .data))
       return .success(
-        vaults.store(location.folder) {
+        vaults.store(location.folder, named: location.folder) {
           Vault(location: location, finder: finder, options: vaultOptions) { [weak self] in
             self?.report($0)
           }
@@ -137,19 +138,32 @@ final class StorageScope: Sendable {
 
 /// One store for each place, made when it is first asked for.
 private final class Registry<Place: Hashable & Sendable, Store: Sendable>: Sendable {
-  /// nil when it is closed: a store that a late task asks for is nobody else's.
-  private let stores = Locked<[Place: Store]?>([:])
+  private struct Stores {
+    /// By their bytes, as their files are told apart; a dictionary would take twice as long.
+    var named = KeyTable<Store>()
+    var others: [Place: Store] = [:]
+    /// A store that a late task asks for is nobody else's.
+    var isClosed = false
+  }
 
-  func store(_ place: Place, make: () -> Store) -> Store {
+  private let stores = Locked(Stores())
+
+  @inline(__always)
+  func named(_ name: String) -> Store? { stores.withLock { $0.named[name] } }
+
+  /// - Parameter name: Says by itself which place it is; nil where it does not.
+  func store(_ place: Place, named name: String?, make: () -> Store) -> Store {
     stores.withLock { stores in
-      if let store = stores?[place] { return store }
+      let known = if let name { stores.named[name] } else { stores.others[place] }
+      if let known { return known }
       let store = make()
-      stores?[place] = store
+      if stores.isClosed { return store }
+      if let name { stores.named.set(name, store) } else { stores.others[place] = store }
       return store
     }
   }
 
-  func close() { stores.withLock { $0 = nil } }
+  func close() { stores.withLock { $0 = Stores(isClosed: true) } }
 }
 
 /// Remembers which failures were reported within the last second.
