@@ -11,6 +11,8 @@ struct Profile: Codable, Sendable, Equatable {
 
 struct Settings {
   static let foundation = "UserDefaults"
+  /// To give it more takes minutes: it looks all values through for each.
+  private static let mostOfFoundation = 10_000
   static let synchronizeIsStronger = "syncs its file, though it empties it first"
 
   let table = FloorTable()
@@ -60,13 +62,21 @@ struct Settings {
     }
     guard Defaults.synchronize() else { throw Failure("the standard suite cannot be written") }
     keys += added.map(\.key)
-    var all = peer.persistentDomain(forName: domain) ?? [:]
-    for (key, value) in added { all[key] = value.object }
-    peer.setPersistentDomain(all, forName: domain)
-    peer.synchronize()
+    if count <= Self.mostOfFoundation {
+      var all = peer.persistentDomain(forName: domain) ?? [:]
+      for (key, value) in added { all[key] = value.object }
+      peer.setPersistentDomain(all, forName: domain)
+      peer.synchronize()
+    }
     try sqlite.fill(added)
     try durableSqlite.fill(added)
     try dictionary.fill(added)
+  }
+
+  /// Those that hold as many settings as the others.
+  private func whole(_ peers: [Peer<Subject>]) -> [Peer<Subject>] {
+    if keys.count <= Self.mostOfFoundation { return peers }
+    return peers.filter { !$0.name.hasPrefix(Self.foundation) }
   }
 
   /// The keys of one type in an order that no cache can guess, as strings of their own: whoever
@@ -82,36 +92,36 @@ struct Settings {
       "Defaults.get Int", count: keys.count, target: 1.25,
       keepsake: { each(ints, $0) { sink &+= Defaults.get($0, default: 0) } },
       floor: { each(ints, $0) { sink &+= table.int($0) ?? 0 } },
-      peers: [
+      peers: whole([
         Peer(Self.foundation, target: 10) {
           each(ints, $0) { sink &+= peer.integer(forKey: $0) }
         },
         Peer(PeerTable.name) { try each(ints, $0) { sink &+= try sqlite.get($0) ?? 0 } },
-      ])
+      ]))
     try bench.measure(
       "Defaults.get Bool", count: keys.count, target: 1.25,
       keepsake: { each(bools, $0) { sink &+= Defaults.get($0, default: false) ? 1 : 0 } },
       floor: { each(bools, $0) { sink &+= table.bool($0) ?? false ? 1 : 0 } },
-      peers: [
+      peers: whole([
         Peer(Self.foundation, target: 10) {
           each(bools, $0) { sink &+= peer.bool(forKey: $0) ? 1 : 0 }
         },
         Peer(PeerTable.name) {
           try each(bools, $0) { sink &+= try sqlite.get($0) ?? false ? 1 : 0 }
         },
-      ])
+      ]))
     try bench.measure(
       "Defaults.get String", count: keys.count, target: 1.25,
       keepsake: { each(texts, $0) { sink &+= Defaults.get($0, default: "").utf8.count } },
       floor: { each(texts, $0) { sink &+= (table.string($0) ?? "").utf8.count } },
-      peers: [
+      peers: whole([
         Peer(Self.foundation, target: 10) {
           each(texts, $0) { sink &+= peer.string(forKey: $0)?.utf8.count ?? 0 }
         },
         Peer(PeerTable.name) {
           try each(texts, $0) { sink &+= try sqlite.get($0, String.self)?.utf8.count ?? 0 }
         },
-      ])
+      ]))
   }
 
   func measureWriting(_ bench: inout Bench) throws {
@@ -122,7 +132,7 @@ struct Settings {
       "Defaults.set Int", count: keys.count, target: 1.5, batch: .milliseconds(20),
       keepsake: { each(ints, $0) { Defaults.set(numbers.next(), forKey: $0) } },
       floor: { try each(records, $0) { try journal.appendLocked($0) } },
-      peers: writers(ints))
+      peers: whole(writers(ints)))
     try bench.measure(
       "Defaults.set + synchronize", count: keys.count, target: 1.3, batch: .milliseconds(40),
       keepsake: {
@@ -132,7 +142,7 @@ struct Settings {
         }
       },
       floor: { try each(records, $0) { try journal.appendDurably($0) } },
-      peers: [
+      peers: whole([
         Peer(Self.foundation) {
           each(ints, $0) {
             peer.set(numbers.next(), forKey: $0)
@@ -145,7 +155,7 @@ struct Settings {
         Peer(PeerDictionary.name, weaker: Atomic.isWeaker) {
           try each(ints, $0) { try dictionary.set(.int(numbers.next()), forKey: $0) }
         },
-      ])
+      ]))
   }
 
   /// What survives the end of the process, as each of them does it.
