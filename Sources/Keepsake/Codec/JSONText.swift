@@ -10,7 +10,14 @@ enum JSONText {
     text.utf8.span.withUnsafeBufferPointer { bytes in
       var start = 0
       var position = 0
+      let words = UnsafeRawBufferPointer(bytes)
       while position < bytes.count {
+        if bytes.count - position >= 8,
+          isPlain(words.loadUnaligned(fromByteOffset: position, as: UInt64.self))
+        {
+          position += 8
+          continue
+        }
         let byte = bytes[position]
         position += 1
         if byte >= 0x20, byte != quote, byte != backslash { continue }
@@ -30,6 +37,17 @@ enum JSONText {
       output.append(contentsOf: UnsafeBufferPointer(rebasing: bytes[start...]))
     }
     output.append(quote)
+  }
+
+  /// Whether none of eight bytes has to be escaped.
+  @inline(__always)
+  private static func isPlain(_ word: UInt64) -> Bool {
+    // Taking n from a byte below n sets its highest bit, which such a byte does not have.
+    let ones: UInt64 = 0x0101_0101_0101_0101
+    let controls = word &- ones &* 0x20
+    let quotes = (word ^ ones &* UInt64(quote)) &- ones
+    let backslashes = (word ^ ones &* UInt64(backslash)) &- ones
+    return (controls | quotes | backslashes) & ~word & (ones &* 0x80) == 0
   }
 
   /// The digits of an integer without a `String` around them, as most settings are one.
