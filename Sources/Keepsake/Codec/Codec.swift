@@ -11,37 +11,50 @@ enum Codec {
   /// The stored form of `value`; nil for a nil of any depth, which stands for removal.
   @inlinable
   static func encode<T: Codable>(_ value: T) throws(StorageError) -> StoredValue? {
-    if T.self == Int.self, let value = value as? Int { return .int(Int64(value)) }
-    if T.self == Bool.self, let value = value as? Bool { return .bool(value) }
-    if T.self == String.self, let value = value as? String { return .string(value) }
-    if T.self == Double.self, let value = value as? Double { return .double(value) }
-    if T.self == Data.self, let value = value as? Data { return .data(value) }
+    if let value = same(value, as: Int.self) { return .int(Int64(value)) }
+    if let value = same(value, as: Bool.self) { return .bool(value) }
+    if let value = same(value, as: String.self) { return .string(value) }
+    if let value = same(value, as: Double.self) { return .double(value) }
+    if let value = same(value, as: Data.self) { return .data(value) }
     return try encodeAny(value)
   }
 
+  /// By identity of types as far as that goes: a cast takes longer than writing a small value.
   @usableFromInline
   static func encodeAny<T: Codable>(_ value: T) throws(StorageError) -> StoredValue? {
-    switch value {
-    case let value as any OptionalValue:
-      guard let wrapped = value.wrappedCodable else { return nil }
-      return try encodeOpened(wrapped)
-    case let value as Bool: return .bool(value)
-    case let value as any FixedWidthInteger: return integer(value)
-    case let value as Double: return .double(value)
-    case let value as Float:
+    if let value = same(value, as: Int.self) { return .int(Int64(value)) }
+    if let value = same(value, as: Bool.self) { return .bool(value) }
+    if let value = same(value, as: String.self) { return .string(value) }
+    if let value = same(value, as: Double.self) { return .double(value) }
+    if let value = same(value, as: Data.self) { return .data(value) }
+    if let value = same(value, as: Date.self) {
+      return .date(value.timeIntervalSinceReferenceDate)
+    }
+    if let value = same(value, as: Float.self) {
       // The shortest decimal that reads back as this Float: what a person expects to see.
       return .double(Double(value.description) ?? Double(value))
-    case let value as String: return .string(value)
-    case let value as Data: return .data(value)
-    case let value as Date: return .date(value.timeIntervalSinceReferenceDate)
-    case let value as URL where value.baseURL != nil:
+    }
+    if let value = same(value, as: String?.self) { return value.map { .string($0) } }
+    if let value = same(value, as: Int?.self) { return value.map { .int(Int64($0)) } }
+    if let value = same(value, as: Bool?.self) { return value.map { .bool($0) } }
+    if let value = same(value, as: Double?.self) { return value.map { .double($0) } }
+    if let value = same(value, as: Data?.self) { return value.map { .data($0) } }
+    if let value = same(value, as: URL.self), value.baseURL != nil {
       return try encodeModel(RelativeURL(value), as: T.self)
-    case let value as Decimal where value.isNaN:
+    }
+    if let value = same(value, as: Decimal.self), value.isNaN {
       throw StorageError(
         .encodingFailed, operation: "encode", reason: "a Decimal that is not a number",
         remedy: "Store nil instead.")
-    default: return try encodeModel(value, as: T.self)
     }
+    if T.self is any OptionalValue.Type {
+      guard let wrapped = (value as? any OptionalValue)?.wrappedCodable else { return nil }
+      return try encodeOpened(wrapped)
+    }
+    if T.self is any FixedWidthInteger.Type, let value = value as? any FixedWidthInteger {
+      return integer(value)
+    }
+    return try encodeModel(value, as: T.self)
   }
 
   private static func encodeOpened(_ value: any Codable) throws(StorageError) -> StoredValue? {
@@ -55,8 +68,16 @@ enum Codec {
   private static func encodeModel<T: Encodable>(
     _ value: T, as type: any Any.Type
   ) throws(StorageError) -> StoredValue? {
-    let data = try encode(value, with: encoder, as: type)
-    if let stored = data.withUnsafeBytes({ StoredValue(json: $0) }) { return stored }
+    let json: [UInt8]
+    do {
+      json = try JSONRun.bytes(of: value)
+    } catch {
+      throw CodingFailure.error(.encodingFailed, "encode", type, error)
+    }
+    switch json.first {
+    case UInt8(ascii: "{"), UInt8(ascii: "["): return .json(json)
+    default: if let stored = json.withUnsafeBytes({ StoredValue(json: $0) }) { return stored }
+    }
     throw StorageError(
       .encodingFailed, operation: "encode", reason: "\(type) encoded to nothing",
       remedy: "Let its encode(to:) write a value.")
@@ -82,15 +103,14 @@ enum Codec {
     _ stored: StoredValue, as type: T.Type = T.self
   ) throws(StorageError) -> T {
     if T.self == Int.self, case .int(let value) = stored, let value = Int(exactly: value),
-      let value = value as? T
+      let value = same(value, as: T.self)
     {
       return value
     }
-    if T.self == Bool.self, case .bool(let value) = stored, let value = value as? T { return value }
-    if T.self == String.self, case .string(let value) = stored, let value = value as? T {
-      return value
-    }
-    if T.self == Double.self, case .double(let value) = stored, let value = value as? T {
+    if case .bool(let value) = stored, let value = same(value, as: T.self) { return value }
+    if case .string(let value) = stored, let value = same(value, as: T.self) { return value }
+    if T.self == Double.self, case .double(let value) = stored, let value = same(value, as: T.self)
+    {
       return value
     }
     return try decodeAny(stored)
@@ -103,35 +123,63 @@ enum Codec {
       || type == Data.self
   }
 
+  /// By identity of types as far as that goes, as in ``encodeAny(_:)``.
   @usableFromInline
   static func decodeAny<T: Codable>(_ stored: StoredValue) throws(StorageError) -> T {
+    if T.self == String?.self { return cast(Optional(try decode(stored, as: String.self))) }
+    if T.self == Int?.self { return cast(Optional(try decode(stored, as: Int.self))) }
+    if T.self == Bool?.self { return cast(Optional(try decode(stored, as: Bool.self))) }
+    if T.self == Double?.self { return cast(Optional(try decode(stored, as: Double.self))) }
+    if T.self == Data?.self { return cast(Optional(try decode(stored, as: Data.self))) }
+    if T.self == Date?.self { return cast(Optional(try decode(stored, as: Date.self))) }
+    if isSingle(T.self) || T.self == Date.self || T.self == Float.self {
+      return try decodeSingle(stored)
+    }
+    if T.self is any OptionalValue.Type || T.self is any FixedWidthInteger.Type
+      || T.self == URL.self
+    {
+      return try decodeOpened(stored)
+    }
+    return try decodeModel(stored, as: T.self)
+  }
+
+  private static func decodeSingle<T: Codable>(_ stored: StoredValue) throws(StorageError) -> T {
+    switch stored {
+    case .bool(let value): if T.self == Bool.self { return cast(value) }
+    case .string(let value): if T.self == String.self { return cast(value) }
+    case .data(let value): if T.self == Data.self { return cast(value) }
+    case .date(let value):
+      if T.self == Date.self { return cast(Date(timeIntervalSinceReferenceDate: value)) }
+    case .int, .double, .json:
+      let number = Number(stored)
+      if T.self == Int.self, let value = number?.integer(Int.self) { return cast(value) }
+      if T.self == Double.self, let value = number?.double { return cast(value) }
+      if T.self == Float.self, let value = number?.float { return cast(value) }
+    }
+    throw CodingFailure.mismatch(T.self, stored)
+  }
+
+  /// For the types that only a cast tells.
+  private static func decodeOpened<T: Codable>(_ stored: StoredValue) throws(StorageError) -> T {
     let found: Any?
     switch T.self {
     case let type as any OptionalValue.Type: found = try type.decodeWrapped(stored)
-    case is Bool.Type: if case .bool(let value) = stored { found = value } else { found = nil }
-    case is String.Type: if case .string(let value) = stored { found = value } else { found = nil }
-    case is Data.Type: if case .data(let value) = stored { found = value } else { found = nil }
-    case is Date.Type:
-      if case .date(let value) = stored {
-        found = Date(timeIntervalSinceReferenceDate: value)
-      } else {
-        found = nil
-      }
     case let type as any FixedWidthInteger.Type: found = number(stored, asInteger: type)
-    case is Double.Type: found = Number(stored)?.double
-    case is Float.Type: found = Number(stored)?.float
-    case is URL.Type:
+    default:
       if case .json = stored {
         let relative: RelativeURL = try decodeModel(stored, as: T.self)
         found = relative.url
       } else {
         found = try decodeModel(stored, as: T.self) as URL
       }
-    default: found = try decodeModel(stored, as: T.self) as T
     }
     guard let value = found as? T else { throw CodingFailure.mismatch(T.self, stored) }
     return value
   }
+
+  /// `value`, whose type is known to be a `T`.
+  @inline(__always)
+  private static func cast<T, Found>(_ value: Found) -> T { unsafeBitCast(value, to: T.self) }
 
   private static func number<I: FixedWidthInteger>(
     _ stored: StoredValue, asInteger: I.Type
@@ -146,6 +194,9 @@ enum Codec {
     // A type that happens to decode from a string or a number must not take these for one.
     case .data, .date: throw CodingFailure.mismatch(type, stored)
     default: break
+    }
+    if case .json(let json) = stored {
+      return try decode(Data(json), as: T.self, named: type, stored: stored)
     }
     return try decode(Data(stored.json), as: T.self, named: type, stored: stored)
   }
@@ -181,6 +232,12 @@ enum Codec {
       nan: JSONText.notANumber)
     return decoder
   }()
+}
+
+/// `value`, if that is its type: without a dynamic cast, which takes a hundred times as long.
+@inlinable @inline(__always)
+func same<T, Concrete>(_ value: T, as type: Concrete.Type) -> Concrete? {
+  T.self == Concrete.self ? unsafeBitCast(value, to: Concrete.self) : nil
 }
 
 /// A URL with a base, which the JSON coders would flatten.

@@ -266,6 +266,22 @@ enum JSONSlices {
     }
   }
 
+  /// The elements of an array without white space; nil if it is none.
+  static func elements(of json: [UInt8]) -> [[UInt8]]? {
+    json.withUnsafeBytes { bytes in
+      guard bytes.count >= 2, bytes[0] == UInt8(ascii: "[") else { return nil }
+      var elements: [[UInt8]] = []
+      var position = 1
+      while position < bytes.count, bytes[position] != UInt8(ascii: "]") {
+        if bytes[position] == UInt8(ascii: ",") { position += 1 }
+        guard let end = endOfValue(in: bytes, from: position) else { return nil }
+        elements.append(Array(bytes[position..<end]))
+        position = end
+      }
+      return elements
+    }
+  }
+
   private static func endOfValue(in bytes: UnsafeRawBufferPointer, from start: Int) -> Int? {
     var depth = 0
     var position = start
