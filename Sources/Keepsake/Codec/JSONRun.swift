@@ -240,16 +240,22 @@ final class JSONRun {
   /// The member of the innermost object that has the name which stands at `name`.
   private func indexOfMember(_ name: Range<Int>) -> Int? {
     bytes.withUnsafeBytes { bytes in
-      let wanted = UnsafeRawBufferPointer(rebasing: bytes[name])
       if level.count >= 16 {
         if level.names.isEmpty { noteNames(in: bytes) }
-        if level.names.insert(Checksum.sum(wanted, seed: Self.seed)).inserted { return nil }
+        if level.names.insert(Self.sum(bytes, name)).inserted { return nil }
       }
-      // The colon makes sure that it ends there as well.
-      return members[level.firstMember...].firstIndex { start in
-        start + name.count <= name.lowerBound
-          && bytes[start..<start + name.count].elementsEqual(wanted)
+      var index = level.firstMember
+      while index < members.count {
+        // The colon makes sure that both end there.
+        let start = members[index]
+        var length = 0
+        while length < name.count, bytes[start + length] == bytes[name.lowerBound + length] {
+          length += 1
+        }
+        if length == name.count { return index }
+        index += 1
       }
+      return nil
     }
   }
 
@@ -257,9 +263,12 @@ final class JSONRun {
     for start in members[level.firstMember...] {
       var end = start
       _ = JSONText.string(in: bytes, at: &end)
-      let name = UnsafeRawBufferPointer(rebasing: bytes[start...end])
-      level.names.insert(Checksum.sum(name, seed: Self.seed))
+      level.names.insert(Self.sum(bytes, start..<end + 1))
     }
+  }
+
+  private static func sum(_ bytes: UnsafeRawBufferPointer, _ name: Range<Int>) -> UInt64 {
+    Checksum.sum(UnsafeRawBufferPointer(rebasing: bytes[name]), seed: seed)
   }
 
   private func removeMember(_ index: Int) {

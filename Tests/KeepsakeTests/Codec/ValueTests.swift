@@ -196,6 +196,42 @@ import Testing
     try refuses("purple", as: Theme.self)
   }
 
+  @Test func optionalTypesAreReadAsWhatTheyWrap() throws {
+    let store = try TemporaryFolder().store(.memory)
+    func check<T: Codable & Equatable>(_ value: T) throws {
+      for _ in 0..<2 {
+        try store.set(Optional(value), forKey: "k")
+        #expect(try store.get("k") as T? == value)
+        #expect(try store.get("k") as T?? == .some(.some(value)))
+        #expect(try store.get("k") as T??? == .some(.some(.some(value))))
+        try store.set(Optional(Optional(value)), forKey: "k")
+      }
+      try store.set([["no": "such"]], forKey: "k")
+      let error = #expect(throws: StorageError.self) { _ = try store.get("k") as T?? }
+      let reason = error?.reason ?? ""
+      #expect(reason.contains("\(T.self)") && !reason.contains("Optional"))
+      try store.set(T??.some(.none), forKey: "k")
+      #expect(try !store.contains("k"))
+    }
+    try check("text")
+    try check(-5)
+    try check(true)
+    try check(0.5)
+    try check(Data([1, 0]))
+    try check(Date(timeIntervalSinceReferenceDate: 0.1))
+    try check(Float(0.1))
+    try check(UInt64.max)
+    try check(Int8(-3))
+    try check(Theme.dark)
+    try check(Profile())
+    try check(try #require(URL(string: "c", relativeTo: URL(string: "https://a.example/b/")!)))
+    // A number fits an optional of another type where it fits that type.
+    try store.set(3, forKey: "k")
+    #expect(try store.get("k") as Double?? == .some(.some(3)))
+    try store.set(3.5, forKey: "k")
+    #expect(throws: StorageError.self) { _ = try store.get("k") as Int?? }
+  }
+
   @Test func aFailedEncodeLeavesTheOldValue() throws {
     struct Stubborn: Codable {
       init() {}
