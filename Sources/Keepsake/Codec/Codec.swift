@@ -214,8 +214,7 @@ enum Codec {
 
   // MARK: Coders
 
-  static let encoder = makeEncoder()
-
+  /// For documents that people read; all else goes through ``JSONRun``, which writes the same values.
   static func makeEncoder() -> JSONEncoder {
     let encoder = JSONEncoder()
     encoder.outputFormatting = .withoutEscapingSlashes

@@ -1,5 +1,5 @@
-/// Writes and reads the JSON of single strings and numbers; everything with structure goes through
-/// the toolchain's coders.
+/// Writes and reads the JSON of single strings and numbers; what has structure is written by
+/// ``JSONRun`` and read by the toolchain's decoder.
 enum JSONText {
   private static let quote = UInt8(ascii: "\"")
   private static let backslash = UInt8(ascii: "\\")
