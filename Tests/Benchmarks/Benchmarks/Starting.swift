@@ -17,7 +17,8 @@ struct Starting {
   /// Opens copies of one suite that nobody in this process has opened before.
   private func measureOpening(_ bench: inout Bench) throws {
     let files = FileManager.default
-    let original = try makeFolder("\(folder)/original").path(percentEncoded: false)
+    // Without a slash at its end: FileManager would copy what is in it to beside the copy.
+    let original = try makeFolder("\(folder)/original").path
     var values: [String: Any] = [:]
     let source = Defaults.Suite("large", in: URL(filePath: original))
     for number in 0..<keys {
@@ -48,7 +49,9 @@ struct Starting {
       "open a suite, read one setting", count: keys, limit: 5_000_000, batch: .nanoseconds(1),
       keepsake: { _ in
         let suite = Defaults.Suite("large", in: URL(filePath: fresh.removeLast()))
-        sink &+= try Defaults.suite(suite).int(Settings.key(keys / 2))
+        guard try Defaults.suite(suite).int(Settings.key(keys / 2)) == keys / 2 else {
+          throw Failure("the suite that was opened is another one")
+        }
       },
       floor: { _ in sink &+= try FloorCache.get("\(original)/large.jsonl").count },
       floorName: "its floor",
