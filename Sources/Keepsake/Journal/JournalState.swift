@@ -129,7 +129,7 @@ struct JournalState {
 
   /// The whole folder may have been exchanged or deleted: the lock goes with it.
   mutating func dropReplacedLockFile() throws(StorageError) {
-    if let lockFile, try lockFile.isReplaced() { self.lockFile = nil }
+    if let lockFile, try lockFile.isReplaced() { dropLockFile() }
   }
 
   /// Reads what was added.
