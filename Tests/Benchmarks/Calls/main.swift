@@ -3,6 +3,8 @@
 //
 //   keepsake-calls --list
 //   keepsake-calls OPERATION COUNT [FOLDER]
+//
+// In a folder that is given its files are left: to remove them would be counted as well.
 import Foundation
 import Keepsake
 
@@ -84,8 +86,9 @@ let operations: [(name: String, prepare: () -> Void, call: (Int) throws -> Void)
     { sink &+= DiskCache.model(names[$0 % entries], type: Profile.self)?.age ?? 0 }
   ),
   (
-    "DiskCache.set-new", { DiskCache.set(payload, forKey: "other") },
-    { DiskCache.set(payload, forKey: "article.\(20_000_000 + $0)", expiry: .days(7)) }
+    // Nearly all subfolders are there then.
+    "DiskCache.set-new", { for name in many { DiskCache.set(payload, forKey: name) } },
+    { DiskCache.set(payload, forKey: "article.\(30_000_000 + $0)", expiry: .days(7)) }
   ),
   (
     "DiskCache.set", { for name in names { DiskCache.set(payload, forKey: name) } },
@@ -151,11 +154,11 @@ else {
   print("usage: keepsake-calls --list | OPERATION COUNT [FOLDER]")
   exit(2)
 }
+let folder = arguments.count > 3 ? arguments[3] : nil
 let home =
-  (arguments.count > 3 ? arguments[3] : FileManager.default.temporaryDirectory.path)
-  + "/keepsake-calls-\(getpid())"
+  (folder ?? FileManager.default.temporaryDirectory.path) + "/keepsake-calls-\(getpid())"
 try FileManager.default.createDirectory(atPath: home, withIntermediateDirectories: true)
-defer { try? FileManager.default.removeItem(atPath: home) }
+defer { if folder == nil { try? FileManager.default.removeItem(atPath: home) } }
 try StorageSystem.bootstrap(
   app: "calls",
   directories: .init(
