@@ -188,7 +188,18 @@ final class JSONRun {
     } else {
       try refuse(value)
       // It encodes itself to this very place, to which more members may be added.
-      try value.encode(to: place)
+      let before = level
+      do {
+        try value.encode(to: place)
+      } catch {
+        // Another value may be tried; members that were there before stay as they are now.
+        if before.shape == .nothing {
+          cut(to: start)
+          members.removeLast(members.count - before.firstMember)
+          level = before
+        }
+        throw error
+      }
       if level.shape == .nothing { open(.object, at: place) }
     }
   }

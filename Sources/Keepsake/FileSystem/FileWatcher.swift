@@ -77,6 +77,8 @@ final class FileWatcher: Sendable {
 
   private func end(_ id: Int) {
     state.withLock { state in
+      // What a child has from its parent is still the parent's.
+      guard state.generation == ForkGuard.generation else { return }
       state.timers.removeValue(forKey: id)?.source.cancel()
       for (watch, var handlers) in state.handlers where handlers[id] != nil {
         handlers[id] = nil

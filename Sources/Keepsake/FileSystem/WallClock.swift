@@ -22,6 +22,12 @@ enum Tick {
   /// For how long ``now`` stays the same at most, in nanoseconds: some kernels count a hundred a second.
   static let longest: Int64 = 10_000_000
 
+  /// Waits so many nanoseconds, whatever signals arrive meanwhile.
+  static func wait(_ pause: Int64) {
+    let end = ContinuousClock.now + .nanoseconds(pause)
+    while ContinuousClock.now < end { usleep(1_000) }
+  }
+
   static var now: Int64 {
     var time = timespec()
     #if os(Linux)

@@ -23,9 +23,13 @@ extension Journal {
   }
 
   private func notice(_ event: FileWatcher.Event) {
-    guard !observers.isEmpty else {
+    if observers.isEmpty {
       // The last one has gone, and the watch goes with it, unless a new one has come just now.
-      return state.withLock { if observers.isEmpty { $0.watches = [] } }
+      let isLeft = state.withLock { state in
+        if observers.isEmpty { state.watches = [] }
+        return state.watches.isEmpty
+      }
+      if isLeft { return }
     }
     do throws(StorageError) {
       // Somebody deleted the lock file. Its next one shows in the folder; to make it here would bring

@@ -107,13 +107,13 @@ final class Journal: DefaultsEngine {
   // MARK: Writing
 
   func commit(_ change: EngineChange) throws(StorageError) {
-    try writing { journal, record throws(StorageError) in
+    try writing(isBrief: true) { journal, record throws(StorageError) in
       try journal.append(change, &record)
     }
   }
 
   func commit(_ changes: [EngineChange]) throws(StorageError) {
-    try writing { journal, record throws(StorageError) in
+    try writing(isBrief: true) { journal, record throws(StorageError) in
       try changes.withUnsafeBufferPointer { changes throws(StorageError) in
         try journal.append(changes, &record)
       }
@@ -123,7 +123,7 @@ final class Journal: DefaultsEngine {
   func replace(
     _ old: StoredValue?, with new: StoredValue?, forKey key: String
   ) throws(StorageError) -> Bool {
-    try writing { journal, record throws(StorageError) in
+    try writing(isBrief: true) { journal, record throws(StorageError) in
       guard journal.state.withLock({ $0.table[key]?.value }) == old else { return false }
       try journal.append(EngineChange(key, new), &record)
       return true
@@ -166,15 +166,17 @@ final class Journal: DefaultsEngine {
   }
 
   /// The same for a body that appends, which puts its records together in the buffer that it is given.
+  ///
+  /// - Parameter isBrief: Whether `body` does no more than append, which is over within a tick.
   private func writing<R>(
-    mayCreate: Bool = true,
+    mayCreate: Bool = true, isBrief: Bool = false,
     _ body: (Journal, inout [UInt8]) throws(StorageError) -> R
   ) throws(StorageError) -> R {
     var damage: StorageError?
     // Under no lock: whoever hears of it may write here.
     defer { if let damage { report(damage) } }
     let result = try writer.withLock(timeout: timeout) { buffer throws(StorageError) in
-      let held = try takeLock(mayCreate: mayCreate)
+      let held = try takeLock(mayCreate: mayCreate, isBrief: isBrief)
       defer { if held.isOwn { held.lock.unlock() } }
       if held.isDamaged { damage = repair() }
       return try body(self, &buffer)
@@ -214,14 +216,14 @@ final class Journal: DefaultsEngine {
   }
 
   /// Takes the lock and reads what others have written.
-  private func takeLock(mayCreate: Bool) throws(StorageError) -> HeldLock {
+  private func takeLock(mayCreate: Bool, isBrief: Bool) throws(StorageError) -> HeldLock {
     while true {
       let lock = try state.withLock { state throws(StorageError) in
         try state.openLockFile(mayCreate: mayCreate, timeout: timeout)
       }
       try lock.lock(timeout: timeout)
       do throws(StorageError) {
-        if let held = try refresh(under: lock) { return held }
+        if let held = try refresh(under: lock, isBrief: isBrief) { return held }
       } catch {
         lock.unlock()
         throw error
@@ -231,11 +233,13 @@ final class Journal: DefaultsEngine {
   }
 
   /// Makes the state agree with the file; nil where the lock is not the one that others take.
-  private func refresh(under lock: LockFile) throws(StorageError) -> HeldLock? {
+  private func refresh(
+    under lock: LockFile, isBrief: Bool
+  ) throws(StorageError) -> HeldLock? {
     try state.withLock { state throws(StorageError) in
       // Somebody who deleted it would let two processes in, each with a file of its own. Who makes the
-      // next one waits before the first look, so that one look within each tick will do here.
-      if try lock.isDeleted(mayBeLate: state.isCurrent) {
+      // next one waits before the first look, so that one look within each tick will do for an append.
+      if try lock.isDeleted(mayBeLate: isBrief && state.isCurrent) {
         state.dropLockFile()
         return nil
       }

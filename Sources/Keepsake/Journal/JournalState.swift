@@ -325,7 +325,7 @@ struct JournalState {
       () throws(StorageError) in
       // Where the journal is there already somebody has deleted its lock file. Who goes on with that
       // one notices within a tick; what they write until then is to be read here before anything else.
-      if try FileSystem.status(journal) != nil { usleep(UInt32(2 * Tick.longest / 1_000)) }
+      if try FileSystem.status(journal) != nil { Tick.wait(2 * Tick.longest) }
       // It starts anywhere, so that a process which still knows an earlier file's word does not take
       // this one for it.
       return [UInt64.random(in: 1...0xFF_FFFF) << 40]

@@ -91,7 +91,10 @@ extension Vault {
       let header = try ring.header(vaultID: session.header.vaultID, slots: slots)
       let identity = try write(header, mode: mode, isFirst: false)
       // It is the header now, also if somebody has locked the vault meanwhile.
-      keep(VaultSession(header: header, identity: identity, ring: ring), since: epoch)
+      keep(
+        VaultSession(
+          header: header, identity: identity, ring: ring, lockPath: location.lockPath), since: epoch
+      )
       return ()
     }
   }

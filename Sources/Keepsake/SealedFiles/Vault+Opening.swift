@@ -45,7 +45,8 @@ extension Vault {
       }
     }
     guard let ring else { throw damage }
-    return VaultSession(header: header, identity: identity, ring: ring)
+    return VaultSession(
+      header: header, identity: identity, ring: ring, lockPath: location.lockPath)
   }
 
   private var damage: StorageError {
@@ -87,7 +88,8 @@ extension Vault {
     }
     guard let identity else { return nil }
     return try install(
-      VaultSession(header: header, identity: identity, ring: ring), since: epoch)
+      VaultSession(
+        header: header, identity: identity, ring: ring, lockPath: location.lockPath), since: epoch)
   }
 
   static func slot(

@@ -153,7 +153,10 @@ final class Vault: Sendable {
         session.ring.withMaster { master.copyMemory(from: $0) }
       }
       if let ring {
-        keep(VaultSession(header: header, identity: identity, ring: ring), since: epoch)
+        keep(
+          VaultSession(
+            header: header, identity: identity, ring: ring, lockPath: location.lockPath),
+          since: epoch)
         return
       }
     }
@@ -226,11 +229,11 @@ final class VaultSession: Sendable {
   let lock: ByteLock
   private let temporaryCount = Atomic(UInt64.random(in: .min ... .max))
 
-  init(header: VaultHeader, identity: HeaderIdentity, ring: KeyRing) {
+  init(header: VaultHeader, identity: HeaderIdentity, ring: KeyRing, lockPath: String) {
     self.header = header
     self.identity = identity
     self.ring = ring
-    lock = ByteLock(FileSystem.parent(of: identity.file.path) + "/" + VaultLocation.lockName)
+    lock = ByteLock(lockPath)
   }
 
   /// Another one each time, and no other session's: without a system call.

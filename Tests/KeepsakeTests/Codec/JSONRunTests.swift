@@ -346,6 +346,18 @@ import Testing
       try container.encode(2, forKey: "after")
     }
     #expect(written == #"{"kept":1,"list":["x","y"],"after":2}"#)
+    let fallbacks: [(any Encodable, String)] = [(7, "7"), (["x": 1], #"{"x":1}"#)]
+    for (fallback, json) in fallbacks {
+      let single = try text { encoder in
+        var container = encoder.singleValueContainer()
+        do {
+          try container.encode(failing)
+        } catch is Trouble {
+          try container.encode(fallback)
+        }
+      }
+      #expect(single == json)
+    }
     let number = #expect(throws: EncodingError.self) {
       try JSONRun.bytes(of: ["a": [Decimal.nan]])
     }

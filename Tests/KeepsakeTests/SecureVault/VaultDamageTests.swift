@@ -255,7 +255,8 @@ import Testing
     let session = try folder.openVault()
     var header = session.header
     header.vaultID[0] ^= 1
-    let other = VaultSession(header: header, identity: session.identity, ring: session.ring)
+    let other = VaultSession(
+      header: header, identity: session.identity, ring: session.ring, lockPath: "")
     for part in [SealedFile.Part.names, .value, .all] {
       failure("\(part)") {
         if case .opened = try SealedFile.read(place, part, other) { return }
