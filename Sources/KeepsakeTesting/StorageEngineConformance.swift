@@ -1,6 +1,7 @@
 #if canImport(Testing)
   internal import FoundationEssentials
   public import Keepsake
+  internal import Synchronization
   public import Testing
 
   /// Checks that a ``/Keepsake/StorageEngine`` does all that is asked of it.
@@ -268,17 +269,30 @@
       }
     }
 
+    private final class Progress: Sendable {
+      let replacements = Atomic(0)
+      let isOver = Atomic(false)
+    }
+
     /// What is set stays until a replace that knows it.
     func settingBesideReplacing(_ engine: any StorageEngine) async throws {
-      let end = ContinuousClock.now + .milliseconds(300)
+      let start = ContinuousClock.now
+      let progress = Progress()
+      /// A busy machine may run one of the two for long before it runs the other.
+      @Sendable func isEnough() -> Bool {
+        let time = ContinuousClock.now - start
+        let count = progress.replacements.load(ordering: .relaxed)
+        return time > .milliseconds(300) && count > 100 || time > .seconds(5)
+      }
       @Sendable func text(_ kind: String, _ number: Int) -> Data {
         Data("\"\(kind) \(number)\"".utf8)
       }
       try await withThrowingTaskGroup(of: Void.self) { group in
         group.addTask {
           try await blocking {
+            defer { progress.isOver.store(true, ordering: .relaxed) }
             var number = 0
-            while ContinuousClock.now < end {
+            while !isEnough() {
               number += 1
               let (set, replaced) = (text("set", number), text("replaced", number))
               try engine.set(set, forKey: "a")
@@ -293,12 +307,14 @@
         }
         group.addTask {
           try await blocking {
-            while ContinuousClock.now < end {
+            while !progress.isOver.load(ordering: .relaxed) {
               guard let old = try engine.data(forKey: "a"), old.starts(with: "\"set ".utf8) else {
                 continue
               }
               let new = Data("\"replaced ".utf8) + old.dropFirst(5)
-              _ = try engine.replace(old, with: new, forKey: "a")
+              if try engine.replace(old, with: new, forKey: "a") {
+                progress.replacements.add(1, ordering: .relaxed)
+              }
             }
           }
         }
