@@ -57,7 +57,7 @@ struct Run {
     case .start:
       try Starting(folder: folder, home: home, keys: isQuick ? 1_000 : 10_000).measure(&bench)
     case .size: try Weighing(folder: folder).measure(&bench)
-    case .memory: try Memory(folder: folder, count: isQuick ? 10_000 : 100_000).measure(&bench)
+    case .memory: try Memory(folder: folder, count: isQuick ? 1_000 : 10_000).measure(&bench)
     case .threads: try scaling(folder).measureThreads(&bench)
     case .processes: try scaling(folder).measureProcesses(&bench)
     }
