@@ -86,7 +86,7 @@ extension CacheFiles {
       try session.awaitWriters(in: folder, timeout: timeout)
       let isRight = try ledger.endSweep(
         of: folder, earliestExpiry: survey.earliestExpiry, size: survey.size, seen: seen,
-        began: began)
+        began: began, since: session.epoch)
       if isRight { return survey }
     }
     return try surveyOnce(folder, session, ledger)

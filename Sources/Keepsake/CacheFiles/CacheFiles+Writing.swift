@@ -109,7 +109,6 @@ extension CacheFiles {
   func removeFiles(
     _ name: EntryName, _ session: CacheSession, _ ledger: CacheLedger
   ) throws(StorageError) {
-    let epoch = ledger.epoch
     let sidecarPath = name.sidecarPath
     var sizes: Sidecar.Sizes?
     if let file = try BriefFile(ifPresent: sidecarPath, in: session.folder) {
@@ -122,10 +121,10 @@ extension CacheFiles {
     try FileSystem.remove(sidecarPath, in: session.folder)
     if let payload, payload.size != sizes?.payload {
       // A program was killed between the two: which of them was counted, nobody can tell.
-      try ledger.add(nil, to: name.folder, since: epoch)
+      try ledger.add(nil, to: name.folder, since: session.epoch)
     } else if let sizes {
       let footprint = session.footprint(size: sizes.payload, keyLength: sizes.key)
-      try ledger.add(-footprint, to: name.folder, since: epoch)
+      try ledger.add(-footprint, to: name.folder, since: session.epoch)
     }
   }
 }
@@ -188,7 +187,6 @@ extension CacheFiles {
     _ temporary: inout TemporaryFile, size: Int, _ record: UnsafeRawBufferPointer,
     _ name: EntryName, _ session: CacheSession, _ ledger: CacheLedger, isDurable: Bool
   ) throws(StorageError) {
-    let epoch = ledger.epoch
     let sidecarPath = name.sidecarPath
     let file = try openSidecar(sidecarPath, session)
     let old = try file.head()
@@ -213,7 +211,7 @@ extension CacheFiles {
     if let sizes = old.sizes {
       growth -= session.footprint(size: sizes.payload, keyLength: sizes.key)
     }
-    try ledger.add(growth, to: name.folder, since: epoch)
+    try ledger.add(growth, to: name.folder, since: session.epoch)
   }
 
   private func move(

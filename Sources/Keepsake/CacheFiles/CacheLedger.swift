@@ -107,8 +107,9 @@ final class CacheLedger: Sendable {
   // MARK: Changing
 
   private func change<R>(
-    _ body: () throws(StorageError) -> R
+    timeout: Duration? = nil, _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
+    let timeout = timeout ?? self.timeout
     let result = try inProcess.withLock(timeout: timeout) { _ throws(StorageError) in
       try file.lock(bytes: Byte.words, timeout: timeout)
       defer { file.unlock(bytes: Byte.words) }
@@ -124,7 +125,7 @@ final class CacheLedger: Sendable {
   }
 
   /// Adds to a folder's size, unless the cache was emptied since `epoch`; nil: nobody can tell how much.
-  func add(_ bytes: Int?, to folder: Int, since epoch: UInt64) throws(StorageError) {
+  func add(_ bytes: Int?, to folder: Int, since epoch: UInt64?) throws(StorageError) {
     if bytes == 0 { return }
     try change { () throws(StorageError) in
       guard self.epoch == epoch else { return }
@@ -167,13 +168,16 @@ final class CacheLedger: Sendable {
     }
   }
 
-  /// What looking through a folder found; its size only if nothing changed there since `seen`.
+  /// What looking through a folder found, unless the cache was emptied since `epoch`; its size only if
+  /// nothing changed there since `seen`.
   ///
   /// - Returns: Whether the size is right now.
   func endSweep(
-    of folder: Int, earliestExpiry: Int64, size: Int, seen: FolderSize, began: UInt64
+    of folder: Int, earliestExpiry: Int64, size: Int, seen: FolderSize, began: UInt64,
+    since epoch: UInt64?
   ) throws(StorageError) -> Bool {
     try change { () throws(StorageError) in
+      guard self.epoch == epoch else { return false }
       // Another sweep that began meanwhile may know of something that this one has not seen.
       let other = file.word(Word.swept + folder)
       let found = UInt64(max(0, earliestExpiry))
@@ -193,6 +197,13 @@ final class CacheLedger: Sendable {
       try file.publish(isComplete ? 0 : UInt64(folder), at: Word.cursor)
       if isComplete { try file.publish(UInt64(max(0, WallClock.now)), at: Word.lastSweep) }
     }
+  }
+
+  /// Runs `body` between two emptyings of the cache and not in the middle of one.
+  func withEpoch<R>(
+    timeout: Duration, _ body: (UInt64) throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    try change(timeout: timeout) { () throws(StorageError) in try body(epoch) }
   }
 
   /// Empties the cache with `remove`, and the books with it.

@@ -21,7 +21,7 @@ struct CacheLocation: Sendable {
     guard let status = try FileSystem.status(root) else { return nil }
     let file = try LockFile.openExisting(lockPath, wordCount: CacheLedger.wordCount)
     let ledger = file.map { CacheLedger(file: $0, timeout: timeout) }
-    return try open(ledger, mode: status.mode & 0o2777, timeout: timeout)
+    return try open(ledger, mode: status.mode & 0o2777, waits: false, timeout: timeout)
   }
 
   func openForWriting(timeout: Duration) throws(StorageError) -> CacheSession {
@@ -42,14 +42,13 @@ struct CacheLocation: Sendable {
       try FileSystem.replace(
         tag, with: Array(Self.tagText.utf8), mode: mode & 0o666, durable: false)
     }
-    return try open(ledger, mode: mode, timeout: timeout)
+    return try open(ledger, mode: mode, waits: true, timeout: timeout)
   }
 
   private func open(
-    _ ledger: CacheLedger?, mode: UInt32, timeout: Duration
+    _ ledger: CacheLedger?, mode: UInt32, waits: Bool, timeout: Duration
   ) throws(StorageError) -> CacheSession {
-    let epoch = ledger?.epoch
-    let folder = try OpenFolder(root)
+    let (epoch, folder) = try openFolder(ledger, waits: waits, timeout)
     let limits = try FileSystem.limits(at: root)
     let tag = try FileSystem.status(Self.tagName, in: folder)
     let lowercased = try FileSystem.status(Self.tagName.lowercased(), in: folder)
@@ -61,6 +60,20 @@ struct CacheLocation: Sendable {
     return try CacheSession(
       folder: folder, rules: rules, blockSize: limits.blockSize, ledger: ledger, epoch: epoch,
       token: token, folderMode: mode)
+  }
+
+  private func openFolder(
+    _ ledger: CacheLedger?, waits: Bool, _ timeout: Duration
+  ) throws(StorageError) -> (epoch: UInt64?, OpenFolder) {
+    guard let ledger else { return (nil, try OpenFolder(root)) }
+    do throws(StorageError) {
+      return try ledger.withEpoch(timeout: waits ? timeout : .milliseconds(20)) {
+        epoch throws(StorageError) in (epoch, try OpenFolder(root))
+      }
+    } catch  where error.code == .timedOut && !waits {
+      // A reader goes on beside a process that was stopped with the lock, and opens all anew each time.
+      return (nil, try OpenFolder(root))
+    }
   }
 
   // MARK: What lies about beside the cache

@@ -6,7 +6,9 @@ final class CacheSession: Sendable {
   /// The cache's folder, from which all entries are seen.
   let folder: OpenFolder
   private let status: FileStatus
-  private let epoch: UInt64?
+  /// The ledger's while ``folder`` is the cache's: what was done in a folder that has been emptied away
+  /// since does not belong in the books of the next one. nil where it could not be told.
+  let epoch: UInt64?
   let rules: EntryName.Rules
   let blockSize: Int
   /// nil where this process may not write.
@@ -50,7 +52,6 @@ final class CacheSession: Sendable {
     let writer = Locked(())
   }
 
-  /// - Parameter epoch: That of the ledger before the folder was opened.
   init(
     folder: OpenFolder, rules: EntryName.Rules, blockSize: Int, ledger: CacheLedger?,
     epoch: UInt64?, token: UInt64, folderMode: UInt32

@@ -69,15 +69,62 @@ import Testing
     #expect(try store.totalSize == 102_400 + 4_096)
   }
 
-  @Test func whatWentWithAnEmptiedCacheIsNotCounted() throws {
-    let (store, other) = (folder.cache(), folder.cache())
-    try store.set(value, forKey: "k")
-    let plan = interrupting(isAboutToCount()) {
-      try other.removeAll()
+  private static let operations: [@Sendable (DiskCache.Store) throws -> Void] = [
+    { try $0.set(Data(count: 100_000), forKey: "k") },
+    { try $0.set(Data(count: 100_000), forKey: "new", durable: true) },
+    { try $0.remove("k") },
+    { _ = try $0.removeExpired() },
+    {
+      // So far beyond its limit that the set itself evicts.
+      $0.sizeLimit = 40_000
+      try $0.set(Data(count: 30_000), forKey: "new")
+    },
+    { try $0.removeAll() },
+  ]
+
+  /// Before each of their calls in turn somebody else empties the cache and stores something.
+  @Test(arguments: operations.indices)
+  func theBooksAreRightWheneverTheCacheIsEmptied(which: Int) throws {
+    for number in 0... {
+      let folder = try TemporaryFolder(isQuick: true)
+      let (store, other) = (folder.cache(), folder.cache())
+      for key in ["k", "l", "m"] { try store.set(value, forKey: key) }
       try other.set(value, forKey: "l")
+      let count = Locked(0)
+      let isThrough = DispatchSemaphore(value: 0)
+      let isDue: @Sendable (SystemCallEvent) -> Bool = { _ in
+        count.withLock { count in
+          count += 1
+          return count > number
+        }
+      }
+      let plan = interrupting(isDue) { [value] in
+        Thread.detachNewThread {
+          #expect(throws: Never.self) {
+            try other.removeAll()
+            for key in ["k", "l"] { try other.set(value, forKey: key) }
+          }
+          isThrough.signal()
+        }
+        // Time to get through, unless it has to wait for a lock.
+        if isThrough.wait(timeout: .now() + 0.05) == .success { isThrough.signal() }
+      }
+      try FaultPlan.$current.withValue(plan) { try Self.operations[which](store) }
+      if count.withLock({ $0 }) <= number { return }
+      try #require(isThrough.wait(timeout: .now() + 60) == .success)
+      let comment: Comment = "before call \(number)"
+      #expect(try store.totalSize == footprint(store), comment)
+      #expect(try folder.cache().totalSize == store.totalSize, comment)
     }
-    try FaultPlan.$current.withValue(plan) { try store.set(Data(count: 100_000), forKey: "k") }
-    #expect(try store.keys() == ["l"] && store.totalSize == 8_192)
+  }
+
+  /// What the entries of a cache take, as their files say.
+  private func footprint(_ store: DiskCache.Store) throws -> Int {
+    try store.keys().reduce(0) { sum, key in
+      let size = try #require(try store.entry(key)).size
+      let session = try #require(try store.files.session())
+      return sum + session.footprint(size: size, keyLength: key.utf8.count)
+    }
   }
 
   @Test func aKeysWriterKeepsOutTheOtherThreadsOfItsStore() throws {
@@ -117,6 +164,23 @@ import Testing
       try store.set(number, forKey: "new")
       #expect(try other.model("new") == number)
     }
+  }
+
+  @Test func aReaderThatOpensTheCacheWaitsForNobodyWhoStoppedWithItsBooks() throws {
+    try folder.cache().set(value, forKey: "k")
+    let ledger = try #require(try folder.cache().files.writingSession().ledger)
+    try ledger.file.lock(bytes: CacheLedger.Byte.words, timeout: .seconds(1))
+    let reader = folder.cache()
+    let taken = try ContinuousClock().measure {
+      for _ in 0..<3 {
+        let found = try reader.get("k")
+        #expect(found == value)
+      }
+    }
+    #expect(taken < .seconds(5))
+    ledger.file.unlock(bytes: CacheLedger.Byte.words)
+    try reader.set(value, forKey: "l")
+    #expect(try reader.totalSize == footprint(reader))
   }
 
   @Test(arguments: [true, false])
@@ -193,7 +257,8 @@ import Testing
     let second = try ledger.beginSweep(of: 7)
     for (began, found) in [(second, Int64(1_000)), (first, .max)] {
       _ = try ledger.endSweep(
-        of: 7, earliestExpiry: found, size: 0, seen: ledger.size(of: 7), began: began)
+        of: 7, earliestExpiry: found, size: 0, seen: ledger.size(of: 7), began: began,
+        since: ledger.epoch)
     }
     #expect(ledger.earliestExpiry(in: 7) == 1_000)
   }
@@ -203,7 +268,8 @@ import Testing
     func end(_ began: UInt64, found: Int64) throws {
       #expect(
         try ledger.endSweep(
-          of: 7, earliestExpiry: found, size: 0, seen: ledger.size(of: 7), began: began))
+          of: 7, earliestExpiry: found, size: 0, seen: ledger.size(of: 7), began: began,
+          since: ledger.epoch))
     }
     // What the sweep is to forget ends before what is stored meanwhile.
     try ledger.note(expiry: 1_000, in: 7)
