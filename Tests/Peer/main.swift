@@ -98,5 +98,6 @@ case "as-user":  // USER GROUP VERB KEY [VALUE]: as somebody without rights
   say(answer(Array(arguments[5...])))
 default:
   let words = Array(arguments[2...])
+  if try await runMixing(words, in: folder) { break }
   if !runCaching(words, in: folder), !runFiling(words, in: folder), !runSealing(words) { exit(64) }
 }

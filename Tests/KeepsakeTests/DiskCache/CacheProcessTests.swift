@@ -21,7 +21,7 @@ extension OneAtATime {
     @Test func underFireEveryHitIsAValueOfItsKeyAndTheLimitHolds() async throws {
       let folder = try TemporaryFolder()
       let failures = Failures()
-      let store = folder.cache("x", failures: failures)
+      let store = folder.ownCache("x", failures: failures)
       // Unlimited, the 50 keys would take some 1.6 MB.
       let limit = 512 << 10
       store.sizeLimit = limit
@@ -61,7 +61,7 @@ extension OneAtATime {
     @Test func aReadTakesNoPartOfTwoValuesWhileAllRewriteOneKey() async throws {
       let folder = try TemporaryFolder()
       let failures = Failures()
-      let store = folder.cache("x", failures: failures)
+      let store = folder.ownCache("x", failures: failures)
       let milliseconds = seconds * 200
       let peers = try (0..<2).map {
         try Peer.start(folder, "cache-storm", "\(100 + $0)", "\(milliseconds)", "0", "1")
@@ -122,8 +122,8 @@ extension OneAtATime {
           last[writer] = acknowledged
         }
 
-        let kept = folder.cache("kept", failures: failures)
-        let churned = folder.cache("churned", failures: failures)
+        let kept = folder.ownCache("kept", failures: failures)
+        let churned = folder.ownCache("churned", failures: failures)
         // Either comes first: a sweep of what was killed, or reading it.
         if round.isMultiple(of: 2) { try expectTidy(kept, folder, "kept") }
         for key in 0..<(writerCount * KeptStep.keyCount) {
@@ -153,7 +153,7 @@ extension OneAtATime {
     @Test func aForkedChildAndItsParentWriteAtOnce() throws {
       let folder = try TemporaryFolder()
       #expect(try Peer.start(folder, "cache-fork", "1500").finish() == "done 0\n")
-      let store = folder.cache("x")
+      let store = folder.ownCache("x")
       // Nobody removed anything, so each key has the last value of one of the two.
       for key in 0..<3 {
         let data = try store.get(Storm.name(key))
@@ -167,7 +167,7 @@ extension OneAtATime {
     @Test func removingWhatExpiredNeverRemovesWhatWasJustRewritten() throws {
       let folder = try TemporaryFolder()
       let failures = Failures()
-      let store = folder.cache("x", failures: failures)
+      let store = folder.ownCache("x", failures: failures)
       try store.set(Data([0]), forKey: "key0")
       let sweepers = try (0..<2).map { _ in try Peer.start(folder, "cache-sweep", "key0") }
       for sweeper in sweepers { #expect(sweeper.line() == "ready") }
@@ -197,7 +197,7 @@ extension OneAtATime {
     @Test func emptyingACacheWhileOthersSetLeavesItWorking() async throws {
       let folder = try TemporaryFolder()
       let failures = Failures()
-      let store = folder.cache("x", failures: failures)
+      let store = folder.ownCache("x", failures: failures)
       let milliseconds = seconds * 200
       let clearers = try (0..<2).map { _ in
         try Peer.start(folder, "cache-clear", "\(milliseconds)")
@@ -227,7 +227,7 @@ extension OneAtATime {
     @Test func theBooksStayRightWhereAWriterWasKilledBetweenItsTwoFiles() throws {
       let folder = try TemporaryFolder()
       for removes in [true, false] {
-        let store = folder.cache("x")
+        let store = folder.ownCache("x")
         try store.set(Data([1]), forKey: "a")
         let sidecar = URL(filePath: try #require(try store.fileURL("a")).path + Sidecar.suffix)
         let old = try Data(contentsOf: sidecar)
@@ -243,7 +243,7 @@ extension OneAtATime {
 
     @Test func aSweepLeavesTheFilesOfACacheWhoseNameGoesOnAfterADot() throws {
       let folder = try TemporaryFolder()
-      let (short, long) = (folder.cache("x"), folder.cache("x.y"))
+      let (short, long) = (folder.ownCache("x"), folder.ownCache("x.y"))
       try short.set(Data([1]), forKey: "a")
       let writer = try long.engine.startWriting("a")
       try short.removeExpired()
@@ -291,17 +291,6 @@ extension [Int: KeptState] {
 private func describe(_ data: Data?, _ key: Int) -> String {
   guard let data else { return "nil" }
   return Certificate(data, key: key).map { "\($0)" } ?? "\(data.count) bytes that fit no key"
-}
-
-extension TemporaryFolder {
-  /// A cache on this folder's files that shares nothing with any other one but them.
-  fileprivate func cache(_ name: String, failures: Failures = Failures()) -> DiskCache.Store {
-    let scope = StorageScope(finder: DirectoryFinder(app: "test")) { [self] error in
-      failures.append(error)
-      withExtendedLifetime(self) {}
-    }
-    return DiskCache.Store(name: DiskCache.Name(name, in: url), scope: scope)
-  }
 }
 
 /// What `body` returns on as many threads of its own, which may block.

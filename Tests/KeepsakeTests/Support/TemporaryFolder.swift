@@ -50,6 +50,11 @@ final class TemporaryFolder: Sendable {
     DiskCache.Store(name: name, scope: scope(failures))
   }
 
+  /// The same for a cache that lies in this folder itself.
+  func ownCache(_ name: String, failures: Failures = Failures()) -> DiskCache.Store {
+    DiskCache.Store(name: DiskCache.Name(name, in: url), scope: scope(failures))
+  }
+
   /// The same for a service's secrets, whose vault is in `vault` and its key file in `state`.
   func secrets(
     _ service: SecureVault.Service = .standard, failures: Failures = Failures(),

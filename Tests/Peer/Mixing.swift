@@ -1,0 +1,221 @@
+// What the peer does with all stores at once. The tests read this file too, and work out by themselves what
+// a process that they killed was doing.
+import FoundationEssentials
+import Keepsake
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// One store of each kind, behind the calls that they have in common.
+struct MixedStores: Sendable {
+  enum Kind: CaseIterable, Sendable { case settings, secrets, cache, files }
+
+  let settings: Defaults.Store
+  let secrets: SecureVault.Store
+  let cache: DiskCache.Store
+  let files: Folder
+
+  func set(_ data: Data, _ kind: Kind, _ name: String) throws(StorageError) {
+    switch kind {
+    case .settings: try settings.set(data, forKey: name)
+    case .secrets: try secrets.set(data, forKey: name)
+    case .cache: try cache.set(data, forKey: name)
+    case .files: try files.save(data, as: "kept/" + name)
+    }
+  }
+
+  func remove(_ kind: Kind, _ name: String) throws(StorageError) {
+    switch kind {
+    case .settings: try settings.remove(name)
+    case .secrets: try secrets.remove(name)
+    case .cache: try cache.remove(name)
+    case .files:
+      do throws(StorageError) {
+        try files.delete("kept/" + name)
+      } catch  where error.code == .notFound {}
+    }
+  }
+
+  func read(_ kind: Kind, _ name: String) throws(StorageError) -> Data? {
+    switch kind {
+    case .settings: return try settings.get(name)
+    case .secrets: return try secrets.getData(name)
+    case .cache: return try cache.get(name)
+    case .files: return try files.exists("kept/" + name) ? try files.load("kept/" + name) : nil
+    }
+  }
+}
+
+/// What a writer does step by step with keys of its own, always the same for the same number.
+struct MixedStep: Sendable {
+  static let keyCount = 4
+  /// The setting that all writers add to.
+  static let counter = "count"
+
+  let kind: MixedStores.Kind
+  let isRemoval: Bool
+  let isCounted: Bool
+  let value: Certificate
+  private let number: Int
+
+  init(writer: Int, number: Int) {
+    var generator = Sequence64(seed: UInt64(writer) << 40 | UInt64(number))
+    let key = Int.random(in: 0..<Self.keyCount, using: &generator)
+    let isLarge = Int.random(in: 0..<8, using: &generator) == 0
+    let size = Int.random(in: isLarge ? 10_000...80_000 : 32...2_000, using: &generator)
+    kind = MixedStores.Kind.allCases.randomElement(using: &generator) ?? .settings
+    isRemoval = Int.random(in: 0..<5, using: &generator) == 0
+    isCounted = number.isMultiple(of: 3)
+    value = Certificate(
+      key: writer * Self.keyCount + key, writer: writer, number: number, size: size)
+    self.number = number
+  }
+
+  func run(_ stores: MixedStores) throws(StorageError) {
+    if isRemoval {
+      try stores.remove(kind, Storm.name(value.key))
+    } else {
+      try stores.set(value.bytes, kind, Storm.name(value.key))
+    }
+    if isCounted { try stores.settings.update(Self.counter, default: 0) { $0 += 1 } }
+    // What changes no value, and goes on at the same time.
+    switch number % 61 {
+    case 10: try stores.settings.synchronize()
+    case 20: try stores.cache.removeExpired()
+    case 30: try stores.secrets.rotateKeys()
+    case 40: _ = try stores.files.totalSize()
+    default: break
+    }
+  }
+}
+
+// MARK: - What a long run takes
+
+/// What this process has of the system at one moment.
+struct Holdings: Sendable {
+  var bytes: Int
+  var descriptors: Int
+  var threads: Int
+
+  static var now: Holdings {
+    Holdings(
+      bytes: residentBytes, descriptors: count("/proc/self/fd"), threads: count("/proc/self/task"))
+  }
+
+  private static func count(_ path: String) -> Int {
+    guard let folder = opendir(path) else { return 0 }
+    defer { closedir(folder) }
+    var count = -2  // the folder itself and the one above
+    while readdir(folder) != nil { count += 1 }
+    return count
+  }
+
+  private static var residentBytes: Int {
+    let words = MemoryScan.text("/proc/self/statm").split(separator: " ")
+    return (words.count > 1 ? Int(words[1]) ?? 0 : 0) * Int(sysconf(Int32(_SC_PAGESIZE)))
+  }
+}
+
+/// Uses all of the library for a while, in rounds that end with nothing open, and says what it has of the
+/// system after each.
+private func soak(_ stores: MixedStores, seconds: Int) async throws {
+  let rounds = 6
+  let clock = ContinuousClock()
+  for round in 0..<rounds {
+    let end = clock.now + .seconds(seconds) / rounds
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      let watcher = Task {
+        var count = 0
+        for await _ in stores.settings.changes(MixedStep.counter, default: 0) { count += 1 }
+        return count
+      }
+      for writer in 0..<3 {
+        group.addTask {
+          var number = 0
+          while clock.now < end {
+            number += 1
+            let step = MixedStep(writer: writer, number: number % 500)
+            try step.run(stores)
+            if let data = try stores.read(step.kind, Storm.name(step.value.key)),
+              Certificate(data, key: step.value.key) == nil
+            {
+              say("error wrong value")
+            }
+            await Task.yield()
+          }
+        }
+      }
+      group.addTask {
+        var number = 0
+        while clock.now < end {
+          number += 1
+          let name = "fetched \(number % 20)"
+          _ = try await stores.cache.fetch(name, expiry: .seconds(0.01)) {
+            Data(count: number % 9_000)
+          }
+          if number.isMultiple(of: 50) { try stores.cache.removeAll() }
+          try await StorageSystem.withTemporary {
+            Defaults.set(number, forKey: "n")
+            SecureVault.set("s", forKey: "n")
+            DiskCache.set("c", forKey: "n")
+          }
+        }
+      }
+      try await group.waitForAll()
+      watcher.cancel()
+      _ = await watcher.value
+    }
+    // What goes on in the background comes to its end.
+    try await Task.sleep(for: .milliseconds(300))
+    let holdings = Holdings.now
+    say("\(round) \(holdings.bytes) \(holdings.descriptors) \(holdings.threads)")
+  }
+}
+
+// MARK: - The verbs
+
+/// What the arguments after the folder ask for; false when that has nothing to do with all stores.
+func runMixing(_ words: [String], in folder: URL) async throws -> Bool {
+  func number(_ index: Int) -> Int { words.indices.contains(index) ? Int(words[index]) ?? 0 : 0 }
+  let stores = MixedStores(
+    settings: Defaults.shared, secrets: SecureVault.shared,
+    cache: DiskCache.named(DiskCache.Name("mixed", in: folder)),
+    files: Folder(folder.appending(path: "own")))
+  switch words[0] {
+  case "mixed":  // WRITER START: step by step, and says the number of each that is done
+    StorageSystem.onFailure = { say("error \($0)") }
+    var index = number(2)
+    while true {
+      index += 1
+      do throws(StorageError) {
+        try MixedStep(writer: number(1), number: index).run(stores)
+        say("\(index)")
+      } catch {
+        say("error \(error)")
+      }
+    }
+  case "mixed-survivor":  // WRITER: goes on until its input ends, and says the last number
+    StorageSystem.onFailure = { say("error \($0)") }
+    var index = 0
+    var input = pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0)
+    while poll(&input, 1, 0) == 0 {
+      index += 1
+      do throws(StorageError) {
+        try MixedStep(writer: number(1), number: index).run(stores)
+      } catch {
+        say("error \(error)")
+      }
+    }
+    say("\(index)")
+  case "soak":  // SECONDS
+    StorageSystem.onFailure = { say("error \($0)") }
+    try await soak(stores, seconds: number(1))
+  default: return false
+  }
+  return true
+}
