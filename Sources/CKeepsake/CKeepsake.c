@@ -9,6 +9,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #ifdef __linux__
 #include <linux/fs.h>
 #include <sys/ioctl.h>
@@ -20,6 +21,12 @@
 #endif
 #ifdef STATX_BASIC_STATS
 #include <sys/sysmacros.h>
+#endif
+
+#ifdef __GLIBC_PREREQ
+#if __GLIBC_PREREQ(2, 30)
+#define HAS_CLOCKLOCK
+#endif
 #endif
 
 int keepsake_lock(int descriptor, bool exclusive) {
@@ -37,6 +44,27 @@ int keepsake_lock_bytes(int descriptor, uint64_t offset, uint64_t count, bool ex
   return fcntl(descriptor, F_OFD_SETLK, &range);
 #else
   return fcntl(descriptor, F_SETLK, &range);
+#endif
+}
+
+bool keepsake_lock_mutex(pthread_mutex_t *mutex, int64_t seconds, int64_t nanoseconds) {
+#ifdef __APPLE__
+  return pthread_mutex_lock(mutex) == 0;
+#else
+#ifdef HAS_CLOCKLOCK
+  const clockid_t clock = CLOCK_MONOTONIC;
+#else
+  const clockid_t clock = CLOCK_REALTIME;
+#endif
+  struct timespec end;
+  clock_gettime(clock, &end);
+  end.tv_sec += seconds + (end.tv_nsec + nanoseconds) / 1000000000;
+  end.tv_nsec = (end.tv_nsec + nanoseconds) % 1000000000;
+#ifdef HAS_CLOCKLOCK
+  return pthread_mutex_clocklock(mutex, clock, &end) == 0;
+#else
+  return pthread_mutex_timedlock(mutex, &end) == 0;
+#endif
 #endif
 }
 

@@ -3,6 +3,7 @@
 #ifndef CKEEPSAKE_H
 #define CKEEPSAKE_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -14,6 +15,11 @@ int keepsake_lock(int descriptor, bool exclusive);
 // Takes or releases the exclusive lock on some bytes without waiting, for the open file description as
 // well (F_OFD_SETLK; where there is none, for the process). Returns as keepsake_lock.
 int keepsake_lock_bytes(int descriptor, uint64_t offset, uint64_t count, bool exclusive);
+
+// Waits for a mutex for so long at most; false when it was not to be had. In the shim because not each
+// C library has a call that a clock which is set back cannot prolong; where there is none at all, as on
+// Apple systems, it waits to the end.
+bool keepsake_lock_mutex(pthread_mutex_t *_Nonnull mutex, int64_t seconds, int64_t nanoseconds);
 
 // Lets two files in a folder trade names in one step. Returns 0, or -1 with errno (EINVAL or ENOSYS
 // where the file system cannot).

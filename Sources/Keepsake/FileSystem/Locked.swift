@@ -1,3 +1,5 @@
+internal import CKeepsake
+
 #if canImport(Glibc)
   import Glibc
 #elseif canImport(Musl)
@@ -44,19 +46,8 @@ struct Locked<Value>: ~Copyable, @unchecked Sendable {
     timeout: Duration, _ body: (inout Value) throws(E) -> R
   ) throws(E) -> R? {
     if pthread_mutex_trylock(mutex) != 0 {
-      #if canImport(Darwin)
-        pthread_mutex_lock(mutex)
-      #else
-        var deadline = timespec()
-        clock_gettime(CLOCK_REALTIME, &deadline)
-        deadline.tv_sec += Int(clamping: timeout.components.seconds)
-        deadline.tv_nsec += Int(clamping: timeout.components.attoseconds / 1_000_000_000)
-        if deadline.tv_nsec >= 1_000_000_000 {
-          deadline.tv_sec += 1
-          deadline.tv_nsec -= 1_000_000_000
-        }
-        guard pthread_mutex_timedlock(mutex, &deadline) == 0 else { return nil }
-      #endif
+      let (seconds, attoseconds) = timeout.components
+      guard keepsake_lock_mutex(mutex, seconds, attoseconds / 1_000_000_000) else { return nil }
     }
     defer { pthread_mutex_unlock(mutex) }
     return try body(&value.pointee)

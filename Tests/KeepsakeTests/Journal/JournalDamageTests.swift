@@ -149,6 +149,7 @@ import Testing
     let inner = folder.url.appending(path: "inner")
     let scope = StorageScope(
       finder: DirectoryFinder(app: "test", chosen: .init(configuration: inner)))
+    defer { scope.close() }
     let store = scope.defaults(.standard)
     try store.set(1, forKey: "a")
     try FileManager.default.removeItem(at: inner)
@@ -348,10 +349,12 @@ import Testing
     try folder.write(bytes, to: TemporaryFolder.journal)
     let handling = Locked<Defaults.Store?>(nil)
     let finder = DirectoryFinder(app: "test", chosen: .init(configuration: folder.url))
-    let store = StorageScope(finder: finder) { error in
+    let scope = StorageScope(finder: finder) { error in
       guard error.code == .damaged else { return }
       try? handling.withLock { $0 }?.set("damaged", forKey: "lastError")
-    }.defaults(.standard)
+    }
+    defer { scope.close() }
+    let store = scope.defaults(.standard)
     handling.withLock { $0 = store }
     defer { handling.withLock { $0 = nil } }
     try store.set(2, forKey: "b")
