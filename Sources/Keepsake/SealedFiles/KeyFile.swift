@@ -124,8 +124,8 @@ struct KeyFile: Sendable {
     )
   }
 
-  /// Where the keys are in contents that ``read()`` returned, each after its id.
-  private static func records(_ contents: UnsafeRawBufferPointer) -> [Range<Int>] {
+  /// Where the keys are in contents that ``check(_:)`` took, each after its id.
+  static func records(_ contents: UnsafeRawBufferPointer) -> [Range<Int>] {
     stride(from: headSize, to: contents.count - Digest.size, by: recordSize)
       .map { $0..<($0 + recordSize) }
   }
@@ -157,7 +157,12 @@ struct KeyFile: Sendable {
     guard status.size <= longest else { throw damage }
     let contents = try SecretBytes(count: status.size)
     guard try file.read(from: 0, into: contents.bytes) == status.size else { throw damage }
-    let bytes = UnsafeRawBufferPointer(contents.bytes)
+    try check(UnsafeRawBufferPointer(contents.bytes))
+    return contents
+  }
+
+  /// Throws unless the bytes are those of a key file of this version.
+  func check(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
     var reader = ByteReader(bytes)
     guard bytes.count > Digest.size, reader.take(4)?.elementsEqual(Self.signature) == true,
       try bytes[part: (bytes.count - Digest.size)...]
@@ -172,7 +177,6 @@ struct KeyFile: Sendable {
     guard reader.number() == UInt8(0), let count = reader.number(UInt16.self),
       bytes.count == Self.headSize + Int(count) * Self.recordSize + Digest.size
     else { throw damage }
-    return contents
   }
 
   private var damage: StorageError {

@@ -16,7 +16,7 @@ final class KeyRing: Sendable {
   private static let info = Array("Keepsake vault 1 key set".utf8)
 
   /// nil when the pages hold no key set.
-  private init?(_ pages: KeyPages) {
+  init?(_ pages: KeyPages) {
     var reader = ByteReader(UnsafeRawBufferPointer(pages.bytes)[part: XAES.keySize...])
     guard reader.take(XAES.keySize) != nil, let primary = reader.number(UInt32.self),
       let count = reader.number(UInt32.self)

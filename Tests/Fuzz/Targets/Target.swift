@@ -1,0 +1,38 @@
+import Foundation
+
+/// What libFuzzer calls with each input, after it has asked the environment which parser is meant.
+///
+/// A trap, a byte read out of bounds, much memory for little input, and a ``check(_:_:)`` that does not
+/// hold are findings.
+@_cdecl("LLVMFuzzerTestOneInput")
+public func tryInput(_ start: UnsafePointer<UInt8>?, _ count: Int) -> CInt {
+  // libFuzzer's pointer may be nil for an empty input.
+  target(UnsafeRawBufferPointer(start: start, count: count))
+  return 0
+}
+
+private let targets: [String: @Sendable (UnsafeRawBufferPointer) -> Void] = [
+  "journal": tryJournal,
+  "value": tryValue,
+  "import": tryImport,
+  "vault-header": tryVaultHeader,
+  "vault-entry": tryVaultEntry,
+  "vault-keys": tryVaultKeys,
+  "key-file": tryKeyFile,
+  "sidecar": trySidecar,
+  "names": tryNames,
+  "user-dirs": tryUserDirectories,
+]
+
+private let target = {
+  let name = ProcessInfo.processInfo.environment["KEEPSAKE_FUZZ"] ?? ""
+  guard let target = targets[name] else {
+    fatalError("KEEPSAKE_FUZZ must be one of \(targets.keys.sorted())")
+  }
+  return target
+}()
+
+/// Ends the process, which libFuzzer then reports with the input, unless that is so.
+func check(_ isTrue: Bool, _ expectation: @autoclosure () -> String) {
+  if !isTrue { fatalError("expected: \(expectation())") }
+}
