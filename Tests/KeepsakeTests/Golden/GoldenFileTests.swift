@@ -1,0 +1,359 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// Files that version 1 of the formats made: whatever comes later reads them, and until there is a
+/// version 2 it writes the same bytes. Those of the vault have a suite of their own.
+///
+/// A program that knows nothing but the documentation of the formats wrote these once; they never
+/// change. A test that fails here says that users lose what they stored with the next release.
+@Suite struct GoldenFileTests {
+  private let folder: TemporaryFolder
+
+  init() throws { folder = try TemporaryFolder() }
+
+  private func put(_ bytes: Data, at name: String) throws {
+    let url = folder.file(name)
+    try FileManager.default.createDirectory(
+      at: url.deletingLastPathComponent(), withIntermediateDirectories: true)
+    try bytes.write(to: url)
+  }
+
+  // MARK: Settings
+
+  /// What the journal's records say, in their order.
+  private static let changes: [(key: String, value: any Codable & Sendable)] = [
+    ("text", "dark \"x\" \\ / \n\u{1} \u{E9}\u{1F44D}"), ("int", Int.min), ("double", 0.1),
+    ("true", true), ("false", false), ("size", 1), ("data", Data([0, 1, 254, 255])),
+    ("date", Date(timeIntervalSinceReferenceDate: 700_000_000.25)),
+    ("infinity", -Double.infinity), ("uint", UInt64.max),
+    ("list", Tree.array([.int(1), .double(2.5), .string("a/b")])), ("model", ["name": "Zo\u{EB}"]),
+    ("", "empty"), ("gone", 1), ("size", 16),
+  ]
+
+  private static let keys = [
+    "", "data", "date", "double", "false", "infinity", "int", "list", "model", "size", "text",
+    "true",
+    "uint",
+  ]
+
+  private func expectSettings(in store: Defaults.Store) throws {
+    #expect(try store.keys().sorted() == Self.keys)
+    #expect(try store.string("text") == "dark \"x\" \\ / \n\u{1} \u{E9}\u{1F44D}")
+    #expect(try store.int("int") == Int.min && store.int("size") == 16)
+    #expect(try store.double("double") == 0.1 && store.double("infinity") == -.infinity)
+    #expect(try store.bool("true") && !store.bool("false"))
+    #expect(try store.data("data") == Data([0, 1, 254, 255]))
+    let date: Date? = try store.get("date")
+    #expect(date == Date(timeIntervalSinceReferenceDate: 700_000_000.25))
+    #expect(try store.get("uint") == UInt64.max)
+    let list: Tree? = try store.get("list")
+    #expect(list == .array([.int(1), .double(2.5), .string("a/b")]))
+    #expect(try store.get("model") == ["name": "Zo\u{EB}"])
+    #expect(try store.string("") == "empty")
+  }
+
+  @Test func aJournalReads() throws {
+    let golden = Data(Self.journal.utf8)
+    try put(golden, at: TemporaryFolder.journal)
+    let failures = Failures()
+    try expectSettings(in: folder.store(failures: failures))
+    #expect(failures.all.isEmpty)
+    #expect(
+      try folder.bytes(of: TemporaryFolder.journal) == Array(golden), "reading changes nothing")
+    try folder.store().set("new", forKey: "gone")
+    let longer = try folder.bytes(of: TemporaryFolder.journal)
+    #expect(
+      longer.starts(with: golden) && longer.count > golden.count, "one of today goes on with it")
+  }
+
+  @Test func aJournalOfTodayHasTheSameBytes() throws {
+    let seed: UInt64 = 0x0123_4567_89AB_CDEF
+    var bytes = JournalFormat.header(id: seed)
+    EngineChange.set("before", .int(1)).append(to: &bytes, seed: seed)
+    EngineChange.clear.append(to: &bytes, seed: seed)
+    for (key, value) in Self.changes {
+      let stored = try #require(try Codec.encode(value))
+      EngineChange.set(key, stored).append(to: &bytes, seed: seed)
+    }
+    EngineChange.remove("gone").append(to: &bytes, seed: seed)
+    #expect(String(decoding: bytes, as: UTF8.self) == Self.journal)
+  }
+
+  @Test func anExportReadsAndHasTheSameBytes() throws {
+    let copy = folder.store("copy")
+    try copy.import(Data(Self.export.utf8))
+    try expectSettings(in: copy)
+    try put(Data(Self.journal.utf8), at: TemporaryFolder.journal)
+    let export = try folder.store().export(as: .json)
+    #expect(String(decoding: export, as: UTF8.self) == Self.export)
+  }
+
+  @Test func aPropertyListReads() throws {
+    let store = folder.store()
+    try store.import(Data(Self.propertyList.utf8))
+    #expect(try store.keys().sorted() == ["data", "date", "nested", "on", "size", "theme"])
+    #expect(try store.string("theme") == "dark" && store.int("size") == 16 && store.bool("on"))
+    #expect(try store.data("data") == Data([0, 1, 254, 255]))
+    let date: Date? = try store.get("date")
+    #expect(date == Date(timeIntervalSinceReferenceDate: 700_000_000))
+    #expect(try store.get("nested") == ["a": [1.5]])
+    let again = folder.store("again")
+    try again.import(store.export(as: .propertyList))
+    #expect(try again.export(as: .json) == store.export(as: .json))
+  }
+
+  /// One file for each key, which people and other programs read and write.
+  @Test func filesOfAnEngineReadAndHaveTheSameBytes() async throws {
+    let files = [
+      "theme.json": "\"dark\"", "window%2Fsize.json": "16", "%.json": "true",
+      "data.json": #"{"$data": "AAH+/w=="}"#, "date.json": #"{"$date": 700000000.25}"#,
+      "infinity.json": #"{"$number": "-Infinity"}"#, "model.json": #"{"name":"Ada"}"#,
+      "trap.json": #"{"$json": {"$data":"x"}}"#,
+    ]
+    for (name, text) in files { try put(Data(text.utf8), at: "golden/" + name) }
+    let (golden, new) = (
+      FileEngine(Folder(folder.file("golden"))), FileEngine(Folder(folder.file("new")))
+    )
+    try await StorageSystem.withTemporary(engines: ["golden": golden, "new": new]) {
+      let (old, copy) = (Defaults.suite("golden"), Defaults.suite("new"))
+      #expect(
+        try old.keys().sorted()
+          == ["", "data", "date", "infinity", "model", "theme", "trap", "window/size"])
+      #expect(try old.string("theme") == "dark" && old.int("window/size") == 16 && old.bool(""))
+      #expect(try old.data("data") == Data([0, 1, 254, 255]))
+      let date: Date? = try old.get("date")
+      #expect(date == Date(timeIntervalSinceReferenceDate: 700_000_000.25))
+      #expect(try old.double("infinity") == -.infinity && old.get("model") == ["name": "Ada"])
+      #expect(try old.get("trap") == ["$data": "x"])
+      try copy.set("dark", forKey: "theme")
+      try copy.set(16, forKey: "window/size")
+      try copy.set(true, forKey: "")
+      try copy.set(Data([0, 1, 254, 255]), forKey: "data")
+      try copy.set(date, forKey: "date")
+      try copy.set(-Double.infinity, forKey: "infinity")
+      try copy.set(["name": "Ada"], forKey: "model")
+      try copy.set(["$data": "x"], forKey: "trap")
+      for (name, text) in files {
+        #expect(try String(contentsOf: folder.file("new/" + name), encoding: .utf8) == text)
+      }
+    }
+  }
+
+  // MARK: Caches
+
+  private struct Entry {
+    let key: String
+    let path: String
+    let kind: Payload.Kind
+    let lifespan: Lifespan
+    let modified: Int64
+    let payload: String
+    let sidecar: String
+
+    func payloadBytes() throws -> Data { try #require(Data(base64Encoded: payload)) }
+
+    func sidecarBytes() throws -> Data {
+      try #require(Data(base64Encoded: sidecar, options: .ignoreUnknownCharacters))
+    }
+  }
+
+  private static let root = "caches/standard/"
+  /// Nanoseconds since 1970.
+  private static let created: Int64 = 1_700_000_000_000_000_000
+
+  @Test func aCacheReads() throws {
+    for entry in Self.entries {
+      try put(entry.payloadBytes(), at: Self.root + entry.path)
+      try put(entry.sidecarBytes(), at: Self.root + entry.path + Sidecar.suffix)
+      let payload = try File(folder.file(Self.root + entry.path).path, .readWrite)
+      try payload.setTimes(accessed: 0, modified: entry.modified)
+    }
+    let before = try folder.contents()
+    let failures = Failures()
+    let store = folder.cache(failures: failures)
+    #expect(try store.get("image_001") == Data([0, 1, 254, 255]))
+    #expect(try store.model("token \u{2713}") == "tok-\u{2713}")
+    #expect(try store.model("???") == ["user": "ada"])
+    #expect(try store.model("~~~") == Date(timeIntervalSinceReferenceDate: 700_000_000.25))
+    #expect(try store.model(String(repeating: "k", count: 188)) == Double.infinity)
+    #expect(Set(try store.keys()) == Set(Self.entries.map(\.key)))
+    for entry in Self.entries {
+      let found = try #require(try store.entry(entry.key))
+      #expect(found.created == Date(nanoseconds: Self.created))
+      #expect((found.expires == nil) == (entry.lifespan == .endless))
+    }
+    #expect(try store.entry("???")?.expires == Date(timeIntervalSince1970: 4_000_000_000))
+    #expect(store.statistics.damaged == 0 && failures.all.isEmpty)
+    #expect(try folder.contents() == before, "reading changes nothing")
+    #expect(try store.removeExpired() == 0 && store.keys().count == Self.entries.count)
+  }
+
+  @Test func aCacheOfTodayHasTheSameBytes() throws {
+    let store = folder.cache()
+    let values: [any Codable] = [
+      Data([0, 1, 254, 255]), "tok-\u{2713}", ["user": "ada"],
+      Date(timeIntervalSinceReferenceDate: 700_000_000.25), Double.infinity,
+    ]
+    let expiries: [DiskCache.Expiry] = [
+      .never, .days(36_500), .date(Date(timeIntervalSince1970: 4_000_000_000)),
+      .idle(.days(36_500)),
+      .never,
+    ]
+    for (number, entry) in Self.entries.enumerated() {
+      try store.set(values[number], forKey: entry.key, expiry: expiries[number])
+      let payload = try folder.bytes(of: Self.root + entry.path)
+      #expect(try payload == Array(entry.payloadBytes()), "\(entry.path)")
+      // Times are today's; with the golden ones in their place it is the golden sidecar.
+      var sidecar = try Sidecar(folder.bytes(of: Self.root + entry.path + Sidecar.suffix))
+      #expect(sidecar.kind == entry.kind && sidecar.lifespan == entry.lifespan)
+      (sidecar.created, sidecar.modified) = (Self.created, entry.modified)
+      let record = try sidecar.withRecord(of: entry.key) { Data($0) }
+      #expect(try record == entry.sidecarBytes(), "\(entry.path)")
+    }
+    let tag = try String(contentsOf: folder.file(Self.root + "CACHEDIR.TAG"), encoding: .utf8)
+    #expect(tag == Self.tag)
+  }
+
+  /// Words for each of the 256 subfolders: the size, and twice the earliest expiry.
+  @Test func aCachesLedgerReads() throws {
+    let never = UInt64(Int64.max)
+    var words: [UInt64] = [7, UInt64(Self.created), 0, UInt64(Self.created)]
+    words += (0..<256).map { 0x0003_0000_0000_0000 | UInt64($0) << 12 }
+    words += Array(repeating: never, count: 512)
+    var bytes: [UInt8] = []
+    for word in words { bytes.append(number: word) }
+    try put(Data(), at: Self.root + "CACHEDIR.TAG")
+    try put(Data(bytes), at: "caches/.standard.ledger")
+    #expect(try folder.cache().totalSize == 255 * 256 / 2 * 4_096)
+  }
+
+  // MARK: Files
+
+  private static let journal = #"""
+    ["keepsake","1:0123456789abcdef","1:0123456789abcdef","1:0123456789abcdef"]
+    ["ea959bd4a4ddc75cj11","before",1]
+    ["ed8e1f939b501cdfc0"]
+    ["5fdfb99dfff6e399j41","text","dark \"x\" \\ / \n\u0001 é👍"]
+    ["b3cbd85bc5a9280dj27","int",-9223372036854775808]
+    ["7ad99fd8bece3d3fj13","double",0.1]
+    ["f180e6919af59a30j12","true",true]
+    ["8cab9a5afbaba7f8j14","false",false]
+    ["c573ac362e016a09j9","size",1]
+    ["303081929faf9cf3d18","data","AAH+/w=="]
+    ["7e309a4702924b10t20","date",700000000.25]
+    ["291e7d222d6f11fdn23","infinity","-Infinity"]
+    ["a482bc84901b5917j28","uint",18446744073709551615]
+    ["519cadcfae899ee9j21","list",[1,2.5,"a/b"]]
+    ["16c835aa1612faddj24","model",{"name":"Zoë"}]
+    ["445d324837b45ad9j11","","empty"]
+    ["5f47d63ecc5d8b5ej9","gone",1]
+    ["ddb6662272d6ab42j10","size",16]
+    ["c5960699e3c4b679r7","gone"]
+
+    """#
+
+  private static let export = #"""
+    {
+      "": "empty",
+      "data": {"$data": "AAH+/w=="},
+      "date": {"$date": 700000000.25},
+      "double": 0.1,
+      "false": false,
+      "infinity": {"$number": "-Infinity"},
+      "int": -9223372036854775808,
+      "list": [1,2.5,"a/b"],
+      "model": {"name":"Zoë"},
+      "size": 16,
+      "text": "dark \"x\" \\ / \n\u0001 é👍",
+      "true": true,
+      "uint": 18446744073709551615
+    }
+
+    """#
+
+  private static let propertyList = """
+    <?xml version="1.0" encoding="UTF-8"?>
+    <!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
+    <plist version="1.0">
+    <dict>
+    	<key>data</key>
+    	<data>AAH+/w==</data>
+    	<key>date</key>
+    	<date>2023-03-08T20:26:40Z</date>
+    	<key>nested</key>
+    	<dict>
+    		<key>a</key>
+    		<array>
+    			<real>1.5</real>
+    		</array>
+    	</dict>
+    	<key>on</key>
+    	<true/>
+    	<key>size</key>
+    	<integer>16</integer>
+    	<key>theme</key>
+    	<string>dark</string>
+    </dict>
+    </plist>
+
+    """
+
+  private static let tag = """
+    Signature: 8a477f597d28d172789f06886806bc55
+    # This file is a cache directory tag created by Keepsake.
+    # Backups may leave this folder out: all of it can be made again.
+    # See https://bford.info/cachedir/
+
+    """
+
+  private static let hundredYears: Int64 = 3_153_600_000_000_000_000
+
+  /// The sidecars' times of creation and the payloads' of modification are in 2023.
+  private static let entries = [
+    Entry(
+      key: "image_001", path: "8f/aW1hZ2VfMDAx", kind: .data,
+      lifespan: .endless, modified: 1_700_000_000_123_456_789,
+      payload: "AAH+/w==",
+      sidecar: """
+        S1NDAQAAAAAfVDpJkRlBCwQAAAAAAAAAFc2FPf6clxcYbORbQKfh+gAAKjb+nJcXAAAAAAAAAAAJAAAAAAAAAGlt
+        YWdlXzAwMQ==
+        """),
+    Entry(
+      key: "token \u{2713}", path: "50/dG9rZW4g4pyT", kind: .text,
+      lifespan: .lasting(hundredYears), modified: 1_700_000_000_123_456_788,
+      payload: "dG9rLeKckw==",
+      sidecar: """
+        S1NDAQEBAABtBx+UQ4K3sgcAAAAAAAAAFM2FPf6clxeVeXpm4vJ6HgAAKjb+nJcXAACs033WwysJAAAAAAAAAHRv
+        a2VuIOKckw==
+        """),
+    Entry(
+      key: "???", path: "66/Pz8_", kind: .json,
+      lifespan: .until(4_000_000_000_000_000_000), modified: 1_700_000_000_123_456_788,
+      payload: "eyJ1c2VyIjoiYWRhIn0=",
+      sidecar: """
+        S1NDAQICAAB0EfX0NHfuYg4AAAAAAAAAFM2FPf6clxdn/qx+HPKBcwAAKjb+nJcXAACQnc7agjcDAAAAAAAAAD8/
+        Pw==
+        """),
+    Entry(
+      key: "~~~", path: "5c/fn5-", kind: .date,
+      lifespan: .idle(hundredYears), modified: 1_700_000_000_123_456_788,
+      payload: "NzAwMDAwMDAwLjI1",
+      sidecar: """
+        S1NDAQMDAACA9gwhYOTbcAwAAAAAAAAAFM2FPf6clxfoblxtj5/tWgAAKjb+nJcXAACs033WwysDAAAAAAAAAH5+
+        fg==
+        """),
+    Entry(
+      key: String(repeating: "k", count: 188), path: "8c/h.8c555647b03d8e679ff65110b8603024",
+      kind: .number,
+      lifespan: .endless, modified: 1_700_000_000_123_456_789,
+      payload: "IkluZmluaXR5Ig==",
+      sidecar: """
+        S1NDAQQAAACd71Ds3RUHzwoAAAAAAAAAFc2FPf6clxc/QbpEzPJtpgAAKjb+nJcXAAAAAAAAAAC8AAAAAAAAAGtr
+        a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tr
+        a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tr
+        a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tr
+        """),
+  ]
+}

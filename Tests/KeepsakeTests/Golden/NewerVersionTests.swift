@@ -1,0 +1,144 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// Files of a version that is still to come: each call says so, and leaves them as they are.
+@Suite struct NewerVersionTests {
+  private typealias Calls = [(name: String, call: () throws -> Void)]
+
+  private let folder: TemporaryFolder
+  private let failures = Failures()
+
+  init() throws { folder = try TemporaryFolder() }
+
+  /// Expects each call to name the file and what to do, and none to touch the file.
+  private func expectRefusals(of what: String, _ path: String, _ calls: Calls) throws {
+    let bytes = try Bytes.read(path)
+    let status = try #require(try FileSystem.status(path))
+    for (name, call) in calls {
+      let error = #expect(throws: StorageError.self, "\(name)") { try call() }
+      #expect(error?.code == .unsupportedVersion && error?.path == path, "\(name): \(error)")
+      #expect(error?.remedy.isEmpty == false, "\(name)")
+      #expect(try Bytes.read(path) == bytes, "\(name)")
+      let now = try FileSystem.status(path)
+      #expect(now?.isSameFile(as: status) == true, "\(name) puts no other file there")
+    }
+    print("proof: a newer version of \(what): \(calls.count) calls")
+  }
+
+  /// The same vault as of a newer version: its header, or an entry's head.
+  private func makeNewer(_ path: String, isSummed: Bool) throws {
+    let bytes = Bytes.put(UInt8(2), at: 4, in: try Bytes.read(path))
+    try Bytes.write(isSummed ? Bytes.summed(bytes) : bytes, to: path)
+  }
+
+  @Test func aJournalIsRefusedByEachCall() throws {
+    let path = folder.file(TemporaryFolder.journal).path
+    try folder.store().set(1, forKey: "k")
+    let text = String(decoding: try Bytes.read(path), as: UTF8.self)
+    try Bytes.write(Array(text.replacing("\"1:", with: "\"2:").utf8), to: path)
+    let kept = folder.store(failures: failures)
+    for store in [kept, folder.store(failures: failures)] {
+      try expectRefusals(
+        of: "a journal", path,
+        [
+          ("get", { _ = try store.string("k") }), ("contains", { _ = try store.contains("k") }),
+          ("keys", { _ = try store.keys() }), ("set", { try store.set(2, forKey: "k") }),
+          ("set nil", { try store.set(nil, forKey: "k") }), ("remove", { try store.remove("k") }),
+          ("remove another", { try store.remove("l") }), ("removeAll", { try store.removeAll() }),
+          ("update", { try store.update("k", default: 0) { $0 += 1 } }),
+          ("export", { _ = try store.export(as: .json) }),
+          ("import", { try store.import(Data(#"{"k": 2}"#.utf8)) }),
+        ])
+    }
+    #expect(try folder.names().filter { $0.contains("damaged") } == [])
+  }
+
+  @Test func aVaultIsRefusedByEachCall() throws {
+    try folder.secrets().set("tok", forKey: "k")
+    try makeNewer(folder.headerPath, isSummed: true)
+    let store = folder.secrets(failures: failures)
+    try expectRefusals(
+      of: "a vault", folder.headerPath,
+      [
+        ("get", { _ = try store.get("k") }), ("getData", { _ = try store.getData("k") }),
+        ("entry", { _ = try store.entry("k") }), ("contains", { _ = try store.contains("k") }),
+        ("keys", { _ = try store.keys() }), ("services", { _ = try store.siblings() }),
+        ("set", { try store.set("new", forKey: "k") }), ("remove", { try store.remove("k") }),
+        ("removeAll", { try store.removeAll() }), ("rotateKeys", { try store.rotateKeys() }),
+        ("protect", { try store.protect(with: .keyFile) }),
+        ("protection", { _ = try store.protection }), ("unlock", { try store.unlock() }),
+      ])
+  }
+
+  /// Only who asks for just that removes a secret which a newer version made.
+  @Test func aSecretIsRefusedByEachCallThatLooksInside() throws {
+    try folder.secrets().set("tok", forKey: "k")
+    try folder.secrets().set("other", forKey: "l")
+    let path = try folder.secretPath("k")
+    try makeNewer(path, isSummed: false)
+    let store = folder.secrets(failures: failures)
+    try expectRefusals(
+      of: "a secret", path,
+      [
+        ("get", { _ = try store.get("k") }), ("getData", { _ = try store.getData("k") }),
+        ("entry", { _ = try store.entry("k") }), ("set", { try store.set("new", forKey: "k") }),
+        ("withSecret", { try store.withSecret("k") { (_: RawSpan) in } }),
+        ("rotateKeys", { try store.rotateKeys() }),
+      ])
+    let before = try Bytes.read(path)
+    #expect(try folder.secrets(failures: failures).keys() == ["l"], "it hides no other")
+    #expect(failures.all.last?.code == .unsupportedVersion && failures.all.last?.path == path)
+    #expect(try Bytes.read(path) == before)
+    #expect(try folder.secrets().get("l") == "other")
+    try folder.secrets().remove("k")
+    #expect(try FileSystem.status(path) == nil)
+  }
+
+  @Test func aKeyFileIsRefusedByEachCallThatNeedsAKey() throws {
+    try folder.secrets().set("tok", forKey: "k")
+    try makeNewer(folder.keyFilePath, isSummed: true)
+    let store = folder.secrets(failures: failures)
+    try expectRefusals(
+      of: "a key file", folder.keyFilePath,
+      [
+        ("get", { _ = try store.get("k") }), ("entry", { _ = try store.entry("k") }),
+        ("keys", { _ = try store.keys() }), ("contains", { _ = try store.contains("k") }),
+        ("set", { try store.set("new", forKey: "k") }), ("remove", { try store.remove("k") }),
+        ("removeAll", { try store.removeAll() }), ("rotateKeys", { try store.rotateKeys() }),
+        ("protect", { try store.protect(with: .keyFile) }), ("unlock", { try store.unlock() }),
+      ])
+  }
+
+  /// What is set or removed by its key is re-creatable: nothing else touches it.
+  @Test func aCacheEntryIsRefusedByEachCallThatReadsIt() throws {
+    for key in ["k", String(repeating: "k", count: 188)] {
+      try folder.cache().set(Data([1, 2, 3]), forKey: key, expiry: .seconds(0.01))
+      let (payload, path) = (try folder.cache().payload(key), try folder.cache().sidecar(key))
+      let file = try File(path, .readWrite)
+      var bytes = try Bytes.read(path)
+      bytes[3] = 2
+      let sum = bytes.withUnsafeBytes {
+        Checksum.sum(
+          UnsafeRawBufferPointer(rebasing: $0[16...]),
+          seed: UInt64(littleEndian: $0.loadUnaligned(as: UInt64.self)))
+      }
+      bytes = Bytes.put(sum, at: 8, in: bytes)
+      try file.overwrite(bytes.span.bytes, at: 0)
+      Thread.sleep(forTimeInterval: 0.02)
+      let store = folder.cache(failures: failures)
+      try expectRefusals(
+        of: "a cache entry", path,
+        [
+          ("get", { _ = try store.get(key) }), ("model", { _ = try store.model(key) as [Int]? }),
+          ("contains", { _ = try store.contains(key) }), ("entry", { _ = try store.entry(key) }),
+          ("fileURL", { _ = try store.fileURL(key) }),
+        ])
+      #expect(try store.removeExpired() == 0 && store.totalSize > 0)
+      #expect(try Bytes.read(path) == bytes && Bytes.read(payload) == [1, 2, 3])
+      try store.remove(key)
+      #expect(try FileSystem.status(path) == nil && FileSystem.status(payload) == nil)
+    }
+  }
+}
