@@ -190,6 +190,8 @@ private enum Transfer {
     var values: [String: StoredValue] = [:]
     for (key, member) in members {
       switch member {
+      // As in JSON, it stands for nothing to set.
+      case .null: continue
       case .data(let data): values[key] = .data(data)
       case .date(let date): values[key] = .date(date.timeIntervalSinceReferenceDate)
       case .double(let number): values[key] = .double(number)

@@ -156,6 +156,10 @@ import Testing
     let store = try TemporaryFolder().store()
     try store.import(Data(#"{"a": null, "b": 1}"#.utf8))
     #expect(try store.keys() == ["b"])
+    // A property list has one as well, in its binary form and as this text.
+    let list = "<plist><dict><key>c</key><string>$null</string></dict></plist>"
+    try store.import(Data(list.utf8))
+    #expect(try store.keys() == ["b"])
   }
 
   @Test func keysThatDifferInTheirBytesAloneAreExported() throws {
