@@ -100,6 +100,8 @@ private enum Transfer {
   static func values(
     fromJSON document: Data
   ) throws(StorageError) -> [(key: String, value: StoredValue)] {
+    // The decoder does not look at a member that is there twice, of which the slices keep both.
+    guard String(validating: document, as: UTF8.self) != nil else { throw unreadable("not UTF-8") }
     do {
       // Says whether it is JSON at all, down to the last escape; the slices keep the digits.
       guard case .dictionary = try Codec.decoder.decode(Tree.self, from: document) else {

@@ -152,6 +152,21 @@ import Testing
     #expect(try store.siblings().map(\.name) == ["other", "standard"])
   }
 
+  /// Where a member is there twice, the decoder looks at one of the two alone.
+  @Test func whatIsNotUTF8IsNotImported() throws {
+    let store = try TemporaryFolder().store()
+    for (start, end) in [("", ", 'a': 1"), ("'a': 1, ", ""), ("'b': {'a': 1, ", "}"), ("", "")] {
+      var document = Data("{\(start)'a': ['".utf8)
+      document.append(0xC6)
+      document.append(Data("']\(end)}".utf8))
+      for place in document.indices where document[place] == UInt8(ascii: "'") {
+        document[place] = UInt8(ascii: "\"")
+      }
+      expectFailure(.decodingFailed) { try store.import(document) }
+    }
+    #expect(try store.keys() == [])
+  }
+
   @Test func anImportedNullSetsNothing() throws {
     let store = try TemporaryFolder().store()
     try store.import(Data(#"{"a": null, "b": 1}"#.utf8))
