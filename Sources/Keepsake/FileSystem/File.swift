@@ -123,13 +123,15 @@ final class File: ReadableFile, Sendable {
       var rest = UnsafeRawBufferPointer(rebasing: bytes[written...])
       #if DEBUG
         if let plan = FaultPlan.current,
-          let count = plan.shorten(.init(call: .write, path: path, offset: 0, bytes: rest))
+          let count = plan.shorten(
+            .init(call: .write, path: path, descriptor: descriptor, offset: nil, bytes: rest))
         {
           rest = UnsafeRawBufferPointer(rebasing: rest[..<min(count, rest.count)])
         }
       #endif
       switch systemCall(
-        .write, path, bytes: rest, { platformWrite(descriptor, rest.baseAddress, rest.count) })
+        .write, path, on: descriptor, bytes: rest,
+        { platformWrite(descriptor, rest.baseAddress, rest.count) })
       {
       case .success(let count): written += count
       case .failure(let error):
@@ -153,7 +155,7 @@ final class File: ReadableFile, Sendable {
       while written < bytes.count {
         let rest = UnsafeRawBufferPointer(rebasing: bytes[written...])
         let position = offset + written
-        written += try systemCall(call, path, bytes: rest, offset: position) {
+        written += try systemCall(call, path, on: descriptor, bytes: rest, offset: position) {
           pwrite(descriptor, rest.baseAddress, rest.count, off_t(position))
         }.get(call, path)
       }
@@ -165,7 +167,7 @@ final class File: ReadableFile, Sendable {
     var times = (timespec(nanoseconds: accessed), timespec(nanoseconds: modified))
     try withUnsafePointer(to: &times) { pair in
       pair.withMemoryRebound(to: timespec.self, capacity: 2) { times in
-        systemCall(.times, path) { Int(futimens(descriptor, times)) }
+        systemCall(.times, path, on: descriptor) { Int(futimens(descriptor, times)) }
       }
     }.get(.times, path)
   }
@@ -174,7 +176,7 @@ final class File: ReadableFile, Sendable {
   func clone(_ source: File) -> Bool {
     guard
       case .success = systemCall(
-        .clone, path, { Int(keepsake_clone(descriptor, source.descriptor)) })
+        .clone, path, on: descriptor, { Int(keepsake_clone(descriptor, source.descriptor)) })
     else { return false }
     return true
   }
@@ -183,16 +185,19 @@ final class File: ReadableFile, Sendable {
   func synchronize() throws(StorageError) {
     #if canImport(Darwin)
       // fsync on Apple systems stops at the drive's cache.
-      let result = systemCall(.fdatasync, path) { Int(fcntl(descriptor, F_FULLFSYNC)) }
+      let result = systemCall(.fdatasync, path, on: descriptor) {
+        Int(fcntl(descriptor, F_FULLFSYNC))
+      }
     #else
-      let result = systemCall(.fdatasync, path) { Int(fdatasync(descriptor)) }
+      let result = systemCall(.fdatasync, path, on: descriptor) { Int(fdatasync(descriptor)) }
     #endif
     try result.get(.fdatasync, path)
   }
 
   /// Sets the mode whatever the umask was when the file was made.
   func setMode(_ mode: UInt32) throws(StorageError) {
-    try systemCall(.chmod, path) { Int(fchmod(descriptor, mode_t(mode))) }.get(.chmod, path)
+    try systemCall(.chmod, path, on: descriptor) { Int(fchmod(descriptor, mode_t(mode))) }.get(
+      .chmod, path)
   }
 }
 

@@ -33,7 +33,7 @@ final class OpenFolder: Sendable {
 
   /// Makes the names in it survive a power cut.
   func synchronize() throws(StorageError) {
-    switch systemCall(.fsync, path, { Int(fsync(descriptor)) }) {
+    switch systemCall(.fsync, path, on: descriptor, { Int(fsync(descriptor)) }) {
     case .success: return
     case .failure(let error) where error.code == EINVAL: return  // a file system without it
     case .failure(let error): throw StorageError(errno: error.code, operation: "fsync", path: path)

@@ -25,21 +25,36 @@ struct Errno: Error {
 /// Makes one system call: repeats it when a signal interrupted it, and turns -1 into its `errno`.
 ///
 /// Every call of the library that can fail passes here, which is what lets a test fail the n-th one
-/// or record them all; giving back (close, unlock, unmap) does not. `bytes` is what a write hands over.
+/// or record them all; giving back (close, unlock, unmap) does not.
+///
+/// - Parameters:
+///   - descriptor: That of the open file or folder that the call works on; nil where it goes by the path.
+///   - bytes: What a write hands over.
+///   - offset: Where it puts them; nil for the position that the descriptor is at.
 @inline(__always)
 func systemCall(
-  _ call: SystemCall, _ path: @autoclosure () -> String,
-  bytes: UnsafeRawBufferPointer? = nil, offset: Int = 0,
+  _ call: SystemCall, _ path: @autoclosure () -> String, on descriptor: Int32? = nil,
+  bytes: UnsafeRawBufferPointer? = nil, offset: Int? = nil,
   _ body: () -> Int
 ) -> Result<Int, Errno> {
   #if DEBUG
     if let plan = FaultPlan.current {
-      switch plan.decide(SystemCallEvent(call: call, path: path(), offset: offset, bytes: bytes)) {
+      let event = SystemCallEvent(
+        call: call, path: path(), descriptor: descriptor, offset: offset, bytes: bytes)
+      switch plan.decide(event) {
       case .fail(let code): return .failure(Errno(code: code))
       case .proceed: break
       }
+      let result = untilDone(body)
+      plan.observe?(event, result)
+      return result
     }
   #endif
+  return untilDone(body)
+}
+
+@inline(__always)
+private func untilDone(_ body: () -> Int) -> Result<Int, Errno> {
   while true {
     let result = body()
     if result != -1 { return .success(result) }
@@ -62,16 +77,22 @@ extension Result where Success == Int, Failure == Errno {
 }
 
 #if DEBUG
-  /// One system call as a test sees it, before it is made.
+  /// One system call as a test sees it.
   struct SystemCallEvent: Sendable {
     let call: SystemCall
     let path: String
-    let offset: Int
+    /// Says which file it is when the path may be another one's by now.
+    let descriptor: Int32?
+    let offset: Int?
     let bytes: [UInt8]
 
-    init(call: SystemCall, path: String, offset: Int, bytes: UnsafeRawBufferPointer?) {
+    init(
+      call: SystemCall, path: String, descriptor: Int32?, offset: Int?,
+      bytes: UnsafeRawBufferPointer?
+    ) {
       self.call = call
       self.path = path
+      self.descriptor = descriptor
       self.offset = offset
       self.bytes = bytes.map { Array($0) } ?? []
     }
@@ -89,6 +110,8 @@ extension Result where Success == Int, Failure == Errno {
     let decide: @Sendable (SystemCallEvent) -> Decision
     /// How many of a write's bytes the disk still takes; nil: all of them.
     var shorten: @Sendable (SystemCallEvent) -> Int? = { _ in nil }
+    /// Sees each call that was made, with its result.
+    var observe: (@Sendable (SystemCallEvent, Result<Int, Errno>) -> Void)?
   }
 #endif
 
