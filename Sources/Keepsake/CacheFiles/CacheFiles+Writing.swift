@@ -79,6 +79,7 @@ extension CacheFiles {
       // goes with the others, as if it had been stored a moment earlier.
       try FileSystem.makeFolder(
         EntryName.folderName(name.folder), in: session.folder, mode: session.folderMode)
+      session.durableFolders.withLock { _ = $0.remove(name.folder) }
     } catch  where error.code == .notFound {
       drop(session)
       throw error
@@ -233,14 +234,18 @@ extension CacheFiles {
   ) throws(StorageError) {
     try sidecar.synchronize()
     try FileSystem.synchronizeFolder(session.path(ofFolder: name.folder))
-    if session.hasSyncedFolders { return }
-    var folders = [session.folder.path, location.host.path]
-    if !location.host.isCallers {
-      // The app's folder and the one that holds those of all apps.
-      for _ in 0..<2 { folders.append(FileSystem.parent(of: folders[folders.count - 1])) }
+    let known = session.durableFolders.withLock { $0 }
+    if known.contains(name.folder) { return }
+    var folders = [session.folder.path]
+    if known.isEmpty {
+      folders.append(location.host.path)
+      if !location.host.isCallers {
+        // The app's folder and the one that holds those of all apps.
+        for _ in 0..<2 { folders.append(FileSystem.parent(of: folders[folders.count - 1])) }
+      }
     }
     for folder in folders { try FileSystem.synchronizeFolder(folder) }
-    session.hasSyncedFolders = true
+    session.durableFolders.withLock { _ = $0.insert(name.folder) }
   }
 
   private func openSidecar(

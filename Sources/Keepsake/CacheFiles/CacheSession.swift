@@ -21,7 +21,8 @@ final class CacheSession: Sendable {
   private let temporaryCount = Atomic<UInt64>(0)
   private let lastLook: Atomic<Int64>
   private let timeKeeping = Atomic<UInt8>(0)
-  private let foldersSynced = Atomic(false)
+  /// The subfolders whose names are known to survive a power cut, with those above them.
+  let durableFolders = Locked<Set<Int>>([])
   private let lastWasThere = Atomic(false)
 
   /// Whether the last entry that was read and not known was there: then the next one may be as well.
@@ -31,12 +32,6 @@ final class CacheSession: Sendable {
       // Written by all threads, it would not stay in any one's cache.
       if newValue != expectsEntries { lastWasThere.store(newValue, ordering: .relaxed) }
     }
-  }
-
-  /// Whether the folders above the entries have been synced.
-  var hasSyncedFolders: Bool {
-    get { foldersSynced.load(ordering: .relaxed) }
-    set { foldersSynced.store(newValue, ordering: .relaxed) }
   }
 
   /// Whether the file system keeps a file's time to the nanosecond; nil until a first one has shown it.

@@ -243,11 +243,43 @@ import Testing
     // The first one syncs the folders above as well, which may be new.
     let first = try systemCalls { try store.set(Self.new, forKey: "first", durable: true) }
     #expect(first.count { $0 == .fsync } == 5)
-    let durable = try systemCalls { try store.set(Self.new, forKey: "a", durable: true) }
-    #expect(durable.count { $0 == .fdatasync } == 2 && durable.count { $0 == .fsync } == 1)
-    // The payload before it has its name.
-    let (sync, rename) = (durable.firstIndex(of: .fdatasync), durable.lastIndex(of: .rename))
-    #expect(try #require(sync) < #require(rename))
+    let durable = try systemCalls { try store.set(Self.new, forKey: "first", durable: true) }
+    // The payload, before it has its name; the sidecar; their names.
+    #expect(
+      durable.filter { syncs.contains($0) || $0 == .exchange }
+        == [.fdatasync, .exchange, .fdatasync, .fsync])
+  }
+
+  @Test func theFirstDurableEntryOfEachSubfolderSyncsItsName() throws {
+    let folder = try TemporaryFolder()
+    let store = folder.cache()
+    let synced = Locked<[String]>([])
+    let plan = FaultPlan(decide: { event in
+      if event.call == .fsync { synced.withLock { $0.append(event.path) } }
+      return .proceed
+    })
+    func namesSynced(_ key: String) throws -> Int {
+      synced.withLock { $0 = [] }
+      try FaultPlan.$current.withValue(plan) {
+        try store.set(Self.new, forKey: key, durable: true)
+      }
+      let root = try store.files.location.root
+      return synced.withLock { $0.count { $0 == root } }
+    }
+    #expect(try namesSynced("a") == 1 && namesSynced("a") == 0)
+    let other = try #require(
+      try (1...100).map { "other \($0)" }.first {
+        try subfolder($0, store) != subfolder("a", store)
+      })
+    #expect(try namesSynced(other) == 1 && namesSynced(other) == 0 && namesSynced("a") == 0)
+    // Made anew, its name is another one.
+    let path = FileSystem.parent(of: try store.payload("a"))
+    try FileSystem.removeTree(path)
+    #expect(try namesSynced("a") == 1)
+  }
+
+  private func subfolder(_ key: String, _ store: DiskCache.Store) throws -> Int {
+    try EntryName(key: key, rules: #require(try store.files.session()).rules).folder
   }
 
   @Test func aKnownEntryIsReadWithFourCalls() throws {
