@@ -148,7 +148,8 @@ extension CacheFiles {
     let created = WallClock.now
     let end = options.lifespan.end(created: created, used: created)
     let modified = try stamp(temporary.file, session, created: created, end: end)
-    if options.isDurable { try temporary.file.synchronize() }
+    // By its times an entry is told from a mix of two.
+    if options.isDurable { try temporary.file.synchronize(withTimes: true) }
     let sidecar = Sidecar(
       kind: content.kind, lifespan: options.lifespan, size: content.size, modified: modified,
       checksum: content.checksum, created: created)

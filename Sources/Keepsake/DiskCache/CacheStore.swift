@@ -186,8 +186,8 @@ extension DiskCache.Store {
 extension DiskCache.Store {
   /// Stores `Data` as its very bytes, or any `Codable` value; nil removes.
   ///
-  /// With `durable` the entry survives a power cut once this returns, which costs two `fdatasync(2)` and
-  /// an `fsync(2)`. Without, a power cut may turn the newest entries into misses.
+  /// With `durable` the entry survives a power cut once this returns, which costs an `fdatasync(2)` and
+  /// two `fsync(2)`. Without, a power cut may turn the newest entries into misses.
   ///
   /// - Throws: ``StorageError``; the old value is intact then, or the entry is gone.
   @inlinable

@@ -181,17 +181,18 @@ final class File: ReadableFile, Sendable {
     return true
   }
 
-  /// Makes the file's data survive a power cut.
-  func synchronize() throws(StorageError) {
+  /// Makes the file's data survive a power cut, and its times where they matter.
+  func synchronize(withTimes: Bool = false) throws(StorageError) {
+    let call = withTimes ? SystemCall.fsync : .fdatasync
     #if canImport(Darwin)
       // fsync on Apple systems stops at the drive's cache.
-      let result = systemCall(.fdatasync, path, on: descriptor) {
-        Int(fcntl(descriptor, F_FULLFSYNC))
-      }
+      let result = systemCall(call, path, on: descriptor) { Int(fcntl(descriptor, F_FULLFSYNC)) }
     #else
-      let result = systemCall(.fdatasync, path, on: descriptor) { Int(fdatasync(descriptor)) }
+      let result = systemCall(call, path, on: descriptor) {
+        Int(withTimes ? fsync(descriptor) : fdatasync(descriptor))
+      }
     #endif
-    try result.get(.fdatasync, path)
+    try result.get(call, path)
   }
 
   /// Sets the mode whatever the umask was when the file was made.

@@ -242,12 +242,12 @@ import Testing
     #expect(calls.allSatisfy { !syncs.contains($0) })
     // The first one syncs the folders above as well, which may be new.
     let first = try systemCalls { try store.set(Self.new, forKey: "first", durable: true) }
-    #expect(first.count { $0 == .fsync } == 5)
+    #expect(first.count { $0 == .fsync } == 6)
     let durable = try systemCalls { try store.set(Self.new, forKey: "first", durable: true) }
-    // The payload, before it has its name; the sidecar; their names.
+    // The payload with its times, before it has its name; the sidecar; their names.
     #expect(
       durable.filter { syncs.contains($0) || $0 == .exchange }
-        == [.fdatasync, .exchange, .fdatasync, .fsync])
+        == [.fsync, .exchange, .fdatasync, .fsync])
   }
 
   @Test func theFirstDurableEntryOfEachSubfolderSyncsItsName() throws {
