@@ -520,25 +520,13 @@ private struct Chain: Encodable {
   }
 }
 
-private struct Seeded: RandomNumberGenerator {
-  var state: UInt64
-
-  mutating func next() -> UInt64 {
-    state &+= 0x9E37_79B9_7F4A_7C15
-    var word = state
-    word = (word ^ (word >> 30)) &* 0xBF58_476D_1CE4_E5B9
-    word = (word ^ (word >> 27)) &* 0x94D0_49BB_1331_11EB
-    return word ^ (word >> 31)
-  }
-
-  mutating func below(_ limit: Int) -> Int { Int.random(in: 0..<limit, using: &self) }
-
-  mutating func text() -> String {
+extension Seeded {
+  fileprivate mutating func text() -> String {
     let parts = ["a", "\"", "\\", "\n", "/", "é", "\u{0}", "👩‍👩‍👧‍👦", "abcdefghij", "\u{2028}", "\u{1F}"]
     return (0..<below(5)).map { _ in parts[below(parts.count)] }.joined()
   }
 
-  mutating func double() -> Double {
+  fileprivate mutating func double() -> Double {
     switch below(4) {
     case 0: Double(below(1_000))
     case 1: Double(below(1_000)) / 8

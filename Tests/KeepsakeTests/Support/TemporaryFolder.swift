@@ -17,6 +17,9 @@ final class TemporaryFolder: Sendable {
     try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
   }
 
+  /// A place in another one, where nothing is yet.
+  init(_ name: String, in folder: TemporaryFolder) { path = folder.path + "/" + name }
+
   deinit {
     // Unlike FileManager's, it goes on when a store's work in the background removes files as well.
     try? FileSystem.removeTree(path)

@@ -1,0 +1,164 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// Records what the calls under its plan do to a folder.
+final class DiskRecorder: Sendable {
+  private struct State {
+    var disk = RecordedDisk()
+    /// As it is now, by which the paths of calls are understood.
+    var names: [[String: Int]] = [[:]]
+    /// The nodes by the numbers that the system knows them by.
+    var nodes: [UInt64: Int] = [:]
+    /// Calls that changed something in a way that the model does not know.
+    var unknown: [String] = []
+  }
+
+  private let root: String
+  private let state = Locked(State())
+  /// Calls of several threads are made one after the other, so that they are recorded in their order.
+  private let turn = DispatchSemaphore(value: 1)
+
+  init(_ folder: TemporaryFolder) throws {
+    root = folder.path
+    // The modes of some stores' files follow it.
+    try #require(chmod(root, 0o700) == 0)
+    let status = try #require(try FileSystem.status(root))
+    state.withLock { $0.nodes[status.inode] = 0 }
+  }
+
+  var disk: RecordedDisk { state.withLock { $0.disk } }
+  var unknown: [String] { state.withLock { $0.unknown } }
+  var count: Int { state.withLock { $0.disk.operations.count } }
+
+  /// All that was recorded, which is to be what is there.
+  var contents: DiskContents {
+    let disk = disk
+    var contents = DiskContents(disk.nodes)
+    for operation in disk.operations { contents.apply(operation) }
+    return contents
+  }
+
+  var plan: FaultPlan {
+    FaultPlan(
+      decide: { [turn] _ in
+        turn.wait()
+        return .proceed
+      },
+      observe: { [self] event, result in
+        if case .success(let value) = result { state.withLock { record(event, value, &$0) } }
+        turn.signal()
+      })
+  }
+
+  private func record(_ event: SystemCallEvent, _ value: Int, _ state: inout State) {
+    let paths = event.path.split(separator: "\0").map(String.init)
+    let isInside = paths.contains { $0.hasPrefix(root + "/") }
+    switch event.call {
+    case .open, .openUnlinked:
+      guard isInside, let place = place(event.path, state) else { return }
+      if state.names[place.folder][place.name] == nil { add(place, Int32(value), &state) }
+      if node(Int32(value), state) != state.names[place.folder][place.name] {
+        state.unknown.append("\(event.call) \(event.path)")
+      }
+    case .mkdir where isInside:
+      guard let place = place(event.path, state) else { return fail(event, &state) }
+      let folder = open(event.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+      add(place, folder, &state)
+      close(folder)
+    case .write, .publish:
+      guard let descriptor = event.descriptor, let node = node(descriptor, state) else {
+        return fail(event, &state)
+      }
+      let offset = event.offset ?? Int(lseek(descriptor, 0, SEEK_CUR)) - value
+      state.disk.operations.append(
+        .write(node, offset: offset, bytes: Array(event.bytes.prefix(value))))
+    case .fsync, .fdatasync:
+      guard let node = event.descriptor.flatMap({ node($0, state) }) else {
+        // The folder that is recorded is there for good.
+        return isInside ? fail(event, &state) : ()
+      }
+      state.disk.operations.append(.sync(node, coversTimes: event.call == .fsync))
+    case .rename where isInside, .exchange where isInside, .link where isInside:
+      guard paths.count == 2, let from = place(paths[0], state), let to = place(paths[1], state),
+        let node = state.names[from.folder][from.name]
+      else { return fail(event, &state) }
+      let left: Int?? =
+        switch event.call {
+        case .rename: .some(nil)
+        case .exchange: .some(state.names[to.folder][to.name])
+        default: nil
+        }
+      var changes = [RecordedDisk.NameChange(folder: to.folder, name: to.name, node: node)]
+      if let left { changes.insert(.init(folder: from.folder, name: from.name, node: left), at: 0) }
+      change(changes, &state)
+    case .unlink where isInside, .rmdir where isInside:
+      guard let place = place(event.path, state), state.names[place.folder][place.name] != nil
+      else { return fail(event, &state) }
+      change([.init(folder: place.folder, name: place.name, node: nil)], &state)
+    case .times:
+      var status = stat()
+      let descriptor = event.descriptor ?? open(event.path, O_RDONLY | O_CLOEXEC)
+      defer { if event.descriptor == nil { close(descriptor) } }
+      guard fstat(descriptor, &status) == 0, let node = node(descriptor, state) else {
+        return fail(event, &state)
+      }
+      state.disk.operations.append(
+        .times(node, accessed: status.st_atim, modified: status.st_mtim))
+    case .chmod:
+      // The mode that it was made with.
+      var status = stat()
+      guard let descriptor = event.descriptor, fstat(descriptor, &status) == 0,
+        let node = node(descriptor, state),
+        state.disk.nodes[node].mode == status.st_mode & 0o7777
+      else { return fail(event, &state) }
+    case .clone, .mkdir, .rename, .exchange, .link, .unlink, .rmdir: fail(event, &state)
+    case .read, .stat, .list, .lock, .map, .watch, .space, .resolve, .lockMemory, .adviseMemory,
+      .terminal:
+      break
+    }
+  }
+
+  private typealias Place = (folder: Int, name: String)
+
+  private func fail(_ event: SystemCallEvent, _ state: inout State) {
+    state.unknown.append("\(event.call) \(event.path)")
+  }
+
+  private func node(_ descriptor: Int32, _ state: State) -> Int? {
+    var status = stat()
+    return fstat(descriptor, &status) == 0 ? state.nodes[UInt64(status.st_ino)] : nil
+  }
+
+  /// nil for what is not inside.
+  private func place(_ path: String, _ state: State) -> Place? {
+    guard path.hasPrefix(root + "/") else { return nil }
+    var parts = path.dropFirst(root.count + 1).split(separator: "/").map(String.init)
+    guard let name = parts.popLast() else { return nil }
+    var folder = 0
+    for part in parts {
+      guard let next = state.names[folder][part], state.disk.nodes[next].isFolder else {
+        return nil
+      }
+      folder = next
+    }
+    return (folder, name)
+  }
+
+  private func add(_ place: Place, _ descriptor: Int32, _ state: inout State) {
+    var status = stat()
+    guard fstat(descriptor, &status) == 0 else { return }
+    let node = state.disk.nodes.count
+    state.disk.nodes.append(
+      .init(isFolder: status.st_mode & S_IFMT == S_IFDIR, mode: status.st_mode & 0o7777))
+    state.names.append([:])
+    state.nodes[UInt64(status.st_ino)] = node
+    change([.init(folder: place.folder, name: place.name, node: node)], &state)
+  }
+
+  private func change(_ changes: [RecordedDisk.NameChange], _ state: inout State) {
+    for change in changes { state.names[change.folder][change.name] = change.node }
+    state.disk.operations.append(.names(changes))
+  }
+}

@@ -1,0 +1,146 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+extension OneAtATime {
+  /// Each store after a power cut at each moment of its calls: it opens, it has what was promised, and
+  /// nothing else.
+  @Suite(.serialized) struct PowerCutTests {
+    /// How many states of each workload are looked at; `KEEPSAKE_STATES` for more.
+    private let most =
+      ProcessInfo.processInfo.environment["KEEPSAKE_STATES"].flatMap(Int.init) ?? 600
+
+    @Test(arguments: PowerCutWorkload.all)
+    func whatWasPromisedIsThereAndNothingElse(_ workload: PowerCutWorkload) async throws {
+      let recording = try await record(workload)
+      let cuts = PowerCuts(recording.disk)
+      var random = Seeded(state: 1)
+      // What is there when a call has just returned, before all else.
+      let plain = Set(recording.calls.map(\.upperBound)).sorted().flatMap { cuts.plain($0) }
+      let others = cuts.all(byChance: max(2, most / 250)).shuffled(using: &random)
+      var seen: Set<[Int]> = []
+      var failed = 0
+      for cut in plain + others where seen.count < most && failed < 3 {
+        let (returned, begun) = recording.calls(at: cut.count)
+        let contents = cuts.contents(after: cut)
+        guard seen.insert([contents.fingerprint, returned, begun]).inserted else { continue }
+        let problems = try problems(of: workload, contents, returned: returned, begun: begun)
+        if problems.isEmpty { continue }
+        failed += 1
+        Issue.record(
+          """
+          \(problems.joined(separator: "\n"))
+          after \(cut.count) operations, \(returned) calls returned, \(begun) begun; \
+          rest \(cut.rest), but \(cut.exceptions)
+          """)
+      }
+      print("proof: power cuts in \(workload.testDescription): \(seen.count) states")
+      #expect(seen.count > 50)
+    }
+
+    /// The operations of a workload, and which of them each call made.
+    private struct Recording {
+      let disk: RecordedDisk
+      let calls: [Range<Int>]
+
+      func calls(at count: Int) -> (returned: Int, begun: Int) {
+        let returned = calls.prefix { $0.upperBound <= count }.count
+        return (returned, max(returned, calls.prefix { $0.lowerBound < count }.count))
+      }
+    }
+
+    private func record(_ workload: PowerCutWorkload) async throws -> Recording {
+      let folder = try TemporaryFolder(isQuick: true)
+      let recorder = try DiskRecorder(folder)
+      let stage = PowerCutWorkload.Stage(
+        TemporaryFolder("app", in: folder), incoming: try TemporaryFolder(isQuick: true))
+      var calls: [Range<Int>] = []
+      for step in workload.steps {
+        let begin = recorder.count
+        try FaultPlan.$current.withValue(recorder.plan) { try step.run(stage) }
+        calls.append(begin..<recorder.count)
+      }
+      // The replay is worth nothing where something was not recorded.
+      try #require(recorder.unknown == [])
+      // Which cannot be looked at while something in the background still removes files.
+      try await eventually("what was recorded is what is there") {
+        recorder.contents.files() == (try? Self.files(in: folder))
+      }
+      #expect(stage.failures.all.isEmpty)
+      return Recording(disk: recorder.disk, calls: calls)
+    }
+
+    private static func files(in folder: TemporaryFolder) throws -> [String: [UInt8]?] {
+      var found: [String: [UInt8]?] = [:]
+      for name in try FileManager.default.subpathsOfDirectory(atPath: folder.path) {
+        let isFolder = try FileSystem.status(folder.file(name).path)?.isFolder == true
+        found.updateValue(isFolder ? nil : try folder.bytes(of: name), forKey: name)
+      }
+      return found
+    }
+
+    /// What is wrong after a power cut.
+    private func problems(
+      of workload: PowerCutWorkload, _ contents: DiskContents, returned: Int, begun: Int
+    ) throws -> [String] {
+      let parent = try TemporaryFolder(isQuick: true)
+      try contents.materialise(in: parent.path)
+      let folder = TemporaryFolder("app", in: parent)
+      let keys = workload.keys
+      var problems: [String] = []
+      do {
+        let hasHole = Self.hasHole(folder)
+        let stage = PowerCutWorkload.Stage(folder)
+        let found = try workload.look(stage, keys)
+        func isAllowed(_ key: String, _ value: String?) -> Bool {
+          let allowed = workload.allowed(key, returned: returned, begun: begun)
+          if allowed.contains(value) { return true }
+          problems.append("\(key): \(Self.short(value)), not of \(allowed.map(Self.short))")
+          return false
+        }
+        for key in keys.union(found.keys) { _ = isAllowed(key, found[key]) }
+        if begun > returned, workload.steps[returned].isOneStep {
+          let changes = workload.steps[returned].changes
+          let isOld = changes.keys.allSatisfy {
+            [found[$0]] == workload.allowed($0, returned: returned, begun: returned)
+          }
+          if !isOld, !changes.allSatisfy({ found[$0.key] == $0.value }) {
+            problems.append("a part of a step: \(found.mapValues(Self.short))")
+          }
+        }
+        let reported = Set(stage.failures.all.map(\.code))
+        if hasHole, !reported.contains(.damaged) { problems.append("damage that nobody hears of") }
+        if !hasHole, !workload.isDamaged, !reported.isEmpty {
+          problems.append("a false alarm: \(stage.failures.all)")
+        }
+        problems += try workload.goOn(PowerCutWorkload.Stage(folder))
+        let after = try workload.look(PowerCutWorkload.Stage(folder), keys)
+        for key in keys where after[key] != found[key] {
+          // Who only reads may have to leave open what a writer settles.
+          let mayCome =
+            workload.comesWithNext.contains(key)
+            || workload.replacedMayBeMissing && isAllowed(key, after[key])
+          if found[key] != nil || !mayCome {
+            problems.append("\(key): \(Self.short(found[key])), then \(Self.short(after[key]))")
+          }
+        }
+      } catch {
+        problems.append("it does not open: \(error)")
+      }
+      return problems
+    }
+
+    private static func short(_ value: String?) -> String {
+      value.map { String($0.prefix(12)) } ?? "nothing"
+    }
+
+    /// Whether a line of the journal was never written out, although one after it was.
+    private static func hasHole(_ folder: TemporaryFolder) -> Bool {
+      guard let bytes = try? folder.bytes(of: TemporaryFolder.journal),
+        let hole = bytes.firstIndex(of: 0)
+      else { return false }
+      return bytes[hole...].contains(UInt8(ascii: "\n"))
+    }
+  }
+}

@@ -1,0 +1,375 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// Calls of one store, what each of them promises, and how to look at what is left after a power cut.
+struct PowerCutWorkload: Sendable, CustomTestStringConvertible {
+  enum Promise {
+    /// It may be lost, also when the call has returned.
+    case nothing
+    /// What it has done survives.
+    case itself
+    /// What it and all calls before it have done survives.
+    case everything
+  }
+
+  /// One call.
+  struct Step: Sendable {
+    /// What is under these keys after it; nil for nothing.
+    var changes: [String: String?] = [:]
+    var promise = Promise.nothing
+    /// Whether no power cut may show one of its changes and not the others.
+    var isOneStep = false
+    let run: @Sendable (Stage) throws -> Void
+  }
+
+  let testDescription: String
+  let steps: [Step]
+  /// Whether a value that has been replaced or removed may be a miss, even if the new one never came.
+  var replacedMayBeMissing = false
+  /// Whether bytes go wrong in it by other ways than a power cut.
+  var isDamaged = false
+  /// The keys under which there is something as soon as anything is stored again.
+  var comesWithNext: Set<String> = []
+  /// What is found under the keys.
+  let look: @Sendable (Stage, _ keys: Set<String>) throws -> [String: String]
+  /// Goes on with what is found, and says what is wrong with it; what is found stays the same.
+  let goOn: @Sendable (Stage) throws -> [String]
+
+  var keys: Set<String> { Set(steps.flatMap(\.changes.keys)) }
+
+  /// What may be found under a key when so many calls have returned and so many have begun.
+  func allowed(_ key: String, returned: Int, begun: Int) -> [String?] {
+    var current: String?
+    var values: [String?] = [nil]
+    for (number, step) in steps[..<begun].enumerated() {
+      let promise = number < returned ? step.promise : .nothing
+      if let change = step.changes[key] {
+        current = change
+        values = promise == .itself ? [current] : values + [current]
+      }
+      if promise == .everything { values = [current] }
+    }
+    return replacedMayBeMissing && values.count > 1 ? values + [nil] : values
+  }
+
+  /// A process that works in a folder.
+  final class Stage: Sendable {
+    let folder: TemporaryFolder
+    /// For what comes from elsewhere.
+    let incoming: TemporaryFolder
+    let failures = Failures()
+    private let stores = Locked<(Defaults.Store?, DiskCache.Store?)>((nil, nil))
+
+    init(_ folder: TemporaryFolder, incoming: TemporaryFolder? = nil) {
+      self.folder = folder
+      self.incoming = incoming ?? folder
+    }
+
+    var settings: Defaults.Store {
+      stores.withLock { stores in
+        let store = stores.0 ?? folder.store(failures: failures)
+        stores.0 = store
+        return store
+      }
+    }
+
+    var cache: DiskCache.Store {
+      stores.withLock { stores in
+        let store = stores.1 ?? folder.cache(failures: failures)
+        stores.1 = store
+        return store
+      }
+    }
+
+    static let passphrase = SecureVault.KeySource(.passphrase("correct horse", logN: 10))
+
+    func secrets(_ service: SecureVault.Service = .standard) -> SecureVault.Store {
+      folder.secrets(
+        service, failures: failures, keySources: [.keyFile, Self.passphrase],
+        authenticate: { _ in "correct horse" })
+    }
+
+    var files: Folder { Folder(folder.file("files")) }
+  }
+}
+
+extension PowerCutWorkload {
+  static let all = [settings, damagedSettings, secrets, caches, files]
+
+  /// Of several pages, each of which differs.
+  private static func long(_ name: String, _ count: Int = 9_000) -> String {
+    String((0..<count / 8).map { "\(name)\(10_000 + $0)...." }.joined().prefix(count))
+  }
+
+  // MARK: Settings
+
+  private static func set(_ key: String, _ value: String?) -> Step {
+    Step(changes: [key: value]) { try $0.settings.set(value, forKey: key) }
+  }
+
+  private static let synchronize = Step(promise: .everything) { try $0.settings.synchronize() }
+
+  static let settings = PowerCutWorkload(
+    testDescription: "settings",
+    steps: [
+      set("theme", "dark"), set("name", "Ann"), synchronize,
+      set("theme", "light"),
+      Step(changes: ["name": "Ann Lee"]) {
+        try $0.settings.update("name", default: "") { $0 += " Lee" }
+      },
+      set("size", "12"), set("name", nil), synchronize,
+      set("text", long("text")), set("theme", "blue"), set("size", nil), set("name", "Bob"),
+      synchronize,
+      set("theme", "red"),
+      Step { try $0.settings.journal.compact() },
+      set("theme", "pink"), set("text", nil), synchronize,
+      set("name", "Cy"),
+      Step(changes: ["theme": nil, "name": nil, "size": nil, "text": nil]) {
+        try $0.settings.removeAll()
+      },
+      set("theme", "green"), set("name", "Dee"), synchronize,
+      set("theme", "grey"),
+    ],
+    look: lookAtSettings, goOn: goOnWithSettings)
+
+  /// A byte of a record goes wrong, and the next process repairs the file.
+  static let damagedSettings = PowerCutWorkload(
+    testDescription: "settings with damage",
+    steps: [
+      set("theme", "dark"), set("theme", "light"), set("name", "Ann"), synchronize,
+      // What is left under the key is the value before.
+      Step(changes: ["theme": "dark"]) { stage in
+        let path = stage.folder.path + "/" + TemporaryFolder.journal
+        let bytes = try Bytes.read(path)
+        let place = try #require(bytes.firstRange(of: Array("light".utf8))).lowerBound
+        try Bytes.write(bytes[place] ^ 1, at: place, of: path)
+      },
+      Step { stage in
+        // Another process, which finds it.
+        let next = Stage(stage.folder)
+        try #require(next.settings.string("theme") == "dark")
+        try #require(next.failures.all.map(\.code) == [.damaged])
+      },
+      set("name", "Bob"), synchronize, set("theme", "blue"), synchronize,
+    ],
+    isDamaged: true,
+    look: lookAtSettings, goOn: goOnWithSettings)
+
+  private static func lookAtSettings(
+    _ stage: Stage, _ keys: Set<String>
+  ) throws -> [String: String] {
+    var found: [String: String] = [:]
+    for key in keys { found[key] = try stage.settings.string(key) }
+    return found
+  }
+
+  private static func goOnWithSettings(_ stage: Stage) throws -> [String] {
+    try stage.settings.set("after", forKey: "after")
+    var problems: [String] = []
+    if try Stage(stage.folder).settings.string("after") != "after" { problems.append("no set") }
+    try stage.settings.synchronize()
+    try stage.settings.journal.compact()
+    return try problems + stage.folder.temporaries().map { "left behind: \($0)" }
+  }
+
+  // MARK: Secrets
+
+  private static func secret(_ name: String, _ value: String?) -> Step {
+    let parts = name.split(separator: "/").map(String.init)
+    return Step(changes: [name: value], promise: .itself) {
+      try $0.secrets(.init(parts[0])).set(value, forKey: parts[1])
+    }
+  }
+
+  private static func protect(with source: SecureVault.KeySource, _ name: String) -> Step {
+    Step(changes: ["protection": name], promise: .itself) {
+      try $0.secrets().protect(with: source)
+    }
+  }
+
+  private static let rotateKeys = Step(promise: .itself) { try $0.secrets().rotateKeys() }
+
+  static let secrets: PowerCutWorkload = {
+    var first = secret("standard/token", "t1")
+    first.changes["protection"] = "key file"
+    return PowerCutWorkload(
+      testDescription: "secrets",
+      steps: [
+        first, secret("standard/token", "t2"), secret("standard/long", long("secret")),
+        secret("other/pin", "1234"), rotateKeys, secret("standard/long", nil),
+        protect(with: Stage.passphrase, "passphrase"),
+        secret("standard/name", "Ann"),
+        Step(changes: ["standard/token": nil, "standard/name": nil], promise: .itself) {
+          try $0.secrets().removeAll()
+        },
+        secret("standard/token", "t3"), protect(with: .keyFile, "key file"), rotateKeys,
+        Step(
+          changes: ["standard/token": nil, "other/pin": nil, "protection": nil], promise: .itself
+        ) { try $0.secrets().eraseVault() },
+        {
+          var again = secret("other/pin", "5678")
+          again.changes["protection"] = "key file"
+          return again
+        }(),
+      ],
+      comesWithNext: ["protection"],
+      look: { stage, keys in
+        var found: [String: String] = [:]
+        found["protection"] = try stage.secrets().protection.map { "\($0)" }
+        var listed: Set<String> = []
+        for service in try stage.secrets().siblings() {
+          for key in try stage.secrets(service).keys() { listed.insert(service.name + "/" + key) }
+        }
+        for name in keys where name != "protection" {
+          let parts = name.split(separator: "/").map(String.init)
+          found[name] = try stage.secrets(.init(parts[0])).get(parts[1])
+          if (found[name] != nil) != listed.contains(name) { found[name] = "not as listed" }
+        }
+        return found
+      },
+      goOn: { stage in
+        var problems: [String] = []
+        let store = stage.secrets("after")
+        try store.set("after", forKey: "k")
+        if try Stage(stage.folder).secrets("after").get("k") != "after" {
+          problems.append("no set")
+        }
+        let protection = try store.protection
+        try store.rotateKeys()
+        // The remains of a key file go with the next one that is written.
+        if try stage.folder.temporaries().contains(where: { $0.hasPrefix("state/") }) {
+          try store.protect(with: .keyFile)
+          if protection == .passphrase { try store.protect(with: Stage.passphrase) }
+        }
+        try store.remove("k")
+        return try problems + stage.folder.temporaries().map { "left behind: \($0)" }
+          + stage.failures.all.map(\.description)
+      })
+  }()
+
+  // MARK: Caches
+
+  private static func entry(
+    _ key: String, _ value: String?, durable: Bool = false, expiry: DiskCache.Expiry = .never
+  ) -> Step {
+    Step(changes: [key: value], promise: durable ? .itself : .nothing) {
+      try $0.cache.set(value.map { Data($0.utf8) }, forKey: key, expiry: expiry, durable: durable)
+    }
+  }
+
+  private static func file(_ key: String, _ value: String, durable: Bool) -> Step {
+    Step(changes: [key: value], promise: durable ? .itself : .nothing) { stage in
+      try stage.incoming.write(Array(value.utf8), to: "file")
+      try stage.cache.set(
+        contentsOf: stage.incoming.file("file"), forKey: key, durable: durable)
+    }
+  }
+
+  /// What may have to make room, or goes with all.
+  private static let gone: [String: String?] = Dictionary(
+    uniqueKeysWithValues: ["a", "b", "c", "d", "e", "f", "g"].map { ($0, nil) })
+
+  static let caches = PowerCutWorkload(
+    testDescription: "caches",
+    steps: [
+      entry("a", "a1"), entry("b", long("b1")), entry("a", "a2 is longer"),
+      entry("c", "c1", durable: true), entry("d", long("d1"), durable: true),
+      entry("c", long("c2", 5_000), durable: true), entry("c", "c3", durable: true),
+      entry("d", "d2"), entry("b", nil),
+      entry("e", "e1", durable: true, expiry: .days(1)), entry("e", "e2", expiry: .idle(.days(1))),
+      Step(changes: ["gone": nil]) {
+        try $0.cache.set("gone", forKey: "gone", expiry: .seconds(1e-9), durable: true)
+      },
+      file("f", long("f1"), durable: false), file("g", long("g1"), durable: true),
+      Step { try $0.cache.removeExpired() },
+      Step(changes: gone.merging(["h": "h1", "i": long("i1", 12_000)]) { $1 }) {
+        $0.cache.sizeLimit = 40_000
+        try $0.cache.set(Data("h1".utf8), forKey: "h")
+        try $0.cache.set(Data(long("i1", 12_000).utf8), forKey: "i")
+        $0.cache.sizeLimit = nil
+      },
+      entry("a", "a3", durable: true),
+      Step(changes: gone.merging(["h": nil, "i": nil]) { $1 }) { try $0.cache.removeAll() },
+      entry("a", "a4"), entry("d", "d3", durable: true), entry("a", "a5", durable: true),
+    ],
+    replacedMayBeMissing: true,
+    look: { stage, keys in
+      var found: [String: String] = [:]
+      for key in keys {
+        found[key] = try stage.cache.get(key).map { String(decoding: $0, as: UTF8.self) }
+      }
+      return found
+    },
+    goOn: { stage in
+      var problems: [String] = []
+      try stage.cache.set(Data("after".utf8), forKey: "after")
+      if try Stage(stage.folder).cache.get("after") != Data("after".utf8) {
+        problems.append("no set")
+      }
+      try stage.cache.remove("after")
+      var left: [String] = []
+      for _ in 0..<200 {
+        try stage.cache.removeExpired()
+        let files = FileManager.default.enumerator(atPath: stage.folder.path)?.allObjects
+        left = try #require(files as? [String])
+          .filter { $0.hasSuffix(".tmp") || $0.hasSuffix(".trash") }
+        if left.isEmpty { break }
+        // Work in the background goes on for a moment.
+        usleep(5_000)
+      }
+      // What is damaged goes when it is looked at.
+      for key in try stage.cache.keys() { _ = try stage.cache.get(key) }
+      var size = 0
+      for key in try stage.cache.keys() {
+        let entry = try #require(try stage.cache.entry(key), "\(key) is listed")
+        size += (entry.size + 4_095) / 4_096 * 4_096 + 4_096
+      }
+      let total = try stage.cache.totalSize
+      if total != size { problems.append("a size of \(total) in place of \(size)") }
+      return problems + left.map { "left behind: \($0)" } + stage.failures.all.map(\.description)
+    })
+
+  // MARK: Files
+
+  private static func save(_ name: String, _ value: String) -> Step {
+    Step(changes: [name: value], promise: .itself) { try $0.files.save(value, as: name) }
+  }
+
+  static let files = PowerCutWorkload(
+    testDescription: "files",
+    steps: [
+      save("a", "a1"), save("a", long("a2")), save("d/b", "b1"), save("d/e/c", long("c1")),
+      Step(changes: ["a": nil, "d/f": long("a2")], promise: .itself, isOneStep: true) {
+        try $0.files.move("a", to: "d/f")
+      },
+      save("a", "a3"),
+      Step(changes: ["a": nil, "d/b": "a3"], promise: .itself, isOneStep: true) {
+        try $0.files.move("a", to: "d/b")
+      },
+      Step(changes: ["d/f": nil], promise: .itself) { try $0.files.delete("d/f") },
+      Step(
+        changes: ["d/b": nil, "d/e/c": nil, "g/b": "a3", "g/e/c": long("c1")], promise: .itself,
+        isOneStep: true
+      ) { try $0.files.move("d", to: "g") },
+      Step(changes: ["g/b": nil, "g/e/c": nil], promise: .itself) { try $0.files.delete("g") },
+      save("d/b", "b2"),
+    ],
+    look: { stage, keys in
+      var found: [String: String] = [:]
+      for key in keys { found[key] = try stage.files.load(key, type: String?.self) }
+      let listed = Set(try stage.files.list(recursively: true).filter { !$0.hasSuffix("/") })
+      for key in listed.symmetricDifference(found.keys) { found[key] = "not as listed" }
+      return found
+    },
+    goOn: { stage in
+      var problems: [String] = []
+      for name in ["after", "d/after", "d/e/after", "g/after", "g/e/after"] {
+        try stage.files.save(name, as: name)
+        if try Stage(stage.folder).files.load(name) != name { problems.append("no save") }
+        try stage.files.delete(name)
+      }
+      return try problems + stage.folder.leftOvers().map { "left behind: \($0)" }
+    })
+}
