@@ -1,0 +1,189 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import keepsake_peer
+
+/// What a cache ought to do: a dictionary, whose entries may go by themselves if there is a limit.
+protocol CacheModel: StoreModel where Store == DrivenCache {
+  static var limit: Int? { get }
+  var entries: [Int: CachedSample] { get set }
+  /// Whether the books are right: what was killed is counted by the next sweep.
+  var isCounted: Bool { get set }
+}
+
+struct CachedSample: Equatable, Sendable {
+  let sample: Sample
+  let life: DrivenCache.Life
+}
+
+struct EndlessCacheModel: CacheModel {
+  static let name = "cache"
+  static let limit: Int? = nil
+  var entries: [Int: CachedSample] = [:]
+  var isCounted = true
+}
+
+struct LimitedCacheModel: CacheModel {
+  static let name = "limited cache"
+  static let limit: Int? = DrivenCache.limit
+  var entries: [Int: CachedSample] = [:]
+  var isCounted = true
+}
+
+extension CacheModel {
+  typealias Call = DrivenCache.Call
+
+  static func open(_ folder: TemporaryFolder) -> DrivenCache {
+    let store = folder.cache(DiskCache.Name("x", in: folder.url))
+    if let limit { store.sizeLimit = limit }
+    return DrivenCache(store: store)
+  }
+
+  static func randomCall(_ generator: inout Sequence64) -> Call {
+    let key = Int.randomKey(&generator)
+    switch Int.random(in: 0..<100, using: &generator) {
+    case 0..<38:
+      return .set(
+        key, .random(&generator), .allCases.randomElement(using: &generator) ?? .endless,
+        durable: Int.random(in: 0..<4, using: &generator) == 0)
+    case 38..<53: return .get(key, as: .allCases.randomElement(using: &generator) ?? .int)
+    case 53..<58: return .size(key)
+    case 58..<63: return .contains(key)
+    case 63..<68: return .entry(key)
+    case 68..<80: return .remove(key)
+    case 80..<84: return .removeAll
+    case 84..<90: return .removeExpired
+    default: return .totalSize
+    }
+  }
+
+  static func simpler(_ call: Call) -> [Call] {
+    switch call {
+    case .set(let key, let sample, let life, let isDurable):
+      sample.simpler.map { .set(key, $0, life, durable: isDurable) }
+        + key.simpler.map { .set($0, sample, life, durable: isDurable) }
+        + (life == .endless ? [] : [.set(key, sample, .endless, durable: isDurable)])
+        + (isDurable ? [.set(key, sample, life, durable: false)] : [])
+    case .get(let key, let kind): key.simpler.map { .get($0, as: kind) }
+    case .size(let key): key.simpler.map { .size($0) }
+    case .contains(let key): key.simpler.map { .contains($0) }
+    case .entry(let key): key.simpler.map { .entry($0) }
+    case .remove(let key): key.simpler.map { .remove($0) }
+    case .removeAll, .removeExpired, .totalSize: []
+    }
+  }
+
+  static func probe(of call: Call) -> Call? {
+    switch call {
+    case .set(let key, let sample, _, _): .get(key, as: sample.kind)
+    case .remove(let key): .contains(key)
+    default: nil
+    }
+  }
+
+  func outcomes(of call: Call, by user: StoreUser) -> [ModelOutcome<Self>] {
+    var next = self
+    let words = "done"
+    switch call {
+    case .set(let key, let sample, let life, _):
+      next.entries[key] = life.lasts ? CachedSample(sample: sample, life: life) : nil
+    case .get(let key, let kind):
+      return reading(key, "nothing") { $0.sample.words(as: kind) }
+    case .size(let key): return reading(key, "nothing") { "\($0.sample.byteCount > 0)" }
+    case .contains(let key): return reading(key, "false") { _ in "true" }
+    case .entry(let key):
+      return reading(key, "nothing") { $0.life == .endless ? "endless" : "ends" }
+    case .remove(let key): next.entries[key] = nil
+    case .removeAll:
+      next.entries = [:]
+      next.isCounted = true
+    case .removeExpired: next.isCounted = true
+    case .totalSize:
+      // Of what was interrupted only the next sweep knows, and eviction may be at work.
+      return [ModelOutcome(Self.limit == nil && isCounted ? "right" : nil, self)]
+    }
+    return [ModelOutcome(words, next)]
+  }
+
+  /// An entry that is gone may not come back.
+  private func reading(
+    _ key: Int, _ nothing: String, _ words: (CachedSample) -> String
+  ) -> [ModelOutcome<Self>] {
+    var without = self
+    without.entries[key] = nil
+    guard let entry = entries[key] else { return [ModelOutcome(nothing, self)] }
+    let present = ModelOutcome(words(entry), self)
+    return Self.limit == nil ? [present] : [present, ModelOutcome(nothing, without)]
+  }
+
+  mutating func accept(_ found: [Int: String]) -> Bool {
+    if Self.limit != nil { entries = entries.filter { found[$0.key] != nil } }
+    return entries.mapValues(\.sample.words) == found
+  }
+
+  /// The old value, the new one or none, as that is what a cache promises.
+  mutating func accept(_ found: [Int: String], interrupting call: Call) -> Bool {
+    var models = [self, outcomes(of: call, by: .first)[0].model]
+    if case .set(let key, _, _, _) = call {
+      var without = self
+      without.entries[key] = nil
+      models.append(without)
+    }
+    for var model in models where model.accept(found) {
+      self = model
+      return true
+    }
+    return false
+  }
+
+  mutating func crashed() { isCounted = false }
+
+  /// The total against the files; what runs in the background may need a moment to remove some.
+  func audit(_ folder: TemporaryFolder, _ store: DrivenCache) throws -> String? {
+    let root = folder.path + "/x/"
+    guard Self.limit == nil, isCounted, FileManager.default.fileExists(atPath: root) else {
+      return nil
+    }
+    let total = try store.store.totalSize
+    var found = 0
+    for _ in 0..<200 {
+      found = try Self.blocks(root)
+      if found == total { return nil }
+      try store.store.removeExpired()
+      usleep(2_000)
+    }
+    return "totalSize was \(total), the files take \(found) bytes"
+  }
+
+  private static func blocks(_ root: String) throws -> Int {
+    try FileManager.default.subpathsOfDirectory(atPath: root).reduce(0) { sum, name in
+      var status = stat()
+      let isFile = lstat(root + name, &status) == 0 && status.st_mode & S_IFMT == S_IFREG
+      return sum + (isFile && name != "CACHEDIR.TAG" ? Int(status.st_blocks) * 512 : 0)
+    }
+  }
+}
+
+extension Sample {
+  /// Of text and bytes; all others hold something.
+  fileprivate var byteCount: Int {
+    switch self {
+    case .text(let number): Sample.text(of: number).utf8.count
+    case .bytes(let number): number
+    default: 1
+    }
+  }
+}
+
+extension OneAtATime {
+  @Suite struct CacheModelTests {
+    @Test func aCacheDoesWhatADictionaryDoes() {
+      ModelCheck<EndlessCacheModel>().run(sequences: 30, length: 80)
+    }
+
+    @Test func aCacheWithALimitForgetsButNeverMixesUp() {
+      ModelCheck<LimitedCacheModel>().run(sequences: 15, length: 80)
+    }
+  }
+}

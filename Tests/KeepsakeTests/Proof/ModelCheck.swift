@@ -1,0 +1,401 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import keepsake_peer
+
+/// What a store ought to do, said with plain values.
+protocol StoreModel: Sendable {
+  associatedtype Store: DrivenStore
+
+  init()
+
+  /// A store on the files of the folder that shares nothing with any other one.
+  static func open(_ folder: TemporaryFolder) throws -> Store
+
+  /// What the second process calls it.
+  static var name: String { get }
+
+  static func randomCall(_ generator: inout Sequence64) -> Store.Call
+  static func simpler(_ call: Store.Call) -> [Store.Call]
+
+  /// Whether another process can make the call as well.
+  static func isForAll(_ call: Store.Call) -> Bool
+
+  /// The call that shows what this one has changed.
+  static func probe(of call: Store.Call) -> Store.Call?
+
+  /// Each right answer with how things are after it.
+  func outcomes(of call: Store.Call, by user: StoreUser) -> [ModelOutcome<Self>]
+
+  /// Whether these can be the contents now; if so they are from now on.
+  mutating func accept(_ found: Store.Contents) -> Bool
+
+  /// The same after a call of which nobody knows how far it came.
+  mutating func accept(_ found: Store.Contents, interrupting call: Store.Call) -> Bool
+
+  /// Whether that user can look at all contents.
+  func canLook(_ user: StoreUser) -> Bool
+
+  mutating func reopened(_ user: StoreUser)
+
+  /// A user came to an end that may have been in the middle of something.
+  mutating func crashed()
+
+  /// What else can be wrong with the files.
+  func audit(_ folder: TemporaryFolder, _ store: Store) throws -> String?
+}
+
+struct ModelOutcome<Model> {
+  /// `error` stands for any failure, nil for anything but a failure.
+  let words: String?
+  let model: Model
+
+  init(_ words: String?, _ model: Model) { (self.words, self.model) = (words, model) }
+
+  func isSaid(by answer: String) -> Bool {
+    if words == nil { return !answer.hasPrefix("error") }
+    return words == answer || words == "error" && answer.hasPrefix("error")
+  }
+}
+
+extension StoreModel {
+  static func isForAll(_ call: Store.Call) -> Bool { true }
+  func canLook(_ user: StoreUser) -> Bool { true }
+  mutating func reopened(_ user: StoreUser) {}
+  mutating func crashed() {}
+  func audit(_ folder: TemporaryFolder, _ store: Store) throws -> String? { nil }
+}
+
+enum StoreUser: CaseIterable, Sendable {
+  case first
+  /// Another store in the same process.
+  case second
+  /// Another process.
+  case peer
+}
+
+/// One step of a check.
+enum ModelStep<Call: Sendable>: Sendable {
+  case call(Call, by: StoreUser)
+  /// Compares all contents.
+  case look(StoreUser)
+  case reopen(StoreUser)
+  /// The second process is killed while it makes these calls, once so many were answered.
+  case kill([Call], after: Int)
+  /// From that system call on all fail, as if the process ended there; then the first store is dropped.
+  case crash(Call, at: Int)
+}
+
+/// Where a store and its model parted.
+struct Divergence: Error, CustomStringConvertible {
+  let description: String
+}
+
+/// Random calls on a store and on its model side by side.
+struct ModelCheck<Model: StoreModel> {
+  typealias Call = Model.Store.Call
+  typealias Step = ModelStep<Call>
+
+  /// Makes so many sequences; the first one that goes wrong is shrunk and recorded.
+  ///
+  /// `KEEPSAKE_ROUNDS` multiplies them, `KEEPSAKE_SEED` repeats a single one.
+  func run(sequences: Int, length: Int, sourceLocation: SourceLocation = #_sourceLocation) {
+    let environment = ProcessInfo.processInfo.environment
+    let wanted = environment["KEEPSAKE_SEED"].flatMap { UInt64($0) }
+    let rounds = environment["KEEPSAKE_ROUNDS"].flatMap { Int($0) } ?? 1
+    let count = wanted == nil ? sequences * rounds : 1
+    let start = wanted ?? .random(in: 0..<1 << 48)
+    var steps = 0
+    for number in 0..<count {
+      let seed = start &+ UInt64(number)
+      let sequence = Self.sequence(seed, length: length)
+      steps += sequence.count
+      guard Self.divergence(of: sequence) != nil else { continue }
+      record(sequence, seed, sourceLocation)
+      break
+    }
+    print("proof: operations on \(Model.name) and its model: \(steps) operations")
+  }
+
+  private func record(_ sequence: [Step], _ seed: UInt64, _ sourceLocation: SourceLocation) {
+    var shrinking = Shrinking(
+      simpler: Self.simpler, fails: { Self.divergence(of: $0) != nil })
+    let small = shrinking.shrink(sequence)
+    // One that depends on chance may not show again.
+    let divergence = Self.divergence(of: small)?.description ?? "it did not go wrong again"
+    let lines = small.map { "  " + SourceText.of($0) }.joined(separator: ",\n")
+    Issue.record(
+      "\(Model.name), KEEPSAKE_SEED=\(seed): \(divergence)\n[\n\(lines)\n]",
+      sourceLocation: sourceLocation)
+  }
+
+  /// The first thing that goes wrong when the steps are made on an empty store.
+  static func divergence(of steps: [Step]) -> Divergence? {
+    do {
+      var run = try ModelRun<Model>()
+      for step in steps {
+        do {
+          try run.take(step)
+        } catch {
+          return Divergence(description: "\(SourceText.of(step)): \(error)")
+        }
+      }
+      try run.lookAfresh()
+      return nil
+    } catch {
+      return Divergence(description: "at the end: \(error)")
+    }
+  }
+
+  // MARK: Sequences
+
+  static func sequence(_ seed: UInt64, length: Int) -> [Step] {
+    var generator = Sequence64(seed: seed)
+    return (0..<length).map { _ in step(&generator) }
+  }
+
+  private static func step(_ generator: inout Sequence64) -> Step {
+    func user() -> StoreUser {
+      switch Int.random(in: 0..<10, using: &generator) {
+      case 0..<4: .first
+      case 4..<7: .second
+      default: .peer
+      }
+    }
+    let call = Model.randomCall(&generator)
+    switch Int.random(in: 0..<100, using: &generator) {
+    case 0..<8: return .look(user())
+    case 8..<12: return .reopen(user())
+    case 12..<24: return .crash(call, at: Int.random(in: 0..<24, using: &generator))
+    case 24..<26:
+      let calls = (0..<Int.random(in: 1...5, using: &generator)).map { _ in
+        Model.randomCall(&generator)
+      }
+      return .kill(
+        calls.filter(Model.isForAll), after: Int.random(in: 0...calls.count, using: &generator))
+    default: return .call(call, by: user())
+    }
+  }
+
+  static func simpler(_ step: Step) -> [Step] {
+    switch step {
+    case .call(let call, let user):
+      let users = StoreUser.allCases.prefix { $0 != user }
+      return users.map { .call(call, by: $0) }
+        + Model.simpler(call).map { .call($0, by: user) }
+    case .look(let user): return StoreUser.allCases.prefix { $0 != user }.map { .look($0) }
+    case .reopen: return []
+    case .kill(let calls, let count):
+      let fewer = calls.indices.map { position in
+        Step.kill(calls.enumerated().filter { $0.offset != position }.map(\.element), after: count)
+      }
+      return calls.map { .call($0, by: .peer) } + fewer
+    case .crash(let call, let number):
+      return [.call(call, by: .first)]
+        + Model.simpler(call).map { .crash($0, at: number) }
+        + (number > 0 ? [.crash(call, at: number / 2), .crash(call, at: number - 1)] : [])
+    }
+  }
+}
+
+/// A store in use by several at once, beside its model.
+private struct ModelRun<Model: StoreModel> {
+  typealias Call = Model.Store.Call
+  typealias Contents = Model.Store.Contents
+
+  private let folder: TemporaryFolder
+  private var model = Model()
+  private var stores: [StoreUser: Model.Store] = [:]
+  private var peer: Child?
+  private var count = 0
+
+  init() throws { folder = try TemporaryFolder(isQuick: true) }
+
+  mutating func take(_ step: ModelStep<Call>) throws {
+    switch step {
+    case .call(let call, let user):
+      let user = user == .peer && !Model.isForAll(call) ? .first : user
+      try make(call, by: user)
+      if let probe = Model.probe(of: call) { try make(probe, by: user) }
+    case .look(let user):
+      if model.canLook(user) { try compare(contents(of: user)) }
+    case .reopen(let user): reopen(user)
+    case .kill(let calls, let count): try killPeer(calls, after: count)
+    case .crash(let call, let number): try crash(call, at: number)
+    }
+    count += 1
+    if count.isMultiple(of: 10) { try lookAfresh() }
+  }
+
+  private mutating func make(_ call: Call, by user: StoreUser) throws {
+    try judge(try answer(to: call, by: user), call, user)
+  }
+
+  private mutating func judge(_ words: String, _ call: Call, _ user: StoreUser) throws {
+    let outcomes = model.outcomes(of: call, by: user)
+    guard let outcome = outcomes.first(where: { $0.isSaid(by: words) }) else {
+      let expected = outcomes.map { $0.words ?? "a success" }.joined(separator: " or ")
+      throw Divergence(
+        description: "\(SourceText.of(call)) answered \(words) instead of \(expected)")
+    }
+    model = outcome.model
+  }
+
+  /// All as a store sees it that has just been opened.
+  mutating func lookAfresh() throws {
+    let store = try Model.open(folder)
+    try compare(store.contents())
+    if let fault = try model.audit(folder, store) { throw Divergence(description: fault) }
+  }
+
+  private mutating func compare(_ found: Contents) throws {
+    let expected = model
+    guard model.accept(found) else {
+      throw Divergence(description: "found \(found), expected \(expected)")
+    }
+  }
+
+  private mutating func compare(_ found: Contents, interrupting call: Call) throws {
+    let expected = model
+    guard model.accept(found, interrupting: call) else {
+      throw Divergence(
+        description: "found \(found) after half of \(SourceText.of(call)), before it \(expected)")
+    }
+  }
+
+  // MARK: Users
+
+  private mutating func store(of user: StoreUser) throws -> Model.Store {
+    if let store = stores[user] { return store }
+    let store = try Model.open(folder)
+    stores[user] = store
+    return store
+  }
+
+  private mutating func reopen(_ user: StoreUser) {
+    if user == .peer {
+      peer?.kill9()
+      peer = nil
+    } else {
+      stores[user] = nil
+    }
+    model.reopened(user)
+  }
+
+  private mutating func answer(to call: Call, by user: StoreUser) throws -> String {
+    if user == .peer {
+      guard case .words(let words) = try ask(.call(call)) else { throw PeerFailure(line: nil) }
+      return words
+    }
+    return try store(of: user).answer(call)
+  }
+
+  private mutating func contents(of user: StoreUser) throws -> Contents {
+    if user == .peer {
+      guard case .contents(let contents) = try ask(.contents) else { throw PeerFailure(line: nil) }
+      return contents
+    }
+    return try store(of: user).contents()
+  }
+
+  // MARK: The second process
+
+  private struct PeerFailure: Error {
+    let line: String?
+  }
+
+  private mutating func startedPeer() throws -> Child {
+    if let peer { return peer }
+    let child = try Peer.start(folder, "model", Model.name)
+    peer = child
+    return child
+  }
+
+  private mutating func ask(_ request: DrivenRequest<Call>) throws -> DrivenReply<Contents> {
+    let line = try startedPeer().ask(try Self.line(request))
+    return try Self.reply(line)
+  }
+
+  private static func line(_ request: DrivenRequest<Call>) throws -> String {
+    String(decoding: try JSONEncoder().encode(request), as: UTF8.self)
+  }
+
+  private static func reply(_ line: String?) throws -> DrivenReply<Contents> {
+    let reply = line.flatMap {
+      try? JSONDecoder().decode(DrivenReply<Contents>.self, from: Data($0.utf8))
+    }
+    guard let reply else { throw PeerFailure(line: line) }
+    return reply
+  }
+
+  private mutating func killPeer(_ calls: [Call], after count: Int) throws {
+    let peer = try startedPeer()
+    if !calls.isEmpty {
+      try peer.say(calls.map { try Self.line(.call($0)) }.joined(separator: "\n"))
+    }
+    var lines = (0..<min(count, calls.count)).compactMap { _ in peer.line() }
+    kill(peer.identifier, SIGKILL)
+    // What it still said was done as well; a line may have come but in part.
+    let rest = peer.finish().split(separator: "\n", omittingEmptySubsequences: false).dropLast()
+    lines += rest.map(String.init)
+    for (call, line) in zip(calls, lines) {
+      guard case .words(let words) = try Self.reply(line) else { throw PeerFailure(line: line) }
+      try judge(words, call, .peer)
+    }
+    self.peer = nil
+    model.reopened(.peer)
+    model.crashed()
+    let store = try Model.open(folder)
+    if lines.count < calls.count {
+      try compare(store.contents(), interrupting: calls[lines.count])
+    } else {
+      try compare(store.contents())
+    }
+  }
+
+  // MARK: Crashes
+
+  private mutating func crash(_ call: Call, at number: Int) throws {
+    let store = try store(of: .first)
+    let calls = Locked(0)
+    let plan = FaultPlan(decide: { _ in
+      calls.withLock { calls in
+        calls += 1
+        return calls > number ? .fail(EIO) : .proceed
+      }
+    })
+    let words = FaultPlan.$current.withValue(plan) { store.answer(call) }
+    let isDone = !words.hasPrefix("error")
+    if isDone { try judge(words, call, .first) }
+    reopen(.first)
+    model.crashed()
+    let found = try Model.open(folder).contents()
+    if isDone { try compare(found) } else { try compare(found, interrupting: call) }
+  }
+}
+
+/// Values as they stand in a program, so that what is printed can be pasted into a test.
+enum SourceText {
+  static func of(_ value: Any) -> String {
+    let mirror = Mirror(reflecting: value)
+    switch mirror.displayStyle {
+    case .enum:
+      guard let payload = mirror.children.first, let name = payload.label else {
+        return ".\(value)"
+      }
+      let arguments = Mirror(reflecting: payload.value)
+      let isTuple = arguments.displayStyle == .tuple
+      return ".\(name)(\(isTuple ? list(arguments) : of(payload.value)))"
+    case .collection: return "[\(list(mirror))]"
+    default: return value is String ? (value as? String).debugDescription : "\(value)"
+    }
+  }
+
+  private static func list(_ mirror: Mirror) -> String {
+    mirror.children.map { child in
+      let label = child.label.flatMap { $0.hasPrefix(".") ? nil : $0 + ": " } ?? ""
+      return label + of(child.value)
+    }.joined(separator: ", ")
+  }
+}

@@ -1,0 +1,102 @@
+import Testing
+
+@testable import Keepsake
+@testable import keepsake_peer
+
+/// Whether what goes wrong is found, and shown in as few steps as it takes.
+@Suite struct ShrinkingTests {
+  private enum Step: Equatable {
+    case set(Int, Int)
+    case remove(Int)
+    case clear
+  }
+
+  /// A dictionary that after `clear` does not take the second of two keys with the same parity.
+  private struct WrongStore {
+    private(set) var values: [Int: Int] = [:]
+    private var isCleared = false
+
+    mutating func take(_ step: Step) {
+      switch step {
+      case .set(let key, let value):
+        if isCleared, values.keys.contains(where: { $0 != key && $0 % 2 == key % 2 }) { return }
+        values[key] = value
+      case .remove(let key): values[key] = nil
+      case .clear:
+        values = [:]
+        isCleared = true
+      }
+    }
+  }
+
+  private static func fails(_ steps: [Step]) -> Bool {
+    var store = WrongStore()
+    var values: [Int: Int] = [:]
+    for step in steps {
+      store.take(step)
+      switch step {
+      case .set(let key, let value): values[key] = value
+      case .remove(let key): values[key] = nil
+      case .clear: values = [:]
+      }
+    }
+    return store.values != values
+  }
+
+  private static func simpler(_ step: Step) -> [Step] {
+    guard case .set(let key, let value) = step else { return [] }
+    return [.set(0, value), .set(key, 0), .set(key - 1, value)].filter {
+      $0 != step && $0 != .set(-1, value)
+    }
+  }
+
+  @Test func theSmallestFailingSequenceIsFound() {
+    var failed = 0
+    for seed in 0..<200 as Range<UInt64> {
+      var generator = Sequence64(seed: seed)
+      let steps = (0..<100).map { _ -> Step in
+        let key = Int.random(in: 0..<10, using: &generator)
+        switch Int.random(in: 0..<20, using: &generator) {
+        case 0: return .clear
+        case 1..<6: return .remove(key)
+        default: return .set(key, Int.random(in: 0..<100, using: &generator))
+        }
+      }
+      guard Self.fails(steps) else { continue }
+      failed += 1
+      var shrinking = Shrinking(simpler: Self.simpler, fails: Self.fails)
+      let small = shrinking.shrink(steps)
+      #expect(
+        small == [.clear, .set(0, 0), .set(2, 0)] || small == [.clear, .set(2, 0), .set(0, 0)]
+          || small == [.clear, .set(1, 0), .set(3, 0)] || small == [.clear, .set(3, 0), .set(1, 0)])
+    }
+    #expect(failed > 100)
+    print("proof: failing sequences shrunk to the smallest: \(failed) sequences")
+  }
+
+  @Test func theBudgetIsKept() {
+    var asked = 0
+    var shrinking = Shrinking<Int>(
+      simpler: { [$0 - 1] },
+      fails: { _ in
+        asked += 1
+        return true
+      }, budget: 30)
+    _ = shrinking.shrink(Array(0..<1_000))
+    #expect(asked == 30)
+  }
+
+  @Test func stepsArePrintedAsTheyAreWritten() {
+    let steps: [ModelStep<DrivenVault.Call>] = [
+      .call(.set(1, in: 2, .text(3)), by: .peer), .kill([.lock, .unlockWith(1)], after: 0),
+      .look(.first), .call(.removeAll(in: 0), by: .second),
+    ]
+    #expect(
+      steps.map { SourceText.of($0) } == [
+        ".call(.set(1, in: 2, .text(3)), by: .peer)", ".kill([.lock, .unlockWith(1)], after: 0)",
+        ".look(.first)", ".call(.removeAll(in: 0), by: .second)",
+      ])
+    let folder: ModelStep<DrivenFolder.Call> = .crash(.move("a\"", to: "b"), at: 1)
+    #expect(SourceText.of(folder) == ".crash(.move(\"a\\\"\", to: \"b\"), at: 1)")
+  }
+}

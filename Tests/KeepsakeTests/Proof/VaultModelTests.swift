@@ -1,0 +1,246 @@
+import Testing
+
+@testable import Keepsake
+@testable import keepsake_peer
+
+/// What a vault ought to do: a dictionary for each service, and for each user a key or none.
+struct VaultModel: StoreModel {
+  typealias Call = DrivenVault.Call
+
+  private enum Protection: Equatable {
+    case none, keyFile
+    case passphrase(Int)
+  }
+
+  /// What a user has of the vault.
+  private enum Access {
+    case closed
+    /// With a passphrase, unless the vault was put under another key since.
+    case open
+    /// Which of the two is not known.
+    case unsure
+  }
+
+  static let name = "vault"
+  private var secrets: [Int: [Int: Sample]] = [:]
+  private var protection = Protection.none
+  private var access: [StoreUser: Access] = [:]
+  /// Who called `lock` and not `unlock`.
+  private var locked: Set<StoreUser> = []
+
+  static func open(_ folder: TemporaryFolder) throws -> DrivenVault {
+    let vault = folder.vault()
+    let scope = StorageScope(finder: DirectoryFinder(app: "test"))
+    let stores = DrivenVault.services.map {
+      SecureVault.Store(service: SecureVault.Service($0), vault: .success(vault), scope: scope)
+    }
+    return DrivenVault(
+      stores: stores, siblings: { try stores[0].siblings().map(\.name) },
+      keySource: { SecureVault.KeySource(.passphrase($0, logN: 10)) })
+  }
+
+  static func randomCall(_ generator: inout Sequence64) -> Call {
+    let key = Int.randomKey(&generator)
+    let service = Int.random(in: 0..<3, using: &generator)
+    let passphrase = Int.random(in: 0..<2, using: &generator)
+    switch Int.random(in: 0..<100, using: &generator) {
+    case 0..<30: return .set(key, in: service, .random(&generator))
+    case 30..<45:
+      return .get(key, in: service, as: .allCases.randomElement(using: &generator) ?? .int)
+    case 45..<50: return .contains(key, in: service)
+    case 50..<60: return .remove(key, in: service)
+    case 60..<64: return .removeAll(in: service)
+    case 64..<72: return .rotateKeys
+    case 72..<76: return .protectWithKeyFile
+    case 76..<79: return .protectWithPassphrase(passphrase)
+    case 79..<83: return .unlock
+    case 83..<93: return .unlockWith(passphrase)
+    case 93..<96: return .lock
+    default: return .isLocked
+    }
+  }
+
+  static func simpler(_ call: Call) -> [Call] {
+    switch call {
+    case .set(let key, let service, let sample):
+      sample.simpler.map { .set(key, in: service, $0) }
+        + key.simpler.map { .set($0, in: service, sample) }
+        + service.simpler.map { .set(key, in: $0, sample) }
+    case .get(let key, let service, let kind): key.simpler.map { .get($0, in: service, as: kind) }
+    case .contains(let key, let service): key.simpler.map { .contains($0, in: service) }
+    case .remove(let key, let service): key.simpler.map { .remove($0, in: service) }
+    case .removeAll(let service): service.simpler.map { .removeAll(in: $0) }
+    default: []
+    }
+  }
+
+  /// In another process a passphrase costs half a second.
+  static func isForAll(_ call: Call) -> Bool {
+    if case .protectWithPassphrase = call { false } else { true }
+  }
+
+  static func probe(of call: Call) -> Call? {
+    switch call {
+    case .set(let key, let service, let sample): .get(key, in: service, as: sample.kind)
+    case .remove(let key, let service): .contains(key, in: service)
+    case .lock, .unlock, .unlockWith: .isLocked
+    default: nil
+    }
+  }
+
+  // MARK: Calls
+
+  func outcomes(of call: Call, by user: StoreUser) -> [ModelOutcome<Self>] {
+    switch call {
+    case .lock:
+      var next = self
+      next.locked.insert(user)
+      next.access[user] = .closed
+      return [ModelOutcome("done", next)]
+    case .isLocked: return isLocked(user)
+    case .unlock: return unlock(user)
+    case .unlockWith(let number): return unlock(user, with: number)
+    default: break
+    }
+    var open = self
+    var closed = self
+    closed.access[user] = .closed
+    let refusal = ModelOutcome("error: locked", closed)
+    if locked.contains(user) { return [ModelOutcome("error: locked", self)] }
+    if case .passphrase = protection {
+      if access(user) == .closed { return [refusal] }
+      open.access[user] = .open
+    }
+    let words = open.make(call, by: user)
+    let outcome = ModelOutcome(words, open)
+    return isSure(user) ? [outcome] : [outcome, refusal]
+  }
+
+  private func access(_ user: StoreUser) -> Access { access[user] ?? .closed }
+
+  private func isSure(_ user: StoreUser) -> Bool {
+    guard case .passphrase = protection else { return true }
+    return access(user) != .unsure
+  }
+
+  private mutating func make(_ call: Call, by user: StoreUser) -> String {
+    switch call {
+    case .set(let key, let service, let sample):
+      secrets[service, default: [:]][key] = sample
+      if protection == .none { protection = .keyFile }
+      if protection == .keyFile { access[user] = .open }
+    case .get(let key, let service, let kind):
+      return secrets[service]?[key]?.words(as: kind) ?? "nothing"
+    case .contains(let key, let service): return "\(secrets[service]?[key] != nil)"
+    case .remove(let key, let service): secrets[service]?[key] = nil
+    case .removeAll(let service): secrets[service] = nil
+    case .protectWithKeyFile: protect(.keyFile, by: user)
+    case .protectWithPassphrase(let number): protect(.passphrase(number), by: user)
+    case .rotateKeys, .unlock, .unlockWith, .lock, .isLocked: break
+    }
+    return "done"
+  }
+
+  /// Others have to open it again.
+  private mutating func protect(_ protection: Protection, by user: StoreUser) {
+    self.protection = protection
+    access = [user: .open]
+  }
+
+  /// Who has a key that is not of use any more finds out with the next call, and may say either.
+  private func isLocked(_ user: StoreUser) -> [ModelOutcome<Self>] {
+    if locked.contains(user) { return [ModelOutcome("true", self)] }
+    guard case .passphrase = protection else { return [ModelOutcome("false", self)] }
+    if access(user) == .open { return [ModelOutcome("false", self)] }
+    return [ModelOutcome("true", self), ModelOutcome("false", self)]
+  }
+
+  private func unlock(_ user: StoreUser) -> [ModelOutcome<Self>] {
+    if case .passphrase = protection { return [ModelOutcome("error: locked", self)] }
+    var next = self
+    next.locked.remove(user)
+    return [ModelOutcome("done", next)]
+  }
+
+  private func unlock(_ user: StoreUser, with number: Int) -> [ModelOutcome<Self>] {
+    switch protection {
+    case .none: return [ModelOutcome("error: not found", self)]
+    case .keyFile: return [ModelOutcome("error: misuse", self)]
+    case .passphrase(number):
+      var next = self
+      next.locked.remove(user)
+      next.access[user] = .open
+      return [ModelOutcome("done", next)]
+    case .passphrase: return [ModelOutcome("error: wrong passphrase", self)]
+    }
+  }
+
+  mutating func reopened(_ user: StoreUser) {
+    locked.remove(user)
+    access[user] = .closed
+  }
+
+  func canLook(_ user: StoreUser) -> Bool {
+    guard !locked.contains(user) else { return false }
+    guard case .passphrase = protection else { return true }
+    return access(user) == .open
+  }
+
+  // MARK: Contents
+
+  private var words: [Int: [Int: String]] {
+    secrets.filter { !$0.value.isEmpty }.mapValues { $0.mapValues(\.words) }
+  }
+
+  mutating func accept(_ found: DrivenVault.Contents) -> Bool {
+    guard found.secrets == words else { return false }
+    switch protection {
+    case .none: return found.protection == nil
+    case .keyFile: return found.protection == "key file"
+    case .passphrase(let number):
+      return found.protection == "passphrase" && (found.passphrase ?? number) == number
+    }
+  }
+
+  mutating func accept(
+    _ found: DrivenVault.Contents, interrupting call: Call
+  ) -> Bool {
+    var models = [self]
+    // Nobody knows whether the user had the keys.
+    var able = self
+    _ = able.make(call, by: .first)
+    models.append(able)
+    switch call {
+    case .removeAll(let service):
+      var partly = self
+      let left = found.secrets[service] ?? [:]
+      partly.secrets[service] = secrets[service]?.filter { left[$0.key] != nil }
+      models.append(partly)
+    case .set where protection == .none:
+      // The vault without the secret.
+      var empty = self
+      empty.protection = .keyFile
+      models.append(empty)
+    default: break
+    }
+    for var model in models where model.accept(found) {
+      self = model
+      switch call {
+      case .protectWithKeyFile, .protectWithPassphrase:
+        for user in StoreUser.allCases where access(user) == .open { access[user] = .unsure }
+        for user in StoreUser.allCases where access[user] == nil { access[user] = .unsure }
+      default: break
+      }
+      return true
+    }
+    return false
+  }
+}
+
+extension OneAtATime {
+  @Suite struct VaultModelTests {
+    @Test func aVaultDoesWhatDictionariesDo() {
+      ModelCheck<VaultModel>().run(sequences: 25, length: 60)
+    }
+  }
+}
