@@ -467,6 +467,7 @@ struct DrivenFolder: DrivenStore {
     case moveInto(String, String, to: String)
     case create(String)
     case clear
+    case totalSize
   }
 
   let folder: Folder
@@ -489,6 +490,7 @@ struct DrivenFolder: DrivenStore {
       try folder.move(path, to: target, in: folder.subfolder(other))
     case .create(let path): try folder.subfolder(path).create()
     case .clear: try folder.clear()
+    case .totalSize: return "\(try folder.totalSize())"
     }
     return "done"
   }
@@ -497,9 +499,6 @@ struct DrivenFolder: DrivenStore {
   /// dictionary takes names that are composed differently for one.
   func contents() throws -> [String] {
     let names = try folder.list(recursively: true, includingHidden: true)
-    let files = names.filter { $0.utf8.last != UInt8(ascii: "/") }
-    let sizes = try files.reduce(0) { try $0 + folder.size($1) }
-    guard try folder.totalSize() == sizes else { throw Unspeakable(text: "the total size") }
     return try names.map { name in
       if name.utf8.last == UInt8(ascii: "/") { return name }
       return "\(name): " + Sample.words(of: try folder.load(name) as Data)

@@ -130,6 +130,8 @@ extension CacheModel {
       without.entries[key] = nil
       models.append(without)
     }
+    // What does not come to its end others notice after a few milliseconds.
+    if case .removeAll = call { usleep(20_000) }
     for var model in models where model.accept(found) {
       self = model
       return true

@@ -16,6 +16,7 @@ struct FolderModel: StoreModel {
   static let name = "folder"
   /// By the bytes of their names.
   private var things: [[UInt8]: Thing] = [:]
+  private var hasLeftOvers = false
 
   static let paths = [
     "a", "b", "d", "d/a", "d/e", "d/e/a", "d/e/f/a", "a/x", "é", "e\u{301}", "d/line\nbreak",
@@ -39,6 +40,7 @@ struct FolderModel: StoreModel {
     case 70..<84: return .copy(path(), to: path())
     case 84..<90: return .moveInto(path(), path(), to: path())
     case 90..<97: return .create(path())
+    case 97..<99: return .totalSize
     default: return .clear
     }
   }
@@ -114,6 +116,8 @@ struct FolderModel: StoreModel {
   func outcomes(of call: Call, by user: StoreUser) -> [ModelOutcome<Self>] {
     var next = self
     let words = next.make(call)
+    // What was interrupted leaves files, which are counted until they are swept.
+    if case .totalSize = call, hasLeftOvers { return [ModelOutcome(nil, self)] }
     return [ModelOutcome(words, next)]
   }
 
@@ -140,6 +144,11 @@ struct FolderModel: StoreModel {
       makeAncestors(path)
       things[path] = .folder
     case .clear: things = [:]
+    case .totalSize:
+      let sizes = things.values.map { thing in
+        if case .file(let sample) = thing { sample.contents.count } else { 0 }
+      }
+      return "\(sizes.reduce(0, +))"
     case .move(let path, let target):
       return move(Self.bytes(path), Self.bytes(target), isCopy: false)
     case .moveInto(let path, let other, let target):
@@ -180,6 +189,8 @@ struct FolderModel: StoreModel {
   private static func isSame(_ a: [String], _ b: [String]) -> Bool {
     Set(a.map { Array($0.utf8) }) == Set(b.map { Array($0.utf8) }) && a.count == b.count
   }
+
+  mutating func crashed() { hasLeftOvers = true }
 
   mutating func accept(_ found: [String]) -> Bool { Self.isSame(found, contents) }
 
@@ -239,7 +250,7 @@ extension Sample {
 extension OneAtATime {
   @Suite struct FolderModelTests {
     @Test func aFolderDoesWhatATreeDoes() {
-      ModelCheck<FolderModel>().run(sequences: 40, length: 80)
+      ModelCheck<FolderModel>().run(sequences: 30, length: 80)
     }
   }
 }

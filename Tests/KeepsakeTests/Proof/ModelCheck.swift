@@ -378,6 +378,7 @@ private struct ModelRun<Model: StoreModel> {
 /// Values as they stand in a program, so that what is printed can be pasted into a test.
 enum SourceText {
   static func of(_ value: Any) -> String {
+    if let text = value as? String { return text.debugDescription }
     let mirror = Mirror(reflecting: value)
     switch mirror.displayStyle {
     case .enum:
@@ -388,7 +389,7 @@ enum SourceText {
       let isTuple = arguments.displayStyle == .tuple
       return ".\(name)(\(isTuple ? list(arguments) : of(payload.value)))"
     case .collection: return "[\(list(mirror))]"
-    default: return value is String ? (value as? String).debugDescription : "\(value)"
+    default: return "\(value)"
     }
   }
 

@@ -45,8 +45,8 @@ import Testing
 
   private static func simpler(_ step: Step) -> [Step] {
     guard case .set(let key, let value) = step else { return [] }
-    return [.set(0, value), .set(key, 0), .set(key - 1, value)].filter {
-      $0 != step && $0 != .set(-1, value)
+    return [.set(key, 0), .set(key % 2, value), .set(key - 2, value)].filter {
+      if case .set(let key, _) = $0 { key >= 0 && $0 != step } else { false }
     }
   }
 
@@ -66,9 +66,8 @@ import Testing
       failed += 1
       var shrinking = Shrinking(simpler: Self.simpler, fails: Self.fails)
       let small = shrinking.shrink(steps)
-      #expect(
-        small == [.clear, .set(0, 0), .set(2, 0)] || small == [.clear, .set(2, 0), .set(0, 0)]
-          || small == [.clear, .set(1, 0), .set(3, 0)] || small == [.clear, .set(3, 0), .set(1, 0)])
+      let keys = [[0, 2], [2, 0], [1, 3], [3, 1]]
+      #expect(keys.map { [.clear, .set($0[0], 0), .set($0[1], 0)] }.contains(small))
     }
     #expect(failed > 100)
     print("proof: failing sequences shrunk to the smallest: \(failed) sequences")
@@ -80,7 +79,7 @@ import Testing
       simpler: { [$0 - 1] },
       fails: { _ in
         asked += 1
-        return true
+        return false
       }, budget: 30)
     _ = shrinking.shrink(Array(0..<1_000))
     #expect(asked == 30)
