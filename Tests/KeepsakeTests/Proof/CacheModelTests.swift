@@ -54,7 +54,8 @@ extension CacheModel {
     case 68..<80: return .remove(key)
     case 80..<84: return .removeAll
     case 84..<90: return .removeExpired
-    default: return .totalSize
+    case 90..<97: return .totalSize
+    default: return .keys
     }
   }
 
@@ -70,7 +71,7 @@ extension CacheModel {
     case .contains(let key): key.simpler.map { .contains($0) }
     case .entry(let key): key.simpler.map { .entry($0) }
     case .remove(let key): key.simpler.map { .remove($0) }
-    case .removeAll, .removeExpired, .totalSize: []
+    case .removeAll, .removeExpired, .totalSize, .keys: []
     }
   }
 
@@ -102,6 +103,9 @@ extension CacheModel {
     case .totalSize:
       // Of what was interrupted only the next sweep knows, and eviction may be at work.
       return [ModelOutcome(Self.limit == nil && isCounted ? "right" : nil, self)]
+    case .keys:
+      let keys = "\(entries.keys.sorted())"
+      return [ModelOutcome(Self.limit == nil && isCounted ? keys : nil, self)]
     }
     return [ModelOutcome(words, next)]
   }

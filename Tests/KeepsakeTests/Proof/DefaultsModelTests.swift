@@ -107,6 +107,13 @@ struct DefaultsModel: StoreModel {
 
   private var contents: [Int: String] { values.mapValues(\.words) }
 
+  /// A record that was written and not published is seen by stores that are opened then; others see it with
+  /// the next write, or somewhat later.
+  static func settle(_ folder: TemporaryFolder, _ store: DrivenSettings) throws {
+    try store.store.set(1, forKey: "settled")
+    try store.store.remove("settled")
+  }
+
   mutating func accept(_ found: [Int: String]) -> Bool { found == contents }
 
   mutating func accept(_ found: [Int: String], interrupting call: Call) -> Bool {

@@ -16,7 +16,6 @@ struct FolderModel: StoreModel {
   static let name = "folder"
   /// By the bytes of their names.
   private var things: [[UInt8]: Thing] = [:]
-  private var hasLeftOvers = false
 
   static let paths = [
     "a", "b", "d", "d/a", "d/e", "d/e/a", "d/e/f/a", "a/x", "é", "e\u{301}", "d/line\nbreak",
@@ -116,8 +115,6 @@ struct FolderModel: StoreModel {
   func outcomes(of call: Call, by user: StoreUser) -> [ModelOutcome<Self>] {
     var next = self
     let words = next.make(call)
-    // What was interrupted leaves files, which are counted until they are swept.
-    if case .totalSize = call, hasLeftOvers { return [ModelOutcome(nil, self)] }
     return [ModelOutcome(words, next)]
   }
 
@@ -190,7 +187,14 @@ struct FolderModel: StoreModel {
     Set(a.map { Array($0.utf8) }) == Set(b.map { Array($0.utf8) }) && a.count == b.count
   }
 
-  mutating func crashed() { hasLeftOvers = true }
+  /// What was interrupted leaves files, which are counted, and stay in folders that are cleared, until a
+  /// sweep finds them an hour later.
+  static func settle(_ folder: TemporaryFolder, _ store: DrivenFolder) throws {
+    for name in try folder.leftOvers() where try FileSystem.status(folder.path + "/" + name) != nil
+    {
+      try FileSystem.removeTree(folder.path + "/" + name)
+    }
+  }
 
   mutating func accept(_ found: [String]) -> Bool { Self.isSame(found, contents) }
 

@@ -42,6 +42,9 @@ protocol StoreModel: Sendable {
   /// A user came to an end that may have been in the middle of something.
   mutating func crashed()
 
+  /// Does what time would do after a user came to such an end.
+  static func settle(_ folder: TemporaryFolder, _ store: Store) throws
+
   /// What else can be wrong with the files.
   func audit(_ folder: TemporaryFolder, _ store: Store) throws -> String?
 }
@@ -64,6 +67,7 @@ extension StoreModel {
   func canLook(_ user: StoreUser) -> Bool { true }
   mutating func reopened(_ user: StoreUser) {}
   mutating func crashed() {}
+  static func settle(_ folder: TemporaryFolder, _ store: Store) {}
   func audit(_ folder: TemporaryFolder, _ store: Store) throws -> String? { nil }
 }
 
@@ -352,6 +356,7 @@ private struct ModelRun<Model: StoreModel> {
     } else {
       try compare(store.contents())
     }
+    try Model.settle(folder, store)
   }
 
   // MARK: Crashes
@@ -370,8 +375,10 @@ private struct ModelRun<Model: StoreModel> {
     if isDone { try judge(words, call, .first) }
     reopen(.first)
     model.crashed()
-    let found = try Model.open(folder).contents()
+    let fresh = try Model.open(folder)
+    let found = try fresh.contents()
     if isDone { try compare(found) } else { try compare(found, interrupting: call) }
+    try Model.settle(folder, fresh)
   }
 }
 
