@@ -498,8 +498,8 @@ struct DrivenFolder: DrivenStore {
     return "done"
   }
 
-  /// Names with what they are; those of folders end in a slash. By number of the bytes' names, as a
-  /// dictionary takes names that are composed differently for one.
+  /// Names with what they are; those of folders end in a slash. A list, as a dictionary takes names that
+  /// are composed differently for one.
   func contents() throws -> [String] {
     let names = try folder.list(recursively: true, includingHidden: true)
     return try names.map { name in

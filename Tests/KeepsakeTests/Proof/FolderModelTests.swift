@@ -190,9 +190,8 @@ struct FolderModel: StoreModel {
   /// What was interrupted leaves files, which are counted, and stay in folders that are cleared, until a
   /// sweep finds them an hour later.
   static func settle(_ folder: TemporaryFolder, _ store: DrivenFolder) throws {
-    for name in try folder.leftOvers() where try FileSystem.status(folder.path + "/" + name) != nil
-    {
-      try FileSystem.removeTree(folder.path + "/" + name)
+    for name in try folder.leftOvers() where try folder.status(name) != nil {
+      try FileManager.default.removeItem(at: folder.file(name))
     }
   }
 
