@@ -120,19 +120,14 @@ final class File: ReadableFile, Sendable {
   func write(_ bytes: UnsafeRawBufferPointer) -> (written: Int, failure: StorageError?) {
     var written = 0
     while written < bytes.count {
-      var rest = UnsafeRawBufferPointer(rebasing: bytes[written...])
-      #if DEBUG
-        if let plan = FaultPlan.current,
-          let count = plan.shorten(
-            .init(call: .write, path: path, descriptor: descriptor, offset: nil, bytes: rest))
-        {
-          rest = UnsafeRawBufferPointer(rebasing: rest[..<min(count, rest.count)])
-        }
-      #endif
+      let rest = portion(
+        of: UnsafeRawBufferPointer(rebasing: bytes[written...]), .write, path, on: descriptor)
       switch systemCall(
         .write, path, on: descriptor, bytes: rest,
         { platformWrite(descriptor, rest.baseAddress, rest.count) })
       {
+      case .success(0):  // a disk that takes nothing and does not say why
+        return (written, StorageError(errno: ENOSPC, operation: "write", path: path))
       case .success(let count): written += count
       case .failure(let error):
         return (written, StorageError(errno: error.code, operation: "write", path: path))
@@ -153,11 +148,16 @@ final class File: ReadableFile, Sendable {
     try bytes.withUnsafeBytes { bytes throws(StorageError) in
       var written = 0
       while written < bytes.count {
-        let rest = UnsafeRawBufferPointer(rebasing: bytes[written...])
         let position = offset + written
-        written += try systemCall(call, path, on: descriptor, bytes: rest, offset: position) {
+        let rest = portion(
+          of: UnsafeRawBufferPointer(rebasing: bytes[written...]), call, path, on: descriptor,
+          offset: position)
+        let count = try systemCall(call, path, on: descriptor, bytes: rest, offset: position) {
           pwrite(descriptor, rest.baseAddress, rest.count, off_t(position))
         }.get(call, path)
+        // A disk that takes nothing and does not say why.
+        if count == 0 { throw StorageError(errno: ENOSPC, operation: call.rawValue, path: path) }
+        written += count
       }
     }
   }

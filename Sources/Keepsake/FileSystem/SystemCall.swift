@@ -41,9 +41,13 @@ func systemCall(
     if let plan = FaultPlan.current {
       let event = SystemCallEvent(
         call: call, path: path(), descriptor: descriptor, offset: offset, bytes: bytes)
-      switch plan.decide(event) {
-      case .fail(let code): return .failure(Errno(code: code))
-      case .proceed: break
+      while true {
+        switch plan.decide(event) {
+        case .fail(EINTR): continue
+        case .fail(let code): return .failure(Errno(code: code))
+        case .proceed: break
+        }
+        break
       }
       let result = untilDone(body)
       plan.observe?(event, result)
@@ -114,6 +118,24 @@ extension Result where Success == Int, Failure == Errno {
     var observe: (@Sendable (SystemCallEvent, Result<Int, Errno>) -> Void)?
   }
 #endif
+
+/// What the disk takes of a write at once: all, unless a test says otherwise.
+@inline(__always)
+func portion(
+  of bytes: UnsafeRawBufferPointer, _ call: SystemCall, _ path: @autoclosure () -> String,
+  on descriptor: Int32, offset: Int? = nil
+) -> UnsafeRawBufferPointer {
+  #if DEBUG
+    if let plan = FaultPlan.current,
+      let count = plan.shorten(
+        SystemCallEvent(
+          call: call, path: path(), descriptor: descriptor, offset: offset, bytes: bytes))
+    {
+      return UnsafeRawBufferPointer(rebasing: bytes[..<min(count, bytes.count)])
+    }
+  #endif
+  return bytes
+}
 
 /// Runs `body` later under the faults that are in force now: a task-local does not follow a hop to
 /// a dispatch queue by itself.

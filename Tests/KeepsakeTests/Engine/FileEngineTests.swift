@@ -256,77 +256,62 @@ import Testing
 
     func run(_ store: Defaults.Store, _ engine: FileEngine) throws {
       switch self {
-      case .create, .set: try store.set("new", forKey: "k")
-      case .setLong: try store.set("new", forKey: FileEngineTests.long)
+      case .create, .set: try store.set(new, forKey: "k")
+      case .setLong: try store.set(new, forKey: long)
       case .remove: try store.remove("k")
       case .removeAll: try store.removeAll()
-      case .update: try store.update("k", default: "") { $0 = "new" }
+      case .update: try store.update("k", default: "") { $0 = new }
       case .replace:
-        _ = try engine.replace(Data("\"old\"".utf8), with: Data("\"new\"".utf8), forKey: "k")
+        _ = try engine.replace(Data("\"\(old)\"".utf8), with: Data("\"\(new)\"".utf8), forKey: "k")
       }
     }
   }
 
   fileprivate static let long = String(repeating: "k", count: 300)
+  fileprivate static let old = "old, " + Fault.mark
+  fileprivate static let new = "new, " + Fault.mark
 
-  @Test(arguments: Operation.allCases, [ENOSPC, EIO, EACCES])
-  func eachFailingCallIsAnErrorThatLeavesTheOldValue(
-    _ operation: Operation, _ code: Int32
-  ) async throws {
-    var number = 0
-    var isThrough = false
-    while !isThrough {
-      number += 1
-      let folder = try TemporaryFolder(isQuick: true)
-      let place = folder.file("engine")
-      let engine = FileEngine(Folder(place))
-      let target = number
-      isThrough = try await StorageSystem.withTemporary(engines: ["files": engine]) {
-        let store = Defaults.suite("files")
+  @Test func eachFailingCallIsAnErrorThatLeavesTheOldValue() async throws {
+    var count = 0
+    for operation in Operation.allCases { count += try await failEachCall(of: operation) }
+    print("proof: faults, engine of files: \(count) failing calls")
+  }
+
+  private func failEachCall(of operation: Operation) async throws -> Int {
+    let key = operation == .setLong ? Self.long : "k"
+    return try await failingEachCall(
+      { (stage: (store: Defaults.Store, engine: FileEngine)) in
+        try operation.run(stage.store, stage.engine)
+      },
+      on: {
+        let folder = try TemporaryFolder(isQuick: true)
+        let engine = FileEngine(Folder(folder.file("engine")))
+        let store = folder.store(engine: engine)
         if operation != .create {
-          for key in ["k", Self.long] { try store.set("old", forKey: key) }
+          for key in ["k", Self.long] { try store.set(Self.old, forKey: key) }
         }
-        let failed = Locked<SystemCallEvent?>(nil)
-        let count = Locked(0)
-        let plan = FaultPlan(decide: { event in
-          let isNth = count.withLock { count in
-            count += 1
-            return count == target
-          }
-          if isNth { failed.withLock { $0 = event } }
-          return isNth ? .fail(code) : .proceed
-        })
-        let failure = FaultPlan.$current.withValue(plan) { () -> StorageError? in
-          do {
-            try operation.run(store, engine)
-            return nil
-          } catch {
-            return error as? StorageError
-          }
-        }
-        let event = failed.withLock { $0 }
-        let comment = Comment(
-          rawValue: "\(operation), call \(target) \(event.map { "\($0.call)" } ?? ""), \(code)")
-        let key = operation == .setLong ? Self.long : "k"
-        let seen: String? = try store.get(key)
-        let old: String? = operation == .create ? nil : "old"
-        let new: String? = [.remove, .removeAll].contains(operation) ? nil : "new"
-        if let failure {
-          #expect(failure.path != nil && !failure.remedy.isEmpty, comment)
-          // Once the name is there, all that can fail is to make it survive a power cut.
-          let isInPlace = event?.call == .fsync && event?.path.hasSuffix(".tmp") == false
-          #expect(seen == old || isInPlace && seen == new || operation == .removeAll, comment)
-        } else {
+        return ((store, engine), [folder])
+      },
+      check: { stage, folder, call in
+        let comment: Comment = "\(operation): \(call.comment)"
+        let old: String? = operation == .create ? nil : Self.old
+        let new: String? = [.remove, .removeAll].contains(operation) ? nil : Self.new
+        let seen: String? = try stage.store.get(key)
+        if call.failure == nil {
           #expect(seen == new, comment)
+        } else {
+          // Once the name is there, all that can fail is to make it survive a power cut.
+          let isInPlace = call.event.call == .fsync && !call.event.path.hasSuffix(".tmp")
+          #expect(seen == old || isInPlace && seen == new || operation == .removeAll, comment)
         }
-        try store.set("after", forKey: key)
-        #expect(try store.get(key) == "after", comment)
-        let names = try FileManager.default.subpathsOfDirectory(atPath: place.path)
-        #expect(names.allSatisfy { !$0.hasSuffix(".tmp") }, comment)
-        return event == nil
-      }
-    }
-    #expect(number > 5)
+        if old != nil, operation != .removeAll {
+          let other: String? = try stage.store.get(key == "k" ? Self.long : "k")
+          #expect(other == old, comment)
+        }
+        try stage.store.set("after", forKey: key)
+        #expect(try stage.store.get(key) == "after", comment)
+        #expect(try folder.temporaries() == [] && folder.leftOvers() == [], comment)
+      })
   }
 
   /// Where Folder says that its files survive a power cut, each value does when the set returns.

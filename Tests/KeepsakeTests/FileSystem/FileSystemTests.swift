@@ -4,29 +4,24 @@ import Testing
 @testable import Keepsake
 
 @Suite struct FileSystemTests {
-  @Test func replacingKeepsTheOldContentsUntilTheNewAreWhole() throws {
-    let folder = try TemporaryFolder()
-    let path = folder.file("f").path
-    try FileSystem.replace(path, with: Array("old".utf8), mode: 0o600, durable: false)
-    #expect(try #require(try FileSystem.status(path)).mode == 0o600)
-    var number = 0
-    while true {
-      number += 1
-      let (plan, count) = FaultTests.failing(number, ENOSPC)
-      var failure: StorageError?
-      FaultPlan.$current.withValue(plan) {
-        do throws(StorageError) {
-          try FileSystem.replace(path, with: Array("new".utf8), mode: 0o600, durable: true)
-        } catch { failure = error }
-      }
-      let contents = String(decoding: try folder.bytes(of: "f"), as: UTF8.self)
-      if count() < number { break }
-      #expect(failure?.code == .diskFull || contents == "new")
-      #expect(contents == "old" || contents == "new")
-      #expect(try folder.names() == ["f"])
-      try FileSystem.replace(path, with: Array("old".utf8), mode: 0o600, durable: false)
-    }
-    #expect(number > 5, "temporary file, write, sync, rename, folder")
+  @Test func replacingKeepsTheOldContentsUntilTheNewAreWhole() async throws {
+    let (old, new) = (Array("old".utf8), Array("new".utf8))
+    let count = try await failingEachCall(
+      { path in try FileSystem.replace(path, with: new, mode: 0o600, durable: true) },
+      on: {
+        let folder = try TemporaryFolder(isQuick: true)
+        let path = folder.file("f").path
+        try FileSystem.replace(path, with: old, mode: 0o600, durable: false)
+        #expect(try #require(try FileSystem.status(path)).mode == 0o600)
+        return (path, [folder])
+      },
+      check: { _, folder, call in
+        let contents = try folder.bytes(of: "f")
+        #expect(contents == old || contents == new, call.comment)
+        if call.failure == nil { #expect(contents == new, call.comment) }
+        #expect(try folder.names() == ["f"], call.comment)
+      })
+    #expect(count > 30, "temporary file, write, sync, rename, folder")
   }
 
   @Test func aDurableReplacementSyncsTheFileBeforeItsNameAndTheFolderAfter() throws {

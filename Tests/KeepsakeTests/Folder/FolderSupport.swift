@@ -16,6 +16,7 @@ extension TemporaryFolder {
     try tree().keys.filter {
       let name = $0.split(separator: "/").last ?? ""
       return name.hasPrefix(".keepsake-") && name != ".keepsake-own"
+        && name != ".keepsake-engine.lock"
     }.sorted()
   }
 
@@ -110,47 +111,4 @@ struct TwoFileSystems {
     return stat(NSTemporaryDirectory(), &disk) == 0 && stat("/dev/shm", &memory) == 0
       && disk.st_dev != memory.st_dev && access("/dev/shm", W_OK) == 0
   }()
-}
-
-/// Each of the system calls of `body` fails in turn; `check` sees the failure, nil when there was none.
-///
-/// - Parameter prepare: Makes what a call needs, anew for each.
-func failingEachCall<Stage>(
-  _ code: Int32, _ body: (Stage) async throws -> Void, on prepare: () throws -> Stage,
-  check: (Stage, StorageError?, Comment) throws -> Void
-) async throws {
-  var number = 0
-  var isThrough = false
-  while !isThrough {
-    let stage = try prepare()
-    let target = number
-    let seen = Locked<(count: Int, call: String)>((0, "none"))
-    let plan = FaultPlan(decide: { event in
-      seen.withLock { seen in
-        defer { seen.count += 1 }
-        guard seen.count == target else { return .proceed }
-        seen.call = "\(event.call) \(event.path)"
-        return .fail(code)
-      }
-    })
-    var failure: StorageError?
-    do {
-      try await FaultPlan.$current.withValue(plan) { try await body(stage) }
-    } catch {
-      failure = try #require(error as? StorageError)
-    }
-    let (count, call) = seen.withLock { $0 }
-    isThrough = count <= target
-    let comment: Comment = "errno \(code) of call \(target), \(call)"
-    if let failure {
-      #expect(failure.path != nil && !failure.remedy.isEmpty, comment)
-      if code == ENOSPC { #expect(failure.code == .diskFull, comment) }
-      if code == EACCES { #expect(failure.code == .accessDenied, comment) }
-    }
-    if isThrough { #expect(failure == nil, comment) }
-    try check(stage, failure, comment)
-    number += 1
-    try #require(number < 300)
-  }
-  #expect(number > 2, "there are calls that can fail")
 }

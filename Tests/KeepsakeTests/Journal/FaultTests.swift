@@ -6,108 +6,98 @@ import Testing
 /// Each system call of each write failing in turn: an error, the old value intact, the new one
 /// absent or whole, nothing left behind.
 @Suite struct FaultTests {
-  static let errors: [Int32] = [ENOSPC, EIO, EACCES]
-
-  /// Fails the n-th call with `code`; counts the calls.
-  static func failing(_ number: Int, _ code: Int32) -> (plan: FaultPlan, count: @Sendable () -> Int)
-  {
-    let counter = Counter()
-    let plan = FaultPlan(decide: { _ in counter.next() == number ? .fail(code) : .proceed })
-    return (plan, { counter.value })
-  }
-
-  final class Counter: Sendable {
-    private let state = Locked(0)
-    var value: Int { state.withLock { $0 } }
-    func next() -> Int {
-      state.withLock { state in
-        state += 1
-        return state
-      }
-    }
-  }
+  private static let old = "old, " + Fault.mark
+  private static let new = "new, " + Fault.mark
 
   enum Operation: String, CaseIterable {
     case create, set, setOther, remove, removeAll, update, compact, synchronize, repair
 
     func run(_ store: Defaults.Store) throws {
       switch self {
-      case .create, .set: try store.set("new", forKey: "k")
-      case .setOther: try store.set("new", forKey: "other")
+      case .create, .set: try store.set(new, forKey: "k")
+      case .setOther: try store.set(new, forKey: "other")
       case .remove: try store.remove("k")
       case .removeAll: try store.removeAll()
-      case .update: try store.update("k", default: "") { $0 = "new" }
+      case .update: try store.update("k", default: "") { $0 = new }
       case .compact: try store.journal.compact()
       case .synchronize: try store.synchronize()
       case .repair: _ = try store.string("k")
       }
     }
-  }
 
-  @Test(arguments: Operation.allCases, errors)
-  func eachFailingCallLeavesOldOrNew(_ operation: Operation, _ code: Int32) throws {
-    var number = 0
-    while true {
-      number += 1
-      let folder = try TemporaryFolder()
-      if operation != .create {
-        try folder.store().set("old", forKey: "k")
-        try folder.store().set("here", forKey: "bystander")
+    /// What `k` is after it.
+    var result: String? {
+      switch self {
+      case .create, .set, .update: new
+      case .remove, .removeAll: nil
+      case .setOther, .compact, .synchronize, .repair: old
       }
-      if operation == .repair {
+    }
+
+    func makeTemplate() throws -> Snapshot {
+      let folder = try TemporaryFolder(isQuick: true)
+      if self == .create { return try Snapshot(of: folder) }
+      try folder.store().set(old, forKey: "k")
+      try folder.store().set("here", forKey: "bystander")
+      if self == .repair {
         var bytes = try folder.bytes(of: TemporaryFolder.journal)
         bytes[JournalFormat.headerSize - 10] ^= 1
         try folder.write(bytes, to: TemporaryFolder.journal)
       }
-      let store = folder.store()
-      if operation == .compact { _ = try store.string("k") }
-      let (plan, count) = Self.failing(number, code)
-      var failure: StorageError?
-      FaultPlan.$current.withValue(plan) {
-        do { try operation.run(store) } catch { failure = error as? StorageError }
-      }
-      let comment = Comment(rawValue: "call \(number) of \(operation), errno \(code)")
-
-      // A fresh reader and the store itself agree on old or new.
-      let reader = folder.store()
-      let seen = try store.string("k")
-      #expect(try reader.string("k") == seen, comment)
-      let old = operation == .create ? nil : "old"
-      let new: String? =
-        switch operation {
-        case .create, .set, .update: "new"
-        case .remove, .removeAll: nil
-        case .setOther, .compact, .synchronize, .repair: "old"
-        }
-      #expect(seen == old || seen == new, comment)
-      if failure == nil { #expect(seen == new, comment) }
-      if operation != .create, operation != .removeAll || failure != nil && seen == "old" {
-        #expect(try reader.string("bystander") == "here", comment)
-      }
-      if let failure {
-        #expect(failure.path != nil && !failure.remedy.isEmpty, comment)
-        if code == ENOSPC { #expect(failure.code == .diskFull, comment) }
-      }
-      // It works again afterwards, and nothing lies about.
-      try store.set("after", forKey: "k")
-      #expect(try reader.string("k") == "after", comment)
-      #expect(try folder.store().string("k") == "after", comment)
-      #expect(try folder.names().filter { $0.hasSuffix(".tmp") }.isEmpty, comment)
-      if count() < number { break }  // there was no such call: all have been tried
+      return try Snapshot(of: folder)
     }
-    #expect(number > 1, "\(operation) makes no system call")
+  }
+
+  @Test func eachFailingCallLeavesOldOrNew() async throws {
+    var count = 0
+    for operation in Operation.allCases { count += try await failEachCall(of: operation) }
+    print("proof: faults, settings: \(count) failing calls")
+  }
+
+  private func failEachCall(of operation: Operation) async throws -> Int {
+    let template = try operation.makeTemplate()
+    return try await failingEachCall(
+      { (store: Defaults.Store) in try operation.run(store) },
+      on: {
+        let folder = try TemporaryFolder(copying: template)
+        let store = folder.store()
+        if operation == .compact { _ = try store.string("k") }
+        return (store, [folder])
+      },
+      check: { store, folder, call in
+        let comment: Comment = "\(operation): \(call.comment)"
+        // A fresh reader and the store itself agree on old or new.
+        let reader = folder.store()
+        let seen = try store.string("k")
+        #expect(try reader.string("k") == seen, comment)
+        let old = operation == .create ? nil : Self.old
+        #expect(seen == old || seen == operation.result, comment)
+        if call.failure == nil { #expect(seen == operation.result, comment) }
+        if operation != .create, operation != .removeAll || seen == Self.old {
+          #expect(try reader.string("bystander") == "here", comment)
+        }
+        // It works again afterwards, and nothing lies about.
+        try store.set("after", forKey: "k")
+        #expect(try reader.string("k") == "after", comment)
+        #expect(try folder.store().string("k") == "after", comment)
+        #expect(try folder.temporaries() == [], comment)
+      })
   }
 
   @Test func eachShortWriteLeavesOldOrNew() throws {
     for length in 0..<60 {
-      let folder = try TemporaryFolder()
+      let folder = try TemporaryFolder(isQuick: true)
       let store = folder.store()
       try store.set("old", forKey: "k")
       // The first write stops early, the next finds the disk full.
-      let writes = Counter()
+      let isFull = Locked(length == 0)
       let plan = FaultPlan(
         decide: { event in
-          event.call == .write && writes.next() > (length == 0 ? 0 : 1) ? .fail(ENOSPC) : .proceed
+          guard event.call == .write else { return .proceed }
+          return isFull.withLock { isFull in
+            defer { isFull = true }
+            return isFull ? .fail(ENOSPC) : .proceed
+          }
         },
         shorten: { _ in max(1, length) })
       var failure: StorageError?
@@ -133,9 +123,13 @@ import Testing
     try store.set(1, forKey: "a")
     let journal = try store.journal
     let before = try #require(try FileSystem.status(journal.location.path))
-    let syncs = Counter()
+    let isFailing = Locked(true)
     let plan = FaultPlan(decide: { event in
-      event.call == .fdatasync && syncs.next() == 1 ? .fail(EIO) : .proceed
+      guard event.call == .fdatasync else { return .proceed }
+      return isFailing.withLock { isFailing in
+        defer { isFailing = false }
+        return isFailing ? .fail(EIO) : .proceed
+      }
     })
     try FaultPlan.$current.withValue(plan) { try store.synchronize() }
     let after = try #require(try FileSystem.status(journal.location.path))

@@ -20,6 +20,12 @@ final class TemporaryFolder: Sendable {
   /// A place in another one, where nothing is yet.
   init(_ name: String, in folder: TemporaryFolder) { path = folder.path + "/" + name }
 
+  /// A quick one with all that was in another one.
+  convenience init(copying snapshot: Snapshot) throws {
+    try self.init(isQuick: true)
+    try snapshot.put(in: self)
+  }
+
   deinit {
     // Unlike FileManager's, it goes on when a store's work in the background removes files as well.
     try? FileSystem.removeTree(path)
@@ -44,6 +50,15 @@ final class TemporaryFolder: Sendable {
     _ suite: Defaults.Suite = .standard, failures: Failures = Failures()
   ) -> Defaults.Store {
     Defaults.Store(suite: suite, scope: scope(failures))
+  }
+
+  /// A store on an engine of a test's own.
+  func store(engine: any StorageEngine) -> Defaults.Store {
+    let finder = DirectoryFinder(app: "test", chosen: .init(configuration: url))
+    let scope = StorageScope(finder: finder, engines: ["own": engine])
+    // The scope holds its stores and they hold it: the folder would never be removed.
+    defer { scope.close() }
+    return scope.defaults("own")
   }
 
   /// The same for a cache, whose entries lie in `caches/standard`.
