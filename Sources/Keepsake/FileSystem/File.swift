@@ -16,6 +16,7 @@ final class File: ReadableFile, Sendable {
     case readUnlinked  // an error where the path is a symbolic link
     case append  // reads, and writes at the end
     case readWrite
+    case readWriteUnlinked  // likewise
     case create  // a new file, which must not exist
     case createAndAppend
     case createOrOpen
@@ -83,6 +84,7 @@ final class File: ReadableFile, Sendable {
       case .readUnlinked: O_RDONLY | O_NOFOLLOW
       case .append: O_RDWR | O_APPEND
       case .readWrite: O_RDWR
+      case .readWriteUnlinked: O_RDWR | O_NOFOLLOW
       // Without O_APPEND, which a file that is to share another one's data must not have.
       case .create: O_RDWR | O_CREAT | O_EXCL
       case .createAndAppend: O_RDWR | O_CREAT | O_EXCL | O_APPEND

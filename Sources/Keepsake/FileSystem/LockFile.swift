@@ -93,7 +93,7 @@ final class LockFile: Sendable {
   /// Opens the lock file if it is there and ready; nil otherwise, or when it cannot be written.
   static func openExisting(_ path: String, wordCount: Int = 1) throws(StorageError) -> LockFile? {
     do throws(StorageError) {
-      return try LockFile(mapping: File(path, .readWrite), wordCount: wordCount)
+      return try LockFile(mapping: File(path, .readWriteUnlinked), wordCount: wordCount)
     } catch  where error.code == .notFound || error.code == .accessDenied {
       return nil
     }
@@ -125,7 +125,8 @@ final class LockFile: Sendable {
   fileprivate static func openOrCreate(_ path: String, mode: UInt32) throws(StorageError) -> File {
     do throws(StorageError) {
       // Where fs.protected_regular is set, O_CREAT on another user's file in a shared folder fails.
-      return try File(path, .readWrite)
+      // Never through a link, which another user may have laid there: words are written to the file.
+      return try File(path, .readWriteUnlinked)
     } catch  where error.code == .notFound {
       let file = try File(path, .createOrOpen, mode: mode)
       // No umask takes from the user, but many do from others.

@@ -154,6 +154,12 @@ struct JournalState {
   mutating func load() throws(StorageError) {
     let file = try File.forAppending(location.path)
     let status = try file.status()
+    // A pipe would look empty.
+    guard status.isRegularFile else {
+      throw StorageError(
+        .damaged, operation: "open", path: location.path, reason: "it is no regular file",
+        remedy: "Move it away; it was left as it is.")
+    }
     let bytes = try file.read(from: 0, count: status.size)
     var records: [(EngineChange, Int)] = []
     var seed: UInt64 = 0

@@ -166,7 +166,9 @@ public struct StorageError: Error, Sendable {
     case EMFILE, ENFILE:
       (code, remedy) = (.system(errno), "Close files or raise the limit on open descriptors.")
     case ELOOP:
-      (code, remedy) = (.system(errno), "Symbolic links lead in a circle: mend them.")
+      (code, remedy) = (
+        .system(errno), "A symbolic link stands in the way or leads in a circle: remove it."
+      )
     case EIO:
       (code, remedy) = (.system(errno), "The disk reports an error: check it and keep a copy.")
     default:

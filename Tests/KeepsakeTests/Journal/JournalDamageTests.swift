@@ -276,6 +276,34 @@ import Testing
     }
   }
 
+  @Test func aPipeInTheFilesPlaceIsAnErrorAndStays() throws {
+    let folder = try TemporaryFolder()
+    let path = folder.file(Self.journal).path
+    try #require(mkfifo(path, 0o600) == 0)
+    let store = folder.store()
+    for attempt in [{ try store.set(1, forKey: "a") }, { _ = try store.int("a") }] {
+      let error = expectFailure(.damaged) { try attempt() }
+      #expect(error?.path == path && error?.remedy.contains("ove it away") == true)
+    }
+    #expect(try FileSystem.status(path)?.kind == .other)
+  }
+
+  /// Its words would be written to the file that the link leads to.
+  @Test func aLinkInTheLockFilesPlaceIsAnErrorAndNotFollowed() throws {
+    let folder = try TemporaryFolder()
+    let text = Array("somebody's file, with some text in it".utf8)
+    try folder.write(text, to: "foreign")
+    try folder.store().set(1, forKey: "a")
+    try FileManager.default.removeItem(at: folder.file(".standard.lock"))
+    try FileManager.default.createSymbolicLink(
+      at: folder.file(".standard.lock"), withDestinationURL: folder.file("foreign"))
+    let store = folder.store()
+    let error = expectFailure(.system(ELOOP)) { try store.set(2, forKey: "a") }
+    #expect(error?.path == folder.file(".standard.lock").path)
+    #expect(error?.remedy.contains("remove it") == true)
+    #expect(try folder.bytes(of: "foreign") == text)
+  }
+
   @Test(arguments: [true, false])
   func aLinkToAFileThatIsNotThereYetIsFollowed(_ isAbsolute: Bool) throws {
     let folder = try TemporaryFolder()
