@@ -16,10 +16,10 @@ import Testing
     var other: Folder { Folder(disk.file("own")) }
     let before: [String: String]
 
-    init() throws {
-      // Most operations stay in the one that is quick.
+    /// - Parameter usesDisk: False for an operation that stays in the first one.
+    init(usesDisk: Bool = true) throws {
       home = try TemporaryFolder(isQuick: true)
-      disk = try TemporaryFolder()
+      disk = usesDisk ? try TemporaryFolder() : home
       try home.setMode(0o700)
       let folder = Folder(home.file("own"))
       for name in ["k", "d/a", "d/e/b", "l"] { try folder.save(old, as: name) }
@@ -31,7 +31,7 @@ import Testing
 
     /// All files that have these contents.
     func places(of contents: String) throws -> [String] {
-      let trees = [try home.tree(), try disk.tree()]
+      let trees = disk === home ? [try home.tree()] : [try home.tree(), try disk.tree()]
       return trees.flatMap { tree in
         tree.filter { $0.value.hasSuffix(contents) && $0.value.hasPrefix("file") }.keys
       }.sorted()
@@ -90,10 +90,11 @@ import Testing
 
   private func failEachCall(of operation: Operation) async throws -> Int {
     let (name, body, changes) = operation
+    let usesDisk = name.hasSuffix("away")
     return try await failingEachCall(
       body,
       on: {
-        let stage = try Stage()
+        let stage = try Stage(usesDisk: usesDisk)
         return (stage, [stage.home, stage.disk])
       },
       check: { stage, _, call in

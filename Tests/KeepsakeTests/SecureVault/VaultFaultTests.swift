@@ -168,7 +168,12 @@ import Testing
   private func failEachCall(of operation: Operation) async throws -> Int {
     let template = try Self.makeTemplate(operation.start)
     let isRight = Locked(true)
+    // A passphrase is slow on purpose.
+    let isSlow =
+      operation.start == .passphrase || operation.start == .presence
+      || operation.protections.contains(.passphrase)
     return try await failingEachCall(
+      step: isSlow ? 4 : 1,
       { (store: SecureVault.Store, _: Failures) in
         isRight.withLock { $0 = true }
         let outcome = try operation.run(store)

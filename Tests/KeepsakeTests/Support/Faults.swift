@@ -168,11 +168,13 @@ private final class FaultyCall: Sendable {
 /// Each of the system calls of `body` fails in turn, in each way that it can; `check` sees what came of
 /// it, and `afterwards` once the stage was let go. In the end nothing may be held of the folders any more.
 ///
-/// - Parameter prepare: Makes what a call needs, anew for each, and says in which folders; the first is
-///   handed on.
+/// - Parameters:
+///   - step: With more than one a call fails in every so many ways only, its neighbours in the others:
+///     for slow operations that make the same calls as quick ones.
+///   - prepare: Makes what a call needs, anew for each, and says in which folders; the first is handed on.
 /// - Returns: How many faults were tried.
 func failingEachCall<Stage>(
-  _ body: (Stage) async throws -> Void,
+  step: Int = 1, _ body: (Stage) async throws -> Void,
   on prepare: () throws -> (stage: Stage, folders: [TemporaryFolder]),
   check: (Stage, TemporaryFolder, FailedCall) throws -> Void,
   afterwards: (TemporaryFolder, FailedCall) throws -> Void = { _, _ in }
@@ -208,9 +210,9 @@ func failingEachCall<Stage>(
   var number = 0
   var isThrough = false
   while !isThrough {
-    var way = 0
-    var ways = 1
-    while way < ways {
+    var way = number % step
+    var ways = 0
+    repeat {
       let faulty = FaultyCall(number: number, way: way)
       if let (folders, call) = try await attempt(faulty, holdings) {
         total += 1
@@ -220,8 +222,8 @@ func failingEachCall<Stage>(
       let state = faulty.state.withLock { $0 }
       isThrough = state.count <= number
       ways = state.faultCount
-      way += 1
-    }
+      way += step
+    } while way < ways
     number += 1
     try #require(number < 400)
   }

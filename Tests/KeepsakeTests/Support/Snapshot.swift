@@ -26,6 +26,16 @@ struct Snapshot: Sendable {
     }
   }
 
+  /// Some of the files, and the folders that they are in.
+  func part(where isWanted: (String) -> Bool) -> Snapshot {
+    var part = self
+    part.files = files.filter { isWanted($0.name) }
+    part.folders = folders.filter { folder in
+      part.files.contains { $0.name.hasPrefix(folder.name + "/") }
+    }
+    return part
+  }
+
   func put(in folder: TemporaryFolder) throws {
     for one in folders {
       // Sorted, so that each comes after the one that it is in.
