@@ -99,8 +99,11 @@ case "as-user":  // USER GROUP VERB KEY [VALUE]: as somebody without rights
 default:
   let words = Array(arguments[2...])
   if try await runMixing(words, in: folder) { break }
-  if !runCaching(words, in: folder), !runFiling(words, in: folder),
+  if !runCaching(words, in: folder), !runFiling(words, in: folder), !runHazards(words, in: folder),
     !runModelling(words, in: folder), !runSealing(words)
+  {
+    exit(64)
+  }
   {
     exit(64)
   }

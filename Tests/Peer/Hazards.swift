@@ -1,0 +1,122 @@
+// What the peer does when its process runs into a limit, or is forked.
+import Dispatch
+import FoundationEssentials
+import Keepsake
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// Stores of each kind, by the name that a request has for them.
+private struct Everything {
+  let cache: DiskCache.Store
+  let files: Folder
+
+  init(_ folder: URL) {
+    cache = DiskCache.named(DiskCache.Name("x", in: folder))
+    files = Folder(folder.appending(path: "own"))
+  }
+
+  static let names = ["settings", "engine", "secrets", "cache", "file"]
+
+  func set(_ value: String, _ key: String, _ name: String) throws {
+    switch name {
+    case "settings": try Defaults.shared.set(value, forKey: key)
+    case "engine": try Defaults.suite("files").set(value, forKey: key)
+    case "secrets": try SecureVault.shared.set(value, forKey: key)
+    case "cache": try cache.set(value, forKey: key)
+    default: try files.save(value, as: key)
+    }
+  }
+
+  func get(_ key: String, _ name: String) throws -> String? {
+    switch name {
+    case "settings": try Defaults.shared.string(key)
+    case "engine": try Defaults.suite("files").string(key)
+    case "secrets": try SecureVault.shared.get(key)
+    case "cache": try cache.model(key)
+    default: try files.load(key)
+    }
+  }
+
+  /// One request: set STORE KEY VALUE, fill STORE KEY COUNT, get STORE KEY. Answers on one line.
+  func answer(_ words: [String]) -> String {
+    do {
+      switch words[0] {
+      case "set": try set(words[3], words[2], words[1])
+      case "fill":
+        try set(String(repeating: "x", count: Int(words[3]) ?? 0), words[2], words[1])
+      case "get": return try get(words[2], words[1]) ?? "nil"
+      default: return "unknown \(words[0])"
+      }
+      return "ok"
+    } catch {
+      return "error \(error)"
+    }
+  }
+}
+
+/// What the arguments after the folder ask for; false when that has nothing to do with hazards.
+func runHazards(_ words: [String], in folder: URL) -> Bool {
+  guard words[0] == "hazards" else { return false }
+  let everything = Everything(folder)
+  StorageSystem.onFailure = { say("report \($0)") }
+  // Whoever started this process may have it blocked.
+  var signals = sigset_t()
+  sigemptyset(&signals)
+  sigaddset(&signals, SIGXFSZ)
+  sigprocmask(SIG_UNBLOCK, &signals, nil)
+  while let line = readLine() {
+    let words = line.split(separator: " ").map(String.init)
+    let number = Int(words.last ?? "") ?? 0
+    switch words[0] {
+    case "limit":  // KIND NUMBER
+      let kinds = ["files": RLIMIT_NOFILE, "memory": __RLIMIT_MEMLOCK, "size": RLIMIT_FSIZE]
+      guard let kind = kinds[words[1]] else { exit(64) }
+      var limit = rlimit()
+      getrlimit(__rlimit_resource_t(kind.rawValue), &limit)
+      limit.rlim_cur = rlim_t(number)
+      say(setrlimit(__rlimit_resource_t(kind.rawValue), &limit) == 0 ? "ok" : "errno \(errno)")
+    case "ignore-size":
+      signal(SIGXFSZ, SIG_IGN)
+      say("ok")
+    case "become":  // USER
+      say(setgid(gid_t(number)) == 0 && setuid(uid_t(number)) == 0 ? "ok" : "errno \(errno)")
+    case "fork":  // COUNT: a child and its parent write at once, with what the parent has opened
+      say(writeForked(everything, number))
+    default: say(everything.answer(words))
+    }
+  }
+  return true
+}
+
+private func writeForked(_ everything: Everything, _ count: Int) -> String {
+  // A thread that holds a lock at the moment of the fork holds it in the child for ever.
+  usleep(200_000)
+  let child = fork()
+  if child == 0 { alarm(60) }  // if it hangs nonetheless, its signal tells
+  let writer = child == 0 ? "child" : "parent"
+  var failure = "ok"
+  do {
+    for index in 0..<count {
+      try Defaults.shared.update("count", default: 0) { $0 += 1 }
+      try Defaults.suite("files").update("count", default: 0) { $0 += 1 }
+      for name in Everything.names {
+        try everything.set("\(writer)\(index)", "\(writer)\(index % 10)", name)
+      }
+    }
+  } catch {
+    failure = "error \(error)"
+  }
+  if child == 0 {
+    if failure != "ok" { say(failure) }
+    _exit(failure == "ok" ? 0 : 1)
+  }
+  var status: Int32 = 0
+  waitpid(child, &status, 0)
+  return status == 0 ? failure : "the child ended with \(status)"
+}
