@@ -104,7 +104,4 @@ default:
   {
     exit(64)
   }
-  {
-    exit(64)
-  }
 }
