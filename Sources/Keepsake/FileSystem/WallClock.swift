@@ -31,10 +31,14 @@ enum Tick {
   /// For how long ``now`` stays the same at most, in nanoseconds: some kernels count a hundred a second.
   static let longest: Int64 = 10_000_000
 
-  /// Waits so many nanoseconds, whatever signals arrive meanwhile.
-  static func wait(_ pause: Int64) {
-    let end = ContinuousClock.now + .nanoseconds(pause)
-    while ContinuousClock.now < end { usleep(1_000) }
+  /// Waits for so long, whatever signals arrive meanwhile.
+  static func wait(_ pause: Duration) {
+    let end = ContinuousClock.now + pause
+    while true {
+      let rest = end - ContinuousClock.now
+      if rest <= .zero { return }
+      usleep(UInt32(min(500_000, max(1, rest / .microseconds(1)))))
+    }
   }
 
   static var now: Int64 {

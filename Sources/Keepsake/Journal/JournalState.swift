@@ -180,6 +180,8 @@ struct JournalState {
       }
     case .unborn:
       forgetFile()
+      // Emptied by hand it is a clean start; else it had a whole header before it got its name.
+      if !bytes.isEmpty { noteDamage(1, of: status) }
       return
     case .unsupported:
       throw StorageError(
@@ -198,11 +200,16 @@ struct JournalState {
     adopt(file, status, seed: seed, size: end)
     size = bytes.count
     self.tail = tail
-    // A file that cannot be rewritten is reported once, not at each look.
-    if damage > 0, !(damageSeen?.isSameFile(as: status) ?? false) {
-      self.damage = damage
+    if damage > 0 {
+      self.damageSeen = damageSeen
+      noteDamage(damage, of: status)
     }
-    if damage > 0 { self.damageSeen = status }
+  }
+
+  /// A file that cannot be rewritten is reported once, not at each look.
+  private mutating func noteDamage(_ places: Int, of status: FileStatus) {
+    if damageSeen?.isSameFile(as: status) != true { damage = places }
+    damageSeen = status
   }
   private var damageSeen: FileStatus?
 
@@ -331,7 +338,7 @@ struct JournalState {
       () throws(StorageError) in
       // Where the journal is there already somebody has deleted its lock file. Who goes on with that
       // one notices within a tick; what they write until then is to be read here before anything else.
-      if try FileSystem.status(journal) != nil { Tick.wait(2 * Tick.longest) }
+      if try FileSystem.status(journal) != nil { Tick.wait(.nanoseconds(2 * Tick.longest)) }
       // It starts anywhere, so that a process which still knows an earlier file's word does not take
       // this one for it.
       return [UInt64.random(in: 1...0xFF_FFFF) << 40]

@@ -1,4 +1,4 @@
-internal import Dispatch
+internal import Synchronization
 
 #if canImport(Glibc)
   import Glibc
@@ -18,21 +18,22 @@ enum Housekeeper {
   }
 
   private static let state = Locked(State())
-  private static let queue = DispatchQueue(
-    label: "keepsake.housekeeping", qos: .utility, attributes: .concurrent)
 
-  /// What a normal exit waits for: else a program that is started often and runs for a moment would
-  /// never get to the end of a compaction.
-  private static let running = DispatchGroup()
+  /// How much goes on that a normal exit waits for: else a program that is started often and runs for a
+  /// moment would never get to the end of a compaction.
+  private static let running = Atomic(0)
+  private static let longestWaitAtExit = Duration.seconds(2)
 
-  /// Runs `work` soon. A forked child has no dispatch threads: there it runs at once.
+  /// Runs `work` soon. In a forked child, which may have no use for threads, it runs at once.
   static func run(_ work: @escaping @Sendable () -> Void) {
-    if ForkGuard.isForkedChild {
-      work()
-    } else {
-      state.withLock { installExitHook(&$0) }
-      queue.async(group: running, execute: carryingFaults(work))
-    }
+    if ForkGuard.isForkedChild { return work() }
+    state.withLock { installExitHook(&$0) }
+    running.add(1, ordering: .sequentiallyConsistent)
+    BackgroundThread.run(
+      carryingFaults {
+        work()
+        running.subtract(1, ordering: .sequentiallyConsistent)
+      })
   }
 
   private static func installExitHook(_ state: inout State) {
@@ -44,7 +45,7 @@ enum Housekeeper {
   /// Runs `work` after a while, unless the process has ended by then.
   static func run(after pause: Duration, _ work: @escaping @Sendable () -> Void) {
     guard !ForkGuard.isForkedChild else { return }
-    queue.asyncAfter(deadline: .now() + pause / .seconds(1), execute: carryingFaults(work))
+    BackgroundThread.run(after: pause, carryingFaults(work))
   }
 
   /// Sees to it that what `journal` has written survives a power cut a second from now.
@@ -61,23 +62,29 @@ enum Housekeeper {
     if ForkGuard.isForkedChild {
       syncNow()
     } else if isFirst {
-      queue.asyncAfter(deadline: .now() + .seconds(1), execute: carryingFaults { syncNow() })
+      BackgroundThread.run(after: .seconds(1), carryingFaults { syncNow() })
     }
   }
 
   private static func syncNow() {
     let journals = state.withLock { state in
-      running.enter()  // from here on the exit hook does not find them in the list
+      // From here on the exit hook does not find them in the list.
+      running.add(1, ordering: .sequentiallyConsistent)
       defer { state.unsynced = [] }
       return state.unsynced
     }
-    defer { running.leave() }
+    defer { running.subtract(1, ordering: .sequentiallyConsistent) }
     for journal in journals { journal.synchronizeInBackground() }
   }
 
   /// Waits for no lock: a thread that was stopped in the middle may hold any.
   private static func workAtExit() {
-    if !ForkGuard.isForkedChild { _ = running.wait(timeout: .now() + .seconds(2)) }
+    let end = ContinuousClock.now + longestWaitAtExit
+    while !ForkGuard.isForkedChild, running.load(ordering: .sequentiallyConsistent) > 0,
+      ContinuousClock.now < end
+    {
+      usleep(500)
+    }
     let journals = state.withLockIfAvailable { state in
       state.generation == ForkGuard.generation ? state.unsynced : []
     }

@@ -48,11 +48,9 @@ private enum Damage: CustomStringConvertible {
   }
 
   /// Whether what is gone then is gone without a word: it looks like what was never there.
-  func isSilent(ofSize size: Int) -> Bool {
+  var isSilent: Bool {
     switch self {
     case .cut, .deleted: true
-    // So is a file of zeros: what a power cut leaves of one that was never on the disk.
-    case .zeroed(let range): range == 0..<size
     // In place of an empty one, or the other way round.
     case .exchanged: true
     default: false
@@ -223,7 +221,7 @@ extension OneAtATime {
       case .settings:
         // Gone, or as before the last set; and that is said, but for what looks like a shorter file.
         let isOld = found == .nothing || place.key == "a" && found == .value("earlier")
-        return isOld && (damage.isSilent(ofSize: file.bytes.count) || !app.failures.all.isEmpty)
+        return isOld && (damage.isSilent || !app.failures.all.isEmpty)
       case .secrets:
         // A whole secret that is gone was removed, as far as anybody can tell.
         if case .deleted = damage { return found == .nothing && file.name.hasPrefix("vault/") }
