@@ -195,7 +195,8 @@ extension Defaults.Store {
 extension Defaults.Store {
   /// Stores any `Codable` value; nil removes.
   ///
-  /// - Throws: ``StorageError``; the old value is intact then.
+  /// - Throws: ``StorageError``; the old value is intact then, unless it was the very last step that failed,
+  ///   which tells other processes: the new one may show then.
   @inlinable
   public func set<T: Codable>(_ value: T?, forKey key: String) throws(StorageError) {
     do throws(StorageError) {
