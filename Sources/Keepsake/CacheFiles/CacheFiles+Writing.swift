@@ -237,15 +237,15 @@ extension CacheFiles {
     try FileSystem.synchronizeFolder(session.path(ofFolder: name.folder))
     let known = session.durableFolders.withLock { $0 }
     if known.contains(name.folder) { return }
-    var folders = [session.folder.path]
+    try FileSystem.synchronizeFolder(session.folder.path)
     if known.isEmpty {
-      folders.append(location.host.path)
-      if !location.host.isCallers {
-        // The app's folder and the one that holds those of all apps.
-        for _ in 0..<2 { folders.append(FileSystem.parent(of: folders[folders.count - 1])) }
+      // Any of the folders above may be as new.
+      var path = session.folder.path
+      while path != "/", path.hasPrefix("/") {
+        try FileSystem.synchronizeName(of: path)
+        path = FileSystem.parent(of: path)
       }
     }
-    for folder in folders { try FileSystem.synchronizeFolder(folder) }
     session.durableFolders.withLock { _ = $0.insert(name.folder) }
   }
 

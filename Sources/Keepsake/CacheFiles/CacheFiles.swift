@@ -171,7 +171,7 @@ final class CacheFiles: CacheEngine {
         return nil
       }
       return result
-    } catch  where error.code == .accessDenied {
+    } catch  where error.code == .accessDenied || error.code == .timedOut {
       return nil
     }
   }

@@ -219,8 +219,10 @@ final class CacheLedger: Sendable {
     try change { () throws(StorageError) in try reset(isEmpty: false) }
   }
 
-  private func reset(isEmpty: Bool) throws(StorageError) {
-    let words = Self.initial(isEmpty: isEmpty)
+  /// - Parameter epoch: A new one unless it is given.
+  private func reset(isEmpty: Bool, epoch: UInt64? = nil) throws(StorageError) {
+    var words = Self.initial(isEmpty: isEmpty)
+    if let epoch { words[Word.epoch] = epoch }
     try file.file.overwrite(words.span.bytes, at: 0, as: .publish)
   }
 
@@ -229,7 +231,8 @@ final class CacheLedger: Sendable {
     let now = WallClock.now
     let latest = Int64(clamping: file.word(Word.latestTime))
     if now < latest - 60 * WallClock.second {
-      try distrust()
+      // It is the same cache, and those who have it open go on counting.
+      try change { () throws(StorageError) in try reset(isEmpty: false, epoch: epoch) }
     } else if now > latest + 60 * WallClock.second {
       try change { () throws(StorageError) in
         try file.publish(UInt64(max(0, now)), at: Word.latestTime)

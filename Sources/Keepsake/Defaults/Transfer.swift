@@ -217,6 +217,8 @@ extension Tree {
   fileprivate var fitsPropertyList: Bool {
     switch self {
     case .null, .decimal: false
+    // What stands for null there.
+    case .string(let text): text != "$null"
     case .array(let values): values.allSatisfy(\.fitsPropertyList)
     case .dictionary(let values): values.values.allSatisfy(\.fitsPropertyList)
     default: true

@@ -189,7 +189,8 @@ extension DiskCache.Store {
   /// With `durable` the entry survives a power cut once this returns, which costs an `fdatasync(2)` and
   /// two `fsync(2)`. Without, a power cut may turn the newest entries into misses.
   ///
-  /// - Throws: ``StorageError``; the old value is intact then, or the entry is gone.
+  /// - Throws: ``StorageError``; the old value is intact then, or the entry is gone, or the new one is there
+  ///   where the very last step failed, which counts it.
   @inlinable
   public func set<T: Codable>(
     _ value: T?, forKey key: String, expiry: DiskCache.Expiry = .never, durable: Bool = false

@@ -1,5 +1,3 @@
-internal import Dispatch
-
 #if canImport(Glibc)
   import Glibc
 #elseif canImport(Musl)
@@ -38,24 +36,21 @@ final class FileWatcher: Sendable {
     deinit { FileWatcher.shared.end(id) }
   }
 
-  /// Kept so that it goes on; sources may be used from any thread (dispatch/source.h).
-  private struct Source: @unchecked Sendable {
-    let source: any DispatchSourceProtocol
-  }
-
   private struct State {
     var generation: UInt64 = 0
     var descriptor: Int32 = -1
-    var source: Source?
+    /// Whether a thread waits for events.
+    var isRead = false
     var lastID = 0
     var handlers: [Int32: [Int: Handler]] = [:]
-    var timers: [Int: Source] = [:]
+    /// Of those that are looked at once a second, and whether a thread does so.
+    var unwatched: [Int: @Sendable () -> Void] = [:]
+    var isTicking = false
   }
 
   private let state = Locked(State())
-  private let queue = DispatchQueue(label: "keepsake.watch", qos: .utility)
 
-  /// Calls `handler` after each change at `path`, on a queue of the watcher's.
+  /// Calls `handler` after each change at `path`, on a thread of the watcher's.
   func watch(_ subject: Subject, of path: String, handler: @escaping Handler) -> Watch {
     let carried = carryingFaults { handler(.changed) }
     return state.withLock { state in
@@ -65,11 +60,10 @@ final class FileWatcher: Sendable {
       if let watch = add(subject, path, &state) {
         state.handlers[watch, default: [:]][id] = handler
       } else {
-        let timer = DispatchSource.makeTimerSource(queue: queue)
-        timer.schedule(deadline: .now() + 1, repeating: 1, leeway: .milliseconds(200))
-        timer.setEventHandler(handler: carried)
-        timer.activate()
-        state.timers[id] = Source(source: timer)
+        state.unwatched[id] = carried
+        if !state.isTicking, !ForkGuard.isForkedChild {
+          state.isTicking = BackgroundThread.start { [self] in tick() }
+        }
       }
       return Watch(id: id)
     }
@@ -79,7 +73,7 @@ final class FileWatcher: Sendable {
     state.withLock { state in
       // What a child has from its parent is still the parent's.
       guard state.generation == ForkGuard.generation else { return }
-      state.timers.removeValue(forKey: id)?.source.cancel()
+      state.unwatched[id] = nil
       for (watch, var handlers) in state.handlers where handlers[id] != nil {
         handlers[id] = nil
         state.handlers[watch] = handlers.isEmpty ? nil : handlers
@@ -94,14 +88,25 @@ final class FileWatcher: Sendable {
   /// A forked child has none of its parent's threads: what they watched is lost.
   private func enterGeneration(_ state: inout State) {
     guard state.generation != ForkGuard.generation else { return }
-    // Kept for good: it may have been suspended, and must not be let go of then.
-    if let source = state.source { _ = Unmanaged.passRetained(source.source as AnyObject) }
     state = State(generation: ForkGuard.generation, lastID: state.lastID)
+  }
+
+  /// Calls each handler whose file has no watch, once a second while there is any.
+  private func tick() {
+    while true {
+      Tick.wait(.seconds(1))
+      let handlers = state.withLock { state in
+        if state.unwatched.isEmpty { state.isTicking = false }
+        return state.unwatched.values.map { $0 }
+      }
+      if handlers.isEmpty { return }
+      for handler in handlers { handler() }
+    }
   }
 
   #if os(Linux)
     private func add(_ subject: Subject, _ path: String, _ state: inout State) -> Int32? {
-      guard start(&state) else { return nil }
+      guard open(&state), readEvents(&state) else { return nil }
       let changes =
         switch subject {
         case .contents: IN_MODIFY | IN_ATTRIB
@@ -114,7 +119,7 @@ final class FileWatcher: Sendable {
       return Int32(watch)
     }
 
-    private func start(_ state: inout State) -> Bool {
+    private func open(_ state: inout State) -> Bool {
       if state.descriptor >= 0 { return true }
       guard !ForkGuard.isForkedChild else { return false }
       let flags = Int32(IN_CLOEXEC) | Int32(IN_NONBLOCK)
@@ -123,23 +128,30 @@ final class FileWatcher: Sendable {
           .watch, "inotify", { Int(inotify_init1(flags)) })
       else { return false }
       state.descriptor = Int32(descriptor)
-      let source = DispatchSource.makeReadSource(
-        fileDescriptor: Int32(descriptor), queue: queue)
-      source.setEventHandler { [weak self] in
-        self?.drain(Int32(descriptor))
-        self?.pause()
-      }
-      source.activate()
-      state.source = Source(source: source)
       return true
     }
 
-    /// Leaves events alone for a moment, in which the system makes one of those that are alike: who
-    /// writes without pause, as this process itself may, would else wake a thread with each write.
-    private func pause() {
-      guard let source = state.withLock({ $0.source }) else { return }
-      source.source.suspend()
-      queue.asyncAfter(deadline: .now() + .milliseconds(8)) { source.source.resume() }
+    private func readEvents(_ state: inout State) -> Bool {
+      let descriptor = state.descriptor
+      if !state.isRead { state.isRead = BackgroundThread.start { [self] in read(descriptor) } }
+      return state.isRead
+    }
+
+    /// Waits for events as long as something is watched. The end of the last watch is one as well.
+    private func read(_ descriptor: Int32) {
+      while true {
+        var input = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+        _ = poll(&input, 1, -1)
+        drain(descriptor)
+        // Leaves events alone for a moment, in which the system makes one of those that are alike: who
+        // writes without pause, as this process itself may, would else wake a thread with each write.
+        Tick.wait(.milliseconds(8))
+        let isOver = state.withLock { state in
+          state.isRead = !state.handlers.isEmpty
+          return !state.isRead
+        }
+        if isOver { return }
+      }
     }
 
     /// Reads all pending events and calls each handler once.
@@ -149,7 +161,7 @@ final class FileWatcher: Sendable {
       let size = 4096
       withUnsafeTemporaryAllocation(byteCount: size, alignment: 8) { buffer in
         while true {
-          let count = read(descriptor, buffer.baseAddress, size)
+          let count = platformRead(descriptor, buffer.baseAddress, size)
           guard count > 0 else { break }
           var position = 0
           while position + MemoryLayout<inotify_event>.size <= count {
@@ -176,3 +188,11 @@ final class FileWatcher: Sendable {
     private func add(_ subject: Subject, _ path: String, _ state: inout State) -> Int32? { nil }
   #endif
 }
+
+#if os(Linux)
+  private func platformRead(
+    _ descriptor: Int32, _ buffer: UnsafeMutableRawPointer?, _ size: Int
+  ) -> Int {
+    read(descriptor, buffer, size)
+  }
+#endif

@@ -137,12 +137,15 @@ func portion(
   return bytes
 }
 
-/// Runs `body` later under the faults that are in force now: a task-local does not follow a hop to
-/// a dispatch queue by itself.
+/// Runs `body` later under the faults, and by the clock, that are in force now: a task-local does not follow
+/// a hop to another thread by itself.
 func carryingFaults<R>(_ body: @escaping @Sendable () -> R) -> @Sendable () -> R {
   #if DEBUG
-    guard let plan = FaultPlan.current else { return body }
-    return { FaultPlan.$current.withValue(plan, operation: body) }
+    let (plan, shift) = (FaultPlan.current, WallClock.shift)
+    if plan == nil, shift == 0 { return body }
+    return {
+      WallClock.$shift.withValue(shift) { FaultPlan.$current.withValue(plan, operation: body) }
+    }
   #else
     return body
   #endif

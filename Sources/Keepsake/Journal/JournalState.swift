@@ -200,6 +200,7 @@ struct JournalState {
     adopt(file, status, seed: seed, size: end)
     size = bytes.count
     self.tail = tail
+    if damageSeen?.isSameFile(as: status) != true { self.damage = nil }  // another process repaired it
     if damage > 0 {
       self.damageSeen = damageSeen
       noteDamage(damage, of: status)

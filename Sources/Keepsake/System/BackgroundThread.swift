@@ -6,25 +6,22 @@
   import Darwin
 #endif
 
-/// A thread for one piece of work that no caller waits for.
+/// A thread of the library's own, for work that no caller waits for.
 ///
-/// Not Dispatch's, which ends a program that has no descriptor left when it begins to wait for anything.
+/// Not one of Dispatch's, which ends a program that has no descriptor left when it begins to wait for
+/// anything.
 enum BackgroundThread {
   private final class Work: Sendable {
     let body: @Sendable () -> Void
     init(_ body: @escaping @Sendable () -> Void) { self.body = body }
   }
 
-  /// Runs `body` after `pause`; here and at once where the system has no thread to give.
-  static func run(after pause: Duration = .zero, _ body: @escaping @Sendable () -> Void) {
-    let work = Unmanaged.passRetained(
-      Work {
-        if pause > .zero { Tick.wait(pause) }
-        body()
-      })
-    if start(work) { return }
-    work.release()
-    body()
+  /// Starts a thread that runs `body`; false where the system has none to give.
+  static func start(_ body: @escaping @Sendable () -> Void) -> Bool {
+    let work = Unmanaged.passRetained(Work(body))
+    let isStarted = start(work)
+    if !isStarted { work.release() }
+    return isStarted
   }
 
   private static func start(_ work: Unmanaged<Work>) -> Bool {
@@ -32,11 +29,15 @@ enum BackgroundThread {
     guard pthread_attr_init(&attributes) == 0 else { return false }
     defer { pthread_attr_destroy(&attributes) }
     pthread_attr_setdetachstate(&attributes, Int32(PTHREAD_CREATE_DETACHED))
-    // Signals are for the program's own threads; a thread begins with those that its maker holds off.
-    var all = sigset_t()
+    // Signals are for the program's own threads, but for those that tell of a fault: a thread begins with
+    // the mask that its maker has then.
+    var blocked = sigset_t()
     var own = sigset_t()
-    sigfillset(&all)
-    pthread_sigmask(SIG_SETMASK, &all, &own)
+    sigfillset(&blocked)
+    for fault in [SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGABRT, SIGSYS, SIGPROF] {
+      sigdelset(&blocked, fault)
+    }
+    pthread_sigmask(SIG_SETMASK, &blocked, &own)
     defer { pthread_sigmask(SIG_SETMASK, &own, nil) }
     #if canImport(Darwin)
       var thread: pthread_t?

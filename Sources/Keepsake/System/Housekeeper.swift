@@ -11,41 +11,46 @@ internal import Synchronization
 /// What happens off the callers' path: syncing journals within a second and at exit, compaction, and
 /// tidying up caches.
 enum Housekeeper {
+  private struct Task {
+    let due: ContinuousClock.Instant
+    let work: @Sendable () -> Void
+    /// Whether a normal exit waits for it.
+    let isAwaited: Bool
+  }
+
   private struct State {
     var generation = ForkGuard.generation
+    var tasks: [Task] = []
+    var threadCount = 0
+    /// Whether a thread waits for what is due next: one is enough.
+    var isAnyWaiting = false
     var unsynced: [Journal] = []
     var hasExitHook = false
   }
 
   private static let state = Locked(State())
+  /// Enough for work that waits for the disk, and no more however much there is.
+  private static let mostThreads = 4
+  /// What is to come sooner than what a thread waits for is looked for as often.
+  private static let glance = Duration.milliseconds(25)
 
   /// How much goes on that a normal exit waits for: else a program that is started often and runs for a
   /// moment would never get to the end of a compaction.
   private static let running = Atomic(0)
   private static let longestWaitAtExit = Duration.seconds(2)
 
-  /// Runs `work` soon. In a forked child, which may have no use for threads, it runs at once.
+  /// Runs `work` soon, and never on the caller's thread, which may hold what it needs. Only in a forked
+  /// child, which may have no use for threads, it runs at once.
   static func run(_ work: @escaping @Sendable () -> Void) {
     if ForkGuard.isForkedChild { return work() }
-    state.withLock { installExitHook(&$0) }
     running.add(1, ordering: .sequentiallyConsistent)
-    BackgroundThread.run(
-      carryingFaults {
-        work()
-        running.subtract(1, ordering: .sequentiallyConsistent)
-      })
-  }
-
-  private static func installExitHook(_ state: inout State) {
-    if state.hasExitHook { return }
-    state.hasExitHook = true
-    atexit { Housekeeper.workAtExit() }
+    add(Task(due: .now, work: carryingFaults(work), isAwaited: true))
   }
 
   /// Runs `work` after a while, unless the process has ended by then.
   static func run(after pause: Duration, _ work: @escaping @Sendable () -> Void) {
     guard !ForkGuard.isForkedChild else { return }
-    BackgroundThread.run(after: pause, carryingFaults(work))
+    add(Task(due: .now + pause, work: carryingFaults(work), isAwaited: false))
   }
 
   /// Sees to it that what `journal` has written survives a power cut a second from now.
@@ -62,7 +67,7 @@ enum Housekeeper {
     if ForkGuard.isForkedChild {
       syncNow()
     } else if isFirst {
-      BackgroundThread.run(after: .seconds(1), carryingFaults { syncNow() })
+      run(after: .seconds(1)) { syncNow() }
     }
   }
 
@@ -75,6 +80,60 @@ enum Housekeeper {
     }
     defer { running.subtract(1, ordering: .sequentiallyConsistent) }
     for journal in journals { journal.synchronizeInBackground() }
+  }
+
+  // MARK: Threads
+
+  private static func add(_ task: Task) {
+    let needsThread = state.withLock { state in
+      installExitHook(&state)
+      state.tasks.append(task)
+      guard state.threadCount < mostThreads else { return false }
+      state.threadCount += 1
+      return true
+    }
+    // Where there is none to be had the task waits for the next one that comes.
+    if needsThread, !BackgroundThread.start({ work() }) { state.withLock { $0.threadCount -= 1 } }
+  }
+
+  private enum Next {
+    case task(Task)
+    case wait(Duration)
+    case nothing
+  }
+
+  private static func work() {
+    while true {
+      switch state.withLock({ next(&$0) }) {
+      case .task(let task):
+        task.work()
+        if task.isAwaited { running.subtract(1, ordering: .sequentiallyConsistent) }
+      case .wait(let pause):
+        Tick.wait(pause)
+        state.withLock { $0.isAnyWaiting = false }
+      case .nothing: return
+      }
+    }
+  }
+
+  private static func next(_ state: inout State) -> Next {
+    let now = ContinuousClock.now
+    let first = state.tasks.indices.min { state.tasks[$0].due < state.tasks[$1].due }
+    if let first, state.tasks[first].due <= now { return .task(state.tasks.remove(at: first)) }
+    if let first, !state.isAnyWaiting {
+      state.isAnyWaiting = true
+      return .wait(min(state.tasks[first].due - now, glance))
+    }
+    state.threadCount -= 1
+    return .nothing
+  }
+
+  // MARK: The end
+
+  private static func installExitHook(_ state: inout State) {
+    if state.hasExitHook { return }
+    state.hasExitHook = true
+    atexit { Housekeeper.workAtExit() }
   }
 
   /// Waits for no lock: a thread that was stopped in the middle may hold any.

@@ -4,6 +4,19 @@ import Testing
 @testable import Keepsake
 
 @Suite struct ExpiryTests {
+  @Test func theSizeIsRightAfterTheClockWasSetBack() throws {
+    let folder = try TemporaryFolder()
+    let store = folder.cache()
+    for number in 0..<5 { try store.set(Data(count: 3_000), forKey: "k\(number)") }
+    let size = try store.totalSize
+    #expect(size == 5 * 8_192)
+    try WallClock.$shift.withValue(-2 * 86_400 * WallClock.second) {
+      #expect(try store.totalSize == size)
+      try store.removeExpired()
+      #expect(try store.totalSize == size && folder.cache().totalSize == size)
+    }
+  }
+
   private let folder: TemporaryFolder
 
   init() throws { folder = try TemporaryFolder() }

@@ -14,7 +14,7 @@ extension OneAtATime {
     }
 
     /// How long it takes to lock and unlock again and again, five times.
-    private let seconds = setting("KEEPSAKE_SECONDS", 20)
+    private let seconds = setting("KEEPSAKE_SECONDS", 10)
     private let kills = setting("KEEPSAKE_KILLS", 200)
 
     // MARK: Several processes
