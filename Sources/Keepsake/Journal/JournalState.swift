@@ -200,7 +200,8 @@ struct JournalState {
     adopt(file, status, seed: seed, size: end)
     size = bytes.count
     self.tail = tail
-    if damageSeen?.isSameFile(as: status) != true { self.damage = nil }  // another process repaired it
+    // Another process may have repaired the other one.
+    if damageSeen?.isSameFile(as: status) != true { self.damage = nil }
     if damage > 0 {
       self.damageSeen = damageSeen
       noteDamage(damage, of: status)

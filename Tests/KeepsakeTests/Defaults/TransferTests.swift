@@ -187,6 +187,18 @@ import Testing
     #expect(throws: StorageError.self) { try store.export(as: .propertyList) }
   }
 
+  @Test func theTextThatStandsForNullInAPropertyListIsAnError() throws {
+    for isNested in [false, true] {
+      let (store, copy) = (try TemporaryFolder().store(), try TemporaryFolder().store())
+      if isNested { try store.set(["a": ["$null"]], forKey: "k") }
+      if !isNested { try store.set("$null", forKey: "k") }
+      let error = expectFailure(.encodingFailed) { _ = try store.export(as: .propertyList) }
+      #expect(error?.key == "k" && error?.remedy == "Export as JSON.")
+      try copy.import(store.export(as: .json))
+      #expect(try copy.export(as: .json) == store.export(as: .json))
+    }
+  }
+
   @Test(arguments: [Double.infinity, .nan, 1e300, -1e300, 1e18])
   func aDateThatAPropertyListCannotHoldIsAnError(_ seconds: Double) throws {
     let store = try TemporaryFolder().store()
