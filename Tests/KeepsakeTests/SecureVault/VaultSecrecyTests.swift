@@ -5,6 +5,24 @@ import Testing
 
 /// No secret, key or passphrase is in anything that a program may print.
 @Suite struct VaultSecrecyTests {
+  /// Under one key a nonce that comes twice gives away both texts, and the key that tags are made with.
+  @Test func noNonceIsUsedTwice() throws {
+    let folder = try TemporaryFolder(isQuick: true)
+    let store = folder.secrets()
+    var nonces: [[UInt8]] = []
+    for key in ["a", "b"] {
+      for size in [0, 10, 10_000] {
+        try store.set(Data(count: size), forKey: key)
+        let bytes = Array(try Data(contentsOf: URL(filePath: folder.secretPath(key))))
+        let head = try bytes.withUnsafeBytes { try EntryHead($0) }
+        for start in [EntryHead.size, EntryHead.size + head.namesLength] {
+          nonces.append(Array(bytes[start..<(start + XAES.nonceSize)]))
+        }
+      }
+    }
+    #expect(Set(nonces).count == 12)
+  }
+
   private static let passphrase = "swordfish passphrase"
   private static let value = "hunter2-the-secret-value"
   private static let closureKey = Data("a key of a closure that nobody can guess".utf8)
