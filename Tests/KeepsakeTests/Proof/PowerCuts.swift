@@ -31,7 +31,8 @@ struct PowerCuts {
   }
 
   /// At each moment: nothing but what is safe; all; names without bytes; each of the latest effects alone
-  /// missing, or alone there; the latest write torn, or with any of its pages; and any effects by chance.
+  /// missing, or alone there; the latest write torn, or with any of its pages; and any effects by chance, of
+  /// which writes may be torn as well.
   ///
   /// Those that leave out what is not of the latest were made at an earlier moment.
   func all(latest: Int = 8, byChance: Int = 2) -> [PowerCut] {
@@ -51,7 +52,11 @@ struct PowerCuts {
       for _ in 0..<byChance {
         var cut = PowerCut(count: count, rest: .all)
         for number in pending {
-          cut.exceptions[number] = [.nothing, .all, .length].randomElement(using: &random)
+          let whole: [Survival] = [.nothing, .all, .length]
+          let torn = tears(number, &random)
+          // As often the one as the other, however many ways there are to tear it.
+          let isTorn = !torn.isEmpty && Bool.random(using: &random)
+          cut.exceptions[number] = (isTorn ? torn : whole).randomElement(using: &random)
         }
         cuts.append(cut)
       }
