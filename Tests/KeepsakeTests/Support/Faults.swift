@@ -81,6 +81,14 @@ struct FailedCall {
   let fault: Fault
   /// What it ended with; nil when it was done all the same.
   let failure: StorageError?
+  /// The names that came to stand for something else, or for nothing, before it failed.
+  let namesChanged: [String]
+
+  /// Whether a file whose name says so came, was replaced or went before; with what fails then, the new state
+  /// may be the one that is there.
+  func isAfterChange(of isWanted: (_ path: String) -> Bool) -> Bool {
+    namesChanged.contains(where: isWanted)
+  }
 
   var comment: Comment {
     let end = failure.map { "\($0)" } ?? "no failure"
@@ -99,6 +107,8 @@ private final class FaultyCall: Sendable {
     var failed: (event: SystemCallEvent, fault: Fault)?
     /// In how many ways the call can fail.
     var faultCount = 0
+    /// The names that were changed before it did.
+    var namesChanged: [String] = []
   }
 
   let state = Locked(State())
@@ -111,7 +121,9 @@ private final class FaultyCall: Sendable {
   }
 
   var plan: FaultPlan {
-    FaultPlan(decide: { self.decide($0) }, shorten: { self.shorten($0) })
+    FaultPlan(
+      decide: { self.decide($0) }, shorten: { self.shorten($0) },
+      observe: { self.observe($0, $1) })
   }
 
   /// From now on nothing fails. Returns what failed, nil where there was no such call.
@@ -119,7 +131,9 @@ private final class FaultyCall: Sendable {
     state.withLock { state in
       state.isOver = true
       return state.failed.map {
-        FailedCall(number: number, event: $0.event, fault: $0.fault, failure: failure)
+        FailedCall(
+          number: number, event: $0.event, fault: $0.fault, failure: failure,
+          namesChanged: state.namesChanged)
       }
     }
   }
@@ -144,6 +158,16 @@ private final class FaultyCall: Sendable {
       guard let fault = fault(event, &state), case .error(let code) = fault else { return .proceed }
       state.failed = (event, fault)
       return .fail(code)
+    }
+  }
+
+  private func observe(_ event: SystemCallEvent, _ result: Result<Int, Errno>) {
+    guard [.rename, .exchange, .link, .unlink, .rmdir].contains(event.call), case .success = result
+    else { return }
+    state.withLock { state in
+      if state.failed == nil {
+        state.namesChanged += event.path.split(separator: "\0").map(String.init)
+      }
     }
   }
 
