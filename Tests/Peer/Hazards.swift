@@ -60,6 +60,13 @@ private struct Everything {
   }
 }
 
+private func setLimit(_ kind: __rlimit_resource, _ number: Int) -> Bool {
+  var limit = rlimit()
+  getrlimit(__rlimit_resource_t(kind.rawValue), &limit)
+  limit.rlim_cur = rlim_t(number)
+  return setrlimit(__rlimit_resource_t(kind.rawValue), &limit) == 0
+}
+
 /// What the arguments after the folder ask for; false when that has nothing to do with hazards.
 func runHazards(_ words: [String], in folder: URL) -> Bool {
   guard words[0] == "hazards" else { return false }
@@ -77,10 +84,9 @@ func runHazards(_ words: [String], in folder: URL) -> Bool {
     case "limit":  // KIND NUMBER
       let kinds = ["files": RLIMIT_NOFILE, "memory": __RLIMIT_MEMLOCK, "size": RLIMIT_FSIZE]
       guard let kind = kinds[words[1]] else { exit(64) }
-      var limit = rlimit()
-      getrlimit(__rlimit_resource_t(kind.rawValue), &limit)
-      limit.rlim_cur = rlim_t(number)
-      say(setrlimit(__rlimit_resource_t(kind.rawValue), &limit) == 0 ? "ok" : "errno \(errno)")
+      // The signal for a file that grows too large would leave an image of the process behind.
+      if words[1] == "size" { _ = setLimit(RLIMIT_CORE, 0) }
+      say(setLimit(kind, number) ? "ok" : "errno \(errno)")
     case "ignore-size":
       signal(SIGXFSZ, SIG_IGN)
       say("ok")
