@@ -38,6 +38,14 @@ func answer(_ words: [String], in store: Defaults.Store = Defaults.shared) -> St
   }
 }
 
+/// Ends this process with a signal when it hangs, so that the tests do not wait for it for ever; those that
+/// were asked to go on for longer are not held to it.
+func limitLifetime() {
+  let longer = ["KEEPSAKE_KILLS", "KEEPSAKE_ROUNDS", "KEEPSAKE_SOAK"]
+  if longer.allSatisfy({ getenv($0) == nil }) { alarm(900) }
+}
+
+limitLifetime()
 let arguments = CommandLine.arguments
 let folder = URL(filePath: arguments[1])
 try StorageSystem.bootstrap(
@@ -85,6 +93,7 @@ case "acknowledge":  // START: sets ever higher numbers under 50 keys, and says 
 case "fork":  // a child and its parent write at once
   Defaults.set(0, forKey: "count")
   let child = fork()
+  if child == 0 { alarm(60) }  // if it hangs nonetheless, its signal tells
   for _ in 0..<number(3) { Defaults.update("count", default: 0) { $0 += 1 } }
   if child == 0 {
     Defaults.set(true, forKey: "child")
