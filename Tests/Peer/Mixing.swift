@@ -97,13 +97,13 @@ struct MixedStep: Sendable {
 // MARK: - What a long run takes
 
 /// What this process has of the system at one moment.
-struct Holdings: Sendable {
+struct ProcessUse: Sendable {
   var bytes: Int
   var descriptors: Int
   var threads: Int
 
-  static var now: Holdings {
-    Holdings(
+  static var now: ProcessUse {
+    ProcessUse(
       bytes: residentBytes, descriptors: count("/proc/self/fd"), threads: count("/proc/self/task"))
   }
 
@@ -172,8 +172,8 @@ private func soak(_ stores: MixedStores, seconds: Int) async throws {
     }
     // What goes on in the background comes to its end.
     try await Task.sleep(for: .milliseconds(300))
-    let holdings = Holdings.now
-    say("\(round) \(holdings.bytes) \(holdings.descriptors) \(holdings.threads)")
+    let use = ProcessUse.now
+    say("\(round) \(use.bytes) \(use.descriptors) \(use.threads)")
   }
 }
 

@@ -72,7 +72,7 @@ private func makeStore() -> Defaults.Store {
     check(folder == "/" || !folder.hasSuffix("/"), "it ends in a name")
     check(!folder.utf8.contains(0), "the system takes it")
     check(folder.utf8.count <= home.utf8.count + input.count, "it says no more than the line")
-    // Its first letter says that it is absolute,.
+    // Its first letter says that it is absolute.
     var line = Array("XDG_MUSIC_DIR=\"/".utf8)
     for byte in folder.utf8.dropFirst() { line += [UInt8(ascii: "\\"), byte] }
     line.append(UInt8(ascii: "\""))

@@ -86,6 +86,7 @@ import Testing
   @Test(arguments: operations.indices)
   func theBooksAreRightWheneverTheCacheIsEmptied(which: Int) throws {
     for number in 0... {
+      try #require(number < 400)
       let folder = try TemporaryFolder(isQuick: true)
       let (store, other) = (folder.cache(), folder.cache())
       for key in ["k", "l", "m"] { try store.set(value, forKey: key) }
