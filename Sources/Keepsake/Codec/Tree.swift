@@ -24,6 +24,7 @@ extension Tree: Codable {
   }
 
   init(from decoder: any Decoder) throws {
+    try decoder.propertyListBudget?.spend(atDepth: decoder.codingPath.count)
     if let container = try? decoder.container(keyedBy: Key.self) {
       var values: [String: Tree] = [:]
       for key in container.allKeys {
@@ -56,9 +57,9 @@ extension Tree: Codable {
       } else {
         self = .double(value)
       }
-    } else if decoder.isPropertyList, let value = try? container.decode(Data.self) {
+    } else if decoder.propertyListBudget != nil, let value = try? container.decode(Data.self) {
       self = .data(value)
-    } else if decoder.isPropertyList, let value = try? container.decode(Date.self) {
+    } else if decoder.propertyListBudget != nil, let value = try? container.decode(Date.self) {
       self = .date(value)
     } else {
       self = .string(try container.decode(String.self))
@@ -90,12 +91,39 @@ extension Tree: Codable {
     }
   }
 
-  static let isPropertyListKey = CodingUserInfoKey(rawValue: "keepsake.isPropertyList")
+  fileprivate static let budgetKey = CodingUserInfoKey(rawValue: "keepsake.propertyListBudget")
+
+  /// How many values a property list may still have. In a binary one a list can hold itself, or another one
+  /// again and again; where none does, each value takes a byte at least.
+  fileprivate final class Budget: Sendable {
+    private let rest: Locked<Int>
+    /// As deep as JSON may be.
+    private static let mostLevels = 512
+
+    init(_ count: Int) { rest = Locked(count) }
+
+    func spend(atDepth depth: Int) throws {
+      let isLeft = rest.withLock { rest in
+        rest -= 1
+        return rest >= 0
+      }
+      guard isLeft, depth <= Self.mostLevels else { throw Exhausted() }
+    }
+
+    private struct Exhausted: Error {}
+  }
+
+  /// Reads a property list of any kind.
+  init(propertyList document: Data) throws {
+    let decoder = PropertyListDecoder()
+    if let key = Self.budgetKey { decoder.userInfo[key] = Budget(document.count) }
+    self = try decoder.decode(Tree.self, from: document)
+  }
 }
 
 extension Decoder {
-  /// JSON has no bytes and dates: a string must not be taken for them.
-  fileprivate var isPropertyList: Bool {
-    Tree.isPropertyListKey.map { userInfo[$0] != nil } ?? false
+  /// nil for JSON, which has no bytes and dates: a string must not be taken for them.
+  fileprivate var propertyListBudget: Tree.Budget? {
+    Tree.budgetKey.flatMap { userInfo[$0] as? Tree.Budget }
   }
 }

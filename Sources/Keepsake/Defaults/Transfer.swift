@@ -184,10 +184,7 @@ private enum Transfer {
   static func values(
     fromPropertyList document: Data
   ) throws(StorageError) -> [(key: String, value: StoredValue)] {
-    let decoder = PropertyListDecoder()
-    if let key = Tree.isPropertyListKey { decoder.userInfo[key] = true }
-    guard let tree = try? decoder.decode(Tree.self, from: document),
-      case .dictionary(let members) = tree
+    guard let tree = try? Tree(propertyList: document), case .dictionary(let members) = tree
     else { throw unreadable("neither a JSON object nor a property list of settings") }
     var values: [String: StoredValue] = [:]
     for (key, member) in members {

@@ -187,6 +187,25 @@ import Testing
     #expect(throws: StorageError.self) { try store.export(as: .propertyList) }
   }
 
+  /// A few bytes that would go on for longer than anybody can wait, or deeper than a thread has room for.
+  @Test func aPropertyListThatHoldsItselfOrIsTooDeepIsAnError() throws {
+    let cycle = try #require(
+      Data(
+        base64Encoded: """
+          YnBsaXN0MDDYAQIDBAUGBwgJCgsPEAAAAFRibG9iVWNvdW50VGxpc3RUbmFtZVZuZXN0ZWRSb25VcmF0aW9UAXdoAm5DZQMQKqMM\
+          DQ4QARACEANjAFoAbwDr0hESExZRYVFk0RQVUWJRY6IXGAkIIz/gAAAAAAAAM0HB4PpAAAAACBkeJCkuNTg+U3RyTU9RU1pfYWNm\
+          aGptbm94AQEAAAAAAQEAAAAAAAAAGwAAAAAAAAAAAAAAAAAAAIE=
+          """))
+    let deep = Data(
+      ("<plist><dict><key>k</key>" + String(repeating: "<array>", count: 600)
+        + String(repeating: "</array>", count: 600) + "</dict></plist>").utf8)
+    for document in [cycle, deep] {
+      let store = try TemporaryFolder().store()
+      expectFailure(.decodingFailed) { try store.import(document) }
+      #expect(try store.keys().isEmpty)
+    }
+  }
+
   @Test func theTextThatStandsForNullInAPropertyListIsAnError() throws {
     for isNested in [false, true] {
       let (store, copy) = (try TemporaryFolder().store(), try TemporaryFolder().store())
