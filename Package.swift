@@ -11,6 +11,7 @@ let package = Package(
     .executable(name: "textstats", targets: ["textstats"]),
     .executable(name: "tokens", targets: ["tokens"]),
     .executable(name: "notes", targets: ["notes"]),
+    .executable(name: "keepsakectl", targets: ["keepsakectl"]),
   ],
   targets: [
     .target(name: "CKeepsake"),
@@ -23,13 +24,15 @@ let package = Package(
     .executableTarget(name: "textstats", dependencies: ["Keepsake"], path: "Examples/textstats"),
     .executableTarget(name: "tokens", dependencies: ["Keepsake"], path: "Examples/tokens"),
     .executableTarget(name: "notes", dependencies: ["Keepsake"], path: "Examples/notes"),
+    .executableTarget(
+      name: "keepsakectl", dependencies: ["Keepsake"], path: "Examples/keepsakectl"),
     // A second process for the tests: sets, updates, reads and dies on command.
     .executableTarget(name: "keepsake-peer", dependencies: ["Keepsake"], path: "Tests/Peer"),
     .testTarget(
       name: "KeepsakeTests",
       dependencies: [
         "Keepsake", "KeepsakeTesting", "COpenSSL", "keepsake-peer", "quickstart", "textstats",
-        "tokens", "notes",
+        "tokens", "notes", "keepsakectl",
       ]),
   ]
 )

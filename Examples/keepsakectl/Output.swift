@@ -1,0 +1,158 @@
+import FoundationEssentials
+import Keepsake
+
+#if canImport(Glibc)
+  @preconcurrency import Glibc
+#elseif canImport(Musl)
+  @preconcurrency import Musl
+#endif
+
+/// Text for people and JSON for programs.
+enum Output {
+  static let isTerminal = isatty(STDOUT_FILENO) == 1
+
+  static func complain(_ message: String) {
+    Progress.clear()
+    fputs("keepsakectl: \(visible(message))\n", stderr)
+  }
+
+  /// A word to whoever sits there, beside what is put out.
+  static func note(_ message: String) {
+    if isatty(STDERR_FILENO) == 1 { fputs(visible(message) + "\n", stderr) }
+  }
+
+  static func ask(_ question: String) { fputs(visible(question), stderr) }
+
+  /// Without what a terminal would take for a command, or would show elsewhere than where it stands:
+  /// names and values come from anywhere. The escapes are those of JSON.
+  static func visible(_ text: String) -> String {
+    var shown = String.UnicodeScalarView()
+    for scalar in text.unicodeScalars {
+      if isVisible(scalar) {
+        shown.append(scalar)
+      } else {
+        for unit in String(scalar).utf16 { shown.append(contentsOf: escape(unit).unicodeScalars) }
+      }
+    }
+    return String(shown)
+  }
+
+  private static func isVisible(_ scalar: Unicode.Scalar) -> Bool {
+    switch scalar.properties.generalCategory {
+    case .control, .lineSeparator, .paragraphSeparator: false
+    // But for those that join the parts of a letter or of a picture.
+    case .format: scalar == "\u{200C}" || scalar == "\u{200D}"
+    default: true
+    }
+  }
+
+  private static func escape(_ unit: UInt16) -> String {
+    let digits = String(unit, radix: 16)
+    return "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+  }
+
+  /// A document that is JSON already; what a terminal must not see can only be in its texts, where the
+  /// escapes mean the same.
+  static func show(json: String) {
+    let lines = json.split(separator: "\n", omittingEmptySubsequences: false)
+    print(lines.map { visible(String($0)) }.joined(separator: "\n"))
+  }
+
+  static func show(json value: some Encodable) throws {
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
+    show(json: String(decoding: try encoder.encode(value), as: UTF8.self))
+  }
+
+  /// Local time, in ISO 8601.
+  static func time(_ date: Date) -> String {
+    var seconds = time_t(clamping: Int(max(-1e11, min(date.timeIntervalSince1970, 1e11))))
+    var parts = tm()
+    guard localtime_r(&seconds, &parts) != nil else { return "?" }
+    func two(_ number: Int) -> String { number < 10 ? "0\(number)" : "\(number)" }
+    let day =
+      "\(Int(parts.tm_year) + 1900)-\(two(Int(parts.tm_mon) + 1))-\(two(Int(parts.tm_mday)))"
+    let clock = [parts.tm_hour, parts.tm_min, parts.tm_sec].map { two(Int($0)) }
+    let offset = Int(parts.tm_gmtoff) / 60
+    let zone = "\(offset < 0 ? "-" : "+")\(two(abs(offset) / 60)):\(two(abs(offset) % 60))"
+    return day + "T" + clock.joined(separator: ":") + zone
+  }
+
+  static func count(_ number: Int, _ noun: String, _ plural: String? = nil) -> String {
+    "\(number) \(number == 1 ? noun : plural ?? noun + "s")"
+  }
+
+  // MARK: Colour
+
+  private static let hasColour =
+    isTerminal && variable("NO_COLOR").isEmpty && !["", "dumb"].contains(variable("TERM"))
+
+  static func bold(_ text: String) -> String { hasColour ? "\u{1B}[1m\(text)\u{1B}[0m" : text }
+  static func red(_ text: String) -> String { hasColour ? "\u{1B}[31m\(text)\u{1B}[0m" : text }
+
+  private static func variable(_ name: String) -> String {
+    getenv(name).map { String(cString: $0) } ?? ""
+  }
+
+  // MARK: Tables
+
+  /// Rows under their headings, cut to the width of the terminal; all of it where there is none.
+  static func show(_ headings: [String], _ rows: [[String]]) {
+    let rows = rows.map { $0.map(visible) }
+    var widths = headings.indices.map { column in
+      ([headings] + rows).map { $0[column].count }.max() ?? 0
+    }
+    let gaps = 2 * (widths.count - 1)
+    while isTerminal, widths.reduce(gaps, +) > terminalWidth,
+      let widest = widths.indices.max(by: { widths[$0] < widths[$1] }), widths[widest] > 8
+    {
+      widths[widest] -= 1
+    }
+    print(bold(line(headings, widths)))
+    for row in rows { print(line(row, widths)) }
+  }
+
+  private static func line(_ cells: [String], _ widths: [Int]) -> String {
+    var line = ""
+    for (column, (cell, width)) in zip(cells, widths).enumerated() {
+      let cell = cell.count > width ? cell.prefix(width - 1) + "…" : cell
+      line += cell
+      let isLast = column == cells.count - 1
+      if !isLast { line += String(repeating: " ", count: width - cell.count + 2) }
+    }
+    return line
+  }
+
+  private static let terminalWidth: Int = {
+    var size = winsize()
+    let isKnown = ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0 && size.ws_col > 0
+    return isKnown ? Int(size.ws_col) : 80
+  }()
+}
+
+/// How far long work has come, on standard error if that is a terminal.
+struct Progress {
+  private let title: String
+  private let total: Int
+  private var done = 0
+  private var last = ContinuousClock.now
+
+  init(_ title: String, of total: Int) {
+    self.title = title
+    self.total = total
+  }
+
+  private static let isShown = isatty(STDERR_FILENO) == 1
+
+  /// Work that is over at once is not worth a line.
+  mutating func step() {
+    done += 1
+    guard Self.isShown, ContinuousClock.now - last > .milliseconds(100) else { return }
+    last = .now
+    fputs("\r\(Output.visible(title)) \(done)/\(total)\u{1B}[K", stderr)
+  }
+
+  static func clear() {
+    if isShown { fputs("\r\u{1B}[K", stderr) }
+  }
+}
