@@ -97,9 +97,9 @@ private struct Contents: Encodable {
   var app: String
   var suites: [Suite]
   /// What the vault is under.
-  var vault: String?
+  var vault: Nullable<String>
   /// None where the vault does not open by itself.
-  var services: [String]?
+  var services: Nullable<[String]>
   var caches: [Cache]
 
   init(of app: String) throws {
@@ -108,12 +108,11 @@ private struct Contents: Encodable {
       Suite(name: suite.name, keys: try Defaults.suite(suite).keys().count)
     }
     let secrets = SecureVault.shared
-    if let protection = try secrets.protection {
-      vault = "\(protection)"
-      if try !secrets.isLocked {
-        services = try Reports.strictly { SecureVault.services() }.map(\.name)
-      }
-    }
+    let protection = try secrets.protection
+    vault = Nullable(value: protection.map { "\($0)" })
+    let isOpen = try protection != nil && !secrets.isLocked
+    services = Nullable(
+      value: isOpen ? try Reports.strictly { SecureVault.services() }.map(\.name) : nil)
     caches = try Reports.strictly { DiskCache.caches() }.map { name in
       let cache = DiskCache.named(name)
       return Cache(name: name.name, entries: try cache.keys().count, bytes: try cache.totalSize)
@@ -123,7 +122,7 @@ private struct Contents: Encodable {
   static func show(_ arguments: Arguments) throws -> Int32 {
     try arguments.enterApp()
     let contents = try Contents(of: arguments.app)
-    guard !contents.suites.isEmpty || contents.vault != nil || !contents.caches.isEmpty else {
+    guard !contents.suites.isEmpty || contents.vault.value != nil || !contents.caches.isEmpty else {
       throw Failure.nothing(of: arguments.app)
     }
     if arguments.has("json") {
@@ -131,9 +130,11 @@ private struct Contents: Encodable {
       return Reports.status
     }
     var rows = contents.suites.map { ["settings", $0.name, Output.count($0.keys, "key")] }
-    if let vault = contents.vault {
-      rows.append(["vault", "", "under a \(vault)" + (contents.services == nil ? ", locked" : "")])
-      rows += (contents.services ?? []).map { ["service", $0, ""] }
+    if let vault = contents.vault.value {
+      rows.append([
+        "vault", "", "under a \(vault)" + (contents.services.value == nil ? ", locked" : ""),
+      ])
+      rows += (contents.services.value ?? []).map { ["service", $0, ""] }
     }
     rows += contents.caches.map { cache in
       let entries = Output.count(cache.entries, "entry", "entries")

@@ -37,5 +37,6 @@ struct Arguments {
   /// Makes the facades open the stores of the app.
   func enterApp() throws {
     try StorageSystem.bootstrap(app: app, authenticate: SecureVault.askTerminal)
+    Reports.start()
   }
 }

@@ -14,19 +14,8 @@ enum Cache {
     var key: String
     var bytes: Int
     var created: String
-    /// null: never by itself.
-    var expires: String?
-
-    func encode(to encoder: any Encoder) throws {
-      var container = encoder.container(keyedBy: CodingKeys.self)
-      try container.encode(cache, forKey: .cache)
-      try container.encode(key, forKey: .key)
-      try container.encode(bytes, forKey: .bytes)
-      try container.encode(created, forKey: .created)
-      try container.encode(expires, forKey: .expires)
-    }
-
-    private enum CodingKeys: CodingKey { case cache, key, bytes, created, expires }
+    /// None: never by itself.
+    var expires: Nullable<String>
   }
 
   private struct Size: Encodable {
@@ -81,7 +70,7 @@ enum Cache {
         json: entries.map { cache, key, entry in
           Entry(
             cache: cache, key: key, bytes: entry.size, created: entry.created.ISO8601Format(),
-            expires: entry.expires?.ISO8601Format())
+            expires: Nullable(value: entry.expires?.ISO8601Format()))
         })
     } else {
       Output.show(

@@ -174,7 +174,9 @@ struct Doctor {
       var progress = Progress("Looking at cache \(name)", of: subfolders.count)
       for subfolder in subfolders.map({ String($0.dropLast()) }) {
         progress.step()
-        let result = try await Self.readCopy(of: subfolder, in: folder)
+        var result = try await Self.readCopy(of: subfolder, in: folder)
+        // The copy may have come between a writer's two files.
+        if result.damaged > 0 { result = try await Self.readCopy(of: subfolder, in: folder) }
         report.entries += result.entries
         let place = try path(subfolder, in: folder)
         for error in result.errors { note(error, at: place) }
@@ -199,8 +201,12 @@ struct Doctor {
     try await StorageSystem.withTemporary {
       var result = CacheResult()
       do throws(StorageError) {
+        let copy = DiskCache.named(DiskCache.Name("copy", in: try Folder.temporary.create()))
+        // Damage is counted where it could be removed.
+        try copy.set(true, forKey: subfolder)
+        try copy.remove(subfolder)
         try folder.copy(subfolder, to: "copy/" + subfolder, in: .temporary)
-        let copy = DiskCache.named(DiskCache.Name("copy", in: try Folder.temporary.url()))
+        try copyTimes(of: subfolder, in: folder)
         for key in Set(try copy.keys()).union(try keys(in: subfolder)) {
           do throws(StorageError) {
             if try copy.get(key) != nil { result.entries += 1 }
@@ -209,12 +215,26 @@ struct Doctor {
           }
         }
         result.damaged = copy.statistics.damaged
-      } catch  where error.code == .notFound {
-        // The app has removed something meanwhile.
+      } catch  where error.code == .notFound && !isThere(subfolder, in: folder) {
+        // The app has emptied its cache meanwhile.
       } catch {
         result.errors.append(error)
       }
       return result
+    }
+  }
+
+  private static func isThere(_ name: String, in folder: Folder) -> Bool {
+    (try? folder.exists(name)) ?? false
+  }
+
+  /// An entry's files are tied to each other by their times.
+  private static func copyTimes(of subfolder: String, in folder: Folder) throws(StorageError) {
+    for name in try Folder.temporary.list("copy/" + subfolder) {
+      let original = try folder.url(subfolder + "/" + name).path(percentEncoded: false)
+      let copy = try Folder.temporary.url("copy/\(subfolder)/\(name)").path(percentEncoded: false)
+      guard let status = status(of: original) else { continue }
+      utimensat(AT_FDCWD, copy, [status.st_atim, status.st_mtim], 0)
     }
   }
 

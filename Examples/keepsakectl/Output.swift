@@ -156,3 +156,13 @@ struct Progress {
     if isShown { fputs("\r\u{1B}[K", stderr) }
   }
 }
+
+/// A member that is there in each JSON object of its kind, as null where there is no value.
+struct Nullable<Value: Encodable>: Encodable {
+  var value: Value?
+
+  func encode(to encoder: any Encoder) throws {
+    var container = encoder.singleValueContainer()
+    if let value { try container.encode(value) } else { try container.encodeNil() }
+  }
+}

@@ -11,6 +11,7 @@ enum Reports {
 
   private static let state = Mutex(State())
 
+  /// For the stores of the app, so not before it has been named.
   static func start() { StorageSystem.onFailure = { take($0) } }
 
   private static func take(_ error: StorageError) {

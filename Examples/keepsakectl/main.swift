@@ -25,7 +25,6 @@ import Keepsake
 
 let status: Int32
 do {
-  Reports.start()
   status = try await Verb.run(Array(CommandLine.arguments.dropFirst()))
 } catch let failure as Failure {
   Output.complain(failure.message)

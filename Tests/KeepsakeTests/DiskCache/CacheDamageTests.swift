@@ -253,18 +253,6 @@ import Testing
     }
   }
 
-  /// A sidecar with other bytes, and the sum that its program would have given it.
-  private func summed(_ sidecar: [UInt8]) -> [UInt8] {
-    var sidecar = sidecar
-    let sum = sidecar.withUnsafeBytes { bytes in
-      Checksum.sum(
-        UnsafeRawBufferPointer(rebasing: bytes[16...]),
-        seed: UInt64(littleEndian: bytes.loadUnaligned(as: UInt64.self)))
-    }
-    withUnsafeBytes(of: sum.littleEndian) { sidecar.replaceSubrange(8..<16, with: $0) }
-    return sidecar
-  }
-
   @Test func aNewerVersionsEntryIsAnErrorAndLeftAlone() throws {
     let store = folder.cache()
     try store.set(value, forKey: "k", expiry: .seconds(0.01))
@@ -272,7 +260,7 @@ import Testing
     let path = try store.sidecar("k")
     var sidecar = try bytes(path)
     sidecar[3] = 2
-    sidecar = summed(sidecar)
+    sidecar = Sidecar.summed(sidecar)
     try put(sidecar, in: path)
     Thread.sleep(forTimeInterval: 0.02)
     let error = #expect(throws: StorageError.self) { try folder.cache().get("k") }
@@ -301,7 +289,7 @@ import Testing
         withUnsafeBytes(of: time.littleEndian) {
           sidecar.replaceSubrange(offset..<(offset + 8), with: $0)
         }
-        try put(summed(sidecar), in: path)
+        try put(Sidecar.summed(sidecar), in: path)
         // Some are right, as a creation long ago is; what counts is that all calls return.
         let next = folder.cache()
         #expect(try [nil, value].contains(next.get("k")))

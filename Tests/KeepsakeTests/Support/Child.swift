@@ -18,10 +18,12 @@ final class Child {
   ///   - startsSession: Whether it has no terminal, not even that of the tests.
   ///   - terminal: What `/dev/tty` is for the process.
   ///   - isInteractive: Whether it is standard input and standard error as well.
+  ///   - showsOutput: Whether it is standard output as well.
   init(
     _ executable: String, _ arguments: [String], environment: [String: String] = [:],
     mergesErrors: Bool = false, startsSession: Bool = false,
-    terminal: PseudoTerminal? = nil, isInteractive: Bool = false
+    terminal: PseudoTerminal? = nil, isInteractive: Bool = false,
+    showsOutput: Bool = false
   ) throws {
     // One at a time: another child must not inherit a pipe before it is marked.
     Self.spawning.lock()
@@ -46,7 +48,8 @@ final class Child {
     }
     if let terminal {
       // The first terminal that the leader of a session opens is the one that it sits at.
-      for descriptor in isInteractive ? [STDIN_FILENO, STDERR_FILENO] : [9] {
+      let inputAndErrors = isInteractive ? [STDIN_FILENO, STDERR_FILENO] : [9]
+      for descriptor in inputAndErrors + (showsOutput ? [STDOUT_FILENO] : []) {
         posix_spawn_file_actions_addopen(&actions, descriptor, terminal.path, O_RDWR, 0)
       }
     }

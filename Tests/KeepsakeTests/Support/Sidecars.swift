@@ -11,4 +11,14 @@ extension Sidecar {
       try file.overwrite(record.bytes, at: 0)
     }
   }
+
+  /// A sidecar with other bytes, and the sum that its program would have given it.
+  static func summed(_ sidecar: [UInt8]) -> [UInt8] {
+    let sum = sidecar.withUnsafeBytes { bytes in
+      Checksum.sum(
+        UnsafeRawBufferPointer(rebasing: bytes[16...]),
+        seed: UInt64(littleEndian: bytes.loadUnaligned(as: UInt64.self)))
+    }
+    return Bytes.put(sum, at: 8, in: sidecar)
+  }
 }

@@ -1,0 +1,622 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+extension OneAtATime {
+  @Suite struct KeepsakectlTests {
+    private let folder: TemporaryFolder
+    private let app = "com.example.notes"
+
+    init() throws { folder = try TemporaryFolder(isQuick: true) }
+
+    // MARK: Running it
+
+    private struct Run {
+      let status: Int32
+      /// Standard output, and standard error where a run merges them; or what a terminal has shown.
+      let text: String
+
+      func json() throws -> Any {
+        try JSONSerialization.jsonObject(with: Data(text.utf8), options: .fragmentsAllowed)
+      }
+
+      func rows() throws -> [[String: Any]] { try #require(try json() as? [[String: Any]]) }
+    }
+
+    private var environment: [String: String] {
+      var variables = ["HOME": folder.path, "NO_COLOR": "", "TERM": "xterm", "TZ": "UTC"]
+      for name in ["CONFIG", "DATA", "STATE", "CACHE"] {
+        variables["XDG_\(name)_HOME"] = folder.path + "/" + name.lowercased()
+      }
+      for name in ["CONFIGURATION", "STATE", "CACHE", "CREDENTIALS"] {
+        variables["\(name)_DIRECTORY"] = ""
+      }
+      return variables
+    }
+
+    private static let program = Peer.builtProduct("keepsakectl").path
+
+    /// Without a terminal, not even that of whoever runs the tests.
+    private func run(
+      _ arguments: String..., input: String = "", mergesErrors: Bool = true,
+      environment changes: [String: String] = [:]
+    ) throws -> Run { try run(arguments, input, mergesErrors, changes) }
+
+    private func run(
+      _ arguments: [String], _ input: String = "", _ mergesErrors: Bool = true,
+      _ changes: [String: String] = [:]
+    ) throws -> Run {
+      // A shell throws away what nobody is to see.
+      let (executable, words) =
+        mergesErrors
+        ? (Self.program, arguments)
+        : ("/bin/sh", ["-c", "exec \"$0\" \"$@\" 2>/dev/null", Self.program] + arguments)
+      let child = try Child(
+        executable, words, environment: environment.merging(changes) { $1 },
+        mergesErrors: mergesErrors, startsSession: true)
+      if !input.isEmpty { try child.say(input) }
+      let text = child.finish()
+      return Run(status: child.exitStatus, text: text)
+    }
+
+    /// At a terminal, which all its streams are.
+    private func type(
+      _ arguments: String..., answers: [(prompt: String, line: String)] = [],
+      environment changes: [String: String] = [:]
+    ) throws -> Run {
+      let terminal = try PseudoTerminal()
+      let child = try Child(
+        Self.program, arguments, environment: environment.merging(changes) { $1 },
+        terminal: terminal, isInteractive: true, showsOutput: true)
+      for answer in answers { try terminal.answer(answer.prompt, answer.line) }
+      _ = child.finish()
+      return Run(status: child.exitStatus, text: terminal.finish())
+    }
+
+    private func expect(
+      _ status: Int32, _ part: String, _ arguments: String...,
+      sourceLocation: SourceLocation = #_sourceLocation
+    ) throws {
+      let run = try run(arguments)
+      #expect(
+        run.status == status && run.text.contains(part), "\(run.status) \(run.text)",
+        sourceLocation: sourceLocation)
+      #expect(run.text.split(separator: "\n").count <= 1 || status == 0, "errors have one line")
+    }
+
+    // MARK: What there is to inspect
+
+    /// The stores of an app as the program finds them.
+    private func stores(of app: String? = nil) -> StorageScope {
+      let variables = environment
+      return StorageScope(
+        finder: DirectoryFinder(app: app ?? self.app, environment: { variables[$0] }))
+    }
+
+    private func fill() throws {
+      let scope = stores()
+      defer { scope.close() }
+      try scope.defaults(.standard).set("dark", forKey: "theme")
+      try scope.defaults(.standard).set(16, forKey: "size")
+      try scope.defaults("team").set([1, 2], forKey: "numbers")
+      try scope.vault("com.app.auth").set("tok-0123456789", forKey: "accessToken")
+      try scope.vault(.standard).set("7734", forKey: "pin")
+      try scope.cache(.standard).set(Data(count: 5_000), forKey: "image_001")
+      try scope.cache("Images").set("png", forKey: "avatar", expiry: .days(7))
+      try scope.cache("Images").set("old", forKey: "page", expiry: .minutes(5))
+    }
+
+    private func path(_ place: String) -> String { "\(folder.path)/\(place)" }
+    private var journal: String { path("config/\(app)/standard.jsonl") }
+    private var header: String { path("data/\(app)/vault/vault.hdr") }
+
+    private func payload(_ key: String) throws -> String {
+      let scope = stores()
+      defer { scope.close() }
+      return try #require(try scope.cache("Images").fileURL(key)).path
+    }
+
+    private func secretPath(_ key: String) throws -> String {
+      let scope = stores()
+      defer { scope.close() }
+      let folder = try scope.vault(.standard).folderURL
+      let files = try FileManager.default.subpathsOfDirectory(atPath: folder.path)
+      var sizes: [String: Date] = [:]
+      for file in files where file.utf8.count == 65 {
+        let path = folder.path + "/" + file
+        sizes[path] =
+          try FileManager.default.attributesOfItem(atPath: path)[.modificationDate] as? Date
+      }
+      // The last one that was set.
+      return try #require(sizes.max { $0.value < $1.value }?.key)
+    }
+
+    private func flip(_ path: String, at position: Int) throws {
+      let byte = try Bytes.read(path)[position]
+      try Bytes.write(byte ^ 1, at: position, of: path)
+    }
+
+    // MARK: Tests
+
+    @Test func listsAllAppsAndWhatEachHas() throws {
+      #expect(try run("list").text.isEmpty)
+      #expect(try run("list", "--json").rows().isEmpty)
+      try fill()
+      let other = stores(of: "com.example.mail")
+      defer { other.close() }
+      try other.defaults("a/b").set(1, forKey: "x")
+      // Another program's lines of JSON are no settings.
+      try FileManager.default.createDirectory(
+        atPath: path("config/stranger"), withIntermediateDirectories: true)
+      try folder.write(Array("{}\n".utf8), to: "config/stranger/events.jsonl")
+
+      let table = try run("list")
+      #expect(table.status == 0)
+      #expect(
+        table.text == """
+          APP                SUITES  SECRETS  CACHES
+          com.example.mail   1       0        0
+          com.example.notes  2       2        2
+
+          """)
+      let rows = try run("list", "--json").rows()
+      #expect(rows.map { $0["app"] as? String } == ["com.example.mail", app])
+      #expect(rows.map { $0["secrets"] as? Int } == [0, 2])
+
+      let contents = try #require(try run("list", app, "--json").json() as? [String: Any])
+      #expect(contents["services"] as? [String] == ["com.app.auth", "standard"])
+      #expect(contents["vault"] as? String == "key file")
+      let suites = try #require(contents["suites"] as? [[String: Any]])
+      #expect(suites.map { $0["name"] as? String } == ["standard", "team"])
+      #expect(suites.map { $0["keys"] as? Int } == [2, 1])
+      let caches = try #require(contents["caches"] as? [[String: Any]])
+      #expect(caches.map { $0["entries"] as? Int } == [2, 1])
+      let mail = try #require(
+        try run("list", "com.example.mail", "--json").json() as? [String: Any])
+      #expect(mail["services"] is NSNull && mail["vault"] is NSNull, "each key is always there")
+      #expect(try run("list", app).text.contains("settings  team"))
+      try expect(1, "has nothing here", "list", "com.example.nobody")
+
+      // A systemd unit has one app.
+      let unit = try run(
+        "list", "--json", environment: ["CONFIGURATION_DIRECTORY": path("config/\(app)")])
+      #expect(try unit.rows().map { $0["suites"] as? Int }.contains(2))
+    }
+
+    @Test func readsAndWritesSettings() throws {
+      for (key, value) in [
+        ("theme", #""dark""#), ("size", "16"), ("offset", "-5"), ("ratio", "1.5"),
+        ("list", #"[1,{"a":[]},"]"]"#), ("bytes", #"{"$data":"AQI="}"#),
+      ] {
+        #expect(try run("settings", "set", app, key, value).status == 0)
+        #expect(try run("settings", "get", app, key).text == value + "\n")
+      }
+      #expect(try run("settings", "set", app, "plain", "true", "--string").status == 0)
+      #expect(try run("settings", "get", app, "plain").text == "\"true\"\n")
+      #expect(try run("settings", "get", app, "plain", "--string").text == "true\n")
+      #expect(try run("settings", "set", app, "--string", "--", "dashes", "--x").status == 0)
+      #expect(try run("settings", "get", app, "dashes").text == "\"--x\"\n")
+      let scope = stores()
+      defer { scope.close() }
+      #expect(try scope.defaults(.standard).data("bytes") == Data([1, 2]))
+      #expect(try scope.defaults(.standard).int("offset") == -5)
+
+      let list = try #require(
+        try run("settings", "list", app, "--json").json() as? [String: Any])
+      #expect(list.count == 8 && list["size"] as? Int == 16)
+      #expect(try run("settings", "list", app).text.contains("\noffset  -5\n"))
+
+      #expect(try run("settings", "set", app + "/team/sub", "x", "1").status == 0)
+      #expect(try scope.defaults("team/sub").int("x") == 1)
+
+      let exported = try run("settings", "export", app)
+      #expect(
+        try run("settings", "import", "com.example.copy", input: exported.text).status == 0)
+      #expect(try run("settings", "export", "com.example.copy").text == exported.text)
+      let list2 = try run("settings", "export", app, "--plist")
+      try folder.write(Array(list2.text.utf8), to: "list.plist")
+      #expect(try run("settings", "import", app + "/third", path("list.plist")).status == 0)
+      #expect(
+        try run("settings", "get", app + "/third", "bytes").text == #"{"$data":"AQI="}"# + "\n")
+
+      #expect(try run("settings", "delete", app, "theme").status == 0)
+      try expect(1, "has no theme", "settings", "get", app, "theme")
+      try expect(1, "has no theme", "settings", "delete", app, "theme")
+      try expect(65, "wrong type", "settings", "get", app, "size", "--string")
+      try expect(1, "has no suite tema. It has: standard", "settings", "list", app + "/tema")
+      try expect(1, "no settings here", "settings", "list", "com.example.nobody")
+      try expect(66, "cannot be read", "settings", "import", app, path("nowhere"))
+      #expect(try run("settings", "import", app, input: "{").status == 65)
+      for value in ["dark", "{", "1, \"y\": 2", "1}", "", "[1", "1}{\"y\":2"] {
+        try expect(65, "not JSON", "settings", "set", app, "y", value)
+      }
+      try expect(65, "null is no value", "settings", "set", app, "y", " null ")
+      try expect(1, "has no y", "settings", "get", app, "y")
+      #expect(!FileManager.default.fileExists(atPath: path("config/com.example.nobody")))
+    }
+
+    @Test func namesFromAnywhereAreHarmless() throws {
+      let names = [
+        "line\nbreak", "\u{1B}[2Jclear", "quote\"}\\", "\u{202E}backwards", "caf\u{E9}",
+        "cafe\u{301}", "", "a,b:{c}", "\u{85}next", "\u{E0001}tag",
+      ]
+      let scope = stores()
+      defer { scope.close() }
+      for name in names {
+        try scope.defaults(.standard).set(name, forKey: name)
+        try scope.vault(.init(name)).set(name, forKey: name)
+        try scope.cache("strange").set(name, forKey: name)
+        #expect(try run("settings", "get", app, name, "--string").text == name + "\n")
+      }
+      let document = try run("settings", "list", app, "--json")
+      #expect(try document.json() as? [String: String] != nil)
+      let keys = try run("vault", "list", app, "--json").rows().compactMap { $0["key"] as? String }
+      #expect(Set(keys.map { Array($0.utf8) }) == Set(names.map { Array($0.utf8) }))
+      let entries = try run("cache", "list", app, "--json").rows()
+      #expect(entries.count == names.count)
+      for arguments in [
+        ["settings", "list", app], ["vault", "list", app], ["cache", "list", app],
+      ] {
+        for run in [try run(arguments), try run(arguments + ["--json"])] {
+          let isClean = run.text.unicodeScalars.allSatisfy {
+            $0 == "\n" || ![.control, .format].contains($0.properties.generalCategory)
+          }
+          #expect(run.status == 0 && isClean, "\(arguments)")
+        }
+        #expect(try run(arguments).text.split(separator: "\n").count == names.count + 1)
+      }
+      let shown = try type("settings", "get", app, "\u{1B}[2Jclear", "--string")
+      #expect(shown.text == "\\u001b[2Jclear\r\n")
+      let wrong = try run("settings", "get", app, "\u{1B}[2Jnothing")
+      #expect(wrong.status == 1 && !wrong.text.contains("\u{1B}"))
+    }
+
+    @Test func tablesFitTheTerminalAndHaveColourOnlyThere() throws {
+      try fill()
+      let scope = stores()
+      defer { scope.close() }
+      let long = String(repeating: "long ", count: 100)
+      try scope.defaults(.standard).set(long, forKey: "long")
+      let piped = try run("settings", "list", app)
+      #expect(piped.text.contains(long) && !piped.text.contains("\u{1B}"))
+      let shown = try type("settings", "list", app)
+      #expect(shown.text.contains("\u{1B}[1m") && shown.text.contains("…"))
+      let plain = try type("settings", "list", app, environment: ["NO_COLOR": "1"])
+      #expect(!plain.text.contains("\u{1B}"))
+      #expect(plain.text.split(separator: "\r\n").allSatisfy { $0.count <= 80 })
+      let dumb = try type("settings", "list", app, environment: ["TERM": "dumb"])
+      #expect(!dumb.text.contains("\u{1B}"))
+    }
+
+    @Test func watchesWhatOthersSet() throws {
+      try fill()
+      let terminal = try PseudoTerminal()
+      let watcher = try Child(
+        Self.program, ["settings", "watch", app, "--json"], environment: environment,
+        terminal: terminal, isInteractive: true)
+      try terminal.expect("Control-C ends it.")
+      #expect(try run("settings", "set", app, "size", "17").status == 0)
+      #expect(watcher.line() == #"{"size":17}"#)
+      #expect(try run("settings", "delete", app, "theme").status == 0)
+      #expect(watcher.line() == #"{"theme":null}"#)
+      kill(watcher.identifier, SIGINT)
+      #expect(watcher.exitStatus == 128 + SIGINT)
+    }
+
+    @Test func keepsSecretsToThemselves() throws {
+      try fill()
+      let list = try run("vault", "list", app)
+      #expect(list.status == 0 && list.text.contains("com.app.auth  accessToken  20"))
+      #expect(!list.text.contains("tok-") && !list.text.contains("7734"))
+      let rows = try run("vault", "list", app + "/com.app.auth", "--json").rows()
+      #expect(rows.map { $0["key"] as? String } == ["accessToken"])
+      #expect(rows[0]["needsPerson"] as? Bool == false)
+      #expect(rows[0].keys.sorted() == ["created", "key", "modified", "needsPerson", "service"])
+
+      let refused = try run("vault", "show", app, "pin")
+      #expect(refused.status == 77 && refused.text.contains("--reveal"))
+      #expect(!refused.text.contains("7734"))
+      #expect(try run("vault", "show", app, "pin", "--reveal").text == "7734")
+      #expect(try type("vault", "show", app, "pin").text == "7734\r\n")
+      let token = try run("vault", "show", app + "/com.app.auth", "accessToken", "--reveal")
+      #expect(token.status == 0 && token.text == "tok-0123456789")
+      try expect(1, "has no secret nope", "vault", "show", app, "nope", "--reveal")
+      try expect(1, "has no secret nope", "vault", "delete", app, "nope")
+      try expect(1, "has no service auth. It has: com.app.auth", "vault", "list", app + "/auth")
+      try expect(1, "no secrets here", "vault", "list", "com.example.nobody")
+      try expect(64, "name the app alone", "vault", "rotate", app + "/com.app.auth")
+
+      let before = try Bytes.read(header)
+      #expect(try run("vault", "rotate", app).status == 0)
+      #expect(try Bytes.read(header) != before)
+      #expect(try run("vault", "show", app, "pin", "--reveal").text == "7734")
+      #expect(try run("vault", "delete", app, "pin").status == 0)
+      try expect(1, "has no secret pin", "vault", "show", app, "pin", "--reveal")
+      #expect(try run("vault", "list", app, "--json").rows().count == 1)
+    }
+
+    @Test func asksForThePassphrase() throws {
+      try fill()
+      let chosen = "correct horse"
+      var run = try type(
+        "vault", "protect", app,
+        answers: [("New passphrase: ", chosen), ("The same again: ", chosen)])
+      #expect(run.status == 0 && run.text.contains("are under a passphrase"), "\(run.text)")
+      // Nobody sits there.
+      for arguments in [
+        ["vault", "list", app], ["vault", "show", app, "pin", "--reveal"],
+        ["vault", "rotate", app],
+        ["vault", "protect", app], ["vault", "delete", app, "pin"],
+      ] {
+        let run = try self.run(arguments)
+        #expect(run.status == 77 && run.text.contains("terminal"), "\(run.text)")
+      }
+      let contents = try self.run("list", app)
+      #expect(contents.status == 0 && contents.text.contains("under a passphrase, locked"))
+      let checked = try #require(try self.run("doctor", app, "--json").json() as? [String: Any])
+      #expect((checked["skipped"] as? [String])?.count == 1)
+      #expect((checked["findings"] as? [Any])?.isEmpty == true, "\(checked)")
+
+      run = try type("vault", "show", app, "pin", answers: [("Passphrase: ", chosen)])
+      #expect(run.status == 0 && run.text.hasSuffix("7734\r\n") && !run.text.contains("horse"))
+      run = try type("vault", "list", app, answers: [("Passphrase: ", "staple")])
+      #expect(run.status == 77 && run.text.contains("wrong passphrase"))
+      run = try type("vault", "list", app, answers: [("Passphrase: ", "")])
+      #expect(run.status == 77 && run.text.contains("no passphrase was given"))
+      run = try type("doctor", app, answers: [("Passphrase: ", chosen)])
+      #expect(run.status == 0 && run.text.contains("2 secrets"), "\(run.text)")
+      run = try type("vault", "protect", app, "--key-file", answers: [("Passphrase: ", chosen)])
+      #expect(run.status == 0, "\(run.text)")
+      #expect(try self.run("vault", "show", app, "pin", "--reveal").text == "7734")
+    }
+
+    @Test func aSecretThatNeedsAPersonAsksForOne() throws {
+      let variables = environment
+      let scope = StorageScope(
+        finder: DirectoryFinder(app: app, environment: { variables[$0] }),
+        vaultOptions: VaultOptions(authenticate: { _ in "correct horse" }))
+      defer { scope.close() }
+      try scope.vault(.standard).set("7734", forKey: "pin", access: .userPresence)
+      let row = try run("vault", "list", app, "--json").rows()[0]
+      #expect(row["needsPerson"] as? Bool == true)
+      #expect(try run("vault", "show", app, "pin", "--reveal").status == 77)
+      let shown = try type(
+        "vault", "show", app, "pin",
+        answers: [("Show pin of \(app). Passphrase: ", "correct horse")])
+      #expect(shown.status == 0 && shown.text.hasSuffix("7734\r\n"))
+      #expect(try run("doctor", app).status == 0, "it is not opened")
+    }
+
+    @Test func damageHidesNothingElseAndIsSaid() throws {
+      try fill()
+      let secret = try secretPath("pin")
+      try flip(secret, at: 60)
+      let list = try run("vault", "list", app)
+      #expect(
+        list.status == 1 && list.text.contains("accessToken") && list.text.contains("damaged"))
+      let rows = try run(["vault", "list", app, "--json"], "", false)
+      #expect(try rows.status == 1 && rows.rows().count == 1)
+      try expect(1, "damaged", "vault", "show", app, "pin", "--reveal")
+      try flip(header, at: 3)
+      #expect(try run("vault", "list", app).status == 1)
+
+      try flip(journal, at: 80)
+      let settings = try run("settings", "list", app)
+      #expect(settings.status == 1 && settings.text.contains("damaged"))
+      #expect(settings.text.contains("size"), "what is intact is listed")
+      try flip(path("config/\(app)/team.jsonl"), at: 14)  // the version, of which there are three
+      try newer(path("config/\(app)/team.jsonl"))
+      try expect(1, "unsupported version", "settings", "list", app + "/team")
+    }
+
+    /// Makes it a journal of a version to come.
+    private func newer(_ path: String) throws {
+      let text = String(decoding: try Bytes.read(path), as: UTF8.self)
+      let header = text.prefix(77).replacing(/"\d:/, with: "\"2:")
+      try Bytes.write(Array((header + text.dropFirst(77)).utf8), to: path)
+    }
+
+    @Test func inspectsCaches() throws {
+      try fill()
+      let rows = try run("cache", "list", app, "--json").rows()
+      #expect(rows.map { $0["key"] as? String } == ["avatar", "page", "image_001"])
+      #expect(rows.map { $0["bytes"] as? Int } == [3, 3, 5_000])
+      #expect(rows.map { $0["expires"] is NSNull } == [false, false, true])
+      #expect(try run("cache", "list", app + "/standard").text.contains("image_001  5 kB"))
+      let ending = try run("cache", "expiry", app, "--json").rows()
+      #expect(ending.map { $0["key"] as? String } == ["page", "avatar"])
+      let sizes = try run("cache", "sizes", app, "--json").rows()
+      #expect(sizes.map { $0["entries"] as? Int } == [2, 1])
+      #expect(sizes.allSatisfy { ($0["bytes"] as? Int ?? 0) >= 8_192 })
+      try expect(1, "has no cache Imgs. It has: Images", "cache", "list", app + "/Imgs")
+      try expect(1, "has no cache here", "cache", "sizes", "com.example.nobody")
+
+      let scope = stores()
+      defer { scope.close() }
+      try scope.cache("Images").set("gone", forKey: "gone", expiry: .seconds(0.05))
+      usleep(100_000)
+      #expect(try run("cache", "list", app + "/Images", "--json").rows().count == 2)
+      let swept = try run("cache", "sweep", app, "--json").rows()
+      #expect(swept.map { $0["expired"] as? Int } == [1, 0])
+
+      try expect(64, "--yes", "cache", "clear", app + "/Images")
+      var asked = try type("cache", "clear", app + "/Images", answers: [("[y/N] ", "n")])
+      #expect(asked.status == 1 && asked.text.contains("nothing was removed"))
+      #expect(try run("cache", "list", app, "--json").rows().count == 3)
+      asked = try type("cache", "clear", app + "/Images", answers: [("[y/N] ", "y")])
+      #expect(asked.status == 0 && asked.text.contains("Cleared Images."), "\(asked.text)")
+      #expect(try run("cache", "list", app, "--json").rows().count == 1)
+      #expect(try run("cache", "clear", app, "--yes").status == 0)
+      try expect(1, "has no cache here", "cache", "list", app)
+    }
+
+    // MARK: The doctor
+
+    /// All files with their bytes and times, but for the times of last access.
+    private func snapshot() throws -> [String: String] {
+      var files: [String: String] = [:]
+      for name in try FileManager.default.subpathsOfDirectory(atPath: folder.path) {
+        let status = try #require(try FileSystem.status(path(name), withTimes: true))
+        let bytes = status.isFolder ? "" : "\(try Bytes.read(path(name)).hashValue)"
+        files[name] = "\(status.modified) \(status.mode) \(bytes)"
+      }
+      return files
+    }
+
+    @Test func theDoctorSaysNothingOfAHealthyAppAndChangesNothing() throws {
+      try fill()
+      let before = try snapshot()
+      let healthy = try run("doctor", app)
+      #expect(healthy.status == 0)
+      #expect(
+        healthy.text
+          == "\(app): nothing is wrong. Looked at 2 suites, 2 secrets, 3 cache entries.\n")
+      #expect(try snapshot() == before)
+      let report = try #require(try run("doctor", app, "--json").json() as? [String: Any])
+      #expect((report["findings"] as? [Any])?.isEmpty == true)
+      try expect(1, "has nothing here", "doctor", "com.example.nobody")
+      #expect(!FileManager.default.fileExists(atPath: path("data/com.example.nobody")))
+    }
+
+    /// Each is planted alone, found alone, and left as it is.
+    @Test(arguments: [
+      "a damaged setting", "settings of a newer version", "settings of another program",
+      "a damaged secret", "a damaged header", "a lost key file", "an open key file",
+      "a damaged entry", "a damaged sidecar", "a sidecar of a newer version",
+      "a file kept aside", "a killed writer's file", "an emptied cache", "loose modes",
+      "a foreign owner",
+    ])
+    func theDoctorFinds(_ damage: String) throws {
+      try fill()
+      var word = "damaged"
+      switch damage {
+      case "a damaged setting":
+        try flip(journal, at: 90)
+        word = "does not read as written"
+      case "settings of a newer version":
+        try newer(journal)
+        word = "newer version"
+      case "settings of another program":
+        try Bytes.write(Array("{\"theme\": 1}\n".utf8), to: journal)
+        word = "does not start as a Keepsake journal"
+      case "a damaged secret":
+        let path = try secretPath("pin")
+        try flip(path, at: try Bytes.read(path).count - 20)
+        word = "its bytes are not those"
+      case "a damaged header":
+        try flip(header, at: 60)
+        word = "header"
+      case "a lost key file":
+        try FileManager.default.removeItem(atPath: path("state/\(app)/vault.key"))
+        word = "key"
+      case "an open key file":
+        chmod(path("state/\(app)/vault.key"), 0o644)
+        word = "vault.key"
+      case "a damaged entry": try flip(try payload("avatar"), at: 1)
+      case "a damaged sidecar": try flip(try payload("avatar") + ".meta", at: 50)
+      case "a sidecar of a newer version":
+        let path = try payload("avatar") + ".meta"
+        let newer = Bytes.put(UInt8(2), at: 3, in: try Bytes.read(path))
+        try Bytes.write(Sidecar.summed(newer), to: path)
+        word = "newer version"
+      case "a file kept aside":
+        try folder.write([1], to: "config/\(app)/standard.jsonl.damaged-1760000000")
+        chmod(journal + ".damaged-1760000000", 0o600)
+        word = "kept aside"
+      case "a killed writer's file", "an emptied cache":
+        let name =
+          damage == "an emptied cache"
+          ? "cache/\(app)/caches/.Images.1f.trash" : "data/\(app)/vault/.entry.1f.tmp"
+        if damage == "an emptied cache" {
+          try FileManager.default.createDirectory(
+            atPath: path(name), withIntermediateDirectories: true)
+        } else {
+          try folder.write([1], to: name)
+          chmod(path(name), 0o600)
+        }
+        #expect(try run("doctor", app).status == 0, "its writer may live")
+        let old = Date(timeIntervalSinceNow: -200_000)
+        try FileManager.default.setAttributes([.modificationDate: old], ofItemAtPath: path(name))
+        word = "killed"
+      case "loose modes":
+        chmod(header, 0o644)
+        word = "chmod go= '\(header)'"
+      default:
+        // Only root can give a file away.
+        guard geteuid() == 0 else { return }
+        chown(journal, 1, 1)
+        word = "another user"
+      }
+      let before = try snapshot()
+      let run = try run("doctor", app)
+      #expect(run.status == 1 && run.text.contains(word), "\(damage): \(run.text)")
+      #expect(run.text.contains("1 problem."), "\(damage): \(run.text)")
+      #expect(try snapshot() == before, "\(damage)")
+    }
+
+    @Test func theDoctorMissesSpace() throws {
+      try fill()
+      let run = try run("doctor", app, "--free=9000000000000000000")
+      #expect(run.status == 1 && run.text.contains("are free"))
+      try expect(64, "number of bytes", "doctor", app, "--free=much")
+    }
+
+    // MARK: Its command line
+
+    @Test func saysHowItIsUsed() throws {
+      for arguments in [
+        [], ["bogus"], ["settings"], ["settings", "bogus"], ["settings", "get"],
+        ["settings", "get", app], ["settings", "get", app, "a", "b"], ["list", "a", "b"],
+        ["settings", "get", app, "a", "--bogus"], ["vault"], ["vault", "show", app],
+        ["cache", "list"], ["doctor"], ["doctor", app + "/x"], ["doctor", app, "--free"],
+        ["settings", "get", "..", "x"], ["settings", "get", "", "x"], ["help", "bogus"],
+        ["settings", "list", app, "--json=1"], ["--", "--help"],
+      ] {
+        let run = try run(arguments)
+        #expect(run.status == 64, "\(arguments): \(run.status) \(run.text)")
+        #expect(run.text.split(separator: "\n").count == 1, "\(arguments): \(run.text)")
+        #expect(try self.run(arguments, "", false).text.isEmpty, "errors are on standard error")
+      }
+      let help = try run("--help")
+      #expect(try help.status == 0 && help.text == run("help").text)
+      let verbs = help.text.split(separator: "\n").filter { $0.hasPrefix("keepsakectl ") }
+      #expect(verbs.count == 19)
+      for line in verbs {
+        let words = line.split(separator: " ").dropFirst()
+        let name = words.prefix { $0.allSatisfy(\.isLowercase) }.map(String.init)
+        let verb = try run(["help"] + name)
+        #expect(
+          verb.status == 0
+            && verb.text.hasPrefix("usage: keepsakectl \(name.joined(separator: " "))"))
+        #expect(try run(name + ["--help"]).text == verb.text)
+        #expect(try run(name + ["-h"]).text == verb.text)
+      }
+      #expect(try run("help", "vault").text.contains("vault rotate"))
+      #expect(try folder.names().isEmpty, "nothing was made")
+    }
+
+    @Test func managesWithoutAHome() throws {
+      try fill()
+      let without = try run("settings", "get", app, "theme", environment: ["HOME": ""])
+      #expect(without.status == 0 && without.text == "\"dark\"\n")
+      // The password database's home folder counts; nothing is made in it.
+      let name = "keepsakectl-test-" + UUID().uuidString
+      let nowhere = ["HOME": "", "XDG_CONFIG_HOME": "", "XDG_DATA_HOME": "", "XDG_CACHE_HOME": ""]
+      for verb in [
+        ["settings", "list"], ["vault", "list"], ["cache", "list"], ["doctor"], ["list"],
+      ] {
+        let run = try run(verb + [name], "", true, nowhere)
+        #expect(run.status == 1 && run.text.contains(name), "\(run.text)")
+      }
+    }
+
+    @Test func afterAFullDiskItSaysSo() throws {
+      try fill()
+      let child = try Child(
+        "/bin/sh", ["-c", "\"$0\" \"$@\" >/dev/full", Self.program, "settings", "list", app],
+        environment: environment, mergesErrors: true)
+      #expect(child.finish().contains("cannot be written") && child.exitStatus == 74)
+    }
+  }
+}
