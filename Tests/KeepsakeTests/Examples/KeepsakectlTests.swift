@@ -187,7 +187,7 @@ extension OneAtATime {
     @Test func readsAndWritesSettings() throws {
       for (key, value) in [
         ("theme", #""dark""#), ("size", "16"), ("offset", "-5"), ("ratio", "1.5"),
-        ("list", #"[1,{"a":[]},"]"]"#), ("bytes", #"{"$data":"AQI="}"#),
+        ("list", #"[1,{"a":[]},"]"]"#), ("bytes", #"{"$data": "AQI="}"#),
       ] {
         #expect(try run("settings", "set", app, key, value).status == 0)
         #expect(try run("settings", "get", app, key).text == value + "\n")
@@ -218,7 +218,7 @@ extension OneAtATime {
       try folder.write(Array(list2.text.utf8), to: "list.plist")
       #expect(try run("settings", "import", app + "/third", path("list.plist")).status == 0)
       #expect(
-        try run("settings", "get", app + "/third", "bytes").text == #"{"$data":"AQI="}"# + "\n")
+        try run("settings", "get", app + "/third", "bytes").text == #"{"$data": "AQI="}"# + "\n")
 
       #expect(try run("settings", "delete", app, "theme").status == 0)
       try expect(1, "has no theme", "settings", "get", app, "theme")
