@@ -10,8 +10,11 @@ enum Apps {
     var caches = 0
   }
 
+  private static let ownName = "keepsakectl"
+
   static func list(_ arguments: Arguments) throws -> Int32 {
     if !arguments.words.isEmpty { return try Contents.show(arguments) }
+    try StorageSystem.bootstrap(app: ownName)
     var apps: [String: App] = [:]
     func add(_ parent: URL, _ own: String, _ count: (Folder, inout App) throws -> Void) throws {
       for name in try names(of: own, in: parent) {
@@ -51,7 +54,7 @@ enum Apps {
 
   /// The folders of apps: all, or that of a systemd unit, which is not named as this program.
   private static func names(of own: String, in parent: URL) throws -> [String] {
-    guard own == "keepsakectl" else { return [own] }
+    guard own == ownName else { return [own] }
     return folders(in: Folder(parent)).map { String($0.dropLast()) }
   }
 
@@ -88,6 +91,10 @@ private struct Contents: Encodable {
     var name: String
     var keys: Int
   }
+  struct Service: Encodable {
+    var name: String
+    var secrets: Int
+  }
   struct Cache: Encodable {
     var name: String
     var entries: Int
@@ -99,7 +106,7 @@ private struct Contents: Encodable {
   /// What the vault is under.
   var vault: Nullable<String>
   /// None where the vault does not open by itself.
-  var services: Nullable<[String]>
+  var services: Nullable<[Service]>
   var caches: [Cache]
 
   init(of app: String) throws {
@@ -110,12 +117,18 @@ private struct Contents: Encodable {
     let secrets = SecureVault.shared
     let protection = try secrets.protection
     vault = Nullable(value: protection.map { "\($0)" })
-    let isOpen = try protection != nil && !secrets.isLocked
-    services = Nullable(
-      value: isOpen ? try Reports.strictly { SecureVault.services() }.map(\.name) : nil)
+    // A vault without its header is under nothing, and says so here.
+    let services = try secrets.isLocked ? nil : Self.services()
+    self.services = Nullable(value: protection == nil ? nil : services)
     caches = try Reports.strictly { DiskCache.caches() }.map { name in
       let cache = DiskCache.named(name)
       return Cache(name: name.name, entries: try cache.keys().count, bytes: try cache.totalSize)
+    }
+  }
+
+  private static func services() throws -> [Service] {
+    try Reports.strictly { SecureVault.services() }.map { service in
+      Service(name: service.name, secrets: try SecureVault.service(service).keys().count)
     }
   }
 
@@ -134,7 +147,9 @@ private struct Contents: Encodable {
       rows.append([
         "vault", "", "under a \(vault)" + (contents.services.value == nil ? ", locked" : ""),
       ])
-      rows += (contents.services.value ?? []).map { ["service", $0, ""] }
+      rows += (contents.services.value ?? []).map { service in
+        ["service", service.name, Output.count(service.secrets, "secret")]
+      }
     }
     rows += contents.caches.map { cache in
       let entries = Output.count(cache.entries, "entry", "entries")

@@ -1,3 +1,4 @@
+import Dispatch
 import FoundationEssentials
 import Keepsake
 
@@ -40,6 +41,8 @@ struct Doctor {
       throw Failure.usage("--free takes a number of bytes, such as --free=100000000.")
     }
     try arguments.enterApp()
+    let interrupt = Self.endingTidily()
+    defer { interrupt.cancel() }
     var doctor = try Doctor(arguments.app)
     try await doctor.lookAtSettings()
     try doctor.lookAtSecrets()
@@ -48,6 +51,15 @@ struct Doctor {
     Progress.clear()
     try doctor.show(asJSON: arguments.has("json"))
     return doctor.report.findings.isEmpty ? 0 : 1
+  }
+
+  /// Control-C ends the program as always, but leaves no copy behind.
+  private static func endingTidily() -> any DispatchSourceSignal {
+    signal(SIGINT, SIG_IGN)
+    let source = DispatchSource.makeSignalSource(signal: SIGINT, queue: .global())
+    source.setEventHandler { exit(128 + SIGINT) }
+    source.activate()
+    return source
   }
 
   private init(_ app: String) throws {
@@ -91,7 +103,7 @@ struct Doctor {
         // A copy was mended; what it says of itself is not true of the file.
         let remedy =
           error.code == .damaged && count != nil
-          ? "Put a backup back, or go on: who opens it next keeps this file aside and all that is intact."
+          ? "Put a backup back, or go on: who opens it next keeps this file beside it, and all that is intact."
           : error.remedy
         note(file.path(percentEncoded: false), error.failureReason ?? "", remedy)
       }
@@ -207,7 +219,7 @@ struct Doctor {
         try copy.remove(subfolder)
         try folder.copy(subfolder, to: "copy/" + subfolder, in: .temporary)
         try copyTimes(of: subfolder, in: folder)
-        for key in Set(try copy.keys()).union(try keys(in: subfolder)) {
+        for key in try copy.keys() {
           do throws(StorageError) {
             if try copy.get(key) != nil { result.entries += 1 }
           } catch {
@@ -235,16 +247,6 @@ struct Doctor {
       let copy = try Folder.temporary.url("copy/\(subfolder)/\(name)").path(percentEncoded: false)
       guard let status = status(of: original) else { continue }
       utimensat(AT_FDCWD, copy, [status.st_atim, status.st_mtim], 0)
-    }
-  }
-
-  /// The keys that stand in file names: an entry that is damaged is in no listing.
-  private static func keys(in subfolder: String) throws(StorageError) -> [String] {
-    try Folder.temporary.list("copy/" + subfolder).compactMap { name in
-      guard !name.hasSuffix(".meta"), !name.hasPrefix("h.") else { return nil }
-      let standard = String(name.map { $0 == "-" ? "+" : $0 == "_" ? "/" : $0 })
-      let padding = String(repeating: "=", count: (4 - name.utf8.count % 4) % 4)
-      return Data(base64Encoded: standard + padding).map { String(decoding: $0, as: UTF8.self) }
     }
   }
 

@@ -117,8 +117,7 @@ enum Output {
     for (column, (cell, width)) in zip(cells, widths).enumerated() {
       let cell = cell.count > width ? cell.prefix(width - 1) + "…" : cell
       line += cell
-      let isLast = column == cells.count - 1
-      if !isLast { line += String(repeating: " ", count: width - cell.count + 2) }
+      if column < cells.count - 1 { line += String(repeating: " ", count: width - cell.count + 2) }
     }
     return line
   }

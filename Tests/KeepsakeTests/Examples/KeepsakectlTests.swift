@@ -165,7 +165,9 @@ extension OneAtATime {
       #expect(rows.map { $0["secrets"] as? Int } == [0, 2])
 
       let contents = try #require(try run("list", app, "--json").json() as? [String: Any])
-      #expect(contents["services"] as? [String] == ["com.app.auth", "standard"])
+      let services = try #require(contents["services"] as? [[String: Any]])
+      #expect(services.map { $0["name"] as? String } == ["com.app.auth", "standard"])
+      #expect(services.map { $0["secrets"] as? Int } == [1, 1])
       #expect(contents["vault"] as? String == "key file")
       let suites = try #require(contents["suites"] as? [[String: Any]])
       #expect(suites.map { $0["name"] as? String } == ["standard", "team"])
@@ -248,6 +250,10 @@ extension OneAtATime {
         try scope.vault(.init(name)).set(name, forKey: name)
         try scope.cache("strange").set(name, forKey: name)
         #expect(try run("settings", "get", app, name, "--string").text == name + "\n")
+      }
+      for name in ["caf\u{E9}", "cafe\u{301}"] {
+        let value = try run("settings", "get", app, name).text
+        #expect(value.utf8.elementsEqual("\"\(name)\"\n".utf8), "names are bytes")
       }
       let document = try run("settings", "list", app, "--json")
       #expect(try document.json() as? [String: String] != nil)
@@ -401,6 +407,12 @@ extension OneAtATime {
       try flip(header, at: 3)
       #expect(try run("vault", "list", app).status == 1)
 
+      try FileManager.default.removeItem(atPath: header)
+      try expect(1, "header is missing", "vault", "list", app)
+      try expect(1, "header is missing", "list", app)
+      try folder.write([], to: "config/file")
+      try expect(74, "A file stands where a folder belongs", "settings", "list", "file")
+
       try flip(journal, at: 80)
       let settings = try run("settings", "list", app)
       #expect(settings.status == 1 && settings.text.contains("damaged"))
@@ -482,7 +494,8 @@ extension OneAtATime {
     /// Each is planted alone, found alone, and left as it is.
     @Test(arguments: [
       "a damaged setting", "settings of a newer version", "settings of another program",
-      "a damaged secret", "a damaged header", "a lost key file", "an open key file",
+      "a damaged secret", "a damaged header", "a lost header", "a lost key file",
+      "an open key file",
       "a damaged entry", "a damaged sidecar", "a sidecar of a newer version",
       "a file kept aside", "a killed writer's file", "an emptied cache", "loose modes",
       "a foreign owner",
@@ -507,6 +520,9 @@ extension OneAtATime {
       case "a damaged header":
         try flip(header, at: 60)
         word = "header"
+      case "a lost header":
+        try FileManager.default.removeItem(atPath: header)
+        word = "header is missing"
       case "a lost key file":
         try FileManager.default.removeItem(atPath: path("state/\(app)/vault.key"))
         word = "key"
@@ -553,6 +569,27 @@ extension OneAtATime {
       #expect(run.status == 1 && run.text.contains(word), "\(damage): \(run.text)")
       #expect(run.text.contains("1 problem."), "\(damage): \(run.text)")
       #expect(try snapshot() == before, "\(damage)")
+    }
+
+    @Test func theDoctorShowsItsProgressAndLeavesNoCopyWhenItIsInterrupted() throws {
+      let scope = stores()
+      defer { scope.close() }
+      for number in 0..<600 { try scope.cache(.standard).set(number, forKey: "\(number)") }
+      try FileManager.default.createDirectory(
+        atPath: path("tmp"), withIntermediateDirectories: true)
+      let changes = ["TMPDIR": path("tmp")]
+      let whole = try run("doctor", app, environment: changes)
+      #expect(
+        whole.text
+          == "\(app): nothing is wrong. Looked at 0 suites, 0 secrets, 600 cache entries.\n")
+      let terminal = try PseudoTerminal()
+      let child = try Child(
+        Self.program, ["doctor", app], environment: environment.merging(changes) { $1 },
+        terminal: terminal, isInteractive: true)
+      try terminal.expect("Looking at cache standard ")
+      kill(child.identifier, SIGINT)
+      #expect(child.exitStatus == 128 + SIGINT)
+      #expect(try FileManager.default.contentsOfDirectory(atPath: path("tmp")).isEmpty)
     }
 
     @Test func theDoctorMissesSpace() throws {
