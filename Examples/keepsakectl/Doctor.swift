@@ -103,7 +103,7 @@ struct Doctor {
         // A copy was mended; what it says of itself is not true of the file.
         let remedy =
           error.code == .damaged && count != nil
-          ? "Put a backup back, or go on: who opens it next keeps this file beside it, and all that is intact."
+          ? "Put a backup back, or go on: whoever opens it next keeps a copy of it and all intact values."
           : error.remedy
         note(file.path(percentEncoded: false), error.failureReason ?? "", remedy)
       }
