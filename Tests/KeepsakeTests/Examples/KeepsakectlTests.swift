@@ -574,7 +574,12 @@ extension OneAtATime {
     @Test func theDoctorShowsItsProgressAndLeavesNoCopyWhenItIsInterrupted() throws {
       let scope = stores()
       defer { scope.close() }
-      for number in 0..<600 { try scope.cache(.standard).set(number, forKey: "\(number)") }
+      // Every other one is too long for the name of a file.
+      let long = String(repeating: "long", count: 100)
+      for number in 0..<600 {
+        let key = number.isMultiple(of: 2) ? "\(number)" : long + "\(number)"
+        try scope.cache(.standard).set(number, forKey: key, expiry: .days(7))
+      }
       try FileManager.default.createDirectory(
         atPath: path("tmp"), withIntermediateDirectories: true)
       let changes = ["TMPDIR": path("tmp")]
