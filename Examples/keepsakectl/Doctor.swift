@@ -41,8 +41,21 @@ struct Doctor {
       throw Failure.usage("--free takes a number of bytes, such as --free=100000000.")
     }
     try arguments.enterApp()
-    let interrupt = Self.endingTidily()
+    let work = Task { try await examine(arguments, least: least) }
+    // Control-C ends it as it does any program, but after the copies are gone.
+    signal(SIGINT, SIG_IGN)
+    let interrupt = DispatchSource.makeSignalSource(signal: SIGINT, queue: .global())
+    interrupt.setEventHandler { work.cancel() }
+    interrupt.activate()
     defer { interrupt.cancel() }
+    do {
+      return try await work.value
+    } catch is CancellationError {
+      return 128 + SIGINT
+    }
+  }
+
+  private static func examine(_ arguments: Arguments, least: Int) async throws -> Int32 {
     var doctor = try Doctor(arguments.app)
     try await doctor.lookAtSettings()
     try doctor.lookAtSecrets()
@@ -51,15 +64,6 @@ struct Doctor {
     Progress.clear()
     try doctor.show(asJSON: arguments.has("json"))
     return doctor.report.findings.isEmpty ? 0 : 1
-  }
-
-  /// Control-C ends the program as always, but leaves no copy behind.
-  private static func endingTidily() -> any DispatchSourceSignal {
-    signal(SIGINT, SIG_IGN)
-    let source = DispatchSource.makeSignalSource(signal: SIGINT, queue: .global())
-    source.setEventHandler { exit(128 + SIGINT) }
-    source.activate()
-    return source
   }
 
   private init(_ app: String) throws {
@@ -96,6 +100,7 @@ struct Doctor {
         "Take from it what is missed, then delete it.")
     }
     for suite in try Reports.strictly({ Defaults.suites() }) {
+      try Task.checkCancellation()
       guard let file = try Defaults.suite(suite).fileURL else { continue }
       let (count, errors) = try await Self.openCopy(of: file, in: settings)
       report.suites += count == nil ? 0 : 1
@@ -161,6 +166,7 @@ struct Doctor {
     var progress = Progress("Opening secrets of \(service.service)", of: keys.count)
     for key in keys {
       progress.step()
+      try Task.checkCancellation()
       do throws(StorageError) {
         report.secrets += 1
         if try service.entry(key)?.access == .userPresence { continue }
@@ -185,6 +191,7 @@ struct Doctor {
       let subfolders = try folder.list().filter { $0.count == 3 && $0.hasSuffix("/") }
       var progress = Progress("Looking at cache \(name)", of: subfolders.count)
       for subfolder in subfolders.map({ String($0.dropLast()) }) {
+        try Task.checkCancellation()
         progress.step()
         var result = try await Self.readCopy(of: subfolder, in: folder)
         // The copy may have come between a writer's two files.
