@@ -90,7 +90,8 @@ struct Verb: Sendable {
       options: ["json", "free=BYTES"],
       details: """
         Looks at copies of settings and caches and opens each secret: it changes nothing. Exits with 1
-        when something is wrong. A vault under a passphrase is opened if there is a terminal to ask on. --free says how much space there has to be, at first 100 MB.
+        when something is wrong. A vault under a passphrase is opened if there is a terminal to ask on.
+        --free says how much space there has to be, at first 100 MB.
         """,
       body: Doctor.examine),
   ]
