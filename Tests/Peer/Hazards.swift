@@ -67,6 +67,18 @@ private func setLimit(_ kind: __rlimit_resource, _ number: Int) -> Bool {
   return setrlimit(__rlimit_resource_t(kind.rawValue), &limit) == 0
 }
 
+private func takeDescriptors(leaving count: Int) -> [Int32] {
+  _ = setLimit(RLIMIT_NOFILE, 100)
+  var taken: [Int32] = []
+  while true {
+    let descriptor = dup(STDIN_FILENO)
+    if descriptor < 0 { break }
+    taken.append(descriptor)
+  }
+  for descriptor in taken.suffix(count) { close(descriptor) }
+  return taken.dropLast(count)
+}
+
 /// What the arguments after the folder ask for; false when that has nothing to do with hazards.
 func runHazards(_ words: [String], in folder: URL) -> Bool {
   guard words[0] == "hazards" else { return false }
@@ -77,6 +89,8 @@ func runHazards(_ words: [String], in folder: URL) -> Bool {
   sigemptyset(&signals)
   sigaddset(&signals, SIGXFSZ)
   sigprocmask(SIG_UNBLOCK, &signals, nil)
+  var taken: [Int32] = []
+  var watching: [Defaults.Changes<String>.Iterator] = []
   while let line = readLine() {
     let words = line.split(separator: " ").map(String.init)
     let number = Int(words.last ?? "") ?? 0
@@ -87,6 +101,16 @@ func runHazards(_ words: [String], in folder: URL) -> Bool {
       // The signal for a file that grows too large would leave an image of the process behind.
       if words[1] == "size" { _ = setLimit(RLIMIT_CORE, 0) }
       say(setLimit(kind, number) ? "ok" : "errno \(errno)")
+    case "leave":  // COUNT: so many descriptors are free from now on
+      taken = takeDescriptors(leaving: number)
+      say("ok")
+    case "give-back":
+      for descriptor in taken { close(descriptor) }
+      taken = []
+      say("ok")
+    case "watch":  // KEY
+      watching.append(Defaults.shared.changes(words[1], default: "").makeAsyncIterator())
+      say("ok")
     case "ignore-size":
       signal(SIGXFSZ, SIG_IGN)
       say("ok")

@@ -65,6 +65,43 @@ extension OneAtATime {
       try expectIntact(folder, "afterwards")
     }
 
+    /// Whatever the watch has of the system, it may be the first thing to be missing.
+    @Test func whoWatchesWithoutDescriptorsGoesOn() async throws {
+      var peers: [(folder: TemporaryFolder, peer: Child, comment: Comment)] = []
+      /// Failures to watch are reported besides.
+      func ask(_ peer: Child, _ request: String) throws -> String? {
+        try peer.say(request)
+        while let line = peer.line() {
+          if !line.hasPrefix("report ") { return line }
+        }
+        return nil
+      }
+      for (free, isOpen) in (0...3).flatMap({ [($0, true), ($0, false)] }) {
+        let folder = try TemporaryFolder(isQuick: true)
+        try fill(folder)
+        let peer = try start(folder)
+        if isOpen { try expectAll("old", in: peer, "before") }
+        let comment: Comment = "\(free) free, \(isOpen ? "open" : "not open")"
+        for request in ["leave \(free)", "watch k"] {
+          #expect(try ask(peer, request) == "ok", comment)
+        }
+        #expect(try ask(peer, "set settings k old") != nil, comment)
+        peers.append((folder, peer, comment))
+      }
+      // As long as it takes to look again where there is no watch, and to sync.
+      try await Task.sleep(for: .milliseconds(1_500))
+      for (folder, peer, comment) in peers {
+        #expect(try ask(peer, "give-back") == "ok", comment)
+        for request in ["watch k", "set settings k old"] {
+          #expect(try ask(peer, request) == "ok", comment)
+        }
+        for store in Self.stores { #expect(try ask(peer, "get \(store) k") == "old", comment) }
+        peer.finish()
+        #expect(peer.exitStatus == 0, comment)
+        try expectIntact(folder, comment)
+      }
+    }
+
     @Test func memoryThatMayNotBeLockedIsReportedOnce() throws {
       let folder = try TemporaryFolder(isQuick: true)
       let peer = try start(folder)
@@ -130,7 +167,7 @@ extension OneAtATime {
 
     // MARK: The clock
 
-    @Test(arguments: [-10 * 365, -1, 1, 10 * 365])
+    @Test(arguments: [-10 * 365, -2, 1, 10 * 365])
     func aClockThatIsSetLosesNothing(days: Int) throws {
       let folder = try TemporaryFolder(isQuick: true)
       try App(folder).fill()
@@ -143,7 +180,9 @@ extension OneAtATime {
       }
       let open = App(folder)
       try expectAll(open, "before")
+      let size = try folder.cache().totalSize
       try WallClock.$shift.withValue(shift) {
+        if days < 0 { #expect(try folder.cache().totalSize == size) }
         for app in [open, App(folder)] {
           try expectAll(app, "under another time")
           for store in App.Store.allCases {
