@@ -1,5 +1,9 @@
 // A second process for the tests: does what its arguments say, or what its standard input asks for,
 // line by line. Usage: keepsake-peer FOLDER COMMAND [ARGUMENT …]
+//
+// There is no `await` here: with one the language's runtime starts Dispatch before anything else, and a process
+// that had no descriptor left for that could not be tested.
+import Dispatch
 import FoundationEssentials
 import Keepsake
 
@@ -45,6 +49,18 @@ func limitLifetime() {
   if longer.allSatisfy({ getenv($0) == nil }) { alarm(900) }
 }
 
+func waiting<R: Sendable>(for body: @escaping @Sendable () async throws -> R) throws -> R {
+  let isDone = DispatchSemaphore(value: 0)
+  // Written before the signal and read after it.
+  nonisolated(unsafe) var result: Result<R, any Error>?
+  Task {
+    do { result = .success(try await body()) } catch { result = .failure(error) }
+    isDone.signal()
+  }
+  isDone.wait()
+  return try result!.get()
+}
+
 limitLifetime()
 let arguments = CommandLine.arguments
 let folder = URL(filePath: arguments[1])
@@ -81,7 +97,7 @@ case "engine-acknowledge":  // START: likewise, as the next one
     say(String(index))
   }
 case "places":  // stores something of each kind, in and out of temporary scopes, and says where
-  try await sayPlaces()
+  try waiting { try await sayPlaces() }
 case "acknowledge":  // START: sets ever higher numbers under 50 keys, and says each once it is set
   let padding = String(repeating: "x", count: 400)
   var index = number(3)
@@ -107,10 +123,11 @@ case "as-user":  // USER GROUP VERB KEY [VALUE]: as somebody without rights
   say(answer(Array(arguments[5...])))
 default:
   let words = Array(arguments[2...])
-  if try await runMixing(words, in: folder) { break }
-  if !runCaching(words, in: folder), !runFiling(words, in: folder), !runHazards(words, in: folder),
-    !runModelling(words, in: folder), !runSealing(words)
+  if runCaching(words, in: folder) || runFiling(words, in: folder)
+    || runHazards(words, in: folder) || runModelling(words, in: folder) || runSealing(words)
   {
-    exit(64)
+    break
   }
+  let isDone = try waiting { [folder] in try await runMixing(words, in: folder) }
+  if !isDone { exit(64) }
 }

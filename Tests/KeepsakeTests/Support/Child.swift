@@ -133,6 +133,14 @@ final class Child {
     return status & 0x7F == 0 ? status >> 8 & 0xFF : 128 + status & 0x7F
   }
 
+  /// Whether it has not ended yet: who says something to one that has is ended by a signal.
+  var isRunning: Bool {
+    var information = siginfo_t()
+    let options = WEXITED | WNOHANG | WNOWAIT
+    return status == nil && waitid(P_PID, id_t(identifier), &information, options) == 0
+      && information.si_signo == 0
+  }
+
   @discardableResult
   private func wait() -> Int32 {
     if let status { return status }
