@@ -54,6 +54,13 @@ final class File: ReadableFile, Sendable {
 
   var path: String { OpenFolder.path(name, in: folder) }
 
+  /// The same open file, under the path that it is going to have.
+  func renamed(_ path: String) throws(StorageError) -> File {
+    let copy = try systemCall(.open, self.path) { Int(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)) }
+      .get(.open, path)
+    return File(copy, path, in: nil, isWritable: isWritable)
+  }
+
   /// For reading; nil when nothing is there, for which no error is made up: a miss is no rarity.
   static func ifPresent(
     _ path: String, in folder: OpenFolder? = nil

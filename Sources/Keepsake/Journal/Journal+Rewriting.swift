@@ -9,13 +9,13 @@
 /// Replacing the file: the first one, after damage, and without its dead records. A file is never
 /// truncated and never written anywhere but at its end.
 extension Journal {
-  /// Writes what the table holds to a new file, durably, in place of the old. Under the lock.
-  func rewrite() throws(StorageError) {
+  /// Writes what the table holds, or nothing, to a new file, durably, in place of the old. Under the lock.
+  func rewrite(asEmpty isEmpty: Bool = false) throws(StorageError) {
     try FileSystem.sweepTemporaries(beside: location.path)
     let id = UInt64.random(in: .min ... .max)
     var bytes = JournalFormat.header(id: id)
     state.withLock { state in
-      for (key, entry) in state.table.entries.elements {
+      for (key, entry) in state.table.entries.elements where !isEmpty {
         EngineChange.set(key, entry.value).append(to: &bytes, seed: id)
       }
     }
@@ -23,18 +23,20 @@ extension Journal {
       beside: location.path, .createAndAppend, mode: location.fileMode())
     try temporary.file.writeAll(bytes)
     try temporary.file.synchronize()
-    try install(temporary, seed: id, size: bytes.count)
+    try install(temporary, seed: id, size: bytes.count, isEmpty: isEmpty)
     try synchronizeFolder()
   }
 
   /// Gives a written and synced file the journal's name, goes on with it and tells the others.
   private func install(
-    _ temporary: consuming TemporaryFile, seed: UInt64, size: Int
+    _ temporary: consuming TemporaryFile, seed: UInt64, size: Int, isEmpty: Bool = false
   ) throws(StorageError) {
+    // Whatever can fail comes before the new file has the name.
+    let file = try temporary.file.renamed(location.path)
+    let status = try file.status()
     try temporary.moveIntoPlace()
     try state.withLock { state throws(StorageError) in
-      let file = try File(location.path, .append)
-      state.adopt(file, try file.status(), seed: seed, size: size)
+      state.adopt(file, status, seed: seed, size: size, isEmpty: isEmpty)
       try state.publish(replaced: true)
     }
   }

@@ -148,10 +148,9 @@ final class Journal: DefaultsEngine {
   }
 
   func clear() throws(StorageError) {
-    try writing { journal, record throws(StorageError) in
+    try locked { journal throws(StorageError) in
       guard journal.state.withLock({ $0.file != nil }) else { return }
-      try journal.append(.clear, &record)
-      try journal.rewrite()
+      try journal.rewrite(asEmpty: true)
     }
   }
 

@@ -246,8 +246,11 @@ struct JournalState {
     isCondemned = false
   }
 
-  /// Goes on with another file, of which `size` bytes are in the table.
-  mutating func adopt(_ file: File, _ status: FileStatus, seed: UInt64, size: Int) {
+  /// Goes on with another file, of which `size` bytes are in the table, or one that has no record.
+  mutating func adopt(
+    _ file: File, _ status: FileStatus, seed: UInt64, size: Int, isEmpty: Bool = false
+  ) {
+    if isEmpty { table.apply(.clear) }
     self.file = file
     self.identity = status
     self.seed = seed

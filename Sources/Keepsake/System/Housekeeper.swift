@@ -24,7 +24,7 @@ enum Housekeeper {
     var threadCount = 0
     /// Whether a thread waits for what is due next: one is enough.
     var isAnyWaiting = false
-    var unsynced: [Journal] = []
+    var unsynced: [(journal: Journal, sync: @Sendable () -> Void)] = []
     var hasExitHook = false
   }
 
@@ -60,7 +60,7 @@ enum Housekeeper {
         state.generation = ForkGuard.generation
         state.unsynced = []  // the parent's
       }
-      state.unsynced.append(journal)
+      state.unsynced.append((journal, carryingFaults { journal.synchronizeInBackground() }))
       installExitHook(&state)
       return state.unsynced.count == 1
     }
@@ -79,7 +79,7 @@ enum Housekeeper {
       return state.unsynced
     }
     defer { running.subtract(1, ordering: .sequentiallyConsistent) }
-    for journal in journals { journal.synchronizeInBackground() }
+    for (_, sync) in journals { sync() }
   }
 
   // MARK: Threads
@@ -147,6 +147,6 @@ enum Housekeeper {
     let journals = state.withLockIfAvailable { state in
       state.generation == ForkGuard.generation ? state.unsynced : []
     }
-    for journal in journals ?? [] { journal.synchronizeAtExit() }
+    for (journal, _) in journals ?? [] { journal.synchronizeAtExit() }
   }
 }

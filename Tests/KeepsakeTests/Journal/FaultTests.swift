@@ -74,10 +74,9 @@ import Testing
         if call.failure == nil {
           #expect(seen == operation.result, comment)
         } else {
-          // The record, or the new file, is there by then. That all is gone a record says first, and
-          // the file is made anew after it.
+          // The record, or the new file, is there by then.
           let isWritten =
-            operation == .removeAll || call.event.call == .publish
+            call.event.call == .publish
             || call.isAfterChange { $0.hasSuffix("/" + TemporaryFolder.journal) }
           #expect(seen == old || isWritten && seen == operation.result, comment)
         }

@@ -54,7 +54,7 @@ extension OneAtATime {
       let folder = try TemporaryFolder(isQuick: true)
       let recorder = try DiskRecorder(folder)
       let stage = PowerCutWorkload.Stage(
-        TemporaryFolder("app", in: folder), incoming: try TemporaryFolder(isQuick: true))
+        TemporaryFolder("home/app", in: folder), incoming: try TemporaryFolder(isQuick: true))
       var calls: [Range<Int>] = []
       for step in workload.steps {
         let begin = recorder.count
@@ -86,7 +86,7 @@ extension OneAtATime {
     ) throws -> [String] {
       let parent = try TemporaryFolder(isQuick: true)
       try contents.materialise(in: parent.path)
-      let folder = TemporaryFolder("app", in: parent)
+      let folder = TemporaryFolder("home/app", in: parent)
       let keys = workload.keys
       var problems: [String] = []
       do {
