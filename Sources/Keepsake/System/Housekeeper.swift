@@ -11,7 +11,7 @@ internal import Synchronization
 /// What happens off the callers' path: syncing journals within a second and at exit, compaction, and
 /// tidying up caches.
 enum Housekeeper {
-  private struct Task {
+  private struct Job {
     let due: ContinuousClock.Instant
     let work: @Sendable () -> Void
     /// Whether a normal exit waits for it.
@@ -20,7 +20,7 @@ enum Housekeeper {
 
   private struct State {
     var generation = ForkGuard.generation
-    var tasks: [Task] = []
+    var jobs: [Job] = []
     var threadCount = 0
     /// Whether a thread waits for what is due next: one is enough.
     var isAnyWaiting = false
@@ -44,13 +44,13 @@ enum Housekeeper {
   static func run(_ work: @escaping @Sendable () -> Void) {
     if ForkGuard.isForkedChild { return work() }
     running.add(1, ordering: .sequentiallyConsistent)
-    add(Task(due: .now, work: carryingFaults(work), isAwaited: true))
+    add(Job(due: .now, work: carryingFaults(work), isAwaited: true))
   }
 
   /// Runs `work` after a while, unless the process has ended by then.
   static func run(after pause: Duration, _ work: @escaping @Sendable () -> Void) {
     guard !ForkGuard.isForkedChild else { return }
-    add(Task(due: .now + pause, work: carryingFaults(work), isAwaited: false))
+    add(Job(due: .now + pause, work: carryingFaults(work), isAwaited: false))
   }
 
   /// Sees to it that what `journal` has written survives a power cut a second from now.
@@ -84,20 +84,20 @@ enum Housekeeper {
 
   // MARK: Threads
 
-  private static func add(_ task: Task) {
+  private static func add(_ job: Job) {
     let needsThread = state.withLock { state in
       installExitHook(&state)
-      state.tasks.append(task)
+      state.jobs.append(job)
       guard state.threadCount < mostThreads else { return false }
       state.threadCount += 1
       return true
     }
-    // Where there is none to be had the task waits for the next one that comes.
+    // Where there is none to be had the job waits for the next one that comes.
     if needsThread, !BackgroundThread.start({ work() }) { state.withLock { $0.threadCount -= 1 } }
   }
 
   private enum Next {
-    case task(Task)
+    case job(Job)
     case wait(Duration)
     case nothing
   }
@@ -105,9 +105,9 @@ enum Housekeeper {
   private static func work() {
     while true {
       switch state.withLock({ next(&$0) }) {
-      case .task(let task):
-        task.work()
-        if task.isAwaited { running.subtract(1, ordering: .sequentiallyConsistent) }
+      case .job(let job):
+        job.work()
+        if job.isAwaited { running.subtract(1, ordering: .sequentiallyConsistent) }
       case .wait(let pause):
         Tick.wait(pause)
         state.withLock { $0.isAnyWaiting = false }
@@ -118,11 +118,11 @@ enum Housekeeper {
 
   private static func next(_ state: inout State) -> Next {
     let now = ContinuousClock.now
-    let first = state.tasks.indices.min { state.tasks[$0].due < state.tasks[$1].due }
-    if let first, state.tasks[first].due <= now { return .task(state.tasks.remove(at: first)) }
+    let first = state.jobs.indices.min { state.jobs[$0].due < state.jobs[$1].due }
+    if let first, state.jobs[first].due <= now { return .job(state.jobs.remove(at: first)) }
     if let first, !state.isAnyWaiting {
       state.isAnyWaiting = true
-      return .wait(min(state.tasks[first].due - now, glance))
+      return .wait(min(state.jobs[first].due - now, glance))
     }
     state.threadCount -= 1
     return .nothing

@@ -10,13 +10,9 @@ extension OneAtATime {
   /// All values are certificates, which tell by themselves whether they are whole and for which key they
   /// were written. One test at a time, as each of them keeps all cores busy.
   @Suite(.serialized) struct CacheProcessTests {
-    private static func setting(_ name: String, _ usual: Int) -> Int {
-      ProcessInfo.processInfo.environment[name].flatMap(Int.init) ?? usual
-    }
-
     /// How long the longest test takes; the others take a fifth of it.
-    private let seconds = setting("KEEPSAKE_SECONDS", 10)
-    private let kills = setting("KEEPSAKE_KILLS", 500)
+    private let seconds = bound("KEEPSAKE_SECONDS", usually: 10)
+    private let kills = bound("KEEPSAKE_KILLS", usually: 500)
 
     @Test func underFireEveryHitIsAValueOfItsKeyAndTheLimitHolds() async throws {
       let folder = try TemporaryFolder()

@@ -65,7 +65,7 @@ extension OneAtATime {
     /// Kills a writer at random moments, its compactions included, and looks for what it had said was
     /// set. `KEEPSAKE_KILLS` makes the run longer.
     @Test func killsLoseNothingAcknowledged() throws {
-      let kills = ProcessInfo.processInfo.environment["KEEPSAKE_KILLS"].flatMap(Int.init) ?? 500
+      let kills = bound("KEEPSAKE_KILLS", usually: 500)
       let folder = try TemporaryFolder()
       let failures = Failures()
       var last = 0

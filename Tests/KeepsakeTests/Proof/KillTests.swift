@@ -9,10 +9,6 @@ extension OneAtATime {
   ///
   /// `KEEPSAKE_KILLS=n` makes the run longer, `KEEPSAKE_SOAK=n` the other one as many seconds.
   @Suite(.serialized) struct KillTests {
-    private static func setting(_ name: String, _ usual: Int) -> Int {
-      ProcessInfo.processInfo.environment[name].flatMap(Int.init) ?? usual
-    }
-
     private static func stores(_ folder: TemporaryFolder, _ failures: Failures) -> MixedStores {
       MixedStores(
         settings: folder.store(failures: failures), secrets: folder.secrets(failures: failures),
@@ -28,7 +24,7 @@ extension OneAtATime {
       let folder = try TemporaryFolder(isQuick: true)
       let failures = Failures()
       let writerCount = 3
-      let rounds = max(1, Self.setting("KEEPSAKE_KILLS", 300) / writerCount)
+      let rounds = max(1, bound("KEEPSAKE_KILLS", usually: 300) / writerCount)
       // Any of these; nil stands for nothing.
       var allowed: [Place: Set<Certificate?>] = [:]
       var last = [Int](repeating: 0, count: writerCount)
@@ -99,7 +95,7 @@ extension OneAtATime {
 
     /// What a program has of the system does not grow with the time it runs.
     @Test func aLongRunTakesNoMoreThanAShortOne() throws {
-      let seconds = Self.setting("KEEPSAKE_SOAK", 12)
+      let seconds = bound("KEEPSAKE_SOAK", usually: 12)
       let folder = try TemporaryFolder(isQuick: true)
       let peer = try Peer.start(folder, "soak", "\(seconds)")
       let said = peer.finish().split(separator: "\n").map(String.init)

@@ -9,7 +9,7 @@ extension OneAtATime {
   @Suite(.serialized) struct PowerCutTests {
     /// How many states of each workload are looked at; `KEEPSAKE_STATES` for more.
     private let most =
-      ProcessInfo.processInfo.environment["KEEPSAKE_STATES"].flatMap(Int.init) ?? 600
+      bound("KEEPSAKE_STATES", usually: 600)
 
     @Test(arguments: PowerCutWorkload.all)
     func whatWasPromisedIsThereAndNothingElse(_ workload: PowerCutWorkload) async throws {

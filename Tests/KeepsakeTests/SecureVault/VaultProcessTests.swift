@@ -9,13 +9,9 @@ extension OneAtATime {
   ///
   /// One test at a time, as most of them keep all cores busy.
   @Suite(.serialized) struct VaultProcessTests {
-    private static func setting(_ name: String, _ usual: Int) -> Int {
-      ProcessInfo.processInfo.environment[name].flatMap(Int.init) ?? usual
-    }
-
     /// How long it takes to lock and unlock again and again, five times.
-    private let seconds = setting("KEEPSAKE_SECONDS", 10)
-    private let kills = setting("KEEPSAKE_KILLS", 200)
+    private let seconds = bound("KEEPSAKE_SECONDS", usually: 10)
+    private let kills = bound("KEEPSAKE_KILLS", usually: 200)
 
     // MARK: Several processes
 
