@@ -377,11 +377,7 @@ private func writeForked(_ count: Int, _ store: DiskCache.Store) {
   } catch {
     return say("error \(error)")
   }
-  // What the first set began in the background shall be over: the language's runtime has locks of its
-  // own, and one that a thread holds at this moment stays locked in the child for ever.
-  usleep(200_000)
-  let child = fork()
-  if child == 0 { alarm(60) }  // if it hangs nonetheless, its signal tells
+  let child = forkedChild()
   let writer = child == 0 ? 1 : 2
   do {
     for number in 1...max(1, count) {
@@ -397,7 +393,5 @@ private func writeForked(_ count: Int, _ store: DiskCache.Store) {
     say("error \(error)")
   }
   if child == 0 { exit(0) }
-  var status: Int32 = 0
-  waitpid(child, &status, 0)
-  say("done \(status)")
+  say("done \(ended(child))")
 }

@@ -125,10 +125,7 @@ func runHazards(_ words: [String], in folder: URL) -> Bool {
 }
 
 private func writeForked(_ everything: Everything, _ count: Int) -> String {
-  // A thread that holds a lock at the moment of the fork holds it in the child for ever.
-  usleep(200_000)
-  let child = fork()
-  if child == 0 { alarm(60) }  // if it hangs nonetheless, its signal tells
+  let child = forkedChild()
   let writer = child == 0 ? "child" : "parent"
   var failure = "ok"
   do {
@@ -146,7 +143,6 @@ private func writeForked(_ everything: Everything, _ count: Int) -> String {
     if failure != "ok" { say(failure) }
     _exit(failure == "ok" ? 0 : 1)
   }
-  var status: Int32 = 0
-  waitpid(child, &status, 0)
+  let status = ended(child)
   return status == 0 ? failure : "the child ended with \(status)"
 }

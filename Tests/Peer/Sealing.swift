@@ -329,9 +329,8 @@ private func answerSealing(_ words: [String]) -> String {
 private func inChild(_ body: () -> String) -> String {
   var ends: [Int32] = [0, 0]
   guard pipe(&ends) == 0 else { return "no pipe" }
-  let child = fork()
+  let child = forkedChild()
   if child == 0 {
-    alarm(60)  // if it hangs nonetheless, its signal tells
     var text = body()
     text.withUTF8 { _ = write(ends[1], $0.baseAddress, $0.count) }
     _exit(0)
@@ -340,8 +339,7 @@ private func inChild(_ body: () -> String) -> String {
   var bytes = [UInt8](repeating: 0, count: 65_536)
   let count = read(ends[0], &bytes, bytes.count)
   close(ends[0])
-  var status: Int32 = 0
-  waitpid(child, &status, 0)
+  let status = ended(child)
   return status == 0 ? String(decoding: bytes.prefix(max(0, count)), as: UTF8.self) : "\(status)"
 }
 
