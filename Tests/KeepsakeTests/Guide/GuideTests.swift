@@ -50,30 +50,6 @@ import Testing
   }
 }
 
-/// Code without its white space, which formatting changes.
-private struct Code: Equatable, CustomStringConvertible {
-  private let text: String
-  let description: String
-
-  init(_ code: some StringProtocol) {
-    text = String(code.filter { !$0.isWhitespace })
-    description = String(code)
-  }
-
-  /// A file, without the lines that are comments.
-  init(source: String) {
-    let lines = source.split(separator: "\n").filter {
-      !$0.drop(while: \.isWhitespace).hasPrefix("//")
-    }
-    self.init(lines.joined(separator: "\n"))
-  }
-
-  var count: Int { description.count }
-  func contains(_ other: Code) -> Bool { text.contains(other.text) }
-
-  static func == (one: Code, other: Code) -> Bool { one.text == other.text }
-}
-
 /// What the article says to write.
 private struct Guide {
   struct Row {

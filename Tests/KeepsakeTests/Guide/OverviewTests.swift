@@ -1,0 +1,87 @@
+import Foundation
+import Keepsake
+import KeepsakeTesting
+import Testing
+
+/// The snippets of the landing page and of the articles on engines and on testing; `SnippetTests` compares.
+@Suite(.temporaryStorage) struct OverviewTests {
+  @Test func theLandingPage() throws {
+    let (data, user) = (Data("image".utf8), User(name: "Ann"))
+
+    Defaults.set(25, forKey: "age")
+    let age = Defaults.get("age", default: 18)
+
+    SecureVault.set("tok", forKey: "accessToken", service: "com.app.auth")
+    let token = SecureVault.get("accessToken", service: "com.app.auth")
+
+    DiskCache.set(data, forKey: "image_001", expiry: .days(7))
+    let image = DiskCache.get("image_001")
+
+    try Folder.documents.save(user, as: "users/1.json")
+    let ann: User = try Folder.documents.load("users/1.json")
+
+    #expect(age == 25 && token == "tok" && image == data && ann == user)
+  }
+
+  @Test func theAppsName() async {
+    await #expect(processExitsWith: .success) {
+      try StorageSystem.bootstrap(app: "com.example.notes")
+      #expect(throws: StorageError.self) { try StorageSystem.bootstrap(app: "other") }
+    }
+  }
+
+  // MARK: Engines
+
+  @Test func enginesOfSuites() async {
+    await #expect(processExitsWith: .success) {
+      try StorageSystem.bootstrap(
+        app: "com.example.notes",
+        engines: [
+          "session": MemoryEngine(),
+          "themes": FileEngine(.applicationSupport.subfolder("themes")),
+        ])
+      Defaults.set("dark", forKey: "name", suite: "themes")
+      #expect(Defaults.string("name", suite: "themes") == "dark")
+    }
+  }
+
+  @Test func conforms() async throws {
+    try await StorageEngineConformance.check { TableEngine() }
+  }
+
+  @Test(.temporaryStorage(engines: [.standard: FailingEngine()])) func showsTheDefault() {
+    #expect(Defaults.get("size", default: 16) == 16)
+  }
+
+  // MARK: Testing
+
+  @Suite(.temporaryStorage) struct SettingsTests {
+    @Test func startsWithDefaults() { #expect(Defaults.int("launches") == 0) }
+  }
+
+  @Test(.temporaryStorage(authenticate: { _ in "swordfish" })) func keepsThePIN() throws {
+    try SecureVault.shared.set("1234", forKey: "pin", access: .userPresence)
+    #expect(SecureVault.get("pin", reason: "Unlock notes") == "1234")
+    let error = #expect(throws: StorageError.self) {
+      try SecureVault.shared.unlock(passphrase: "x")
+    }
+    #expect(error?.code == .misuse)
+  }
+
+  @Test func aScope() async throws {
+    try await StorageSystem.withTemporary {
+      StorageSystem.onFailure = { print($0) }
+      #expect(Defaults.keys() == [])
+    }
+  }
+}
+
+private struct FailingEngine: StorageEngine {
+  struct Failure: Error {}
+  func data(forKey key: String) throws -> Data? { throw Failure() }
+  func set(_ data: Data?, forKey key: String) throws { throw Failure() }
+  func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool { throw Failure() }
+  func keys() throws -> [String] { throw Failure() }
+}
+
+private struct User: Codable, Equatable { var name: String }
