@@ -11,6 +11,8 @@ let package = Package(
     .executable(name: "textstats", targets: ["textstats"]),
     .executable(name: "tokens", targets: ["tokens"]),
     .executable(name: "notes", targets: ["notes"]),
+    .executable(name: "timer", targets: ["timer"]),
+    .executable(name: "shelf", targets: ["shelf"]),
     .executable(name: "keepsakectl", targets: ["keepsakectl"]),
   ],
   targets: [
@@ -24,6 +26,8 @@ let package = Package(
     .executableTarget(name: "textstats", dependencies: ["Keepsake"], path: "Examples/textstats"),
     .executableTarget(name: "tokens", dependencies: ["Keepsake"], path: "Examples/tokens"),
     .executableTarget(name: "notes", dependencies: ["Keepsake"], path: "Examples/notes"),
+    .executableTarget(name: "timer", dependencies: ["Keepsake"], path: "Examples/timer"),
+    .executableTarget(name: "shelf", dependencies: ["Keepsake"], path: "Examples/shelf"),
     .executableTarget(
       name: "keepsakectl", dependencies: ["Keepsake"], path: "Examples/keepsakectl"),
     // A second process for the tests: sets, updates, reads and dies on command.
@@ -32,7 +36,7 @@ let package = Package(
       name: "KeepsakeTests",
       dependencies: [
         "Keepsake", "KeepsakeTesting", "COpenSSL", "keepsake-peer", "quickstart", "textstats",
-        "tokens", "notes", "keepsakectl",
+        "tokens", "notes", "timer", "shelf", "keepsakectl",
       ]),
   ]
 )

@@ -1,0 +1,206 @@
+// Files with progress: a shelf for files of any size, which are never in memory as a whole.
+//
+//   swift run shelf put film.mp4             takes in a copy
+//   swift run shelf put --move film.mp4      takes in the file itself
+//   swift run shelf list                     what is there
+//   swift run shelf get film.mp4 ~/Videos    gives a copy back; without the folder into this one
+//   swift run shelf remove film.mp4
+//
+// For something to look at: `head -c 2G /dev/urandom > large`, `swift run shelf put large`. While it shows how
+// far it is, press Control-C: nothing of it is left, and what the shelf had under that name still is there.
+
+import Dispatch
+import FoundationEssentials
+import Keepsake
+
+#if canImport(Glibc)
+  @preconcurrency import Glibc
+#elseif canImport(Musl)
+  @preconcurrency import Musl
+#endif
+
+/// What ends the program: a line on standard error, and an exit code of sysexits.h.
+struct Exit: Error {
+  var message: String
+  var status: Int32
+}
+
+let usage = """
+  usage: shelf put [--move] FILE...    take files in
+         shelf list                    show what is there
+         shelf get NAME [FILE]         give one back, to a file or into a folder
+         shelf remove NAME
+  """
+
+enum Shelf {
+  static let folder = Folder.applicationSupport.subfolder("shelf")
+
+  static func put(_ path: String) async throws {
+    try await copy(path, to: folder, as: URL(filePath: path).lastPathComponent)
+  }
+
+  /// On the same file system this takes no time, however large the file is.
+  static func take(_ path: String) throws {
+    let name = URL(filePath: path).lastPathComponent
+    let size = try Source(path).size
+    try folder.adopt(URL(filePath: path), as: name)
+    print("\(name): \(ByteCount(size))")
+  }
+
+  static func get(_ name: String, to path: String) async throws {
+    try require(name)
+    var target = URL(filePath: path, directoryHint: .checkFileSystem)
+    if target.hasDirectoryPath { target.append(path: name) }
+    // Any folder can be one that files are saved in.
+    let folder = Folder(target.deletingLastPathComponent())
+    try await copy(try Shelf.folder.url(name).path, to: folder, as: target.lastPathComponent)
+  }
+
+  static func remove(_ name: String) throws {
+    try require(name)
+    try folder.delete(name)
+  }
+
+  static func list() throws {
+    let names = try folder.list(includingHidden: true)
+    for name in names { print("\(name): \(ByteCount(try folder.size(name)))") }
+    let free = ByteCount(try folder.freeSpace)
+    print("files: \(names.count), \(ByteCount(try folder.totalSize())); \(free) are free")
+    print("in \(try folder.url().path)")
+  }
+
+  private static func require(_ name: String) throws {
+    if try !folder.exists(name) {
+      throw Exit(message: "there is no \"\(name)\" on the shelf: see shelf list", status: 66)
+    }
+  }
+
+  /// Until the copy is whole nobody sees any of it; if it fails or is cancelled, nothing of it is left.
+  private static func copy(_ path: String, to folder: Folder, as name: String) async throws {
+    let source = try Source(path)
+    var line = ProgressLine(name, total: source.size)
+    let pieces = Pieces(source: source)
+    do {
+      defer { line.clear() }
+      try await folder.save(chunks: pieces, as: name, total: source.size) { bytes, _ in
+        line.show(bytes)
+      }
+    }
+    print("\(name): \(ByteCount(source.size))")
+  }
+}
+
+/// A file that is read piece by piece.
+final class Source {
+  let size: Int
+  private let path: String
+  private let descriptor: Int32
+  private var count = 0
+
+  init(_ path: String) throws {
+    self.path = path
+    // Without waiting, as a pipe that nobody writes to would make us.
+    descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
+    var status = stat()
+    guard descriptor >= 0, fstat(descriptor, &status) == 0 else {
+      throw Exit(
+        message: "cannot read \"\(path)\": \(String(cString: strerror(errno)))", status: 66)
+    }
+    size = Int(status.st_size)
+    guard status.st_mode & S_IFMT == S_IFREG else {
+      throw Exit(message: "cannot read \"\(path)\": it is no file", status: 66)
+    }
+  }
+
+  deinit { close(descriptor) }
+
+  /// The next megabyte; nil at the end. Half a file is not to be kept: that the size is another one than
+  /// at first is an error.
+  func readPiece() throws -> [UInt8]? {
+    let piece = [UInt8](unsafeUninitializedCapacity: 1 << 20) { buffer, count in
+      count = max(0, read(descriptor, buffer.baseAddress, buffer.count))
+    }
+    count += piece.count
+    guard piece.isEmpty ? count == size : count <= size else {
+      throw Exit(message: "\"\(path)\" changed while it was read", status: 75)
+    }
+    return piece.isEmpty ? nil : piece
+  }
+}
+
+/// Its pieces as the library takes them: whatever yields bytes, such as a download, will do.
+struct Pieces: AsyncSequence, AsyncIteratorProtocol {
+  let source: Source
+
+  func makeAsyncIterator() -> Pieces { self }
+  mutating func next() async throws -> [UInt8]? { try source.readPiece() }
+}
+
+/// How far it is, in one line that is drawn anew; for people alone, so that pipes and files get nothing.
+struct ProgressLine {
+  private let name: String
+  private let total: Int
+  private var last: ContinuousClock.Instant?
+  private static let isShown = isatty(STDERR_FILENO) == 1
+
+  init(_ name: String, total: Int) {
+    self.name = name
+    self.total = total
+  }
+
+  mutating func show(_ bytes: Int) {
+    let isDue = last.map { .now - $0 > .milliseconds(100) } ?? true
+    guard Self.isShown, isDue || bytes == total else { return }
+    last = .now
+    let percent = Int(100 * Double(bytes) / Double(total))
+    fputs("\r\u{1B}[K\(name)  \(percent) %  \(ByteCount(bytes)) of \(ByteCount(total))", stderr)
+  }
+
+  func clear() {
+    if Self.isShown { fputs("\r\u{1B}[K", stderr) }
+  }
+}
+
+func run(_ arguments: [String]) async throws {
+  switch (arguments.first, arguments.count) {
+  case ("put", 3...) where arguments[1] == "--move":
+    for path in arguments.dropFirst(2) { try Shelf.take(path) }
+  case ("put", 2...) where !arguments[1].hasPrefix("-"):
+    for path in arguments.dropFirst() { try await Shelf.put(path) }
+  case ("list", 1): try Shelf.list()
+  case ("get", 2): try await Shelf.get(arguments[1], to: ".")
+  case ("get", 3): try await Shelf.get(arguments[1], to: arguments[2])
+  case ("remove", 2): try Shelf.remove(arguments[1])
+  case ("--help", _), ("-h", _): print(usage)
+  default: throw Exit(message: usage, status: 64)
+  }
+}
+
+/// Control-C cancels the task instead of ending the program where it stands.
+func cancelWhenInterrupted(_ task: Task<Void, any Error>) -> any DispatchSourceSignal {
+  signal(SIGINT, SIG_IGN)
+  let source = DispatchSource.makeSignalSource(signal: SIGINT, queue: .global())
+  source.setEventHandler { task.cancel() }
+  source.resume()
+  return source
+}
+
+func fail(_ message: String, status: Int32) -> Never {
+  fputs(message + "\n", stderr)
+  exit(status)
+}
+
+do {
+  try StorageSystem.bootstrap(app: "keepsake-shelf")
+  let work = Task { try await run(Array(CommandLine.arguments.dropFirst())) }
+  let interrupts = cancelWhenInterrupted(work)
+  try await work.value
+  interrupts.cancel()
+} catch is CancellationError {
+  fail("Stopped: nothing of it is left.", status: 130)
+} catch let failure as Exit {
+  fail(failure.message, status: failure.status)
+} catch {
+  fail("\(error)", status: 73)
+}
+if fflush(stdout) != 0 { fail("The output cannot be written.", status: 74) }
