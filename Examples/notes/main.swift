@@ -1,12 +1,10 @@
-// A notebook: files of its user's in the documents folder, and settings that a running program follows.
+// The app's own files: a notebook in its user's documents, where every note is a file that people can read.
 //
 //   swift run notes add shopping "milk, bread"    a note in a folder for each topic
-//   swift run notes list                          all notes, with their sizes
+//   swift run notes list                          all notes with their sizes, the oldest first
 //   swift run notes show shopping/1               one of them
 //   swift run notes move shopping/1 done/1        to another topic
 //   swift run notes delete done                   a note, or a topic with all its notes
-//   swift run notes order newest                  a setting: newest or oldest first
-//   swift run notes watch                         shows the list again when that setting changes
 //   swift run notes export FILE                   all notes in one file, outside the notebook
 //   swift run notes import FILE                   the notes of such a file
 
@@ -24,19 +22,19 @@ struct Note: Codable {
   var written = Date()
 }
 
-enum Order: String, Codable, Sendable {
-  case oldest, newest
+extension Defaults.Key<Int> {
+  static let lastNumber = Self("lastNumber", default: 0)
 }
 
-extension Defaults.Key<Order> {
-  static let order = Self("order", default: .oldest)
+/// What ends the program: a line on standard error, and an exit code of sysexits.h.
+struct Exit: Error {
+  var message: String
+  var status: Int32
 }
-
-struct Misused: Error {}
 
 let usage = """
   usage: notes add TOPIC TEXT | list | show NOTE | move NOTE NOTE | delete NOTE-OR-TOPIC
-         notes order oldest|newest | watch | export FILE | import FILE
+         notes export FILE | import FILE
   """
 
 struct Notebook {
@@ -51,91 +49,107 @@ struct Notebook {
     }
   }
 
-  /// Looks first and saves then: a notebook has one writer.
+  /// Two that add at once never get the same number, as it is given out in one step.
   func add(_ text: String, to topic: String) throws -> String {
-    var number = 1
-    while try folder.exists(file("\(topic)/\(number)")) { number += 1 }
-    let name = "\(topic)/\(number)"
+    var name: String
+    repeat {
+      let number = try Defaults.shared.update(.lastNumber) { $0 += 1 }
+      name = "\(topic)/\(number)"
+    } while try folder.exists(file(name))
     try folder.save(Note(text: text), as: file(name))
     return name
   }
 
-  func show(_ name: String) throws -> Note { try folder.load(file(name)) }
+  func show(_ name: String) throws -> Note {
+    // Of an optional type, as a missing note is nothing that the library has to complain of.
+    let note: Note? = try folder.load(file(name))
+    if let note { return note }
+    throw missing("note \"\(name)\"")
+  }
 
   func list() throws {
-    var notes = try names().map { name in (name: name, note: try show(name)) }
-    notes.sort { $0.note.written < $1.note.written }
-    if Defaults[.order] == .newest { notes.reverse() }
-    for (name, note) in notes {
+    let notes = try names().map { name in (name: name, note: try show(name)) }
+    for (name, note) in notes.sorted(by: { $0.note.written < $1.note.written }) {
       print("\(name): \(note.text) (\(ByteCount(try folder.size(file(name)))))")
     }
     print("notes: \(notes.count), \(ByteCount(try folder.totalSize())) in \(try folder.url().path)")
   }
 
+  /// The library's move replaces what is at the target, as that of the shell does; a notebook does not.
   func move(_ name: String, to newName: String) throws {
+    guard try folder.exists(file(name)) else { throw missing("note \"\(name)\"") }
+    guard try !folder.exists(file(newName)) else {
+      throw Exit(message: "there is a note \"\(newName)\" already", status: 73)
+    }
     try folder.move(file(name), to: file(newName))
   }
 
   func delete(_ name: String) throws {
-    let isNote = try folder.exists(file(name))
-    try folder.delete(isNote ? file(name) : name)
+    if try folder.exists(file(name)) {
+      try folder.delete(file(name))
+    } else if try folder.exists(name) {
+      try folder.delete(name)
+    } else {
+      throw missing("note or topic \"\(name)\"")
+    }
   }
 
   /// A folder of one's own is as good as a standard one.
-  func export(to path: String) throws {
+  func export(to path: String) throws -> Int {
     let url = URL(filePath: path)
     let notes = try names().map { name in (name, try show(name)) }
     try Folder(url.deletingLastPathComponent()).save(
       Dictionary(uniqueKeysWithValues: notes), as: url.lastPathComponent)
+    return notes.count
   }
 
   func read(_ path: String) throws -> Int {
     let url = URL(filePath: path)
-    let notes: [String: Note] = try Folder(url.deletingLastPathComponent())
+    let notes: [String: Note]? = try Folder(url.deletingLastPathComponent())
       .load(url.lastPathComponent)
+    guard let notes else { throw missing("file \"\(path)\"") }
     for (name, note) in notes { try folder.save(note, as: file(name)) }
     return notes.count
   }
+
+  private func missing(_ thing: String) -> Exit {
+    Exit(message: "there is no \(thing)", status: 66)
+  }
 }
 
-func main() async throws {
+func run(_ arguments: [String]) throws {
   let notebook = Notebook()
-  let arguments = Array(CommandLine.arguments.dropFirst())
   switch (arguments.first, arguments.count) {
   case ("add", 3): print("added", try notebook.add(arguments[2], to: arguments[1]))
   case ("list", 1): try notebook.list()
   case ("show", 2): print(try notebook.show(arguments[1]).text)
   case ("move", 3): try notebook.move(arguments[1], to: arguments[2])
   case ("delete", 2): try notebook.delete(arguments[1])
-  case ("order", 2):
-    guard let order = Order(rawValue: arguments[1]) else { throw Misused() }
-    try Defaults.shared.set(order, for: .order)
-  case ("watch", 1):
-    let changes = Defaults.changes(.order)
-    try notebook.list()
-    for await order in changes {
-      print("-- \(order.rawValue) first")
-      try notebook.list()
-    }
-  case ("export", 2): try notebook.export(to: arguments[1])
+  case ("export", 2): print("exported", try notebook.export(to: arguments[1]))
   case ("import", 2): print("imported", try notebook.read(arguments[1]))
-  default: throw Misused()
+  case ("--help", _), ("-h", _): print(usage)
+  default: throw Exit(message: usage, status: 64)
   }
 }
 
 func fail(_ message: String, status: Int32) -> Never {
-  print(message)
+  fputs("\(message)\n", stderr)
   exit(status)
 }
 
-setvbuf(stdout, nil, _IOLBF, 0)  // `watch` is read by other programs, line by line
-try StorageSystem.bootstrap(app: "keepsake-notes")
 do {
-  try await main()
-} catch is Misused {
-  fail(usage, status: 64)
-} catch let error as StorageError where error.code == .notFound {
-  fail("there is no such thing: \(error)", status: 66)
-} catch {
-  fail("\(error)", status: 73)
+  try StorageSystem.bootstrap(app: "keepsake-notes")
+  try run(Array(CommandLine.arguments.dropFirst()))
+} catch let exit as Exit {
+  fail(exit.message, status: exit.status)
+} catch let error as StorageError {
+  // Its text names the file and says what to do.
+  let status: Int32 =
+    switch error.code {
+    case .misuse: 64
+    case .decodingFailed: 65
+    default: 73
+    }
+  fail("\(error)", status: status)
 }
+if fflush(stdout) != 0 { fail("The output cannot be written.", status: 74) }

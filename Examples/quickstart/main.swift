@@ -10,9 +10,9 @@ import FoundationEssentials
 import Keepsake
 
 #if canImport(Glibc)
-  import Glibc
+  @preconcurrency import Glibc
 #elseif canImport(Musl)
-  import Musl
+  @preconcurrency import Musl
 #endif
 
 /// Any Codable type can be stored.
@@ -30,11 +30,13 @@ struct Settings: Sendable {
 
 /// What this program knows of a file; nil when it is not readable text.
 func profile(of path: String) -> Profile? {
-  guard let data = try? Data(contentsOf: URL(filePath: path)),
+  // By its whole path: a file of that name in another folder is another one.
+  let file = URL(filePath: path)
+  guard let data = try? Data(contentsOf: file),
     let text = String(data: data, encoding: .utf8)
   else { return nil }
   let words = text.split(whereSeparator: \.isWhitespace).count
-  return Profile(file: path, bytes: data.count, words: words)
+  return Profile(file: file.path, bytes: data.count, words: words)
 }
 
 /// A random id that nobody but this program shall know: made at the first run, and sealed.
@@ -50,6 +52,12 @@ let usage = """
          quickstart --reset    forget everything
   """
 
+/// Says on standard error what is wrong, and returns the exit code, which is one of sysexits.h.
+func complain(_ message: String, status: Int32) -> Int32 {
+  fputs("\(message)\n", stderr)
+  return status
+}
+
 func main() -> Int32 {
   let arguments = Array(CommandLine.arguments.dropFirst())
   switch arguments.first {
@@ -62,16 +70,23 @@ func main() -> Int32 {
     print("Forgotten. The next run is the first one again.")
     return 0
   case let option? where option.hasPrefix("-") || arguments.count > 1:
-    print(usage)
-    return 64
+    return complain(usage, status: 64)
   default: break
+  }
+
+  var now: Profile?
+  if let path = arguments.first {
+    now = profile(of: path)
+    if now == nil {
+      return complain(
+        "Cannot read \"\(path)\": give me a text file, such as README.md.", status: 66)
+    }
   }
 
   let settings = Settings()
   let launches = Defaults.update("launches", default: 0) { $0 += 1 }
   guard launches > 0, let file = try? Defaults.shared.fileURL else {
-    print("Nothing could be stored: see above.")
-    return 73
+    return complain("Nothing could be stored: see above.", status: 73)
   }
   if launches == 1 {
     print("This is the first run: nothing to remember yet. Run me again.")
@@ -84,33 +99,28 @@ func main() -> Int32 {
     }
   }
 
-  if let path = arguments.first {
-    guard let now = profile(of: path) else {
-      print("Cannot read \"\(path)\": give me a text file, such as README.md.")
-      return 66
-    }
+  if let now {
     let before: Profile? = Defaults.model("profile")
     Defaults.set(now, forKey: "profile")
     // A copy that can be made again: the next run finds it, for a week.
-    let isCached = DiskCache.contains(path)
-    DiskCache.set(contentsOf: URL(filePath: path), forKey: path, expiry: .days(7))
+    let isCached = DiskCache.contains(now.file)
+    DiskCache.set(contentsOf: URL(filePath: now.file), forKey: now.file, expiry: .days(7))
     let comparison = before.map { $0 == now ? ", as before" : ", which is new" } ?? ""
-    print("Now read \(path): \(now.bytes) bytes, \(now.words) words\(comparison).")
+    print("Now read \(now.file): \(now.bytes) bytes, \(now.words) words\(comparison).")
     print(
       "\(isCached ? "It was" : "Now it is") in the cache, which takes \(DiskCache.totalSize) bytes."
     )
   }
 
   guard let id = secretID(), let vault = try? SecureVault.shared.folderURL else {
-    print("There is no secret: see above.")
-    return 73
+    return complain("There is no secret: see above.", status: 73)
   }
 
   settings.lastRun = Date.now
   settings.number = launches
   print("The settings lie in \(file.path(percentEncoded: false))")
   print("The secret id \(id.prefix(4))… is sealed in \(vault.path(percentEncoded: false))")
-  if let copy = arguments.first.flatMap({ DiskCache.fileURL($0) }) {
+  if let now, let copy = DiskCache.fileURL(now.file) {
     print("The cached copy is \(copy.path(percentEncoded: false))")
   }
   return 0
@@ -118,4 +128,5 @@ func main() -> Int32 {
 
 // Once, before the first use: the name under which this program's data lies.
 try StorageSystem.bootstrap(app: "keepsake-quickstart")
-exit(main())
+let status = main()
+exit(fflush(stdout) == 0 ? status : complain("The output cannot be written.", status: 74))

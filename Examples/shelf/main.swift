@@ -198,8 +198,10 @@ do {
   interrupts.cancel()
 } catch is CancellationError {
   fail("Stopped: nothing of it is left.", status: 130)
-} catch let failure as Exit {
-  fail(failure.message, status: failure.status)
+} catch let exit as Exit {
+  fail(exit.message, status: exit.status)
+} catch let error as StorageError where error.code == .misuse {
+  fail("\(error)", status: 64)  // such as ../film.mp4
 } catch {
   fail("\(error)", status: 73)
 }

@@ -11,9 +11,9 @@ import FoundationEssentials
 import Keepsake
 
 #if canImport(Glibc)
-  import Glibc
+  @preconcurrency import Glibc
 #elseif canImport(Musl)
-  import Musl
+  @preconcurrency import Musl
 #endif
 
 /// What is worth remembering.
@@ -25,20 +25,20 @@ struct Statistics: Codable, Sendable {
 
   init(of text: String) {
     var counts: [Substring: Int] = [:]
-    for line in text.split(separator: "\n", omittingEmptySubsequences: false) {
-      lines += 1
-      for word in line.split(whereSeparator: { !$0.isLetter }) {
-        words += 1
-        if word.count > 3 { counts[word, default: 0] += 1 }
-      }
+    lines = text.count(where: \.isNewline)
+    for word in text.split(whereSeparator: { !$0.isLetter }) {
+      words += 1
+      if word.count > 3 { counts[word, default: 0] += 1 }
     }
     let sorted = counts.sorted { ($1.value, $0.key) < ($0.value, $1.key) }
     frequent = sorted.prefix(3).map { String($0.key) }
   }
 }
 
-struct Unreadable: Error {
-  let path: String
+/// What ends the program: a line on standard error, and an exit code of sysexits.h.
+struct Exit: Error {
+  var message: String
+  var status: Int32
 }
 
 enum Memory {
@@ -48,31 +48,43 @@ enum Memory {
 
 /// The file's statistics, from the cache if the file is the one they were made of.
 func statistics(of path: String, expiry: DiskCache.Expiry) async throws -> (Statistics, Bool) {
+  let unreadable = Exit(
+    message: "Cannot read \"\(path)\": give me text files, such as README.md.", status: 66)
   guard let attributes = try? FileManager.default.attributesOfItem(atPath: path),
     let size = attributes[.size], let modified = attributes[.modificationDate] as? Date
-  else { throw Unreadable(path: path) }
+  else { throw unreadable }
   // Another size or time is another key: what was remembered of the old file is never asked for.
-  let key = "\(path) \(size) \(modified.timeIntervalSince1970)"
+  let key = "\(size) \(modified.timeIntervalSince1970) \(URL(filePath: path).path)"
   var isNew = false
   let result = try await Memory.cache.fetch(key, expiry: expiry) {
     isNew = true
     guard let data = FileManager.default.contents(atPath: path),
       let text = String(data: data, encoding: .utf8)
-    else { throw Unreadable(path: path) }
+    else { throw unreadable }
     return Statistics(of: text)
   }
   return (result, !isNew)
 }
 
-func list() throws {
-  for key in try Memory.cache.keys().sorted() {
-    guard let entry = try Memory.cache.entry(key) else { continue }
-    let expires = entry.expires.map { "until \($0.ISO8601Format())" } ?? "for good"
-    print("  \(key): \(entry.size) bytes, since \(entry.created.ISO8601Format()), \(expires)")
-  }
+func show(_ path: String, expiry: DiskCache.Expiry) async throws {
+  let start = ContinuousClock.now
+  let (found, isHit) = try await statistics(of: path, expiry: expiry)
+  let time = Int((ContinuousClock.now - start) / .microseconds(1))
+  let frequent = found.frequent.isEmpty ? "" : ", often \(found.frequent.joined(separator: ", "))"
   print(
-    "entries: \(try Memory.cache.keys().count), \(ByteCount(try Memory.cache.totalSize)) on the disk"
-  )
+    "\(isHit ? "hit " : "miss") \(path): lines \(found.lines), words \(found.words)\(frequent) "
+      + "(\(time) us)")
+}
+
+func list() throws {
+  let keys = try Memory.cache.keys()
+  for key in keys.sorted() {
+    guard let entry = try Memory.cache.entry(key) else { continue }
+    let path = key.split(separator: " ", maxSplits: 2).last ?? ""
+    let expires = entry.expires.map { "until \($0.ISO8601Format())" } ?? "for good"
+    print("  \(path): \(entry.size) bytes, since \(entry.created.ISO8601Format()), \(expires)")
+  }
+  print("entries: \(keys.count), \(ByteCount(try Memory.cache.totalSize)) on the disk")
   if let folder = try Memory.cache.folderURL { print("in \(folder.path(percentEncoded: false))") }
 }
 
@@ -81,74 +93,70 @@ let usage = """
          textstats --list | --sweep | --clear
   """
 
-func main() async throws -> Int32 {
+func count(_ arguments: ArraySlice<String>) async throws {
   var expiry = DiskCache.Expiry.days(7)
-  var paths: [String] = []
-  var arguments = CommandLine.arguments.dropFirst()
-  while let argument = arguments.popFirst() {
-    switch argument {
+  var arguments = arguments
+  while let option = arguments.first, option.hasPrefix("-") {
+    let value = arguments.dropFirst().first ?? ""
+    switch option {
     case "--expiry":
-      guard let seconds = arguments.popFirst().flatMap(Double.init) else { return fail(usage) }
+      guard let seconds = Double(value), seconds > 0 else {
+        throw Exit(message: "--expiry needs a number of seconds, such as 60", status: 64)
+      }
       expiry = .seconds(seconds)
     case "--limit":
-      guard let bytes = arguments.popFirst().flatMap(Int.init), bytes >= 0 else {
-        return fail(usage)
+      guard let bytes = Int(value), bytes >= 0 else {
+        throw Exit(message: "--limit needs a number of bytes, such as 100000", status: 64)
       }
       Memory.cache.sizeLimit = bytes
-    case "--list":
-      try list()
-      return 0
-    case "--sweep":
-      print("entries that had expired: \(try Memory.cache.removeExpired())")
-      return 0
-    case "--clear":
-      try Memory.cache.removeAll()
-      print("Forgotten.")
-      return 0
-    case "--help", "-h":
-      print(usage)
-      return 0
-    case let option where option.hasPrefix("-"): return fail(usage)
-    default: paths.append(argument)
+    default: throw Exit(message: usage, status: 64)
     }
+    arguments.removeFirst(2)
   }
-  if paths.isEmpty { return fail(usage) }
+  if arguments.isEmpty { throw Exit(message: usage, status: 64) }
 
-  var status: Int32 = 0
-  for path in paths {
+  var unread = 0
+  for path in arguments {
     do {
-      let start = ContinuousClock.now
-      let (found, isHit) = try await statistics(of: path, expiry: expiry)
-      let time = (ContinuousClock.now - start).formatted
-      print(
-        "\(isHit ? "hit " : "miss") \(path): \(found.lines) lines, \(found.words) words, "
-          + "often \(found.frequent.joined(separator: ", ")) (\(time))")
-    } catch let error as Unreadable {
-      status = fail(
-        "cannot read \"\(error.path)\": give me text files, such as README.md", status: 66)
+      try await show(path, expiry: expiry)
+    } catch let exit as Exit {
+      // The others can be counted all the same.
+      complain(exit.message)
+      unread += 1
     }
   }
   let counts = Memory.cache.statistics
   print(
     "hits: \(counts.hits), misses: \(counts.misses), evictions: \(counts.evictions); "
       + "\(ByteCount(try Memory.cache.totalSize)) on the disk")
-  return status
+  if unread > 0 { throw Exit(message: "Files that were not counted: \(unread)", status: 66) }
 }
 
-extension Duration {
-  fileprivate var formatted: String {
-    "\(Int((self / .microseconds(1)).rounded())) us"
+func run(_ arguments: [String]) async throws {
+  switch (arguments.first, arguments.count) {
+  case ("--list", 1): try list()
+  case ("--sweep", 1): print("entries that had expired: \(try Memory.cache.removeExpired())")
+  case ("--clear", 1):
+    try Memory.cache.removeAll()
+    print("Forgotten.")
+  case ("--help", _), ("-h", _): print(usage)
+  default: try await count(arguments[...])
   }
 }
 
-func fail(_ message: String, status: Int32 = 64) -> Int32 {
-  print(message)
-  return status
-}
+func complain(_ message: String) { fputs("\(message)\n", stderr) }
 
-try StorageSystem.bootstrap(app: "keepsake-textstats")
 do {
-  exit(try await main())
-} catch let error as StorageError {
-  exit(fail("\(error)", status: 73))
+  try StorageSystem.bootstrap(app: "keepsake-textstats")
+  try await run(Array(CommandLine.arguments.dropFirst()))
+} catch let failure as Exit {
+  complain(failure.message)
+  exit(failure.status)
+} catch {
+  complain("\(error)")
+  exit(73)
+}
+if fflush(stdout) != 0 {
+  complain("The output cannot be written.")
+  exit(74)
 }

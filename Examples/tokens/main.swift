@@ -32,7 +32,8 @@ extension SecureVault.Key<Login> {
   static let login = Self("login")
 }
 
-struct Failure: Error {
+/// What ends the program: a line on standard error, and an exit code of sysexits.h.
+struct Exit: Error {
   var message: String
   var status: Int32
 }
@@ -57,25 +58,29 @@ func askPassphrase(_ reason: String, isNew: Bool = false) throws -> String {
   let request = SecureVault.PassphraseRequest(reason: reason, isNew: isNew)
   let passphrase = try SecureVault.askTerminal(request)
   if let passphrase, !passphrase.isEmpty { return passphrase }
-  throw Failure(message: "no passphrase was given", status: 77)
+  throw Exit(message: "no passphrase was given", status: 77)
 }
 
 func login(in vault: SecureVault.Store) throws -> Login {
   if let login = try vault.get(.login) { return login }
-  throw Failure(message: "not logged in: run `tokens login USER` first", status: 1)
+  throw Exit(message: "not logged in: run `tokens login USER` first", status: 1)
 }
 
 /// A line from the terminal, hidden, or from whatever standard input is.
 func readToken(of user: String) throws -> String {
   let isTerminal = isatty(STDIN_FILENO) == 1
   let token = isTerminal ? try SecureVault.askTerminal(prompt: "Token of \(user): ") : readLine()
-  if let token, !token.isEmpty { return token }
-  throw Failure(message: "no token was given", status: 65)
+  guard let token, !token.isEmpty else { throw Exit(message: "no token was given", status: 65) }
+  // As RFC 6750 has it: anything else is a wrong file, or came with the clipboard.
+  guard token.utf8.allSatisfy({ 0x21...0x7E ~= $0 }) else {
+    throw Exit(message: "that is no token: it has spaces or other such characters", status: 65)
+  }
+  return token
 }
 
-func run(_ arguments: [String]) throws -> Int32 {
+func run(_ arguments: [String]) throws {
   switch (arguments.first, arguments.dropFirst().first, arguments.count) {
-  case ("login", let user?, 2) where !user.hasPrefix("-"):
+  case ("login", let user?, 2) where !user.isEmpty && !user.hasPrefix("-"):
     let vault = try openVault()
     try vault.set(Login(user: user, token: try readToken(of: user)), for: .login)
     print("Logged in as \(user).")
@@ -101,25 +106,26 @@ func run(_ arguments: [String]) throws -> Int32 {
   case ("protect", "--key-file", 2):
     try openVault().protect(with: .keyFile)
     print("The tokens are under a key file.")
-  case ("--help", nil, _), ("-h", nil, _):
+  case ("--help", _, _), ("-h", _, _):
     print(usage)
   default:
-    throw Failure(message: usage, status: 64)
+    throw Exit(message: usage, status: 64)
   }
-  return 0
 }
 
-/// Says it on standard error, as standard output is for the token.
-func complain(_ message: String) { fputs(message + "\n", stderr) }
+func fail(_ message: String, status: Int32) -> Never {
+  fputs("\(message)\n", stderr)
+  exit(status)
+}
 
 do {
   try StorageSystem.bootstrap(app: "keepsake-tokens")
-  exit(try run(Array(CommandLine.arguments.dropFirst())))
-} catch let failure as Failure {
-  complain(failure.message)
-  exit(failure.status)
+  try run(Array(CommandLine.arguments.dropFirst()))
+} catch let exit as Exit {
+  fail(exit.message, status: exit.status)
 } catch let error as StorageError {
   // Its text names paths and keys, and what to do; never a passphrase or a token.
-  complain("\(error)")
-  exit([.locked, .wrongPassphrase].contains(error.code) ? 77 : 73)
+  fail("\(error)", status: [.locked, .wrongPassphrase].contains(error.code) ? 77 : 73)
 }
+// A token that did not get into a file is not to be taken for one that did.
+if fflush(stdout) != 0 { fail("The output cannot be written.", status: 74) }

@@ -3,23 +3,17 @@ import Testing
 
 @Suite struct NotesTests {
   private let folder: TemporaryFolder
+  private let notes: Example
 
-  init() throws { folder = try TemporaryFolder() }
-
-  private func start(_ arguments: [String]) throws -> Child {
-    var environment = ["HOME": folder.path, "TMPDIR": folder.path]
-    for name in ["CONFIG", "DATA", "STATE", "CACHE"] {
-      environment["XDG_\(name)_HOME"] = folder.path + "/" + name.lowercased()
-      environment["\(name == "CONFIG" ? "CONFIGURATION" : name)_DIRECTORY"] = ""
-    }
-    return try Child(
-      Peer.builtProduct("notes").path, arguments, environment: environment, mergesErrors: true)
+  init() throws {
+    folder = try TemporaryFolder()
+    notes = Example("notes", in: folder)
   }
 
   private func run(_ arguments: String...) throws -> (status: Int32, text: String) {
-    let child = try start(arguments)
-    let text = child.finish()
-    return (child.exitStatus, text)
+    let run = try notes.run(arguments)
+    #expect(run.errors.isEmpty, "\(run)")
+    return (run.status, run.text)
   }
 
   @Test func keepsNotesInTheDocumentsOfTheirUser() throws {
@@ -41,34 +35,49 @@ import Testing
     let file = folder.file("notes.json").path
     _ = try run("add", "a", "one")
     _ = try run("add", "b", "two")
-    #expect(try run("export", file).status == 0)
+    #expect(try run("export", file).text == "exported 2\n")
     #expect(try run("delete", "a").status == 0)
     #expect(try run("import", file).text == "imported 2\n")
     #expect(try run("show", "a/1").text == "one\n")
     #expect(FileManager.default.fileExists(atPath: file), "it is the user's")
   }
 
-  @Test func followsASettingThatAnotherProcessChanges() throws {
+  @Test func thoseWhoAddAtOnceLoseNothing() throws {
+    let adding = try (0..<8).map { try notes.start("add", "race", "note \($0)") }
+    for child in adding { child.finish() }
+    let list = try run("list").text
+    for number in 0..<8 { #expect(list.contains(": note \(number) ("), "\(list)") }
+
+    // Notes that were there before the numbers are no less safe.
+    try FileManager.default.removeItem(at: folder.file("config"))
+    #expect(try run("add", "race", "another").text == "added race/9\n")
+  }
+
+  @Test func replacesNoNoteByAnother() throws {
     _ = try run("add", "a", "one")
-    _ = try run("add", "b", "two")
-    let watching = try start(["watch"])
-    #expect(watching.line()?.hasPrefix("a/1: one") == true)
-    #expect(watching.line()?.hasPrefix("b/1: two") == true)
-    #expect(watching.line()?.hasPrefix("notes: 2") == true)
-    #expect(try run("order", "newest").status == 0)
-    #expect(watching.line() == "-- newest first")
-    #expect(watching.line()?.hasPrefix("b/1: two") == true)
-    watching.kill9()
+    _ = try run("add", "a", "two")
+    #expect(try notes.run("move", "a/1", "a/2").failed(73, "there is a note \"a/2\" already"))
+    #expect(try run("show", "a/2").text == "two\n")
   }
 
   @Test func saysWhatIsWrong() throws {
-    for arguments in [[], ["add"], ["order", "sideways"], ["list", "x"]] {
-      let child = try start(arguments)
-      #expect(child.finish().contains("usage") && child.exitStatus == 64)
+    for arguments in [[], ["add"], ["bogus"], ["list", "x"], ["export"]] {
+      #expect(try notes.run(arguments).failed(64, "usage: notes"), "\(arguments)")
     }
-    let missing = try run("show", "nothing/1")
-    #expect(missing.status == 66 && missing.text.contains("there is no such thing"))
-    let outside = try run("add", "../../elsewhere", "x")
-    #expect(outside.status == 73 && outside.text.contains("does not lead to a place"))
+    for arguments in [["show", "no/1"], ["move", "no/1", "a/1"], ["delete", "no"]] {
+      let run = try notes.run(arguments)
+      #expect(run.failed(66, "there is no note") && run.errors.contains("\"no"), "\(run)")
+    }
+    for topic in ["", "..", "../../elsewhere", "/tmp"] {
+      let outside = try notes.run("add", topic, "x")
+      #expect(outside.failed(64, "does not lead to a place"), "\(outside)")
+    }
+    try folder.write([0xFF, 0], to: "binary")
+    #expect(try notes.run("import", folder.path + "/missing").failed(66, "there is no file"))
+    #expect(try notes.run("import", folder.path + "/binary").failed(65, "decoding failed"))
+    #expect(try notes.run("export", folder.path).failed(73, "A folder stands"))
+    #expect(try run("list").text.hasPrefix("notes: 0,"))
+    try folder.write([], to: "Documents")  // a file where the folder belongs
+    #expect(try notes.run("add", "a", "x").failed(73, "failed"))
   }
 }

@@ -3,33 +3,35 @@ import Testing
 
 @Suite struct TextstatsTests {
   private let folder: TemporaryFolder
+  private let textstats: Example
   private let notes: String
 
   init() throws {
     folder = try TemporaryFolder()
+    textstats = Example("textstats", in: folder)
     try folder.write(Array("one two three three\n".utf8), to: "notes.txt")
     notes = folder.file("notes.txt").path
   }
 
   private func run(_ arguments: String...) throws -> (status: Int32, text: String) {
-    let child = try Child(
-      Peer.builtProduct("textstats").path, arguments,
-      environment: ["XDG_CACHE_HOME": folder.path, "CACHE_DIRECTORY": ""])
-    let text = child.finish()
-    return (child.exitStatus, text)
+    let run = try textstats.run(arguments)
+    #expect(run.errors.isEmpty, "\(run)")
+    return (run.status, run.text)
   }
 
   @Test func remembersUntilTheFileChanges() throws {
     var (status, text) = try run(notes)
-    #expect(status == 0 && text.contains("miss \(notes): 2 lines, 4 words"), "\(text)")
+    #expect(status == 0 && text.contains("miss \(notes): lines 1, words 4"), "\(text)")
     #expect(text.contains("hits: 0, misses: 1") && text.contains("8.19 kB"), "\(text)")
     (status, text) = try run(notes)
-    #expect(text.contains("hit  \(notes): 2 lines, 4 words, often three"), "\(text)")
+    #expect(text.contains("hit  \(notes): lines 1, words 4, often three"), "\(text)")
     try folder.write(Array("one".utf8), to: "notes.txt")
     (status, text) = try run(notes)
-    #expect(text.contains("miss \(notes): 1 lines, 1 words"), "\(text)")
+    #expect(text.contains("miss \(notes): lines 0, words 1 ("), "\(text)")
     (status, text) = try run("--list")
-    #expect(text.contains("entries: 2, 16.4 kB") && text.contains(", until "), "\(text)")
+    #expect(
+      text.contains("entries: 2, 16.4 kB") && text.contains("  \(notes): ")
+        && text.contains(", until "))
     (status, text) = try run("--limit", "9000", notes)
     #expect(try run("--list").text.contains("entries: 1,"), "the older one had to go")
     (status, text) = try run("--clear")
@@ -45,17 +47,34 @@ import Testing
   }
 
   @Test func saysWhatIsWrong() throws {
-    for arguments in [
-      [], ["--expiry"], ["--expiry", "x"], ["--bogus"], ["--limit", "y"], ["--limit", "-5"],
-    ] {
-      let child = try Child(Peer.builtProduct("textstats").path, arguments)
-      #expect(child.finish().contains("usage") && child.exitStatus == 64)
+    for arguments in [[], ["--list", "x"], ["--clear", "x"], ["--expiry", "1"]] {
+      #expect(try textstats.run(arguments).failed(64, "usage: textstats"), "\(arguments)")
     }
-    let (status, text) = try run(notes, folder.path + "/missing")
-    #expect(status == 66 && text.contains("cannot read") && text.contains("miss \(notes)"))
-    try FileManager.default.removeItem(at: folder.file("keepsake-textstats"))
-    try folder.write([], to: "keepsake-textstats")  // a file where the folder belongs
-    let failed = try run("--list")
-    #expect(failed.status == 73 && failed.text.contains("failed"), "\(failed.text)")
+    for time in ["", "x", "-5", "0", "nan"] {
+      #expect(try textstats.run("--expiry", time, notes).failed(64, "needs a number of seconds"))
+    }
+    for limit in ["", "x", "-5", "1.5", "9999999999999999999"] {
+      #expect(try textstats.run("--limit", limit, notes).failed(64, "needs a number of bytes"))
+    }
+    #expect(try textstats.run("--expiry").failed(64, "needs a number of seconds"))
+
+    try folder.write([0xFF, 0xFE, 0], to: "binary")
+    let names = ["missing", "binary", ""].map { folder.path + "/" + $0 }
+    let run = try textstats.run(names + [notes])
+    #expect(run.status == 66 && run.text.hasPrefix("miss \(notes)"), "\(run)")
+    for name in names { #expect(run.errors.contains("Cannot read \"\(name)\""), "\(run)") }
+    #expect(run.errors.hasSuffix("Files that were not counted: 3\n"), "\(run)")
+
+    try FileManager.default.removeItem(at: folder.file("cache"))
+    try folder.write([], to: "cache")  // a file where the folder belongs
+    #expect(try textstats.run("--list").failed(73, "failed"))
+  }
+
+  /// Empty, without a line's end, and with those of another system.
+  @Test(arguments: [("", "0, words 0"), ("a b", "0, words 2"), ("a\r\nb\r\n", "2, words 2")])
+  func countsLinesAsOthersDo(text: String, counts: String) throws {
+    try folder.write(Array(text.utf8), to: "text")
+    let found = try run(folder.path + "/text").text
+    #expect(found.contains(": lines \(counts) ("), "\(found)")
   }
 }

@@ -15,16 +15,7 @@ import Testing
     var screen = ""
   }
 
-  private var environment: [String: String] {
-    var variables = ["HOME": folder.path]
-    for name in ["CONFIG", "DATA", "STATE", "CACHE"] {
-      variables["XDG_\(name)_HOME"] = folder.path + "/" + name.lowercased()
-    }
-    for name in ["CONFIGURATION", "STATE", "CACHE", "CREDENTIALS"] {
-      variables["\(name)_DIRECTORY"] = ""
-    }
-    return variables
-  }
+  private var environment: [String: String] { Example("tokens", in: folder).environment }
 
   /// Without a terminal, not even that of whoever runs the tests.
   private func run(
@@ -138,19 +129,19 @@ import Testing
 
   @Test func saysWhatIsWrong() throws {
     for arguments in [
-      [], ["bogus"], ["login"], ["login", "--bogus"], ["login", "a", "b"], ["whoami", "x"],
+      [], ["bogus"], ["login"], ["login", ""], ["login", "--bogus"], ["login", "a", "b"],
+      ["whoami", "x"],
       ["token", "x"], ["logout", "x"], ["protect", "--bogus"], ["protect", "--key-file", "x"],
     ] {
       let child = try Child(
         Peer.builtProduct("tokens").path, arguments, environment: environment, mergesErrors: true)
       #expect(child.finish().contains("usage") && child.exitStatus == 64, "\(arguments)")
     }
-    // Errors are on standard error.
-    let usage = try run("bogus", mergesErrors: false)
-    #expect(usage.status == 64 && usage.text.isEmpty)
-    let help = try run("--help", mergesErrors: false)
-    #expect(help.status == 0 && help.text.contains("usage"))
     #expect(try run("login", "ada").status == 65, "no token on standard input")
+    for wrong in ["two words", "\u{FEFF}tok", "tok\t"] {
+      let login = try run("login", "ada", input: wrong)
+      #expect(login.status == 65 && login.text.contains("that is no token"), "\(login)")
+    }
     try folder.write([], to: "data")  // a file where the folder belongs
     let failed = try run("login", "ada")
     #expect(failed.status == 73 && failed.text.contains(" failed: "), "\(failed.text)")

@@ -1,0 +1,124 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+extension OneAtATime {
+  @Suite struct ShelfTests {
+    private let folder: TemporaryFolder
+    private let shelf: Example
+    /// Where the program keeps its files.
+    private let place = "data/keepsake-shelf/files/shelf"
+
+    init() throws {
+      folder = try TemporaryFolder()
+      shelf = Example("shelf", in: folder)
+    }
+
+    /// A file of numbers, no two of them alike: a piece in the wrong place does not go unseen.
+    private func make(_ name: String, _ size: Int) throws -> [UInt8] {
+      let bytes = Array(0...UInt64(size / 8)).withUnsafeBytes { Array($0.prefix(size)) }
+      try folder.write(bytes, to: name)
+      return bytes
+    }
+
+    @Test func givesBackWhatItTookIn() throws {
+      for (name, size) in [("large file", 2_500_000), ("even", 1 << 20), ("empty", 0), (".hid", 9)]
+      {
+        let bytes = try make(name, size)
+        let put = try shelf.run("put", folder.file(name).path)
+        #expect(put.status == 0 && put.text == "\(name): \(ByteCount(size))\n", "\(put)")
+        #expect(put.errors.isEmpty, "progress is for terminals")
+        #expect(try folder.bytes(of: "\(place)/\(name)") == bytes)
+        #expect(try shelf.run("get", name, folder.file("back").path).text.hasPrefix("back: "))
+        #expect(try folder.bytes(of: "back") == bytes)
+      }
+      let list = try shelf.run("list").text
+      #expect(list.contains("large file: 2.5 MB\n") && list.contains(".hid: 9 bytes\n"), "\(list)")
+      #expect(list.contains("files: 4, 3.55 MB;") && list.contains("/\(place)\n"), "\(list)")
+
+      try FileManager.default.createDirectory(
+        at: folder.file("folder"), withIntermediateDirectories: true)
+      #expect(try shelf.run("get", "even", folder.file("folder").path).text == "even: 1.05 MB\n")
+      #expect(try folder.bytes(of: "folder/even") == folder.bytes(of: "even"))
+      #expect(try shelf.run("remove", "even").status == 0)
+      #expect(try shelf.run("list").text.contains("files: 3,"))
+    }
+
+    @Test func takesInTheFileItself() throws {
+      let bytes = try make("film", 5_000)
+      let put = try shelf.run("put", "--move", folder.file("film").path)
+      #expect(put.status == 0 && put.text == "film: 5 kB\n", "\(put)")
+      #expect(try folder.bytes(of: "\(place)/film") == bytes)
+      #expect(!FileManager.default.fileExists(atPath: folder.file("film").path))
+    }
+
+    @Test func showsOnATerminalHowFarItIs() throws {
+      _ = try make("film", 8 << 20)
+      let terminal = try PseudoTerminal()
+      let putting = try shelf.run("put", folder.file("film").path, at: terminal)
+      #expect(putting.finish() == "film: 8.39 MB\n", "the line is none of the output")
+      let screen = terminal.finish()
+      #expect(screen.hasPrefix("\r\u{1B}[Kfilm  12 %  1.05 MB of 8.39 MB"), "\(screen)")
+      #expect(screen.hasSuffix("film  100 %  8.39 MB of 8.39 MB\r\u{1B}[K"), "\(screen)")
+      let percents = screen.matches(of: /(\d+) %/).compactMap { Int($0.1) }
+      #expect(percents == percents.sorted(), "\(percents)")
+    }
+
+    @Test func controlCLeavesNothingHalf() throws {
+      let old = try make("film", 1_000)
+      #expect(try shelf.run("put", folder.file("film").path).status == 0)
+      // Sparse: it takes no room itself, and its copy has not got far by then.
+      #expect(truncate(folder.file("film").path, 1 << 30) == 0)
+      let terminal = try PseudoTerminal()
+      let putting = try shelf.run("put", folder.file("film").path, at: terminal)
+      try terminal.expect(" % ")
+      kill(putting.identifier, SIGINT)
+      #expect(putting.finish().isEmpty && putting.exitStatus == 130)
+      let screen = terminal.finish()
+      #expect(screen.hasSuffix("\r\u{1B}[KStopped: nothing of it is left.\r\n"), "\(screen)")
+      #expect(try folder.bytes(of: "\(place)/film") == old)
+      let left = try FileManager.default.contentsOfDirectory(atPath: folder.file(place).path)
+      #expect(left == ["film"], "\(left)")
+    }
+
+    @Test func aFullDiskIsFoundOutFirst() throws {
+      _ = try make("film", 0)
+      let size = try Folder(folder.url).freeSpace + 1_000_000_000
+      #expect(truncate(folder.file("film").path, size) == 0)
+      let run = try shelf.run("put", folder.file("film").path)
+      #expect(
+        run.failed(73, "disk full (") && run.errors.split(separator: "\n").count == 1, "\(run)")
+    }
+
+    @Test func saysWhatIsWrong() throws {
+      for words in [
+        [], ["bogus"], ["put"], ["put", "--move"], ["list", "x"], ["get"], ["remove"],
+      ] {
+        #expect(try shelf.run(words).failed(64, "usage: shelf"), "\(words)")
+      }
+      #expect(mkfifo(folder.file("pipe").path, 0o600) == 0)
+      for (name, reason) in [
+        ("missing", "No such file"), ("pipe", "it is no file"), ("", "it is no file"),
+      ] {
+        for words in [["put"], ["put", "--move"]] {
+          let run = try shelf.run(words + [folder.file(name).path])
+          #expect(run.failed(66, reason) && run.errors.hasPrefix("cannot read \""), "\(run)")
+        }
+      }
+      // It says that it has no bytes, and has some.
+      let changed = try shelf.run("put", "/proc/version")
+      #expect(changed.failed(75, "\"/proc/version\" changed while it was read"), "\(changed)")
+      for verb in ["get", "remove"] {
+        #expect(try shelf.run(verb, "missing").failed(66, "no \"missing\" on the shelf"))
+        #expect(try shelf.run(verb, "../shelf").failed(64, "does not lead to a place"))
+      }
+      #expect(try shelf.run("list").text.hasPrefix("files: 0,"), "nothing half")
+
+      _ = try make("film", 10)
+      try FileManager.default.removeItem(at: folder.file("data"))
+      try folder.write([], to: "data")  // a file where the folder belongs
+      #expect(try shelf.run("put", folder.file("film").path).failed(73, "save failed"))
+    }
+  }
+}

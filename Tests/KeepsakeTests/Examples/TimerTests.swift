@@ -1,0 +1,85 @@
+import Foundation
+import Testing
+
+extension OneAtATime {
+  @Suite struct TimerTests {
+    private let folder: TemporaryFolder
+    private let timer: Example
+
+    init() throws {
+      folder = try TemporaryFolder()
+      timer = Example("timer", in: folder)
+    }
+
+    @Test func followsWhatASecondTerminalSets() throws {
+      let running = try timer.start()
+      #expect(running.line() == "A timer of 4:00: 4:00")
+      #expect(try timer.run("set", "style", "bar").text.isEmpty)
+      #expect(running.line()?.contains(/^Now as bar: #{19,20}\.?$/) == true)
+      #expect(try timer.run("set", "length", "60:30").status == 0)
+      #expect(running.line()?.hasPrefix("Now 60:30: ###") == true)
+      #expect(try timer.run("more", "0:45").text == "Now 61:15.\n")
+      #expect(running.line()?.hasPrefix("Now 61:15: ###") == true)
+      #expect(try timer.run("set", "style", "words").status == 0)
+      #expect(running.line()?.contains(/^Now as words: 6[12] min left$/) == true)
+      #expect(try timer.run("reset").status == 0)
+      let lines = [running.line() ?? "", running.line() ?? ""].sorted()
+      #expect(lines[0].hasPrefix("Now 4:00: ") && lines[1].hasPrefix("Now as clock: "), "\(lines)")
+
+      #expect(try timer.run("settings").text.contains("rings: 0, none yet"))
+      #expect(try timer.run("set", "length", "0:01").status == 0)
+      #expect(running.line()?.contains(/^Now 0:01: 0:0[01]$/) == true)
+      #expect(running.line() == "Time is up.")
+      #expect(running.finish().isEmpty && running.exitStatus == 0)
+      let settings = try timer.run("settings").text
+      #expect(settings.contains("length 0:01, style clock\nrings: 1, the last at 2"), "\(settings)")
+      #expect(settings.contains("in \(folder.path)/config/keepsake-timer/standard.jsonl\n"))
+    }
+
+    @Test func drawsOneLineAnewOnATerminal() throws {
+      #expect(try timer.run("set", "length", "0:02").status == 0)
+      let terminal = try PseudoTerminal()
+      let running = try timer.run(at: terminal, showsOutput: true)
+      try terminal.expect("\r\u{1B}[KA timer of 0:02: 0:02\r\n")
+      try terminal.expect("\r\u{1B}[K0:02")
+      try terminal.expect("\r\u{1B}[K0:01")
+      try terminal.expect("\u{7}\r\u{1B}[KTime is up.\r\n")
+      running.finish()
+      #expect(running.exitStatus == 0)
+    }
+
+    @Test func thoseWhoAddAtOnceAllAdd() throws {
+      let adding = try (0..<8).map { _ in try timer.start("more", "1") }
+      for child in adding {
+        child.finish()
+        #expect(child.exitStatus == 0)
+      }
+      #expect(try timer.run("settings").text.hasPrefix("length 12:00,"))
+    }
+
+    @Test func aValueThatMakesNoSenseIsRefused() throws {
+      for length in [
+        "", "x", ":", "1:60", "1:2:3", "-1", "0", "0:00", "1440", "9999999999999999999",
+      ] {
+        for words in [["set", "length", length], ["more", length]] {
+          let run = try timer.run(words)
+          #expect(run.failed(64, "\"\(length)\" is no length"), "\(run)")
+        }
+      }
+      let style = try timer.run("set", "style", "loud")
+      #expect(style.failed(64, "\"loud\" is no style: there are clock, bar, words"), "\(style)")
+      for words in [["set", "colour", "red"], ["set", "length"], ["more"], ["reset", "x"]] {
+        #expect(try timer.run(words).failed(64, "usage: timer"))
+      }
+      #expect(try timer.run("settings").text.hasPrefix("length 4:00, style clock\n"))
+    }
+
+    @Test func saysSoWhenNothingCanBeStored() throws {
+      try folder.write([], to: "config")  // a file where the folder belongs
+      for words in [["set", "style", "bar"], ["more", "1"], ["reset"]] {
+        let run = try timer.run(words)
+        #expect(run.failed(73, " failed"), "\(run)")
+      }
+    }
+  }
+}

@@ -1,0 +1,75 @@
+import Foundation
+import Testing
+
+/// One of the example programs, as somebody runs it whose files all lie in a folder of a test's own.
+struct Example {
+  let name: String
+  let folder: TemporaryFolder
+
+  init(_ name: String, in folder: TemporaryFolder) {
+    self.name = name
+    self.folder = folder
+  }
+
+  struct Run {
+    let status: Int32
+    /// On standard output.
+    let text: String
+    let errors: String
+
+    /// Whether it said nothing but what is wrong, and that where it belongs.
+    func failed(_ status: Int32, _ message: String) -> Bool {
+      self.status == status && text.isEmpty && errors.contains(message)
+    }
+  }
+
+  var path: String { Peer.builtProduct(name).path }
+
+  var environment: [String: String] {
+    var variables = ["HOME": folder.path, "TMPDIR": folder.path]
+    for name in ["CONFIG", "DATA", "STATE", "CACHE"] {
+      variables["XDG_\(name)_HOME"] = folder.path + "/" + name.lowercased()
+    }
+    for name in ["CONFIGURATION", "STATE", "CACHE", "CREDENTIALS"] {
+      variables["\(name)_DIRECTORY"] = ""
+    }
+    return variables
+  }
+
+  /// Its standard output is to be read from the child.
+  func start(_ arguments: String...) throws -> Child {
+    try Child(path, arguments, environment: environment, startsSession: true)
+  }
+
+  /// Runs it without a terminal, not even that of whoever runs the tests.
+  ///
+  /// - Parameters:
+  ///   - input: A line on standard input.
+  ///   - output: A file for standard output.
+  func run(_ arguments: String..., input: String? = nil, output: String? = nil) throws -> Run {
+    try run(arguments, input: input, output: output)
+  }
+
+  func run(_ arguments: [String], input: String? = nil, output: String? = nil) throws -> Run {
+    let log = try TemporaryFolder(isQuick: true)
+    let errors = log.file("errors")
+    let target = output.map { " >\"\($0)\"" } ?? ""
+    // A shell, as there is one pipe from a child.
+    let child = try Child(
+      "/bin/sh", ["-c", "exec \"$0\" \"$@\" 2>\"\(errors.path)\"\(target)", path] + arguments,
+      environment: environment, startsSession: true)
+    if let input { try child.say(input) }
+    let text = child.finish()
+    return Run(
+      status: child.exitStatus, text: text, errors: try String(contentsOf: errors, encoding: .utf8))
+  }
+
+  /// Runs it at a terminal that shows its errors, and its output too where that is wished.
+  func run(_ arguments: String..., at terminal: PseudoTerminal, showsOutput: Bool = false) throws
+    -> Child
+  {
+    try Child(
+      path, arguments, environment: environment, terminal: terminal, isInteractive: true,
+      showsOutput: showsOutput)
+  }
+}
