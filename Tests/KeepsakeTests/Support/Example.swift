@@ -36,9 +36,9 @@ struct Example {
     return variables
   }
 
-  /// Its standard output is to be read from the child.
+  /// Its standard output is to be read from the child, for a minute at most.
   func start(_ arguments: String...) throws -> Child {
-    try Child(path, arguments, environment: environment, startsSession: true)
+    try Child("timeout", ["60", path] + arguments, environment: environment, startsSession: true)
   }
 
   /// Runs it without a terminal, not even that of whoever runs the tests.
@@ -54,10 +54,10 @@ struct Example {
     let log = try TemporaryFolder(isQuick: true)
     let errors = log.file("errors")
     let target = output.map { " >\"\($0)\"" } ?? ""
-    // A shell, as there is one pipe from a child.
+    // A shell, as there is one pipe from a child. Files of more than some megabytes are none of a test's.
+    let command = "ulimit -f 65536; exec \"$0\" \"$@\" 2>\"\(errors.path)\"\(target)"
     let child = try Child(
-      "/bin/sh", ["-c", "exec \"$0\" \"$@\" 2>\"\(errors.path)\"\(target)", path] + arguments,
-      environment: environment, startsSession: true)
+      "/bin/sh", ["-c", command, path] + arguments, environment: environment, startsSession: true)
     if let input { try child.say(input) }
     let text = child.finish()
     return Run(
