@@ -88,7 +88,7 @@ extension OneAtATime {
       #expect(truncate(folder.file("film").path, size) == 0)
       let run = try shelf.run("put", folder.file("film").path)
       #expect(
-        run.failed(73, "disk full (") && run.errors.split(separator: "\n").count == 1, "\(run)")
+        run.failed(73, " are needed, ") && run.errors.split(separator: "\n").count == 1, "\(run)")
     }
 
     @Test func saysWhatIsWrong() throws {
