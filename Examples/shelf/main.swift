@@ -1,9 +1,8 @@
 // Files with progress: a shelf for files of any size, which are never in memory as a whole.
 //
 //   swift run shelf put film.mp4             takes in a copy
-//   swift run shelf put --move film.mp4      takes in the file itself
 //   swift run shelf list                     what is there
-//   swift run shelf get film.mp4 ~/Videos    gives a copy back; without the folder into this one
+//   swift run shelf get film.mp4 ~/Videos    gives a copy back; without the folder, into this one
 //   swift run shelf remove film.mp4
 //
 // For something to look at: `head -c 2G /dev/urandom > large`, `swift run shelf put large`. While it shows how
@@ -26,9 +25,9 @@ struct Exit: Error {
 }
 
 let usage = """
-  usage: shelf put [--move] FILE...    take files in
-         shelf list                    show what is there
-         shelf get NAME [FILE]         give one back, to a file or into a folder
+  usage: shelf put FILE...         take files in
+         shelf list                show what is there
+         shelf get NAME [FILE]     give one back, to a file or into a folder
          shelf remove NAME
   """
 
@@ -37,14 +36,6 @@ enum Shelf {
 
   static func put(_ path: String) async throws {
     try await copy(path, to: folder, as: URL(filePath: path).lastPathComponent)
-  }
-
-  /// On the same file system this takes no time, however large the file is.
-  static func take(_ path: String) throws {
-    let name = URL(filePath: path).lastPathComponent
-    let size = try Source(path).size
-    try folder.adopt(URL(filePath: path), as: name)
-    print("\(name): \(ByteCount(size))")
   }
 
   static func get(_ name: String, to path: String) async throws {
@@ -144,7 +135,7 @@ struct ProgressLine {
   private static let isShown = isatty(STDERR_FILENO) == 1
 
   init(_ name: String, total: Int) {
-    self.name = name
+    self.name = String(name.prefix(40))  // a line that is too wide cannot be drawn anew
     self.total = total
   }
 
@@ -163,8 +154,6 @@ struct ProgressLine {
 
 func run(_ arguments: [String]) async throws {
   switch (arguments.first, arguments.count) {
-  case ("put", 3...) where arguments[1] == "--move":
-    for path in arguments.dropFirst(2) { try Shelf.take(path) }
   case ("put", 2...) where !arguments[1].hasPrefix("-"):
     for path in arguments.dropFirst() { try await Shelf.put(path) }
   case ("list", 1): try Shelf.list()
@@ -176,11 +165,14 @@ func run(_ arguments: [String]) async throws {
   }
 }
 
-/// Control-C cancels the task instead of ending the program where it stands.
+/// Control-C cancels the task instead of ending the program where it stands. That is what a second one does.
 func cancelWhenInterrupted(_ task: Task<Void, any Error>) -> any DispatchSourceSignal {
   signal(SIGINT, SIG_IGN)
   let source = DispatchSource.makeSignalSource(signal: SIGINT, queue: .global())
-  source.setEventHandler { task.cancel() }
+  source.setEventHandler {
+    task.cancel()
+    signal(SIGINT, SIG_DFL)
+  }
   source.resume()
   return source
 }

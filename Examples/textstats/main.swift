@@ -50,15 +50,17 @@ enum Memory {
 func statistics(of path: String, expiry: DiskCache.Expiry) async throws -> (Statistics, Bool) {
   let unreadable = Exit(
     message: "Cannot read \"\(path)\": give me text files, such as README.md.", status: 66)
-  guard let attributes = try? FileManager.default.attributesOfItem(atPath: path),
+  // The file that a link leads to is the one that may change.
+  let file = URL(filePath: path).resolvingSymlinksInPath().path
+  guard let attributes = try? FileManager.default.attributesOfItem(atPath: file),
     let size = attributes[.size], let modified = attributes[.modificationDate] as? Date
   else { throw unreadable }
   // Another size or time is another key: what was remembered of the old file is never asked for.
-  let key = "\(size) \(modified.timeIntervalSince1970) \(URL(filePath: path).path)"
+  let key = "\(size) \(modified.timeIntervalSince1970) \(file)"
   var isNew = false
   let result = try await Memory.cache.fetch(key, expiry: expiry) {
     isNew = true
-    guard let data = FileManager.default.contents(atPath: path),
+    guard let data = FileManager.default.contents(atPath: file),
       let text = String(data: data, encoding: .utf8)
     else { throw unreadable }
     return Statistics(of: text)

@@ -45,14 +45,6 @@ extension OneAtATime {
       #expect(try shelf.run("list").text.contains("files: 3,"))
     }
 
-    @Test func takesInTheFileItself() throws {
-      let bytes = try make("film", 5_000)
-      let put = try shelf.run("put", "--move", folder.file("film").path)
-      #expect(put.status == 0 && put.text == "film: 5 kB\n", "\(put)")
-      #expect(try folder.bytes(of: "\(place)/film") == bytes)
-      #expect(!FileManager.default.fileExists(atPath: folder.file("film").path))
-    }
-
     @Test func showsOnATerminalHowFarItIs() throws {
       _ = try make("film", 8 << 20)
       let terminal = try PseudoTerminal()
@@ -93,7 +85,7 @@ extension OneAtATime {
 
     @Test func saysWhatIsWrong() throws {
       for words in [
-        [], ["bogus"], ["put"], ["put", "--move"], ["list", "x"], ["get"], ["remove"],
+        [], ["bogus"], ["put"], ["put", "-x"], ["list", "x"], ["get"], ["remove"],
       ] {
         #expect(try shelf.run(words).failed(64, "usage: shelf"), "\(words)")
       }
@@ -101,10 +93,8 @@ extension OneAtATime {
       for (name, reason) in [
         ("missing", "No such file"), ("pipe", "it is no file"), ("", "it is no file"),
       ] {
-        for words in [["put"], ["put", "--move"]] {
-          let run = try shelf.run(words + [folder.file(name).path])
-          #expect(run.failed(66, reason) && run.errors.hasPrefix("cannot read \""), "\(run)")
-        }
+        let run = try shelf.run("put", folder.file(name).path)
+        #expect(run.failed(66, reason) && run.errors.hasPrefix("cannot read \""), "\(run)")
       }
       // It says that it has no bytes, and has some.
       let changed = try shelf.run("put", "/proc/version")

@@ -39,6 +39,16 @@ import Testing
     #expect(try run("--list").text.contains("entries: 0, 0 bytes"))
   }
 
+  @Test func looksThroughALink() throws {
+    let link = folder.file("link")
+    try FileManager.default.createSymbolicLink(
+      at: link, withDestinationURL: folder.file("notes.txt"))
+    #expect(try run(link.path).text.contains("miss \(link.path): lines 1, words 4"))
+    #expect(try run(notes).text.contains("hit "), "it is one file")
+    try folder.write(Array("one".utf8), to: "notes.txt")
+    #expect(try run(link.path).text.contains("lines 0, words 1 ("))
+  }
+
   @Test func forgetsWhatHasExpired() throws {
     #expect(try run("--expiry", "3", notes).status == 0)
     Thread.sleep(forTimeInterval: 3.1)

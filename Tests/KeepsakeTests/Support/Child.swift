@@ -11,6 +11,8 @@ final class Child {
   private let output: FileHandle
   private var pending = Data()
   private var status: Int32?
+  /// Whether what it started ends with it.
+  private let isGroup: Bool
   private static let spawning = NSLock()
 
   /// - Parameters:
@@ -64,6 +66,7 @@ final class Child {
     self.input = FileHandle(fileDescriptor: input, closeOnDealloc: true)
     self.output = FileHandle(fileDescriptor: output, closeOnDealloc: true)
     self.identifier = identifier
+    isGroup = startsSession || terminal != nil
     try #require(code == 0, "cannot start \(executable): \(String(cString: strerror(code)))")
   }
 
@@ -76,7 +79,8 @@ final class Child {
   }
 
   deinit {
-    if status == nil { kill9() }
+    // One that could not be started has no number, and that is the one of this process's own group.
+    if status == nil, identifier > 0 { kill9() }
   }
 
   /// The next line the process says; nil at the end of its output.
@@ -123,7 +127,7 @@ final class Child {
   }
 
   func kill9() {
-    kill(identifier, SIGKILL)
+    kill(isGroup ? -identifier : identifier, SIGKILL)
     wait()
   }
 
