@@ -2,9 +2,9 @@ import FoundationEssentials
 import Keepsake
 
 #if canImport(Glibc)
-  @preconcurrency import Glibc
+@preconcurrency import Glibc
 #elseif canImport(Musl)
-  @preconcurrency import Musl
+@preconcurrency import Musl
 #endif
 
 /// Text for people and JSON for programs.

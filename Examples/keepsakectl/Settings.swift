@@ -2,9 +2,9 @@ import FoundationEssentials
 import Keepsake
 
 #if canImport(Glibc)
-  @preconcurrency import Glibc
+@preconcurrency import Glibc
 #elseif canImport(Musl)
-  @preconcurrency import Musl
+@preconcurrency import Musl
 #endif
 
 /// The settings of an app, value by value.

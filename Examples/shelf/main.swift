@@ -13,9 +13,9 @@ import FoundationEssentials
 import Keepsake
 
 #if canImport(Glibc)
-  @preconcurrency import Glibc
+@preconcurrency import Glibc
 #elseif canImport(Musl)
-  @preconcurrency import Musl
+@preconcurrency import Musl
 #endif
 
 /// What ends the program: a line on standard error, and an exit code of sysexits.h.

@@ -14,9 +14,9 @@ import FoundationEssentials
 import Keepsake
 
 #if canImport(Glibc)
-  @preconcurrency import Glibc
+@preconcurrency import Glibc
 #elseif canImport(Musl)
-  @preconcurrency import Musl
+@preconcurrency import Musl
 #endif
 
 /// How the time left is shown. A setting can be of any Codable type.

@@ -17,9 +17,9 @@ import FoundationEssentials
 import Keepsake
 
 #if canImport(Glibc)
-  @preconcurrency import Glibc
+@preconcurrency import Glibc
 #elseif canImport(Musl)
-  @preconcurrency import Musl
+@preconcurrency import Musl
 #endif
 
 /// One secret and not two, so that no crash leaves one user with another one's token.

@@ -1,11 +1,11 @@
 // The forks of the peer: each has an end, also where the child hangs.
 
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 /// Written before the alarm is set, and read by its handler alone.

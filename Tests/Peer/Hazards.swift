@@ -4,11 +4,11 @@ import FoundationEssentials
 import Keepsake
 
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 /// Stores of each kind, by the name that a request has for them.

@@ -4,11 +4,11 @@ import FoundationEssentials
 import Keepsake
 
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 /// One store of each kind, behind the calls that they have in common.

@@ -4,11 +4,11 @@ import FoundationEssentials
 import Keepsake
 
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 /// Something of each kind, stored under one mark.

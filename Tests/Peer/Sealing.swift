@@ -4,11 +4,11 @@ import FoundationEssentials
 import Keepsake
 
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 /// A moment as all processes of the machine count it, in nanoseconds.

@@ -1,9 +1,9 @@
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 /// Memory for keys: kept out of swap space and core dumps, empty in a forked child, wiped before it is
@@ -32,8 +32,8 @@ final class KeyPages: Sendable {
   private static func shield(_ start: UnsafeMutableRawPointer?, _ length: Int) -> StorageError? {
     var calls: [(SystemCall, () -> Int)] = [(.lockMemory, { Int(mlock(start, length)) })]
     #if os(Linux)
-      calls.append((.adviseMemory, { Int(madvise(start, length, MADV_DONTDUMP)) }))
-      calls.append((.adviseMemory, { Int(madvise(start, length, MADV_WIPEONFORK)) }))
+    calls.append((.adviseMemory, { Int(madvise(start, length, MADV_DONTDUMP)) }))
+    calls.append((.adviseMemory, { Int(madvise(start, length, MADV_WIPEONFORK)) }))
     #endif
     var failure: StorageError?
     for (call, body) in calls {

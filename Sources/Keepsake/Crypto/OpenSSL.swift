@@ -1,11 +1,11 @@
 internal import COpenSSL
 
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 /// What this library uses of OpenSSL: algorithms are fetched once and shared, contexts live for one

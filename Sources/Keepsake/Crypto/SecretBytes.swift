@@ -1,11 +1,11 @@
 internal import FoundationEssentials
 
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 /// Memory for plaintext and for keys on their way; wiped before it is given back.

@@ -2,11 +2,11 @@ internal import CKeepsake
 internal import FoundationEssentials
 
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 /// An open file; the descriptor is closed with the last reference and never crosses `exec`.
@@ -194,12 +194,12 @@ final class File: ReadableFile, Sendable {
   func synchronize(withTimes: Bool = false) throws(StorageError) {
     let call = withTimes ? SystemCall.fsync : .fdatasync
     #if canImport(Darwin)
-      // fsync on Apple systems stops at the drive's cache.
-      let result = systemCall(call, path, on: descriptor) { Int(fcntl(descriptor, F_FULLFSYNC)) }
+    // fsync on Apple systems stops at the drive's cache.
+    let result = systemCall(call, path, on: descriptor) { Int(fcntl(descriptor, F_FULLFSYNC)) }
     #else
-      let result = systemCall(call, path, on: descriptor) {
-        Int(withTimes ? fsync(descriptor) : fdatasync(descriptor))
-      }
+    let result = systemCall(call, path, on: descriptor) {
+      Int(withTimes ? fsync(descriptor) : fdatasync(descriptor))
+    }
     #endif
     try result.get(call, path)
   }

@@ -1,11 +1,11 @@
 internal import CKeepsake
 
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 /// Operations on paths. With ``File``, ``LockFile`` and ``FileWatcher`` the only code that calls

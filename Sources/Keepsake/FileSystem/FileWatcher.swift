@@ -1,9 +1,9 @@
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 /// Tells when files change: one inotify descriptor for the process, made on first use.
@@ -78,8 +78,8 @@ final class FileWatcher: Sendable {
         handlers[id] = nil
         state.handlers[watch] = handlers.isEmpty ? nil : handlers
         #if os(Linux)
-          // Fails where the file is gone, and the watch with it.
-          if handlers.isEmpty { inotify_rm_watch(state.descriptor, watch) }
+        // Fails where the file is gone, and the watch with it.
+        if handlers.isEmpty { inotify_rm_watch(state.descriptor, watch) }
         #endif
       }
     }
@@ -105,94 +105,94 @@ final class FileWatcher: Sendable {
   }
 
   #if os(Linux)
-    private func add(_ subject: Subject, _ path: String, _ state: inout State) -> Int32? {
-      guard open(&state), readEvents(&state) else { return nil }
-      let changes =
-        switch subject {
-        case .contents: IN_MODIFY | IN_ATTRIB
-        case .names: IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_CLOSE_WRITE
-        }
-      let mask = UInt32(changes | IN_DELETE_SELF | IN_MOVE_SELF)
-      let descriptor = state.descriptor
-      let result = systemCall(.watch, path) { Int(inotify_add_watch(descriptor, path, mask)) }
-      guard case .success(let watch) = result else { return nil }
-      return Int32(watch)
-    }
+  private func add(_ subject: Subject, _ path: String, _ state: inout State) -> Int32? {
+    guard open(&state), readEvents(&state) else { return nil }
+    let changes =
+      switch subject {
+      case .contents: IN_MODIFY | IN_ATTRIB
+      case .names: IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_CLOSE_WRITE
+      }
+    let mask = UInt32(changes | IN_DELETE_SELF | IN_MOVE_SELF)
+    let descriptor = state.descriptor
+    let result = systemCall(.watch, path) { Int(inotify_add_watch(descriptor, path, mask)) }
+    guard case .success(let watch) = result else { return nil }
+    return Int32(watch)
+  }
 
-    private func open(_ state: inout State) -> Bool {
-      if state.descriptor >= 0 { return true }
-      guard !ForkGuard.isForkedChild else { return false }
-      let flags = Int32(IN_CLOEXEC) | Int32(IN_NONBLOCK)
-      guard
-        case .success(let descriptor) = systemCall(
-          .watch, "inotify", { Int(inotify_init1(flags)) })
-      else { return false }
-      state.descriptor = Int32(descriptor)
-      return true
-    }
+  private func open(_ state: inout State) -> Bool {
+    if state.descriptor >= 0 { return true }
+    guard !ForkGuard.isForkedChild else { return false }
+    let flags = Int32(IN_CLOEXEC) | Int32(IN_NONBLOCK)
+    guard
+      case .success(let descriptor) = systemCall(
+        .watch, "inotify", { Int(inotify_init1(flags)) })
+    else { return false }
+    state.descriptor = Int32(descriptor)
+    return true
+  }
 
-    private func readEvents(_ state: inout State) -> Bool {
-      let descriptor = state.descriptor
-      if !state.isRead { state.isRead = BackgroundThread.start { [self] in read(descriptor) } }
-      return state.isRead
-    }
+  private func readEvents(_ state: inout State) -> Bool {
+    let descriptor = state.descriptor
+    if !state.isRead { state.isRead = BackgroundThread.start { [self] in read(descriptor) } }
+    return state.isRead
+  }
 
-    /// Waits for events as long as something is watched. The end of the last watch is one as well.
-    private func read(_ descriptor: Int32) {
+  /// Waits for events as long as something is watched. The end of the last watch is one as well.
+  private func read(_ descriptor: Int32) {
+    while true {
+      var input = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+      _ = poll(&input, 1, -1)
+      drain(descriptor)
+      // Leaves events alone for a moment, in which the system makes one of those that are alike: who
+      // writes without pause, as this process itself may, would else wake a thread with each write.
+      Tick.wait(.milliseconds(8))
+      let isOver = state.withLock { state in
+        state.isRead = !state.handlers.isEmpty
+        return !state.isRead
+      }
+      if isOver { return }
+    }
+  }
+
+  /// Reads all pending events and calls each handler once.
+  private func drain(_ descriptor: Int32) {
+    var events: [Int32: Event] = [:]
+    var hasOverflown = false
+    let size = 4096
+    withUnsafeTemporaryAllocation(byteCount: size, alignment: 8) { buffer in
       while true {
-        var input = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-        _ = poll(&input, 1, -1)
-        drain(descriptor)
-        // Leaves events alone for a moment, in which the system makes one of those that are alike: who
-        // writes without pause, as this process itself may, would else wake a thread with each write.
-        Tick.wait(.milliseconds(8))
-        let isOver = state.withLock { state in
-          state.isRead = !state.handlers.isEmpty
-          return !state.isRead
+        let count = platformRead(descriptor, buffer.baseAddress, size)
+        guard count > 0 else { break }
+        var position = 0
+        while position + MemoryLayout<inotify_event>.size <= count {
+          let event = buffer.loadUnaligned(fromByteOffset: position, as: inotify_event.self)
+          let isGone = event.mask & UInt32(IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED) != 0
+          if isGone || events[event.wd] == nil { events[event.wd] = isGone ? .gone : .changed }
+          if event.mask & UInt32(IN_Q_OVERFLOW) != 0 { hasOverflown = true }
+          position += MemoryLayout<inotify_event>.size + Int(event.len)
         }
-        if isOver { return }
       }
     }
-
-    /// Reads all pending events and calls each handler once.
-    private func drain(_ descriptor: Int32) {
-      var events: [Int32: Event] = [:]
-      var hasOverflown = false
-      let size = 4096
-      withUnsafeTemporaryAllocation(byteCount: size, alignment: 8) { buffer in
-        while true {
-          let count = platformRead(descriptor, buffer.baseAddress, size)
-          guard count > 0 else { break }
-          var position = 0
-          while position + MemoryLayout<inotify_event>.size <= count {
-            let event = buffer.loadUnaligned(fromByteOffset: position, as: inotify_event.self)
-            let isGone = event.mask & UInt32(IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED) != 0
-            if isGone || events[event.wd] == nil { events[event.wd] = isGone ? .gone : .changed }
-            if event.mask & UInt32(IN_Q_OVERFLOW) != 0 { hasOverflown = true }
-            position += MemoryLayout<inotify_event>.size + Int(event.len)
-          }
-        }
+    let calls = state.withLock { state in
+      // Events were dropped: any file may have changed.
+      if hasOverflown {
+        for watch in state.handlers.keys where events[watch] == nil { events[watch] = .changed }
       }
-      let calls = state.withLock { state in
-        // Events were dropped: any file may have changed.
-        if hasOverflown {
-          for watch in state.handlers.keys where events[watch] == nil { events[watch] = .changed }
-        }
-        return events.flatMap { watch, event in
-          (state.handlers[watch] ?? [:]).values.map { (handler: $0, event: event) }
-        }
+      return events.flatMap { watch, event in
+        (state.handlers[watch] ?? [:]).values.map { (handler: $0, event: event) }
       }
-      for call in calls { call.handler(call.event) }
     }
+    for call in calls { call.handler(call.event) }
+  }
   #else
-    private func add(_ subject: Subject, _ path: String, _ state: inout State) -> Int32? { nil }
+  private func add(_ subject: Subject, _ path: String, _ state: inout State) -> Int32? { nil }
   #endif
 }
 
 #if os(Linux)
-  private func platformRead(
-    _ descriptor: Int32, _ buffer: UnsafeMutableRawPointer?, _ size: Int
-  ) -> Int {
-    read(descriptor, buffer, size)
-  }
+private func platformRead(
+  _ descriptor: Int32, _ buffer: UnsafeMutableRawPointer?, _ size: Int
+) -> Int {
+  read(descriptor, buffer, size)
+}
 #endif

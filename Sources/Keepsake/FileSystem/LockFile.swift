@@ -2,11 +2,11 @@ internal import CKeepsake
 internal import Synchronization
 
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 /// The locks of bytes of a file, which is made where it is missing.

@@ -1,11 +1,11 @@
 internal import CKeepsake
 
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 /// A place below a root folder, which neither its text nor a symbolic link leads out of.

@@ -1,9 +1,9 @@
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 /// The system calls the library makes, by the name that errors and recordings show.
@@ -38,21 +38,21 @@ func systemCall(
   _ body: () -> Int
 ) -> Result<Int, Errno> {
   #if DEBUG
-    if let plan = FaultPlan.current {
-      let event = SystemCallEvent(
-        call: call, path: path(), descriptor: descriptor, offset: offset, bytes: bytes)
-      while true {
-        switch plan.decide(event) {
-        case .fail(EINTR): continue
-        case .fail(let code): return .failure(Errno(code: code))
-        case .proceed: break
-        }
-        break
+  if let plan = FaultPlan.current {
+    let event = SystemCallEvent(
+      call: call, path: path(), descriptor: descriptor, offset: offset, bytes: bytes)
+    while true {
+      switch plan.decide(event) {
+      case .fail(EINTR): continue
+      case .fail(let code): return .failure(Errno(code: code))
+      case .proceed: break
       }
-      let result = untilDone(body)
-      plan.observe?(event, result)
-      return result
+      break
     }
+    let result = untilDone(body)
+    plan.observe?(event, result)
+    return result
+  }
   #endif
   return untilDone(body)
 }
@@ -81,42 +81,42 @@ extension Result where Success == Int, Failure == Errno {
 }
 
 #if DEBUG
-  /// One system call as a test sees it.
-  struct SystemCallEvent: Sendable {
-    let call: SystemCall
-    let path: String
-    /// Says which file it is when the path may be another one's by now.
-    let descriptor: Int32?
-    let offset: Int?
-    let bytes: [UInt8]
+/// One system call as a test sees it.
+struct SystemCallEvent: Sendable {
+  let call: SystemCall
+  let path: String
+  /// Says which file it is when the path may be another one's by now.
+  let descriptor: Int32?
+  let offset: Int?
+  let bytes: [UInt8]
 
-    init(
-      call: SystemCall, path: String, descriptor: Int32?, offset: Int?,
-      bytes: UnsafeRawBufferPointer?
-    ) {
-      self.call = call
-      self.path = path
-      self.descriptor = descriptor
-      self.offset = offset
-      self.bytes = bytes.map { Array($0) } ?? []
-    }
+  init(
+    call: SystemCall, path: String, descriptor: Int32?, offset: Int?,
+    bytes: UnsafeRawBufferPointer?
+  ) {
+    self.call = call
+    self.path = path
+    self.descriptor = descriptor
+    self.offset = offset
+    self.bytes = bytes.map { Array($0) } ?? []
+  }
+}
+
+/// What a test decides about the system calls made below it; absent from release builds.
+struct FaultPlan: Sendable {
+  enum Decision: Sendable {
+    case proceed
+    case fail(Int32)
   }
 
-  /// What a test decides about the system calls made below it; absent from release builds.
-  struct FaultPlan: Sendable {
-    enum Decision: Sendable {
-      case proceed
-      case fail(Int32)
-    }
+  @TaskLocal static var current: FaultPlan?
 
-    @TaskLocal static var current: FaultPlan?
-
-    let decide: @Sendable (SystemCallEvent) -> Decision
-    /// How many of a write's bytes the disk still takes; nil: all of them.
-    var shorten: @Sendable (SystemCallEvent) -> Int? = { _ in nil }
-    /// Sees each call that was made, with its result.
-    var observe: (@Sendable (SystemCallEvent, Result<Int, Errno>) -> Void)?
-  }
+  let decide: @Sendable (SystemCallEvent) -> Decision
+  /// How many of a write's bytes the disk still takes; nil: all of them.
+  var shorten: @Sendable (SystemCallEvent) -> Int? = { _ in nil }
+  /// Sees each call that was made, with its result.
+  var observe: (@Sendable (SystemCallEvent, Result<Int, Errno>) -> Void)?
+}
 #endif
 
 /// What the disk takes of a write at once: all, unless a test says otherwise.
@@ -126,13 +126,13 @@ func portion(
   on descriptor: Int32, offset: Int? = nil
 ) -> UnsafeRawBufferPointer {
   #if DEBUG
-    if let plan = FaultPlan.current,
-      let count = plan.shorten(
-        SystemCallEvent(
-          call: call, path: path(), descriptor: descriptor, offset: offset, bytes: bytes))
-    {
-      return UnsafeRawBufferPointer(rebasing: bytes[..<min(count, bytes.count)])
-    }
+  if let plan = FaultPlan.current,
+    let count = plan.shorten(
+      SystemCallEvent(
+        call: call, path: path(), descriptor: descriptor, offset: offset, bytes: bytes))
+  {
+    return UnsafeRawBufferPointer(rebasing: bytes[..<min(count, bytes.count)])
+  }
   #endif
   return bytes
 }
@@ -141,12 +141,12 @@ func portion(
 /// a hop to another thread by itself.
 func carryingFaults<R>(_ body: @escaping @Sendable () -> R) -> @Sendable () -> R {
   #if DEBUG
-    let (plan, shift) = (FaultPlan.current, WallClock.shift)
-    if plan == nil, shift == 0 { return body }
-    return {
-      WallClock.$shift.withValue(shift) { FaultPlan.$current.withValue(plan, operation: body) }
-    }
+  let (plan, shift) = (FaultPlan.current, WallClock.shift)
+  if plan == nil, shift == 0 { return body }
+  return {
+    WallClock.$shift.withValue(shift) { FaultPlan.$current.withValue(plan, operation: body) }
+  }
   #else
-    return body
+  return body
   #endif
 }

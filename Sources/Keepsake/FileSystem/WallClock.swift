@@ -1,9 +1,9 @@
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 /// The time of day as files have it, in nanoseconds since 1970; it can be set back and forth.
@@ -14,15 +14,15 @@ enum WallClock {
     var time = timespec()
     clock_gettime(CLOCK_REALTIME, &time)
     #if DEBUG
-      return time.nanoseconds.addingSaturated(shift)
+    return time.nanoseconds.addingSaturated(shift)
     #else
-      return time.nanoseconds
+    return time.nanoseconds
     #endif
   }
 
   #if DEBUG
-    /// How far a test has set the clock on or back.
-    @TaskLocal static var shift: Int64 = 0
+  /// How far a test has set the clock on or back.
+  @TaskLocal static var shift: Int64 = 0
   #endif
 }
 
@@ -44,9 +44,9 @@ enum Tick {
   static var now: Int64 {
     var time = timespec()
     #if os(Linux)
-      clock_gettime(CLOCK_MONOTONIC_COARSE, &time)
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &time)
     #else
-      clock_gettime(CLOCK_MONOTONIC, &time)
+    clock_gettime(CLOCK_MONOTONIC, &time)
     #endif
     return time.nanoseconds
   }

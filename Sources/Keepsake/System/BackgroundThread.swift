@@ -1,9 +1,9 @@
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 /// A thread of the library's own, for work that no caller waits for.
@@ -40,21 +40,21 @@ enum BackgroundThread {
     pthread_sigmask(SIG_SETMASK, &blocked, &own)
     defer { pthread_sigmask(SIG_SETMASK, &own, nil) }
     #if canImport(Darwin)
-      var thread: pthread_t?
-      return pthread_create(
-        &thread, &attributes,
-        { context in
-          Unmanaged<Work>.fromOpaque(context).takeRetainedValue().body()
-          return nil
-        }, work.toOpaque()) == 0
+    var thread: pthread_t?
+    return pthread_create(
+      &thread, &attributes,
+      { context in
+        Unmanaged<Work>.fromOpaque(context).takeRetainedValue().body()
+        return nil
+      }, work.toOpaque()) == 0
     #else
-      var thread = pthread_t()
-      return pthread_create(
-        &thread, &attributes,
-        { context in
-          if let context { Unmanaged<Work>.fromOpaque(context).takeRetainedValue().body() }
-          return nil
-        }, work.toOpaque()) == 0
+    var thread = pthread_t()
+    return pthread_create(
+      &thread, &attributes,
+      { context in
+        if let context { Unmanaged<Work>.fromOpaque(context).takeRetainedValue().body() }
+        return nil
+      }, work.toOpaque()) == 0
     #endif
   }
 }

@@ -1,11 +1,11 @@
 public import FoundationEssentials
 
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 extension StorageSystem {
@@ -73,24 +73,24 @@ struct DirectoryFinder: Sendable {
       }
     if let own { return try Self.path(of: own, operation: "bootstrap") }
     #if os(Linux)
-      // A unit may have several, separated by colons; the first is the app's own.
-      if let list = environment(systemd), let first = list.split(separator: ":").first,
-        first.hasPrefix("/")
-      {
-        return String(first)
-      }
-      // "All paths set in these environment variables must be absolute. If an implementation
-      // encounters a relative path […] it should consider the path invalid and ignore it."
-      if let base = environment(xdg), base.hasPrefix("/") { return base + "/" + app }
-      return try home() + fallback + "/" + app
+    // A unit may have several, separated by colons; the first is the app's own.
+    if let list = environment(systemd), let first = list.split(separator: ":").first,
+      first.hasPrefix("/")
+    {
+      return String(first)
+    }
+    // "All paths set in these environment variables must be absolute. If an implementation
+    // encounters a relative path […] it should consider the path invalid and ignore it."
+    if let base = environment(xdg), base.hasPrefix("/") { return base + "/" + app }
+    return try home() + fallback + "/" + app
     #else
-      let library =
-        switch purpose {
-        case .configuration: "/Library/Preferences/"
-        case .data, .state: "/Library/Application Support/"
-        case .cache: "/Library/Caches/"
-        }
-      return try home() + library + app
+    let library =
+      switch purpose {
+      case .configuration: "/Library/Preferences/"
+      case .data, .state: "/Library/Application Support/"
+      case .cache: "/Library/Caches/"
+      }
+    return try home() + library + app
     #endif
   }
 
@@ -106,13 +106,13 @@ struct DirectoryFinder: Sendable {
   /// The file in which the user's folders are named; empty where there is none, or it cannot be read.
   private func userDirectories(_ home: String) -> [UInt8] {
     #if os(Linux)
-      var configuration = home + "/.config"
-      if let base = environment("XDG_CONFIG_HOME"), base.hasPrefix("/") { configuration = base }
-      if let file = try? File.ifPresent(configuration + "/user-dirs.dirs"),
-        let bytes = try? file.contents()
-      {
-        return Array(bytes)
-      }
+    var configuration = home + "/.config"
+    if let base = environment("XDG_CONFIG_HOME"), base.hasPrefix("/") { configuration = base }
+    if let file = try? File.ifPresent(configuration + "/user-dirs.dirs"),
+      let bytes = try? file.contents()
+    {
+      return Array(bytes)
+    }
     #endif
     return []
   }
@@ -208,12 +208,12 @@ enum ProcessIdentity {
   /// The running executable's name, which names the app until `bootstrap` does.
   static let executableName: String = {
     #if os(Linux)
-      // Not there in some sandboxes: then the first argument has to do.
-      if let path = try? FileSystem.linkTarget("/proc/self/exe") {
-        // A binary that was replaced while it ran.
-        let name = FileSystem.name(of: path)
-        return name.hasSuffix(" (deleted)") ? String(name.dropLast(10)) : name
-      }
+    // Not there in some sandboxes: then the first argument has to do.
+    if let path = try? FileSystem.linkTarget("/proc/self/exe") {
+      // A binary that was replaced while it ran.
+      let name = FileSystem.name(of: path)
+      return name.hasSuffix(" (deleted)") ? String(name.dropLast(10)) : name
+    }
     #endif
     return CommandLine.arguments.first.map { FileSystem.name(of: $0) } ?? "keepsake"
   }()

@@ -1,11 +1,11 @@
 internal import Synchronization
 
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 /// What happens off the callers' path: syncing journals within a second and at exit, compaction, and

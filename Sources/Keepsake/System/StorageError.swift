@@ -1,11 +1,11 @@
 public import FoundationEssentials
 
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 /// What failed, on which key or path, and what to do about it.

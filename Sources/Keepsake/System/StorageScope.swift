@@ -1,11 +1,11 @@
 internal import Synchronization
 
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 /// The stores that belong together: the process's own, or those of a `withTemporary` block.

@@ -2,11 +2,11 @@ internal import FoundationEssentials
 internal import Synchronization
 
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 /// What all stores of a process share: the app's name, its folders, and who hears of failures.

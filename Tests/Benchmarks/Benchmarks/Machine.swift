@@ -59,13 +59,13 @@ struct Machine: Codable {
   /// Of this program: the one in the search path may be another.
   private static var compiler: String {
     #if compiler(>=6.5)
-      "6.5 or later"
+    "6.5 or later"
     #elseif compiler(>=6.4)
-      "6.4"
+    "6.4"
     #elseif compiler(>=6.3)
-      "6.3"
+    "6.3"
     #else
-      "6.2"
+    "6.2"
     #endif
   }
 }

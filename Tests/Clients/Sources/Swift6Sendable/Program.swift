@@ -5,11 +5,11 @@ import FoundationEssentials
 import Keepsake
 
 #if canImport(Glibc)
-  import Glibc
+import Glibc
 #elseif canImport(Musl)
-  import Musl
+import Musl
 #elseif canImport(Darwin)
-  import Darwin
+import Darwin
 #endif
 
 struct Account: Codable, Equatable, Sendable {
