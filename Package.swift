@@ -15,12 +15,23 @@ let package = Package(
     .executable(name: "shelf", targets: ["shelf"]),
     .executable(name: "keepsakectl", targets: ["keepsakectl"]),
   ],
+  traits: [
+    .trait(
+      name: "SecureVault",
+      description:
+        "Sealed secrets, which need OpenSSL's libcrypto. Without it nothing of it is needed."),
+    .default(enabledTraits: ["SecureVault"]),
+  ],
   targets: [
     .target(name: "CKeepsake"),
     .systemLibrary(
       name: "COpenSSL", pkgConfig: "libcrypto",
       providers: [.apt(["libssl-dev"]), .brew(["openssl@3"])]),
-    .target(name: "Keepsake", dependencies: ["CKeepsake", "COpenSSL"]),
+    .target(
+      name: "Keepsake",
+      dependencies: [
+        "CKeepsake", .target(name: "COpenSSL", condition: .when(traits: ["SecureVault"])),
+      ]),
     .target(name: "KeepsakeTesting", dependencies: ["Keepsake"]),
     .executableTarget(name: "quickstart", dependencies: ["Keepsake"], path: "Examples/quickstart"),
     .executableTarget(name: "textstats", dependencies: ["Keepsake"], path: "Examples/textstats"),

@@ -12,18 +12,12 @@ public import Testing
 ///
 /// On a suite it holds for each test in it, and for each case of a test with arguments.
 public struct TemporaryStorageTrait: TestTrait, SuiteTrait, TestScoping {
-  private let engines: @Sendable () throws -> [Defaults.Suite: any StorageEngine]
-  private let keySources: [SecureVault.KeySource]
-  private let authenticate: SecureVault.Authenticator?
+  /// Runs a test with stores of its own.
+  private let run: @Sendable (_ test: @Sendable () async throws -> Void) async throws -> Void
 
-  init(
-    engines: @escaping @Sendable () throws -> [Defaults.Suite: any StorageEngine],
-    keySources: [SecureVault.KeySource],
-    authenticate: SecureVault.Authenticator?
-  ) {
-    self.engines = engines
-    self.keySources = keySources
-    self.authenticate = authenticate
+  init(_ run: @escaping @Sendable (_ test: @Sendable () async throws -> Void) async throws -> Void)
+  {
+    self.run = run
   }
 
   /// Whether it reaches the suites and tests inside: it does.
@@ -35,9 +29,7 @@ public struct TemporaryStorageTrait: TestTrait, SuiteTrait, TestScoping {
   ) async throws {
     // A suite has no case: its tests come one by one.
     guard testCase != nil else { return try await function() }
-    try await StorageSystem.withTemporary(
-      engines: engines(), keySources: keySources, authenticate: authenticate
-    ) { try await function() }
+    try await run(function)
   }
 }
 
@@ -45,6 +37,7 @@ extension Trait where Self == TemporaryStorageTrait {
   /// Gives each test stores of its own, in a folder that is removed after it.
   public static var temporaryStorage: TemporaryStorageTrait { temporaryStorage() }
 
+  #if SecureVault
   /// The same with engines for suites, with key sources of the vault, and with the answers of the person
   /// who would be asked. The engines are made anew for each test.
   ///
@@ -57,8 +50,22 @@ extension Trait where Self == TemporaryStorageTrait {
     keySources: [SecureVault.KeySource] = SecureVault.KeySource.standard,
     authenticate: SecureVault.Authenticator? = nil
   ) -> TemporaryStorageTrait {
-    TemporaryStorageTrait(
-      engines: engines, keySources: keySources, authenticate: authenticate)
+    TemporaryStorageTrait { test in
+      try await StorageSystem.withTemporary(
+        engines: engines(), keySources: keySources, authenticate: authenticate
+      ) { try await test() }
+    }
   }
+  #else
+  /// The same with engines for suites, which are made anew for each test.
+  public static func temporaryStorage(
+    engines: @autoclosure @escaping @Sendable () throws -> [Defaults.Suite: any StorageEngine] =
+      [:]
+  ) -> TemporaryStorageTrait {
+    TemporaryStorageTrait { test in
+      try await StorageSystem.withTemporary(engines: engines()) { try await test() }
+    }
+  }
+  #endif
 }
 #endif

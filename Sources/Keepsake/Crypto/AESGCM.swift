@@ -1,3 +1,4 @@
+#if SecureVault
 internal import COpenSSL
 
 /// Messages sealed or opened with AES-256-GCM (NIST SP 800-38D), one after the other, in pieces.
@@ -86,3 +87,4 @@ struct AESGCM: ~Copyable {
     return false
   }
 }
+#endif

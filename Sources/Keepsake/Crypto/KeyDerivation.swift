@@ -1,3 +1,4 @@
+#if SecureVault
 internal import COpenSSL
 
 /// HMAC-SHA-256 (RFC 2104), SHA-256 (FIPS 180-4).
@@ -69,3 +70,4 @@ enum KeyDerivation {
     ).check("scrypt")
   }
 }
+#endif

@@ -1,3 +1,4 @@
+#if SecureVault
 #if canImport(Glibc)
 import Glibc
 #elseif canImport(Musl)
@@ -52,3 +53,4 @@ final class KeyPages: Sendable {
     munmap(bytes.baseAddress, length)
   }
 }
+#endif

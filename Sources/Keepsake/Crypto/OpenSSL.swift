@@ -1,3 +1,4 @@
+#if SecureVault
 internal import COpenSSL
 
 #if canImport(Glibc)
@@ -138,3 +139,4 @@ extension Int32 {
     if self != 1 { throw OpenSSL.failure(what) }
   }
 }
+#endif

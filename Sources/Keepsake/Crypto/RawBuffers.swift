@@ -1,3 +1,4 @@
+#if SecureVault
 extension UnsafeRawBufferPointer {
   var bytePointer: UnsafePointer<UInt8>? { baseAddress?.assumingMemoryBound(to: UInt8.self) }
   /// A part as a buffer of its own.
@@ -15,3 +16,4 @@ extension UnsafeMutableRawBufferPointer {
     UnsafeMutableRawBufferPointer(rebasing: self[range.relative(to: self)])
   }
 }
+#endif

@@ -1,3 +1,4 @@
+#if SecureVault
 internal import FoundationEssentials
 
 #if canImport(Glibc)
@@ -53,3 +54,4 @@ struct SecretBytes: ~Copyable {
       })
   }
 }
+#endif

@@ -1,3 +1,4 @@
+#if SecureVault
 internal import COpenSSL
 
 /// XAES-256-GCM (https://c2sp.org/XAES-256-GCM): AES-256-GCM under a key that is derived anew for each
@@ -142,3 +143,4 @@ struct XAES: ~Copyable {
     return false
   }
 }
+#endif

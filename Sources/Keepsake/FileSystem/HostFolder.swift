@@ -9,6 +9,9 @@ struct HostFolder: Sendable {
   /// The lock file of what has this name: hidden, so that shell patterns do not match it by accident.
   func lockPath(of name: String, suffix: String = ".lock") -> String { path + "/." + name + suffix }
 
+  /// Marks the folder of a vault, also for a program that was built without vaults.
+  static let vaultHeaderName = "vault.hdr"
+
   /// Makes the folder where it is missing; returns the mode for folders in it, which for files is
   /// to be taken without its execute bits.
   func prepare(durable: Bool = true) throws(StorageError) -> UInt32 {

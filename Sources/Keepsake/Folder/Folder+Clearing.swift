@@ -58,7 +58,7 @@ extension Folder {
     while path != "/" {
       let parent = FileSystem.parent(of: path)
       let name = FileSystem.name(of: path)
-      for mark in [path + "/" + VaultLocation.headerName, "\(parent)/.\(name).ledger"] {
+      for mark in [path + "/" + HostFolder.vaultHeaderName, "\(parent)/.\(name).ledger"] {
         if try FileSystem.status(mark) != nil {
           throw Self.notToBeCleared(site, "it lies in a store, by \(mark)")
         }
@@ -81,7 +81,7 @@ extension Folder {
   /// books and tags of caches.
   private static func isMarkOfStore(_ name: String) -> Bool {
     name.hasPrefix(".") && (name.hasSuffix(".lock") || name.hasSuffix(".ledger"))
-      || name == VaultLocation.headerName || name == CacheLocation.tagName
+      || name == HostFolder.vaultHeaderName || name == CacheLocation.tagName
   }
 
   private static func notToBeCleared(_ site: RootedPath, _ reason: String) -> StorageError {

@@ -1,3 +1,4 @@
+#if SecureVault
 /// Reads numbers and runs of bytes one after the other; nil where the input ends before.
 struct ByteReader {
   private let bytes: UnsafeRawBufferPointer
@@ -35,3 +36,4 @@ extension [UInt8] {
     try span.bytes.withUnsafeBytes(body)
   }
 }
+#endif

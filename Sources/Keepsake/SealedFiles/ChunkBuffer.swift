@@ -1,3 +1,4 @@
+#if SecureVault
 /// Memory for pieces of ciphertext, used again and again.
 enum ChunkBuffer {
   private static let size = 64 << 10
@@ -76,3 +77,4 @@ struct ChunkOutput {
     used = 0
   }
 }
+#endif

@@ -1,3 +1,4 @@
+#if SecureVault
 /// The head of an entry file, before its two boxes.
 ///
 /// The format is written down in the article on the vault's format. All integers are little-endian:
@@ -158,3 +159,4 @@ enum Content {
     return (UInt8(head), prefixSize..<(prefixSize + length))
   }
 }
+#endif

@@ -1,3 +1,4 @@
+#if SecureVault
 #if canImport(Glibc)
 import Glibc
 #elseif canImport(Musl)
@@ -191,3 +192,4 @@ struct KeyFile: Sendable {
       reason: "the vault's key file is refused: \(reason)", remedy: remedy)
   }
 }
+#endif

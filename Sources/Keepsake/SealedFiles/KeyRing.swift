@@ -1,3 +1,4 @@
+#if SecureVault
 /// The keys of an open vault, in memory that is shielded and wiped.
 ///
 ///     0  master key    32  key set: key for names (32 bytes), id of the primary entry key (4),
@@ -170,3 +171,4 @@ final class KeyRing: Sendable {
     return ring
   }
 }
+#endif

@@ -1,3 +1,4 @@
+#if SecureVault
 /// One way into a vault: a key, wrapped under one that is derived from a secret.
 ///
 ///     0  kind   1  purpose   2  scrypt's log N   3  length of the locator   4  the locator
@@ -128,3 +129,4 @@ struct KeySlot: Equatable, Sendable {
     return output
   }
 }
+#endif

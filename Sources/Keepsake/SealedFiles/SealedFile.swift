@@ -1,3 +1,4 @@
+#if SecureVault
 /// Writes entry files and reads them, their boxes sealed and opened on the way.
 ///
 /// What is larger than a small buffer passes through one that is used again and again: making the
@@ -247,3 +248,4 @@ enum SealedFile {
       remedy: "Put the vault's header back, from a backup; the secret is untouched. Or remove it.")
   }
 }
+#endif

@@ -1,3 +1,4 @@
+#if SecureVault
 /// What a source of keys gave, for as long as it is needed.
 final class SourceSecret {
   let kind: KeySlot.Kind
@@ -16,3 +17,4 @@ final class SourceSecret {
     self.memory = memory
   }
 }
+#endif

@@ -1,3 +1,4 @@
+#if SecureVault
 /// Reading the header, and replacing it.
 extension Vault {
   func readHeader() throws(StorageError) -> (VaultHeader, HeaderIdentity)? {
@@ -120,3 +121,4 @@ extension Vault {
     }
   }
 }
+#endif

@@ -1,3 +1,4 @@
+#if SecureVault
 /// Changing keys.
 ///
 /// First a header with the new keys, then entry by entry, then a header without the old keys: each step
@@ -131,3 +132,4 @@ extension Vault {
     }
   }
 }
+#endif

@@ -1,3 +1,4 @@
+#if SecureVault
 extension Vault {
   /// The keys of a service, sorted. An entry that cannot be opened is reported and hides no other.
   func keys(_ service: String) throws(StorageError) -> [String] {
@@ -57,3 +58,4 @@ extension Vault {
     return nil
   }
 }
+#endif

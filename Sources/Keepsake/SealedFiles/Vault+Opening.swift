@@ -1,3 +1,4 @@
+#if SecureVault
 /// Opening a vault, making one, and locking it again.
 extension Vault {
   // MARK: Sources
@@ -182,3 +183,4 @@ extension Vault {
     try readHeader()?.0.masterSlot?.protection
   }
 }
+#endif

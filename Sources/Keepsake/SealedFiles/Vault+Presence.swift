@@ -1,3 +1,4 @@
+#if SecureVault
 /// The key to the values that need a person's presence, while it is needed.
 final class PresenceKey {
   /// Where it was unwrapped from.
@@ -171,3 +172,4 @@ extension Vault {
     return false
   }
 }
+#endif

@@ -1,3 +1,4 @@
+#if SecureVault
 /// A value as it was stored, out of its box.
 struct OpenedSecret: ~Copyable {
   let kind: Payload.Kind
@@ -109,3 +110,4 @@ extension Vault {
     return try session.ring.place(of: service, key, in: location.folder)
   }
 }
+#endif

@@ -1,3 +1,4 @@
+#if SecureVault
 extension Vault {
   /// What a set stores.
   struct Secret {
@@ -244,3 +245,4 @@ extension Vault {
     return try FileSystem.synchronizeFolder(place.folderPath)
   }
 }
+#endif

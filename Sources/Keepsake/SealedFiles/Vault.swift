@@ -1,3 +1,4 @@
+#if SecureVault
 internal import Synchronization
 
 /// A folder of sealed files, and the keys to it while it is open.
@@ -250,3 +251,4 @@ struct HeaderIdentity: Sendable {
       && status.modified == other.modified
   }
 }
+#endif

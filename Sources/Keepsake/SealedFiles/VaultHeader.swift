@@ -1,3 +1,4 @@
+#if SecureVault
 /// A vault's header: its id, the slots that open it, and its keys, sealed.
 ///
 /// The format is written down in the article on the vault's format. All integers are little-endian:
@@ -84,3 +85,4 @@ struct VaultHeader: Equatable, Sendable {
     self = parsed
   }
 }
+#endif

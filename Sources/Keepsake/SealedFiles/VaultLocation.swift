@@ -1,3 +1,4 @@
+#if SecureVault
 #if canImport(Glibc)
 import Glibc
 #elseif canImport(Musl)
@@ -20,13 +21,12 @@ struct VaultLocation: Sendable {
   init(host: HostFolder) {
     self.host = host
     folder = host.path + "/vault"
-    headerPath = folder + "/" + Self.headerName
+    headerPath = folder + "/" + HostFolder.vaultHeaderName
     lockPath = folder + "/" + Self.lockName
     entryStem = folder + "/entry"
     temporaryStem = folder + "/.entry."
   }
 
-  static let headerName = "vault.hdr"
   static let lockName = ".lock"
 
   /// Where a new entry is written before it gets its name, as `entryStem` has it.
@@ -192,3 +192,4 @@ extension KeyRing {
     }
   }
 }
+#endif

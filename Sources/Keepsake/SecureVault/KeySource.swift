@@ -1,3 +1,4 @@
+#if SecureVault
 public import FoundationEssentials
 
 extension SecureVault {
@@ -236,3 +237,4 @@ extension KeySlot {
     }
   }
 }
+#endif

@@ -1,3 +1,4 @@
+#if SecureVault
 extension SecureVault {
   /// Asks the person who sits there for a passphrase: what `authenticate` of
   /// ``StorageSystem/bootstrap(app:directories:engines:keySources:authenticate:)`` is given.
@@ -67,3 +68,4 @@ extension SecureVault {
     }
   }
 }
+#endif

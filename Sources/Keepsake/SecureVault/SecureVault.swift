@@ -1,3 +1,4 @@
+#if SecureVault
 public import FoundationEssentials
 
 /// Secrets, sealed, in one line each.
@@ -330,3 +331,4 @@ extension SecureVault {
     entry(key.name, service: key.service ?? defaultService)
   }
 }
+#endif

@@ -1,3 +1,4 @@
+#if SecureVault
 public import FoundationEssentials
 
 extension SecureVault {
@@ -29,3 +30,4 @@ extension SecureVault {
     }
   }
 }
+#endif

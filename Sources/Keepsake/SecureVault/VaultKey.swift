@@ -1,3 +1,4 @@
+#if SecureVault
 extension SecureVault {
   /// A secret's name with its type, its access and its service.
   ///
@@ -26,3 +27,4 @@ extension SecureVault {
     }
   }
 }
+#endif

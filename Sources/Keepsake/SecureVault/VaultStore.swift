@@ -1,3 +1,4 @@
+#if SecureVault
 public import FoundationEssentials
 
 extension SecureVault {
@@ -340,3 +341,4 @@ extension SecureVault.Store: CustomStringConvertible, CustomReflectable {
   /// Nothing, so that `dump` shows no secret.
   public var customMirror: Mirror { Mirror(self, children: []) }
 }
+#endif

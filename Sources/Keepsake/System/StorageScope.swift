@@ -15,13 +15,10 @@ final class StorageScope: Sendable {
   let finder: DirectoryFinder
   /// The suites that do not lie in files of ours.
   let engines: [Defaults.Suite: any StorageEngine]
-  private let vaultOptions: VaultOptions
   private let handler: Locked<Handler?>
   private let suites = Registry<Defaults.Suite, Defaults.Store>()
   private let caches = Registry<DiskCache.Name, DiskCache.Store>()
-  private let services = Registry<SecureVault.Service, SecureVault.Store>()
-  private let vaults = Registry<String, Vault>()
-  private let service = Locked(SecureVault.Service.standard)
+  let vaults: ScopeVaults
   private let roots = Locked<[Folder.Place: String]>([:])
   private let complaints = Complaints()
 
@@ -31,7 +28,7 @@ final class StorageScope: Sendable {
   ) {
     self.finder = finder
     self.engines = engines
-    self.vaultOptions = vaultOptions
+    vaults = ScopeVaults(vaultOptions)
     self.handler = Locked(handler)
   }
 
@@ -66,37 +63,10 @@ final class StorageScope: Sendable {
     caches.store(name, named: name.givenName) { DiskCache.Store(name: name, scope: self) }
   }
 
-  func vault(_ service: SecureVault.Service) -> SecureVault.Store {
-    services.store(service, named: service.givenName) {
-      SecureVault.Store(service: service, vault: vault(holding: service), scope: self)
-    }
-  }
-
-  /// The vault of a folder, which all its services share.
-  private func vault(holding service: SecureVault.Service) -> Result<Vault, StorageError> {
-    do throws(StorageError) {
-      let location = VaultLocation(host: try service.folder(in: finder, .data))
-      return .success(
-        vaults.store(location.folder, named: location.folder) {
-          Vault(location: location, finder: finder, options: vaultOptions) { [weak self] in
-            self?.report($0)
-          }
-        })
-    } catch {
-      return .failure(error)
-    }
-  }
-
-  var defaultService: SecureVault.Service {
-    get { service.withLock { $0 } }
-    set { service.withLock { $0 = newValue } }
-  }
-
   /// Lets go of the stores, which hold this scope; who still has one can go on with it.
   func close() {
     suites.close()
     caches.close()
-    services.close()
     vaults.close()
   }
 
@@ -137,7 +107,7 @@ final class StorageScope: Sendable {
 }
 
 /// One store for each place, made when it is first asked for.
-private final class Registry<Place: Hashable & Sendable, Store: Sendable>: Sendable {
+final class Registry<Place: Hashable & Sendable, Store: Sendable>: Sendable {
   private struct Stores {
     /// By their bytes, as their files are told apart; a dictionary would take twice as long.
     var named = KeyTable<Store>()

@@ -1,0 +1,55 @@
+#if SecureVault
+/// The vaults of a scope, and their services.
+final class ScopeVaults: Sendable {
+  private let options: VaultOptions
+  private let services = Registry<SecureVault.Service, SecureVault.Store>()
+  private let vaults = Registry<String, Vault>()
+  fileprivate let defaultService = Locked(SecureVault.Service.standard)
+
+  init(_ options: VaultOptions) { self.options = options }
+
+  fileprivate func store(
+    _ service: SecureVault.Service, in scope: StorageScope
+  ) -> SecureVault.Store {
+    services.store(service, named: service.givenName) {
+      SecureVault.Store(service: service, vault: vault(holding: service, in: scope), scope: scope)
+    }
+  }
+
+  /// The vault of a folder, which all its services share.
+  private func vault(
+    holding service: SecureVault.Service, in scope: StorageScope
+  ) -> Result<Vault, StorageError> {
+    do throws(StorageError) {
+      let location = VaultLocation(host: try service.folder(in: scope.finder, .data))
+      return .success(
+        vaults.store(location.folder, named: location.folder) {
+          Vault(location: location, finder: scope.finder, options: options) { [weak scope] in
+            scope?.report($0)
+          }
+        })
+    } catch {
+      return .failure(error)
+    }
+  }
+
+  /// Erases the app's own vault; false, and reported, where that fails.
+  func erase() -> Bool { SecureVault.eraseVault(service: .standard) }
+
+  func close() {
+    services.close()
+    vaults.close()
+  }
+}
+
+extension StorageScope {
+  func vault(_ service: SecureVault.Service) -> SecureVault.Store {
+    vaults.store(service, in: self)
+  }
+
+  var defaultService: SecureVault.Service {
+    get { vaults.defaultService.withLock { $0 } }
+    set { vaults.defaultService.withLock { $0 = newValue } }
+  }
+}
+#endif
