@@ -12,6 +12,7 @@
 #include <time.h>
 #ifdef __linux__
 #include <linux/fs.h>
+#include <sys/auxv.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -187,6 +188,14 @@ uint64_t *keepsake_wipe_on_fork_page(void) {
   if (pthread_atfork(NULL, NULL, zero_page) != 0) return NULL;
 #endif
   return page;
+}
+
+const char *keepsake_started_path(void) {
+#ifdef __linux__
+  return (const char *)getauxval(AT_EXECFN);
+#else
+  return NULL;
+#endif
 }
 
 static _Thread_local const void *thread_frame;

@@ -70,6 +70,10 @@ static inline void keepsake_store(uint64_t *_Nonnull word, uint64_t value) {
   __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
+// The path by which the system was asked to start this program (AT_EXECFN), which needs no /proc; NULL where
+// it is not told.
+const char *_Nullable keepsake_started_path(void);
+
 // The innermost `update` that runs on this thread, as a linked list on the stack.
 const void *_Nullable keepsake_thread_frame(void);
 void keepsake_set_thread_frame(const void *_Nullable frame);

@@ -1,3 +1,4 @@
+internal import CKeepsake
 public import FoundationEssentials
 
 #if canImport(Glibc)
@@ -73,15 +74,15 @@ struct DirectoryFinder: Sendable {
       }
     if let own { return try Self.path(of: own, operation: "bootstrap") }
     #if os(Linux)
-    // A unit may have several, separated by colons; the first is the app's own.
-    if let list = environment(systemd), let first = list.split(separator: ":").first,
-      first.hasPrefix("/")
-    {
-      return String(first)
-    }
+    if let own = folder(ofUnit: systemd) { return own }
     // "All paths set in these environment variables must be absolute. If an implementation
     // encounters a relative path […] it should consider the path invalid and ignore it."
     if let base = environment(xdg), base.hasPrefix("/") { return base + "/" + app }
+    // Units without a home have theirs for configuration, if any, from somebody else: few may write to it.
+    if purpose == .configuration, homeIfAny() == nil, let state = folder(ofUnit: "STATE_DIRECTORY")
+    {
+      return state
+    }
     return try home() + fallback + "/" + app
     #else
     let library =
@@ -94,10 +95,18 @@ struct DirectoryFinder: Sendable {
     #endif
   }
 
+  /// A folder that systemd made for the unit. There may be several, separated by colons; the first is the
+  /// app's own.
+  private func folder(ofUnit variable: String) -> String? {
+    guard let first = environment(variable)?.split(separator: ":").first, first.hasPrefix("/")
+    else { return nil }
+    return String(first)
+  }
+
   /// `<documents of the user>/<app>`, as the user's `user-dirs.dirs` has it.
   func documents() throws(StorageError) -> String {
     if let own = chosen.documents { return try Self.path(of: own, operation: "bootstrap") }
-    let home = try home()
+    let home = try home(remedy: "Set HOME, or give StorageSystem.bootstrap a folder for documents.")
     let named = UserDirectories.folder("DOCUMENTS", in: userDirectories(home), home: home)
     let documents = named ?? home + "/Documents"
     return documents + "/" + app
@@ -167,12 +176,20 @@ struct DirectoryFinder: Sendable {
       + UserDirectories.all(in: userDirectories(home), home: home)
   }
 
-  private func home() throws(StorageError) -> String {
+  private func home(
+    remedy: String =
+      "Set HOME or the XDG variables, or give StorageSystem.bootstrap the directories; "
+      + "under systemd use StateDirectory= and CacheDirectory=."
+  ) throws(StorageError) -> String {
+    if let home = homeIfAny() { return home }
+    throw StorageError(
+      .notFound, operation: "open", reason: "this user has no home folder", remedy: remedy)
+  }
+
+  private func homeIfAny() -> String? {
     if let home = environment("HOME"), home.hasPrefix("/"), home != "/" { return home }
     if let home = registeredHome(), home.hasPrefix("/"), home != "/" { return home }
-    throw StorageError(
-      .notFound, operation: "open", reason: "this user has no home folder",
-      remedy: "Set HOME or the XDG variables, or give StorageSystem.bootstrap the directories.")
+    return nil
   }
 
   private static func passwdHome() -> String? {
@@ -208,12 +225,14 @@ enum ProcessIdentity {
   /// The running executable's name, which names the app until `bootstrap` does.
   static let executableName: String = {
     #if os(Linux)
-    // Not there in some sandboxes: then the first argument has to do.
+    // Not there in some containers: then the path by which it was started has to do, as arguments are
+    // read from there as well.
     if let path = try? FileSystem.linkTarget("/proc/self/exe") {
       // A binary that was replaced while it ran.
       let name = FileSystem.name(of: path)
       return name.hasSuffix(" (deleted)") ? String(name.dropLast(10)) : name
     }
+    if let path = keepsake_started_path() { return FileSystem.name(of: String(cString: path)) }
     #endif
     return CommandLine.arguments.first.map { FileSystem.name(of: $0) } ?? "keepsake"
   }()

@@ -150,7 +150,11 @@ public struct StorageError: Error, Sendable {
     case EACCES, EPERM:
       (code, remedy) = (.accessDenied, "Check who owns the path and what its mode allows.")
     case EROFS:
-      (code, remedy) = (.accessDenied, "The file system is read-only: use a writable folder.")
+      (code, remedy) = (
+        .accessDenied,
+        "The file system is read-only: choose a writable folder, by HOME, the XDG variables, TMPDIR or "
+          + "StorageSystem.bootstrap."
+      )
     case ENOSPC, EDQUOT:
       (code, remedy) = (.diskFull, "Free some space or raise the quota, then try again.")
     case EFBIG:

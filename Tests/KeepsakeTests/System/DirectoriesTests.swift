@@ -43,6 +43,12 @@ import Testing
     ])
     #expect(try unit.folder(.data) == "/var/lib/app")
     #expect(try unit.folder(.cache) == "/var/cache/app")
+    // One without a home of its own has its settings there as well.
+    for home in [nil, "/"] {
+      let bare = finder(["STATE_DIRECTORY": "/var/lib/app:/var/lib/other"], home: home)
+      #expect(try bare.folder(.configuration) == "/var/lib/app")
+    }
+    #expect(try unit.folder(.configuration) == "/home/registered/.config/com.example.app")
     let chosen = finder([:], chosen: .init(configuration: URL(filePath: "/own folder/")))
     #expect(try chosen.folder(.configuration) == "/own folder")
   }
