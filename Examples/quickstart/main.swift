@@ -42,7 +42,11 @@ func profile(of path: String) -> Profile? {
 /// A random id that nobody but this program shall know: made at the first run, and sealed.
 func secretID() -> String? {
   // Not `get(…) ?? new`: nil also means that it is there and cannot be read, and is not to be replaced.
-  if !SecureVault.contains("id") { SecureVault.set(UUID().uuidString, forKey: "id") }
+  // Nor a UUID: where there is no /dev/urandom, as in some containers, Foundation makes one of zeros.
+  if !SecureVault.contains("id") {
+    let id = UInt64.random(in: 1 << 60 ... .max)
+    SecureVault.set(String(id, radix: 16, uppercase: true), forKey: "id")
+  }
   return SecureVault.get("id")
 }
 
