@@ -24,14 +24,15 @@ struct Article: Codable {
   var title: String
 }
 
-var directories = StorageSystem.Directories()
 if let path = ProcessInfo.processInfo.environment["FOLDER"] {
   let folder = URL(filePath: path)
-  directories = .init(
-    configuration: folder, data: folder, state: folder, cache: folder,
-    documents: folder.appending(path: "documents"), temporary: folder.appending(path: "temporary"))
+  try StorageSystem.bootstrap(
+    app: "without-vault",
+    directories: .init(
+      configuration: folder, data: folder, state: folder, cache: folder,
+      documents: folder.appending(path: "documents"),
+      temporary: folder.appending(path: "temporary")))
 }
-try StorageSystem.bootstrap(app: "without-vault", directories: directories)
 
 let settings = Settings()
 settings.launches += 1
