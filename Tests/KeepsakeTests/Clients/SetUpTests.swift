@@ -120,6 +120,18 @@ extension OneAtATime {
       #expect(left == expected.map { Substring($0) })
     }
 
+    @Test(.timeLimit(.minutes(5)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded))
+    func whatIsReadOnlyByNowCanStillBeRead() async throws {
+      try #require(try await Client.build.value.status == 0)
+      let run = try await Namespace.run("container", ["kept", Client.program, "HOME=/data"])
+      let lines = run.output.split(separator: "\n")
+      let second = try #require(lines.split(separator: "exit: 0").dropFirst().first)
+      #expect(second.contains("launches: 1") && second.contains("theme before: dark"), "\(lines)")
+      #expect(second.contains("cached: Front page, before: Front page"), "\(lines)")
+      let complaints = second.filter { $0.hasPrefix("keepsake: ") }
+      #expect(!complaints.isEmpty && complaints.allSatisfy { $0.contains("read-only") })
+    }
+
     @Test(.timeLimit(.minutes(2)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded))
     func aUnitOfSystemdFindsItsSettingsAndSecretsAgain() async throws {
       let run = try await unit(
