@@ -7,12 +7,12 @@ let package = Package(
   products: [
     .library(name: "Keepsake", targets: ["Keepsake"]),
     .library(name: "KeepsakeTesting", targets: ["KeepsakeTesting"]),
-    .executable(name: "quickstart", targets: ["quickstart"]),
-    .executable(name: "textstats", targets: ["textstats"]),
-    .executable(name: "tokens", targets: ["tokens"]),
-    .executable(name: "notes", targets: ["notes"]),
-    .executable(name: "timer", targets: ["timer"]),
-    .executable(name: "shelf", targets: ["shelf"]),
+    .executable(name: "keepsake-quickstart", targets: ["keepsake-quickstart"]),
+    .executable(name: "keepsake-textstats", targets: ["keepsake-textstats"]),
+    .executable(name: "keepsake-tokens", targets: ["keepsake-tokens"]),
+    .executable(name: "keepsake-notes", targets: ["keepsake-notes"]),
+    .executable(name: "keepsake-timer", targets: ["keepsake-timer"]),
+    .executable(name: "keepsake-shelf", targets: ["keepsake-shelf"]),
     .executable(name: "keepsakectl", targets: ["keepsakectl"]),
   ],
   traits: [
@@ -33,12 +33,14 @@ let package = Package(
         "CKeepsake", .target(name: "COpenSSL", condition: .when(traits: ["SecureVault"])),
       ]),
     .target(name: "KeepsakeTesting", dependencies: ["Keepsake"]),
-    .executableTarget(name: "quickstart", dependencies: ["Keepsake"], path: "Examples/quickstart"),
-    .executableTarget(name: "textstats", dependencies: ["Keepsake"], path: "Examples/textstats"),
-    .executableTarget(name: "tokens", dependencies: ["Keepsake"], path: "Examples/tokens"),
-    .executableTarget(name: "notes", dependencies: ["Keepsake"], path: "Examples/notes"),
-    .executableTarget(name: "timer", dependencies: ["Keepsake"], path: "Examples/timer"),
-    .executableTarget(name: "shelf", dependencies: ["Keepsake"], path: "Examples/shelf"),
+    .executableTarget(
+      name: "keepsake-quickstart", dependencies: ["Keepsake"], path: "Examples/quickstart"),
+    .executableTarget(
+      name: "keepsake-textstats", dependencies: ["Keepsake"], path: "Examples/textstats"),
+    .executableTarget(name: "keepsake-tokens", dependencies: ["Keepsake"], path: "Examples/tokens"),
+    .executableTarget(name: "keepsake-notes", dependencies: ["Keepsake"], path: "Examples/notes"),
+    .executableTarget(name: "keepsake-timer", dependencies: ["Keepsake"], path: "Examples/timer"),
+    .executableTarget(name: "keepsake-shelf", dependencies: ["Keepsake"], path: "Examples/shelf"),
     .executableTarget(
       name: "keepsakectl", dependencies: ["Keepsake"], path: "Examples/keepsakectl"),
     // A second process for the tests: sets, updates, reads and dies on command.
@@ -46,8 +48,9 @@ let package = Package(
     .testTarget(
       name: "KeepsakeTests",
       dependencies: [
-        "Keepsake", "KeepsakeTesting", "COpenSSL", "keepsake-peer", "quickstart", "textstats",
-        "tokens", "notes", "timer", "shelf", "keepsakectl",
+        "Keepsake", "KeepsakeTesting", "COpenSSL", "keepsake-peer", "keepsake-quickstart",
+        "keepsake-textstats",
+        "keepsake-tokens", "keepsake-notes", "keepsake-timer", "keepsake-shelf", "keepsakectl",
       ]),
   ]
 )

@@ -1,12 +1,12 @@
 // The app's own files: a notebook in its user's documents, where every note is a file that people can read.
 //
-//   swift run notes add shopping "milk, bread"    a note in a folder for each topic
-//   swift run notes list                          all notes with their sizes, the oldest first
-//   swift run notes show shopping/1               one of them
-//   swift run notes move shopping/1 done/1        to another topic
-//   swift run notes delete done                   a note, or a topic with all its notes
-//   swift run notes export FILE                   all notes in one file, outside the notebook
-//   swift run notes import FILE                   the notes of such a file
+//   swift run keepsake-notes add shopping "milk, bread"    a note in a folder for each topic
+//   swift run keepsake-notes list                          all notes with their sizes, the oldest first
+//   swift run keepsake-notes show shopping/1               one of them
+//   swift run keepsake-notes move shopping/1 done/1        to another topic
+//   swift run keepsake-notes delete done                   a note, or a topic with all its notes
+//   swift run keepsake-notes export FILE                   all notes in one file, outside the notebook
+//   swift run keepsake-notes import FILE                   the notes of such a file
 
 import FoundationEssentials
 import Keepsake
@@ -33,8 +33,8 @@ struct Exit: Error {
 }
 
 let usage = """
-  usage: notes add TOPIC TEXT | list | show NOTE | move NOTE NOTE | delete NOTE-OR-TOPIC
-         notes export FILE | import FILE
+  usage: keepsake-notes add TOPIC TEXT | list | show NOTE | move NOTE NOTE | delete NOTE-OR-TOPIC
+         keepsake-notes export FILE | import FILE
   """
 
 struct Notebook {

@@ -1,8 +1,8 @@
 // Keepsake in one small program: settings that outlive it, a secret, and a cache.
 //
-//   swift run quickstart            counts its launches and shows what it remembers
-//   swift run quickstart FILE       also remembers a file of yours, such as README.md, and caches it
-//   swift run quickstart --reset    forgets everything
+//   swift run keepsake-quickstart            counts its launches and shows what it remembers
+//   swift run keepsake-quickstart FILE       also remembers a file of yours, such as README.md, and caches it
+//   swift run keepsake-quickstart --reset    forgets everything
 //
 // Run it twice. Then look at the file it names with `cat`, or follow it with `tail -f`.
 
@@ -51,9 +51,9 @@ func secretID() -> String? {
 }
 
 let usage = """
-  usage: quickstart            count this run and show what is remembered
-         quickstart FILE       also remember a text file's size, such as README.md
-         quickstart --reset    forget everything
+  usage: keepsake-quickstart            count this run and show what is remembered
+         keepsake-quickstart FILE       also remember a text file's size, such as README.md
+         keepsake-quickstart --reset    forget everything
   """
 
 /// Says on standard error what is wrong, and returns the exit code, which is one of sysexits.h.

@@ -1,12 +1,13 @@
 // Files with progress: a shelf for files of any size, which are never in memory as a whole.
 //
-//   swift run shelf put film.mp4             takes in a copy
-//   swift run shelf list                     what is there
-//   swift run shelf get film.mp4 ~/Videos    gives a copy back; without the folder, into this one
-//   swift run shelf remove film.mp4
+//   swift run keepsake-shelf put film.mp4             takes in a copy
+//   swift run keepsake-shelf list                     what is there
+//   swift run keepsake-shelf get film.mp4 ~/Videos    gives a copy back; without the folder, into this one
+//   swift run keepsake-shelf remove film.mp4
 //
-// For something to look at: `head -c 2G /dev/urandom > large`, `swift run shelf put large`. While it shows how
-// far it is, press Control-C: nothing of it is left, and what the shelf had under that name still is there.
+// For something to look at: `head -c 2G /dev/urandom > large`, `swift run keepsake-shelf put large`. While it
+// shows how far it is, press Control-C: nothing of it is left, and what the shelf had under that name still is
+// there.
 
 import Dispatch
 import FoundationEssentials
@@ -25,10 +26,10 @@ struct Exit: Error {
 }
 
 let usage = """
-  usage: shelf put FILE...         take files in
-         shelf list                show what is there
-         shelf get NAME [FILE]     give one back, to a file or into a folder
-         shelf remove NAME
+  usage: keepsake-shelf put FILE...         take files in
+         keepsake-shelf list                show what is there
+         keepsake-shelf get NAME [FILE]     give one back, to a file or into a folder
+         keepsake-shelf remove NAME
   """
 
 enum Shelf {

@@ -1,11 +1,11 @@
 // A cache at work: what this program finds out about text files it remembers, until they change.
 //
-//   swift run textstats README.md CHANGELOG.md     count their words; the second run looks them up
-//   swift run textstats --expiry 10 README.md      remember for ten seconds only
-//   swift run textstats --list                     what is remembered: sizes, ages, expiry
-//   swift run textstats --limit 100000 FILE...     keep the cache below so many bytes
-//   swift run textstats --sweep                    give back the space of what has expired
-//   swift run textstats --clear                    forget everything
+//   swift run keepsake-textstats README.md CHANGELOG.md     count their words; the second run looks them up
+//   swift run keepsake-textstats --expiry 10 README.md      remember for ten seconds only
+//   swift run keepsake-textstats --list                     what is remembered: sizes, ages, expiry
+//   swift run keepsake-textstats --limit 100000 FILE...     keep the cache below so many bytes
+//   swift run keepsake-textstats --sweep                    give back the space of what has expired
+//   swift run keepsake-textstats --clear                    forget everything
 
 import FoundationEssentials
 import Keepsake
@@ -91,8 +91,8 @@ func list() throws {
 }
 
 let usage = """
-  usage: textstats [--expiry SECONDS] [--limit BYTES] FILE...
-         textstats --list | --sweep | --clear
+  usage: keepsake-textstats [--expiry SECONDS] [--limit BYTES] FILE...
+         keepsake-textstats --list | --sweep | --clear
   """
 
 func count(_ arguments: ArraySlice<String>) async throws {

@@ -1,14 +1,14 @@
 // A command-line tool with settings: a timer that follows them while it runs, whoever sets them.
 //
-//   swift run timer                    counts down; Control-C ends it
+//   swift run keepsake-timer                    counts down; Control-C ends it
 //
 // And meanwhile, in a second terminal:
 //
-//   swift run timer set length 4:30    the running one takes it, counted from its start
-//   swift run timer more 1             a minute more; two terminals that add at once add both
-//   swift run timer set style bar      clock, bar or words
-//   swift run timer reset              all as it was at first
-//   swift run timer settings           what is set, and where
+//   swift run keepsake-timer set length 4:30    the running one takes it, counted from its start
+//   swift run keepsake-timer more 1             a minute more; two terminals that add at once add both
+//   swift run keepsake-timer set style bar      clock, bar or words
+//   swift run keepsake-timer reset              all as it was at first
+//   swift run keepsake-timer settings           what is set, and where
 
 import FoundationEssentials
 import Keepsake
@@ -112,12 +112,12 @@ struct Exit: Error {
 }
 
 let usage = """
-  usage: timer                               count down
-         timer set length MINUTES[:SECONDS]
-         timer set style clock|bar|words
-         timer more MINUTES[:SECONDS]        make it longer
-         timer reset                         all as it was at first
-         timer settings                      show what is set
+  usage: keepsake-timer                               count down
+         keepsake-timer set length MINUTES[:SECONDS]
+         keepsake-timer set style clock|bar|words
+         keepsake-timer more MINUTES[:SECONDS]        make it longer
+         keepsake-timer reset                         all as it was at first
+         keepsake-timer settings                      show what is set
   """
 
 func run(_ arguments: [String]) async throws {

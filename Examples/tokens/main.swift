@@ -1,12 +1,12 @@
 // A token store, as a command-line tool for a web service needs one: one login, sealed on the disk.
 //
-//   swift run tokens login USER          reads the token, hidden on a terminal, else from a pipe
-//   swift run tokens whoami              who is logged in, since when, and how the token is kept
-//   swift run tokens token | ...         the token itself, for scripts
-//   swift run tokens logout              forgets the login
-//   swift run tokens logout --erase      the same for those who have forgotten their passphrase
-//   swift run tokens protect             from now on a passphrase is needed for all of the above
-//   swift run tokens protect --key-file  and now it is not any more
+//   swift run keepsake-tokens login USER          reads the token, hidden on a terminal, else from a pipe
+//   swift run keepsake-tokens whoami              who is logged in, since when, and how the token is kept
+//   swift run keepsake-tokens token | ...         the token itself, for scripts
+//   swift run keepsake-tokens logout              forgets the login
+//   swift run keepsake-tokens logout --erase      the same for those who have forgotten their passphrase
+//   swift run keepsake-tokens protect             from now on a passphrase is needed for all of the above
+//   swift run keepsake-tokens protect --key-file  and now it is not any more
 //
 // The passphrase is asked for on the terminal. There is no environment variable for it: all child
 // processes would inherit it, /proc shows it, and a script that sets it has to keep it in some file,
@@ -39,11 +39,11 @@ struct Exit: Error {
 }
 
 let usage = """
-  usage: tokens login USER              store a token, read from standard input
-         tokens whoami                  show who is logged in
-         tokens token                   print the token
-         tokens logout [--erase]        forget the login; --erase needs no passphrase
-         tokens protect [--key-file]    ask for a passphrase from now on, or for nothing
+  usage: keepsake-tokens login USER              store a token, read from standard input
+         keepsake-tokens whoami                  show who is logged in
+         keepsake-tokens token                   print the token
+         keepsake-tokens logout [--erase]        forget the login; --erase needs no passphrase
+         keepsake-tokens protect [--key-file]    ask for a passphrase from now on, or for nothing
   """
 
 /// The app's vault, open: with the passphrase, if it needs one.

@@ -15,6 +15,17 @@ import Testing
     #expect(run.status == 0 && run.output == "ok\n", "\(run.output)")
   }
 
+  /// Names of targets and products are shared by all packages of a program: an app's own would not build.
+  @Test func noNameOfAnAppsOwnIsTaken() throws {
+    let manifest = URL(filePath: #filePath).appending(path: "../../../../Package.swift")
+      .standardized
+    let text = try String(contentsOf: manifest, encoding: .utf8)
+    let names = Set(text.matches(of: /name: "([^"]+)"/).map { String($0.1) })
+    #expect(names.contains("keepsake-quickstart"))
+    let others = names.filter { !$0.lowercased().contains("keepsake") }
+    #expect(others == ["COpenSSL", "SecureVault"])  // OpenSSL's headers, and the trait
+  }
+
   @Test func doesNotCompileWhatIsWrong() async throws {
     try await expectErrors(in: rejected, "-typecheck")
   }

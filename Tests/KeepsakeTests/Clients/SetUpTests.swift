@@ -164,7 +164,7 @@ extension OneAtATime {
     }
 
     private func unit(_ environment: String...) async throws -> [Substring] {
-      let program = Peer.builtProduct("quickstart").path
+      let program = Peer.builtProduct("keepsake-quickstart").path
       // A file to put into the cache, which the program reads by its name.
       let run = try await Namespace.run(
         "container", ["unit", program] + environment + ["ARGUMENT=/started"])

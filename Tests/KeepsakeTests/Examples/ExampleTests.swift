@@ -8,7 +8,7 @@ import Testing
   @Test(arguments: names) func helpIsOutputAndWrongUseAnError(name: String) throws {
     let example = Example(name, in: try TemporaryFolder())
     let help = try example.run("--help")
-    #expect(help.status == 0 && help.text.hasPrefix("usage: \(name)"), "\(help)")
+    #expect(help.status == 0 && help.text.hasPrefix("usage: keepsake-\(name)"), "\(help)")
     #expect(help.errors.isEmpty, "\(help)")
     #expect(try example.run("-h").text == help.text)
     for arguments in [["--bogus"], ["--bogus", "x", "y", "z"]] {
@@ -29,8 +29,8 @@ import Testing
     let header = source.split(separator: "\n").prefix { $0.hasPrefix("//") }.joined(separator: "\n")
     let shown = Set(header.matches(of: /[a-z-]+/).map { String($0.output) })
     let usage = try Example(name, in: try TemporaryFolder()).run("--help").text
-    let words = usage.matches(of: /--[a-z-]+|\b[a-z]+\b(?= [A-Z])/).map { String($0.output) }
-    #expect(header.contains("swift run \(name)"))
+    let words = usage.matches(of: /--[a-z-]+|\b[a-z-]+\b(?= [A-Z])/).map { String($0.output) }
+    #expect(header.contains("swift run keepsake-\(name)"))
     for word in words { #expect(shown.contains(word), "\(word)") }
   }
 }

@@ -62,7 +62,7 @@ import Testing
 
   @Test func saysWhatIsWrong() throws {
     for arguments in [[], ["add"], ["bogus"], ["list", "x"], ["export"]] {
-      #expect(try notes.run(arguments).failed(64, "usage: notes"), "\(arguments)")
+      #expect(try notes.run(arguments).failed(64, "usage: keepsake-notes"), "\(arguments)")
     }
     for arguments in [["show", "no/1"], ["move", "no/1", "a/1"], ["delete", "no"]] {
       let run = try notes.run(arguments)

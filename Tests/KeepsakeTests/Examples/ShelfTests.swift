@@ -87,7 +87,7 @@ extension OneAtATime {
       for words in [
         [], ["bogus"], ["put"], ["put", "-x"], ["list", "x"], ["get"], ["remove"],
       ] {
-        #expect(try shelf.run(words).failed(64, "usage: shelf"), "\(words)")
+        #expect(try shelf.run(words).failed(64, "usage: keepsake-shelf"), "\(words)")
       }
       #expect(mkfifo(folder.file("pipe").path, 0o600) == 0)
       for (name, reason) in [

@@ -58,7 +58,7 @@ import Testing
 
   @Test func saysWhatIsWrong() throws {
     for arguments in [[], ["--list", "x"], ["--clear", "x"], ["--expiry", "1"]] {
-      #expect(try textstats.run(arguments).failed(64, "usage: textstats"), "\(arguments)")
+      #expect(try textstats.run(arguments).failed(64, "usage: keepsake-textstats"), "\(arguments)")
     }
     for time in ["", "x", "-5", "0", "nan"] {
       #expect(try textstats.run("--expiry", time, notes).failed(64, "needs a number of seconds"))

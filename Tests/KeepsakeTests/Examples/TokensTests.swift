@@ -22,7 +22,7 @@ import Testing
     _ arguments: String..., input: String? = nil, mergesErrors: Bool = true
   ) throws -> Run {
     let child = try Child(
-      Peer.builtProduct("tokens").path, arguments, environment: environment,
+      Peer.builtProduct("keepsake-tokens").path, arguments, environment: environment,
       mergesErrors: mergesErrors, startsSession: true)
     let first = try input.flatMap { try child.ask($0) }
     let text = (first.map { $0 + "\n" } ?? "") + child.finish()
@@ -35,7 +35,8 @@ import Testing
   ) throws -> Run {
     let terminal = try PseudoTerminal()
     let child = try Child(
-      Peer.builtProduct("tokens").path, arguments, environment: environment, mergesErrors: true,
+      Peer.builtProduct("keepsake-tokens").path, arguments, environment: environment,
+      mergesErrors: true,
       terminal: terminal, isInteractive: isInteractive)
     for answer in answers { try terminal.answer(answer.prompt, answer.line) }
     let text = child.finish()
@@ -134,7 +135,8 @@ import Testing
       ["token", "x"], ["logout", "x"], ["protect", "--bogus"], ["protect", "--key-file", "x"],
     ] {
       let child = try Child(
-        Peer.builtProduct("tokens").path, arguments, environment: environment, mergesErrors: true)
+        Peer.builtProduct("keepsake-tokens").path, arguments, environment: environment,
+        mergesErrors: true)
       #expect(child.finish().contains("usage") && child.exitStatus == 64, "\(arguments)")
     }
     #expect(try run("login", "ada").status == 65, "no token on standard input")

@@ -72,7 +72,7 @@ import Testing
   /// Programs of this package that a document says to run.
   @Test(arguments: Document.all)
   func eachProgramThatIsToBeRunIsThere(document: Document) throws {
-    for program in try document.text().matches(of: /swift run ([a-z]+)/).map(\.1) {
+    for program in try document.text().matches(of: /swift run ([a-z][a-z-]+)/).map(\.1) {
       #expect(
         FileManager.default.fileExists(atPath: Peer.builtProduct(String(program)).path),
         "\(program)")

@@ -3,6 +3,8 @@ import Testing
 
 /// One of the example programs, as somebody runs it whose files all lie in a folder of a test's own.
 struct Example {
+  /// That of its folder; the program's begins with the library's, as it would otherwise take a name from a
+  /// target of an app that uses the library.
   let name: String
   let folder: TemporaryFolder
 
@@ -23,7 +25,7 @@ struct Example {
     }
   }
 
-  var path: String { Peer.builtProduct(name).path }
+  var path: String { Peer.builtProduct("keepsake-\(name)").path }
 
   var environment: [String: String] {
     var variables = ["HOME": folder.path, "TMPDIR": folder.path]
