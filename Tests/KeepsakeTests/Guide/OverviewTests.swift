@@ -30,6 +30,17 @@ import Testing
     }
   }
 
+  @Test func foldersOfAContainer() async {
+    await #expect(processExitsWith: .success) {
+      let data = URL(filePath: "/data")
+      try StorageSystem.bootstrap(
+        app: "com.example.diary",
+        directories: .init(configuration: data, data: data, state: data, cache: data))
+      // A test run keeps to its own.
+      #expect(try Defaults.shared.fileURL?.path.hasPrefix("/data") == false)
+    }
+  }
+
   // MARK: Engines
 
   @Test func enginesOfSuites() async {

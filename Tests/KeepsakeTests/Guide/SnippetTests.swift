@@ -90,6 +90,7 @@ struct Document: CustomTestStringConvertible {
     [readme]
     + [
       "Keepsake": "OverviewTests", "Engines": "OverviewTests", "Testing": "OverviewTests",
+      "SettingUp": "OverviewTests",
       "WorkingWithSettings": "WorkingWithSettingsTests",
       "WorkingWithSecrets": "WorkingWithSecretsTests",
       "WorkingWithCaches": "WorkingWithCachesTests",
@@ -113,7 +114,7 @@ struct Document: CustomTestStringConvertible {
 
   /// The blocks of Swift in it.
   func snippets() throws -> [Snippet] {
-    try text().matches(of: /(?ms)^```swift\n(.*?)^```$/).map { Snippet(String($0.1)) }
+    try text().matches(of: /(?ms)^ *```swift\n(.*?)^ *```$/).map { Snippet(String($0.1)) }
   }
 }
 
