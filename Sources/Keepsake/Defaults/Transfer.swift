@@ -3,9 +3,10 @@ public import FoundationEssentials
 extension Defaults {
   /// What a suite can be written as.
   public enum ExportFormat: Sendable {
-    /// One object, sorted by key. What JSON cannot say stands in an object of one member:
-    /// `{"$data": "<Base64>"}`, `{"$date": <seconds since 2001>}`, `{"$number": "Infinity"}`; a value
-    /// that looks like one of these is wrapped as `{"$json": <value>}`.
+    /// One object, sorted by key, with each setting on a line of its own. What JSON cannot say stands
+    /// in an object of one member: `{"$data": "<Base64>"}`, `{"$date": <seconds since 2001>}`,
+    /// `{"$number": "Infinity"}`; a value that looks like one of these is wrapped as
+    /// `{"$json": <value>}`.
     case json
     /// An XML property list, as Apple's and Foundation's `UserDefaults` read it.
     case propertyList
@@ -121,7 +122,7 @@ private enum Transfer {
   }
 
   private static func slices(_ json: [UInt8]) throws(StorageError) -> [(String, [UInt8])] {
-    guard let members = JSONSlices.members(of: JSONSlices.compact(json)) else {
+    guard let json = JSONSlices.compact(json), let members = JSONSlices.members(of: json) else {
       throw unreadable("not JSON")
     }
     return members
@@ -229,14 +230,19 @@ enum JSONSlices {
     byte == 0x20 || byte == 0x0A || byte == 0x0D || byte == 0x09
   }
 
-  /// The same text without white space between its parts.
-  static func compact(_ json: [UInt8]) -> [UInt8] {
+  /// The same text without white space between its parts; nil where a comma stands before a closing
+  /// bracket, which the decoder takes and JSON does not have.
+  static func compact(_ json: [UInt8]) -> [UInt8]? {
     var output: [UInt8] = []
     output.reserveCapacity(json.count)
     var isInString = false
     var isEscaped = false
     for byte in json {
-      if !isInString, isSpace(byte) { continue }
+      if !isInString {
+        if isSpace(byte) { continue }
+        let isEnd = byte == UInt8(ascii: "}") || byte == UInt8(ascii: "]")
+        if isEnd, output.last == UInt8(ascii: ",") { return nil }
+      }
       output.append(byte)
       if isEscaped {
         isEscaped = false

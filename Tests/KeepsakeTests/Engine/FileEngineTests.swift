@@ -55,8 +55,10 @@ import Testing
       #expect(try store.keys().sorted() == ["new", "size"])
       try FileManager.default.removeItem(at: folder.file("size.json"))
       #expect(try !store.contains("size"))
-      try put("no JSON", "size.json", in: folder)
-      #expect(expectFailure(.damaged) { _ = try store.int("size") }?.key == "size")
+      for text in ["no JSON", "[1,]"] {
+        try put(text, "size.json", in: folder)
+        #expect(expectFailure(.damaged) { _ = try store.model("size") as [Int]? }?.key == "size")
+      }
       try FileManager.default.removeItem(atPath: folder.path)
       #expect(try store.keys().isEmpty)
       try store.set(1, forKey: "again")
