@@ -11,14 +11,27 @@ struct Arguments {
     for argument in arguments {
       if argument == "--", !areOptionsOver {
         areOptionsOver = true
-      } else if !areOptionsOver, argument == "-h" || argument.hasPrefix("--") {
+      } else if !areOptionsOver, Self.isOption(argument) {
         let parts = argument.split(separator: "=", maxSplits: 1)
         options[argument == "-h" ? "--help" : String(parts[0])] =
           parts.dropFirst().first.map(String.init) ?? ""
       } else {
-        // A negative number is a word.
         words.append(argument)
       }
+    }
+  }
+
+  /// A negative number is a word, and so is the dash that stands for standard input.
+  private static func isOption(_ argument: String) -> Bool {
+    argument.hasPrefix("-") && argument.dropFirst().first?.isNumber == false
+  }
+
+  /// All words of the command line. Swift repairs what is no text, and another key would be meant.
+  static func given() throws -> [String] {
+    try (0..<Int(CommandLine.argc)).map { position in
+      let word = CommandLine.unsafeArgv[position].flatMap { String(validatingCString: $0) }
+      guard let word else { throw Failure.usage("word \(position) is not UTF-8: names are text.") }
+      return word
     }
   }
 
@@ -36,7 +49,8 @@ struct Arguments {
 
   /// Makes the facades open the stores of the app.
   func enterApp() throws {
-    try StorageSystem.bootstrap(app: app, authenticate: SecureVault.askTerminal)
+    try StorageSystem.bootstrap(
+      app: app, keySources: Vault.keySources, authenticate: SecureVault.askTerminal)
     Reports.start()
   }
 }

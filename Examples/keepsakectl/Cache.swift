@@ -33,15 +33,11 @@ enum Cache {
   private static func caches(_ arguments: Arguments) throws -> [DiskCache.Store] {
     try arguments.enterApp()
     let names = try Reports.strictly { DiskCache.caches() }
-    guard !names.isEmpty else {
-      throw Failure(
-        message: "\(arguments.app) has no cache here. `keepsakectl list` shows who has.")
-    }
+    if names.isEmpty { throw Failure.nothing(of: arguments.app, "no cache") }
     guard let place = arguments.place else { return names.map { DiskCache.named($0) } }
     let name = DiskCache.Name(place)
     guard names.contains(name) else {
-      let others = names.map(\.name).joined(separator: ", ")
-      throw Failure(message: "\(arguments.app) has no cache \(place). It has: \(others).")
+      throw Failure.missing("cache \"\(place)\"", of: arguments.app, has: names.map(\.name))
     }
     return [DiskCache.named(name)]
   }
@@ -51,14 +47,11 @@ enum Cache {
   ) throws -> [(cache: String, key: String, entry: DiskCache.Entry)] {
     var entries: [(cache: String, key: String, entry: DiskCache.Entry)] = []
     for cache in try caches(arguments) {
-      let keys = try cache.keys()
-      var progress = Progress("Looking at \(cache.name)", of: keys.count)
-      for key in keys.sorted() {
-        progress.step()
+      let keys = Reports.attempt { try cache.keys() } ?? []
+      try Progress.each("Looking at \(cache.name)", keys.sorted()) { key in
         if let entry = try cache.entry(key) { entries.append((cache.name.name, key, entry)) }
       }
     }
-    Progress.clear()
     return entries
   }
 
@@ -73,7 +66,7 @@ enum Cache {
             expires: Nullable(value: entry.expires?.ISO8601Format()))
         })
     } else {
-      Output.show(
+      Table.show(
         ["CACHE", "KEY", "SIZE", "CREATED", "ENDS"],
         entries.map { cache, key, entry in
           [
@@ -86,7 +79,7 @@ enum Cache {
 
   static func list(_ arguments: Arguments) throws -> Int32 {
     try show(try entries(arguments), asJSON: arguments.has("json"))
-    return 0
+    return Reports.status
   }
 
   static func expiry(_ arguments: Arguments) throws -> Int32 {
@@ -95,37 +88,37 @@ enum Cache {
       $0.entry.expires ?? .distantFuture < $1.entry.expires ?? .distantFuture
     }
     try show(sorted, asJSON: arguments.has("json"))
-    return 0
+    return Reports.status
   }
 
   static func sizes(_ arguments: Arguments) throws -> Int32 {
-    let sizes = try caches(arguments).map { cache in
-      Size(cache: cache.name.name, entries: try cache.keys().count, bytes: try cache.totalSize)
+    let sizes = try caches(arguments).compactMap { cache in
+      Reports.attempt {
+        Size(cache: cache.name.name, entries: try cache.keys().count, bytes: try cache.totalSize)
+      }
     }
     if arguments.has("json") {
       try Output.show(json: sizes)
     } else {
-      Output.show(
+      Table.show(
         ["CACHE", "ENTRIES", "ON DISK"],
         sizes.map { [$0.cache, "\($0.entries)", "\(ByteCount($0.bytes))"] })
     }
-    return 0
+    return Reports.status
   }
 
   static func sweep(_ arguments: Arguments) throws -> Int32 {
-    let caches = try caches(arguments)
-    var progress = Progress("Sweeping", of: caches.count)
-    let swept = try caches.map { cache in
-      progress.step()
-      return Swept(cache: cache.name.name, expired: try cache.removeExpired())
+    var swept: [Swept] = []
+    Progress.each("Sweeping", try caches(arguments)) { cache in
+      let expired = Reports.attempt { try cache.removeExpired() }
+      if let expired { swept.append(Swept(cache: cache.name.name, expired: expired)) }
     }
-    Progress.clear()
     if arguments.has("json") {
       try Output.show(json: swept)
     } else {
-      Output.show(["CACHE", "EXPIRED"], swept.map { [$0.cache, "\($0.expired)"] })
+      Table.show(["CACHE", "EXPIRED"], swept.map { [$0.cache, "\($0.expired)"] })
     }
-    return 0
+    return Reports.status
   }
 
   static func clear(_ arguments: Arguments) throws -> Int32 {
@@ -140,13 +133,8 @@ enum Cache {
         throw Failure(message: "nothing was removed. Answer y, or add --yes.")
       }
     }
-    var progress = Progress("Clearing", of: caches.count)
-    for cache in caches {
-      progress.step()
-      try cache.removeAll()
-    }
-    Progress.clear()
+    try Progress.each("Clearing", caches) { try $0.removeAll() }
     print("Cleared \(Output.visible(names)).")
-    return 0
+    return Reports.status
   }
 }

@@ -1,6 +1,7 @@
 import Dispatch
 import FoundationEssentials
 import Keepsake
+import Synchronization
 
 #if canImport(Glibc)
 @preconcurrency import Glibc
@@ -11,12 +12,6 @@ import Keepsake
 /// Says what is wrong with an app's files and what to do, and leaves them as they are: to open a damaged
 /// suite mends it, and to read a cache makes its entries last longer, so both are looked at as copies.
 struct Doctor {
-  struct Finding: Encodable {
-    var path: String
-    var problem: String
-    var remedy: String
-  }
-
   private struct Report: Encodable {
     var app: String
     var suites = 0
@@ -24,7 +19,7 @@ struct Doctor {
     var entries = 0
     /// What could not be looked at.
     var skipped: [String] = []
-    var findings: [Finding] = []
+    var findings: [Problem] = []
   }
 
   private var report: Report
@@ -34,43 +29,62 @@ struct Doctor {
   private var caches: Folder?
 
   static func examine(_ arguments: Arguments) async throws -> Int32 {
-    guard arguments.place == nil else {
-      throw Failure.usage("doctor looks at all of an app: name the app alone.")
-    }
-    guard let least = Int(arguments.options["--free"] ?? "100000000") else {
+    guard let least = Int(arguments.options["--free"] ?? "100000000"), least >= 0 else {
       throw Failure.usage("--free takes a number of bytes, such as --free=100000000.")
     }
     try arguments.enterApp()
     let work = Task { try await examine(arguments, least: least) }
     // Control-C ends it as it does any program, but after the copies are gone.
-    signal(SIGINT, SIG_IGN)
-    let interrupt = DispatchSource.makeSignalSource(signal: SIGINT, queue: .global())
-    interrupt.setEventHandler { work.cancel() }
-    interrupt.activate()
-    defer { interrupt.cancel() }
+    let sources = [SIGINT, SIGTERM].map { number in
+      signal(number, SIG_IGN)
+      let source = DispatchSource.makeSignalSource(signal: number, queue: .global())
+      source.setEventHandler {
+        received.store(number, ordering: .relaxed)
+        work.cancel()
+      }
+      source.activate()
+      return source
+    }
+    defer { for source in sources { source.cancel() } }
     do {
       return try await work.value
-    } catch is CancellationError {
-      return 128 + SIGINT
+    } catch {
+      let number = received.load(ordering: .relaxed)
+      if number == 0 { throw error }
+      Progress.clear()
+      return 128 + number
     }
   }
 
+  private static let received = Atomic<Int32>(0)
+
   private static func examine(_ arguments: Arguments, least: Int) async throws -> Int32 {
     var doctor = try Doctor(arguments.app)
-    try await doctor.lookAtSettings()
-    try doctor.lookAtSecrets()
-    try await doctor.lookAtCaches()
-    try doctor.lookAtSpace(least: least)
+    try await doctor.noting { try await $0.lookAtSettings() }
+    try await doctor.noting { try $0.lookAtSecrets() }
+    try await doctor.noting { try await $0.lookAtCaches() }
+    try await doctor.noting { try $0.lookAtSpace(least: least) }
     Progress.clear()
     try doctor.show(asJSON: arguments.has("json"))
     return doctor.report.findings.isEmpty ? 0 : 1
   }
 
+  /// What cannot be looked at keeps nothing else from it.
+  private mutating func noting(_ body: (inout Doctor) async throws -> Void) async throws {
+    do {
+      try await body(&self)
+    } catch let error as StorageError {
+      try note(error)
+    }
+  }
+
   private init(_ app: String) throws {
     report = Report(app: app)
     func folder(_ url: URL?) throws -> Folder? {
-      guard let url, access(url.path(percentEncoded: false), F_OK) == 0 else { return nil }
-      return Folder(url)
+      guard let url else { return nil }
+      // What is there and is no folder will be found to be wrong.
+      let isThere = access(url.path(percentEncoded: false), F_OK) == 0 || errno != ENOENT
+      return isThere ? Folder(url) : nil
     }
     settings = try folder(try Defaults.shared.fileURL?.deletingLastPathComponent())
     vault = try folder(try SecureVault.shared.folderURL)
@@ -79,12 +93,13 @@ struct Doctor {
   }
 
   private mutating func note(_ path: String, _ problem: String, _ remedy: String) {
-    report.findings.append(Finding(path: path, problem: problem, remedy: remedy))
+    report.findings.append(Problem(path, problem, remedy))
   }
 
-  private mutating func note(_ error: StorageError, at path: String? = nil) {
-    let place = path ?? error.path ?? ""
-    note(error.key.map { "\(place), key \($0)" } ?? place, error.failureReason ?? "", error.remedy)
+  private mutating func note(_ error: StorageError, at path: String? = nil) throws {
+    // It writes nothing but copies: a full disk says nothing of what they are made of.
+    if error.code == .diskFull { throw Failure(error) }
+    report.findings.append(Problem(error, at: path))
   }
 
   // MARK: Settings
@@ -105,12 +120,16 @@ struct Doctor {
       let (count, errors) = try await Self.openCopy(of: file, in: settings)
       report.suites += count == nil ? 0 : 1
       for error in errors {
-        // A copy was mended; what it says of itself is not true of the file.
-        let remedy =
-          error.code == .damaged && count != nil
-          ? "Put a backup back, or go on: whoever opens it next keeps a copy of it and all intact values."
-          : error.remedy
-        note(file.path(percentEncoded: false), error.failureReason ?? "", remedy)
+        let path = file.path(percentEncoded: false)
+        if error.code == .damaged, count != nil {
+          // A copy was mended; what it says of itself is not true of the file.
+          note(
+            path, error.failureReason ?? "",
+            "Put a backup back, or go on: whoever opens it next keeps a copy of it and all intact values."
+          )
+        } else {
+          try note(error, at: path)
+        }
       }
     }
   }
@@ -143,36 +162,30 @@ struct Doctor {
     guard let vault else { return }
     try lookAtModes(of: vault, try vault.list(recursively: true, includingHidden: true))
     let store = SecureVault.shared
-    do {
-      if try store.protection == .passphrase, try store.isLocked {
-        guard isatty(STDIN_FILENO) == 1 else {
-          report.skipped.append("the secrets, which are under a passphrase")
-          return
-        }
-        try Vault.unlock(store, of: report.app)
+    if let protection = try store.protection, try store.isLocked {
+      guard protection == .passphrase, isatty(STDIN_FILENO) == 1 else {
+        report.skipped.append("the secrets, which are under a \(protection)")
+        return
       }
-      let (services, errors) = Reports.collecting { SecureVault.services() }
-      for error in errors { note(error) }
-      for service in services { try lookAtSecrets(of: SecureVault.service(service)) }
-    } catch let error as StorageError {
-      note(error)
+      try Vault.unlock(store, of: report.app)
     }
+    let (services, errors) = Reports.collecting { SecureVault.services() }
+    for error in errors { try note(error) }
+    for service in services { try lookAtSecrets(of: SecureVault.service(service)) }
   }
 
   private mutating func lookAtSecrets(of service: SecureVault.Store) throws {
     let (keys, errors) = try Reports.collecting { try service.keys() }
     let known = Set(report.findings.map(\.path))
-    for error in errors where error.path.map(known.contains) != true { note(error) }
-    var progress = Progress("Opening secrets of \(service.service)", of: keys.count)
-    for key in keys {
-      progress.step()
+    for error in errors where error.path.map(known.contains) != true { try note(error) }
+    try Progress.each("Opening secrets of \(service.service)", keys) { key in
       try Task.checkCancellation()
+      report.secrets += 1
       do throws(StorageError) {
-        report.secrets += 1
-        if try service.entry(key)?.access == .userPresence { continue }
+        if try service.entry(key)?.access == .userPresence { return }
         try service.withSecret(key) { _ in }
       } catch {
-        note(error)
+        try note(error)
       }
     }
   }
@@ -184,26 +197,29 @@ struct Doctor {
     try noteLeftovers(try caches.list(includingHidden: true), in: caches)
     for name in try Reports.strictly({ DiskCache.caches() }) {
       guard let url = try DiskCache.named(name).folderURL else { continue }
-      let folder = Folder(url)
-      // What is in it is as safe as the folder itself, and may be a million files.
-      try lookAtModes(of: folder, [])
-      try noteLeftovers(try folder.list(recursively: true, includingHidden: true), in: folder)
-      let subfolders = try folder.list().filter { $0.count == 3 && $0.hasSuffix("/") }
-      var progress = Progress("Looking at cache \(name)", of: subfolders.count)
-      for subfolder in subfolders.map({ String($0.dropLast()) }) {
-        try Task.checkCancellation()
-        progress.step()
-        var result = try await Self.readCopy(of: subfolder, in: folder)
-        // The copy may have come between a writer's two files.
-        if result.damaged > 0 { result = try await Self.readCopy(of: subfolder, in: folder) }
-        report.entries += result.entries
-        let place = try path(subfolder, in: folder)
-        for error in result.errors { note(error, at: place) }
-        if result.damaged > 0 {
-          note(
-            place, "\(Output.count(result.damaged, "entry is", "entries are")) damaged",
-            "Nothing has to be done: the app finds none there and makes it again.")
-        }
+      try await noting { try await $0.lookAtCache(name, in: Folder(url)) }
+    }
+  }
+
+  private mutating func lookAtCache(_ name: DiskCache.Name, in folder: Folder) async throws {
+    // What is in it is as safe as the folder itself, and may be a million files.
+    try lookAtModes(of: folder, [])
+    try noteLeftovers(try folder.list(recursively: true, includingHidden: true), in: folder)
+    let subfolders = try folder.list().filter { $0.count == 3 && $0.hasSuffix("/") }
+    var progress = Progress("Looking at cache \(name)", of: subfolders.count)
+    for subfolder in subfolders.map({ String($0.dropLast()) }) {
+      try Task.checkCancellation()
+      progress.step()
+      var result = try await Self.readCopy(of: subfolder, in: folder)
+      // The copy may have come between a writer's two files.
+      if result.damaged > 0 { result = try await Self.readCopy(of: subfolder, in: folder) }
+      report.entries += result.entries
+      let place = try path(subfolder, in: folder)
+      for error in result.errors { try note(error, at: place) }
+      if result.damaged > 0 {
+        note(
+          place, "\(Output.count(result.damaged, "entry is", "entries are")) damaged",
+          "Nothing has to be done: the app finds none there and makes it again.")
       }
     }
   }
@@ -260,11 +276,14 @@ struct Doctor {
   // MARK: Space, modes and leftovers
 
   private mutating func lookAtSpace(least: Int) throws {
+    var devices: Set<dev_t> = []
     for folder in [settings, vault, caches].compactMap({ $0 }) {
+      let root = try path("", in: folder)
       let free = try folder.freeSpace
-      guard free < least else { continue }
+      guard free < least, let own = Self.status(of: root) else { continue }
+      if !devices.insert(own.st_dev).inserted { continue }
       note(
-        try path("", in: folder), "only \(ByteCount(free)) are free",
+        root, "only \(ByteCount(free)) are free",
         "Free some space, or what is set there will fail.")
     }
   }
@@ -320,10 +339,10 @@ struct Doctor {
   private func show(asJSON: Bool) throws {
     if asJSON { return try Output.show(json: report) }
     for finding in report.findings {
-      let lines = ["\(finding.path): \(finding.problem)", finding.remedy].map(Output.visible)
-      print(Output.red("wrong") + "  \(lines[0])\n       \(lines[1])")
+      print("\(Output.red("wrong"))    \(Output.visible(finding.finding))")
+      print("         \(Output.visible(finding.remedy))")
     }
-    for part in report.skipped { Output.note("\(part), were not looked at.") }
+    for part in report.skipped { print("skipped  \(Output.visible(part))") }
     let counts = [
       Output.count(report.suites, "suite"), Output.count(report.secrets, "secret"),
       Output.count(report.entries, "cache entry", "cache entries"),

@@ -1,5 +1,6 @@
 import FoundationEssentials
 import Keepsake
+import Synchronization
 
 #if canImport(Glibc)
 @preconcurrency import Glibc
@@ -69,13 +70,9 @@ enum Output {
     var seconds = time_t(clamping: Int(max(-1e11, min(date.timeIntervalSince1970, 1e11))))
     var parts = tm()
     guard localtime_r(&seconds, &parts) != nil else { return "?" }
-    func two(_ number: Int) -> String { number < 10 ? "0\(number)" : "\(number)" }
-    let day =
-      "\(Int(parts.tm_year) + 1900)-\(two(Int(parts.tm_mon) + 1))-\(two(Int(parts.tm_mday)))"
-    let clock = [parts.tm_hour, parts.tm_min, parts.tm_sec].map { two(Int($0)) }
-    let offset = Int(parts.tm_gmtoff) / 60
-    let zone = "\(offset < 0 ? "-" : "+")\(two(abs(offset) / 60)):\(two(abs(offset) % 60))"
-    return day + "T" + clock.joined(separator: ":") + zone
+    func two(_ number: Int32) -> String { number < 10 ? "0\(number)" : "\(number)" }
+    let day = "\(Int(parts.tm_year) + 1900)-\(two(parts.tm_mon + 1))-\(two(parts.tm_mday))"
+    return "\(day)T\(two(parts.tm_hour)):\(two(parts.tm_min)):\(two(parts.tm_sec))"
   }
 
   static func count(_ number: Int, _ noun: String, _ plural: String? = nil) -> String {
@@ -93,40 +90,6 @@ enum Output {
   private static func variable(_ name: String) -> String {
     getenv(name).map { String(cString: $0) } ?? ""
   }
-
-  // MARK: Tables
-
-  /// Rows under their headings, cut to the width of the terminal; all of it where there is none.
-  static func show(_ headings: [String], _ rows: [[String]]) {
-    let rows = rows.map { $0.map(visible) }
-    var widths = headings.indices.map { column in
-      ([headings] + rows).map { $0[column].count }.max() ?? 0
-    }
-    let gaps = 2 * (widths.count - 1)
-    while isTerminal, widths.reduce(gaps, +) > terminalWidth,
-      let widest = widths.indices.max(by: { widths[$0] < widths[$1] }), widths[widest] > 8
-    {
-      widths[widest] -= 1
-    }
-    print(bold(line(headings, widths)))
-    for row in rows { print(line(row, widths)) }
-  }
-
-  private static func line(_ cells: [String], _ widths: [Int]) -> String {
-    var line = ""
-    for (column, (cell, width)) in zip(cells, widths).enumerated() {
-      let cell = cell.count > width ? cell.prefix(width - 1) + "…" : cell
-      line += cell
-      if column < cells.count - 1 { line += String(repeating: " ", count: width - cell.count + 2) }
-    }
-    return line
-  }
-
-  private static let terminalWidth: Int = {
-    var size = winsize()
-    let isKnown = ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0 && size.ws_col > 0
-    return isKnown ? Int(size.ws_col) : 80
-  }()
 }
 
 /// How far long work has come, on standard error if that is a terminal.
@@ -141,18 +104,38 @@ struct Progress {
     self.total = total
   }
 
+  static func each<Item>(
+    _ title: String, _ items: [Item], _ body: (Item) throws -> Void
+  ) rethrows {
+    var progress = Progress(title, of: items.count)
+    defer { clear() }
+    for item in items {
+      progress.step()
+      try body(item)
+    }
+  }
+
   private static let isShown = isatty(STDERR_FILENO) == 1
+  private static let line = Mutex("")
 
   /// Work that is over at once is not worth a line.
   mutating func step() {
     done += 1
     guard Self.isShown, ContinuousClock.now - last > .milliseconds(100) else { return }
     last = .now
-    fputs("\r\(Output.visible(title)) \(done)/\(total)\u{1B}[K", stderr)
+    Self.clear()
+    let shown = Output.visible("\(title) \(done)/\(total)")
+    Self.line.withLock { $0 = shown }
+    fputs(shown, stderr)
   }
 
+  /// With blanks: not every terminal knows how to clear a line.
   static func clear() {
-    if isShown { fputs("\r\u{1B}[K", stderr) }
+    let width = line.withLock { line in
+      defer { line = "" }
+      return line.utf8.count
+    }
+    if width > 0 { fputs("\r" + String(repeating: " ", count: width) + "\r", stderr) }
   }
 }
 

@@ -1,30 +1,56 @@
 import Keepsake
 import Synchronization
 
-/// What goes wrong where nothing is thrown: damage that hides no other value, and the failures of facades.
+/// What goes wrong on the way, and does not keep the rest from being done.
 enum Reports {
   private struct State {
     var isCollecting = false
     var errors: [StorageError] = []
-    var isDamageSeen = false
+    var status: Int32 = 0
   }
 
   private static let state = Mutex(State())
 
-  /// For the stores of the app, so not before it has been named.
+  /// Takes what is not thrown: damage that hides no other value, and the failures of facades. For the
+  /// stores of the app, so not before it has been named.
   static func start() { StorageSystem.onFailure = { take($0) } }
 
   private static func take(_ error: StorageError) {
-    let isCollected = state.withLock { state in
+    let isCollecting = state.withLock { state in
       if state.isCollecting { state.errors.append(error) }
-      if error.code == .damaged { state.isDamageSeen = true }
       return state.isCollecting
     }
-    if !isCollected { Output.complain(error.description) }
+    if !isCollecting { complain(error) }
   }
 
-  /// 1 when something damaged was met on the way: a listing that lacks something is not all right.
-  static var status: Int32 { state.withLock { $0.isDamageSeen } ? 1 : 0 }
+  /// Says what failed; a listing that lacks something is not all right, so the exit code says it too.
+  @discardableResult
+  static func complain(_ error: any Error) -> Int32 {
+    let failure =
+      switch error {
+      case let failure as Failure: failure
+      case let error as StorageError: Failure(error)
+      default: Failure(message: "\(error)", status: 70)
+      }
+    Output.complain(failure.message)
+    state.withLock { state in
+      if state.status == 0 { state.status = failure.status }
+    }
+    return failure.status
+  }
+
+  /// The exit code: that of what failed first.
+  static var status: Int32 { state.withLock { $0.status } }
+
+  /// nil where a body fails, which is said: what else there is goes on.
+  static func attempt<R>(_ body: () throws -> R) -> R? {
+    do {
+      return try body()
+    } catch {
+      complain(error)
+      return nil
+    }
+  }
 
   /// The value of a body, and what was reported meanwhile.
   static func collecting<R>(_ body: () throws -> R) rethrows -> (R, [StorageError]) {
@@ -48,7 +74,7 @@ enum Reports {
   static func strictly<Name>(_ list: () -> [Name]) throws -> [Name] {
     let (names, errors) = collecting(list)
     if names.isEmpty, let error = errors.last { throw error }
-    for error in errors { Output.complain(error.description) }
+    for error in errors { complain(error) }
     return names
   }
 }

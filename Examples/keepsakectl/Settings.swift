@@ -19,18 +19,13 @@ enum Settings {
     let store = try suite(arguments)
     let suites = try Reports.strictly { Defaults.suites() }
     if suites.contains(store.suite) { return store }
-    if suites.isEmpty {
-      throw Failure(
-        message: "\(arguments.app) has no settings here. `keepsakectl list` shows who has.")
-    }
-    let names = suites.map(\.name).joined(separator: ", ")
-    throw Failure(message: "\(arguments.app) has no suite \(store.suite.name). It has: \(names).")
+    if suites.isEmpty { throw Failure.nothing(of: arguments.app, "no settings") }
+    throw Failure.missing(
+      "suite \"\(store.suite.name)\"", of: arguments.app, has: suites.map(\.name))
   }
 
   private static func missing(_ arguments: Arguments) -> Failure {
-    Failure(
-      message: "\(arguments.words[0]) has no \(arguments.words[1]). "
-        + "`keepsakectl settings list \(arguments.words[0])` shows what it has.")
+    .missing("setting", in: arguments, list: "settings list")
   }
 
   static func list(_ arguments: Arguments) throws -> Int32 {
@@ -38,7 +33,7 @@ enum Settings {
     if arguments.has("json") {
       Output.show(json: String(decoding: try store.export(as: .json).dropLast(), as: UTF8.self))
     } else {
-      Output.show(["KEY", "VALUE"], try Values.all(of: store).map { [$0.key, $0.json] })
+      Table.show(["KEY", "VALUE"], try Values.all(of: store).map { [$0.key, $0.json] })
     }
     return Reports.status
   }
@@ -58,23 +53,32 @@ enum Settings {
 
   static func set(_ arguments: Arguments) throws -> Int32 {
     let (key, value) = (arguments.words[1], arguments.words[2])
-    if arguments.has("string") {
-      try suite(arguments).set(value, forKey: key)
-    } else {
-      let document = try Values.document(key: key, json: value)
-      if value.split(whereSeparator: \.isWhitespace) == ["null"] {
-        throw Failure(message: "null is no value. Use `keepsakectl settings delete`.", status: 65)
-      }
-      try suite(arguments).import(document)
+    if Values.isNull(value), !arguments.has("string") {
+      throw Failure(message: "null is no value. Use `keepsakectl settings delete`.", status: 65)
     }
-    return 0
+    let store = try suite(arguments)
+    let unreadable = Failure(
+      message: "the value is not JSON, or none that can be stored. "
+        + "Quote text as '\"dark\"', or use --string dark.", status: 65)
+    do {
+      if arguments.has("string") {
+        try store.set(value, forKey: key)
+      } else if Values.isJSON(value) {
+        try store.import(try Values.document(key: key, json: value))
+      } else {
+        throw unreadable
+      }
+    } catch StorageError.Code.decodingFailed {
+      throw unreadable
+    }
+    return Reports.status
   }
 
   static func delete(_ arguments: Arguments) throws -> Int32 {
     let store = try existing(arguments)
     guard try store.contains(arguments.words[1]) else { throw missing(arguments) }
     try store.remove(arguments.words[1])
-    return 0
+    return Reports.status
   }
 
   static func watch(_ arguments: Arguments) async throws -> Int32 {
@@ -109,26 +113,34 @@ enum Settings {
 
   static func `import`(_ arguments: Arguments) throws -> Int32 {
     let store = try suite(arguments)
-    guard arguments.words.count > 1 else {
-      try store.import(standardInput())
-      return 0
+    let file = arguments.words.count > 1 ? arguments.words[1] : "-"
+    let name = file == "-" ? "standard input" : file
+    guard let document = contents(of: file) else {
+      let reason = String(cString: strerror(errno))
+      throw Failure(message: "\(name) cannot be read: \(reason). Name a file.", status: 66)
     }
-    let document: Data
     do {
-      document = try Data(contentsOf: URL(filePath: arguments.words[1]))
+      try store.import(document)
     } catch {
-      throw Failure(message: "\(arguments.words[1]) cannot be read. Name a file.", status: 66)
+      guard error.code == .decodingFailed else { throw error }
+      // What is wrong is in the document, not in the suite's file.
+      throw Failure(message: Problem(error, at: name).line, status: 65)
     }
-    try store.import(document)
-    return 0
+    return Reports.status
   }
 
-  private static func standardInput() -> Data {
+  /// All of a file, or of a pipe; nil with `errno` where that fails.
+  private static func contents(of file: String) -> Data? {
+    let descriptor = file == "-" ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC)
+    if descriptor < 0 { return nil }
     var document = Data()
     var bytes = [UInt8](repeating: 0, count: 65_536)
-    while case let count = read(STDIN_FILENO, &bytes, bytes.count), count > 0 {
-      document.append(contentsOf: bytes.prefix(count))
+    while true {
+      switch read(descriptor, &bytes, bytes.count) {
+      case ..<0: return nil
+      case 0: return document
+      case let count: document.append(contentsOf: bytes.prefix(count))
+      }
     }
-    return document
   }
 }

@@ -5,10 +5,18 @@ import Keepsake
 enum Values {
   /// All of them, sorted by key.
   static func all(of suite: Defaults.Store) throws -> [(key: String, json: String)] {
-    let document = Array(try suite.export(as: .json))
-    return try members(of: document).map { member in
-      let key = try JSONDecoder().decode(String.self, from: Data(document[member.name]))
-      return (key, String(decoding: document[member.value], as: UTF8.self))
+    // A setting a line, between the lines of the brackets.
+    let lines = try suite.export(as: .json).split(separator: UInt8(ascii: "\n"))
+    return try lines.dropFirst().dropLast().map { line in
+      let setting = line.drop { $0 == UInt8(ascii: " ") }
+      var end = setting.startIndex + 1
+      while setting[end] != UInt8(ascii: "\"") {
+        end += setting[end] == UInt8(ascii: "\\") ? 2 : 1
+      }
+      let key = try JSONDecoder().decode(String.self, from: Data(setting[...end]))
+      var value = setting[(end + 1)...].dropFirst(": ".utf8.count)
+      if value.last == UInt8(ascii: ",") { value.removeLast() }
+      return (key, String(decoding: value, as: UTF8.self))
     }
   }
 
@@ -17,62 +25,24 @@ enum Values {
     try all(of: suite).first { $0.key.utf8.elementsEqual(key.utf8) }?.json
   }
 
+  /// A document of one value, which is known to be JSON.
   static func document(key: String, json: String) throws -> Data {
-    guard (try? JSONDecoder().decode(Anything.self, from: Data(json.utf8))) != nil else {
-      throw Failure(
-        message: "the value is not JSON. Quote text as '\"dark\"', or use --string dark.",
-        status: 65)
-    }
     var document = Data("{".utf8)
     document.append(try JSONEncoder().encode(key))
     document.append(contentsOf: (":" + json + "}").utf8)
     return document
   }
 
-  private struct Anything: Decodable {
-    init(from decoder: any Decoder) {}
+  /// Whether a text is JSON, and not the end of it and something else.
+  static func isJSON(_ text: String) -> Bool {
+    (try? JSONDecoder().decode(Anything.self, from: Data(text.utf8))) != nil
   }
 
-  /// Where the members of an object stand, which is known to be JSON.
-  private static func members(
-    of json: [UInt8]
-  ) -> [(name: Range<Int>, value: Range<Int>)] {
-    var members: [(name: Range<Int>, value: Range<Int>)] = []
-    var name: Range<Int>?
-    var (start, depth, position) = (0, 0, 0)
-    /// What lies before here and is no blank.
-    func part() -> Range<Int> {
-      var end = position
-      while start < end, json[start] <= 0x20 { start += 1 }
-      while end > start, json[end - 1] <= 0x20 { end -= 1 }
-      return start..<end
-    }
-    func endMember() {
-      if let name { members.append((name, part())) }
-      name = nil
-      start = position + 1
-    }
-    while position < json.count {
-      switch json[position] {
-      case UInt8(ascii: "\""):
-        position += 1
-        while position < json.count, json[position] != UInt8(ascii: "\"") {
-          position += json[position] == UInt8(ascii: "\\") ? 2 : 1
-        }
-      case UInt8(ascii: "{"), UInt8(ascii: "["):
-        depth += 1
-        if depth == 1 { start = position + 1 }
-      case UInt8(ascii: "}"), UInt8(ascii: "]"):
-        if depth == 1 { endMember() }
-        depth -= 1
-      case UInt8(ascii: ":") where depth == 1 && name == nil:
-        name = part()
-        start = position + 1
-      case UInt8(ascii: ",") where depth == 1: endMember()
-      default: break
-      }
-      position += 1
-    }
-    return members
+  static func isNull(_ json: String) -> Bool {
+    json.split(whereSeparator: \.isWhitespace) == ["null"]
+  }
+
+  private struct Anything: Decodable {
+    init(from decoder: any Decoder) {}
   }
 }

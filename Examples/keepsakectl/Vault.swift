@@ -17,21 +17,40 @@ enum Vault {
     var needsPerson: Bool
   }
 
+  /// What may open a vault by itself: any credential that systemd gives here, or the key file.
+  static var keySources: [SecureVault.KeySource] {
+    let folder = getenv("CREDENTIALS_DIRECTORY").map { String(cString: $0) } ?? ""
+    let names = folder.hasPrefix("/") ? try? Folder(URL(filePath: folder)).list() : nil
+    return (names ?? []).map { .credential($0) } + SecureVault.KeySource.standard
+  }
+
   /// The vault, open, with its passphrase if it needs one.
   private static func open(_ arguments: Arguments) throws -> SecureVault.Store {
     try arguments.enterApp()
     let vault = SecureVault.service(arguments.place.map { SecureVault.Service($0) } ?? .standard)
     guard try vault.protection != nil || !services().isEmpty else {
-      throw Failure(
-        message: "\(arguments.app) has no secrets here. `keepsakectl list` shows who has.")
+      throw Failure.nothing(of: arguments.app, "no secrets")
     }
     try unlock(vault, of: arguments.app)
     return vault
   }
 
   static func unlock(_ vault: SecureVault.Store, of app: String) throws {
-    guard try vault.protection == .passphrase, try vault.isLocked else { return }
-    try vault.unlock(passphrase: try ask("The secrets of \(app) are locked"))
+    guard try vault.isLocked, let protection = try vault.protection else { return }
+    let secrets = "the secrets of \(app) are under a \(protection)"
+    switch protection {
+    case .passphrase: try vault.unlock(passphrase: try ask("The secrets of \(app) are locked"))
+    case .credential(let name):
+      throw Failure(
+        message: "\(secrets) of systemd, which is not here. "
+          + "Run it as systemd-run --user -P -p LoadCredential=\(name):FILE keepsakectl ...",
+        status: 77)
+    case .closure:
+      throw Failure(
+        message: "\(secrets), which only the app has. "
+          + "Let it call SecureVault.protect with a key file or a passphrase.", status: 77)
+    case .keyFile: break
+    }
   }
 
   private static func ask(_ reason: String, isNew: Bool = false) throws -> String {
@@ -47,9 +66,7 @@ enum Vault {
   }
 
   private static func missing(_ arguments: Arguments) -> Failure {
-    Failure(
-      message: "\(arguments.words[0]) has no secret \(arguments.words[1]). "
-        + "`keepsakectl vault list \(arguments.app)` shows what it has.")
+    .missing("secret", in: arguments, list: "vault list")
   }
 
   static func list(_ arguments: Arguments) throws -> Int32 {
@@ -57,17 +74,16 @@ enum Vault {
     var services = try services()
     if arguments.place != nil {
       guard services.contains(vault.service) else {
-        let names = services.map(\.name).joined(separator: ", ")
-        throw Failure(
-          message: "\(arguments.app) has no service \(vault.service.name). It has: \(names).")
+        throw Failure.missing(
+          "service \"\(vault.service.name)\"", of: arguments.app, has: services.map(\.name))
       }
       services = [vault.service]
     }
     var secrets: [(SecureVault.Service, String, SecureVault.Entry)] = []
-    for service in services {
-      let store = SecureVault.service(service)
-      for key in try store.keys() {
-        if let entry = try store.entry(key) { secrets.append((service, key, entry)) }
+    for store in services.map({ SecureVault.service($0) }) {
+      let keys = Reports.attempt { try store.keys() } ?? []
+      try Progress.each("Looking at \(store.service)", keys) { key in
+        if let entry = try store.entry(key) { secrets.append((store.service, key, entry)) }
       }
     }
     if arguments.has("json") {
@@ -78,12 +94,12 @@ enum Vault {
             modified: entry.modified.ISO8601Format(), needsPerson: entry.access == .userPresence)
         })
     } else {
-      Output.show(
-        ["SERVICE", "KEY", "CREATED", "MODIFIED", "ACCESS"],
+      Table.show(
+        ["SERVICE", "KEY", "CREATED", "MODIFIED", "ASKS"],
         secrets.map { service, key, entry in
-          let access = entry.access == .userPresence ? "asks a person" : "when unlocked"
-          return [
-            service.name, key, Output.time(entry.created), Output.time(entry.modified), access,
+          [
+            service.name, key, Output.time(entry.created), Output.time(entry.modified),
+            entry.access == .userPresence ? "a person" : "nobody",
           ]
         })
     }
@@ -109,11 +125,10 @@ enum Vault {
       }
     }
     if isShown == nil { throw missing(arguments) }
-    return 0
+    return Reports.status
   }
 
   static func protect(_ arguments: Arguments) throws -> Int32 {
-    try requireNoPlace(arguments)
     let vault = try open(arguments)
     if arguments.has("key-file") {
       try vault.protect(with: .keyFile)
@@ -122,27 +137,19 @@ enum Vault {
       try vault.protect(with: .passphrase(passphrase))
     }
     print("The secrets of \(arguments.app) are under a \(try vault.protection ?? .keyFile).")
-    return 0
+    return Reports.status
   }
 
   static func rotate(_ arguments: Arguments) throws -> Int32 {
-    try requireNoPlace(arguments)
     try open(arguments).rotateKeys()
     print("The secrets of \(arguments.app) are under a new key.")
-    return 0
-  }
-
-  /// All services are under one key.
-  private static func requireNoPlace(_ arguments: Arguments) throws {
-    if arguments.place != nil {
-      throw Failure.usage("all services of an app are under one key: name the app alone.")
-    }
+    return Reports.status
   }
 
   static func delete(_ arguments: Arguments) throws -> Int32 {
     let vault = try open(arguments)
     guard try vault.contains(arguments.words[1]) else { throw missing(arguments) }
     try vault.remove(arguments.words[1])
-    return 0
+    return Reports.status
   }
 }

@@ -25,16 +25,9 @@ import Keepsake
 
 let status: Int32
 do {
-  status = try await Verb.run(Array(CommandLine.arguments.dropFirst()))
-} catch let failure as Failure {
-  Output.complain(failure.message)
-  status = failure.status
-} catch let error as StorageError {
-  Output.complain(error.description)
-  status = Failure.status(of: error.code)
+  status = try await Verb.run(try Arguments.given().dropFirst())
 } catch {
-  Output.complain("\(error)")
-  status = 70
+  status = Reports.complain(error)
 }
 if fflush(stdout) != 0 {
   Output.complain("the output cannot be written. Free some space, or write it elsewhere.")

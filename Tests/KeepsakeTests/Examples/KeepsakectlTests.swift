@@ -62,12 +62,13 @@ extension OneAtATime {
 
     /// At a terminal, which all its streams are.
     private func type(
-      _ arguments: String..., answers: [(prompt: String, line: String)] = [],
+      _ arguments: String..., columns: Int = 80, answers: [(prompt: String, line: String)] = [],
       environment changes: [String: String] = [:]
     ) throws -> Run {
       let terminal = try PseudoTerminal()
       let child = try Child(
-        Self.program, arguments, environment: environment.merging(changes) { $1 },
+        "/bin/sh", ["-c", "stty cols \(columns) && exec \"$0\" \"$@\"", Self.program] + arguments,
+        environment: environment.merging(changes) { $1 },
         terminal: terminal, isInteractive: true, showsOutput: true)
       for answer in answers { try terminal.answer(answer.prompt, answer.line) }
       _ = child.finish()
@@ -186,6 +187,33 @@ extension OneAtATime {
       #expect(try unit.rows().map { $0["suites"] as? Int }.contains(2))
     }
 
+    @Test func aStoreThatFailsHidesNoOther() throws {
+      try fill()
+      try newer(path("config/\(app)/team.jsonl"))
+      try flip(header, at: 60)
+      let all = try run("list", app)
+      #expect(all.status == 1 && all.text.contains("settings  team      not readable"))
+      #expect(all.text.contains("settings  standard  2 keys"), "\(all.text)")
+      #expect(all.text.contains("cache     Images    2 entries"))
+      let complaints = all.text.split(separator: "\n").filter { $0.hasPrefix("keepsakectl: ") }
+      #expect(complaints.count == 2, "\(complaints)")
+      let listed = try run(["list", app, "--json"], "", false)
+      let contents = try #require(try listed.json() as? [String: Any])
+      let suites = try #require(contents["suites"] as? [[String: Any]])
+      #expect(listed.status == 1 && suites.map { $0["keys"] is NSNull } == [false, true])
+
+      try FileManager.default.removeItem(atPath: path("state/\(app)/vault.key"))
+      try flip(header, at: 60)
+      let locked = try run("list", app)
+      #expect(locked.text.contains("under a key file, locked"), "\(locked.text)")
+
+      let loop = path("loop")
+      try FileManager.default.createSymbolicLink(atPath: loop, withDestinationPath: loop)
+      let apps = try run("list", environment: ["XDG_DATA_HOME": loop])
+      #expect(apps.status == 74 && apps.text.contains("com.example.notes  2       0        2"))
+      #expect(apps.text.hasPrefix("keepsakectl: \(loop): "), "\(apps.text)")
+    }
+
     @Test func readsAndWritesSettings() throws {
       for (key, value) in [
         ("theme", #""dark""#), ("size", "16"), ("offset", "-5"), ("ratio", "1.5"),
@@ -223,18 +251,33 @@ extension OneAtATime {
         try run("settings", "get", app + "/third", "bytes").text == #"{"$data": "AQI="}"# + "\n")
 
       #expect(try run("settings", "delete", app, "theme").status == 0)
-      try expect(1, "has no theme", "settings", "get", app, "theme")
-      try expect(1, "has no theme", "settings", "delete", app, "theme")
+      try expect(1, "has no setting \"theme\"", "settings", "get", app, "theme")
+      try expect(1, "has no setting \"theme\"", "settings", "delete", app, "theme")
       try expect(65, "wrong type", "settings", "get", app, "size", "--string")
-      try expect(1, "has no suite tema. It has: standard", "settings", "list", app + "/tema")
+      try expect(1, "has no suite \"tema\". It has: standard", "settings", "list", app + "/tema")
       try expect(1, "no settings here", "settings", "list", "com.example.nobody")
       try expect(66, "cannot be read", "settings", "import", app, path("nowhere"))
       #expect(try run("settings", "import", app, input: "{").status == 65)
+      try folder.write([0xFF, 0, 0xFE], to: "garbage")
+      try expect(65, "\(path("garbage")): neither", "settings", "import", app, path("garbage"))
+      try expect(66, "Is a directory", "settings", "import", app, folder.path)
+      let script = "echo '{\"piped\": 1}' | \"$0\" settings import \(app) /dev/stdin"
+      let piped = try Child("/bin/sh", ["-c", script, Self.program], environment: environment)
+      #expect(piped.finish().isEmpty && piped.exitStatus == 0)
+      #expect(try run("settings", "get", app, "piped").text == "1\n")
+      #expect(try run("settings", "import", app, "-", input: "{\"dash\": 1}").status == 0)
+      let repaired = try Child(
+        "/bin/sh", ["-c", "\"$0\" settings set \(app) \"$(printf '\\377')\" 1", Self.program],
+        environment: environment, mergesErrors: true)
+      #expect(repaired.finish().contains("not UTF-8") && repaired.exitStatus == 64)
+      for value in [#"{"$data": "%"}"#, "1e400", "[1,]"] {
+        try expect(65, "none that can be stored", "settings", "set", app, "y", value)
+      }
       for value in ["dark", "{", "1, \"y\": 2", "1}", "", "[1", "1}{\"y\":2"] {
         try expect(65, "not JSON", "settings", "set", app, "y", value)
       }
       try expect(65, "null is no value", "settings", "set", app, "y", " null ")
-      try expect(1, "has no y", "settings", "get", app, "y")
+      try expect(1, "has no setting \"y\"", "settings", "get", app, "y")
       #expect(!FileManager.default.fileExists(atPath: path("config/com.example.nobody")))
     }
 
@@ -293,6 +336,40 @@ extension OneAtATime {
       #expect(plain.text.split(separator: "\r\n").allSatisfy { $0.count <= 80 })
       let dumb = try type("settings", "list", app, environment: ["TERM": "dumb"])
       #expect(!dumb.text.contains("\u{1B}"))
+      // Names are cut before dates are.
+      try scope.vault(.standard).set("x", forKey: long)
+      let secrets = try type("vault", "list", app)
+      #expect(secrets.text.contains("T") && secrets.text.split(separator: "…").count == 2)
+      let narrow = try type("vault", "list", app, columns: 40, environment: ["NO_COLOR": "1"])
+      #expect(narrow.text.split(separator: "\r\n").allSatisfy { $0.count <= 40 })
+      // In a pipe one long name does not move the others away.
+      let lines = try run("vault", "list", app).text.split(separator: "\n")
+      #expect(lines.count == 4 && lines.filter { $0.count < 140 }.count == 3)
+    }
+
+    /// Wide characters take two columns of a terminal, marks none.
+    @Test func columnsStandBelowEachOtherInAnyScript() throws {
+      let scope = stores()
+      defer { scope.close() }
+      for key in ["plain", "日本", "e\u{301}te\u{301}", "👩‍👩‍👧", "한ﾊ", "🇩🇪", "नमस्ते"] {
+        try scope.defaults(.standard).set(1, forKey: key)
+      }
+      #expect(
+        try run("settings", "list", app).text == """
+          KEY    VALUE
+          plain  1
+          e\u{301}te\u{301}    1
+          नमस्ते   1
+          日本   1
+          한ﾊ    1
+          🇩🇪     1
+          👩‍👩‍👧     1
+
+          """)
+      try scope.defaults("wide").set(1, forKey: String(repeating: "鍵", count: 100))
+      let cut = try type("settings", "list", app + "/wide", columns: 40)
+      let key = String(repeating: "鍵", count: 16)
+      #expect(cut.text.contains("\r\n\(key)…  1\r\n"), "\(cut.text)")
     }
 
     @Test func watchesWhatOthersSet() throws {
@@ -327,9 +404,9 @@ extension OneAtATime {
       #expect(try type("vault", "show", app, "pin").text == "7734\r\n")
       let token = try run("vault", "show", app + "/com.app.auth", "accessToken", "--reveal")
       #expect(token.status == 0 && token.text == "tok-0123456789")
-      try expect(1, "has no secret nope", "vault", "show", app, "nope", "--reveal")
-      try expect(1, "has no secret nope", "vault", "delete", app, "nope")
-      try expect(1, "has no service auth. It has: com.app.auth", "vault", "list", app + "/auth")
+      try expect(1, "has no secret \"nope\"", "vault", "show", app, "nope", "--reveal")
+      try expect(1, "has no secret \"nope\"", "vault", "delete", app, "nope")
+      try expect(1, "has no service \"auth\". It has: com.app.auth", "vault", "list", app + "/auth")
       try expect(1, "no secrets here", "vault", "list", "com.example.nobody")
       try expect(64, "name the app alone", "vault", "rotate", app + "/com.app.auth")
 
@@ -338,7 +415,7 @@ extension OneAtATime {
       #expect(try Bytes.read(header) != before)
       #expect(try run("vault", "show", app, "pin", "--reveal").text == "7734")
       #expect(try run("vault", "delete", app, "pin").status == 0)
-      try expect(1, "has no secret pin", "vault", "show", app, "pin", "--reveal")
+      try expect(1, "has no secret \"pin\"", "vault", "show", app, "pin", "--reveal")
       #expect(try run("vault", "list", app, "--json").rows().count == 1)
     }
 
@@ -377,6 +454,32 @@ extension OneAtATime {
       #expect(try self.run("vault", "show", app, "pin", "--reveal").text == "7734")
     }
 
+    @Test(arguments: ["a credential", "a key source"])
+    func aVaultWhoseKeyIsNotHereSaysWhatToDo(_ source: String) throws {
+      try FileManager.default.createDirectory(
+        atPath: path("credentials"), withIntermediateDirectories: true)
+      try folder.write(Array(repeating: 7, count: 32), to: "credentials/other.key")
+      let credentials = ["CREDENTIALS_DIRECTORY": path("credentials")]
+      let variables = environment.merging(credentials) { $1 }
+      let isCredential = source == "a credential"
+      let scope = StorageScope(
+        finder: DirectoryFinder(app: app, environment: { variables[$0] }),
+        vaultOptions: VaultOptions(sources: [
+          isCredential ? .credential("other.key") : .closure("kms") { Data(count: 32) }
+        ]))
+      defer { scope.close() }
+      try scope.vault(.standard).set("7734", forKey: "pin")
+      let word = isCredential ? "LoadCredential=other.key:FILE" : "only the app has"
+      try expect(77, word, "vault", "list", app)
+      try expect(77, word, "vault", "show", app, "pin", "--reveal")
+      try expect(77, word, "vault", "protect", app, "--key-file")
+      #expect(try run("list", app).text.contains(", locked"))
+      let doctor = try run("doctor", app)
+      #expect(doctor.status == 0 && doctor.text.hasPrefix("skipped  the secrets, which are under"))
+      let shown = try run("vault", "show", app, "pin", "--reveal", environment: credentials)
+      #expect(isCredential ? shown.text == "7734" : shown.status == 77, "\(shown.text)")
+    }
+
     @Test func aSecretThatNeedsAPersonAsksForOne() throws {
       let variables = environment
       let scope = StorageScope(
@@ -404,12 +507,13 @@ extension OneAtATime {
       let rows = try run(["vault", "list", app, "--json"], "", false)
       #expect(try rows.status == 1 && rows.rows().count == 1)
       try expect(1, "damaged", "vault", "show", app, "pin", "--reveal")
+      let protected = try run("vault", "protect", app, "--key-file")
+      #expect(protected.status == 1 && protected.text.contains("damaged"), "it lacks one")
       try flip(header, at: 3)
       #expect(try run("vault", "list", app).status == 1)
 
       try FileManager.default.removeItem(atPath: header)
       try expect(1, "header is missing", "vault", "list", app)
-      try expect(1, "header is missing", "list", app)
       try folder.write([], to: "config/file")
       try expect(74, "A file stands where a folder belongs", "settings", "list", "file")
 
@@ -419,7 +523,7 @@ extension OneAtATime {
       #expect(settings.text.contains("size"), "what is intact is listed")
       try flip(path("config/\(app)/team.jsonl"), at: 14)  // the version, of which there are three
       try newer(path("config/\(app)/team.jsonl"))
-      try expect(1, "unsupported version", "settings", "list", app + "/team")
+      try expect(1, "newer version", "settings", "list", app + "/team")
     }
 
     /// Makes it a journal of a version to come.
@@ -441,7 +545,7 @@ extension OneAtATime {
       let sizes = try run("cache", "sizes", app, "--json").rows()
       #expect(sizes.map { $0["entries"] as? Int } == [2, 1])
       #expect(sizes.allSatisfy { ($0["bytes"] as? Int ?? 0) >= 8_192 })
-      try expect(1, "has no cache Imgs. It has: Images", "cache", "list", app + "/Imgs")
+      try expect(1, "has no cache \"Imgs\". It has: Images", "cache", "list", app + "/Imgs")
       try expect(1, "has no cache here", "cache", "sizes", "com.example.nobody")
 
       let scope = stores()
@@ -587,20 +691,36 @@ extension OneAtATime {
       #expect(
         whole.text
           == "\(app): nothing is wrong. Looked at 0 suites, 0 secrets, 600 cache entries.\n")
-      let terminal = try PseudoTerminal()
-      let child = try Child(
-        Self.program, ["doctor", app], environment: environment.merging(changes) { $1 },
-        terminal: terminal, isInteractive: true)
-      try terminal.expect("Looking at cache standard ")
-      kill(child.identifier, SIGINT)
-      #expect(child.exitStatus == 128 + SIGINT)
-      #expect(try FileManager.default.contentsOfDirectory(atPath: path("tmp")).isEmpty)
+      for signal in [SIGINT, SIGTERM] {
+        let terminal = try PseudoTerminal()
+        let child = try Child(
+          Self.program, ["doctor", app], environment: environment.merging(changes) { $1 },
+          terminal: terminal, isInteractive: true)
+        try terminal.expect("Looking at cache standard ")
+        kill(child.identifier, signal)
+        #expect(child.exitStatus == 128 + signal)
+        #expect(try FileManager.default.contentsOfDirectory(atPath: path("tmp")).isEmpty)
+      }
+    }
+
+    @Test func theDoctorGoesOnWhereSomethingCannotBeLookedAt() throws {
+      try fill()
+      try FileManager.default.removeItem(atPath: path("config/\(app)"))
+      try folder.write([], to: "config/\(app)")
+      let run = try run("doctor", app)
+      #expect(run.status == 1 && run.text.contains("Looked at 0 suites, 2 secrets, 3 cache"))
+      let report = try #require(try self.run("doctor", app, "--json").json() as? [String: Any])
+      let findings = try #require(report["findings"] as? [[String: Any]])
+      #expect(findings.map { $0["path"] as? String } == [path("config/\(app)")])
+      #expect(findings.first?.keys.sorted() == ["key", "path", "problem", "remedy"])
     }
 
     @Test func theDoctorMissesSpace() throws {
       try fill()
       let run = try run("doctor", app, "--free=9000000000000000000")
-      #expect(run.status == 1 && run.text.contains("are free"))
+      #expect(run.status == 1 && run.text.contains("1 problem."), "one disk, one line")
+      #expect(run.text.contains("are free"))
+      try expect(64, "number of bytes", "doctor", app, "--free=-1")
       try expect(64, "number of bytes", "doctor", app, "--free=much")
     }
 
@@ -613,7 +733,8 @@ extension OneAtATime {
         ["settings", "get", app, "a", "--bogus"], ["vault"], ["vault", "show", app],
         ["cache", "list"], ["doctor"], ["doctor", app + "/x"], ["doctor", app, "--free"],
         ["settings", "get", "..", "x"], ["settings", "get", "", "x"], ["help", "bogus"],
-        ["settings", "list", app, "--json=1"], ["--", "--help"],
+        ["settings", "list", app, "--json=1"], ["--", "--help"], ["list", app + "/team"],
+        ["list", "-x"], ["settings", "get", app, "-dash"], ["vault", "protect", app + "/x"],
       ] {
         let run = try run(arguments)
         #expect(run.status == 64, "\(arguments): \(run.status) \(run.text)")
@@ -622,10 +743,11 @@ extension OneAtATime {
       }
       let help = try run("--help")
       #expect(try help.status == 0 && help.text == run("help").text)
-      let verbs = help.text.split(separator: "\n").filter { $0.hasPrefix("keepsakectl ") }
+      #expect(help.text.split(separator: "\n").allSatisfy { $0.count <= 80 })
+      let verbs = help.text.split(separator: "\n").filter { $0.hasPrefix("  ") }
       #expect(verbs.count == 19)
       for line in verbs {
-        let words = line.split(separator: " ").dropFirst()
+        let words = line.split(separator: " ")
         let name = words.prefix { $0.allSatisfy(\.isLowercase) }.map(String.init)
         let verb = try run(["help"] + name)
         #expect(
@@ -633,6 +755,7 @@ extension OneAtATime {
             && verb.text.hasPrefix("usage: keepsakectl \(name.joined(separator: " "))"))
         #expect(try run(name + ["--help"]).text == verb.text)
         #expect(try run(name + ["-h"]).text == verb.text)
+        #expect(verb.text.contains("for example: keepsakectl \(name.joined(separator: " ")) "))
       }
       #expect(try run("help", "vault").text.contains("vault rotate"))
       #expect(try folder.names().isEmpty, "nothing was made")
