@@ -37,7 +37,8 @@ enum Terminal {
       case _ where got == 0: return nil
       case 0x03:  // Control-C
         tcsetattr(terminal.descriptor, TCSAFLUSH, &before)
-        raise(SIGINT)
+        // To the process: the thread may be one of Dispatch's, which take no signals.
+        kill(getpid(), SIGINT)
         return nil
       case 0x04 where line.isEmpty: return nil  // Control-D
       case 0x0A, 0x0D: return String(decoding: line, as: UTF8.self)
