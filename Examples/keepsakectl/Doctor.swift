@@ -11,8 +11,8 @@ import Synchronization
 
 /// Says what is wrong with an app's files and what to do, and leaves them as they are: to open a damaged
 /// suite mends it, and to read a cache makes its entries last longer, so both are looked at as copies.
-struct Doctor {
-  private struct Report: Encodable {
+struct Doctor: Sendable {
+  private struct Report: Encodable, Sendable {
     var app: String
     var suites = 0
     var secrets = 0
@@ -33,7 +33,9 @@ struct Doctor {
       throw Failure.usage("--free takes a number of bytes, such as --free=100000000.")
     }
     try arguments.enterApp()
-    let work = Task { try await examine(arguments, least: least) }
+    let doctor = try Doctor(arguments.app)
+    try doctor.unlock()
+    let work = Task { try await doctor.examined(least: least) }
     // Control-C ends it as it does any program, but after the copies are gone.
     let sources = [SIGINT, SIGTERM].map { number in
       signal(number, SIG_IGN)
@@ -47,26 +49,32 @@ struct Doctor {
     }
     defer { for source in sources { source.cancel() } }
     do {
-      return try await work.value
+      let doctor = try await work.value
+      try doctor.show(asJSON: arguments.has("json"))
+      return doctor.report.findings.isEmpty ? 0 : 1
     } catch {
       let number = received.load(ordering: .relaxed)
       if number == 0 { throw error }
-      Progress.clear()
       return 128 + number
     }
   }
 
   private static let received = Atomic<Int32>(0)
 
-  private static func examine(_ arguments: Arguments, least: Int) async throws -> Int32 {
-    var doctor = try Doctor(arguments.app)
+  /// Asks before there are any copies. What is wrong with the vault is found later.
+  private func unlock() throws {
+    let store = SecureVault.shared
+    guard (try? store.protection) == .passphrase, isatty(STDIN_FILENO) == 1 else { return }
+    try Vault.unlock(store, of: report.app)
+  }
+
+  private func examined(least: Int) async throws -> Doctor {
+    var doctor = self
     try await doctor.noting { try await $0.lookAtSettings() }
     try await doctor.noting { try $0.lookAtSecrets() }
     try await doctor.noting { try await $0.lookAtCaches() }
     try await doctor.noting { try $0.lookAtSpace(least: least) }
-    Progress.clear()
-    try doctor.show(asJSON: arguments.has("json"))
-    return doctor.report.findings.isEmpty ? 0 : 1
+    return doctor
   }
 
   /// What cannot be looked at keeps nothing else from it.
@@ -163,11 +171,8 @@ struct Doctor {
     try lookAtModes(of: vault, try vault.list(recursively: true, includingHidden: true))
     let store = SecureVault.shared
     if let protection = try store.protection, try store.isLocked {
-      guard protection == .passphrase, isatty(STDIN_FILENO) == 1 else {
-        report.skipped.append("the secrets, which are under a \(protection)")
-        return
-      }
-      try Vault.unlock(store, of: report.app)
+      report.skipped.append("the secrets, which are under a \(protection)")
+      return
     }
     let (services, errors) = Reports.collecting { SecureVault.services() }
     for error in errors { try note(error) }
@@ -202,6 +207,7 @@ struct Doctor {
   }
 
   private mutating func lookAtCache(_ name: DiskCache.Name, in folder: Folder) async throws {
+    defer { Progress.clear() }
     // What is in it is as safe as the folder itself, and may be a million files.
     try lookAtModes(of: folder, [])
     try noteLeftovers(try folder.list(recursively: true, includingHidden: true), in: folder)

@@ -40,7 +40,7 @@ extension Failure {
 }
 
 /// What is wrong with what, and what to do about it: how an error is told to who has not made the call.
-struct Problem: Encodable {
+struct Problem: Encodable, Sendable {
   var path: String
   var key: Nullable<String>
   var problem: String

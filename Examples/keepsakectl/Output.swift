@@ -140,7 +140,7 @@ struct Progress {
 }
 
 /// A member that is there in each JSON object of its kind, as null where there is no value.
-struct Nullable<Value: Encodable>: Encodable {
+struct Nullable<Value: Encodable & Sendable>: Encodable, Sendable {
   var value: Value?
 
   func encode(to encoder: any Encoder) throws {

@@ -447,6 +447,13 @@ extension OneAtATime {
       #expect(run.status == 77 && run.text.contains("wrong passphrase"))
       run = try type("vault", "list", app, answers: [("Passphrase: ", "")])
       #expect(run.status == 77 && run.text.contains("no passphrase was given"))
+      // Control-C, as it comes from a keyboard, ends it where nothing has begun.
+      run = try type("vault", "rotate", app, answers: [("Passphrase: ", "\u{3}")])
+      #expect(run.status == 128 + SIGINT, "\(run.text)")
+      run = try type("doctor", app, answers: [("Passphrase: ", "\u{3}")])
+      #expect(run.status == 128 + SIGINT, "\(run.text)")
+      run = try type("doctor", app, answers: [("Passphrase: ", "staple")])
+      #expect(run.status == 77 && run.text.contains("wrong passphrase"))
       run = try type("doctor", app, answers: [("Passphrase: ", chosen)])
       #expect(run.status == 0 && run.text.contains("2 secrets"), "\(run.text)")
       run = try type("vault", "protect", app, "--key-file", answers: [("Passphrase: ", chosen)])
