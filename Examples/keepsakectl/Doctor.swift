@@ -301,6 +301,11 @@ struct Doctor: Sendable {
     if own.st_mode & 0o022 != 0 {
       note(root, "other users can write to it", "Run: chmod go-w \(Self.quoted(root))")
     }
+    if access(root, W_OK) != 0 {
+      note(
+        root, "it cannot be written: \(String(cString: strerror(errno)))",
+        "Check its owner, its mode and the file system, or what is set there will fail.")
+    }
     for name in names {
       let place = try path(name, in: folder)
       guard let status = Self.status(of: place) else { continue }

@@ -609,7 +609,7 @@ extension OneAtATime {
       "an open key file",
       "a damaged entry", "a damaged sidecar", "a sidecar of a newer version",
       "a file kept aside", "a killed writer's file", "an emptied cache", "loose modes",
-      "a foreign owner",
+      "a foreign owner", "a folder that cannot be written",
     ])
     func theDoctorFinds(_ damage: String) throws {
       try fill()
@@ -669,6 +669,11 @@ extension OneAtATime {
       case "loose modes":
         chmod(header, 0o644)
         word = "chmod go= '\(header)'"
+      case "a folder that cannot be written":
+        // Root can write anywhere.
+        guard geteuid() != 0 else { return }
+        chmod(path("config/\(app)"), 0o500)
+        word = "cannot be written"
       default:
         // Only root can give a file away.
         guard geteuid() == 0 else { return }
