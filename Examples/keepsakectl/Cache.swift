@@ -29,6 +29,8 @@ enum Cache {
     var expired: Int
   }
 
+  private typealias Found = (cache: String, key: String, entry: DiskCache.Entry)
+
   /// The cache that was named, or all of the app's.
   private static func caches(_ arguments: Arguments) throws -> [DiskCache.Store] {
     try arguments.enterApp()
@@ -42,25 +44,20 @@ enum Cache {
     return [DiskCache.named(name)]
   }
 
-  private static func entries(
-    _ arguments: Arguments
-  ) throws -> [(cache: String, key: String, entry: DiskCache.Entry)] {
-    var entries: [(cache: String, key: String, entry: DiskCache.Entry)] = []
+  private static func show(
+    _ arguments: Arguments, _ order: ([Found]) -> [Found] = { $0 }
+  ) throws -> Int32 {
+    var found: [Found] = []
     for cache in try caches(arguments) {
       let keys = Reports.attempt { try cache.keys() } ?? []
       try Progress.each("Looking at \(cache.name)", keys.sorted()) { key in
-        if let entry = try cache.entry(key) { entries.append((cache.name.name, key, entry)) }
+        if let entry = try cache.entry(key) { found.append((cache.name.name, key, entry)) }
       }
     }
-    return entries
-  }
-
-  private static func show(
-    _ entries: [(cache: String, key: String, entry: DiskCache.Entry)], asJSON: Bool
-  ) throws {
-    if asJSON {
+    found = order(found)
+    if arguments.has("json") {
       try Output.show(
-        json: entries.map { cache, key, entry in
+        json: found.map { cache, key, entry in
           Entry(
             cache: cache, key: key, bytes: entry.size, created: entry.created.ISO8601Format(),
             expires: Nullable(value: entry.expires?.ISO8601Format()))
@@ -68,27 +65,23 @@ enum Cache {
     } else {
       Table.show(
         ["CACHE", "KEY", "SIZE", "CREATED", "ENDS"],
-        entries.map { cache, key, entry in
+        found.map { cache, key, entry in
           [
             cache, key, "\(ByteCount(entry.size))", Output.time(entry.created),
             entry.expires.map(Output.time) ?? "never",
           ]
         })
     }
-  }
-
-  static func list(_ arguments: Arguments) throws -> Int32 {
-    try show(try entries(arguments), asJSON: arguments.has("json"))
     return Reports.status
   }
+
+  static func list(_ arguments: Arguments) throws -> Int32 { try show(arguments) }
 
   static func expiry(_ arguments: Arguments) throws -> Int32 {
-    let ending = try entries(arguments).filter { $0.entry.expires != nil }
-    let sorted = ending.sorted {
-      $0.entry.expires ?? .distantFuture < $1.entry.expires ?? .distantFuture
+    func end(_ found: Found) -> Date { found.entry.expires ?? .distantFuture }
+    return try show(arguments) { found in
+      found.filter { $0.entry.expires != nil }.sorted { end($0) < end($1) }
     }
-    try show(sorted, asJSON: arguments.has("json"))
-    return Reports.status
   }
 
   static func sizes(_ arguments: Arguments) throws -> Int32 {
