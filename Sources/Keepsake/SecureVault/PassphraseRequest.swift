@@ -40,10 +40,14 @@ extension SecureVault {
     guard request.isNew else { return try askTerminal(prompt: "\(request.reason). Passphrase: ") }
     var prompt = "\(request.reason). New passphrase: "
     while let first = try askTerminal(prompt: prompt) {
+      if first.isEmpty {
+        prompt = "It is empty. New passphrase: "
+        continue
+      }
       guard let second = try askTerminal(prompt: "The same again: ") else { return nil }
       // Its bytes count, and other bytes can be the same text.
-      if first.utf8.elementsEqual(second.utf8), !first.isEmpty { return first }
-      prompt = first.isEmpty ? "It is empty. New passphrase: " : "They differ. New passphrase: "
+      if first.utf8.elementsEqual(second.utf8) { return first }
+      prompt = "They differ. New passphrase: "
     }
     return nil
   }

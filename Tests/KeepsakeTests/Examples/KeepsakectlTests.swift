@@ -424,7 +424,13 @@ extension OneAtATime {
       let chosen = "correct horse"
       var run = try type(
         "vault", "protect", app,
-        answers: [("New passphrase: ", chosen), ("The same again: ", chosen)])
+        answers: [
+          ("New passphrase: ", ""), ("It is empty. New passphrase: ", chosen),
+          ("The same again: ", "staple"), ("They differ. New passphrase: ", chosen),
+          ("The same again: ", chosen),
+        ])
+      let asked = run.text.components(separatedBy: "The same again: ").count - 1
+      #expect(asked == 2, "not after nothing: \(run.text)")
       #expect(run.status == 0 && run.text.contains("are under a passphrase"), "\(run.text)")
       // Nobody sits there.
       for arguments in [
