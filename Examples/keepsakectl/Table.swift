@@ -1,7 +1,7 @@
 #if canImport(Glibc)
-  @preconcurrency import Glibc
+@preconcurrency import Glibc
 #elseif canImport(Musl)
-  @preconcurrency import Musl
+@preconcurrency import Musl
 #endif
 
 /// Rows under their headings: cut to the width of a terminal, whole where there is none.
