@@ -17,13 +17,16 @@ func forkedChild() -> pid_t {
   // and one that a thread holds at this moment stays locked in the child for ever.
   usleep(200_000)
   let child = fork()
-  if child == 0 {
-    alarm(60)
-  } else {
+  if child > 0 {
     // The thread sanitizer's child may hang in fork itself, before it comes to set an alarm.
     living = child
     signal(SIGALRM) { _ in kill(living, SIGKILL) }
     alarm(90)
+  } else if child == 0 {
+    alarm(60)
+  } else {
+    say("error fork \(errno)")
+    exit(71)
   }
   return child
 }

@@ -33,9 +33,6 @@ final class ScopeVaults: Sendable {
     }
   }
 
-  /// Erases the app's own vault; false, and reported, where that fails.
-  func erase() -> Bool { SecureVault.eraseVault(service: .standard) }
-
   func close() {
     services.close()
     vaults.close()

@@ -134,12 +134,21 @@ struct DirectoryFinder: Sendable {
     return "\(base)/\(app)-\(geteuid())"
   }
 
-  /// Makes the folder for short-lived files unless it is there.
+  /// Makes the folder for short-lived files unless it is there; not the one in which all users have theirs,
+  /// which would be this user's alone then.
   func makeTemporary() throws(StorageError) {
     if chosen.temporary != nil { return }
-    try FileSystem.createFolder(temporary(), durable: false)
+    let path = try temporary()
+    let shared = FileSystem.parent(of: path)
+    guard try FileSystem.status(shared) != nil else {
+      throw StorageError(
+        .notFound, operation: "open", path: shared,
+        reason: "there is no folder for short-lived files",
+        remedy: "Set TMPDIR to a folder that is there.")
+    }
+    try FileSystem.makeFolder(path, mode: 0o700)
     // Somebody else may have made it just now.
-    try requireOwn(temporary())
+    try requireOwn(path)
   }
 
   /// Throws if others can write to the folder for short-lived files, where it is there: they have theirs

@@ -58,7 +58,12 @@ public enum StorageSystem {
     let isDone =
       ((suites ?? []) + [.memory]).map { Defaults.removeAll(suite: $0) }
       + ((caches ?? []) + [.memory]).map { DiskCache.removeAll(cache: $0) }
-    let isErased = StorageScope.current.vaults.erase()
+    #if SecureVault
+    let isErased = SecureVault.eraseVault(service: .standard)
+    #else
+    // What another build of the program has sealed stays: nothing here knows it.
+    let isErased = true
+    #endif
     return suites != nil && caches != nil && isErased && isDone.allSatisfy { $0 }
   }
 

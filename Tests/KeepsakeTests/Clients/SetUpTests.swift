@@ -5,7 +5,7 @@ import Testing
 /// systemd. The client is the package Tests/WithoutVault.
 extension OneAtATime {
   @Suite struct SetUpTests {
-    @Test(.timeLimit(.minutes(5)))
+    @Test(.timeLimit(.minutes(20)))
     func withoutTheVaultNothingOfOpenSSLIsLoaded() async throws {
       let build = try await Client.build.value
       try #require(build.status == 0, "\(build.output)")
@@ -18,7 +18,7 @@ extension OneAtATime {
       #expect(libraries.status == 0 && !libraries.output.contains("libcrypto"))
     }
 
-    @Test(.timeLimit(.minutes(5)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded))
+    @Test(.timeLimit(.minutes(20)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded))
     func withoutTheVaultOpenSSLNeedNotBeInstalled() async throws {
       try #require(try await Client.build.value.status == 0)
       // The build was in there: see Client.
@@ -30,7 +30,7 @@ extension OneAtATime {
       #expect(tool.status != 0 && tool.output.isEmpty, "\(tool.output)")
     }
 
-    @Test(.timeLimit(.minutes(5)))
+    @Test(.timeLimit(.minutes(20)))
     func aStaticProgramLoadsNoLibraryOfSwift() async throws {
       try #require(try await Client.build.value.status == 0)
       let libraries = try await Command.run(["ldd", Client.program]).output
@@ -50,7 +50,7 @@ extension OneAtATime {
     }
 
     @Test(
-      .timeLimit(.minutes(5)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded),
+      .timeLimit(.minutes(20)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded),
       arguments: [
         (["FOLDER=/data"], "/data"),
         (["HOME=/data", "TMPDIR=/data"], "/data/.config/program"),
@@ -63,7 +63,7 @@ extension OneAtATime {
         (
           [
             "CONFIGURATION_DIRECTORY=/data/config", "STATE_DIRECTORY=/data/state:/data/other",
-            "CACHE_DIRECTORY=/data/cache:/data/other", "TMPDIR=/data/tmp", "HOME=/",
+            "CACHE_DIRECTORY=/data/cache:/data/other", "TMPDIR=/data", "HOME=/",
           ], "/data/config"
         ),
         (
@@ -103,7 +103,7 @@ extension OneAtATime {
 
     /// Read-only, or with a root that this user could write to.
     @Test(
-      .timeLimit(.minutes(5)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded),
+      .timeLimit(.minutes(20)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded),
       arguments: ["sealed", "open"])
     func withoutAFolderEachFailureSaysWhatToSetAndTheProgramGoesOn(_ kind: String) async throws {
       try #require(try await Client.build.value.status == 0)
@@ -113,17 +113,20 @@ extension OneAtATime {
       #expect(lines.count { $0 == "launches: 0" || $0 == "fetch: fetched" } == 4, "\(run.output)")
       let complaints = lines.filter { $0.hasPrefix("keepsake: ") }
       #expect(complaints.count >= 10, "\(complaints)")
-      #expect(complaints.allSatisfy { $0.contains("HOME") && $0.hasSuffix(".") }, "\(complaints)")
-      let left = lines.filter { $0.hasPrefix("left: ") }
-      // What is short-lived has its place in each system.
-      let expected = kind == "open" ? ["left: /tmp/program-61234/files/note.txt"] : []
-      #expect(left == expected.map { Substring($0) })
+      // There is no /tmp, which is not one user's to make.
+      let remedies = [" Set HOME", "HOME, the XDG variables", " Set TMPDIR"]
+      for complaint in complaints {
+        #expect(
+          remedies.contains { complaint.contains($0) } && complaint.hasSuffix("."), "\(complaint)")
+      }
+      #expect(!lines.contains { $0.hasPrefix("left: ") }, "\(lines)")
     }
 
-    @Test(.timeLimit(.minutes(5)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded))
+    @Test(.timeLimit(.minutes(20)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded))
     func whatIsReadOnlyByNowCanStillBeRead() async throws {
       try #require(try await Client.build.value.status == 0)
-      let run = try await Namespace.run("container", ["kept", Client.program, "HOME=/data"])
+      let run = try await Namespace.run(
+        "container", ["kept", Client.program, "HOME=/data", "TMPDIR=/data"])
       let lines = run.output.split(separator: "\n")
       let second = try #require(lines.split(separator: "exit: 0").dropFirst().first)
       #expect(second.contains("launches: 1") && second.contains("theme before: dark"), "\(lines)")
@@ -132,7 +135,7 @@ extension OneAtATime {
       #expect(!complaints.isEmpty && complaints.allSatisfy { $0.contains("read-only") })
     }
 
-    @Test(.timeLimit(.minutes(2)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded))
+    @Test(.timeLimit(.minutes(5)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded))
     func aUnitOfSystemdFindsItsSettingsAndSecretsAgain() async throws {
       let run = try await unit(
         "STATE_DIRECTORY=/var/lib/notes:/var/lib/other", "CACHE_DIRECTORY=/var/cache/notes")
@@ -152,7 +155,7 @@ extension OneAtATime {
     }
 
     /// The one folder that systemd does not hand over to a unit's user.
-    @Test(.timeLimit(.minutes(2)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded))
+    @Test(.timeLimit(.minutes(5)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded))
     func aConfigurationDirectoryThatIsTheSuperusersIsAnError() async throws {
       let run = try await unit(
         "CONFIGURATION_DIRECTORY=/etc/notes", "STATE_DIRECTORY=/var/lib/notes",
@@ -185,7 +188,8 @@ private enum Client {
   /// Builds it, once in a test run, and where that is allowed as on a system without OpenSSL.
   static let build = Task {
     let build = [
-      "swift", "build", "-c", "release", "--static-swift-stdlib", "--package-path", folder,
+      "timeout", "900", "swift", "build", "-c", "release", "--static-swift-stdlib",
+      "--package-path", folder,
       "--scratch-path", scratch,
     ]
     if Namespace.isAllowed { return try await Namespace.run("without-openssl", build) }
@@ -215,7 +219,10 @@ private enum Namespace {
     guard geteuid() == 0, let folder = try? TemporaryFolder(),
       let probe = try? Child(
         "unshare",
-        ["--mount", "sh", "\(Client.folder)/without-openssl", folder.path, "true"],
+        [
+          "--mount", "--propagation", "private", "sh", "\(Client.folder)/without-openssl",
+          folder.path, "true",
+        ],
         mergesErrors: true)
     else { return false }
     withExtendedLifetime(folder) { _ = probe.finish() }
@@ -229,6 +236,9 @@ private enum Namespace {
     let folder = try TemporaryFolder()
     defer { withExtendedLifetime(folder) {} }
     return try await Command.run(
-      ["unshare", "--mount", "sh", "\(Client.folder)/\(script)", folder.path] + words)
+      [
+        "unshare", "--mount", "--propagation", "private", "sh", "\(Client.folder)/\(script)",
+        folder.path,
+      ] + words)
   }
 }

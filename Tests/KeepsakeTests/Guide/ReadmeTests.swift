@@ -146,12 +146,13 @@ extension ReadmeTests {
 
   @Test func aSecretThatNeedsAPerson() async {
     await #expect(processExitsWith: .success) {
+      // Without a terminal: nobody is to be asked.
+      #expect(setsid() != -1)
       let pin = "1234"
 
       try StorageSystem.bootstrap(app: "com.example.notes", authenticate: SecureVault.askTerminal)
       SecureVault.set(pin, forKey: "pin", access: .userPresence)
       let storedPIN = SecureVault.get("pin", reason: "Unlock notes")
-      // There is no passphrase, and nobody at a terminal to be asked for it.
       #expect(storedPIN == nil)
     }
   }

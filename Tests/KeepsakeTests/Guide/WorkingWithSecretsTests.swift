@@ -88,12 +88,13 @@ extension WorkingWithSecretsTests {
 
   @Test func aSecretThatNeedsAPerson() async {
     await #expect(processExitsWith: .success) {
+      // Without a terminal: nobody is to be asked.
+      #expect(setsid() != -1)
       let pin = "1234"
 
       try StorageSystem.bootstrap(app: "com.example.notes", authenticate: SecureVault.askTerminal)
       SecureVault.set(pin, forKey: "pin", access: .userPresence)
       let storedPIN = SecureVault.get("pin", reason: "Unlock notes")
-      // Nobody is at a terminal to be asked for a passphrase.
       #expect(storedPIN == nil)
     }
   }
