@@ -53,7 +53,7 @@ extension Defaults {
 
     /// Hands a failure to the handler of the scope that made this store.
     @usableFromInline
-    func report(_ error: StorageError) { scope.report(error) }
+    func report(_ error: StorageError) { scope.report(error.of("Defaults")) }
 
     /// To be called before a read that Observation may track.
     @usableFromInline

@@ -129,7 +129,7 @@ final class ObservedSettings: Observable, Sendable {
       state.withLock { $0.follower = follower }
     } catch {
       state.withLock { $0.isFollowing = false }
-      scope.report(error.during("changes"))
+      scope.report(error.during("changes").of("Defaults"))
     }
   }
 
@@ -217,7 +217,7 @@ final class ObservedSettings: Observable, Sendable {
       return try engine.value(forKey: key)
     } catch {
       // Reading gives the default now.
-      scope.report(error.during("changes", key: key))
+      scope.report(error.during("changes", key: key).of("Defaults"))
       return nil
     }
   }

@@ -45,7 +45,7 @@ extension DiskCache {
 
     /// Hands a failure to the handler of the scope that made this store.
     @usableFromInline
-    func report(_ error: StorageError) { scope.report(error) }
+    func report(_ error: StorageError) { scope.report(error.of("DiskCache")) }
 
     /// The folder in which the entries lie; nil for a cache in memory.
     ///

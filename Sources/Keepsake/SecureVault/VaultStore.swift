@@ -32,7 +32,7 @@ extension SecureVault {
 
     /// Hands a failure to the handler of the scope that made this store.
     @usableFromInline
-    func report(_ error: StorageError) { scope.report(error) }
+    func report(_ error: StorageError) { scope.report(error.of("SecureVault")) }
 
     /// Does one call, whose failures name it and the key.
     private func perform<R: ~Copyable>(

@@ -99,7 +99,8 @@ public struct StorageError: Error, Sendable {
 
   /// The kind of failure.
   public var code: Code { details.code }
-  /// What was being done, such as `set` or `rename`.
+  /// What was being done, such as `set` or `rename`; with the facade's name, such as `Defaults.set`, in what a
+  /// facade reports to ``StorageSystem/onFailure``.
   public var operation: String { details.operation }
   /// The key it was done to, where there is one.
   public var key: String? { details.key }
@@ -136,6 +137,9 @@ public struct StorageError: Error, Sendable {
       code, operation: operation, key: key ?? self.key, path: self.path ?? path, reason: reason,
       remedy: remedy, underlyingError: underlyingError)
   }
+
+  /// The same failure as the facade reports it: who reads a line of it shall know which store it was.
+  func of(_ facade: String) -> StorageError { during("\(facade).\(operation)") }
 
   /// Whether the process or the system has run out of descriptors, which says nothing about the path.
   var isOfDescriptors: Bool { code.systemError == EMFILE || code.systemError == ENFILE }

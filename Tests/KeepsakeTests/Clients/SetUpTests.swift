@@ -160,7 +160,7 @@ extension OneAtATime {
       let run = try await unit(
         "CONFIGURATION_DIRECTORY=/etc/notes", "STATE_DIRECTORY=/var/lib/notes",
         "CACHE_DIRECTORY=/var/cache/notes")
-      let complaint = run.first { $0.hasPrefix("keepsake: update failed") }
+      let complaint = run.first { $0.hasPrefix("keepsake: Defaults.update failed") }
       #expect(complaint?.contains("access denied") == true, "\(run)")
       #expect(complaint?.contains(" at /etc/notes/") == true, "\(run)")
       #expect(!run.contains { $0.hasPrefix("left: /etc") }, "\(run)")

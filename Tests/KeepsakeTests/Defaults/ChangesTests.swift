@@ -220,7 +220,7 @@ import Testing
       return await changes.next()
     }
     #expect(names == ["other"])
-    #expect(failures.all.map(\.operation) == ["changes"])
+    #expect(failures.all.map(\.operation) == ["Defaults.changes"])
   }
 
   @Test func aSuiteWithoutAPlaceEndsAtOnceAndIsReported() async {
@@ -228,7 +228,7 @@ import Testing
     StorageSystem.onFailure = failures.append
     let suite = Defaults.Suite(String(repeating: "x", count: 300))
     for await _ in Defaults.changes(suite: suite) {}
-    #expect(failures.all.map(\.operation) == ["changes"])
+    #expect(failures.all.map(\.operation) == ["Defaults.changes"])
   }
 }
 

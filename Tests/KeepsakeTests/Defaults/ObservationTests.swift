@@ -123,7 +123,8 @@ import Testing
     #expect(notices.track { size } == 16)
     #expect(!$size.reset())
     #expect(notices.count == 0)
-    #expect(failures.all.map(\.operation) == ["changes", "get", "remove"])
+    #expect(
+      failures.all.map(\.operation) == ["Defaults.changes", "Defaults.get", "Defaults.remove"])
   }
 
   // MARK: What observers do

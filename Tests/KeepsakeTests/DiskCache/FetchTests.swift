@@ -273,7 +273,7 @@ private actor Gate {
     let value = try await DiskCache.fetch("l") { String(repeating: "x", count: 20) }
     #expect(value.count == 20)
     #expect(failures.all.map(\.code) == [.encodingFailed, .misuse])
-    #expect(failures.all.allSatisfy { $0.operation == "set" })
+    #expect(failures.all.allSatisfy { $0.operation == "DiskCache.set" })
   }
 
   @Test func performRunsOffTheCallersThreadWithItsStores() async throws {

@@ -119,11 +119,11 @@ extension ReadmeTests {
     SecureVault.set(Data([1]), forKey: "avatar")
     SecureVault.set(Credentials(name: "ann"), forKey: "credentials")
 
-    SecureVault.set("tok", forKey: "accessToken", service: "com.app.auth")
-    let token = SecureVault.get("accessToken", service: "com.app.auth")
+    SecureVault.set("tok", forKey: "refreshToken", service: "com.app.auth")
+    let token = SecureVault.get("refreshToken", service: "com.app.auth")
     #expect(token == "tok")
-    SecureVault.set(nil, forKey: "accessToken", service: "com.app.auth")
-    #expect(!SecureVault.contains("accessToken", service: "com.app.auth"))
+    SecureVault.set(nil, forKey: "refreshToken", service: "com.app.auth")
+    #expect(!SecureVault.contains("refreshToken", service: "com.app.auth"))
     let avatar = SecureVault.getData("avatar")
     let credentials: Credentials? = SecureVault.model("credentials")
     #expect(avatar == Data([1]) && credentials?.name == "ann")
@@ -229,7 +229,7 @@ extension ReadmeTests {
 
     do {
       try Defaults.suite("team").set("dark", forKey: "theme")
-      try SecureVault.service("com.app.auth").set("tok", forKey: "accessToken")
+      try SecureVault.service("com.app.auth").set("tok", forKey: "refreshToken")
       try DiskCache.named("Images").set(png, forKey: "avatar")
     } catch StorageError.Code.diskFull {
       print("free some space first")
@@ -237,7 +237,7 @@ extension ReadmeTests {
       print(error)
     }
     #expect(Defaults.string("theme", suite: "team") == "dark")
-    #expect(SecureVault.get("accessToken", service: "com.app.auth") == "tok")
+    #expect(SecureVault.get("refreshToken", service: "com.app.auth") == "tok")
     #expect(DiskCache.get("avatar", cache: "Images") == png)
   }
 }
