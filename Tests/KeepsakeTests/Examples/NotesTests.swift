@@ -7,7 +7,7 @@ import Testing
 
   init() throws {
     folder = try TemporaryFolder()
-    notes = Example("notes", in: folder)
+    notes = Example("keepsake-notes", in: folder)
   }
 
   private func run(_ arguments: String...) throws -> (status: Int32, text: String) {

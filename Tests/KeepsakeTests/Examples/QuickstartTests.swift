@@ -7,7 +7,7 @@ import Testing
 
   init() throws {
     folder = try TemporaryFolder()
-    quickstart = Example("quickstart", in: folder)
+    quickstart = Example("keepsake-quickstart", in: folder)
   }
 
   private func run(_ arguments: String...) throws -> (status: Int32, text: String) {

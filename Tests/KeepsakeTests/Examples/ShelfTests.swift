@@ -12,7 +12,7 @@ extension OneAtATime {
 
     init() throws {
       folder = try TemporaryFolder()
-      shelf = Example("shelf", in: folder)
+      shelf = Example("keepsake-shelf", in: folder)
     }
 
     /// A file of numbers, no two of them alike: a piece in the wrong place does not go unseen.

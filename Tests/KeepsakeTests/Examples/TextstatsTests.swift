@@ -8,7 +8,7 @@ import Testing
 
   init() throws {
     folder = try TemporaryFolder()
-    textstats = Example("textstats", in: folder)
+    textstats = Example("keepsake-textstats", in: folder)
     try folder.write(Array("one two three three\n".utf8), to: "notes.txt")
     notes = folder.file("notes.txt").path
   }

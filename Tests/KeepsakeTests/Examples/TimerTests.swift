@@ -8,7 +8,7 @@ extension OneAtATime {
 
     init() throws {
       folder = try TemporaryFolder()
-      timer = Example("timer", in: folder)
+      timer = Example("keepsake-timer", in: folder)
     }
 
     @Test func followsWhatASecondTerminalSets() throws {

@@ -15,7 +15,7 @@ import Testing
     var screen = ""
   }
 
-  private var environment: [String: String] { Example("tokens", in: folder).environment }
+  private var environment: [String: String] { Example("keepsake-tokens", in: folder).environment }
 
   /// Without a terminal, not even that of whoever runs the tests.
   private func run(

@@ -3,13 +3,12 @@ import Testing
 
 /// One of the example programs, as somebody runs it whose files all lie in a folder of a test's own.
 struct Example {
-  /// That of its folder; the program's begins with the library's, as it would otherwise take a name from a
-  /// target of an app that uses the library.
-  let name: String
+  let path: String
   let folder: TemporaryFolder
 
-  init(_ name: String, in folder: TemporaryFolder) {
-    self.name = name
+  /// - Parameter program: As the package names it.
+  init(_ program: String, in folder: TemporaryFolder) {
+    path = Peer.builtProduct(program).path
     self.folder = folder
   }
 
@@ -24,8 +23,6 @@ struct Example {
       self.status == status && text.isEmpty && errors.contains(message)
     }
   }
-
-  var path: String { Peer.builtProduct("keepsake-\(name)").path }
 
   var environment: [String: String] {
     var variables = ["HOME": folder.path, "TMPDIR": folder.path]
