@@ -34,6 +34,9 @@ extension Defaults.Key<Style> {
   static let style = Self("style", default: .clock)
 }
 
+/// Any number can stand in the file, which is its user's: what is no length counts as the nearest one.
+func sensible(_ length: Int) -> Int { min(max(0, length), 86_400) }
+
 /// Settings as properties. To read one is to look in memory, and gives what any process set last.
 struct Settings: Sendable {
   @Default(.length) var length: Int
@@ -46,21 +49,25 @@ struct Settings: Sendable {
 func countDown() async throws {
   let settings = Settings()
   let start = ContinuousClock.now
-  @Sendable func left() -> Duration { start + .seconds(settings.length) - .now }
-  @Sendable func picture() -> String { settings.style.picture(left(), of: settings.length) }
+  @Sendable func length() -> Int { sensible(settings.length) }
+  @Sendable func left() -> Duration { start + .seconds(length()) - .now }
+  @Sendable func picture() -> String { settings.style.picture(left(), of: length()) }
 
   // Made before the first line: no change after it is missed, however late the tasks begin.
   let (lengths, styles) = (settings.$length.changes, settings.$style.changes)
   let followers = [
-    Task { for await length in lengths { Screen.say("Now \(minutes(length)): \(picture())") } },
+    Task { for await _ in lengths { Screen.say("Now \(minutes(length())): \(picture())") } },
     Task { for await style in styles { Screen.say("Now as \(style): \(picture())") } },
   ]
-  defer { for follower in followers { follower.cancel() } }
 
-  Screen.say("A timer of \(minutes(settings.length)): \(picture())")
+  Screen.say("A timer of \(minutes(length())): \(picture())")
   while left() > .zero {
     Screen.draw(picture())
     try await Task.sleep(for: min(left(), .seconds(1)))
+  }
+  for follower in followers {
+    follower.cancel()
+    await follower.value  // what follows is the last line
   }
   settings.lastRing = Date.now
   Defaults.update(.rings) { $0 += 1 }  // in one step: several timers may end at once
@@ -130,13 +137,13 @@ func run(_ arguments: [String]) async throws {
   case ("set", "style", 3): try store.set(try style(arguments[2]), for: .style)
   case ("more", let text?, 2):
     let more = try seconds(text)
-    print("Now \(minutes(try store.update(.length) { $0 += more })).")
+    print("Now \(minutes(try store.update(.length) { $0 = sensible(sensible($0) + more) })).")
   case ("reset", nil, _):
     guard settings.$length.reset(), settings.$style.reset() else {
       throw Exit(message: "Not all of it is as it was: see above.", status: 73)
     }
   case ("settings", nil, _):
-    print("length \(minutes(settings.length)), style \(settings.style)")
+    print("length \(minutes(sensible(settings.length))), style \(settings.style)")
     let last = settings.lastRing.map { "the last at \($0.ISO8601Format())" } ?? "none yet"
     print("rings: \(Defaults[.rings]), \(last)")
     if let file = try store.fileURL { print("in \(file.path(percentEncoded: false))") }
