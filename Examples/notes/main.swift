@@ -22,6 +22,12 @@ struct Note: Codable {
   var written = Date()
 }
 
+/// As in an exported file: a list, as two names can look alike and be different ones.
+struct NamedNote: Codable {
+  var name: String
+  var note: Note
+}
+
 extension Defaults.Key<Int> {
   static let lastNumber = Self("lastNumber", default: 0)
 }
@@ -78,9 +84,7 @@ struct Notebook {
   /// The library's move replaces what is at the target, as that of the shell does; a notebook does not.
   func move(_ name: String, to newName: String) throws {
     guard try folder.exists(file(name)) else { throw missing("note \"\(name)\"") }
-    guard try !folder.exists(file(newName)) else {
-      throw Exit(message: "there is a note \"\(newName)\" already", status: 73)
-    }
+    guard try !folder.exists(file(newName)) else { throw alreadyThere(newName) }
     try folder.move(file(name), to: file(newName))
   }
 
@@ -97,19 +101,27 @@ struct Notebook {
   /// A folder of one's own is as good as a standard one.
   func export(to path: String) throws -> Int {
     let url = URL(filePath: path)
-    let notes = try names().map { name in (name, try show(name)) }
-    try Folder(url.deletingLastPathComponent()).save(
-      Dictionary(uniqueKeysWithValues: notes), as: url.lastPathComponent)
+    let notes = try names().map { NamedNote(name: $0, note: try show($0)) }
+    try Folder(url.deletingLastPathComponent()).save(notes, as: url.lastPathComponent)
     return notes.count
   }
 
+  /// Before any is taken in, all have their place: no other note is replaced, and nothing is done by halves.
   func read(_ path: String) throws -> Int {
     let url = URL(filePath: path)
-    let notes: [String: Note]? = try Folder(url.deletingLastPathComponent())
+    let notes: [NamedNote]? = try Folder(url.deletingLastPathComponent())
       .load(url.lastPathComponent)
     guard let notes else { throw missing("file \"\(path)\"") }
-    for (name, note) in notes { try folder.save(note, as: file(name)) }
+    for new in notes {
+      let old: Note? = try folder.load(file(new.name))
+      if let old, old.text != new.note.text { throw alreadyThere(new.name) }
+    }
+    for new in notes { try folder.save(new.note, as: file(new.name)) }
     return notes.count
+  }
+
+  private func alreadyThere(_ name: String) -> Exit {
+    Exit(message: "there is a note \"\(name)\" already", status: 73)
   }
 
   private func missing(_ thing: String) -> Exit {

@@ -60,6 +60,37 @@ import Testing
     #expect(try run("show", "a/2").text == "two\n")
   }
 
+  @Test func importsNothingWhereItWouldReplaceAnotherNote() throws {
+    let file = folder.file("notes.json").path
+    _ = try run("add", "a", "one")
+    _ = try run("add", "b", "two")
+    #expect(try run("export", file).status == 0)
+    #expect(try run("delete", "a").status == 0 && run("delete", "b").status == 0)
+    _ = try run("add", "c", "another")
+    for name in ["a/1", "b/2"] {
+      let old = name == "a/1" ? "c/3" : "a/1"
+      #expect(try run("move", old, name).status == 0)
+      let read = try notes.run("import", file)
+      #expect(read.failed(73, "there is a note \"\(name)\" already"), "\(read)")
+      #expect(try run("show", name).text == "another\n")
+      #expect(try run("list").text.contains("notes: 1, "))
+    }
+  }
+
+  @Test func namesThatLookAlikeAreTwo() throws {
+    let names = ["caf\u{E9}/1", "cafe\u{301}/1"]
+    for (name, added) in zip(names, ["new/1", "new/2"]) {
+      #expect(try run("add", "new", "of \(name.utf8.count) bytes").text == "added \(added)\n")
+      #expect(try run("move", added, name).status == 0)
+    }
+    let file = folder.file("notes.json").path
+    let exported = try notes.run("export", file)
+    #expect(exported.text == "exported 2\n", "\(exported)")
+    for name in names { #expect(try run("delete", name).status == 0) }
+    #expect(try run("import", file).text == "imported 2\n")
+    for name in names { #expect(try run("show", name).text == "of \(name.utf8.count) bytes\n") }
+  }
+
   @Test func saysWhatIsWrong() throws {
     for arguments in [[], ["add"], ["bogus"], ["list", "x"], ["export"]] {
       #expect(try notes.run(arguments).failed(64, "usage: keepsake-notes"), "\(arguments)")
