@@ -40,14 +40,15 @@ func profile(of path: String) -> Profile? {
 }
 
 /// A random id that nobody but this program shall know: made at the first run, and sealed.
-func secretID() -> String? {
-  // Not `get(…) ?? new`: nil also means that it is there and cannot be read, and is not to be replaced.
-  // Nor a UUID: where there is no /dev/urandom, as in some containers, Foundation makes one of zeros.
-  if !SecureVault.contains("id") {
-    let id = UInt64.random(in: 1 << 60 ... .max)
-    SecureVault.set(String(id, radix: 16, uppercase: true), forKey: "id")
-  }
-  return SecureVault.get("id")
+func secretID() throws -> String {
+  // Not with the facade, which returns nil also when it is there and cannot be read: no new one is to take
+  // its place then. The store behind the facade throws.
+  let vault = SecureVault.shared
+  if let id = try vault.get("id") { return id }
+  // Not a UUID: where there is no /dev/urandom, as in some containers, Foundation makes one of zeros.
+  let id = String(UInt64.random(in: 1 << 60 ... .max), radix: 16, uppercase: true)
+  try vault.set(id, forKey: "id")
+  return id
 }
 
 let usage = """
@@ -78,15 +79,16 @@ func main() -> Int32 {
   default: break
   }
 
-  var now: Profile?
-  if let path = arguments.first {
-    now = profile(of: path)
-    if now == nil {
-      return complain(
-        "Cannot read \"\(path)\": give me a text file, such as README.md.", status: 66)
-    }
+  guard let path = arguments.first else { return remember(nil) }
+  guard let now = profile(of: path) else {
+    return complain(
+      "Cannot read \"\(path)\": give me a text file, such as README.md.", status: 66)
   }
+  return remember(now)
+}
 
+/// Shows what the last run left, and leaves the same for the next one.
+func remember(_ now: Profile?) -> Int32 {
   let settings = Settings()
   let launches = Defaults.update("launches", default: 0) { $0 += 1 }
   guard launches > 0, let file = try? Defaults.shared.fileURL else {
@@ -102,22 +104,13 @@ func main() -> Int32 {
       print("  it knew \(profile.file): \(profile.bytes) bytes, \(profile.words) words")
     }
   }
+  if let now { keep(now) }
 
-  if let now {
-    let before: Profile? = Defaults.model("profile")
-    Defaults.set(now, forKey: "profile")
-    // A copy that can be made again: the next run finds it, for a week.
-    let isCached = DiskCache.contains(now.file)
-    DiskCache.set(contentsOf: URL(filePath: now.file), forKey: now.file, expiry: .days(7))
-    let comparison = before.map { $0 == now ? ", as before" : ", which is new" } ?? ""
-    print("Now read \(now.file): \(now.bytes) bytes, \(now.words) words\(comparison).")
-    print(
-      "\(isCached ? "It was" : "Now it is") in the cache, which takes \(DiskCache.totalSize) bytes."
-    )
-  }
-
-  guard let id = secretID(), let vault = try? SecureVault.shared.folderURL else {
-    return complain("There is no secret: see above.", status: 73)
+  let (id, vault): (String, URL)
+  do {
+    (id, vault) = (try secretID(), try SecureVault.shared.folderURL)
+  } catch {
+    return complain("There is no secret: \(error)", status: 73)
   }
 
   settings.lastRun = Date.now
@@ -128,6 +121,18 @@ func main() -> Int32 {
     print("The cached copy is \(copy.path(percentEncoded: false))")
   }
   return 0
+}
+
+func keep(_ now: Profile) {
+  let before: Profile? = Defaults.model("profile")
+  Defaults.set(now, forKey: "profile")
+  // A copy that can be made again: the next run finds it, for a week.
+  let isCached = DiskCache.contains(now.file)
+  DiskCache.set(contentsOf: URL(filePath: now.file), forKey: now.file, expiry: .days(7))
+  let comparison = before.map { $0 == now ? ", as before" : ", which is new" } ?? ""
+  print("Now read \(now.file): \(now.bytes) bytes, \(now.words) words\(comparison).")
+  print(
+    "\(isCached ? "It was" : "Now it is") in the cache, which takes \(DiskCache.totalSize) bytes.")
 }
 
 // Once, before the first use: the name under which this program's data lies.

@@ -64,8 +64,23 @@ import Testing
     for _ in 0..<2 {
       let run = try quickstart.run()
       #expect(
-        run.status == 73 && run.errors.hasSuffix("There is no secret: see above.\n"), "\(run)")
+        run.status == 73 && run.errors.hasPrefix("There is no secret: get failed "), "\(run)")
     }
+  }
+
+  /// Its output is full at first: there it waits, with its first error, until what was wrong has passed.
+  @Test func aFailureThatPassesReplacesNoSecret() throws {
+    let first = try run().text.split(separator: "\n").first { $0.hasPrefix("The secret id ") }
+    let line = try #require(first)
+    let key = folder.file("state/keepsake-quickstart/vault.key")
+    try FileManager.default.moveItem(at: key, to: folder.file("aside"))
+    let waiting = try Child(
+      "/bin/sh", ["-c", "head -c 65536 /dev/zero; exec \"$0\"", quickstart.path],
+      environment: quickstart.environment, mergesErrors: true, startsSession: true)
+    usleep(500_000)
+    try FileManager.default.moveItem(at: folder.file("aside"), to: key)
+    waiting.finish()
+    #expect(try run().text.contains(line))
   }
 
   @Test func saysSoWhenNothingCanBeStored() throws {
