@@ -50,8 +50,9 @@ enum Cache {
     var found: [Found] = []
     for cache in try caches(arguments) {
       let keys = Reports.attempt { try cache.keys() } ?? []
-      try Progress.each("Looking at \(cache.name)", keys.sorted()) { key in
-        if let entry = try cache.entry(key) { found.append((cache.name.name, key, entry)) }
+      Progress.each("Looking at \(cache.name)", keys.sorted()) { key in
+        let entry = Reports.attempt { try cache.entry(key) } ?? nil
+        if let entry { found.append((cache.name.name, key, entry)) }
       }
     }
     found = order(found)
@@ -126,8 +127,11 @@ enum Cache {
         throw Failure(message: "nothing was removed. Answer y, or add --yes.")
       }
     }
-    try Progress.each("Clearing", caches) { try $0.removeAll() }
-    print("Cleared \(Output.visible(names)).")
+    var cleared: [String] = []
+    Progress.each("Clearing", caches) { cache in
+      if Reports.attempt({ try cache.removeAll() }) != nil { cleared.append(cache.name.name) }
+    }
+    if !cleared.isEmpty { print("Cleared \(Output.visible(cleared.joined(separator: ", "))).") }
     return Reports.status
   }
 }

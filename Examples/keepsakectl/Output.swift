@@ -79,6 +79,15 @@ enum Output {
     "\(number) \(number == 1 ? noun : plural ?? noun + "s")"
   }
 
+  /// What did not get out by now never will: nobody is to take it for written.
+  static func flush() throws {
+    guard fflush(stdout) == 0 else {
+      throw Failure(
+        message: "the output cannot be written. Free some space, or write it elsewhere.", status: 74
+      )
+    }
+  }
+
   // MARK: Colour
 
   private static let hasColour =

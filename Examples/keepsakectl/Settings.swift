@@ -98,7 +98,7 @@ enum Settings {
         }
       }
       // Whoever reads along in a pipe must not wait for more of them.
-      fflush(stdout)
+      try Output.flush()
     }
     return 0
   }

@@ -82,8 +82,9 @@ enum Vault {
     var secrets: [(SecureVault.Service, String, SecureVault.Entry)] = []
     for store in services.map({ SecureVault.service($0) }) {
       let keys = Reports.attempt { try store.keys() } ?? []
-      try Progress.each("Looking at \(store.service)", keys) { key in
-        if let entry = try store.entry(key) { secrets.append((store.service, key, entry)) }
+      Progress.each("Looking at \(store.service)", keys) { key in
+        let entry = Reports.attempt { try store.entry(key) } ?? nil
+        if let entry { secrets.append((store.service, key, entry)) }
       }
     }
     if arguments.has("json") {

@@ -29,8 +29,9 @@ do {
 } catch {
   status = Reports.complain(error)
 }
-if fflush(stdout) != 0 {
-  Output.complain("the output cannot be written. Free some space, or write it elsewhere.")
-  exit(74)
+do {
+  try Output.flush()
+} catch {
+  exit(Reports.complain(error))
 }
 exit(status)

@@ -118,19 +118,19 @@ extension OneAtATime {
       return try #require(try scope.cache("Images").fileURL(key)).path
     }
 
-    private func secretPath(_ key: String) throws -> String {
+    /// That of the secret that was set last.
+    private func pathOfNewestSecret() throws -> String {
       let scope = stores()
       defer { scope.close() }
       let folder = try scope.vault(.standard).folderURL
       let files = try FileManager.default.subpathsOfDirectory(atPath: folder.path)
-      var sizes: [String: Date] = [:]
+      var times: [String: Date] = [:]
       for file in files where file.utf8.count == 65 {
         let path = folder.path + "/" + file
-        sizes[path] =
+        times[path] =
           try FileManager.default.attributesOfItem(atPath: path)[.modificationDate] as? Date
       }
-      // The last one that was set.
-      return try #require(sizes.max { $0.value < $1.value }?.key)
+      return try #require(times.max { $0.value < $1.value }?.key)
     }
 
     private func flip(_ path: String, at position: Int) throws {
@@ -512,7 +512,7 @@ extension OneAtATime {
 
     @Test func damageHidesNothingElseAndIsSaid() throws {
       try fill()
-      let secret = try secretPath("pin")
+      let secret = try pathOfNewestSecret()
       try flip(secret, at: 60)
       let list = try run("vault", "list", app)
       #expect(
@@ -580,6 +580,22 @@ extension OneAtATime {
       try expect(1, "has no cache here", "cache", "list", app)
     }
 
+    @Test func aCacheThatFailsHidesNoOtherEntryAndKeepsNoOtherCache() throws {
+      try fill()
+      try makeSidecarNewer("avatar")
+      let listed = try run(["cache", "list", app, "--json"], "", false)
+      #expect(listed.status == 1, "\(listed.text)")
+      #expect(try listed.rows().map { $0["key"] as? String } == ["page", "image_001"])
+
+      let lock = path("cache/\(app)/caches/.Images.ledger")
+      try FileManager.default.removeItem(atPath: lock)
+      try FileManager.default.createDirectory(atPath: lock, withIntermediateDirectories: true)
+      let cleared = try run("cache", "clear", app, "--yes")
+      #expect(cleared.status == 74 && cleared.text.contains("Cleared standard.\n"), "\(cleared)")
+      try FileManager.default.removeItem(atPath: lock)
+      #expect(try run(["cache", "list", app, "--json"], "", false).rows().count == 1)
+    }
+
     // MARK: The doctor
 
     /// All files with their bytes and times, but for the times of last access.
@@ -608,90 +624,145 @@ extension OneAtATime {
       #expect(!FileManager.default.fileExists(atPath: path("data/com.example.nobody")))
     }
 
-    /// Each is planted alone, found alone, and left as it is.
-    @Test(arguments: [
-      "a damaged setting", "settings of a newer version", "settings of another program",
-      "a damaged secret", "a damaged header", "a lost header", "a lost key file",
-      "an open key file",
-      "a damaged entry", "a damaged sidecar", "a sidecar of a newer version",
-      "a file kept aside", "a killed writer's file", "an emptied cache", "loose modes",
-      "a foreign owner", "a folder that cannot be written",
-    ])
-    func theDoctorFinds(_ damage: String) throws {
-      try fill()
-      var word = "damaged"
-      switch damage {
-      case "a damaged setting":
-        try flip(journal, at: 90)
-        word = "does not read as written"
-      case "settings of a newer version":
-        try newer(journal)
-        word = "newer version"
-      case "settings of another program":
-        try Bytes.write(Array("{\"theme\": 1}\n".utf8), to: journal)
-        word = "does not start as a Keepsake journal"
-      case "a damaged secret":
-        let path = try secretPath("pin")
-        try flip(path, at: try Bytes.read(path).count - 20)
-        word = "its bytes are not those"
-      case "a damaged header":
-        try flip(header, at: 60)
-        word = "header"
-      case "a lost header":
-        try FileManager.default.removeItem(atPath: header)
-        word = "header is missing"
-      case "a lost key file":
-        try FileManager.default.removeItem(atPath: path("state/\(app)/vault.key"))
-        word = "key"
-      case "an open key file":
-        chmod(path("state/\(app)/vault.key"), 0o644)
-        word = "vault.key"
-      case "a damaged entry": try flip(try payload("avatar"), at: 1)
-      case "a damaged sidecar": try flip(try payload("avatar") + ".meta", at: 50)
-      case "a sidecar of a newer version":
-        let path = try payload("avatar") + ".meta"
-        let newer = Bytes.put(UInt8(2), at: 3, in: try Bytes.read(path))
-        try Bytes.write(Sidecar.summed(newer), to: path)
-        word = "newer version"
-      case "a file kept aside":
-        try folder.write([1], to: "config/\(app)/standard.jsonl.damaged-1760000000")
-        chmod(journal + ".damaged-1760000000", 0o600)
-        word = "kept aside"
-      case "a killed writer's file", "an emptied cache":
-        let name =
-          damage == "an emptied cache"
-          ? "cache/\(app)/caches/.Images.1f.trash" : "data/\(app)/vault/.entry.1f.tmp"
-        if damage == "an emptied cache" {
-          try FileManager.default.createDirectory(
-            atPath: path(name), withIntermediateDirectories: true)
-        } else {
-          try folder.write([1], to: name)
-          chmod(path(name), 0o600)
-        }
-        #expect(try run("doctor", app).status == 0, "its writer may live")
-        let old = Date(timeIntervalSinceNow: -200_000)
-        try FileManager.default.setAttributes([.modificationDate: old], ofItemAtPath: path(name))
-        word = "killed"
-      case "loose modes":
-        chmod(header, 0o644)
-        word = "chmod go= '\(header)'"
-      case "a folder that cannot be written":
-        // Root can write anywhere.
-        guard geteuid() != 0 else { return }
-        chmod(path("config/\(app)"), 0o500)
-        word = "cannot be written"
-      default:
-        // Only root can give a file away.
-        guard geteuid() == 0 else { return }
-        chown(journal, 1, 1)
-        word = "another user"
+    /// What is planted, and a word of what the doctor says of it.
+    struct Damage: CustomTestStringConvertible, Sendable {
+      let testDescription: String
+      let word: String
+      let plant: @Sendable (KeepsakectlTests) throws -> Void
+
+      init(
+        _ name: String, says word: String,
+        plant: @escaping @Sendable (KeepsakectlTests) throws -> Void
+      ) {
+        testDescription = name
+        self.word = word
+        self.plant = plant
       }
-      let before = try snapshot()
-      let run = try run("doctor", app)
-      #expect(run.status == 1 && run.text.contains(word), "\(damage): \(run.text)")
-      #expect(run.text.contains("1 problem."), "\(damage): \(run.text)")
-      #expect(try snapshot() == before, "\(damage)")
     }
+
+    private static let damages = [
+      Damage("a damaged setting", says: "does not read as written") {
+        try $0.flip($0.journal, at: 90)
+      },
+      Damage("settings of a newer version", says: "newer version") { try $0.newer($0.journal) },
+      Damage("settings of another program", says: "does not start as a Keepsake journal") {
+        try Bytes.write(Array("{\"theme\": 1}\n".utf8), to: $0.journal)
+      },
+      Damage("a damaged secret", says: "its bytes are not those") {
+        let path = try $0.pathOfNewestSecret()
+        try $0.flip(path, at: try Bytes.read(path).count - 20)
+      },
+      Damage("a damaged header", says: "header") { try $0.flip($0.header, at: 60) },
+      Damage("a lost header", says: "header is missing") {
+        try FileManager.default.removeItem(atPath: $0.header)
+      },
+      Damage("a lost key file", says: "key") {
+        try FileManager.default.removeItem(atPath: $0.path("state/\($0.app)/vault.key"))
+      },
+      Damage("an open key file", says: "vault.key") {
+        chmod($0.path("state/\($0.app)/vault.key"), 0o644)
+      },
+      Damage("a damaged entry", says: "damaged") { try $0.flip(try $0.payload("avatar"), at: 1) },
+      Damage("a damaged sidecar", says: "damaged") {
+        try $0.flip(try $0.payload("avatar") + ".meta", at: 50)
+      },
+      Damage("a sidecar of a newer version", says: "newer version") {
+        try $0.makeSidecarNewer("avatar")
+      },
+      Damage("a file kept aside", says: "kept aside") {
+        let name = "config/\($0.app)/standard.jsonl.damaged-1760000000"
+        try $0.folder.write([1], to: name)
+        chmod($0.path(name), 0o600)
+      },
+      Damage("a killed writer's file", says: "killed") {
+        let name = "data/\($0.app)/vault/.entry.1f.tmp"
+        try $0.folder.write([1], to: name)
+        chmod($0.path(name), 0o600)
+        try $0.makeOld($0.path(name))
+      },
+      Damage("an emptied cache", says: "killed") {
+        let path = $0.path("cache/\($0.app)/caches/.Images.1f.trash")
+        try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+        try $0.makeOld(path)
+      },
+    ]
+
+    private func makeSidecarNewer(_ key: String) throws {
+      let path = try payload(key) + ".meta"
+      let newer = Bytes.put(UInt8(2), at: 3, in: try Bytes.read(path))
+      try Bytes.write(Sidecar.summed(newer), to: path)
+    }
+
+    /// What is left of a writer that cannot live any more.
+    private func makeOld(_ path: String) throws {
+      #expect(try run("doctor", app).status == 0, "its writer may live")
+      let old = Date(timeIntervalSinceNow: -200_000)
+      try FileManager.default.setAttributes([.modificationDate: old], ofItemAtPath: path)
+    }
+
+    /// Each is planted alone, found alone, and left as it is.
+    @Test(arguments: damages) func theDoctorFinds(_ damage: Damage) throws {
+      try fill()
+      try damage.plant(self)
+      try expectOneFinding(damage.word) { try run("doctor", app) }
+    }
+
+    private func expectOneFinding(_ word: String, _ examine: () throws -> Run) throws {
+      let before = try snapshot()
+      let run = try examine()
+      #expect(run.status == 1 && run.text.contains(word), "\(run.text)")
+      #expect(run.text.contains("1 problem."), "\(run.text)")
+      #expect(try snapshot() == before)
+    }
+
+    @Test func theDoctorFindsLooseModes() throws {
+      try fill()
+      chmod(header, 0o644)
+      try expectOneFinding("chmod go= '\(header)'") { try run("doctor", app) }
+    }
+
+    @Test(.enabled(if: geteuid() == 0, "only the superuser can give a file away"))
+    func theDoctorFindsAForeignOwner() throws {
+      try fill()
+      chown(journal, 1, 1)
+      try expectOneFinding("another user") { try run("doctor", app) }
+    }
+
+    @Test(.enabled(if: geteuid() != 0, "the superuser can write to each folder"))
+    func theDoctorFindsAFolderThatItsUserCannotWrite() throws {
+      try fill()
+      chmod(path("config/\(app)"), 0o500)
+      try expectOneFinding("cannot be written") { try run("doctor", app) }
+    }
+
+    @Test(.enabled(if: canMount, "only the superuser can mount, and not in each container"))
+    func theDoctorFindsAFolderThatNobodyCanWrite() throws {
+      try fill()
+      try expectOneFinding("cannot be written") {
+        let child = try Child(
+          "unshare",
+          Self.sealing(path("config/\(app)")) + [Self.program, "doctor", app],
+          environment: environment, mergesErrors: true, startsSession: true)
+        let text = child.finish()
+        return Run(status: child.exitStatus, text: text)
+      }
+    }
+
+    /// Words for unshare(1): a folder is read-only for the command that follows, and for nobody else.
+    private static func sealing(_ folder: String) -> [String] {
+      let script = #"""
+        mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"
+        """#
+      return ["--mount", "--propagation", "private", "sh", "-c", script, folder]
+    }
+
+    private static let canMount: Bool = {
+      guard geteuid() == 0, let folder = try? TemporaryFolder(isQuick: true),
+        let probe = try? Child("unshare", sealing(folder.path) + ["true"], mergesErrors: true)
+      else { return false }
+      withExtendedLifetime(folder) { _ = probe.finish() }
+      return probe.exitStatus == 0
+    }()
 
     @Test func theDoctorShowsItsProgressAndLeavesNoCopyWhenItIsInterrupted() throws {
       let scope = stores()
@@ -800,6 +871,24 @@ extension OneAtATime {
         "/bin/sh", ["-c", "\"$0\" \"$@\" >/dev/full", Self.program, "settings", "list", app],
         environment: environment, mergesErrors: true)
       #expect(child.finish().contains("cannot be written") && child.exitStatus == 74)
+    }
+
+    @Test func aWatcherWhoseLinesAreLostEnds() throws {
+      try fill()
+      let terminal = try PseudoTerminal()
+      let watcher = try Child(
+        "/bin/sh",
+        [
+          "-c", "exec timeout --foreground 60 \"$0\" \"$@\" >/dev/full", Self.program, "settings",
+          "watch", app,
+        ],
+        environment: environment, terminal: terminal, isInteractive: true)
+      try terminal.expect("Control-C ends it.")
+      #expect(try run("settings", "set", app, "size", "17").status == 0)
+      #expect(watcher.exitStatus == 74)
+      let screen = terminal.finish()
+      #expect(
+        screen.components(separatedBy: "the output cannot be written").count == 2, "\(screen)")
     }
   }
 }
