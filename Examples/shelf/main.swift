@@ -63,7 +63,8 @@ enum Shelf {
 
   private static func require(_ name: String) throws {
     if try !folder.exists(name) {
-      throw Exit(message: "there is no \"\(name)\" on the shelf: see shelf list", status: 66)
+      throw Exit(
+        message: "there is no \"\(name)\" on the shelf: see keepsake-shelf list", status: 66)
     }
   }
 
@@ -95,13 +96,16 @@ final class Source {
     descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
     var status = stat()
     guard descriptor >= 0, fstat(descriptor, &status) == 0 else {
-      throw Exit(
-        message: "cannot read \"\(path)\": \(String(cString: strerror(errno)))", status: 66)
+      throw Self.unreadable(path, String(cString: strerror(errno)))
     }
     size = Int(status.st_size)
     guard status.st_mode & S_IFMT == S_IFREG else {
-      throw Exit(message: "cannot read \"\(path)\": it is no file", status: 66)
+      throw Self.unreadable(path, "it is no file")
     }
+  }
+
+  private static func unreadable(_ path: String, _ reason: String) -> Exit {
+    Exit(message: "cannot read \"\(path)\": \(reason)", status: 66)
   }
 
   deinit { close(descriptor) }
@@ -109,8 +113,10 @@ final class Source {
   /// The next megabyte; nil at the end. Half a file is not to be kept: that the size is another one than
   /// at first is an error.
   func readPiece() throws -> [UInt8]? {
-    let piece = [UInt8](unsafeUninitializedCapacity: 1 << 20) { buffer, count in
-      count = max(0, read(descriptor, buffer.baseAddress, buffer.count))
+    let piece = try [UInt8](unsafeUninitializedCapacity: 1 << 20) { buffer, count in
+      let result = read(descriptor, buffer.baseAddress, buffer.count)
+      if result < 0 { throw Self.unreadable(path, String(cString: strerror(errno))) }
+      count = result
     }
     count += piece.count
     guard piece.isEmpty ? count == size : count <= size else {
