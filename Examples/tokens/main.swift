@@ -63,7 +63,7 @@ func askPassphrase(_ reason: String, isNew: Bool = false) throws -> String {
 
 func login(in vault: SecureVault.Store) throws -> Login {
   if let login = try vault.get(.login) { return login }
-  throw Exit(message: "not logged in: run `tokens login USER` first", status: 1)
+  throw Exit(message: "not logged in: run `keepsake-tokens login USER` first", status: 1)
 }
 
 /// A line from the terminal, hidden, or from whatever standard input is.
