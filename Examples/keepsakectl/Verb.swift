@@ -177,8 +177,9 @@ struct Verb: Sendable {
       programs, -- ends the options. `keepsakectl help VERB` says more.
 
       exit codes: 0 done; 1 not there, or damaged; 64 wrong command line; 65 wrong
-      value; 66 unreadable document; 74, 75 the system failed, or took too long;
-      77 no access, or locked; 130 Control-C.
+      value; 66 unreadable document; 70 an error of another kind; 74, 75 the system
+      failed, or took too long; 77 no access, or locked; 130, 143 ended by Control-C
+      or SIGTERM.
       """)
     return 0
   }
