@@ -8,89 +8,44 @@ extension OneAtATime {
     private let folder: TemporaryFolder
     private let app = "com.example.notes"
 
-    init() throws { folder = try TemporaryFolder(isQuick: true) }
+    private let inspector: Example
+
+    init() throws {
+      folder = try TemporaryFolder(isQuick: true)
+      inspector = Example("keepsakectl", in: folder)
+    }
 
     // MARK: Running it
 
-    private struct Run {
-      let status: Int32
-      /// Standard output, and standard error where a run merges them; or what a terminal has shown.
-      let text: String
-
-      func json() throws -> Any {
-        try JSONSerialization.jsonObject(with: Data(text.utf8), options: .fragmentsAllowed)
-      }
-
-      func rows() throws -> [[String: Any]] { try #require(try json() as? [[String: Any]]) }
-    }
-
-    private var environment: [String: String] {
-      var variables = ["HOME": folder.path, "NO_COLOR": "", "TERM": "xterm", "TZ": "UTC"]
-      for name in ["CONFIG", "DATA", "STATE", "CACHE"] {
-        variables["XDG_\(name)_HOME"] = folder.path + "/" + name.lowercased()
-      }
-      for name in ["CONFIGURATION", "STATE", "CACHE", "CREDENTIALS"] {
-        variables["\(name)_DIRECTORY"] = ""
-      }
-      return variables
-    }
-
-    private static let program = Peer.builtProduct("keepsakectl").path
-
-    /// Without a terminal, not even that of whoever runs the tests.
     private func run(
-      _ arguments: String..., input: String = "", mergesErrors: Bool = true,
-      environment changes: [String: String] = [:]
-    ) throws -> Run { try run(arguments, input, mergesErrors, changes) }
-
-    private func run(
-      _ arguments: [String], _ input: String = "", _ mergesErrors: Bool = true,
-      _ changes: [String: String] = [:]
-    ) throws -> Run {
-      // A shell throws away what nobody is to see.
-      let (executable, words) =
-        mergesErrors
-        ? (Self.program, arguments)
-        : ("/bin/sh", ["-c", "exec \"$0\" \"$@\" 2>/dev/null", Self.program] + arguments)
-      let child = try Child(
-        executable, words, environment: environment.merging(changes) { $1 },
-        mergesErrors: mergesErrors, startsSession: true)
-      if !input.isEmpty { try child.say(input) }
-      let text = child.finish()
-      return Run(status: child.exitStatus, text: text)
+      _ arguments: String..., input: String? = nil, environment changes: [String: String] = [:]
+    ) throws -> Example.Run {
+      try inspector.run(arguments, input: input, environment: changes)
     }
 
     /// At a terminal, which all its streams are.
     private func type(
-      _ arguments: String..., columns: Int = 80, answers: [(prompt: String, line: String)] = [],
-      environment changes: [String: String] = [:]
-    ) throws -> Run {
-      let terminal = try PseudoTerminal()
-      let child = try Child(
-        "/bin/sh", ["-c", "stty cols \(columns) && exec \"$0\" \"$@\"", Self.program] + arguments,
-        environment: environment.merging(changes) { $1 },
-        terminal: terminal, isInteractive: true, showsOutput: true)
-      for answer in answers { try terminal.answer(answer.prompt, answer.line) }
-      _ = child.finish()
-      return Run(status: child.exitStatus, text: terminal.finish())
+      _ arguments: String..., columns: UInt16 = 80,
+      answers: [(prompt: String, line: String)] = [], environment changes: [String: String] = [:]
+    ) throws -> Example.Run {
+      try inspector.type(
+        arguments, answers: answers, columns: columns, showsOutput: true, environment: changes)
     }
 
     private func expect(
       _ status: Int32, _ part: String, _ arguments: String...,
       sourceLocation: SourceLocation = #_sourceLocation
     ) throws {
-      let run = try run(arguments)
-      #expect(
-        run.status == status && run.text.contains(part), "\(run.status) \(run.text)",
-        sourceLocation: sourceLocation)
-      #expect(run.text.split(separator: "\n").count <= 1 || status == 0, "errors have one line")
+      let run = try inspector.run(arguments)
+      #expect(run.failed(status, part), "\(run)", sourceLocation: sourceLocation)
+      #expect(run.errors.split(separator: "\n").count == 1, sourceLocation: sourceLocation)
     }
 
     // MARK: What there is to inspect
 
     /// The stores of an app as the program finds them.
     private func stores(of app: String? = nil) -> StorageScope {
-      let variables = environment
+      let variables = inspector.environment
       return StorageScope(
         finder: DirectoryFinder(app: app ?? self.app, environment: { variables[$0] }))
     }
@@ -195,9 +150,9 @@ extension OneAtATime {
       #expect(all.status == 1 && all.text.contains("settings  team      not readable"))
       #expect(all.text.contains("settings  standard  2 keys"), "\(all.text)")
       #expect(all.text.contains("cache     Images    2 entries"))
-      let complaints = all.text.split(separator: "\n").filter { $0.hasPrefix("keepsakectl: ") }
+      let complaints = all.errors.split(separator: "\n").filter { $0.hasPrefix("keepsakectl: ") }
       #expect(complaints.count == 2, "\(complaints)")
-      let listed = try run(["list", app, "--json"], "", false)
+      let listed = try inspector.run(["list", app, "--json"])
       let contents = try #require(try listed.json() as? [String: Any])
       let suites = try #require(contents["suites"] as? [[String: Any]])
       #expect(listed.status == 1 && suites.map { $0["keys"] is NSNull } == [false, true])
@@ -211,7 +166,7 @@ extension OneAtATime {
       try FileManager.default.createSymbolicLink(atPath: loop, withDestinationPath: loop)
       let apps = try run("list", environment: ["XDG_DATA_HOME": loop])
       #expect(apps.status == 74 && apps.text.contains("com.example.notes  2       0        2"))
-      #expect(apps.text.hasPrefix("keepsakectl: \(loop): "), "\(apps.text)")
+      #expect(apps.errors.hasPrefix("keepsakectl: \(loop): "), "\(apps.errors)")
     }
 
     @Test func readsAndWritesSettings() throws {
@@ -240,35 +195,46 @@ extension OneAtATime {
       #expect(try run("settings", "set", app + "/team/sub", "x", "1").status == 0)
       #expect(try scope.defaults("team/sub").int("x") == 1)
 
-      let exported = try run("settings", "export", app)
-      #expect(
-        try run("settings", "import", "com.example.copy", input: exported.text).status == 0)
-      #expect(try run("settings", "export", "com.example.copy").text == exported.text)
-      let list2 = try run("settings", "export", app, "--plist")
-      try folder.write(Array(list2.text.utf8), to: "list.plist")
-      #expect(try run("settings", "import", app + "/third", path("list.plist")).status == 0)
-      #expect(
-        try run("settings", "get", app + "/third", "bytes").text == #"{"$data": "AQI="}"# + "\n")
-
       #expect(try run("settings", "delete", app, "theme").status == 0)
       try expect(1, "has no setting \"theme\"", "settings", "get", app, "theme")
       try expect(1, "has no setting \"theme\"", "settings", "delete", app, "theme")
       try expect(65, "wrong type", "settings", "get", app, "size", "--string")
       try expect(1, "has no suite \"tema\". It has: standard", "settings", "list", app + "/tema")
       try expect(1, "no settings here", "settings", "list", "com.example.nobody")
+      #expect(!FileManager.default.fileExists(atPath: path("config/com.example.nobody")))
+    }
+
+    @Test func movesSettingsThroughADocument() throws {
+      let settings = #"{"theme":"dark","size":16,"bytes":{"$data":"AQI="}}"#
+      #expect(try run("settings", "import", app, input: settings).status == 0)
+      let exported = try run("settings", "export", app)
+      #expect(
+        try run("settings", "import", "com.example.copy", input: exported.text).status == 0)
+      #expect(try run("settings", "export", "com.example.copy").text == exported.text)
+      let list = try run("settings", "export", app, "--plist")
+      try folder.write(Array(list.text.utf8), to: "list.plist")
+      #expect(try run("settings", "import", app + "/third", path("list.plist")).status == 0)
+      #expect(
+        try run("settings", "get", app + "/third", "bytes").text == #"{"$data": "AQI="}"# + "\n")
+
       try expect(66, "cannot be read", "settings", "import", app, path("nowhere"))
       #expect(try run("settings", "import", app, input: "{").status == 65)
       try folder.write([0xFF, 0, 0xFE], to: "garbage")
       try expect(65, "\(path("garbage")): neither", "settings", "import", app, path("garbage"))
       try expect(66, "Is a directory", "settings", "import", app, folder.path)
       let script = "echo '{\"piped\": 1}' | \"$0\" settings import \(app) /dev/stdin"
-      let piped = try Child("/bin/sh", ["-c", script, Self.program], environment: environment)
+      let piped = try Child(
+        "/bin/sh", ["-c", script, inspector.path], environment: inspector.environment)
       #expect(piped.finish().isEmpty && piped.exitStatus == 0)
       #expect(try run("settings", "get", app, "piped").text == "1\n")
       #expect(try run("settings", "import", app, "-", input: "{\"dash\": 1}").status == 0)
+    }
+
+    @Test func refusesWhatCannotBeStored() throws {
+      #expect(try run("settings", "set", app, "x", "1").status == 0)
       let repaired = try Child(
-        "/bin/sh", ["-c", "\"$0\" settings set \(app) \"$(printf '\\377')\" 1", Self.program],
-        environment: environment, mergesErrors: true)
+        "/bin/sh", ["-c", "\"$0\" settings set \(app) \"$(printf '\\377')\" 1", inspector.path],
+        environment: inspector.environment, mergesErrors: true)
       #expect(repaired.finish().contains("not UTF-8") && repaired.exitStatus == 64)
       for value in [#"{"$data": "%"}"#, "1e400", "[1,]"] {
         try expect(65, "none that can be stored", "settings", "set", app, "y", value)
@@ -278,7 +244,6 @@ extension OneAtATime {
       }
       try expect(65, "null is no value", "settings", "set", app, "y", " null ")
       try expect(1, "has no setting \"y\"", "settings", "get", app, "y")
-      #expect(!FileManager.default.fileExists(atPath: path("config/com.example.nobody")))
     }
 
     @Test func namesFromAnywhereAreHarmless() throws {
@@ -307,18 +272,18 @@ extension OneAtATime {
       for arguments in [
         ["settings", "list", app], ["vault", "list", app], ["cache", "list", app],
       ] {
-        for run in [try run(arguments), try run(arguments + ["--json"])] {
+        for run in [try inspector.run(arguments), try inspector.run(arguments + ["--json"])] {
           let isClean = run.text.unicodeScalars.allSatisfy {
             $0 == "\n" || ![.control, .format].contains($0.properties.generalCategory)
           }
           #expect(run.status == 0 && isClean, "\(arguments)")
         }
-        #expect(try run(arguments).text.split(separator: "\n").count == names.count + 1)
+        #expect(try inspector.run(arguments).text.split(separator: "\n").count == names.count + 1)
       }
       let shown = try type("settings", "get", app, "\u{1B}[2Jclear", "--string")
-      #expect(shown.text == "\\u001b[2Jclear\r\n")
+      #expect(shown.screen == "\\u001b[2Jclear\r\n")
       let wrong = try run("settings", "get", app, "\u{1B}[2Jnothing")
-      #expect(wrong.status == 1 && !wrong.text.contains("\u{1B}"))
+      #expect(wrong.status == 1 && !wrong.errors.contains("\u{1B}"))
     }
 
     @Test func tablesFitTheTerminalAndHaveColourOnlyThere() throws {
@@ -330,18 +295,18 @@ extension OneAtATime {
       let piped = try run("settings", "list", app)
       #expect(piped.text.contains(long) && !piped.text.contains("\u{1B}"))
       let shown = try type("settings", "list", app)
-      #expect(shown.text.contains("\u{1B}[1m") && shown.text.contains("…"))
+      #expect(shown.screen.contains("\u{1B}[1m") && shown.screen.contains("…"))
       let plain = try type("settings", "list", app, environment: ["NO_COLOR": "1"])
-      #expect(!plain.text.contains("\u{1B}"))
-      #expect(plain.text.split(separator: "\r\n").allSatisfy { $0.count <= 80 })
+      #expect(!plain.screen.contains("\u{1B}"))
+      #expect(plain.screen.split(separator: "\r\n").allSatisfy { $0.count <= 80 })
       let dumb = try type("settings", "list", app, environment: ["TERM": "dumb"])
-      #expect(!dumb.text.contains("\u{1B}"))
+      #expect(!dumb.screen.contains("\u{1B}"))
       // Names are cut before dates are.
       try scope.vault(.standard).set("x", forKey: long)
       let secrets = try type("vault", "list", app)
-      #expect(secrets.text.contains("T") && secrets.text.split(separator: "…").count == 2)
+      #expect(secrets.screen.contains("T") && secrets.screen.split(separator: "…").count == 2)
       let narrow = try type("vault", "list", app, columns: 40, environment: ["NO_COLOR": "1"])
-      #expect(narrow.text.split(separator: "\r\n").allSatisfy { $0.count <= 40 })
+      #expect(narrow.screen.split(separator: "\r\n").allSatisfy { $0.count <= 40 })
       // In a pipe one long name does not move the others away.
       let lines = try run("vault", "list", app).text.split(separator: "\n")
       #expect(lines.count == 4 && lines.filter { $0.count < 140 }.count == 3)
@@ -369,15 +334,13 @@ extension OneAtATime {
       try scope.defaults("wide").set(1, forKey: String(repeating: "鍵", count: 100))
       let cut = try type("settings", "list", app + "/wide", columns: 40)
       let key = String(repeating: "鍵", count: 16)
-      #expect(cut.text.contains("\r\n\(key)…  1\r\n"), "\(cut.text)")
+      #expect(cut.screen.contains("\r\n\(key)…  1\r\n"), "\(cut.screen)")
     }
 
     @Test func watchesWhatOthersSet() throws {
       try fill()
       let terminal = try PseudoTerminal()
-      let watcher = try Child(
-        Self.program, ["settings", "watch", app, "--json"], environment: environment,
-        terminal: terminal, isInteractive: true)
+      let watcher = try inspector.run("settings", "watch", app, "--json", at: terminal)
       try terminal.expect("Control-C ends it.")
       #expect(try run("settings", "set", app, "size", "17").status == 0)
       #expect(watcher.line() == #"{"size":17}"#)
@@ -398,10 +361,10 @@ extension OneAtATime {
       #expect(rows[0].keys.sorted() == ["created", "key", "modified", "needsPerson", "service"])
 
       let refused = try run("vault", "show", app, "pin")
-      #expect(refused.status == 77 && refused.text.contains("--reveal"))
-      #expect(!refused.text.contains("7734"))
+      #expect(refused.failed(77, "--reveal"))
+      #expect(!refused.errors.contains("7734"))
       #expect(try run("vault", "show", app, "pin", "--reveal").text == "7734")
-      #expect(try type("vault", "show", app, "pin").text == "7734\r\n")
+      #expect(try type("vault", "show", app, "pin").screen == "7734\r\n")
       let token = try run("vault", "show", app + "/com.app.auth", "accessToken", "--reveal")
       #expect(token.status == 0 && token.text == "tok-0123456789")
       try expect(1, "has no secret \"nope\"", "vault", "show", app, "nope", "--reveal")
@@ -429,17 +392,17 @@ extension OneAtATime {
           ("The same again: ", "staple"), ("They differ. New passphrase: ", chosen),
           ("The same again: ", chosen),
         ])
-      let asked = run.text.components(separatedBy: "The same again: ").count - 1
-      #expect(asked == 2, "not after nothing: \(run.text)")
-      #expect(run.status == 0 && run.text.contains("are under a passphrase"), "\(run.text)")
+      let asked = run.screen.components(separatedBy: "The same again: ").count - 1
+      #expect(asked == 2, "not after nothing: \(run.screen)")
+      #expect(run.status == 0 && run.screen.contains("are under a passphrase"), "\(run.screen)")
       // Nobody sits there.
       for arguments in [
         ["vault", "list", app], ["vault", "show", app, "pin", "--reveal"],
         ["vault", "rotate", app],
         ["vault", "protect", app], ["vault", "delete", app, "pin"],
       ] {
-        let run = try self.run(arguments)
-        #expect(run.status == 77 && run.text.contains("terminal"), "\(run.text)")
+        let run = try inspector.run(arguments)
+        #expect(run.failed(77, "terminal"), "\(run)")
       }
       let contents = try self.run("list", app)
       #expect(contents.status == 0 && contents.text.contains("under a passphrase, locked"))
@@ -448,22 +411,22 @@ extension OneAtATime {
       #expect((checked["findings"] as? [Any])?.isEmpty == true, "\(checked)")
 
       run = try type("vault", "show", app, "pin", answers: [("Passphrase: ", chosen)])
-      #expect(run.status == 0 && run.text.hasSuffix("7734\r\n") && !run.text.contains("horse"))
+      #expect(run.status == 0 && run.screen.hasSuffix("7734\r\n") && !run.screen.contains("horse"))
       run = try type("vault", "list", app, answers: [("Passphrase: ", "staple")])
-      #expect(run.status == 77 && run.text.contains("wrong passphrase"))
+      #expect(run.status == 77 && run.screen.contains("wrong passphrase"))
       run = try type("vault", "list", app, answers: [("Passphrase: ", "")])
-      #expect(run.status == 77 && run.text.contains("no passphrase was given"))
+      #expect(run.status == 77 && run.screen.contains("no passphrase was given"))
       // Control-C, as it comes from a keyboard, ends it where nothing has begun.
       run = try type("vault", "rotate", app, answers: [("Passphrase: ", "\u{3}")])
-      #expect(run.status == 128 + SIGINT, "\(run.text)")
+      #expect(run.status == 128 + SIGINT, "\(run.screen)")
       run = try type("doctor", app, answers: [("Passphrase: ", "\u{3}")])
-      #expect(run.status == 128 + SIGINT, "\(run.text)")
+      #expect(run.status == 128 + SIGINT, "\(run.screen)")
       run = try type("doctor", app, answers: [("Passphrase: ", "staple")])
-      #expect(run.status == 77 && run.text.contains("wrong passphrase"))
+      #expect(run.status == 77 && run.screen.contains("wrong passphrase"))
       run = try type("doctor", app, answers: [("Passphrase: ", chosen)])
-      #expect(run.status == 0 && run.text.contains("2 secrets"), "\(run.text)")
+      #expect(run.status == 0 && run.screen.contains("2 secrets"), "\(run.screen)")
       run = try type("vault", "protect", app, "--key-file", answers: [("Passphrase: ", chosen)])
-      #expect(run.status == 0, "\(run.text)")
+      #expect(run.status == 0, "\(run.screen)")
       #expect(try self.run("vault", "show", app, "pin", "--reveal").text == "7734")
     }
 
@@ -473,7 +436,7 @@ extension OneAtATime {
         atPath: path("credentials"), withIntermediateDirectories: true)
       try folder.write(Array(repeating: 7, count: 32), to: "credentials/other.key")
       let credentials = ["CREDENTIALS_DIRECTORY": path("credentials")]
-      let variables = environment.merging(credentials) { $1 }
+      let variables = inspector.environment.merging(credentials) { $1 }
       let isCredential = source == "a credential"
       let scope = StorageScope(
         finder: DirectoryFinder(app: app, environment: { variables[$0] }),
@@ -494,7 +457,7 @@ extension OneAtATime {
     }
 
     @Test func aSecretThatNeedsAPersonAsksForOne() throws {
-      let variables = environment
+      let variables = inspector.environment
       let scope = StorageScope(
         finder: DirectoryFinder(app: app, environment: { variables[$0] }),
         vaultOptions: VaultOptions(authenticate: { _ in "correct horse" }))
@@ -506,7 +469,7 @@ extension OneAtATime {
       let shown = try type(
         "vault", "show", app, "pin",
         answers: [("Show pin of \(app). Passphrase: ", "correct horse")])
-      #expect(shown.status == 0 && shown.text.hasSuffix("7734\r\n"))
+      #expect(shown.status == 0 && shown.screen.hasSuffix("7734\r\n"))
       #expect(try run("doctor", app).status == 0, "it is not opened")
     }
 
@@ -516,12 +479,12 @@ extension OneAtATime {
       try flip(secret, at: 60)
       let list = try run("vault", "list", app)
       #expect(
-        list.status == 1 && list.text.contains("accessToken") && list.text.contains("damaged"))
-      let rows = try run(["vault", "list", app, "--json"], "", false)
+        list.status == 1 && list.text.contains("accessToken") && list.errors.contains("damaged"))
+      let rows = try inspector.run(["vault", "list", app, "--json"])
       #expect(try rows.status == 1 && rows.rows().count == 1)
       try expect(1, "damaged", "vault", "show", app, "pin", "--reveal")
       let protected = try run("vault", "protect", app, "--key-file")
-      #expect(protected.status == 1 && protected.text.contains("damaged"), "it lacks one")
+      #expect(protected.status == 1 && protected.errors.contains("damaged"), "it lacks one")
       try flip(header, at: 3)
       #expect(try run("vault", "list", app).status == 1)
 
@@ -532,7 +495,7 @@ extension OneAtATime {
 
       try flip(journal, at: 80)
       let settings = try run("settings", "list", app)
-      #expect(settings.status == 1 && settings.text.contains("damaged"))
+      #expect(settings.status == 1 && settings.errors.contains("damaged"))
       #expect(settings.text.contains("size"), "what is intact is listed")
       try flip(path("config/\(app)/team.jsonl"), at: 14)  // the version, of which there are three
       try newer(path("config/\(app)/team.jsonl"))
@@ -571,10 +534,10 @@ extension OneAtATime {
 
       try expect(64, "--yes", "cache", "clear", app + "/Images")
       var asked = try type("cache", "clear", app + "/Images", answers: [("[y/N] ", "n")])
-      #expect(asked.status == 1 && asked.text.contains("nothing was removed"))
+      #expect(asked.status == 1 && asked.screen.contains("nothing was removed"))
       #expect(try run("cache", "list", app, "--json").rows().count == 3)
       asked = try type("cache", "clear", app + "/Images", answers: [("[y/N] ", "y")])
-      #expect(asked.status == 0 && asked.text.contains("Cleared Images."), "\(asked.text)")
+      #expect(asked.status == 0 && asked.screen.contains("Cleared Images."), "\(asked.screen)")
       #expect(try run("cache", "list", app, "--json").rows().count == 1)
       #expect(try run("cache", "clear", app, "--yes").status == 0)
       try expect(1, "has no cache here", "cache", "list", app)
@@ -583,8 +546,8 @@ extension OneAtATime {
     @Test func aCacheThatFailsHidesNoOtherEntryAndKeepsNoOtherCache() throws {
       try fill()
       try makeSidecarNewer("avatar")
-      let listed = try run(["cache", "list", app, "--json"], "", false)
-      #expect(listed.status == 1, "\(listed.text)")
+      let listed = try inspector.run(["cache", "list", app, "--json"])
+      #expect(listed.status == 1 && listed.errors.contains("newer version"), "\(listed)")
       #expect(try listed.rows().map { $0["key"] as? String } == ["page", "image_001"])
 
       let lock = path("cache/\(app)/caches/.Images.ledger")
@@ -593,7 +556,7 @@ extension OneAtATime {
       let cleared = try run("cache", "clear", app, "--yes")
       #expect(cleared.status == 74 && cleared.text.contains("Cleared standard.\n"), "\(cleared)")
       try FileManager.default.removeItem(atPath: lock)
-      #expect(try run(["cache", "list", app, "--json"], "", false).rows().count == 1)
+      #expect(try inspector.run(["cache", "list", app, "--json"]).rows().count == 1)
     }
 
     // MARK: The doctor
@@ -707,7 +670,7 @@ extension OneAtATime {
       try expectOneFinding(damage.word) { try run("doctor", app) }
     }
 
-    private func expectOneFinding(_ word: String, _ examine: () throws -> Run) throws {
+    private func expectOneFinding(_ word: String, _ examine: () throws -> Example.Run) throws {
       let before = try snapshot()
       let run = try examine()
       #expect(run.status == 1 && run.text.contains(word), "\(run.text)")
@@ -741,10 +704,10 @@ extension OneAtATime {
       try expectOneFinding("cannot be written") {
         let child = try Child(
           "unshare",
-          Self.sealing(path("config/\(app)")) + [Self.program, "doctor", app],
-          environment: environment, mergesErrors: true, startsSession: true)
+          Self.sealing(path("config/\(app)")) + [inspector.path, "doctor", app],
+          environment: inspector.environment, mergesErrors: true, startsSession: true)
         let text = child.finish()
-        return Run(status: child.exitStatus, text: text)
+        return Example.Run(status: child.exitStatus, text: text, errors: "")
       }
     }
 
@@ -783,7 +746,8 @@ extension OneAtATime {
       for signal in [SIGINT, SIGTERM] {
         let terminal = try PseudoTerminal()
         let child = try Child(
-          Self.program, ["doctor", app], environment: environment.merging(changes) { $1 },
+          inspector.path, ["doctor", app],
+          environment: inspector.environment.merging(changes) { $1 },
           terminal: terminal, isInteractive: true)
         try terminal.expect("Looking at cache standard ")
         kill(child.identifier, signal)
@@ -825,10 +789,9 @@ extension OneAtATime {
         ["settings", "list", app, "--json=1"], ["--", "--help"], ["list", app + "/team"],
         ["list", "-x"], ["settings", "get", app, "-dash"], ["vault", "protect", app + "/x"],
       ] {
-        let run = try run(arguments)
-        #expect(run.status == 64, "\(arguments): \(run.status) \(run.text)")
-        #expect(run.text.split(separator: "\n").count == 1, "\(arguments): \(run.text)")
-        #expect(try self.run(arguments, "", false).text.isEmpty, "errors are on standard error")
+        let run = try inspector.run(arguments)
+        #expect(run.failed(64, "keepsakectl: "), "\(arguments): \(run)")
+        #expect(run.errors.split(separator: "\n").count == 1, "\(arguments): \(run)")
       }
       let help = try run("--help")
       #expect(try help.status == 0 && help.text == run("help").text)
@@ -838,12 +801,12 @@ extension OneAtATime {
       for line in verbs {
         let words = line.split(separator: " ")
         let name = words.prefix { $0.allSatisfy(\.isLowercase) }.map(String.init)
-        let verb = try run(["help"] + name)
+        let verb = try inspector.run(["help"] + name)
         #expect(
           verb.status == 0
             && verb.text.hasPrefix("usage: keepsakectl \(name.joined(separator: " "))"))
-        #expect(try run(name + ["--help"]).text == verb.text)
-        #expect(try run(name + ["-h"]).text == verb.text)
+        #expect(try inspector.run(name + ["--help"]).text == verb.text)
+        #expect(try inspector.run(name + ["-h"]).text == verb.text)
         #expect(verb.text.contains("for example: keepsakectl \(name.joined(separator: " ")) "))
       }
       #expect(try run("help", "vault").text.contains("vault rotate"))
@@ -860,17 +823,15 @@ extension OneAtATime {
       for verb in [
         ["settings", "list"], ["vault", "list"], ["cache", "list"], ["doctor"], ["list"],
       ] {
-        let run = try run(verb + [name], "", true, nowhere)
-        #expect(run.status == 1 && run.text.contains(name), "\(run.text)")
+        let run = try inspector.run(verb + [name], environment: nowhere)
+        #expect(run.failed(1, name), "\(run)")
       }
     }
 
     @Test func afterAFullDiskItSaysSo() throws {
       try fill()
-      let child = try Child(
-        "/bin/sh", ["-c", "\"$0\" \"$@\" >/dev/full", Self.program, "settings", "list", app],
-        environment: environment, mergesErrors: true)
-      #expect(child.finish().contains("cannot be written") && child.exitStatus == 74)
+      let run = try inspector.run("settings", "list", app, output: "/dev/full")
+      #expect(run.failed(74, "cannot be written"), "\(run)")
     }
 
     @Test func aWatcherWhoseLinesAreLostEnds() throws {
@@ -879,10 +840,10 @@ extension OneAtATime {
       let watcher = try Child(
         "/bin/sh",
         [
-          "-c", "exec timeout --foreground 60 \"$0\" \"$@\" >/dev/full", Self.program, "settings",
+          "-c", "exec timeout --foreground 60 \"$0\" \"$@\" >/dev/full", inspector.path, "settings",
           "watch", app,
         ],
-        environment: environment, terminal: terminal, isInteractive: true)
+        environment: inspector.environment, terminal: terminal, isInteractive: true)
       try terminal.expect("Control-C ends it.")
       #expect(try run("settings", "set", app, "size", "17").status == 0)
       #expect(watcher.exitStatus == 74)

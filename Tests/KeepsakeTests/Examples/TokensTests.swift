@@ -3,44 +3,19 @@ import Testing
 
 @Suite struct TokensTests {
   private let folder: TemporaryFolder
+  private let tokens: Example
   private let token = "tok-0123456789-abcdefghij"
 
-  init() throws { folder = try TemporaryFolder() }
-
-  private struct Run {
-    let status: Int32
-    /// Standard output, and standard error where a run merges them.
-    let text: String
-    /// What a terminal has shown.
-    var screen = ""
+  init() throws {
+    folder = try TemporaryFolder()
+    tokens = Example("keepsake-tokens", in: folder)
   }
 
-  private var environment: [String: String] { Example("keepsake-tokens", in: folder).environment }
-
-  /// Without a terminal, not even that of whoever runs the tests.
-  private func run(
-    _ arguments: String..., input: String? = nil, mergesErrors: Bool = true
-  ) throws -> Run {
-    let child = try Child(
-      Peer.builtProduct("keepsake-tokens").path, arguments, environment: environment,
-      mergesErrors: mergesErrors, startsSession: true)
-    let first = try input.flatMap { try child.ask($0) }
-    let text = (first.map { $0 + "\n" } ?? "") + child.finish()
-    return Run(status: child.exitStatus, text: text)
-  }
-
-  /// At a terminal that asks and is answered.
+  /// At a terminal that asks and is answered; its standard streams are pipes, as in a script.
   private func type(
-    _ arguments: String..., isInteractive: Bool = false, answers: [(prompt: String, line: String)]
-  ) throws -> Run {
-    let terminal = try PseudoTerminal()
-    let child = try Child(
-      Peer.builtProduct("keepsake-tokens").path, arguments, environment: environment,
-      mergesErrors: true,
-      terminal: terminal, isInteractive: isInteractive)
-    for answer in answers { try terminal.answer(answer.prompt, answer.line) }
-    let text = child.finish()
-    return Run(status: child.exitStatus, text: text, screen: terminal.finish())
+    _ arguments: String..., answers: [(prompt: String, line: String)]
+  ) throws -> Example.Run {
+    try tokens.type(arguments, answers: answers, isInteractive: false)
   }
 
   /// Neither in the bytes of a file nor in a name.
@@ -60,28 +35,28 @@ import Testing
   }
 
   @Test func logsInAndOutUnderAKeyFile() throws {
-    var run = try run("whoami")
-    #expect(run.status == 1 && run.text.contains("run `keepsake-tokens login USER`"), "\(run)")
-    run = try self.run("login", "ada-lovelace", input: token)
+    var run = try tokens.run("whoami")
+    #expect(run.failed(1, "not logged in: run `keepsake-tokens login USER`"), "\(run)")
+    run = try tokens.run("login", "ada-lovelace", input: token)
     #expect(run.status == 0 && run.text == "Logged in as ada-lovelace.\n", "\(run.text)")
-    run = try self.run("whoami")
+    run = try tokens.run("whoami")
     #expect(run.status == 0 && run.text.contains("ada-lovelace, since 2"), "\(run.text)")
     #expect(run.text.contains(", under a key file\n") && !run.text.contains(token), "\(run.text)")
-    run = try self.run("token")
+    run = try tokens.run("token")
     #expect(run.status == 0 && run.text == token + "\n")
     try expectNowhere(token, "ada-lovelace")
-    run = try self.run("login", "grace", input: token + "-2")
-    #expect(try self.run("token").text == token + "-2\n")
-    run = try self.run("logout")
+    run = try tokens.run("login", "grace", input: token + "-2")
+    #expect(try tokens.run("token").text == token + "-2\n")
+    run = try tokens.run("logout")
     #expect(run.status == 0 && run.text == "Logged out.\n")
-    run = try self.run("token")
-    #expect(run.status == 1 && run.text.contains("not logged in"))
-    #expect(try self.run("logout").status == 0)
+    run = try tokens.run("token")
+    #expect(run.failed(1, "not logged in"))
+    #expect(try tokens.run("logout").status == 0)
     try expectNowhere(token)
   }
 
   @Test func aPassphraseIsAskedForOnTheTerminal() throws {
-    #expect(try run("login", "ada", input: token).status == 0)
+    #expect(try tokens.run("login", "ada", input: token).status == 0)
     let chosen = "correct horse"
     var run = try type(
       "protect",
@@ -93,7 +68,6 @@ import Testing
     #expect(!run.screen.contains("horse") && !run.screen.contains("battery"), "\(run.screen)")
     try expectNowhere(token, chosen)
 
-    // Its standard streams are pipes, as in a script, but somebody sits there.
     run = try type("token", answers: [("Passphrase: ", chosen)])
     #expect(run.status == 0 && run.text == token + "\n", "\(run.text)")
     #expect(!run.screen.contains(token) && !run.screen.contains("horse"), "\(run.screen)")
@@ -108,23 +82,24 @@ import Testing
 
     // Nobody sits there.
     for arguments in ["token", "whoami", "protect", "logout"] {
-      let run = try self.run(arguments)
-      #expect(run.status == 77 && run.text.contains("terminal"), "\(run.text)")
+      let run = try tokens.run(arguments)
+      #expect(run.failed(77, "terminal"), "\(run)")
     }
     run = try type("protect", "--key-file", answers: [("Passphrase: ", chosen)])
     #expect(run.status == 0 && run.text == "The tokens are under a key file.\n", "\(run.text)")
-    #expect(try self.run("token").text == token + "\n")
+    #expect(try tokens.run("token").text == token + "\n")
   }
 
   @Test func aTokenIsTypedHidden() throws {
-    var run = try type("login", "ada", isInteractive: true, answers: [("Token of ada: ", token)])
+    let login = ["login", "ada"]
+    var run = try tokens.type(login, answers: [("Token of ada: ", token)])
     #expect(run.status == 0 && run.text == "Logged in as ada.\n", "\(run.text)")
     #expect(!run.screen.contains(token), "\(run.screen)")
-    run = try self.run("token", mergesErrors: false)
+    run = try tokens.run("token")
     #expect(run.text == token + "\n")
-    run = try type("login", "ada", isInteractive: true, answers: [("Token of ada: ", "")])
+    run = try tokens.type(login, answers: [("Token of ada: ", "")])
     #expect(run.status == 65 && run.screen.contains("no token was given"), "\(run.screen)")
-    #expect(try self.run("token").text == token + "\n", "an empty token replaces none")
+    #expect(try tokens.run("token").text == token + "\n", "an empty token replaces none")
     try expectNowhere(token)
   }
 
@@ -134,29 +109,26 @@ import Testing
       ["whoami", "x"],
       ["token", "x"], ["logout", "x"], ["protect", "--bogus"], ["protect", "--key-file", "x"],
     ] {
-      let child = try Child(
-        Peer.builtProduct("keepsake-tokens").path, arguments, environment: environment,
-        mergesErrors: true)
-      #expect(child.finish().contains("usage") && child.exitStatus == 64, "\(arguments)")
+      #expect(try tokens.run(arguments).failed(64, "usage: keepsake-tokens"), "\(arguments)")
     }
-    #expect(try run("login", "ada").status == 65, "no token on standard input")
+    #expect(try tokens.run("login", "ada").status == 65, "no token on standard input")
     for wrong in ["two words", "\u{FEFF}tok", "tok\t"] {
-      let login = try run("login", "ada", input: wrong)
-      #expect(login.status == 65 && login.text.contains("that is no token"), "\(login)")
+      let login = try tokens.run("login", "ada", input: wrong)
+      #expect(login.failed(65, "that is no token"), "\(login)")
     }
     try folder.write([], to: "data")  // a file where the folder belongs
-    let failed = try run("login", "ada")
-    #expect(failed.status == 73 && failed.text.contains(" failed: "), "\(failed.text)")
+    let failed = try tokens.run("login", "ada")
+    #expect(failed.failed(73, " failed: "), "\(failed)")
   }
 
   @Test func startsAnewWithoutThePassphrase() throws {
-    #expect(try run("login", "ada", input: token).status == 0)
+    #expect(try tokens.run("login", "ada", input: token).status == 0)
     let answers = [("New passphrase: ", "forgotten"), ("The same again: ", "forgotten")]
     #expect(try type("protect", answers: answers).status == 0)
-    #expect(try run("login", "ada").status == 77)
-    #expect(try run("logout", "--erase").status == 0)
-    #expect(try run("whoami").status == 1)
-    #expect(try run("login", "ada", input: token).status == 0)
-    #expect(try run("whoami").text.contains("key file"))
+    #expect(try tokens.run("login", "ada").status == 77)
+    #expect(try tokens.run("logout", "--erase").status == 0)
+    #expect(try tokens.run("whoami").status == 1)
+    #expect(try tokens.run("login", "ada", input: token).status == 0)
+    #expect(try tokens.run("whoami").text.contains("key file"))
   }
 }

@@ -10,7 +10,7 @@ final class PseudoTerminal {
   private(set) var screen = ""
   private var unread = ""
 
-  init() throws {
+  init(columns: UInt16 = 80) throws {
     // What posix_openpt(3) and its kin do, which Swift does not see.
     descriptor = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC)
     try #require(descriptor >= 0, "no pseudo-terminals here")
@@ -18,8 +18,9 @@ final class PseudoTerminal {
     let isReady =
       ioctl(descriptor, 0x4004_5431, &unlocked) == 0  // TIOCSPTLCK
       && ioctl(descriptor, 0x8004_5430, &number) == 0  // TIOCGPTN
+    var size = winsize(ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0)
     path = "/dev/pts/\(number)"
-    try #require(isReady)
+    try #require(isReady && ioctl(descriptor, 0x5414, &size) == 0)  // TIOCSWINSZ
   }
 
   deinit { close(descriptor) }
