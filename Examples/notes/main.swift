@@ -57,6 +57,7 @@ struct Notebook {
 
   /// Two that add at once never get the same number, as it is given out in one step.
   func add(_ text: String, to topic: String) throws -> String {
+    _ = try folder.exists(file("\(topic)/0"))  // what can be no topic takes no number
     var name: String
     repeat {
       let number = try Defaults.shared.update(.lastNumber) { $0 += 1 }

@@ -43,8 +43,12 @@ enum Shelf {
     try require(name)
     var target = URL(filePath: path, directoryHint: .checkFileSystem)
     if target.hasDirectoryPath { target.append(path: name) }
-    // Any folder can be one that files are saved in.
-    let folder = Folder(target.deletingLastPathComponent())
+    let parent = target.deletingLastPathComponent()
+    // To save a file makes its folders, which here would hide a slip of the pen.
+    guard FileManager.default.fileExists(atPath: parent.path) else {
+      throw Exit(message: "there is no folder \"\(parent.path)\"", status: 66)
+    }
+    let folder = Folder(parent)  // any folder can be one that files are saved in
     try await copy(try Shelf.folder.url(name).path, to: folder, as: target.lastPathComponent)
   }
 

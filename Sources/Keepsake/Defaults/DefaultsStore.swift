@@ -43,12 +43,12 @@ extension Defaults {
     ) throws(StorageError) -> any DefaultsEngine {
       if let engine = scope.engines[suite] {
         return (engine as? MemoryEngine)?.table
-          ?? AdaptedEngine(engine) { [weak scope] in scope?.report($0) }
+          ?? AdaptedEngine(engine) { [weak scope] in scope?.report($0.of("Defaults")) }
       }
       if case .memory = suite.location { return MemoryTable() }
       let location = try JournalLocation(
         folder: suite.folder(in: scope.finder, .configuration), name: suite.fileName("suite"))
-      return Journal(location: location) { [weak scope] in scope?.report($0) }
+      return Journal(location: location) { [weak scope] in scope?.report($0.of("Defaults")) }
     }
 
     /// Hands a failure to the handler of the scope that made this store.

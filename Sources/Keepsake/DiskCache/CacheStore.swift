@@ -40,7 +40,7 @@ extension DiskCache {
       var host = try name.folder(in: scope.finder, .cache)
       if !host.isCallers { host = HostFolder(path: host.path + "/caches", isCallers: false) }
       let location = CacheLocation(host: host, name: try name.fileName("cache"))
-      return CacheFiles(location: location) { [weak scope] in scope?.report($0) }
+      return CacheFiles(location: location) { [weak scope] in scope?.report($0.of("DiskCache")) }
     }
 
     /// Hands a failure to the handler of the scope that made this store.

@@ -25,7 +25,7 @@ final class ScopeVaults: Sendable {
       return .success(
         vaults.store(location.folder, named: location.folder) {
           Vault(location: location, finder: scope.finder, options: options) { [weak scope] in
-            scope?.report($0)
+            scope?.report($0.of("SecureVault"))
           }
         })
     } catch {

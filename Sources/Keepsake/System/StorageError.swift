@@ -138,7 +138,7 @@ public struct StorageError: Error, Sendable {
       remedy: remedy, underlyingError: underlyingError)
   }
 
-  /// The same failure as the facade reports it: who reads a line of it shall know which store it was.
+  /// The same failure as it is reported: who reads a line of it shall know which kind of store it was.
   func of(_ facade: String) -> StorageError { during("\(facade).\(operation)") }
 
   /// Whether the process or the system has run out of descriptors, which says nothing about the path.

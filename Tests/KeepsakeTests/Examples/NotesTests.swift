@@ -91,6 +91,11 @@ import Testing
     for name in names { #expect(try run("show", name).text == "of \(name.utf8.count) bytes\n") }
   }
 
+  @Test func whatIsRefusedTakesNoNumber() throws {
+    #expect(try notes.run("add", "..", "x").status == 64)
+    #expect(try run("add", "a", "x").text == "added a/1\n")
+  }
+
   @Test func saysWhatIsWrong() throws {
     for arguments in [[], ["add"], ["bogus"], ["list", "x"], ["export"]] {
       #expect(try notes.run(arguments).failed(64, "usage: keepsake-notes"), "\(arguments)")

@@ -39,6 +39,9 @@ extension OneAtATime {
 
       try FileManager.default.createDirectory(
         at: folder.file("folder"), withIntermediateDirectories: true)
+      let nowhere = folder.path + "/missing"
+      #expect(try shelf.run("get", "even", nowhere + "/back").failed(66, "no folder \"\(nowhere)"))
+      #expect(!FileManager.default.fileExists(atPath: nowhere))
       #expect(try shelf.run("get", "even", folder.file("folder").path).text == "even: 1.05 MB\n")
       #expect(try folder.bytes(of: "folder/even") == folder.bytes(of: "even"))
       #expect(try shelf.run("remove", "even").status == 0)

@@ -348,7 +348,7 @@ import Testing
     }
     #expect(failures.all.count == 1)
     let failure = try #require(failures.all.first)
-    #expect(failure.code == .system(EPERM) && failure.operation == call.rawValue)
+    #expect(failure.code == .system(EPERM) && failure.operation == "SecureVault." + call.rawValue)
     #expect(failure.remedy.contains("ulimit -l"))
     #expect(failure.description.contains("keys"))
   }

@@ -19,6 +19,18 @@ import Testing
     #expect(!FileManager.default.fileExists(atPath: path))
   }
 
+  /// Three failures that are alike but for the store are three.
+  @Test(.temporaryStorage) func aReportNamesTheFacade() {
+    let failures = Failures()
+    StorageSystem.onFailure = failures.append
+    let name = String(repeating: "x", count: 300)
+    Defaults.set(1, forKey: "k", suite: Defaults.Suite(name))
+    DiskCache.set(1, forKey: "k", cache: DiskCache.Name(name))
+    SecureVault.set("s", forKey: String(repeating: "k", count: 70_000))
+    #expect(failures.all.map(\.code) == [.misuse, .misuse, .misuse])
+    #expect(failures.all.map(\.operation) == ["Defaults.set", "DiskCache.set", "SecureVault.set"])
+  }
+
   @Test func aTemporaryScopeIsFreedWithItsDescriptors() async throws {
     weak var store: Defaults.Store?
     weak var scope: StorageScope?
