@@ -8,7 +8,9 @@ struct Failure: Error {
 
   static func usage(_ message: String) -> Failure { Failure(message: message, status: 64) }
 
-  static func nothing(of app: String, _ what: String = "nothing") -> Failure {
+  static func nothing(
+    of app: String, _ what: String = "no settings, secrets or caches"
+  ) -> Failure {
     Failure(message: "\(app) has \(what) here. `keepsakectl list` shows who has.")
   }
 

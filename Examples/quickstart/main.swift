@@ -131,8 +131,8 @@ func keep(_ now: Profile) {
   DiskCache.set(contentsOf: URL(filePath: now.file), forKey: now.file, expiry: .days(7))
   let comparison = before.map { $0 == now ? ", as before" : ", which is new" } ?? ""
   print("Now read \(now.file): \(now.bytes) bytes, \(now.words) words\(comparison).")
-  print(
-    "\(isCached ? "It was" : "Now it is") in the cache, which takes \(DiskCache.totalSize) bytes.")
+  let size = ByteCount(DiskCache.totalSize)
+  print("\(isCached ? "It was" : "Now it is") in the cache, which takes \(size).")
 }
 
 // Once, before the first use: the name under which this program's data lies.

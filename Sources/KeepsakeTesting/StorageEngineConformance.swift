@@ -228,14 +228,7 @@ private struct Checks: Sendable {
       Self.json(String(repeating: $1, count: 1_000 + 30_000 * $0))
     }
     try await blocking { try engine.set(colours[0], forKey: "colour") }
-    let start = ContinuousClock.now
     let progress = Progress()
-    /// Quick engines have to meet as well, and a busy machine may run one task for long before it runs another.
-    @Sendable func isEnough() -> Bool {
-      let time = ContinuousClock.now - start
-      let count = progress.count.load(ordering: .relaxed)
-      return time > .milliseconds(300) && count > 40 || time > .seconds(3)
-    }
     let total = try await withThrowingTaskGroup(of: Int.self) { group in
       for task in 0..<4 {
         let own = task.isMultiple(of: 2) ? engine : other
@@ -243,7 +236,7 @@ private struct Checks: Sendable {
           try await blocking {
             var round = 0
             var last: Data?
-            while round < keyCount || !isEnough() {
+            while round < keyCount || !progress.isEnough {
               if round < keyCount {
                 try own.set(Data("\(round)".utf8), forKey: "own \(task) \(round)")
               }
@@ -280,21 +273,22 @@ private struct Checks: Sendable {
     }
   }
 
+  /// How often tasks that work at the same time have met. Quick engines have to meet as well, and a busy
+  /// machine may run one task for long before it runs another.
   private final class Progress: Sendable {
     let count = Atomic(0)
     let isOver = Atomic(false)
+    private let start = ContinuousClock.now
+
+    var isEnough: Bool {
+      let time = ContinuousClock.now - start
+      return time > .milliseconds(300) && count.load(ordering: .relaxed) > 100 || time > .seconds(5)
+    }
   }
 
   /// What is set stays until a replace that knows it.
   func settingBesideReplacing(_ engine: any StorageEngine) async throws {
-    let start = ContinuousClock.now
     let progress = Progress()
-    /// A busy machine may run one of the two for long before it runs the other.
-    @Sendable func isEnough() -> Bool {
-      let time = ContinuousClock.now - start
-      let count = progress.count.load(ordering: .relaxed)
-      return time > .milliseconds(300) && count > 100 || time > .seconds(5)
-    }
     @Sendable func text(_ kind: String, _ number: Int) -> Data {
       Data("\"\(kind) \(number)\"".utf8)
     }
@@ -303,7 +297,7 @@ private struct Checks: Sendable {
         try await blocking {
           defer { progress.isOver.store(true, ordering: .relaxed) }
           var number = 0
-          while !isEnough() {
+          while !progress.isEnough {
             number += 1
             let (set, replaced) = (text("set", number), text("replaced", number))
             try engine.set(set, forKey: "a")

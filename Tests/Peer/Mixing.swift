@@ -126,6 +126,7 @@ struct ProcessUse: Sendable {
 private func soak(_ stores: MixedStores, seconds: Int) async throws {
   let rounds = 6
   let clock = ContinuousClock()
+  var quiet = Int.max
   for round in 0..<rounds {
     let end = clock.now + .seconds(seconds) / rounds
     try await withThrowingTaskGroup(of: Void.self) { group in
@@ -170,9 +171,16 @@ private func soak(_ stores: MixedStores, seconds: Int) async throws {
       watcher.cancel()
       _ = await watcher.value
     }
-    // What goes on in the background comes to its end.
-    try await Task.sleep(for: .milliseconds(300))
-    let use = ProcessUse.now
+    // What goes on in the background comes to its end: settings are synced about a second after they are set,
+    // also those of scopes that are gone, and on a busy disk that takes a while.
+    var use = ProcessUse.now
+    for _ in 0..<100 {
+      try await Task.sleep(for: .milliseconds(100))
+      use = ProcessUse.now
+      quiet = min(quiet, use.descriptors)
+      if round > 0, use.descriptors <= quiet + 1 { break }
+      if round == 0, clock.now > end + .milliseconds(1_500) { break }
+    }
     say("\(round) \(use.bytes) \(use.descriptors) \(use.threads)")
   }
 }

@@ -134,7 +134,7 @@ extension OneAtATime {
         try run("list", "com.example.mail", "--json").json() as? [String: Any])
       #expect(mail["services"] is NSNull && mail["vault"] is NSNull, "each key is always there")
       #expect(try run("list", app).text.contains("settings  team"))
-      try expect(1, "has nothing here", "list", "com.example.nobody")
+      try expect(1, "has no settings, secrets or caches here", "list", "com.example.nobody")
 
       // A systemd unit has one app.
       let unit = try run(
@@ -583,7 +583,7 @@ extension OneAtATime {
       #expect(try snapshot() == before)
       let report = try #require(try run("doctor", app, "--json").json() as? [String: Any])
       #expect((report["findings"] as? [Any])?.isEmpty == true)
-      try expect(1, "has nothing here", "doctor", "com.example.nobody")
+      try expect(1, "has no settings, secrets or caches here", "doctor", "com.example.nobody")
       #expect(!FileManager.default.fileExists(atPath: path("data/com.example.nobody")))
     }
 

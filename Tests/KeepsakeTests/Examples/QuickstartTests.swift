@@ -24,7 +24,7 @@ import Testing
     #expect(status == 0 && text.contains("first run"), "\(text)")
     (status, text) = try run(notes)
     #expect(text.contains("Run number 2") && text.contains("14 bytes, 3 words."), "\(text)")
-    #expect(text.contains("Now it is in the cache, which takes 8192 bytes."), "\(text)")
+    #expect(text.contains("Now it is in the cache, which takes 8.19 kB."), "\(text)")
     (status, text) = try run(notes)
     #expect(text.contains("it was run number 2") && text.contains(", as before."), "\(text)")
     #expect(text.contains("It was in the cache"), "\(text)")
