@@ -15,6 +15,17 @@ enum Tree: Equatable {
   case dictionary([String: Tree])
 }
 
+extension Tree {
+  /// How many members all objects in it have.
+  var memberCount: Int {
+    switch self {
+    case .array(let values): values.reduce(0) { $0 + $1.memberCount }
+    case .dictionary(let values): values.values.reduce(values.count) { $0 + $1.memberCount }
+    default: 0
+    }
+  }
+}
+
 extension Tree: Codable {
   private struct Key: CodingKey {
     let stringValue: String

@@ -101,24 +101,34 @@ private enum Transfer {
   static func values(
     fromJSON document: Data
   ) throws(StorageError) -> [(key: String, value: StoredValue)] {
-    // The decoder does not look at a member that is there twice, of which the slices keep both.
     guard String(validating: document, as: UTF8.self) != nil else { throw unreadable("not UTF-8") }
-    do {
-      // Says whether it is JSON at all, down to the last escape; the slices keep the digits.
-      guard case .dictionary = try Codec.decoder.decode(Tree.self, from: document) else {
-        throw unreadable("not an object of settings")
+    // Says whether it is JSON at all, down to the last escape; the slices keep the digits.
+    let tree = try tree(document)
+    guard case .dictionary = tree else { throw unreadable("not an object of settings") }
+    let members = try slices(Array(document))
+    // The decoder does not look at a member that is there twice, of which the slices keep both. Names that are
+    // one to it can be two settings; in a value they cannot be two members.
+    if members.reduce(members.count, { $0 + JSONSlices.memberCount(in: $1.1) }) != tree.memberCount
+    {
+      for (key, slice) in members {
+        let count = try self.tree(Data(slice)).memberCount
+        if count != JSONSlices.memberCount(in: slice) {
+          throw unreadable("a name stands twice in one object", key: key)
+        }
       }
-    } catch let error as StorageError {
-      throw error
-    } catch {
-      throw unreadable("not JSON")
     }
     var values: [(key: String, value: StoredValue)] = []
     // `null` stands for nothing to set.
-    for (key, slice) in try slices(Array(document)) where !slice.elementsEqual("null".utf8) {
+    for (key, slice) in members where !slice.elementsEqual("null".utf8) {
       values.append((key, try value(slice, key: key)))
     }
     return values
+  }
+
+  private static func tree(_ json: Data) throws(StorageError) -> Tree {
+    do { return try Codec.decoder.decode(Tree.self, from: json) } catch {
+      throw unreadable("not JSON")
+    }
   }
 
   private static func slices(_ json: [UInt8]) throws(StorageError) -> [(String, [UInt8])] {
@@ -253,6 +263,25 @@ enum JSONSlices {
       }
     }
     return output
+  }
+
+  /// How many members all objects in it have.
+  static func memberCount(in json: [UInt8]) -> Int {
+    var count = 0
+    var isInString = false
+    var isEscaped = false
+    for byte in json {
+      if isEscaped {
+        isEscaped = false
+      } else if isInString, byte == UInt8(ascii: "\\") {
+        isEscaped = true
+      } else if byte == UInt8(ascii: "\"") {
+        isInString.toggle()
+      } else if !isInString, byte == UInt8(ascii: ":") {
+        count += 1
+      }
+    }
+    return count
   }
 
   /// The members of an object without white space; nil if it is none.

@@ -18,8 +18,10 @@ extension StoredValue {
     }
     // Says whether it is JSON at all, down to the last escape; but it takes UTF-16 as well.
     guard !text.contains(0), String(validating: text, as: UTF8.self) != nil,
-      (try? Codec.decoder.decode(Tree.self, from: Data(text))) != nil,
-      let json = JSONSlices.compact(Array(text)), let value = ValueText.value(json)
+      let tree = try? Codec.decoder.decode(Tree.self, from: Data(text)),
+      let json = JSONSlices.compact(Array(text)),
+      // Of a member that is there twice the decoder has looked at one.
+      tree.memberCount == JSONSlices.memberCount(in: json), let value = ValueText.value(json)
     else {
       throw StorageError(
         .damaged, operation: "get", key: key, reason: "the engine's bytes are not JSON",

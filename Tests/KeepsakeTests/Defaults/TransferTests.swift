@@ -168,6 +168,23 @@ import Testing
     #expect(try store.keys() == [])
   }
 
+  @Test func whatStandsTwiceIsLookedAtTwice() throws {
+    let store = try TemporaryFolder().store()
+    // What is no JSON in one of the two: a bare control character, an escape, a number.
+    for wrong in ["\"\u{0}\"", #""\q""#, "01"] {
+      for document in [
+        #"{"a": \#(wrong), "a": 1}"#, #"{"a": 1, "a": \#(wrong)}"#,
+        #"{"o": {"a": \#(wrong), "a": 1}}"#, #"{"o": [{"a": 1, "a": \#(wrong)}]}"#,
+      ] {
+        expectFailure(.decodingFailed) { try store.import(Data(document.utf8)) }
+      }
+    }
+    #expect(try store.keys() == [])
+    try store.import(Data(#"{"a": {"b": 1}, "a": 2}"#.utf8))
+    #expect(try store.get("a") == 2)
+    expectFailure(.decodingFailed) { try store.import(Data(#"{"o": {"a": 1, "a": 2}}"#.utf8)) }
+  }
+
   @Test func anImportedNullSetsNothing() throws {
     let store = try TemporaryFolder().store()
     try store.import(Data(#"{"a": null, "b": 1}"#.utf8))
