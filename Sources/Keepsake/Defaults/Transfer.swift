@@ -245,43 +245,41 @@ enum JSONSlices {
   static func compact(_ json: [UInt8]) -> [UInt8]? {
     var output: [UInt8] = []
     output.reserveCapacity(json.count)
-    var isInString = false
-    var isEscaped = false
-    for byte in json {
+    var isJSON = true
+    forEachByte(of: json) { byte, isInString in
       if !isInString {
-        if isSpace(byte) { continue }
+        if isSpace(byte) { return }
         let isEnd = byte == UInt8(ascii: "}") || byte == UInt8(ascii: "]")
-        if isEnd, output.last == UInt8(ascii: ",") { return nil }
+        if isEnd, output.last == UInt8(ascii: ",") { isJSON = false }
       }
       output.append(byte)
-      if isEscaped {
-        isEscaped = false
-      } else if isInString, byte == UInt8(ascii: "\\") {
-        isEscaped = true
-      } else if byte == UInt8(ascii: "\"") {
-        isInString.toggle()
-      }
     }
-    return output
+    return isJSON ? output : nil
   }
 
   /// How many members all objects in it have.
   static func memberCount(in json: [UInt8]) -> Int {
     var count = 0
+    forEachByte(of: json) { byte, isInString in
+      if !isInString, byte == UInt8(ascii: ":") { count += 1 }
+    }
+    return count
+  }
+
+  /// Calls `body` with each byte, and whether a string has begun before it.
+  private static func forEachByte(of json: [UInt8], _ body: (UInt8, Bool) -> Void) {
     var isInString = false
     var isEscaped = false
     for byte in json {
+      body(byte, isInString)
       if isEscaped {
         isEscaped = false
       } else if isInString, byte == UInt8(ascii: "\\") {
         isEscaped = true
       } else if byte == UInt8(ascii: "\"") {
         isInString.toggle()
-      } else if !isInString, byte == UInt8(ascii: ":") {
-        count += 1
       }
     }
-    return count
   }
 
   /// The members of an object without white space; nil if it is none.
