@@ -139,14 +139,15 @@ struct DirectoryFinder: Sendable {
   func makeTemporary() throws(StorageError) {
     if chosen.temporary != nil { return }
     let path = try temporary()
-    let shared = FileSystem.parent(of: path)
-    guard try FileSystem.status(shared) != nil else {
+    do throws(StorageError) {
+      try FileSystem.makeFolder(path, mode: 0o700)
+    } catch {
+      guard error.code == .notFound else { throw error }
       throw StorageError(
-        .notFound, operation: "open", path: shared,
+        .notFound, operation: "open", path: FileSystem.parent(of: path),
         reason: "there is no folder for short-lived files",
         remedy: "Set TMPDIR to a folder that is there.")
     }
-    try FileSystem.makeFolder(path, mode: 0o700)
     // Somebody else may have made it just now.
     try requireOwn(path)
   }
