@@ -41,8 +41,7 @@ let package = Package(
     .executableTarget(name: "keepsake-notes", dependencies: ["Keepsake"], path: "Examples/notes"),
     .executableTarget(name: "keepsake-timer", dependencies: ["Keepsake"], path: "Examples/timer"),
     .executableTarget(name: "keepsake-shelf", dependencies: ["Keepsake"], path: "Examples/shelf"),
-    .executableTarget(
-      name: "keepsakectl", dependencies: ["Keepsake"], path: "Examples/keepsakectl"),
+    .executableTarget(name: "keepsakectl", dependencies: ["Keepsake"]),
     // A second process for the tests: sets, updates, reads and dies on command.
     .executableTarget(name: "keepsake-peer", dependencies: ["Keepsake"], path: "Tests/Peer"),
     .testTarget(

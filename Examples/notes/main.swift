@@ -1,12 +1,13 @@
-// The app's own files: a notebook in its user's documents, where every note is a file that people can read.
+// The app's own files: a notebook in its user's documents, where every note is a file that people
+// can read.
 //
 //   swift run keepsake-notes add shopping "milk, bread"    a note in a folder for each topic
-//   swift run keepsake-notes list                          all notes with their sizes, the oldest first
-//   swift run keepsake-notes show shopping/1               one of them
+//   swift run keepsake-notes list                          all notes with their sizes, the oldest
+//   first swift run keepsake-notes show shopping/1               one of them
 //   swift run keepsake-notes move shopping/1 done/1        to another topic
 //   swift run keepsake-notes delete done                   a note, or a topic with all its notes
-//   swift run keepsake-notes export FILE                   all notes in one file, outside the notebook
-//   swift run keepsake-notes import FILE                   the notes of such a file
+//   swift run keepsake-notes export FILE                   all notes in one file, outside the
+//   notebook swift run keepsake-notes import FILE                   the notes of such a file
 
 import FoundationEssentials
 import Keepsake
@@ -82,7 +83,8 @@ struct Notebook {
     print("notes: \(notes.count), \(ByteCount(try folder.totalSize())) in \(try folder.url().path)")
   }
 
-  /// The library's move replaces what is at the target, as that of the shell does; a notebook does not.
+  /// The library's move replaces what is at the target, as that of the shell does; a notebook does
+  /// not.
   func move(_ name: String, to newName: String) throws {
     guard try folder.exists(file(name)) else { throw missing("note \"\(name)\"") }
     guard try !folder.exists(file(newName)) else { throw alreadyThere(newName) }
@@ -107,7 +109,8 @@ struct Notebook {
     return notes.count
   }
 
-  /// Before any is taken in, all have their place: no other note is replaced, and nothing is done by halves.
+  /// Before any is taken in, all have their place: no other note is replaced, and nothing is done
+  /// by halves.
   func read(_ path: String) throws -> Int {
     let url = URL(filePath: path)
     let notes: [NamedNote]? = try Folder(url.deletingLastPathComponent())

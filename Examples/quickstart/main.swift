@@ -1,8 +1,8 @@
 // Keepsake in one small program: settings that outlive it, a secret, and a cache.
 //
 //   swift run keepsake-quickstart            counts its launches and shows what it remembers
-//   swift run keepsake-quickstart FILE       also remembers a file of yours, such as README.md, and caches it
-//   swift run keepsake-quickstart --reset    forgets everything
+//   swift run keepsake-quickstart FILE       also remembers a file of yours, such as README.md, and
+//   caches it swift run keepsake-quickstart --reset    forgets everything
 //
 // Run it twice. Then look at the file it names with `cat`, or follow it with `tail -f`.
 
@@ -41,11 +41,12 @@ func profile(of path: String) -> Profile? {
 
 /// A random id that nobody but this program shall know: made at the first run, and sealed.
 func secretID() throws -> String {
-  // Not with the facade, which returns nil also when it is there and cannot be read: no new one is to take
-  // its place then. The store behind the facade throws.
+  // Not with the facade, which returns nil also when it is there and cannot be read: no new one is
+  // to take its place then. The store behind the facade throws.
   let vault = SecureVault.shared
   if let id = try vault.get("id") { return id }
-  // Not a UUID: where there is no /dev/urandom, as in some containers, Foundation makes one of zeros.
+  // Not a UUID: where there is no /dev/urandom, as in some containers, Foundation makes one of
+  // zeros.
   let id = String(UInt64.random(in: 1 << 60 ... .max), radix: 16, uppercase: true)
   try vault.set(id, forKey: "id")
   return id

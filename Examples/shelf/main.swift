@@ -2,12 +2,12 @@
 //
 //   swift run keepsake-shelf put film.mp4             takes in a copy
 //   swift run keepsake-shelf list                     what is there
-//   swift run keepsake-shelf get film.mp4 ~/Videos    gives a copy back; without the folder, into this one
-//   swift run keepsake-shelf remove film.mp4
+//   swift run keepsake-shelf get film.mp4 ~/Videos    gives a copy back; without the folder, into
+//   this one swift run keepsake-shelf remove film.mp4
 //
-// For something to look at: `head -c 2G /dev/urandom > large`, `swift run keepsake-shelf put large`. While it
-// shows how far it is, press Control-C: nothing of it is left, and what the shelf had under that name still is
-// there.
+// For something to look at: `head -c 2G /dev/urandom > large`, `swift run keepsake-shelf put
+// large`. While it shows how far it is, press Control-C: nothing of it is left, and what the shelf
+// had under that name still is there.
 
 import Dispatch
 import FoundationEssentials
@@ -72,7 +72,8 @@ enum Shelf {
     }
   }
 
-  /// Until the copy is whole nobody sees any of it; if it fails or is cancelled, nothing of it is left.
+  /// Until the copy is whole nobody sees any of it; if it fails or is cancelled, nothing of it is
+  /// left.
   private static func copy(_ path: String, to folder: Folder, as name: String) async throws {
     let source = try Source(path)
     var line = ProgressLine(name, total: source.size)
@@ -114,8 +115,8 @@ final class Source {
 
   deinit { close(descriptor) }
 
-  /// The next megabyte; nil at the end. Half a file is not to be kept: that the size is another one than
-  /// at first is an error.
+  /// The next megabyte; nil at the end. Half a file is not to be kept: that the size is another one
+  /// than at first is an error.
   func readPiece() throws -> [UInt8]? {
     let piece = try [UInt8](unsafeUninitializedCapacity: 1 << 20) { buffer, count in
       let result = read(descriptor, buffer.baseAddress, buffer.count)
@@ -138,7 +139,8 @@ struct Pieces: AsyncSequence, AsyncIteratorProtocol {
   mutating func next() async throws -> [UInt8]? { try source.readPiece() }
 }
 
-/// How far it is, in one line that is drawn anew; for people alone, so that pipes and files get nothing.
+/// How far it is, in one line that is drawn anew; for people alone, so that pipes and files get
+/// nothing.
 struct ProgressLine {
   private let name: String
   private let total: Int
@@ -176,7 +178,8 @@ func run(_ arguments: [String]) async throws {
   }
 }
 
-/// Control-C cancels the task instead of ending the program where it stands. That is what a second one does.
+/// Control-C cancels the task instead of ending the program where it stands. That is what a second
+/// one does.
 func cancelWhenInterrupted(_ task: Task<Void, any Error>) -> any DispatchSourceSignal {
   signal(SIGINT, SIG_IGN)
   let source = DispatchSource.makeSignalSource(signal: SIGINT, queue: .global())

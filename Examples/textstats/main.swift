@@ -1,7 +1,7 @@
 // A cache at work: what this program finds out about text files it remembers, until they change.
 //
-//   swift run keepsake-textstats README.md CHANGELOG.md     count their words; the second run looks them up
-//   swift run keepsake-textstats --expiry 10 README.md      remember for ten seconds only
+//   swift run keepsake-textstats README.md CHANGELOG.md     count their words; the second run looks
+//   them up swift run keepsake-textstats --expiry 10 README.md      remember for ten seconds only
 //   swift run keepsake-textstats --list                     what is remembered: sizes, ages, expiry
 //   swift run keepsake-textstats --limit 100000 FILE...     keep the cache below so many bytes
 //   swift run keepsake-textstats --sweep                    give back the space of what has expired

@@ -5,8 +5,8 @@
 // And meanwhile, in a second terminal:
 //
 //   swift run keepsake-timer set length 4:30    the running one takes it, counted from its start
-//   swift run keepsake-timer more 1             a minute more; two terminals that add at once add both
-//   swift run keepsake-timer set style bar      clock, bar or words
+//   swift run keepsake-timer more 1             a minute more; two terminals that add at once add
+//   both swift run keepsake-timer set style bar      clock, bar or words
 //   swift run keepsake-timer reset              all as it was at first
 //   swift run keepsake-timer settings           what is set, and where
 
@@ -34,7 +34,8 @@ extension Defaults.Key<Style> {
   static let style = Self("style", default: .clock)
 }
 
-/// Any number can stand in the file, which is its user's: what is no length counts as the nearest one.
+/// Any number can stand in the file, which is its user's: what is no length counts as the nearest
+/// one.
 func sensible(_ length: Int) -> Int { min(max(0, length), 86_400) }
 
 /// Settings as properties. To read one is to look in memory, and gives what any process set last.

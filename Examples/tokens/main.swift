@@ -1,17 +1,17 @@
 // A token store, as a command-line tool for a web service needs one: one login, sealed on the disk.
 //
-//   swift run keepsake-tokens login USER          reads the token, hidden on a terminal, else from a pipe
-//   swift run keepsake-tokens whoami              who is logged in, since when, and how the token is kept
-//   swift run keepsake-tokens token | ...         the token itself, for scripts
+//   swift run keepsake-tokens login USER          reads the token, hidden on a terminal, else from
+//   a pipe swift run keepsake-tokens whoami              who is logged in, since when, and how the
+//   token is kept swift run keepsake-tokens token | ...         the token itself, for scripts
 //   swift run keepsake-tokens logout              forgets the login
-//   swift run keepsake-tokens logout --erase      the same for those who have forgotten their passphrase
-//   swift run keepsake-tokens protect             from now on a passphrase is needed for all of the above
-//   swift run keepsake-tokens protect --key-file  and now it is not any more
+//   swift run keepsake-tokens logout --erase      the same for those who have forgotten their
+//   passphrase swift run keepsake-tokens protect             from now on a passphrase is needed for
+//   all of the above swift run keepsake-tokens protect --key-file  and now it is not any more
 //
 // The passphrase is asked for on the terminal. There is no environment variable for it: all child
-// processes would inherit it, /proc shows it, and a script that sets it has to keep it in some file,
-// which is what a key file does better. Where nobody sits use that one, or a service of systemd with
-// LoadCredentialEncrypted=vault.key.
+// processes would inherit it, /proc shows it, and a script that sets it has to keep it in some
+// file, which is what a key file does better. Where nobody sits use that one, or a service of
+// systemd with LoadCredentialEncrypted=vault.key.
 
 import FoundationEssentials
 import Keepsake

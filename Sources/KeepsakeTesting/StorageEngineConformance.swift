@@ -12,8 +12,8 @@ public import Testing
 /// }
 /// ```
 ///
-/// An engine whose values outlive it also says how it is opened again, which may be in place of another
-/// process:
+/// An engine whose values outlive it also says how it is opened again, which may be in place of
+/// another process:
 ///
 /// ```swift
 /// try await StorageEngineConformance.check {
@@ -23,18 +23,20 @@ public import Testing
 /// }
 /// ```
 public enum StorageEngineConformance {
-  /// Records an issue for each rule that an engine breaks, up to the end of the step that finds the first.
+  /// Records an issue for each rule that an engine breaks, up to the end of the step that finds the
+  /// first.
   ///
-  /// It begins with an empty engine, which it fills and empties; in one that is not empty it changes
-  /// nothing. It takes a few seconds. The engine is called on threads of its own, with the stores of the
-  /// calling task.
+  /// It begins with an empty engine, which it fills and empties; in one that is not empty it
+  /// changes nothing. It takes a few seconds. The engine is called on threads of its own, with the
+  /// stores of the calling task.
   ///
   /// - Parameters:
-  ///   - timeLimit: How long each of a dozen steps may take. A call that does not return by then is an
-  ///     issue as well, and left to itself.
+  ///   - timeLimit: How long each of a dozen steps may take. A call that does not return by then is
+  ///     an issue as well, and left to itself.
   ///   - sourceLocation: Where issues are shown.
   ///   - make: Makes the engine, which must be empty.
-  ///   - reopen: Opens another engine on the same values; nil when they are gone with the first one.
+  ///   - reopen: Opens another engine on the same values; nil when they are gone with the first
+  ///     one.
   /// - Throws: What the engine throws where it must not.
   public static func check(
     timeLimit: Duration = .seconds(60), sourceLocation: SourceLocation = #_sourceLocation,
@@ -273,8 +275,8 @@ private struct Checks: Sendable {
     }
   }
 
-  /// How often tasks that work at the same time have met. Quick engines have to meet as well, and a busy
-  /// machine may run one task for long before it runs another.
+  /// How often tasks that work at the same time have met. Quick engines have to meet as well, and a
+  /// busy machine may run one task for long before it runs another.
   private final class Progress: Sendable {
     let count = Atomic(0)
     let isOver = Atomic(false)

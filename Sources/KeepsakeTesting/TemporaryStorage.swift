@@ -2,7 +2,7 @@
 public import Keepsake
 public import Testing
 
-/// Gives each test stores of its own, in a folder that is removed after it.
+/// Gives each test stores of its own, in a directory that is removed after it.
 ///
 /// ```swift
 /// @Suite(.temporaryStorage) struct SettingsTests {
@@ -23,7 +23,8 @@ public struct TemporaryStorageTrait: TestTrait, SuiteTrait, TestScoping {
   /// Whether it reaches the suites and tests inside: it does.
   public var isRecursive: Bool { true }
 
-  /// Runs one test, or one case of it, inside ``StorageSystem/withTemporary(engines:keySources:authenticate:isolation:_:)``.
+  /// Runs one test, or one case of it, inside
+  /// ``StorageSystem/withTemporary(engines:keySources:authenticate:isolation:_:)``.
   public func provideScope(
     for test: Test, testCase: Test.Case?, performing function: @Sendable () async throws -> Void
   ) async throws {
@@ -34,12 +35,12 @@ public struct TemporaryStorageTrait: TestTrait, SuiteTrait, TestScoping {
 }
 
 extension Trait where Self == TemporaryStorageTrait {
-  /// Gives each test stores of its own, in a folder that is removed after it.
+  /// Gives each test stores of its own, in a directory that is removed after it.
   public static var temporaryStorage: TemporaryStorageTrait { temporaryStorage() }
 
   #if SecureVault
-  /// The same with engines for suites, with key sources of the vault, and with the answers of the person
-  /// who would be asked. The engines are made anew for each test.
+  /// The same with engines for suites, with key sources of the vault, and with the answers of the
+  /// person who would be asked. The engines are made anew for each test.
   ///
   /// ```swift
   /// @Test(.temporaryStorage(authenticate: { _ in "swordfish" })) func keepsThePIN() { … }

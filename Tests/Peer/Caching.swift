@@ -12,8 +12,8 @@ import Musl
 import Darwin
 #endif
 
-/// A value that says itself whose it is and how long, and all of whose bytes follow from that: torn,
-/// mixed with another one or found under another key, it shows.
+/// A value that says itself whose it is and how long, and all of whose bytes follow from that:
+/// torn, mixed with another one or found under another key, it shows.
 struct Certificate: Hashable, Sendable {
   var key: Int
   var writer: Int
@@ -304,18 +304,18 @@ private func churn(_ store: DiskCache.Store, writer: Int, number: Int, source: U
 
 // MARK: - The verbs
 
-/// The cache of this name in the test's folder.
-private func cache(_ name: String, _ folder: URL) -> DiskCache.Store {
-  DiskCache.named(DiskCache.Name(name, in: folder))
+/// The cache of this name in the test's directory.
+private func cache(_ name: String, _ directory: URL) -> DiskCache.Store {
+  DiskCache.named(DiskCache.Name(name, in: directory))
 }
 
-/// What the arguments after the folder ask for; false when that has nothing to do with caches.
+/// What the arguments after the directory ask for; false when that has nothing to do with caches.
 func runCaching(_ words: [String], in folder: URL) -> Bool {
   func number(_ index: Int) -> Int { words.indices.contains(index) ? Int(words[index]) ?? 0 : 0 }
   StorageSystem.onFailure = { say("error \($0)") }
   switch words[0] {
   case "cache-storm":  // WRITER MILLISECONDS LIMIT KEYS: all at once; with a limit of 0 only sets
-    let store = cache("x", folder)
+    let store = cache("x", directory)
     if number(3) > 0 { store.sizeLimit = number(3) }
     let storm =
       number(3) > 0
@@ -323,11 +323,11 @@ func runCaching(_ words: [String], in folder: URL) -> Bool {
     let tally = storm.run(store, writer: number(1), for: .milliseconds(number(2)))
     for fault in tally.faults { say(fault) }
   case "cache-acknowledge":  // WRITER START: step by step, and says the number of each that is done
-    acknowledge(writer: number(1), from: number(2), folder)
+    acknowledge(writer: number(1), from: number(2), directory)
   case "cache-fork":  // COUNT: a child and its parent write the same keys at once
-    writeForked(number(1), cache("x", folder))
+    writeForked(number(1), cache("x", directory))
   case "cache-sweep":  // KEY: reads a key and removes what has expired, for ever
-    let store = cache("x", folder)
+    let store = cache("x", directory)
     say("ready")
     while true {
       do {
@@ -338,7 +338,7 @@ func runCaching(_ words: [String], in folder: URL) -> Bool {
       }
     }
   case "cache-clear":  // MILLISECONDS: removes all, again and again
-    let store = cache("x", folder)
+    let store = cache("x", directory)
     let end = ContinuousClock.now + .milliseconds(number(1))
     while ContinuousClock.now < end {
       do {
@@ -353,11 +353,11 @@ func runCaching(_ words: [String], in folder: URL) -> Bool {
   return true
 }
 
-private func acknowledge(writer: Int, from start: Int, _ folder: URL) {
-  let kept = cache("kept", folder)
-  let churned = cache("churned", folder)
+private func acknowledge(writer: Int, from start: Int, _ directory: URL) {
+  let kept = cache("kept", directory)
+  let churned = cache("churned", directory)
   churned.sizeLimit = 400_000
-  let source = folder.appending(path: "source\(writer)")
+  let source = directory.appending(path: "source\(writer)")
   var index = start
   while true {
     index += 1

@@ -1,4 +1,4 @@
-// What the peer does with files in folders.
+// What the peer does with files in directories.
 import Dispatch
 import FoundationEssentials
 import Keepsake
@@ -11,10 +11,10 @@ import Musl
 import Darwin
 #endif
 
-/// What the arguments after the folder ask for; false when that has nothing to do with files.
+/// What the arguments after the directory ask for; false when that has nothing to do with files.
 func runFiling(_ words: [String], in url: URL) -> Bool {
   func number(_ index: Int) -> Int { words.indices.contains(index) ? Int(words[index]) ?? 0 : 0 }
-  let folder = Folder(url)
+  let directory = Folder(url)
   switch words[0] {
   case "files-storm":  // WRITER MILLISECONDS: saves one file again and again, and reads it
     let end = ContinuousClock.now + .milliseconds(number(2))
@@ -24,8 +24,8 @@ func runFiling(_ words: [String], in url: URL) -> Bool {
       let value = Certificate(
         key: 0, writer: number(1), number: index, size: Int.random(in: 32...100_000))
       do {
-        try folder.save(value.bytes, as: "d/f")
-        let data: Data? = try folder.load("d/f")
+        try directory.save(value.bytes, as: "d/f")
+        let data: Data? = try directory.load("d/f")
         if let data, Certificate(data, key: 0) == nil { say("wrong \(data.count) bytes") }
       } catch {
         say("error \(error)")
@@ -38,7 +38,7 @@ func runFiling(_ words: [String], in url: URL) -> Bool {
       // Small ones, so that it is killed while it saves and not while it makes one.
       let value = Certificate(key: 0, writer: 0, number: index, size: Int.random(in: 32...2_000))
       do {
-        try folder.save(value.bytes, as: "d/f")
+        try directory.save(value.bytes, as: "d/f")
         say("\(index)")
       } catch {
         say("error \(error)")
@@ -50,7 +50,7 @@ func runFiling(_ words: [String], in url: URL) -> Bool {
     let done = DispatchSemaphore(value: 0)
     Task {
       do {
-        try await folder.save(chunks: chunks, as: "d/f") { bytes, _ in
+        try await directory.save(chunks: chunks, as: "d/f") { bytes, _ in
           if bytes == 1 { say("ready") }
         }
         say("done")
@@ -73,10 +73,10 @@ func runFiling(_ words: [String], in url: URL) -> Bool {
         say("\(error)")
       }
     }
-    attempt { _ = try folder.load("d/f") as String }
-    attempt { try folder.save("y", as: "d/f") }
-    attempt { try folder.delete("d/f") }
-    attempt { try folder.subfolder("d").clear() }
+    attempt { _ = try directory.load("d/f") as String }
+    attempt { try directory.save("y", as: "d/f") }
+    attempt { try directory.delete("d/f") }
+    attempt { try directory.subfolder("d").clear() }
   default: return false
   }
   return true

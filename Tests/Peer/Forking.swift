@@ -13,8 +13,8 @@ nonisolated(unsafe) private var living: pid_t = 0
 
 /// fork(2); a child that hangs ends with a signal, which ``ended(_:)`` tells.
 func forkedChild() -> pid_t {
-  // What the library began in the background shall be over: the language's runtime has locks of its own,
-  // and one that a thread holds at this moment stays locked in the child for ever.
+  // What the library began in the background shall be over: the language's runtime has locks of its
+  // own, and one that a thread holds at this moment stays locked in the child for ever.
   usleep(200_000)
   let child = fork()
   if child > 0 {

@@ -16,9 +16,9 @@ private struct Everything {
   let cache: DiskCache.Store
   let files: Folder
 
-  init(_ folder: URL) {
-    cache = DiskCache.named(DiskCache.Name("x", in: folder))
-    files = Folder(folder.appending(path: "own"))
+  init(_ directory: URL) {
+    cache = DiskCache.named(DiskCache.Name("x", in: directory))
+    files = Folder(directory.appending(path: "own"))
   }
 
   static let names = ["settings", "engine", "secrets", "cache", "file"]
@@ -79,10 +79,10 @@ private func takeDescriptors(leaving count: Int) -> [Int32] {
   return taken.dropLast(count)
 }
 
-/// What the arguments after the folder ask for; false when that has nothing to do with hazards.
+/// What the arguments after the directory ask for; false when that has nothing to do with hazards.
 func runHazards(_ words: [String], in folder: URL) -> Bool {
   guard words[0] == "hazards" else { return false }
-  let everything = Everything(folder)
+  let everything = Everything(directory)
   StorageSystem.onFailure = { say("report \($0)") }
   // Whoever started this process may have it blocked.
   var signals = sigset_t()

@@ -1,5 +1,5 @@
-// What the peer does with all stores at once. The tests read this file too, and work out by themselves what
-// a process that they killed was doing.
+// What the peer does with all stores at once. The tests read this file too, and work out by
+// themselves what a process that they killed was doing.
 import FoundationEssentials
 import Keepsake
 
@@ -108,10 +108,10 @@ struct ProcessUse: Sendable {
   }
 
   private static func count(_ path: String) -> Int {
-    guard let folder = opendir(path) else { return 0 }
-    defer { closedir(folder) }
-    var count = -2  // the folder itself and the one above
-    while readdir(folder) != nil { count += 1 }
+    guard let directory = opendir(path) else { return 0 }
+    defer { closedir(directory) }
+    var count = -2  // the directory itself and the one above
+    while readdir(directory) != nil { count += 1 }
     return count
   }
 
@@ -121,8 +121,8 @@ struct ProcessUse: Sendable {
   }
 }
 
-/// Uses all of the library for a while, in rounds that end with nothing open, and says what it has of the
-/// system after each.
+/// Uses all of the library for a while, in rounds that end with nothing open, and says what it has
+/// of the system after each.
 private func soak(_ stores: MixedStores, seconds: Int) async throws {
   let rounds = 6
   let clock = ContinuousClock()
@@ -171,8 +171,8 @@ private func soak(_ stores: MixedStores, seconds: Int) async throws {
       watcher.cancel()
       _ = await watcher.value
     }
-    // What goes on in the background comes to its end: settings are synced about a second after they are set,
-    // also those of scopes that are gone, and on a busy disk that takes a while.
+    // What goes on in the background comes to its end: settings are synced about a second after
+    // they are set, also those of scopes that are gone, and on a busy disk that takes a while.
     var use = ProcessUse.now
     for _ in 0..<100 {
       try await Task.sleep(for: .milliseconds(100))
@@ -187,13 +187,14 @@ private func soak(_ stores: MixedStores, seconds: Int) async throws {
 
 // MARK: - The verbs
 
-/// What the arguments after the folder ask for; false when that has nothing to do with all stores.
+/// What the arguments after the directory ask for; false when that has nothing to do with all
+/// stores.
 func runMixing(_ words: [String], in folder: URL) async throws -> Bool {
   func number(_ index: Int) -> Int { words.indices.contains(index) ? Int(words[index]) ?? 0 : 0 }
   let stores = MixedStores(
     settings: Defaults.shared, secrets: SecureVault.shared,
-    cache: DiskCache.named(DiskCache.Name("mixed", in: folder)),
-    files: Folder(folder.appending(path: "own")))
+    cache: DiskCache.named(DiskCache.Name("mixed", in: directory)),
+    files: Folder(directory.appending(path: "own")))
   switch words[0] {
   case "mixed":  // WRITER START: step by step, and says the number of each that is done
     StorageSystem.onFailure = { say("error \($0)") }

@@ -1,5 +1,5 @@
-// What model checks ask of stores. The tests read this file too: both sides make the same calls and put
-// what they see into the same words.
+// What model checks ask of stores. The tests read this file too: both sides make the same calls and
+// put what they see into the same words.
 import FoundationEssentials
 import Keepsake
 
@@ -466,58 +466,59 @@ struct DrivenFolder: DrivenStore {
     case delete(String)
     case move(String, to: String)
     case copy(String, to: String)
-    /// Moves from the folder of one name into that of the other.
+    /// Moves from the directory of one name into that of the other.
     case moveInto(String, String, to: String)
     case create(String)
     case clear
     case totalSize
   }
 
-  let folder: Folder
+  let directory: Folder
 
   func perform(_ call: Call) throws -> String {
     switch call {
     case .save(let path, let sample):
       switch sample {
-      case .text(let number): try folder.save(Sample.text(of: number), as: path)
-      case .bytes(let number): try folder.save(Sample.bytes(of: number), as: path)
+      case .text(let number): try directory.save(Sample.text(of: number), as: path)
+      case .bytes(let number): try directory.save(Sample.bytes(of: number), as: path)
       default: throw Unspeakable(text: "a file says no type")
       }
-    case .load(let path): return Sample.words(of: try folder.load(path) as Data)
-    case .exists(let path): return "\(try folder.exists(path))"
-    case .size(let path): return "\(try folder.size(path))"
-    case .delete(let path): try folder.delete(path)
-    case .move(let path, let target): try folder.move(path, to: target)
-    case .copy(let path, let target): try folder.copy(path, to: target)
+    case .load(let path): return Sample.words(of: try directory.load(path) as Data)
+    case .exists(let path): return "\(try directory.exists(path))"
+    case .size(let path): return "\(try directory.size(path))"
+    case .delete(let path): try directory.delete(path)
+    case .move(let path, let target): try directory.move(path, to: target)
+    case .copy(let path, let target): try directory.copy(path, to: target)
     case .moveInto(let path, let other, let target):
-      try folder.move(path, to: target, in: folder.subfolder(other))
-    case .create(let path): try folder.subfolder(path).create()
-    case .clear: try folder.clear()
-    case .totalSize: return "\(try folder.totalSize())"
+      try directory.move(path, to: target, in: directory.subfolder(other))
+    case .create(let path): try directory.subfolder(path).create()
+    case .clear: try directory.clear()
+    case .totalSize: return "\(try directory.totalSize())"
     }
     return "done"
   }
 
-  /// Names with what they are; those of folders end in a slash. A list, as a dictionary takes names that
-  /// are composed differently for one.
+  /// Names with what they are; those of directories end in a slash. A list, as a dictionary takes
+  /// names that are composed differently for one.
   func contents() throws -> [String] {
-    let names = try folder.list(recursively: true, includingHidden: true)
+    let names = try directory.list(recursively: true, includingHidden: true)
     return try names.map { name in
       if name.utf8.last == UInt8(ascii: "/") { return name }
-      return "\(name): " + Sample.words(of: try folder.load(name) as Data)
+      return "\(name): " + Sample.words(of: try directory.load(name) as Data)
     }
   }
 }
 
 // MARK: - The verb
 
-/// What the arguments after the folder ask for; false when that has nothing to do with model checks.
+/// What the arguments after the directory ask for; false when that has nothing to do with model
+/// checks.
 func runModelling(_ words: [String], in folder: URL) -> Bool {
   guard words.count == 2, words[0] == "model" else { return false }
   switch words[1] {
   case "settings": serve(DrivenSettings(store: Defaults.shared))
   case "cache", "limited cache":
-    let store = DiskCache.named(DiskCache.Name("x", in: folder))
+    let store = DiskCache.named(DiskCache.Name("x", in: directory))
     if words[1] == "limited cache" { store.sizeLimit = DrivenCache.limit }
     serve(DrivenCache(store: store))
   case "vault":
@@ -525,7 +526,7 @@ func runModelling(_ words: [String], in folder: URL) -> Bool {
       DrivenVault(
         stores: DrivenVault.services.map { SecureVault.service(SecureVault.Service($0)) },
         siblings: { SecureVault.services().map(\.name) }))
-  case "folder": serve(DrivenFolder(folder: Folder(folder.appending(path: "files"))))
+  case "directory": serve(DrivenFolder(directory: Folder(directory.appending(path: "files"))))
   default: return false
   }
   return true

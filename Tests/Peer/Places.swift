@@ -19,9 +19,9 @@ enum Places {
     try Defaults.suite("files").set(mark, forKey: "k")
     try SecureVault.shared.set(mark, forKey: "k")
     try DiskCache.shared.set(mark, forKey: "k")
-    for folder in folders { try folder.save(mark, as: "k") }
+    for directory in directories { try directory.save(mark, as: "k") }
     let urls = [try Defaults.shared.fileURL, try DiskCache.shared.fileURL("k")]
-    return try urls.compactMap { $0?.path } + folders.map { try $0.url("k").path }
+    return try urls.compactMap { $0?.path } + directories.map { try $0.url("k").path }
   }
 
   /// What is stored, without a word more than once.
@@ -30,11 +30,13 @@ enum Places {
       try Defaults.shared.string("k"), try Defaults.suite("files").string("k"),
       try SecureVault.shared.get("k"), try DiskCache.shared.model("k"),
     ]
-    let files: [String?] = try folders.map { try $0.load("k") }
+    let files: [String?] = try directories.map { try $0.load("k") }
     return Set((single + files).map { $0 ?? "nothing" })
   }
 
-  private static var folders: [Folder] { [.documents, .applicationSupport, .caches, .temporary] }
+  private static var directories: [Folder] {
+    [.documents, .applicationSupport, .caches, .temporary]
+  }
 }
 
 func sayPlaces() async throws {

@@ -22,7 +22,8 @@ func monotonicNow() -> Int {
 
 /// Sets and gets on a process's own keys and on keys that all processes write.
 ///
-/// What each saw, and when, is put together by the test: only there it shows whether a value was old.
+/// What each saw, and when, is put together by the test: only there it shows whether a value was
+/// old.
 struct VaultStorm: Sendable {
   static let sharedKeys = 0..<3
   static let ownCount = 5
@@ -128,8 +129,8 @@ struct VaultStep: Sendable {
   let action: Action
   let value: Certificate
 
-  /// - Parameter part: Whether the writer only sets, sets and rotates, sets and protects, or sets and
-  ///   erases everything, which none but it may use then.
+  /// - Parameter part: Whether the writer only sets, sets and rotates, sets and protects, or sets
+  ///   and erases everything, which none but it may use then.
   init(_ part: String, writer: Int, number: Int) {
     var generator = Sequence64(seed: UInt64(writer) << 40 | UInt64(number))
     let key = Int.random(in: 0..<Self.keyCount, using: &generator)
@@ -206,8 +207,8 @@ enum MemoryScan {
 
   /// Where each of the keys is, by its number; they are given masked, in hexadecimal.
   ///
-  /// What is looked for and what is looked through is for a moment in a mapping of its own, which is
-  /// left out of the search and gone afterwards.
+  /// What is looked for and what is looked through is for a moment in a mapping of its own, which
+  /// is left out of the search and gone afterwards.
   static func run(_ masked: [String]) -> String {
     let room = 1 << 20
     let scratch = mmap(nil, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
@@ -345,7 +346,7 @@ private func inChild(_ body: () -> String) -> String {
 
 // MARK: - The verbs
 
-/// What the arguments after the folder ask for; false when that has nothing to do with vaults.
+/// What the arguments after the directory ask for; false when that has nothing to do with vaults.
 func runSealing(_ words: [String]) -> Bool {
   func number(_ index: Int) -> Int { words.indices.contains(index) ? Int(words[index]) ?? 0 : 0 }
   StorageSystem.onFailure = { say("error \($0)") }
@@ -401,12 +402,12 @@ func runSealing(_ words: [String]) -> Bool {
   return true
 }
 
-/// Dies with a core dump in that folder. Some bytes are left in plain memory, by which a test sees
-/// that it looks at the right file.
-private func abortWithCore(in folder: String) {
+/// Dies with a core dump in that directory. Some bytes are left in plain memory, by which a test
+/// sees that it looks at the right file.
+private func abortWithCore(in directory: String) {
   var limit = rlimit(rlim_cur: .max, rlim_max: .max)
   setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &limit)
-  chdir(folder)
+  chdir(directory)
   let landmark = malloc(64)!
   for index in 0..<64 {
     landmark.storeBytes(of: UInt8(255 - index), toByteOffset: index, as: UInt8.self)

@@ -1,8 +1,8 @@
 // A second process for the tests: does what its arguments say, or what its standard input asks for,
 // line by line. Usage: keepsake-peer FOLDER COMMAND [ARGUMENT …]
 //
-// There is no `await` here: with one the language's runtime starts Dispatch before anything else, and a process
-// that had no descriptor left for that could not be tested.
+// There is no `await` here: with one the language's runtime starts Dispatch before anything else,
+// and a process that had no descriptor left for that could not be tested.
 import Dispatch
 import FoundationEssentials
 import Keepsake
@@ -42,8 +42,8 @@ func answer(_ words: [String], in store: Defaults.Store = Defaults.shared) -> St
   }
 }
 
-/// Ends this process with a signal when it hangs, so that the tests do not wait for it for ever; those that
-/// were asked to go on for longer have ten hours.
+/// Ends this process with a signal when it hangs, so that the tests do not wait for it for ever;
+/// those that were asked to go on for longer have ten hours.
 func limitLifetime() {
   let longer = ["KEEPSAKE_KILLS", "KEEPSAKE_ROUNDS", "KEEPSAKE_SOAK"]
   alarm(longer.allSatisfy { getenv($0) == nil } ? 900 : 36_000)
@@ -63,15 +63,16 @@ func waiting<R: Sendable>(for body: @escaping @Sendable () async throws -> R) th
 
 limitLifetime()
 let arguments = CommandLine.arguments
-let folder = URL(filePath: arguments[1])
+let directory = URL(filePath: arguments[1])
 try StorageSystem.bootstrap(
   app: "peer",
-  directories: .init(configuration: folder, data: folder, state: folder.appending(path: "state")),
-  engines: ["files": FileEngine(Folder(folder.appending(path: "files")))])
+  directories: .init(
+    configuration: directory, data: directory, state: directory.appending(path: "state")),
+  engines: ["files": FileEngine(Folder(directory.appending(path: "files")))])
 
 switch arguments[2] {
-case "serve":  // [SUITE]: answers requests until its input ends; the suite's folder is this one
-  let shared = arguments.count > 3 ? Defaults.Suite(arguments[3], in: folder) : .standard
+case "serve":  // [SUITE]: answers requests until its input ends; the suite's directory is this one
+  let shared = arguments.count > 3 ? Defaults.Suite(arguments[3], in: directory) : .standard
   while let line = readLine() {
     say(answer(line.split(separator: " ").map(String.init), in: Defaults.suite(shared)))
   }
@@ -121,11 +122,11 @@ case "as-user":  // USER GROUP VERB KEY [VALUE]: as somebody without rights
   say(answer(Array(arguments[5...])))
 default:
   let words = Array(arguments[2...])
-  if runCaching(words, in: folder) || runFiling(words, in: folder)
-    || runHazards(words, in: folder) || runModelling(words, in: folder) || runSealing(words)
+  if runCaching(words, in: directory) || runFiling(words, in: directory)
+    || runHazards(words, in: directory) || runModelling(words, in: directory) || runSealing(words)
   {
     break
   }
-  let isDone = try waiting { [folder] in try await runMixing(words, in: folder) }
+  let isDone = try waiting { [directory] in try await runMixing(words, in: directory) }
   if !isDone { exit(64) }
 }

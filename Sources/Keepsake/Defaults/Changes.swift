@@ -13,8 +13,8 @@ extension Defaults {
   /// }
   /// ```
   ///
-  /// The loop ends when its task is cancelled. While a loop waits it costs nothing: the kernel wakes
-  /// it (`inotify(7)`); only where the system has no watch left it looks once a second.
+  /// The loop ends when its task is cancelled. While a loop waits it costs nothing: the kernel
+  /// wakes it (`inotify(7)`); only where the system has no watch left it looks once a second.
   public struct Changes<Value: Codable>: AsyncSequence {
     private let store: Store
     private let key: String
@@ -32,7 +32,7 @@ extension Defaults {
       do throws(StorageError) {
         return try store.engine.value(forKey: key)
       } catch {
-        store.report(error.during("changes", key: key))
+        store.report(error.inContext(of: "changes", key: key))
         return nil
       }
     }
@@ -74,7 +74,7 @@ extension Defaults {
           do throws(StorageError) {
             return try Codec.decode(current)
           } catch {
-            sequence.store.report(error.during("changes", key: sequence.key))
+            sequence.store.report(error.inContext(of: "changes", key: sequence.key))
             return sequence.fallback
           }
         }
@@ -96,12 +96,12 @@ struct NewsIterator {
         }
       self.ticks = ticks.makeAsyncIterator()
     } catch {
-      store.report(error.during("changes", key: key))
+      store.report(error.inContext(of: "changes", key: key))
     }
   }
 
-  /// What `look` finds, once it finds something; nil when the task is cancelled or there is no store
-  /// to watch.
+  /// What `look` finds, once it finds something; nil when the task is cancelled or there is no
+  /// store to watch.
   mutating func next<Element>(
     isolation actor: isolated (any Actor)?, _ look: () -> Element?
   ) async -> Element? {

@@ -11,9 +11,9 @@ public import FoundationEssentials
 /// power cut about a second later, or when ``synchronize(suite:)`` returns. All calls are safe from
 /// any thread and between processes: what one has set, the others read at once.
 ///
-/// No call throws: each returns the value, nil or the default, or whether the store is now as asked,
-/// and hands every failure to ``StorageSystem/onFailure``. To handle errors where they happen use the
-/// throwing calls of a ``Store``, which ``shared`` and ``suite(_:)`` return.
+/// No call throws: each returns the value, nil or the default, or whether the store is now as
+/// asked, and hands every failure to ``StorageSystem/onFailure``. To handle errors where they
+/// happen use the throwing calls of a ``Store``, which ``shared`` and ``suite(_:)`` return.
 public enum Defaults {
   /// The throwing store behind the calls that name no suite.
   public static var shared: Store { suite(.standard) }
@@ -212,8 +212,8 @@ extension Defaults {
 
   /// Changes a value in one step, with a closure that cannot throw.
   ///
-  /// Apart from the other one because Swift 6.3 crashes on a generic typed throw in one function with
-  /// a `do` that does not catch all of a store's errors.
+  /// Apart from the other one because Swift 6.3 crashes on a generic typed throw in one function
+  /// with a `do` that does not catch all of a store's errors.
   @inlinable @discardableResult
   public static func update<T: Codable>(
     _ key: String, default defaultValue: T, suite: Suite = .standard, _ change: (inout T) -> Void
@@ -241,8 +241,8 @@ extension Defaults {
   /// Defaults[.fontSize] = 18
   /// ```
   ///
-  /// Setting an optional to nil removes it. `Defaults[.count] += 1` reads and writes in two steps: use
-  /// `update` where others may write too.
+  /// Setting an optional to nil removes it. `Defaults[.count] += 1` reads and writes in two steps:
+  /// use `update` where others may write too.
   @inlinable
   public static subscript<T: Codable>(key: Key<T>) -> T {
     get {
@@ -323,8 +323,8 @@ extension Defaults {
 // MARK: - Suites, import and export
 
 extension Defaults {
-  /// The app's suites that have a file or an engine of their own, sorted by name; those with a folder of their own are not
-  /// among them.
+  /// The app's suites that have a file or an engine of their own, sorted by name; those with a
+  /// directory of their own are not among them.
   public static func suites() -> [Suite] {
     attempt(.standard) { store throws(StorageError) in try store.siblings() } ?? []
   }

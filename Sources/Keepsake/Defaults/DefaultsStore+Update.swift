@@ -94,7 +94,7 @@ extension Defaults.Store {
       // `update` either calls its closure or throws.
       return outcome ?? .success(defaultValue)
     } catch {
-      throw error.during("update", key: key, path: place)
+      throw error.inContext(of: "update", key: key, path: place)
     }
   }
 }

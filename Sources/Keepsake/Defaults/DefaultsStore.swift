@@ -43,17 +43,19 @@ extension Defaults {
     ) throws(StorageError) -> any DefaultsEngine {
       if let engine = scope.engines[suite] {
         return (engine as? MemoryEngine)?.table
-          ?? AdaptedEngine(engine) { [weak scope] in scope?.report($0.of("Defaults")) }
+          ?? CustomEngine(engine) { [weak scope] in scope?.report($0.reported(by: "Defaults")) }
       }
       if case .memory = suite.location { return MemoryTable() }
-      let location = try JournalLocation(
-        folder: suite.folder(in: scope.finder, .configuration), name: suite.fileName("suite"))
-      return Journal(location: location) { [weak scope] in scope?.report($0.of("Defaults")) }
+      let location = try JournalPaths(
+        directory: suite.directory(in: scope.finder, .configuration), name: suite.fileName("suite"))
+      return Journal(location: location) { [weak scope] in
+        scope?.report($0.reported(by: "Defaults"))
+      }
     }
 
     /// Hands a failure to the handler of the scope that made this store.
     @usableFromInline
-    func report(_ error: StorageError) { scope.report(error.of("Defaults")) }
+    func report(_ error: StorageError) { scope.report(error.reported(by: "Defaults")) }
 
     /// To be called before a read that Observation may track.
     @usableFromInline
@@ -65,7 +67,7 @@ extension Defaults {
 
     /// The file in which the settings lie; nil for a suite in memory.
     ///
-    /// - Throws: ``StorageError`` when there is no place for it, as without a home folder.
+    /// - Throws: ``StorageError`` when there is no place for it, as without a home directory.
     public var fileURL: URL? {
       get throws(StorageError) { try engine.path.map { URL(filePath: $0) } }
     }
@@ -85,7 +87,7 @@ extension Defaults.Store {
       // Without the type it would be decoded as a `T?`, past all the short ways.
       return try Codec.decode(stored, as: T.self)
     } catch {
-      throw error.during("get", key: key, path: place)
+      throw error.inContext(of: "get", key: key, path: place)
     }
   }
 
@@ -162,7 +164,7 @@ extension Defaults.Store {
       }
       return value
     } catch {
-      throw error.during("get", key: key, path: place)
+      throw error.inContext(of: "get", key: key, path: place)
     }
   }
 
@@ -171,7 +173,7 @@ extension Defaults.Store {
     do throws(StorageError) {
       return try engine.value(forKey: key) != nil
     } catch {
-      throw error.during("contains", key: key)
+      throw error.inContext(of: "contains", key: key)
     }
   }
 
@@ -185,7 +187,7 @@ extension Defaults.Store {
     do throws(StorageError) {
       return try engine.allKeys()
     } catch {
-      throw error.during("keys")
+      throw error.inContext(of: "keys")
     }
   }
 }
@@ -195,15 +197,15 @@ extension Defaults.Store {
 extension Defaults.Store {
   /// Stores any `Codable` value; nil removes.
   ///
-  /// - Throws: ``StorageError``; the old value is intact then, unless it was the very last step that failed,
-  ///   which tells other processes: the new one may show then.
+  /// - Throws: ``StorageError``; the old value is intact then, unless it was the very last step
+  ///   that failed, which tells other processes: the new one may show then.
   @inlinable
   public func set<T: Codable>(_ value: T?, forKey key: String) throws(StorageError) {
     do throws(StorageError) {
       guard let value, let stored = try Codec.encode(value) else { return try remove(key) }
       try write(.set(key, stored))
     } catch {
-      throw error.during("set", key: key)
+      throw error.inContext(of: "set", key: key)
     }
   }
 
@@ -224,7 +226,7 @@ extension Defaults.Store {
     do throws(StorageError) {
       try write(.remove(key))
     } catch {
-      throw error.during("remove", key: key)
+      throw error.inContext(of: "remove", key: key)
     }
   }
 
@@ -239,7 +241,7 @@ extension Defaults.Store {
       try UpdateFrame.requireOutside(self)
       try observed.telling(nil) { () throws(StorageError) in try engine.clear() }
     } catch {
-      throw error.during("removeAll")
+      throw error.inContext(of: "removeAll")
     }
   }
 
@@ -264,7 +266,7 @@ extension Defaults.Store {
     do throws(StorageError) {
       try engine.makeDurable()
     } catch {
-      throw error.during("synchronize")
+      throw error.inContext(of: "synchronize")
     }
   }
 }

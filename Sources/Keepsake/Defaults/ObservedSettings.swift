@@ -13,7 +13,7 @@ internal import Synchronization
 final class ObservedSettings: Observable, Sendable {
   private struct State {
     /// The rounds that go on, by key.
-    var rounds = KeyTable<Round>()
+    var rounds = ByteKeyedDictionary<Round>()
     /// Rounds that are over because a later read found another value, but still to be told.
     var overdue: [Round] = []
     /// The writes that this process is in the middle of.
@@ -68,8 +68,8 @@ final class ObservedSettings: Observable, Sendable {
     return thread.pointee.probes != before
   }
 
-  /// Lets those who track on this thread hear when the value of `key` changes; to be called before it
-  /// is read.
+  /// Lets those who track on this thread hear when the value of `key` changes; to be called before
+  /// it is read.
   func noteRead(_ key: String) {
     if isTracked { track(key) }
   }
@@ -112,7 +112,8 @@ final class ObservedSettings: Observable, Sendable {
 
   // MARK: Following
 
-  /// Looks at the followed keys from now on whenever the engine says so, as long as the store lives.
+  /// Looks at the followed keys from now on whenever the engine says so, as long as the store
+  /// lives.
   private func follow() {
     let isFirst = state.withLock { state in
       defer { state.isFollowing = true }
@@ -129,7 +130,7 @@ final class ObservedSettings: Observable, Sendable {
       state.withLock { $0.follower = follower }
     } catch {
       state.withLock { $0.isFollowing = false }
-      scope.report(error.during("changes").of("Defaults"))
+      scope.report(error.inContext(of: "changes").reported(by: "Defaults"))
     }
   }
 
@@ -139,7 +140,7 @@ final class ObservedSettings: Observable, Sendable {
 
   /// Off the thread of a reader, who is in the middle of something.
   private func checkSoon() {
-    Housekeeper.run { [weak self] in self?.check() }
+    BackgroundWork.run { [weak self] in self?.check() }
   }
 
   /// Tells of what others have changed, or what could not be told where it was changed.
@@ -160,8 +161,8 @@ final class ObservedSettings: Observable, Sendable {
 
   // MARK: Writing
 
-  /// Runs `write`, then tells of what has changed of `keys`, before it returns and on this thread; nil
-  /// stands for all.
+  /// Runs `write`, then tells of what has changed of `keys`, before it returns and on this thread;
+  /// nil stands for all.
   @inline(__always)
   func telling<R>(
     _ keys: @autoclosure () -> [String]?, _ write: () throws(StorageError) -> R
@@ -217,7 +218,7 @@ final class ObservedSettings: Observable, Sendable {
       return try engine.value(forKey: key)
     } catch {
       // Reading gives the default now.
-      scope.report(error.during("changes", key: key).of("Defaults"))
+      scope.report(error.inContext(of: "changes", key: key).reported(by: "Defaults"))
       return nil
     }
   }
@@ -234,7 +235,7 @@ final class ObservedSettings: Observable, Sendable {
   /// Tells observers that are being installed as their round is over already.
   private func tellLate(_ round: Round) {
     // Not here and now, where the registrar holds its lock, but when it is done.
-    Housekeeper.run(after: .milliseconds(10)) { [weak self] in
+    BackgroundWork.run(after: .milliseconds(10)) { [weak self] in
       self?.inScope { self?.tell(round) }
     }
   }
@@ -259,7 +260,7 @@ private final class Round: Hashable, Sendable {
   let isOver = Atomic(false)
   private let reads = Atomic(1)
   private let capacity: Int
-  private let start = Tick.now
+  private let start = CoarseClock.now
   private let tellLate: @Sendable (Round) -> Void
 
   init(
@@ -274,18 +275,19 @@ private final class Round: Hashable, Sendable {
 
   /// Notes a tracked read, unless there have been too many.
   ///
-  /// Observers that never hear anything stay with the registrar, also when the view models that they
-  /// belong to are gone. So a round ends after so many: who is still there is told and reads again.
+  /// Observers that never hear anything stay with the registrar, also when the view models that
+  /// they belong to are gone. So a round ends after so many: who is still there is told and reads
+  /// again.
   func mayHaveAnother() -> Bool { reads.add(1, ordering: .relaxed).oldValue < capacity }
 
   static let leastCapacity = 1_000
 
   /// How many the round after this one, if this one is full, may have.
   ///
-  /// Twice as many when it was full at once: then those who were told just before have filled it, and
-  /// there are that many.
+  /// Twice as many when it was full at once: then those who were told just before have filled it,
+  /// and there are that many.
   var nextCapacity: Int {
-    Tick.now - start < WallClock.second ? capacity * 2 : capacity
+    CoarseClock.now - start < WallClock.second ? capacity * 2 : capacity
   }
 
   var identity: UnsafeRawPointer { UnsafeRawPointer(Unmanaged.passUnretained(self).toOpaque()) }

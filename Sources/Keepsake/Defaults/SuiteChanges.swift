@@ -13,13 +13,13 @@ extension Defaults {
   /// ```
   ///
   /// The sequence may be used from any thread, and by several loops: each gets all changes. A loop
-  /// ends when its task is cancelled, and costs nothing while it waits; with each change it looks at
-  /// the whole suite. One that cannot be read counts as unchanged until the next change, and that is
-  /// reported to ``StorageSystem/onFailure``. Names that differ only in their encoding (NFC and NFD) are
-  /// one in a set. For the values of one key see ``Changes``.
+  /// ends when its task is cancelled, and costs nothing while it waits; with each change it looks
+  /// at the whole suite. One that cannot be read counts as unchanged until the next change, and
+  /// that is reported to ``StorageSystem/onFailure``. Names that differ only in their encoding (NFC
+  /// and NFD) are one in a set. For the values of one key see ``Changes``.
   public struct SuiteChanges: AsyncSequence, Sendable {
     private let store: Store
-    private let start: KeyTable<StoredValue>?
+    private let start: ByteKeyedDictionary<StoredValue>?
 
     init(_ store: Store) {
       self.store = store
@@ -27,14 +27,14 @@ extension Defaults {
     }
 
     /// All values; nil, and that reported, when they cannot be read.
-    private static func current(_ store: Store) -> KeyTable<StoredValue>? {
-      var values = KeyTable<StoredValue>()
+    private static func current(_ store: Store) -> ByteKeyedDictionary<StoredValue>? {
+      var values = ByteKeyedDictionary<StoredValue>()
       do throws(StorageError) {
         for key in try store.engine.allKeys() {
           if let value = try store.engine.value(forKey: key) { values.set(key, value) }
         }
       } catch {
-        store.report(error.during("changes"))
+        store.report(error.inContext(of: "changes"))
         return nil
       }
       return values
@@ -49,21 +49,23 @@ extension Defaults {
     public struct Iterator: AsyncIteratorProtocol {
       private let sequence: SuiteChanges
       /// nil as long as the suite could not be read.
-      private var last: KeyTable<StoredValue>?
+      private var last: ByteKeyedDictionary<StoredValue>?
       private var news: NewsIterator
 
-      fileprivate init(sequence: SuiteChanges, last: KeyTable<StoredValue>?) {
+      fileprivate init(sequence: SuiteChanges, last: ByteKeyedDictionary<StoredValue>?) {
         self.sequence = sequence
         self.last = last
         news = NewsIterator(of: sequence.store)
       }
 
-      /// The names of what has changed; nil when the task is cancelled or there is no store to watch.
+      /// The names of what has changed; nil when the task is cancelled or there is no store to
+      /// watch.
       public mutating func next() async -> Set<String>? {
         await next(isolation: nil)
       }
 
-      /// The names of what has changed; nil when the task is cancelled or there is no store to watch.
+      /// The names of what has changed; nil when the task is cancelled or there is no store to
+      /// watch.
       public mutating func next(
         isolation actor: isolated (any Actor)?
       ) async throws(Never) -> Set<String>? {
@@ -81,7 +83,7 @@ extension Defaults {
   }
 }
 
-extension KeyTable<StoredValue> {
+extension ByteKeyedDictionary<StoredValue> {
   /// The keys that only one of the tables has, or under which each has another value.
   fileprivate func keysWithOtherValues(than other: Self) -> Set<String> {
     var keys: Set<String> = []

@@ -3,9 +3,9 @@ public import FoundationEssentials
 extension Defaults {
   /// What a suite can be written as.
   public enum ExportFormat: Sendable {
-    /// One object, sorted by key, with each setting on a line of its own. What JSON cannot say stands
-    /// in an object of one member: `{"$data": "<Base64>"}`, `{"$date": <seconds since 2001>}`,
-    /// `{"$number": "Infinity"}`; a value that looks like one of these is wrapped as
+    /// One object, sorted by key, with each setting on a line of its own. What JSON cannot say
+    /// stands in an object of one member: `{"$data": "<Base64>"}`, `{"$date": <seconds since
+    /// 2001>}`, `{"$number": "Infinity"}`; a value that looks like one of these is wrapped as
     /// `{"$json": <value>}`.
     case json
     /// An XML property list, as Apple's and Foundation's `UserDefaults` read it.
@@ -16,9 +16,9 @@ extension Defaults {
 extension Defaults.Store {
   /// All values as one document.
   ///
-  /// JSON keeps every value exactly. A property list cannot hold infinities, NaN, `Decimal`s of many
-  /// digits, and dates before the year 1 or after 9999: those are an error. It holds whole seconds:
-  /// a date's fraction is lost.
+  /// JSON keeps every value exactly. A property list cannot hold infinities, NaN, `Decimal`s of
+  /// many digits, and dates before the year 1 or after 9999: those are an error. It holds whole
+  /// seconds: a date's fraction is lost.
   ///
   /// - Throws: ``StorageError``, of code `encodingFailed` for a value that the format cannot hold.
   public func export(as format: Defaults.ExportFormat) throws(StorageError) -> Data {
@@ -33,15 +33,15 @@ extension Defaults.Store {
       case .propertyList: return try Transfer.propertyList(values)
       }
     } catch {
-      throw error.during("export")
+      throw error.inContext(of: "export")
     }
   }
 
   /// Sets all values of a document; keys that it does not have stay as they are.
   ///
   /// Takes a JSON object, as ``export(as:)`` writes it or any other, and a property list, binary or
-  /// XML, such as a file of Foundation's `UserDefaults`. Nothing is set unless all of it can be read;
-  /// a ``StorageEngine`` that fails in the middle has the first ones.
+  /// XML, such as a file of Foundation's `UserDefaults`. Nothing is set unless all of it can be
+  /// read; a ``StorageEngine`` that fails in the middle has the first ones.
   ///
   /// ```swift
   /// try Defaults.shared.import(Data(contentsOf: oldSettings))
@@ -61,21 +61,21 @@ extension Defaults.Store {
         : try Transfer.values(fromPropertyList: document)
       try write(values.map { .set($0.key, $0.value) })
     } catch {
-      throw error.during("import", path: place)
+      throw error.inContext(of: "import", path: place)
     }
   }
 
   /// The app's suites that have a file, or an engine of their own.
   func siblings() throws(StorageError) -> [Defaults.Suite] {
-    let folder = try scope.finder.folder(.configuration)
-    let inFiles = try FileSystem.list(folder).compactMap { name -> String? in
-      guard name.hasSuffix(JournalLocation.suffix) else { return nil }
-      return FileName.decode(String(name.dropLast(JournalLocation.suffix.count)))
+    let directory = try scope.finder.directory(.configuration)
+    let inFiles = try FileSystem.list(directory).compactMap { name -> String? in
+      guard name.hasSuffix(JournalPaths.suffix) else { return nil }
+      return FileName.decode(String(name.dropLast(JournalPaths.suffix.count)))
     }
     let onEngines = scope.engines.keys.filter { suite in
       switch suite.location {
       case .standard, .named: true
-      case .memory, .inFolder: false
+      case .memory, .inDirectory: false
       }
     }
     return Set(inFiles.map { Defaults.Suite($0) }).union(onEngines).sorted { $0.name < $1.name }
@@ -106,8 +106,8 @@ private enum Transfer {
     let tree = try tree(document)
     guard case .dictionary = tree else { throw unreadable("not an object of settings") }
     let members = try slices(Array(document))
-    // The decoder does not look at a member that is there twice, of which the slices keep both. Names that are
-    // one to it can be two settings; in a value they cannot be two members.
+    // The decoder does not look at a member that is there twice, of which the slices keep both.
+    // Names that are one to it can be two settings; in a value they cannot be two members.
     if members.reduce(members.count, { $0 + JSONSlices.memberCount(in: $1.1) }) != tree.memberCount
     {
       for (key, slice) in members {

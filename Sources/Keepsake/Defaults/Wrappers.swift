@@ -6,12 +6,12 @@
 /// $fontSize.reset()
 /// ```
 ///
-/// Reading and writing are those of ``Defaults``: no error is thrown, each is reported. `fontSize += 1`
-/// reads and writes in two steps; `$fontSize.update { $0 += 1 }` is one.
+/// Reading and writing are those of ``Defaults``: no error is thrown, each is reported. `fontSize
+/// += 1` reads and writes in two steps; `$fontSize.update { $0 += 1 }` is one.
 ///
 /// In an `@Observable` class Observation tracks it, whoever changes the setting, in other processes
-/// too. A change of this process is told on the thread that makes it, before the call returns, or by
-/// another write at that moment; all others are told in the background.
+/// too. A change of this process is told on the thread that makes it, before the call returns, or
+/// by another write at that moment; all others are told in the background.
 ///
 /// ```swift
 /// @MainActor @Observable final class Preferences {

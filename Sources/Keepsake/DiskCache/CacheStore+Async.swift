@@ -1,15 +1,16 @@
 public import FoundationEssentials
 
 extension DiskCache.Store {
-  /// Runs `body` with this store on a concurrent queue, so that the caller's thread does not wait for
-  /// the disk.
+  /// Runs `body` with this store on a concurrent queue, so that the caller's thread does not wait
+  /// for the disk.
   ///
   /// ```swift
   /// let names = try await DiskCache.shared.perform { store in try store.keys() }
   /// ```
   ///
   /// - Returns: What `body` returns.
-  /// - Throws: What `body` throws, or `CancellationError` when the task was cancelled before it began.
+  /// - Throws: What `body` throws, or `CancellationError` when the task was cancelled before it
+  ///   began.
   @discardableResult
   public func perform<R>(
     _ body: sending @escaping (DiskCache.Store) throws -> sending R
@@ -29,21 +30,23 @@ extension DiskCache.Store {
   /// }
   /// ```
   ///
-  /// However many tasks of this process ask for the key at once, one produces, in its own isolation,
-  /// and the others wait for what it gets. If that one is cancelled the next takes over; if it fails
-  /// all who wait get its error, and nothing is stored. What is set or removed meanwhile is newer and
-  /// stays. A nil is not stored. A value that cannot be stored is returned all the same, and the failure reported to
-  /// ``StorageSystem/onFailure``, as is an entry that cannot be read as a `T` and is produced anew.
+  /// However many tasks of this process ask for the key at once, one produces, in its own
+  /// isolation, and the others wait for what it gets. If that one is cancelled the next takes over;
+  /// if it fails all who wait get its error, and nothing is stored. What is set or removed
+  /// meanwhile is newer and stays. A nil is not stored. A value that cannot be stored is returned
+  /// all the same, and the failure reported to ``StorageSystem/onFailure``, as is an entry that
+  /// cannot be read as a `T` and is produced anew.
   ///
-  /// - Throws: What `produce` throws, `CancellationError`, or a ``StorageError`` of code `wrongType` or
-  ///   `decodingFailed` when the task that produced the value stores another type under this key.
+  /// - Throws: What `produce` throws, `CancellationError`, or a ``StorageError`` of code
+  ///   `wrongType` or `decodingFailed` when the task that produced the value stores another type
+  ///   under this key.
   @discardableResult
   public func fetch<T: Codable>(
     _ key: String, expiry: DiskCache.Expiry = .never,
     isolation: isolated (any Actor)? = #isolation, _ produce: () async throws -> T
   ) async throws -> T {
-    let flights = Flights.shared
-    let passenger = flights.makePassenger(to: Flights.Destination(self, key))
+    let flights = InFlightFetches.shared
+    let passenger = flights.makePassenger(to: InFlightFetches.Destination(self, key))
     defer { flights.leave(passenger) }
     switch await flights.board(passenger) {
     case .cancelled: throw CancellationError()
@@ -65,7 +68,8 @@ extension DiskCache.Store {
     }
   }
 
-  /// The value of a typed key, or else what `produce` returns; see ``fetch(_:expiry:isolation:_:)``.
+  /// The value of a typed key, or else what `produce` returns; see
+  /// ``fetch(_:expiry:isolation:_:)``.
   @discardableResult
   public func fetch<T: Codable>(
     _ key: DiskCache.Key<T>, isolation: isolated (any Actor)? = #isolation,
@@ -75,27 +79,27 @@ extension DiskCache.Store {
   }
 
   private func lead<T: Codable>(
-    _ passenger: Flights.Passenger, _ key: String, _ expiry: DiskCache.Expiry,
+    _ passenger: InFlightFetches.Passenger, _ key: String, _ expiry: DiskCache.Expiry,
     isolation: isolated (any Actor)?, _ produce: () async throws -> T
   ) async throws -> T {
     if let (stored, value): (StoredValue, T) = try await look(for: key) {
-      Flights.shared.land(passenger, .value(stored))
+      InFlightFetches.shared.land(passenger, .value(stored))
       return value
     }
     try Task.checkCancellation()
-    let value = try await Flights.$led.withValue(
-      Flights.led + [passenger], operation: produce, isolation: isolation)
+    let value = try await InFlightFetches.$led.withValue(
+      InFlightFetches.led + [passenger], operation: produce, isolation: isolation)
     let stored: StoredValue?
     do throws(StorageError) {
       stored = try Codec.encode(value)
     } catch {
-      report(error.during("set", key: key, path: place))
+      report(error.inContext(of: "set", key: key, path: place))
       // Those who wait cannot share what has no stored form: each produces its own.
-      Flights.shared.handOver(passenger)
+      InFlightFetches.shared.handOver(passenger)
       return value
     }
     await keep(stored, forKey: key, expiry, passenger)
-    Flights.shared.land(passenger, .value(stored))
+    InFlightFetches.shared.land(passenger, .value(stored))
     return value
   }
 
@@ -107,7 +111,7 @@ extension DiskCache.Store {
       do throws(StorageError) {
         return try store.value(key)
       } catch {
-        store.report(error.during("model", key: key, path: store.place))
+        store.report(error.inContext(of: "model", key: key, path: store.place))
         return nil
       }
     }
@@ -115,19 +119,19 @@ extension DiskCache.Store {
     do throws(StorageError) {
       return (stored, try Codec.decode(stored))
     } catch {
-      report(error.during("model", key: key, path: place))
+      report(error.inContext(of: "model", key: key, path: place))
       return nil
     }
   }
 
   private func keep(
     _ stored: StoredValue?, forKey key: String, _ expiry: DiskCache.Expiry,
-    _ passenger: Flights.Passenger
+    _ passenger: InFlightFetches.Passenger
   ) async {
     await withCheckedContinuation { continuation in
       BlockingWork.start { [self] in
         let ifStillWanted: KeyLockBody = { goOn throws(StorageError) in
-          if Flights.shared.leads(passenger) { try goOn() }
+          if InFlightFetches.shared.leads(passenger) { try goOn() }
         }
         do throws(StorageError) {
           if let stored {
@@ -136,7 +140,7 @@ extension DiskCache.Store {
             try engine.remove(key, within: ifStillWanted)
           }
         } catch {
-          report(error.during("set", key: key, path: place))
+          report(error.inContext(of: "set", key: key, path: place))
         }
         continuation.resume()
       }
@@ -158,13 +162,14 @@ extension DiskCache.Store {
     do throws(StorageError) {
       return try Codec.decode(stored)
     } catch {
-      throw error.during("fetch", key: key, path: place)
+      throw error.inContext(of: "fetch", key: key, path: place)
     }
   }
 
   // MARK: Large values
 
-  /// Stores the contents of a file; where the file system can, the two share them until one changes.
+  /// Stores the contents of a file; where the file system can, the two share them until one
+  /// changes.
   ///
   /// The bytes never are in memory as a whole.
   ///
@@ -181,7 +186,7 @@ extension DiskCache.Store {
       try writer.finish(
         WriteOptions(lifespan: lifespan, isDurable: durable), within: superseding(key))
     } catch {
-      throw error.during("set", key: key)
+      throw error.inContext(of: "set", key: key)
     }
   }
 
@@ -196,8 +201,8 @@ extension DiskCache.Store {
   /// The bytes never are in memory as a whole. Until the end the old value stays; when the sequence
   /// throws or the task is cancelled nothing is left behind.
   ///
-  /// Chunks are pieces of any size, such as `Data` or `[UInt8]`. `progress` is called after each, in the
-  /// caller's isolation, with the bytes so far and the total to expect, if that was given.
+  /// Chunks are pieces of any size, such as `Data` or `[UInt8]`. `progress` is called after each,
+  /// in the caller's isolation, with the bytes so far and the total to expect, if that was given.
   ///
   /// - Throws: What the sequence throws, `CancellationError`, or a ``StorageError``.
   public func set<Chunks: AsyncSequence>(
@@ -212,7 +217,7 @@ extension DiskCache.Store {
         }
         return try store.engine.startWriting(key)
       } catch {
-        throw error.during("set", key: key)
+        throw error.inContext(of: "set", key: key)
       }
     }
     var iterator = chunks.makeAsyncIterator()
@@ -224,7 +229,7 @@ extension DiskCache.Store {
             try writer.append(bytes)
           }
         } catch {
-          throw error.during("set", key: key)
+          throw error.inContext(of: "set", key: key)
         }
       }
       progress(writer.count, total)
@@ -237,7 +242,7 @@ extension DiskCache.Store {
         try writer.finish(
           WriteOptions(lifespan: lifespan, isDurable: durable), within: store.superseding(key))
       } catch {
-        throw error.during("set", key: key)
+        throw error.inContext(of: "set", key: key)
       }
     }
   }

@@ -3,9 +3,9 @@ public import FoundationEssentials
 extension DiskCache {
   /// One cache, with errors thrown where ``DiskCache`` reports them.
   ///
-  /// The calls are those of ``DiskCache``. What is missing, expired or damaged is nil; a folder that
-  /// cannot be reached, and a value of another type, are errors. All calls are safe from any thread
-  /// and between processes.
+  /// The calls are those of ``DiskCache``. What is missing, expired or damaged is nil; a directory
+  /// that cannot be reached, and a value of another type, are errors. All calls are safe from any
+  /// thread and between processes.
   ///
   /// ```swift
   /// let images = DiskCache.named("Images")
@@ -37,21 +37,25 @@ extension DiskCache {
       for name: Name, in scope: StorageScope
     ) throws(StorageError) -> any CacheEngine {
       if case .memory = name.location { return MemoryCache() }
-      var host = try name.folder(in: scope.finder, .cache)
-      if !host.isCallers { host = HostFolder(path: host.path + "/caches", isCallers: false) }
-      let location = CacheLocation(host: host, name: try name.fileName("cache"))
-      return CacheFiles(location: location) { [weak scope] in scope?.report($0.of("DiskCache")) }
+      var host = try name.directory(in: scope.finder, .cache)
+      if !host.isCallerOwned {
+        host = StoreDirectory(path: host.path + "/caches", isCallerOwned: false)
+      }
+      let location = CachePaths(host: host, name: try name.fileName("cache"))
+      return FileCache(location: location) { [weak scope] in
+        scope?.report($0.reported(by: "DiskCache"))
+      }
     }
 
     /// Hands a failure to the handler of the scope that made this store.
     @usableFromInline
-    func report(_ error: StorageError) { scope.report(error.of("DiskCache")) }
+    func report(_ error: StorageError) { scope.report(error.reported(by: "DiskCache")) }
 
-    /// The folder in which the entries lie; nil for a cache in memory.
+    /// The directory in which the entries lie; nil for a cache in memory.
     ///
-    /// - Throws: ``StorageError`` when there is no place for it, as without a home folder.
+    /// - Throws: ``StorageError`` when there is no place for it, as without a home directory.
     public var folderURL: URL? {
-      get throws(StorageError) { try engine.folder.map { URL(filePath: $0) } }
+      get throws(StorageError) { try engine.directory.map { URL(filePath: $0) } }
     }
 
     /// How many bytes the cache may take on the disk; nil, as at first, for no limit.
@@ -79,13 +83,14 @@ extension DiskCache.Store {
     do throws(StorageError) {
       return try engine.read(key)?.bytes
     } catch {
-      throw error.during("get", key: key)
+      throw error.inContext(of: "get", key: key)
     }
   }
 
   /// The `Codable` value of an entry; nil when there is none.
   ///
-  /// - Throws: ``StorageError`` of code `wrongType` or `decodingFailed` when another type is stored.
+  /// - Throws: ``StorageError`` of code `wrongType` or `decodingFailed` when another type is
+  ///   stored.
   @inlinable
   public func model<T: Codable>(
     _ key: String, type: T.Type = T.self
@@ -94,7 +99,7 @@ extension DiskCache.Store {
       guard let stored = try value(key) else { return nil }
       return try Codec.decode(stored, as: T.self)
     } catch {
-      throw error.during("model", key: key, path: place)
+      throw error.inContext(of: "model", key: key, path: place)
     }
   }
 
@@ -115,14 +120,14 @@ extension DiskCache.Store {
 
   /// Where the entries lie, for errors.
   @usableFromInline
-  var place: String? { try? engine.folder }
+  var place: String? { try? engine.directory }
 
   /// Whether there is an entry; its value is not looked at.
   public func contains(_ key: String) throws(StorageError) -> Bool {
     do throws(StorageError) {
       return try engine.contains(key)
     } catch {
-      throw error.during("contains", key: key)
+      throw error.inContext(of: "contains", key: key)
     }
   }
 
@@ -136,7 +141,7 @@ extension DiskCache.Store {
     do throws(StorageError) {
       return try engine.entry(key)
     } catch {
-      throw error.during("entry", key: key)
+      throw error.inContext(of: "entry", key: key)
     }
   }
 
@@ -147,13 +152,13 @@ extension DiskCache.Store {
 
   /// The file that holds the very bytes of an entry; nil when there is none, or no file.
   ///
-  /// Other programs may read it, nobody may write it. It is never changed, but removed when the entry
-  /// is: open it at once, or be ready for it to be gone.
+  /// Other programs may read it, nobody may write it. It is never changed, but removed when the
+  /// entry is: open it at once, or be ready for it to be gone.
   public func fileURL(_ key: String) throws(StorageError) -> URL? {
     do throws(StorageError) {
       return try engine.path(key).map { URL(filePath: $0) }
     } catch {
-      throw error.during("fileURL", key: key)
+      throw error.inContext(of: "fileURL", key: key)
     }
   }
 
@@ -162,7 +167,7 @@ extension DiskCache.Store {
     do throws(StorageError) {
       return try engine.keys()
     } catch {
-      throw error.during("keys")
+      throw error.inContext(of: "keys")
     }
   }
 
@@ -175,7 +180,7 @@ extension DiskCache.Store {
       do throws(StorageError) {
         return try engine.totalSize()
       } catch {
-        throw error.during("totalSize")
+        throw error.inContext(of: "totalSize")
       }
     }
   }
@@ -186,11 +191,11 @@ extension DiskCache.Store {
 extension DiskCache.Store {
   /// Stores `Data` as its very bytes, or any `Codable` value; nil removes.
   ///
-  /// With `durable` the entry survives a power cut once this returns, which costs an `fdatasync(2)` and
-  /// two `fsync(2)`. Without, a power cut may turn the newest entries into misses.
+  /// With `durable` the entry survives a power cut once this returns, which costs an `fdatasync(2)`
+  /// and two `fsync(2)`. Without, a power cut may turn the newest entries into misses.
   ///
-  /// - Throws: ``StorageError``; the old value is intact then, or the entry is gone, or the new one is there
-  ///   where the very last step failed, which counts it.
+  /// - Throws: ``StorageError``; the old value is intact then, or the entry is gone, or the new one
+  ///   is there where the very last step failed, which counts it.
   @inlinable
   public func set<T: Codable>(
     _ value: T?, forKey key: String, expiry: DiskCache.Expiry = .never, durable: Bool = false
@@ -199,7 +204,7 @@ extension DiskCache.Store {
       guard let value, let stored = try Codec.encode(value) else { return try remove(key) }
       try write(stored, forKey: key, expiry, durable: durable)
     } catch {
-      throw error.during("set", key: key)
+      throw error.inContext(of: "set", key: key)
     }
   }
 
@@ -242,7 +247,7 @@ extension DiskCache.Store {
   func superseding(_ key: String) -> KeyLockBody {
     { [self] goOn throws(StorageError) in
       try goOn()
-      if Flights.shared.isAnyOnItsWay { Flights.shared.supersede(.init(self, key)) }
+      if InFlightFetches.shared.isAnyOnItsWay { InFlightFetches.shared.supersede(.init(self, key)) }
     }
   }
 
@@ -251,7 +256,7 @@ extension DiskCache.Store {
     do throws(StorageError) {
       try engine.remove(key, within: superseding(key))
     } catch {
-      throw error.during("remove", key: key)
+      throw error.inContext(of: "remove", key: key)
     }
   }
 
@@ -271,18 +276,18 @@ extension DiskCache.Store {
     do throws(StorageError) {
       return try engine.removeExpired()
     } catch {
-      throw error.during("removeExpired")
+      throw error.inContext(of: "removeExpired")
     }
   }
 
   /// Removes all entries; their files are deleted in the background.
   public func removeAll() throws(StorageError) {
-    Flights.shared.supersedeAll(of: self)
+    InFlightFetches.shared.supersedeAll(of: self)
     do throws(StorageError) {
       try engine.removeAll()
-      Flights.shared.supersedeAll(of: self)
+      InFlightFetches.shared.supersedeAll(of: self)
     } catch {
-      throw error.during("removeAll")
+      throw error.inContext(of: "removeAll")
     }
   }
 
@@ -292,7 +297,7 @@ extension DiskCache.Store {
     var names: [String] = []
     for fileName in try FileSystem.list(container) {
       guard let name = FileName.decode(fileName),
-        try FileSystem.status(container + "/" + fileName)?.isFolder == true
+        try FileSystem.status(container + "/" + fileName)?.isDirectory == true
       else { continue }
       names.append(name)
     }

@@ -14,14 +14,15 @@ public import FoundationEssentials
 /// says when it expires. A read returns a whole value that was stored under that key, or nil: also
 /// when other processes write it, a program was killed, or a file is damaged. What has expired is
 /// nowhere to be seen. All calls are safe from any thread and between processes, and no reader
-/// waits for a writer. An entry survives the end of the process; a power cut may turn the newest ones
-/// into misses, unless they were set `durable`.
+/// waits for a writer. An entry survives the end of the process; a power cut may turn the newest
+/// ones into misses, unless they were set `durable`.
 ///
-/// No call but ``fetch(_:expiry:cache:isolation:_:)`` throws: each returns the value, nil, or whether
-/// the cache is now as asked, and hands every failure to ``StorageSystem/onFailure``. To handle errors
-/// where they happen use the throwing calls of a ``Store``, which ``shared`` and ``named(_:)`` return.
+/// No call but ``fetch(_:expiry:cache:isolation:_:)`` throws: each returns the value, nil, or
+/// whether the cache is now as asked, and hands every failure to ``StorageSystem/onFailure``. To
+/// handle errors where they happen use the throwing calls of a ``Store``, which ``shared`` and
+/// ``named(_:)`` return.
 public enum DiskCache {
-  /// Names a cache that is kept apart from all others: a folder each.
+  /// Names a cache that is kept apart from all others: a directory each.
   ///
   /// See ``StoragePlace``.
   public typealias Name = StoragePlace<DiskCache>
@@ -36,8 +37,8 @@ public enum DiskCache {
   /// images.sizeLimit = 200_000_000
   /// ```
   ///
-  /// Ask for it where it is used: one that is kept, as in a `static let`, goes on with the folders of the
-  /// moment when it was made, in a test as well.
+  /// Ask for it where it is used: one that is kept, as in a `static let`, goes on with the
+  /// directories of the moment when it was made, in a test as well.
   public static func named(_ name: Name) -> Store {
     if case .standard = name.location, !StorageScope.mayBeTemporary { return standardOfProcess }
     return StorageScope.current.cache(name)
@@ -93,8 +94,8 @@ extension DiskCache {
 
   /// The file that holds the very bytes of an entry; nil when there is none, or no file.
   ///
-  /// Other programs may read it, nobody may write it. It is never changed, but removed when the entry
-  /// is: open it at once, or be ready for it to be gone.
+  /// Other programs may read it, nobody may write it. It is never changed, but removed when the
+  /// entry is: open it at once, or be ready for it to be gone.
   public static func fileURL(_ key: String, cache: Name = .standard) -> URL? {
     attempt(cache) { store throws(StorageError) in try store.fileURL(key) } ?? nil
   }
@@ -158,7 +159,8 @@ extension DiskCache {
     remove(key, cache: cache)
   }
 
-  /// Stores the contents of a file; where the file system can, the two share them until one changes.
+  /// Stores the contents of a file; where the file system can, the two share them until one
+  /// changes.
   ///
   /// - Returns: Whether they are stored; if not, the old value is intact.
   @discardableResult
@@ -237,8 +239,8 @@ extension DiskCache {
     attempt(cache) { store throws(StorageError) in try store.removeAll() } != nil
   }
 
-  /// The app's caches that have files, sorted by name; those with a folder of their own are not among
-  /// them.
+  /// The app's caches that have files, sorted by name; those with a directory of their own are not
+  /// among them.
   public static func caches() -> [Name] {
     attempt(.standard) { store throws(StorageError) in try store.siblings() } ?? []
   }
@@ -255,10 +257,10 @@ extension DiskCache {
   /// }
   /// ```
   ///
-  /// However many tasks of this process ask for the key at once, one produces, in its own isolation,
-  /// and the others wait for what it gets. If that one is cancelled the next takes over; if it fails
-  /// all who wait get its error, and nothing is stored. What is set or removed meanwhile is newer and
-  /// stays. See ``Store/fetch(_:expiry:isolation:_:)``.
+  /// However many tasks of this process ask for the key at once, one produces, in its own
+  /// isolation, and the others wait for what it gets. If that one is cancelled the next takes over;
+  /// if it fails all who wait get its error, and nothing is stored. What is set or removed
+  /// meanwhile is newer and stays. See ``Store/fetch(_:expiry:isolation:_:)``.
   ///
   /// - Throws: What `produce` throws, and `CancellationError`.
   @discardableResult

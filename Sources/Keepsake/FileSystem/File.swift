@@ -25,19 +25,20 @@ final class File: ReadableFile, Sendable {
   let descriptor: Int32
   let isWritable: Bool
   private let name: String
-  private let folder: OpenFolder?
+  private let directory: DirectoryHandle?
 
-  /// - Parameter folder: The one that `path` is seen from, where that is no absolute path.
+  /// - Parameter directory: The one that `path` is seen from, where that is no absolute path.
   convenience init(
-    _ path: String, in folder: OpenFolder? = nil, _ access: Access, mode: UInt32 = 0o600
+    _ path: String, in directory: DirectoryHandle? = nil, _ access: Access, mode: UInt32 = 0o600
   ) throws(StorageError) {
-    let descriptor = try Self.open(path, in: folder, access, mode: mode)
-      .get(.open, OpenFolder.path(path, in: folder))
-    self.init(descriptor, path, in: folder, isWritable: access != .read && access != .readUnlinked)
+    let descriptor = try Self.open(path, in: directory, access, mode: mode)
+      .get(.open, DirectoryHandle.path(path, in: directory))
+    self.init(
+      descriptor, path, in: directory, isWritable: access != .read && access != .readUnlinked)
   }
 
   /// For reading, at a place that no symbolic link leads to.
-  convenience init(_ place: RootedPath) throws(StorageError) {
+  convenience init(_ place: ConfinedPath) throws(StorageError) {
     switch place.open(O_RDONLY | O_NOFOLLOW) {
     case .success(let descriptor):
       self.init(descriptor, place.path, in: nil, isWritable: false)
@@ -45,14 +46,15 @@ final class File: ReadableFile, Sendable {
     }
   }
 
-  private init(_ descriptor: Int, _ name: String, in folder: OpenFolder?, isWritable: Bool) {
+  private init(_ descriptor: Int, _ name: String, in directory: DirectoryHandle?, isWritable: Bool)
+  {
     self.descriptor = Int32(descriptor)
     self.name = name
-    self.folder = folder
+    self.directory = directory
     self.isWritable = isWritable
   }
 
-  var path: String { OpenFolder.path(name, in: folder) }
+  var path: String { DirectoryHandle.path(name, in: directory) }
 
   /// The same open file, under the path that it is going to have.
   func renamed(_ path: String) throws(StorageError) -> File {
@@ -63,27 +65,27 @@ final class File: ReadableFile, Sendable {
 
   /// For reading; nil when nothing is there, for which no error is made up: a miss is no rarity.
   static func ifPresent(
-    _ path: String, in folder: OpenFolder? = nil
+    _ path: String, in directory: DirectoryHandle? = nil
   ) throws(StorageError) -> File? {
-    try openIfPresent(path, in: folder).map {
-      File($0, path, in: folder, isWritable: false)
+    try openIfPresent(path, in: directory).map {
+      File($0, path, in: directory, isWritable: false)
     }
   }
 
   fileprivate static func openIfPresent(
-    _ path: String, in folder: OpenFolder?
+    _ path: String, in directory: DirectoryHandle?
   ) throws(StorageError) -> Int? {
-    switch open(path, in: folder, .read, mode: 0) {
+    switch open(path, in: directory, .read, mode: 0) {
     case .success(let descriptor): return descriptor
     case .failure(let error) where error.code == ENOENT: return nil
     case .failure(let error):
       throw StorageError(
-        errno: error.code, operation: "open", path: OpenFolder.path(path, in: folder))
+        errno: error.code, operation: "open", path: DirectoryHandle.path(path, in: directory))
     }
   }
 
   private static func open(
-    _ path: String, in folder: OpenFolder?, _ access: Access, mode: UInt32
+    _ path: String, in directory: DirectoryHandle?, _ access: Access, mode: UInt32
   ) -> Result<Int, Errno> {
     let flags: Int32 =
       switch access {
@@ -95,15 +97,16 @@ final class File: ReadableFile, Sendable {
       // Without O_APPEND, which a file that is to share another one's data must not have.
       case .create: O_RDWR | O_CREAT | O_EXCL
       case .createAndAppend: O_RDWR | O_CREAT | O_EXCL | O_APPEND
-      // Never through a link: in a folder that users share, another one may have laid it.
+      // Never through a link: in a directory that users share, another one may have laid it.
       case .createOrOpen: O_RDWR | O_CREAT | O_NOFOLLOW
       }
     // With a closure, because passing a `String` for a C string copies it.
-    return systemCall(.open, OpenFolder.path(path, in: folder)) {
+    return systemCall(.open, DirectoryHandle.path(path, in: directory)) {
       path.withCString { path in
         Int(
           platformOpen(
-            OpenFolder.descriptor(folder), path, flags | O_CLOEXEC | O_NONBLOCK, mode_t(mode)))
+            DirectoryHandle.descriptor(directory), path, flags | O_CLOEXEC | O_NONBLOCK,
+            mode_t(mode)))
       }
     }
   }
@@ -212,22 +215,22 @@ final class File: ReadableFile, Sendable {
 }
 
 /// A file for reading that one call opens and closes: without an object for it.
-struct BriefFile: ReadableFile, ~Copyable {
+struct ScopedFile: ReadableFile, ~Copyable {
   let descriptor: Int32
   private let name: String
-  private let folder: OpenFolder
+  private let directory: DirectoryHandle
 
   /// nil when nothing is there, for which no error is made up.
-  init?(ifPresent path: String, in folder: OpenFolder) throws(StorageError) {
-    guard let descriptor = try File.openIfPresent(path, in: folder) else { return nil }
+  init?(ifPresent path: String, in directory: DirectoryHandle) throws(StorageError) {
+    guard let descriptor = try File.openIfPresent(path, in: directory) else { return nil }
     self.descriptor = Int32(descriptor)
     name = path
-    self.folder = folder
+    self.directory = directory
   }
 
   deinit { _ = close(descriptor) }
 
-  var path: String { OpenFolder.path(name, in: folder) }
+  var path: String { DirectoryHandle.path(name, in: directory) }
 }
 
 protocol ReadableFile: ~Copyable {
@@ -281,8 +284,8 @@ extension ReadableFile where Self: ~Copyable {
     return filled
   }
 
-  /// The first `count` bytes of a file that nobody writes to any more; nil when it has fewer, or when
-  /// these are not right.
+  /// The first `count` bytes of a file that nobody writes to any more; nil when it has fewer, or
+  /// when these are not right.
   ///
   /// From ``File/mappingThreshold`` on they are mapped and not read.
   func data(
@@ -358,8 +361,8 @@ extension ReadableFile where Self: ~Copyable {
 typealias SystemStatus = stat
 
 private func platformOpen(
-  _ folder: Int32, _ path: UnsafePointer<CChar>, _ flags: Int32, _ mode: mode_t
-) -> Int32 { openat(folder, path, flags, mode) }
+  _ directory: Int32, _ path: UnsafePointer<CChar>, _ flags: Int32, _ mode: mode_t
+) -> Int32 { openat(directory, path, flags, mode) }
 private func platformWrite(_ descriptor: Int32, _ base: UnsafeRawPointer?, _ count: Int) -> Int {
   write(descriptor, base, count)
 }
@@ -372,10 +375,11 @@ struct FileStatus: Sendable, Equatable {
   let links: Int
   let mode: UInt32
   let owner: UInt32
-  let isFolder: Bool
+  let isDirectory: Bool
   let isRegularFile: Bool
   let isLink: Bool
-  /// Whether another file system, or another folder, is mounted there, as far as the system says so.
+  /// Whether another file system, or another directory, is mounted there, as far as the system says
+  /// so.
   let isMount: Bool
   /// Nanoseconds since 1970; 0 unless times were asked for.
   let modified: Int64
@@ -389,7 +393,7 @@ struct FileStatus: Sendable, Equatable {
     links = Int(raw.links)
     mode = raw.mode & 0o7777
     owner = raw.owner
-    isFolder = raw.mode & UInt32(S_IFMT) == UInt32(S_IFDIR)
+    isDirectory = raw.mode & UInt32(S_IFMT) == UInt32(S_IFDIR)
     isRegularFile = raw.mode & UInt32(S_IFMT) == UInt32(S_IFREG)
     isLink = raw.mode & UInt32(S_IFMT) == UInt32(S_IFLNK)
     isMount = raw.is_mount
@@ -399,7 +403,7 @@ struct FileStatus: Sendable, Equatable {
   }
 
   var kind: FileSystem.Kind {
-    isRegularFile ? .file : isFolder ? .folder : isLink ? .link : .other
+    isRegularFile ? .file : isDirectory ? .directory : isLink ? .link : .other
   }
 
   func isSameFile(as other: FileStatus) -> Bool {

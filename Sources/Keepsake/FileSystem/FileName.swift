@@ -58,7 +58,8 @@ enum FileName {
     let place = UnsafeMutableBufferPointer(rebasing: place)
     var rest = number
     var position = place.count
-    // Not over `indices`: those of a slice are not specialized, and cost a microsecond for 32 digits.
+    // Not over `indices`: those of a slice are not specialized, and cost a microsecond for 32
+    // digits.
     let digits = ("0123456789abcdef" as StaticString).utf8Start
     while position > 0 {
       position -= 1

@@ -14,17 +14,19 @@ enum FileSystem {
   /// The status of what `path` leads to, nil when nothing is there.
   ///
   /// - Parameters:
-  ///   - folder: The one that `path` is seen from, here and below, where that is no absolute path.
+  ///   - directory: The one that `path` is seen from, here and below, where that is no absolute
+  ///     path.
   ///   - followsLinks: Whether a symbolic link's is that of what it leads to.
   static func status(
-    _ path: String, in folder: OpenFolder? = nil, followsLinks: Bool = true,
+    _ path: String, in directory: DirectoryHandle? = nil, followsLinks: Bool = true,
     withTimes: Bool = false
   ) throws(StorageError) -> FileStatus? {
     var raw = keepsake_status()
-    // With a closure, because passing a `String` for a C string copies it, and each write comes here.
-    let result = systemCall(.stat, OpenFolder.path(path, in: folder)) {
+    // With a closure, because passing a `String` for a C string copies it, and each write comes
+    // here.
+    let result = systemCall(.stat, DirectoryHandle.path(path, in: directory)) {
       path.withCString {
-        Int(keepsake_stat(OpenFolder.descriptor(folder), $0, followsLinks, withTimes, &raw))
+        Int(keepsake_stat(DirectoryHandle.descriptor(directory), $0, followsLinks, withTimes, &raw))
       }
     }
     switch result {
@@ -32,19 +34,19 @@ enum FileSystem {
     case .failure(let error) where error.code == ENOENT: return nil
     case .failure(let error):
       throw StorageError(
-        errno: error.code, operation: "stat", path: OpenFolder.path(path, in: folder))
+        errno: error.code, operation: "stat", path: DirectoryHandle.path(path, in: directory))
     }
   }
 
-  /// The status of what bears a name in an open folder, of a symbolic link its own; nil when nothing
-  /// does.
+  /// The status of what bears a name in an open directory, of a symbolic link its own; nil when
+  /// nothing does.
   static func status(
-    _ name: UnsafePointer<CChar>, in folder: Int32, withTimes: Bool,
+    _ name: UnsafePointer<CChar>, in directory: Int32, withTimes: Bool,
     _ path: @autoclosure () -> String
   ) throws(StorageError) -> FileStatus? {
     var raw = keepsake_status()
     let result = systemCall(.stat, path()) {
-      Int(keepsake_stat(folder, name, false, withTimes, &raw))
+      Int(keepsake_stat(directory, name, false, withTimes, &raw))
     }
     if case .failure(let error) = result, error.code == ENOENT { return nil }
     try result.get(.stat, path())
@@ -61,27 +63,27 @@ enum FileSystem {
     return FileStatus(raw)
   }
 
-  /// Creates `path` and the folders above it that are missing, for the user alone unless `mode` says
-  /// otherwise; with `durable` for good: the names of new folders survive a power cut.
-  static func createFolder(
+  /// Creates `path` and the directories above it that are missing, for the user alone unless `mode`
+  /// says otherwise; with `durable` for good: the names of new directories survive a power cut.
+  static func createDirectory(
     _ path: String, mode: UInt32 = 0o700, durable: Bool = true
   ) throws(StorageError) {
     if let status = try status(path) {
-      if status.isFolder { return }
+      if status.isDirectory { return }
       throw StorageError(errno: ENOTDIR, operation: "mkdir", path: path)
     }
     let parent = parent(of: path)
-    if parent != path { try createFolder(parent, mode: mode, durable: durable) }
-    if try makeFolder(path, mode: mode), durable { try synchronizeFolder(parent) }
+    if parent != path { try createDirectory(parent, mode: mode, durable: durable) }
+    if try makeDirectory(path, mode: mode), durable { try synchronizeDirectory(parent) }
   }
 
-  /// Creates one folder; false when something is there already.
+  /// Creates one directory; false when something is there already.
   @discardableResult
-  static func makeFolder(
-    _ path: String, in folder: OpenFolder? = nil, mode: UInt32
+  static func makeDirectory(
+    _ path: String, in directory: DirectoryHandle? = nil, mode: UInt32
   ) throws(StorageError) -> Bool {
-    let descriptor = OpenFolder.descriptor(folder)
-    let result = systemCall(.mkdir, OpenFolder.path(path, in: folder)) {
+    let descriptor = DirectoryHandle.descriptor(directory)
+    let result = systemCall(.mkdir, DirectoryHandle.path(path, in: directory)) {
       Int(mkdirat(descriptor, path, mode_t(mode)))
     }
     switch result {
@@ -89,41 +91,42 @@ enum FileSystem {
     case .failure(let error) where error.code == EEXIST: return false
     case .failure(let error):
       throw StorageError(
-        errno: error.code, operation: "mkdir", path: OpenFolder.path(path, in: folder))
+        errno: error.code, operation: "mkdir", path: DirectoryHandle.path(path, in: directory))
     }
     // No umask takes from the user, but many do from others.
     if mode & 0o077 != 0 {
-      try systemCall(.chmod, OpenFolder.path(path, in: folder)) {
+      try systemCall(.chmod, DirectoryHandle.path(path, in: directory)) {
         Int(fchmodat(descriptor, path, mode_t(mode), 0))
-      }.get(.chmod, OpenFolder.path(path, in: folder))
+      }.get(.chmod, DirectoryHandle.path(path, in: directory))
     }
     return true
   }
 
   /// Gives the file at `source` the name `target`, in place of a file that has it.
   static func rename(
-    _ source: String, to target: String, in folder: OpenFolder? = nil
+    _ source: String, to target: String, in directory: DirectoryHandle? = nil
   ) throws(StorageError) {
-    try systemCall(.rename, paths(source, target, in: folder)) {
-      let descriptor = OpenFolder.descriptor(folder)
+    try systemCall(.rename, paths(source, target, in: directory)) {
+      let descriptor = DirectoryHandle.descriptor(directory)
       return source.withCString { source in
         target.withCString { Int(renameat(descriptor, source, descriptor, $0)) }
       }
-    }.get(.rename, OpenFolder.path(target, in: folder))
+    }.get(.rename, DirectoryHandle.path(target, in: directory))
   }
 
-  /// Gives what is at `source` the name `target` in another folder, in place of a file that has it; false
-  /// when that is on another file system.
+  /// Gives what is at `source` the name `target` in another directory, in place of a file that has
+  /// it; false when that is on another file system.
   static func move(
-    _ source: String, in folder: OpenFolder?, to target: String, in newFolder: OpenFolder
+    _ source: String, in directory: DirectoryHandle?, to target: String,
+    in newDirectory: DirectoryHandle
   ) throws(StorageError) -> Bool {
-    let shownPath = OpenFolder.path(target, in: newFolder)
+    let shownPath = DirectoryHandle.path(target, in: newDirectory)
     let result = systemCall(
-      .rename, OpenFolder.path(source, in: folder) + "\u{0}" + shownPath
+      .rename, DirectoryHandle.path(source, in: directory) + "\u{0}" + shownPath
     ) {
       source.withCString { source in
         target.withCString {
-          Int(renameat(OpenFolder.descriptor(folder), source, newFolder.descriptor, $0))
+          Int(renameat(DirectoryHandle.descriptor(directory), source, newDirectory.descriptor, $0))
         }
       }
     }
@@ -132,7 +135,7 @@ enum FileSystem {
       // Of the two it is what is missing.
       if error.code == ENOENT {
         throw StorageError(
-          errno: ENOENT, operation: "rename", path: OpenFolder.path(source, in: folder))
+          errno: ENOENT, operation: "rename", path: DirectoryHandle.path(source, in: directory))
       }
     }
     try result.get(.rename, shownPath)
@@ -143,32 +146,34 @@ enum FileSystem {
   ///
   /// In place of a file that has the name, by way of another one.
   static func copyLink(
-    _ link: RootedPath, to name: String, by temporary: String, in folder: OpenFolder
+    _ link: ConfinedPath, to name: String, by temporary: String, in directory: DirectoryHandle
   ) throws(StorageError) {
-    let target = try linkText(link.name, in: OpenFolder(link.parent))
-    let shownPath = OpenFolder.path(temporary, in: folder)
+    let target = try linkText(link.name, in: DirectoryHandle(link.parent))
+    let shownPath = DirectoryHandle.path(temporary, in: directory)
     try systemCall(.link, shownPath) {
       target.withCString { target in
-        temporary.withCString { Int(symlinkat(target, folder.descriptor, $0)) }
+        temporary.withCString { Int(symlinkat(target, directory.descriptor, $0)) }
       }
     }.get(.link, shownPath)
     do throws(StorageError) {
-      try rename(temporary, to: name, in: folder)
+      try rename(temporary, to: name, in: directory)
     } catch {
       // The failure says more than that its remains could not be removed; a sweep finds them.
-      try? unlink(temporary, in: folder)
+      try? unlink(temporary, in: directory)
       throw error
     }
   }
 
-  /// Lets the files at two paths trade names in one step; false where nothing is at `target`, or the
-  /// file system cannot.
+  /// Lets the files at two paths trade names in one step; false where nothing is at `target`, or
+  /// the file system cannot.
   static func exchange(
-    _ source: String, with target: String, in folder: OpenFolder? = nil
+    _ source: String, with target: String, in directory: DirectoryHandle? = nil
   ) throws(StorageError) -> Bool {
-    let result = systemCall(.exchange, paths(source, target, in: folder)) {
+    let result = systemCall(.exchange, paths(source, target, in: directory)) {
       source.withCString { source in
-        target.withCString { Int(keepsake_exchange(OpenFolder.descriptor(folder), source, $0)) }
+        target.withCString {
+          Int(keepsake_exchange(DirectoryHandle.descriptor(directory), source, $0))
+        }
       }
     }
     switch result {
@@ -177,68 +182,71 @@ enum FileSystem {
       return false
     case .failure(let error):
       throw StorageError(
-        errno: error.code, operation: "rename", path: OpenFolder.path(target, in: folder))
+        errno: error.code, operation: "rename", path: DirectoryHandle.path(target, in: directory))
     }
   }
 
   /// Both paths of a call, as recordings have them.
-  fileprivate static func paths(_ source: String, _ target: String, in folder: OpenFolder?)
+  fileprivate static func paths(_ source: String, _ target: String, in directory: DirectoryHandle?)
     -> String
   {
-    OpenFolder.path(source, in: folder) + "\u{0}" + OpenFolder.path(target, in: folder)
+    DirectoryHandle.path(source, in: directory) + "\u{0}"
+      + DirectoryHandle.path(target, in: directory)
   }
 
   /// Sets the times of the file at `path` to now; false when nothing is there.
-  static func touch(_ path: String, in folder: OpenFolder? = nil) throws(StorageError) -> Bool {
-    let result = systemCall(.times, OpenFolder.path(path, in: folder)) {
-      Int(utimensat(OpenFolder.descriptor(folder), path, nil, AT_SYMLINK_NOFOLLOW))
+  static func touch(_ path: String, in directory: DirectoryHandle? = nil) throws(StorageError)
+    -> Bool
+  {
+    let result = systemCall(.times, DirectoryHandle.path(path, in: directory)) {
+      Int(utimensat(DirectoryHandle.descriptor(directory), path, nil, AT_SYMLINK_NOFOLLOW))
     }
     switch result {
     case .success: return true
     case .failure(let error) where error.code == ENOENT: return false
     case .failure(let error):
       throw StorageError(
-        errno: error.code, operation: "touch", path: OpenFolder.path(path, in: folder))
+        errno: error.code, operation: "touch", path: DirectoryHandle.path(path, in: directory))
     }
   }
 
   /// Removes a file; one that is gone already is no failure.
-  static func unlink(_ path: String, in folder: OpenFolder? = nil) throws(StorageError) {
-    let result = systemCall(.unlink, OpenFolder.path(path, in: folder)) {
-      path.withCString { Int(unlinkat(OpenFolder.descriptor(folder), $0, 0)) }
+  static func unlink(_ path: String, in directory: DirectoryHandle? = nil) throws(StorageError) {
+    let result = systemCall(.unlink, DirectoryHandle.path(path, in: directory)) {
+      path.withCString { Int(unlinkat(DirectoryHandle.descriptor(directory), $0, 0)) }
     }
     switch result {
     case .success: return
     case .failure(let error) where error.code == ENOENT: return
     case .failure(let error):
       throw StorageError(
-        errno: error.code, operation: "unlink", path: OpenFolder.path(path, in: folder))
+        errno: error.code, operation: "unlink", path: DirectoryHandle.path(path, in: directory))
     }
   }
 
-  /// Removes whatever is at `path`, a folder with all that is in it.
-  static func remove(_ path: String, in folder: OpenFolder? = nil) throws(StorageError) {
+  /// Removes whatever is at `path`, a directory with all that is in it.
+  static func remove(_ path: String, in directory: DirectoryHandle? = nil) throws(StorageError) {
     do throws(StorageError) {
-      try unlink(path, in: folder)
+      try unlink(path, in: directory)
     } catch  where error.code.systemError == EISDIR || error.code == .accessDenied {
-      // What unlink(2) says of folders, here and on other systems.
+      // What unlink(2) says of directories, here and on other systems.
       // A link that may not go is not followed either.
-      guard let status = try status(path, in: folder, followsLinks: false) else { return }
-      guard status.isFolder else { throw error }
-      try removeTree(OpenFolder.path(path, in: folder))
+      guard let status = try status(path, in: directory, followsLinks: false) else { return }
+      guard status.isDirectory else { throw error }
+      try removeTree(DirectoryHandle.path(path, in: directory))
     }
   }
 
-  /// Makes the names in a folder survive a power cut.
-  static func synchronizeFolder(_ path: String) throws(StorageError) {
-    try OpenFolder(path).synchronize()
+  /// Makes the names in a directory survive a power cut.
+  static func synchronizeDirectory(_ path: String) throws(StorageError) {
+    try DirectoryHandle(path).synchronize()
   }
 
-  /// Makes the name of a folder survive a power cut, as far as the one that it stands in may be opened: in
-  /// one that may not, others make the names.
-  static func synchronizeName(of folder: String) throws(StorageError) {
+  /// Makes the name of a directory survive a power cut, as far as the one that it stands in may be
+  /// opened: in one that may not, others make the names.
+  static func synchronizeName(of directory: String) throws(StorageError) {
     do throws(StorageError) {
-      try synchronizeFolder(parent(of: folder))
+      try synchronizeDirectory(parent(of: directory))
     } catch  where error.code == .accessDenied {}
   }
 
@@ -265,7 +273,7 @@ enum FileSystem {
     } else {
       guard try temporary.moveIntoEmptyPlace() else { return false }
     }
-    if durable { try synchronizeFolder(parent(of: path)) }
+    if durable { try synchronizeDirectory(parent(of: path)) }
     return true
   }
 
@@ -273,13 +281,13 @@ enum FileSystem {
   static func sweepTemporaries(
     beside destination: String, olderThan age: Int64 = 600
   ) throws(StorageError) {
-    let folder = parent(of: destination)
+    let directory = parent(of: destination)
     let prefix = ".\(name(of: destination))."
     let now = WallClock.now
-    for name in try list(folder) where name.hasPrefix(prefix) && name.hasSuffix(".tmp") {
-      let path = folder + "/" + name
+    for name in try list(directory) where name.hasPrefix(prefix) && name.hasSuffix(".tmp") {
+      let path = directory + "/" + name
       guard let status = try status(path, withTimes: true) else { continue }
-      // Another user's, in a shared folder, may not go: no reason to refuse a write.
+      // Another user's, in a shared directory, may not go: no reason to refuse a write.
       if now.subtractingSaturated(status.modified) > age * WallClock.second { try? unlink(path) }
     }
   }
@@ -310,8 +318,8 @@ enum FileSystem {
     return overflow ? Int.max : Int(clamping: bytes)
   }
 
-  /// Where `path` leads when it is a symbolic link, so that replacing a file keeps the link. What it
-  /// leads to need not exist yet.
+  /// Where `path` leads when it is a symbolic link, so that replacing a file keeps the link. What
+  /// it leads to need not exist yet.
   static func resolvingLink(_ path: String) throws(StorageError) -> String {
     var raw = SystemStatus()
     guard case .success = systemCall(.stat, path, { Int(lstat(path, &raw)) }),
@@ -354,13 +362,13 @@ enum FileSystem {
   }
 
   private static func linkText(
-    _ path: String, in folder: OpenFolder? = nil
+    _ path: String, in directory: DirectoryHandle? = nil
   ) throws(StorageError) -> String {
     let capacity = 4_096  // PATH_MAX
-    let shownPath = OpenFolder.path(path, in: folder)
+    let shownPath = DirectoryHandle.path(path, in: directory)
     var buffer = [CChar](repeating: 0, count: capacity)
     let count = try systemCall(.resolve, shownPath) {
-      readlinkat(OpenFolder.descriptor(folder), path, &buffer, capacity)
+      readlinkat(DirectoryHandle.descriptor(directory), path, &buffer, capacity)
     }.get(.resolve, shownPath)
     return String(decoding: buffer[..<count].map { UInt8(bitPattern: $0) }, as: UTF8.self)
   }
@@ -391,14 +399,16 @@ struct TemporaryFile: ~Copyable {
   private let path: String
   private let destination: String
   /// The one that both paths are seen from, where they are not absolute.
-  private let folder: OpenFolder?
+  private let directory: DirectoryHandle?
   private var isInPlace = false
 
-  private init(_ file: File, at path: String, for destination: String, in folder: OpenFolder?) {
+  private init(
+    _ file: File, at path: String, for destination: String, in directory: DirectoryHandle?
+  ) {
     self.file = file
     self.path = path
     self.destination = destination
-    self.folder = folder
+    self.directory = directory
   }
 
   /// - Parameter destination: Where it is going to be moved, if that is not what it lies beside.
@@ -413,32 +423,32 @@ struct TemporaryFile: ~Copyable {
   }
 
   static func make(
-    at path: String, for destination: String, in folder: OpenFolder? = nil,
+    at path: String, for destination: String, in directory: DirectoryHandle? = nil,
     _ access: File.Access = .create, mode: UInt32
   ) throws(StorageError) -> TemporaryFile {
-    let file = try File(path, in: folder, access, mode: mode)
-    let temporary = TemporaryFile(file, at: path, for: destination, in: folder)
+    let file = try File(path, in: directory, access, mode: mode)
+    let temporary = TemporaryFile(file, at: path, for: destination, in: directory)
     // No umask takes from the user, but many do from others.
     if mode & 0o077 != 0 { try temporary.file.setMode(mode) }
     return temporary
   }
 
   mutating func moveIntoPlace() throws(StorageError) {
-    try FileSystem.rename(path, to: destination, in: folder)
+    try FileSystem.rename(path, to: destination, in: directory)
     isInPlace = true
   }
 
   /// Gives the file its name unless another one has it: false then.
   mutating func moveIntoEmptyPlace() throws(StorageError) -> Bool {
-    let result = systemCall(.link, FileSystem.paths(path, destination, in: folder)) {
-      let descriptor = OpenFolder.descriptor(folder)
+    let result = systemCall(.link, FileSystem.paths(path, destination, in: directory)) {
+      let descriptor = DirectoryHandle.descriptor(directory)
       return path.withCString { path in
         destination.withCString { Int(linkat(descriptor, path, descriptor, $0, 0)) }
       }
     }
     if case .failure(let error) = result, error.code == EEXIST { return false }
-    try result.get(.link, OpenFolder.path(destination, in: folder))
-    try FileSystem.unlink(path, in: folder)
+    try result.get(.link, DirectoryHandle.path(destination, in: directory))
+    try FileSystem.unlink(path, in: directory)
     isInPlace = true
     return true
   }
@@ -448,7 +458,7 @@ struct TemporaryFile: ~Copyable {
   /// By trading names, as a rename over a file makes ext4 write the new one out at once; the
   /// temporary file's path is the old file's then.
   mutating func replace() throws(StorageError) {
-    if try FileSystem.exchange(path, with: destination, in: folder) { return }
+    if try FileSystem.exchange(path, with: destination, in: directory) { return }
     // Nothing is there, or the file system cannot do it.
     try moveIntoPlace()
   }
@@ -456,12 +466,12 @@ struct TemporaryFile: ~Copyable {
   /// Removes the file before its time, unless it was moved.
   mutating func discard() {
     // Nothing more can be done about a temporary file that will not go; sweeps find it.
-    if !isInPlace { try? FileSystem.remove(path, in: folder) }
+    if !isInPlace { try? FileSystem.remove(path, in: directory) }
     isInPlace = true
   }
 
   deinit {
-    if !isInPlace { try? FileSystem.remove(path, in: folder) }
+    if !isInPlace { try? FileSystem.remove(path, in: directory) }
   }
 }
 

@@ -23,7 +23,7 @@ final class FileWatcher: Sendable {
   enum Subject {
     /// Writes to a file, and its end.
     case contents
-    /// Names that come and go in a folder, files that are closed after a write, and its end.
+    /// Names that come and go in a directory, files that are closed after a write, and its end.
     case names
   }
 
@@ -94,7 +94,7 @@ final class FileWatcher: Sendable {
   /// Calls each handler whose file has no watch, once a second while there is any.
   private func tick() {
     while true {
-      Tick.wait(.seconds(1))
+      CoarseClock.wait(.seconds(1))
       let handlers = state.withLock { state in
         if state.unwatched.isEmpty { state.isTicking = false }
         return state.unwatched.values.map { $0 }
@@ -143,9 +143,10 @@ final class FileWatcher: Sendable {
       var input = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
       _ = poll(&input, 1, -1)
       drain(descriptor)
-      // Leaves events alone for a moment, in which the system makes one of those that are alike: who
-      // writes without pause, as this process itself may, would else wake a thread with each write.
-      Tick.wait(.milliseconds(8))
+      // Leaves events alone for a moment, in which the system makes one of those that are alike:
+      // who writes without pause, as this process itself may, would else wake a thread with each
+      // write.
+      CoarseClock.wait(.milliseconds(8))
       let isOver = state.withLock { state in
         state.isRead = !state.handlers.isEmpty
         return !state.isRead

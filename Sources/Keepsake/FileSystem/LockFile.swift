@@ -11,8 +11,8 @@ import Darwin
 
 /// The locks of bytes of a file, which is made where it is missing.
 ///
-/// What was opened for one lock is kept for the next. Nobody shares it meanwhile, so that the lock keeps
-/// out threads of the same process as well; a forked child must have its own.
+/// What was opened for one lock is kept for the next. Nobody shares it meanwhile, so that the lock
+/// keeps out threads of the same process as well; a forked child must have its own.
 final class ByteLock: Sendable {
   /// All bytes that can be locked.
   static let all: Range<UInt64> = 0..<(1 << 62)
@@ -99,7 +99,8 @@ final class LockFile: Sendable {
     }
   }
 
-  /// Opens the lock file and makes it first where it is missing, with the words that `initial` gives.
+  /// Opens the lock file and makes it first where it is missing, with the words that `initial`
+  /// gives.
   static func createOrOpen(
     _ path: String, mode: UInt32, timeout: Duration, wordCount: Int = 1,
     initial: () throws(StorageError) -> [UInt64]
@@ -124,8 +125,9 @@ final class LockFile: Sendable {
 
   fileprivate static func openOrCreate(_ path: String, mode: UInt32) throws(StorageError) -> File {
     do throws(StorageError) {
-      // Where fs.protected_regular is set, O_CREAT on another user's file in a shared folder fails.
-      // Never through a link, which another user may have laid there: words are written to the file.
+      // Where fs.protected_regular is set, O_CREAT on another user's file in a shared directory
+      // fails. Never through a link, which another user may have laid there: words are written to
+      // the file.
       return try File(path, .readWriteUnlinked)
     } catch  where error.code == .notFound {
       let file = try File(path, .createOrOpen, mode: mode)
@@ -164,16 +166,16 @@ final class LockFile: Sendable {
 
   /// Whether the file has been deleted since it was opened: then others lock another one.
   ///
-  /// - Parameter mayBeLate: Whether one look within ``Tick/longest`` will do.
+  /// - Parameter mayBeLate: Whether one look within ``CoarseClock/longest`` will do.
   func isDeleted(mayBeLate: Bool) throws(StorageError) -> Bool {
-    let tick = Tick.now
+    let tick = CoarseClock.now
     if mayBeLate, tick == lastLook.load(ordering: .relaxed) { return false }
     lastLook.store(tick, ordering: .relaxed)
     return try file.status().links == 0
   }
 
-  /// Whether another file stands at the path by now, or this one was cut off, so that its words cannot
-  /// be looked at any more.
+  /// Whether another file stands at the path by now, or this one was cut off, so that its words
+  /// cannot be looked at any more.
   func isReplaced() throws(StorageError) -> Bool {
     guard let current = try FileSystem.status(file.path) else { return true }
     return !current.isSameFile(as: status) || current.size < wordCount * Self.wordSize
@@ -188,8 +190,8 @@ final class LockFile: Sendable {
     try wait(file, timeout: timeout) { Int(keepsake_lock(file.descriptor, true)) }
   }
 
-  /// Takes the lock of an open file or folder of any kind, which it has until it is closed; false when
-  /// somebody else has it.
+  /// Takes the lock of an open file or directory of any kind, which it has until it is closed;
+  /// false when somebody else has it.
   static func tryLock(_ descriptor: Int32, _ path: String) throws(StorageError) -> Bool {
     try attempt(path) { Int(keepsake_lock(descriptor, true)) }
   }

@@ -28,7 +28,8 @@ struct Errno: Error {
 /// or record them all; giving back (close, unlock, unmap) does not.
 ///
 /// - Parameters:
-///   - descriptor: That of the open file or folder that the call works on; nil where it goes by the path.
+///   - descriptor: That of the open file or directory that the call works on; nil where it goes by
+///     the path.
 ///   - bytes: What a write hands over.
 ///   - offset: Where it puts them; nil for the position that the descriptor is at.
 @inline(__always)
@@ -137,8 +138,8 @@ func portion(
   return bytes
 }
 
-/// Runs `body` later under the faults, and by the clock, that are in force now: a task-local does not follow
-/// a hop to another thread by itself.
+/// Runs `body` later under the faults, and by the clock, that are in force now: a task-local does
+/// not follow a hop to another thread by itself.
 func carryingFaults<R>(_ body: @escaping @Sendable () -> R) -> @Sendable () -> R {
   #if DEBUG
   let (plan, shift) = (FaultPlan.current, WallClock.shift)

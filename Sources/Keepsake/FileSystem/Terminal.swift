@@ -8,7 +8,8 @@ import Darwin
 
 /// The terminal that a person sits at, whatever the standard streams are.
 enum Terminal {
-  /// Asks for a line that is not shown while it is typed; nil when the person ends the input instead.
+  /// Asks for a line that is not shown while it is typed; nil when the person ends the input
+  /// instead.
   ///
   /// Control-C ends the program as it always does, but with the terminal as it was before.
   static func readHidden(_ prompt: String) throws(StorageError) -> String? {

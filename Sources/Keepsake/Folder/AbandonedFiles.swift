@@ -13,7 +13,8 @@ enum AbandonedFiles {
     reservedPrefix + String(UInt64.random(in: .min ... .max), radix: 16) + suffix
   }
 
-  /// For a file of somebody's that is being taken in: no sweep removes it, for there is no other copy.
+  /// For a file of somebody's that is being taken in: no sweep removes it, for there is no other
+  /// copy.
   static func nameOfTaken() -> String { newName() + takenSuffix }
   private static let takenSuffix = ".taken"
 
@@ -28,27 +29,28 @@ enum AbandonedFiles {
 
   /// Says to all sweeps that its writer lives.
   static func mark(_ descriptor: Int32, _ path: String) {
-    // New, so nobody else has it; where the file system has no locks sweeps find that none can be had.
+    // New, so nobody else has it; where the file system has no locks sweeps find that none can be
+    // had.
     _ = try? LockFile.tryLock(descriptor, path)
   }
 
   private static let swept = Locked<Set<String>>([])
 
   /// Looks a folder through when this process puts its first file into it.
-  static func sweepOnce(_ folder: OpenFolder) {
+  static func sweepOnce(_ directory: DirectoryHandle) {
     let isFirst = swept.withLock { swept in
       if swept.count > 10_000 { swept = [] }
-      return swept.insert(folder.path).inserted
+      return swept.insert(directory.path).inserted
     }
-    if isFirst { sweep(folder) }
+    if isFirst { sweep(directory) }
   }
 
   /// Removes what has such a name and no writer any more.
-  static func sweep(_ folder: OpenFolder) {
+  static func sweep(_ directory: DirectoryHandle) {
     do throws(StorageError) {
-      try FileSystem.scan(in: folder) { found throws(StorageError) in
-        // Another user's, in a shared folder, may not go: others still may.
-        if let name = found.name, isName(name) { try? remove(name, found, in: folder) }
+      try FileSystem.scan(in: directory) { found throws(StorageError) in
+        // Another user's, in a shared directory, may not go: others still may.
+        if let name = found.name, isName(name) { try? remove(name, found, in: directory) }
       }
     } catch {
       // No reason to refuse a write: nobody sees what is left.
@@ -56,7 +58,7 @@ enum AbandonedFiles {
   }
 
   private static func remove(
-    _ name: String, _ found: FileSystem.Found, in folder: OpenFolder
+    _ name: String, _ found: FileSystem.Found, in directory: DirectoryHandle
   ) throws(StorageError) {
     // Between making one and locking it a writer needs no hour, even where the clock is set.
     guard let status = try found.status(withTimes: true),
@@ -64,11 +66,11 @@ enum AbandonedFiles {
     else { return }
     switch status.kind {
     case .file:
-      let file = try File(name, in: folder, .readWrite)
+      let file = try File(name, in: directory, .readWrite)
       if try LockFile.tryLock(file.descriptor, file.path) { try found.unlink() }
-    case .folder:
-      let place = RootedPath(root: folder.path).appending(name)
-      let copy = try OpenFolder(place)
+    case .directory:
+      let place = ConfinedPath(root: directory.path).appending(name)
+      let copy = try DirectoryHandle(place)
       if try LockFile.tryLock(copy.descriptor, copy.path) { try place.removeTree() }
     case .link, .other: try found.unlink()
     }

@@ -4,8 +4,8 @@
 /// print(ByteCount(DiskCache.totalSize))   // 1.23 MB
 /// ```
 ///
-/// In decimal units, as disks and file managers have them (IEC 80000-13: 1 kB is 1,000 bytes), rounded to
-/// three digits.
+/// In decimal units, as disks and file managers have them (IEC 80000-13: 1 kB is 1,000 bytes),
+/// rounded to three digits.
 public struct ByteCount: Hashable, Sendable, CustomStringConvertible {
   /// The number itself.
   public let bytes: Int
@@ -13,7 +13,8 @@ public struct ByteCount: Hashable, Sendable, CustomStringConvertible {
   /// Wraps a number of bytes.
   public init(_ bytes: Int) { self.bytes = bytes }
 
-  /// The number in the largest unit of which there is one: `0 bytes`, `1 byte`, `999 bytes`, `1.5 kB`.
+  /// The number in the largest unit of which there is one: `0 bytes`, `1 byte`, `999 bytes`, `1.5
+  /// kB`.
   public var description: String {
     let sign = bytes < 0 ? "-" : ""
     let count = bytes.magnitude

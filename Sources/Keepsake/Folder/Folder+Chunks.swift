@@ -7,9 +7,9 @@ extension Folder {
   /// }
   /// ```
   ///
-  /// The bytes never are in memory as a whole. Until the end the old file stays; when the sequence throws or
-  /// the task is cancelled nothing is left behind. Files are written on a queue of their own, so that the
-  /// caller's thread does not wait for the disk.
+  /// The bytes never are in memory as a whole. Until the end the old file stays; when the sequence
+  /// throws or the task is cancelled nothing is left behind. Files are written on a queue of their
+  /// own, so that the caller's thread does not wait for the disk.
   ///
   /// - Parameters:
   ///   - chunks: Pieces of any size, such as `Data` or `[UInt8]`. It must throw if it ends early.

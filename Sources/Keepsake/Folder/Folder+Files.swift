@@ -19,8 +19,8 @@ extension Folder {
   ///
   /// A file of that name is replaced.
   ///
-  /// - Throws: ``StorageError``; the old file is intact then, or the new one is whole and only its last
-  ///   sync failed.
+  /// - Throws: ``StorageError``; the old file is intact then, or the new one is whole and only its
+  ///   last sync failed.
   public func save<T: Codable>(_ value: T, as path: String) throws(StorageError) {
     try during("save") { () throws(StorageError) in
       let site = try fileTarget(path)
@@ -28,28 +28,29 @@ extension Folder {
       do throws(StorageError) {
         bytes = try Document.bytes(of: value)
       } catch {
-        throw error.during("save", path: site.path)
+        throw error.inContext(of: "save", path: site.path)
       }
       try write(bytes, to: site, durable: isDurable)
     }
   }
 
-  func write(_ bytes: Data, to site: RootedPath, durable: Bool) throws(StorageError) {
+  func write(_ bytes: Data, to site: ConfinedPath, durable: Bool) throws(StorageError) {
     try requireFreeSpace(bytes.count)
     let file = try newFile(site)
     try bytes.span.bytes.withUnsafeBytes { (bytes) throws(StorageError) in try file.append(bytes) }
     try file.finish(durable: durable)
   }
 
-  /// The value that a file holds: its bytes as `Data`, its text as a `String`, any other type from JSON.
+  /// The value that a file holds: its bytes as `Data`, its text as a `String`, any other type from
+  /// JSON.
   ///
   /// ```swift
   /// let user: User = try Folder.documents.load("users/1.json")
   /// let draft: Draft? = try Folder.documents.load("draft.json")   // nil when there is none
   /// ```
   ///
-  /// - Throws: ``StorageError`` of code `notFound` when there is no file, unless `T` is optional, and of
-  ///   `wrongType` or `decodingFailed` when it does not hold a `T`.
+  /// - Throws: ``StorageError`` of code `notFound` when there is no file, unless `T` is optional,
+  ///   and of `wrongType` or `decodingFailed` when it does not hold a `T`.
   public func load<T: Codable>(
     _ path: String, type: T.Type = T.self
   ) throws(StorageError) -> T {
@@ -71,7 +72,7 @@ extension Folder {
       do throws(StorageError) {
         return try Document.value(of: bytes)
       } catch {
-        throw error.during("load", path: site.path)
+        throw error.inContext(of: "load", path: site.path)
       }
     }
   }
@@ -81,12 +82,12 @@ extension Folder {
     try during("delete", path) { site throws(StorageError) in
       guard !site.isRoot, !path.isEmpty else {
         throw StorageError(
-          .misuse, operation: "delete", path: site.path, reason: "it is the folder itself",
+          .misuse, operation: "delete", path: site.path, reason: "it is the directory itself",
           remedy: "Use clear to delete all that is in it.")
       }
       guard let status = try site.status() else { return }
-      let parent = try OpenFolder(site.parent)
-      if status.isFolder {
+      let parent = try DirectoryHandle(site.parent)
+      if status.isDirectory {
         try site.removeTree()
       } else {
         try FileSystem.unlink(site.name, in: parent)
@@ -104,8 +105,8 @@ extension Folder {
 
   /// How many bytes a file holds.
   ///
-  /// - Throws: ``StorageError`` of code `notFound` when there is none, of `misuse` when it is no file:
-  ///   see ``totalSize(_:)``.
+  /// - Throws: ``StorageError`` of code `notFound` when there is none, of `misuse` when it is no
+  ///   file: see ``totalSize(_:)``.
   public func size(_ path: String) throws(StorageError) -> Int {
     try during("size", path) { site throws(StorageError) in
       let status = try Self.statusOfSomething(site)
@@ -114,16 +115,16 @@ extension Folder {
     }
   }
 
-  static func statusOfSomething(_ site: RootedPath) throws(StorageError) -> FileStatus {
+  static func statusOfSomething(_ site: ConfinedPath) throws(StorageError) -> FileStatus {
     if let status = try site.status(withTimes: true) { return status }
     throw StorageError(
       .notFound, operation: "stat", path: site.path, remedy: "Check the name, or save it first.")
   }
 
-  static func notAFile(_ site: RootedPath) -> StorageError {
+  static func notAFile(_ site: ConfinedPath) -> StorageError {
     StorageError(
       .misuse, operation: "open", path: site.path,
-      reason: "a folder or another thing that is no file stands there",
+      reason: "a directory or another thing that is no file stands there",
       remedy: "Name a file.")
   }
 }

@@ -1,5 +1,6 @@
 extension Folder {
-  /// The names of what is in the folder, or in one below it, sorted; those of folders end in a slash.
+  /// The names of what is in the folder, or in one below it, sorted; those of folders end in a
+  /// slash.
   ///
   /// ```swift
   /// for name in try Folder.documents.list("users") { print(name) }   // 1.json, old/
@@ -15,7 +16,7 @@ extension Folder {
     _ path: String = "", recursively: Bool = false, includingHidden: Bool = false
   ) throws(StorageError) -> [String] {
     try during("list", path) { site throws(StorageError) in
-      guard try isFolder(site, path) else { return [] }
+      guard try isDirectory(site, path) else { return [] }
       func isShown(_ name: String) -> Bool {
         !AbandonedFiles.isReserved(name)
           && (includingHidden || name.utf8.first != UInt8(ascii: "."))
@@ -25,26 +26,26 @@ extension Folder {
         let start = site.isRoot ? 0 : site.relative.utf8.count + 1
         try site.walk(entering: { $0.map(isShown) ?? false }) { visit throws(StorageError) in
           let name = visit.place.relative.utf8.dropFirst(start)
-          names.append(String(Substring(name)) + (visit.kind == .folder ? "/" : ""))
+          names.append(String(Substring(name)) + (visit.kind == .directory ? "/" : ""))
         }
       } else {
-        try FileSystem.scan(in: OpenFolder(site)) { found throws(StorageError) in
+        try FileSystem.scan(in: DirectoryHandle(site)) { found throws(StorageError) in
           guard let name = found.name, isShown(name) else { return }
-          names.append(try found.kind() == .folder ? name + "/" : name)
+          names.append(try found.kind() == .directory ? name + "/" : name)
         }
       }
       return names.sorted()
     }
   }
 
-  /// How many bytes all files hold together that are in the folder or below it, hidden ones too; of a
-  /// file, those that it holds.
+  /// How many bytes all files hold together that are in the folder or below it, hidden ones too; of
+  /// a file, those that it holds.
   ///
   /// - Throws: ``StorageError`` of code `notFound` when nothing is at `path`.
   public func totalSize(_ path: String = "") throws(StorageError) -> Int {
     try during("totalSize", path) { site throws(StorageError) in
       if let status = try site.status(), status.isRegularFile { return status.size }
-      guard try isFolder(site, path) else { return 0 }
+      guard try isDirectory(site, path) else { return 0 }
       var total = 0
       try site.walk { visit throws(StorageError) in
         guard visit.kind == .file, let status = try visit.found.status() else { return }
@@ -65,10 +66,11 @@ extension Folder {
     }
   }
 
-  /// Throws unless so many bytes can be written, to find out before a large write. Below 1 MiB it does not
-  /// look: the write itself finds out as quickly.
+  /// Throws unless so many bytes can be written, to find out before a large write. Below 1 MiB it
+  /// does not look: the write itself finds out as quickly.
   ///
-  /// ``save(_:as:)`` of a large value and ``save(chunks:as:total:isolation:progress:)`` do it by themselves.
+  /// ``save(_:as:)`` of a large value and ``save(chunks:as:total:isolation:progress:)`` do it by
+  /// themselves.
   ///
   /// - Throws: ``StorageError`` of code `diskFull` with how much is missing.
   public func requireFreeSpace(_ bytes: Int) throws(StorageError) {
@@ -89,20 +91,20 @@ extension Folder {
   }
 
   /// Whether there is a folder; false where this one has not been made yet.
-  private func isFolder(_ site: RootedPath, _ path: String) throws(StorageError) -> Bool {
+  private func isDirectory(_ site: ConfinedPath, _ path: String) throws(StorageError) -> Bool {
     guard let status = try site.status() else {
       if path.isEmpty { return false }
       throw StorageError(
-        .notFound, operation: "list", path: site.path, remedy: "Check the folder's name.")
+        .notFound, operation: "list", path: site.path, remedy: "Check the directory's name.")
     }
-    if status.isFolder { return true }
+    if status.isDirectory { return true }
     if status.isLink { throw site.linkFailure }
-    throw Self.notAFolder(site)
+    throw Self.notADirectory(site)
   }
 
-  static func notAFolder(_ site: RootedPath) -> StorageError {
+  static func notADirectory(_ site: ConfinedPath) -> StorageError {
     StorageError(
-      .misuse, operation: "list", path: site.path, reason: "a file stands there, and no folder",
-      remedy: "Name a folder.")
+      .misuse, operation: "list", path: site.path, reason: "a file stands there, and no directory",
+      remedy: "Name a directory.")
   }
 }

@@ -16,15 +16,15 @@ extension Folder {
   /// try Folder.documents.copy("draft.txt", to: "draft.txt", in: .temporary)
   /// ```
   ///
-  /// A file replaces a file, a folder an empty folder; nothing else is replaced. Where the file system can, the
-  /// copy shares its data with the original until one of them changes.
+  /// A file replaces a file, a folder an empty folder; nothing else is replaced. Where the file
+  /// system can, the copy shares its data with the original until one of them changes.
   ///
   /// - Parameters:
   ///   - path: What is copied.
   ///   - target: The name of the copy.
   ///   - other: The folder that gets it; nil for this one.
-  /// - Throws: ``StorageError``, of code `notFound` when nothing is at `path`; what was at the target is
-  ///   intact then, or the whole copy is there and only its last sync failed.
+  /// - Throws: ``StorageError``, of code `notFound` when nothing is at `path`; what was at the
+  ///   target is intact then, or the whole copy is there and only its last sync failed.
   public func copy(
     _ path: String, to target: String, in other: Folder? = nil
   ) throws(StorageError) {
@@ -33,52 +33,53 @@ extension Folder {
       let copier = Copier(target: other, keepsLook: false, isDurable: other.isDurable)
       let status = try Self.statusOfSomething(site)
       _ = try copier.copy(
-        site, status, to: status.isFolder ? other.target(target) : other.fileTarget(target))
+        site, status, to: status.isDirectory ? other.target(target) : other.fileTarget(target))
     }
   }
 
   /// Moves a file or a folder, also to another file system.
   ///
-  /// A file replaces a file, a folder an empty folder; nothing else is replaced. Modes stay as they are. On
-  /// another file system a whole copy is there before the original goes; files keep their modes and
-  /// times, folders do not.
+  /// A file replaces a file, a folder an empty folder; nothing else is replaced. Modes stay as they
+  /// are. On another file system a whole copy is there before the original goes; files keep their
+  /// modes and times, folders do not.
   ///
   /// - Parameters:
   ///   - path: What is moved.
   ///   - target: Its new name.
   ///   - other: The folder that gets it; nil for this one.
   /// - Throws: ``StorageError``, of code `notFound` when nothing is at `path`; all of it is then in
-  ///   one of the two places, or, when what was copied to another file system could not be removed, in
-  ///   both.
+  ///   one of the two places, or, when what was copied to another file system could not be removed,
+  ///   in both.
   public func move(
     _ path: String, to target: String, in other: Folder? = nil
   ) throws(StorageError) {
     try during("move", path) { site throws(StorageError) in
       let other = other ?? self
       let status = try Self.statusOfSomething(site)
-      let end = try status.isFolder ? other.target(target) : other.fileTarget(target)
+      let end = try status.isDirectory ? other.target(target) : other.fileTarget(target)
       guard !site.isRoot else {
         throw StorageError(
-          .misuse, operation: "move", path: site.path, reason: "it is the folder itself",
+          .misuse, operation: "move", path: site.path, reason: "it is the directory itself",
           remedy: "Move what is in it.")
       }
-      guard !status.isFolder || !end.path.utf8.starts(with: (site.path + "/").utf8) else {
+      guard !status.isDirectory || !end.path.utf8.starts(with: (site.path + "/").utf8) else {
         throw StorageError(
-          .misuse, operation: "move", path: end.path, reason: "it lies in the folder to be moved",
-          remedy: "Move the folder to a place outside of it, or copy it.")
+          .misuse, operation: "move", path: end.path,
+          reason: "it lies in the directory to be moved",
+          remedy: "Move the directory to a place outside of it, or copy it.")
       }
       // Before it stands in for another file that may be on the disk already.
       if other.isDurable, !isDurable { try site.synchronizeData(status) }
-      let folder = try OpenFolder(site.parent)
-      let newFolder = try other.makeFolder(end.parent)
+      let directory = try DirectoryHandle(site.parent)
+      let newDirectory = try other.makeDirectory(end.parent)
       let old = try end.status()
-      if try FileSystem.move(site.name, in: folder, to: end.name, in: newFolder) {
-        // To rename(2) two names of one file are as they should be. But one name it may be as well, in a
-        // folder that is reached in two ways, or whose file system takes a for A.
+      if try FileSystem.move(site.name, in: directory, to: end.name, in: newDirectory) {
+        // To rename(2) two names of one file are as they should be. But one name it may be as well,
+        // in a directory that is reached in two ways, or whose file system takes a for A.
         if let old, old.isSameFile(as: status), status.links > 1 {
-          let isOneFolder = try folder.status().isSameFile(as: newFolder.status())
-          if !isOneFolder || site.name != end.name {
-            try FileSystem.unlink(site.name, in: folder)
+          let isOneDirectory = try directory.status().isSameFile(as: newDirectory.status())
+          if !isOneDirectory || site.name != end.name {
+            try FileSystem.unlink(site.name, in: directory)
           }
         }
       } else {
@@ -90,8 +91,8 @@ extension Folder {
           try place.remove(ifStill: status)
         }
       }
-      if other.isDurable { try newFolder.synchronize() }
-      if isDurable { try folder.synchronize() }
+      if other.isDurable { try newDirectory.synchronize() }
+      if isDurable { try directory.synchronize() }
     }
   }
 
@@ -103,9 +104,11 @@ extension Folder {
   ///
   /// A file of that name is replaced. Its mode becomes that of the folder's files.
   ///
-  /// Who is killed in that moment finds it in the folder, under a hidden name that ends in `.taken`.
+  /// Who is killed in that moment finds it in the folder, under a hidden name that ends in
+  /// `.taken`.
   ///
-  /// - Throws: ``StorageError``, also when `file` is a symbolic link or no file; it is still there then.
+  /// - Throws: ``StorageError``, also when `file` is a symbolic link or no file; it is still there
+  ///   then.
   public func adopt(_ file: URL, as path: String) throws(StorageError) {
     try during("adopt") { () throws(StorageError) in
       let source = try DirectoryFinder.path(of: file, operation: "adopt")
@@ -113,17 +116,17 @@ extension Folder {
       do throws(StorageError) {
         opened = try File(source, .readUnlinked)
       } catch  where error.code.systemError == ELOOP {
-        throw RootedPath(root: source).linkFailure
+        throw ConfinedPath(root: source).linkFailure
       }
       let status = try opened.status()
-      guard status.isRegularFile else { throw Self.notAFile(RootedPath(root: source)) }
+      guard status.isRegularFile else { throw Self.notAFile(ConfinedPath(root: source)) }
       let site = try fileTarget(path)
-      let folder = try makeFolder(site.parent)
+      let directory = try makeDirectory(site.parent)
       if isDurable { try opened.synchronize() }
       // Another user's stays that one's, and what has another name could be changed by it.
       let isOurs = status.links == 1 && status.owner == geteuid()
       var isMoved = false
-      if isOurs { isMoved = try take(opened, status, from: source, to: site, in: folder) }
+      if isOurs { isMoved = try take(opened, status, from: source, to: site, in: directory) }
       if !isMoved {
         let before = try opened.status(withTimes: true)
         let copy = try newFile(site)
@@ -131,38 +134,38 @@ extension Folder {
         try copy.finish(durable: true)
         if !isDurable { try site.parent.synchronizeNames() }
         // Unless it had this very name, and is gone by that.
-        let original = RootedPath(root: FileSystem.parent(of: source))
+        let original = ConfinedPath(root: FileSystem.parent(of: source))
           .appending(FileSystem.name(of: source))
         if let now = try original.status(), now.isSameFile(as: status) {
           try original.remove(ifStill: before)
         }
       }
-      if isDurable { try folder.synchronize() }
+      if isDurable { try directory.synchronize() }
     }
   }
 
   /// Moves a file in, with the mode of this folder; false when it is on another file system.
   private func take(
-    _ file: File, _ status: FileStatus, from source: String, to site: RootedPath,
-    in folder: OpenFolder
+    _ file: File, _ status: FileStatus, from source: String, to site: ConfinedPath,
+    in directory: DirectoryHandle
   ) throws(StorageError) -> Bool {
     // Before it has its name: nobody is to find it there with another one.
     try file.setMode(fileMode())
     do throws(StorageError) {
       // By a name that others do not know: what they may have put in its stead meanwhile goes back.
       let taken = AbandonedFiles.nameOfTaken()
-      if try FileSystem.move(source, in: nil, to: taken, in: folder) {
+      if try FileSystem.move(source, in: nil, to: taken, in: directory) {
         let isTaken: Bool
         do throws(StorageError) {
-          let found = try FileSystem.status(taken, in: folder, followsLinks: false)
+          let found = try FileSystem.status(taken, in: directory, followsLinks: false)
           isTaken = found?.links == 1 && found?.isSameFile(as: status) == true
-          if isTaken { try FileSystem.rename(taken, to: site.name, in: folder) }
+          if isTaken { try FileSystem.rename(taken, to: site.name, in: directory) }
         } catch {
-          try putBack(taken, in: folder, to: source)
+          try putBack(taken, in: directory, to: source)
           throw error
         }
         if isTaken { return true }
-        try putBack(taken, in: folder, to: source)
+        try putBack(taken, in: directory, to: source)
       }
       try file.setMode(status.mode)
       return false
@@ -176,10 +179,10 @@ extension Folder {
 
 extension Folder {
   private func putBack(
-    _ name: String, in folder: OpenFolder, to source: String
+    _ name: String, in directory: DirectoryHandle, to source: String
   ) throws(StorageError) {
-    let origin = try OpenFolder(FileSystem.parent(of: source))
-    _ = try FileSystem.move(name, in: folder, to: FileSystem.name(of: source), in: origin)
+    let origin = try DirectoryHandle(FileSystem.parent(of: source))
+    _ = try FileSystem.move(name, in: directory, to: FileSystem.name(of: source), in: origin)
   }
 }
 
@@ -190,39 +193,39 @@ private struct Copier {
   let keepsLook: Bool
   let isDurable: Bool
 
-  typealias Copied = [(RootedPath, FileStatus)]
+  typealias Copied = [(ConfinedPath, FileStatus)]
 
   /// Returns all that was copied, folders before what is in them.
   func copy(
-    _ site: RootedPath, _ status: FileStatus, to end: RootedPath
+    _ site: ConfinedPath, _ status: FileStatus, to end: ConfinedPath
   ) throws(StorageError) -> Copied {
-    if status.isFolder { return [(site, status)] + (try copyFolder(site, to: end)) }
-    try copyFile(site, status, to: end.name, in: target.makeFolder(end.parent))
+    if status.isDirectory { return [(site, status)] + (try copyDirectory(site, to: end)) }
+    try copyFile(site, status, to: end.name, in: target.makeDirectory(end.parent))
     return [(site, status)]
   }
 
   private func copyFile(
-    _ source: RootedPath, _ status: FileStatus, to name: String, in folder: OpenFolder
+    _ source: ConfinedPath, _ status: FileStatus, to name: String, in directory: DirectoryHandle
   ) throws(StorageError) {
     if status.isLink {
-      try FileSystem.copyLink(source, to: name, by: AbandonedFiles.newName(), in: folder)
-      if isDurable { try folder.synchronize() }
+      try FileSystem.copyLink(source, to: name, by: AbandonedFiles.newName(), in: directory)
+      if isDurable { try directory.synchronize() }
       return
     }
     // Before it is opened, which some devices take for more.
     guard status.isRegularFile else { throw Folder.notAFile(source) }
     let file = try File(source)
     guard try file.status().isRegularFile else { throw Folder.notAFile(source) }
-    let copy = try NewFile(name, in: folder, mode: target.fileMode())
+    let copy = try NewFile(name, in: directory, mode: target.fileMode())
     try copy.append(contentsOf: file)
     if keepsLook { try copy.inherit(status) }
     try copy.finish(durable: isDurable)
   }
 
-  private func copyFolder(
-    _ source: RootedPath, to end: RootedPath
+  private func copyDirectory(
+    _ source: ConfinedPath, to end: ConfinedPath
   ) throws(StorageError) -> Copied {
-    // All names before the first copy, which may come to lie in the folder itself.
+    // All names before the first copy, which may come to lie in the directory itself.
     var found: Copied = []
     func isCopied(_ name: String?) -> Bool { !(name.map(AbandonedFiles.isReserved) ?? false) }
     try source.walk(entering: isCopied) { visit throws(StorageError) in
@@ -231,24 +234,24 @@ private struct Copier {
         found.append((visit.place, status))
       }
     }
-    let parent = try target.makeFolder(end.parent)
+    let parent = try target.makeDirectory(end.parent)
     let temporary = end.parent.appending(AbandonedFiles.newName())
-    let mode = try target.folderMode()
+    let mode = try target.directoryMode()
     do throws(StorageError) {
-      let copy = try temporary.makeFolder(mode: mode).0
+      let copy = try temporary.makeDirectory(mode: mode).0
       AbandonedFiles.mark(copy.descriptor, copy.path)
       for (place, status) in found {
         let way = place.relative.utf8.dropFirst(source.isRoot ? 0 : source.relative.utf8.count + 1)
         let end = temporary.appending(String(Substring(way)))
-        if status.isFolder {
-          _ = try end.makeFolder(mode: mode)
+        if status.isDirectory {
+          _ = try end.makeDirectory(mode: mode)
         } else {
-          try copyFile(place, status, to: end.name, in: OpenFolder(end.parent))
+          try copyFile(place, status, to: end.name, in: DirectoryHandle(end.parent))
         }
       }
       if isDurable {
         try temporary.walk { visit throws(StorageError) in
-          if visit.kind == .folder { try OpenFolder(visit.place).synchronize() }
+          if visit.kind == .directory { try DirectoryHandle(visit.place).synchronize() }
         }
         try copy.synchronize()
       }
@@ -265,10 +268,10 @@ private struct Copier {
   }
 }
 
-extension RootedPath {
+extension ConfinedPath {
   /// What goes meanwhile needs no sync.
   private func synchronizeIfThere(
-    _ synchronize: (RootedPath) throws(StorageError) -> Void
+    _ synchronize: (ConfinedPath) throws(StorageError) -> Void
   ) throws(StorageError) {
     do throws(StorageError) {
       try synchronize(self)
@@ -278,39 +281,39 @@ extension RootedPath {
   /// Makes the contents of a file, or of all files in a folder, survive a power cut.
   func synchronizeData(_ status: FileStatus) throws(StorageError) {
     if status.isRegularFile { return try File(self).synchronize() }
-    guard status.isFolder else { return }
+    guard status.isDirectory else { return }
     try walk { visit throws(StorageError) in
       switch visit.kind {
       case .file:
         try visit.place.synchronizeIfThere { place throws(StorageError) in
           try File(place).synchronize()
         }
-      case .folder:
+      case .directory:
         try visit.place.synchronizeIfThere { place throws(StorageError) in
-          try OpenFolder(place).synchronize()
+          try DirectoryHandle(place).synchronize()
         }
       case .link, .other: break
       }
     }
-    try OpenFolder(self).synchronize()
+    try DirectoryHandle(self).synchronize()
   }
 
   /// Removes the folder if nothing is in it but the library's own; false otherwise.
-  private func removeFolder() throws(StorageError) -> Bool {
-    if try removeEmptyFolder() { return true }
-    try FileSystem.scan(in: OpenFolder(self)) { found throws(StorageError) in
+  private func removeDirectory() throws(StorageError) -> Bool {
+    if try removeEmptyDirectory() { return true }
+    try FileSystem.scan(in: DirectoryHandle(self)) { found throws(StorageError) in
       let isOurs = found.name.map(AbandonedFiles.isDisposable) ?? false
-      if isOurs, try found.kind() != .folder { try found.unlink() }
+      if isOurs, try found.kind() != .directory { try found.unlink() }
     }
-    return try removeEmptyFolder()
+    return try removeEmptyDirectory()
   }
 
   /// Removes what was copied, unless it has changed since: that is not in the copy.
   fileprivate func remove(ifStill copied: FileStatus) throws(StorageError) {
     guard let status = try status(withTimes: true) else { return }
     let isUnchanged =
-      status.isFolder
-      ? try removeFolder()
+      status.isDirectory
+      ? try removeDirectory()
       : status.isSameFile(as: copied) && status.size == copied.size
         && status.changed == copied.changed
     guard isUnchanged else {
@@ -319,6 +322,6 @@ extension RootedPath {
         reason: "it was changed while it was copied to another file system",
         remedy: "Both are there: compare them, and delete one.")
     }
-    if !status.isFolder { try FileSystem.unlink(name, in: OpenFolder(parent)) }
+    if !status.isDirectory { try FileSystem.unlink(name, in: DirectoryHandle(parent)) }
   }
 }

@@ -7,16 +7,18 @@ public import FoundationEssentials
 /// let user: User = try Folder.documents.load("users/1.json")
 /// ```
 ///
-/// Names are seen from the folder and may have subfolders, which are made as needed. No name leads out of
-/// it: one that is absolute or has a `..` in it is an error, as is one with a symbolic link on its way.
+/// Names are seen from the folder and may have subfolders, which are made as needed. No name leads
+/// out of it: one that is absolute or has a `..` in it is an error, as is one with a symbolic link
+/// on its way.
 ///
-/// All calls throw a ``StorageError``, which names the path and says what to do, and may be made from any
-/// thread. A file is replaced in one step: whoever reads it, or a crash, finds the old contents or the new
-/// ones whole. In ``documents``, ``applicationSupport`` and a folder of one's own, what a call has done
-/// survives a power cut once it returns; in ``caches`` and ``temporary`` it does not wait for the disk.
+/// All calls throw a ``StorageError``, which names the path and says what to do, and may be made
+/// from any thread. A file is replaced in one step: whoever reads it, or a crash, finds the old
+/// contents or the new ones whole. In ``documents``, ``applicationSupport`` and a folder of one's
+/// own, what a call has done survives a power cut once it returns; in ``caches`` and ``temporary``
+/// it does not wait for the disk.
 ///
-/// Folders and files are for their user alone (0700, 0600); below a folder of one's own their modes follow
-/// that folder's.
+/// Folders and files are for their user alone (0700, 0600); below a folder of one's own their modes
+/// follow that folder's.
 public struct Folder: Hashable, Sendable {
   enum Place: Hashable, Sendable {
     case documents, applicationSupport, caches, temporary
@@ -38,15 +40,15 @@ public struct Folder: Hashable, Sendable {
   /// documents (`user-dirs.dirs(5)`; `~/Documents` where that says nothing).
   public static let documents = Folder(.documents)
 
-  /// Files that the app needs and its user does not look at: `files` beside the app's secrets, by default
-  /// `~/.local/share/<app>/files`.
+  /// Files that the app needs and its user does not look at: `files` beside the app's secrets, by
+  /// default `~/.local/share/<app>/files`.
   public static let applicationSupport = Folder(.applicationSupport)
 
   /// Files that can be made again, beside the app's caches: by default `~/.cache/<app>/files`.
   public static let caches = Folder(.caches)
 
-  /// Files for a short time: in `$TMPDIR` or `/tmp`, below a folder that no other user can write to. The
-  /// system removes them some time.
+  /// Files for a short time: in `$TMPDIR` or `/tmp`, below a folder that no other user can write
+  /// to. The system removes them some time.
   public static let temporary = Folder(.temporary)
 
   /// A folder of one's own, which is made with its first file unless it is there.
@@ -77,8 +79,8 @@ public struct Folder: Hashable, Sendable {
   ///
   /// For other libraries; what they do there is not kept from following symbolic links.
   ///
-  /// - Throws: ``StorageError`` for a name that leads out of the folder, or when there is no place for
-  ///   the folder, as without a home.
+  /// - Throws: ``StorageError`` for a name that leads out of the folder, or when there is no place
+  ///   for the folder, as without a home.
   public func url(_ path: String = "") throws(StorageError) -> URL {
     try during("url", path) { site throws(StorageError) in URL(filePath: site.path) }
   }
@@ -93,7 +95,7 @@ public struct Folder: Hashable, Sendable {
   @discardableResult
   public func create() throws(StorageError) -> URL {
     try during("create", "") { site throws(StorageError) in
-      _ = try makeFolder(site)
+      _ = try makeDirectory(site)
       return URL(filePath: site.path)
     }
   }
@@ -117,22 +119,22 @@ extension Folder {
     do throws(StorageError) {
       return try body()
     } catch {
-      throw error.during(operation)
+      throw error.inContext(of: operation)
     }
   }
 
   /// The same for a call on what `path` names.
   func during<R>(
-    _ operation: String, _ path: String, _ body: (RootedPath) throws(StorageError) -> R
+    _ operation: String, _ path: String, _ body: (ConfinedPath) throws(StorageError) -> R
   ) throws(StorageError) -> R {
     try during(operation) { () throws(StorageError) in try body(site(path)) }
   }
 
   /// The place that `path` names; the folder itself where it is empty.
-  func site(_ path: String) throws(StorageError) -> RootedPath {
+  func site(_ path: String) throws(StorageError) -> ConfinedPath {
     let root = try root()
     let relative = [way, path].filter { !$0.isEmpty }.joined(separator: "/")
-    if relative.isEmpty { return RootedPath(root: root) }
+    if relative.isEmpty { return ConfinedPath(root: root) }
     guard
       !relative.utf8.split(separator: UInt8(ascii: "/"))
         .contains(where: { AbandonedFiles.isReserved(String(Substring($0))) })
@@ -142,15 +144,15 @@ extension Folder {
         reason: "names that start with \(AbandonedFiles.reservedPrefix) are the library's own",
         remedy: "Use another name.")
     }
-    return try RootedPath(root: root, relative)
+    return try ConfinedPath(root: root, relative)
   }
 
   /// The place of something that is going to be there.
-  func target(_ path: String) throws(StorageError) -> RootedPath {
+  func target(_ path: String) throws(StorageError) -> ConfinedPath {
     let site = try site(path)
     guard !path.isEmpty, !site.isRoot else {
       throw StorageError(
-        .misuse, operation: "open", path: site.path, reason: "it is the folder itself",
+        .misuse, operation: "open", path: site.path, reason: "it is the directory itself",
         remedy: "Name a place in it.")
     }
     return site
@@ -165,27 +167,28 @@ extension Folder {
   }
 
   /// The mode of folders; without its execute bits that of files.
-  func folderMode() throws(StorageError) -> UInt32 {
+  func directoryMode() throws(StorageError) -> UInt32 {
     guard case .own(let path) = place else { return 0o700 }
     // Where everybody may put files, as in /tmp, nobody's are everybody's.
     if let status = try FileSystem.status(path), status.mode & 0o1002 == 0o1002 { return 0o700 }
-    return try HostFolder(path: path, isCallers: true).mode()
+    return try StoreDirectory(path: path, isCallerOwned: true).mode()
   }
 
-  func fileMode() throws(StorageError) -> UInt32 { try folderMode() & 0o666 }
+  func fileMode() throws(StorageError) -> UInt32 { try directoryMode() & 0o666 }
 
   /// The folder at a place, made where it is missing.
-  func makeFolder(_ site: RootedPath) throws(StorageError) -> OpenFolder {
+  func makeDirectory(_ site: ConfinedPath) throws(StorageError) -> DirectoryHandle {
     switch place {
     case .temporary: try StorageScope.current.finder.makeTemporary()
     case .documents where try FileSystem.status(site.root) == nil:
-      let (folder, isNew) = try RootedPath(root: site.root)
-        .makeFolder(mode: folderMode(), durable: isDurable)
-      // Says that nothing but the app's own files is in it: a user may have a folder of that name.
-      if isNew { _ = try File(Self.markOfOwn, in: folder, .createOrOpen) }
+      let (directory, isNew) = try ConfinedPath(root: site.root)
+        .makeDirectory(mode: directoryMode(), durable: isDurable)
+      // Says that nothing but the app's own files is in it: a user may have a directory of that
+      // name.
+      if isNew { _ = try File(Self.markOfOwn, in: directory, .createOrOpen) }
     default: break
     }
-    let (folder, isNew) = try site.makeFolder(mode: folderMode(), durable: isDurable)
+    let (directory, isNew) = try site.makeDirectory(mode: directoryMode(), durable: isDurable)
     // Another process may have made it just now, and not come to this yet.
     if isDurable, isNew || Self.synchronized.withLock({ !$0.contains(site.path) }) {
       try site.synchronizeNames()
@@ -194,8 +197,8 @@ extension Folder {
         known.insert(site.path)
       }
     }
-    AbandonedFiles.sweepOnce(folder)
-    return folder
+    AbandonedFiles.sweepOnce(directory)
+    return directory
   }
 
   /// Those whose names are known to survive a power cut.
@@ -203,25 +206,25 @@ extension Folder {
   static let markOfOwn = AbandonedFiles.reservedPrefix + "own"
 
   /// A file that is going to be at a place.
-  func newFile(_ site: RootedPath) throws(StorageError) -> NewFile {
+  func newFile(_ site: ConfinedPath) throws(StorageError) -> NewFile {
     var attempts = 0
     while true {
       do throws(StorageError) {
-        return try NewFile(site.name, in: makeFolder(site.parent), mode: fileMode())
+        return try NewFile(site.name, in: makeDirectory(site.parent), mode: fileMode())
       } catch  where error.code == .notFound && attempts < 10 {
-        // Somebody removed the folder just now.
+        // Somebody removed the directory just now.
         attempts += 1
       }
     }
   }
 
   /// The place of a file that is going to be there.
-  func fileTarget(_ path: String) throws(StorageError) -> RootedPath {
+  func fileTarget(_ path: String) throws(StorageError) -> ConfinedPath {
     let site = try target(path)
     guard path.utf8.last != UInt8(ascii: "/") else {
       throw StorageError(
         .misuse, operation: "open", path: site.path,
-        reason: "the name ends in a slash, as a folder's",
+        reason: "the name ends in a slash, as a directory's",
         remedy: "Name a file.")
     }
     return site

@@ -3,13 +3,13 @@
 /// Unchecked because its state is not guarded: its one caller waits for each call before the next.
 final class NewFile: @unchecked Sendable {
   private var temporary: TemporaryFile
-  private let folder: OpenFolder
+  private let directory: DirectoryHandle
   private(set) var count = 0
 
-  init(_ name: String, in folder: OpenFolder, mode: UInt32) throws(StorageError) {
-    self.folder = folder
+  init(_ name: String, in directory: DirectoryHandle, mode: UInt32) throws(StorageError) {
+    self.directory = directory
     temporary = try TemporaryFile.make(
-      at: AbandonedFiles.newName(), for: name, in: folder, mode: mode)
+      at: AbandonedFiles.newName(), for: name, in: directory, mode: mode)
     AbandonedFiles.mark(temporary.file.descriptor, temporary.file.path)
   }
 
@@ -21,7 +21,7 @@ final class NewFile: @unchecked Sendable {
   /// Takes all that is in another file; where the file system can, the two share it.
   func append(contentsOf source: File) throws(StorageError) {
     if count == 0, temporary.file.clone(source) { return }
-    try Folder.requireFreeSpace(source.status().size, at: folder.path)
+    try Folder.requireFreeSpace(source.status().size, at: directory.path)
     let size = 1 << 20
     var position = 0
     while true {
@@ -43,7 +43,7 @@ final class NewFile: @unchecked Sendable {
   func finish(durable: Bool) throws(StorageError) {
     if durable { try temporary.file.synchronize() }
     try temporary.moveIntoPlace()
-    if durable { try folder.synchronize() }
+    if durable { try directory.synchronize() }
   }
 
   /// Removes it now, unless it is finished: other threads may be about to let it go.

@@ -4,8 +4,9 @@ public import FoundationEssentials
 extension SecureVault {
   /// Where the key to a vault comes from.
   ///
-  /// ``protect(with:service:)`` puts a vault under one; ``StorageSystem/bootstrap(app:directories:engines:keySources:authenticate:)``
-  /// says which ones may open a vault by themselves, and make a new one.
+  /// ``protect(with:service:)`` puts a vault under one;
+  /// ``StorageSystem/bootstrap(app:directories:engines:keySources:authenticate:)`` says which ones
+  /// may open a vault by themselves, and make a new one.
   ///
   /// ```swift
   /// guard SecureVault.protect(with: .passphrase(typed)) else { return }
@@ -28,33 +29,33 @@ extension SecureVault {
     /// What is tried where bootstrap says nothing else: a credential of systemd, then a key file.
     public static var standard: [Self] { [.credential(), .keyFile] }
 
-    /// A random key in a file of the app's state folder, which is made when it is first needed.
+    /// A random key in a file of the app's state directory, which is made when it is first needed.
     ///
     /// Nobody is asked for anything; who can read the user's whole home can read the secrets.
     public static var keyFile: Self { Self(.keyFile) }
 
     /// A passphrase, from which scrypt (RFC 7914) makes a key in about half a second and 128 MiB.
     ///
-    /// The vault can be copied to another machine and opens there. It is taken as it is, in UTF-8: the
-    /// same letters typed in another Unicode form are another passphrase. A `String` cannot be wiped
-    /// from memory; one that is given to bootstrap stays there, and opens the vault after `lock()` and
-    /// `unlock()`, for as long as the process lives.
+    /// The vault can be copied to another machine and opens there. It is taken as it is, in UTF-8:
+    /// the same letters typed in another Unicode form are another passphrase. A `String` cannot be
+    /// wiped from memory; one that is given to bootstrap stays there, and opens the vault after
+    /// `lock()` and `unlock()`, for as long as the process lives.
     public static func passphrase(_ passphrase: String) -> Self {
       Self(.passphrase(passphrase, logN: KeySlot.usualLogN))
     }
 
-    /// A credential that systemd gives the service, `$CREDENTIALS_DIRECTORY/<name>`: at least 32 bytes
-    /// that cannot be guessed.
+    /// A credential that systemd gives the service, `$CREDENTIALS_DIRECTORY/<name>`: at least 32
+    /// bytes that cannot be guessed.
     ///
-    /// See `LoadCredentialEncrypted=` in `systemd.exec(5)`. A passphrase does not belong here, as nothing
-    /// slows guessing down.
+    /// See `LoadCredentialEncrypted=` in `systemd.exec(5)`. A passphrase does not belong here, as
+    /// nothing slows guessing down.
     public static func credential(_ name: String = "vault.key") -> Self { Self(.credential(name)) }
 
     /// Whatever a closure returns: at least 32 bytes that cannot be guessed, always the same.
     ///
-    /// It may ask a key server or read a mounted secret. It is called on the thread that needs the key,
-    /// must not use the vault itself, and what it throws is reported by its type alone. The `Data` that it
-    /// returns stays in freed memory as Swift leaves it.
+    /// It may ask a key server or read a mounted secret. It is called on the thread that needs the
+    /// key, must not use the vault itself, and what it throws is reported by its type alone. The
+    /// `Data` that it returns stays in freed memory as Swift leaves it.
     ///
     /// - Parameters:
     ///   - name: Stands in the vault's header, so that the right source is asked again.
@@ -68,7 +69,7 @@ extension SecureVault {
 
   /// What a vault is under.
   public enum Protection: Hashable, Sendable {
-    /// A random key in the app's state folder.
+    /// A random key in the app's state directory.
     case keyFile
     /// A passphrase.
     case passphrase
@@ -201,10 +202,10 @@ extension SecureVault.KeySource {
         .misuse, operation: "open", reason: "a credential cannot have that name",
         remedy: "Use the name that stands in the unit's LoadCredential=.")
     }
-    guard let folder = environment("CREDENTIALS_DIRECTORY"), folder.hasPrefix("/") else {
+    guard let directory = environment("CREDENTIALS_DIRECTORY"), directory.hasPrefix("/") else {
       return nil
     }
-    return folder + "/" + name
+    return directory + "/" + name
   }
 
   private static func contents(of file: File, atMost limit: Int) throws(StorageError) -> SecretBytes

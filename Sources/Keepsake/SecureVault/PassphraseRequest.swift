@@ -5,8 +5,8 @@ extension SecureVault {
   public struct PassphraseRequest: Sendable {
     /// What the passphrase is needed for, in words for that person.
     public let reason: String
-    /// Whether it is to be chosen, so that it should be asked for twice; else it is the one that was
-    /// chosen before.
+    /// Whether it is to be chosen, so that it should be asked for twice; else it is the one that
+    /// was chosen before.
     public let isNew: Bool
 
     /// A request with the words to show.
@@ -23,8 +23,8 @@ extension SecureVault {
 }
 
 extension SecureVault {
-  /// Asks for a passphrase on the terminal, without showing it: an ``Authenticator`` for command-line
-  /// tools.
+  /// Asks for a passphrase on the terminal, without showing it: an ``Authenticator`` for
+  /// command-line tools.
   ///
   /// ```swift
   /// try StorageSystem.bootstrap(app: "com.example.notes", authenticate: SecureVault.askTerminal)

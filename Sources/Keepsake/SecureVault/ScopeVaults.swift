@@ -16,16 +16,16 @@ final class ScopeVaults: Sendable {
     }
   }
 
-  /// The vault of a folder, which all its services share.
+  /// The vault of a directory, which all its services share.
   private func vault(
     holding service: SecureVault.Service, in scope: StorageScope
   ) -> Result<Vault, StorageError> {
     do throws(StorageError) {
-      let location = VaultLocation(host: try service.folder(in: scope.finder, .data))
+      let location = VaultPaths(host: try service.directory(in: scope.finder, .data))
       return .success(
-        vaults.store(location.folder, named: location.folder) {
+        vaults.store(location.directory, named: location.directory) {
           Vault(location: location, finder: scope.finder, options: options) { [weak scope] in
-            scope?.report($0.of("SecureVault"))
+            scope?.report($0.reported(by: "SecureVault"))
           }
         })
     } catch {

@@ -8,29 +8,32 @@ public import FoundationEssentials
 /// let token = SecureVault.get("accessToken", service: "com.app.auth")
 /// ```
 ///
-/// Each secret is a file of its own, sealed with XAES-256-GCM by OpenSSL; neither keys nor services can
-/// be told from the files. By default the key to them lies in a file that is made when it is first needed:
-/// nobody is asked for anything. ``protect(with:service:)`` puts the vault under a passphrase or another
-/// source, and the article on the threat model says what each protects against.
+/// Each secret is a file of its own, sealed with XAES-256-GCM by OpenSSL; neither keys nor services
+/// can be told from the files. By default the key to them lies in a file that is made when it is
+/// first needed: nobody is asked for anything. ``protect(with:service:)`` puts the vault under a
+/// passphrase or another source, and the article on the threat model says what each protects
+/// against.
 ///
-/// A set survives a power cut once it returns. A file that was changed, moved or exchanged is an error
-/// and never a value, and no error shows a secret. All calls are safe from any thread and between
-/// processes, and no reader waits for a writer.
+/// A set survives a power cut once it returns. A file that was changed, moved or exchanged is an
+/// error and never a value, and no error shows a secret. All calls are safe from any thread and
+/// between processes, and no reader waits for a writer.
 ///
-/// No call throws: each returns the value, nil, or whether the vault is now as asked, and hands every
-/// failure to ``StorageSystem/onFailure``. To handle errors where they happen use the throwing calls of a
-/// ``Store``, which ``shared`` and ``service(_:)`` return.
+/// No call throws: each returns the value, nil, or whether the vault is now as asked, and hands
+/// every failure to ``StorageSystem/onFailure``. To handle errors where they happen use the
+/// throwing calls of a ``Store``, which ``shared`` and ``service(_:)`` return.
 public enum SecureVault {
   /// Names a service whose secrets are kept apart from all others.
   ///
-  /// See ``StoragePlace``. All services of an app are in one vault, under one key; those with a folder of
-  /// their own, as `SecureVault.Service("team", in: url)`, are in that folder's vault.
+  /// See ``StoragePlace``. All services of an app are in one vault, under one key; those with a
+  /// directory of their own, as `SecureVault.Service("team", in: url)`, are in that directory's
+  /// vault.
   public typealias Service = StoragePlace<SecureVault>
 
   /// The service that is meant where none is named; at first ``StoragePlace/standard``.
   ///
-  /// Set it once, first thing in the program. Inside ``StorageSystem/withTemporary(engines:keySources:authenticate:isolation:_:)``
-  /// it is that block's own.
+  /// Set it once, first thing in the program. Inside
+  /// ``StorageSystem/withTemporary(engines:keySources:authenticate:isolation:_:)`` it is that
+  /// block's own.
   public static var defaultService: Service {
     get { StorageScope.current.defaultService }
     set { StorageScope.current.defaultService = newValue }
@@ -45,8 +48,8 @@ public enum SecureVault {
   /// let auth = SecureVault.service("com.app.auth")
   /// ```
   ///
-  /// Ask for it where it is used: one that is kept, as in a `static let`, goes on with the folders of the
-  /// moment when it was made, in a test as well.
+  /// Ask for it where it is used: one that is kept, as in a `static let`, goes on with the
+  /// directories of the moment when it was made, in a test as well.
   public static func service(_ service: Service) -> Store { StorageScope.current.vault(service) }
 
   /// The value of `body`, or nil with its failure reported.
@@ -71,16 +74,16 @@ extension SecureVault {
   /// let pin = SecureVault.get("pin", reason: "Unlock notes")
   /// ```
   ///
-  /// Of a secret that was set with ``Access/userPresence``, `reason` is what the person is told who has to be
-  /// present.
+  /// Of a secret that was set with ``Access/userPresence``, `reason` is what the person is told who
+  /// has to be present.
   public static func get(
     _ key: String, reason: String? = nil, service: Service = defaultService
   ) -> String? {
     attempt(service) { store throws(StorageError) in try store.get(key, reason: reason) } ?? nil
   }
 
-  /// The bytes of a secret, whatever type it was stored as; nil when there is none, or, reported, it
-  /// cannot be read.
+  /// The bytes of a secret, whatever type it was stored as; nil when there is none, or, reported,
+  /// it cannot be read.
   public static func getData(
     _ key: String, reason: String? = nil, service: Service = defaultService
   ) -> Data? {
@@ -148,8 +151,8 @@ extension SecureVault {
     attempt(service) { store throws(StorageError) in try store.keys() } ?? []
   }
 
-  /// The app's services that have secrets, sorted by name; those with a folder of their own are not
-  /// among them.
+  /// The app's services that have secrets, sorted by name; those with a directory of their own are
+  /// not among them.
   public static func services() -> [Service] {
     attempt(.standard) { store throws(StorageError) in try store.siblings() } ?? []
   }
@@ -158,19 +161,19 @@ extension SecureVault {
 // MARK: - Writing
 
 extension SecureVault {
-  /// Stores a secret such that it survives a power cut: `String`, `Data`, or any `Codable` value; nil
-  /// removes it.
+  /// Stores a secret such that it survives a power cut: `String`, `Data`, or any `Codable` value;
+  /// nil removes it.
   ///
   /// ```swift
   /// SecureVault.set("tok", forKey: "accessToken", service: "com.app.auth")
   /// SecureVault.set(pin, forKey: "pin", access: .userPresence)
   /// ```
   ///
-  /// `access` says whether a person has to be present to read it; nil leaves that as it is, and makes a new
-  /// secret, or one that takes the place of a damaged file, ``Access/whenUnlocked``.
+  /// `access` says whether a person has to be present to read it; nil leaves that as it is, and
+  /// makes a new secret, or one that takes the place of a damaged file, ``Access/whenUnlocked``.
   ///
-  /// - Returns: Whether it is stored; if not, the old value is intact, unless the report says that its
-  ///   folder could not be synchronized: then it is the old or the new one.
+  /// - Returns: Whether it is stored; if not, the old value is intact, unless the report says that
+  ///   its directory could not be synchronized: then it is the old or the new one.
   @inlinable @discardableResult
   public static func set<T: Codable>(
     _ value: T?, forKey key: String, access: Access? = nil, service: Service = defaultService
@@ -206,12 +209,12 @@ extension SecureVault {
     attempt(service) { store throws(StorageError) in try store.removeAll() } != nil
   }
 
-  /// Removes the whole vault: all secrets of all services, and the keys to them, whether it can be opened or
-  /// not.
+  /// Removes the whole vault: all secrets of all services, and the keys to them, whether it can be
+  /// opened or not.
   ///
-  /// It is for those who have forgotten their passphrase or lost the key file, and want to start anew. The next
-  /// vault is made with the first key source that is there. To remove the secrets of one service use
-  /// ``removeAll(service:)``.
+  /// It is for those who have forgotten their passphrase or lost the key file, and want to start
+  /// anew. The next vault is made with the first key source that is there. To remove the secrets of
+  /// one service use ``removeAll(service:)``.
   ///
   /// - Returns: Whether the vault is empty now.
   @discardableResult
@@ -229,13 +232,14 @@ extension SecureVault {
   /// guard SecureVault.protect(with: .passphrase(typed)) else { return }
   /// ```
   ///
-  /// All keys are made anew and all secrets sealed again, so the old passphrase or key opens nothing of
-  /// what is written from now on, not even with an old copy of the vault's header. Copies of the vault that
-  /// were made before still open with the old one. Where there are secrets with
-  /// ``Access/userPresence``, a new passphrase is theirs as well, and the current one is asked for.
+  /// All keys are made anew and all secrets sealed again, so the old passphrase or key opens
+  /// nothing of what is written from now on, not even with an old copy of the vault's header.
+  /// Copies of the vault that were made before still open with the old one. Where there are secrets
+  /// with ``Access/userPresence``, a new passphrase is theirs as well, and the current one is asked
+  /// for.
   ///
-  /// - Returns: Whether it is under the new source; if not, it is under the old one, unless the report says that
-  ///   its folder could not be synchronized: then under the old or the new one.
+  /// - Returns: Whether it is under the new source; if not, it is under the old one, unless the
+  ///   report says that its directory could not be synchronized: then under the old or the new one.
   public static func protect(
     with source: KeySource, service: Service = defaultService
   ) -> Bool {
@@ -258,9 +262,11 @@ extension SecureVault {
     attempt(service) { store throws(StorageError) in try store.rotateKeys() } != nil
   }
 
-  /// Opens the vault: with its passphrase, or, after ``lock(service:)``, with whatever key source opens it.
+  /// Opens the vault: with its passphrase, or, after ``lock(service:)``, with whatever key source
+  /// opens it.
   ///
-  /// It stays open in this process until ``lock(service:)``. A passphrase takes about half a second.
+  /// It stays open in this process until ``lock(service:)``. A passphrase takes about half a
+  /// second.
   ///
   /// - Returns: Whether it is open; false, and reported, when the passphrase is not the right one.
   public static func unlock(
@@ -273,15 +279,15 @@ extension SecureVault {
   /// Wipes the keys from this process's memory; nothing can be read until `unlock`, also with a key
   /// file.
   ///
-  /// It waits for calls on other threads that use the keys, for as long as twice the time-out for locks; what is
-  /// being opened at that moment fails, and wipes its keys itself.
+  /// It waits for calls on other threads that use the keys, for as long as twice the time-out for
+  /// locks; what is being opened at that moment fails, and wipes its keys itself.
   public static func lock(service: Service = defaultService) {
     attempt(service) { store throws(StorageError) in try store.lock() }
   }
 
-  /// Whether nothing can be read before `unlock`: after ``lock(service:)``, or under a passphrase, or another source
-  /// that bootstrap does not name, that was not given yet. Also true, and reported, when the header cannot be
-  /// read.
+  /// Whether nothing can be read before `unlock`: after ``lock(service:)``, or under a passphrase,
+  /// or another source that bootstrap does not name, that was not given yet. Also true, and
+  /// reported, when the header cannot be read.
   public static var isLocked: Bool {
     attempt(defaultService) { store throws(StorageError) in try store.isLocked } ?? true
   }
@@ -309,7 +315,8 @@ extension SecureVault {
 
   /// Stores the secret of a typed key with the key's own access; nil removes it.
   ///
-  /// - Returns: Whether it is stored; if not, the old value is intact, as far as its folder could be synchronized.
+  /// - Returns: Whether it is stored; if not, the old value is intact, as far as its directory
+  ///   could be synchronized.
   @inlinable @discardableResult
   public static func set<T: Codable>(_ value: T?, for key: Key<T>) -> Bool {
     set(value, forKey: key.name, access: key.access, service: key.service ?? defaultService)

@@ -6,7 +6,8 @@ extension SecureVault {
   public enum Access: Hashable, Sendable {
     /// The vault has to be open.
     case whenUnlocked
-    /// A person has to type a passphrase each time: what Face ID and Touch ID items are on Apple systems.
+    /// A person has to type a passphrase each time: what Face ID and Touch ID items are on Apple
+    /// systems.
     ///
     /// The value is sealed once more, under a key that only this passphrase opens: the one that the
     /// vault is under, or else one that is chosen with the first such secret. The `authenticate`

@@ -4,8 +4,8 @@ public import FoundationEssentials
 extension SecureVault {
   /// The secrets of one service, with errors thrown where ``SecureVault`` reports them.
   ///
-  /// The calls are those of ``SecureVault``. What is missing is nil; what cannot be read, and a value of
-  /// another type, are errors. All calls are safe from any thread and between processes.
+  /// The calls are those of ``SecureVault``. What is missing is nil; what cannot be read, and a
+  /// value of another type, are errors. All calls are safe from any thread and between processes.
   ///
   /// ```swift
   /// do {
@@ -32,7 +32,7 @@ extension SecureVault {
 
     /// Hands a failure to the handler of the scope that made this store.
     @usableFromInline
-    func report(_ error: StorageError) { scope.report(error.of("SecureVault")) }
+    func report(_ error: StorageError) { scope.report(error.reported(by: "SecureVault")) }
 
     /// Does one call, whose failures name it and the key.
     private func perform<R: ~Copyable>(
@@ -41,15 +41,15 @@ extension SecureVault {
       do throws(StorageError) {
         return try body(vault.get())
       } catch {
-        throw error.during(operation, key: key)
+        throw error.inContext(of: operation, key: key)
       }
     }
 
-    /// The folder of the vault in which the secrets lie, with those of the app's other services.
+    /// The directory of the vault in which the secrets lie, with those of the app's other services.
     ///
-    /// - Throws: ``StorageError`` when there is no place for it, as without a home folder.
+    /// - Throws: ``StorageError`` when there is no place for it, as without a home directory.
     public var folderURL: URL {
-      get throws(StorageError) { URL(filePath: try vault.get().location.folder) }
+      get throws(StorageError) { URL(filePath: try vault.get().location.directory) }
     }
   }
 }
@@ -59,17 +59,17 @@ extension SecureVault {
 extension SecureVault.Store {
   /// A secret that is text; nil when there is none.
   ///
-  /// Of a secret that was set with ``SecureVault/Access/userPresence``, `reason` is what the person is told who has to be
-  /// present.
+  /// Of a secret that was set with ``SecureVault/Access/userPresence``, `reason` is what the person
+  /// is told who has to be present.
   ///
-  /// - Throws: ``StorageError`` of code `wrongType` when it is no text, `locked` before `unlock` and when the
-  ///   key is not there, `damaged` when its file or the vault's header was changed.
+  /// - Throws: ``StorageError`` of code `wrongType` when it is no text, `locked` before `unlock`
+  ///   and when the key is not there, `damaged` when its file or the vault's header was changed.
   public func get(_ key: String, reason: String? = nil) throws(StorageError) -> String? {
     try decoded(key, reason, "get")
   }
 
-  /// The bytes of a secret, whatever type it was stored as: text in UTF-8, a `Codable` value in JSON; nil
-  /// when there is none.
+  /// The bytes of a secret, whatever type it was stored as: text in UTF-8, a `Codable` value in
+  /// JSON; nil when there is none.
   public func getData(_ key: String, reason: String? = nil) throws(StorageError) -> Data? {
     guard let secret = try opened(key, reason, "getData") else { return nil }
     let range = secret.range
@@ -78,8 +78,8 @@ extension SecureVault.Store {
 
   /// The `Codable` value of a secret; nil when there is none.
   ///
-  /// - Throws: ``StorageError`` of code `wrongType` or `decodingFailed` when another type is stored, and
-  ///   what ``get(_:reason:)`` throws.
+  /// - Throws: ``StorageError`` of code `wrongType` or `decodingFailed` when another type is
+  ///   stored, and what ``get(_:reason:)`` throws.
   @inlinable
   public func model<T: Codable>(
     _ key: String, type: T.Type = T.self, reason: String? = nil
@@ -103,7 +103,7 @@ extension SecureVault.Store {
     do throws(StorageError) {
       return try Codec.decode(stored, as: T.self)
     } catch {
-      throw error.during(operation, key: key, path: place)
+      throw error.inContext(of: operation, key: key, path: place)
     }
   }
 
@@ -130,7 +130,7 @@ extension SecureVault.Store {
 
   /// Where the secrets lie, for errors.
   @usableFromInline
-  var place: String? { try? vault.get().location.folder }
+  var place: String? { try? vault.get().location.directory }
 
   /// Calls `body` with a secret's bytes, which are wiped when it returns.
   ///
@@ -207,13 +207,14 @@ extension SecureVault.Store {
 // MARK: - Writing
 
 extension SecureVault.Store {
-  /// Stores a secret such that it survives a power cut: `String`, `Data`, or any `Codable` value; nil
-  /// removes it.
+  /// Stores a secret such that it survives a power cut: `String`, `Data`, or any `Codable` value;
+  /// nil removes it.
   ///
-  /// `access` says whether a person has to be present to read it; nil leaves that as it is, and makes a new
-  /// secret, or one that takes the place of a damaged file, ``SecureVault/Access/whenUnlocked``.
+  /// `access` says whether a person has to be present to read it; nil leaves that as it is, and
+  /// makes a new secret, or one that takes the place of a damaged file,
+  /// ``SecureVault/Access/whenUnlocked``.
   ///
-  /// - Throws: ``StorageError``; the old value is intact then, unless the folder could not be
+  /// - Throws: ``StorageError``; the old value is intact then, unless the directory could not be
   ///   synchronized: then it is the old or the new one.
   @inlinable
   public func set<T: Codable>(
@@ -223,7 +224,7 @@ extension SecureVault.Store {
     do throws(StorageError) {
       if let value { stored = try Codec.encode(value) } else { stored = nil }
     } catch {
-      throw error.during("set", key: key, path: place)
+      throw error.inContext(of: "set", key: key, path: place)
     }
     guard let stored else { return try remove(key) }
     try write(stored, forKey: key, access)
@@ -272,8 +273,8 @@ extension SecureVault.Store {
     try perform("removeAll") { vault throws(StorageError) in try vault.removeAll(service.name) }
   }
 
-  /// Removes all secrets of all services of the vault, and the keys to them, whether it can be opened
-  /// or not.
+  /// Removes all secrets of all services of the vault, and the keys to them, whether it can be
+  /// opened or not.
   ///
   /// The key file stays: what it still opens are copies of the vault.
   public func eraseVault() throws(StorageError) {
@@ -286,11 +287,11 @@ extension SecureVault.Store {
 extension SecureVault.Store {
   /// Puts the vault, with all its services, under another source of keys.
   ///
-  /// See ``SecureVault/protect(with:service:)``. A secret that cannot be sealed again, because its file is damaged, is
-  /// reported and keeps its old key.
+  /// See ``SecureVault/protect(with:service:)``. A secret that cannot be sealed again, because its
+  /// file is damaged, is reported and keeps its old key.
   ///
-  /// - Throws: ``StorageError``; the vault is then under its old source, unless its folder could not
-  ///   be synchronized: then under the old or the new one.
+  /// - Throws: ``StorageError``; the vault is then under its old source, unless its directory could
+  ///   not be synchronized: then under the old or the new one.
   public func protect(with source: SecureVault.KeySource) throws(StorageError) {
     try perform("protect") { vault throws(StorageError) in try vault.protect(with: source) }
   }
@@ -304,8 +305,9 @@ extension SecureVault.Store {
 
   /// Seals all secrets again under a new key and forgets the old ones.
   ///
-  /// - Throws: The first failure with a single secret, after all others are done, or at once one that all would
-  ///   meet, such as a full disk. What is left keeps its key until a call finds nothing wrong.
+  /// - Throws: The first failure with a single secret, after all others are done, or at once one
+  ///   that all would meet, such as a full disk. What is left keeps its key until a call finds
+  ///   nothing wrong.
   public func rotateKeys() throws(StorageError) {
     try perform("rotateKeys") { vault throws(StorageError) in try vault.rotateKeys() }
   }
@@ -321,8 +323,8 @@ extension SecureVault.Store {
 
   /// Wipes the keys from this process's memory; nothing can be read until `unlock`.
   ///
-  /// - Throws: ``StorageError`` of code `timedOut` when a call on another thread goes on using them: they are
-  ///   wiped when it ends.
+  /// - Throws: ``StorageError`` of code `timedOut` when a call on another thread goes on using
+  ///   them: they are wiped when it ends.
   public func lock() throws(StorageError) {
     try perform("lock") { vault throws(StorageError) in try vault.lock() }
   }

@@ -2,8 +2,8 @@
 //
 // While only the dot is written, that type is not known, and a result of no known type makes the
 // compiler drop the call: for the one that takes a string, or for none. A second declaration, whose
-// result says nothing of the type, keeps the keys. No program calls it: it is unavailable, or, where
-// a call with a string would win over that, fits nothing that the first does not fit better.
+// result says nothing of the type, keeps the keys. No program calls it: it is unavailable, or,
+// where a call with a string would win over that, fits nothing that the first does not fit better.
 
 extension Defaults {
   /// Completes the keys after `let size = Defaults[.`.

@@ -10,9 +10,10 @@ import Darwin
 #endif
 
 extension StorageSystem {
-  /// The folders in which an app's data lies, for ``StorageSystem/bootstrap(app:directories:engines:keySources:authenticate:)``.
+  /// The directories in which an app's data lies, for
+  /// ``StorageSystem/bootstrap(app:directories:engines:keySources:authenticate:)``.
   ///
-  /// A folder that is nil stays where the platform puts it: on Linux as the XDG Base Directory
+  /// A directory that is nil stays where the platform puts it: on Linux as the XDG Base Directory
   /// Specification and `systemd.exec(5)` say, on Apple systems below `Library`.
   ///
   /// ```swift
@@ -34,7 +35,7 @@ extension StorageSystem {
     /// Where short-lived files lie: ``Folder/temporary``.
     public var temporary: URL?
 
-    /// Names the folders to use in place of the platform's.
+    /// Names the directories to use in place of the platform's.
     public init(
       configuration: URL? = nil, data: URL? = nil, state: URL? = nil, cache: URL? = nil,
       documents: URL? = nil, temporary: URL? = nil
@@ -49,7 +50,7 @@ extension StorageSystem {
   }
 }
 
-/// Finds a folder of the app on this system.
+/// Finds a directory of the app on this system.
 struct DirectoryFinder: Sendable {
   enum Purpose: Sendable {
     case configuration, data, state, cache
@@ -63,7 +64,7 @@ struct DirectoryFinder: Sendable {
   /// The user's home as the system's user database has it.
   var registeredHome: @Sendable () -> String? = DirectoryFinder.passwdHome
 
-  func folder(_ purpose: Purpose) throws(StorageError) -> String {
+  func directory(_ purpose: Purpose) throws(StorageError) -> String {
     let (own, systemd, xdg, fallback) =
       switch purpose {
       case .configuration:
@@ -74,12 +75,14 @@ struct DirectoryFinder: Sendable {
       }
     if let own { return try Self.path(of: own, operation: "bootstrap") }
     #if os(Linux)
-    if let own = folder(ofUnit: systemd) { return own }
+    if let own = directory(ofUnit: systemd) { return own }
     // "All paths set in these environment variables must be absolute. If an implementation
     // encounters a relative path […] it should consider the path invalid and ignore it."
     if let base = environment(xdg), base.hasPrefix("/") { return base + "/" + app }
-    // Units without a home have theirs for configuration, if any, from somebody else: few may write to it.
-    if purpose == .configuration, homeIfAny() == nil, let state = folder(ofUnit: "STATE_DIRECTORY")
+    // Units without a home have theirs for configuration, if any, from somebody else: few may write
+    // to it.
+    if purpose == .configuration, homeIfAny() == nil,
+      let state = directory(ofUnit: "STATE_DIRECTORY")
     {
       return state
     }
@@ -95,9 +98,9 @@ struct DirectoryFinder: Sendable {
     #endif
   }
 
-  /// A folder that systemd made for the unit. There may be several, separated by colons; the first is the
-  /// app's own.
-  private func folder(ofUnit variable: String) -> String? {
+  /// A directory that systemd made for the unit. There may be several, separated by colons; the
+  /// first is the app's own.
+  private func directory(ofUnit variable: String) -> String? {
     guard let first = environment(variable)?.split(separator: ":").first, first.hasPrefix("/")
     else { return nil }
     return String(first)
@@ -106,13 +109,15 @@ struct DirectoryFinder: Sendable {
   /// `<documents of the user>/<app>`, as the user's `user-dirs.dirs` has it.
   func documents() throws(StorageError) -> String {
     if let own = chosen.documents { return try Self.path(of: own, operation: "bootstrap") }
-    let home = try home(remedy: "Set HOME, or give StorageSystem.bootstrap a folder for documents.")
-    let named = UserDirectories.folder("DOCUMENTS", in: userDirectories(home), home: home)
+    let home = try home(
+      remedy: "Set HOME, or give StorageSystem.bootstrap a directory for documents.")
+    let named = UserDirectories.directory("DOCUMENTS", in: userDirectories(home), home: home)
     let documents = named ?? home + "/Documents"
     return documents + "/" + app
   }
 
-  /// The file in which the user's folders are named; empty where there is none, or it cannot be read.
+  /// The file in which the user's directories are named; empty where there is none, or it cannot be
+  /// read.
   private func userDirectories(_ home: String) -> [UInt8] {
     #if os(Linux)
     var configuration = home + "/.config"
@@ -126,7 +131,7 @@ struct DirectoryFinder: Sendable {
     return []
   }
 
-  /// The folder for short-lived files.
+  /// The directory for short-lived files.
   func temporary() throws(StorageError) -> String {
     if let own = chosen.temporary { return try Self.path(of: own, operation: "bootstrap") }
     var base = "/tmp"
@@ -134,50 +139,50 @@ struct DirectoryFinder: Sendable {
     return "\(base)/\(app)-\(geteuid())"
   }
 
-  /// Makes the folder for short-lived files unless it is there; not the one in which all users have theirs,
-  /// which would be this user's alone then.
+  /// Makes the directory for short-lived files unless it is there; not the one in which all users
+  /// have theirs, which would be this user's alone then.
   func makeTemporary() throws(StorageError) {
     if chosen.temporary != nil { return }
     let path = try temporary()
     do throws(StorageError) {
-      try FileSystem.makeFolder(path, mode: 0o700)
+      try FileSystem.makeDirectory(path, mode: 0o700)
     } catch {
       guard error.code == .notFound else { throw error }
       throw StorageError(
         .notFound, operation: "open", path: FileSystem.parent(of: path),
-        reason: "there is no folder for short-lived files",
-        remedy: "Set TMPDIR to a folder that is there.")
+        reason: "there is no directory for short-lived files",
+        remedy: "Set TMPDIR to a directory that is there.")
     }
     // Somebody else may have made it just now.
     try requireOwn(path)
   }
 
-  /// Throws if others can write to the folder for short-lived files, where it is there: they have theirs
-  /// beside it, and could have made this one, with files in it that are to be read.
+  /// Throws if others can write to the directory for short-lived files, where it is there: they
+  /// have theirs beside it, and could have made this one, with files in it that are to be read.
   func requireOwn(_ path: String) throws(StorageError) {
     if chosen.temporary != nil { return }
     guard let status = try FileSystem.status(path, followsLinks: false) else { return }
-    guard status.isFolder, status.owner == geteuid(), status.mode & 0o022 == 0 else {
+    guard status.isDirectory, status.owner == geteuid(), status.mode & 0o022 == 0 else {
       throw StorageError(
         .accessDenied, operation: "open", path: path,
-        reason: "it is not a folder that only this user can write to",
-        remedy: "Remove it, or set TMPDIR to a folder of this user's.")
+        reason: "it is not a directory that only this user can write to",
+        remedy: "Remove it, or set TMPDIR to a directory of this user's.")
     }
   }
 
   /// What must not be emptied by accident, as far as it can be found.
-  func preciousFolders() -> [String] {
+  func preciousDirectories() -> [String] {
     // Where there is none of a kind it is not in danger.
     let documents = try? documents()
     let found = [
-      try? home(), documents.map { FileSystem.parent(of: $0) }, try? folder(.configuration),
-      try? folder(.data), try? folder(.state), try? folder(.cache),
+      try? home(), documents.map { FileSystem.parent(of: $0) }, try? directory(.configuration),
+      try? directory(.data), try? directory(.state), try? directory(.cache),
     ]
-    return found.compactMap { $0 } + usersFolders()
+    return found.compactMap { $0 } + usersDirectories()
   }
 
-  /// The folders that hold the user's own files, as far as they can be found.
-  private func usersFolders() -> [String] {
+  /// The directories that hold the user's own files, as far as they can be found.
+  private func usersDirectories() -> [String] {
     guard let home = try? home() else { return [] }
     let names = [
       "Desktop", "Downloads", "Documents", "Music", "Pictures", "Public", "Templates", "Videos",
@@ -193,7 +198,7 @@ struct DirectoryFinder: Sendable {
   ) throws(StorageError) -> String {
     if let home = homeIfAny() { return home }
     throw StorageError(
-      .notFound, operation: "open", reason: "this user has no home folder", remedy: remedy)
+      .notFound, operation: "open", reason: "this user has no home directory", remedy: remedy)
   }
 
   private func homeIfAny() -> String? {
@@ -235,8 +240,8 @@ enum ProcessIdentity {
   /// The running executable's name, which names the app until `bootstrap` does.
   static let executableName: String = {
     #if os(Linux)
-    // Not there in some containers: then the path by which it was started has to do, as arguments are
-    // read from there as well.
+    // Not there in some containers: then the path by which it was started has to do, as arguments
+    // are read from there as well.
     if let path = try? FileSystem.linkTarget("/proc/self/exe") {
       // A binary that was replaced while it ran.
       let name = FileSystem.name(of: path)

@@ -10,8 +10,8 @@ import Darwin
 
 /// What failed, on which key or path, and what to do about it.
 ///
-/// Stores throw it; facades hand it to ``StorageSystem/onFailure``. It never carries a stored value.
-/// Tell cases apart by ``code``:
+/// Stores throw it; facades hand it to ``StorageSystem/onFailure``. It never carries a stored
+/// value. Tell cases apart by ``code``:
 ///
 /// ```swift
 /// do {
@@ -23,8 +23,8 @@ import Darwin
 /// }
 /// ```
 ///
-/// Let the last `catch` take all: Swift 6.3 may crash with "Found ownership error" on a `do` of typed
-/// throws that does not.
+/// Let the last `catch` take all: Swift 6.3 may crash with "Found ownership error" on a `do` of
+/// typed throws that does not.
 public struct StorageError: Error, Sendable {
   /// The kind of failure.
   ///
@@ -53,7 +53,8 @@ public struct StorageError: Error, Sendable {
     public static let damaged = Code("damaged")
     /// The system refused access, or the file system is read-only.
     public static let accessDenied = Code("access denied")
-    /// The key to the vault is not there: call `unlock`, or bring the key file or other source back.
+    /// The key to the vault is not there: call `unlock`, or bring the key file or other source
+    /// back.
     public static let locked = Code("locked")
     /// The passphrase is not the right one.
     public static let wrongPassphrase = Code("wrong passphrase")
@@ -99,12 +100,12 @@ public struct StorageError: Error, Sendable {
 
   /// The kind of failure.
   public var code: Code { details.code }
-  /// What was being done, such as `set` or `rename`; with the facade's name, such as `Defaults.set`, in what a
-  /// facade reports to ``StorageSystem/onFailure``.
+  /// What was being done, such as `set` or `rename`; with the facade's name, such as
+  /// `Defaults.set`, in what a facade reports to ``StorageSystem/onFailure``.
   public var operation: String { details.operation }
   /// The key it was done to, where there is one.
   public var key: String? { details.key }
-  /// The file or folder it was done to, where there is one.
+  /// The file or directory it was done to, where there is one.
   public var path: String? { details.path }
   /// What the reader can do about it, as a sentence.
   public var remedy: String { details.remedy }
@@ -132,17 +133,19 @@ public struct StorageError: Error, Sendable {
 
   /// The same failure as seen from the call that it ended.
   @usableFromInline
-  func during(_ operation: String, key: String? = nil, path: String? = nil) -> StorageError {
+  func inContext(of operation: String, key: String? = nil, path: String? = nil) -> StorageError {
     StorageError(
       code, operation: operation, key: key ?? self.key, path: self.path ?? path, reason: reason,
       remedy: remedy, underlyingError: underlyingError)
   }
 
-  /// The same failure as it is reported: who reads a line of it shall know which kind of store it was.
-  func of(_ facade: String) -> StorageError { during("\(facade).\(operation)") }
+  /// The same failure as it is reported: who reads a line of it shall know which kind of store it
+  /// was.
+  func reported(by facade: String) -> StorageError { inContext(of: "\(facade).\(operation)") }
 
-  /// Whether the process or the system has run out of descriptors, which says nothing about the path.
-  var isOfDescriptors: Bool { code.systemError == EMFILE || code.systemError == ENFILE }
+  /// Whether the process or the system has run out of descriptors, which says nothing about the
+  /// path.
+  var isDescriptorLimit: Bool { code.systemError == EMFILE || code.systemError == ENFILE }
 
   /// A failed system call on `path`.
   init(errno: Int32, operation: String, path: String) {
@@ -156,7 +159,7 @@ public struct StorageError: Error, Sendable {
     case EROFS:
       (code, remedy) = (
         .accessDenied,
-        "The file system is read-only: choose a writable folder, by HOME, the XDG variables, TMPDIR or "
+        "The file system is read-only: choose a writable directory, by HOME, the XDG variables, TMPDIR or "
           + "StorageSystem.bootstrap."
       )
     case ENOSPC, EDQUOT:
@@ -164,9 +167,9 @@ public struct StorageError: Error, Sendable {
     case EFBIG:
       (code, remedy) = (.diskFull, "Raise the file-size limit, then try again.")
     case EISDIR:
-      (code, remedy) = (.system(errno), "A folder stands where the file belongs: move it away.")
+      (code, remedy) = (.system(errno), "A directory stands where the file belongs: move it away.")
     case ENOTDIR:
-      (code, remedy) = (.system(errno), "A file stands where a folder belongs: move it away.")
+      (code, remedy) = (.system(errno), "A file stands where a directory belongs: move it away.")
     case ENOTEMPTY, EEXIST:
       (code, remedy) = (.system(errno), "Something stands there: empty it or delete it first.")
     case ENAMETOOLONG:

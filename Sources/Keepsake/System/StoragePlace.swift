@@ -8,7 +8,7 @@ public import FoundationEssentials
 /// ```swift
 /// Defaults.set(16, forKey: "size", suite: "com.example.shared")
 /// Defaults.set(16, forKey: "size", suite: "window-\(number)")
-/// Defaults.set(16, forKey: "size", suite: Defaults.Suite("team", in: sharedFolder))
+/// Defaults.set(16, forKey: "size", suite: Defaults.Suite("team", in: sharedDirectory))
 /// DiskCache.set(png, forKey: "avatar", cache: "Images")
 /// ```
 ///
@@ -20,7 +20,7 @@ public struct StoragePlace<Facade>: Hashable, Sendable {
     case standard
     case named(String)
     case memory
-    case inFolder(String, name: String)
+    case inDirectory(String, name: String)
   }
 
   @usableFromInline let location: Location
@@ -39,18 +39,18 @@ public struct StoragePlace<Facade>: Hashable, Sendable {
     location = name == Self.standardName ? .standard : .named(name)
   }
 
-  /// A place in a folder of its own, which apps and users can share.
+  /// A place in a directory of its own, which apps and users can share.
   ///
-  /// The folder must exist; the files' modes follow its mode.
+  /// The directory must exist; the files' modes follow its mode.
   public init(_ name: String, in folder: URL) {
-    location = .inFolder(folder.absoluteString, name: name)
+    location = .inDirectory(folder.absoluteString, name: name)
   }
 
   /// The place's name; empty for `memory`.
   public var name: String {
     switch location {
     case .standard: Self.standardName
-    case .named(let name), .inFolder(_, let name): name
+    case .named(let name), .inDirectory(_, let name): name
     case .memory: ""
     }
   }
@@ -68,19 +68,20 @@ public struct StoragePlace<Facade>: Hashable, Sendable {
       remedy: "Use a name of at most 66 characters.")
   }
 
-  /// The folder that holds the place: the caller's own, or the app's for this purpose.
-  func folder(
+  /// The directory that holds the place: the caller's own, or the app's for this purpose.
+  func directory(
     in finder: DirectoryFinder, _ purpose: DirectoryFinder.Purpose
-  ) throws(StorageError) -> HostFolder {
-    guard case .inFolder(let text, _) = location else {
-      return HostFolder(path: try finder.folder(purpose), isCallers: false)
+  ) throws(StorageError) -> StoreDirectory {
+    guard case .inDirectory(let text, _) = location else {
+      return StoreDirectory(path: try finder.directory(purpose), isCallerOwned: false)
     }
     guard let url = URL(string: text) else {
       throw StorageError(
         .misuse, operation: "open", path: text, reason: "not a URL",
         remedy: "Make the URL with URL(filePath:).")
     }
-    return HostFolder(path: try DirectoryFinder.path(of: url, operation: "open"), isCallers: true)
+    return StoreDirectory(
+      path: try DirectoryFinder.path(of: url, operation: "open"), isCallerOwned: true)
   }
 }
 
@@ -100,12 +101,12 @@ extension StoragePlace: ExpressibleByStringInterpolation {
 }
 
 extension StoragePlace: CustomStringConvertible {
-  /// The name, and the folder if it has one of its own.
+  /// The name, and the directory if it has one of its own.
   public var description: String {
     switch location {
     case .standard, .named: name
     case .memory: "memory"
-    case .inFolder(let folder, let name): "\(name) in \(folder)"
+    case .inDirectory(let directory, let name): "\(name) in \(directory)"
     }
   }
 }

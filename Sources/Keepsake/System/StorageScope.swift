@@ -20,7 +20,7 @@ final class StorageScope: Sendable {
   private let caches = Registry<DiskCache.Name, DiskCache.Store>()
   let vaults: ScopeVaults
   private let roots = Locked<[Folder.Place: String]>([:])
-  private let complaints = Complaints()
+  private let complaints = ReportLimiter()
 
   init(
     finder: DirectoryFinder, engines: [Defaults.Suite: any StorageEngine] = [:],
@@ -36,7 +36,8 @@ final class StorageScope: Sendable {
 
   /// Whether there has been a temporary scope: only then is the task-local worth its price.
   ///
-  /// For good, as a task of a scope may come after its end: it must not find the process's own stores.
+  /// For good, as a task of a scope may come after its end: it must not find the process's own
+  /// stores.
   static let hasBeenTemporary = Atomic(false)
 
   @inline(__always)
@@ -70,15 +71,15 @@ final class StorageScope: Sendable {
     vaults.close()
   }
 
-  /// The folder of a place, looked up once.
+  /// The directory of a place, looked up once.
   func root(of place: Folder.Place) throws(StorageError) -> String {
     try roots.withLock { roots throws(StorageError) in
       if let root = roots[place] { return root }
       let root =
         switch place {
         case .documents: try finder.documents()
-        case .applicationSupport: try finder.folder(.data) + "/files"
-        case .caches: try finder.folder(.cache) + "/files"
+        case .applicationSupport: try finder.directory(.data) + "/files"
+        case .caches: try finder.directory(.cache) + "/files"
         case .temporary: try finder.temporary() + "/files"
         case .own(let path): path
         case .unusable(let url):
@@ -102,7 +103,7 @@ final class StorageScope: Sendable {
 
   /// Hands a failure on, the same operation, code and path at most once a second.
   func report(_ error: StorageError) {
-    if complaints.mayRepeat(error) { onFailure(error) }
+    if complaints.shouldReport(error) { onFailure(error) }
   }
 }
 
@@ -110,7 +111,7 @@ final class StorageScope: Sendable {
 final class Registry<Place: Hashable & Sendable, Store: Sendable>: Sendable {
   private struct Stores {
     /// By their bytes, as their files are told apart; a dictionary would take twice as long.
-    var named = KeyTable<Store>()
+    var named = ByteKeyedDictionary<Store>()
     var others: [Place: Store] = [:]
     /// A store that a late task asks for is nobody else's.
     var isClosed = false
@@ -137,7 +138,7 @@ final class Registry<Place: Hashable & Sendable, Store: Sendable>: Sendable {
 }
 
 /// Remembers which failures were reported within the last second.
-private final class Complaints: Sendable {
+private final class ReportLimiter: Sendable {
   private struct Kind: Hashable {
     let operation: String
     let code: StorageError.Code
@@ -146,7 +147,7 @@ private final class Complaints: Sendable {
 
   private let last = Locked<[Kind: ContinuousClock.Instant]>([:])
 
-  func mayRepeat(_ error: StorageError) -> Bool {
+  func shouldReport(_ error: StorageError) -> Bool {
     let kind = Kind(operation: error.operation, code: error.code, path: error.path)
     let now = ContinuousClock.now
     return last.withLock { last in
@@ -159,10 +160,10 @@ private final class Complaints: Sendable {
 }
 
 /// Folders that are removed with all their contents, by the end of the process at the latest.
-enum TemporaryFolder {
+enum TemporaryDirectory {
   static func make(_ label: String) throws(StorageError) -> String {
     let path = reserve(label)
-    try FileSystem.createFolder(path)
+    try FileSystem.createDirectory(path)
     return path
   }
 
@@ -178,8 +179,8 @@ enum TemporaryFolder {
   private static let ofProcess: (path: String, owner: Int32) = {
     let base = getenv("TMPDIR").map { String(cString: $0) } ?? ""
     atexit {
-      // A forked child must not take its parent's folder away.
-      let (path, owner) = TemporaryFolder.ofProcess
+      // A forked child must not take its parent's directory away.
+      let (path, owner) = TemporaryDirectory.ofProcess
       if owner == getpid() { try? FileSystem.removeTree(path) }
     }
     return ("\(base.hasPrefix("/") ? base : "/tmp")/keepsake-\(getpid())-\(token())", getpid())

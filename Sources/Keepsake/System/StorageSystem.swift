@@ -9,12 +9,13 @@ import Musl
 import Darwin
 #endif
 
-/// What all stores of a process share: the app's name, its folders, and who hears of failures.
+/// What all stores of a process share: the app's name, its directories, and who hears of failures.
 public enum StorageSystem {
   /// Called with each failure that a facade reports, the same operation, code and path at most once
   /// a second; by default it writes one line to standard error.
   ///
-  /// Inside ``withTemporary(engines:keySources:authenticate:isolation:_:)`` it is that block's own. It may be called on any thread.
+  /// Inside ``withTemporary(engines:keySources:authenticate:isolation:_:)`` it is that block's own.
+  /// It may be called on any thread.
   ///
   /// ```swift
   /// StorageSystem.onFailure = { error in logger.error("\(error)") }
@@ -29,26 +30,27 @@ public enum StorageSystem {
     engines: [Defaults.Suite: any StorageEngine], vaultOptions: VaultOptions,
     isolation: isolated (any Actor)?, _ body: () async throws -> R
   ) async throws -> R {
-    let folder = try TemporaryFolder.make("scope")
+    let directory = try TemporaryDirectory.make("scope")
     let scope = StorageScope(
-      finder: .temporary(app: ProcessIdentity.executableName, in: folder), engines: engines,
+      finder: .temporary(app: ProcessIdentity.executableName, in: directory), engines: engines,
       vaultOptions: vaultOptions)
     StorageScope.hasBeenTemporary.store(true, ordering: .relaxed)
     defer {
       scope.close()
       do throws(StorageError) {
-        try FileSystem.removeTree(folder)
+        try FileSystem.removeTree(directory)
       } catch {
-        scope.report(error.during("withTemporary"))
+        scope.report(error.inContext(of: "withTemporary"))
       }
     }
     return try await StorageScope.$temporary.withValue(scope, operation: body, isolation: isolation)
   }
 
-  /// Empties all stores of this app: each suite of settings and each cache, named or in memory, and its
-  /// vault, even if nobody can open it any more.
+  /// Empties all stores of this app: each suite of settings and each cache, named or in memory, and
+  /// its vault, even if nobody can open it any more.
   ///
-  /// Those with a folder of their own are not the app's alone and stay, as do the files of each ``Folder``.
+  /// Those with a directory of their own are not the app's alone and stay, as do the files of each
+  /// ``Folder``.
   ///
   /// - Returns: Whether everything is empty now; each failure is reported to ``onFailure``.
   @discardableResult
@@ -69,7 +71,7 @@ public enum StorageSystem {
 
   static let configuration = Configuration()
 
-  /// The app's name and folders until they are needed, and final from then on.
+  /// The app's name and directories until they are needed, and final from then on.
   final class Configuration: Sendable {
     private struct State {
       var app: String?
@@ -89,7 +91,7 @@ public enum StorageSystem {
         !app.utf8.contains(where: { $0 == UInt8(ascii: "/") || $0 == 0 })
       else {
         throw StorageError(
-          .misuse, operation: "bootstrap", reason: "the app's name cannot be a folder's name",
+          .misuse, operation: "bootstrap", reason: "the app's name cannot be a directory's name",
           remedy: "Use a name such as com.example.notes.")
       }
       try state.withLock { state throws(StorageError) in
@@ -111,9 +113,9 @@ public enum StorageSystem {
         state.isInUse = true
         let app = state.app ?? ProcessIdentity.executableName
         if ProcessIdentity.isTestRunner {
-          let folder = TemporaryFolder.reserve("tests")
+          let directory = TemporaryDirectory.reserve("tests")
           return StorageScope(
-            finder: .temporary(app: app, in: folder), vaultOptions: state.vaultOptions)
+            finder: .temporary(app: app, in: directory), vaultOptions: state.vaultOptions)
         }
         return StorageScope(
           finder: DirectoryFinder(app: app, chosen: state.directories), engines: state.engines,
@@ -124,9 +126,9 @@ public enum StorageSystem {
 }
 
 extension DirectoryFinder {
-  /// All folders below one that is going to be removed.
-  static func temporary(app: String, in folder: String) -> DirectoryFinder {
-    func place(_ name: String) -> URL { URL(filePath: "\(folder)/\(name)/\(app)") }
+  /// All directories below one that is going to be removed.
+  static func temporary(app: String, in directory: String) -> DirectoryFinder {
+    func place(_ name: String) -> URL { URL(filePath: "\(directory)/\(name)/\(app)") }
     return DirectoryFinder(
       app: app,
       chosen: .init(

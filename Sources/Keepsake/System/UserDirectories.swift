@@ -1,27 +1,28 @@
-/// The user's own choice of folders, as xdg-user-dirs keeps it in `user-dirs.dirs` (user-dirs.dirs(5)).
+/// The user's own choice of directories, as xdg-user-dirs keeps it in `user-dirs.dirs`
+/// (user-dirs.dirs(5)).
 enum UserDirectories {
-  /// The folder for a purpose such as `DOCUMENTS`; nil when the file does not name it rightly.
+  /// The directory for a purpose such as `DOCUMENTS`; nil when the file does not name it rightly.
   ///
-  /// Lines have the form `XDG_DOCUMENTS_DIR="$HOME/Documents"`: a path that starts with `$HOME` or `/`
-  /// between quotes, in which a backslash stands before what would end it. The last one counts.
-  static func folder(_ purpose: String, in text: [UInt8], home: String) -> String? {
+  /// Lines have the form `XDG_DOCUMENTS_DIR="$HOME/Documents"`: a path that starts with `$HOME` or
+  /// `/` between quotes, in which a backslash stands before what would end it. The last one counts.
+  static func directory(_ purpose: String, in text: [UInt8], home: String) -> String? {
     var found: String?
     // Bytes, because a path need not be text, and text has more line ends than the format.
     for line in text.split(separator: UInt8(ascii: "\n")) {
-      if let path = folder(of: line, named: "XDG_\(purpose)_DIR", home: home) { found = path }
+      if let path = directory(of: line, named: "XDG_\(purpose)_DIR", home: home) { found = path }
     }
     return found
   }
 
-  /// All folders that it names.
+  /// All directories that it names.
   static func all(in text: [UInt8], home: String) -> [String] {
     let purposes = [
       "DESKTOP", "DOWNLOAD", "TEMPLATES", "PUBLICSHARE", "DOCUMENTS", "MUSIC", "PICTURES", "VIDEOS",
     ]
-    return purposes.compactMap { folder($0, in: text, home: home) }
+    return purposes.compactMap { directory($0, in: text, home: home) }
   }
 
-  private static func folder(
+  private static func directory(
     of line: ArraySlice<UInt8>, named name: String, home: String
   ) -> String? {
     func isBlank(_ byte: UInt8) -> Bool { byte == 0x20 || byte == 0x09 }

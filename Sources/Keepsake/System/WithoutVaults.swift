@@ -9,7 +9,8 @@ struct ScopeVaults: Sendable {
 }
 
 extension StorageSystem {
-  /// Names the app, once, before anything is stored or read: as with vaults, but for their key sources.
+  /// Names the app, once, before anything is stored or read: as with vaults, but for their key
+  /// sources.
   public static func bootstrap(
     app: String, directories: Directories = Directories(),
     engines: [Defaults.Suite: any StorageEngine] = [:]
@@ -17,8 +18,8 @@ extension StorageSystem {
     try configuration.bootstrap(app: app, directories: directories, engines: engines)
   }
 
-  /// Runs `body` with empty stores of its own, in a folder that is removed afterwards: as with vaults, but for
-  /// their key sources.
+  /// Runs `body` with empty stores of its own, in a directory that is removed afterwards: as with
+  /// vaults, but for their key sources.
   @discardableResult
   public static func withTemporary<R>(
     engines: [Defaults.Suite: any StorageEngine] = [:],

@@ -1,15 +1,15 @@
 // The disk cache: reading and writing values of four sizes, and looking whether there are any.
-// Keepsake and the floor read the very same payload files and write into the same subfolders, so
-// that both meet the same directories, inodes and pages.
+// Keepsake and the floor read the very same payload files and write into the same subdirectories,
+// so that both meet the same directories, inodes and pages.
 import Foundation
 import Keepsake
 
 struct Caching {
-  private let folder: String
+  private let directory: String
 
   private static let sizes = [100, 1_024, 16_384, 1 << 20]
 
-  init(folder: String) { self.folder = folder }
+  init(directory: String) { self.directory = directory }
 
   /// What replaces files comes last: ext4 is slow for minutes to make new ones after that. What was
   /// filled is synced before it is read: its write-back would slow one side only.
@@ -24,7 +24,7 @@ struct Caching {
   // MARK: Writing
 
   private func measureNewKeys(_ bench: inout Bench, size: Int) throws {
-    let cache = try EmptyCache(in: "\(folder)/new-\(size)")
+    let cache = try EmptyCache(in: "\(directory)/new-\(size)")
     let peers = try CachePeers(in: cache.host)
     let value = Self.value(size)
     var next = 0
@@ -49,7 +49,7 @@ struct Caching {
   }
 
   private func measureExistingKeys(_ bench: inout Bench, size: Int) throws {
-    let cache = try EmptyCache(in: "\(folder)/over-\(size)")
+    let cache = try EmptyCache(in: "\(directory)/over-\(size)")
     let peers = try CachePeers(in: cache.host)
     let value = Self.value(size)
     let numbers = 0..<(size > 100_000 ? 16 : 256)
@@ -71,7 +71,7 @@ struct Caching {
   // MARK: Reading
 
   private func measureReading(_ bench: inout Bench, size: Int) throws {
-    var host = "\(folder)/read-\(size)"
+    var host = "\(directory)/read-\(size)"
     let value = Self.value(size)
     let keys = (0..<(size > 100_000 ? 32 : 2_000)).map(Self.key)
     let original = try EmptyCache(in: host)
@@ -92,8 +92,8 @@ struct Caching {
         { try each(keys, $0) { sink &+= try peer.get($0)?.count ?? 0 } }
       })
 
-    // A cache is another one to a process when its folder has another name: nothing of it is known
-    // then, though its files are the same ones.
+    // A cache is another one to a process when its directory has another name: nothing of it is
+    // known then, though its files are the same ones.
     var fresh = store
     var freshPaths = paths
     var moves = 0
@@ -101,7 +101,7 @@ struct Caching {
       "DiskCache.get, first read", size: size, target: 2, most: keys.count,
       prepare: { _ in
         moves += 1
-        let moved = "\(folder)/read-\(size)-\(moves)"
+        let moved = "\(directory)/read-\(size)-\(moves)"
         try FileManager.default.moveItem(atPath: host, toPath: moved)
         host = moved
         fresh = DiskCache.named(DiskCache.Name(EmptyCache.name, in: URL(filePath: host)))
@@ -115,7 +115,7 @@ struct Caching {
 
   /// Whether something is there.
   private func measureLooking(_ bench: inout Bench) throws {
-    let cache = try EmptyCache(in: "\(folder)/look")
+    let cache = try EmptyCache(in: "\(directory)/look")
     let store = cache.store
     let (keys, missing) = ((0..<2_000).map(Self.key), (2_000..<4_000).map(Self.key))
     let value = Self.value(100)
@@ -160,7 +160,7 @@ struct Caching {
 
   /// Values in JSON, which Keepsake encodes and decodes too.
   private func measureModels(_ bench: inout Bench) throws {
-    let cache = try EmptyCache(in: "\(folder)/models")
+    let cache = try EmptyCache(in: "\(directory)/models")
     let (documents, table) = (
       try PeerDocuments(in: cache.host), try PeerTable(at: "\(cache.host)/table.sqlite")
     )

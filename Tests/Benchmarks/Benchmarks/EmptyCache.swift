@@ -2,7 +2,7 @@
 import Foundation
 import Keepsake
 
-/// A cache in a folder of its own, with all subfolders made, so that no set has to.
+/// A cache in a directory of its own, with all subdirectories made, so that no set has to.
 struct EmptyCache {
   static let name = "cache"
 
@@ -13,7 +13,7 @@ struct EmptyCache {
   let floor: FloorCache
 
   init(in host: String) throws {
-    // For the user alone: in any other a set has to give its files the folder's mode.
+    // For the user alone: in any other a set has to give its files the directory's mode.
     try FileManager.default.createDirectory(
       atPath: host, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
     self.host = host
@@ -21,9 +21,9 @@ struct EmptyCache {
     store = DiskCache.named(name)
     try store.set(Data(), forKey: "")
     root = "\(host)/\(Self.name)"
-    for number in 0..<FloorCache.folderCount {
+    for number in 0..<FloorCache.directoryCount {
       try FileManager.default.createDirectory(
-        atPath: "\(root)/\(FloorCache.folderName(number))", withIntermediateDirectories: true,
+        atPath: "\(root)/\(FloorCache.directoryName(number))", withIntermediateDirectories: true,
         attributes: [.posixPermissions: 0o700])
     }
     floor = try FloorCache(in: root, lockFile: "\(host)/floor.lock")

@@ -6,10 +6,10 @@ import Glibc
 import Keepsake
 
 struct Files {
-  private let folder: String
+  private let directory: String
   private static let foundation = "Foundation"
 
-  init(folder: String) { self.folder = folder }
+  init(directory: String) { self.directory = directory }
 
   func measure(_ bench: inout Bench) throws {
     for size in [1_024, 1 << 20] {
@@ -21,7 +21,7 @@ struct Files {
   }
 
   private func place(_ name: String) throws -> (Folder, String) {
-    let path = "\(folder)/files-\(name)"
+    let path = "\(directory)/files-\(name)"
     try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
     return (Folder(URL(filePath: path)), path)
   }
@@ -56,14 +56,14 @@ struct Files {
 
   /// A temporary file, its contents, a rename; with `durable` both synced.
   private static func put(
-    _ value: Data, in folder: String, _ name: String, durable: Bool
+    _ value: Data, in directory: String, _ name: String, durable: Bool
   ) throws {
-    let (path, temporary) = ("\(folder)/\(name)", "\(folder)/.\(name).tmp")
+    let (path, temporary) = ("\(directory)/\(name)", "\(directory)/.\(name).tmp")
     func isWritten(to file: Int32) -> Bool {
       value.withUnsafeBytes { write(file, $0.baseAddress, $0.count) == $0.count }
     }
     if durable {
-      return try FloorVault.setDurably(path, temporary: temporary, in: folder, isWritten)
+      return try FloorVault.setDurably(path, temporary: temporary, in: directory, isWritten)
     }
     let flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC
     let file = try check(temporary.withCString { open($0, flags, 0o600) })
@@ -117,9 +117,9 @@ struct Files {
   }
 
   private func makeURL(_ path: String, _ number: Int) throws -> URL {
-    let folder = "\(path)/\(number % 100)"
-    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
-    return URL(filePath: "\(folder)/\(number)")
+    let directory = "\(path)/\(number % 100)"
+    try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+    return URL(filePath: "\(directory)/\(number)")
   }
 
   private static func totalSize(_ path: String) throws -> Int {

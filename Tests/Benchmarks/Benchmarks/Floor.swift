@@ -32,10 +32,10 @@ final class FloorJournal {
   private let file: Int32
   private let lockFile: Int32
 
-  init(in folder: String) throws {
-    path = "\(folder)/floor"
+  init(in directory: String) throws {
+    path = "\(directory)/floor"
     file = try check(open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0o600))
-    lockFile = try check(open("\(folder)/floor.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0o600))
+    lockFile = try check(open("\(directory)/floor.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0o600))
   }
 
   deinit {
@@ -70,7 +70,8 @@ final class FloorJournal {
   }
 }
 
-/// A cache's system calls alone: a payload and a sidecar for each entry, in one of many subfolders.
+/// A cache's system calls alone: a payload and a sidecar for each entry, in one of many
+/// subdirectories.
 final class FloorCache {
   struct Entry {
     let path: String
@@ -80,7 +81,7 @@ final class FloorCache {
     let byte: UInt64
   }
 
-  static let folderCount = 256
+  static let directoryCount = 256
 
   private let root: String
   private let lockFile: Int32
@@ -93,18 +94,18 @@ final class FloorCache {
 
   deinit { close(lockFile) }
 
-  static func folderName(_ number: Int) -> String {
+  static func directoryName(_ number: Int) -> String {
     (number < 16 ? "0" : "") + String(number, radix: 16)
   }
 
   /// The dot in the name says that it is not one of Keepsake's, which has as many letters.
   func entry(_ number: Int) -> Entry {
     let hash = UInt64(number) &* 0x9E37_79B9_7F4A_7C15
-    let folder = "\(root)/\(Self.folderName(Int(hash >> 56)))"
-    let path = "\(folder)/floor-file.\(10_000_000_000 + number)"
+    let directory = "\(root)/\(Self.directoryName(Int(hash >> 56)))"
+    let path = "\(directory)/floor-file.\(10_000_000_000 + number)"
     return Entry(
       path: path, sidecar: path + ".meta",
-      temporary: "\(folder)/.0123456789abcdef-\(String(number, radix: 16)).floor",
+      temporary: "\(directory)/.0123456789abcdef-\(String(number, radix: 16)).floor",
       byte: hash & (1 << 62 - 1))
   }
 

@@ -3,8 +3,8 @@ import CFloor
 import Foundation
 import Glibc
 
-/// A vault's system calls alone: a file for each secret, in a folder below the one where temporary
-/// files are made.
+/// A vault's system calls alone: a file for each secret, in a directory below the one where
+/// temporary files are made.
 final class FloorVault {
   struct Entry {
     let path: String
@@ -12,22 +12,22 @@ final class FloorVault {
   }
 
   private let root: String
-  private let folder: String
+  private let directory: String
   private let key = (0..<32).map { _ in UInt8.random(in: .min ... .max) }
   private var buffer = [UInt8](repeating: 0, count: 64 << 10)
 
-  init(in root: String, folder name: String) throws {
+  init(in root: String, directory name: String) throws {
     self.root = root
-    folder = "\(root)/\(name)"
+    directory = "\(root)/\(name)"
     try FileManager.default.createDirectory(
-      atPath: folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+      atPath: directory, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
   }
 
   /// Its name is as long as one of Keepsake's.
   func entry(_ number: Int) -> Entry {
     let digits = String(1 << 62 | number, radix: 16)
     return Entry(
-      path: "\(folder)/fedcba9876543210\(digits)", temporary: "\(root)/.entry.\(digits).tmp")
+      path: "\(directory)/fedcba9876543210\(digits)", temporary: "\(root)/.entry.\(digits).tmp")
   }
 
   func set(_ bytes: some ContiguousBytes, _ entry: Entry) throws {
@@ -41,12 +41,12 @@ final class FloorVault {
   }
 
   private func set(_ entry: Entry, _ write: (Int32) -> Bool) throws {
-    try Self.setDurably(entry.path, temporary: entry.temporary, in: folder, write)
+    try Self.setDurably(entry.path, temporary: entry.temporary, in: directory, write)
   }
 
   /// What makes a file of this name appear with all its contents, for good.
   static func setDurably(
-    _ path: String, temporary: String, in folder: String, _ write: (Int32) -> Bool
+    _ path: String, temporary: String, in directory: String, _ write: (Int32) -> Bool
   ) throws {
     let flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC
     let file = try check(temporary.withCString { open($0, flags, 0o600) })
@@ -54,7 +54,7 @@ final class FloorVault {
     guard write(file) else { throw SystemFailure(code: errno) }
     try check(fdatasync(file))
     try check(temporary.withCString { old in path.withCString { rename(old, $0) } })
-    let parent = try check(folder.withCString { open($0, O_RDONLY | O_CLOEXEC) })
+    let parent = try check(directory.withCString { open($0, O_RDONLY | O_CLOEXEC) })
     defer { close(parent) }
     try check(fsync(parent))
   }

@@ -4,12 +4,12 @@ import Foundation
 import Keepsake
 
 struct Growth {
-  let folder: String
+  let directory: String
   let settingCounts: [Int]
   let entryCounts: [Int]
 
   func measure(_ bench: inout Bench) throws {
-    var settings = try Settings(folder: folder)
+    var settings = try Settings(directory: directory)
     for count in settingCounts {
       try settings.fill(to: count)
       try settings.measureReading(&bench)
@@ -19,7 +19,7 @@ struct Growth {
   }
 
   private func measureEntries(_ bench: inout Bench, count: Int) throws {
-    let cache = try EmptyCache(in: "\(folder)/among-\(count)")
+    let cache = try EmptyCache(in: "\(directory)/among-\(count)")
     let value = Caching.value(100)
     try cache.fill(count, value)
     let table = try PeerTable(at: "\(cache.host)/table.sqlite")

@@ -6,16 +6,16 @@ struct Machine: Codable {
   let processor: String
   let cores: Int
   let kernel: String
-  /// Of the folder that was measured in.
+  /// Of the directory that was measured in.
   let fileSystem: String
   let swift: String
   let date: String
 
-  init(folder: String) {
+  init(directory: String) {
     processor = Self.processorName ?? "unknown"
     cores = ProcessInfo.processInfo.activeProcessorCount
     kernel = Self.kernelRelease ?? "unknown"
-    fileSystem = Self.fileSystem(of: folder) ?? "unknown"
+    fileSystem = Self.fileSystem(of: directory) ?? "unknown"
     swift = Self.compiler
     date = Date().formatted(.iso8601)
   }
@@ -33,9 +33,9 @@ struct Machine: Codable {
     lines(of: "/proc/sys/kernel/osrelease").first.map(String.init)
   }
 
-  /// The type of what is mounted deepest above the folder, and last if there are several.
-  private static func fileSystem(of folder: String) -> String? {
-    guard let path = realpath(folder, nil) else { return nil }
+  /// The type of what is mounted deepest above the directory, and last if there are several.
+  private static func fileSystem(of directory: String) -> String? {
+    guard let path = realpath(directory, nil) else { return nil }
     defer { free(path) }
     let components = String(cString: path).split(separator: "/")
     var found: (depth: Int, type: String)?

@@ -122,8 +122,9 @@ struct Bench {
     for batch: Duration, most: Int, prepare: Subject, _ subject: Subject
   ) throws -> Int {
     var count = 1
-    // A machine that was busy elsewhere once must not leave a batch of one call, which would be measured
-    // cold in each round. So short a batch is meant to be one call, though, and may not come twice.
+    // A machine that was busy elsewhere once must not leave a batch of one call, which would be
+    // measured cold in each round. So short a batch is meant to be one call, though, and may not
+    // come twice.
     var isConfirmed = batch < .milliseconds(1)
     while true {
       try prepare(count)

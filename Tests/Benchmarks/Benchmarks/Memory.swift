@@ -5,7 +5,7 @@ import Foundation
 import Keepsake
 
 struct Memory {
-  let folder: String
+  let directory: String
   let count: Int
 
   private static let cacheName = "cache"
@@ -14,7 +14,7 @@ struct Memory {
   func measure(_ bench: inout Bench) throws {
     try prepare()
     func holds(_ kind: Kind) -> Probe {
-      { try Child(task: Duty.memory.rawValue, [kind.rawValue, folder, "\(count)"]).number() }
+      { try Child(task: Duty.memory.rawValue, [kind.rawValue, directory, "\(count)"]).number() }
     }
     try bench.compare(
       "memory of a setting", count: count, unit: .bytes, rounds: 5,
@@ -49,7 +49,7 @@ struct Memory {
   /// Stores everything, and a little of each under another name to warm up with.
   private func prepare() throws {
     for (name, count) in [("all", count), ("few", Self.few)] {
-      let host = try makeFolder("\(folder)/memory-\(name)")
+      let host = try makeDirectory("\(directory)/memory-\(name)")
       let values = (0..<count).map { (key: Settings.key($0), value: Settings.value($0)) }
       let suite = Defaults.Suite(name, in: host)
       for (key, value) in values { value.store(forKey: key, suite: suite) }
@@ -70,11 +70,11 @@ struct Memory {
   }
 
   /// What a child does: prints how many bytes each of `count` takes.
-  static func run(_ kind: Kind, _ folder: String, _ count: Int) throws {
+  static func run(_ kind: Kind, _ directory: String, _ count: Int) throws {
     // Brings in the code, and what is allocated once.
-    let warm = try held(kind, folder, "few", few)
+    let warm = try held(kind, directory, "few", few)
     let before = floor_anonymous_bytes()
-    let all = try held(kind, folder, "all", count)
+    let all = try held(kind, directory, "all", count)
     let after = floor_anonymous_bytes()
     guard before >= 0, after >= 0 else { throw Failure("/proc/self does not tell the memory") }
     withExtendedLifetime((warm, all)) {
@@ -84,9 +84,9 @@ struct Memory {
 
   /// Reads all keys of a store; returns what has to live for them to stay read.
   private static func held(
-    _ kind: Kind, _ folder: String, _ name: String, _ count: Int
+    _ kind: Kind, _ directory: String, _ name: String, _ count: Int
   ) throws -> Any {
-    let path = "\(folder)/memory-\(name)"
+    let path = "\(directory)/memory-\(name)"
     let host = URL(filePath: path, directoryHint: .isDirectory)
     switch kind {
     case .defaults:

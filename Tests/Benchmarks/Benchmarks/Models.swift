@@ -154,10 +154,10 @@ struct Models {
       ])
   }
 
-  /// While a task waits for changes of the suite, on a thread of its own. In a folder of its own,
-  /// so that no later row pays for what stays of it.
+  /// While a task waits for changes of the suite, on a thread of its own. In a directory of its
+  /// own, so that no later row pays for what stays of it.
   private func measureWatched(_ bench: inout Bench) throws {
-    let suite = Defaults.Suite("watched", in: try makeFolder("\(settings.host)/watched"))
+    let suite = Defaults.Suite("watched", in: try makeDirectory("\(settings.host)/watched"))
     let ints = settings.keys(ofType: 0)
     let records = FloorJournal.records(ints)
     var numbers = Numbers()

@@ -16,7 +16,7 @@ enum Section: String, CaseIterable, Codable {
 }
 
 struct Options {
-  var folder = FileManager.default.temporaryDirectory.path
+  var directory = FileManager.default.temporaryDirectory.path
   var sections = Section.allCases
   var isQuick = false
   var hasMillion = false
@@ -24,18 +24,18 @@ struct Options {
   /// Where all figures go as JSON, or come from for a picture.
   var json: String?
   var source: String?
-  /// The folder to draw into.
+  /// The directory to draw into.
   var pictures: String?
 
   static let usage = """
     Measures Keepsake against the least that each operation could cost (the floor) and against what
     a program would use instead. Exits with 0 whatever the figures are.
 
-      keepsake-benchmarks [--folder FOLDER] [--only SECTION,...] [--quick] [--million]
+      keepsake-benchmarks [--directory FOLDER] [--only SECTION,...] [--quick] [--million]
                           [--json FILE] [--picture FOLDER]
       keepsake-benchmarks --from FILE --picture FOLDER
 
-      --folder FOLDER    measure in a new folder in this one; otherwise in the temporary folder
+      --directory FOLDER    measure in a new directory in this one; otherwise in the temporary directory
       --only SECTION,... measure only these: \(sectionNames)
       --quick            fewer rounds and smaller stores, to see that all works
       --million          also a cache of 1,000,000 entries: takes minutes and some gigabytes
@@ -54,7 +54,7 @@ struct Options {
         return value
       }
       switch name {
-      case "--folder": folder = try value()
+      case "--directory": directory = try value()
       case "--only":
         sections = try value().split(separator: ",").map { name in
           guard let section = Section(rawValue: String(name)) else {

@@ -31,8 +31,8 @@ enum Setting: Codable, Sendable {
 
 /// What Foundation's `.atomic` does: it syncs the file before it renames it.
 enum Atomic {
-  static let isStronger = "syncs each file, though not its folder"
-  static let isWeaker = "does not sync the folder: a power cut may take the file"
+  static let isStronger = "syncs each file, though not its directory"
+  static let isWeaker = "does not sync the directory: a power cut may take the file"
 }
 
 /// A dictionary in memory that is written as a whole whenever it changes.
@@ -77,14 +77,14 @@ struct PeerDocuments {
     var value: Value
   }
 
-  private let folder: URL
+  private let directory: URL
   private let encoder = JSONEncoder()
   private let decoder = JSONDecoder()
 
-  init(in host: String) throws { folder = try makeFolder("\(host)/documents") }
+  init(in host: String) throws { directory = try makeDirectory("\(host)/documents") }
 
   func get<Value: Codable>(_ key: String, _ type: Value.Type = Value.self) throws -> Value? {
-    guard let data = try? Data(contentsOf: file(in: folder, key)) else { return nil }
+    guard let data = try? Data(contentsOf: file(in: directory, key)) else { return nil }
     let entry = try decoder.decode(Entry<Value>.self, from: data)
     return entry.expires > Date() ? entry.value : nil
   }
@@ -94,7 +94,7 @@ struct PeerDocuments {
 
   func set(_ value: some Codable, forKey key: String) throws {
     let entry = Entry(expires: Date(timeIntervalSinceNow: lifetime), value: value)
-    try encoder.encode(entry).write(to: file(in: folder, key), options: .atomic)
+    try encoder.encode(entry).write(to: file(in: directory, key), options: .atomic)
   }
 }
 
@@ -102,16 +102,16 @@ struct PeerDocuments {
 struct PeerDatedFiles {
   static let name = "Data + .atomic"
 
-  private let folder: URL
+  private let directory: URL
 
-  init(in host: String) throws { folder = try makeFolder("\(host)/dated") }
+  init(in host: String) throws { directory = try makeDirectory("\(host)/dated") }
 
   func get(_ key: String) throws -> Data? {
-    let file = try file(in: folder, key)
+    let file = try file(in: directory, key)
     return contains(file) ? try? Data(contentsOf: file) : nil
   }
 
-  func contains(_ key: String) throws -> Bool { contains(try file(in: folder, key)) }
+  func contains(_ key: String) throws -> Bool { contains(try file(in: directory, key)) }
 
   private func contains(_ file: URL) -> Bool {
     let path = file.path(percentEncoded: false)
@@ -122,7 +122,7 @@ struct PeerDatedFiles {
   }
 
   func set(_ value: Data, forKey key: String) throws {
-    let file = try file(in: folder, key)
+    let file = try file(in: directory, key)
     try value.write(to: file, options: .atomic)
     try FileManager.default.setAttributes(
       [.modificationDate: Date(timeIntervalSinceNow: lifetime)],
@@ -132,8 +132,8 @@ struct PeerDatedFiles {
 
 let lifetime: TimeInterval = 7 * 86_400
 
-func makeFolder(_ path: String) throws -> URL {
-  // For the user alone: in any other folder a set has to give its files the folder's mode.
+func makeDirectory(_ path: String) throws -> URL {
+  // For the user alone: in any other directory a set has to give its files the directory's mode.
   try FileManager.default.createDirectory(
     atPath: path, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
   return URL(filePath: path, directoryHint: .isDirectory)
@@ -144,5 +144,5 @@ func file(in folder: URL, _ key: String) throws -> URL {
   guard let name = key.addingPercentEncoding(withAllowedCharacters: .alphanumerics) else {
     throw SystemFailure(code: EINVAL)
   }
-  return folder.appending(path: name, directoryHint: .notDirectory)
+  return directory.appending(path: name, directoryHint: .notDirectory)
 }

@@ -7,14 +7,14 @@ struct PeerVault {
   static let name = "AES.GCM + durable file"
   static let atomicName = "AES.GCM + .atomic"
 
-  private let folder: URL
+  private let directory: URL
   /// The same for all processes.
   private let key = SymmetricKey(data: Data(repeating: 7, count: 32))
 
-  init(in host: String) throws { folder = try makeFolder("\(host)/crypto") }
+  init(in host: String) throws { directory = try makeDirectory("\(host)/crypto") }
 
   func get(_ key: String) throws -> Data {
-    let box = try AES.GCM.SealedBox(combined: Data(contentsOf: file(in: folder, key)))
+    let box = try AES.GCM.SealedBox(combined: Data(contentsOf: file(in: directory, key)))
     return try AES.GCM.open(box, using: self.key, authenticating: Data(key.utf8))
   }
 
@@ -23,15 +23,16 @@ struct PeerVault {
   }
 
   func setAtomically(_ value: Data, forKey key: String) throws {
-    try sealed(value, key).write(to: file(in: folder, key), options: .atomic)
+    try sealed(value, key).write(to: file(in: directory, key), options: .atomic)
   }
 
   func setDurably(_ value: Data, forKey key: String) throws {
     let box = try sealed(value, key)
-    let path = folder.path(percentEncoded: false)
+    let path = directory.path(percentEncoded: false)
     let token = String(UInt64.random(in: .min ... .max), radix: 16)
     try FloorVault.setDurably(
-      file(in: folder, key).path(percentEncoded: false), temporary: "\(path).\(token).tmp", in: path
+      file(in: directory, key).path(percentEncoded: false), temporary: "\(path).\(token).tmp",
+      in: path
     ) { file in
       box.withUnsafeBytes { write(file, $0.baseAddress, $0.count) == $0.count }
     }

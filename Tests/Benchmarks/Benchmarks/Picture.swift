@@ -55,10 +55,10 @@ struct Picture {
     if groups.isEmpty { throw Failure("the file has none of the rows that are drawn") }
   }
 
-  func draw(into folder: String) throws {
-    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+  func draw(into directory: String) throws {
+    try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
     for (name, colors) in [("speed.svg", Colors.light), ("speed~dark.svg", .dark)] {
-      let file = URL(filePath: folder).appending(path: name)
+      let file = URL(filePath: directory).appending(path: name)
       try Data(drawing(colors).utf8).write(to: file, options: .atomic)
     }
   }

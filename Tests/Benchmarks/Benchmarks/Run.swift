@@ -8,7 +8,7 @@ struct Run {
   let home: String
 
   func measure() throws {
-    let machine = Machine(folder: home)
+    let machine = Machine(directory: home)
     var bench = Bench(isQuick: options.isQuick)
     var failures: [String] = []
     print("\(machine.text)\nmedians of \(bench.rounds) rounds")
@@ -30,41 +30,41 @@ struct Run {
     let report = Report(
       machine: machine, rounds: bench.rounds, rows: bench.rows, failures: failures)
     if let file = options.json { try report.write(to: file) }
-    if let folder = options.pictures { try Picture(report).draw(into: folder) }
+    if let directory = options.pictures { try Picture(report).draw(into: directory) }
   }
 
   private func measure(_ section: Section, _ bench: inout Bench) throws {
     let isQuick = options.isQuick
-    // Each in a folder of its own, so that none meets another one's files.
-    let folder = try makeFolder("\(home)/\(section.rawValue)").path
+    // Each in a directory of its own, so that none meets another one's files.
+    let directory = try makeDirectory("\(home)/\(section.rawValue)").path
     switch section {
     case .settings:
-      var settings = try Settings(folder: folder)
+      var settings = try Settings(directory: directory)
       try settings.fill(to: 1_000)
       try settings.measureReading(&bench)
       try settings.measureWriting(&bench)
       try Models(among: settings).measure(&bench)
-    case .cache: try Caching(folder: folder).measure(&bench)
-    case .secrets: try Secrets(folder: folder).measure(&bench)
-    case .files: try Files(folder: folder).measure(&bench)
+    case .cache: try Caching(directory: directory).measure(&bench)
+    case .secrets: try Secrets(directory: directory).measure(&bench)
+    case .files: try Files(directory: directory).measure(&bench)
     case .growth:
       let settings = [10, 1_000, 10_000, 100_000].filter { !isQuick || $0 <= 1_000 }
       let entries = [1_000, 100_000, 1_000_000].filter { !isQuick || $0 <= 1_000 }
       try Growth(
-        folder: folder, settingCounts: settings,
+        directory: directory, settingCounts: settings,
         entryCounts: options.hasMillion ? entries : entries.filter { $0 < 1_000_000 }
       ).measure(&bench)
     case .start:
-      try Starting(folder: folder, home: home, keys: isQuick ? 1_000 : 10_000).measure(&bench)
-    case .size: try Weighing(folder: folder).measure(&bench)
-    case .memory: try Memory(folder: folder, count: isQuick ? 1_000 : 10_000).measure(&bench)
-    case .threads: try scaling(folder).measureThreads(&bench)
-    case .processes: try scaling(folder).measureProcesses(&bench)
+      try Starting(directory: directory, home: home, keys: isQuick ? 1_000 : 10_000).measure(&bench)
+    case .size: try Weighing(directory: directory).measure(&bench)
+    case .memory: try Memory(directory: directory, count: isQuick ? 1_000 : 10_000).measure(&bench)
+    case .threads: try scaling(directory).measureThreads(&bench)
+    case .processes: try scaling(directory).measureProcesses(&bench)
     }
   }
 
-  private func scaling(_ folder: String) throws -> Scaling {
-    try Scaling(folder: folder, duration: .milliseconds(options.isQuick ? 20 : 200))
+  private func scaling(_ directory: String) throws -> Scaling {
+    try Scaling(directory: directory, duration: .milliseconds(options.isQuick ? 20 : 200))
   }
 }
 

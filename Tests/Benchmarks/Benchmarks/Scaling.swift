@@ -4,14 +4,14 @@ import Glibc
 import Synchronization
 
 struct Scaling {
-  let folder: String
+  let directory: String
   let duration: Duration
   private let workloads: [Workload]
 
-  init(folder: String, duration: Duration) throws {
-    self.folder = try makeFolder("\(folder)/scaling").path(percentEncoded: false)
+  init(directory: String, duration: Duration) throws {
+    self.directory = try makeDirectory("\(directory)/scaling").path(percentEncoded: false)
     self.duration = duration
-    workloads = try Workload.all(in: self.folder)
+    workloads = try Workload.all(in: self.directory)
     try Workload.fill(workloads)
   }
 
@@ -81,7 +81,7 @@ struct Scaling {
     let children = try (0..<count).map { worker in
       try Child(
         task: Duty.worker.rawValue,
-        [folder, operation, contestant, "\(worker)", "\(duration / .milliseconds(1))"])
+        [directory, operation, contestant, "\(worker)", "\(duration / .milliseconds(1))"])
     }
     for child in children { try child.waitUntilReady() }
     for child in children { try child.start() }
@@ -90,10 +90,10 @@ struct Scaling {
 
   /// What a child does: prints how often it did its work in a second.
   static func work(
-    in folder: String, _ operation: String, _ contestant: String, worker: Int,
+    in directory: String, _ operation: String, _ contestant: String, worker: Int,
     milliseconds: Double
   ) throws {
-    let workload = try Workload.all(in: folder).first { $0.operation == operation }
+    let workload = try Workload.all(in: directory).first { $0.operation == operation }
     guard let chosen = workload?.contestants.first(where: { $0.name == contestant }) else {
       throw Failure("there is no \(operation) of \(contestant)")
     }

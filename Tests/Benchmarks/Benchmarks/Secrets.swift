@@ -1,14 +1,14 @@
 // The vault: reading and writing secrets of three sizes. Keepsake and the floor read the very same
-// files; they write files of the same size into folders of the same depth, side by side.
+// files; they write files of the same size into directories of the same depth, side by side.
 import Foundation
 import Keepsake
 
 struct Secrets {
-  private let folder: String
+  private let directory: String
   private static let service: SecureVault.Service = "com.app.auth"
   private static let sizes = [32, 1_024, 1 << 20]
 
-  init(folder: String) { self.folder = folder }
+  init(directory: String) { self.directory = directory }
 
   /// What replaces files comes last, as ext4 is slow for minutes to make new ones after that.
   func measure(_ bench: inout Bench) throws {
@@ -24,8 +24,8 @@ struct Secrets {
 
   private func measureReading(_ bench: inout Bench, size: Int) throws {
     let keys = (0..<(size > 100_000 ? 16 : 500)).map(Self.key)
-    let vault = try EmptyVault(Self.service(of: "read", size), folder)
-    let crypto = try PeerVault(in: "\(folder)/read-\(size)")
+    let vault = try EmptyVault(Self.service(of: "read", size), directory)
+    let crypto = try PeerVault(in: "\(directory)/read-\(size)")
     let (text, data) = (Self.text(size), Self.data(size))
     for key in keys {
       try size == 32 ? vault.store.set(text, forKey: key) : vault.store.set(data, forKey: key)
@@ -70,7 +70,7 @@ struct Secrets {
 
   /// Whether something is there.
   private func measureLooking(_ bench: inout Bench) throws {
-    let vault = try EmptyVault("looks", folder)
+    let vault = try EmptyVault("looks", directory)
     let keys = (0..<500).map(Self.key)
     let missing = (500..<1_000).map(Self.key)
     for key in keys { try vault.store.set(Self.text(32), forKey: key) }
@@ -96,8 +96,8 @@ struct Secrets {
 
   /// A value in JSON, which Keepsake encodes and decodes too.
   private func measureModel(_ bench: inout Bench) throws {
-    let vault = try EmptyVault("models", folder)
-    let crypto = try PeerVault(in: "\(folder)/models")
+    let vault = try EmptyVault("models", directory)
+    let crypto = try PeerVault(in: "\(directory)/models")
     let keys = (0..<32).map(Self.key)
     let keepsake: Subject = { try each(keys, $0) { try vault.store.set(Profile(), forKey: $0) } }
     let durably: Subject = {
@@ -135,8 +135,8 @@ struct Secrets {
   // MARK: Writing
 
   private func measureNewKeys(_ bench: inout Bench, size: Int) throws {
-    let vault = try EmptyVault(Self.service(of: "new", size), folder)
-    let crypto = try PeerVault(in: "\(folder)/new-\(size)")
+    let vault = try EmptyVault(Self.service(of: "new", size), directory)
+    let crypto = try PeerVault(in: "\(directory)/new-\(size)")
     let data = Self.data(size)
     // What Keepsake's file is going to hold.
     try vault.store.set(data, forKey: Self.key(0))
@@ -165,8 +165,8 @@ struct Secrets {
   }
 
   private func measureExistingKeys(_ bench: inout Bench, size: Int) throws {
-    let vault = try EmptyVault(Self.service(of: "over", size), folder)
-    let crypto = try PeerVault(in: "\(folder)/over-\(size)")
+    let vault = try EmptyVault(Self.service(of: "over", size), directory)
+    let crypto = try PeerVault(in: "\(directory)/over-\(size)")
     let data = Self.data(size)
     let numbers = 0..<(size > 100_000 ? 4 : 32)
     let (keys, entries) = (numbers.map(Self.key), numbers.map(vault.floor.entry))
@@ -193,17 +193,17 @@ struct Secrets {
   private func measureSealing(_ bench: inout Bench) throws {
     let memory = "/dev/shm"
     let isThere = FileManager.default.isWritableFile(atPath: memory)
-    let host = "\(isThere ? memory : folder)/keepsake-benchmarks-\(getpid())-sealing"
+    let host = "\(isThere ? memory : directory)/keepsake-benchmarks-\(getpid())-sealing"
     defer { try? FileManager.default.removeItem(atPath: host) }
     let vault = try EmptyVault(
-      SecureVault.Service("sealing", in: makeFolder(host)), host)
+      SecureVault.Service("sealing", in: makeDirectory(host)), host)
     // With the sixteen bytes before it, a length that needs no padding.
     let value = Self.data((1 << 20) - 16)
     let message = [UInt8](Self.data(1 << 20))
     let entry = vault.floor.entry(0)
     let crypto = try PeerVault(in: host)
     try bench.measure(
-      "sealing in \(isThere ? "memory" : "a folder")", size: 1 << 20, target: 1.18,
+      "sealing in \(isThere ? "memory" : "a directory")", size: 1 << 20, target: 1.18,
       keepsake: { for _ in 0..<$0 { try vault.store.set(value, forKey: "value") } },
       floor: { for _ in 0..<$0 { try vault.floor.seal(message, entry) } },
       peers: [
@@ -215,7 +215,7 @@ struct Secrets {
 
   // MARK: Keys and values
 
-  /// A service has a folder of its own, and one for each row is as good as a new vault.
+  /// A service has a directory of its own, and one for each row is as good as a new vault.
   private static func service(of row: String, _ size: Int) -> SecureVault.Service {
     "\(row).\(size)"
   }

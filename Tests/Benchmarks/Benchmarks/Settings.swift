@@ -27,9 +27,10 @@ struct Settings {
   private(set) var keys: [String] = []
 
   /// Empties the standard suite: it is the one that most programs have.
-  init(folder: String) throws {
+  init(directory: String) throws {
     guard Defaults.removeAll() else { throw Failure("the standard suite cannot be emptied") }
-    host = try makeFolder("\(folder)/settings-\(UUID().uuidString)").path(percentEncoded: false)
+    host = try makeDirectory("\(directory)/settings-\(UUID().uuidString)").path(
+      percentEncoded: false)
     journal = try FloorJournal(in: host)
     sqlite = try PeerTable(at: "\(host)/table.sqlite")
     durableSqlite = try PeerTable(at: "\(host)/durable.sqlite", isDurable: true)

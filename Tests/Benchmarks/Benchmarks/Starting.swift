@@ -3,7 +3,7 @@ import Foundation
 import Keepsake
 
 struct Starting {
-  let folder: String
+  let directory: String
   let home: String
   let keys: Int
 
@@ -18,7 +18,7 @@ struct Starting {
   private func measureOpening(_ bench: inout Bench) throws {
     let files = FileManager.default
     // Without a slash at its end: FileManager would copy what is in it to beside the copy.
-    let original = try makeFolder("\(folder)/original").path
+    let original = try makeDirectory("\(directory)/original").path
     var values: [String: Any] = [:]
     let source = Defaults.Suite("large", in: URL(filePath: original))
     for number in 0..<keys {
@@ -35,7 +35,7 @@ struct Starting {
     var opened = 0
     func copy() throws -> String {
       opened += 1
-      let copy = "\(folder)/copy-\(opened)"
+      let copy = "\(directory)/copy-\(opened)"
       try files.copyItem(atPath: original, toPath: copy)
       try files.copyItem(
         atPath: peerFile,

@@ -2,11 +2,11 @@
 import Foundation
 
 struct Weighing {
-  let folder: String
+  let directory: String
 
   func measure(_ bench: inout Bench) throws {
-    let own = try Weight(.setting, folder)
-    let (bare, foundation) = (try Weight(.bare, folder), try Weight(.foundation, folder))
+    let own = try Weight(.setting, directory)
+    let (bare, foundation) = (try Weight(.bare, directory), try Weight(.foundation, directory))
     func compare(
       _ what: String, _ unit: Unit, weaker: String? = nil, _ value: (Weight) -> Int?
     ) throws {
@@ -36,9 +36,9 @@ private struct Weight {
 
   var inLibraries: Int? { libraries?.reduce(0, +) }
 
-  init(_ program: StartProgram, _ folder: String) throws {
+  init(_ program: StartProgram, _ directory: String) throws {
     let path = try program.path
-    let stripped = "\(folder)/\(program.rawValue).stripped"
+    let stripped = "\(directory)/\(program.rawValue).stripped"
     if try Self.isStripped(path, to: stripped) {
       self.program = try Self.size(of: stripped)
     } else {
@@ -49,8 +49,8 @@ private struct Weight {
   }
 
   private static func isStripped(_ path: String, to other: String) throws -> Bool {
-    let folders = ProcessInfo.processInfo.environment["PATH"]?.split(separator: ":") ?? []
-    let tools = folders.flatMap { ["\($0)/strip", "\($0)/llvm-strip"] }
+    let directories = ProcessInfo.processInfo.environment["PATH"]?.split(separator: ":") ?? []
+    let tools = directories.flatMap { ["\($0)/strip", "\($0)/llvm-strip"] }
     guard let tool = tools.first(where: FileManager.default.isExecutableFile) else { return false }
     try Child.run(tool, ["-o", other, path])
     return true

@@ -16,12 +16,12 @@ struct Workload {
   /// The first one is Keepsake.
   let contestants: [Peer<Work>]
 
-  /// All of them; whoever makes them in an empty folder has to fill it, too.
-  static func all(in folder: String) throws -> [Workload] {
-    let table = try PeerTable(at: "\(folder)/workload.sqlite")
+  /// All of them; whoever makes them in an empty directory has to fill it, too.
+  static func all(in directory: String) throws -> [Workload] {
+    let table = try PeerTable(at: "\(directory)/workload.sqlite")
     // It is safe between threads, though it does not say so to the compiler.
     nonisolated(unsafe) let peer = UserDefaults.standard
-    let vault = try PeerVault(in: folder)
+    let vault = try PeerVault(in: directory)
     let value = value
     return [
       Workload(

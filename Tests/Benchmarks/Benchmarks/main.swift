@@ -10,8 +10,8 @@ let homeVariable = "KEEPSAKE_BENCHMARKS_HOME"
 /// Runs this program once more, with another home below `base`: Foundation has looked at HOME by
 /// now. Stays to remove all that it leaves, however it ends.
 func runBelow(_ base: String) throws -> Never {
-  let home = try makeFolder("\(base)/keepsake-benchmarks-\(getpid())").path
-  _ = try makeFolder("\(home)/.config")
+  let home = try makeDirectory("\(base)/keepsake-benchmarks-\(getpid())").path
+  _ = try makeDirectory("\(home)/.config")
   setenv(homeVariable, home, 1)
   setenv("HOME", home, 1)
   setenv("XDG_CONFIG_HOME", home + "/.config", 1)
@@ -39,12 +39,12 @@ func run() throws {
   let isChild = arguments.first == Child.flag
   let options = try Options(isChild ? [] : arguments)
   if options.asksForHelp { return print(Options.usage) }
-  if let source = options.source, let folder = options.pictures {
-    return try Picture(Report.read(from: source)).draw(into: folder)
+  if let source = options.source, let directory = options.pictures {
+    return try Picture(Report.read(from: source)).draw(into: directory)
   }
   guard let home = ProcessInfo.processInfo.environment[homeVariable] else {
     if isChild { throw Failure("\(Child.flag) is for this program alone") }
-    try runBelow(options.folder)
+    try runBelow(options.directory)
   }
   floor_end_with_parent()
   // A child that is gone is an error of the write to it, not the end of this process.

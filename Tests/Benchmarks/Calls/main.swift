@@ -1,10 +1,10 @@
-// One call, again and again, for tools that count: what differs between two counts is what the calls
-// cost, without what comes before them.
+// One call, again and again, for tools that count: what differs between two counts is what the
+// calls cost, without what comes before them.
 //
 //   keepsake-calls --list
 //   keepsake-calls OPERATION COUNT [FOLDER]
 //
-// In a folder that is given its files are left: to remove them would be counted as well.
+// In a directory that is given its files are left: to remove them would be counted as well.
 import Foundation
 import Keepsake
 
@@ -86,7 +86,7 @@ let operations: [(name: String, prepare: () -> Void, call: (Int) throws -> Void)
     { sink &+= DiskCache.model(names[$0 % entries], type: Profile.self)?.age ?? 0 }
   ),
   (
-    // Nearly all subfolders are there then.
+    // Nearly all subdirectories are there then.
     "DiskCache.set-new", { for name in many { DiskCache.set(payload, forKey: name) } },
     { DiskCache.set(payload, forKey: "article.\(30_000_000 + $0)", expiry: .days(7)) }
   ),
@@ -154,11 +154,11 @@ else {
   print("usage: keepsake-calls --list | OPERATION COUNT [FOLDER]")
   exit(2)
 }
-let folder = arguments.count > 3 ? arguments[3] : nil
+let directory = arguments.count > 3 ? arguments[3] : nil
 let home =
-  (folder ?? FileManager.default.temporaryDirectory.path) + "/keepsake-calls-\(getpid())"
+  (directory ?? FileManager.default.temporaryDirectory.path) + "/keepsake-calls-\(getpid())"
 try FileManager.default.createDirectory(atPath: home, withIntermediateDirectories: true)
-defer { if folder == nil { try? FileManager.default.removeItem(atPath: home) } }
+defer { if directory == nil { try? FileManager.default.removeItem(atPath: home) } }
 try StorageSystem.bootstrap(
   app: "calls",
   directories: .init(

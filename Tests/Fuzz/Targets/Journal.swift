@@ -4,7 +4,8 @@
 @Sendable func tryJournal(_ input: UnsafeRawBufferPointer) {
   let id = seed(of: input)
   readJournal(input, seed: id)
-  // The sums keep the bytes behind them from nearly every change: with them put right, these count too.
+  // The sums keep the bytes behind them from nearly every change: with them put right, these count
+  // too.
   var summed = Array(input)
   sumRecords(in: &summed, seed: id)
   summed.withUnsafeBytes { readJournal($0, seed: id) }

@@ -2,8 +2,8 @@ import Foundation
 
 /// What libFuzzer calls with each input, after it has asked the environment which parser is meant.
 ///
-/// A trap, a byte read out of bounds, much memory for little input, and a ``check(_:_:)`` that does not
-/// hold are findings.
+/// A trap, a byte read out of bounds, much memory for little input, and a ``check(_:_:)`` that does
+/// not hold are findings.
 @_cdecl("LLVMFuzzerTestOneInput")
 public func tryInput(_ start: UnsafePointer<UInt8>?, _ count: Int) -> CInt {
   // libFuzzer's pointer may be nil for an empty input.

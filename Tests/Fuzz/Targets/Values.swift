@@ -64,19 +64,19 @@ private func makeStore() -> Defaults.Store {
   return Defaults.Store(suite: .memory, scope: StorageScope(finder: finder) { _ in })
 }
 
-/// The user's own choice of folders.
+/// The user's own choice of directories.
 @Sendable func tryUserDirectories(_ input: UnsafeRawBufferPointer) {
   let home = "/home/ann"
-  for folder in UserDirectories.all(in: Array(input), home: home) {
-    check(folder.hasPrefix("/"), "a folder is absolute")
-    check(folder == "/" || !folder.hasSuffix("/"), "it ends in a name")
-    check(!folder.utf8.contains(0), "the system takes it")
-    check(folder.utf8.count <= home.utf8.count + input.count, "it says no more than the line")
+  for directory in UserDirectories.all(in: Array(input), home: home) {
+    check(directory.hasPrefix("/"), "a directory is absolute")
+    check(directory == "/" || !directory.hasSuffix("/"), "it ends in a name")
+    check(!directory.utf8.contains(0), "the system takes it")
+    check(directory.utf8.count <= home.utf8.count + input.count, "it says no more than the line")
     // Its first letter says that it is absolute.
     var line = Array("XDG_MUSIC_DIR=\"/".utf8)
-    for byte in folder.utf8.dropFirst() { line += [UInt8(ascii: "\\"), byte] }
+    for byte in directory.utf8.dropFirst() { line += [UInt8(ascii: "\\"), byte] }
     line.append(UInt8(ascii: "\""))
-    let back = UserDirectories.folder("MUSIC", in: line, home: home)
-    check(back == folder, "a folder reads back")
+    let back = UserDirectories.directory("MUSIC", in: line, home: home)
+    check(back == directory, "a directory reads back")
   }
 }

@@ -15,7 +15,8 @@ import Testing
     #expect(run.status == 0 && run.output == "ok\n", "\(run.output)")
   }
 
-  /// Names of targets and products are shared by all packages of a program: an app's own would not build.
+  /// Names of targets and products are shared by all packages of a program: an app's own would not
+  /// build.
   @Test func noNameOfAnAppsOwnIsTaken() throws {
     let manifest = URL(filePath: #filePath).appending(path: "../../../../Package.swift")
       .standardized
@@ -37,7 +38,7 @@ import Testing
 
   /// Compiles each statement in a function of its own.
   private func expectErrors(in rejected: [String], _ mode: String...) async throws {
-    let folder = try TemporaryFolder()
+    let folder = try TemporaryDirectory()
     let lines = rejected.enumerated().map { "func wrong\($0)() { \($1) }" }
     let source = folder.file("rejected.swift")
     try (lines + [declarations])
@@ -289,7 +290,7 @@ private enum ClientPackage {
 
   /// Runs a program on a folder of its own.
   static func run(_ program: String) async throws -> (status: Int32, output: String) {
-    let folder = try TemporaryFolder()
+    let folder = try TemporaryDirectory()
     return try await Command.run(
       [scratch.appending(path: "debug/\(program)").path],
       environment: [

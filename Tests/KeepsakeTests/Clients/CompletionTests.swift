@@ -92,7 +92,7 @@ private let sites = [
 
 /// A language server with one open file, which imports the library as it is built.
 private final class EditorSession {
-  private let folder: TemporaryFolder
+  private let folder: TemporaryDirectory
   private let server: Child
   private let document: [String: Any]
   private let patience: DispatchWorkItem
@@ -103,7 +103,7 @@ private final class EditorSession {
     .contains { FileManager.default.isExecutableFile(atPath: "\($0)/sourcekit-lsp") }
 
   init(_ text: String) throws {
-    folder = try TemporaryFolder()
+    folder = try TemporaryDirectory()
     let source = folder.file("client.swift")
     document = ["uri": source.absoluteString]
     let command: [String: Any] = [

@@ -1,8 +1,8 @@
 import Foundation
 import Testing
 
-/// The library where it is set up otherwise: without OpenSSL, linked statically, in a small container, under
-/// systemd. The client is the package Tests/WithoutVault.
+/// The library where it is set up otherwise: without OpenSSL, linked statically, in a small
+/// container, under systemd. The client is the package Tests/WithoutVault.
 extension OneAtATime {
   @Suite struct SetUpTests {
     @Test(.timeLimit(.minutes(20)))
@@ -40,7 +40,7 @@ extension OneAtATime {
       #expect(names.allSatisfy { systems.contains(String($0)) }, "\(libraries)")
       let size = try FileManager.default.attributesOfItem(atPath: Client.program)[.size] as? Int
       print("proof: a static program's size: \(try #require(size)) bytes")
-      let folder = try TemporaryFolder()
+      let folder = try TemporaryDirectory()
       for launch in 1...2 {
         let run = try await Command.run(
           ["env", "-i", "FOLDER=\(folder.path)", Client.program, "fetch"])
@@ -216,7 +216,7 @@ private enum Namespace {
 
   /// Whether a file system can be put over another one, for a program of the user's.
   static let isAllowed: Bool = {
-    guard geteuid() == 0, let folder = try? TemporaryFolder(),
+    guard geteuid() == 0, let folder = try? TemporaryDirectory(),
       let probe = try? Child(
         "unshare",
         [
@@ -233,7 +233,7 @@ private enum Namespace {
   static func run(
     _ script: String, _ words: [String]
   ) async throws -> (status: Int32, output: String) {
-    let folder = try TemporaryFolder()
+    let folder = try TemporaryDirectory()
     defer { withExtendedLifetime(folder) {} }
     return try await Command.run(
       [

@@ -29,9 +29,9 @@ import Testing
   }
 
   @Test func changesOfOtherProcessesArrive() async throws {
-    let folder = try TemporaryFolder()
-    let store = folder.store()
-    let peer = try Peer.start(folder, "serve")
+    let directory = try TemporaryDirectory()
+    let store = directory.store()
+    let peer = try Peer.start(directory, "serve")
     var changes = store.changes("k", default: 0).makeAsyncIterator()
     for number in 1...20 {
       #expect(try peer.ask("set k \(number)") == "ok")
@@ -44,8 +44,8 @@ import Testing
   }
 
   @Test func theWatchEndsWithTheLastWhoWaits() async throws {
-    let folder = try TemporaryFolder()
-    let store = folder.store()
+    let directory = try TemporaryDirectory()
+    let store = directory.store()
     try store.set(1, forKey: "size")
     let journal = try #require(store.engine as? Journal)
     let waiting = Task { for await _ in store.changes("size", default: 0) {} }
@@ -57,14 +57,14 @@ import Testing
       return journal.state.withLock { $0.watches.isEmpty }
     }
     var changes = store.changes("size", default: 0).makeAsyncIterator()
-    try folder.store().set(3, forKey: "size")
+    try directory.store().set(3, forKey: "size")
     #expect(await changes.next() == 3)
   }
 
   @Test func changesArriveAlsoWithoutAWatch() async throws {
-    let folder = try TemporaryFolder()
-    let store = folder.store()
-    let peer = try Peer.start(folder, "serve")
+    let directory = try TemporaryDirectory()
+    let store = directory.store()
+    let peer = try Peer.start(directory, "serve")
     let plan = FaultPlan(decide: { $0.call == .watch ? .fail(ENOSPC) : .proceed })
     let sequence = store.changes("k", default: 0)
     var changes = FaultPlan.$current.withValue(plan) { sequence.makeAsyncIterator() }
@@ -94,8 +94,8 @@ import Testing
   }
 
   @Test func whatASyncReadFirstArrivesAllTheSame() async throws {
-    let folder = try TemporaryFolder()
-    let (store, other) = (folder.store(), folder.store())
+    let directory = try TemporaryDirectory()
+    let (store, other) = (directory.store(), directory.store())
     try store.set(0, forKey: "k")
     let sequence = store.changes("k", default: 0)
     let plan = FaultPlan(decide: { $0.call == .watch ? .fail(ENOSPC) : .proceed })
@@ -113,14 +113,16 @@ import Testing
   }
 
   @Test func changesArriveAfterTheFilesWereDeleted() async throws {
-    let folder = try TemporaryFolder()
-    let store = folder.store()
+    let directory = try TemporaryDirectory()
+    let store = directory.store()
     try store.set(5, forKey: "k")
     var changes = store.changes("k", default: 0).makeAsyncIterator()
     for number in 1...2 {
-      for name in try folder.names() { try FileManager.default.removeItem(at: folder.file(name)) }
+      for name in try directory.names() {
+        try FileManager.default.removeItem(at: directory.file(name))
+      }
       #expect(await changes.next() == 0)
-      let other = folder.store()  // as another process that starts now
+      let other = directory.store()  // as another process that starts now
       try other.set(number, forKey: "k")
       #expect(await changes.next() == number)
       try other.set(number + 10, forKey: "k")
@@ -128,9 +130,9 @@ import Testing
     }
   }
 
-  @Test func aRemovedFolderIsNotBroughtBack() async throws {
-    let folder = try TemporaryFolder()
-    let inner = folder.url.appending(path: "inner")
+  @Test func aRemovedDirectoryIsNotBroughtBack() async throws {
+    let directory = try TemporaryDirectory()
+    let inner = directory.url.appending(path: "inner")
     let scope = StorageScope(
       finder: DirectoryFinder(app: "test", chosen: .init(configuration: inner)))
     let store = scope.defaults(.standard)
@@ -199,8 +201,8 @@ import Testing
 
   @Test func aSuiteThatCannotBeReadIsReportedAndIsNoChange() async throws {
     let failures = Failures()
-    let folder = try TemporaryFolder()
-    let (store, other) = (folder.store(failures: failures), folder.store())
+    let directory = try TemporaryDirectory()
+    let (store, other) = (directory.store(failures: failures), directory.store())
     try store.set(1, forKey: "k")
     let hasFailed = Locked(true)
     let plan = FaultPlan(decide: { event in
@@ -235,9 +237,9 @@ import Testing
 extension OneAtATime {
   @Suite(.timeLimit(.minutes(5))) struct SuiteChangesOfProcessesTests {
     @Test func changesOfOtherProcessesArrive() async throws {
-      let folder = try TemporaryFolder()
-      let store = folder.store()
-      let peer = try Peer.start(folder, "serve")
+      let directory = try TemporaryDirectory()
+      let store = directory.store()
+      let peer = try Peer.start(directory, "serve")
       var changes = store.changes().makeAsyncIterator()
       for number in 1...20 {
         #expect(try peer.ask("set k\(number) \(number)") == "ok")

@@ -78,8 +78,8 @@ import Testing
   func anyKeyWorks(_ key: String) throws {
     try Defaults.shared.set(1, forKey: key)
     #expect(Defaults.int(key) == 1)
-    let folder = try #require(try Defaults.shared.fileURL).deletingLastPathComponent()
-    let reopened = Defaults.Suite("standard", in: folder)
+    let directory = try #require(try Defaults.shared.fileURL).deletingLastPathComponent()
+    let reopened = Defaults.Suite("standard", in: directory)
     #expect(try Defaults.suite(reopened).int(key) == 1)
     #expect(Defaults.keys().map { Array($0.utf8) } == [Array(key.utf8)])
   }
@@ -114,16 +114,16 @@ import Testing
     "../../../escape", "..", ".", "", "a/b", "/etc/passwd", ".hidden", "nul\u{0}", "ümlaut %2F",
     "standard.jsonl", "A", "a",
   ])
-  func aSuitesNameCannotLeaveItsFolder(_ name: String) throws {
+  func aSuitesNameCannotLeaveItsDirectory(_ name: String) throws {
     let suite = Defaults.Suite(name)
     Defaults.set(1, forKey: "k", suite: suite)
     let path = try #require(try Defaults.suite(suite).fileURL?.path)
-    let folder = try #require(try Defaults.shared.fileURL).deletingLastPathComponent().path
-    #expect(FileSystem.parent(of: path) == folder)
+    let directory = try #require(try Defaults.shared.fileURL).deletingLastPathComponent().path
+    #expect(FileSystem.parent(of: path) == directory)
     #expect(FileManager.default.fileExists(atPath: path))
     #expect(Defaults.suites() == [suite])
     #expect(Defaults.int("k", suite: suite) == 1)
-    let other = Defaults.Suite(name, in: URL(filePath: folder))
+    let other = Defaults.Suite(name, in: URL(filePath: directory))
     #expect(try Defaults.suite(other).int("k") == 1)
   }
 

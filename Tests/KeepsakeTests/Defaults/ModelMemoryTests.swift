@@ -29,7 +29,7 @@ import Testing
   }
 
   @Test func aSendableModelIsDecodedOnce() throws {
-    let store = try TemporaryFolder().store()
+    let store = try TemporaryDirectory().store()
     let tag = UUID().uuidString
     try store.set(Counted(tag), forKey: "m")
     for _ in 0..<5 { #expect(try store.model("m") == Counted(tag)) }
@@ -43,7 +43,7 @@ import Testing
     func read<T: Codable>(_ store: Defaults.Store, as: T.Type) throws {
       _ = try store.model("m") as T?
     }
-    let store = try TemporaryFolder().store()
+    let store = try TemporaryDirectory().store()
     let tag = UUID().uuidString
     try store.set(Counted(tag), forKey: "m")
     for _ in 0..<3 { try read(store, as: Counted.self) }
@@ -51,7 +51,7 @@ import Testing
   }
 
   @Test func instancesAreNeverShared() throws {
-    let store = try TemporaryFolder().store()
+    let store = try TemporaryDirectory().store()
     func areApart<T: Codable & Sendable>(_ value: T, _ node: (T) -> Node) throws -> Bool {
       try store.set(value, forKey: "m")
       let first = try #require(try store.model("m", type: T.self))
@@ -67,7 +67,7 @@ import Testing
 
   @Test func anotherTypeUnderTheSameKeyIsDecoded() throws {
     struct A: Codable, Sendable, Equatable { var tag: String }
-    let store = try TemporaryFolder().store()
+    let store = try TemporaryDirectory().store()
     try store.set(A(tag: "x"), forKey: "m")
     #expect(try store.model("m") == A(tag: "x"))
     #expect(try store.model("m") == Counted("x"))

@@ -217,8 +217,8 @@ import Testing
 
   @Test func aValueThatOnlyOneReaderSawIsTakenBackFromIt() async throws {
     // Looks at the file once a second only.
-    let folder = try TemporaryFolder()
-    let suite = Defaults.Suite("standard", in: folder.url)
+    let directory = try TemporaryDirectory()
+    let suite = Defaults.Suite("standard", in: directory.url)
     let other = Defaults.Store(suite: suite, scope: try #require(StorageScope.temporary))
     @Default("size", defaultValue: 1, suite: suite) var size: Int
     size = 1
@@ -441,9 +441,9 @@ import Testing
 extension OneAtATime {
   @Suite(.temporaryStorage, .timeLimit(.minutes(5))) struct ObservationOfProcessesTests {
     @Test func changesOfOtherProcessesAreTold() async throws {
-      let folder = try TemporaryFolder()
-      let peer = try Peer.start(folder, "serve")
-      @Default("size", defaultValue: 16, suite: Defaults.Suite("standard", in: folder.url))
+      let directory = try TemporaryDirectory()
+      let peer = try Peer.start(directory, "serve")
+      @Default("size", defaultValue: 16, suite: Defaults.Suite("standard", in: directory.url))
       var size: Int
       for number in 1...20 {
         let notices = Notices()

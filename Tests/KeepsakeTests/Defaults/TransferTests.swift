@@ -143,19 +143,20 @@ import Testing
   }
 
   @Test func suitesBesideALinkedFileAreListed() throws {
-    let (folder, linked) = (try TemporaryFolder(), try TemporaryFolder())
+    let (directory, linked) = (try TemporaryDirectory(), try TemporaryDirectory())
     try linked.write([], to: "settings.jsonl")
     try FileManager.default.createSymbolicLink(
-      at: folder.file(TemporaryFolder.journal), withDestinationURL: linked.file("settings.jsonl"))
-    try folder.store("other").set(1, forKey: "k")
-    let store = folder.store()
+      at: directory.file(TemporaryDirectory.journal),
+      withDestinationURL: linked.file("settings.jsonl"))
+    try directory.store("other").set(1, forKey: "k")
+    let store = directory.store()
     try store.set(1, forKey: "k")
     #expect(try store.siblings().map(\.name) == ["other", "standard"])
   }
 
   /// Where a member is there twice, the decoder looks at one of the two alone.
   @Test func whatIsNotUTF8IsNotImported() throws {
-    let store = try TemporaryFolder().store()
+    let store = try TemporaryDirectory().store()
     for (start, end) in [("", ", 'a': 1"), ("'a': 1, ", ""), ("'b': {'a': 1, ", "}"), ("", "")] {
       var document = Data("{\(start)'a': ['".utf8)
       document.append(0xC6)
@@ -169,7 +170,7 @@ import Testing
   }
 
   @Test func whatStandsTwiceIsLookedAtTwice() throws {
-    let store = try TemporaryFolder().store()
+    let store = try TemporaryDirectory().store()
     // What is no JSON in one of the two: a bare control character, an escape, a number.
     for wrong in ["\"\u{0}\"", #""\q""#, "01"] {
       for document in [
@@ -186,7 +187,7 @@ import Testing
   }
 
   @Test func anImportedNullSetsNothing() throws {
-    let store = try TemporaryFolder().store()
+    let store = try TemporaryDirectory().store()
     try store.import(Data(#"{"a": null, "b": 1}"#.utf8))
     #expect(try store.keys() == ["b"])
     // A property list has one as well, in its binary form and as this text.
@@ -196,7 +197,7 @@ import Testing
   }
 
   @Test func keysThatDifferInTheirBytesAloneAreExported() throws {
-    let (store, copy) = (try TemporaryFolder().store(), try TemporaryFolder().store())
+    let (store, copy) = (try TemporaryDirectory().store(), try TemporaryDirectory().store())
     try store.set(1, forKey: "\u{E9}")
     try store.set(2, forKey: "e\u{301}")
     try copy.import(store.export(as: .json))
@@ -205,7 +206,8 @@ import Testing
     #expect(throws: StorageError.self) { try store.export(as: .propertyList) }
   }
 
-  /// A few bytes that would go on for longer than anybody can wait, or deeper than a thread has room for.
+  /// A few bytes that would go on for longer than anybody can wait, or deeper than a thread has
+  /// room for.
   @Test func aPropertyListThatHoldsItselfOrIsTooDeepIsAnError() throws {
     let cycle = try #require(
       Data(
@@ -218,7 +220,7 @@ import Testing
       ("<plist><dict><key>k</key>" + String(repeating: "<array>", count: 600)
         + String(repeating: "</array>", count: 600) + "</dict></plist>").utf8)
     for document in [cycle, deep] {
-      let store = try TemporaryFolder().store()
+      let store = try TemporaryDirectory().store()
       expectFailure(.decodingFailed) { try store.import(document) }
       #expect(try store.keys().isEmpty)
     }
@@ -226,7 +228,7 @@ import Testing
 
   @Test func theTextThatStandsForNullInAPropertyListIsAnError() throws {
     for isNested in [false, true] {
-      let (store, copy) = (try TemporaryFolder().store(), try TemporaryFolder().store())
+      let (store, copy) = (try TemporaryDirectory().store(), try TemporaryDirectory().store())
       if isNested { try store.set(["a": ["$null"]], forKey: "k") }
       if !isNested { try store.set("$null", forKey: "k") }
       let error = expectFailure(.encodingFailed) { _ = try store.export(as: .propertyList) }
@@ -238,7 +240,7 @@ import Testing
 
   @Test(arguments: [Double.infinity, .nan, 1e300, -1e300, 1e18])
   func aDateThatAPropertyListCannotHoldIsAnError(_ seconds: Double) throws {
-    let store = try TemporaryFolder().store()
+    let store = try TemporaryDirectory().store()
     try store.set(Date(timeIntervalSinceReferenceDate: seconds), forKey: "k")
     #expect(throws: StorageError.self) { try store.export(as: .propertyList) }
     try store.set(Date.distantFuture, forKey: "k")

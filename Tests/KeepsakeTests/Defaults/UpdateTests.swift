@@ -70,9 +70,9 @@ import Testing
 
   @Test func aLosingUpdateHoldsTheLockInTheEnd() throws {
     let store = Defaults.shared
-    let folder = try #require(try store.fileURL).deletingLastPathComponent()
+    let directory = try #require(try store.fileURL).deletingLastPathComponent()
     // The same file through another store, which the update does not know of.
-    let rival = Defaults.suite(Defaults.Suite("standard", in: folder))
+    let rival = Defaults.suite(Defaults.Suite("standard", in: directory))
     try store.set(0, forKey: "k")
     var runs = 0
     let result = try store.update("k", default: 0) { value in
@@ -87,7 +87,7 @@ import Testing
 
   @Test(arguments: [Defaults.Suite.standard, .memory])
   func theClosureMayReadItsSuiteAlsoUnderTheLock(_ suite: Defaults.Suite) throws {
-    let store = try TemporaryFolder().store(suite)
+    let store = try TemporaryDirectory().store(suite)
     let done = DispatchSemaphore(value: 0)
     Thread {
       var runs = 0

@@ -65,10 +65,11 @@ extension DiskCache.Key<Article> {
   }
 
   @Test func cachesAreKeptApart() throws {
-    let folder = try TemporaryFolder()
+    let directory = try TemporaryDirectory()
     let places: [DiskCache.Name] = [
-      .standard, "Images", "images", "a/b", "", .memory, DiskCache.Name("Images", in: folder.url),
-      DiskCache.Name("other", in: folder.url),
+      .standard, "Images", "images", "a/b", "", .memory,
+      DiskCache.Name("Images", in: directory.url),
+      DiskCache.Name("other", in: directory.url),
     ]
     for (number, place) in places.enumerated() {
       DiskCache.set(number, forKey: "k", cache: place)
@@ -81,23 +82,23 @@ extension DiskCache.Key<Article> {
     #expect(DiskCache.keys(cache: "Images") == [] && DiskCache.totalSize(cache: "Images") == 0)
     #expect(
       DiskCache.keys(cache: "images") == ["k"] && DiskCache.totalSize(cache: "images") == 8_192)
-    #expect(DiskCache.model("k", cache: DiskCache.Name("Images", in: folder.url)) == 6)
+    #expect(DiskCache.model("k", cache: DiskCache.Name("Images", in: directory.url)) == 6)
     #expect(StorageSystem.removeAll())
     #expect(DiskCache.keys() == [] && DiskCache.keys(cache: .memory) == [])
     // Not the app's alone.
-    #expect(DiskCache.keys(cache: DiskCache.Name("other", in: folder.url)) == ["k"])
+    #expect(DiskCache.keys(cache: DiskCache.Name("other", in: directory.url)) == ["k"])
   }
 
-  @Test func aFolderOfItsOwnMustExistAndItsModeHolds() throws {
-    let folder = try TemporaryFolder()
-    #expect(chmod(folder.path, 0o2770) == 0)
-    let store = DiskCache.named(DiskCache.Name("team", in: folder.url))
+  @Test func aDirectoryOfItsOwnMustExistAndItsModeHolds() throws {
+    let directory = try TemporaryDirectory()
+    #expect(chmod(directory.path, 0o2770) == 0)
+    let store = DiskCache.named(DiskCache.Name("team", in: directory.url))
     try store.set(Data([1]), forKey: "k")
     let payload = try store.payload("k")
     #expect(try FileSystem.status(payload)?.mode == 0o660)
     #expect(try FileSystem.status(payload + Sidecar.suffix)?.mode == 0o660)
     #expect(try FileSystem.status(FileSystem.parent(of: payload))?.mode == 0o2770)
-    #expect(try FileSystem.status(folder.path + "/.team.ledger")?.mode == 0o660)
+    #expect(try FileSystem.status(directory.path + "/.team.ledger")?.mode == 0o660)
     // The same from who only read at first, and in pieces.
     let next = DiskCache.Store(name: store.name, scope: StorageScope.current)
     #expect(try next.get("k") == Data([1]))
@@ -106,9 +107,9 @@ extension DiskCache.Key<Article> {
       #expect(try FileSystem.status(path)?.mode == 0o660)
       #expect(try FileSystem.status(FileSystem.parent(of: path))?.mode == 0o2770)
     }
-    let missing = DiskCache.named(DiskCache.Name("x", in: folder.file("missing")))
+    let missing = DiskCache.named(DiskCache.Name("x", in: directory.file("missing")))
     let error = #expect(throws: StorageError.self) { try missing.set(1, forKey: "k") }
-    #expect(error?.code == .notFound && error?.path == folder.file("missing").path)
+    #expect(error?.code == .notFound && error?.path == directory.file("missing").path)
     #expect(try missing.get("k") == nil)
   }
 
@@ -159,12 +160,12 @@ extension DiskCache.Key<Article> {
     for size in [0, 1, 4_096, 4_097, 100_000] {
       DiskCache.set(Data(count: size), forKey: "k\(size)")
     }
-    let folder = try #require(try DiskCache.shared.folderURL)
+    let directory = try #require(try DiskCache.shared.folderURL)
     var sum = 0
-    let files = try #require(FileManager.default.enumerator(atPath: folder.path))
+    let files = try #require(FileManager.default.enumerator(atPath: directory.path))
     for case let file as String in files where file.contains("/") {
       var status = stat()
-      #expect(stat(folder.path + "/" + file, &status) == 0)
+      #expect(stat(directory.path + "/" + file, &status) == 0)
       if status.st_mode & S_IFMT == S_IFREG { sum += Int(status.st_blocks) * 512 }
     }
     #expect(DiskCache.totalSize == sum)
@@ -205,12 +206,12 @@ extension DiskCache.Key<Article> {
   }
 
   @Test func useIsKnownAcrossRestarts() throws {
-    let folder = try TemporaryFolder()
-    for number in 0..<10 { try folder.cache().set(value, forKey: "k\(number)") }
+    let directory = try TemporaryDirectory()
+    for number in 0..<10 { try directory.cache().set(value, forKey: "k\(number)") }
     // As if stored an hour ago, one after the other; then one is read.
     let hour = WallClock.now - 3_600 * WallClock.second
     for number in 0..<10 {
-      let path = try folder.cache().sidecar("k\(number)")
+      let path = try directory.cache().sidecar("k\(number)")
       var sidecar = try Sidecar(Array(Data(contentsOf: URL(filePath: path))))
       sidecar.created = hour
       let file = try File(path, .readWrite)
@@ -218,8 +219,8 @@ extension DiskCache.Key<Article> {
       let time = hour + Int64(number) * WallClock.second
       try file.setTimes(accessed: time, modified: time)
     }
-    _ = try folder.cache().get("k0")
-    let store = folder.cache()
+    _ = try directory.cache().get("k0")
+    let store = directory.cache()
     store.sizeLimit = 8 * 8_192
     try settle(store, at: 8 * 8_192 / 10 * 9)
     #expect(try Set(store.keys()) == ["k0", "k4", "k5", "k6", "k7", "k8", "k9"])

@@ -5,25 +5,25 @@ import Testing
 
 @Suite struct ExpiryTests {
   @Test func theSizeIsRightAfterTheClockWasSetBack() throws {
-    let folder = try TemporaryFolder()
-    let store = folder.cache()
+    let directory = try TemporaryDirectory()
+    let store = directory.cache()
     for number in 0..<5 { try store.set(Data(count: 3_000), forKey: "k\(number)") }
     let size = try store.totalSize
     #expect(size == 5 * 8_192)
     try WallClock.$shift.withValue(-2 * 86_400 * WallClock.second) {
       #expect(try store.totalSize == size)
       try store.removeExpired()
-      #expect(try store.totalSize == size && folder.cache().totalSize == size)
+      #expect(try store.totalSize == size && directory.cache().totalSize == size)
     }
   }
 
-  private let folder: TemporaryFolder
+  private let directory: TemporaryDirectory
 
-  init() throws { folder = try TemporaryFolder() }
+  init() throws { directory = try TemporaryDirectory() }
 
   /// Lets an entry be so much older, as if the clock had gone on: all its times move.
   private func age(_ key: String, by seconds: Int64) throws {
-    let store = folder.cache()
+    let store = directory.cache()
     let (payload, path) = (try store.payload(key), try store.sidecar(key))
     let shift = seconds * WallClock.second
     var sidecar = try Sidecar(Array(Data(contentsOf: URL(filePath: path))))
@@ -57,7 +57,7 @@ import Testing
     .date(Date(timeIntervalSince1970: -.infinity)), .date(Date(timeIntervalSince1970: .nan)),
   ])
   func whatIsOverAtOnceRemovesWhatWasThere(expiry: DiskCache.Expiry) throws {
-    let store = folder.cache()
+    let store = directory.cache()
     try store.set("old", forKey: "k")
     try store.set("new", forKey: "k", expiry: expiry)
     #expect(try isThere("k", store) == allGone)
@@ -71,12 +71,12 @@ import Testing
     .date(Date(timeIntervalSince1970: .infinity)),
   ])
   func whatIsTooLongToCountNeverEnds(expiry: DiskCache.Expiry) throws {
-    let store = folder.cache()
+    let store = directory.cache()
     try store.set("v", forKey: "k", expiry: expiry)
     #expect(try store.entry("k")?.expires == nil)
     try age("k", by: 100 * 365 * 86_400)
-    #expect(try isThere("k", folder.cache()) == allThere)
-    #expect(try folder.cache().removeExpired() == 0)
+    #expect(try isThere("k", directory.cache()) == allThere)
+    #expect(try directory.cache().removeExpired() == 0)
   }
 
   @Test(arguments: [
@@ -86,8 +86,8 @@ import Testing
   ])
   func anExpiredEntryIsGoneForAllCalls(expiry: DiskCache.Expiry, seconds: Double) throws {
     let before = Date.now
-    try folder.cache().set("v", forKey: "k", expiry: expiry)
-    let entry = try #require(try folder.cache().entry("k"))
+    try directory.cache().set("v", forKey: "k", expiry: expiry)
+    let entry = try #require(try directory.cache().entry("k"))
     let expires = try #require(entry.expires)
     // The dates of the table are made when the tests are loaded, which may be a while ago.
     #expect(abs(expires.timeIntervalSince(before) - seconds) < max(30, seconds / 6))
@@ -95,7 +95,7 @@ import Testing
     #expect(entry.size == 1)
 
     try age("k", by: Int64(seconds) / 2)
-    #expect(try isThere("k", folder.cache()) == allThere)
+    #expect(try isThere("k", directory.cache()) == allThere)
     // Reading noted a use; from there it takes all of its time again.
     if case .idle = expiry.rule {
       try age("k", by: Int64(seconds))
@@ -103,15 +103,15 @@ import Testing
       try age("k", by: Int64(seconds) / 2 + 1)
     }
     // Each call alone, without another one's help.
-    #expect(try folder.cache().totalSize == 0)
-    #expect(try isThere("k", folder.cache()) == allGone)
+    #expect(try directory.cache().totalSize == 0)
+    #expect(try isThere("k", directory.cache()) == allGone)
   }
 
   @Test(arguments: 0..<5)
   func eachCallHidesAnExpiredEntryByItself(call: Int) throws {
-    try folder.cache().set("v", forKey: "k", expiry: .days(7))
+    try directory.cache().set("v", forKey: "k", expiry: .days(7))
     try age("k", by: 8 * 86_400)
-    let store = folder.cache()
+    let store = directory.cache()
     switch call {
     case 0: #expect(try store.get("k") == nil)
     case 1: #expect(try store.contains("k") == false)
@@ -119,11 +119,11 @@ import Testing
     case 3: #expect(try store.keys() == [])
     default: #expect(try store.removeExpired() == 1)
     }
-    #expect(try folder.cache().totalSize == 0)
+    #expect(try directory.cache().totalSize == 0)
   }
 
   @Test func expiresWhileItIsInUse() throws {
-    let store = folder.cache()
+    let store = directory.cache()
     try store.set("v", forKey: "k", expiry: .seconds(0.2))
     try store.set("v", forKey: "date", expiry: .date(.now.addingTimeInterval(0.2)))
     #expect(try store.get("k") != nil && store.get("date") != nil)
@@ -134,7 +134,7 @@ import Testing
   }
 
   @Test func useKeepsAnIdleEntryInThisProcessAndInOthers() throws {
-    let (store, other) = (folder.cache(), folder.cache())
+    let (store, other) = (directory.cache(), directory.cache())
     try store.set("v", forKey: "k", expiry: .idle(.seconds(0.5)))
     _ = try other.get("k")
     for _ in 0..<10 {
@@ -149,29 +149,29 @@ import Testing
 
   @Test(arguments: [DiskCache.Expiry.minutes(10), .idle(.minutes(10))])
   func aClockSetBackDoesNotKeepAnEntryMuchLonger(expiry: DiskCache.Expiry) throws {
-    try folder.cache().set("v", forKey: "k", expiry: expiry)
+    try directory.cache().set("v", forKey: "k", expiry: expiry)
     // Clocks are corrected by seconds all the time.
     try age("k", by: -30)
-    #expect(try isThere("k", folder.cache()) == allThere)
+    #expect(try isThere("k", directory.cache()) == allThere)
     if case .idle = expiry.rule { try age("k", by: -3_600) } else { try age("k", by: -3_570) }
-    #expect(try isThere("k", folder.cache()) == allGone)
-    #expect(try folder.cache().totalSize == 0)
+    #expect(try isThere("k", directory.cache()) == allGone)
+    #expect(try directory.cache().totalSize == 0)
   }
 
   @Test func aSweepFindsWhatAClockSetBackHasLeft() throws {
-    let store = folder.cache()
+    let store = directory.cache()
     try store.set("v", forKey: "a", expiry: .minutes(10))
     try store.set("v", forKey: "b", expiry: .idle(.minutes(10)))
     try store.set("v", forKey: "c")
     try age("a", by: -86_400)
     try age("b", by: -86_400)
     try age("c", by: -86_400)
-    #expect(try folder.cache().removeExpired() == 2)
-    #expect(try folder.cache().keys() == ["c"])
+    #expect(try directory.cache().removeExpired() == 2)
+    #expect(try directory.cache().keys() == ["c"])
   }
 
   @Test func aSweepOpensOnlyWhatMayHaveExpired() throws {
-    let store = folder.cache()
+    let store = directory.cache()
     for number in 0..<50 {
       let expiry: DiskCache.Expiry =
         [.never, .days(7), .idle(.hours(1)), .date(.now + 3_600)][number % 4]

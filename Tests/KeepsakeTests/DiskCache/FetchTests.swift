@@ -32,7 +32,7 @@ private actor Gate {
   }
 
   private func waiterCount(_ store: DiskCache.Store) -> Int {
-    Flights.shared.waiterCount(of: store)
+    InFlightFetches.shared.waiterCount(of: store)
   }
 
   @Test func producesOnceAndThenReads() async throws {
@@ -72,7 +72,7 @@ private actor Gate {
     }
     #expect(values == Array(repeating: Data([7]), count: 1_000))
     #expect(await gate.entered == 1)
-    #expect(Flights.shared.isEmpty(for: store))
+    #expect(InFlightFetches.shared.isEmpty(for: store))
   }
 
   @Test(arguments: [true, false])
@@ -107,12 +107,12 @@ private actor Gate {
       #expect(try await leader.value == "first")
     }
     #expect(DiskCache.model("k") == "second")
-    #expect(Flights.shared.isEmpty(for: store))
+    #expect(InFlightFetches.shared.isEmpty(for: store))
   }
 
   @Test func aLeadersCancellationIsNeverSharedEvenBeforeItsHandlerHasRun() async throws {
     let store = DiskCache.shared
-    let flights = Flights.shared
+    let flights = InFlightFetches.shared
     // Keeps the list of flights busy at the moment in question: then the handler has to wait for it
     // as long as the leader.
     let others = (0..<200).map { flights.makePassenger(to: .init(store, "other\($0)")) }
@@ -171,7 +171,7 @@ private actor Gate {
       for task in tasks {
         await #expect(throws: CancellationError.self) { try await task.value }
       }
-      #expect(Flights.shared.isEmpty(for: store))
+      #expect(InFlightFetches.shared.isEmpty(for: store))
     }
     #expect(try await DiskCache.fetch("k") { 2 } == 2)
   }
@@ -231,7 +231,7 @@ private actor Gate {
     #expect(both.0 > 0 && both.1 > 0)
     let nested = try await DiskCache.fetch("n") { try await DiskCache.fetch("n") { 3 } + 1 }
     #expect(nested == 4 && DiskCache.model("n") == 4)
-    #expect(Flights.shared.isEmpty(for: DiskCache.shared))
+    #expect(InFlightFetches.shared.isEmpty(for: DiskCache.shared))
   }
 
   @Test @MainActor func producesInItsCallersIsolation() async throws {
@@ -278,11 +278,11 @@ private actor Gate {
 
   @Test func performRunsOffTheCallersThreadWithItsStores() async throws {
     let before = try DiskCache.shared.folderURL
-    let (isMain, folder) = try await DiskCache.shared.perform { store in
+    let (isMain, directory) = try await DiskCache.shared.perform { store in
       try store.set(1, forKey: "k")
       return (Thread.isMainThread, try DiskCache.shared.folderURL)
     }
-    #expect(!isMain && folder == before && DiskCache.model("k") == 1)
+    #expect(!isMain && directory == before && DiskCache.model("k") == 1)
     await #expect(throws: Failure.self) {
       try await DiskCache.shared.perform { _ in throw Failure() }
     }

@@ -7,9 +7,9 @@ import Testing
 private struct Failure: Error {}
 
 @Suite(.temporaryStorage) struct LargeValueTests {
-  private let folder: TemporaryFolder
+  private let directory: TemporaryDirectory
 
-  init() throws { folder = try TemporaryFolder() }
+  init() throws { directory = try TemporaryDirectory() }
 
   private func bytes(_ count: Int) -> Data {
     var generator = SystemRandomNumberGenerator()
@@ -21,26 +21,26 @@ private struct Failure: Error {}
   }
 
   private func temporaries() throws -> [String] {
-    try #require(FileManager.default.enumerator(atPath: folder.path)?.allObjects as? [String])
+    try #require(FileManager.default.enumerator(atPath: directory.path)?.allObjects as? [String])
       .filter { $0.hasSuffix(".tmp") }
   }
 
   @Test(arguments: [0, 1, 31, 32, 33, 1_000_000, File.mappingThreshold, File.mappingThreshold + 1])
   func eachSizeComesBack(size: Int) throws {
-    let store = folder.cache()
+    let store = directory.cache()
     let value = bytes(size)
     try store.set(value, forKey: "k")
-    for reader in [store, store, folder.cache()] { #expect(try reader.get("k") == value) }
-    try value.write(to: folder.file("source"))
-    try store.set(contentsOf: folder.file("source"), forKey: "file", expiry: .days(1))
-    #expect(try folder.cache().get("file") == value)
+    for reader in [store, store, directory.cache()] { #expect(try reader.get("k") == value) }
+    try value.write(to: directory.file("source"))
+    try store.set(contentsOf: directory.file("source"), forKey: "file", expiry: .days(1))
+    #expect(try directory.cache().get("file") == value)
     #expect(try Data(contentsOf: URL(filePath: store.payload("file"))) == value)
-    #expect(try folder.cache().entry("file")?.size == size)
+    #expect(try directory.cache().entry("file")?.size == size)
     #expect(try temporaries().isEmpty)
   }
 
   @Test func aMappedValueOutlivesItsEntry() throws {
-    let store = folder.cache()
+    let store = directory.cache()
     let value = bytes(File.mappingThreshold)
     try store.set(value, forKey: "k")
     var read: Data?
@@ -53,13 +53,13 @@ private struct Failure: Error {}
   }
 
   @Test func aMissingSourceIsAnErrorAndTheOldValueStays() throws {
-    let store = folder.cache()
+    let store = directory.cache()
     try store.set("old", forKey: "k")
     let error = #expect(throws: StorageError.self) {
-      try store.set(contentsOf: folder.file("missing"), forKey: "k")
+      try store.set(contentsOf: directory.file("missing"), forKey: "k")
     }
-    #expect(error?.code == .notFound && error?.path == folder.file("missing").path)
-    #expect(throws: StorageError.self) { try store.set(contentsOf: folder.url, forKey: "k") }
+    #expect(error?.code == .notFound && error?.path == directory.file("missing").path)
+    #expect(throws: StorageError.self) { try store.set(contentsOf: directory.url, forKey: "k") }
     #expect(throws: StorageError.self) {
       try store.set(contentsOf: URL(string: "http://example.com/")!, forKey: "k")
     }
@@ -68,7 +68,7 @@ private struct Failure: Error {}
   }
 
   @Test func chunksArriveAsOneValueWithProgress() async throws {
-    let store = folder.cache()
+    let store = directory.cache()
     let pieces = [0, 1, 31, 100_000, 7, 300_000].map { bytes($0) }
     let stream = AsyncStream<Data> { continuation in
       for piece in pieces { continuation.yield(piece) }
@@ -80,22 +80,22 @@ private struct Failure: Error {}
       seen.append($0)
     }
     #expect(seen == [0, 1, 32, 100_032, 100_039, 400_039])
-    #expect(try folder.cache().get("k") == pieces.reduce(Data(), +))
-    #expect(try folder.cache().entry("k")?.expires != nil)
+    #expect(try directory.cache().get("k") == pieces.reduce(Data(), +))
+    #expect(try directory.cache().entry("k")?.expires != nil)
     // Other chunks than Data, and memory.
     let arrays = AsyncStream<[UInt8]> { continuation in
       continuation.yield([1, 2])
       continuation.yield([3])
       continuation.finish()
     }
-    let memory = folder.cache(.memory)
+    let memory = directory.cache(.memory)
     try await memory.set(chunks: arrays, forKey: "k")
     #expect(try memory.get("k") == Data([1, 2, 3]))
     #expect(try temporaries().isEmpty)
   }
 
   @Test func whatDoesNotArriveWholeLeavesNothingBehind() async throws {
-    let store = folder.cache()
+    let store = directory.cache()
     try store.set("old", forKey: "k")
     let failing = AsyncThrowingStream<Data, any Error> { continuation in
       continuation.yield(Data([1, 2, 3]))
@@ -115,11 +115,11 @@ private struct Failure: Error {}
     task.cancel()
     await #expect(throws: CancellationError.self) { try await task.value }
     #expect(try temporaries().isEmpty)
-    #expect(try folder.cache().model("k") == "old")
+    #expect(try directory.cache().model("k") == "old")
   }
 
   @Test func emptyingTheCacheDoesNotHurtWhatIsArriving() async throws {
-    let store = folder.cache()
+    let store = directory.cache()
     let (stream, continuation) = AsyncStream<Data>.makeStream()
     let value = bytes(1_000)
     continuation.yield(value)
@@ -129,10 +129,10 @@ private struct Failure: Error {}
     }
     while !started.withLock({ $0 }) { await Task.yield() }
     try store.removeAll()
-    try folder.cache().removeExpired()
+    try directory.cache().removeExpired()
     continuation.finish()
     try await task.value
-    #expect(try folder.cache().get("k") == value)
+    #expect(try directory.cache().get("k") == value)
   }
 
   @Test func theFacadeTakesChunksToo() async throws {
@@ -148,8 +148,8 @@ private struct Failure: Error {}
     #expect(await !DiskCache.set(chunks: failing, forKey: "k", cache: "Films"))
     #expect(DiskCache.get("k", cache: "Films") == Data([1]))
     #expect(failures.all.count == 1 && failures.all[0].underlyingError is Failure)
-    try Data([2]).write(to: folder.file("f"))
-    #expect(DiskCache.set(contentsOf: folder.file("f"), forKey: "k", cache: "Films"))
+    try Data([2]).write(to: directory.file("f"))
+    #expect(DiskCache.set(contentsOf: directory.file("f"), forKey: "k", cache: "Films"))
     #expect(DiskCache.get("k", cache: "Films") == Data([2]))
   }
 }

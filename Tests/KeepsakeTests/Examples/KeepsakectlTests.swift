@@ -5,14 +5,14 @@ import Testing
 
 extension OneAtATime {
   @Suite struct KeepsakectlTests {
-    private let folder: TemporaryFolder
+    private let directory: TemporaryDirectory
     private let app = "com.example.notes"
 
     private let inspector: Example
 
     init() throws {
-      folder = try TemporaryFolder(isQuick: true)
-      inspector = Example("keepsakectl", in: folder)
+      directory = try TemporaryDirectory(isQuick: true)
+      inspector = Example("keepsakectl", in: directory)
     }
 
     // MARK: Running it
@@ -63,7 +63,7 @@ extension OneAtATime {
       try scope.cache("Images").set("old", forKey: "page", expiry: .minutes(5))
     }
 
-    private func path(_ place: String) -> String { "\(folder.path)/\(place)" }
+    private func path(_ place: String) -> String { "\(directory.path)/\(place)" }
     private var journal: String { path("config/\(app)/standard.jsonl") }
     private var header: String { path("data/\(app)/vault/vault.hdr") }
 
@@ -77,11 +77,11 @@ extension OneAtATime {
     private func pathOfNewestSecret() throws -> String {
       let scope = stores()
       defer { scope.close() }
-      let folder = try scope.vault(.standard).folderURL
-      let files = try FileManager.default.subpathsOfDirectory(atPath: folder.path)
+      let directory = try scope.vault(.standard).folderURL
+      let files = try FileManager.default.subpathsOfDirectory(atPath: directory.path)
       var times: [String: Date] = [:]
       for file in files where file.utf8.count == 65 {
-        let path = folder.path + "/" + file
+        let path = directory.path + "/" + file
         times[path] =
           try FileManager.default.attributesOfItem(atPath: path)[.modificationDate] as? Date
       }
@@ -105,7 +105,7 @@ extension OneAtATime {
       // Another program's lines of JSON are no settings.
       try FileManager.default.createDirectory(
         atPath: path("config/stranger"), withIntermediateDirectories: true)
-      try folder.write(Array("{}\n".utf8), to: "config/stranger/events.jsonl")
+      try directory.write(Array("{}\n".utf8), to: "config/stranger/events.jsonl")
 
       let table = try run("list")
       #expect(table.status == 0)
@@ -212,16 +212,16 @@ extension OneAtATime {
         try run("settings", "import", "com.example.copy", input: exported.text).status == 0)
       #expect(try run("settings", "export", "com.example.copy").text == exported.text)
       let list = try run("settings", "export", app, "--plist")
-      try folder.write(Array(list.text.utf8), to: "list.plist")
+      try directory.write(Array(list.text.utf8), to: "list.plist")
       #expect(try run("settings", "import", app + "/third", path("list.plist")).status == 0)
       #expect(
         try run("settings", "get", app + "/third", "bytes").text == #"{"$data": "AQI="}"# + "\n")
 
       try expect(66, "cannot be read", "settings", "import", app, path("nowhere"))
       #expect(try run("settings", "import", app, input: "{").status == 65)
-      try folder.write([0xFF, 0, 0xFE], to: "garbage")
+      try directory.write([0xFF, 0, 0xFE], to: "garbage")
       try expect(65, "\(path("garbage")): neither", "settings", "import", app, path("garbage"))
-      try expect(66, "Is a directory", "settings", "import", app, folder.path)
+      try expect(66, "Is a directory", "settings", "import", app, directory.path)
       let script = "echo '{\"piped\": 1}' | \"$0\" settings import \(app) /dev/stdin"
       let piped = try Child(
         "/bin/sh", ["-c", script, inspector.path], environment: inspector.environment)
@@ -434,7 +434,7 @@ extension OneAtATime {
     func aVaultWhoseKeyIsNotHereSaysWhatToDo(_ source: String) throws {
       try FileManager.default.createDirectory(
         atPath: path("credentials"), withIntermediateDirectories: true)
-      try folder.write(Array(repeating: 7, count: 32), to: "credentials/other.key")
+      try directory.write(Array(repeating: 7, count: 32), to: "credentials/other.key")
       let credentials = ["CREDENTIALS_DIRECTORY": path("credentials")]
       let variables = inspector.environment.merging(credentials) { $1 }
       let isCredential = source == "a credential"
@@ -490,8 +490,8 @@ extension OneAtATime {
 
       try FileManager.default.removeItem(atPath: header)
       try expect(1, "header is missing", "vault", "list", app)
-      try folder.write([], to: "config/file")
-      try expect(74, "A file stands where a folder belongs", "settings", "list", "file")
+      try directory.write([], to: "config/file")
+      try expect(74, "A file stands where a directory belongs", "settings", "list", "file")
 
       try flip(journal, at: 80)
       let settings = try run("settings", "list", app)
@@ -564,9 +564,9 @@ extension OneAtATime {
     /// All files with their bytes and times, but for the times of last access.
     private func snapshot() throws -> [String: String] {
       var files: [String: String] = [:]
-      for name in try FileManager.default.subpathsOfDirectory(atPath: folder.path) {
+      for name in try FileManager.default.subpathsOfDirectory(atPath: directory.path) {
         let status = try #require(try FileSystem.status(path(name), withTimes: true))
-        let bytes = status.isFolder ? "" : "\(try Bytes.read(path(name)).hashValue)"
+        let bytes = status.isDirectory ? "" : "\(try Bytes.read(path(name)).hashValue)"
         files[name] = "\(status.modified) \(status.mode) \(bytes)"
       }
       return files
@@ -634,12 +634,12 @@ extension OneAtATime {
       },
       Damage("a file kept aside", says: "kept aside") {
         let name = "config/\($0.app)/standard.jsonl.damaged-1760000000"
-        try $0.folder.write([1], to: name)
+        try $0.directory.write([1], to: name)
         chmod($0.path(name), 0o600)
       },
       Damage("a killed writer's file", says: "killed") {
         let name = "data/\($0.app)/vault/.entry.1f.tmp"
-        try $0.folder.write([1], to: name)
+        try $0.directory.write([1], to: name)
         chmod($0.path(name), 0o600)
         try $0.makeOld($0.path(name))
       },
@@ -691,15 +691,15 @@ extension OneAtATime {
       try expectOneFinding("another user") { try run("doctor", app) }
     }
 
-    @Test(.enabled(if: geteuid() != 0, "the superuser can write to each folder"))
-    func theDoctorFindsAFolderThatItsUserCannotWrite() throws {
+    @Test(.enabled(if: geteuid() != 0, "the superuser can write to each directory"))
+    func theDoctorFindsADirectoryThatItsUserCannotWrite() throws {
       try fill()
       chmod(path("config/\(app)"), 0o500)
       try expectOneFinding("cannot be written") { try run("doctor", app) }
     }
 
     @Test(.enabled(if: canMount, "only the superuser can mount, and not in each container"))
-    func theDoctorFindsAFolderThatNobodyCanWrite() throws {
+    func theDoctorFindsADirectoryThatNobodyCanWrite() throws {
       try fill()
       try expectOneFinding("cannot be written") {
         let child = try Child(
@@ -711,19 +711,20 @@ extension OneAtATime {
       }
     }
 
-    /// Words for unshare(1): a folder is read-only for the command that follows, and for nobody else.
-    private static func sealing(_ folder: String) -> [String] {
+    /// Words for unshare(1): a directory is read-only for the command that follows, and for nobody
+    /// else.
+    private static func sealing(_ directory: String) -> [String] {
       let script = #"""
         mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"
         """#
-      return ["--mount", "--propagation", "private", "sh", "-c", script, folder]
+      return ["--mount", "--propagation", "private", "sh", "-c", script, directory]
     }
 
     private static let canMount: Bool = {
-      guard geteuid() == 0, let folder = try? TemporaryFolder(isQuick: true),
-        let probe = try? Child("unshare", sealing(folder.path) + ["true"], mergesErrors: true)
+      guard geteuid() == 0, let directory = try? TemporaryDirectory(isQuick: true),
+        let probe = try? Child("unshare", sealing(directory.path) + ["true"], mergesErrors: true)
       else { return false }
-      withExtendedLifetime(folder) { _ = probe.finish() }
+      withExtendedLifetime(directory) { _ = probe.finish() }
       return probe.exitStatus == 0
     }()
 
@@ -759,7 +760,7 @@ extension OneAtATime {
     @Test func theDoctorGoesOnWhereSomethingCannotBeLookedAt() throws {
       try fill()
       try FileManager.default.removeItem(atPath: path("config/\(app)"))
-      try folder.write([], to: "config/\(app)")
+      try directory.write([], to: "config/\(app)")
       let run = try run("doctor", app)
       #expect(run.status == 1 && run.text.contains("Looked at 0 suites, 2 secrets, 3 cache"))
       let report = try #require(try self.run("doctor", app, "--json").json() as? [String: Any])
@@ -810,14 +811,14 @@ extension OneAtATime {
         #expect(verb.text.contains("for example: keepsakectl \(name.joined(separator: " ")) "))
       }
       #expect(try run("help", "vault").text.contains("vault rotate"))
-      #expect(try folder.names().isEmpty, "nothing was made")
+      #expect(try directory.names().isEmpty, "nothing was made")
     }
 
     @Test func managesWithoutAHome() throws {
       try fill()
       let without = try run("settings", "get", app, "theme", environment: ["HOME": ""])
       #expect(without.status == 0 && without.text == "\"dark\"\n")
-      // The password database's home folder counts; nothing is made in it.
+      // The password database's home directory counts; nothing is made in it.
       let name = "keepsakectl-test-" + UUID().uuidString
       let nowhere = ["HOME": "", "XDG_CONFIG_HOME": "", "XDG_DATA_HOME": "", "XDG_CACHE_HOME": ""]
       for verb in [

@@ -2,12 +2,12 @@ import Foundation
 import Testing
 
 @Suite struct NotesTests {
-  private let folder: TemporaryFolder
+  private let directory: TemporaryDirectory
   private let notes: Example
 
   init() throws {
-    folder = try TemporaryFolder()
-    notes = Example("keepsake-notes", in: folder)
+    directory = try TemporaryDirectory()
+    notes = Example("keepsake-notes", in: directory)
   }
 
   private func run(_ arguments: String...) throws -> (status: Int32, text: String) {
@@ -20,7 +20,7 @@ import Testing
     #expect(try run("add", "shopping", "milk").text == "added shopping/1\n")
     #expect(try run("add", "shopping", "bread").text == "added shopping/2\n")
     #expect(try run("show", "shopping/2").text == "bread\n")
-    let file = folder.file("Documents/keepsake-notes/notebook/shopping/1.json")
+    let file = directory.file("Documents/keepsake-notes/notebook/shopping/1.json")
     #expect(try String(contentsOf: file, encoding: .utf8).contains("\"text\" : \"milk\""))
 
     #expect(try run("move", "shopping/1", "done/1").status == 0)
@@ -32,7 +32,7 @@ import Testing
   }
 
   @Test func movesNotesThroughAFile() throws {
-    let file = folder.file("notes.json").path
+    let file = directory.file("notes.json").path
     _ = try run("add", "a", "one")
     _ = try run("add", "b", "two")
     #expect(try run("export", file).text == "exported 2\n")
@@ -49,7 +49,7 @@ import Testing
     for number in 0..<8 { #expect(list.contains(": note \(number) ("), "\(list)") }
 
     // Notes that were there before the numbers are no less safe.
-    try FileManager.default.removeItem(at: folder.file("config"))
+    try FileManager.default.removeItem(at: directory.file("config"))
     #expect(try run("add", "race", "another").text == "added race/9\n")
   }
 
@@ -61,7 +61,7 @@ import Testing
   }
 
   @Test func importsNothingWhereItWouldReplaceAnotherNote() throws {
-    let file = folder.file("notes.json").path
+    let file = directory.file("notes.json").path
     _ = try run("add", "a", "one")
     _ = try run("add", "b", "two")
     #expect(try run("export", file).status == 0)
@@ -83,7 +83,7 @@ import Testing
       #expect(try run("add", "new", "of \(name.utf8.count) bytes").text == "added \(added)\n")
       #expect(try run("move", added, name).status == 0)
     }
-    let file = folder.file("notes.json").path
+    let file = directory.file("notes.json").path
     let exported = try notes.run("export", file)
     #expect(exported.text == "exported 2\n", "\(exported)")
     for name in names { #expect(try run("delete", name).status == 0) }
@@ -108,12 +108,12 @@ import Testing
       let outside = try notes.run("add", topic, "x")
       #expect(outside.failed(64, "does not lead to a place"), "\(outside)")
     }
-    try folder.write([0xFF, 0], to: "binary")
-    #expect(try notes.run("import", folder.path + "/missing").failed(66, "there is no file"))
-    #expect(try notes.run("import", folder.path + "/binary").failed(65, "decoding failed"))
-    #expect(try notes.run("export", folder.path).failed(73, "A folder stands"))
+    try directory.write([0xFF, 0], to: "binary")
+    #expect(try notes.run("import", directory.path + "/missing").failed(66, "there is no file"))
+    #expect(try notes.run("import", directory.path + "/binary").failed(65, "decoding failed"))
+    #expect(try notes.run("export", directory.path).failed(73, "A directory stands"))
     #expect(try run("list").text.hasPrefix("notes: 0,"))
-    try folder.write([], to: "Documents")  // a file where the folder belongs
+    try directory.write([], to: "Documents")  // a file where the directory belongs
     #expect(try notes.run("add", "a", "x").failed(73, "failed"))
   }
 }

@@ -5,20 +5,20 @@ import Testing
 
 extension OneAtATime {
   @Suite struct ShelfTests {
-    private let folder: TemporaryFolder
+    private let directory: TemporaryDirectory
     private let shelf: Example
     /// Where the program keeps its files.
     private let place = "data/keepsake-shelf/files/shelf"
 
     init() throws {
-      folder = try TemporaryFolder()
-      shelf = Example("keepsake-shelf", in: folder)
+      directory = try TemporaryDirectory()
+      shelf = Example("keepsake-shelf", in: directory)
     }
 
     /// A file of numbers, no two of them alike: a piece in the wrong place does not go unseen.
     private func make(_ name: String, _ size: Int) throws -> [UInt8] {
       let bytes = Array(0...UInt64(size / 8)).withUnsafeBytes { Array($0.prefix(size)) }
-      try folder.write(bytes, to: name)
+      try directory.write(bytes, to: name)
       return bytes
     }
 
@@ -26,24 +26,26 @@ extension OneAtATime {
       for (name, size) in [("large file", 2_500_000), ("even", 1 << 20), ("empty", 0), (".hid", 9)]
       {
         let bytes = try make(name, size)
-        let put = try shelf.run("put", folder.file(name).path)
+        let put = try shelf.run("put", directory.file(name).path)
         #expect(put.status == 0 && put.text == "\(name): \(ByteCount(size))\n", "\(put)")
         #expect(put.errors.isEmpty, "progress is for terminals")
-        #expect(try folder.bytes(of: "\(place)/\(name)") == bytes)
-        #expect(try shelf.run("get", name, folder.file("back").path).text.hasPrefix("back: "))
-        #expect(try folder.bytes(of: "back") == bytes)
+        #expect(try directory.bytes(of: "\(place)/\(name)") == bytes)
+        #expect(try shelf.run("get", name, directory.file("back").path).text.hasPrefix("back: "))
+        #expect(try directory.bytes(of: "back") == bytes)
       }
       let list = try shelf.run("list").text
       #expect(list.contains("large file: 2.5 MB\n") && list.contains(".hid: 9 bytes\n"), "\(list)")
       #expect(list.contains("files: 4, 3.55 MB;") && list.contains("/\(place)\n"), "\(list)")
 
       try FileManager.default.createDirectory(
-        at: folder.file("folder"), withIntermediateDirectories: true)
-      let nowhere = folder.path + "/missing"
-      #expect(try shelf.run("get", "even", nowhere + "/back").failed(66, "no folder \"\(nowhere)"))
+        at: directory.file("directory"), withIntermediateDirectories: true)
+      let nowhere = directory.path + "/missing"
+      #expect(
+        try shelf.run("get", "even", nowhere + "/back").failed(66, "no directory \"\(nowhere)"))
       #expect(!FileManager.default.fileExists(atPath: nowhere))
-      #expect(try shelf.run("get", "even", folder.file("folder").path).text == "even: 1.05 MB\n")
-      #expect(try folder.bytes(of: "folder/even") == folder.bytes(of: "even"))
+      #expect(
+        try shelf.run("get", "even", directory.file("directory").path).text == "even: 1.05 MB\n")
+      #expect(try directory.bytes(of: "directory/even") == directory.bytes(of: "even"))
       #expect(try shelf.run("remove", "even").status == 0)
       #expect(try shelf.run("list").text.contains("files: 3,"))
     }
@@ -51,7 +53,7 @@ extension OneAtATime {
     @Test func showsOnATerminalHowFarItIs() throws {
       _ = try make("film", 8 << 20)
       let terminal = try PseudoTerminal()
-      let putting = try shelf.run("put", folder.file("film").path, at: terminal)
+      let putting = try shelf.run("put", directory.file("film").path, at: terminal)
       #expect(putting.finish() == "film: 8.39 MB\n", "the line is none of the output")
       let screen = terminal.finish()
       #expect(screen.hasPrefix("\r\u{1B}[Kfilm  12 %  1.05 MB of 8.39 MB"), "\(screen)")
@@ -62,15 +64,16 @@ extension OneAtATime {
 
     @Test func controlCLeavesNothingHalf() throws {
       let old = try make("film", 1_000)
-      #expect(try shelf.run("put", folder.file("film").path).status == 0)
+      #expect(try shelf.run("put", directory.file("film").path).status == 0)
       // Sparse: it takes no room itself, and its copy has not got far by then.
-      #expect(truncate(folder.file("film").path, 1 << 30) == 0)
+      #expect(truncate(directory.file("film").path, 1 << 30) == 0)
       let terminal = try PseudoTerminal()
       // Of a copy that Control-C does not reach in time there is not much more.
       let putting = try Child(
         "/bin/sh",
         [
-          "-c", "ulimit -f 524288; exec \"$0\" \"$@\"", shelf.path, "put", folder.file("film").path,
+          "-c", "ulimit -f 524288; exec \"$0\" \"$@\"", shelf.path, "put",
+          directory.file("film").path,
         ],
         environment: shelf.environment, terminal: terminal, isInteractive: true)
       try terminal.expect(" % ")
@@ -78,16 +81,16 @@ extension OneAtATime {
       #expect(putting.finish().isEmpty && putting.exitStatus == 130)
       let screen = terminal.finish()
       #expect(screen.hasSuffix("\r\u{1B}[KStopped: nothing of it is left.\r\n"), "\(screen)")
-      #expect(try folder.bytes(of: "\(place)/film") == old)
-      let left = try FileManager.default.contentsOfDirectory(atPath: folder.file(place).path)
+      #expect(try directory.bytes(of: "\(place)/film") == old)
+      let left = try FileManager.default.contentsOfDirectory(atPath: directory.file(place).path)
       #expect(left == ["film"], "\(left)")
     }
 
     @Test func aFullDiskIsFoundOutFirst() throws {
       _ = try make("film", 0)
-      let size = try Folder(folder.url).freeSpace + 1_000_000_000
-      #expect(truncate(folder.file("film").path, size) == 0)
-      let run = try shelf.run("put", folder.file("film").path)
+      let size = try Folder(directory.url).freeSpace + 1_000_000_000
+      #expect(truncate(directory.file("film").path, size) == 0)
+      let run = try shelf.run("put", directory.file("film").path)
       #expect(
         run.failed(73, " are needed, ") && run.errors.split(separator: "\n").count == 1, "\(run)")
     }
@@ -98,11 +101,11 @@ extension OneAtATime {
       ] {
         #expect(try shelf.run(words).failed(64, "usage: keepsake-shelf"), "\(words)")
       }
-      #expect(mkfifo(folder.file("pipe").path, 0o600) == 0)
+      #expect(mkfifo(directory.file("pipe").path, 0o600) == 0)
       for (name, reason) in [
         ("missing", "No such file"), ("pipe", "it is no file"), ("", "it is no file"),
       ] {
-        let run = try shelf.run("put", folder.file(name).path)
+        let run = try shelf.run("put", directory.file(name).path)
         #expect(run.failed(66, reason) && run.errors.hasPrefix("cannot read \""), "\(run)")
       }
       // It says that it has no bytes, and has some.
@@ -121,9 +124,9 @@ extension OneAtATime {
       #expect(try shelf.run("list").text.hasPrefix("files: 0,"), "nothing half")
 
       _ = try make("film", 10)
-      try FileManager.default.removeItem(at: folder.file("data"))
-      try folder.write([], to: "data")  // a file where the folder belongs
-      #expect(try shelf.run("put", folder.file("film").path).failed(73, "save failed"))
+      try FileManager.default.removeItem(at: directory.file("data"))
+      try directory.write([], to: "data")  // a file where the directory belongs
+      #expect(try shelf.run("put", directory.file("film").path).failed(73, "save failed"))
     }
   }
 }

@@ -2,15 +2,15 @@ import Foundation
 import Testing
 
 @Suite struct TextstatsTests {
-  private let folder: TemporaryFolder
+  private let directory: TemporaryDirectory
   private let textstats: Example
   private let notes: String
 
   init() throws {
-    folder = try TemporaryFolder()
-    textstats = Example("keepsake-textstats", in: folder)
-    try folder.write(Array("one two three three\n".utf8), to: "notes.txt")
-    notes = folder.file("notes.txt").path
+    directory = try TemporaryDirectory()
+    textstats = Example("keepsake-textstats", in: directory)
+    try directory.write(Array("one two three three\n".utf8), to: "notes.txt")
+    notes = directory.file("notes.txt").path
   }
 
   private func run(_ arguments: String...) throws -> (status: Int32, text: String) {
@@ -25,7 +25,7 @@ import Testing
     #expect(text.contains("hits: 0, misses: 1") && text.contains("8.19 kB"), "\(text)")
     (status, text) = try run(notes)
     #expect(text.contains("hit  \(notes): lines 1, words 4, often three"), "\(text)")
-    try folder.write(Array("one".utf8), to: "notes.txt")
+    try directory.write(Array("one".utf8), to: "notes.txt")
     (status, text) = try run(notes)
     #expect(text.contains("miss \(notes): lines 0, words 1 ("), "\(text)")
     (status, text) = try run("--list")
@@ -40,12 +40,12 @@ import Testing
   }
 
   @Test func looksThroughALink() throws {
-    let link = folder.file("link")
+    let link = directory.file("link")
     try FileManager.default.createSymbolicLink(
-      at: link, withDestinationURL: folder.file("notes.txt"))
+      at: link, withDestinationURL: directory.file("notes.txt"))
     #expect(try run(link.path).text.contains("miss \(link.path): lines 1, words 4"))
     #expect(try run(notes).text.contains("hit "), "it is one file")
-    try folder.write(Array("one".utf8), to: "notes.txt")
+    try directory.write(Array("one".utf8), to: "notes.txt")
     #expect(try run(link.path).text.contains("lines 0, words 1 ("))
   }
 
@@ -68,23 +68,23 @@ import Testing
     }
     #expect(try textstats.run("--expiry").failed(64, "needs a number of seconds"))
 
-    try folder.write([0xFF, 0xFE, 0], to: "binary")
-    let names = ["missing", "binary", ""].map { folder.path + "/" + $0 }
+    try directory.write([0xFF, 0xFE, 0], to: "binary")
+    let names = ["missing", "binary", ""].map { directory.path + "/" + $0 }
     let run = try textstats.run(names + [notes])
     #expect(run.status == 66 && run.text.hasPrefix("miss \(notes)"), "\(run)")
     for name in names { #expect(run.errors.contains("Cannot read \"\(name)\""), "\(run)") }
     #expect(run.errors.hasSuffix("Files that were not counted: 3\n"), "\(run)")
 
-    try FileManager.default.removeItem(at: folder.file("cache"))
-    try folder.write([], to: "cache")  // a file where the folder belongs
+    try FileManager.default.removeItem(at: directory.file("cache"))
+    try directory.write([], to: "cache")  // a file where the directory belongs
     #expect(try textstats.run("--list").failed(73, "failed"))
   }
 
   /// Empty, without a line's end, and with those of another system.
   @Test(arguments: [("", "0, words 0"), ("a b", "0, words 2"), ("a\r\nb\r\n", "2, words 2")])
   func countsLinesAsOthersDo(text: String, counts: String) throws {
-    try folder.write(Array(text.utf8), to: "text")
-    let found = try run(folder.path + "/text").text
+    try directory.write(Array(text.utf8), to: "text")
+    let found = try run(directory.path + "/text").text
     #expect(found.contains(": lines \(counts) ("), "\(found)")
   }
 }

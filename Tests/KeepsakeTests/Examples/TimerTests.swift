@@ -3,12 +3,12 @@ import Testing
 
 extension OneAtATime {
   @Suite struct TimerTests {
-    private let folder: TemporaryFolder
+    private let directory: TemporaryDirectory
     private let timer: Example
 
     init() throws {
-      folder = try TemporaryFolder()
-      timer = Example("keepsake-timer", in: folder)
+      directory = try TemporaryDirectory()
+      timer = Example("keepsake-timer", in: directory)
     }
 
     @Test func followsWhatASecondTerminalSets() throws {
@@ -32,7 +32,7 @@ extension OneAtATime {
       #expect(running.finish().hasSuffix("Time is up.\n") && running.exitStatus == 0)
       let settings = try timer.run("settings").text
       #expect(settings.contains("length 0:01, style clock\nrings: 1, the last at 2"), "\(settings)")
-      #expect(settings.contains("in \(folder.path)/config/keepsake-timer/standard.jsonl\n"))
+      #expect(settings.contains("in \(directory.path)/config/keepsake-timer/standard.jsonl\n"))
     }
 
     @Test func drawsOneLineAnewOnATerminal() throws {
@@ -57,7 +57,7 @@ extension OneAtATime {
     func anyNumberInTheFileCountsAsTheNearestLength(
       _ number: Int, length: String, more: String, bar: String
     ) throws {
-      let inspector = Example("keepsakectl", in: folder)
+      let inspector = Example("keepsakectl", in: directory)
       let set = try inspector.run("settings", "set", "keepsake-timer", "length", "\(number)")
       #expect(set.status == 0, "\(set)")
       for (style, picture) in [("clock", length), ("bar", bar)] {
@@ -97,7 +97,7 @@ extension OneAtATime {
     }
 
     @Test func saysSoWhenNothingCanBeStored() throws {
-      try folder.write([], to: "config")  // a file where the folder belongs
+      try directory.write([], to: "config")  // a file where the directory belongs
       for words in [["set", "style", "bar"], ["more", "1"], ["reset"]] {
         let run = try timer.run(words)
         #expect(run.failed(73, " failed"), "\(run)")

@@ -2,13 +2,13 @@ import Foundation
 import Testing
 
 @Suite struct TokensTests {
-  private let folder: TemporaryFolder
+  private let directory: TemporaryDirectory
   private let tokens: Example
   private let token = "tok-0123456789-abcdefghij"
 
   init() throws {
-    folder = try TemporaryFolder()
-    tokens = Example("keepsake-tokens", in: folder)
+    directory = try TemporaryDirectory()
+    tokens = Example("keepsake-tokens", in: directory)
   }
 
   /// At a terminal that asks and is answered; its standard streams are pipes, as in a script.
@@ -20,10 +20,10 @@ import Testing
 
   /// Neither in the bytes of a file nor in a name.
   private func expectNowhere(_ secrets: String...) throws {
-    let files = try #require(FileManager.default.enumerator(atPath: folder.path))
+    let files = try #require(FileManager.default.enumerator(atPath: directory.path))
     var count = 0
     for case let name as String in files {
-      let bytes = (try? Data(contentsOf: folder.file(name))) ?? Data()
+      let bytes = (try? Data(contentsOf: directory.file(name))) ?? Data()
       for secret in secrets {
         for form in [secret, Data(secret.utf8).base64EncodedString()] {
           #expect(!name.contains(form) && bytes.range(of: Data(form.utf8)) == nil, "in \(name)")
@@ -116,7 +116,7 @@ import Testing
       let login = try tokens.run("login", "ada", input: wrong)
       #expect(login.failed(65, "that is no token"), "\(login)")
     }
-    try folder.write([], to: "data")  // a file where the folder belongs
+    try directory.write([], to: "data")  // a file where the directory belongs
     let failed = try tokens.run("login", "ada")
     #expect(failed.failed(73, " failed: "), "\(failed)")
   }

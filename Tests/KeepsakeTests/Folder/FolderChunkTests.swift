@@ -8,15 +8,15 @@ private struct Failure: Error {}
 
 /// Files that arrive piece by piece.
 @Suite struct FolderChunkTests {
-  private let home: TemporaryFolder
-  private var folder: Folder { home.files }
+  private let home: TemporaryDirectory
+  private var directory: Folder { home.files }
 
-  init() throws { home = try TemporaryFolder(isQuick: true) }
+  init() throws { home = try TemporaryDirectory(isQuick: true) }
 
   @Test func chunksBecomeOneFileWithProgress() async throws {
     var seen: [[Int?]] = []
     let pieces: [[UInt8]] = [[], [1], [2, 3], Array(repeating: 9, count: 100_000)]
-    try await folder.save(chunks: FolderNameTests.chunks(pieces), as: "d/f", total: 100_003) {
+    try await directory.save(chunks: FolderNameTests.chunks(pieces), as: "d/f", total: 100_003) {
       seen.append([$0, $1])
     }
     #expect(seen == [[0, 100_003], [1, 100_003], [3, 100_003], [100_003, 100_003]])
@@ -26,53 +26,55 @@ private struct Failure: Error {}
       continuation.yield(Data([7]))
       continuation.finish()
     }
-    try await folder.save(chunks: data, as: "d/f") { seen.append([$0, $1]) }
+    try await directory.save(chunks: data, as: "d/f") { seen.append([$0, $1]) }
     #expect(seen == [[1, nil]])
     #expect(try home.bytes(of: "d/f") == [7] && home.leftOvers() == [])
-    try await folder.save(chunks: FolderNameTests.chunks([]), as: "d/f")
-    #expect(try folder.size("d/f") == 0)
+    try await directory.save(chunks: FolderNameTests.chunks([]), as: "d/f")
+    #expect(try directory.size("d/f") == 0)
   }
 
   @Test func theOldFileStaysUntilTheLastChunk() async throws {
-    try folder.save("old", as: "f")
-    let folder = folder
+    try directory.save("old", as: "f")
+    let directory = directory
     var count = 0
-    try await folder.save(chunks: FolderNameTests.chunks([[1], [2]]), as: "f") { _, _ in
+    try await directory.save(chunks: FolderNameTests.chunks([[1], [2]]), as: "f") { _, _ in
       count += 1
-      let (old, names) = (try? folder.load("f") as String, try? folder.list(includingHidden: true))
+      let (old, names) = (
+        try? directory.load("f") as String, try? directory.list(includingHidden: true)
+      )
       #expect(old == "old" && names == ["f"])
     }
     #expect(try count == 2 && home.bytes(of: "f") == [1, 2])
   }
 
   @Test func aSequenceThatFailsLeavesNothingBehind() async throws {
-    try folder.save("old", as: "f")
+    try directory.save("old", as: "f")
     for count in 0..<200 {
       let stream = AsyncThrowingStream<[UInt8], any Error> { continuation in
         for byte in 0..<(count % 4) { continuation.yield([UInt8(byte)]) }
         continuation.finish(throwing: Failure())
       }
-      await #expect(throws: Failure.self) { try await folder.save(chunks: stream, as: "f") }
+      await #expect(throws: Failure.self) { try await directory.save(chunks: stream, as: "f") }
       // Right then, and not some time later.
       try #require(try home.names() == ["f"], "round \(count)")
     }
-    #expect(try folder.load("f") as String == "old")
+    #expect(try directory.load("f") as String == "old")
   }
 
   @Test(arguments: [0, 1, 2]) func aCancelledTaskLeavesNothingBehind(_ chunks: Int) async throws {
-    try folder.save("old", as: "f")
+    try directory.save("old", as: "f")
     let (stream, continuation) = AsyncStream<[UInt8]>.makeStream()
     for byte in 0..<chunks { continuation.yield([UInt8(byte)]) }
     let arrived = Locked(0)
-    let folder = folder
+    let directory = directory
     let task = Task {
-      try await folder.save(chunks: stream, as: "f") { _, _ in arrived.withLock { $0 += 1 } }
+      try await directory.save(chunks: stream, as: "f") { _, _ in arrived.withLock { $0 += 1 } }
     }
     while arrived.withLock({ $0 }) < chunks { await Task.yield() }
     if chunks > 0 { #expect(try home.leftOvers().count == 1) }
     task.cancel()
     await #expect(throws: CancellationError.self) { try await task.value }
-    #expect(try home.names() == ["f"] && folder.load("f") as String == "old")
+    #expect(try home.names() == ["f"] && directory.load("f") as String == "old")
   }
 
   @Test func whatCannotFitIsRefusedBeforeAnythingIsRead() async throws {
@@ -82,16 +84,16 @@ private struct Failure: Error {}
       return nil
     }
     let error = await #expect(throws: StorageError.self) {
-      try await folder.save(chunks: stream, as: "f", total: .max)
+      try await directory.save(chunks: stream, as: "f", total: .max)
     }
     #expect(error?.code == .diskFull && error?.operation == "save" && error?.path == home.path)
     #expect(try !isRead.withLock { $0 } && home.names().isEmpty)
     // As is what is too large in one piece.
     let plan = FaultPlan(decide: { $0.call == .space ? .fail(EIO) : .proceed })
     expectFailure(.system(EIO)) {
-      try FaultPlan.$current.withValue(plan) { try folder.save(Data(count: 1 << 20), as: "f") }
+      try FaultPlan.$current.withValue(plan) { try directory.save(Data(count: 1 << 20), as: "f") }
     }
-    try FaultPlan.$current.withValue(plan) { try folder.save(Data(count: 1_000), as: "f") }
+    try FaultPlan.$current.withValue(plan) { try directory.save(Data(count: 1_000), as: "f") }
   }
 
   @Test(.temporaryStorage) func theStoresOfTheTaskAreUsed() async throws {
@@ -102,7 +104,7 @@ private struct Failure: Error {}
   @MainActor @Test func progressIsCalledWhereTheCallerIs() async throws {
     final class Model { var bytes = 0 }
     let model = Model()
-    try await folder.save(chunks: FolderNameTests.chunks([[1], [2]]), as: "f") { bytes, _ in
+    try await directory.save(chunks: FolderNameTests.chunks([[1], [2]]), as: "f") { bytes, _ in
       MainActor.assertIsolated()
       model.bytes = bytes
     }

@@ -4,16 +4,16 @@ import Testing
 
 @testable import Keepsake
 
-/// What clearing a folder takes, and what it leaves alone.
+/// What clearing a directory takes, and what it leaves alone.
 @Suite struct FolderClearingTests {
-  private let home: TemporaryFolder
+  private let home: TemporaryDirectory
 
   init() throws {
-    home = try TemporaryFolder()
+    home = try TemporaryDirectory()
     try home.setMode(0o700)
   }
 
-  /// Places of an app in the folder of the test, as a system has them.
+  /// Places of an app in the directory of the test, as a system has them.
   private func finder(_ environment: [String: String] = [:]) -> DirectoryFinder {
     let environment = ["HOME": home.path, "TMPDIR": home.path].merging(environment) { $1 }
     return DirectoryFinder(
@@ -24,8 +24,8 @@ import Testing
     try Defaults.shared.set(1, forKey: "k")
     try SecureVault.shared.set("s", forKey: "k")
     try DiskCache.shared.set(Data([1]), forKey: "k")
-    for folder in [Folder.documents, .applicationSupport, .caches, .temporary] {
-      try folder.save("f", as: "d/f")
+    for directory in [Folder.documents, .applicationSupport, .caches, .temporary] {
+      try directory.save("f", as: "d/f")
     }
     try FileManager.default.createDirectory(
       at: home.file("Documents/other"), withIntermediateDirectories: true)
@@ -43,15 +43,15 @@ import Testing
   }
 
   @Test(arguments: ["Pictures", "Documents", "Downloads", "Bilder", "Documents/app", ""])
-  func foldersOfTheUserAreRefusedByWhateverWayTheyAreNamed(_ name: String) throws {
-    try FileSystem.createFolder(home.path + "/.config")
+  func directoriesOfTheUserAreRefusedByWhateverWayTheyAreNamed(_ name: String) throws {
+    try FileSystem.createDirectory(home.path + "/.config")
     try home.write(Array("XDG_PICTURES_DIR=\"$HOME/Bilder\"".utf8), to: ".config/user-dirs.dirs")
-    try FileSystem.createFolder(home.path + "/" + (name.isEmpty ? "x" : name))
-    let folder = Folder(name.isEmpty ? home.url : home.file(name))
+    try FileSystem.createDirectory(home.path + "/" + (name.isEmpty ? "x" : name))
+    let directory = Folder(name.isEmpty ? home.url : home.file(name))
     try inScope(finder()) { () throws in
-      try folder.save("mine", as: "mine.txt")
-      expectFailure(.misuse) { try folder.clear() }
-      #expect(try folder.load("mine.txt") as String == "mine")
+      try directory.save("mine", as: "mine.txt")
+      expectFailure(.misuse) { try directory.clear() }
+      #expect(try directory.load("mine.txt") as String == "mine")
     }
   }
 
@@ -81,7 +81,7 @@ import Testing
     ".cache/app", ".cache/app/caches", ".cache/app/caches/standard", ".cache", "Documents",
     "linked", "linked/app", "Documents/../.config/app", ".local/share",
   ])
-  func aFolderInWhichAStoreOrTheHomeLiesIsRefused(_ name: String) throws {
+  func aDirectoryInWhichAStoreOrTheHomeLiesIsRefused(_ name: String) throws {
     try inScope(finder()) { () throws in
       try fill()
       try home.link("linked", to: ".config")
@@ -94,13 +94,13 @@ import Testing
     try expectStoresIntact()
   }
 
-  /// The folders of one service's secrets, and of a cache's entries.
-  @Test func aFolderInsideOfAStoreIsRefused() throws {
+  /// The directories of one service's secrets, and of a cache's entries.
+  @Test func aDirectoryInsideOfAStoreIsRefused() throws {
     try inScope(finder()) { () throws in
       try fill()
       let tree = try home.tree()
       let inside = tree.keys.filter {
-        tree[$0]?.hasPrefix("folder") == true
+        tree[$0]?.hasPrefix("directory") == true
           && ($0.hasPrefix(".local/share/app/vault/")
             || $0.hasPrefix(".cache/app/caches/standard/"))
       }
@@ -117,19 +117,19 @@ import Testing
   @Test func placesOfStoresThatAreEmptyYetAreRefusedToo() throws {
     try inScope(finder()) { () throws in
       for name in [".config/app", ".config", ".local/share", ".cache/app", "Documents"] {
-        try home.makeFolder(name)
+        try home.makeDirectory(name)
         expectFailure(.misuse) { try Folder(home.file(name)).clear() }
       }
       // What only starts like one is none.
-      try home.makeFolder(".config/app2/x")
+      try home.makeDirectory(".config/app2/x")
       try Folder(home.file(".config/app2")).clear()
       #expect(try home.tree()[".config/app2/x"] == nil)
     }
   }
 
   @Test(arguments: ["suite", "cache", "vault"])
-  func aSharedFolderWithAStoreInItIsRefusedHoweverDeepItLies(_ kind: String) throws {
-    try home.makeFolder("all/shared/deep")
+  func aSharedDirectoryWithAStoreInItIsRefusedHoweverDeepItLies(_ kind: String) throws {
+    try home.makeDirectory("all/shared/deep")
     let url = home.file("all/shared/deep")
     try inScope(finder(["HOME": home.path + "/elsewhere"])) { () throws in
       switch kind {
@@ -146,8 +146,8 @@ import Testing
     }
   }
 
-  @Test func aDocumentsFolderThatWasThereBeforeTheAppIsRefused() throws {
-    try home.makeFolder("Documents/app")
+  @Test func aDocumentsDirectoryThatWasThereBeforeTheAppIsRefused() throws {
+    try home.makeDirectory("Documents/app")
     try home.write([1], to: "Documents/app/mine")
     try inScope(finder()) { () throws in
       try Folder.documents.save("x", as: "d/x")
@@ -160,19 +160,19 @@ import Testing
   }
 
   @Test func linksAreRemovedAndNotFollowed() throws {
-    let outside = try TemporaryFolder()
+    let outside = try TemporaryDirectory()
     try outside.write([1], to: "f")
-    try home.makeFolder("d/e")
+    try home.makeDirectory("d/e")
     for name in ["link", "d/link", "d/e/link"] { try home.link(name, to: outside.path) }
     try home.link("d/file", to: outside.path + "/f")
     try home.link("d/loop", to: "..")
     try home.files.clear()
     #expect(try home.tree().isEmpty && outside.bytes(of: "f") == [1])
-    try home.makeFolder("d/e")
+    try home.makeDirectory("d/e")
     try home.link("d/e/link", to: outside.path)
     try home.files.delete("d")
     #expect(try home.tree().isEmpty && outside.bytes(of: "f") == [1])
-    // The folder itself may be reached by one.
+    // The directory itself may be reached by one.
     try outside.link("way", to: home.path)
     try home.files.save("x", as: "x")
     try Folder(outside.file("way")).clear()
@@ -180,28 +180,28 @@ import Testing
   }
 
   @Test func whatSomebodyIsSavingOrCopyingStays() async throws {
-    let folder = home.files
-    try folder.save("x", as: "d/x")
-    try folder.save("y", as: "d/y")
+    let directory = home.files
+    try directory.save("x", as: "d/x")
+    try directory.save("y", as: "d/y")
     let plan = FaultPlan(decide: { event in
       // Just before the copy gets its name.
       if event.call == .rename, event.path.hasSuffix("/copy") {
         FaultPlan.$current.withValue(nil) {
-          #expect(throws: Never.self) { try folder.clear() }
+          #expect(throws: Never.self) { try directory.clear() }
         }
       }
       return .proceed
     })
-    try FaultPlan.$current.withValue(plan) { try folder.copy("d", to: "e/copy") }
-    #expect(try folder.list(recursively: true) == ["e/", "e/copy/", "e/copy/x", "e/copy/y"])
+    try FaultPlan.$current.withValue(plan) { try directory.copy("d", to: "e/copy") }
+    #expect(try directory.list(recursively: true) == ["e/", "e/copy/", "e/copy/x", "e/copy/y"])
     let (stream, continuation) = AsyncStream<[UInt8]>.makeStream()
     continuation.yield([1])
     let started = Locked(false)
     let task = Task {
-      try await folder.save(chunks: stream, as: "g/f") { _, _ in started.withLock { $0 = true } }
+      try await directory.save(chunks: stream, as: "g/f") { _, _ in started.withLock { $0 = true } }
     }
     while !started.withLock({ $0 }) { await Task.yield() }
-    try folder.clear()
+    try directory.clear()
     continuation.yield([2])
     continuation.finish()
     try await task.value
@@ -209,7 +209,7 @@ import Testing
   }
 
   @Test func whatKilledWritersLeftGoesWithAllElse() throws {
-    try home.makeFolder("d/.keepsake-2.tmp/e")
+    try home.makeDirectory("d/.keepsake-2.tmp/e")
     for name in [".keepsake-1.tmp", "d/.keepsake-1.tmp", "d/.keepsake-2.tmp/f"] {
       try home.write([1], to: name)
     }
@@ -220,7 +220,7 @@ import Testing
     #expect(try home.tree().isEmpty)
   }
 
-  @Test func whereAHomeIsNoFolderAFolderCanStillBeCleared() throws {
+  @Test func whereAHomeIsNoDirectoryADirectoryCanStillBeCleared() throws {
     for path in ["/dev/null", "/nonexistent"] {
       try inScope(finder(["HOME": path, "STATE_DIRECTORY": home.path + "/state"])) { () throws in
         try Folder.applicationSupport.save(1, as: "x")
@@ -231,9 +231,9 @@ import Testing
   }
 
   @Test(.enabled(if: getuid() == 0, "mounting needs root"))
-  func whatIsMountedInAFolderStays() throws {
+  func whatIsMountedInADirectoryStays() throws {
     try home.files.save("x", as: "a/x")
-    try home.makeFolder("b/mounted")
+    try home.makeDirectory("b/mounted")
     guard mount("tmpfs", home.path + "/b/mounted", "tmpfs", 0, "size=64k") == 0 else { return }
     defer { umount(home.path + "/b/mounted") }
     try home.write([1], to: "b/mounted/f")

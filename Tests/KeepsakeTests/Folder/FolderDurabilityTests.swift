@@ -5,11 +5,11 @@ import Testing
 
 /// What is synced, and in which order: seen by the recorded system calls.
 @Suite struct FolderDurabilityTests {
-  private let home: TemporaryFolder
+  private let home: TemporaryDirectory
   private static let durable: [Folder] = [.documents, .applicationSupport]
   private static let fleeting: [Folder] = [.caches, .temporary]
 
-  init() throws { home = try TemporaryFolder() }
+  init() throws { home = try TemporaryDirectory() }
 
   private func inHome(_ body: () throws -> Void) throws {
     let environment = ["HOME": home.path, "TMPDIR": home.path]
@@ -38,19 +38,19 @@ import Testing
     return steps.withLock { $0 }
   }
 
-  @Test func aSaveSyncsTheFileBeforeItHasItsNameAndTheFolderAfter() throws {
-    let folder = home.files
-    try folder.save("old", as: "f")
+  @Test func aSaveSyncsTheFileBeforeItHasItsNameAndTheDirectoryAfter() throws {
+    let directory = home.files
+    try directory.save("old", as: "f")
     #expect(
-      try steps { try folder.save("new", as: "f") }
+      try steps { try directory.save("new", as: "f") }
         == ["write ~/TMP", "fdatasync ~/TMP", "rename ~/f", "fsync ~"])
-    #expect(try steps { try folder.delete("f") } == ["unlink ~/f", "fsync ~"])
-    try folder.save("a", as: "a")
+    #expect(try steps { try directory.delete("f") } == ["unlink ~/f", "fsync ~"])
+    try directory.save("a", as: "a")
     #expect(
-      try steps { try folder.move("a", to: "b") } == ["rename ~/b", "fsync ~", "fsync ~"])
+      try steps { try directory.move("a", to: "b") } == ["rename ~/b", "fsync ~", "fsync ~"])
   }
 
-  @Test func theNamesOfNewFoldersAreSyncedUpToTheFirstThatWasThere() throws {
+  @Test func theNamesOfNewDirectoriesAreSyncedUpToTheFirstThatWasThere() throws {
     try inHome { () throws in
       let support = try steps { try Folder.applicationSupport.save("x", as: "d/f") }
       for path in [
@@ -69,46 +69,47 @@ import Testing
     }
   }
 
-  private static let operations: [(String, @Sendable (Folder, TemporaryFolder) throws -> Void)] = [
-    ("save", { folder, _ in try folder.save("new", as: "f") }),
-    ("save new", { folder, _ in try folder.save("new", as: "n/e/w") }),
-    ("copy", { folder, _ in try folder.copy("f", to: "g") }),
-    ("copy link", { folder, _ in try folder.copy("d/link", to: "g") }),
-    ("copy folder", { folder, _ in try folder.copy("d", to: "g") }),
-    ("move", { folder, _ in try folder.move("f", to: "g") }),
-    ("move folder", { folder, _ in try folder.move("d", to: "g") }),
-    ("adopt", { folder, home in try folder.adopt(home.file("incoming"), as: "f") }),
-    ("delete", { folder, _ in try folder.delete("d") }),
-    ("clear", { folder, _ in try folder.clear() }),
-    ("create", { folder, _ in try folder.subfolder("x/y").create() }),
-  ]
+  private static let operations: [(String, @Sendable (Folder, TemporaryDirectory) throws -> Void)] =
+    [
+      ("save", { directory, _ in try directory.save("new", as: "f") }),
+      ("save new", { directory, _ in try directory.save("new", as: "n/e/w") }),
+      ("copy", { directory, _ in try directory.copy("f", to: "g") }),
+      ("copy link", { directory, _ in try directory.copy("d/link", to: "g") }),
+      ("copy directory", { directory, _ in try directory.copy("d", to: "g") }),
+      ("move", { directory, _ in try directory.move("f", to: "g") }),
+      ("move directory", { directory, _ in try directory.move("d", to: "g") }),
+      ("adopt", { directory, home in try directory.adopt(home.file("incoming"), as: "f") }),
+      ("delete", { directory, _ in try directory.delete("d") }),
+      ("clear", { directory, _ in try directory.clear() }),
+      ("create", { directory, _ in try directory.subfolder("x/y").create() }),
+    ]
 
   @Test(arguments: operations.indices)
   func cachesAndTemporaryFilesWaitForNoDiskAndOthersDo(which: Int) throws {
     let (name, body) = Self.operations[which]
-    for (folders, isDurable) in [(Self.durable, true), (Self.fleeting, false)] {
-      for folder in folders {
+    for (directories, isDurable) in [(Self.durable, true), (Self.fleeting, false)] {
+      for directory in directories {
         try inHome { () throws in
-          try folder.save("old", as: "f")
-          try folder.save("x", as: "d/x")
+          try directory.save("old", as: "f")
+          try directory.save("x", as: "d/x")
           try FileManager.default.createSymbolicLink(
-            atPath: folder.url("d/link").path, withDestinationPath: "x")
+            atPath: directory.url("d/link").path, withDestinationPath: "x")
           try home.write([1], to: "incoming")
-          let calls = try systemCalls { try body(folder, home) }
+          let calls = try systemCalls { try body(directory, home) }
           let syncs = calls.filter { [.fsync, .fdatasync].contains($0) }
-          #expect(syncs.isEmpty != isDurable, "\(name) in \(folder.place): \(calls)")
+          #expect(syncs.isEmpty != isDurable, "\(name) in \(directory.place): \(calls)")
           if isDurable { #expect(calls.last == .fsync || name == "create", "\(name): \(calls)") }
-          try folder.clear()
-          try folder.delete("d")
+          try directory.clear()
+          try directory.delete("d")
         }
       }
     }
   }
 
-  @Test func aFolderIsCopiedAndSyncedBeforeItHasItsName() throws {
-    let folder = home.files
-    for name in ["d/a", "d/e/b"] { try folder.save(name, as: name) }
-    let steps = try steps { try folder.copy("d", to: "g") }
+  @Test func aDirectoryIsCopiedAndSyncedBeforeItHasItsName() throws {
+    let directory = home.files
+    for name in ["d/a", "d/e/b"] { try directory.save(name, as: name) }
+    let steps = try steps { try directory.copy("d", to: "g") }
     let rename = try #require(steps.lastIndex(of: "rename ~/g"))
     for path in ["~/TMP", "~/TMP/e"] {
       let sync = try #require(steps.firstIndex(of: "fsync \(path)"), "\(path)")
@@ -127,13 +128,13 @@ import Testing
         file == [
           "fdatasync ~/.cache/app/files/f", "rename ~/Documents/app/f", "fsync ~/Documents/app",
         ])
-      let folder = try steps { try Folder.caches.move("d", to: "d", in: .documents) }
-      let rename = try #require(folder.firstIndex(of: "rename ~/Documents/app/d"))
+      let directory = try steps { try Folder.caches.move("d", to: "d", in: .documents) }
+      let rename = try #require(directory.firstIndex(of: "rename ~/Documents/app/d"))
       for step in [
         "fdatasync ~/.cache/app/files/d/e/g", "fsync ~/.cache/app/files/d/e",
         "fsync ~/.cache/app/files/d",
       ] {
-        #expect(try #require(folder.firstIndex(of: step), "\(step)") < rename)
+        #expect(try #require(directory.firstIndex(of: step), "\(step)") < rename)
       }
       try home.write([1], to: "incoming")
       let adopted = try steps { try Folder.documents.adopt(home.file("incoming"), as: "a") }
@@ -147,7 +148,7 @@ import Testing
 
   @Test(.enabled(if: TwoFileSystems.areHere), arguments: ["f", "link", "d"])
   func onAnotherFileSystemTheCopyIsSyncedBeforeTheOriginalGoes(_ name: String) throws {
-    let other = try TemporaryFolder(isQuick: true)
+    let other = try TemporaryDirectory(isQuick: true)
     try home.files.save("x", as: "f")
     try home.files.save("x", as: "d/x")
     try home.link("link", to: "f")

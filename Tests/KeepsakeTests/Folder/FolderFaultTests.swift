@@ -10,23 +10,23 @@ import Testing
   /// Written in several pieces.
   private static let large = String(repeating: "large, ", count: 150_000)
 
-  /// A folder with files, one beside it, and one on another file system where there is such.
+  /// A directory with files, one beside it, and one on another file system where there is such.
   private struct Stage {
-    let home: TemporaryFolder
-    let disk: TemporaryFolder
-    var folder: Folder { Folder(home.file("own")) }
+    let home: TemporaryDirectory
+    let disk: TemporaryDirectory
+    var directory: Folder { Folder(home.file("own")) }
     var other: Folder { Folder(disk.file("own")) }
     let before: [String: String]
 
     /// - Parameter usesDisk: False for an operation that stays in the first one.
     init(usesDisk: Bool = true) throws {
-      home = try TemporaryFolder(isQuick: true)
-      disk = usesDisk ? try TemporaryFolder() : home
+      home = try TemporaryDirectory(isQuick: true)
+      disk = usesDisk ? try TemporaryDirectory() : home
       try home.setMode(0o700)
-      let folder = Folder(home.file("own"))
-      for name in ["k", "d/a", "d/e/b", "l"] { try folder.save(old, as: name) }
+      let directory = Folder(home.file("own"))
+      for name in ["k", "d/a", "d/e/b", "l"] { try directory.save(old, as: name) }
       try home.link("own/d/link", to: "a")
-      try home.makeFolder("own/empty")
+      try home.makeDirectory("own/empty")
       try home.write(Array(new.utf8), to: "incoming")
       before = try home.tree()
     }
@@ -47,47 +47,52 @@ import Testing
   )
 
   private static let operations: [Operation] = [
-    ("save", { try $0.folder.save(new, as: "k") }, ["own/k"]),
-    ("save new", { try $0.folder.save(new, as: "new/deep/k") }, ["own/new"]),
-    ("save large", { try $0.folder.save(large, as: "k") }, ["own/k"]),
-    ("load", { _ = try $0.folder.load("d/a") as String }, []),
-    ("delete", { try $0.folder.delete("k") }, ["own/k"]),
-    ("delete folder", { try $0.folder.delete("d") }, ["own/d"]),
+    ("save", { try $0.directory.save(new, as: "k") }, ["own/k"]),
+    ("save new", { try $0.directory.save(new, as: "new/deep/k") }, ["own/new"]),
+    ("save large", { try $0.directory.save(large, as: "k") }, ["own/k"]),
+    ("load", { _ = try $0.directory.load("d/a") as String }, []),
+    ("delete", { try $0.directory.delete("k") }, ["own/k"]),
+    ("delete directory", { try $0.directory.delete("d") }, ["own/d"]),
     (
       "exists",
-      { _ = try $0.folder.exists("d/e/b") && $0.folder.exists("k") && $0.folder.exists("d/e") }, []
+      {
+        _ =
+          try $0.directory.exists("d/e/b") && $0.directory.exists("k") && $0.directory.exists("d/e")
+      }, []
     ),
-    ("list", { _ = try $0.folder.list("d", recursively: true) + $0.folder.list("d") }, []),
-    ("size", { _ = try $0.folder.size("k") + $0.folder.size("d/a") }, []),
-    ("totalSize", { _ = try $0.folder.totalSize() }, []),
-    ("clear", { try $0.folder.clear() }, ["own/"]),
-    ("copy", { try $0.folder.copy("l", to: "k") }, ["own/k"]),
-    ("copy link", { try $0.folder.copy("d/link", to: "k") }, ["own/k"]),
-    ("copy folder", { try $0.folder.copy("d", to: "new/d") }, ["own/new"]),
-    ("copy folder onto empty", { try $0.folder.copy("d", to: "empty") }, ["own/empty"]),
-    ("move", { try $0.folder.move("l", to: "k") }, ["own/l", "own/k"]),
-    ("move folder", { try $0.folder.move("d", to: "new/d") }, ["own/d", "own/new"]),
-    ("move away", { try $0.folder.move("k", to: "a/k", in: $0.other) }, ["own/k"]),
-    ("move link away", { try $0.folder.move("d/link", to: "k", in: $0.other) }, ["own/d/link"]),
-    ("move folder away", { try $0.folder.move("d", to: "a/d", in: $0.other) }, ["own/d"]),
-    ("copy folder away", { try $0.folder.copy("d", to: "a/d", in: $0.other) }, []),
-    ("adopt", { try $0.folder.adopt($0.home.file("incoming"), as: "k") }, ["own/k", "incoming"]),
+    ("list", { _ = try $0.directory.list("d", recursively: true) + $0.directory.list("d") }, []),
+    ("size", { _ = try $0.directory.size("k") + $0.directory.size("d/a") }, []),
+    ("totalSize", { _ = try $0.directory.totalSize() }, []),
+    ("clear", { try $0.directory.clear() }, ["own/"]),
+    ("copy", { try $0.directory.copy("l", to: "k") }, ["own/k"]),
+    ("copy link", { try $0.directory.copy("d/link", to: "k") }, ["own/k"]),
+    ("copy directory", { try $0.directory.copy("d", to: "new/d") }, ["own/new"]),
+    ("copy directory onto empty", { try $0.directory.copy("d", to: "empty") }, ["own/empty"]),
+    ("move", { try $0.directory.move("l", to: "k") }, ["own/l", "own/k"]),
+    ("move directory", { try $0.directory.move("d", to: "new/d") }, ["own/d", "own/new"]),
+    ("move away", { try $0.directory.move("k", to: "a/k", in: $0.other) }, ["own/k"]),
+    ("move link away", { try $0.directory.move("d/link", to: "k", in: $0.other) }, ["own/d/link"]),
+    ("move directory away", { try $0.directory.move("d", to: "a/d", in: $0.other) }, ["own/d"]),
+    ("copy directory away", { try $0.directory.copy("d", to: "a/d", in: $0.other) }, []),
+    (
+      "adopt", { try $0.directory.adopt($0.home.file("incoming"), as: "k") }, ["own/k", "incoming"]
+    ),
     ("adopt away", { try $0.other.adopt($0.home.file("incoming"), as: "k") }, ["incoming"]),
     (
       "save chunks",
       { stage in
         let chunks = [Array(new.utf8.prefix(7)), Array(new.utf8.dropFirst(7))]
-        try await stage.folder.save(chunks: FolderNameTests.chunks(chunks), as: "k", total: 5)
+        try await stage.directory.save(chunks: FolderNameTests.chunks(chunks), as: "k", total: 5)
       }, ["own/k"]
     ),
-    ("create", { try $0.folder.subfolder("new/x").create() }, ["own/new"]),
-    ("freeSpace", { _ = try $0.folder.subfolder("a/b").freeSpace }, []),
+    ("create", { try $0.directory.subfolder("new/x").create() }, ["own/new"]),
+    ("freeSpace", { _ = try $0.directory.subfolder("a/b").freeSpace }, []),
   ]
 
   @Test func eachFailingCallIsAnErrorAndLosesNothing() async throws {
     var count = 0
     for operation in Self.operations { count += try await failEachCall(of: operation) }
-    print("proof: faults, files in folders: \(count) failing calls")
+    print("proof: faults, files in directories: \(count) failing calls")
   }
 
   private func failEachCall(of operation: Operation) async throws -> Int {
@@ -126,7 +131,7 @@ import Testing
           #expect(kept.contains(count), comment)
           if name == "move", failure != nil, after["own/l"] != nil { #expect(count == 4, comment) }
         }
-        if name.hasPrefix("copy folder") {
+        if name.hasPrefix("copy directory") {
           // All of it or nothing.
           let copies = try stage.places(of: Self.old).count - 4
           #expect(copies == 0 || copies == 2, comment)
@@ -142,9 +147,9 @@ import Testing
           let call = name.split(separator: " ").first.map(String.init)
           #expect(failure.operation == call, comment)
         }
-        // The folder works as before.
-        try stage.folder.save("after", as: "after")
-        #expect(try stage.folder.load("after") as String == "after", comment)
+        // The directory works as before.
+        try stage.directory.save("after", as: "after")
+        #expect(try stage.directory.load("after") as String == "after", comment)
       })
   }
 
@@ -154,7 +159,7 @@ import Testing
     let plan = FaultPlan(decide: { $0.call == call ? .fail(EIO) : .proceed })
     for name in ["k", "d/a", "new"] {
       let error = expectFailure(.system(EIO)) {
-        try FaultPlan.$current.withValue(plan) { try stage.folder.save(Self.new, as: name) }
+        try FaultPlan.$current.withValue(plan) { try stage.directory.save(Self.new, as: name) }
       }
       #expect(error?.operation == "save")
     }
@@ -164,7 +169,7 @@ import Testing
   @Test(arguments: [0, 1, 63, 799, 1_199])
   func aDiskThatTakesOnlyAPartLeavesTheOldFile(length: Int) async throws {
     for (name, body, _) in Self.operations
-    where ["save", "copy", "save chunks", "move away", "copy folder away", "adopt away"]
+    where ["save", "copy", "save chunks", "move away", "copy directory away", "adopt away"]
       .contains(name)
     {
       let stage = try Stage()
@@ -194,15 +199,15 @@ import Testing
     let stage = try Stage()
     let plan = FaultPlan(decide: { _ in .proceed }, shorten: { _ in 7 })
     try FaultPlan.$current.withValue(plan) {
-      try stage.folder.save(Self.new, as: "k")
-      try stage.folder.copy("k", to: "copy")
+      try stage.directory.save(Self.new, as: "k")
+      try stage.directory.copy("k", to: "copy")
     }
-    #expect(try stage.folder.load("k") as String == Self.new)
-    #expect(try stage.folder.load("copy") as String == Self.new)
+    #expect(try stage.directory.load("k") as String == Self.new)
+    #expect(try stage.directory.load("copy") as String == Self.new)
   }
 
   @Test func aSweepThatCannotGoOnIsNoReasonToRefuseAWrite() throws {
-    let home = try TemporaryFolder()
+    let home = try TemporaryDirectory()
     let plan = FaultPlan(decide: { $0.call == .list || $0.call == .lock ? .fail(EIO) : .proceed })
     try FaultPlan.$current.withValue(plan) { try home.files.save("x", as: "f") }
     #expect(try home.text("f") == "x")

@@ -4,60 +4,60 @@ import Testing
 @testable import Keepsake
 
 @Suite struct FolderListingTests {
-  private let home: TemporaryFolder
-  private var folder: Folder { home.files }
+  private let home: TemporaryDirectory
+  private var directory: Folder { home.files }
 
-  init() throws { home = try TemporaryFolder(isQuick: true) }
+  init() throws { home = try TemporaryDirectory(isQuick: true) }
 
-  @Test func namesAreSortedAndFoldersEndInASlash() throws {
+  @Test func namesAreSortedAndDirectoriesEndInASlash() throws {
     for name in ["b", "a/z", "a/c/y", "B", "10", "9", ".h", ".d/x", "a/.i"] {
-      try folder.save(name, as: name)
+      try directory.save(name, as: name)
     }
-    try home.makeFolder("e")
-    #expect(try folder.list() == ["10", "9", "B", "a/", "b", "e/"])
-    #expect(try folder.list("a") == ["c/", "z"] && folder.list("a/") == ["c/", "z"])
+    try home.makeDirectory("e")
+    #expect(try directory.list() == ["10", "9", "B", "a/", "b", "e/"])
+    #expect(try directory.list("a") == ["c/", "z"] && directory.list("a/") == ["c/", "z"])
     #expect(
-      try folder.list(recursively: true)
+      try directory.list(recursively: true)
         == ["10", "9", "B", "a/", "a/c/", "a/c/y", "a/z", "b", "e/"])
-    #expect(try folder.list("a", recursively: true) == ["c/", "c/y", "z"])
+    #expect(try directory.list("a", recursively: true) == ["c/", "c/y", "z"])
     #expect(
-      try folder.list(recursively: true, includingHidden: true)
+      try directory.list(recursively: true, includingHidden: true)
         == [".d/", ".d/x", ".h", "10", "9", "B", "a/", "a/.i", "a/c/", "a/c/y", "a/z", "b", "e/"])
     #expect(
-      try folder.list(includingHidden: true) == [".d/", ".h", "10", "9", "B", "a/", "b", "e/"])
-    #expect(try folder.list("e") == [])
+      try directory.list(includingHidden: true) == [".d/", ".h", "10", "9", "B", "a/", "b", "e/"])
+    #expect(try directory.list("e") == [])
   }
 
   @Test func linksAreListedAsNamesAndNotEntered() throws {
-    try folder.save("1234", as: "d/x")
+    try directory.save("1234", as: "d/x")
     try home.link("d/loop", to: "..")
     try home.link("link", to: "d")
     try home.link("dangling", to: "nowhere")
     #expect(
-      try folder.list(recursively: true) == ["d/", "d/loop", "d/x", "dangling", "link"])
-    #expect(try folder.totalSize() == 4)
+      try directory.list(recursively: true) == ["d/", "d/loop", "d/x", "dangling", "link"])
+    #expect(try directory.totalSize() == 4)
   }
 
   @Test func whatTheLibraryKeepsThereIsNotShown() throws {
     try home.write([1], to: ".keepsake-1.tmp")
-    try home.makeFolder(".keepsake-2.tmp/d")
-    #expect(try folder.list(recursively: true, includingHidden: true) == [])
+    try home.makeDirectory(".keepsake-2.tmp/d")
+    #expect(try directory.list(recursively: true, includingHidden: true) == [])
     // By bytes, as the calls that refuse such a name see it.
     try home.write([1], to: ".keepsake-\u{301}")
-    #expect(try folder.list(includingHidden: true) == [])
-    expectFailure(.misuse) { _ = try folder.exists(".keepsake-\u{301}") }
+    #expect(try directory.list(includingHidden: true) == [])
+    expectFailure(.misuse) { _ = try directory.exists(".keepsake-\u{301}") }
   }
 
   @Test func totalSizeIsThatOfAllFiles() throws {
-    #expect(try folder.totalSize() == 0)
+    #expect(try directory.totalSize() == 0)
     for (name, count) in [("a", 1), ("d/b", 20), ("d/e/c", 300), (".h", 4_000), ("d/.k/l", 50_000)]
     {
-      try folder.save(Data(count: count), as: name)
+      try directory.save(Data(count: count), as: name)
     }
-    #expect(try folder.totalSize() == 54_321 && folder.totalSize("d") == 50_320)
-    #expect(try folder.totalSize("d/e/c") == 300 && folder.size("d/e/c") == 300)
-    #expect(try folder.subfolder("d").totalSize() == 50_320)
-    #expect(try folder.subfolder("none").totalSize() == 0)
+    #expect(try directory.totalSize() == 54_321 && directory.totalSize("d") == 50_320)
+    #expect(try directory.totalSize("d/e/c") == 300 && directory.size("d/e/c") == 300)
+    #expect(try directory.subfolder("d").totalSize() == 50_320)
+    #expect(try directory.subfolder("none").totalSize() == 0)
   }
 
   private func makeRaw(_ name: [UInt8], _ contents: String) throws {
@@ -71,33 +71,33 @@ import Testing
   }
 
   @Test func namesThatAreNoTextAreNotListedButCountedAndRemoved() throws {
-    try folder.save("12", as: "d/x")
+    try directory.save("12", as: "d/x")
     try makeRaw([0xFF, 0x61], "345")
     try makeRaw(Array("d/".utf8) + [0xC3], "6789")
-    #expect(try folder.list() == ["d/"] && folder.list("d") == ["x"])
-    #expect(try folder.list(recursively: true, includingHidden: true) == ["d/", "d/x"])
-    #expect(try folder.totalSize() == 9)
+    #expect(try directory.list() == ["d/"] && directory.list("d") == ["x"])
+    #expect(try directory.list(recursively: true, includingHidden: true) == ["d/", "d/x"])
+    #expect(try directory.totalSize() == 9)
     // A copy without them would not be one.
-    #expect(throws: StorageError.self) { try folder.copy("d", to: "copy") }
+    #expect(throws: StorageError.self) { try directory.copy("d", to: "copy") }
     #expect(try home.leftOvers() == [])
-    try folder.clear()
+    try directory.clear()
     #expect(try FileSystem.list(home.path).isEmpty)
   }
 
-  @Test func aFolderWhoseNameIsNoTextIsNotEnteredAndSaidSo() throws {
+  @Test func aDirectoryWhoseNameIsNoTextIsNotEnteredAndSaidSo() throws {
     let raw = Array(home.path.utf8) + [0x2F, 0xFF, 0]
     try #require(
       raw.withUnsafeBytes { mkdir($0.baseAddress!.assumingMemoryBound(to: CChar.self), 0o700) } == 0
     )
-    try folder.save("12", as: "x")
-    #expect(try folder.list() == ["x"] && folder.list(recursively: true) == ["x"])
+    try directory.save("12", as: "x")
+    #expect(try directory.list() == ["x"] && directory.list(recursively: true) == ["x"])
     for (operation, body) in [
-      ("totalSize", { _ = try folder.totalSize() }), ("clear", { try folder.clear() }),
+      ("totalSize", { _ = try directory.totalSize() }), ("clear", { try directory.clear() }),
     ] as [(String, () throws -> Void)] {
       let error = expectFailure(.system(EILSEQ)) { try body() }
       #expect(error?.operation == operation && error?.remedy.contains("Rename") == true)
     }
-    #expect(try folder.exists("x"), "nothing was removed before it was found")
+    #expect(try directory.exists("x"), "nothing was removed before it was found")
     try #require(
       raw.withUnsafeBytes { rmdir($0.baseAddress!.assumingMemoryBound(to: CChar.self)) } == 0)
   }
@@ -111,22 +111,22 @@ import Testing
       try #require(descriptor >= 0 && write(descriptor, "abc", number % 4) == number % 4)
       close(descriptor)
     }
-    let names = try folder.list(recursively: true)
+    let names = try directory.list(recursively: true)
     #expect(names.count == count + 7 && Set(names).count == names.count && names == names.sorted())
-    #expect(try folder.totalSize() == (0..<count).reduce(0) { $0 + $1 % 4 })
-    #expect(try folder.list("f0").count == (count + 6) / 7)
-    try folder.clear()
-    #expect(try folder.list() == [])
+    #expect(try directory.totalSize() == (0..<count).reduce(0) { $0 + $1 % 4 })
+    #expect(try directory.list("f0").count == (count + 6) / 7)
+    try directory.clear()
+    #expect(try directory.list() == [])
   }
 
-  /// More folders than a process may have open.
+  /// More directories than a process may have open.
   @Test func aDeepTreeIsMeasuredCopiedAndRemoved() throws {
     let deep = String(repeating: "d/", count: 1_500)
-    try folder.save("1234", as: "a/" + deep + "f")
-    #expect(try folder.totalSize() == 4)
-    #expect(try folder.list(recursively: true).count == 1_502)
-    try folder.move("a", to: "b")
-    try folder.delete("b")
+    try directory.save("1234", as: "a/" + deep + "f")
+    #expect(try directory.totalSize() == 4)
+    #expect(try directory.list(recursively: true).count == 1_502)
+    try directory.move("a", to: "b")
+    try directory.delete("b")
     #expect(try home.names().isEmpty)
   }
 
@@ -136,9 +136,9 @@ import Testing
     let plan = FaultPlan(decide: { $0.call == .openUnlinked && code != 0 ? .fail(code) : .proceed })
     let deep = String(repeating: "d/", count: 2_500) + "f"
     FaultPlan.$current.withValue(plan) {
-      expectFailure(.system(ENAMETOOLONG)) { try folder.save(1, as: deep) }
-      expectFailure(.system(ENAMETOOLONG)) { _ = try folder.exists(deep) }
-      expectFailure(.system(ENAMETOOLONG)) { _ = try folder.load(deep) as Int? }
+      expectFailure(.system(ENAMETOOLONG)) { try directory.save(1, as: deep) }
+      expectFailure(.system(ENAMETOOLONG)) { _ = try directory.exists(deep) }
+      expectFailure(.system(ENAMETOOLONG)) { _ = try directory.load(deep) as Int? }
     }
     #expect(try home.names().isEmpty)
   }
@@ -146,15 +146,15 @@ import Testing
   // MARK: What a look costs
 
   @Test func existsCostsOneCall() throws {
-    try folder.save("x", as: "f")
-    try folder.save("x", as: "a/b/c/f")
+    try directory.save("x", as: "f")
+    try directory.save("x", as: "a/b/c/f")
     for name in ["f", "none", "a/b/c/f", "a/b/c/none", "a/none/x", "none/x", "a", "f/x"] {
-      #expect(try systemCalls { _ = try folder.exists(name) }.count == 1, "\(name)")
+      #expect(try systemCalls { _ = try directory.exists(name) }.count == 1, "\(name)")
     }
-    #expect(try systemCalls { _ = try folder.subfolder("a").exists("b") }.count == 1)
-    #expect(try systemCalls { _ = try folder.size("f") } == [.stat])
-    #expect(try systemCalls { _ = try folder.load("a/b/c/f") as Data }.first == .openUnlinked)
-    #expect(try systemCalls { _ = try folder.url("f") } == [])
+    #expect(try systemCalls { _ = try directory.subfolder("a").exists("b") }.count == 1)
+    #expect(try systemCalls { _ = try directory.size("f") } == [.stat])
+    #expect(try systemCalls { _ = try directory.load("a/b/c/f") as Data }.first == .openUnlinked)
+    #expect(try systemCalls { _ = try directory.url("f") } == [])
   }
 
   @Test func aPlaceIsFoundWithoutLookingTheUserUp() throws {
@@ -168,18 +168,18 @@ import Testing
         return home.path
       })
     try inScope(finder) { () throws in
-      for folder in [Folder.documents, .applicationSupport, .caches, .temporary] {
-        try folder.save("x", as: "a/b/f")
+      for directory in [Folder.documents, .applicationSupport, .caches, .temporary] {
+        try directory.save("x", as: "a/b/f")
         let paths = Locked<[String]>([])
         let plan = FaultPlan(decide: { event in
           paths.withLock { $0.append(event.path) }
           return .proceed
         })
         try FaultPlan.$current.withValue(plan) {
-          _ = try folder.list(recursively: true)
-          _ = try folder.list("a")
-          #expect(try folder.totalSize() == 1)
-          #expect(try folder.exists("a/b/f"))
+          _ = try directory.list(recursively: true)
+          _ = try directory.list("a")
+          #expect(try directory.totalSize() == 1)
+          #expect(try directory.exists("a/b/f"))
         }
         #expect(paths.withLock { $0 }.allSatisfy { $0.hasPrefix(home.path) })
       }

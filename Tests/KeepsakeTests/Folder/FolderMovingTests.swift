@@ -5,42 +5,42 @@ import Testing
 
 /// Moving, copying and taking in: nothing is lost, whatever stands at either end.
 @Suite struct FolderMovingTests {
-  private let home: TemporaryFolder
-  private var folder: Folder { home.files }
+  private let home: TemporaryDirectory
+  private var directory: Folder { home.files }
 
   init() throws {
-    home = try TemporaryFolder()
+    home = try TemporaryDirectory()
     try home.setMode(0o700)
   }
 
   @Test func aFileTakesThePlaceOfAnother() throws {
-    for name in ["a", "b"] { try folder.save(name, as: name) }
-    try folder.copy("a", to: "b")
+    for name in ["a", "b"] { try directory.save(name, as: name) }
+    try directory.copy("a", to: "b")
     #expect(try home.tree() == ["a": "file 600 a", "b": "file 600 a"])
-    try folder.save("b", as: "b")
-    try folder.move("b", to: "a")
+    try directory.save("b", as: "b")
+    try directory.move("b", to: "a")
     #expect(try home.tree() == ["a": "file 600 b"])
-    try folder.move("a", to: "new/deep/a")
-    #expect(try folder.load("new/deep/a") as String == "b" && !folder.exists("a"))
+    try directory.move("a", to: "new/deep/a")
+    #expect(try directory.load("new/deep/a") as String == "b" && !directory.exists("a"))
   }
 
   @Test func ontoItselfNothingHappens() throws {
-    try folder.save("a", as: "a")
-    try folder.save("x", as: "d/x")
+    try directory.save("a", as: "a")
+    try directory.save("x", as: "d/x")
     let before = try home.tree()
-    try folder.move("a", to: "a")
-    try folder.copy("a", to: "a")
-    try folder.move("d", to: "d")
-    try folder.adopt(home.file("a"), as: "a")
+    try directory.move("a", to: "a")
+    try directory.copy("a", to: "a")
+    try directory.move("d", to: "d")
+    try directory.adopt(home.file("a"), as: "a")
     #expect(try home.tree() == before)
   }
 
-  /// One file under the name that two folders have for it.
+  /// One file under the name that two directories have for it.
   @Test(arguments: ["alias", "x/../plain", "hard"])
   func aFileIsNotLostWhereBothNamesAreOne(_ way: String) throws {
-    try home.makeFolder("plain")
+    try home.makeDirectory("plain")
     try home.link("alias", to: "plain")
-    try home.makeFolder("x")
+    try home.makeDirectory("x")
     let plain = Folder(home.file("plain"))
     let other = way == "hard" ? plain : Folder(URL(filePath: home.path + "/" + way))
     try plain.save("a", as: "a")
@@ -58,109 +58,111 @@ import Testing
   }
 
   @Test func twoNamesOfOneFileBecomeOne() throws {
-    try folder.save("x", as: "a")
+    try directory.save("x", as: "a")
     try #require(link(home.path + "/a", home.path + "/b") == 0)
-    try folder.move("a", to: "b")
+    try directory.move("a", to: "b")
     #expect(try home.tree() == ["b": "file 600 x"])
   }
 
-  @Test func aFolderTakesThePlaceOfAnEmptyOneAlone() throws {
-    try folder.save("x", as: "d/x")
-    for name in ["empty1", "empty2", "full"] { try home.makeFolder(name) }
-    try folder.save("y", as: "full/y")
-    try folder.save("f", as: "f")
+  @Test func aDirectoryTakesThePlaceOfAnEmptyOneAlone() throws {
+    try directory.save("x", as: "d/x")
+    for name in ["empty1", "empty2", "full"] { try home.makeDirectory(name) }
+    try directory.save("y", as: "full/y")
+    try directory.save("f", as: "f")
     for target in ["full", "f"] {
       let before = try home.tree()
       for body in [
-        { try folder.move("d", to: target) }, { try folder.copy("d", to: target) },
+        { try directory.move("d", to: target) }, { try directory.copy("d", to: target) },
       ] as [() throws -> Void] {
         let error = #expect(throws: StorageError.self) { try body() }
         #expect(error?.path == home.path + "/" + target)
         #expect(try home.tree() == before)
       }
     }
-    try folder.copy("d", to: "empty1")
-    try folder.move("d", to: "empty2")
+    try directory.copy("d", to: "empty1")
+    try directory.move("d", to: "empty2")
     #expect(
-      try folder.load("empty1/x") as String == "x" && folder.load("empty2/x") as String == "x")
-    #expect(try !folder.exists("d"))
+      try directory.load("empty1/x") as String == "x" && directory.load("empty2/x") as String == "x"
+    )
+    #expect(try !directory.exists("d"))
   }
 
-  @Test func aCopyOfAFolderIntoItselfEnds() throws {
-    try folder.save("x", as: "d/x")
-    try folder.save("y", as: "d/e/y")
-    try folder.copy("d", to: "d/e/copy")
+  @Test func aCopyOfADirectoryIntoItselfEnds() throws {
+    try directory.save("x", as: "d/x")
+    try directory.save("y", as: "d/e/y")
+    try directory.copy("d", to: "d/e/copy")
     #expect(
-      try folder.list("d", recursively: true) == [
+      try directory.list("d", recursively: true) == [
         "e/", "e/copy/", "e/copy/e/", "e/copy/e/y", "e/copy/x", "e/y", "x",
       ])
-    try folder.copy("", to: "all")
-    #expect(try folder.list("all/d", recursively: true) == folder.list("d", recursively: true))
+    try directory.copy("", to: "all")
+    #expect(
+      try directory.list("all/d", recursively: true) == directory.list("d", recursively: true))
     #expect(try home.leftOvers() == [])
   }
 
-  @Test func aFolderCannotBeMovedIntoItselfNorOverWhatItIsIn() throws {
-    try folder.save("x", as: "d/e/x")
+  @Test func aDirectoryCannotBeMovedIntoItselfNorOverWhatItIsIn() throws {
+    try directory.save("x", as: "d/e/x")
     let before = try home.tree()
     for target in ["d/f", "d/e/f", "d/new/f"] {
-      expectFailure(.misuse) { try folder.move("d", to: target) }
+      expectFailure(.misuse) { try directory.move("d", to: target) }
     }
-    expectFailure(.misuse) { try folder.subfolder("d").move("", to: "x") }
-    #expect(throws: StorageError.self) { try folder.move("d/e", to: "d") }
+    expectFailure(.misuse) { try directory.subfolder("d").move("", to: "x") }
+    #expect(throws: StorageError.self) { try directory.move("d/e", to: "d") }
     #expect(try home.tree() == before)
     // But beside itself, under a name that only starts like its own.
-    try folder.move("d", to: "d2/d")
-    #expect(try folder.load("d2/d/e/x") as String == "x")
+    try directory.move("d", to: "d2/d")
+    #expect(try directory.load("d2/d/e/x") as String == "x")
   }
 
   @Test func linksAreCopiedAndMovedAsLinks() throws {
-    try folder.save("x", as: "d/x")
+    try directory.save("x", as: "d/x")
     try home.link("d/link", to: "/keepsake-nowhere")
     try home.link("d/nowhere", to: "../nowhere")
-    try folder.copy("d", to: "copy")
-    try folder.move("d", to: "moved")
+    try directory.copy("d", to: "copy")
+    try directory.move("d", to: "moved")
     for name in ["copy", "moved"] {
       let tree = try home.tree()
       #expect(tree[name + "/link"] == "link /keepsake-nowhere", "\(name)")
       #expect(tree[name + "/nowhere"] == "link ../nowhere", "\(name)")
     }
     // In place of a file, too.
-    for target in ["f", "g"] { try folder.save("f", as: target) }
-    try folder.copy("moved/link", to: "f")
-    try folder.move("moved/link", to: "g")
+    for target in ["f", "g"] { try directory.save("f", as: target) }
+    try directory.copy("moved/link", to: "f")
+    try directory.move("moved/link", to: "g")
     let tree = try home.tree()
     #expect(tree["f"] == "link /keepsake-nowhere" && tree["g"] == "link /keepsake-nowhere")
     #expect(tree["moved/link"] == nil && tree["copy/link"] != nil)
     #expect(try home.leftOvers() == [])
   }
 
-  @Test func aCopyHasTheModesOfItsFolderAndOtherNamesInIt() throws {
-    try folder.save("x", as: "d/x")
+  @Test func aCopyHasTheModesOfItsDirectoryAndOtherNamesInIt() throws {
+    try directory.save("x", as: "d/x")
     try home.setMode(0o755, "d")
     try home.setMode(0o4777, "d/x")
-    try folder.copy("d", to: "copy")
-    #expect(try home.tree()["copy"] == "folder 700" && home.tree()["copy/x"] == "file 600 x")
-    try folder.save("new", as: "copy/x")
-    #expect(try folder.load("d/x") as String == "x")
+    try directory.copy("d", to: "copy")
+    #expect(try home.tree()["copy"] == "directory 700" && home.tree()["copy/x"] == "file 600 x")
+    try directory.save("new", as: "copy/x")
+    #expect(try directory.load("d/x") as String == "x")
   }
 
   @Test func whatIsBeingSavedAndReservedIsNotCopied() throws {
-    try folder.save("x", as: "d/x")
+    try directory.save("x", as: "d/x")
     try home.write([1], to: "d/.keepsake-1.tmp")
-    try folder.copy("d", to: "copy")
+    try directory.copy("d", to: "copy")
     #expect(try home.names().contains("copy"))
     #expect(try FileManager.default.contentsOfDirectory(atPath: home.path + "/copy") == ["x"])
   }
 
   // MARK: Taking in
 
-  @Test func aFileIsTakenInWithTheModeOfTheFolder() throws {
+  @Test func aFileIsTakenInWithTheModeOfTheDirectory() throws {
     for mode in [0o644, 0o4777, 0o400] as [mode_t] {
       try home.write(Array("x".utf8), to: "incoming")
       try home.setMode(mode, "incoming")
       let inode = try home.status("incoming")?.inode
-      try folder.adopt(home.file("incoming"), as: "in/x")
-      #expect(try home.tree() == ["in": "folder 700", "in/x": "file 600 x"])
+      try directory.adopt(home.file("incoming"), as: "in/x")
+      #expect(try home.tree() == ["in": "directory 700", "in/x": "file 600 x"])
       #expect(try home.status("in/x")?.inode == inode, "moved, and not copied")
     }
   }
@@ -179,38 +181,40 @@ import Testing
     let twoHoursAgo = Date(timeIntervalSinceNow: -7_200)
     try FileManager.default.setAttributes(
       [.modificationDate: twoHoursAgo], ofItemAtPath: home.file("incoming").path)
-    let folder = home.files
-    try folder.save("x", as: "x")
-    let host = try OpenFolder(folder.url().path)
-    // Another process looks the folder through just before the file has its name; or this one is killed
-    // there, and the next one does.
+    let directory = home.files
+    try directory.save("x", as: "x")
+    let host = try DirectoryHandle(directory.url().path)
+    // Another process looks the directory through just before the file has its name; or this one is
+    // killed there, and the next one does.
     let plan = FaultPlan(decide: { event in
       if event.call == .rename, event.path.hasSuffix("/film") {
         FaultPlan.$current.withValue(nil) { AbandonedFiles.sweep(host) }
       }
       return .proceed
     })
-    try FaultPlan.$current.withValue(plan) { try folder.adopt(home.file("incoming"), as: "film") }
-    #expect(try folder.load("film") as Data == Data([7]))
+    try FaultPlan.$current.withValue(plan) {
+      try directory.adopt(home.file("incoming"), as: "film")
+    }
+    #expect(try directory.load("film") as Data == Data([7]))
   }
 
   @Test func aFileThatHasAnotherNameIsCopied() throws {
     try home.write(Array("x".utf8), to: "incoming")
     try #require(link(home.path + "/incoming", home.path + "/kept") == 0)
-    try folder.adopt(home.file("incoming"), as: "x")
+    try directory.adopt(home.file("incoming"), as: "x")
     try home.write(Array("changed".utf8), to: "kept")
-    #expect(try folder.load("x") as String == "x" && !folder.exists("incoming"))
-    // Even where it lies in the folder, under the name that it is to have.
+    #expect(try directory.load("x") as String == "x" && !directory.exists("incoming"))
+    // Even where it lies in the directory, under the name that it is to have.
     try #require(link(home.path + "/x", home.path + "/y") == 0)
-    try folder.adopt(home.file("x"), as: "x")
-    #expect(try folder.load("x") as String == "x" && folder.load("y") as String == "x")
+    try directory.adopt(home.file("x"), as: "x")
+    #expect(try directory.load("x") as String == "x" && directory.load("y") as String == "x")
   }
 
   @Test(.enabled(if: getuid() == 0, "giving a file away needs root"))
   func anotherUsersFileIsCopied() throws {
     try home.write(Array("x".utf8), to: "incoming")
     try #require(chown(home.path + "/incoming", 65_534, 65_534) == 0)
-    try folder.adopt(home.file("incoming"), as: "x")
+    try directory.adopt(home.file("incoming"), as: "x")
     #expect(try home.tree() == ["x": "file 600 x"] && home.status("x")?.owner == geteuid())
   }
 
@@ -222,7 +226,9 @@ import Testing
       if event.call == .rename { try? home.write(Array("changed".utf8), to: "incoming") }
       return .proceed
     })
-    _ = try? FaultPlan.$current.withValue(plan) { try folder.adopt(home.file("incoming"), as: "x") }
+    _ = try? FaultPlan.$current.withValue(plan) {
+      try directory.adopt(home.file("incoming"), as: "x")
+    }
     let found = try Set(home.tree().values)
     #expect(found.contains { $0.hasSuffix("changed") })
   }
@@ -291,13 +297,13 @@ import Testing
   }
 
   @Test(.enabled(if: TwoFileSystems.areHere))
-  func aFileOrAnEmptyFolderOnTheOtherFileSystemIsReplaced() throws {
+  func aFileOrAnEmptyDirectoryOnTheOtherFileSystemIsReplaced() throws {
     let two = try TwoFileSystems()
     try two.disk.files.save("new", as: "x")
     try two.disk.link("link", to: "x")
     try two.disk.files.save("new", as: "d/x")
     for name in ["x", "link"] { try two.memory.files.save("old", as: name) }
-    try two.memory.makeFolder("d")
+    try two.memory.makeDirectory("d")
     for name in ["x", "link", "d"] {
       try two.disk.files.move(name, to: name, in: two.memory.files)
     }

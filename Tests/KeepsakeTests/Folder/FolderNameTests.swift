@@ -3,26 +3,28 @@ import Testing
 
 @testable import Keepsake
 
-/// What a name can do: nothing outside of the folder, whatever it is and whichever call it is given to.
+/// What a name can do: nothing outside of the directory, whatever it is and whichever call it is
+/// given to.
 ///
-/// Each call is made twice: beside a tree that is none of its business, and without that. It must leave the
-/// tree as it was, and must not say or do anything by which the two could be told apart.
+/// Each call is made twice: beside a tree that is none of its business, and without that. It must
+/// leave the tree as it was, and must not say or do anything by which the two could be told apart.
 ///
-/// These calls delete and overwrite, and are made against broken code as well, to see that they notice. So
-/// no name and no link here may lead to anything but that tree, whatever a library makes of it: not to `/`,
-/// not to `/etc`, not to anybody's home. `ARENA` stands for the test's own folder.
+/// These calls delete and overwrite, and are made against broken code as well, to see that they
+/// notice. So no name and no link here may lead to anything but that tree, whatever a library makes
+/// of it: not to `/`, not to `/etc`, not to anybody's home. `ARENA` stands for the test's own
+/// directory.
 @Suite struct FolderNameTests {
   private static let secret = "SENTINEL"
 
-  /// A folder with links to all sides, and a tree beside it.
+  /// A directory with links to all sides, and a tree beside it.
   private struct Arena {
-    let home: TemporaryFolder
-    let folder: Folder
+    let home: TemporaryDirectory
+    let directory: Folder
 
     init(hasOutside: Bool) throws {
-      home = try TemporaryFolder(isQuick: true)
+      home = try TemporaryDirectory(isQuick: true)
       try home.setMode(0o700)
-      folder = Folder(home.file("inside"))
+      directory = Folder(home.file("inside"))
       for name in ["inside/dir", "other"] { try make(name) }
       try write("inside", to: "inside/f")
       try write("inside", to: "inside/dir/x")
@@ -43,7 +45,7 @@ import Testing
     }
 
     private func make(_ name: String) throws {
-      try FileSystem.createFolder(home.path + "/" + name, durable: false)
+      try FileSystem.createDirectory(home.path + "/" + name, durable: false)
     }
 
     private func write(_ text: String, to name: String) throws {
@@ -57,7 +59,7 @@ import Testing
       String(decoding: Data(text.utf8).replacing(home.path, with: "HOME"), as: UTF8.self)
     }
 
-    /// What is in the folder and around it, and what is in the tree beside it.
+    /// What is in the directory and around it, and what is in the tree beside it.
     func trees() throws -> (own: [String: String], outside: [String: String]) {
       let tree = try home.tree().mapValues { anonymous($0) }
       func isOutside(_ name: String) -> Bool { name.utf8.starts(with: "outside".utf8) }
@@ -123,34 +125,34 @@ import Testing
   }()
 
   private typealias Call = (
-    name: String, body: @Sendable (Folder, String, TemporaryFolder) async throws -> String
+    name: String, body: @Sendable (Folder, String, TemporaryDirectory) async throws -> String
   )
 
   private static let calls: [Call] = [
     (
       "save",
-      { folder, name, _ in
-        try folder.save("new", as: name)
-        return try folder.load(name)
+      { directory, name, _ in
+        try directory.save("new", as: name)
+        return try directory.load(name)
       }
     ),
-    ("load", { folder, name, _ in try folder.load(name) as String }),
+    ("load", { directory, name, _ in try directory.load(name) as String }),
     (
       "load optional",
-      { folder, name, _ in try folder.load(name, type: Data?.self).debugDescription }
+      { directory, name, _ in try directory.load(name, type: Data?.self).debugDescription }
     ),
     (
       "delete",
-      { folder, name, _ in
-        try folder.delete(name)
+      { directory, name, _ in
+        try directory.delete(name)
         return ""
       }
     ),
-    ("exists", { folder, name, _ in "\(try folder.exists(name))" }),
+    ("exists", { directory, name, _ in "\(try directory.exists(name))" }),
     (
       "url",
-      { folder, name, home in
-        let path = try folder.url(name).path
+      { directory, name, home in
+        let path = try directory.url(name).path
         let way = path.utf8.dropFirst((home.path + "/inside").utf8.count)
         #expect(path.utf8.starts(with: (home.path + "/inside").utf8))
         #expect(way.first == nil || way.first == UInt8(ascii: "/"))
@@ -158,118 +160,126 @@ import Testing
         return path
       }
     ),
-    ("list", { folder, name, _ in "\(try folder.list(name, includingHidden: true))" }),
-    ("list recursively", { folder, name, _ in "\(try folder.list(name, recursively: true))" }),
-    ("size", { folder, name, _ in "\(try folder.size(name))" }),
-    ("totalSize", { folder, name, _ in "\(try folder.totalSize(name))" }),
+    ("list", { directory, name, _ in "\(try directory.list(name, includingHidden: true))" }),
+    (
+      "list recursively", { directory, name, _ in "\(try directory.list(name, recursively: true))" }
+    ),
+    ("size", { directory, name, _ in "\(try directory.size(name))" }),
+    ("totalSize", { directory, name, _ in "\(try directory.totalSize(name))" }),
     (
       "copy from",
-      { folder, name, _ in
-        try folder.copy(name, to: "copied")
+      { directory, name, _ in
+        try directory.copy(name, to: "copied")
         return ""
       }
     ),
     (
       "copy to",
-      { folder, name, _ in
-        try folder.copy("f", to: name)
+      { directory, name, _ in
+        try directory.copy("f", to: name)
         return ""
       }
     ),
     (
-      "copy folder to",
-      { folder, name, _ in
-        try folder.copy("dir", to: name)
+      "copy directory to",
+      { directory, name, _ in
+        try directory.copy("dir", to: name)
         return ""
       }
     ),
     (
       "copy elsewhere",
-      { folder, name, home in
-        try folder.copy(name, to: "copied", in: Folder(home.file("other")))
+      { directory, name, home in
+        try directory.copy(name, to: "copied", in: Folder(home.file("other")))
         return ""
       }
     ),
     (
       "copy from elsewhere",
-      { folder, name, home in
+      { directory, name, home in
         let other = Folder(home.file("other"))
         try other.save("other", as: "o")
-        try other.copy("o", to: name, in: folder)
+        try other.copy("o", to: name, in: directory)
         return ""
       }
     ),
     (
       "move from",
-      { folder, name, _ in
-        try folder.move(name, to: "moved")
+      { directory, name, _ in
+        try directory.move(name, to: "moved")
         return ""
       }
     ),
     (
       "move to",
-      { folder, name, _ in
-        try folder.move("f", to: name)
+      { directory, name, _ in
+        try directory.move("f", to: name)
         return ""
       }
     ),
     (
-      "move folder to",
-      { folder, name, _ in
-        try folder.move("dir", to: name)
+      "move directory to",
+      { directory, name, _ in
+        try directory.move("dir", to: name)
         return ""
       }
     ),
     (
       "move elsewhere",
-      { folder, name, home in
-        try folder.move(name, to: name, in: Folder(home.file("other")))
+      { directory, name, home in
+        try directory.move(name, to: name, in: Folder(home.file("other")))
         return ""
       }
     ),
     (
       "adopt",
-      { folder, name, home in
-        try folder.adopt(home.file("incoming"), as: name)
+      { directory, name, home in
+        try directory.adopt(home.file("incoming"), as: name)
         return ""
       }
     ),
     (
       "save chunks",
-      { folder, name, _ in
-        try await folder.save(chunks: chunks([[1, 2], [3]]), as: name)
+      { directory, name, _ in
+        try await directory.save(chunks: chunks([[1, 2], [3]]), as: name)
         return ""
       }
     ),
     (
       "subfolder save",
-      { folder, name, _ in
-        try folder.subfolder(name).save("new", as: "secret")
+      { directory, name, _ in
+        try directory.subfolder(name).save("new", as: "secret")
         return ""
       }
     ),
-    ("subfolder load", { folder, name, _ in try folder.subfolder(name).load("secret") as String }),
-    ("subfolder exists", { folder, name, _ in "\(try folder.subfolder(name).exists("secret"))" }),
+    (
+      "subfolder load",
+      { directory, name, _ in try directory.subfolder(name).load("secret") as String }
+    ),
+    (
+      "subfolder exists",
+      { directory, name, _ in "\(try directory.subfolder(name).exists("secret"))" }
+    ),
     (
       "subfolder list",
-      { folder, name, _ in "\(try folder.subfolder(name).list(recursively: true))" }
+      { directory, name, _ in "\(try directory.subfolder(name).list(recursively: true))" }
     ),
-    ("subfolder size", { folder, name, _ in "\(try folder.subfolder(name).totalSize())" }),
+    ("subfolder size", { directory, name, _ in "\(try directory.subfolder(name).totalSize())" }),
     (
       "subfolder delete",
-      { folder, name, _ in
-        try folder.subfolder(name).delete("secret")
+      { directory, name, _ in
+        try directory.subfolder(name).delete("secret")
         return ""
       }
     ),
     (
       "clear",
-      { folder, name, _ in
-        try folder.subfolder(name).clear()
+      { directory, name, _ in
+        try directory.subfolder(name).clear()
         return ""
       }
     ),
-    ("create", { folder, name, _ in try folder.subfolder(name).create().path }),
+    ("create", { directory, name, _ in try directory.subfolder(name).create().path }),
   ]
 
   static func chunks(_ chunks: [[UInt8]]) -> AsyncStream<[UInt8]> {
@@ -289,7 +299,7 @@ import Testing
     var answer: String
     do {
       answer = try await FaultPlan.$current.withValue(plan) {
-        try await call.body(arena.folder, name, arena.home)
+        try await call.body(arena.directory, name, arena.home)
       }
     } catch {
       answer = "\(try #require(error as? StorageError))"
@@ -332,7 +342,7 @@ import Testing
     "a\u{600}", ".KEEPSAKE-x", "..\r\n", "\u{301}x",
   ])
   func aStrangeNameIsStillAName(_ name: String) throws {
-    let home = try TemporaryFolder(isQuick: true)
+    let home = try TemporaryDirectory(isQuick: true)
     try home.files.save("x", as: name)
     #expect(try home.files.load(name) as String == "x" && home.files.exists(name))
     let found = try home.files.list(recursively: true, includingHidden: true)
@@ -342,8 +352,8 @@ import Testing
   }
 
   @Test func aSlashAtTheEndIsTheOnlyThingThatIsPassedOver() throws {
-    let home = try TemporaryFolder()
-    for name in ["a", "a\u{600}"] { try home.makeFolder(name) }
+    let home = try TemporaryDirectory()
+    for name in ["a", "a\u{600}"] { try home.makeDirectory(name) }
     // A slash after such a mark is one character with it.
     try home.files.delete("a\u{600}/")
     #expect(try home.names() == ["a"])

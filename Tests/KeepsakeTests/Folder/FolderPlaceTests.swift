@@ -4,7 +4,7 @@ import Testing
 
 @testable import Keepsake
 
-/// Where the app's folders are, and who may use what is in them.
+/// Where the app's directories are, and who may use what is in them.
 @Suite struct FolderPlaceTests {
   private func finder(
     _ environment: [String: String], home: String? = nil
@@ -56,9 +56,9 @@ import Testing
   }
 
   @Test func theUsersOwnNameForDocumentsCounts() throws {
-    let home = try TemporaryFolder()
-    try home.makeFolder(".config")
-    try home.makeFolder("xdg")
+    let home = try TemporaryDirectory()
+    try home.makeDirectory(".config")
+    try home.makeDirectory("xdg")
     try home.write(
       Array("# mine\nXDG_DOCUMENTS_DIR=\"$HOME/Dokumente\"\n".utf8), to: ".config/user-dirs.dirs")
     try home.write(Array("XDG_DOCUMENTS_DIR=\"/elsewhere\"\n".utf8), to: "xdg/user-dirs.dirs")
@@ -67,26 +67,26 @@ import Testing
     #expect(try paths(other)[0] == "/elsewhere/app/x")
     let none = ["HOME": home.path, "XDG_CONFIG_HOME": home.path + "/none"]
     #expect(try paths(none)[0] == home.path + "/Documents/app/x")
-    // A folder of that name says nothing.
-    try home.makeFolder("bad/user-dirs.dirs")
+    // A directory of that name says nothing.
+    try home.makeDirectory("bad/user-dirs.dirs")
     let bad = ["HOME": home.path, "XDG_CONFIG_HOME": home.path + "/bad"]
     #expect(try paths(bad)[0] == home.path + "/Documents/app/x")
   }
 
-  @Test func foldersAndFilesAreForTheirUserAlone() throws {
-    let home = try TemporaryFolder()
+  @Test func directoriesAndFilesAreForTheirUserAlone() throws {
+    let home = try TemporaryDirectory()
     try home.setMode(0o755)
     try inScope(finder(["HOME": home.path, "TMPDIR": home.path])) { () throws in
-      for folder in [Folder.documents, .applicationSupport, .caches, .temporary] {
-        try folder.save("x", as: "d/e/f")
-        try folder.copy("d", to: "copy")
-        try folder.create()
+      for directory in [Folder.documents, .applicationSupport, .caches, .temporary] {
+        try directory.save("x", as: "d/e/f")
+        try directory.copy("d", to: "copy")
+        try directory.create()
       }
     }
     let tree = try home.tree()
     #expect(tree.count > 20)
     for (name, what) in tree {
-      let isRight = what.hasPrefix("folder 700") || what.hasPrefix("file 600")
+      let isRight = what.hasPrefix("directory 700") || what.hasPrefix("file 600")
       #expect(isRight, "\(name): \(what)")
     }
   }
@@ -97,8 +97,10 @@ import Testing
       // As /tmp: what everybody may add to, nobody shares.
       (0o1777, 0o700, 0o600), (0o711, 0o711, 0o600),
     ] as [(mode_t, mode_t, mode_t)])
-  func aFolderOfOnesOwnPassesItsModeOn(_ mode: mode_t, _ folders: mode_t, _ files: mode_t) throws {
-    let home = try TemporaryFolder()
+  func aDirectoryOfOnesOwnPassesItsModeOn(_ mode: mode_t, _ directories: mode_t, _ files: mode_t)
+    throws
+  {
+    let home = try TemporaryDirectory()
     try home.setMode(mode)
     try home.files.save("x", as: "d/e/f")
     try home.files.copy("d/e", to: "copy")
@@ -107,37 +109,37 @@ import Testing
     let tree = try home.tree()
     for (name, what) in tree {
       let expected =
-        what.hasPrefix("folder")
-        ? "folder \(String(folders, radix: 8))" : "file \(String(files, radix: 8))"
+        what.hasPrefix("directory")
+        ? "directory \(String(directories, radix: 8))" : "file \(String(files, radix: 8))"
       #expect(what.hasPrefix(expected), "\(name): \(what)")
     }
     // One that is made is for its user alone; the system hands a group on.
     try Folder(home.file("new/own")).save("x", as: "d/f")
     let made = try home.tree()
     #expect(made["new/own/d/f"] == "file 600 x")
-    #expect(made["new/own/d"] == (mode & 0o2000 == 0 ? "folder 700" : "folder 2700"))
+    #expect(made["new/own/d"] == (mode & 0o2000 == 0 ? "directory 700" : "directory 2700"))
   }
 
-  private static let temporaryFolders:
-    [(String, @Sendable (TemporaryFolder, String) throws -> Void)] = [
+  private static let temporaryDirectories:
+    [(String, @Sendable (TemporaryDirectory, String) throws -> Void)] = [
       (
         "writable by others",
         { home, name in
-          try home.makeFolder(name)
+          try home.makeDirectory(name)
           try home.setMode(0o777, name)
         }
       ),
       (
         "writable by a group",
         { home, name in
-          try home.makeFolder(name)
+          try home.makeDirectory(name)
           try home.setMode(0o770, name)
         }
       ),
       (
         "a link",
         { home, name in
-          try home.makeFolder("elsewhere")
+          try home.makeDirectory("elsewhere")
           try home.setMode(0o700, "elsewhere")
           try home.link(name, to: "elsewhere")
         }
@@ -146,7 +148,7 @@ import Testing
       (
         "another user's",
         { home, name in
-          try home.makeFolder(name)
+          try home.makeDirectory(name)
           try home.setMode(0o700, name)
           if getuid() == 0 {
             try #require(chown(home.path + "/" + name, 65_534, 65_534) == 0)
@@ -157,26 +159,27 @@ import Testing
       ),
     ]
 
-  @Test(arguments: temporaryFolders.indices)
-  func aTemporaryFolderThatOthersCanChangeIsRefused(which: Int) throws {
-    let (what, prepare) = Self.temporaryFolders[which]
-    let home = try TemporaryFolder()
+  @Test(arguments: temporaryDirectories.indices)
+  func aTemporaryDirectoryThatOthersCanChangeIsRefused(which: Int) throws {
+    let (what, prepare) = Self.temporaryDirectories[which]
+    let home = try TemporaryDirectory()
     let name = "app-\(geteuid())"
     try prepare(home, name)
     // What another user has laid there must not be taken for the app's own.
     if what != "a file" {
-      try home.makeFolder(name + "/files")
+      try home.makeDirectory(name + "/files")
       try home.write(Array("forged".utf8), to: name + "/files/x")
     }
     let before = try home.tree()
     try inScope(finder(["HOME": home.path, "TMPDIR": home.path])) { () throws in
-      let folder = Folder.temporary
+      let directory = Folder.temporary
       for (operation, body) in [
-        ("save", { try folder.save("x", as: "x") }),
-        ("load", { _ = try folder.load("x") as Data? }),
-        ("create", { try folder.create() }), ("delete", { try folder.delete("x") }),
-        ("list", { _ = try folder.list() }), ("clear", { try folder.clear() }),
-        ("exists", { _ = try folder.exists("x") }), ("copy", { try folder.copy("x", to: "y") }),
+        ("save", { try directory.save("x", as: "x") }),
+        ("load", { _ = try directory.load("x") as Data? }),
+        ("create", { try directory.create() }), ("delete", { try directory.delete("x") }),
+        ("list", { _ = try directory.list() }), ("clear", { try directory.clear() }),
+        ("exists", { _ = try directory.exists("x") }),
+        ("copy", { try directory.copy("x", to: "y") }),
       ] as [(String, () throws -> Void)] {
         let error = expectFailure(.accessDenied) { try body() }
         #expect(error?.operation == operation && error?.path == home.path + "/" + name)
@@ -186,24 +189,24 @@ import Testing
     #expect(try home.tree() == before)
   }
 
-  @Test(.temporaryStorage) func inATestAllPlacesAreInTheFolderThatGoes() throws {
-    let scope = try #require(StorageScope.temporary).finder.folder(.data)
+  @Test(.temporaryStorage) func inATestAllPlacesAreInTheDirectoryThatGoes() throws {
+    let scope = try #require(StorageScope.temporary).finder.directory(.data)
       .components(separatedBy: "/data/")[0]
-    for folder in [Folder.documents, .applicationSupport, .caches, .temporary] {
-      try folder.save("x", as: "d/x")
-      #expect(try folder.url("d/x").path.hasPrefix(scope + "/"))
-      #expect(try folder.create().path.hasPrefix(scope + "/"))
-      try folder.clear()
-      #expect(try folder.list() == [])
+    for directory in [Folder.documents, .applicationSupport, .caches, .temporary] {
+      try directory.save("x", as: "d/x")
+      #expect(try directory.url("d/x").path.hasPrefix(scope + "/"))
+      #expect(try directory.create().path.hasPrefix(scope + "/"))
+      try directory.clear()
+      #expect(try directory.list() == [])
     }
   }
 
   @Test func afterATestNothingIsLeft() async throws {
     var paths: [String] = []
     try await StorageSystem.withTemporary {
-      for folder in [Folder.documents, .applicationSupport, .caches, .temporary] {
-        try folder.save("x", as: "d/x")
-        paths.append(try folder.url("d/x").path)
+      for directory in [Folder.documents, .applicationSupport, .caches, .temporary] {
+        try directory.save("x", as: "d/x")
+        paths.append(try directory.url("d/x").path)
       }
       #expect(paths.allSatisfy { FileManager.default.fileExists(atPath: $0) })
       #expect(Set(paths).count == 4)
@@ -211,7 +214,7 @@ import Testing
       #expect(try Folder.caches.exists("c"))
     }
     #expect(!paths.contains { FileManager.default.fileExists(atPath: $0) })
-    // Outside of it a test run has a folder that goes at its end.
+    // Outside of it a test run has a directory that goes at its end.
     #expect(try !Folder.documents.url().path.contains("/Documents/"))
     #expect(try Folder.documents.url().path.contains("/keepsake-\(getpid())-"))
   }
@@ -259,16 +262,16 @@ import Testing
       (#"xdg_documents_dir="/a""#, nil), (#"XDG_DOCUMENTS_DIRX="/a""#, nil),
       (#"export XDG_DOCUMENTS_DIR="/a""#, nil), ("XDG_DOCUMENTS_DIR=\"/a\0b\"", nil),
     ] as [(String, String?)])
-  func aLineSaysWhatItSaysToOthers(_ text: String, _ folder: String?) {
-    #expect(UserDirectories.folder("DOCUMENTS", in: Array(text.utf8), home: "/h") == folder)
+  func aLineSaysWhatItSaysToOthers(_ text: String, _ directory: String?) {
+    #expect(UserDirectories.directory("DOCUMENTS", in: Array(text.utf8), home: "/h") == directory)
   }
 
   @Test func aNameThatIsNoTextIsPassedOver() {
     let line = Array("XDG_DOCUMENTS_DIR=\"/".utf8)
     let bad = line + [0xFC, 0x22, 10]
-    #expect(UserDirectories.folder("DOCUMENTS", in: bad, home: "/h") == nil)
+    #expect(UserDirectories.directory("DOCUMENTS", in: bad, home: "/h") == nil)
     // And no other line with it.
     let both = Array("# caf".utf8) + [0xE9, 10] + line + Array("d\"\n".utf8) + bad
-    #expect(UserDirectories.folder("DOCUMENTS", in: both, home: "/h") == "/d")
+    #expect(UserDirectories.directory("DOCUMENTS", in: both, home: "/h") == "/d")
   }
 }

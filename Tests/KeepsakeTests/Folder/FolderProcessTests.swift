@@ -7,10 +7,10 @@ import Testing
 extension OneAtATime {
   /// Several processes at the same files, and processes that die.
   @Suite(.serialized) struct FolderProcessTests {
-    private let home: TemporaryFolder
-    private var folder: Folder { home.files }
+    private let home: TemporaryDirectory
+    private var directory: Folder { home.files }
 
-    init() throws { home = try TemporaryFolder(isQuick: true) }
+    init() throws { home = try TemporaryDirectory(isQuick: true) }
 
     private func onThreads(_ count: Int, _ body: @escaping @Sendable (Int) -> Void) async {
       await withTaskGroup(of: Void.self) { group in
@@ -28,11 +28,11 @@ extension OneAtATime {
     }
 
     @Test func readersSeeWholeFilesWhileThreadsAndProcessesSave() async throws {
-      try folder.save(Certificate(key: 0, writer: 0, number: 0, size: 100).bytes, as: "d/f")
+      try directory.save(Certificate(key: 0, writer: 0, number: 0, size: 100).bytes, as: "d/f")
       let peers = try (0..<2).map { try Peer.start(home, "files-storm", "\(100 + $0)", "2000") }
       let faults = Locked<[String]>([])
       let reads = Locked(0)
-      let folder = folder
+      let directory = directory
       let end = ContinuousClock.now + .seconds(2)
       await onThreads(4) { thread in
         var number = 0
@@ -42,14 +42,14 @@ extension OneAtATime {
             if thread < 2 {
               let value = Certificate(
                 key: 0, writer: thread, number: number, size: .random(in: 32...100_000))
-              try folder.save(value.bytes, as: "d/f")
+              try directory.save(value.bytes, as: "d/f")
             } else {
-              let data: Data = try folder.load("d/f")
+              let data: Data = try directory.load("d/f")
               if Certificate(data, key: 0) == nil {
                 faults.withLock { $0.append("\(data.count) bytes that are no value") }
               }
               reads.withLock { $0 += 1 }
-              if try folder.list("d") != ["f"] { faults.withLock { $0.append("another file") } }
+              if try directory.list("d") != ["f"] { faults.withLock { $0.append("another file") } }
             }
           } catch {
             faults.withLock { $0.append("\(error)") }
@@ -73,30 +73,30 @@ extension OneAtATime {
         kill(peer.identifier, SIGKILL)
         let said = peer.finish().split(separator: "\n").compactMap { Int($0) }
         let acknowledged = said.last ?? first
-        let data: Data = try folder.load("d/f")
+        let data: Data = try directory.load("d/f")
         let value = try #require(Certificate(data, key: 0))
         #expect([acknowledged, acknowledged + 1].contains(value.number))
-        #expect(try folder.list("d") == ["f"])
+        #expect(try directory.list("d") == ["f"])
         leftOvers += try home.leftOvers().count
         last = value.number
         // A young one stays, as its writer may not have come to lock it.
         let young = try home.leftOvers()
-        AbandonedFiles.sweep(try OpenFolder(home.path + "/d"))
+        AbandonedFiles.sweep(try DirectoryHandle(home.path + "/d"))
         #expect(try home.leftOvers() == young)
         for name in young { try home.age(name, seconds: 4_000) }
-        AbandonedFiles.sweep(try OpenFolder(home.path + "/d"))
+        AbandonedFiles.sweep(try DirectoryHandle(home.path + "/d"))
         #expect(try home.leftOvers() == [])
       }
       #expect(leftOvers > 0, "no writer was killed in the middle")
     }
 
     @Test func whatAKilledWriterLeftGoesWithTheFirstFileOfAnotherProcess() throws {
-      try home.makeFolder("d")
+      try home.makeDirectory("d")
       for name in [".keepsake-1.tmp", ".keepsake-own", ".keepsake-x", "x.tmp"] {
         try home.write([1], to: "d/" + name)
         try home.age("d/" + name, seconds: 4_000)
       }
-      try home.makeFolder("d/.keepsake-2.tmp/e")
+      try home.makeDirectory("d/.keepsake-2.tmp/e")
       try home.write([1], to: "d/.keepsake-2.tmp/e/f")
       try home.age("d/.keepsake-2.tmp", seconds: 4_000)
       try home.link("d/.keepsake-3.tmp", to: "..")
@@ -115,8 +115,8 @@ extension OneAtATime {
       let names = try home.leftOvers()
       try #require(names.count == 1)
       try home.age(names[0], seconds: 100_000)
-      AbandonedFiles.sweep(try OpenFolder(home.path + "/d"))
-      try folder.clear()
+      AbandonedFiles.sweep(try DirectoryHandle(home.path + "/d"))
+      try directory.clear()
       #expect(try home.leftOvers() == names)
       #expect(try peer.ask("go on") == "done")
       #expect(try home.bytes(of: "d/f") == [1, 2])
@@ -125,7 +125,7 @@ extension OneAtATime {
     @Test func clearingWhileOthersSaveMakesNoErrorAndNoPart() async throws {
       let peers = try (0..<2).map { try Peer.start(home, "files-storm", "\(100 + $0)", "1500") }
       let faults = Locked<[String]>([])
-      let folder = folder
+      let directory = directory
       let end = ContinuousClock.now + .milliseconds(1_500)
       await onThreads(3) { thread in
         var number = 0
@@ -133,14 +133,14 @@ extension OneAtATime {
           number += 1
           do {
             if thread == 0 {
-              try folder.clear()
+              try directory.clear()
               usleep(500)
             } else {
               let way = thread == 1 ? "d/f" : "d/e/\(number % 3)/f"
               let value = Certificate(
                 key: 0, writer: thread, number: number, size: .random(in: 32...10_000))
-              try folder.save(value.bytes, as: way)
-              let data = try folder.load(way, type: Data?.self)
+              try directory.save(value.bytes, as: way)
+              let data = try directory.load(way, type: Data?.self)
               if let data, Certificate(data, key: 0) == nil {
                 faults.withLock { $0.append("a part") }
               }
@@ -152,20 +152,20 @@ extension OneAtATime {
       }
       #expect(peers.map { $0.finish() } == ["", ""])
       #expect(faults.withLock { $0 }.prefix(5) == [])
-      try folder.clear()
-      #expect(try folder.list(recursively: true, includingHidden: true) == [])
+      try directory.clear()
+      #expect(try directory.list(recursively: true, includingHidden: true) == [])
     }
 
     @Test func aWriterWithoutRightsIsToldSo() throws {
       guard getuid() == 0 else { return }
       try home.setMode(0o700)
-      try folder.save("x", as: "d/f")
+      try directory.save("x", as: "d/f")
       try home.setMode(0o711)
       let answer = try Peer.start(home, "files-as-nobody").finish()
       let lines = answer.split(separator: "\n")
       #expect(lines.count == 4 && lines.allSatisfy { $0.contains("access denied") }, "\(answer)")
       #expect(lines.allSatisfy { $0.contains(home.path) && $0.contains("mode") }, "\(answer)")
-      #expect(try folder.load("d/f") as String == "x" && home.leftOvers() == [])
+      #expect(try directory.load("d/f") as String == "x" && home.leftOvers() == [])
     }
   }
 }

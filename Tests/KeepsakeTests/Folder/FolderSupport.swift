@@ -4,8 +4,8 @@ import Testing
 
 @testable import Keepsake
 
-extension TemporaryFolder {
-  /// The folder as one of the app's own.
+extension TemporaryDirectory {
+  /// The directory as one of the app's own.
   var files: Folder { Folder(url) }
 
   /// All that is in it, hidden files and links themselves too.
@@ -25,7 +25,7 @@ extension TemporaryFolder {
     try #require(symlink(target, path + "/" + name) == 0, "\(name)")
   }
 
-  func makeFolder(_ name: String) throws {
+  func makeDirectory(_ name: String) throws {
     try FileManager.default.createDirectory(
       at: file(name), withIntermediateDirectories: true)
   }
@@ -62,9 +62,9 @@ enum FolderTree {
   private static func add(
     _ root: String, _ way: String, to found: inout [String: String]
   ) throws {
-    guard let folder = opendir(root + way) else { return }
-    defer { closedir(folder) }
-    while let entry = readdir(folder) {
+    guard let directory = opendir(root + way) else { return }
+    defer { closedir(directory) }
+    while let entry = readdir(directory) {
       let name = withUnsafePointer(to: &entry.pointee.d_name) {
         String(cString: UnsafeRawPointer($0).assumingMemoryBound(to: CChar.self))
       }
@@ -75,7 +75,7 @@ enum FolderTree {
       let mode = String(status.st_mode & 0o7777, radix: 8)
       switch status.st_mode & S_IFMT {
       case S_IFDIR:
-        found[key] = "folder \(mode)"
+        found[key] = "directory \(mode)"
         try add(root, way + "/" + name, to: &found)
       case S_IFLNK:
         found[key] = "link " + (try FileManager.default.destinationOfSymbolicLink(atPath: path))
@@ -96,14 +96,14 @@ func inScope<R>(_ finder: DirectoryFinder, _ body: () throws -> R) throws -> R {
   return try StorageScope.$temporary.withValue(scope) { try body() }
 }
 
-/// Two folders on different file systems, where this machine has such.
+/// Two directories on different file systems, where this machine has such.
 struct TwoFileSystems {
-  let disk: TemporaryFolder
-  let memory: TemporaryFolder
+  let disk: TemporaryDirectory
+  let memory: TemporaryDirectory
 
   init() throws {
-    disk = try TemporaryFolder()
-    memory = try TemporaryFolder(isQuick: true)
+    disk = try TemporaryDirectory()
+    memory = try TemporaryDirectory(isQuick: true)
   }
 
   static let areHere: Bool = {

@@ -5,10 +5,10 @@ import Testing
 
 /// What values become as files, and what becomes of files that hold none.
 @Suite struct FolderValueTests {
-  private let home: TemporaryFolder
-  private var folder: Folder { home.files }
+  private let home: TemporaryDirectory
+  private var directory: Folder { home.files }
 
-  init() throws { home = try TemporaryFolder() }
+  init() throws { home = try TemporaryDirectory() }
 
   private struct User: Codable, Equatable {
     var name: String
@@ -21,43 +21,43 @@ import Testing
   private func expectRoundTrip<T: Codable & Equatable>(
     _ value: T, as text: String? = nil, sourceLocation: SourceLocation = #_sourceLocation
   ) throws {
-    try folder.save(value, as: "value")
+    try directory.save(value, as: "value")
     if let text { #expect(try home.text("value") == text, sourceLocation: sourceLocation) }
-    #expect(try folder.load("value") as T == value, sourceLocation: sourceLocation)
-    let optional: T? = try folder.load("value")
+    #expect(try directory.load("value") as T == value, sourceLocation: sourceLocation)
+    let optional: T? = try directory.load("value")
     #expect(optional == value, sourceLocation: sourceLocation)
   }
 
   @Test func bytesStayAsTheyAre() throws {
     for bytes in [Data(), Data([0, 255, 10]), Data("{}".utf8), Data(0...255)] {
-      try folder.save(bytes, as: "f")
+      try directory.save(bytes, as: "f")
       #expect(try home.bytes(of: "f") == Array(bytes))
-      #expect(try folder.load("f") as Data == bytes)
+      #expect(try directory.load("f") as Data == bytes)
     }
     let some: Data? = Data([1])
-    try folder.save(some, as: "f")
+    try directory.save(some, as: "f")
     #expect(try home.bytes(of: "f") == [1])
-    #expect(try folder.load("f", type: Data?.self) == Data([1]))
+    #expect(try directory.load("f", type: Data?.self) == Data([1]))
     // More than one read takes.
     let large = Data((0..<3_000_001).map { UInt8(truncatingIfNeeded: $0) })
-    try folder.save(large, as: "f")
-    #expect(try folder.load("f") as Data == large)
+    try directory.save(large, as: "f")
+    #expect(try directory.load("f") as Data == large)
   }
 
   @Test(arguments: [
     "", "text", "two\nlines\r\n", "ü e\u{301} 👩‍👩‍👧 \u{0}", "\u{FEFF}bom", "\"quoted\"",
   ])
   func textIsUTF8(_ text: String) throws {
-    try folder.save(text, as: "f")
+    try directory.save(text, as: "f")
     #expect(try home.bytes(of: "f") == Array(text.utf8))
-    let read: String = try folder.load("f")
+    let read: String = try directory.load("f")
     #expect(Array(read.utf8) == Array(text.utf8))
-    #expect(try folder.load("f", type: String?.self) == text)
+    #expect(try directory.load("f", type: String?.self) == text)
   }
 
   @Test func modelsAreJSONThatPeopleRead() throws {
     let user = User(name: "Ann/Bo", age: 3, site: URL(string: "https://example.com/a"))
-    try folder.save(user, as: "users/1.json")
+    try directory.save(user, as: "users/1.json")
     let text = """
       {
         "age" : 3,
@@ -67,7 +67,7 @@ import Testing
 
       """
     #expect(try home.text("users/1.json") == text)
-    #expect(try folder.load("users/1.json") == user)
+    #expect(try directory.load("users/1.json") == user)
     try expectRoundTrip(["b": 1, "a": 2], as: "{\n  \"a\" : 2,\n  \"b\" : 1\n}\n")
     try expectRoundTrip([1, 2], as: "[\n  1,\n  2\n]\n")
     try expectRoundTrip([User(name: "x", age: 0, picture: Data([0, 255]))])
@@ -93,40 +93,40 @@ import Testing
       dates.append(Date(timeIntervalSinceReferenceDate: .random(in: -1e10...1e10)))
     }
     for date in dates {
-      try folder.save(date, as: "date")
-      #expect(try folder.load("date") as Date == date)
+      try directory.save(date, as: "date")
+      #expect(try directory.load("date") as Date == date)
     }
     try expectRoundTrip(dates)
     try expectRoundTrip(User(name: "", age: 0, born: dates[4]))
   }
 
   @Test func nilIsStoredAsNullUnlessItIsOfTextOrBytes() throws {
-    try folder.save("old", as: "f")
-    expectFailure(.encodingFailed) { try folder.save(nil as String?, as: "f") }
-    expectFailure(.encodingFailed) { try folder.save(nil as Data?, as: "f") }
+    try directory.save("old", as: "f")
+    expectFailure(.encodingFailed) { try directory.save(nil as String?, as: "f") }
+    expectFailure(.encodingFailed) { try directory.save(nil as Data?, as: "f") }
     #expect(try home.text("f") == "old")
-    try folder.save(nil as User?, as: "f")
+    try directory.save(nil as User?, as: "f")
     #expect(try home.text("f") == "null\n")
-    #expect(try folder.load("f", type: User?.self) == nil)
-    try folder.save(nil as Int?, as: "f")
-    #expect(try folder.load("f", type: Int?.self) == nil)
-    expectFailure(.decodingFailed) { _ = try folder.load("f", type: User.self) }
+    #expect(try directory.load("f", type: User?.self) == nil)
+    try directory.save(nil as Int?, as: "f")
+    #expect(try directory.load("f", type: Int?.self) == nil)
+    expectFailure(.decodingFailed) { _ = try directory.load("f", type: User.self) }
   }
 
   @Test func textAndBytesThatSayNullAreNotNil() throws {
-    try folder.save("null\n", as: "note.txt")
-    let text: String? = try folder.load("note.txt")
-    let bytes: Data? = try folder.load("note.txt")
+    try directory.save("null\n", as: "note.txt")
+    let text: String? = try directory.load("note.txt")
+    let bytes: Data? = try directory.load("note.txt")
     #expect(text == "null\n" && bytes == Data("null\n".utf8))
   }
 
   @Test func whereThereIsNoFileAnOptionalIsNilAndNothingElseIs() throws {
-    #expect(try folder.load("none", type: String?.self) == nil)
-    #expect(try folder.load("no/ne", type: User?.self) == nil)
-    expectFailure(.notFound) { _ = try folder.load("none", type: String.self) }
+    #expect(try directory.load("none", type: String?.self) == nil)
+    #expect(try directory.load("no/ne", type: User?.self) == nil)
+    expectFailure(.notFound) { _ = try directory.load("none", type: String.self) }
     // Types that can be written as nil, as those for any JSON can, are no optionals.
-    expectFailure(.notFound) { _ = try folder.load("none", type: AnyJSON.self) }
-    #expect(try folder.load("none", type: AnyJSON?.self) == nil)
+    expectFailure(.notFound) { _ = try directory.load("none", type: AnyJSON.self) }
+    #expect(try directory.load("none", type: AnyJSON?.self) == nil)
     #expect(try home.names().isEmpty)
   }
 
@@ -140,13 +140,13 @@ import Testing
     try home.write(bytes, to: "f")
     for type in [0, 1] {
       let error = expectFailure(.decodingFailed) {
-        if type == 0 { _ = try folder.load("f", type: String.self) }
-        if type == 1 { _ = try folder.load("f", type: String?.self) }
+        if type == 0 { _ = try directory.load("f", type: String.self) }
+        if type == 1 { _ = try directory.load("f", type: String?.self) }
       }
       #expect(error?.operation == "load" && error?.path == home.path + "/f")
       #expect(error?.remedy.contains("Data") == true)
     }
-    #expect(try folder.load("f") as Data == Data(bytes))
+    #expect(try directory.load("f") as Data == Data(bytes))
   }
 
   @Test(
@@ -156,12 +156,12 @@ import Testing
       ("5 hunter2", .decodingFailed),
     ] as [(String, StorageError.Code)])
   func whatHoldsNoSuchValueIsAnErrorWithoutIt(_ text: String, _ code: StorageError.Code) throws {
-    try folder.save(text, as: "d/f")
-    let error = expectFailure(code) { _ = try folder.load("d/f", type: Int.self) }
+    try directory.save(text, as: "d/f")
+    let error = expectFailure(code) { _ = try directory.load("d/f", type: Int.self) }
     #expect(error?.operation == "load" && error?.path == home.path + "/d/f")
     #expect(error.map { "\($0)".contains("hunter2") } == false)
     #expect(error?.remedy.isEmpty == false)
-    let user = #expect(throws: StorageError.self) { _ = try folder.load("d/f", type: User.self) }
+    let user = #expect(throws: StorageError.self) { _ = try directory.load("d/f", type: User.self) }
     #expect(user.map { "\($0)".contains("hunter2") } == false)
   }
 
@@ -171,12 +171,12 @@ import Testing
   }
 
   @Test func aValueThatCannotBeEncodedLeavesTheOldFileAndNoOther() throws {
-    try folder.save("old", as: "f")
-    let error = expectFailure(.encodingFailed) { try folder.save(Stubborn(), as: "f") }
+    try directory.save("old", as: "f")
+    let error = expectFailure(.encodingFailed) { try directory.save(Stubborn(), as: "f") }
     #expect(error?.operation == "save" && error?.path == home.path + "/f")
     #expect(error.map { "\($0)".contains("hunter2") } == false)
-    expectFailure(.encodingFailed) { try folder.save(Stubborn(), as: "new/f") }
+    expectFailure(.encodingFailed) { try directory.save(Stubborn(), as: "new/f") }
     #expect(try home.tree().keys.sorted() == ["f"])
-    #expect(try folder.load("f") as String == "old")
+    #expect(try directory.load("f") as String == "old")
   }
 }

@@ -9,12 +9,12 @@ import Testing
 /// A program that knows nothing but the documentation of the formats wrote these once; they never
 /// change. A test that fails here says that users lose what they stored with the next release.
 @Suite struct GoldenFileTests {
-  private let folder: TemporaryFolder
+  private let directory: TemporaryDirectory
 
-  init() throws { folder = try TemporaryFolder() }
+  init() throws { directory = try TemporaryDirectory() }
 
   private func put(_ bytes: Data, at name: String) throws {
-    let url = folder.file(name)
+    let url = directory.file(name)
     try FileManager.default.createDirectory(
       at: url.deletingLastPathComponent(), withIntermediateDirectories: true)
     try bytes.write(to: url)
@@ -56,14 +56,15 @@ import Testing
 
   @Test func aJournalReads() throws {
     let golden = Data(Self.journal.utf8)
-    try put(golden, at: TemporaryFolder.journal)
+    try put(golden, at: TemporaryDirectory.journal)
     let failures = Failures()
-    try expectSettings(in: folder.store(failures: failures))
+    try expectSettings(in: directory.store(failures: failures))
     #expect(failures.all.isEmpty)
     #expect(
-      try folder.bytes(of: TemporaryFolder.journal) == Array(golden), "reading changes nothing")
-    try folder.store().set("new", forKey: "gone")
-    let longer = try folder.bytes(of: TemporaryFolder.journal)
+      try directory.bytes(of: TemporaryDirectory.journal) == Array(golden),
+      "reading changes nothing")
+    try directory.store().set("new", forKey: "gone")
+    let longer = try directory.bytes(of: TemporaryDirectory.journal)
     #expect(
       longer.starts(with: golden) && longer.count > golden.count, "one of today goes on with it")
   }
@@ -82,16 +83,16 @@ import Testing
   }
 
   @Test func anExportReadsAndHasTheSameBytes() throws {
-    let copy = folder.store("copy")
+    let copy = directory.store("copy")
     try copy.import(Data(Self.export.utf8))
     try expectSettings(in: copy)
-    try put(Data(Self.journal.utf8), at: TemporaryFolder.journal)
-    let export = try folder.store().export(as: .json)
+    try put(Data(Self.journal.utf8), at: TemporaryDirectory.journal)
+    let export = try directory.store().export(as: .json)
     #expect(String(decoding: export, as: UTF8.self) == Self.export)
   }
 
   @Test func aPropertyListReads() throws {
-    let store = folder.store()
+    let store = directory.store()
     try store.import(Data(Self.propertyList.utf8))
     #expect(try store.keys().sorted() == ["data", "date", "nested", "on", "size", "theme"])
     #expect(try store.string("theme") == "dark" && store.int("size") == 16 && store.bool("on"))
@@ -99,7 +100,7 @@ import Testing
     let date: Date? = try store.get("date")
     #expect(date == Date(timeIntervalSinceReferenceDate: 700_000_000))
     #expect(try store.get("nested") == ["a": [1.5]])
-    let again = folder.store("again")
+    let again = directory.store("again")
     try again.import(store.export(as: .propertyList))
     #expect(try again.export(as: .json) == store.export(as: .json))
   }
@@ -114,7 +115,7 @@ import Testing
     ]
     for (name, text) in files { try put(Data(text.utf8), at: "golden/" + name) }
     let (golden, new) = (
-      FileEngine(Folder(folder.file("golden"))), FileEngine(Folder(folder.file("new")))
+      FileEngine(Folder(directory.file("golden"))), FileEngine(Folder(directory.file("new")))
     )
     try await StorageSystem.withTemporary(engines: ["golden": golden, "new": new]) {
       let (old, copy) = (Defaults.suite("golden"), Defaults.suite("new"))
@@ -136,7 +137,7 @@ import Testing
       try copy.set(["name": "Ada"], forKey: "model")
       try copy.set(["$data": "x"], forKey: "trap")
       for (name, text) in files {
-        #expect(try String(contentsOf: folder.file("new/" + name), encoding: .utf8) == text)
+        #expect(try String(contentsOf: directory.file("new/" + name), encoding: .utf8) == text)
       }
     }
   }
@@ -167,12 +168,12 @@ import Testing
     for entry in Self.entries {
       try put(entry.payloadBytes(), at: Self.root + entry.path)
       try put(entry.sidecarBytes(), at: Self.root + entry.path + Sidecar.suffix)
-      let payload = try File(folder.file(Self.root + entry.path).path, .readWrite)
+      let payload = try File(directory.file(Self.root + entry.path).path, .readWrite)
       try payload.setTimes(accessed: 0, modified: entry.modified)
     }
-    let before = try folder.contents()
+    let before = try directory.contents()
     let failures = Failures()
-    let store = folder.cache(failures: failures)
+    let store = directory.cache(failures: failures)
     #expect(try store.get("image_001") == Data([0, 1, 254, 255]))
     #expect(try store.model("token \u{2713}") == "tok-\u{2713}")
     #expect(try store.model("???") == ["user": "ada"])
@@ -186,12 +187,12 @@ import Testing
     }
     #expect(try store.entry("???")?.expires == Date(timeIntervalSince1970: 4_000_000_000))
     #expect(store.statistics.damaged == 0 && failures.all.isEmpty)
-    #expect(try folder.contents() == before, "reading changes nothing")
+    #expect(try directory.contents() == before, "reading changes nothing")
     #expect(try store.removeExpired() == 0 && store.keys().count == Self.entries.count)
   }
 
   @Test func aCacheOfTodayHasTheSameBytes() throws {
-    let store = folder.cache()
+    let store = directory.cache()
     let values: [any Codable] = [
       Data([0, 1, 254, 255]), "tok-\u{2713}", ["user": "ada"],
       Date(timeIntervalSinceReferenceDate: 700_000_000.25), Double.infinity,
@@ -203,20 +204,20 @@ import Testing
     ]
     for (number, entry) in Self.entries.enumerated() {
       try store.set(values[number], forKey: entry.key, expiry: expiries[number])
-      let payload = try folder.bytes(of: Self.root + entry.path)
+      let payload = try directory.bytes(of: Self.root + entry.path)
       #expect(try payload == Array(entry.payloadBytes()), "\(entry.path)")
       // Times are today's; with the golden ones in their place it is the golden sidecar.
-      var sidecar = try Sidecar(folder.bytes(of: Self.root + entry.path + Sidecar.suffix))
+      var sidecar = try Sidecar(directory.bytes(of: Self.root + entry.path + Sidecar.suffix))
       #expect(sidecar.kind == entry.kind && sidecar.lifespan == entry.lifespan)
       (sidecar.created, sidecar.modified) = (Self.created, entry.modified)
       let record = try sidecar.withRecord(of: entry.key) { Data($0) }
       #expect(try record == entry.sidecarBytes(), "\(entry.path)")
     }
-    let tag = try String(contentsOf: folder.file(Self.root + "CACHEDIR.TAG"), encoding: .utf8)
+    let tag = try String(contentsOf: directory.file(Self.root + "CACHEDIR.TAG"), encoding: .utf8)
     #expect(tag == Self.tag)
   }
 
-  /// Words for each of the 256 subfolders: the size, and twice the earliest expiry.
+  /// Words for each of the 256 subdirectories: the size, and twice the earliest expiry.
   @Test func aCachesLedgerReads() throws {
     let never = UInt64(Int64.max)
     var words: [UInt64] = [7, UInt64(Self.created), 0, UInt64(Self.created)]
@@ -226,7 +227,7 @@ import Testing
     for word in words { bytes.append(number: word) }
     try put(Data(), at: Self.root + "CACHEDIR.TAG")
     try put(Data(bytes), at: "caches/.standard.ledger")
-    #expect(try folder.cache().totalSize == 255 * 256 / 2 * 4_096)
+    #expect(try directory.cache().totalSize == 255 * 256 / 2 * 4_096)
   }
 
   // MARK: Files
@@ -303,7 +304,7 @@ import Testing
   private static let tag = """
     Signature: 8a477f597d28d172789f06886806bc55
     # This file is a cache directory tag created by Keepsake.
-    # Backups may leave this folder out: all of it can be made again.
+    # Backups may leave this directory out: all of it can be made again.
     # See https://bford.info/cachedir/
 
     """

@@ -7,10 +7,10 @@ import Testing
 @Suite struct NewerVersionTests {
   private typealias Calls = [(name: String, call: () throws -> Void)]
 
-  private let folder: TemporaryFolder
+  private let directory: TemporaryDirectory
   private let failures = Failures()
 
-  init() throws { folder = try TemporaryFolder() }
+  init() throws { directory = try TemporaryDirectory() }
 
   /// Expects each call to name the file and what to do, and none to touch the file.
   private func expectRefusals(of what: String, _ path: String, _ calls: Calls) throws {
@@ -34,12 +34,12 @@ import Testing
   }
 
   @Test func aJournalIsRefusedByEachCall() throws {
-    let path = folder.file(TemporaryFolder.journal).path
-    try folder.store().set(1, forKey: "k")
+    let path = directory.file(TemporaryDirectory.journal).path
+    try directory.store().set(1, forKey: "k")
     let text = String(decoding: try Bytes.read(path), as: UTF8.self)
     try Bytes.write(Array(text.replacing("\"1:", with: "\"2:").utf8), to: path)
-    let kept = folder.store(failures: failures)
-    for store in [kept, folder.store(failures: failures)] {
+    let kept = directory.store(failures: failures)
+    for store in [kept, directory.store(failures: failures)] {
       try expectRefusals(
         of: "a journal", path,
         [
@@ -52,15 +52,15 @@ import Testing
           ("import", { try store.import(Data(#"{"k": 2}"#.utf8)) }),
         ])
     }
-    #expect(try folder.names().filter { $0.contains("damaged") } == [])
+    #expect(try directory.names().filter { $0.contains("damaged") } == [])
   }
 
   @Test func aVaultIsRefusedByEachCall() throws {
-    try folder.secrets().set("tok", forKey: "k")
-    try makeNewer(folder.headerPath, isSummed: true)
-    let store = folder.secrets(failures: failures)
+    try directory.secrets().set("tok", forKey: "k")
+    try makeNewer(directory.headerPath, isSummed: true)
+    let store = directory.secrets(failures: failures)
     try expectRefusals(
-      of: "a vault", folder.headerPath,
+      of: "a vault", directory.headerPath,
       [
         ("get", { _ = try store.get("k") }), ("getData", { _ = try store.getData("k") }),
         ("entry", { _ = try store.entry("k") }), ("contains", { _ = try store.contains("k") }),
@@ -74,11 +74,11 @@ import Testing
 
   /// Only who asks for just that removes a secret which a newer version made.
   @Test func aSecretIsRefusedByEachCallThatLooksInside() throws {
-    try folder.secrets().set("tok", forKey: "k")
-    try folder.secrets().set("other", forKey: "l")
-    let path = try folder.secretPath("k")
+    try directory.secrets().set("tok", forKey: "k")
+    try directory.secrets().set("other", forKey: "l")
+    let path = try directory.secretPath("k")
     try makeNewer(path, isSummed: false)
-    let store = folder.secrets(failures: failures)
+    let store = directory.secrets(failures: failures)
     try expectRefusals(
       of: "a secret", path,
       [
@@ -88,20 +88,20 @@ import Testing
         ("rotateKeys", { try store.rotateKeys() }),
       ])
     let before = try Bytes.read(path)
-    #expect(try folder.secrets(failures: failures).keys() == ["l"], "it hides no other")
+    #expect(try directory.secrets(failures: failures).keys() == ["l"], "it hides no other")
     #expect(failures.all.last?.code == .unsupportedVersion && failures.all.last?.path == path)
     #expect(try Bytes.read(path) == before)
-    #expect(try folder.secrets().get("l") == "other")
-    try folder.secrets().remove("k")
+    #expect(try directory.secrets().get("l") == "other")
+    try directory.secrets().remove("k")
     #expect(try FileSystem.status(path) == nil)
   }
 
   @Test func aKeyFileIsRefusedByEachCallThatNeedsAKey() throws {
-    try folder.secrets().set("tok", forKey: "k")
-    try makeNewer(folder.keyFilePath, isSummed: true)
-    let store = folder.secrets(failures: failures)
+    try directory.secrets().set("tok", forKey: "k")
+    try makeNewer(directory.keyFilePath, isSummed: true)
+    let store = directory.secrets(failures: failures)
     try expectRefusals(
-      of: "a key file", folder.keyFilePath,
+      of: "a key file", directory.keyFilePath,
       [
         ("get", { _ = try store.get("k") }), ("entry", { _ = try store.entry("k") }),
         ("keys", { _ = try store.keys() }), ("contains", { _ = try store.contains("k") }),
@@ -114,8 +114,8 @@ import Testing
   /// What is set or removed by its key is re-creatable: nothing else touches it.
   @Test func aCacheEntryIsRefusedByEachCallThatReadsIt() throws {
     for key in ["k", String(repeating: "k", count: 188)] {
-      try folder.cache().set(Data([1, 2, 3]), forKey: key, expiry: .seconds(0.01))
-      let (payload, path) = (try folder.cache().payload(key), try folder.cache().sidecar(key))
+      try directory.cache().set(Data([1, 2, 3]), forKey: key, expiry: .seconds(0.01))
+      let (payload, path) = (try directory.cache().payload(key), try directory.cache().sidecar(key))
       let file = try File(path, .readWrite)
       var bytes = try Bytes.read(path)
       bytes[3] = 2
@@ -127,7 +127,7 @@ import Testing
       bytes = Bytes.put(sum, at: 8, in: bytes)
       try file.overwrite(bytes.span.bytes, at: 0)
       Thread.sleep(forTimeInterval: 0.02)
-      let store = folder.cache(failures: failures)
+      let store = directory.cache(failures: failures)
       try expectRefusals(
         of: "a cache entry", path,
         [

@@ -5,9 +5,9 @@ import Testing
 
 /// What stands in for what Linux does not have.
 @Suite(.temporaryStorage) struct ComingFromApplePlatformsTests {
-  private let folder: TemporaryFolder
+  private let folder: TemporaryDirectory
 
-  init() throws { folder = try TemporaryFolder() }
+  init() throws { folder = try TemporaryDirectory() }
 
   @Test func settingsGoToAnotherMachineByExportAndImport() async throws {
     let synced = folder.url

@@ -17,12 +17,12 @@ protocol WritableStorage {
 extension Folder: ReadableStorage, WritableStorage {}
 
 @Suite(.temporaryStorage) struct ComingFromDiskStoragesTests {
-  private let folder: TemporaryFolder
+  private let folder: TemporaryDirectory
   private let files: Folder
   private let timeline = Timeline()
 
   init() throws {
-    folder = try TemporaryFolder()
+    folder = try TemporaryDirectory()
     let url = folder.file("storage")
     let files = Folder(url)
     self.files = files

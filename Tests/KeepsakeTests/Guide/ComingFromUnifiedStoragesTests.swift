@@ -127,7 +127,7 @@ private typealias CloudEngine = TableEngine
   }
 
   @Test func aGroupOfAppsHasAFolder() throws {
-    let folder = try TemporaryFolder()
+    let folder = try TemporaryDirectory()
     let url = folder.url
     Defaults.set(25, forKey: "visits", suite: Defaults.Suite("team", in: url))
     #expect(try folder.names().contains("team.jsonl"))

@@ -164,7 +164,7 @@ extension Defaults.Key<Int> {
   }
 
   @Test func anExistingFileIsImported() throws {
-    let folder = try TemporaryFolder()
+    let folder = try TemporaryDirectory()
     let oldFile = folder.file("notes.plist")
     let old: [String: Any] = ["age": 25, "name": "Ann", "icon": Data([1]), "tags": ["new"]]
     try PropertyListSerialization.data(fromPropertyList: old, format: .binary, options: 0)

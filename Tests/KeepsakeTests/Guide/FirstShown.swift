@@ -1,4 +1,5 @@
-/// Runs a loop over changes, which never ends by itself, while another task goes on setting new values.
+/// Runs a loop over changes, which never ends by itself, while another task goes on setting new
+/// values.
 ///
 /// - Returns: The first value that the loop shows; nil if it ended without one.
 func firstShown(

@@ -1,7 +1,8 @@
 import Foundation
 import Testing
 
-/// The article "Coming from other libraries": what it says to write is what the tests beside this one run.
+/// The article "Coming from other libraries": what it says to write is what the tests beside this
+/// one run.
 @Suite struct GuideTests {
   @Test func everyCallOfTheGuideIsInATest() throws {
     let guide = try Guide(article: Guide.article())

@@ -3,7 +3,8 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
-/// The snippets of the landing page and of the articles on engines and on testing; `SnippetTests` compares.
+/// The snippets of the landing page and of the articles on engines and on testing; `SnippetTests`
+/// compares.
 @Suite(.temporaryStorage) struct OverviewTests {
   @Test func theLandingPage() throws {
     let (data, user) = (Data("image".utf8), User(name: "Ann"))

@@ -92,7 +92,8 @@ extension ReadmeTests {
     #expect(!SecureVault.contains("accessToken", service: "com.app.auth"))
   }
 
-  /// The ways to live with the compiler's isolation checks are programs of Tests/Clients, which `ClientTests` runs.
+  /// The ways to live with the compiler's isolation checks are programs of Tests/Clients, which
+  /// `ClientTests` runs.
   @Test func settingsAsPropertiesAreInTheClients() throws {
     let folders = [
       "Swift 6, anywhere": "Swift6Sendable",

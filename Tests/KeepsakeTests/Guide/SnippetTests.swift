@@ -1,7 +1,8 @@
 import Foundation
 import Testing
 
-/// The snippets of the documents: what they say to write is what the tests beside this one run, in that order.
+/// The snippets of the documents: what they say to write is what the tests beside this one run, in
+/// that order.
 @Suite struct SnippetTests {
   @Test(arguments: Document.all)
   func eachLineOfASnippetIsInATest(document: Document) throws {
@@ -29,7 +30,7 @@ import Testing
   @Test(arguments: Document.all)
   func eachManifestIsOne(document: Document) async throws {
     for snippet in try document.snippets() where snippet.isManifest {
-      let folder = try TemporaryFolder()
+      let folder = try TemporaryDirectory()
       try Data(snippet.text.utf8).write(to: folder.file("Package.swift"))
       let dump = try await Command.run(
         ["swift", "package", "--package-path", folder.path, "dump-package"])
@@ -40,7 +41,7 @@ import Testing
   @Test func theManifestOfReadmeFindsItsProducts() async throws {
     let manifest = try #require(try Document.readme.snippets().first(where: \.isManifest)?.text)
     // The program lies beside the repository, as the text says.
-    let folder = try TemporaryFolder()
+    let folder = try TemporaryDirectory()
     let files = FileManager.default
     try files.createSymbolicLink(
       at: folder.file("Keepsake"), withDestinationURL: Document.repository)

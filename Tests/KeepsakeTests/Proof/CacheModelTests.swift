@@ -34,8 +34,8 @@ struct LimitedCacheModel: CacheModel {
 extension CacheModel {
   typealias Call = DrivenCache.Call
 
-  static func open(_ folder: TemporaryFolder) -> DrivenCache {
-    let store = folder.cache(DiskCache.Name("x", in: folder.url))
+  static func open(_ directory: TemporaryDirectory) -> DrivenCache {
+    let store = directory.cache(DiskCache.Name("x", in: directory.url))
     if let limit { store.sizeLimit = limit }
     return DrivenCache(store: store)
   }
@@ -145,9 +145,9 @@ extension CacheModel {
 
   mutating func crashed() { isCounted = false }
 
-  func audit(_ folder: TemporaryFolder, _ store: DrivenCache) throws -> String? {
+  func audit(_ directory: TemporaryDirectory, _ store: DrivenCache) throws -> String? {
     if let limit = Self.limit { return try audit(store.store, limit) }
-    return try auditBooks(folder, store)
+    return try auditBooks(directory, store)
   }
 
   /// What was set last is there, and all of it within the limit, once eviction has come to its end.
@@ -167,8 +167,8 @@ extension CacheModel {
   }
 
   /// The total against the files; what runs in the background may need a moment to remove some.
-  private func auditBooks(_ folder: TemporaryFolder, _ store: DrivenCache) throws -> String? {
-    let root = folder.path + "/x/"
+  private func auditBooks(_ directory: TemporaryDirectory, _ store: DrivenCache) throws -> String? {
+    let root = directory.path + "/x/"
     guard isCounted, FileManager.default.fileExists(atPath: root) else {
       return nil
     }

@@ -11,15 +11,15 @@ private enum Damage: CustomStringConvertible {
   case longer(Int)
   case exchanged(String)
   case deleted
-  case folder
+  case directory
   case link
   case pipe
 
   /// The file to which a link in another one's place leads.
   static let decoy = "decoy"
 
-  func strike(_ file: Snapshot.File, in folder: TemporaryFolder) throws {
-    let path = folder.path + "/" + file.name
+  func strike(_ file: Snapshot.File, in directory: TemporaryDirectory) throws {
+    let path = directory.path + "/" + file.name
     var bytes = file.bytes
     switch self {
     case .flipped(let position, let mask): bytes[position] ^= mask
@@ -29,13 +29,13 @@ private enum Damage: CustomStringConvertible {
     case .longer(let count):
       bytes += (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 151 &+ 7) }
     case .exchanged(let other):
-      #expect(try FileSystem.exchange(path, with: folder.path + "/" + other))
+      #expect(try FileSystem.exchange(path, with: directory.path + "/" + other))
       return
-    case .deleted, .folder, .link, .pipe:
+    case .deleted, .directory, .link, .pipe:
       try FileSystem.unlink(path)
       switch self {
-      case .folder: try folder.makeFolder(file.name)
-      case .link: try folder.link(file.name, to: folder.path + "/" + Self.decoy)
+      case .directory: try directory.makeDirectory(file.name)
+      case .link: try directory.link(file.name, to: directory.path + "/" + Self.decoy)
       case .pipe: try #require(mkfifo(path, 0o600) == 0)
       default: break
       }
@@ -63,7 +63,7 @@ private enum Damage: CustomStringConvertible {
     case .longer(let count): "\(count) bytes more"
     case .exchanged(let other): "exchanged with \(other)"
     case .deleted: "deleted"
-    case .folder: "a folder"
+    case .directory: "a directory"
     case .link: "a link"
     case .pipe: "a pipe"
     }
@@ -71,8 +71,8 @@ private enum Damage: CustomStringConvertible {
 }
 
 extension OneAtATime {
-  /// Each file of an app's stores damaged in each way: never a wrong value, and no harm to what is in the
-  /// other files.
+  /// Each file of an app's stores damaged in each way: never a wrong value, and no harm to what is
+  /// in the other files.
   @Suite struct DamageTests {
     /// What a file is, and whose.
     private static func kind(of name: String) -> (String, App.Store)? {
@@ -107,20 +107,20 @@ extension OneAtATime {
     private let owners: [String: App.Place]
 
     init() throws {
-      let folder = try TemporaryFolder(isQuick: true)
-      try App(folder).fill()
-      template = try Snapshot(of: folder)
+      let directory = try TemporaryDirectory(isQuick: true)
+      try App(directory).fill()
+      template = try Snapshot(of: directory)
       var owners: [String: App.Place] = [:]
       func add(_ path: String, _ store: App.Store, _ key: String) {
-        owners[String(path.dropFirst(folder.path.count + 1))] = App.Place(store: store, key: key)
+        owners[String(path.dropFirst(directory.path.count + 1))] = App.Place(store: store, key: key)
       }
       for key in App.keys {
-        let cache = folder.cache()
-        add(folder.path + "/engine/\(key).json", .engine, key)
-        add(try folder.secretPath(key), .secrets, key)
+        let cache = directory.cache()
+        add(directory.path + "/engine/\(key).json", .engine, key)
+        add(try directory.secretPath(key), .secrets, key)
         add(try cache.payload(key), .cache, key)
         add(try cache.sidecar(key), .cache, key)
-        add(folder.path + "/files/d/\(key).txt", .files, key)
+        add(directory.path + "/files/d/\(key).txt", .files, key)
       }
       self.owners = owners
     }
@@ -139,7 +139,8 @@ extension OneAtATime {
           let own = template.part { Self.kind(of: $0)?.1 == store }
           for position in file.bytes.indices {
             let looksAtAll = position % 32 == 0
-            // The books of a cache are thousands of numbers, which all are looked at in the same way.
+            // The books of a cache are thousands of numbers, which all are looked at in the same
+            // way.
             if position > 512, position % 7 > 0 { continue }
             for mask: UInt8 in [0x01, 0x80, 0xFF] {
               try check(
@@ -168,7 +169,7 @@ extension OneAtATime {
       let count = file.bytes.count
       let blocks = stride(from: 0, to: count, by: 512).map { $0..<min($0 + 512, count) }
       return blocks.map { .zeroed($0) } + (blocks.count > 1 ? [.zeroed(0..<count)] : [])
-        + [1, 8, 511, 4_096, 70_000].map { .longer($0) } + [.deleted, .folder, .link, .pipe]
+        + [1, 8, 511, 4_096, 70_000].map { .longer($0) } + [.deleted, .directory, .link, .pipe]
         // Each pair once.
         + template.files.filter { $0.name > file.name }.map { .exchanged($0.name) }
     }
@@ -177,10 +178,10 @@ extension OneAtATime {
       _ damage: Damage, _ file: Snapshot.File, _ store: App.Store, _ template: Snapshot,
       looksAtAll: Bool
     ) throws {
-      let folder = try TemporaryFolder(copying: template)
+      let directory = try TemporaryDirectory(copying: template)
       let decoy = Array("somebody's file, with some text in it\n".utf8)
-      try folder.write(decoy, to: Damage.decoy)
-      try damage.strike(file, in: folder)
+      try directory.write(decoy, to: Damage.decoy)
+      try damage.strike(file, in: directory)
       let comment: Comment = "\(file.name), \(damage)"
       var struck = [store]
       if case .exchanged(let other) = damage, let (_, store) = Self.kind(of: other) {
@@ -188,7 +189,7 @@ extension OneAtATime {
       }
       let stores = looksAtAll ? App.Store.allCases : [store]
 
-      let app = App(folder)
+      let app = App(directory)
       let found = try app.findAll(stores)
       for (place, found) in found where found != .value(place.value) {
         #expect(struck.contains(place.store), "\(comment): \(place) is \(found)")
@@ -210,7 +211,7 @@ extension OneAtATime {
           #expect(isClear, "\(comment): \(error)")
         }
       }
-      let next = App(folder)
+      let next = App(directory)
       let kept = try next.findAll(stores)
       for (place, found) in found where found == .value(place.value) {
         #expect(kept[place] == found, "\(comment): \(place) is lost by a set")
@@ -219,7 +220,7 @@ extension OneAtATime {
         #expect(try next.find(place) == value, "\(comment): \(place) was set")
       }
       #expect((app.failures.all + next.failures.all).allSatisfy { !$0.remedy.isEmpty }, comment)
-      if case .link = damage { #expect(try folder.bytes(of: Damage.decoy) == decoy, comment) }
+      if case .link = damage { #expect(try directory.bytes(of: Damage.decoy) == decoy, comment) }
     }
 
     /// Whether that may be found in place of the value; what is nobody's to see is always wrong.
@@ -244,7 +245,7 @@ extension OneAtATime {
       case .engine, .files:
         // Plain files, which anybody may change: what is in them is what is read.
         let name = place.store == .engine ? "engine/\(place.key).json" : "files/d/\(place.key).txt"
-        guard let bytes = try? app.folder.bytes(of: name) else {
+        guard let bytes = try? app.directory.bytes(of: name) else {
           return found == .nothing && !damage.isOfBytes
         }
         let text =
@@ -260,7 +261,7 @@ extension OneAtATime {
       _ found: App.Found, inSettings key: String, _ damage: Damage, _ file: Snapshot.File,
       _ names: [String], _ app: App
     ) -> Bool {
-      let journal = TemporaryFolder.journal
+      let journal = TemporaryDirectory.journal
       guard names.contains(journal) else { return false }
       let isOld = found == .nothing || key == "a" && found == .value("earlier")
       let isSaid = !app.failures.all.isEmpty

@@ -10,10 +10,10 @@ struct DefaultsModel: StoreModel {
   static let name = "settings"
   private var values: [Int: Sample] = [:]
 
-  static func open(_ folder: TemporaryFolder) throws -> DrivenSettings {
-    let store = folder.store()
+  static func open(_ directory: TemporaryDirectory) throws -> DrivenSettings {
+    let store = directory.store()
     return DrivenSettings(
-      store: store, rival: folder.store(),
+      store: store, rival: directory.store(),
       compact: {
         // Before the first set there is nothing to do it to.
         if try !store.keys().isEmpty { try store.journal.compact() }
@@ -107,9 +107,9 @@ struct DefaultsModel: StoreModel {
 
   private var contents: [Int: String] { values.mapValues(\.words) }
 
-  /// A record that was written and not published is seen by stores that are opened then; others see it with
-  /// the next write, or somewhat later.
-  static func settle(_ folder: TemporaryFolder, _ store: DrivenSettings) throws {
+  /// A record that was written and not published is seen by stores that are opened then; others see
+  /// it with the next write, or somewhat later.
+  static func settle(_ directory: TemporaryDirectory, _ store: DrivenSettings) throws {
     try store.store.set(1, forKey: "settled")
     try store.store.remove("settled")
   }

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-/// Records what the calls under its plan do to a folder.
+/// Records what the calls under its plan do to a directory.
 final class DiskRecorder: Sendable {
   private struct State {
     var disk = RecordedDisk()
@@ -17,11 +17,12 @@ final class DiskRecorder: Sendable {
 
   private let root: String
   private let state = Locked(State())
-  /// Calls of several threads are made one after the other, so that they are recorded in their order.
+  /// Calls of several threads are made one after the other, so that they are recorded in their
+  /// order.
   private let turn = DispatchSemaphore(value: 1)
 
-  init(_ folder: TemporaryFolder) throws {
-    root = folder.path
+  init(_ directory: TemporaryDirectory) throws {
+    root = directory.path
     // The modes of some stores' files follow it.
     try #require(chmod(root, 0o700) == 0)
     let status = try #require(try FileSystem.status(root))
@@ -58,15 +59,15 @@ final class DiskRecorder: Sendable {
     switch event.call {
     case .open, .openUnlinked:
       guard isInside, let place = place(event.path, state) else { return }
-      if state.names[place.folder][place.name] == nil { add(place, Int32(value), &state) }
-      if node(Int32(value), state) != state.names[place.folder][place.name] {
+      if state.names[place.directory][place.name] == nil { add(place, Int32(value), &state) }
+      if node(Int32(value), state) != state.names[place.directory][place.name] {
         state.unknown.append("\(event.call) \(event.path)")
       }
     case .mkdir where isInside:
       guard let place = place(event.path, state) else { return fail(event, &state) }
-      let folder = open(event.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-      add(place, folder, &state)
-      close(folder)
+      let directory = open(event.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+      add(place, directory, &state)
+      close(directory)
     case .write, .publish:
       guard let descriptor = event.descriptor, let node = node(descriptor, state) else {
         return fail(event, &state)
@@ -76,27 +77,29 @@ final class DiskRecorder: Sendable {
         .write(node, offset: offset, bytes: Array(event.bytes.prefix(value))))
     case .fsync, .fdatasync:
       guard let node = event.descriptor.flatMap({ node($0, state) }) else {
-        // The folder that is recorded is there for good.
+        // The directory that is recorded is there for good.
         return isInside ? fail(event, &state) : ()
       }
       state.disk.operations.append(.sync(node, coversTimes: event.call == .fsync))
     case .rename where isInside, .exchange where isInside, .link where isInside:
       guard paths.count == 2, let from = place(paths[0], state), let to = place(paths[1], state),
-        let node = state.names[from.folder][from.name]
+        let node = state.names[from.directory][from.name]
       else { return fail(event, &state) }
       let left: Int?? =
         switch event.call {
         case .rename: .some(nil)
-        case .exchange: .some(state.names[to.folder][to.name])
+        case .exchange: .some(state.names[to.directory][to.name])
         default: nil
         }
-      var changes = [RecordedDisk.NameChange(folder: to.folder, name: to.name, node: node)]
-      if let left { changes.insert(.init(folder: from.folder, name: from.name, node: left), at: 0) }
+      var changes = [RecordedDisk.NameChange(directory: to.directory, name: to.name, node: node)]
+      if let left {
+        changes.insert(.init(directory: from.directory, name: from.name, node: left), at: 0)
+      }
       change(changes, &state)
     case .unlink where isInside, .rmdir where isInside:
-      guard let place = place(event.path, state), state.names[place.folder][place.name] != nil
+      guard let place = place(event.path, state), state.names[place.directory][place.name] != nil
       else { return fail(event, &state) }
-      change([.init(folder: place.folder, name: place.name, node: nil)], &state)
+      change([.init(directory: place.directory, name: place.name, node: nil)], &state)
     case .times:
       var status = stat()
       let descriptor = event.descriptor ?? open(event.path, O_RDONLY | O_CLOEXEC)
@@ -120,7 +123,7 @@ final class DiskRecorder: Sendable {
     }
   }
 
-  private typealias Place = (folder: Int, name: String)
+  private typealias Place = (directory: Int, name: String)
 
   private func fail(_ event: SystemCallEvent, _ state: inout State) {
     state.unknown.append("\(event.call) \(event.path)")
@@ -136,14 +139,14 @@ final class DiskRecorder: Sendable {
     guard path.hasPrefix(root + "/") else { return nil }
     var parts = path.dropFirst(root.count + 1).split(separator: "/").map(String.init)
     guard let name = parts.popLast() else { return nil }
-    var folder = 0
+    var directory = 0
     for part in parts {
-      guard let next = state.names[folder][part], state.disk.nodes[next].isFolder else {
+      guard let next = state.names[directory][part], state.disk.nodes[next].isDirectory else {
         return nil
       }
-      folder = next
+      directory = next
     }
-    return (folder, name)
+    return (directory, name)
   }
 
   private func add(_ place: Place, _ descriptor: Int32, _ state: inout State) {
@@ -151,14 +154,14 @@ final class DiskRecorder: Sendable {
     guard fstat(descriptor, &status) == 0 else { return }
     let node = state.disk.nodes.count
     state.disk.nodes.append(
-      .init(isFolder: status.st_mode & S_IFMT == S_IFDIR, mode: status.st_mode & 0o7777))
+      .init(isDirectory: status.st_mode & S_IFMT == S_IFDIR, mode: status.st_mode & 0o7777))
     state.names.append([:])
     state.nodes[UInt64(status.st_ino)] = node
-    change([.init(folder: place.folder, name: place.name, node: node)], &state)
+    change([.init(directory: place.directory, name: place.name, node: node)], &state)
   }
 
   private func change(_ changes: [RecordedDisk.NameChange], _ state: inout State) {
-    for change in changes { state.names[change.folder][change.name] = change.node }
+    for change in changes { state.names[change.directory][change.name] = change.node }
     state.disk.operations.append(.names(changes))
   }
 }

@@ -4,16 +4,16 @@ import Testing
 @testable import Keepsake
 @testable import keepsake_peer
 
-/// What a folder of files ought to do: names with what they are.
+/// What a directory of files ought to do: names with what they are.
 struct FolderModel: StoreModel {
   typealias Call = DrivenFolder.Call
 
   private enum Thing: Equatable {
     case file(Sample)
-    case folder
+    case directory
   }
 
-  static let name = "folder"
+  static let name = "directory"
   /// By the bytes of their names.
   private var things: [[UInt8]: Thing] = [:]
 
@@ -22,8 +22,8 @@ struct FolderModel: StoreModel {
     ".hidden/é", String(repeating: "n", count: 255),
   ]
 
-  static func open(_ folder: TemporaryFolder) -> DrivenFolder {
-    DrivenFolder(folder: Folder(folder.file("files")))
+  static func open(_ directory: TemporaryDirectory) -> DrivenFolder {
+    DrivenFolder(directory: Folder(directory.file("files")))
   }
 
   static func randomCall(_ generator: inout Sequence64) -> Call {
@@ -72,34 +72,34 @@ struct FolderModel: StoreModel {
 
   private static func bytes(_ path: String) -> [UInt8] { Array(path.utf8) }
 
-  /// The folders that it lies in, the outermost first.
+  /// The directories that it lies in, the outermost first.
   private static func ancestors(_ path: [UInt8]) -> [[UInt8]] {
     path.indices.filter { path[$0] == UInt8(ascii: "/") }.map { Array(path[..<$0]) }
   }
 
-  private static func isInside(_ path: [UInt8], _ folder: [UInt8]) -> Bool {
-    path.starts(with: folder + [UInt8(ascii: "/")])
+  private static func isInside(_ path: [UInt8], _ directory: [UInt8]) -> Bool {
+    path.starts(with: directory + [UInt8(ascii: "/")])
   }
 
-  /// A file stands where a folder would have to be.
+  /// A file stands where a directory would have to be.
   private func isBlocked(_ path: [UInt8]) -> Bool {
-    Self.ancestors(path).contains { things[$0] != nil && things[$0] != .folder }
+    Self.ancestors(path).contains { things[$0] != nil && things[$0] != .directory }
   }
 
-  private func children(_ folder: [UInt8]) -> [[UInt8]: Thing] {
-    things.filter { Self.isInside($0.key, folder) }
+  private func children(_ directory: [UInt8]) -> [[UInt8]: Thing] {
+    things.filter { Self.isInside($0.key, directory) }
   }
 
   private mutating func makeAncestors(_ path: [UInt8]) {
-    for ancestor in Self.ancestors(path) { things[ancestor] = .folder }
+    for ancestor in Self.ancestors(path) { things[ancestor] = .directory }
   }
 
   /// Puts a thing there, or says no.
   private mutating func put(_ path: [UInt8], _ thing: Thing) -> Bool {
     if isBlocked(path) { return false }
     switch (things[path], thing) {
-    case (.folder, .file), (.file, .folder): return false
-    case (.folder, .folder) where !children(path).isEmpty: return false
+    case (.directory, .file), (.file, .directory): return false
+    case (.directory, .directory) where !children(path).isEmpty: return false
     default: break
     }
     makeAncestors(path)
@@ -135,11 +135,11 @@ struct FolderModel: StoreModel {
       things[path] = nil
     case .create(let path):
       let path = Self.bytes(path)
-      guard !isBlocked(path), things[path] == nil || things[path] == .folder else {
+      guard !isBlocked(path), things[path] == nil || things[path] == .directory else {
         return Self.failure
       }
       makeAncestors(path)
-      things[path] = .folder
+      things[path] = .directory
     case .clear: things = [:]
     case .totalSize:
       let sizes = things.values.map { thing in
@@ -159,7 +159,7 @@ struct FolderModel: StoreModel {
   private mutating func move(_ path: [UInt8], _ target: [UInt8], isCopy: Bool) -> String {
     guard let thing = things[path] else { return Self.failure }
     if path == target, !isCopy { return "done" }
-    if thing == .folder, !isCopy, Self.isInside(target, path) { return Self.failure }
+    if thing == .directory, !isCopy, Self.isInside(target, path) { return Self.failure }
     let inner = children(path)
     guard put(target, thing) else { return Self.failure }
     for (name, thing) in inner { things[target + name.dropFirst(path.count)] = thing }
@@ -176,7 +176,7 @@ struct FolderModel: StoreModel {
     things.map { path, thing in
       let name = String(decoding: path, as: UTF8.self)
       switch thing {
-      case .folder: return name + "/"
+      case .directory: return name + "/"
       case .file(let sample): return "\(name): " + sample.bytesInWords
       }
     }
@@ -187,17 +187,17 @@ struct FolderModel: StoreModel {
     Set(a.map { Array($0.utf8) }) == Set(b.map { Array($0.utf8) }) && a.count == b.count
   }
 
-  /// What was interrupted leaves files, which are counted, and stay in folders that are cleared, until a
-  /// sweep finds them an hour later.
-  static func settle(_ folder: TemporaryFolder, _ store: DrivenFolder) throws {
-    for name in try folder.leftOvers() where try folder.status(name) != nil {
-      try FileManager.default.removeItem(at: folder.file(name))
+  /// What was interrupted leaves files, which are counted, and stay in directories that are
+  /// cleared, until a sweep finds them an hour later.
+  static func settle(_ directory: TemporaryDirectory, _ store: DrivenFolder) throws {
+    for name in try directory.leftOvers() where try directory.status(name) != nil {
+      try FileManager.default.removeItem(at: directory.file(name))
     }
   }
 
   mutating func accept(_ found: [String]) -> Bool { Self.isSame(found, contents) }
 
-  /// Old or new; folders for what was to come may be there, and of what was to go a part.
+  /// Old or new; directories for what was to come may be there, and of what was to go a part.
   mutating func accept(_ found: [String], interrupting call: Call) -> Bool {
     var models = [self, outcomes(of: call, by: .first)[0].model]
     let target: String? =
@@ -209,7 +209,7 @@ struct FolderModel: StoreModel {
     if let target, !isBlocked(Self.bytes(target)) {
       var model = self
       for ancestor in Self.ancestors(Self.bytes(target)) {
-        model.things[ancestor] = .folder
+        model.things[ancestor] = .directory
         models.append(model)
       }
     }
@@ -227,7 +227,7 @@ struct FolderModel: StoreModel {
         only.things[name] = thing
         if !names.contains(Array(only.contents[0].utf8)) { model.things[name] = nil }
       }
-      // What lies in a folder that is gone is gone as well.
+      // What lies in a directory that is gone is gone as well.
       models.append(model)
     }
     for var model in models where model.accept(found) {
@@ -252,7 +252,7 @@ extension Sample {
 
 extension OneAtATime {
   @Suite struct FolderModelTests {
-    @Test func aFolderDoesWhatATreeDoes() {
+    @Test func aDirectoryDoesWhatATreeDoes() {
       ModelCheck<FolderModel>().run(sequences: 30, length: 80)
     }
   }

@@ -9,10 +9,13 @@ extension OneAtATime {
   ///
   /// `KEEPSAKE_KILLS=n` makes the run longer, `KEEPSAKE_SOAK=n` the other one as many seconds.
   @Suite(.serialized) struct KillTests {
-    private static func stores(_ folder: TemporaryFolder, _ failures: Failures) -> MixedStores {
+    private static func stores(_ directory: TemporaryDirectory, _ failures: Failures) -> MixedStores
+    {
       MixedStores(
-        settings: folder.store(failures: failures), secrets: folder.secrets(failures: failures),
-        cache: folder.ownCache("mixed", failures: failures), files: Folder(folder.file("own")))
+        settings: directory.store(failures: failures),
+        secrets: directory.secrets(failures: failures),
+        cache: directory.ownCache("mixed", failures: failures), files: Folder(directory.file("own"))
+      )
     }
 
     private struct Place: Hashable {
@@ -21,7 +24,7 @@ extension OneAtATime {
     }
 
     @Test func killsInAMixedLoadLoseNothingAcknowledged() throws {
-      let folder = try TemporaryFolder(isQuick: true)
+      let directory = try TemporaryDirectory(isQuick: true)
       let failures = Failures()
       let writerCount = 3
       let rounds = max(1, bound("KEEPSAKE_KILLS", usually: 300) / writerCount)
@@ -39,7 +42,7 @@ extension OneAtATime {
       }
       /// What is there has to be allowed, and is all that is from now on.
       func check(_ comment: Comment) throws {
-        let stores = Self.stores(folder, failures)
+        let stores = Self.stores(directory, failures)
         for (place, values) in allowed {
           let data = try stores.read(place.kind, Storm.name(place.key))
           let value = data.flatMap { Certificate($0, key: place.key) }
@@ -49,9 +52,11 @@ extension OneAtATime {
         }
       }
 
-      let survivor = try Peer.start(folder, "mixed-survivor", "\(writerCount)")
+      let survivor = try Peer.start(directory, "mixed-survivor", "\(writerCount)")
       for round in 0..<rounds {
-        let peers = try last.enumerated().map { try Peer.start(folder, "mixed", "\($0)", "\($1)") }
+        let peers = try last.enumerated().map {
+          try Peer.start(directory, "mixed", "\($0)", "\($1)")
+        }
         var said = peers.map { $0.line().map { [$0] } ?? [] }
         usleep(UInt32.random(in: 0...(Bool.random() ? 3_000 : 30_000)))
         for peer in peers.shuffled() { kill(peer.identifier, SIGKILL) }
@@ -83,11 +88,11 @@ extension OneAtATime {
         if step.isCounted { counted += 1 }
       }
       try check("the survivor")
-      let count = try folder.store().int(MixedStep.counter)
+      let count = try directory.store().int(MixedStep.counter)
       #expect((counted...(counted + perhapsCounted)).contains(count), "\(count) of \(counted)")
       #expect(last.allSatisfy { $0 > rounds }, "steps done: \(last)")
       #expect(failures.all.isEmpty, "\(failures.all)")
-      let cache = folder.ownCache("mixed")
+      let cache = directory.ownCache("mixed")
       try cache.removeExpired()
       #expect(try cache.keys().count == cache.keys().count { try cache.get($0) != nil })
       print("proof: kills, mixed load: \(rounds * writerCount) kills, \(last.reduce(end, +)) steps")
@@ -96,8 +101,8 @@ extension OneAtATime {
     /// What a program has of the system does not grow with the time it runs.
     @Test func aLongRunTakesNoMoreThanAShortOne() throws {
       let seconds = bound("KEEPSAKE_SOAK", usually: 12)
-      let folder = try TemporaryFolder(isQuick: true)
-      let peer = try Peer.start(folder, "soak", "\(seconds)")
+      let directory = try TemporaryDirectory(isQuick: true)
+      let peer = try Peer.start(directory, "soak", "\(seconds)")
       let said = peer.finish().split(separator: "\n").map(String.init)
       try #require(peer.exitStatus == 0 && !said.contains { $0.hasPrefix("error") }, "\(said)")
       let rounds = said.map { line in line.split(separator: " ").compactMap { Int($0) } }

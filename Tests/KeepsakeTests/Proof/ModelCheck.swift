@@ -10,8 +10,8 @@ protocol StoreModel: Sendable {
 
   init()
 
-  /// A store on the files of the folder that shares nothing with any other one.
-  static func open(_ folder: TemporaryFolder) throws -> Store
+  /// A store on the files of the directory that shares nothing with any other one.
+  static func open(_ directory: TemporaryDirectory) throws -> Store
 
   /// What the second process calls it.
   static var name: String { get }
@@ -43,10 +43,10 @@ protocol StoreModel: Sendable {
   mutating func crashed()
 
   /// Does what time would do after a user came to such an end.
-  static func settle(_ folder: TemporaryFolder, _ store: Store) throws
+  static func settle(_ directory: TemporaryDirectory, _ store: Store) throws
 
   /// What else can be wrong with the files.
-  func audit(_ folder: TemporaryFolder, _ store: Store) throws -> String?
+  func audit(_ directory: TemporaryDirectory, _ store: Store) throws -> String?
 }
 
 struct ModelOutcome<Model> {
@@ -67,8 +67,8 @@ extension StoreModel {
   func canLook(_ user: StoreUser) -> Bool { true }
   mutating func reopened(_ user: StoreUser) {}
   mutating func crashed() {}
-  static func settle(_ folder: TemporaryFolder, _ store: Store) {}
-  func audit(_ folder: TemporaryFolder, _ store: Store) throws -> String? { nil }
+  static func settle(_ directory: TemporaryDirectory, _ store: Store) {}
+  func audit(_ directory: TemporaryDirectory, _ store: Store) throws -> String? { nil }
 }
 
 enum StoreUser: CaseIterable, Sendable {
@@ -87,7 +87,8 @@ enum ModelStep<Call: Sendable>: Sendable {
   case reopen(StoreUser)
   /// The second process is killed while it makes these calls, once so many were answered.
   case kill([Call], after: Int)
-  /// From that system call on all fail, as if the process ended there; then the first store is dropped.
+  /// From that system call on all fail, as if the process ended there; then the first store is
+  /// dropped.
   case crash(Call, at: Int)
 }
 
@@ -208,13 +209,13 @@ private struct ModelRun<Model: StoreModel> {
   typealias Call = Model.Store.Call
   typealias Contents = Model.Store.Contents
 
-  private let folder: TemporaryFolder
+  private let directory: TemporaryDirectory
   private var model = Model()
   private var stores: [StoreUser: Model.Store] = [:]
   private var peer: Child?
   private var count = 0
 
-  init() throws { folder = try TemporaryFolder(isQuick: true) }
+  init() throws { directory = try TemporaryDirectory(isQuick: true) }
 
   mutating func take(_ step: ModelStep<Call>) throws {
     switch step {
@@ -248,9 +249,9 @@ private struct ModelRun<Model: StoreModel> {
 
   /// All as a store sees it that has just been opened.
   mutating func lookAfresh() throws {
-    let store = try Model.open(folder)
+    let store = try Model.open(directory)
     try compare(store.contents())
-    if let fault = try model.audit(folder, store) { throw Divergence(description: fault) }
+    if let fault = try model.audit(directory, store) { throw Divergence(description: fault) }
   }
 
   private mutating func compare(_ found: Contents) throws {
@@ -272,7 +273,7 @@ private struct ModelRun<Model: StoreModel> {
 
   private mutating func store(of user: StoreUser) throws -> Model.Store {
     if let store = stores[user] { return store }
-    let store = try Model.open(folder)
+    let store = try Model.open(directory)
     stores[user] = store
     return store
   }
@@ -311,7 +312,7 @@ private struct ModelRun<Model: StoreModel> {
 
   private mutating func startedPeer() throws -> Child {
     if let peer { return peer }
-    let child = try Peer.start(folder, "model", Model.name)
+    let child = try Peer.start(directory, "model", Model.name)
     peer = child
     return child
   }
@@ -350,13 +351,13 @@ private struct ModelRun<Model: StoreModel> {
     self.peer = nil
     model.reopened(.peer)
     model.crashed()
-    let store = try Model.open(folder)
+    let store = try Model.open(directory)
     if lines.count < calls.count {
       try compare(store.contents(), interrupting: calls[lines.count])
     } else {
       try compare(store.contents())
     }
-    try Model.settle(folder, store)
+    try Model.settle(directory, store)
   }
 
   // MARK: Crashes
@@ -375,10 +376,10 @@ private struct ModelRun<Model: StoreModel> {
     if isDone { try judge(words, call, .first) }
     reopen(.first)
     model.crashed()
-    let fresh = try Model.open(folder)
+    let fresh = try Model.open(directory)
     let found = try fresh.contents()
     if isDone { try compare(found) } else { try compare(found, interrupting: call) }
-    try Model.settle(folder, fresh)
+    try Model.settle(directory, fresh)
   }
 }
 

@@ -4,8 +4,8 @@ import Testing
 @testable import Keepsake
 
 extension OneAtATime {
-  /// Each store after a power cut at each moment of its calls: it opens, it has what was promised, and
-  /// nothing else.
+  /// Each store after a power cut at each moment of its calls: it opens, it has what was promised,
+  /// and nothing else.
   @Suite(.serialized) struct PowerCutTests {
     /// How many states of each workload are looked at; `KEEPSAKE_STATES` for more.
     private let most =
@@ -51,10 +51,11 @@ extension OneAtATime {
     }
 
     private func record(_ workload: PowerCutWorkload) async throws -> Recording {
-      let folder = try TemporaryFolder(isQuick: true)
-      let recorder = try DiskRecorder(folder)
+      let directory = try TemporaryDirectory(isQuick: true)
+      let recorder = try DiskRecorder(directory)
       let stage = PowerCutWorkload.Stage(
-        TemporaryFolder("home/app", in: folder), incoming: try TemporaryFolder(isQuick: true))
+        TemporaryDirectory("home/app", in: directory),
+        incoming: try TemporaryDirectory(isQuick: true))
       var calls: [Range<Int>] = []
       for step in workload.steps {
         let begin = recorder.count
@@ -65,17 +66,17 @@ extension OneAtATime {
       try #require(recorder.unknown == [])
       // Which cannot be looked at while something in the background still removes files.
       try await eventually("what was recorded is what is there") {
-        recorder.contents.files() == (try? Self.files(in: folder))
+        recorder.contents.files() == (try? Self.files(in: directory))
       }
       #expect(stage.failures.all.isEmpty)
       return Recording(disk: recorder.disk, calls: calls)
     }
 
-    private static func files(in folder: TemporaryFolder) throws -> [String: [UInt8]?] {
+    private static func files(in directory: TemporaryDirectory) throws -> [String: [UInt8]?] {
       var found: [String: [UInt8]?] = [:]
-      for name in try FileManager.default.subpathsOfDirectory(atPath: folder.path) {
-        let isFolder = try FileSystem.status(folder.file(name).path)?.isFolder == true
-        found.updateValue(isFolder ? nil : try folder.bytes(of: name), forKey: name)
+      for name in try FileManager.default.subpathsOfDirectory(atPath: directory.path) {
+        let isDirectory = try FileSystem.status(directory.file(name).path)?.isDirectory == true
+        found.updateValue(isDirectory ? nil : try directory.bytes(of: name), forKey: name)
       }
       return found
     }
@@ -84,14 +85,14 @@ extension OneAtATime {
     private func problems(
       of workload: PowerCutWorkload, _ contents: DiskContents, returned: Int, begun: Int
     ) throws -> [String] {
-      let parent = try TemporaryFolder(isQuick: true)
+      let parent = try TemporaryDirectory(isQuick: true)
       try contents.materialise(in: parent.path)
-      let folder = TemporaryFolder("home/app", in: parent)
+      let directory = TemporaryDirectory("home/app", in: parent)
       let keys = workload.keys
       var problems: [String] = []
       do {
-        let hasHole = Self.hasHole(folder)
-        let stage = PowerCutWorkload.Stage(folder)
+        let hasHole = Self.hasHole(directory)
+        let stage = PowerCutWorkload.Stage(directory)
         let found = try workload.look(stage, keys)
         func isAllowed(_ key: String, _ value: String?) -> Bool {
           let allowed = workload.allowed(key, returned: returned, begun: begun)
@@ -114,8 +115,8 @@ extension OneAtATime {
         if !hasHole, !workload.isDamaged, !reported.isEmpty {
           problems.append("a false alarm: \(stage.failures.all)")
         }
-        problems += try workload.goOn(PowerCutWorkload.Stage(folder))
-        let after = try workload.look(PowerCutWorkload.Stage(folder), keys)
+        problems += try workload.goOn(PowerCutWorkload.Stage(directory))
+        let after = try workload.look(PowerCutWorkload.Stage(directory), keys)
         for key in keys where after[key] != found[key] {
           // Who only reads may have to leave open what a writer settles.
           let mayCome =
@@ -136,8 +137,8 @@ extension OneAtATime {
     }
 
     /// Whether a line of the journal was never written out, although one after it was.
-    private static func hasHole(_ folder: TemporaryFolder) -> Bool {
-      guard let bytes = try? folder.bytes(of: TemporaryFolder.journal),
+    private static func hasHole(_ directory: TemporaryDirectory) -> Bool {
+      guard let bytes = try? directory.bytes(of: TemporaryDirectory.journal),
         let hole = bytes.firstIndex(of: 0)
       else { return false }
       return bytes[hole...].contains(UInt8(ascii: "\n"))

@@ -3,7 +3,8 @@ import Testing
 
 @testable import Keepsake
 
-/// Calls of one store, what each of them promises, and how to look at what is left after a power cut.
+/// Calls of one store, what each of them promises, and how to look at what is left after a power
+/// cut.
 struct PowerCutWorkload: Sendable, CustomTestStringConvertible {
   enum Promise {
     /// It may be lost, also when the call has returned.
@@ -26,7 +27,8 @@ struct PowerCutWorkload: Sendable, CustomTestStringConvertible {
 
   let testDescription: String
   let steps: [Step]
-  /// Whether a value that has been replaced or removed may be a miss, even if the new one never came.
+  /// Whether a value that has been replaced or removed may be a miss, even if the new one never
+  /// came.
   var replacedMayBeMissing = false
   /// Whether bytes go wrong in it by other ways than a power cut.
   var isDamaged = false
@@ -54,22 +56,22 @@ struct PowerCutWorkload: Sendable, CustomTestStringConvertible {
     return replacedMayBeMissing && values.count > 1 ? values + [nil] : values
   }
 
-  /// A process that works in a folder.
+  /// A process that works in a directory.
   final class Stage: Sendable {
-    let folder: TemporaryFolder
+    let directory: TemporaryDirectory
     /// For what comes from elsewhere.
-    let incoming: TemporaryFolder
+    let incoming: TemporaryDirectory
     let failures = Failures()
     private let stores = Locked<(Defaults.Store?, DiskCache.Store?)>((nil, nil))
 
-    init(_ folder: TemporaryFolder, incoming: TemporaryFolder? = nil) {
-      self.folder = folder
-      self.incoming = incoming ?? folder
+    init(_ directory: TemporaryDirectory, incoming: TemporaryDirectory? = nil) {
+      self.directory = directory
+      self.incoming = incoming ?? directory
     }
 
     var settings: Defaults.Store {
       stores.withLock { stores in
-        let store = stores.0 ?? folder.store(failures: failures)
+        let store = stores.0 ?? directory.store(failures: failures)
         stores.0 = store
         return store
       }
@@ -77,7 +79,7 @@ struct PowerCutWorkload: Sendable, CustomTestStringConvertible {
 
     var cache: DiskCache.Store {
       stores.withLock { stores in
-        let store = stores.1 ?? folder.cache(failures: failures)
+        let store = stores.1 ?? directory.cache(failures: failures)
         stores.1 = store
         return store
       }
@@ -86,12 +88,12 @@ struct PowerCutWorkload: Sendable, CustomTestStringConvertible {
     static let passphrase = SecureVault.KeySource(.passphrase("correct horse", logN: 10))
 
     func secrets(_ service: SecureVault.Service = .standard) -> SecureVault.Store {
-      folder.secrets(
+      directory.secrets(
         service, failures: failures, keySources: [.keyFile, Self.passphrase],
         authenticate: { _ in "correct horse" })
     }
 
-    var files: Folder { Folder(folder.file("files")) }
+    var files: Folder { Folder(directory.file("files")) }
   }
 }
 
@@ -113,8 +115,8 @@ extension PowerCutWorkload {
 
   /// What happens within a second of a set that nobody asks to be synced.
   ///
-  /// Not waited for, as another test's journal may be the first of those that are synced together: then
-  /// this recorder does not see it.
+  /// Not waited for, as another test's journal may be the first of those that are synced together:
+  /// then this recorder does not see it.
   private static func setAndSyncInBackground(_ key: String, _ value: String?) -> Step {
     Step(changes: [key: value], promise: .everything) {
       try $0.settings.set(value, forKey: key)
@@ -154,14 +156,14 @@ extension PowerCutWorkload {
       set("theme", "dark"), set("theme", "light"), set("name", "Ann"), synchronize,
       // What is left under the key is the value before.
       Step(changes: ["theme": "dark"]) { stage in
-        let path = stage.folder.path + "/" + TemporaryFolder.journal
+        let path = stage.directory.path + "/" + TemporaryDirectory.journal
         let bytes = try Bytes.read(path)
         let place = try #require(bytes.firstRange(of: Array("light".utf8))).lowerBound
         try Bytes.write(bytes[place] ^ 1, at: place, of: path)
       },
       Step { stage in
         // Another process, which finds it.
-        let next = Stage(stage.folder)
+        let next = Stage(stage.directory)
         try #require(next.settings.string("theme") == "dark")
         try #require(next.failures.all.map(\.code) == [.damaged])
       },
@@ -181,10 +183,10 @@ extension PowerCutWorkload {
   private static func goOnWithSettings(_ stage: Stage) throws -> [String] {
     try stage.settings.set("after", forKey: "after")
     var problems: [String] = []
-    if try Stage(stage.folder).settings.string("after") != "after" { problems.append("no set") }
+    if try Stage(stage.directory).settings.string("after") != "after" { problems.append("no set") }
     try stage.settings.synchronize()
     try stage.settings.journal.compact()
-    return try problems + stage.folder.temporaries().map { "left behind: \($0)" }
+    return try problems + stage.directory.temporaries().map { "left behind: \($0)" }
   }
 
   // MARK: Secrets
@@ -246,18 +248,18 @@ extension PowerCutWorkload {
         var problems: [String] = []
         let store = stage.secrets("after")
         try store.set("after", forKey: "k")
-        if try Stage(stage.folder).secrets("after").get("k") != "after" {
+        if try Stage(stage.directory).secrets("after").get("k") != "after" {
           problems.append("no set")
         }
         let protection = try store.protection
         try store.rotateKeys()
         // The remains of a key file go with the next one that is written.
-        if try stage.folder.temporaries().contains(where: { $0.hasPrefix("state/") }) {
+        if try stage.directory.temporaries().contains(where: { $0.hasPrefix("state/") }) {
           try store.protect(with: .keyFile)
           if protection == .passphrase { try store.protect(with: Stage.passphrase) }
         }
         try store.remove("k")
-        return try problems + stage.folder.temporaries().map { "left behind: \($0)" }
+        return try problems + stage.directory.temporaries().map { "left behind: \($0)" }
           + stage.failures.all.map(\.description)
       })
   }()
@@ -318,14 +320,14 @@ extension PowerCutWorkload {
     goOn: { stage in
       var problems: [String] = []
       try stage.cache.set(Data("after".utf8), forKey: "after")
-      if try Stage(stage.folder).cache.get("after") != Data("after".utf8) {
+      if try Stage(stage.directory).cache.get("after") != Data("after".utf8) {
         problems.append("no set")
       }
       try stage.cache.remove("after")
       var left: [String] = []
       for _ in 0..<200 {
         try stage.cache.removeExpired()
-        let files = FileManager.default.enumerator(atPath: stage.folder.path)?.allObjects
+        let files = FileManager.default.enumerator(atPath: stage.directory.path)?.allObjects
         left = try #require(files as? [String])
           .filter { $0.hasSuffix(".tmp") || $0.hasSuffix(".trash") }
         if left.isEmpty { break }
@@ -380,9 +382,9 @@ extension PowerCutWorkload {
       var problems: [String] = []
       for name in ["after", "d/after", "d/e/after", "g/after", "g/e/after"] {
         try stage.files.save(name, as: name)
-        if try Stage(stage.folder).files.load(name) != name { problems.append("no save") }
+        if try Stage(stage.directory).files.load(name) != name { problems.append("no save") }
         try stage.files.delete(name)
       }
-      return try problems + stage.folder.leftOvers().map { "left behind: \($0)" }
+      return try problems + stage.directory.leftOvers().map { "left behind: \($0)" }
     })
 }

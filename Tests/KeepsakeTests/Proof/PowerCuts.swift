@@ -1,6 +1,7 @@
 @testable import Keepsake
 
-/// A power cut at one moment, and what the disk had written out by then of what no sync had made safe.
+/// A power cut at one moment, and what the disk had written out by then of what no sync had made
+/// safe.
 struct PowerCut {
   /// How many operations had been made.
   let count: Int
@@ -30,9 +31,9 @@ struct PowerCuts {
     return contents
   }
 
-  /// At each moment: nothing but what is safe; all; names without bytes; each of the latest effects alone
-  /// missing, or alone there; the latest write torn, or with any of its pages; and any effects by chance, of
-  /// which writes may be torn as well.
+  /// At each moment: nothing but what is safe; all; names without bytes; each of the latest effects
+  /// alone missing, or alone there; the latest write torn, or with any of its pages; and any
+  /// effects by chance, of which writes may be torn as well.
   ///
   /// Those that leave out what is not of the latest were made at an earlier moment.
   func all(latest: Int = 8, byChance: Int = 2) -> [PowerCut] {
@@ -77,7 +78,8 @@ struct PowerCuts {
     if case .write = disk.operations[number] { true } else { false }
   }
 
-  /// The ways in which a write can be on the disk in part: disks write whole sectors, and file systems pages.
+  /// The ways in which a write can be on the disk in part: disks write whole sectors, and file
+  /// systems pages.
   private func tears(_ number: Int, _ random: inout Seeded) -> [Survival] {
     guard case .write(_, let offset, let bytes) = disk.operations[number] else { return [] }
     let end = offset + bytes.count

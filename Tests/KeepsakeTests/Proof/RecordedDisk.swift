@@ -3,21 +3,21 @@ import Testing
 
 @testable import Keepsake
 
-/// What a folder's file system was asked to do, in order: enough to tell what may be on the disk after a
-/// power cut at any moment.
+/// What a directory's file system was asked to do, in order: enough to tell what may be on the disk
+/// after a power cut at any moment.
 ///
 /// After Pillai et al., "All File Systems Are Not Created Equal" (OSDI 2014), whose ALICE replays
 /// recorded system calls in each order that a file system may write them out in.
 struct RecordedDisk: Sendable {
-  /// A file or a folder, whatever names it has; the first one is the folder that is recorded.
+  /// A file or a directory, whatever names it has; the first one is the directory that is recorded.
   struct Node: Sendable {
-    let isFolder: Bool
+    let isDirectory: Bool
     let mode: mode_t
   }
 
   /// A name that comes to stand for a node, or for nothing.
   struct NameChange: Sendable {
-    let folder: Int
+    let directory: Int
     let name: String
     let node: Int?
   }
@@ -31,13 +31,15 @@ struct RecordedDisk: Sendable {
     case sync(Int, coversTimes: Bool)
   }
 
-  var nodes = [Node(isFolder: true, mode: 0o700)]
+  var nodes = [Node(isDirectory: true, mode: 0o700)]
   var operations: [Operation] = []
 
-  /// For each operation the sync that makes it safe, as POSIX has it: a file's makes its bytes safe and none
-  /// of its names, a folder's the names in it and no bytes. `Int.max` where there is none.
+  /// For each operation the sync that makes it safe, as POSIX has it: a file's makes its bytes safe
+  /// and none of its names, a directory's the names in it and no bytes. `Int.max` where there is
+  /// none.
   ///
-  /// What a rename changes in two folders is on the disk in both or in neither, so either one's sync will do.
+  /// What a rename changes in two directories is on the disk in both or in neither, so either one's
+  /// sync will do.
   var securing: [Int] {
     var securing = [Int](repeating: .max, count: operations.count)
     for (number, operation) in operations.enumerated() {
@@ -45,7 +47,7 @@ struct RecordedDisk: Sendable {
       for earlier in 0..<number where securing[earlier] == .max {
         let isCovered =
           switch operations[earlier] {
-          case .names(let changes): changes.contains { $0.folder == node }
+          case .names(let changes): changes.contains { $0.directory == node }
           case .write(let file, _, _): file == node
           case .times(let file, _, _): coversTimes && file == node
           case .sync: false
@@ -69,7 +71,7 @@ enum Survival: Hashable, Sendable {
   static let pageSize = 4_096
 }
 
-/// A folder with all that is in it, in memory.
+/// A directory with all that is in it, in memory.
 struct DiskContents {
   private let nodes: [RecordedDisk.Node]
   private var names: [[String: Int]]
@@ -87,7 +89,7 @@ struct DiskContents {
     if survival == .nothing { return }
     switch operation {
     case .names(let changes):
-      for change in changes { names[change.folder][change.name] = change.node }
+      for change in changes { names[change.directory][change.name] = change.node }
     case .write(let file, let offset, let added):
       write(added, to: file, at: offset, survival)
     case .times(let file, let accessed, let modified): times[file] = (accessed, modified)
@@ -118,11 +120,11 @@ struct DiskContents {
     }
   }
 
-  /// Each path with its file's bytes; nil for a folder.
+  /// Each path with its file's bytes; nil for a directory.
   func files() -> [String: [UInt8]?] {
     var found: [String: [UInt8]?] = [:]
     visit { path, node in
-      found.updateValue(nodes[node].isFolder ? nil : bytes[node], forKey: path)
+      found.updateValue(nodes[node].isDirectory ? nil : bytes[node], forKey: path)
     }
     return found
   }
@@ -141,21 +143,21 @@ struct DiskContents {
 
   private func visit(_ body: (_ path: String, _ node: Int) -> Void) {
     var pending = [("", 0)]
-    while let (path, folder) = pending.popLast() {
-      for (name, node) in names[folder].sorted(by: { $0.key < $1.key }) {
+    while let (path, directory) = pending.popLast() {
+      for (name, node) in names[directory].sorted(by: { $0.key < $1.key }) {
         body(path + name, node)
-        if nodes[node].isFolder { pending.append((path + name + "/", node)) }
+        if nodes[node].isDirectory { pending.append((path + name + "/", node)) }
       }
     }
   }
 
-  /// Makes it all in an empty folder, as it is found when the power is back hours later.
-  func materialise(in folder: String) throws {
+  /// Makes it all in an empty directory, as it is found when the power is back hours later.
+  func materialise(in directory: String) throws {
     var made: [Int: String] = [:]
     var failed: String?
     visit { name, node in
-      let path = folder + "/" + name
-      if nodes[node].isFolder {
+      let path = directory + "/" + name
+      if nodes[node].isDirectory {
         if mkdir(path, nodes[node].mode) != 0 { failed = path }
       } else if let other = made[node] {
         if link(other, path) != 0 { failed = path }

@@ -1,5 +1,5 @@
-/// Finds a small sequence that still fails, by taking out ever smaller pieces (delta debugging), then by
-/// putting simpler elements in place of what is left.
+/// Finds a small sequence that still fails, by taking out ever smaller pieces (delta debugging),
+/// then by putting simpler elements in place of what is left.
 struct Shrinking<Element> {
   /// Simpler elements to try in place of one, the simplest first.
   let simpler: (Element) -> [Element]

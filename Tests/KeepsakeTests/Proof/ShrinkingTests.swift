@@ -95,7 +95,7 @@ import Testing
         ".call(.set(1, in: 2, .text(3)), by: .peer)", ".kill([.lock, .unlockWith(1)], after: 0)",
         ".look(.first)", ".call(.removeAll(in: 0), by: .second)",
       ])
-    let folder: ModelStep<DrivenFolder.Call> = .crash(.move("a\"", to: "b"), at: 1)
-    #expect(SourceText.of(folder) == ".crash(.move(\"a\\\"\", to: \"b\"), at: 1)")
+    let directory: ModelStep<DrivenFolder.Call> = .crash(.move("a\"", to: "b"), at: 1)
+    #expect(SourceText.of(directory) == ".crash(.move(\"a\\\"\", to: \"b\"), at: 1)")
   }
 }

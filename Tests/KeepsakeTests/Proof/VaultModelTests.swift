@@ -28,8 +28,8 @@ struct VaultModel: StoreModel {
   /// Who called `lock` and not `unlock`.
   private var locked: Set<StoreUser> = []
 
-  static func open(_ folder: TemporaryFolder) throws -> DrivenVault {
-    let vault = folder.vault()
+  static func open(_ directory: TemporaryDirectory) throws -> DrivenVault {
+    let vault = directory.vault()
     let scope = StorageScope(finder: DirectoryFinder(app: "test"))
     let stores = DrivenVault.services.map {
       SecureVault.Store(service: SecureVault.Service($0), vault: .success(vault), scope: scope)

@@ -11,100 +11,100 @@ import Testing
   }
 
   @Test func makesAKeyFileForTheUserAlone() throws {
-    let folder = try TemporaryFolder()
-    try folder.secrets().set("v", forKey: "k")
+    let directory = try TemporaryDirectory()
+    try directory.secrets().set("v", forKey: "k")
     func mode(_ name: String) throws -> Int {
-      let attributes = try FileManager.default.attributesOfItem(atPath: folder.file(name).path)
+      let attributes = try FileManager.default.attributesOfItem(atPath: directory.file(name).path)
       return try #require(attributes[.posixPermissions] as? Int)
     }
     #expect(try mode("state/vault.key") == 0o600 && mode("vault/vault.hdr") == 0o600)
     #expect(try mode("vault") == 0o700)
-    #expect(try folder.secrets().get("k") == "v")
-    #expect(try folder.secrets().protection == .keyFile)
+    #expect(try directory.secrets().get("k") == "v")
+    #expect(try directory.secrets().protection == .keyFile)
   }
 
   @Test func readingMakesNothing() throws {
-    let folder = try TemporaryFolder()
-    let store = folder.secrets()
+    let directory = try TemporaryDirectory()
+    let store = directory.secrets()
     #expect(try store.get("k") == nil && store.keys() == [] && !store.contains("k"))
     #expect(try store.protection == nil && store.isLocked == false && store.entry("k") == nil)
     try store.remove("k")
     try store.removeAll()
     try store.rotateKeys()
     try store.eraseVault()
-    #expect(try folder.names() == [])
+    #expect(try directory.names() == [])
   }
 
   @Test func takesACredentialWhereThereIsOne() throws {
-    let folder = try TemporaryFolder()
+    let directory = try TemporaryDirectory()
     let key = Data((0..<48).map { UInt8($0) })
     try FileManager.default.createDirectory(
-      at: folder.file("credentials"), withIntermediateDirectories: true)
-    try key.write(to: folder.file("credentials/vault.key"))
-    let environment = ["CREDENTIALS_DIRECTORY": folder.file("credentials").path]
-    try folder.secrets(environment: environment).set("v", forKey: "k")
-    #expect(try folder.secrets(environment: environment).get("k") == "v")
-    #expect(try folder.secrets().protection == .credential("vault.key"))
-    #expect(!FileManager.default.fileExists(atPath: folder.file("state/vault.key").path))
+      at: directory.file("credentials"), withIntermediateDirectories: true)
+    try key.write(to: directory.file("credentials/vault.key"))
+    let environment = ["CREDENTIALS_DIRECTORY": directory.file("credentials").path]
+    try directory.secrets(environment: environment).set("v", forKey: "k")
+    #expect(try directory.secrets(environment: environment).get("k") == "v")
+    #expect(try directory.secrets().protection == .credential("vault.key"))
+    #expect(!FileManager.default.fileExists(atPath: directory.file("state/vault.key").path))
     // Without it nothing opens, and no key file is made in its place.
-    let missing = #expect(throws: StorageError.self) { try folder.secrets().get("k") }
+    let missing = #expect(throws: StorageError.self) { try directory.secrets().get("k") }
     #expect(missing?.code == .locked && missing?.description.contains("LoadCredential") == true)
-    #expect(throws: StorageError.self) { try folder.secrets().set("w", forKey: "k") }
+    #expect(throws: StorageError.self) { try directory.secrets().set("w", forKey: "k") }
     // Another one does not open it either.
-    try Data(repeating: 1, count: 48).write(to: folder.file("credentials/vault.key"))
+    try Data(repeating: 1, count: 48).write(to: directory.file("credentials/vault.key"))
     expectFailure(.locked) {
-      _ = try folder.secrets(environment: environment).get("k")
+      _ = try directory.secrets(environment: environment).get("k")
     }
     // One that can be guessed is refused.
-    try Data("hunter2".utf8).write(to: folder.file("credentials/vault.key"))
+    try Data("hunter2".utf8).write(to: directory.file("credentials/vault.key"))
     let short = #expect(throws: StorageError.self) {
-      try folder.secrets(environment: environment).get("k")
+      try directory.secrets(environment: environment).get("k")
     }
     #expect(short?.code == .misuse && short?.description.contains("hunter2") == false)
-    try key.write(to: folder.file("credentials/vault.key"))
-    #expect(try folder.secrets(environment: environment).get("k") == "v")
+    try key.write(to: directory.file("credentials/vault.key"))
+    #expect(try directory.secrets(environment: environment).get("k") == "v")
   }
 
   @Test func aCredentialsNameReachesNoOtherFile() throws {
-    let folder = try TemporaryFolder()
-    let environment = ["CREDENTIALS_DIRECTORY": folder.path]
+    let directory = try TemporaryDirectory()
+    let environment = ["CREDENTIALS_DIRECTORY": directory.path]
     for name in ["../x", "/etc/passwd", "", "..", "a\0b"] {
-      let store = folder.secrets(keySources: [.credential(name)], environment: environment)
+      let store = directory.secrets(keySources: [.credential(name)], environment: environment)
       expectFailure(.misuse) { _ = try store.set("v", forKey: "k") }
     }
   }
 
   @Test func asksAClosureOnceAndByItsName() throws {
-    let folder = try TemporaryFolder()
+    let directory = try TemporaryDirectory()
     let calls = Mutex(0)
     let source = SecureVault.KeySource.closure("kms") {
       calls.withLock { $0 += 1 }
       return Data(repeating: 9, count: 32)
     }
-    let store = folder.secrets(keySources: [source])
+    let store = directory.secrets(keySources: [source])
     for index in 0..<10 { try store.set("v", forKey: "k\(index)") }
     #expect(calls.withLock { $0 } == 1)
     #expect(try store.protection == .closure("kms"))
-    #expect(try folder.secrets(keySources: [.keyFile, source]).get("k3") == "v")
+    #expect(try directory.secrets(keySources: [.keyFile, source]).get("k3") == "v")
     let other = SecureVault.KeySource.closure("other") { Data(repeating: 9, count: 32) }
-    expectFailure(.locked) { _ = try folder.secrets(keySources: [other]).get("k3") }
+    expectFailure(.locked) { _ = try directory.secrets(keySources: [other]).get("k3") }
     struct Unreachable: Error { let key = "swordfish" }
     let failing = SecureVault.KeySource.closure("kms") { throw Unreachable() }
     let error = #expect(throws: StorageError.self) {
-      try folder.secrets(keySources: [failing]).get("k3")
+      try directory.secrets(keySources: [failing]).get("k3")
     }
     #expect(error?.description.contains("Unreachable") == true)
     #expect(error?.description.contains("swordfish") == false)
   }
 
   @Test func theOrderOfTheSourcesDecides() throws {
-    let folder = try TemporaryFolder()
+    let directory = try TemporaryDirectory()
     let first = SecureVault.KeySource.closure("first") { Data(repeating: 1, count: 32) }
-    let store = folder.secrets(keySources: [.credential("absent"), first, .keyFile])
+    let store = directory.secrets(keySources: [.credential("absent"), first, .keyFile])
     try store.set("v", forKey: "k")
     #expect(try store.protection == .closure("first"))
     // With none of them, only `protect` makes a vault.
-    let empty = try TemporaryFolder()
+    let empty = try TemporaryDirectory()
     let none = empty.secrets(keySources: [])
     expectFailure(.locked) { _ = try none.set("v", forKey: "k") }
     #expect(try empty.names() == [])
@@ -114,7 +114,7 @@ import Testing
   }
 
   @Test func aVaultUnderAPassphraseOpensElsewhere() throws {
-    let (here, there) = (try TemporaryFolder(), try TemporaryFolder())
+    let (here, there) = (try TemporaryDirectory(), try TemporaryDirectory())
     let store = here.secrets("com.app.auth")
     try store.set("tok", forKey: "accessToken")
     try store.protect(with: Self.passphrase("open sesame"))
@@ -125,49 +125,49 @@ import Testing
     expectFailure(.wrongPassphrase) { _ = try copy.unlock(passphrase: "sesame") }
     try copy.unlock(passphrase: "open sesame")
     #expect(try copy.get("accessToken") == "tok")
-    // In a folder that the caller names as well, also by a source of bootstrap.
+    // In a directory that the caller names as well, also by a source of bootstrap.
     let service = SecureVault.Service("com.app.auth", in: here.url)
-    let elsewhere = try TemporaryFolder()
+    let elsewhere = try TemporaryDirectory()
     let reader = elsewhere.secrets(service, keySources: [Self.passphrase("open sesame")])
     #expect(try reader.get("accessToken") == "tok" && !reader.isLocked)
     #expect(try elsewhere.names() == [])
   }
 
   @Test func anOldKeyOpensNothingNew() throws {
-    let folder = try TemporaryFolder()
-    let store = folder.secrets()
+    let directory = try TemporaryDirectory()
+    let store = directory.secrets()
     try store.set("old", forKey: "k")
-    let oldHeader = try folder.bytes(of: "vault/vault.hdr")
-    let oldKeyFile = try folder.bytes(of: "state/vault.key")
+    let oldHeader = try directory.bytes(of: "vault/vault.hdr")
+    let oldKeyFile = try directory.bytes(of: "state/vault.key")
     try store.protect(with: Self.passphrase("p"))
     try store.set("new", forKey: "k")
     try store.set("newer", forKey: "k2")
     // The old key file with the new header:
-    try folder.write(oldKeyFile, to: "state/vault.key")
-    expectFailure(.locked) { _ = try folder.secrets().get("k") }
+    try directory.write(oldKeyFile, to: "state/vault.key")
+    expectFailure(.locked) { _ = try directory.secrets().get("k") }
     // The old key file with the old header:
-    let newHeader = try folder.bytes(of: "vault/vault.hdr")
-    try folder.write(oldHeader, to: "vault/vault.hdr")
+    let newHeader = try directory.bytes(of: "vault/vault.hdr")
+    try directory.write(oldHeader, to: "vault/vault.hdr")
     for key in ["k", "k2"] {
-      expectFailure(.damaged) { _ = try folder.secrets().get(key) }
+      expectFailure(.damaged) { _ = try directory.secrets().get(key) }
     }
-    try folder.write(newHeader, to: "vault/vault.hdr")
-    let reader = folder.secrets(keySources: [Self.passphrase("p")])
+    try directory.write(newHeader, to: "vault/vault.hdr")
+    let reader = directory.secrets(keySources: [Self.passphrase("p")])
     #expect(try reader.get("k") == "new" && reader.get("k2") == "newer")
     // From one passphrase to another, and back to a key file, which is a new one.
     try reader.protect(with: Self.passphrase("q"))
     expectFailure(.wrongPassphrase) {
-      _ = try folder.secrets(keySources: []).unlock(passphrase: "p")
+      _ = try directory.secrets(keySources: []).unlock(passphrase: "p")
     }
     try reader.protect(with: .keyFile)
-    #expect(try folder.secrets().get("k") == "new")
-    try folder.write(oldKeyFile, to: "state/vault.key")
-    expectFailure(.locked) { _ = try folder.secrets().get("k") }
+    #expect(try directory.secrets().get("k") == "new")
+    try directory.write(oldKeyFile, to: "state/vault.key")
+    expectFailure(.locked) { _ = try directory.secrets().get("k") }
   }
 
   @Test func unlockAndLockSayWhatIsWrong() throws {
-    let folder = try TemporaryFolder()
-    let store = folder.secrets()
+    let directory = try TemporaryDirectory()
+    let store = directory.secrets()
     expectFailure(.notFound) { _ = try store.unlock(passphrase: "p") }
     try store.set("v", forKey: "k")
     expectFailure(.misuse) { _ = try store.unlock(passphrase: "p") }
@@ -181,7 +181,7 @@ import Testing
       expectFailure(.locked) { _ = try call() }
     }
     // Others of the same process, and other processes, have keys of their own.
-    #expect(try folder.secrets().get("k") == "v")
+    #expect(try directory.secrets().get("k") == "v")
     try store.unlock()
     #expect(try store.get("k") == "v" && !store.isLocked)
     expectFailure(.misuse) { _ = try store.protect(with: Self.passphrase("")) }
@@ -189,11 +189,11 @@ import Testing
   }
 
   @Test func erasingStartsAnewWithoutTheKey() throws {
-    let folder = try TemporaryFolder()
-    let store = folder.secrets()
+    let directory = try TemporaryDirectory()
+    let store = directory.secrets()
     try store.protect(with: Self.passphrase("forgotten"))
     try store.set("v", forKey: "k")
-    let other = folder.secrets()
+    let other = directory.secrets()
     expectFailure(.locked) { _ = try other.set("w", forKey: "k") }
     try other.eraseVault()
     #expect(try other.get("k") == nil && other.keys() == [])
@@ -204,25 +204,25 @@ import Testing
   }
 
   @Test func aSourcesNameThatDoesNotFitIsRefusedBeforeAnythingIsWritten() throws {
-    let folder = try TemporaryFolder()
+    let directory = try TemporaryDirectory()
     func source(_ count: Int) -> SecureVault.KeySource {
       .closure(String(repeating: "n", count: count)) { Data(repeating: 1, count: 32) }
     }
     expectFailure(.misuse) {
-      try folder.secrets(keySources: [source(256)]).set("v", forKey: "k")
+      try directory.secrets(keySources: [source(256)]).set("v", forKey: "k")
     }
-    #expect(try folder.names() == [])
-    let store = folder.secrets(keySources: [source(255)])
+    #expect(try directory.names() == [])
+    let store = directory.secrets(keySources: [source(255)])
     try store.set("v", forKey: "k")
-    #expect(try folder.secrets(keySources: [source(255)]).get("k") == "v")
+    #expect(try directory.secrets(keySources: [source(255)]).get("k") == "v")
     expectFailure(.misuse) { try store.protect(with: source(300)) }
-    #expect(try folder.secrets(keySources: [source(255)]).get("k") == "v")
+    #expect(try directory.secrets(keySources: [source(255)]).get("k") == "v")
   }
 
   @Test func aLockDuringProtectDoesNotMakeItFail() throws {
-    let folder = try TemporaryFolder()
+    let directory = try TemporaryDirectory()
     let failures = Failures()
-    let store = folder.secrets(failures: failures)
+    let store = directory.secrets(failures: failures)
     try store.set("v", forKey: "k")
     // At the last moment, when the header is in place and before anything else is done.
     let isLocked = Mutex(false)
@@ -253,10 +253,11 @@ import Testing
   }
 
   @Test func whoHearsOfAFailureMayLockTheVault() throws {
-    let folder = try TemporaryFolder()
+    let directory = try TemporaryDirectory()
     let kept = Mutex<SecureVault.Store?>(nil)
     let count = Mutex(0)
-    let finder = DirectoryFinder(app: "test", chosen: .init(data: folder.url, state: folder.url))
+    let finder = DirectoryFinder(
+      app: "test", chosen: .init(data: directory.url, state: directory.url))
     let scope = StorageScope(finder: finder) { _ in
       count.withLock { $0 += 1 }
       try? kept.withLock { $0 }?.lock()
@@ -267,10 +268,10 @@ import Testing
     try store.set("v", forKey: "k")
     try store.set("w", forKey: "l")
     let vault = Vault(
-      location: VaultLocation(host: HostFolder(path: folder.path, isCallers: false)),
+      location: VaultPaths(host: StoreDirectory(path: directory.path, isCallerOwned: false)),
       finder: finder, options: VaultOptions(), report: { _ in })
     let ring = try #require(try vault.session()).ring
-    let place = try ring.place(of: "standard", "k", in: folder.path + "/vault")
+    let place = try ring.place(of: "standard", "k", in: directory.path + "/vault")
     try Bytes.write(try Bytes.read(place.path)[40] ^ 1, at: 40, of: place.path)
     let start = ContinuousClock.now
     #expect(try store.keys() == ["l"])

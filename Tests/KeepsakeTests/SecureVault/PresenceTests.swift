@@ -49,9 +49,9 @@ import Testing
   }
 
   @Test func asksEachTimeItIsReadOrSet() throws {
-    let folder = try TemporaryFolder()
+    let directory = try TemporaryDirectory()
     let person = Person()
-    let store = folder.secrets(authenticate: person.answer)
+    let store = directory.secrets(authenticate: person.answer)
     try store.set("1234", forKey: "pin", access: .userPresence)
     #expect(person.requests.map(\.isNew) == [true])
     #expect(try store.get("pin", reason: "Unlock notes") == "1234")
@@ -73,9 +73,9 @@ import Testing
   }
 
   @Test func failsAsLockedOrWrongPassphraseAndNeverWithTheValue() throws {
-    let folder = try TemporaryFolder()
+    let directory = try TemporaryDirectory()
     let person = Person()
-    let store = folder.secrets(authenticate: person.answer)
+    let store = directory.secrets(authenticate: person.answer)
     try store.set("1234", forKey: "pin", access: .userPresence)
     person.answer = "wrong"
     expectFailure(.wrongPassphrase) { _ = try store.get("pin") }
@@ -84,9 +84,9 @@ import Testing
     }
     person.answer = nil
     expectFailure(.locked) { _ = try store.get("pin") }
-    expectFailure(.locked) { _ = try folder.secrets().get("pin") }
+    expectFailure(.locked) { _ = try directory.secrets().get("pin") }
     struct Secretive: Error { let typed = "swordfish" }
-    let failing = folder.secrets(authenticate: { _ in throw Secretive() })
+    let failing = directory.secrets(authenticate: { _ in throw Secretive() })
     let error = #expect(throws: StorageError.self) { try failing.get("pin") }
     #expect(error?.code == .locked && error?.description.contains("swordfish") == false)
     person.answer = "swordfish"
@@ -94,25 +94,25 @@ import Testing
   }
 
   @Test func aSetKeepsTheAccessUnlessItSaysOtherwise() throws {
-    let folder = try TemporaryFolder()
+    let directory = try TemporaryDirectory()
     let person = Person()
-    let store = folder.secrets(authenticate: person.answer)
+    let store = directory.secrets(authenticate: person.answer)
     try store.set("1", forKey: "pin", access: .userPresence)
     try store.set("2", forKey: "pin")
     #expect(try store.entry("pin")?.access == .userPresence)
     #expect(try store.get("pin") == "2")
     try store.set("3", forKey: "pin", access: .whenUnlocked)
     #expect(try store.entry("pin")?.access == .whenUnlocked)
-    #expect(try folder.secrets().get("pin") == "3")
+    #expect(try directory.secrets().get("pin") == "3")
     let key = SecureVault.Key<String>("pin", access: .userPresence)
     try store.set("4", for: key)
     #expect(try store.get(key) == "4" && store.entry(key)?.access == .userPresence)
   }
 
   @Test func underAPassphraseItIsThatOne() throws {
-    let folder = try TemporaryFolder()
+    let directory = try TemporaryDirectory()
     let person = Person()
-    let store = folder.secrets(authenticate: person.answer)
+    let store = directory.secrets(authenticate: person.answer)
     try store.protect(with: SecureVault.KeySource(.passphrase("vault", logN: 10)))
     expectFailure(.wrongPassphrase) {
       _ = try store.set("1", forKey: "pin", access: .userPresence)
@@ -125,7 +125,7 @@ import Testing
     let new = SecureVault.KeySource(.passphrase("new", logN: 10))
     person.answer = "wrong"
     expectFailure(.wrongPassphrase) { _ = try store.protect(with: new) }
-    #expect(try folder.secrets(keySources: [new]).isLocked == false)
+    #expect(try directory.secrets(keySources: [new]).isLocked == false)
     person.answer = "vault"
     try store.protect(with: new)
     expectFailure(.wrongPassphrase) { _ = try store.get("pin") }
@@ -137,9 +137,9 @@ import Testing
   }
 
   @Test func choosesAnewOnceNoneIsLeft() throws {
-    let folder = try TemporaryFolder()
+    let directory = try TemporaryDirectory()
     let person = Person()
-    let store = folder.secrets(authenticate: person.answer)
+    let store = directory.secrets(authenticate: person.answer)
     try store.set("1", forKey: "pin", access: .userPresence)
     person.answer = "another"
     expectFailure(.wrongPassphrase) {
@@ -152,26 +152,26 @@ import Testing
   }
 
   @Test func noNewKeyIsMadeWhereTheHeaderHasLostTheWay() throws {
-    let folder = try TemporaryFolder()
+    let directory = try TemporaryDirectory()
     let person = Person()
-    let store = folder.secrets(authenticate: person.answer)
+    let store = directory.secrets(authenticate: person.answer)
     try store.set("plain", forKey: "k")
-    let before = try folder.bytes(of: "vault/vault.hdr")
+    let before = try directory.bytes(of: "vault/vault.hdr")
     try store.set("1", forKey: "pin", access: .userPresence)
-    let after = try folder.bytes(of: "vault/vault.hdr")
-    try folder.write(before, to: "vault/vault.hdr")
-    expectFailure(.damaged) { _ = try folder.secrets(authenticate: person.answer).get("pin") }
+    let after = try directory.bytes(of: "vault/vault.hdr")
+    try directory.write(before, to: "vault/vault.hdr")
+    expectFailure(.damaged) { _ = try directory.secrets(authenticate: person.answer).get("pin") }
     expectFailure(.damaged) {
       _ = try store.set("2", forKey: "pin2", access: .userPresence)
     }
-    try folder.write(after, to: "vault/vault.hdr")
-    #expect(try folder.secrets(authenticate: person.answer).get("pin") == "1")
+    try directory.write(after, to: "vault/vault.hdr")
+    #expect(try directory.secrets(authenticate: person.answer).get("pin") == "1")
   }
 
   @Test func theAnswerMayTakeItsTimeAndLockTheVault() throws {
-    let folder = try TemporaryFolder()
+    let directory = try TemporaryDirectory()
     let box = Mutex<SecureVault.Store?>(nil)
-    let store = folder.secrets(authenticate: { _ in
+    let store = directory.secrets(authenticate: { _ in
       try box.withLock { $0 }?.lock()
       return "swordfish"
     })
@@ -189,15 +189,15 @@ import Testing
   }
 
   @Test func theFirstOneSurvivesThatTheVaultIsPutUnderSomethingElseMeanwhile() throws {
-    let folder = try TemporaryFolder()
+    let directory = try TemporaryDirectory()
     let person = Person()
-    let store = folder.secrets(authenticate: person.answer)
+    let store = directory.secrets(authenticate: person.answer)
     try store.set("v", forKey: "k")
     try store.set("0", forKey: "gone", access: .userPresence)
     try store.remove("gone")
     // Nothing needs presence when `protect` looks; something does when it replaces the header.
     let source = SecureVault.KeySource(.passphrase("p", logN: 10))
-    let other = folder.secrets(authenticate: person.answer)
+    let other = directory.secrets(authenticate: person.answer)
     try beforeTheLockIsTaken {
       try other.set("1", forKey: "pin", access: .userPresence)
     } in: {
@@ -206,16 +206,16 @@ import Testing
     // It is moved to the new passphrase, for which the current one was asked.
     #expect(person.reasons.last == "A new passphrase needs the current one")
     person.answer = "p"
-    let reader = folder.secrets(keySources: [source], authenticate: person.answer)
+    let reader = directory.secrets(keySources: [source], authenticate: person.answer)
     #expect(try reader.get("pin") == "1" && reader.get("k") == "v")
   }
 
   @Test func aFlagThatWasFlippedLosesNoKey() throws {
-    let folder = try TemporaryFolder()
+    let directory = try TemporaryDirectory()
     let person = Person()
-    let store = folder.secrets(authenticate: person.answer)
+    let store = directory.secrets(authenticate: person.answer)
     try store.set("1", forKey: "pin", access: .userPresence)
-    let path = try folder.secretPath("pin")
+    let path = try directory.secretPath("pin")
     let good = try Bytes.read(path)
     try Bytes.write(good[6] ^ 1, at: 6, of: path)
     try store.protect(with: .keyFile)
@@ -226,18 +226,18 @@ import Testing
     // With the right file back it opens, as its key was kept.
     try Bytes.write(good, to: path)
     person.answer = "swordfish"
-    #expect(try folder.secrets(authenticate: person.answer).get("pin") == "1")
+    #expect(try directory.secrets(authenticate: person.answer).get("pin") == "1")
   }
 
   @Test(arguments: [true, false])
   func aSetThatKeepsTheAccessKeepsTheOneOfTheLastMoment(isFirst: Bool) throws {
-    let folder = try TemporaryFolder()
+    let directory = try TemporaryDirectory()
     let person = Person()
-    let store = folder.secrets(authenticate: person.answer)
+    let store = directory.secrets(authenticate: person.answer)
     try store.set("0", forKey: "pin")
     // With one of them there already, the next one changes nothing in the header.
     if !isFirst { try store.set("0", forKey: "other", access: .userPresence) }
-    let other = folder.secrets(authenticate: person.answer)
+    let other = directory.secrets(authenticate: person.answer)
     // Another one asks for presence after this one has looked, and before it takes the lock.
     try beforeTheLockIsTaken {
       try other.set("1", forKey: "pin", access: .userPresence)

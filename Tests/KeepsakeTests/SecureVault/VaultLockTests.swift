@@ -6,11 +6,11 @@ import Testing
 
 /// The vault's lock, which a process keeps open from one call to the next.
 @Suite struct VaultLockTests {
-  private let folder: TemporaryFolder
+  private let directory: TemporaryDirectory
 
-  init() throws { folder = try TemporaryFolder() }
+  init() throws { directory = try TemporaryDirectory() }
 
-  private var lockPath: String { folder.path + "/vault/.lock" }
+  private var lockPath: String { directory.path + "/vault/.lock" }
 
   private func set(_ text: String, _ vault: Vault) throws(StorageError) {
     try Array(text.utf8).withBytes { bytes throws(StorageError) in
@@ -27,11 +27,11 @@ import Testing
       expectFailure(.timedOut) { try vault.remove("standard", "k") }
       expectFailure(.timedOut) { try vault.rotateKeys() }
     }
-    #expect(try folder.temporaries() == [])
+    #expect(try directory.temporaries() == [])
   }
 
   @Test func aLockFileThatIsDeletedOrReplacedIsNotLockedAnyMore() throws {
-    let vault = folder.vault(timeout: .milliseconds(50))
+    let vault = directory.vault(timeout: .milliseconds(50))
     try set("1", vault)
     try expectExcluded(vault)
 
@@ -42,23 +42,23 @@ import Testing
     _ = try FileSystem.replace(lockPath, with: [], mode: 0o600, durable: false)
     try expectExcluded(vault)
     try set("3", vault)
-    #expect(try folder.secrets().get("k") == "3")
+    #expect(try directory.secrets().get("k") == "3")
 
     // With all that is in it, put elsewhere, and another vault in its place.
-    let other = try TemporaryFolder()
+    let other = try TemporaryDirectory()
     try other.secrets().set("other", forKey: "k")
-    try FileSystem.rename(folder.path + "/vault", to: folder.path + "/old")
+    try FileSystem.rename(directory.path + "/vault", to: directory.path + "/old")
     try FileManager.default.copyItem(
-      atPath: other.path + "/vault", toPath: folder.path + "/vault")
-    try FileManager.default.removeItem(atPath: folder.keyFilePath)
-    try FileManager.default.copyItem(atPath: other.keyFilePath, toPath: folder.keyFilePath)
+      atPath: other.path + "/vault", toPath: directory.path + "/vault")
+    try FileManager.default.removeItem(atPath: directory.keyFilePath)
+    try FileManager.default.copyItem(atPath: other.keyFilePath, toPath: directory.keyFilePath)
     try set("4", vault)
     try expectExcluded(vault)
-    #expect(try folder.secrets().get("k") == "4")
+    #expect(try directory.secrets().get("k") == "4")
   }
 
   @Test func threadsOfOneProcessExcludeEachOther() throws {
-    let path = folder.path + "/.lock"
+    let path = directory.path + "/.lock"
     let lock = ByteLock(path)
     let (threads, rounds) = (8, 300)
     let inside = Locked([0, 0])
@@ -93,17 +93,17 @@ import Testing
   }
 
   @Test func aForkedChildWritesAndItsParentGoesOn() throws {
-    let peer = try Peer.start(folder, "vault-serve")
+    let peer = try Peer.start(directory, "vault-serve")
     #expect(try peer.ask("set a parent") == "ok")
     #expect(try peer.ask("fork-set a child") == "ok")
     #expect(try peer.ask("get a") == "child")
     #expect(try peer.ask("set a parent") == "ok")
-    #expect(try folder.secrets().get("a") == "parent")
+    #expect(try directory.secrets().get("a") == "parent")
     #expect(peer.finish() == "" && peer.exitStatus == 0)
   }
 
   @Test func threadsThatSetOneKeyWhileTheKeysChangeLoseNothing() throws {
-    let vault = folder.vault()
+    let vault = directory.vault()
     try set("0", vault)
     let failures = Failures()
     DispatchQueue.concurrentPerform(iterations: 4) { thread in
@@ -117,7 +117,7 @@ import Testing
       }
     }
     #expect(failures.all.isEmpty, "\(failures.all)")
-    #expect(try folder.secrets().get("k")?.hasSuffix(" 39") == true)
-    #expect(try folder.temporaries() == [])
+    #expect(try directory.secrets().get("k")?.hasSuffix(" 39") == true)
+    #expect(try directory.temporaries() == [])
   }
 }

@@ -28,35 +28,35 @@ import Testing
     (["CONFIGURATION_DIRECTORY": "rel", "HOME": "/home/ann"], "/home/ann/.config/com.example.app"),
   ])
   func settingsLieWhereTheSpecificationsSay(
-    _ environment: [String: String], _ folder: String
+    _ environment: [String: String], _ directory: String
   ) throws {
-    #expect(try finder(environment).folder(.configuration) == folder)
+    #expect(try finder(environment).directory(.configuration) == directory)
   }
 
-  @Test func eachPurposeHasItsFolder() throws {
+  @Test func eachPurposeHasItsDirectory() throws {
     let home = finder(["HOME": "/h"])
-    #expect(try home.folder(.data) == "/h/.local/share/com.example.app")
-    #expect(try home.folder(.state) == "/h/.local/state/com.example.app")
-    #expect(try home.folder(.cache) == "/h/.cache/com.example.app")
+    #expect(try home.directory(.data) == "/h/.local/share/com.example.app")
+    #expect(try home.directory(.state) == "/h/.local/state/com.example.app")
+    #expect(try home.directory(.cache) == "/h/.cache/com.example.app")
     let unit = finder([
       "STATE_DIRECTORY": "/var/lib/app", "CACHE_DIRECTORY": "/var/cache/app",
     ])
-    #expect(try unit.folder(.data) == "/var/lib/app")
-    #expect(try unit.folder(.cache) == "/var/cache/app")
+    #expect(try unit.directory(.data) == "/var/lib/app")
+    #expect(try unit.directory(.cache) == "/var/cache/app")
     // One without a home of its own has its settings there as well.
     for home in [nil, "/"] {
       let bare = finder(["STATE_DIRECTORY": "/var/lib/app:/var/lib/other"], home: home)
-      #expect(try bare.folder(.configuration) == "/var/lib/app")
+      #expect(try bare.directory(.configuration) == "/var/lib/app")
     }
-    #expect(try unit.folder(.configuration) == "/home/registered/.config/com.example.app")
-    let chosen = finder([:], chosen: .init(configuration: URL(filePath: "/own folder/")))
-    #expect(try chosen.folder(.configuration) == "/own folder")
+    #expect(try unit.directory(.configuration) == "/home/registered/.config/com.example.app")
+    let chosen = finder([:], chosen: .init(configuration: URL(filePath: "/own directory/")))
+    #expect(try chosen.directory(.configuration) == "/own directory")
   }
 
   @Test(arguments: [nil, "", "/", "relative"])
-  func withoutAHomeItIsAnErrorAndNeverAFolderUnderTheRoot(_ home: String?) {
+  func withoutAHomeItIsAnErrorAndNeverADirectoryUnderTheRoot(_ home: String?) {
     let error = #expect(throws: StorageError.self) {
-      try finder([:], home: home).folder(.configuration)
+      try finder([:], home: home).directory(.configuration)
     }
     #expect(error?.code == .notFound)
     #expect(error?.remedy.contains("HOME") == true)
@@ -65,7 +65,7 @@ import Testing
   @Test func aURLThatIsNoFileIsAnError() throws {
     let web = try #require(URL(string: "https://example.com/x"))
     #expect(throws: StorageError.self) {
-      try finder([:], chosen: .init(configuration: web)).folder(.configuration)
+      try finder([:], chosen: .init(configuration: web)).directory(.configuration)
     }
     let suite = Defaults.Suite("team", in: web)
     let error = #expect(throws: StorageError.self) { try Defaults.suite(suite).set(1, forKey: "k") }

@@ -59,7 +59,7 @@ import Testing
     }
   }
 
-  /// Outside a scope, in detached tasks and on queues too, a test run has a folder of its own.
+  /// Outside a scope, in detached tasks and on queues too, a test run has a directory of its own.
   @Test func aTestRunNeverTouchesHome() async throws {
     let paths = [
       try #require(try Defaults.shared.fileURL?.path),
@@ -86,7 +86,7 @@ import Testing
   }
 
   @Test(arguments: ["", ".", "..", "a/b", "nul\u{0}", String(repeating: "x", count: 300)])
-  func aNameThatCannotBeAFolderIsRefused(_ name: String) {
+  func aNameThatCannotBeADirectoryIsRefused(_ name: String) {
     let error = #expect(throws: StorageError.self) {
       try StorageSystem.Configuration().bootstrap(app: name, directories: .init())
     }
@@ -107,7 +107,7 @@ import Testing
 
   @Test func anErrorSaysWhatFailedWhereAndWhatToDo() {
     let error = StorageError(errno: ENOSPC, operation: "write", path: "/disk/file")
-      .during("set", key: "theme")
+      .inContext(of: "set", key: "theme")
     let text = error.description
     for part in ["set", "\"theme\"", "disk full", "/disk/file", "Free some space"] {
       #expect(text.contains(part), "\(text)")

@@ -7,9 +7,9 @@ import Testing
 
 /// What belongs to a temporary scope, and what does not.
 @Suite(.timeLimit(.minutes(5))) struct TemporaryScopeTests {
-  /// The folder of the scope in force, or of the test run.
+  /// The directory of the scope in force, or of the test run.
   private func scopeRoot() throws -> String {
-    let path = try StorageScope.current.finder.folder(.configuration)
+    let path = try StorageScope.current.finder.directory(.configuration)
     return FileSystem.parent(of: FileSystem.parent(of: path))
   }
 
@@ -19,7 +19,7 @@ import Testing
   ) throws {
     let paths = try Places.fill(mark)
     #expect(paths.count == 6)
-    let keyFile = try StorageScope.current.finder.folder(.state) + "/vault.key"
+    let keyFile = try StorageScope.current.finder.directory(.state) + "/vault.key"
     for path in paths + [keyFile] {
       #expect(path.hasPrefix(root + "/"), "\(path)", sourceLocation: sourceLocation)
       #expect(
@@ -68,7 +68,7 @@ import Testing
     }
   }
 
-  @Test func detachedTasksQueuesAndThreadsUseTheFolderOfTheTestRun() async throws {
+  @Test func detachedTasksQueuesAndThreadsUseTheDirectoryOfTheTestRun() async throws {
     let home = try #require(ProcessInfo.processInfo.environment["HOME"])
     try await StorageSystem.withTemporary {
       let root = try scopeRoot()
@@ -90,12 +90,12 @@ import Testing
 
   /// Where things would lie.
   private func paths() throws -> [String] {
-    let folders: [Folder] = [.documents, .applicationSupport, .caches, .temporary]
+    let directories: [Folder] = [.documents, .applicationSupport, .caches, .temporary]
     let finder = StorageScope.current.finder
     return try [
-      try #require(try Defaults.shared.fileURL?.path), try finder.folder(.data),
-      try finder.folder(.state), try finder.folder(.cache), try finder.documents(),
-    ] + folders.map { try $0.url("k").path }
+      try #require(try Defaults.shared.fileURL?.path), try finder.directory(.data),
+      try finder.directory(.state), try finder.directory(.cache), try finder.documents(),
+    ] + directories.map { try $0.url("k").path }
   }
 
   @Test func callsThatHopToAQueueTakeItAlong() async throws {
@@ -153,17 +153,18 @@ import Testing
 }
 
 extension OneAtATime {
-  /// Whole processes, whose folders for temporary things and whose home can be looked at afterwards.
+  /// Whole processes, whose directories for temporary things and whose home can be looked at
+  /// afterwards.
   @Suite struct TemporaryScopeProcessTests {
     private func run(
-      _ folder: TemporaryFolder, _ arguments: String...
+      _ directory: TemporaryDirectory, _ arguments: String...
     ) throws -> (outside: [String], inside: [String]) {
       for name in ["tmp", "home"] {
         try FileManager.default.createDirectory(
-          at: folder.file(name), withIntermediateDirectories: true)
+          at: directory.file(name), withIntermediateDirectories: true)
       }
       var environment = [
-        "TMPDIR": folder.path + "/tmp", "HOME": folder.path + "/home",
+        "TMPDIR": directory.path + "/tmp", "HOME": directory.path + "/home",
       ]
       for name in [
         "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME",
@@ -172,7 +173,8 @@ extension OneAtATime {
         environment[name] = ""
       }
       let peer = try Child(
-        Peer.executable, [folder.file("data").path, "places"] + arguments, environment: environment)
+        Peer.executable, [directory.file("data").path, "places"] + arguments,
+        environment: environment)
       let lines = peer.finish().split(separator: "\n").map(String.init)
       #expect(peer.exitStatus == 0)
       func paths(_ word: String) -> [String] {
@@ -181,32 +183,32 @@ extension OneAtATime {
       return (paths("outside"), paths("inside"))
     }
 
-    @Test func aTestRunLeavesNothingInItsTemporaryFolderAndNothingAtHome() throws {
-      let folder = try TemporaryFolder()
-      let (outside, inside) = try run(folder, "--testing-library", "swift-testing")
+    @Test func aTestRunLeavesNothingInItsTemporaryDirectoryAndNothingAtHome() throws {
+      let directory = try TemporaryDirectory()
+      let (outside, inside) = try run(directory, "--testing-library", "swift-testing")
       #expect(outside.count == 12 && inside.count == 126)
-      for path in outside + inside { #expect(path.hasPrefix(folder.path + "/tmp/"), "\(path)") }
+      for path in outside + inside { #expect(path.hasPrefix(directory.path + "/tmp/"), "\(path)") }
       #expect(Set(outside).isDisjoint(with: inside))
-      #expect(try folder.names() == ["home", "tmp"], "not even what bootstrap names is made")
+      #expect(try directory.names() == ["home", "tmp"], "not even what bootstrap names is made")
       for name in ["home", "tmp"] {
-        let rest = try FileManager.default.subpathsOfDirectory(atPath: folder.path + "/" + name)
+        let rest = try FileManager.default.subpathsOfDirectory(atPath: directory.path + "/" + name)
         #expect(rest.isEmpty, "\(rest)")
       }
     }
 
     @Test func aProgramsScopesLeaveNothingAndItsOwnThingsStay() throws {
-      let folder = try TemporaryFolder()
-      let (outside, inside) = try run(folder)
+      let directory = try TemporaryDirectory()
+      let (outside, inside) = try run(directory)
       #expect(outside.count == 12 && inside.count == 126)
       for path in outside {
         #expect(FileManager.default.fileExists(atPath: path))
         #expect(!inside.contains(path))
       }
-      for path in inside { #expect(path.hasPrefix(folder.path + "/tmp/"), "\(path)") }
+      for path in inside { #expect(path.hasPrefix(directory.path + "/tmp/"), "\(path)") }
       // Its own short-lived files are there; no scope is.
-      let rest = try FileManager.default.contentsOfDirectory(atPath: folder.path + "/tmp")
+      let rest = try FileManager.default.contentsOfDirectory(atPath: directory.path + "/tmp")
       #expect(rest == ["peer-\(geteuid())"], "\(rest)")
-      let file = folder.file("data/files/k.json")
+      let file = directory.file("data/files/k.json")
       #expect(try String(contentsOf: file, encoding: .utf8) == "\"detached\"")
     }
   }

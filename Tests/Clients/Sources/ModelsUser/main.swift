@@ -4,7 +4,8 @@ import Foundation
 import Keepsake
 import Models
 
-// A key of a type that is not `Sendable` is computed: a static constant would have to be `Sendable`.
+// A key of a type that is not `Sendable` is computed: a static constant would have to be
+// `Sendable`.
 extension Defaults.Key<Plain> {
   static var plain: Defaults.Key<Plain> { Defaults.Key("plain", default: Plain(name: "new")) }
 }

@@ -23,7 +23,8 @@ nonisolated extension DiskCache.Key<Thumbnail> {
 }
 
 enum Caches {
-  // Computed: a constant would be the store of that scope, temporary or not, where it was used first.
+  // Computed: a constant would be the store of that scope, temporary or not, where it was used
+  // first.
   static var images: DiskCache.Store { DiskCache.named("Images") }
 }
 

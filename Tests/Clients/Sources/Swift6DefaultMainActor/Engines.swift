@@ -1,4 +1,5 @@
-// Engines are for any thread even here: a type that conforms to a protocol for those needs no `nonisolated`.
+// Engines are for any thread even here: a type that conforms to a protocol for those needs no
+// `nonisolated`.
 import Checks
 import Foundation
 import Keepsake

@@ -27,7 +27,8 @@ nonisolated extension SecureVault.Key<Credentials> {
 }
 
 enum Vaults {
-  // Computed: a constant would be the store of that scope, temporary or not, where it was used first.
+  // Computed: a constant would be the store of that scope, temporary or not, where it was used
+  // first.
   static var diary: SecureVault.Store { SecureVault.service("Diary") }
 }
 

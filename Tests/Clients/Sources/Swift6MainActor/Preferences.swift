@@ -3,7 +3,8 @@ import Foundation
 import Keepsake
 import Observation
 
-/// A model of the user interface: observable, on the main actor, with settings among its properties.
+/// A model of the user interface: observable, on the main actor, with settings among its
+/// properties.
 @MainActor @Observable final class Preferences {
   @ObservationIgnored @Default("accent", defaultValue: "blue") var accent: String
   @ObservationIgnored @DefaultOptional("birthday") var birthday: Date?

@@ -1,0 +1,154 @@
+internal import FoundationEssentials
+internal import Synchronization
+
+/// Lets a ``Defaults/Store`` use a ``StorageEngine`` that knows bytes alone.
+final class CustomEngine: DefaultsEngine {
+  private let engine: any StorageEngine
+  /// The stores that an engine finds which uses some itself, whichever task calls.
+  private let scope = StorageScope.temporary
+  private let observers = Observers()
+  /// Orders this process's updates that have lost too often.
+  private let writer = Locked(())
+  private let timeout = Duration.seconds(10)
+  private let report: @Sendable (StorageError) -> Void
+  private let isFollowing = Atomic(false)
+  /// nil before the engine has told of any changes, or failed to.
+  private let following = Locked<(task: Task<Void, Never>?, failure: StorageError.Code?)?>(nil)
+
+  init(_ engine: any StorageEngine, report: @escaping @Sendable (StorageError) -> Void) {
+    self.engine = engine
+    self.report = report
+  }
+
+  deinit { following.withLock { $0?.task?.cancel() } }
+
+  var path: String? { nil }
+
+  /// Runs a call of the engine, which may throw anything.
+  private func asking<R>(_ key: String? = nil, _ call: () throws -> R) throws(StorageError) -> R {
+    do {
+      return try StorageScope.$temporary.withValue(scope, operation: call)
+    } catch let error as StorageError {
+      throw error
+    } catch {
+      // Its text may quote the value: its type must do.
+      throw StorageError(
+        .engineFailed, operation: "call", key: key,
+        reason: "\(type(of: engine)) threw \(type(of: error))",
+        remedy: "See the underlying error, and the engine's documentation.",
+        underlyingError: error)
+    }
+  }
+
+  private func value(of data: Data?, _ key: String) throws(StorageError) -> StoredValue? {
+    try StoredValue(engineData: data, key: key)
+  }
+
+  // MARK: Reading
+
+  func value(forKey key: String) throws(StorageError) -> StoredValue? {
+    try value(of: asking(key) { try engine.data(forKey: key) }, key)
+  }
+
+  func entry(forKey key: String) throws(StorageError) -> EngineEntry? {
+    guard let value = try value(forKey: key) else { return nil }
+    return EngineEntry(value: value, stamp: 0)
+  }
+
+  // Without stamps nobody could tell that a decoded model is out of date.
+  func model(forKey key: String) -> DecodedModel? { nil }
+  func remember(_ model: DecodedModel, forKey key: String, stamp: UInt64) {}
+
+  func allKeys() throws(StorageError) -> [String] { try asking { try engine.keys() } }
+
+  // MARK: Writing
+
+  func commit(_ changes: [EngineChange]) throws(StorageError) {
+    defer { observers.signal(changes.onlyKey) }
+    for change in changes {
+      switch change {
+      case .set(let key, let value):
+        try asking(key) { try engine.set(value.engineData, forKey: key) }
+      case .remove(let key): try asking(key) { try engine.set(nil, forKey: key) }
+      case .clear: try asking { try engine.removeAll() }
+      }
+    }
+  }
+
+  func replace(
+    _ old: StoredValue?, with new: StoredValue?, forKey key: String
+  ) throws(StorageError) -> Bool {
+    // By the very bytes that are there: others may write the same value in other words.
+    let data = try asking(key) { try engine.data(forKey: key) }
+    guard try value(of: data, key) == old else { return false }
+    let isDone = try asking(key) { try engine.replace(data, with: new?.engineData, forKey: key) }
+    if isDone { observers.signal(key) }
+    return isDone
+  }
+
+  func update(
+    _ key: String, _ change: (StoredValue?) throws(StorageError) -> StoredValue??
+  ) throws(StorageError) {
+    let end = ContinuousClock.now + timeout
+    let isDone = try writer.withLock(timeout: timeout) { _ throws(StorageError) in
+      while ContinuousClock.now < end {
+        let old = try value(forKey: key)
+        guard let new = try change(old) else { return true }
+        if try replace(old, with: new, forKey: key) { return true }
+      }
+      return false
+    }
+    if isDone == true { return }
+    throw StorageError(
+      .timedOut, operation: "update", key: key,
+      reason: "others have changed the value again and again for more than \(timeout)",
+      remedy: "Let fewer of them write at once.")
+  }
+
+  func clear() throws(StorageError) { try commit([.clear]) }
+
+  func makeDurable() throws(StorageError) { try asking { try engine.synchronize() } }
+
+  // MARK: Changes
+
+  func ticks(of isWanted: @escaping @Sendable (String) -> Bool) -> AsyncStream<Void> {
+    let ticks = observers.ticks(of: isWanted)
+    // Not here, as the engine may wait, for a connection say.
+    if !isFollowing.exchange(true, ordering: .relaxed) {
+      BackgroundWork.run { [weak self] in self?.follow() }
+    }
+    return ticks
+  }
+
+  /// Looks for changes that others make, again and again where that fails or ends.
+  private func follow() {
+    do throws(StorageError) {
+      let changes = try asking { try engine.changes() }
+      if let changes {
+        let task = Task.detached { [weak self] in
+          // What has changed before it began, or while there was none, shows at the next look.
+          self?.observers.signal()
+          for await _ in changes {
+            guard let self else { return }
+            self.observers.signal()
+          }
+          self?.followLater()
+        }
+        following.withLock { $0 = (task, nil) }
+      } else if following.withLock({ $0 != nil }) {
+        followLater()
+      }
+    } catch {
+      let isNew = following.withLock { following in
+        defer { following = (nil, error.code) }
+        return following?.failure != error.code
+      }
+      if isNew { report(error.inContext(of: "changes")) }
+      followLater()
+    }
+  }
+
+  private func followLater() {
+    BackgroundWork.run(after: .seconds(1)) { [weak self] in self?.follow() }
+  }
+}

@@ -1,0 +1,22 @@
+/// Where a journal and its lock file are, and who may read them.
+struct JournalPaths: Sendable {
+  let path: String
+  let lockPath: String
+  private let host: StoreDirectory
+
+  init(directory host: StoreDirectory, name: String) throws(StorageError) {
+    // A linked file (dot-file managers do that) stays a link: its target is replaced.
+    path = try FileSystem.resolvingLink(host.path + "/" + name + Self.suffix)
+    lockPath = host.lockPath(of: name)
+    self.host = host
+  }
+
+  static let suffix = ".jsonl"
+
+  var directory: String { FileSystem.parent(of: path) }
+
+  /// Makes the directory where it is missing; returns the mode for files in it.
+  func prepareDirectory() throws(StorageError) -> UInt32 { try host.prepare() & 0o666 }
+
+  func fileMode() throws(StorageError) -> UInt32 { try host.mode() & 0o666 }
+}

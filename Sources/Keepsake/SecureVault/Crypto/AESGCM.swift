@@ -1,0 +1,92 @@
+#if SecureVault
+internal import COpenSSL
+
+/// Messages sealed or opened with AES-256-GCM (NIST SP 800-38D), one after the other, in pieces.
+///
+/// The context, which holds the key, lives as long as this value.
+struct AESGCM: ~Copyable {
+  static let keySize = 32
+  static let nonceSize = 12
+  static let tagSize = 16
+  /// In bytes (section 5.2.1.1).
+  static let longestMessage = (1 << 36) - 32
+
+  enum Direction: Int32 {
+    case opening = 0
+    case sealing = 1
+  }
+
+  private let context: OpaquePointer
+
+  init() throws(StorageError) {
+    context = try OpenSSL.required(EVP_CIPHER_CTX_new(), "AES-256-GCM")
+  }
+
+  deinit { EVP_CIPHER_CTX_free(context) }
+
+  /// Begins a message.
+  func begin(
+    _ direction: Direction, key: UnsafeRawBufferPointer, nonce: UnsafeRawBufferPointer
+  ) throws(StorageError) {
+    guard key.count == Self.keySize, nonce.count == Self.nonceSize else {
+      throw OpenSSL.failure("AES-256-GCM with a key or nonce of that length")
+    }
+    // The algorithm once: given again, all is made anew.
+    let isFirst = EVP_CIPHER_CTX_get0_cipher(context) == nil
+    try EVP_CipherInit_ex2(
+      context, isFirst ? try OpenSSL.algorithms.gcm : nil, key.bytePointer, nonce.bytePointer,
+      direction.rawValue, nil
+    ).check("AES-256-GCM")
+  }
+
+  /// Takes bytes into the tag that are not part of the message; before the first
+  /// ``update(_:into:)``.
+  func authenticate(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
+    guard !bytes.isEmpty else { return }
+    var count: Int32 = 0
+    try EVP_CipherUpdate(
+      context, nil, &count, bytes.bytePointer, try OpenSSL.length(bytes.count)
+    ).check("AES-256-GCM")
+  }
+
+  /// Turns one piece of the message into as many bytes, which may be in the same place.
+  ///
+  /// When opening, nobody may see them before ``verify(tag:)`` has said that they are true.
+  func update(
+    _ input: UnsafeRawBufferPointer, into output: UnsafeMutableRawBufferPointer
+  ) throws(StorageError) {
+    guard !input.isEmpty else { return }
+    guard output.count >= input.count else { throw OpenSSL.failure("AES-256-GCM into less room") }
+    var count: Int32 = 0
+    let length = try OpenSSL.length(input.count)
+    try EVP_CipherUpdate(context, output.bytePointer, &count, input.bytePointer, length)
+      .check("AES-256-GCM")
+    guard count == length else { throw OpenSSL.failure("AES-256-GCM of all bytes") }
+  }
+
+  /// Ends sealing with the message's tag.
+  func finish(tag: UnsafeMutableRawBufferPointer) throws(StorageError) {
+    guard tag.count == Self.tagSize else { throw OpenSSL.failure("a tag of that length") }
+    var count: Int32 = 0
+    try EVP_CipherFinal_ex(context, nil, &count).check("AES-256-GCM")
+    try EVP_CIPHER_CTX_ctrl(
+      context, EVP_CTRL_AEAD_GET_TAG, Int32(Self.tagSize), tag.baseAddress
+    ).check("AES-256-GCM")
+  }
+
+  /// Ends opening: whether all bytes, and those that were authenticated, are the ones that were
+  /// sealed.
+  func verify(tag: UnsafeRawBufferPointer) throws(StorageError) -> Bool {
+    // OpenSSL takes shorter ones, of which some can be guessed.
+    guard tag.count == Self.tagSize else { return false }
+    try EVP_CIPHER_CTX_ctrl(
+      context, EVP_CTRL_AEAD_SET_TAG, Int32(Self.tagSize),
+      UnsafeMutableRawPointer(mutating: tag.baseAddress)
+    ).check("AES-256-GCM")
+    var count: Int32 = 0
+    if EVP_CipherFinal_ex(context, nil, &count) == 1 { return true }
+    ERR_clear_error()
+    return false
+  }
+}
+#endif

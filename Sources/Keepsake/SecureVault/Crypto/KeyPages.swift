@@ -1,0 +1,56 @@
+#if SecureVault
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#elseif canImport(Darwin)
+import Darwin
+#endif
+
+/// Memory for keys: kept out of swap space and core dumps, empty in a forked child, wiped before it
+/// is given back.
+final class KeyPages: Sendable {
+  // Written only by whoever made this, before it is shared.
+  nonisolated(unsafe) let bytes: UnsafeMutableRawBufferPointer
+  /// Why the system may write the pages to swap space; nil when it may not.
+  let lockFailure: StorageError?
+  private let length: Int
+
+  init(count: Int) throws(StorageError) {
+    let pageSize = max(4_096, Int(sysconf(Int32(_SC_PAGESIZE))))
+    let length = (max(count, 1) + pageSize - 1) / pageSize * pageSize
+    var start: UnsafeMutableRawPointer?
+    try systemCall(.map, "memory for keys") {
+      start = mmap(
+        nil, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+      return start == MAP_FAILED ? -1 : 0
+    }.get(.map, "memory for keys")
+    bytes = UnsafeMutableRawBufferPointer(start: start, count: count)
+    self.length = length
+    lockFailure = Self.shield(start, length)
+  }
+
+  private static func shield(_ start: UnsafeMutableRawPointer?, _ length: Int) -> StorageError? {
+    var calls: [(SystemCall, () -> Int)] = [(.lockMemory, { Int(mlock(start, length)) })]
+    #if os(Linux)
+    calls.append((.adviseMemory, { Int(madvise(start, length, MADV_DONTDUMP)) }))
+    calls.append((.adviseMemory, { Int(madvise(start, length, MADV_WIPEONFORK)) }))
+    #endif
+    var failure: StorageError?
+    for (call, body) in calls {
+      guard case .failure(let error) = systemCall(call, "memory for keys", body) else { continue }
+      failure = StorageError(
+        .system(error.code), operation: call.rawValue,
+        reason: "the memory for keys cannot be shielded (\(call.rawValue): "
+          + "\(String(cString: strerror(error.code)))), so that keys may reach swap space or a dump",
+        remedy: "Raise the limit on locked memory (ulimit -l), or turn swap space and dumps off.")
+    }
+    return failure
+  }
+
+  deinit {
+    OpenSSL.wipe(bytes)
+    munmap(bytes.baseAddress, length)
+  }
+}
+#endif

@@ -1,0 +1,89 @@
+#if SecureVault
+/// A vault's header: its id, the slots that open it, and its keys, sealed.
+///
+/// The format is written down in the article on the vault's format. All integers are little-endian:
+///
+///     0  "SVH1"   4  version   5  suite   6  number of slots (2 bytes)   8  vault id (16 bytes)
+///     24  slots, then the length of the key set's box (4 bytes), the box, and SHA-256 of all
+///     before
+///
+/// The sum tells damage from a wrong key; what keeps others from changing the header is that the
+/// box authenticates all that stands before it.
+struct VaultHeader: Equatable, Sendable {
+  var vaultID: [UInt8]
+  var slots: [KeySlot]
+  var keySetBox: [UInt8]
+
+  /// What opens the vault; there always is one.
+  var masterSlot: KeySlot? { slots.first { $0.purpose == .master } }
+  var presenceSlot: KeySlot? { slots.first { $0.purpose == .presence } }
+
+  /// Whether what was found out about the slots of that header holds for this one.
+  func hasSlots(of other: VaultHeader) -> Bool { vaultID == other.vaultID && slots == other.slots }
+
+  static let idSize = 16
+  static let mostBytes = 1 << 20
+  private static let signature: [UInt8] = Array("SVH1".utf8)
+  private static let mostSlots = 16
+
+  /// What the key set's box authenticates.
+  var prefix: [UInt8] {
+    var bytes = Self.signature
+    bytes.append(Suite.version)
+    bytes.append(Suite.xaes)
+    bytes.append(number: UInt16(slots.count))
+    bytes.append(contentsOf: vaultID)
+    for slot in slots { bytes.append(contentsOf: slot.bytes) }
+    return bytes
+  }
+
+  func bytes() throws(StorageError) -> [UInt8] {
+    var bytes = prefix
+    bytes.append(number: UInt32(keySetBox.count))
+    bytes.append(contentsOf: keySetBox)
+    bytes.append(contentsOf: try bytes.withBytes(Digest.sha256))
+    return bytes
+  }
+
+  init(vaultID: [UInt8], slots: [KeySlot], keySetBox: [UInt8] = []) {
+    self.vaultID = vaultID
+    self.slots = slots
+    self.keySetBox = keySetBox
+  }
+
+  init(_ bytes: [UInt8], path: String) throws(StorageError) {
+    let parsed = try bytes.withBytes { bytes throws(StorageError) -> VaultHeader? in
+      var reader = ByteReader(bytes)
+      guard bytes.count > Digest.size, let signature = reader.take(4),
+        signature.elementsEqual(Self.signature)
+      else { return nil }
+      let sum = try Digest.sha256(bytes[part: ..<(bytes.count - Digest.size)])
+      guard bytes[part: (bytes.count - Digest.size)...].elementsEqual(sum) else { return nil }
+      guard reader.number() == Suite.version, reader.number() == Suite.xaes else {
+        throw StorageError(
+          .unsupportedVersion, operation: "open", path: path,
+          reason: "a newer version of the library made this vault",
+          remedy: "Update the library; nothing was changed.")
+      }
+      guard let count = reader.number(UInt16.self), count <= Self.mostSlots,
+        let vaultID = reader.array(Self.idSize)
+      else { return nil }
+      var slots: [KeySlot] = []
+      for _ in 0..<count {
+        guard let slot = KeySlot(&reader) else { return nil }
+        slots.append(slot)
+      }
+      guard let length = reader.number(UInt32.self), let box = reader.array(Int(length)),
+        reader.take(Digest.size) != nil, reader.isAtEnd
+      else { return nil }
+      return VaultHeader(vaultID: vaultID, slots: slots, keySetBox: box)
+    }
+    guard let parsed else {
+      throw StorageError(
+        .damaged, operation: "open", path: path, reason: "the vault's header is damaged",
+        remedy: "Put a copy of this file back, from a backup; the secrets are untouched.")
+    }
+    self = parsed
+  }
+}
+#endif

@@ -1,0 +1,264 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// Each value comes back as it was: from memory, and from the file.
+@Suite struct ValueTests {
+  enum Theme: String, Codable { case light, dark }
+  enum Shape: Codable, Equatable {
+    case circle(radius: Double)
+    case square(side: Int, name: String?)
+  }
+  struct Profile: Codable, Equatable {
+    var name = "Zoë \"Z\" \n\u{0}"
+    var born: Date? = Date(timeIntervalSinceReferenceDate: 12_345.678_901_234_5)
+    var theme = Theme.dark
+    var tags: [String?] = ["a", nil, ""]
+    var nested: [String: [Int?]] = ["x": [1, nil, Int.min]]
+    var picture = Data([0, 255, 10, 13])
+    var rates: [Double] = [
+      0.1, -0.0, .infinity, -.infinity, .leastNonzeroMagnitude, .greatestFiniteMagnitude,
+    ]
+    var big = UInt64.max
+    var site = URL(string: "https://example.com/a?b=c#d")
+    var id = UUID()
+  }
+
+  func check<T: Codable>(
+    _ value: T, sourceLocation: SourceLocation = #_sourceLocation,
+    isSame: (T, T) -> Bool
+  ) throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.store()
+    try store.set(value, forKey: "value")
+    for reader in [store, directory.store()] {
+      let back: T = try #require(try reader.get("value"), sourceLocation: sourceLocation)
+      #expect(isSame(back, value), "\(back)", sourceLocation: sourceLocation)
+    }
+  }
+
+  func check<T: Codable & Equatable>(
+    _ value: T, sourceLocation: SourceLocation = #_sourceLocation
+  ) throws {
+    try check(value, sourceLocation: sourceLocation, isSame: ==)
+  }
+
+  @Test func integersOfAllWidthsRoundTrip() throws {
+    func both<T: FixedWidthInteger & Codable>(_ type: T.Type) throws {
+      try check(T.min)
+      try check(T.max)
+      try check(T.max / 2)
+    }
+    try both(Int.self)
+    try both(Int8.self)
+    try both(Int16.self)
+    try both(Int32.self)
+    try both(Int64.self)
+    try both(Int128.self)
+    try both(UInt.self)
+    try both(UInt8.self)
+    try both(UInt16.self)
+    try both(UInt32.self)
+    try both(UInt64.self)
+    try both(UInt128.self)
+  }
+
+  @Test(arguments: [
+    0.0, -0.0, 0.1, 1 / 3, .pi, 1e300, -1e-300, .leastNonzeroMagnitude, .greatestFiniteMagnitude,
+    .infinity,
+    -.infinity, .nan, 9_007_199_254_740_992, 16,
+  ])
+  func doublesRoundTripToTheLastBit(_ value: Double) throws {
+    try check(value) { $0.bitPattern == $1.bitPattern }
+    try check(Date(timeIntervalSinceReferenceDate: value)) {
+      $0.timeIntervalSinceReferenceDate.bitPattern == $1.timeIntervalSinceReferenceDate.bitPattern
+    }
+  }
+
+  @Test func floatsRoundTripToTheLastBit() throws {
+    var generator = SystemRandomNumberGenerator()
+    var values: [Float] = [
+      0.1, -0.0, .greatestFiniteMagnitude, .leastNonzeroMagnitude, .infinity, 16,
+    ]
+    values += (0..<40).map { _ in Float(bitPattern: generator.next() & 0xBFFF_FFFF) }
+    for value in values { try check(value) { $0.bitPattern == $1.bitPattern } }
+    try check(Float.nan) { a, _ in a.isNaN }
+  }
+
+  @Test func decimalsKeepTheirDigits() throws {
+    try check(try #require(Decimal(string: "12345678901234567890123456789.123456789")))
+    try check(try #require(Decimal(string: "-0.1")))
+    try check(Decimal.greatestFiniteMagnitude)
+    try check(Decimal(16))
+    #expect(throws: StorageError.self) { try check(Decimal.nan) }
+  }
+
+  @Test func singleValuesRoundTrip() throws {
+    try check(true)
+    try check(false)
+    try check("")
+    try check("quotes \" back \\ slash / newline \n tab \t NUL \u{0} \u{1F} é 👩‍👩‍👧‍👦 \u{2028}")
+    try check(Data())
+    try check(Data((0...255).map { UInt8($0) }))
+    try check(UUID())
+    try check(Theme.dark)
+    try check(Shape.circle(radius: 0.1))
+    try check(Shape.square(side: .min, name: nil))
+    try check(try #require(URL(string: "https://example.com/ä?q=1#x")))
+    try check(URL(filePath: "/tmp/a b/", directoryHint: .isDirectory))
+    try check(URL(string: "c/d.html", relativeTo: URL(string: "https://example.com/a/b")!)!)
+    try check([1, 2, 3])
+    try check(["a": ["b": [true]]])
+    try check([Int?.none, 1])
+    try check(Profile())
+    try check([Profile(), Profile()])
+  }
+
+  @Test func aValueOfFiftyMegabytesRoundTrips() throws {
+    let directory = try TemporaryDirectory()
+    let text = String(repeating: "0123456789", count: 5_000_000)
+    try directory.store().set(text, forKey: "big")
+    let back: String? = try directory.store().get("big")
+    #expect(back == text)
+    let data = Data(count: 50_000_000)
+    try directory.store().set(data, forKey: "big")
+    let bytes: Data? = try directory.store().get("big")
+    #expect(bytes == data)
+  }
+
+  @Test func genericCodeStoresAsDirectCodeDoes() throws {
+    func put<T: Codable>(_ value: T, _ store: Defaults.Store) throws {
+      try store.set(value, forKey: "k")
+    }
+    let store = try TemporaryDirectory().store(.memory)
+    try put(Data([1, 2]), store)
+    #expect(try store.data("k") == Data([1, 2]))
+    try put("text", store)
+    #expect(try store.string("k") == "text")
+    try put(Optional("text"), store)
+    #expect(try store.string("k") == "text")
+    try put(Int??.some(.some(3)), store)
+    #expect(try store.int("k") == 3)
+    try put(Int?.none, store)
+    #expect(try !store.contains("k"))
+  }
+
+  @Test func nilRemoves() throws {
+    let store = try TemporaryDirectory().store()
+    for value in [Int?.none, 5, nil] {
+      try store.set(value, forKey: "k")
+      #expect(try store.get("k") == value)
+    }
+    try store.set(1, forKey: "k")
+    try store.set(nil, forKey: "k")
+    #expect(try !store.contains("k"))
+    try store.set(Int??.some(.none), forKey: "k")
+    #expect(try !store.contains("k"))
+  }
+
+  @Test func numbersConvertOnlyWithoutLoss() throws {
+    let store = try TemporaryDirectory().store(.memory)
+    func stored<T: Codable>(_ value: T) throws -> Defaults.Store {
+      try store.set(value, forKey: "n")
+      return store
+    }
+    #expect(try stored(16).get("n") == 16.0)
+    #expect(try stored(16).get("n") == UInt8(16))
+    #expect(try stored(16.0).get("n") == 16)
+    #expect(try stored(16.0).get("n") == Float(16))
+    #expect(try stored(Float(0.1)).get("n") == Float(0.1))
+    #expect(try stored(UInt64.max).get("n") == UInt64.max)
+    func refuses<T: Codable, U: Codable>(_ value: T, as type: U.Type) throws {
+      let store = try stored(value)
+      #expect(throws: StorageError.self) { _ = try store.get("n") as U? }
+    }
+    try refuses(300, as: UInt8.self)
+    try refuses(-1, as: UInt.self)
+    try refuses(16.5, as: Int.self)
+    try refuses(1e300, as: Int.self)
+    try refuses(1e300, as: Float.self)
+    try refuses(Double.pi, as: Float.self)
+    try refuses(Double.nan, as: Int.self)
+    try refuses(9_007_199_254_740_993, as: Double.self)
+    try refuses(UInt64.max, as: Int.self)
+    try refuses(UInt64.max, as: Double.self)
+    try refuses(1, as: Bool.self)
+    try refuses(true, as: Int.self)
+    try refuses(true, as: Double.self)
+    try refuses("12", as: Int.self)
+    try refuses(12, as: String.self)
+    try refuses("QUJD", as: Data.self)
+    try refuses(Data("ABC".utf8), as: String.self)
+    try refuses(Date(), as: Double.self)
+    try refuses(1.5, as: Date.self)
+    try refuses(Data([1]), as: Theme.self)
+    try refuses("purple", as: Theme.self)
+  }
+
+  @Test func optionalTypesAreReadAsWhatTheyWrap() throws {
+    let store = try TemporaryDirectory().store(.memory)
+    func check<T: Codable & Equatable>(_ value: T) throws {
+      for _ in 0..<2 {
+        try store.set(Optional(value), forKey: "k")
+        #expect(try store.get("k") as T? == value)
+        #expect(try store.get("k") as T?? == .some(.some(value)))
+        #expect(try store.get("k") as T??? == .some(.some(.some(value))))
+        try store.set(Optional(Optional(value)), forKey: "k")
+      }
+      try store.set([["no": "such"]], forKey: "k")
+      let error = #expect(throws: StorageError.self) { _ = try store.get("k") as T?? }
+      let reason = error?.reason ?? ""
+      #expect(reason.contains("\(T.self)") && !reason.contains("Optional"))
+      try store.set(T??.some(.none), forKey: "k")
+      #expect(try !store.contains("k"))
+    }
+    try check("text")
+    try check(-5)
+    try check(true)
+    try check(0.5)
+    try check(Data([1, 0]))
+    try check(Date(timeIntervalSinceReferenceDate: 0.1))
+    try check(Float(0.1))
+    try check(UInt64.max)
+    try check(Int8(-3))
+    try check(Theme.dark)
+    try check(Profile())
+    try check(try #require(URL(string: "c", relativeTo: URL(string: "https://a.example/b/")!)))
+    // A number fits an optional of another type where it fits that type.
+    try store.set(3, forKey: "k")
+    #expect(try store.get("k") as Double?? == .some(.some(3)))
+    try store.set(3.5, forKey: "k")
+    #expect(throws: StorageError.self) { _ = try store.get("k") as Int?? }
+  }
+
+  @Test func aFailedEncodeLeavesTheOldValue() throws {
+    struct Stubborn: Codable {
+      init() {}
+      init(from decoder: any Decoder) throws {}
+      func encode(to encoder: any Encoder) throws { throw CocoaError(.coderInvalidValue) }
+    }
+    struct Silent: Codable {
+      init() {}
+      init(from decoder: any Decoder) throws {}
+      func encode(to encoder: any Encoder) throws {}
+    }
+    let store = try TemporaryDirectory().store()
+    try store.set("old", forKey: "k")
+    let error = #expect(throws: StorageError.self) { try store.set(Stubborn(), forKey: "k") }
+    #expect(error?.code == .encodingFailed)
+    #expect(error?.key == "k")
+    #expect(throws: StorageError.self) { try store.set(Silent(), forKey: "k") }
+    #expect(try store.string("k") == "old")
+  }
+
+  @Test func errorsNeverQuoteValues() throws {
+    struct Account: Codable { var pin: [String: UInt8] }
+    let store = try TemporaryDirectory().store(.memory)
+    try store.set(["pin": ["hunter2": "4711"]], forKey: "k")
+    let error = #expect(throws: StorageError.self) { _ = try store.get("k") as Account? }
+    let text = String(describing: error) + String(reflecting: error)
+    #expect(!text.contains("4711") && !text.contains("hunter2"))
+    #expect(text.contains("pin"))
+  }
+}

@@ -1,0 +1,385 @@
+import Foundation
+import KeepsakeTesting
+import Testing
+
+@testable import Keepsake
+
+/// A suite of which each value is a file.
+@Suite(.timeLimit(.minutes(5))) struct FileEngineTests {
+  private func withSuite<R>(
+    in directory: TemporaryDirectory, _ body: (Defaults.Store) async throws -> R
+  ) async throws -> R {
+    let engine = FileEngine(Folder(directory.url))
+    return try await StorageSystem.withTemporary(engines: ["files": engine]) {
+      try await body(Defaults.suite("files"))
+    }
+  }
+
+  private func visibleFiles(_ directory: TemporaryDirectory) throws -> [String] {
+    try FileManager.default.subpathsOfDirectory(atPath: directory.path)
+      .filter { !$0.hasPrefix(".keepsake-") }.sorted()
+  }
+
+  private func put(_ text: String, _ name: String, in directory: TemporaryDirectory) throws {
+    try text.write(to: directory.file(name), atomically: true, encoding: .utf8)
+  }
+
+  private func text(_ name: String, in directory: TemporaryDirectory) throws -> String {
+    try String(contentsOf: directory.file(name), encoding: .utf8)
+  }
+
+  @Test func eachKeyIsAFileThatPeopleCanRead() async throws {
+    let directory = try TemporaryDirectory()
+    try await withSuite(in: directory) { store async throws in
+      try store.set("dark", forKey: "theme")
+      try store.set(16, forKey: "window/size")
+      try store.set(["Ann": [1, 2]], forKey: "scores")
+      #expect(try visibleFiles(directory) == ["scores.json", "theme.json", "window%2Fsize.json"])
+      #expect(try text("theme.json", in: directory) == "\"dark\"")
+      #expect(try text("window%2Fsize.json", in: directory) == "16")
+      #expect(try text("scores.json", in: directory) == #"{"Ann":[1,2]}"#)
+      try store.remove("theme")
+      #expect(try visibleFiles(directory) == ["scores.json", "window%2Fsize.json"])
+    }
+  }
+
+  @Test func whatIsChangedByHandIsReadNext() async throws {
+    let directory = try TemporaryDirectory()
+    try await withSuite(in: directory) { store async throws in
+      try store.set(16, forKey: "size")
+      try put(" 18\n", "size.json", in: directory)
+      #expect(try store.int("size") == 18)
+      #expect(try store.update("size", default: 0) { $0 += 1 } == 19)
+      try put("{\n  \"a\" : [ 1 ]\n}\n", "new.json", in: directory)
+      #expect(try store.model("new") == ["a": [1]])
+      #expect(try store.keys().sorted() == ["new", "size"])
+      try FileManager.default.removeItem(at: directory.file("size.json"))
+      #expect(try !store.contains("size"))
+      for text in ["no JSON", "[1,]"] {
+        try put(text, "size.json", in: directory)
+        #expect(expectFailure(.damaged) { _ = try store.model("size") as [Int]? }?.key == "size")
+      }
+      try FileManager.default.removeItem(atPath: directory.path)
+      #expect(try store.keys().isEmpty)
+      try store.set(1, forKey: "again")
+      #expect(try store.int("again") == 1)
+    }
+  }
+
+  @Test func whatIsChangedByHandIsNoticed() async throws {
+    let directory = try TemporaryDirectory()
+    try await withSuite(in: directory) { store async throws in
+      var changes = store.changes("size", default: 0).makeAsyncIterator()
+      try put("1", "size.json", in: directory)
+      #expect(await changes.next() == 1)
+      // In place, as `echo 2 > size.json` does it.
+      try Data("2".utf8).write(to: directory.file("size.json"))
+      #expect(await changes.next() == 2)
+      try FileManager.default.removeItem(at: directory.file("size.json"))
+      #expect(await changes.next() == 0)
+    }
+  }
+
+  @Test func anotherEnginesWritesAreNoticed() async throws {
+    let directory = try TemporaryDirectory()
+    let long = String(repeating: "k", count: 900)
+    try await withSuite(in: directory) { store async throws in
+      let other = FileEngine(Folder(directory.url))
+      for key in ["k", long] {
+        var changes = store.changes(key, default: 0).makeAsyncIterator()
+        try other.set(Data("1".utf8), forKey: key)
+        #expect(await changes.next() == 1)
+        try other.set(nil, forKey: key)
+        #expect(await changes.next() == 0)
+      }
+    }
+  }
+
+  @Test(arguments: ["null\n", " 1\n", "\u{FEFF}1", ""])
+  func bytesThatSomebodyElseWroteAreThere(_ text: String) throws {
+    let directory = try TemporaryDirectory()
+    let engine = FileEngine(Folder(directory.url))
+    try put(text, "k.json", in: directory)
+    #expect(try engine.data(forKey: "k") == Data(text.utf8))
+    #expect(try !engine.replace(nil, with: Data("1".utf8), forKey: "k"))
+    #expect(try engine.replace(Data(text.utf8), with: Data("1".utf8), forKey: "k"))
+  }
+
+  @Test func directoriesOfALongKeyGoWithIt() throws {
+    let directory = try TemporaryDirectory()
+    let engine = FileEngine(Folder(directory.url))
+    let (long, longer) = (String(repeating: "k", count: 500), String(repeating: "k", count: 900))
+    for key in [long, longer] { try engine.set(Data("1".utf8), forKey: key) }
+    try engine.set(nil, forKey: longer)
+    #expect(try engine.keys() == [long])
+    try engine.set(nil, forKey: long)
+    #expect(try directory.names() == [".keepsake-engine.lock"])
+  }
+
+  @Test func aDirectoryThatIsGoneIsNotBroughtBackByWhoWaits() async throws {
+    let directory = try TemporaryDirectory()
+    try await withSuite(in: directory) { store async throws in
+      var changes = store.changes("k", default: 0).makeAsyncIterator()
+      try await eventually("it looks") { try directory.names().contains(".keepsake-engine.lock") }
+      try await Task.sleep(for: .milliseconds(100))
+      try FileManager.default.removeItem(atPath: directory.path)
+      // It is asked for each second.
+      for _ in 0..<25 {
+        try await Task.sleep(for: .milliseconds(100))
+        #expect(!FileManager.default.fileExists(atPath: directory.path))
+      }
+      try FileEngine(Folder(directory.url)).set(Data("1".utf8), forKey: "k")
+      #expect(await changes.next() == 1, "it is followed again once it is there")
+    }
+  }
+
+  @Test(arguments: [
+    "", "%", ".", "..", "a/b", "a%2Fb", "A", "a+", "+", "a+/+b", ".keepsake-x", "kö", "k\u{0}",
+  ])
+  func keysThatDifferInWhatIsEscapedAreApart(_ key: String) async throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    try await withSuite(in: directory) { store async throws in
+      let keys = [key, FileName.encode(key) ?? "", key + ".json", key + "%", "%" + key]
+      for (number, key) in keys.enumerated() { try store.set(number, forKey: key) }
+      for (number, key) in keys.enumerated() where keys.lastIndex(of: key) == number {
+        #expect(try store.int(key) == number)
+      }
+      #expect(try Set(store.keys()) == Set(keys))
+      #expect(try store.keys().count == Set(keys).count)
+      #expect(try visibleFiles(directory).count == Set(keys).count)
+    }
+  }
+
+  /// Around each place where the names of long keys are cut.
+  @Test(arguments: ["", ".json", ".", "..", ".keepsake-x", "+", "/", "+/+", "é", "x"])
+  func keysOfAnyLengthAreApart(_ end: String) async throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    try await withSuite(in: directory) { store async throws in
+      let keys = [1, 197, 198, 199, 200, 201, 202, 205, 399, 400, 401, 600, 900].map {
+        String(repeating: "k", count: $0) + end
+      }
+      for (number, key) in keys.enumerated() { try store.set(number, forKey: key) }
+      for (number, key) in keys.enumerated() { #expect(try store.int(key) == number) }
+      #expect(try store.keys().sorted() == keys.sorted())
+      for name in try FileManager.default.subpathsOfDirectory(atPath: directory.path) {
+        #expect(name.split(separator: "/").allSatisfy { $0.utf8.count <= 255 })
+      }
+      for key in keys { try store.remove(key) }
+      #expect(try store.keys().isEmpty)
+    }
+  }
+
+  @Test func aKeyOfAThousandBytesIsTheLongest() async throws {
+    let directory = try TemporaryDirectory()
+    try await withSuite(in: directory) { store async throws in
+      let longest = String(repeating: "/", count: 1_000)
+      try store.set(1, forKey: longest)
+      #expect(try store.keys() == [longest])
+      let error = expectFailure(.misuse) { try store.set(1, forKey: longest + "/") }
+      #expect(error?.remedy.contains("1,000 bytes") == true)
+      expectFailure(.misuse) { _ = try store.int(longest + "/") }
+    }
+  }
+
+  @Test func foreignFilesAreLeftAlone() async throws {
+    let directory = try TemporaryDirectory()
+    let manager = FileManager.default
+    for name in [".git/objects", "theme.json.d", "directory.json", "kkk+", "sealed"] {
+      try manager.createDirectory(
+        atPath: directory.path + "/" + name, withIntermediateDirectories: true)
+    }
+    let foreign = [
+      "notes.txt", "theme", "theme.json~", ".theme.json", "größe.json", "%2f.json", "%6B.json",
+      ".git/objects/a.json", "theme.json.d/a.json", "directory.json/a.json", "kkk+/+a.json",
+      "a b.json",
+    ]
+    for name in foreign { try put("1", name, in: directory) }
+    try manager.createSymbolicLink(
+      atPath: directory.path + "/link.json", withDestinationPath: "notes.txt")
+    #expect(mkfifo(directory.path + "/pipe.json", 0o600) == 0)
+    // Nobody needs to look into it, even where that is not allowed.
+    chmod(directory.path + "/sealed", 0)
+    defer { chmod(directory.path + "/sealed", 0o700) }
+    let before = try visibleFiles(directory)
+    try await withSuite(in: directory) { store async throws in
+      try store.set(1, forKey: "mine")
+      #expect(try store.keys() == ["mine"])
+      let plan = FaultPlan(decide: { event in
+        event.path.contains("/.git") || event.path.contains("/sealed") ? .fail(EACCES) : .proceed
+      })
+      try FaultPlan.$current.withValue(plan) { try store.removeAll() }
+      #expect(try store.keys().isEmpty)
+      #expect(try visibleFiles(directory) == before)
+      expectFailure(.misuse) { _ = try store.int("directory") }
+      expectFailure(.misuse) { _ = try store.int("pipe") }
+    }
+  }
+
+  @Test func modesAreForTheUserAloneUnlessTheDirectorySaysOtherwise() async throws {
+    let directory = try TemporaryDirectory()
+    chmod(directory.path, 0o770)
+    try await withSuite(in: directory) { store async throws in
+      try store.set(1, forKey: "k")
+      #expect(try FileSystem.status(directory.file("k.json").path)?.mode == 0o660)
+    }
+    try await StorageSystem.withTemporary(engines: ["own": FileEngine(.applicationSupport)]) {
+      try Defaults.suite("own").set(1, forKey: "k")
+      let url = try Folder.applicationSupport.url("k.json")
+      #expect(try FileSystem.status(url.path)?.mode == 0o600)
+    }
+  }
+
+  // MARK: Places
+
+  @Test func aStandardDirectoryIsThatOfTheScopeFromAnyTaskAndQueue() async throws {
+    let engine = FileEngine(.applicationSupport.subfolder("themes"))
+    // One engine in two scopes, whose stores are used first from elsewhere.
+    for _ in 0..<2 {
+      try await StorageSystem.withTemporary(engines: ["themes": engine]) {
+        let store = Defaults.suite("themes")
+        #expect(try store.keys().isEmpty)
+        try await Task.detached { try store.set(1, forKey: "detached") }.value
+        try await withCheckedThrowingContinuation { continuation in
+          DispatchQueue.global().async {
+            continuation.resume(with: Result { try store.set(2, forKey: "queue") })
+          }
+        }
+        let names = try Folder.applicationSupport.list("themes")
+        #expect(names == ["detached.json", "queue.json"])
+      }
+    }
+    #expect(try !Folder.applicationSupport.exists("themes"))
+  }
+
+  // MARK: Failures and durability
+
+  enum Operation: CaseIterable {
+    case create, set, setLong, remove, removeAll, update, replace
+
+    func run(_ store: Defaults.Store, _ engine: FileEngine) throws {
+      switch self {
+      case .create, .set: try store.set(new, forKey: "k")
+      case .setLong: try store.set(new, forKey: long)
+      case .remove: try store.remove("k")
+      case .removeAll: try store.removeAll()
+      case .update: try store.update("k", default: "") { $0 = new }
+      case .replace:
+        _ = try engine.replace(Data("\"\(old)\"".utf8), with: Data("\"\(new)\"".utf8), forKey: "k")
+      }
+    }
+  }
+
+  fileprivate static let long = String(repeating: "k", count: 300)
+  fileprivate static let old = "old, " + Fault.mark
+  fileprivate static let new = "new, " + Fault.mark
+
+  @Test func eachFailingCallIsAnErrorThatLeavesTheOldValue() async throws {
+    var count = 0
+    for operation in Operation.allCases { count += try await failEachCall(of: operation) }
+    print("proof: faults, engine of files: \(count) failing calls")
+  }
+
+  private func failEachCall(of operation: Operation) async throws -> Int {
+    let key = operation == .setLong ? Self.long : "k"
+    return try await failingEachCall(
+      { (stage: (store: Defaults.Store, engine: FileEngine)) in
+        try operation.run(stage.store, stage.engine)
+      },
+      on: {
+        let directory = try TemporaryDirectory(isQuick: true)
+        let engine = FileEngine(Folder(directory.file("engine")))
+        let store = directory.store(engine: engine)
+        if operation != .create {
+          for key in ["k", Self.long] { try store.set(Self.old, forKey: key) }
+        }
+        return ((store, engine), [directory])
+      },
+      check: { stage, directory, call in
+        let comment: Comment = "\(operation): \(call.comment)"
+        let old: String? = operation == .create ? nil : Self.old
+        let new: String? = [.remove, .removeAll].contains(operation) ? nil : Self.new
+        let seen: String? = try stage.store.get(key)
+        if call.failure == nil {
+          #expect(seen == new, comment)
+        } else {
+          // Once the name is there, all that can fail is to make it survive a power cut.
+          let isInPlace = call.event.call == .fsync && !call.event.path.hasSuffix(".tmp")
+          #expect(seen == old || isInPlace && seen == new || operation == .removeAll, comment)
+        }
+        if old != nil, operation != .removeAll {
+          let other: String? = try stage.store.get(key == "k" ? Self.long : "k")
+          #expect(other == old, comment)
+        }
+        try stage.store.set("after", forKey: key)
+        #expect(try stage.store.get(key) == "after", comment)
+        #expect(try directory.temporaries() == [] && directory.leftOvers() == [], comment)
+      })
+  }
+
+  /// Where Folder says that its files survive a power cut, each value does when the set returns.
+  @Test func setsAreDurableWhereTheDirectoryIs() throws {
+    let directory = try TemporaryDirectory()
+    let engine = FileEngine(Folder(directory.url))
+    try engine.set(Data("1".utf8), forKey: "k")
+    let value = Data("2".utf8)
+    let calls = try systemCalls { try engine.set(value, forKey: "k") }
+    let order = calls.filter { [.write, .fsync, .fdatasync, .rename].contains($0) }
+    #expect(
+      order == [.write, .fsync, .rename, .fsync] || order == [.write, .fdatasync, .rename, .fsync])
+    let removal = try systemCalls { try engine.set(nil, forKey: "k") }
+    #expect(removal.filter { [.unlink, .fsync].contains($0) } == [.unlink, .fsync])
+  }
+
+  @Test(.temporaryStorage) func inADirectoryForCachesTheyAreAfterSynchronize() throws {
+    let engine = FileEngine(.caches.subfolder("settings"))
+    let isSync: (SystemCall) -> Bool = { [.fsync, .fdatasync].contains($0) }
+    try engine.set(Data("1".utf8), forKey: "k")
+    let value = Data("2".utf8)
+    #expect(try !systemCalls { try engine.set(value, forKey: "k") }.contains(where: isSync))
+    let calls = try systemCalls { try engine.synchronize() }
+    // The file, its directory, and the directories above.
+    #expect(calls.filter(isSync).count >= 3)
+  }
+}
+
+extension OneAtATime {
+  /// Several processes on one engine of files.
+  @Suite struct FileEngineProcessTests {
+    private func engine(_ directory: TemporaryDirectory) -> FileEngine {
+      FileEngine(Folder(directory.file("files")))
+    }
+
+    @Test func threeProcessesCountExactly() throws {
+      let directory = try TemporaryDirectory(isQuick: true)
+      let peers = try (0..<3).map { _ in
+        try Peer.start(directory, "engine-increment", "count", "300")
+      }
+      for peer in peers { #expect(peer.finish() == "") }
+      #expect(try engine(directory).data(forKey: "count") == Data("900".utf8))
+    }
+
+    @Test func aKillWhileItWritesLosesNothing() throws {
+      let directory = try TemporaryDirectory(isQuick: true)
+      let engine = engine(directory)
+      var last = 0
+      for _ in 0..<100 {
+        let peer = try Peer.start(directory, "engine-acknowledge", String(last))
+        _ = peer.line()
+        usleep(UInt32.random(in: 0...10_000))
+        kill(peer.identifier, SIGKILL)
+        let lines = peer.finish().split(separator: "\n")
+        let acknowledged = max(last + 1, lines.last.flatMap { Int($0) } ?? 0)
+        for number in max(1, acknowledged - 4)...acknowledged {
+          let data = try #require(try engine.data(forKey: "key\(number % 5)"))
+          let text = try JSONDecoder().decode(String.self, from: data)
+          #expect(text.utf8.count > 20_000, "torn")
+          let kept = try #require(text.split(separator: " ").first.flatMap { Int($0) })
+          // The one in flight may be there as well.
+          #expect(kept == number || kept == acknowledged + 1 && kept % 5 == number % 5)
+        }
+        #expect(try engine.keys().count <= 5)
+        last = acknowledged
+      }
+    }
+  }
+}

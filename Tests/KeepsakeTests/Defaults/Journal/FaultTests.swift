@@ -1,0 +1,233 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// Each system call of each write failing in turn: an error, the old value intact, the new one
+/// absent or whole, nothing left behind.
+@Suite struct FaultTests {
+  private static let old = "old, " + Fault.mark
+  private static let new = "new, " + Fault.mark
+
+  enum Operation: String, CaseIterable {
+    case create, set, setOther, remove, removeAll, update, compact, synchronize, repair
+
+    func run(_ store: Defaults.Store) throws {
+      switch self {
+      case .create, .set: try store.set(new, forKey: "k")
+      case .setOther: try store.set(new, forKey: "other")
+      case .remove: try store.remove("k")
+      case .removeAll: try store.removeAll()
+      case .update: try store.update("k", default: "") { $0 = new }
+      case .compact: try store.journal.compact()
+      case .synchronize: try store.synchronize()
+      case .repair: _ = try store.string("k")
+      }
+    }
+
+    /// What `k` is after it.
+    var result: String? {
+      switch self {
+      case .create, .set, .update: new
+      case .remove, .removeAll: nil
+      case .setOther, .compact, .synchronize, .repair: old
+      }
+    }
+
+    func makeTemplate() throws -> Snapshot {
+      let directory = try TemporaryDirectory(isQuick: true)
+      if self == .create { return try Snapshot(of: directory) }
+      try directory.store().set(old, forKey: "k")
+      try directory.store().set("here", forKey: "bystander")
+      if self == .repair {
+        var bytes = try directory.bytes(of: TemporaryDirectory.journal)
+        bytes[JournalFormat.headerSize - 10] ^= 1
+        try directory.write(bytes, to: TemporaryDirectory.journal)
+      }
+      return try Snapshot(of: directory)
+    }
+  }
+
+  @Test func eachFailingCallLeavesOldOrNew() async throws {
+    var count = 0
+    for operation in Operation.allCases { count += try await failEachCall(of: operation) }
+    print("proof: faults, settings: \(count) failing calls")
+  }
+
+  private func failEachCall(of operation: Operation) async throws -> Int {
+    let template = try operation.makeTemplate()
+    return try await failingEachCall(
+      { (store: Defaults.Store) in try operation.run(store) },
+      on: {
+        let directory = try TemporaryDirectory(copying: template)
+        let store = directory.store()
+        if operation == .compact { _ = try store.string("k") }
+        return (store, [directory])
+      },
+      check: { store, directory, call in
+        let comment: Comment = "\(operation): \(call.comment)"
+        // A fresh reader and the store itself agree on old or new.
+        let reader = directory.store()
+        let seen = try store.string("k")
+        #expect(try reader.string("k") == seen, comment)
+        let old = operation == .create ? nil : Self.old
+        if call.failure == nil {
+          #expect(seen == operation.result, comment)
+        } else {
+          // The record, or the new file, is there by then.
+          let isWritten =
+            call.event.call == .publish
+            || call.isAfterChange { $0.hasSuffix("/" + TemporaryDirectory.journal) }
+          #expect(seen == old || isWritten && seen == operation.result, comment)
+        }
+        if operation != .create, operation != .removeAll || seen == Self.old {
+          #expect(try reader.string("bystander") == "here", comment)
+        }
+        // It works again afterwards, and nothing lies about.
+        try store.set("after", forKey: "k")
+        #expect(try reader.string("k") == "after", comment)
+        #expect(try directory.store().string("k") == "after", comment)
+        #expect(try directory.temporaries() == [], comment)
+      })
+  }
+
+  @Test func eachShortWriteLeavesOldOrNew() throws {
+    for length in 0..<60 {
+      let directory = try TemporaryDirectory(isQuick: true)
+      let store = directory.store()
+      try store.set("old", forKey: "k")
+      // The first write stops early, the next finds the disk full.
+      let isFull = Locked(length == 0)
+      let plan = FaultPlan(
+        decide: { event in
+          guard event.call == .write else { return .proceed }
+          return isFull.withLock { isFull in
+            defer { isFull = true }
+            return isFull ? .fail(ENOSPC) : .proceed
+          }
+        },
+        shorten: { _ in max(1, length) })
+      var failure: StorageError?
+      FaultPlan.$current.withValue(plan) {
+        do { try store.set("new", forKey: "k") } catch { failure = error as? StorageError }
+      }
+      let seen = try store.string("k")
+      #expect(seen == (failure == nil ? "new" : "old"), "length \(length)")
+      if let failure { #expect(failure.code == .diskFull) }
+      let failures = Failures()
+      #expect(try directory.store(failures: failures).string("k") == seen)
+      try store.set(1, forKey: "next")
+      let reader = directory.store(failures: failures)
+      #expect(try reader.string("k") == seen)
+      #expect(try reader.int("next") == 1)
+      #expect(failures.all.isEmpty, "length \(length): a torn tail is no damage")
+    }
+  }
+
+  @Test func aFailedSyncIsNeverTrustedAgain() throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.store()
+    try store.set(1, forKey: "a")
+    let journal = try store.journal
+    let before = try #require(try FileSystem.status(journal.location.path))
+    let isFailing = Locked(true)
+    let plan = FaultPlan(decide: { event in
+      guard event.call == .fdatasync else { return .proceed }
+      return isFailing.withLock { isFailing in
+        defer { isFailing = false }
+        return isFailing ? .fail(EIO) : .proceed
+      }
+    })
+    try FaultPlan.$current.withValue(plan) { try store.synchronize() }
+    let after = try #require(try FileSystem.status(journal.location.path))
+    #expect(!after.isSameFile(as: before), "the store was not written to a new file")
+    #expect(try directory.store().int("a") == 1)
+
+    // Where that fails too, it is an error.
+    let broken = FaultPlan(decide: { $0.call == .fdatasync ? .fail(EIO) : .proceed })
+    let error = FaultPlan.$current.withValue(broken) {
+      #expect(throws: StorageError.self) { try store.synchronize() }
+    }
+    #expect(error?.code == .system(EIO))
+    try store.synchronize()
+    #expect(try directory.store().int("a") == 1)
+  }
+
+  @Test func synchronizeSyncsTheFileThenTheDirectoryOnce() throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.store()
+    try store.set(1, forKey: "a")
+    let other = directory.store()
+    try other.set(2, forKey: "a")
+    let calls = try systemCalls {
+      try other.synchronize()
+      try other.synchronize()
+    }
+    #expect(calls.filter { $0 == .fdatasync || $0 == .fsync } == [.fdatasync, .fsync, .fdatasync])
+  }
+
+  /// Where the design says what a set costs.
+  @Test func aSetMakesFiveSystemCalls() throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.store()
+    try store.set(1, forKey: "a")
+    // Lock, is the journal still there, append, publish; the fifth unlocks.
+    let least: [SystemCall] = [.lock, .stat, .write, .publish]
+    let all = try (0..<100).map { number in
+      try systemCalls {
+        try store.set(number, forKey: "a")
+        _ = try store.int("a")
+      }
+    }
+    #expect(all.contains(least))
+    // Once within a tick of the clock also: is the lock file still there.
+    #expect(all.allSatisfy { $0 == least || $0 == [.lock, .stat, .stat, .write, .publish] })
+  }
+
+  @Test func aSetAfterAnotherProcessesLooksWhetherTheLockFileIsThere() throws {
+    let directory = try TemporaryDirectory()
+    let (store, other) = (directory.store(), directory.store())
+    for number in 0..<10 {
+      try store.set(number, forKey: "a")
+      try other.set(number, forKey: "b")
+      let calls = try systemCalls { try store.set(number, forKey: "c") }
+      #expect(calls.prefix(3) == [.lock, .stat, .stat])
+    }
+  }
+
+  @Test func setsAreSyncedAgainAfterASyncThatFailed() async throws {
+    let store = try TemporaryDirectory().store()
+    let journal = try store.journal
+    try store.set(0, forKey: "k")
+    try await Task.sleep(for: .milliseconds(1_500))
+    #expect(!journal.state.withLock { $0.isUnsynced })
+    let plan = FaultPlan(decide: { $0.call == .fdatasync ? .fail(EIO) : .proceed })
+    FaultPlan.$current.withValue(plan) { _ = try? store.synchronize() }
+    #expect(journal.state.withLock { $0.isUnsynced })
+    try store.set(1, forKey: "k")
+    try await Task.sleep(for: .milliseconds(1_500))
+    #expect(!journal.state.withLock { $0.isUnsynced })
+  }
+
+  @Test func anOldTemporaryFileThatCannotBeRemovedStopsNoWrite() throws {
+    let directory = try TemporaryDirectory()
+    try directory.write([1], to: ".standard.jsonl.a.tmp")
+    try FileManager.default.setAttributes(
+      [.modificationDate: Date(timeIntervalSinceNow: -3_600)],
+      ofItemAtPath: directory.file(".standard.jsonl.a.tmp").path)
+    let store = directory.store()
+    let plan = FaultPlan(decide: { $0.call == .unlink ? .fail(EPERM) : .proceed })
+    try FaultPlan.$current.withValue(plan) { try store.set(1, forKey: "k") }
+    #expect(try store.int("k") == 1)
+  }
+
+  @Test func aJournalThatIsDeletedBeforeItsCompactionIsNoFailure() throws {
+    let directory = try TemporaryDirectory()
+    let failures = Failures()
+    let store = directory.store(failures: failures)
+    try store.set(1, forKey: "k")
+    try FileManager.default.removeItem(at: directory.file(TemporaryDirectory.journal))
+    try store.journal.start(.atOnce)
+    #expect(failures.all.isEmpty)
+  }
+}

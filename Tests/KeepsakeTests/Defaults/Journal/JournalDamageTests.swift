@@ -1,0 +1,410 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// Damage and foreign hands on the files of a store.
+@Suite struct JournalDamageTests {
+  static let journal = TemporaryDirectory.journal
+
+  /// A journal in which k0 was set twice, and its expected values.
+  static func sample() throws -> [UInt8] {
+    let directory = try TemporaryDirectory()
+    let store = directory.store()
+    for key in 0..<5 { try store.set(key, forKey: "k\(key)") }
+    try store.set(100, forKey: "k0")
+    return try directory.bytes(of: journal)
+  }
+
+  static func values(_ store: Defaults.Store) throws -> [Int?] {
+    try (0..<5).map { try store.get("k\($0)") }
+  }
+
+  @Test func eachFlippedByteIsReportedOnceKeptAsideAndCostsOneRecord() throws {
+    let sample = try Self.sample()
+    for position in sample.indices {
+      let directory = try TemporaryDirectory()
+      var bytes = sample
+      bytes[position] ^= 0x01
+      try directory.write(bytes, to: Self.journal)
+      let failures = Failures()
+      let values = try Self.values(directory.store(failures: failures))
+      let intact: [Int?] = [100, 1, 2, 3, 4]
+      let wrong = values.indices.filter { values[$0] != intact[$0] }
+      #expect(wrong.count <= 1, "byte \(position)")
+      for index in wrong {
+        // Missing, or the value before: never anything else.
+        #expect(values[index] == nil || index == 0 && values[index] == 0, "byte \(position)")
+      }
+      #expect(failures.all.map(\.code) == [.damaged], "byte \(position): \(failures.all)")
+      let aside = try directory.names().filter { $0.contains(".damaged-") }
+      #expect(aside.count == 1, "byte \(position)")
+      if let name = aside.first { #expect(try directory.bytes(of: name) == bytes) }
+
+      // Repaired: the next one to open it has nothing to report.
+      let again = Failures()
+      #expect(try Self.values(directory.store(failures: again)) == values)
+      #expect(again.all.isEmpty)
+    }
+  }
+
+  @Test func eachTruncationIsATornTailAndDamageOnlyWhereTheHeaderIsCut() throws {
+    let sample = try Self.sample()
+    for count in 0..<sample.count {
+      let directory = try TemporaryDirectory()
+      try directory.write(Array(sample.prefix(count)), to: Self.journal)
+      let failures = Failures()
+      let store = directory.store(failures: failures)
+      let values = try Self.values(store)
+      for (index, value) in values.enumerated() {
+        #expect(value == nil || value == index || index == 0 && value == 100, "length \(count)")
+      }
+      try store.set(7, forKey: "new")
+      let reader = directory.store(failures: failures)
+      #expect(try Self.values(reader) == values)
+      #expect(try reader.int("new") == 7)
+      // No journal of ours ever was that short.
+      let isDamage = (1..<JournalFormat.headerSize).contains(count)
+      #expect(failures.all.map(\.code) == (isDamage ? [.damaged] : []), "length \(count)")
+      #expect(try directory.names().contains { $0.contains("damaged") } == isDamage)
+    }
+  }
+
+  @Test func aFileOfZerosIsKeptAsideAndReportedOnce() throws {
+    let directory = try TemporaryDirectory()
+    let zeros = [UInt8](repeating: 0, count: 5_000)
+    try directory.write(zeros, to: Self.journal)
+    let failures = Failures()
+    let store = directory.store(failures: failures)
+    for _ in 0..<3 { #expect(try store.keys().isEmpty) }
+    #expect(failures.all.map(\.code) == [.damaged])
+    let kept = try #require(try directory.names().first { $0.contains(".damaged-") })
+    #expect(try directory.bytes(of: kept) == zeros)
+    try store.set(1, forKey: "a")
+    #expect(try directory.store(failures: failures).int("a") == 1 && failures.all.count == 1)
+  }
+
+  @Test func damageBehindALiveReaderLosesNothingThatItHas() throws {
+    let directory = try TemporaryDirectory()
+    let failures = Failures()
+    let store = directory.store(failures: failures)
+    try store.set(1, forKey: "a")
+    try store.set(2, forKey: "b")
+    let handle = try FileHandle(forWritingTo: directory.file(Self.journal))
+    try handle.seekToEnd()
+    try handle.write(contentsOf: Data("garbage\n".utf8))
+    try store.set(3, forKey: "c")
+    let reader = directory.store(failures: failures)
+    #expect(try [reader.int("a"), reader.int("b"), reader.int("c")] == [1, 2, 3])
+    #expect(failures.all.map(\.code) == [.damaged])
+  }
+
+  @Test func damageFoundByACompactionCostsNothingThatIsInMemory() throws {
+    let directory = try TemporaryDirectory()
+    let failures = Failures()
+    let store = directory.store(failures: failures)
+    try store.set(1, forKey: "a")
+    try store.set(2, forKey: "b")
+    let intact = try directory.bytes(of: Self.journal)
+    for position in stride(from: 0, to: intact.count, by: 7) {
+      let handle = try FileHandle(forUpdating: directory.file(Self.journal))
+      let bytes = try directory.bytes(of: Self.journal)
+      try handle.seek(toOffset: UInt64(position))
+      try handle.write(contentsOf: [bytes[position] ^ 1])
+      try store.journal.compact()
+      #expect(try [store.int("a"), store.int("b")] == [1, 2], "byte \(position)")
+      let reader = directory.store(failures: failures)
+      #expect(try [reader.int("a"), reader.int("b")] == [1, 2], "byte \(position)")
+    }
+    #expect(Set(failures.all.map(\.code)) == [.damaged])
+    #expect(try directory.names().contains { $0.contains(".damaged-") })
+  }
+
+  @Test func whatAKilledWriterLeftUnpublishedShowsToAll() throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.store()
+    try store.set(1, forKey: "a")
+    let reader = directory.store()
+    #expect(try reader.int("a") == 1)
+    // A writer that died between its write and its word.
+    var record: [UInt8] = []
+    let seed = try store.journal.state.withLock { $0.seed }
+    EngineChange.set("a", .int(2)).append(to: &record, seed: seed)
+    let handle = try FileHandle(forUpdating: directory.file(Self.journal))
+    try handle.seekToEnd()
+    try handle.write(contentsOf: record)
+    let newcomer = directory.store()
+    #expect(try newcomer.int("a") == 2, "a new process reads the file")
+    let deadline = ContinuousClock.now + .seconds(10)
+    while try reader.int("a") == 1, ContinuousClock.now < deadline { usleep(1_000) }
+    #expect(try [reader.int("a"), newcomer.int("a")] == [2, 2])
+  }
+
+  @Test(arguments: ["emptied", "deleted"])
+  func aFileTakenAwayIsACleanStart(_ how: String) throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.store()
+    let reader = directory.store()
+    try store.set(1, forKey: "a")
+    #expect(try reader.int("a") == 1)
+    if how == "emptied" {
+      try Data().write(to: directory.file(Self.journal))
+    } else {
+      try FileManager.default.removeItem(at: directory.file(Self.journal))
+    }
+    _ = try reader.int("a")
+    try store.set(2, forKey: "b")
+    for store in [store, reader, directory.store()] {
+      #expect(try !store.contains("a"))
+      #expect(try store.int("b") == 2)
+    }
+  }
+
+  @Test func aDeletedDirectoryIsACleanStart() throws {
+    let directory = try TemporaryDirectory()
+    let inner = directory.url.appending(path: "inner")
+    let scope = StorageScope(
+      finder: DirectoryFinder(app: "test", chosen: .init(configuration: inner)))
+    defer { scope.close() }
+    let store = scope.defaults(.standard)
+    try store.set(1, forKey: "a")
+    try FileManager.default.removeItem(at: inner)
+    try store.set(2, forKey: "b")
+    #expect(try store.keys() == ["b"])
+    #expect(FileManager.default.fileExists(atPath: inner.appending(path: Self.journal).path))
+  }
+
+  @Test func aDeletedLockFileIsMadeAgain() throws {
+    let directory = try TemporaryDirectory()
+    let a = directory.store()
+    let b = directory.store()
+    try a.set(1, forKey: "a")
+    try b.set(2, forKey: "b")
+    try FileManager.default.removeItem(at: directory.file(".standard.lock"))
+    try a.set(3, forKey: "c")
+    try b.set(4, forKey: "d")
+    #expect(try a.int("d") == 4)
+    #expect(try b.int("c") == 3)
+    #expect(try directory.store().keys().count == 4)
+  }
+
+  /// One still has the deleted file's lock for a moment, the other one that of the next file, under
+  /// which it puts a new journal in place of the old one.
+  @Test func whoMakesALockFileAnewWaitsForThoseWhoHaveTheOld() throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    let store = directory.store()
+    try store.set(0, forKey: "k0")
+    let isOver = Locked(false)
+    let count = Locked(1)
+    let end = DispatchSemaphore(value: 0)
+    Thread {
+      var number = 1
+      while !isOver.withLock({ $0 }) {
+        do {
+          try store.set(number, forKey: "k\(number)")
+          number += 1
+          usleep(100)
+        } catch {
+          Issue.record(error)
+        }
+      }
+      count.withLock { $0 = number }
+      end.signal()
+    }.start()
+    // Longer between its last look at the old file and the new one's name.
+    let plan = FaultPlan(decide: { event in
+      if event.call == .rename { usleep(2_000) }
+      return .proceed
+    })
+    for round in 1...40 {
+      try? FileManager.default.removeItem(at: directory.file(".standard.lock"))
+      let other = directory.store()
+      try other.set(round, forKey: "round")
+      let journal = try #require(other.engine as? Journal)
+      try FaultPlan.$current.withValue(plan) { try journal.compact() }
+      #expect(try other.int("round") == round)
+    }
+    isOver.withLock { $0 = true }
+    end.wait()
+    let keys = try Set(directory.store().keys())
+    #expect((0..<count.withLock { $0 }).filter { !keys.contains("k\($0)") } == [])
+  }
+
+  @Test func anExchangedFileIsReadAnew() throws {
+    let directory = try TemporaryDirectory()
+    let other = try TemporaryDirectory()
+    let store = directory.store()
+    try store.set(1, forKey: "a")
+    try other.store().set(2, forKey: "b")
+    let source = other.file(Self.journal)
+    try FileManager.default.removeItem(at: directory.file(Self.journal))
+    try FileManager.default.moveItem(at: source, to: directory.file(Self.journal))
+    try store.set(3, forKey: "c")
+    #expect(try Set(store.keys()) == ["b", "c"])
+  }
+
+  @Test func aFileOverwrittenInPlaceIsReadAnew() throws {
+    let directory = try TemporaryDirectory()
+    let other = try TemporaryDirectory()
+    let store = directory.store()
+    try store.set(1, forKey: "a")
+    for key in 0..<20 { try other.store().set(key, forKey: "b\(key)") }
+    let handle = try FileHandle(forWritingTo: directory.file(Self.journal))
+    try handle.truncate(atOffset: 0)
+    try handle.write(contentsOf: Data(other.bytes(of: Self.journal)))
+    try store.set(3, forKey: "c")
+    #expect(try store.keys().count == 21)
+    #expect(try directory.store().keys().count == 21)
+  }
+
+  @Test func foreignFilesAreAnErrorAndStay() throws {
+    let directory = try TemporaryDirectory()
+    let text = Array("my own notes, nothing to do with settings\n".utf8)
+    try directory.write(text, to: Self.journal)
+    let store = directory.store()
+    let error = #expect(throws: StorageError.self) { try store.set(1, forKey: "a") }
+    #expect(error?.code == .damaged)
+    #expect(error?.path == directory.file(Self.journal).path)
+    #expect(throws: StorageError.self) { _ = try store.int("a") }
+    #expect(try directory.bytes(of: Self.journal) == text)
+  }
+
+  @Test func newerFilesAreAnErrorAndStay() throws {
+    let directory = try TemporaryDirectory()
+    let newer = Array(
+      (#"["keepsake","2:0123456789abcdef","2:0123456789abcdef","2:0123456789abcdef"]"# + "\n?\n")
+        .utf8)
+    try directory.write(newer, to: Self.journal)
+    let error = #expect(throws: StorageError.self) { try directory.store().set(1, forKey: "a") }
+    #expect(error?.code == .unsupportedVersion)
+    #expect(try directory.bytes(of: Self.journal) == newer)
+  }
+
+  @Test func aDirectoryInTheFilesPlaceIsAnError() throws {
+    let directory = try TemporaryDirectory()
+    try FileManager.default.createDirectory(
+      at: directory.file(Self.journal), withIntermediateDirectories: false)
+    let store = directory.store()
+    for attempt in [{ try store.set(1, forKey: "a") }, { _ = try store.int("a") }] {
+      let error = #expect(throws: StorageError.self) { try attempt() }
+      #expect(error?.path == directory.file(Self.journal).path)
+      #expect(error?.remedy.contains("move it away") == true)
+    }
+  }
+
+  @Test func aPipeInTheFilesPlaceIsAnErrorAndStays() throws {
+    let directory = try TemporaryDirectory()
+    let path = directory.file(Self.journal).path
+    try #require(mkfifo(path, 0o600) == 0)
+    let store = directory.store()
+    for attempt in [{ try store.set(1, forKey: "a") }, { _ = try store.int("a") }] {
+      let error = expectFailure(.damaged) { try attempt() }
+      #expect(error?.path == path && error?.remedy.contains("ove it away") == true)
+    }
+    #expect(try FileSystem.status(path)?.kind == .other)
+  }
+
+  /// Its words would be written to the file that the link leads to.
+  @Test func aLinkInTheLockFilesPlaceIsAnErrorAndNotFollowed() throws {
+    let directory = try TemporaryDirectory()
+    let text = Array("somebody's file, with some text in it".utf8)
+    try directory.write(text, to: "foreign")
+    try directory.store().set(1, forKey: "a")
+    try FileManager.default.removeItem(at: directory.file(".standard.lock"))
+    try FileManager.default.createSymbolicLink(
+      at: directory.file(".standard.lock"), withDestinationURL: directory.file("foreign"))
+    let store = directory.store()
+    let error = expectFailure(.system(ELOOP)) { try store.set(2, forKey: "a") }
+    #expect(error?.path == directory.file(".standard.lock").path)
+    #expect(error?.remedy.contains("remove it") == true)
+    #expect(try directory.bytes(of: "foreign") == text)
+  }
+
+  @Test(arguments: [true, false])
+  func aLinkToAFileThatIsNotThereYetIsFollowed(_ isAbsolute: Bool) throws {
+    let directory = try TemporaryDirectory()
+    let target = isAbsolute ? directory.file("dotfiles.jsonl").path : "dotfiles.jsonl"
+    try FileManager.default.createSymbolicLink(
+      atPath: directory.file(Self.journal).path, withDestinationPath: target)
+    try directory.store().set(1, forKey: "a")
+    #expect(try directory.store().int("a") == 1)
+    #expect(
+      try FileSystem.linkTarget(directory.file(Self.journal).path).hasSuffix("dotfiles.jsonl"))
+    #expect(try directory.bytes(of: "dotfiles.jsonl").count > JournalFormat.headerSize)
+  }
+
+  @Test func aLinkedFileStaysALink() throws {
+    let directory = try TemporaryDirectory()
+    let dotfiles = try TemporaryDirectory()
+    try dotfiles.store().set(1, forKey: "a")
+    try FileManager.default.createSymbolicLink(
+      at: directory.file(Self.journal), withDestinationURL: dotfiles.file(Self.journal))
+    let store = directory.store()
+    try store.set(2, forKey: "b")
+    try store.removeAll()  // replaces the file
+    try store.set(3, forKey: "c")
+    #expect(
+      try FileManager.default.destinationOfSymbolicLink(
+        atPath: directory.file(Self.journal).path) == dotfiles.file(Self.journal).path)
+    #expect(try dotfiles.store().keys() == ["c"])
+  }
+
+  @Test func aReaderThatFindsTheFilesDeletedSeesTheNextOnes() throws {
+    let directory = try TemporaryDirectory()
+    let (reader, writer) = (directory.store(), directory.store())
+    try writer.set(1, forKey: "k")
+    #expect(try reader.int("k") == 1)
+    for name in try directory.names() {
+      try FileManager.default.removeItem(at: directory.file(name))
+    }
+    // Looks when the old lock file is given up and the new one is not there yet.
+    let plan = FaultPlan { event in
+      if event.call == .open, event.path.hasSuffix(".lock") {
+        FaultPlan.$current.withValue(nil) { _ = try? reader.int("k") }
+      }
+      return .proceed
+    }
+    try FaultPlan.$current.withValue(plan) { try writer.set(2, forKey: "k") }
+    #expect(try reader.int("k") == 2)
+    try writer.set(3, forKey: "k")
+    #expect(try reader.int("k") == 3)
+  }
+
+  @Test func damageUnderAReusedInodeIsRepairedToo() throws {
+    let directory = try TemporaryDirectory()
+    try directory.store().set(1, forKey: "a")
+    var bytes = try directory.bytes(of: TemporaryDirectory.journal)
+    bytes[80] ^= 1
+    try directory.write(bytes, to: TemporaryDirectory.journal)
+    let journal = directory.file(TemporaryDirectory.journal)
+    try FileManager.default.linkItem(at: journal, to: directory.file("kept"))
+    let failures = Failures()
+    let store = directory.store(failures: failures)
+    _ = try store.keys()
+    #expect(failures.all.map(\.code) == [.damaged])
+    try FileManager.default.removeItem(at: journal)
+    try FileManager.default.moveItem(at: directory.file("kept"), to: journal)
+    try store.set(2, forKey: "b")
+    #expect(try directory.names().filter { $0.contains(".damaged-") }.count == 2)
+  }
+
+  @Test func whoHearsOfDamageMayWrite() throws {
+    let directory = try TemporaryDirectory()
+    try directory.store().set(1, forKey: "a")
+    var bytes = try directory.bytes(of: TemporaryDirectory.journal)
+    bytes[80] ^= 1
+    try directory.write(bytes, to: TemporaryDirectory.journal)
+    let handling = Locked<Defaults.Store?>(nil)
+    let finder = DirectoryFinder(app: "test", chosen: .init(configuration: directory.url))
+    let scope = StorageScope(finder: finder) { error in
+      guard error.code == .damaged else { return }
+      try? handling.withLock { $0 }?.set("damaged", forKey: "lastError")
+    }
+    defer { scope.close() }
+    let store = scope.defaults(.standard)
+    handling.withLock { $0 = store }
+    defer { handling.withLock { $0 = nil } }
+    try store.set(2, forKey: "b")
+    #expect(try store.string("lastError") == "damaged")
+  }
+}

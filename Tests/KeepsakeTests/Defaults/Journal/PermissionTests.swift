@@ -1,0 +1,94 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// Files and directories that this user may not use. The peer gives its rights up, so this needs
+/// root.
+@Suite(.enabled(if: getuid() == 0, "giving up rights needs root")) struct PermissionTests {
+  static let nobody = "65534"
+
+  func asNobody(_ directory: TemporaryDirectory, _ request: String...) throws -> String {
+    try Child(Peer.executable, [directory.path, "as-user", Self.nobody, Self.nobody] + request)
+      .finish()
+  }
+
+  func setMode(_ mode: Int, _ path: String) throws {
+    try FileManager.default.setAttributes([.posixPermissions: mode], ofItemAtPath: path)
+  }
+
+  @Test func anotherUsersFileIsAnErrorThatNamesIt() throws {
+    let directory = try TemporaryDirectory()
+    try directory.store().set(1, forKey: "a")
+    try setMode(0o777, directory.path)
+    let path = directory.file(TemporaryDirectory.journal).path
+    let answer = try asNobody(directory, "get", "a")
+    #expect(answer.contains("access denied") && answer.contains(path), "\(answer)")
+    let refused = try asNobody(directory, "set", "a", "2")
+    #expect(refused.contains("access denied") && refused.contains(directory.path), "\(refused)")
+    #expect(try directory.store().int("a") == 1)
+  }
+
+  @Test func aReadOnlyDirectoryCanBeRead() throws {
+    let directory = try TemporaryDirectory()
+    try directory.store().set(1, forKey: "a")
+    try setMode(0o644, directory.file(TemporaryDirectory.journal).path)
+    try setMode(0o644, directory.file(".standard.lock").path)
+    try setMode(0o755, directory.path)
+    #expect(try asNobody(directory, "get", "a") == "1\n")
+    let refused = try asNobody(directory, "set", "a", "2")
+    #expect(refused.contains("access denied"), "\(refused)")
+    #expect(try directory.store().int("a") == 1)
+    #expect(try directory.names() == [".standard.lock", TemporaryDirectory.journal])
+  }
+
+  @Test func damageInAReadOnlyDirectoryIsReadAround() throws {
+    let directory = try TemporaryDirectory()
+    try directory.store().set(1, forKey: "a")
+    let handle = try FileHandle(forWritingTo: directory.file(TemporaryDirectory.journal))
+    try handle.seekToEnd()
+    try handle.write(contentsOf: Data("noise\n".utf8))
+    try setMode(0o644, directory.file(TemporaryDirectory.journal).path)
+    try setMode(0o755, directory.path)
+    #expect(try asNobody(directory, "get", "a") == "1\n")
+    #expect(try directory.names().count == 2)
+  }
+
+  @Test func aMissingDirectoryThatCannotBeMadeIsAnError() throws {
+    let directory = try TemporaryDirectory()
+    try setMode(0o755, directory.path)
+    let inner = directory.path + "/inner/deeper"
+    let answer = try Child(
+      Peer.executable, [inner, "as-user", Self.nobody, Self.nobody, "set", "a", "1"]
+    ).finish()
+    #expect(answer.contains("access denied") && answer.contains(directory.path + "/inner"))
+  }
+
+  @Test func modesAreForTheUserAlone() throws {
+    let outer = try TemporaryDirectory()
+    let inner = outer.url.appending(path: "a/b")
+    let scope = StorageScope(
+      finder: DirectoryFinder(app: "test", chosen: .init(configuration: inner)))
+    let store = scope.defaults(.standard)
+    try store.set(1, forKey: "a")
+    func mode(_ path: String) throws -> UInt32 { try #require(try FileSystem.status(path)).mode }
+    #expect(try mode(outer.path + "/a") == 0o700)
+    #expect(try mode(inner.path) == 0o700)
+    for name in ["standard.jsonl", ".standard.lock"] {
+      #expect(try mode(inner.path + "/" + name) == 0o600)
+    }
+    try store.removeAll()
+    #expect(try mode(inner.path + "/standard.jsonl") == 0o600)
+  }
+
+  @Test func aSharedDirectoriesModeGoesForItsFiles() throws {
+    let directory = try TemporaryDirectory()
+    try setMode(0o770, directory.path)
+    let store = directory.store(Defaults.Suite("team", in: directory.url))
+    try store.set(1, forKey: "a")
+    #expect(try #require(try FileSystem.status(directory.path + "/team.jsonl")).mode == 0o660)
+    #expect(try #require(try FileSystem.status(directory.path + "/.team.lock")).mode == 0o660)
+    let missing = Defaults.Suite("team", in: directory.url.appending(path: "missing"))
+    #expect(throws: StorageError.self) { try directory.store(missing).set(1, forKey: "a") }
+  }
+}

@@ -1,0 +1,159 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+extension OneAtATime {
+  /// Several processes, and processes that die.
+  @Suite struct ProcessTests {
+    @Test func aValueOutlivesAPlainExit() throws {
+      let directory = try TemporaryDirectory()
+      #expect(try Peer.start(directory, "set", "age", "25").finish() == "ok\n")
+      #expect(try Peer.start(directory, "get", "age").finish() == "25\n")
+    }
+
+    @Test func aValueOutlivesAKillRightAfterSetReturned() throws {
+      let directory = try TemporaryDirectory()
+      for age in 0..<10 {
+        let peer = try Peer.start(directory, "serve")
+        #expect(try peer.ask("set age \(age)") == "ok")
+        peer.kill9()
+        #expect(try Peer.start(directory, "get", "age").finish() == "\(age)\n")
+      }
+    }
+
+    @Test func fourProcessesLoseNoKeys() throws {
+      let directory = try TemporaryDirectory()
+      let peers = try (0..<4).map { try Peer.start(directory, "fill", "p\($0)-", "2000") }
+      for peer in peers {
+        _ = peer.finish()
+        #expect(peer.exitStatus == 0)
+      }
+      let store = directory.store()
+      #expect(try store.keys().count == 8_000)
+      for peer in 0..<4 { #expect(try store.int("p\(peer)-1999") == 1999) }
+    }
+
+    @Test func fourProcessesCountExactly() throws {
+      let directory = try TemporaryDirectory()
+      let peers = try (0..<4).map { _ in try Peer.start(directory, "increment", "count", "2000") }
+      for peer in peers { _ = peer.finish() }
+      #expect(try directory.store().int("count") == 8_000)
+    }
+
+    @Test func aReadAfterAnotherProcessesSetSeesItWhileAThirdCompacts() throws {
+      let directory = try TemporaryDirectory()
+      let store = directory.store()
+      try store.set(0, forKey: "seen")
+      let writer = try Peer.start(directory, "serve")
+      let reader = try Peer.start(directory, "serve")
+      // Makes dead records all the time, so that its own process compacts in the background.
+      let compactor = try Peer.start(directory, "acknowledge", "0")
+      _ = compactor.line()
+      var rewrites: Set<UInt64> = []
+      for number in 1...1_500 {
+        #expect(try writer.ask("set seen \(number)") == "ok")
+        #expect(try reader.ask("get seen") == "\(number)")
+        #expect(try store.int("seen") == number)
+        rewrites.insert(try #require(try FileSystem.status(store.journal.location.path)).inode)
+        _ = compactor.line()
+      }
+      compactor.kill9()
+      #expect(rewrites.count > 1, "no compaction took place")
+    }
+
+    /// Kills a writer at random moments, its compactions included, and looks for what it had said
+    /// was set. `KEEPSAKE_KILLS` makes the run longer.
+    @Test func killsLoseNothingAcknowledged() throws {
+      let kills = bound("KEEPSAKE_KILLS", usually: 500)
+      let directory = try TemporaryDirectory()
+      let failures = Failures()
+      var last = 0
+      var files: Set<UInt64> = []
+      let path = directory.file(TemporaryDirectory.journal).path
+      for number in 0..<kills {
+        let peer = try Peer.start(directory, "acknowledge", String(last))
+        // The first line says that it runs; then it has some time, at random, now and then as long
+        // as a compaction takes.
+        if let line = peer.line() { last = max(last, Int(line) ?? 0) }
+        let before = try FileSystem.status(path)?.inode
+        let deadline = ContinuousClock.now + .seconds(5)
+        while number % 20 == 0, try FileSystem.status(path)?.inode == before,
+          ContinuousClock.now < deadline
+        {
+          if let line = peer.line() { last = max(last, Int(line) ?? 0) }
+        }
+        usleep(UInt32.random(in: 0...(Bool.random() ? 2_000 : 40_000)))
+        kill(peer.identifier, SIGKILL)
+        let lines = peer.finish().split(separator: "\n")
+        let acknowledged = max(last, lines.last.flatMap { Int($0) } ?? 0)
+
+        let store = directory.store(failures: failures)
+        for number in max(1, acknowledged - 49)...acknowledged {
+          let text: String? = try store.get("key\(number % 50)")
+          let kept = try #require(text?.split(separator: " ").first.flatMap { Int($0) })
+          // The one in flight may be there as well.
+          #expect(kept == number || kept == acknowledged + 1 && kept % 50 == number % 50)
+        }
+        last = acknowledged  // the next process sets the one in flight again
+        files.insert(try #require(try FileSystem.status(store.journal.location.path)).inode)
+      }
+      #expect(failures.all.isEmpty, "\(failures.all)")
+      #expect(files.count > kills / 50, "compactions took part: \(files.count) files")
+      // At most the temporary files of killed compactions are left, for a later sweep.
+      #expect(try directory.names().allSatisfy { !$0.contains("damaged") })
+    }
+
+    @Test func processesThatLiveForAMomentCompactToo() throws {
+      let directory = try TemporaryDirectory()
+      let store = directory.store()
+      let text = String(repeating: "x", count: 70_000)
+      try store.set(text, forKey: "text")
+      try store.set(text, forKey: "text")  // from here on dead records dominate
+      let before = try #require(try FileSystem.status(store.journal.location.path))
+      #expect(try Peer.start(directory, "set", "text", "1").finish() == "ok\n")
+      let after = try #require(try FileSystem.status(store.journal.location.path))
+      #expect(!after.isSameFile(as: before) && after.size < 1_000)
+      #expect(try store.int("text") == 1)
+    }
+
+    @Test func temporaryFilesOfKilledCompactionsAreSwept() throws {
+      let directory = try TemporaryDirectory()
+      let old = directory.file(".standard.jsonl.abc.tmp")
+      let young = directory.file(".standard.jsonl.def.tmp")
+      for file in [old, young] { try Data([1]).write(to: file) }
+      try FileManager.default.setAttributes(
+        [.modificationDate: Date(timeIntervalSinceNow: -3_600)], ofItemAtPath: old.path)
+      try directory.store().set(1, forKey: "a")
+      #expect(!FileManager.default.fileExists(atPath: old.path))
+      #expect(FileManager.default.fileExists(atPath: young.path))
+    }
+
+    @Test func aForkedChildUsesFilesOfItsOwn() throws {
+      let directory = try TemporaryDirectory()
+      #expect(try Peer.start(directory, "fork", "3000").finish() == "6000 true 0\n")
+    }
+
+    @Test func aHeldLockIsAnErrorAfterItsTimeAndNotAHang() throws {
+      let directory = try TemporaryDirectory()
+      try directory.store().set(1, forKey: "a")
+      let holder = try LockFile.createOrOpen(
+        directory.file(".standard.lock").path, mode: 0o600, timeout: .seconds(1)
+      ) { [1] }
+      try holder.lock(timeout: .seconds(1))
+      let location = try JournalPaths(
+        directory: StoreDirectory(path: directory.path, isCallerOwned: false), name: "standard")
+      let journal = Journal(location: location, timeout: .milliseconds(50)) { _ in }
+      let error = #expect(throws: StorageError.self) {
+        try journal.commit([.set("a", .int(2))])
+      }
+      #expect(error?.code == .timedOut)
+      #expect(error?.path == directory.file(".standard.lock").path)
+      // Reading takes no lock.
+      #expect(try journal.value(forKey: "a") == .int(1))
+      holder.unlock()
+      try journal.commit([.set("a", .int(2))])
+      #expect(try journal.value(forKey: "a") == .int(2))
+    }
+  }
+}

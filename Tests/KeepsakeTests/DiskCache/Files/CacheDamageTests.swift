@@ -1,0 +1,388 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// What becomes of an entry whose files somebody else has changed, moved or removed.
+@Suite struct CacheDamageTests {
+  private let directory: TemporaryDirectory
+  private let value = Data((0..<300).map { UInt8($0 & 255) })
+
+  init() throws { directory = try TemporaryDirectory() }
+
+  /// A miss that cleans up after itself, is counted once and does not stand in the way.
+  private func expectMiss(_ comment: Comment, damaged: Int = 1) throws {
+    let failures = Failures()
+    let store = directory.cache(failures: failures)
+    #expect(try store.get("k") == nil, comment)
+    #expect(store.statistics.misses == 1, comment)
+    #expect(store.statistics.damaged == damaged, comment)
+    if damaged > 0 { #expect(try entryFiles() == [], comment) }
+    try store.set(value, forKey: "k")
+    #expect(try store.get("k") == value && directory.cache().get("k") == value, comment)
+    #expect(failures.all.isEmpty, comment)
+  }
+
+  private func entryFiles() throws -> [String] {
+    let root = directory.path + "/caches/standard"
+    return try FileManager.default.subpathsOfDirectory(atPath: root).filter {
+      $0.contains("/")
+    }
+  }
+
+  private func bytes(_ path: String) throws -> [UInt8] {
+    Array(try Data(contentsOf: URL(filePath: path)))
+  }
+
+  /// In place and with the times it had: as a failing disk does it.
+  private func put(_ bytes: [UInt8], in path: String) throws {
+    let times = try #require(try FileSystem.status(path, withTimes: true))
+    let file = try File(path, .readWrite)
+    #expect(ftruncate(file.descriptor, off_t(bytes.count)) == 0)
+    try file.overwrite(bytes.span.bytes, at: 0)
+    try file.setTimes(accessed: times.accessed, modified: times.modified)
+  }
+
+  @Test func eachByteOfTheSidecarFlippedIsAMiss() throws {
+    try directory.cache().set(value, forKey: "k", expiry: .days(1))
+    let path = try directory.cache().sidecar("k")
+    let payload = try directory.cache().payload("k")
+    let good = try bytes(path)
+    for position in good.indices {
+      for mask: UInt8 in [1, 0x80, 0xFF] {
+        var bad = good
+        bad[position] ^= mask
+        try put(bad, in: path)
+        #expect(try directory.cache().get("k") == nil, "byte \(position)")
+        let file = try File(path, .createOrOpen)
+        try file.overwrite(good.span.bytes, at: 0)
+        if try FileSystem.status(payload) == nil { try restore(payload, good) }
+        #expect(try directory.cache().get("k") == value)
+      }
+    }
+  }
+
+  /// Puts the payload back as the sidecar says it was.
+  private func restore(_ payload: String, _ sidecar: [UInt8]) throws {
+    let modified = try Sidecar(sidecar).modified
+    let file = try File(payload, .create)
+    try file.writeAll(Array(value))
+    try file.setTimes(accessed: modified, modified: modified)
+  }
+
+  @Test func eachByteOfThePayloadFlippedIsAMiss() throws {
+    try directory.cache().set(value, forKey: "k")
+    let path = try directory.cache().payload("k")
+    let sidecar = try bytes(path + Sidecar.suffix)
+    for position in value.indices {
+      var bad = Array(value)
+      bad[position] ^= 1 << (position % 8)
+      try put(bad, in: path)
+      #expect(try directory.cache().get("k") == nil, "byte \(position)")
+      try File(path + Sidecar.suffix, .create).writeAll(sidecar)
+      try restore(path, sidecar)
+    }
+    try expectMiss("nothing", damaged: 0, isHit: true)
+  }
+
+  private func expectMiss(_ comment: Comment, damaged: Int, isHit: Bool) throws {
+    #expect(try (directory.cache().get("k") != nil) == isHit, comment)
+  }
+
+  @Test(arguments: [true, false])
+  func eachLengthIsAMiss(ofSidecar: Bool) throws {
+    let store = directory.cache()
+    for length in 0..<300 {
+      try store.set(value, forKey: "k")
+      let path = try ofSidecar ? directory.cache().sidecar("k") : directory.cache().payload("k")
+      let good = try bytes(path)
+      guard length < good.count else { break }
+      try put(Array(good[..<length]), in: path)
+      try expectMiss("\(length) bytes")
+    }
+    let path = try directory.cache().payload("k")
+    try put(Array(value) + [0], in: path)
+    try expectMiss("one byte more")
+  }
+
+  @Test func oneFileOfTwoIsAMiss() throws {
+    let store = directory.cache()
+    try store.set(value, forKey: "k")
+    try FileManager.default.removeItem(atPath: store.sidecar("k"))
+    try expectMiss("no sidecar")
+    try FileManager.default.removeItem(atPath: directory.cache().payload("k"))
+    #expect(try directory.cache().contains("k") == false)
+    try expectMiss("no payload", damaged: 0)
+    try FileManager.default.removeItem(atPath: directory.cache().payload("k"))
+    #expect(try directory.cache().removeExpired() == 0)
+    #expect(try entryFiles() == [], "a sweep removes the other one")
+    #expect(try directory.cache().totalSize == 0)
+  }
+
+  @Test func anotherEntrysFilesAreAMiss() throws {
+    let store = directory.cache()
+    let other = Data(value.reversed())
+    func exchange(_ a: String, _ b: String) throws {
+      #expect(try FileSystem.exchange(a, with: b))
+    }
+    // Payloads, sidecars, both: all of the same length.
+    for (payloads, sidecars) in [(true, false), (false, true), (true, true)] {
+      try store.set(value, forKey: "k")
+      try store.set(other, forKey: "l")
+      let (k, l) = (try store.payload("k"), try store.payload("l"))
+      if payloads { try exchange(k, l) }
+      if sidecars { try exchange(k + Sidecar.suffix, l + Sidecar.suffix) }
+      #expect(try directory.cache().get("k") == nil && directory.cache().get("l") == nil)
+    }
+  }
+
+  @Test func anOlderPayloadWithANewerSidecarIsAMiss() throws {
+    let store = directory.cache()
+    try store.set(value, forKey: "k")
+    let path = try store.payload("k")
+    let old = directory.path + "/old"
+    try FileManager.default.copyItem(atPath: path, toPath: old)
+    try store.set(Data(value.reversed()), forKey: "k")
+    try FileSystem.rename(old, to: path)
+    try expectMiss("old payload")
+    // The other way round.
+    let sidecar = try bytes(path + Sidecar.suffix)
+    try store.set(Data(value.reversed()), forKey: "k")
+    try put(sidecar, in: path + Sidecar.suffix)
+    try expectMiss("old sidecar")
+  }
+
+  @Test(arguments: 0..<3)
+  func anOlderPayloadOfTheSameSizeIsAMissForWhoDoesNotReadIt(call: Int) throws {
+    let store = directory.cache()
+    try store.set(value, forKey: "k")
+    let path = try store.payload("k")
+    let old = directory.path + "/old"
+    try FileSystem.rename(path, to: old)
+    try store.set(Data(value.reversed()), forKey: "k")
+    try FileSystem.rename(old, to: path)
+    let next = directory.cache()
+    switch call {
+    case 0: #expect(try next.contains("k") == false)
+    case 1: #expect(try next.entry("k") == nil)
+    default: #expect(try next.fileURL("k") == nil)
+    }
+    #expect(next.statistics.damaged == 1)
+  }
+
+  @Test func noTwoPayloadsOfAKeyHaveTheSameTime() throws {
+    let store = directory.cache()
+    // Their inodes, sizes and the file system's own times may be the same.
+    for expiry in [DiskCache.Expiry.never, .days(1)] {
+      var times: Set<Int64> = []
+      for _ in 0..<20 {
+        try store.set(value, forKey: "k", expiry: expiry)
+        let status = try #require(try FileSystem.status(store.payload("k"), withTimes: true))
+        times.insert(status.modified)
+      }
+      #expect(times.count == 20)
+      // The last bit says whether the entry may end.
+      #expect(times.allSatisfy { ($0 % 2 == 0) == (expiry != .never) })
+    }
+  }
+
+  @Test func aPayloadThatChangesUnderAStoreThatKnowsItIsAMiss() throws {
+    let store = directory.cache()
+    try store.set(value, forKey: "k")
+    #expect(try store.get("k") == value)
+    let path = try store.payload("k")
+    // The time at which the file system saw a change goes on by ticks.
+    Thread.sleep(forTimeInterval: 0.02)
+    try put(value.reversed(), in: path)
+    #expect(try store.get("k") == nil && store.statistics.damaged == 1)
+  }
+
+  @Test func onlyTheVeryFileIsTakenForTheOneThatIsKnown() throws {
+    try directory.write(Array(value), to: "file")
+    let path = directory.file("file").path
+    let status = try #require(try FileSystem.status(path, withTimes: true))
+    for changed in 0..<6 {
+      func other(_ which: Int) -> Int { which == changed ? 1 : 0 }
+      let known = EntryMemory.Known(
+        inode: status.inode + UInt64(other(1)), size: status.size + other(2),
+        modified: status.modified + Int64(other(3)), changed: status.changed + Int64(other(4)),
+        keyID: 7 + other(5), created: 0, used: 0, noted: 0, lifespan: .endless, kind: .data,
+        isSummed: true)
+      #expect(known.describes(status, keyID: 7) == (changed == 0), "\(changed)")
+    }
+  }
+
+  @Test func aPayloadThatWasOnlyTouchedIsStillRight() throws {
+    let store = directory.cache()
+    try store.set(value, forKey: "k")
+    try File(try store.payload("k"), .readWrite).setTimes(accessed: 0, modified: 0)
+    // The checksum decides, now and each time.
+    #expect(try store.get("k") == value && directory.cache().get("k") == value)
+    #expect(directory.cache().statistics.damaged == 0)
+  }
+
+  @Test(arguments: [true, false])
+  func directoriesAndLinksInTheirPlaceAreAMiss(isPayload: Bool) throws {
+    let store = directory.cache()
+    try store.set(value, forKey: "k")
+    let path = try isPayload ? store.payload("k") : store.sidecar("k")
+    try FileManager.default.removeItem(atPath: path)
+    try FileManager.default.createDirectory(
+      atPath: path + "/inner", withIntermediateDirectories: true)
+    try expectMiss("directory")
+    try directory.write(Array("foreign".utf8), to: "foreign")
+    let path2 = try isPayload ? directory.cache().payload("k") : directory.cache().sidecar("k")
+    try FileManager.default.removeItem(atPath: path2)
+    try FileManager.default.createSymbolicLink(
+      atPath: path2, withDestinationPath: directory.path + "/foreign")
+    try expectMiss("link")
+    #expect(try directory.bytes(of: "foreign") == Array("foreign".utf8))
+    // A set meets them as well.
+    for makes in [true, false] {
+      let path = try isPayload ? directory.cache().payload("k") : directory.cache().sidecar("k")
+      try FileManager.default.removeItem(atPath: path)
+      if makes {
+        try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+      } else {
+        try FileManager.default.createSymbolicLink(
+          atPath: path, withDestinationPath: directory.path + "/foreign")
+      }
+      try directory.cache().set(value, forKey: "k")
+      #expect(try directory.cache().get("k") == value)
+      #expect(try directory.bytes(of: "foreign") == Array("foreign".utf8))
+    }
+  }
+
+  @Test func aNewerVersionsEntryIsAnErrorAndLeftAlone() throws {
+    let store = directory.cache()
+    try store.set(value, forKey: "k", expiry: .seconds(0.01))
+    try store.set(value, forKey: "other")
+    let path = try store.sidecar("k")
+    var sidecar = try bytes(path)
+    sidecar[3] = 2
+    sidecar = Sidecar.summed(sidecar)
+    try put(sidecar, in: path)
+    Thread.sleep(forTimeInterval: 0.02)
+    let error = #expect(throws: StorageError.self) { try directory.cache().get("k") }
+    #expect(error?.code == .unsupportedVersion && error?.key == "k" && error?.path == path)
+    // It stands in nobody's way.
+    let next = directory.cache()
+    #expect(try next.removeExpired() == 0 && next.keys().sorted() == ["k", "other"])
+    #expect(try next.totalSize == 16_384)
+    #expect(try bytes(path) == sidecar)
+    next.sizeLimit = 8_192
+    for _ in 0..<500 where try next.totalSize > 8_192 { Thread.sleep(forTimeInterval: 0.01) }
+    #expect(try next.totalSize <= 8_192)
+    try directory.cache().set(value, forKey: "k")
+    #expect(try directory.cache().get("k") == value, "what is set now is this version's")
+  }
+
+  @Test(arguments: [Int64.min, .max, -1, 0])
+  func noTimeThatASidecarClaimsIsATrap(time: Int64) throws {
+    let store = directory.cache()
+    for rule: UInt8 in 0...4 {
+      for offset in [16, 24, 40, 48] {
+        try store.set(value, forKey: "k")
+        let path = try store.sidecar("k")
+        var sidecar = try bytes(path)
+        sidecar[5] = rule
+        withUnsafeBytes(of: time.littleEndian) {
+          sidecar.replaceSubrange(offset..<(offset + 8), with: $0)
+        }
+        try put(Sidecar.summed(sidecar), in: path)
+        // Some are right, as a creation long ago is; what counts is that all calls return.
+        let next = directory.cache()
+        #expect(try [nil, value].contains(next.get("k")))
+        _ = try (next.keys(), next.entry("k"), next.totalSize, next.removeExpired())
+      }
+    }
+  }
+
+  /// A damaged header is still asked what the entry took: its numbers may be any.
+  @Test(arguments: [0x7FFF_FFFF_FFFF_F000, 0x7FFF_FFFF_FFFF_E000, Int.max, 1 << 48])
+  func noSizeThatADamagedSidecarClaimsIsATrap(size: Int) throws {
+    for keyLength: UInt32 in [1, .max] {
+      for isRemoved in [true, false] {
+        let store = directory.cache()
+        try store.set(value, forKey: "k")
+        let (payload, path) = (try store.payload("k"), try store.sidecar("k"))
+        var sidecar = try bytes(path)
+        withUnsafeBytes(of: UInt64(size).littleEndian) {
+          sidecar.replaceSubrange(16..<24, with: $0)
+        }
+        withUnsafeBytes(of: keyLength.littleEndian) { sidecar.replaceSubrange(56..<60, with: $0) }
+        try put(sidecar, in: path)
+        if isRemoved {
+          try FileManager.default.removeItem(atPath: payload)
+          try directory.cache().remove("k")
+        } else {
+          try directory.cache().set(value, forKey: "k")
+          #expect(try directory.cache().get("k") == value)
+        }
+        try directory.cache().removeExpired()
+      }
+    }
+    let store = directory.cache()
+    #expect(try store.totalSize == store.keys().count * 8_192)
+  }
+
+  @Test(arguments: [0, 8, 4_096, 6_175])
+  func aLedgerThatIsCutOffIsMadeAnew(length: off_t) throws {
+    let store = directory.cache()
+    for number in 0..<20 { try store.set(value, forKey: "k\(number)") }
+    #expect(truncate(directory.file("caches/.standard.ledger").path, length) == 0)
+    // Noticed within one tick of the system's clock.
+    Thread.sleep(forTimeInterval: 0.02)
+    try store.set(value, forKey: "k0")
+    #expect(try store.totalSize == 20 * 8_192 && directory.cache().totalSize == 20 * 8_192)
+  }
+
+  @Test func whatACleanerTakesIsAMissAndComesBack() throws {
+    let store = directory.cache()
+    let root = directory.path + "/caches/standard"
+    for removed in [
+      "caches/standard", "caches/standard/CACHEDIR.TAG", "caches/.standard.ledger", "caches",
+    ] {
+      for number in 0..<20 { try store.set(value, forKey: "k\(number)") }
+      _ = try store.get("k0")
+      try FileManager.default.removeItem(atPath: directory.file(removed).path)
+      try store.set(value, forKey: "new")
+      #expect(try store.get("new") == value, "without \(removed)")
+      #expect(try directory.cache().get("new") == value)
+      for store in [store, directory.cache()] {
+        #expect(
+          try store.totalSize == store.keys().count * 8_192,
+          "without \(removed), \((try? store.totalSize) ?? -1) \((try? store.keys().count) ?? -1)")
+      }
+    }
+    // The tag that was taken is back with the next process that writes.
+    #expect(try FileSystem.status(root + "/CACHEDIR.TAG") != nil)
+  }
+
+  @Test func aDirectoryThatWasExchangedForACopyIsNoticed() throws {
+    let store = directory.cache()
+    try store.set(value, forKey: "k")
+    let root = directory.path + "/caches/standard"
+    // As restoring a backup does it; the lock file beside it stays.
+    try FileManager.default.moveItem(atPath: root, toPath: directory.path + "/old")
+    try FileManager.default.copyItem(atPath: directory.path + "/old", toPath: root)
+    // Noticed within one tick of the system's clock.
+    Thread.sleep(forTimeInterval: 0.02)
+    let other = directory.cache()
+    try other.set(value, forKey: "theirs")
+    try store.set(value, forKey: "ours")
+    #expect(try store.get("theirs") == value && other.get("ours") == value)
+  }
+
+  @Test func foreignFilesAreLeftAlone() throws {
+    let store = directory.cache()
+    try store.set(value, forKey: "k")
+    let subfolder = URL(filePath: try store.payload("k")).deletingLastPathComponent()
+    for name in ["readme.txt", "x.meta.bak", ".hidden"] {
+      try Data("mine".utf8).write(to: subfolder.appending(path: name))
+    }
+    _ = try store.removeExpired()
+    #expect(try store.keys() == ["k"])
+    #expect(try FileManager.default.contentsOfDirectory(atPath: subfolder.path).count == 5)
+  }
+}

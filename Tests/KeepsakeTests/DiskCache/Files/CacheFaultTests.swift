@@ -1,0 +1,407 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// What becomes of a cache when the system refuses a call.
+@Suite struct CacheFaultTests {
+  private static let old = Data(String(repeating: Fault.mark + " old. ", count: 30).utf8)
+  private static let new = Data(String(repeating: Fault.mark + " new. ", count: 40).utf8)
+
+  private static let operations: [(String, @Sendable (DiskCache.Store) throws -> Void)] = [
+    ("set", { try $0.set(new, forKey: "k", expiry: .days(1)) }),
+    ("set new", { try $0.set(new, forKey: "new") }),
+    ("set durable", { try $0.set(new, forKey: "k", durable: true) }),
+    ("remove", { try $0.remove("k") }),
+    ("removeAll", { try $0.removeAll() }),
+    ("removeExpired", { _ = try $0.removeExpired() }),
+    ("get", { _ = try $0.get("k") }),
+    ("contains", { _ = try $0.contains("k") }),
+    ("entry", { _ = try $0.entry("k") }),
+    ("fileURL", { _ = try $0.fileURL("k") }),
+    ("keys", { _ = try $0.keys() }),
+    ("totalSize", { _ = try $0.totalSize }),
+    (
+      "limit",
+      {
+        $0.sizeLimit = 20_000
+        try $0.set(new, forKey: "k2")
+      }
+    ),
+    ("file", { try $0.set(contentsOf: URL(filePath: #filePath), forKey: "k") }),
+  ]
+
+  private func prepare(_ directory: TemporaryDirectory) throws {
+    let store = directory.cache()
+    for key in ["k", "l", "m"] { try store.set(Self.old, forKey: key) }
+    try store.set("gone", forKey: "gone", expiry: .seconds(1e-9))
+    // What opening tidies up in the background belongs to no call.
+    try store.removeExpired()
+  }
+
+  @Test func eachFailingCallIsAnErrorOrAMissAndNeverAWrongValue() async throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    try prepare(directory)
+    let template = try Snapshot(of: directory)
+    let payload = String(try directory.cache().payload("k").dropFirst(directory.path.count))
+    var count = 0
+    for (name, operation) in Self.operations {
+      count += try await failEachCall(of: name, operation, on: template, payload)
+    }
+    print("proof: faults, caches: \(count) failing calls")
+  }
+
+  private func failEachCall(
+    of name: String, _ operation: @Sendable (DiskCache.Store) throws -> Void,
+    on template: Snapshot, _ payload: String
+  ) async throws -> Int {
+    // What the operations make of the entry.
+    let results = [
+      "set": Self.new, "set durable": Self.new,
+      "file": try Data(contentsOf: URL(filePath: #filePath)),
+    ]
+    return try await failingEachCall(
+      { (store: DiskCache.Store) in try operation(store) },
+      on: {
+        let directory = try TemporaryDirectory(copying: template)
+        return (directory.cache(), [directory])
+      },
+      check: { store, directory, call in
+        let comment: Comment = "\(name): \(call.comment)"
+        // In this process and in the next one: old, new or nothing; others as they were.
+        for reader in [store, directory.cache()] {
+          let value = try reader.get("k")
+          if let new = results[name], call.failure == nil {
+            #expect(value == new, comment)
+          } else {
+            // The payload has its name by then.
+            let isInPlace = call.isAfterChange { $0.hasSuffix(payload) }
+            let isNew = isInPlace && value == results[name]
+            #expect(value == nil || value == Self.old || isNew, comment)
+          }
+          if !["removeAll", "limit"].contains(name) {
+            #expect(try reader.get("l") == Self.old && reader.get("m") == Self.old, comment)
+          }
+        }
+      },
+      afterwards: { directory, call in
+        let comment: Comment = "\(name): \(call.comment)"
+        // Nothing that a sweep does not find once the one who left it is gone, and a cache that
+        // works.
+        let next = directory.cache()
+        try next.set(Self.new, forKey: "after")
+        // Eviction goes on in the background, and times as coarse as the kernel's leave it a
+        // choice.
+        if name != "limit" { #expect(try next.get("after") == Self.new, comment) }
+        #expect(try isSwept(directory, by: next), comment)
+        if name != "limit" {
+          let sum = try next.keys().reduce(0) { try $0 + footprint(next, $1) }
+          #expect(try next.totalSize == sum, comment)
+        }
+      })
+  }
+
+  /// Whether a sweep leaves nothing but entries; a store's work in the background may go on for a
+  /// moment after it was let go.
+  private func isSwept(_ directory: TemporaryDirectory, by store: DiskCache.Store) throws -> Bool {
+    for _ in 0..<200 {
+      try store.removeExpired()
+      let files = FileManager.default.enumerator(atPath: directory.path)?.allObjects as? [String]
+      let isLeft = files?.contains { $0.hasSuffix(".tmp") || $0.hasSuffix(".trash") }
+      if isLeft == false { return true }
+      Thread.sleep(forTimeInterval: 0.01)
+    }
+    return false
+  }
+
+  private func footprint(_ store: DiskCache.Store, _ key: String) throws -> Int {
+    let size = try #require(try store.entry(key)).size
+    return (size + 4_095) / 4_096 * 4_096 + 4_096
+  }
+
+  @Test func aPayloadThatCannotTakeItsPlaceLeavesTheOldValue() throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.cache()
+    try store.set(Self.old, forKey: "k")
+    let plan = FaultPlan(decide: { [.exchange, .rename].contains($0.call) ? .fail(EIO) : .proceed })
+    #expect(throws: StorageError.self) {
+      try FaultPlan.$current.withValue(plan) { try store.set(Self.new, forKey: "k") }
+    }
+    #expect(try store.get("k") == Self.old && directory.cache().get("k") == Self.old)
+  }
+
+  @Test func aRemovalThatStopsHalfwayLeavesNothingThatLooksLikeDamage() throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.cache()
+    try store.set(Self.old, forKey: "k")
+    let count = Locked(0)
+    let plan = FaultPlan(decide: { event in
+      guard event.call == .unlink else { return .proceed }
+      return count.withLock { count in
+        count += 1
+        return count == 2 ? .fail(EIO) : .proceed
+      }
+    })
+    #expect(throws: StorageError.self) {
+      try FaultPlan.$current.withValue(plan) { try store.remove("k") }
+    }
+    // The sidecar that is left is nothing without its payload.
+    for reader in [store, directory.cache()] {
+      #expect(try reader.contains("k") == false && reader.get("k") == nil)
+      #expect(reader.statistics.damaged == 0)
+    }
+  }
+
+  @Test func aDiskThatTakesOnlyAPartOfAWriteIsNoTornEntry() throws {
+    for length in [0, 1, 63, 64, 65, 899] {
+      let directory = try TemporaryDirectory()
+      try prepare(directory)
+      let store = directory.cache()
+      let isFull = Locked(false)
+      let plan = FaultPlan(
+        decide: { event in
+          event.call == .write && isFull.withLock { $0 } ? .fail(ENOSPC) : .proceed
+        },
+        shorten: { _ in
+          isFull.withLock { $0 = true }
+          return length
+        })
+      let error = #expect(throws: StorageError.self) {
+        try FaultPlan.$current.withValue(plan) { try store.set(Self.new, forKey: "k") }
+      }
+      #expect(error?.code == .diskFull && error?.key == "k" && error?.operation == "set")
+      #expect(try store.get("k") == Self.old && directory.cache().get("k") == Self.old)
+    }
+  }
+
+  @Test func theFacadeSaysFalseAndReportsWithoutTheValue() async throws {
+    let directory = try TemporaryDirectory()
+    try directory.write([], to: "caches")  // a file where the directory belongs
+    let failures = Failures()
+    let store = directory.cache(failures: failures)
+    let error = #expect(throws: StorageError.self) { try store.set("secret", forKey: "k") }
+    #expect(error?.path?.hasPrefix(directory.path + "/caches") == true)
+    #expect(error.map { "\($0)".contains("secret") } == false)
+    try await StorageSystem.withTemporary {
+      let failures = Failures()
+      StorageSystem.onFailure = failures.append
+      #expect(!DiskCache.set("secret", forKey: String(repeating: "x", count: 70_000)))
+      #expect(DiskCache.set("text", forKey: "text"))
+      #expect(DiskCache.model("text", type: Int.self) == nil)
+      #expect(failures.all.map(\.code) == [.misuse, .wrongType])
+      #expect(failures.all.allSatisfy { $0.key != nil && !"\($0)".contains("secret") })
+    }
+  }
+
+  @Test func withoutAPlaceEachCallSaysSo() async throws {
+    var finder = DirectoryFinder(app: "test")
+    finder.environment = { _ in nil }
+    finder.registeredHome = { nil }
+    let store = DiskCache.Store(name: .standard, scope: StorageScope(finder: finder))
+    let calls: [() throws -> Void] = [
+      { try store.set(1, forKey: "k") }, { _ = try store.get("k") }, { _ = try store.keys() },
+      { try store.remove("k") }, { try store.removeAll() }, { _ = try store.totalSize },
+      { _ = try store.contains("k") }, { _ = try store.entry("k") }, { _ = try store.folderURL },
+      { _ = try store.fileURL("k") }, { try store.removeExpired() },
+    ]
+    for call in calls {
+      let error = #expect(throws: StorageError.self) { try call() }
+      #expect(error?.code == .notFound && error?.remedy.contains("HOME") == true)
+    }
+  }
+
+  @Test func filesAreTheUsersAloneAndTheDirectoryIsTagged() throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.cache()
+    try store.set(Self.new, forKey: "k")
+    func mode(_ path: String) throws -> UInt32 { try #require(try FileSystem.status(path)).mode }
+    let payload = try store.payload("k")
+    #expect(try mode(payload) == 0o600 && mode(payload + Sidecar.suffix) == 0o600)
+    try store.set(contentsOf: URL(filePath: payload), forKey: "file")
+    #expect(try mode(store.payload("file")) == 0o600)
+    for path in [
+      "caches", "caches/standard",
+      "caches/standard/" + payload.split(separator: "/").dropLast().last!,
+    ] {
+      #expect(try mode(directory.file(path).path) == 0o700, "\(path)")
+    }
+    #expect(try mode(directory.file("caches/.standard.ledger").path) == 0o600)
+    let tag = try directory.bytes(of: "caches/standard/CACHEDIR.TAG")
+    #expect(tag.starts(with: "Signature: 8a477f597d28d172789f06886806bc55".utf8))
+    #expect(try Array(Data(contentsOf: URL(filePath: payload))) == Array(Self.new))
+  }
+
+  @Test func nothingIsSyncedUnlessAskedFor() throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.cache()
+    let syncs: Set<SystemCall> = [.fsync, .fdatasync]
+    let calls = try systemCalls {
+      try store.set(Self.new, forKey: "a", expiry: .days(1))
+      try store.set(Self.old, forKey: "a")
+      _ = try store.get("a")
+      try store.remove("a")
+      try store.removeAll()
+    }
+    #expect(calls.allSatisfy { !syncs.contains($0) })
+    // The first one syncs the directories above as well, which may be new.
+    let first = try systemCalls { try store.set(Self.new, forKey: "first", durable: true) }
+    // The payload, its subfolder, the cache's directory, and the name of each directory above.
+    let depth = try #require(try store.folderURL).path.split(separator: "/").count
+    #expect(first.count { $0 == .fsync } == 3 + depth)
+    let durable = try systemCalls { try store.set(Self.new, forKey: "first", durable: true) }
+    // The payload with its times, before it has its name; the sidecar; their names.
+    #expect(
+      durable.filter { syncs.contains($0) || $0 == .exchange }
+        == [.fsync, .exchange, .fdatasync, .fsync])
+  }
+
+  @Test func theFirstDurableEntryOfEachSubfolderSyncsItsName() throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.cache()
+    let synced = Locked<[String]>([])
+    let plan = FaultPlan(decide: { event in
+      if event.call == .fsync { synced.withLock { $0.append(event.path) } }
+      return .proceed
+    })
+    func namesSynced(_ key: String) throws -> Int {
+      synced.withLock { $0 = [] }
+      try FaultPlan.$current.withValue(plan) {
+        try store.set(Self.new, forKey: key, durable: true)
+      }
+      let root = try store.files.location.root
+      return synced.withLock { $0.count { $0 == root } }
+    }
+    #expect(try namesSynced("a") == 1 && namesSynced("a") == 0)
+    let other = try #require(
+      try (1...100).map { "other \($0)" }.first {
+        try subfolder($0, store) != subfolder("a", store)
+      })
+    #expect(try namesSynced(other) == 1 && namesSynced(other) == 0 && namesSynced("a") == 0)
+    // Made anew, its name is another one.
+    let path = FileSystem.parent(of: try store.payload("a"))
+    try FileSystem.removeTree(path)
+    #expect(try namesSynced("a") == 1)
+  }
+
+  private func subfolder(_ key: String, _ store: DiskCache.Store) throws -> Int {
+    try EntryName(key: key, rules: #require(try store.files.session()).rules).directory
+  }
+
+  @Test func aKnownEntryIsReadWithFourCalls() throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.cache()
+    try store.set(Self.new, forKey: "k", expiry: .days(1))
+    _ = try store.get("k")
+    // Once in some milliseconds it is made sure that directory and lock file still are the cache's.
+    func fewest(_ body: () throws -> Void) throws -> [SystemCall] {
+      try (0..<10).map { _ in try systemCalls(of: body) }.min { $0.count < $1.count } ?? []
+    }
+    #expect(try fewest { _ = try store.get("k") } == [.open, .stat, .read])
+    #expect(try fewest { _ = try store.contains("k") } == [.stat])
+    #expect(try fewest { _ = try store.contains("missing") } == [.stat])
+    _ = try store.get("missing")
+    #expect(try fewest { _ = try store.get("missing") } == [.stat])
+    #expect(try fewest { _ = try store.totalSize } == [])
+  }
+
+  @Test func aFirstReadOpensAtOnceAfterOneThatFoundSomething() throws {
+    let directory = try TemporaryDirectory()
+    for number in 0..<20 { try directory.cache().set(Self.new, forKey: "k\(number)") }
+    let store = directory.cache()
+    func fewest(_ numbers: Range<Int>, _ prepare: () throws -> Void) throws -> [SystemCall] {
+      let calls = try numbers.map { number in
+        try prepare()
+        return try systemCalls { _ = try store.get("k\(number)") }
+      }
+      return calls.min { $0.count < $1.count } ?? []
+    }
+    let afterMiss = try fewest(0..<10) { _ = try store.get("missing") }
+    #expect(afterMiss == [.stat, .open, .open, .read, .read])
+    let afterHit = try fewest(10..<20) { _ = try store.get("k0") }
+    #expect(afterHit == [.open, .stat, .open, .read, .read])
+    // One miss is dearer than the others.
+    #expect(try systemCalls { _ = try store.get("missing") }.contains(.open))
+    #expect(try !systemCalls { _ = try store.get("missing") }.contains(.open))
+  }
+
+  @Test func aSetMakesNoCallTooMany() throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.cache()
+    func fewest(_ prepare: () throws -> Void) throws -> [SystemCall] {
+      let calls = try (0..<10).map { _ in
+        try prepare()
+        return try systemCalls { try store.set(Self.new, forKey: "k") }
+      }
+      return calls.min { $0.count < $1.count } ?? []
+    }
+    try store.set(Self.old, forKey: "k")
+    #expect(
+      try fewest { try store.remove("k") } == [
+        .open, .write, .times, .lock, .open, .read, .write, .rename, .lock, .publish,
+      ])
+    #expect(
+      try fewest { try store.set(Self.old, forKey: "k") } == [
+        .open, .write, .times, .lock, .open, .read, .exchange, .write, .unlink,
+      ])
+  }
+
+  @Test func aReaderWaitsForNoWriter() throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.cache()
+    try store.set(Self.old, forKey: "k")
+    try store.set("v", forKey: "over", expiry: .seconds(0.01))
+    let files = try store.files
+    let session = try #require(try files.session())
+    // All keys of this process are being written, as far as anybody can tell.
+    for key in ["k", "over", "missing"] {
+      let name = try EntryName(key: key, rules: session.rules)
+      let outcome = try session.withKeyLock(name, timeout: .seconds(1)) {
+        (_) throws(StorageError) -> Duration in
+        do {
+          return try ContinuousClock().measure {
+            for reader in [store, directory.cache()] {
+              _ = try reader.get(key)
+              _ = try reader.contains(key)
+              _ = try reader.keys()
+              #expect(try reader.get("k") == Self.old)
+            }
+          }
+        } catch {
+          throw error as! StorageError
+        }
+      }
+      guard case .done(let taken) = outcome else {
+        Issue.record("not locked")
+        continue
+      }
+      #expect(taken < .seconds(1))
+    }
+  }
+
+  @Test func aHeldKeyIsAnErrorAfterItsTimeAndNotAHang() throws {
+    let directory = try TemporaryDirectory()
+    try directory.cache().set(Self.old, forKey: "k")
+    let holder = try #require(try directory.cache().files.session())
+    let name = try EntryName(key: "k", rules: holder.rules)
+    let location = try directory.cache().files.location
+    let waiting = FileCache(location: location, timeout: .milliseconds(50)) { _ in }
+    let payload = Payload(bytes: Self.new, kind: .data)
+    let options = WriteOptions(lifespan: .endless, isDurable: false)
+    let outcome = try holder.withKeyLock(name, timeout: .seconds(1)) {
+      (_) throws(StorageError) -> StorageError? in
+      do throws(StorageError) {
+        try waiting.write(payload, forKey: "k", options, within: plainly)
+        return nil
+      } catch {
+        return error
+      }
+    }
+    guard case .done(let error) = outcome else {
+      Issue.record("not locked")
+      return
+    }
+    #expect(error?.code == .timedOut)
+    #expect(try directory.cache().get("k") == Self.old)
+    #expect(try waiting.read("k")?.bytes == Self.old)
+  }
+}

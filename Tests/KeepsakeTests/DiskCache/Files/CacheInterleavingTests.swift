@@ -1,0 +1,289 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// What somebody else does between two system calls of one who reads, writes, sweeps or evicts.
+@Suite struct CacheInterleavingTests {
+  private let directory: TemporaryDirectory
+  private let value = Data(count: 4_000)  // 8,192 bytes on the disk
+
+  init() throws { directory = try TemporaryDirectory() }
+
+  /// Runs `action` once, before the first call that `condition` picks.
+  private func interrupting(
+    _ condition: @escaping @Sendable (SystemCallEvent) -> Bool,
+    _ action: @escaping @Sendable () throws -> Void
+  ) -> FaultPlan {
+    let isDone = Locked(false)
+    // Its own calls are not looked at.
+    return FaultPlan(decide: { event in
+      let isNow = isDone.withLock { isDone in
+        if isDone || !condition(event) { return false }
+        isDone = true
+        return true
+      }
+      if isNow {
+        FaultPlan.$current.withValue(nil) { #expect(throws: Never.self) { try action() } }
+      }
+      return .proceed
+    })
+  }
+
+  /// Picks the call with which a writer that has put its payload in place begins to count it.
+  private func isAboutToCount() -> @Sendable (SystemCallEvent) -> Bool {
+    let isMoved = Locked(false)
+    return { event in
+      isMoved.withLock { isMoved in
+        if event.call == .exchange || event.call == .rename { isMoved = true }
+        return isMoved && event.call == .lock
+      }
+    }
+  }
+
+  @Test func whatIsRewrittenAfterItWasFoundExpiredStays() throws {
+    let (store, other) = (directory.cache(), directory.cache())
+    try store.set("old", forKey: "k", expiry: .seconds(0.01))
+    Thread.sleep(forTimeInterval: 0.02)
+    let rewrite: @Sendable () throws -> Void = { try other.set("new", forKey: "k") }
+    let plan = interrupting({ $0.call == .lock }, rewrite)
+    #expect(try FaultPlan.$current.withValue(plan) { try store.get("k") } == nil)
+    for reader in [store, other, directory.cache()] { #expect(try reader.model("k") == "new") }
+  }
+
+  @Test func aSweepDoesNotCountWhatItsWriterIsAboutToCount() throws {
+    let (store, other) = (directory.cache(), directory.cache())
+    try store.set(value, forKey: "k")
+    let isSwept = DispatchSemaphore(value: 0)
+    let plan = interrupting(isAboutToCount()) {
+      Thread.detachNewThread {
+        _ = try? other.removeExpired()
+        isSwept.signal()
+      }
+      // Time to get through, if it did not wait for this writer.
+      _ = isSwept.wait(timeout: .now() + 0.3)
+      isSwept.signal()
+    }
+    try FaultPlan.$current.withValue(plan) { try store.set(Data(count: 100_000), forKey: "k") }
+    for _ in 0..<2 { #expect(isSwept.wait(timeout: .now() + 20) == .success) }
+    #expect(try store.totalSize == 102_400 + 4_096)
+  }
+
+  private static let operations: [@Sendable (DiskCache.Store) throws -> Void] = [
+    { try $0.set(Data(count: 100_000), forKey: "k") },
+    { try $0.set(Data(count: 100_000), forKey: "new", durable: true) },
+    { try $0.remove("k") },
+    { _ = try $0.removeExpired() },
+    {
+      // So far beyond its limit that the set itself evicts.
+      $0.sizeLimit = 40_000
+      try $0.set(Data(count: 30_000), forKey: "new")
+    },
+    { try $0.removeAll() },
+  ]
+
+  /// Before each of their calls in turn somebody else empties the cache and stores something.
+  @Test(arguments: operations.indices)
+  func theBooksAreRightWheneverTheCacheIsEmptied(which: Int) throws {
+    for number in 0... {
+      try #require(number < 400)
+      let directory = try TemporaryDirectory(isQuick: true)
+      let (store, other) = (directory.cache(), directory.cache())
+      for key in ["k", "l", "m"] { try store.set(value, forKey: key) }
+      try other.set(value, forKey: "l")
+      let count = Locked(0)
+      let isThrough = DispatchSemaphore(value: 0)
+      let isDue: @Sendable (SystemCallEvent) -> Bool = { _ in
+        count.withLock { count in
+          count += 1
+          return count > number
+        }
+      }
+      let plan = interrupting(isDue) { [value] in
+        Thread.detachNewThread {
+          #expect(throws: Never.self) {
+            try other.removeAll()
+            for key in ["k", "l"] { try other.set(value, forKey: key) }
+          }
+          isThrough.signal()
+        }
+        // Time to get through, unless it has to wait for a lock.
+        if isThrough.wait(timeout: .now() + 0.05) == .success { isThrough.signal() }
+      }
+      try FaultPlan.$current.withValue(plan) { try Self.operations[which](store) }
+      if count.withLock({ $0 }) <= number { return }
+      try #require(isThrough.wait(timeout: .now() + 60) == .success)
+      let comment: Comment = "before call \(number)"
+      #expect(try store.totalSize == footprint(store), comment)
+      #expect(try directory.cache().totalSize == store.totalSize, comment)
+    }
+  }
+
+  /// What the entries of a cache take, as their files say.
+  private func footprint(_ store: DiskCache.Store) throws -> Int {
+    try store.keys().reduce(0) { sum, key in
+      let size = try #require(try store.entry(key)).size
+      let session = try #require(try store.files.session())
+      return sum + session.footprint(size: size, keyLength: key.utf8.count)
+    }
+  }
+
+  @Test func aKeysWriterKeepsOutTheOtherThreadsOfItsStore() throws {
+    let session = try directory.cache().files.writingSession()
+    let name = try EntryName(key: "k", rules: session.rules)
+    let code = Locked<StorageError.Code?>(nil)
+    let outcome = try session.withKeyLock(name, timeout: .seconds(1)) {
+      (_) throws(StorageError) -> DispatchTimeoutResult in
+      // Not for the lock of a file, which a process never keeps from itself.
+      let isThrough = DispatchSemaphore(value: 0)
+      Thread.detachNewThread {
+        do throws(StorageError) {
+          _ = try session.withKeyLock(name, timeout: .milliseconds(50)) { _ in }
+        } catch {
+          code.withLock { $0 = error.code }
+        }
+        isThrough.signal()
+      }
+      return isThrough.wait(timeout: .now() + 20)
+    }
+    guard case .done(.success) = outcome else {
+      Issue.record("not locked")
+      return
+    }
+    #expect(code.withLock { $0 } == .timedOut)
+  }
+
+  @Test func anEmptiedCacheIsNoticedAtOnce() throws {
+    let (store, other) = (directory.cache(), directory.cache())
+    // Several times, as a tick of the system's clock between the two calls would show it as well.
+    for number in 0..<20 {
+      try store.set(number, forKey: "k")
+      try other.removeAll()
+      #expect(try store.model("k", type: Int.self) == nil)
+      try store.set(number, forKey: "k")
+      try other.removeAll()
+      try store.set(number, forKey: "new")
+      #expect(try other.model("new") == number)
+    }
+  }
+
+  @Test func aReaderThatOpensTheCacheWaitsForNobodyWhoStoppedWithItsBooks() throws {
+    try directory.cache().set(value, forKey: "k")
+    let ledger = try #require(try directory.cache().files.writingSession().ledger)
+    try ledger.file.lock(bytes: CacheLedger.Byte.words, timeout: .seconds(1))
+    let reader = directory.cache()
+    let taken = try ContinuousClock().measure {
+      for _ in 0..<3 {
+        let found = try reader.get("k")
+        #expect(found == value)
+      }
+    }
+    #expect(taken < .seconds(5))
+    ledger.file.unlock(bytes: CacheLedger.Byte.words)
+    try reader.set(value, forKey: "l")
+    #expect(try reader.totalSize == footprint(reader))
+  }
+
+  @Test(arguments: [true, false])
+  func whatIsUsedOrWrittenAfterItWasChosenIsNotEvicted(isUsed: Bool) throws {
+    // As if stored an hour ago, one after the other: within ten minutes no use would be noted.
+    let hour = WallClock.now - 3_600 * WallClock.second
+    var paths: [String] = []
+    for number in 0..<10 {
+      try directory.cache().set(value, forKey: "k\(number)")
+      let path = try directory.cache().sidecar("k\(number)")
+      paths.append(path)
+      var sidecar = try Sidecar(Array(Data(contentsOf: URL(filePath: path))))
+      sidecar.created = hour
+      let file = try File(path, .readWrite)
+      try sidecar.write(key: "k\(number)", to: file)
+      let time = hour + Int64(number) * WallClock.second
+      try file.setTimes(accessed: time, modified: time)
+    }
+    let (store, other) = (directory.cache(), directory.cache())
+    let oldest = paths[0]
+    let isSeen = Locked(false)
+    let isChosen: @Sendable (SystemCallEvent) -> Bool = { event in
+      isSeen.withLock { isSeen in
+        if isSeen { return true }
+        isSeen = event.call == .stat && event.path == oldest
+        return false
+      }
+    }
+    let plan = interrupting(isChosen) {
+      if isUsed { _ = try other.get("k0") } else { try other.set(value, forKey: "k0") }
+    }
+    FaultPlan.$current.withValue(plan) { store.sizeLimit = 8 * 8_192 }
+    for _ in 0..<500 where try store.totalSize > 7 * 8_192 { Thread.sleep(forTimeInterval: 0.01) }
+    #expect(try Set(store.keys()) == ["k0", "k4", "k5", "k6", "k7", "k8", "k9"])
+  }
+
+  @Test func aLimitThatIsLoweredDuringAnEvictionHolds() throws {
+    let store = directory.cache()
+    for number in 0..<20 { try store.set(value, forKey: "k\(number)") }
+    let lower: @Sendable () -> Void = {
+      store.sizeLimit = 5 * 8_192
+      // The eviction that this begins finds the other one under way.
+      Thread.sleep(forTimeInterval: 0.2)
+    }
+    let plan = interrupting({ $0.call == .list }, lower)
+    FaultPlan.$current.withValue(plan) { store.sizeLimit = 19 * 8_192 }
+    for _ in 0..<300 where try store.totalSize > 5 * 8_192 { Thread.sleep(forTimeInterval: 0.01) }
+    #expect(try store.totalSize <= 5 * 8_192)
+  }
+
+  @Test func aSweepLeavesTheFileOfAWriterWhoseCacheWasEmptied() throws {
+    let store = directory.cache()
+    try store.set(value, forKey: "k")
+    let writer = try store.engine.startWriting("k")
+    try store.removeAll()
+    let files = try directory.cache().files
+    let session = try files.writingSession()
+    // The writer has a new session by then; its file still bears the mark of the old one.
+    try writer.finish(WriteOptions(lifespan: .endless, isDurable: false)) {
+      goOn throws(StorageError) in
+      try files.location.removeLeftOvers(session)
+      try goOn()
+    }
+    #expect(try store.get("k") == Data())
+  }
+
+  @Test func aSweepDoesNotForgetWhatEndsWithSomethingThatWasRemoved() throws {
+    let ledger = try #require(try directory.cache().files.writingSession().ledger)
+    try ledger.note(expiry: 1_000, in: 7)
+    // The entry is removed before the first sweep lists the directory, and after that another one
+    // stored that ends at the same time, as those with a date do; a second sweep comes and goes.
+    let first = try ledger.beginSweep(of: 7)
+    try ledger.note(expiry: 1_000, in: 7)
+    let second = try ledger.beginSweep(of: 7)
+    for (began, found) in [(second, Int64(1_000)), (first, .max)] {
+      _ = try ledger.endSweep(
+        of: 7, earliestExpiry: found, size: 0, seen: ledger.size(of: 7), began: began,
+        since: ledger.epoch)
+    }
+    #expect(ledger.earliestExpiry(in: 7) == 1_000)
+  }
+
+  @Test func whatIsNotedDuringASweepIsNotForgottenAtItsEnd() throws {
+    let ledger = try #require(try directory.cache().files.writingSession().ledger)
+    func end(_ began: UInt64, found: Int64) throws {
+      #expect(
+        try ledger.endSweep(
+          of: 7, earliestExpiry: found, size: 0, seen: ledger.size(of: 7), began: began,
+          since: ledger.epoch))
+    }
+    // What the sweep is to forget ends before what is stored meanwhile.
+    try ledger.note(expiry: 1_000, in: 7)
+    let began = try ledger.beginSweep(of: 7)
+    try ledger.note(expiry: 2_000, in: 7)
+    try end(began, found: .max)
+    #expect(ledger.earliestExpiry(in: 7) == 2_000)
+    // A second sweep, which has seen more, ends before the first one.
+    let first = try ledger.beginSweep(of: 7)
+    try ledger.note(expiry: 1_000, in: 7)
+    let second = try ledger.beginSweep(of: 7)
+    try end(second, found: 1_000)
+    try end(first, found: .max)
+    #expect(ledger.earliestExpiry(in: 7) == 1_000)
+  }
+}

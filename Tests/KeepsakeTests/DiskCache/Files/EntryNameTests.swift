@@ -1,0 +1,109 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+@Suite struct EntryNameTests {
+  private let rules = EntryName.Rules(ignoresCase: false, longestName: 250)
+
+  private static let keys: [String] = [
+    "", "a", "A", "ab", "abc", "abcd", ".", "..", "/", "../../etc/passwd", "a/b", "a\u{0}b",
+    "\u{0}",
+    "é", "e\u{301}", "日本語", "👩‍👩‍👧", "h.0123456789abcdef0123456789abcdef", "key.meta", " ", "\n", "-",
+    "~",
+    String(repeating: "k", count: 187), String(repeating: "k", count: 188),
+    String(repeating: "K", count: 188), String(repeating: "x", count: 65_536),
+    "http://example.com/?q=1&r=2#f", "\u{FFFF}", "~~~???>>>",
+  ]
+
+  @Test func eachKeyIsAnEntryOfItsOwn() throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.cache()
+    for key in Self.keys { try store.set(Data(key.utf8), forKey: key) }
+    for store in [store, directory.cache()] {
+      for key in Self.keys {
+        #expect(try store.get(key) == Data(key.utf8), "\(key.prefix(40))")
+      }
+      // As bytes: two spellings of one text are equal as strings.
+      let found = Set(try store.keys().map { Array($0.utf8) })
+      #expect(found == Set(Self.keys.map { Array($0.utf8) }))
+    }
+    for key in Self.keys { try store.remove(key) }
+    #expect(try directory.cache().keys() == [] && directory.cache().totalSize == 0)
+  }
+
+  @Test func sameInMemory() throws {
+    let store = try TemporaryDirectory().cache(.memory)
+    for key in Self.keys { try store.set(Data(key.utf8), forKey: key) }
+    for key in Self.keys { #expect(try store.get(key) == Data(key.utf8)) }
+    #expect(try store.keys().count == Self.keys.count)
+  }
+
+  @Test func aKeyOfMoreThan64KiBIsAnError() throws {
+    let store = try TemporaryDirectory().cache()
+    let error = #expect(throws: StorageError.self) {
+      try store.set(1, forKey: String(repeating: "x", count: 65_537))
+    }
+    #expect(error?.code == .misuse)
+  }
+
+  @Test func namesAreUnpaddedBase64WithTheAlphabetForFiles() throws {
+    // RFC 4648, section 10, and the two letters in which the alphabets differ.
+    for (key, name) in [
+      ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg"), ("fooba", "Zm9vYmE"),
+      ("foobar", "Zm9vYmFy"), ("~~~", "fn5-"), ("???", "Pz8_"),
+    ] {
+      let entry = try EntryName(key: key, rules: rules)
+      #expect(entry.path.hasSuffix("/" + name))
+      #expect(EntryName.key(fileName: name) == Array(key.utf8))
+      #expect(EntryName.keyLength(fileName: name) == key.utf8.count)
+      let back = try #require(EntryName(fileName: name))
+      #expect(back.path == entry.path && back.hash == entry.hash && back.id == entry.id)
+    }
+  }
+
+  @Test func noNameLeavesItsDirectoryOrIsTooLong() throws {
+    for key in Self.keys {
+      let entry = try EntryName(key: key, rules: rules)
+      let parts = entry.path.split(separator: "/", omittingEmptySubsequences: false)
+      #expect(parts.count == 2 && parts[0].count == 2, "\(entry.path)")
+      #expect(parts[1].utf8.count <= 250 && !parts[1].isEmpty && parts[1].first != ".")
+      let back = try #require(EntryName(fileName: String(parts[1])))
+      #expect(back.path == entry.path && back.hash == entry.hash)
+    }
+  }
+
+  @Test(arguments: [
+    "", "a", "abcde", "ab=", "a+b", "a.b", "h.", "h.xyz", "CACHEDIR.TAG", "Zh", "h.0123",
+    "h.0123456789abcdeX0123456789abcdef",
+  ])
+  func otherFilesAreNoEntries(fileName: String) {
+    let entry = EntryName(fileName: fileName)
+    #expect(entry == nil, "\(entry?.path ?? "")")
+  }
+
+  @Test func whereCaseIsIgnoredNamesAreHashes() throws {
+    let rules = EntryName.Rules(ignoresCase: true, longestName: 250)
+    let (lower, upper) = (
+      try EntryName(key: "i", rules: rules), try EntryName(key: "I", rules: rules)
+    )
+    // Base64 of both is `aQ` and `SQ`; of others it differs in case only.
+    #expect(lower.path.lowercased() != upper.path.lowercased())
+    #expect(lower.isHashed && lower.path == lower.path.lowercased())
+  }
+
+  @Test func aDirectoryThatIgnoresCaseIsNoticed() throws {
+    // What such a file system shows: the tag under both names, one file.
+    let directory = try TemporaryDirectory()
+    try directory.cache().set(1, forKey: "a")
+    let root = try #require(try directory.cache().folderURL).path
+    try FileManager.default.linkItem(
+      atPath: root + "/CACHEDIR.TAG", toPath: root + "/cachedir.tag")
+    let store = directory.cache()
+    try store.set(2, forKey: "i")
+    try store.set(3, forKey: "I")
+    #expect(try store.payload("i").contains("/h.") && store.payload("I").contains("/h."))
+    #expect(try store.model("i") == 2 && store.model("I") == 3)
+    #expect(try store.keys().sorted() == ["I", "a", "i"])
+  }
+}

@@ -1,0 +1,784 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// What becomes of secrets whose files somebody else has changed, moved or exchanged: never a
+/// value.
+@Suite struct VaultDamageTests {
+  private let directory: TemporaryDirectory
+
+  init() throws { directory = try TemporaryDirectory() }
+
+  /// That of a call that must not return anything.
+  @discardableResult
+  private func failure<R>(
+    _ comment: Comment, codes: Set<StorageError.Code> = [.damaged],
+    _ body: () throws -> R
+  ) -> StorageError? {
+    let error = #expect(throws: StorageError.self, comment) { try body() }
+    if let error {
+      #expect(codes.contains(error.code), "\(comment): \(error)")
+      #expect(error.path != nil && !error.remedy.isEmpty, "\(comment): \(error)")
+    }
+    return error
+  }
+
+  // MARK: Secrets
+
+  private static let head = 24
+  /// Of a secret with short names: its head, and their box.
+  private static let valueStart = head + XAES.overhead + 64
+
+  /// The secret `k` is an error, and nothing else is.
+  private func expectDamage(
+    _ comment: Comment, at path: String, codes: Set<StorageError.Code> = [.damaged],
+    isListed: Bool = false
+  ) throws {
+    let failures = Failures()
+    let store = directory.secrets(failures: failures)
+    let error = failure(comment, codes: codes) { try store.get("k") }
+    #expect(error?.path == path && error?.key == "k" && error?.operation == "get", comment)
+    #expect(try store.get("l") == "other", comment)
+    #expect(try directory.secrets("second", failures: failures).get("k") == "third", comment)
+    #expect(failures.all.isEmpty, comment)
+    #expect(try store.keys() == (isListed ? ["k", "l"] : ["l"]), comment)
+    #expect(failures.all.map(\.path) == (isListed ? [] : [path]), comment)
+    #expect(failures.all.allSatisfy { codes.contains($0.code) }, comment)
+  }
+
+  private func makeSecrets(_ value: Data = Data("tok".utf8)) throws -> String {
+    let store = directory.secrets()
+    try store.set(value, forKey: "k")
+    try store.set("other", forKey: "l")
+    try directory.secrets("second").set("third", forKey: "k")
+    return try directory.secretPath("k")
+  }
+
+  @Test func eachByteOfASecretFlippedIsAnErrorAndHidesNoOther() throws {
+    let path = try makeSecrets()
+    let good = try Bytes.read(path)
+    #expect(good.count == Self.valueStart + XAES.overhead + 256)
+    let store = directory.secrets()
+    for position in good.indices {
+      // Version and suite are 1: what is no newer one is damage.
+      let isVersion = (4...5).contains(position)
+      for bit in 0..<8 {
+        try Bytes.write(good[position] ^ (1 << bit), at: position, of: path)
+        failure(
+          "bit \(bit) of byte \(position)",
+          codes: [isVersion && bit > 0 ? .unsupportedVersion : .damaged]
+        ) { try store.getData("k") }
+      }
+      try Bytes.write(~good[position], at: position, of: path)
+      try expectDamage(
+        "byte \(position)", at: path, codes: [isVersion ? .unsupportedVersion : .damaged],
+        // Listing looks at the names alone.
+        isListed: position >= Self.valueStart)
+      try Bytes.write(good[position], at: position, of: path)
+    }
+    #expect(try directory.secrets().getData("k") == Data("tok".utf8))
+  }
+
+  @Test func eachWayToReadADamagedSecretIsAnError() throws {
+    let path = try makeSecrets()
+    let good = try Bytes.read(path)
+    for position in [8, 30, 100, Self.valueStart + 30, good.count - 1] {
+      try Bytes.write(good[position] ^ 1, at: position, of: path)
+      let store = directory.secrets()
+      failure("get") { try store.get("k") }
+      failure("getData") { try store.getData("k") }
+      failure("model") { try store.model("k", type: [Int].self) }
+      failure("typed") { try store.get(SecureVault.Key<String>("k")) }
+      failure("withSecret") {
+        try store.withSecret("k") { (_: RawSpan) in Issue.record("called with a damaged secret") }
+      }
+      try Bytes.write(good[position], at: position, of: path)
+    }
+  }
+
+  @Test func eachLengthOfASecretIsAnError() throws {
+    let path = try makeSecrets()
+    let good = try Bytes.read(path)
+    for length in good.indices {
+      try Bytes.write(Array(good[..<length]), to: path)
+      try expectDamage("\(length) bytes", at: path)
+    }
+    for more in [1, 16, 64, 4_096 - good.count, 4_096, 70_000] {
+      try Bytes.write(good + [UInt8](repeating: 0, count: more), to: path)
+      try expectDamage("\(more) bytes more", at: path)
+    }
+    try Bytes.write(good, to: path)
+    #expect(try directory.secrets().getData("k") == Data("tok".utf8))
+  }
+
+  /// It is read and opened in pieces of 64 KiB.
+  @Test func aLargeSecretIsNoExceptionToThat() throws {
+    let value = Data((0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* 31) })
+    let path = try makeSecrets(value)
+    let good = try Bytes.read(path)
+    #expect(good.count > 300_000)
+    let pieces = stride(from: Self.valueStart + XAES.nonceSize, to: good.count, by: 64 << 10)
+    let ends = Set(pieces.flatMap { [$0 - 1, $0] })
+    let positions =
+      Set(0..<200).union(ends).union((good.count - 20)..<good.count)
+      .union(stride(from: 200, to: good.count, by: 9_973))
+    for position in positions.sorted() {
+      try Bytes.write(good[position] ^ 0x10, at: position, of: path)
+      try expectDamage(
+        "byte \(position)", at: path,
+        codes: (4...5).contains(position) ? [.unsupportedVersion] : [.damaged],
+        isListed: position >= Self.valueStart)
+      try Bytes.write(good[position], at: position, of: path)
+    }
+    for length in [0, 23, 24, 4_095, 4_096, 4_097, good.count - 16, good.count - 1] + ends {
+      try Bytes.write(Array(good[..<length]), to: path)
+      try expectDamage("\(length) bytes", at: path)
+    }
+    try Bytes.write(good + [0], to: path)
+    try expectDamage("one byte more", at: path)
+    try Bytes.write(good, to: path)
+    #expect(try directory.secrets().getData("k") == value)
+  }
+
+  @Test func aShorterTagIsAnErrorAlsoWhereTheHeadSaysSo() throws {
+    for value in [Data("tok".utf8), Data(count: 9_000)] {
+      let path = try makeSecrets(value)
+      let good = try Bytes.read(path)
+      let namesLength = XAES.overhead + 64
+      let valueLength = good.count - Self.valueStart
+      for missing in 1...XAES.tagSize {
+        let shorter = Array(good.dropLast(missing))
+        try Bytes.write(Bytes.put(UInt64(valueLength - missing), at: 16, in: shorter), to: path)
+        try expectDamage("value's tag without \(missing)", at: path)
+        var names = good
+        names.removeSubrange((Self.valueStart - missing)..<Self.valueStart)
+        try Bytes.write(Bytes.put(UInt32(namesLength - missing), at: 12, in: names), to: path)
+        try expectDamage("names' tag without \(missing)", at: path)
+      }
+      // And one that is all there, but counted among the other box.
+      let moved = Bytes.put(UInt32(namesLength - 16), at: 12, in: good)
+      try Bytes.write(Bytes.put(UInt64(valueLength + 16), at: 16, in: moved), to: path)
+      try expectDamage("boxes divided elsewhere", at: path)
+    }
+  }
+
+  /// OpenSSL itself takes a tag of 1 byte, of which one in 256 is right.
+  @Test func noBoxOpensWithAPartOfItsTag() throws {
+    let key = [UInt8](repeating: 7, count: XAES.keySize)
+    let message = Array("a message of some length".utf8)
+    try key.withBytes { key in
+      let box = try message.withBytes { message in
+        try XAES.seal(message, key: key, authenticating: [1, 2])
+      }
+      let tag = Array(box.suffix(XAES.tagSize))
+      for length in 0...XAES.tagSize {
+        let output = try SecretBytes(count: message.count)
+        let cipher = try XAES(key: key)
+        try box.withBytes { box in try cipher.begin(.opening, nonce: box[part: ..<XAES.nonceSize]) }
+        try [UInt8]([1, 2]).withBytes { context in try cipher.message.authenticate(context) }
+        try box.withBytes { box in
+          try cipher.message.update(
+            box[part: XAES.nonceSize..<(box.count - XAES.tagSize)], into: output.bytes)
+        }
+        let isTrue = try tag.withBytes { tag in
+          try cipher.message.verify(tag: tag[part: ..<length])
+        }
+        #expect(isTrue == (length == XAES.tagSize), "\(length) bytes")
+      }
+      for length in 0...box.count {
+        let output = try SecretBytes(count: max(0, length - XAES.overhead))
+        let isTrue = try Array(box[..<length]).withBytes { box in
+          try XAES.open(box, key: key, authenticating: [1, 2], into: output.bytes)
+        }
+        #expect(isTrue == (length == box.count), "\(length) bytes")
+      }
+    }
+  }
+
+  @Test func secretsExchangedBetweenKeysAndServicesAreErrors() throws {
+    let store = directory.secrets()
+    let second = directory.secrets("second")
+    // Of one length: nothing but their names tells the files apart.
+    try store.set("mine", forKey: "k")
+    try store.set("less", forKey: "l")
+    try second.set("2nd.", forKey: "k")
+    let (k, l) = (try directory.secretPath("k"), try directory.secretPath("l"))
+    let other = try directory.secretPath("k", "second")
+    for (a, b) in [(k, l), (k, other), (l, other)] {
+      #expect(try FileSystem.exchange(a, with: b))
+      for (path, service, key) in [
+        (k, "standard", "k"), (l, "standard", "l"), (other, "second", "k"),
+      ] {
+        let reader = directory.secrets(SecureVault.Service(service))
+        if path == a || path == b {
+          #expect(failure("\(service).\(key)") { try reader.get(key) }?.path == path)
+          failure("\(service).\(key)") { try reader.entry(key) }
+          #expect(try !reader.keys().contains(key))
+        } else {
+          #expect(try reader.get(key)?.count == 4 && reader.keys().contains(key))
+        }
+      }
+      #expect(try FileSystem.exchange(a, with: b))
+    }
+    // A whole directory is the service that its name says.
+    let directories = (FileSystem.parent(of: k), FileSystem.parent(of: other))
+    #expect(try FileSystem.exchange(directories.0, with: directories.1))
+    let moved = FileSystem.name(of: k)
+    #expect(try FileSystem.status(directories.1 + "/" + moved) != nil)
+    try FileSystem.rename(directories.0 + "/" + FileSystem.name(of: other), to: k)
+    failure("another service's directory") { try directory.secrets().get("k") }
+    failure("another service's directory") { try directory.secrets().entry("k") }
+    #expect(try directory.secrets().keys() == [])
+  }
+
+  @Test func secretsOfAnotherVaultAreErrors() throws {
+    let path = try makeSecrets()
+    let good = try Bytes.read(path)
+    let elsewhere = try TemporaryDirectory()
+    try elsewhere.secrets().set("planted", forKey: "k")
+    var planted = try Bytes.read(try elsewhere.secretPath("k"))
+    try Bytes.write(planted, to: path)
+    try expectDamage("as it is", at: path)
+    planted = Bytes.put(try directory.openVault().ring.primary, at: 8, in: planted)
+    try Bytes.write(planted, to: path)
+    try expectDamage("with this vault's key id", at: path)
+    try Bytes.write(good, to: path)
+    #expect(try directory.secrets().getData("k") == Data("tok".utf8))
+  }
+
+  /// Everything but the vault's id is the same: the keys, the names, the time.
+  @Test func aSecretIsBoundToItsVaultsId() throws {
+    let path = try makeSecrets()
+    let place = EntryPath(
+      vault: directory.path + "/vault", directory: FileSystem.name(of: FileSystem.parent(of: path)),
+      file: FileSystem.name(of: path))
+    let session = try directory.openVault()
+    var header = session.header
+    header.vaultID[0] ^= 1
+    let other = VaultSession(
+      header: header, identity: session.identity, ring: session.ring, lockPath: "")
+    for part in [SealedFile.Part.names, .value, .all] {
+      failure("\(part)") {
+        if case .opened = try SealedFile.read(place, part, other) { return }
+        Issue.record("not found")
+      }
+      guard case .opened = try SealedFile.read(place, part, session) else {
+        Issue.record("not opened")
+        continue
+      }
+    }
+  }
+
+  @Test func whatIsNoFileInASecretsPlaceIsAnError() throws {
+    let path = try makeSecrets()
+    let good = try Bytes.read(path)
+    let other = try directory.secretPath("l")
+    let untouched = try Bytes.read(other)
+
+    try FileSystem.unlink(path)
+    try FileManager.default.createSymbolicLink(atPath: path, withDestinationPath: other)
+    try expectDamage("a link to another secret", at: path)
+    try directory.secrets().set("new", forKey: "k")
+    #expect(try directory.secrets().get("k") == "new")
+    #expect(try Bytes.read(other) == untouched, "a set replaces the link and not what it leads to")
+
+    try FileSystem.unlink(path)
+    try #require(mkfifo(path, 0o600) == 0)
+    failure("a pipe", codes: [.damaged, .system(ESPIPE)]) { try directory.secrets().get("k") }
+    #expect(try directory.secrets().get("l") == "other")
+
+    try FileSystem.unlink(path)
+    try FileManager.default.createDirectory(
+      atPath: path + "/inner", withIntermediateDirectories: true)
+    try expectDamage("a directory", at: path, codes: [.system(EISDIR)])
+    let store = directory.secrets()
+    failure("set over a directory", codes: [.system(EISDIR)]) { try store.set("new", forKey: "k") }
+    failure("remove a directory", codes: [.system(EISDIR)]) { try store.remove("k") }
+    failure("rotate", codes: [.system(EISDIR)]) { try store.rotateKeys() }
+    #expect(try FileSystem.status(path + "/inner") != nil && directory.temporaries() == [])
+    #expect(try store.get("l") == "other")
+
+    try FileSystem.removeTree(path)
+    try File(path, .create).writeAll(good)
+    #expect(try directory.secrets().getData("k") == Data("tok".utf8))
+  }
+
+  @Test func noLengthThatASecretClaimsIsATrap() throws {
+    for value in [Data("tok".utf8), Data(count: 9_000)] {
+      let path = try makeSecrets(value)
+      let good = try Bytes.read(path)
+      for names: UInt32 in [0, 1, 39, 40, 103, 105, 4_096, 132_096, 132_097, 1 << 31, .max] {
+        try Bytes.write(Bytes.put(names, at: 12, in: good), to: path)
+        try expectDamage("\(names) bytes of names", at: path)
+      }
+      let values: [UInt64] = [
+        0, 1, 55, 56, 295, 297, 1 << 32, 1 << 36, 1 << 36 - 32, 1 << 63 - 1, 1 << 63, .max,
+        UInt64(good.count), .max - UInt64(Self.valueStart) + 1,
+      ]
+      for length in values {
+        try Bytes.write(Bytes.put(length, at: 16, in: good), to: path)
+        try expectDamage("\(length) bytes of value", at: path)
+      }
+      try Bytes.write(Bytes.put(UInt16(2), at: 6, in: good), to: path)
+      try expectDamage("an unknown flag", at: path)
+      try Bytes.write(Bytes.put(UInt16(1), at: 6, in: good), to: path)
+      try expectDamage("a person has to be present", at: path)
+    }
+  }
+
+  @Test func aDamagedSecretIsReplacedAndRemoved() throws {
+    let path = try makeSecrets()
+    let good = try Bytes.read(path)
+    for position in [0, 30, Self.valueStart + 30] {
+      try Bytes.write(good[position] ^ 1, at: position, of: path)
+      let store = directory.secrets()
+      #expect(try store.contains("k"))
+      try store.set(Data("tok".utf8), forKey: "k")
+      #expect(try directory.secrets().getData("k") == Data("tok".utf8))
+      try Bytes.write(good[position] ^ 1, at: position, of: path)
+      try store.remove("k")
+      #expect(try !store.contains("k") && store.getData("k") == nil)
+      try store.set(Data("tok".utf8), forKey: "k")
+    }
+    // What a newer version wrote is not taken for nothing.
+    let newest = try Bytes.read(path)
+    try Bytes.write(2, at: 4, of: path)
+    failure("set", codes: [.unsupportedVersion]) { try directory.secrets().set("v", forKey: "k") }
+    try Bytes.write(1, at: 4, of: path)
+    #expect(try Bytes.read(path) == newest)
+  }
+
+  @Test func aRotationPassesOverDamageAndKeepsTheKeysForIt() throws {
+    let path = try makeSecrets()
+    for position in [0, 9, 30, Self.valueStart + 30] {
+      let good = try Bytes.read(path)
+      let bad = good[position] ^ 1
+      try Bytes.write(bad, at: position, of: path)
+      let damaged = try Bytes.read(path)
+      let before = try Bytes.read(try directory.secretPath("l"))
+      let error = failure("byte \(position)") { try directory.secrets().rotateKeys() }
+      #expect(error?.path == path)
+      #expect(try Bytes.read(path) == damaged, "left as it is")
+      #expect(try Bytes.read(try directory.secretPath("l")) != before, "all others are done")
+      #expect(try directory.secrets().get("l") == "other")
+      #expect(try directory.openVault().ring.ids.count > 1)
+      // So it can still be put right.
+      try Bytes.write(good, to: path)
+      #expect(try directory.secrets().getData("k") == Data("tok".utf8))
+      try directory.secrets().rotateKeys()
+      #expect(try directory.openVault().ring.ids.count == 1)
+      #expect(try directory.secrets().getData("k") == Data("tok".utf8))
+    }
+  }
+
+  /// Whether the key for presence is in use is looked up in all heads.
+  @Test func aDamagedSecretStandsInTheWayOfNoOtherThatNeedsPresence() throws {
+    func store(_ failures: Failures = Failures()) -> SecureVault.Store {
+      directory.secrets(
+        failures: failures, keySources: [Self.quick], authenticate: { _ in "correct horse" })
+    }
+    for key in ["damaged", "l"] { try store().set("value of \(key)", forKey: key) }
+    let path = try directory.secretPath("damaged", "standard", [Self.quick])
+    for position in [0, 4] {
+      let good = try Bytes.read(path)
+      try Bytes.write(good[position] ^ 0xFE, at: position, of: path)
+      // The first one, for which a key is made, and the next one.
+      for key in ["k", "m"] {
+        try store().set("value of \(key)", forKey: key, access: .userPresence)
+      }
+      let failures = Failures()
+      try store(failures).protect(with: Self.quick)
+      #expect(failures.all.map(\.path) == [path], "reported, and no reason to fail")
+      for key in ["k", "l", "m"] { #expect(try store().get(key) == "value of \(key)") }
+      // The only one that may still need the key: it stays.
+      for key in ["k", "m"] { try store().remove(key) }
+      try store().protect(with: Self.quick)
+      #expect(try directory.openVault([Self.quick]).header.presenceSlot != nil)
+      try Bytes.write(good[position], at: position, of: path)
+      #expect(try store().get("damaged") == "value of damaged")
+    }
+  }
+
+  @Test func aSecretUnderAnUnknownKeyIsLeftAlone() throws {
+    let store = directory.secrets()
+    for key in ["k", "l", "m"] { try store.set("value of \(key)", forKey: key) }
+    let names = ["l", "m"]
+    let oldHeader = try Bytes.read(directory.headerPath)
+    let oldFiles = try names.map { try Bytes.read(try directory.secretPath($0)) }
+    try store.rotateKeys()
+    // The header and two of three secrets come back from a backup.
+    let path = try directory.secretPath("k")
+    for (name, bytes) in zip(names, oldFiles) {
+      try Bytes.write(bytes, to: try directory.secretPath(name))
+    }
+    let newHeader = try Bytes.read(directory.headerPath)
+    try Bytes.write(oldHeader, to: directory.headerPath)
+
+    let sealed = try Bytes.read(path)
+    let failures = Failures()
+    let next = directory.secrets(failures: failures)
+    #expect(failure("get") { try next.get("k") }?.path == path)
+    failure("entry") { try next.entry("k") }
+    let refusal = failure("set") { try next.set("new", forKey: "k") }
+    #expect(refusal?.path == path && refusal?.remedy.contains("header") == true)
+    #expect(try Bytes.read(path) == sealed)
+    #expect(failures.all.isEmpty)
+    #expect(try next.keys() == ["l", "m"])
+    #expect(failures.all.map(\.path) == [path])
+    #expect(try next.contains("k"))
+
+    // Twice: the second one finds keys that the first one left.
+    for _ in 0..<2 {
+      let before = try names.map { try Bytes.read(try directory.secretPath($0)) }
+      #expect(failure("rotateKeys") { try next.rotateKeys() }?.path == path)
+      #expect(try Bytes.read(path) == sealed)
+      let primary = try directory.openVault().ring.primary
+      for (name, old) in zip(names, before) {
+        let new = try Bytes.read(try directory.secretPath(name))
+        #expect(new != old && Array(new[8..<12]) == Bytes.put(primary, at: 0, in: [0, 0, 0, 0]))
+        #expect(try directory.secrets().get(name) == "value of \(name)")
+      }
+    }
+    // With the right header it is there again, ...
+    let rotated = try Bytes.read(directory.headerPath)
+    try Bytes.write(newHeader, to: directory.headerPath)
+    #expect(try directory.secrets().get("k") == "value of k")
+    // ... and without it it can be given up.
+    try Bytes.write(rotated, to: directory.headerPath)
+    try directory.secrets().remove("k")
+    #expect(try FileSystem.status(path) == nil)
+    try directory.secrets().rotateKeys()
+    #expect(try directory.openVault().ring.ids.count == 1)
+    #expect(try directory.secrets().keys() == names)
+  }
+
+  // MARK: The header and the key file
+
+  /// Without a passphrase the key file opens the vault; both need no time.
+  private static let quick = SecureVault.KeySource(.passphrase("correct horse", logN: 10))
+
+  private func expectClosed(
+    _ comment: Comment, codes: Set<StorageError.Code>, path: String?,
+    sources: [SecureVault.KeySource] = [.keyFile]
+  ) throws {
+    let before = try directory.contents()
+    let error = failure(comment, codes: codes) {
+      try directory.secrets(keySources: sources).get("k")
+    }
+    if let path { #expect(error?.path == path, comment) }
+    failure(comment, codes: codes) {
+      try directory.secrets(keySources: sources).set("new", forKey: "n")
+    }
+    failure(comment, codes: codes) { try directory.secrets(keySources: sources).keys() }
+    #expect(try directory.contents() == before, comment)
+  }
+
+  @Test func eachByteOfTheHeaderFlippedIsAnError() throws {
+    _ = try makeSecrets()
+    let good = try Bytes.read(directory.headerPath)
+    for position in good.indices {
+      for bit in 0..<8 {
+        try Bytes.write(good[position] ^ (1 << bit), at: position, of: directory.headerPath)
+        failure("bit \(bit) of byte \(position)") { try directory.secrets().get("l") }
+      }
+      try Bytes.write(~good[position], at: position, of: directory.headerPath)
+      try expectClosed("byte \(position)", codes: [.damaged], path: directory.headerPath)
+      try Bytes.write(good[position], at: position, of: directory.headerPath)
+    }
+    #expect(try directory.secrets().get("l") == "other")
+  }
+
+  @Test(arguments: [true, false])
+  func aHeaderThatSomebodyChangedAndSummedAgainIsAnError(isPassphrase: Bool) throws {
+    let sources = isPassphrase ? [Self.quick] : [.keyFile]
+    try directory.secrets(keySources: sources).set("other", forKey: "l")
+    let good = try Bytes.read(directory.headerPath)
+    let slot = 24
+    for position in good.indices.dropLast(Digest.size) {
+      var bad = good
+      bad[position] ^= 1
+      bad = try Bytes.summed(bad)
+      try Bytes.write(bad, to: directory.headerPath)
+      let comment: Comment = "byte \(position)"
+      var codes: Set<StorageError.Code> = [.damaged]
+      // Another kind of key, or one for another purpose: none that this program has.
+      if (slot...(slot + 1)).contains(position) { codes.insert(.locked) }
+      if (4...5).contains(position) { codes = [.unsupportedVersion] }
+      // What a passphrase or a key file gives depends on locator, salt and cost, and is compared
+      // with a commitment: it may be another vault's.
+      if isPassphrase, (slot + 2..<slot + 68).contains(position) { codes.insert(.wrongPassphrase) }
+      if !isPassphrase, (slot + 4..<slot + 84).contains(position) { codes = [.locked] }
+      try expectClosed(comment, codes: codes, path: nil, sources: sources)
+    }
+    try Bytes.write(good, to: directory.headerPath)
+    #expect(try directory.secrets(keySources: sources).get("l") == "other")
+  }
+
+  @Test func eachLengthOfTheHeaderIsAnError() throws {
+    _ = try makeSecrets()
+    let good = try Bytes.read(directory.headerPath)
+    for length in good.indices {
+      try Bytes.write(Array(good[..<length]), to: directory.headerPath)
+      try expectClosed("\(length) bytes", codes: [.damaged], path: directory.headerPath)
+      guard length > Digest.size else { continue }
+      try Bytes.write(try Bytes.summed(Array(good[..<length])), to: directory.headerPath)
+      // The sum stands where the version and the suite were.
+      try expectClosed(
+        "\(length) bytes, summed",
+        codes: length < 38 ? [.damaged, .unsupportedVersion] : [.damaged],
+        path: directory.headerPath)
+    }
+    for more in [1, 32, 70_000, 2 << 20] {
+      let longer = good + [UInt8](repeating: 0, count: more)
+      try Bytes.write(longer, to: directory.headerPath)
+      try expectClosed("\(more) bytes more", codes: [.damaged], path: directory.headerPath)
+      try Bytes.write(try Bytes.summed(longer), to: directory.headerPath)
+      try expectClosed("\(more) bytes more, summed", codes: [.damaged], path: directory.headerPath)
+    }
+    try Bytes.write(good, to: directory.headerPath)
+    #expect(try directory.secrets().get("l") == "other")
+  }
+
+  @Test func eachByteOfTheKeyFileFlippedIsAnError() throws {
+    _ = try makeSecrets()
+    let good = try Bytes.read(directory.keyFilePath)
+    for position in good.indices {
+      for mask: UInt8 in [1, 0xFF] {
+        var bad = good
+        bad[position] ^= mask
+        let comment: Comment = "byte \(position) ^ \(mask)"
+        try Bytes.write(bad, to: directory.keyFilePath)
+        try expectClosed(comment, codes: [.damaged], path: directory.keyFilePath)
+        guard position < good.count - Digest.size else { continue }
+        try Bytes.write(try Bytes.summed(bad), to: directory.keyFilePath)
+        // A key that is another one is not known by itself: the header says so.
+        try expectClosed(
+          comment,
+          codes: [position == 4 ? .unsupportedVersion : position < 8 ? .damaged : .locked],
+          path: position < 24 ? directory.keyFilePath : directory.path + "/vault")
+      }
+    }
+    try Bytes.write(good, to: directory.keyFilePath)
+    #expect(try directory.secrets().get("l") == "other")
+  }
+
+  @Test func eachLengthOfTheKeyFileIsAnError() throws {
+    _ = try makeSecrets()
+    let good = try Bytes.read(directory.keyFilePath)
+    for length in good.indices {
+      try Bytes.write(Array(good[..<length]), to: directory.keyFilePath)
+      try expectClosed("\(length) bytes", codes: [.damaged], path: directory.keyFilePath)
+      guard length > Digest.size else { continue }
+      try Bytes.write(try Bytes.summed(Array(good[..<length])), to: directory.keyFilePath)
+      // The sum stands where the version was.
+      try expectClosed(
+        "\(length) bytes, summed",
+        codes: length < 37 ? [.damaged, .unsupportedVersion] : [.damaged],
+        path: directory.keyFilePath)
+    }
+    for more in [1, 48, 70_000] {
+      let longer = good + [UInt8](repeating: 0, count: more)
+      try Bytes.write(longer, to: directory.keyFilePath)
+      try expectClosed("\(more) bytes more", codes: [.damaged], path: directory.keyFilePath)
+      try Bytes.write(try Bytes.summed(longer), to: directory.keyFilePath)
+      try expectClosed("\(more) bytes more, summed", codes: [.damaged], path: directory.keyFilePath)
+    }
+    try Bytes.write(good, to: directory.keyFilePath)
+    #expect(try directory.secrets().get("l") == "other")
+  }
+
+  @Test func somebodysFilesAreNoneOfOurs() throws {
+    let store = directory.secrets()
+    try store.set("v", forKey: "k")
+    let name = String(repeating: "a", count: 32)
+    try directory.write([1], to: "vault/" + name)
+    try directory.write([1], to: "vault/notes.txt")
+    #expect(try store.keys() == ["k"] && store.siblings() == ["standard"])
+    try store.rotateKeys()
+    try store.protect(with: Self.quick)
+    #expect(try store.get("k") == "v" && directory.bytes(of: "vault/" + name) == [1])
+  }
+
+  @Test func aNewVaultIsNotMadeWithADamagedKeyFile() throws {
+    _ = try makeSecrets()
+    try directory.secrets().eraseVault()
+    let good = try Bytes.read(directory.keyFilePath)
+    for bad in [[], Array(good.dropLast()), try Bytes.summed(good + [0])] {
+      try Bytes.write(bad, to: directory.keyFilePath)
+      let before = try directory.contents()
+      failure("set") { try directory.secrets().set("v", forKey: "k") }
+      #expect(try directory.contents() == before)
+    }
+    try Bytes.write(good, to: directory.keyFilePath)
+    try directory.secrets().set("v", forKey: "k")
+    #expect(try Bytes.read(directory.keyFilePath) == good, "the key in it will do")
+    #expect(try directory.secrets().get("k") == "v")
+  }
+
+  // MARK: What is missing
+
+  /// All calls that need the keys fail, and all files stay as they are.
+  private func expectNothingDone(
+    _ comment: Comment, code: StorageError.Code = .damaged, path: String
+  ) throws {
+    let before = try directory.contents()
+    let calls: [(String, (SecureVault.Store) throws -> Void)] = [
+      ("get", { _ = try $0.get("k") }), ("set", { try $0.set("new", forKey: "k") }),
+      ("set new", { try $0.set("new", forKey: "new") }), ("contains", { _ = try $0.contains("k") }),
+      ("entry", { _ = try $0.entry("k") }), ("keys", { _ = try $0.keys() }),
+      ("services", { _ = try $0.siblings() }), ("remove", { try $0.remove("k") }),
+      ("removeAll", { try $0.removeAll() }), ("rotateKeys", { try $0.rotateKeys() }),
+      ("unlock", { try $0.unlock() }), ("protect", { try $0.protect(with: Self.quick) }),
+      ("protect with key file", { try $0.protect(with: .keyFile) }),
+    ]
+    for (name, call) in calls {
+      let error = failure("\(comment): \(name)", codes: [code]) { try call(directory.secrets()) }
+      #expect(error?.path == path, "\(comment): \(name)")
+      #expect(error?.remedy.contains("backup") == true, "\(comment): \(name)")
+      #expect(try directory.contents() == before, "\(comment): \(name)")
+    }
+  }
+
+  @Test func secretsWithoutTheirHeaderAreLeftAlone() throws {
+    _ = try makeSecrets()
+    let good = try Bytes.read(directory.headerPath)
+    let open = directory.secrets()
+    #expect(try open.get("l") == "other")
+    try FileSystem.unlink(directory.headerPath)
+    try expectNothingDone("no header", path: directory.headerPath)
+    // Who has the vault open can read it, but gives it no other header.
+    #expect(try open.get("l") == "other")
+    failure("set") { try open.set("new", forKey: "l") }
+    failure("rotateKeys") { try directory.secrets().rotateKeys() }
+    #expect(try FileSystem.status(directory.headerPath) == nil)
+    try File(directory.headerPath, .create).writeAll(good)
+    #expect(try directory.secrets().get("l") == "other" && open.get("l") == "other")
+    try FileSystem.unlink(directory.headerPath)
+    try directory.secrets().eraseVault()
+    try directory.secrets().set("anew", forKey: "k")
+    #expect(try directory.secrets().get("k") == "anew" && directory.secrets().keys() == ["k"])
+  }
+
+  @Test func aVaultWithoutItsKeyFileIsLeftAlone() throws {
+    _ = try makeSecrets()
+    let good = try Bytes.read(directory.keyFilePath)
+    try FileSystem.unlink(directory.keyFilePath)
+    try expectNothingDone("no key file", code: .locked, path: directory.keyFilePath)
+    try FileSystem.removeTree(directory.path + "/state")
+    try expectNothingDone("no state directory", code: .locked, path: directory.keyFilePath)
+
+    // Another vault's is not taken either, nor changed.
+    try FileSystem.createDirectory(directory.path + "/state")
+    let elsewhere = try TemporaryDirectory()
+    try elsewhere.secrets().set("v", forKey: "k")
+    try File(directory.keyFilePath, .create).writeAll(try Bytes.read(elsewhere.keyFilePath))
+    try expectNothingDone("another vault's", code: .locked, path: directory.keyFilePath)
+
+    try Bytes.write(good, to: directory.keyFilePath)
+    #expect(try directory.secrets().get("l") == "other")
+  }
+
+  @Test func aVaultErasedWithoutItsKeyCanBeUsedAgain() throws {
+    _ = try makeSecrets()
+    try FileSystem.unlink(directory.keyFilePath)
+    try directory.secrets().eraseVault()
+    #expect(try directory.secrets().get("k") == nil)
+    try directory.secrets().set("anew", forKey: "k")
+    #expect(try directory.secrets().get("k") == "anew")
+  }
+
+  @Test func aKeyFileWithTheKeysOfTwoVaultsOpensBoth() throws {
+    _ = try makeSecrets()
+    let first = try directory.contents()
+    try directory.secrets().protect(with: .keyFile)
+    #expect(try Bytes.read(directory.keyFilePath).count == 8 + 2 * 48 + 32)
+    #expect(try directory.secrets().get("l") == "other")
+    // An older copy of the vault is still opened.
+    for (name, bytes) in first where name.hasPrefix("vault/") && !bytes.isEmpty {
+      try bytes.write(to: directory.file(name))
+    }
+    #expect(try directory.secrets().get("l") == "other")
+  }
+
+  // MARK: Whose key file it is
+
+  private func expectRefused(_ comment: Comment, remedy: String) throws {
+    let before = try directory.contents()
+    for call in [
+      { _ = try directory.secrets().get("l") }, { try directory.secrets().set("v", forKey: "n") },
+      { try directory.secrets().protect(with: .keyFile) },
+    ] {
+      let error = failure(comment, codes: [.accessDenied], call)
+      #expect(
+        error?.path == directory.keyFilePath && error?.remedy.contains(remedy) == true, comment)
+    }
+    #expect(try directory.contents() == before, comment)
+  }
+
+  private func expectUsable(_ comment: Comment) throws {
+    #expect(try directory.secrets().get("l") == "other", comment)
+    try directory.secrets().set("v", forKey: "n")
+    #expect(try directory.secrets().get("n") == "v", comment)
+    try directory.secrets().remove("n")
+  }
+
+  @Test func aKeyFileThatOthersMayOpenIsRefused() throws {
+    _ = try makeSecrets()
+    let path = directory.keyFilePath
+    for mode: mode_t in [0o644, 0o640, 0o604, 0o620, 0o602, 0o610, 0o601, 0o666] {
+      try #require(chmod(path, mode) == 0)
+      try expectRefused("mode \(String(mode, radix: 8))", remedy: "chmod 600 \(path)")
+      try #require(chmod(path, 0o600) == 0)
+      try expectUsable("mode")
+    }
+    try #require(chmod(path, 0o400) == 0)
+    try expectUsable("what nobody may write is fine")
+  }
+
+  /// Only root can give a file away.
+  @Test(.enabled(if: geteuid() == 0)) func aKeyFileOfAnotherUserIsRefused() throws {
+    _ = try makeSecrets()
+    let path = directory.keyFilePath
+    try #require(chown(path, 65_534, 65_534) == 0)
+    try expectRefused("another user's", remedy: "chown \(geteuid()) \(path)")
+    try #require(chown(path, geteuid(), getegid()) == 0)
+    try expectUsable("mended")
+  }
+
+  @Test func aKeyFileThatIsNoFileIsRefused() throws {
+    _ = try makeSecrets()
+    let path = directory.keyFilePath
+    let aside = directory.path + "/aside"
+    try FileSystem.rename(path, to: aside)
+    try FileManager.default.createSymbolicLink(atPath: path, withDestinationPath: aside)
+    try expectRefused("a link", remedy: "Put the file itself there")
+    #expect(try FileSystem.linkTarget(path) == aside)
+    try FileSystem.unlink(path)
+    try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: false)
+    try expectRefused("a directory", remedy: "Move it away")
+    try FileSystem.removeTree(path)
+    try FileSystem.rename(aside, to: path)
+    try expectUsable("mended")
+  }
+
+  @Test func aKeyFileThatIsAPipeIsRefusedAndNotWaitedFor() throws {
+    _ = try makeSecrets()
+    let aside = directory.path + "/aside"
+    try FileSystem.rename(directory.keyFilePath, to: aside)
+    try #require(mkfifo(directory.keyFilePath, 0o600) == 0)
+    let error = failure("a pipe", codes: [.accessDenied]) { try directory.secrets().get("l") }
+    #expect(error?.remedy.contains("Move it away") == true)
+    try FileSystem.rename(aside, to: directory.keyFilePath)
+    try expectUsable("mended")
+  }
+
+  @Test func aNewVaultIsNotPutUnderARefusedKeyFile() throws {
+    _ = try makeSecrets()
+    try directory.secrets().eraseVault()
+    try #require(chmod(directory.keyFilePath, 0o644) == 0)
+    let before = try directory.contents()
+    failure("set", codes: [.accessDenied]) { try directory.secrets().set("v", forKey: "k") }
+    #expect(try directory.contents() == before)
+  }
+}

@@ -1,0 +1,755 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import keepsake_peer
+
+extension OneAtATime {
+  /// Several processes at one vault, processes that die or stop, and what is in their memory.
+  ///
+  /// One test at a time, as most of them keep all cores busy.
+  @Suite(.serialized) struct VaultProcessTests {
+    /// How long it takes to lock and unlock again and again, five times.
+    private let seconds = bound("KEEPSAKE_SECONDS", usually: 10)
+    private let kills = bound("KEEPSAKE_KILLS", usually: 200)
+
+    // MARK: Several processes
+
+    /// Some of them may put the vault under a new key first.
+    @Test(arguments: [0, 3]) func processesThatMakeTheVaultAtOnceAgreeOnOne(protecting: Int) throws
+    {
+      let (count, secrets) = (8, 4)
+      for round in 0..<max(3, seconds / 3) {
+        let directory = try TemporaryDirectory()
+        let peers = try (0..<count).map {
+          $0 < protecting
+            ? try Peer.start(directory, "vault-create", "\($0)", "\(secrets)", "protect")
+            : try Peer.start(directory, "vault-create", "\($0)", "\(secrets)")
+        }
+        for peer in peers { try #require(peer.line() == "ready") }
+        let moment = monotonicNow() + 20_000_000
+        for peer in peers { try peer.say("\(moment)") }
+        for peer in peers {
+          let said = peer.finish()
+          try #require(said == "" && peer.exitStatus == 0, "round \(round)")
+        }
+
+        let failures = Failures()
+        let stores = directory.bothServices(failures)
+        for key in 0..<(count * secrets) {
+          let data = try stores[key % 2].getData(Storm.name(key))
+          let value = data.flatMap { Certificate($0, key: key) }
+          try #require(
+            value?.number == key % secrets, "round \(round): key \(key) has \(data as Any)")
+        }
+        #expect(
+          try stores.map { try $0.keys().count } == [count * secrets / 2, count * secrets / 2])
+        try expectTidy(directory)
+        let records = try directory.bytes(of: "state/vault.key").dropFirst(6).first
+        // With one more for whoever made the vault, unless that was one of those that protect it.
+        #expect((max(1, protecting)...(protecting + 1)).contains(Int(records ?? 0)))
+        if protecting == 0 { #expect(try directory.vault().freshSession()?.ring.ids.count == 1) }
+        #expect(failures.all.isEmpty, "\(failures.all)")
+      }
+    }
+
+    /// Of all moments the one when the header was not found and the secrets are not looked for yet.
+    @Test(arguments: 0..<4) func aVaultThatAnotherProcessHasJustMadeIsOpened(call: Int) throws {
+      let directory = try TemporaryDirectory()
+      let vault = directory.vault()
+      let isMade = Locked(false)
+      let plan = FaultPlan(decide: { event in
+        let isNow = isMade.withLock { isMade in
+          defer { isMade = isMade || event.call == .list }
+          return event.call == .list && !isMade
+        }
+        if isNow {
+          FaultPlan.$current.withValue(nil) {
+            try? directory.secrets().set("theirs", forKey: "key1")
+          }
+        }
+        return .proceed
+      })
+      try FaultPlan.$current.withValue(plan) {
+        switch call {
+        case 0: _ = try vault.read("standard", "key1", reason: nil)
+        case 1: try set("own", 0, vault)
+        case 2: try vault.rotateKeys()
+        default: try vault.unlock(passphrase: nil)
+        }
+      }
+      #expect(isMade.withLock { $0 })
+      #expect(try directory.secrets().get("key1") == "theirs")
+      #expect(try directory.secrets().get("key0") == (call == 1 ? "own" : nil))
+      #expect(try vault.keys("standard") == (call == 1 ? ["key0", "key1"] : ["key1"]))
+      try expectTidy(directory)
+    }
+
+    @Test func writersLoseNothingWhileTheKeysAreRotatedAllTheTime() throws {
+      let directory = try TemporaryDirectory()
+      let (writerCount, count) = (4, 500)
+      let rotators = try (0..<2).map { _ in try Peer.start(directory, "vault-rotate") }
+      for rotator in rotators { #expect(rotator.line() == "ready") }
+      let writers = try (0..<writerCount).map {
+        try Peer.start(directory, "vault-storm", "\($0)", "\(count)")
+      }
+      var events: [VaultStorm.Event] = []
+      for writer in writers {
+        for line in writer.finish().split(separator: "\n") {
+          if let event = VaultStorm.Event(line) {
+            events.append(event)
+          } else {
+            Issue.record("\(line)")
+          }
+        }
+        #expect(writer.exitStatus == 0)
+      }
+      #expect(events.count == 2 * writerCount * count)
+      for rotator in rotators {
+        let said = rotator.finish().dropLast()
+        let rotations = try #require(Int(said), "\(said)")
+        #expect(rotations > 3)
+      }
+
+      let failures = Failures()
+      let stores = directory.bothServices(failures)
+      try expectTidy(directory)
+      try stores[0].rotateKeys()
+      try expectOneKey(directory.vault())
+      for key in 0..<VaultStorm.ownKeys(writerCount).lowerBound {
+        events.append(try VaultStorm.get(key, from: stores[key % 2]))
+      }
+      expectNoOldValue(events)
+      #expect(failures.all.isEmpty, "\(failures.all)")
+    }
+
+    // MARK: Processes that die
+
+    @Test(arguments: [["set", "rotate", "protect"], ["rotate", "rotate", "protect"], ["erase"]])
+    func killsLeaveEachSecretOldOrNew(parts: [String]) throws {
+      let failures = Failures()
+      var strays = 0
+      // Each protection leaves a key in the key file, which holds a thousand.
+      let roundsPerDirectory = 20
+      let rounds = max(roundsPerDirectory, kills / 3 / parts.count)
+      for first in stride(from: 0, to: rounds, by: roundsPerDirectory) {
+        let directory = try TemporaryDirectory()
+        var last = parts.map { _ in 0 }
+        var states: [Int: Set<Certificate?>] = [:]
+        for round in first..<min(rounds, first + roundsPerDirectory) {
+          try letThemDie(parts, directory, &last, &states)
+          let stores = directory.bothServices(failures)
+          let rotatesFirst = round.isMultiple(of: 2)
+          if rotatesFirst { try stores[0].rotateKeys() }
+          for key in 0..<(parts.count * VaultStep.keyCount) {
+            let data = try stores[key % 2].getData(Storm.name(key))
+            let value = data.flatMap { Certificate($0, key: key) }
+            let allowed = states[key] ?? [nil]
+            try #require((data == nil) == (value == nil), "round \(round): key \(key) is torn")
+            try #require(
+              allowed.contains(value),
+              "round \(round): key \(key) has \(value as Any), not \(allowed)")
+            states[key] = [value]
+          }
+          if !rotatesFirst { try stores[0].rotateKeys() }
+          if try directory.vault().freshSession() != nil { try expectOneKey(directory.vault()) }
+        }
+        strays += try directory.temporaries().count
+        // Ten minutes later those are removed on the way.
+        for name in try directory.temporaries() { try age(directory.file(name).path, by: 601) }
+        let store = directory.secrets("even", failures: failures)
+        try store.set("v", forKey: "after")
+        try store.protect(with: .keyFile)
+        #expect(try store.get("after") == "v")
+        #expect(try directory.temporaries() == [])
+        try expectTidy(directory)
+        #expect(last.allSatisfy { $0 >= 1 }, "steps done: \(last)")
+      }
+      #expect(failures.all.isEmpty, "\(failures.all)")
+      if parts.count > 1 { #expect(strays > 0, "no writer was killed while it wrote a file") }
+    }
+
+    /// Starts writers, kills them at a random moment, and notes what each key may have from then
+    /// on.
+    private func letThemDie(
+      _ parts: [String], _ directory: TemporaryDirectory, _ last: inout [Int],
+      _ states: inout [Int: Set<Certificate?>]
+    ) throws {
+      let peers = try parts.enumerated().map {
+        try Peer.start(directory, "vault-acknowledge", $1, "\($0)", "\(last[$0])")
+      }
+      // The first line says that a process runs; then it has some time, at random.
+      let firsts = peers.map { $0.line() }
+      usleep(UInt32.random(in: 0...(Bool.random() ? 5_000 : 60_000)))
+      for peer in peers {
+        kill(peer.identifier, SIGKILL)
+        if Bool.random() { usleep(UInt32.random(in: 0...5_000)) }
+      }
+      for (writer, peer) in peers.enumerated() {
+        var done = last[writer]
+        for line in ([firsts[writer] ?? ""] + peer.finish().split(separator: "\n").map(String.init))
+        {
+          if let number = Int(line) {
+            done = number
+          } else if !line.isEmpty {
+            Issue.record("\(line)")
+          }
+        }
+        // The one in flight may have come to any point.
+        for number in (last[writer] + 1)..<(done + 2) {
+          let step = VaultStep(parts[writer], writer: writer, number: number)
+          let key = step.value.key
+          switch step.action {
+          case .set: states[key] = (number > done ? states[key] ?? [nil] : []).union([step.value])
+          case .erase:
+            for (key, allowed) in states {
+              states[key] = number > done ? allowed.union([nil]) : [nil]
+            }
+          case .rotate, .protect: break
+          }
+        }
+        last[writer] = done
+      }
+    }
+
+    @Test func whatAWriterMayStillNeedIsNotSwept() throws {
+      let directory = try TemporaryDirectory()
+      try directory.secrets().set("v", forKey: "k")
+      let names = ["vault/.entry.1.tmp", "vault/.entry.2.tmp", "vault/.vault.hdr.1.tmp"]
+      for name in names {
+        try directory.write([1], to: name)
+        try age(directory.file(name).path, by: name.contains("2") ? 601 : 590)
+      }
+      // A store that looks at the directory for the first time.
+      let store = directory.secrets()
+      try store.set("w", forKey: "k")
+      try store.rotateKeys()
+      #expect(
+        try directory.temporaries()
+          == ["vault/.entry.1.tmp", "vault/.vault.hdr.1.tmp"])
+      for name in try directory.temporaries() { try age(directory.file(name).path, by: 601) }
+      try store.rotateKeys()
+      try directory.secrets().set("x", forKey: "k")
+      #expect(try directory.temporaries() == [])
+      try expectTidy(directory)
+    }
+
+    // MARK: Processes that stop
+
+    @Test func writersGiveUpAndReadersGoOnWhileAStoppedProcessHoldsTheVault() throws {
+      let directory = try TemporaryDirectory()
+      let failures = Failures()
+      let writer = directory.secrets(failures: failures)
+      for index in 0..<10 { try writer.set("value \(index)", forKey: "key\(index)") }
+      let rotator = try Peer.start(directory, "vault-rotate")
+      #expect(rotator.line() == "ready")
+      var isHeld = false
+      let end = ContinuousClock.now + .seconds(30)
+      while !isHeld, ContinuousClock.now < end {
+        usleep(UInt32.random(in: 100...10_000))
+        kill(rotator.identifier, SIGSTOP)
+        var status: Int32 = 0
+        waitpid(rotator.identifier, &status, WUNTRACED)
+        isHeld = try wholeLockIsHeld(directory)
+        if !isHeld { kill(rotator.identifier, SIGCONT) }
+      }
+      try #require(isHeld)
+
+      // One that had opened it before, and one that opens it now.
+      let timeout = Duration.milliseconds(300)
+      let vaults = [directory.vault(timeout: timeout), directory.vault(timeout: timeout)]
+      #expect(try vaults[0].read("standard", "key0", reason: nil) != nil)
+      for vault in vaults {
+        let calls: [(String, () throws(StorageError) -> Void)] = [
+          (
+            "set",
+            { () throws(StorageError) in
+              try [1].withBytes { bytes throws(StorageError) in
+                try vault.write(
+                  Vault.Secret(
+                    kind: .data, value: bytes, service: "standard", key: "key0", access: nil))
+              }
+            }
+          ),
+          ("remove", { () throws(StorageError) in try vault.remove("standard", "key1") }),
+          ("rotate", vault.rotateKeys),
+          (
+            "protect",
+            { () throws(StorageError) in try vault.protect(with: .closure("c") { Data(count: 32) })
+            }
+          ),
+          ("eraseVault", vault.eraseVault),
+        ]
+        for (name, call) in calls {
+          let start = ContinuousClock.now
+          var code: StorageError.Code?
+          do throws(StorageError) { try call() } catch { code = error.code }
+          #expect(code == .timedOut, "\(name)")
+          let duration = ContinuousClock.now - start
+          #expect(duration > timeout && duration < timeout + .seconds(3), "\(name)")
+        }
+        #expect(try vault.keys("standard").count == 10)
+      }
+      for index in 0..<10 {
+        #expect(try directory.secrets().get("key\(index)") == "value \(index)")
+      }
+
+      kill(rotator.identifier, SIGCONT)
+      try writer.set("new", forKey: "key0")
+      #expect((Int(rotator.finish().dropLast()) ?? 0) > 0)
+      #expect(try directory.secrets().get("key0") == "new")
+      #expect(failures.all.isEmpty, "\(failures.all)")
+    }
+
+    // MARK: Locking
+
+    @Test func lockEndsAllUseUntilItIsUnlocked() async throws {
+      let directory = try TemporaryDirectory()
+      let failures = Failures()
+      let vault = directory.vault(failures: failures)
+      try set("0", 0, vault)
+      let end = ContinuousClock.now + .milliseconds(seconds * 200)
+      // Odd from just before lock() returns until just before it is unlocked.
+      let phase = Locked(0)
+      let isOver = Locked(false)
+      let tallies = Locked([0, 0])
+      let faults = Locked<[String]>([])
+      // The fifth one makes them open it anew all the time.
+      let threads = (0..<5).map { number in
+        Thread {
+          while !isOver.withLock({ $0 }) {
+            let before = phase.withLock { $0 }
+            do throws(StorageError) {
+              if number == 4 {
+                try vault.rotateKeys()
+              } else if number.isMultiple(of: 2) {
+                try set("value", number, vault)
+              } else {
+                guard let secret = try vault.read("standard", "key0", reason: nil) else {
+                  faults.withLock { $0.append("lost") }
+                  continue
+                }
+                let text = secret.withBytes { $0.byteCount }
+                if text == 0 { faults.withLock { $0.append("empty") } }
+              }
+              tallies.withLock { $0[0] += 1 }
+              let isWrong = before % 2 == 1 && phase.withLock { $0 } == before
+              if isWrong { faults.withLock { $0.append("used while it was locked") } }
+            } catch {
+              tallies.withLock { $0[1] += 1 }
+              if error.code != .locked { faults.withLock { $0.append("\(error)") } }
+            }
+          }
+        }
+      }
+      for thread in threads { thread.start() }
+      while ContinuousClock.now < end {
+        usleep(UInt32.random(in: 0...20_000))
+        weak let session = try vault.session()
+        try vault.lock()
+        phase.withLock { $0 += 1 }
+        #expect(session == nil, "its keys are still in memory")
+        #expect(try vault.isLocked())
+        usleep(UInt32.random(in: 0...20_000))
+        #expect(throws: StorageError.self) { _ = try vault.read("standard", "key0", reason: nil) }
+        phase.withLock { $0 += 1 }
+        try vault.unlock(passphrase: nil)
+        #expect(try vault.read("standard", "key0", reason: nil) != nil)
+      }
+      isOver.withLock { $0 = true }
+      for thread in threads { while !thread.isFinished { usleep(1_000) } }
+      #expect(faults.withLock { Array($0.prefix(5)) } == [])
+      #expect(tallies.withLock { $0.allSatisfy { $0 > 20 } }, "\(tallies.withLock { $0 })")
+      #expect(failures.all.isEmpty, "\(failures.all)")
+    }
+
+    @Test func whatIsBeingOpenedWhenLockIsCalledStaysLocked() throws {
+      let directory = try TemporaryDirectory()
+      let key = Data((0..<32).map { UInt8($0) })
+      try directory.vault().protect(with: .closure("server") { key })
+      try directory.secrets(keySources: [.closure("server") { key }]).set("v", forKey: "key0")
+
+      let (isAsked, mayAnswer) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+      let slow = SecureVault.KeySource.closure("server") {
+        isAsked.signal()
+        mayAnswer.wait()
+        return key
+      }
+      for number in 0..<3 {
+        let vault = directory.vault([slow])
+        let code = Locked<StorageError.Code?>(nil)
+        let thread = Thread {
+          do throws(StorageError) {
+            switch number {
+            case 0: _ = try vault.read("standard", "key0", reason: nil)
+            case 1: try vault.unlock(passphrase: nil)
+            default: try vault.rotateKeys()
+            }
+          } catch {
+            code.withLock { $0 = error.code }
+          }
+        }
+        thread.start()
+        isAsked.wait()
+        try vault.lock()
+        mayAnswer.signal()
+        while !thread.isFinished { usleep(1_000) }
+        #expect(code.withLock { $0 } == .locked, "call \(number)")
+        #expect(try vault.isLocked(), "call \(number)")
+        #expect(throws: StorageError.self, "call \(number)") { _ = try vault.session() }
+        mayAnswer.signal()
+        try vault.unlock(passphrase: nil)
+        isAsked.wait()
+        #expect(try vault.read("standard", "key0", reason: nil) != nil, "call \(number)")
+      }
+    }
+
+    // MARK: Memory
+
+    private static let passphrases = ["correct-horse-battery", "staple-of-another-kind"]
+
+    /// The thread sanitizer maps terabytes beside the program, which nobody can look through.
+    private static let canBeScanned = dlsym(nil, "__tsan_init") == nil
+
+    @Test(.enabled(if: canBeScanned)) func keysAreInTheirPageAloneAndNowhereAfterLock() throws {
+      let directory = try TemporaryDirectory()
+      let peer = try Peer.start(directory, "vault-serve")
+      var ever = KnownKeys()
+      func look(isOpen: Bool, _ after: String, passphrase: String? = nil) throws {
+        let now = try KnownKeys(of: directory, passphrase: passphrase)
+        ever.formUnion(now)
+        let said = try #require(try peer.ask("scan " + ever.masked))
+        try ever.expect(inMemory: isOpen ? now.held : [], said, after)
+      }
+      func ask(_ request: String, _ answer: String = "ok") throws {
+        let answered = try peer.ask(request)
+        #expect(answered == answer, "to \(request)")
+      }
+      try ask("set a first")
+      try look(isOpen: true, "the first set")
+      try ask("lock")
+      try look(isOpen: false, "the first set and lock")
+      try ask("get a", "locked")
+      try look(isOpen: false, "a get while it was locked")
+      try ask("unlock")
+      try ask("get a", "first")
+      try ask("set b second")
+      try ask("get b", "second")
+      try look(isOpen: true, "unlock")
+      for _ in 0..<3 {
+        try ask("rotate")
+        try look(isOpen: true, "a rotation")
+      }
+      try ask("lock")
+      try look(isOpen: false, "rotations and lock")
+      try ask("unlock")
+      try ask("protect")
+      try look(isOpen: true, "a new key file's key")
+      try ask("lock")
+      try look(isOpen: false, "a new key file's key and lock")
+      try ask("unlock")
+      let (first, second) = (Self.passphrases[0], Self.passphrases[1])
+      try ask("protect \(first)")
+      try look(isOpen: true, "a passphrase", passphrase: first)
+      try ask("lock")
+      try look(isOpen: false, "a passphrase and lock", passphrase: first)
+      try ask("unlock not-the-passphrase", "wrong passphrase")
+      try ask("get a", "locked")
+      try look(isOpen: false, "a wrong passphrase", passphrase: first)
+      try ask("unlock \(first)")
+      try ask("get a", "first")
+      try ask("rotate")
+      try look(isOpen: true, "the right passphrase", passphrase: first)
+      try ask("protect \(second)")
+      try ask("lock")
+      try look(isOpen: false, "another passphrase and lock", passphrase: second)
+      #expect(ever.list.filter { $0.name == "entry" }.count == 8)
+      #expect(peer.finish() == "" && peer.exitStatus == 0)
+    }
+
+    @Test(.enabled(if: canBeScanned), arguments: [nil, passphrases[0]])
+    func aForkedChildHasNoKeysOfItsParent(passphrase: String?) throws {
+      let directory = try TemporaryDirectory()
+      let peer = try Peer.start(directory, "vault-serve")
+      #expect(try peer.ask("set a value") == "ok")
+      if let passphrase { #expect(try peer.ask("protect \(passphrase)") == "ok") }
+      let keys = try KnownKeys(of: directory, passphrase: passphrase)
+      try keys.expect(
+        inMemory: [], try #require(try peer.ask("fork-scan " + keys.masked)), "fork")
+      #expect(try peer.ask("fork-get a") == (passphrase == nil ? "value" : "locked"))
+      // It has taken nothing from its parent.
+      #expect(try peer.ask("get a") == "value")
+      try keys.expect(
+        inMemory: keys.held, try #require(try peer.ask("scan " + keys.masked)),
+        "fork, in the parent")
+      #expect(peer.finish() == "" && peer.exitStatus == 0)
+    }
+
+    /// Whether dumps come to the directory in which a process dies.
+    private static let dumpsArePlainFiles: Bool = {
+      let pattern = MemoryScan.text("/proc/sys/kernel/core_pattern").dropLast()
+      var limit = rlimit()
+      getrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &limit)
+      return !pattern.isEmpty && !pattern.contains { $0 == "/" || $0 == "|" }
+        && limit.rlim_max == .max
+    }()
+
+    @Test(.enabled(if: canBeScanned && dumpsArePlainFiles), arguments: [nil, passphrases[0]])
+    func aCoreDumpOfAnOpenVaultHasNoKeys(passphrase: String?) throws {
+      let directory = try TemporaryDirectory()
+      let peer = try Peer.start(directory, "vault-serve")
+      #expect(try peer.ask("set a value") == "ok")
+      if let passphrase { #expect(try peer.ask("protect \(passphrase)") == "ok") }
+      let keys = try KnownKeys(of: directory, passphrase: passphrase)
+      try keys.expect(inMemory: keys.held, try #require(try peer.ask("scan " + keys.masked)), "set")
+      let place = directory.path + "/dump"
+      try FileManager.default.createDirectory(atPath: place, withIntermediateDirectories: false)
+      try peer.say("abort \(place)")
+      #expect(peer.exitStatus & 0x7F == SIGABRT)
+      let dump = try #require(try FileManager.default.contentsOfDirectory(atPath: place).first)
+      let bytes = try Data(contentsOf: URL(filePath: place + "/" + dump))
+      func has(_ needle: [UInt8]) -> Bool {
+        bytes.withUnsafeBytes { bytes in needle.withBytes { MemoryScan.contains($0, in: bytes) } }
+      }
+      #expect(has((0..<64).map { UInt8(255 - $0) }), "this is not all of its memory")
+      for part in keys.parts {
+        #expect(!has(part.bytes), "part \(part.number) of \(part.entry.name)")
+      }
+    }
+  }
+}
+
+// MARK: - Keys
+
+/// What must be in no memory but the key page, as this process finds it out from the files.
+private struct KnownKeys {
+  struct Entry: Hashable {
+    let name: String
+    let bytes: [UInt8]
+  }
+
+  private(set) var list: [Entry] = []
+  /// Those that an open vault needs.
+  private(set) var held: Set<Entry> = []
+
+  init() {}
+
+  init(of directory: TemporaryDirectory, passphrase: String? = nil) throws {
+    let vault = directory.vault()
+    if let passphrase { try vault.unlock(passphrase: passphrase) }
+    let session = try #require(try vault.freshSession())
+    let (ring, vaultID) = (session.ring, session.header.vaultID)
+    let master = ring.withMaster { Array($0) }
+    let names = ring.withNameKey { Array($0) }
+    hold("master", master)
+    hold("names", names)
+    for id in ring.ids { hold("entry", try #require(ring.withEntryKey(id) { Array($0) })) }
+
+    // What HMAC makes of a key before it uses it.
+    for pad in [0x36, 0x5C] as [UInt8] { add("names in HMAC", names.map { $0 ^ pad }) }
+    try addHKDF("key set", master, vaultID, "Keepsake vault 1 key set", 32)
+
+    let slot = try #require(session.header.masterSlot)
+    let salt = Array(slot.bytes[(4 + slot.locator.count)...].prefix(32))
+    if let passphrase {
+      var derived = [UInt8](repeating: 0, count: 64)
+      try Array(passphrase.utf8).withBytes { passphrase throws(StorageError) in
+        try salt.withBytes { salt throws(StorageError) in
+          var span = derived.mutableSpan
+          try span.withUnsafeMutableBytes { derived throws(StorageError) in
+            try KeyDerivation.scrypt(passphrase, salt: salt, logN: slot.logN, into: derived)
+          }
+        }
+      }
+      // The other half stands in the header.
+      add("scrypt", Array(derived.prefix(32)))
+      return
+    }
+    let file = try directory.bytes(of: "state/vault.key").dropFirst(8).dropLast(32)
+    for start in stride(from: file.startIndex, to: file.endIndex, by: 48) {
+      add("key file", Array(file[(start + 16)..<(start + 48)]))
+      guard Array(file[start..<(start + 16)]) == slot.locator else { continue }
+      try addHKDF(
+        "slot", Array(file[(start + 16)..<(start + 48)]), salt, "Keepsake vault 1 slot", 64)
+    }
+  }
+
+  private mutating func addHKDF(
+    _ name: String, _ secret: [UInt8], _ salt: [UInt8], _ info: String, _ count: Int
+  ) throws {
+    add(
+      "\(name), extracted",
+      try salt.withBytes { salt throws(StorageError) in
+        try secret.withBytes { secret throws(StorageError) in
+          try Digest.hmac(key: salt, secret)
+        }
+      })
+    var derived = [UInt8](repeating: 0, count: count)
+    try secret.withBytes { secret throws(StorageError) in
+      var span = derived.mutableSpan
+      try span.withUnsafeMutableBytes { derived throws(StorageError) in
+        try KeyDerivation.hkdf(secret, salt: salt, info: Array(info.utf8), into: derived)
+      }
+    }
+    add(name, Array(derived.prefix(32)))
+  }
+
+  private mutating func add(_ name: String, _ bytes: [UInt8]) {
+    let entry = Entry(name: name, bytes: bytes)
+    if !list.contains(entry) { list.append(entry) }
+  }
+
+  private mutating func hold(_ name: String, _ bytes: [UInt8]) {
+    add(name, bytes)
+    held.insert(Entry(name: name, bytes: bytes))
+  }
+
+  mutating func formUnion(_ other: Self) {
+    for entry in other.list { add(entry.name, entry.bytes) }
+    held.formUnion(other.held)
+  }
+
+  /// Whoever has a part of a key has the rest sooner; and memory that was given back keeps only a
+  /// part.
+  private static let partSize = 8
+
+  var parts: [(entry: Entry, number: Int, bytes: [UInt8])] {
+    list.flatMap { entry in
+      (0..<(entry.bytes.count / Self.partSize)).map { number in
+        let start = number * Self.partSize
+        return (entry, number, Array(entry.bytes[start..<(start + Self.partSize)]))
+      }
+    }
+  }
+
+  /// All of them in parts, as they are handed to another process, which is not to have them from
+  /// there.
+  var masked: String {
+    parts.map { part in
+      part.bytes.map { byte in
+        let digits = String(byte ^ MemoryScan.mask, radix: 16)
+        return digits.count == 1 ? "0" + digits : digits
+      }.joined()
+    }.joined(separator: " ")
+  }
+
+  /// Expects these keys in shielded pages, and no part of any key anywhere else.
+  func expect(
+    inMemory expected: Set<Entry>, _ said: String, _ after: String,
+    sourceLocation: SourceLocation = #_sourceLocation
+  ) throws {
+    let words = said.split(separator: " ")
+    try #require(words.first == "scanned", "\(said)", sourceLocation: sourceLocation)
+    #expect(Int(words[1]) ?? 0 > 4 << 20, "after \(after)", sourceLocation: sourceLocation)
+    var found: Set<Entry> = []
+    for word in words.dropFirst(2) {
+      let fields = word.split(separator: ":", omittingEmptySubsequences: false)
+      let (entry, number, _) = parts[try #require(Int(fields[0]))]
+      #expect(
+        fields[1] == "lo+dd+wf",
+        "after \(after): part \(number) of \(entry.name) is in \(fields[2])",
+        sourceLocation: sourceLocation)
+      found.insert(entry)
+    }
+    #expect(
+      found.subtracting(expected).map(\.name) == [], "after \(after)",
+      sourceLocation: sourceLocation)
+    #expect(
+      expected.subtracting(found).map(\.name) == [], "after \(after)",
+      sourceLocation: sourceLocation)
+  }
+}
+
+// MARK: - Help
+
+extension TemporaryDirectory {
+  /// Where the even keys are, and the odd ones.
+  fileprivate func bothServices(_ failures: Failures) -> [SecureVault.Store] {
+    [0, 1].map { secrets(VaultStorm.service($0), failures: failures) }
+  }
+}
+
+private func set(_ text: String, _ key: Int, _ vault: Vault) throws(StorageError) {
+  try Array(text.utf8).withBytes { bytes throws(StorageError) in
+    try vault.write(
+      Vault.Secret(
+        kind: .text, value: bytes, service: "standard", key: "key\(key)", access: nil))
+  }
+}
+
+/// Makes a file older than it is.
+private func age(_ path: String, by seconds: Int) throws {
+  let moment = timespec(tv_sec: time(nil) - seconds, tv_nsec: 0)
+  try #require(utimensat(AT_FDCWD, path, [moment, moment], 0) == 0)
+}
+
+/// Whether some process holds off all others from a vault.
+private func wholeLockIsHeld(_ directory: TemporaryDirectory) throws -> Bool {
+  let descriptor = open(directory.path + "/vault/.lock", O_RDWR | O_CLOEXEC)
+  try #require(descriptor >= 0)
+  defer { close(descriptor) }
+  var lock = flock()
+  lock.l_type = Int16(F_WRLCK)
+  lock.l_whence = Int16(SEEK_SET)
+  lock.l_len = off_t(ByteLock.all.upperBound)
+  // F_OFD_GETLK, which Glibc's module lacks.
+  try #require(fcntl(descriptor, 36, &lock) == 0)
+  return lock.l_type != Int16(F_UNLCK) && lock.l_len == off_t(ByteLock.all.upperBound)
+}
+
+/// Expects a header, a lock file and secrets in a vault that nobody uses, and a key file elsewhere.
+private func expectTidy(
+  _ directory: TemporaryDirectory, sourceLocation: SourceLocation = #_sourceLocation
+) throws {
+  let root = directory.path + "/vault"
+  for name in try FileSystem.list(root) where name != "vault.hdr" && name != ".lock" {
+    try #require(VaultPaths.isName(name), "\(name)", sourceLocation: sourceLocation)
+    let strays = try FileSystem.list(root + "/" + name).filter { !VaultPaths.isName($0) }
+    try #require(strays == [], sourceLocation: sourceLocation)
+  }
+  let state = try FileSystem.list(directory.path + "/state").sorted()
+  try #require(state == [".vault.key.lock", "vault.key"], sourceLocation: sourceLocation)
+  let top = Set(try directory.names()).subtracting(["vault", "state"])
+  try #require(top == [], sourceLocation: sourceLocation)
+}
+
+/// Expects all secrets under one key and no other key in the header.
+private func expectOneKey(
+  _ vault: Vault, sourceLocation: SourceLocation = #_sourceLocation
+) throws {
+  let session = try #require(try vault.freshSession(), sourceLocation: sourceLocation)
+  #expect(session.ring.ids == [session.ring.primary], sourceLocation: sourceLocation)
+  for directory in try vault.location.entryDirectories() {
+    for place in try vault.location.places(in: directory) {
+      let id = try SealedFile.head(place)?.keyID
+      #expect(id == session.ring.primary, sourceLocation: sourceLocation)
+    }
+  }
+}
+
+/// Expects each get to have seen a value that no set had replaced before it began.
+private func expectNoOldValue(
+  _ events: [VaultStorm.Event], sourceLocation: SourceLocation = #_sourceLocation
+) {
+  for (key, events) in Dictionary(grouping: events, by: \.key) {
+    let sets = events.filter { $0.kind == .set }
+    var wrong: [String] = []
+    for get in events where get.kind != .set {
+      let over = sets.filter { $0.end < get.start }
+      guard get.kind == .get else {
+        if !over.isEmpty { wrong.append("lost: \(get.line)") }
+        continue
+      }
+      let source = sets.first { $0.writer == get.writer && $0.number == get.number }
+      guard let source, source.start < get.end else {
+        wrong.append("never set: \(get.line)")
+        continue
+      }
+      if let later = over.first(where: { $0.start > source.end }) {
+        wrong.append("old: \(get.line) after \(later.line)")
+      }
+    }
+    #expect(
+      wrong.prefix(3) == [], "of \(wrong.count) at key \(key)", sourceLocation: sourceLocation)
+  }
+}

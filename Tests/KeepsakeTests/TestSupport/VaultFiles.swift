@@ -1,0 +1,93 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// The files of a vault that
+/// ``TemporaryDirectory/secrets(_:failures:keySources:authenticate:environment:)`` makes, for tests
+/// that change them.
+extension TemporaryDirectory {
+  var headerPath: String { path + "/vault/vault.hdr" }
+  var keyFilePath: String { path + "/state/vault.key" }
+
+  /// What is behind the stores of all services; it shares nothing with any other one.
+  func vault(
+    _ sources: [SecureVault.KeySource] = [.keyFile],
+    authenticate: SecureVault.Authenticator? = nil, timeout: Duration = .seconds(10),
+    failures: Failures = Failures()
+  ) -> Vault {
+    let finder = DirectoryFinder(
+      app: "test", chosen: .init(data: url, state: url.appending(path: "state")),
+      environment: { _ in nil })
+    return Vault(
+      location: VaultPaths(host: StoreDirectory(path: path, isCallerOwned: false)), finder: finder,
+      options: VaultOptions(sources: sources, authenticate: authenticate), timeout: timeout,
+      report: failures.append)
+  }
+
+  /// The keys of the vault as its header is now.
+  func openVault(_ sources: [SecureVault.KeySource] = [.keyFile]) throws -> VaultSession {
+    try #require(try vault(sources).session())
+  }
+
+  /// The file of a secret, whether it is there or not.
+  func secretPath(
+    _ key: String, _ service: String = "standard",
+    _ sources: [SecureVault.KeySource] = [.keyFile]
+  ) throws -> String {
+    let ring = try openVault(sources).ring
+    return try ring.place(of: service, key, in: path + "/vault").path
+  }
+
+  /// All files below with their bytes, but for those that only ever are locked.
+  func contents() throws -> [String: Data] {
+    var contents: [String: Data] = [:]
+    for name in try FileManager.default.subpathsOfDirectory(atPath: path)
+    where !name.hasSuffix(".lock") {
+      let status = try #require(try FileSystem.status(file(name).path))
+      contents[name] = status.isDirectory ? Data() : try Data(contentsOf: file(name))
+    }
+    return contents
+  }
+
+  /// What was left by replacements that did not come to an end.
+  func temporaries() throws -> [String] {
+    try FileManager.default.subpathsOfDirectory(atPath: path).filter { $0.hasSuffix(".tmp") }
+      .sorted()
+  }
+}
+
+/// Files as bytes, changed in place: they keep their inode and mode.
+enum Bytes {
+  static func read(_ path: String) throws -> [UInt8] {
+    Array(try Data(contentsOf: URL(filePath: path)))
+  }
+
+  static func write(_ bytes: [UInt8], to path: String) throws {
+    let file = try File(path, .readWrite)
+    try #require(ftruncate(file.descriptor, off_t(bytes.count)) == 0)
+    try file.overwrite(bytes.span.bytes, at: 0)
+  }
+
+  static func write(_ byte: UInt8, at position: Int, of path: String) throws {
+    try File(path, .readWrite).overwrite([byte].span.bytes, at: position)
+  }
+
+  /// The bytes with the sum of all before their last 32 in these: what somebody does who knows the
+  /// format.
+  static func summed(_ bytes: [UInt8]) throws -> [UInt8] {
+    let body = Array(bytes.dropLast(Digest.size))
+    return try body + body.withBytes(Digest.sha256)
+  }
+
+  /// A number in little-endian order in place of what is there.
+  static func put(
+    _ number: some FixedWidthInteger, at position: Int, in bytes: [UInt8]
+  ) -> [UInt8] {
+    var bytes = bytes
+    withUnsafeBytes(of: number.littleEndian) {
+      bytes.replaceSubrange(position..<(position + $0.count), with: $0)
+    }
+    return bytes
+  }
+}
