@@ -18,7 +18,7 @@ import Testing
   /// Names of targets and products are shared by all packages of a program: an app's own would not
   /// build.
   @Test func noNameOfAnAppsOwnIsTaken() throws {
-    let manifest = URL(filePath: #filePath).appending(path: "../../../../Package.swift")
+    let manifest = Repository.file("Package.swift")
       .standardized
     let text = try String(contentsOf: manifest, encoding: .utf8)
     let names = Set(text.matches(of: /name: "([^"]+)"/).map { String($0.1) })
@@ -265,11 +265,9 @@ private enum ClientPackage {
     "Swift5", "Swift6MainActor", "Swift6Sendable", "Swift6DefaultMainActor", "ModelsUser",
   ]
 
-  private static let repository = URL(filePath: #filePath).deletingLastPathComponent()
-    .appending(path: "../../..").standardizedFileURL
-  private static let folder = repository.appending(path: "Tests/Clients")
+  private static let folder = Repository.file("Tests/Clients")
   /// Its own: this package's build folder is locked while its tests run.
-  private static let scratch = repository.appending(path: ".build-clients")
+  private static let scratch = Repository.file(".build-clients")
 
   struct Build {
     let status: Int32

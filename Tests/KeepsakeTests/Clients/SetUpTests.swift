@@ -178,11 +178,9 @@ extension OneAtATime {
 
 /// The package Tests/WithoutVault.
 private enum Client {
-  static let repository = URL(filePath: #filePath).deletingLastPathComponent()
-    .appending(path: "../../..").standardizedFileURL
-  static let folder = repository.appending(path: "Tests/WithoutVault").path
+  static let folder = Repository.file("Tests/WithoutVault").path
   /// Its own: this package's build folder is locked while its tests run.
-  private static let scratch = repository.appending(path: ".build-without-vault").path
+  private static let scratch = Repository.file(".build-without-vault").path
   static let program = scratch + "/release/without-vault"
 
   /// Builds it, once in a test run, and where that is allowed as on a system without OpenSSL.

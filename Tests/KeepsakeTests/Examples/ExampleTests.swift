@@ -27,7 +27,7 @@ import Testing
 
   /// The comment that starts each one shows every verb and option that its usage names.
   @Test(arguments: names) func itsFirstCommentSaysHowToRunIt(name: String) throws {
-    let file = URL(filePath: #filePath).appending(path: "../../../../Examples/\(name)/main.swift")
+    let file = Repository.file("Examples/\(name)/main.swift")
     let source = try String(contentsOf: file.standardized, encoding: .utf8)
     let header = source.split(separator: "\n").prefix { $0.hasPrefix("//") }.joined(separator: "\n")
     let shown = Set(header.matches(of: /[a-z-]+/).map { String($0.output) })

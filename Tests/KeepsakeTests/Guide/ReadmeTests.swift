@@ -104,7 +104,7 @@ extension ReadmeTests {
     let rows = try Document.readme.text().matches(of: /(?m)^\| (Swift [^|]+) \| `([^`]+)` \|$/)
     #expect(rows.count == folders.count)
     for row in rows {
-      let folder = Document.repository.appending(
+      let folder = Repository.url.appending(
         path: "Tests/Clients/Sources/\(try #require(folders[String(row.1)]))")
       let files = try FileManager.default.contentsOfDirectory(
         at: folder, includingPropertiesForKeys: nil)

@@ -44,7 +44,7 @@ import Testing
     let folder = try TemporaryDirectory()
     let files = FileManager.default
     try files.createSymbolicLink(
-      at: folder.file("Keepsake"), withDestinationURL: Document.repository)
+      at: folder.file("Keepsake"), withDestinationURL: Repository.url)
     for target in ["Sources/mytool/main.swift", "Tests/mytoolTests/Tests.swift"] {
       let file = folder.file("mytool/\(target)")
       try files.createDirectory(
@@ -103,16 +103,13 @@ struct Document: CustomTestStringConvertible {
       "WorkingWithFiles": "WorkingWithFilesTests",
     ].map { Document(path: "Sources/Keepsake/Keepsake.docc/\($0).md", testName: $1) }
 
-  static let repository = URL(filePath: #filePath).appending(path: "../../../..").standardized
-
   var testDescription: String { path }
-  var url: URL { Self.repository.appending(path: path) }
+  var url: URL { Repository.file(path) }
 
   func text() throws -> String { try String(contentsOf: url, encoding: .utf8) }
 
   func testText() throws -> String {
-    let file = URL(filePath: #filePath).deletingLastPathComponent()
-      .appending(path: "\(testName).swift")
+    let file = Repository.file("Tests/KeepsakeTests/Guide/\(testName).swift")
     return try String(contentsOf: file, encoding: .utf8)
   }
 

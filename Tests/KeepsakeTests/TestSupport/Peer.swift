@@ -11,10 +11,10 @@ enum Peer {
 
   /// What tells a compiler where the library is, as it is built.
   static var compilerFlags: [String] {
-    let openSSL = URL(filePath: #filePath).appending(path: "../../../../Sources/COpenSSL")
+    let openSSL = Repository.file("Sources/COpenSSL")
     let shim = builtProduct("CKeepsake.build/module.modulemap")
     return [
-      "-I", builtProduct("Modules").path, "-I", openSSL.standardized.path,
+      "-I", builtProduct("Modules").path, "-I", openSSL.path,
       "-Xcc", "-fmodule-map-file=\(shim.path)",
     ]
   }

@@ -40,8 +40,7 @@ import Testing
   }
 
   @Test func eachRuleIsBrokenByAnEngine() throws {
-    let file = URL(filePath: #filePath)
-      .appending(path: "../../../../Sources/KeepsakeTesting/StorageEngineConformance.swift")
+    let file = Repository.file("Sources/KeepsakeTesting/StorageEngineConformance.swift")
     let source = try String(contentsOf: file.standardized, encoding: .utf8)
     let rules = source.matches(of: /expect\((?s:.*?)"([a-z][^"\\]* [^"\\]*)/).map { String($0.1) }
     #expect(rules.count > 40)

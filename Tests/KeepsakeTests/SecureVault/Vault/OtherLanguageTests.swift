@@ -17,7 +17,7 @@ import Testing
   private func open(
     _ directory: TemporaryDirectory, _ arguments: String..., typing line: String = ""
   ) throws -> [Secret] {
-    let script = URL(filePath: #filePath).appending(path: "../../../OtherLanguages/open_vault.py")
+    let script = Repository.file("Tests/OtherLanguages/open_vault.py")
     let child = try Child(
       "python3", [script.standardized.path, directory.path + "/vault"] + arguments,
       environment: ["PYTHONDONTWRITEBYTECODE": "1"])
