@@ -41,7 +41,7 @@ extension SecureVault {
     /// wiped from memory; one that is given to bootstrap stays there, and opens the vault after
     /// `lock()` and `unlock()`, for as long as the process lives.
     public static func passphrase(_ passphrase: String) -> Self {
-      Self(.passphrase(passphrase, logN: KeySlot.usualLogN))
+      Self(.passphrase(passphrase, logN: KeySlot.defaultLogN))
     }
 
     /// A credential that systemd gives the service, `$CREDENTIALS_DIRECTORY/<name>`: at least 32
@@ -128,7 +128,7 @@ extension SecureVault.KeySource {
   /// - Returns: nil when a new vault cannot be made from it, as it is not there.
   func secret(
     for slot: KeySlot?, in vault: Vault
-  ) throws(StorageError) -> SourceSecret? {
+  ) throws(StorageError) -> SlotSecret? {
     switch kind {
     case .keyFile:
       if let slot { return try vault.keyFile().secret(slot.locator) }
@@ -161,22 +161,22 @@ extension SecureVault.KeySource {
     }
   }
 
-  static func secret(passphrase: String, logN: UInt8) throws(StorageError) -> SourceSecret {
+  static func secret(passphrase: String, logN: UInt8) throws(StorageError) -> SlotSecret {
     guard !passphrase.isEmpty else {
       throw StorageError(
         .misuse, operation: "protect", reason: "the passphrase is empty",
         remedy: "Use a passphrase of several words.")
     }
-    return SourceSecret(.passphrase, logN: logN, try copy(passphrase.utf8.span.bytes))
+    return SlotSecret(.passphrase, logN: logN, try copy(passphrase.utf8.span.bytes))
   }
 
   private static func secret(
     _ kind: KeySlot.Kind, _ name: String, _ memory: consuming SecretBytes, path: String?
-  ) throws(StorageError) -> SourceSecret {
-    guard name.utf8.count <= KeySlot.longestLocator else {
+  ) throws(StorageError) -> SlotSecret {
+    guard name.utf8.count <= KeySlot.maxLocatorSize else {
       throw StorageError(
         .misuse, operation: "open",
-        reason: "the key source's name is longer than \(KeySlot.longestLocator) bytes",
+        reason: "the key source's name is longer than \(KeySlot.maxLocatorSize) bytes",
         remedy: "Use a shorter name.")
     }
     guard memory.bytes.count >= XAES.keySize else {
@@ -185,7 +185,7 @@ extension SecureVault.KeySource {
         reason: "the key of \(name.debugDescription) has less than \(XAES.keySize) bytes",
         remedy: "Make one that cannot be guessed, as with: openssl rand -base64 48")
     }
-    return SourceSecret(kind, locator: Array(name.utf8), memory)
+    return SlotSecret(kind, locator: Array(name.utf8), memory)
   }
 
   private static func copy(_ bytes: RawSpan) throws(StorageError) -> SecretBytes {

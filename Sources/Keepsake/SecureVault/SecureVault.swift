@@ -154,7 +154,7 @@ extension SecureVault {
   /// The app's services that have secrets, sorted by name; those with a directory of their own are
   /// not among them.
   public static func services() -> [Service] {
-    attempt(.standard) { store throws(StorageError) in try store.siblings() } ?? []
+    attempt(.standard) { store throws(StorageError) in try store.storedServices() } ?? []
   }
 }
 

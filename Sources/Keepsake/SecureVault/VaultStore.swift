@@ -197,7 +197,7 @@ extension SecureVault.Store {
   }
 
   /// The services of the same vault that have secrets, sorted by name.
-  func siblings() throws(StorageError) -> [SecureVault.Service] {
+  func storedServices() throws(StorageError) -> [SecureVault.Service] {
     try perform("services") { vault throws(StorageError) in
       try vault.services().map { SecureVault.Service($0) }
     }

@@ -41,12 +41,12 @@ private func expectTold(_ error: StorageError) {
 
 /// An entry's head, and what its two boxes hold once they are opened.
 @Sendable func tryVaultEntry(_ input: UnsafeRawBufferPointer) {
-  if let head = try? EntryHead(input) {
+  if let head = try? EntryHeader(input) {
     check(input.starts(with: head.bytes), "a head is written as it was read")
-    check(head.namesLength <= EntryHead.longestNames, "names are no longer than names are")
+    check(head.namesLength <= EntryHeader.maxNamesLength, "names are no longer than names are")
     check(head.fileLength > head.namesLength && head.fileLength > head.valueLength, "no overflow")
   }
-  let plaintext = UnsafeRawBufferPointer(rebasing: input.dropFirst(EntryHead.size))
+  let plaintext = UnsafeRawBufferPointer(rebasing: input.dropFirst(EntryHeader.size))
   if let names = EntryNames(plaintext) {
     let bytes = names.bytes
     check(bytes.count % 64 == 0, "names are padded")
@@ -54,11 +54,11 @@ private func expectTold(_ error: StorageError) {
     let length = 24 + names.service.utf8.count + names.key.utf8.count
     check(plaintext.prefix(length).elementsEqual(bytes.prefix(length)), "to the last byte")
   }
-  if let (kind, range) = Content.parse(plaintext) {
+  if let (kind, range) = PaddedValue.parse(plaintext) {
     check(range.upperBound <= plaintext.count, "a value lies in its box")
-    let prefix = Content.prefix(kind: kind, length: range.count)
+    let prefix = PaddedValue.prefix(kind: kind, length: range.count)
     check(plaintext.starts(with: prefix), "a prefix is written as it was read")
-    check(Content.paddedLength(range.count) >= range.upperBound, "padding takes nothing away")
+    check(PaddedValue.paddedLength(range.count) >= range.upperBound, "padding takes nothing away")
     _ = Payload.Kind(rawValue: kind)?.value(of: plaintext[part: range])
   }
 }

@@ -234,7 +234,7 @@ extension PowerCutWorkload {
         var found: [String: String] = [:]
         found["protection"] = try stage.secrets().protection.map { "\($0)" }
         var listed: Set<String> = []
-        for service in try stage.secrets().siblings() {
+        for service in try stage.secrets().storedServices() {
           for key in try stage.secrets(service).keys() { listed.insert(service.name + "/" + key) }
         }
         for name in keys where name != "protection" {

@@ -35,7 +35,7 @@ struct VaultModel: StoreModel {
       SecureVault.Store(service: SecureVault.Service($0), vault: .success(vault), scope: scope)
     }
     return DrivenVault(
-      stores: stores, siblings: { try stores[0].siblings().map(\.name) },
+      stores: stores, siblings: { try stores[0].storedServices().map(\.name) },
       keySource: { SecureVault.KeySource(.passphrase($0, logN: 10)) })
   }
 

@@ -9,7 +9,7 @@ struct AESGCM: ~Copyable {
   static let nonceSize = 12
   static let tagSize = 16
   /// In bytes (section 5.2.1.1).
-  static let longestMessage = (1 << 36) - 32
+  static let maxMessageSize = (1 << 36) - 32
 
   enum Direction: Int32 {
     case opening = 0

@@ -5,7 +5,7 @@
 ///
 ///     0  "SVE1"      4  version    5  suite             6  flags (2 bytes)
 ///     8  key id (4)  12  length of the names box (4)    16  length of the value box (8)
-struct EntryHead: Equatable, Sendable {
+struct EntryHeader: Equatable, Sendable {
   var isPresenceRequired: Bool
   /// Which of the vault's keys sealed the two boxes.
   var keyID: UInt32
@@ -14,7 +14,7 @@ struct EntryHead: Equatable, Sendable {
 
   static let size = 24
   /// Of a whole file, by far more than the names of the longest key and service take.
-  static let longestNames = 2 * EntryNames.longest + 1_024
+  static let maxNamesLength = 2 * EntryNames.maxNameSize + 1_024
   private static let signature: [UInt8] = Array("SVE1".utf8)
   private static let presenceFlag: UInt16 = 1
 
@@ -28,8 +28,8 @@ struct EntryHead: Equatable, Sendable {
   var bytes: [UInt8] {
     var bytes = Self.signature
     bytes.reserveCapacity(Self.size)
-    bytes.append(Suite.version)
-    bytes.append(Suite.xaes)
+    bytes.append(VaultFormat.version)
+    bytes.append(VaultFormat.cipherSuite)
     bytes.append(number: isPresenceRequired ? Self.presenceFlag : 0)
     bytes.append(number: keyID)
     bytes.append(number: UInt32(namesLength))
@@ -49,16 +49,16 @@ struct EntryHead: Equatable, Sendable {
     guard let signature = reader.take(4), signature.elementsEqual(Self.signature),
       let version = reader.number(UInt8.self), let suite = reader.number(UInt8.self)
     else { throw .damaged }
-    guard version == Suite.version, suite == Suite.xaes else {
+    guard version == VaultFormat.version, suite == VaultFormat.cipherSuite else {
       throw version == 0 || suite == 0 ? .damaged : .newerVersion
     }
     guard let flags = reader.number(UInt16.self), flags & ~Self.presenceFlag == 0,
       let keyID = reader.number(UInt32.self), let names = reader.number(UInt32.self),
       let value = reader.number(UInt64.self)
     else { throw .damaged }
-    guard (XAES.overhead...Self.longestNames).contains(Int(names)),
-      let valueLength = Int(exactly: value), valueLength >= XAES.overhead + Content.prefixSize,
-      valueLength <= AESGCM.longestMessage + XAES.overhead
+    guard (XAES.overhead...Self.maxNamesLength).contains(Int(names)),
+      let valueLength = Int(exactly: value), valueLength >= XAES.overhead + PaddedValue.prefixSize,
+      valueLength <= AESGCM.maxMessageSize + XAES.overhead
     else { throw .damaged }
     self.init(
       isPresenceRequired: flags & Self.presenceFlag != 0, keyID: keyID, namesLength: Int(names),
@@ -66,11 +66,11 @@ struct EntryHead: Equatable, Sendable {
   }
 }
 
-/// What the vault's files say of how they are made.
-enum Suite {
+/// The format version and the cipher suite that the vault's files are written in.
+enum VaultFormat {
   static let version: UInt8 = 1
-  /// XAES-256-GCM, HMAC-SHA-256, HKDF-SHA-256, scrypt.
-  static let xaes: UInt8 = 1
+  /// XAES-256-GCM, HMAC-SHA-256, HKDF-SHA-256 and scrypt.
+  static let cipherSuite: UInt8 = 1
 }
 
 /// What the first box of an entry holds, so that listing needs no value.
@@ -82,7 +82,7 @@ struct EntryNames: Equatable, Sendable {
   var key: String
 
   /// In UTF-8, of a key and of a service.
-  static let longest = 65_536
+  static let maxNameSize = 65_536
   private static let granularity = 64
 
   /// The plaintext, padded so that it tells little of the names' lengths.
@@ -123,7 +123,7 @@ struct EntryNames: Equatable, Sendable {
 /// What the second box of an entry holds: the value, padded so that the file hides its length.
 ///
 ///     0  kind    1  zero (7 bytes)    8  length (8 bytes)    16  the value, zeros
-enum Content {
+enum PaddedValue {
   static let prefixSize = 16
   /// In place of a kind: the value is a box of its own under the presence key.
   static let boxKind: UInt8 = 255

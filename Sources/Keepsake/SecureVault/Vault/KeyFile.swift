@@ -20,7 +20,7 @@ struct KeyFile: Sendable {
   static let idSize = 16
   private static let headSize = 8
   private static let recordSize = idSize + XAES.keySize
-  private static let mostKeys = 1_000
+  private static let maxKeyCount = 1_000
   private static let signature: [UInt8] = Array("SVK1".utf8)
 
   private var directory: StoreDirectory {
@@ -28,7 +28,7 @@ struct KeyFile: Sendable {
   }
 
   /// The key that a vault's slot names.
-  func secret(_ id: [UInt8]) throws(StorageError) -> SourceSecret {
+  func secret(_ id: [UInt8]) throws(StorageError) -> SlotSecret {
     guard let contents = try read() else {
       throw StorageError(
         .locked, operation: "open", path: path,
@@ -49,7 +49,7 @@ struct KeyFile: Sendable {
     "Put the right key file back, from a backup; the secrets are untouched."
 
   /// The key that was added last, which is the first one where the file is missing.
-  func newestSecret() throws(StorageError) -> SourceSecret {
+  func newestSecret() throws(StorageError) -> SlotSecret {
     if let contents = try read() {
       let keys = UnsafeRawBufferPointer(contents.bytes)
       if let record = Self.records(keys).last { return try Self.secret(keys[part: record]) }
@@ -58,7 +58,7 @@ struct KeyFile: Sendable {
   }
 
   /// A new key, which survives a power cut.
-  func addSecret() throws(StorageError) -> SourceSecret { try add(onlyIfEmpty: false) }
+  func addSecret() throws(StorageError) -> SlotSecret { try add(onlyIfEmpty: false) }
 
   /// Makes the file's name survive a power cut.
   func synchronize() throws(StorageError) {
@@ -67,7 +67,7 @@ struct KeyFile: Sendable {
     try FileSystem.synchronizeName(of: directory.path)
   }
 
-  private func add(onlyIfEmpty: Bool) throws(StorageError) -> SourceSecret {
+  private func add(onlyIfEmpty: Bool) throws(StorageError) -> SlotSecret {
     _ = try directory.prepare()
     let lockPath = directory.lockPath(of: FileSystem.name(of: path))
     return try ByteLock.hold(ByteLock.all, of: lockPath, mode: 0o600, timeout: timeout) {
@@ -79,7 +79,7 @@ struct KeyFile: Sendable {
       let oldKeys = UnsafeRawBufferPointer(old.bytes)
       let records = Self.records(oldKeys)
       if onlyIfEmpty, let record = records.last { return try Self.secret(oldKeys[part: record]) }
-      guard records.count < Self.mostKeys else {
+      guard records.count < Self.maxKeyCount else {
         throw StorageError(
           .misuse, operation: "protect", path: path, reason: "it has \(records.count) keys already",
           remedy: "Protect the vault with another source, then move this file away.")
@@ -91,10 +91,10 @@ struct KeyFile: Sendable {
   /// Replaces the file by one with the same keys and a new one.
   private func write(
     _ oldKeys: UnsafeRawBufferPointer, _ records: [Range<Int>], replacing: Bool
-  ) throws(StorageError) -> SourceSecret {
+  ) throws(StorageError) -> SlotSecret {
     let count = Self.headSize + (records.count + 1) * Self.recordSize
     let new = try SecretBytes(count: count + Digest.size)
-    var head = Self.signature + [Suite.version, 0]
+    var head = Self.signature + [VaultFormat.version, 0]
     head.append(number: UInt16(records.count + 1))
     new.bytes.copyBytes(from: head)
     if let last = records.last {
@@ -120,9 +120,8 @@ struct KeyFile: Sendable {
     return try Self.secret(UnsafeRawBufferPointer(added))
   }
 
-  private static func secret(_ record: UnsafeRawBufferPointer) throws(StorageError) -> SourceSecret
-  {
-    SourceSecret(
+  private static func secret(_ record: UnsafeRawBufferPointer) throws(StorageError) -> SlotSecret {
+    SlotSecret(
       .keyFile, locator: Array(record[..<idSize]), try SecretBytes(copying: record[part: idSize...])
     )
   }
@@ -156,7 +155,7 @@ struct KeyFile: Sendable {
         "others may open it (mode \(String(status.mode, radix: 8)))",
         "chmod 600 \(path), and if others may have read it: SecureVault.protect(with: .keyFile)")
     }
-    let longest = Self.headSize + Self.mostKeys * Self.recordSize + Digest.size
+    let longest = Self.headSize + Self.maxKeyCount * Self.recordSize + Digest.size
     guard status.size <= longest else { throw damage }
     let contents = try SecretBytes(count: status.size)
     guard try file.read(from: 0, into: contents.bytes) == status.size else { throw damage }
@@ -171,7 +170,7 @@ struct KeyFile: Sendable {
       try bytes[part: (bytes.count - Digest.size)...]
         .elementsEqual(Digest.sha256(bytes[part: ..<(bytes.count - Digest.size)]))
     else { throw damage }
-    guard reader.number() == Suite.version else {
+    guard reader.number() == VaultFormat.version else {
       throw StorageError(
         .unsupportedVersion, operation: "open", path: path,
         reason: "a newer version of the library made this key file",

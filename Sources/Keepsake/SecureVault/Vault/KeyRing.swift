@@ -9,7 +9,7 @@ final class KeyRing: Sendable {
   let primary: UInt32
   private let offsets: [UInt32: Int]
   /// What was made with the key for names.
-  let rememberedPlaces = Locked(EntryPathCache())
+  let entryPathCache = Locked(EntryPathCache())
 
   private static let nameKey = XAES.keySize..<(2 * XAES.keySize)
   private static let headSize = XAES.keySize + 8

@@ -29,12 +29,12 @@ struct KeySlot: Equatable, Sendable {
   private var box: [UInt8]
 
   /// In bytes.
-  static let longestLocator = 255
+  static let maxLocatorSize = 255
 
   /// 128 MiB and about half a second, which is current practice for what lies in files.
-  static let usualLogN: UInt8 = 17
+  static let defaultLogN: UInt8 = 17
   /// A file is not to make anyone use more than 1 GiB.
-  private static let bearableLogN: ClosedRange<UInt8> = 10...20
+  private static let acceptedLogN: ClosedRange<UInt8> = 10...20
   private static let saltSize = 32
   private static let boxSize = XAES.keySize + XAES.overhead
   private static let info = Array("Keepsake vault 1 slot".utf8)
@@ -54,7 +54,7 @@ struct KeySlot: Equatable, Sendable {
       let locator = reader.array(Int(length)), let salt = reader.array(Self.saltSize),
       let commitment = reader.array(Digest.size), let box = reader.array(Self.boxSize)
     else { return nil }
-    guard kind == .passphrase ? Self.bearableLogN.contains(logN) : logN == 0 else { return nil }
+    guard kind == .passphrase ? Self.acceptedLogN.contains(logN) : logN == 0 else { return nil }
     self.kind = kind
     self.purpose = purpose
     self.logN = logN
@@ -67,7 +67,7 @@ struct KeySlot: Equatable, Sendable {
   /// Wraps a key for whoever has the secret.
   init(
     wrapping key: UnsafeRawBufferPointer, purpose: Purpose, vaultID: [UInt8],
-    for secret: SourceSecret
+    for secret: SlotSecret
   ) throws(StorageError) {
     kind = secret.kind
     self.purpose = purpose

@@ -22,13 +22,13 @@ enum SealedFile {
     _ contents: Contents, at place: EntryPath, _ session: VaultSession, to file: File
   ) throws(StorageError) {
     let length = contents.pieces.reduce(0) { $0 + $1.count } + contents.paddingLength
-    guard length <= AESGCM.longestMessage else {
+    guard length <= AESGCM.maxMessageSize else {
       throw StorageError(
         .misuse, operation: "set", reason: "the value is too large for one secret",
         remedy: "Keep it in a file of your own, encrypted under a key that is kept here.")
     }
     let names = contents.names.bytes
-    let head = EntryHead(
+    let head = EntryHeader(
       isPresenceRequired: contents.isPresenceRequired, keyID: session.ring.primary,
       namesLength: names.count + XAES.overhead, valueLength: length + XAES.overhead
     ).bytes
@@ -89,7 +89,7 @@ enum SealedFile {
   }
 
   struct Opened: ~Copyable {
-    let head: EntryHead
+    let head: EntryHeader
     /// nil where they were not asked for.
     let names: EntryNames?
     /// The value's plaintext, prefix and padding included; empty where it was not asked for.
@@ -111,9 +111,9 @@ enum SealedFile {
       // What is there is at least this; one call gets a small entry whole.
       let count = try file.readOnce(into: buffer)
       let start = UnsafeRawBufferPointer(buffer)[part: ..<count]
-      let head: EntryHead
-      do throws(EntryHead.Failure) {
-        head = try EntryHead(start)
+      let head: EntryHeader
+      do throws(EntryHeader.Failure) {
+        head = try EntryHeader(start)
       } catch {
         throw failure(error, place)
       }
@@ -125,7 +125,7 @@ enum SealedFile {
       guard try file.status().size == head.fileLength else {
         throw damage("it has not the length that it says", place)
       }
-      let boxStart = EntryHead.size + head.namesLength
+      let boxStart = EntryHeader.size + head.namesLength
       let names = try file.read(from: 0, count: boxStart)
       guard names.count == boxStart else { throw damage("it is cut off", place) }
       return try names.withBytes { names throws(StorageError) in
@@ -135,11 +135,11 @@ enum SealedFile {
   }
 
   /// The head of an entry, which nothing vouches for; nil when there is none.
-  static func head(_ place: EntryPath) throws(StorageError) -> EntryHead? {
+  static func head(_ place: EntryPath) throws(StorageError) -> EntryHeader? {
     guard let file = try File.ifPresent(place.path) else { return nil }
-    let bytes = try file.read(from: 0, count: EntryHead.size)
-    do throws(EntryHead.Failure) {
-      return try bytes.withBytes { bytes throws(EntryHead.Failure) in try EntryHead(bytes) }
+    let bytes = try file.read(from: 0, count: EntryHeader.size)
+    do throws(EntryHeader.Failure) {
+      return try bytes.withBytes { bytes throws(EntryHeader.Failure) in try EntryHeader(bytes) }
     } catch {
       throw failure(error, place)
     }
@@ -149,11 +149,11 @@ enum SealedFile {
   ///   - bytes: The entry from its start: all of it, or up to the value's box.
   ///   - file: Where to read the value's box from, if it is not among the bytes.
   private static func open(
-    _ head: EntryHead, _ bytes: UnsafeRawBufferPointer, _ file: File?, _ part: Part,
+    _ head: EntryHeader, _ bytes: UnsafeRawBufferPointer, _ file: File?, _ part: Part,
     _ place: EntryPath, _ session: VaultSession
   ) throws(StorageError) -> Opened {
-    let headBytes = Array(bytes[..<EntryHead.size])
-    let namesBox = bytes[part: EntryHead.size..<(EntryHead.size + head.namesLength)]
+    let headBytes = Array(bytes[..<EntryHeader.size])
+    let namesBox = bytes[part: EntryHeader.size..<(EntryHeader.size + head.namesLength)]
     let opened = try session.ring.withEntryKey(head.keyID) { key throws(StorageError) -> Opened in
       let cipher = try XAES(key: key)
       var names: EntryNames?
@@ -177,10 +177,10 @@ enum SealedFile {
       let isTrue: Bool
       if let file {
         isTrue = try openValue(
-          in: file, from: EntryHead.size + head.namesLength, cipher, context,
+          in: file, from: EntryHeader.size + head.namesLength, cipher, context,
           into: plaintext.bytes)
       } else {
-        let box = bytes[part: (EntryHead.size + head.namesLength)...]
+        let box = bytes[part: (EntryHeader.size + head.namesLength)...]
         isTrue = try cipher.open(box, authenticating: context, into: plaintext.bytes)
       }
       guard isTrue else { throw tampered(place) }
@@ -219,7 +219,7 @@ enum SealedFile {
 
   // MARK: Failures
 
-  private static func failure(_ failure: EntryHead.Failure, _ place: EntryPath) -> StorageError {
+  private static func failure(_ failure: EntryHeader.Failure, _ place: EntryPath) -> StorageError {
     switch failure {
     case .damaged: damage("it does not begin as a secret does", place)
     case .newerVersion:

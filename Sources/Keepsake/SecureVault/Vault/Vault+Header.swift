@@ -4,7 +4,7 @@ extension Vault {
   func readHeader() throws(StorageError) -> (VaultHeader, HeaderIdentity)? {
     guard let file = try File.ifPresent(location.headerPath) else { return nil }
     let status = try file.status(withTimes: true)
-    guard status.isRegularFile, status.size <= VaultHeader.mostBytes else {
+    guard status.isRegularFile, status.size <= VaultHeader.maxSize else {
       throw StorageError(
         .damaged, operation: "open", path: file.path, reason: "this is no vault's header",
         remedy: "Put a copy of the right file back, from a backup; the secrets are untouched.")
@@ -50,7 +50,7 @@ extension Vault {
     let path = location.headerPath
     let bytes = try header.bytes()
     // What cannot be read again must not take the place of what can.
-    guard bytes.count <= VaultHeader.mostBytes, try VaultHeader(bytes, path: path) == header else {
+    guard bytes.count <= VaultHeader.maxSize, try VaultHeader(bytes, path: path) == header else {
       throw StorageError(
         .misuse, operation: "open", path: path, reason: "the vault's header grows too large",
         remedy: "Remove damaged secrets, which keep old keys in it.")

@@ -34,7 +34,7 @@ extension Vault {
     }
   }
 
-  private func secret(of source: SecureVault.KeySource) throws(StorageError) -> SourceSecret? {
+  private func secret(of source: SecureVault.KeySource) throws(StorageError) -> SlotSecret? {
     if case .keyFile = source.kind { return try keyFile().addSecret() }
     return try source.secret(for: nil, in: self)
   }
@@ -47,7 +47,7 @@ extension Vault {
         .misuse, operation: "protect", reason: "the \(source) is not there",
         remedy: "Give the service LoadCredential= of that name.")
     }
-    for _ in 0..<Self.mostAttempts {
+    for _ in 0..<Self.maxAttempts {
       let epoch = state.withLock { $0.epoch }
       guard let header = try freshSession()?.header else {
         if try create(under: secret, since: epoch) != nil { return false }
@@ -62,7 +62,7 @@ extension Vault {
       }
       if replaced == true { return true }
     }
-    throw restless
+    throw headerKeepsChanging
   }
 
   /// Seals each entry under the primary key, and forgets all others if that could be done.

@@ -32,7 +32,7 @@ extension Vault {
   }
 
   private func open(
-    _ header: VaultHeader, _ identity: HeaderIdentity, _ slot: KeySlot, with secret: SourceSecret
+    _ header: VaultHeader, _ identity: HeaderIdentity, _ slot: KeySlot, with secret: SlotSecret
   ) throws(StorageError) -> VaultSession {
     let ring = try KeyRing.open(header) { master throws(StorageError) in
       switch try slot.unwrap(secret.bytes, vaultID: header.vaultID, into: master) {
@@ -76,7 +76,7 @@ extension Vault {
   }
 
   /// Makes a vault; nil when there is one.
-  func create(under secret: SourceSecret, since epoch: Int) throws(StorageError) -> VaultSession? {
+  func create(under secret: SlotSecret, since epoch: Int) throws(StorageError) -> VaultSession? {
     if try FileSystem.status(location.headerPath) != nil { return nil }
     let vaultID = try OpenSSL.randomBytes(VaultHeader.idSize)
     let ring = try KeyRing.makeNew()
@@ -94,7 +94,7 @@ extension Vault {
   }
 
   static func slot(
-    of ring: KeyRing, vaultID: [UInt8], _ secret: SourceSecret
+    of ring: KeyRing, vaultID: [UInt8], _ secret: SlotSecret
   ) throws(StorageError) -> KeySlot {
     try ring.withMaster { master throws(StorageError) in
       try KeySlot(wrapping: master, purpose: .master, vaultID: vaultID, for: secret)

@@ -16,8 +16,8 @@ final class PresenceKey {
   func seal(
     _ kind: Payload.Kind, _ value: UnsafeRawBufferPointer, _ place: EntryPath, vaultID: [UInt8]
   ) throws(StorageError) -> [UInt8] {
-    let prefix = Content.prefix(kind: kind.rawValue, length: value.count)
-    let content = try SecretBytes(count: Content.paddedLength(value.count))
+    let prefix = PaddedValue.prefix(kind: kind.rawValue, length: value.count)
+    let content = try SecretBytes(count: PaddedValue.paddedLength(value.count))
     content.bytes.initializeMemory(as: UInt8.self, repeating: 0)
     content.bytes.copyBytes(from: prefix)
     content.bytes[part: prefix.count...].copyMemory(from: value)
@@ -45,7 +45,7 @@ extension Vault {
     _ plaintext: consuming SecretBytes, _ place: EntryPath, _ header: VaultHeader, reason: String
   ) throws(StorageError) -> SecretBytes {
     let bytes = UnsafeRawBufferPointer(plaintext.bytes)
-    guard let (kind, range) = Content.parse(bytes), kind == Content.boxKind else {
+    guard let (kind, range) = PaddedValue.parse(bytes), kind == PaddedValue.boxKind else {
       throw SealedFile.damage("it has no box that needs presence", place)
     }
     guard let slot = header.presenceSlot else { throw presenceSlotMissing }
@@ -82,7 +82,7 @@ extension Vault {
     _ header: VaultHeader, reason: String
   ) throws(StorageError) -> PresenceKey {
     var header = header
-    for _ in 0..<Self.mostAttempts {
+    for _ in 0..<Self.maxAttempts {
       let isInUse = try withSession { session throws(StorageError) in
         try isPresenceKeyInUse(session)
       }
@@ -99,7 +99,7 @@ extension Vault {
       if let key = try newPresenceKey(header, reason: reason) { return key }
       header = try sessionForWriting().header
     }
-    throw restless
+    throw headerKeepsChanging
   }
 
   /// nil when the header has changed meanwhile.
@@ -109,7 +109,7 @@ extension Vault {
     let own = header.masterSlot.flatMap { $0.kind == .passphrase ? $0 : nil }
     let typed = try ask(SecureVault.PassphraseRequest(reason: reason, isNew: own == nil))
     let secret = try SecureVault.KeySource.secret(
-      passphrase: typed, logN: own?.logN ?? KeySlot.usualLogN)
+      passphrase: typed, logN: own?.logN ?? KeySlot.defaultLogN)
     if let own, try !own.isOpened(by: secret.bytes) { throw wrongPassphrase("the vault's") }
     let key = try SecretBytes(count: XAES.keySize)
     try OpenSSL.randomize(key.bytes, forKey: true)
@@ -135,7 +135,7 @@ extension Vault {
   /// The slots for the presence key in the header that protects the vault with `secret`: never
   /// fewer than before, as somebody may be storing the first value that needs it.
   func presenceSlots(
-    _ header: VaultHeader, under secret: SourceSecret
+    _ header: VaultHeader, under secret: SlotSecret
   ) throws(StorageError) -> [KeySlot] {
     guard let slot = header.presenceSlot else { return [] }
     let isInUse = try withSession { session throws(StorageError) in

@@ -31,7 +31,7 @@ extension Vault {
   private static func secret(
     _ plaintext: consuming SecretBytes, _ place: EntryPath
   ) throws(StorageError) -> OpenedSecret {
-    guard let (rawKind, range) = Content.parse(UnsafeRawBufferPointer(plaintext.bytes)),
+    guard let (rawKind, range) = PaddedValue.parse(UnsafeRawBufferPointer(plaintext.bytes)),
       let kind = Payload.Kind(rawValue: rawKind)
     else { throw SealedFile.damage("its value is of an unknown kind", place) }
     return OpenedSecret(kind: kind, memory: plaintext, range: range)
@@ -101,10 +101,11 @@ extension Vault {
   func place(
     of service: String, _ key: String, _ session: VaultSession
   ) throws(StorageError) -> EntryPath {
-    guard service.utf8.count <= EntryNames.longest, key.utf8.count <= EntryNames.longest else {
+    guard service.utf8.count <= EntryNames.maxNameSize, key.utf8.count <= EntryNames.maxNameSize
+    else {
       throw StorageError(
         .misuse, operation: "open",
-        reason: "the name of the key or service is longer than \(EntryNames.longest) bytes",
+        reason: "the name of the key or service is longer than \(EntryNames.maxNameSize) bytes",
         remedy: "Use a shorter name, such as a hash of this one.")
     }
     return try session.ring.place(of: service, key, in: location.directory)

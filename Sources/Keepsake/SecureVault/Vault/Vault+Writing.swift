@@ -13,7 +13,7 @@ extension Vault {
   /// Stores a value such that it survives a power cut.
   func write(_ secret: Secret) throws(StorageError) {
     var presence: PresenceKey?
-    for attempt in 0..<Self.mostAttempts {
+    for attempt in 0..<Self.maxAttempts {
       // Who loses to rotations again and again keeps them off.
       switch try write(secret, presence, holdingOffOthers: attempt >= 8) {
       case .done: return
@@ -22,7 +22,7 @@ extension Vault {
         presence = try presenceKeyForWriting(header, reason: "Store the secret \(secret.key)")
       }
     }
-    throw restless
+    throw headerKeepsChanging
   }
 
   private enum WriteOutcome {
@@ -76,7 +76,7 @@ extension Vault {
     if let box {
       isDone = try box.withBytes { box throws(StorageError) in
         try put(
-          Contents(names: names, isPresenceRequired: true, kind: Content.boxKind, value: box),
+          Contents(names: names, isPresenceRequired: true, kind: PaddedValue.boxKind, value: box),
           secret.access, at: place, session, isLockHeld: isLockHeld)
       }
     } else {
@@ -159,13 +159,13 @@ extension Vault {
   private func write(
     _ contents: Contents, at place: EntryPath, _ session: VaultSession, to file: File
   ) throws(StorageError) {
-    let prefix = Content.prefix(kind: contents.kind, length: contents.value.count)
+    let prefix = PaddedValue.prefix(kind: contents.kind, length: contents.value.count)
     try prefix.withBytes { prefix throws(StorageError) in
       let count = prefix.count + contents.value.count
       let sealed = SealedFile.Contents(
         names: contents.names, isPresenceRequired: contents.isPresenceRequired,
         pieces: [prefix, contents.value],
-        paddingLength: Content.paddedLength(contents.value.count) - count)
+        paddingLength: PaddedValue.paddedLength(contents.value.count) - count)
       try SealedFile.write(sealed, at: place, session, to: file)
     }
   }

@@ -54,18 +54,18 @@ final class Vault: Sendable {
   func withSession<R: ~Copyable>(
     _ body: (VaultSession) throws(StorageError) -> R?
   ) throws(StorageError) -> R? {
-    for _ in 0..<Self.mostAttempts {
+    for _ in 0..<Self.maxAttempts {
       guard let session = try session() else { return nil }
       if let result = try body(session) { return result }
       try refresh(session)
     }
-    throw restless
+    throw headerKeepsChanging
   }
 
   /// More often than any number of rotations changes a header during one call.
-  static let mostAttempts = 1_000
+  static let maxAttempts = 1_000
 
-  var restless: StorageError {
+  var headerKeepsChanging: StorageError {
     StorageError(
       .timedOut, operation: "open", path: location.headerPath,
       reason: "the vault's header changes all the time",

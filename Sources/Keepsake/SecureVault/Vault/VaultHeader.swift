@@ -22,15 +22,15 @@ struct VaultHeader: Equatable, Sendable {
   func hasSlots(of other: VaultHeader) -> Bool { vaultID == other.vaultID && slots == other.slots }
 
   static let idSize = 16
-  static let mostBytes = 1 << 20
+  static let maxSize = 1 << 20
   private static let signature: [UInt8] = Array("SVH1".utf8)
-  private static let mostSlots = 16
+  private static let maxSlotCount = 16
 
   /// What the key set's box authenticates.
   var prefix: [UInt8] {
     var bytes = Self.signature
-    bytes.append(Suite.version)
-    bytes.append(Suite.xaes)
+    bytes.append(VaultFormat.version)
+    bytes.append(VaultFormat.cipherSuite)
     bytes.append(number: UInt16(slots.count))
     bytes.append(contentsOf: vaultID)
     for slot in slots { bytes.append(contentsOf: slot.bytes) }
@@ -59,13 +59,14 @@ struct VaultHeader: Equatable, Sendable {
       else { return nil }
       let sum = try Digest.sha256(bytes[part: ..<(bytes.count - Digest.size)])
       guard bytes[part: (bytes.count - Digest.size)...].elementsEqual(sum) else { return nil }
-      guard reader.number() == Suite.version, reader.number() == Suite.xaes else {
+      guard reader.number() == VaultFormat.version, reader.number() == VaultFormat.cipherSuite
+      else {
         throw StorageError(
           .unsupportedVersion, operation: "open", path: path,
           reason: "a newer version of the library made this vault",
           remedy: "Update the library; nothing was changed.")
       }
-      guard let count = reader.number(UInt16.self), count <= Self.mostSlots,
+      guard let count = reader.number(UInt16.self), count <= Self.maxSlotCount,
         let vaultID = reader.array(Self.idSize)
       else { return nil }
       var slots: [KeySlot] = []

@@ -144,10 +144,10 @@ extension KeyRing {
   func place(
     of service: String, _ key: String, in vault: String
   ) throws(StorageError) -> EntryPath {
-    if let place = rememberedPlaces.withLock({ $0[service, key] }) { return place }
+    if let place = entryPathCache.withLock({ $0[service, key] }) { return place }
     let place = EntryPath(
       vault: vault, directory: try directoryName(service), file: try fileName(service, key))
-    rememberedPlaces.withLock { $0.remember(service, key, place) }
+    entryPathCache.withLock { $0.remember(service, key, place) }
     return place
   }
 
@@ -155,7 +155,7 @@ extension KeyRing {
   func isPlace(
     _ place: EntryPath, of service: String, _ key: String
   ) throws(StorageError) -> Bool {
-    if let known = rememberedPlaces.withLock({ $0[service, key] }) {
+    if let known = entryPathCache.withLock({ $0[service, key] }) {
       return known.directory == place.directory && known.file == place.file
     }
     let (directory, file) = (try directoryName(service), try fileName(service, key))

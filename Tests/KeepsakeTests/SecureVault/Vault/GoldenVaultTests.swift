@@ -48,7 +48,7 @@ import Testing
       try store.model("model") == Credentials(user: "ada", scopes: ["read", "write"]))
     #expect(try store.model("date") == Date(timeIntervalSince1970: 1_700_000_000.25))
     #expect(try store.keys() == ["data", "date", "model", "text"])
-    #expect(try store.siblings() == ["com.example.auth", .standard])
+    #expect(try store.storedServices() == ["com.example.auth", .standard])
     let auth = directory.secrets("com.example.auth", failures: failures)
     #expect(try auth.keys() == ["", "number", "text"])
     #expect(try auth.model("number") == Double.infinity)

@@ -104,7 +104,7 @@ import Testing
     Operation(testDescription: "contains") { try $0.contains("k") && !$0.contains("missing") },
     Operation(testDescription: "entry") { try $0.entry("k")?.access == .whenUnlocked },
     Operation(testDescription: "keys") { try $0.keys() == ["k", "l"] },
-    Operation(testDescription: "services") { try $0.siblings() == ["second", .standard] },
+    Operation(testDescription: "services") { try $0.storedServices() == ["second", .standard] },
     Operation(testDescription: "protection") { try $0.protection == .keyFile },
     Operation(
       testDescription: "unlock", prepare: { try $0.lock() },

@@ -1,6 +1,6 @@
 #if SecureVault
 /// What a source of keys gave, for as long as it is needed.
-final class SourceSecret {
+final class SlotSecret {
   let kind: KeySlot.Kind
   let logN: UInt8
   let locator: [UInt8]
