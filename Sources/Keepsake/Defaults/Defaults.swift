@@ -34,20 +34,6 @@ public enum Defaults {
 
   /// Kept, because nearly every call wants it.
   private static let standardOfProcess = StorageScope.process.defaults(.standard)
-
-  /// The value of `body`, or nil with its failure reported.
-  @inlinable
-  static func attempt<R>(
-    _ suite: Suite, _ body: (Store) throws(StorageError) -> R
-  ) -> R? {
-    let store = self.suite(suite)
-    do throws(StorageError) {
-      return try body(store)
-    } catch {
-      store.report(error)
-      return nil
-    }
-  }
 }
 
 // MARK: - Reading
@@ -65,7 +51,7 @@ extension Defaults {
   /// - Returns: nil when nothing is stored, or, reported, when another type is.
   @inlinable
   public static func get<T: Codable>(_ key: String, suite: Suite = .standard) -> T? {
-    attempt(suite) { store throws(StorageError) in try store.get(key) as T? } ?? nil
+    self.suite(suite).attempt { store throws(StorageError) in try store.get(key) as T? } ?? nil
   }
 
   /// The value of a key, or `defaultValue` when nothing, or, reported, another type is stored.
@@ -129,17 +115,18 @@ extension Defaults {
   public static func model<T: Codable & Sendable>(
     _ key: String, type: T.Type = T.self, suite: Suite = .standard
   ) -> T? {
-    attempt(suite) { store throws(StorageError) in try store.model(key, type: type) } ?? nil
+    self.suite(suite).attempt { store throws(StorageError) in try store.model(key, type: type) }
+      ?? nil
   }
 
   /// Whether anything is stored under a key.
   public static func contains(_ key: String, suite: Suite = .standard) -> Bool {
-    attempt(suite) { store throws(StorageError) in try store.contains(key) } ?? false
+    self.suite(suite).attempt { store throws(StorageError) in try store.contains(key) } ?? false
   }
 
   /// The names of all stored keys, in no order; empty when they cannot be read.
   public static func keys(suite: Suite = .standard) -> [String] {
-    attempt(suite) { store throws(StorageError) in try store.keys() } ?? []
+    self.suite(suite).attempt { store throws(StorageError) in try store.keys() } ?? []
   }
 }
 
@@ -158,7 +145,8 @@ extension Defaults {
   public static func set<T: Codable>(
     _ value: T?, forKey key: String, suite: Suite = .standard
   ) -> Bool {
-    attempt(suite) { store throws(StorageError) in try store.set(value, forKey: key) } != nil
+    self.suite(suite).attempt { store throws(StorageError) in try store.set(value, forKey: key) }
+      != nil
   }
 
   /// Removes the value: what a literal nil means.
@@ -172,7 +160,7 @@ extension Defaults {
   /// - Returns: Whether nothing is stored now; true also when nothing was.
   @discardableResult
   public static func remove(_ key: String, suite: Suite = .standard) -> Bool {
-    attempt(suite) { store throws(StorageError) in try store.remove(key) } != nil
+    self.suite(suite).attempt { store throws(StorageError) in try store.remove(key) } != nil
   }
 
   /// Removes all values of one suite, from the disk too; copies of damaged files stay.
@@ -180,7 +168,7 @@ extension Defaults {
   /// - Returns: Whether the suite is empty now.
   @discardableResult
   public static func removeAll(suite: Suite = .standard) -> Bool {
-    attempt(suite) { store throws(StorageError) in try store.removeAll() } != nil
+    self.suite(suite).attempt { store throws(StorageError) in try store.removeAll() } != nil
   }
 
   /// Changes a value in one step that no other thread or process can come between.
@@ -218,7 +206,7 @@ extension Defaults {
   public static func update<T: Codable>(
     _ key: String, default defaultValue: T, suite: Suite = .standard, _ change: (inout T) -> Void
   ) -> T {
-    attempt(suite) { store throws(StorageError) in
+    self.suite(suite).attempt { store throws(StorageError) in
       try store.update(key, default: defaultValue, change)
     } ?? defaultValue
   }
@@ -228,7 +216,7 @@ extension Defaults {
   /// - Returns: Whether it does.
   @discardableResult
   public static func synchronize(suite: Suite = .standard) -> Bool {
-    attempt(suite) { store throws(StorageError) in try store.synchronize() } != nil
+    self.suite(suite).attempt { store throws(StorageError) in try store.synchronize() } != nil
   }
 }
 
@@ -246,7 +234,8 @@ extension Defaults {
   @inlinable
   public static subscript<T: Codable>(key: Key<T>) -> T {
     get {
-      attempt(key.suite) { store throws(StorageError) in try store.get(key) } ?? key.defaultValue
+      self.suite(key.suite).attempt { store throws(StorageError) in try store.get(key) }
+        ?? key.defaultValue
     }
     set { set(newValue, forKey: key.name, suite: key.suite) }
   }
@@ -254,7 +243,7 @@ extension Defaults {
   /// The value of a typed key for a property, which Observation may track.
   @inlinable
   static func observed<T: Codable>(_ key: Key<T>) -> T {
-    attempt(key.suite) { store throws(StorageError) in
+    self.suite(key.suite).attempt { store throws(StorageError) in
       store.noteRead(key.name)
       return try store.get(key)
     } ?? key.defaultValue
@@ -326,14 +315,14 @@ extension Defaults {
   /// The app's suites that have a file or an engine of their own, sorted by name; those with a
   /// directory of their own are not among them.
   public static func suites() -> [Suite] {
-    attempt(.standard) { store throws(StorageError) in try store.siblings() } ?? []
+    shared.attempt { store throws(StorageError) in try store.siblings() } ?? []
   }
 
   /// All values of a suite as one document; nil when they cannot be read or expressed.
   ///
   /// See ``Store/export(as:)``.
   public static func export(as format: ExportFormat, suite: Suite = .standard) -> Data? {
-    attempt(suite) { store throws(StorageError) in try store.export(as: format) }
+    self.suite(suite).attempt { store throws(StorageError) in try store.export(as: format) }
   }
 
   /// Sets all values of a document that ``export(as:suite:)``, another JSON writer or Foundation's
@@ -344,6 +333,6 @@ extension Defaults {
   /// - Returns: Whether all are stored; if not, none or, when the disk is full, the first few are.
   @discardableResult
   public static func `import`(_ document: Data, suite: Suite = .standard) -> Bool {
-    attempt(suite) { store throws(StorageError) in try store.import(document) } != nil
+    self.suite(suite).attempt { store throws(StorageError) in try store.import(document) } != nil
   }
 }

@@ -46,18 +46,6 @@ public enum DiskCache {
 
   /// Kept, because nearly every call wants it.
   private static let standardOfProcess = StorageScope.process.cache(.standard)
-
-  /// The value of `body`, or nil with its failure reported.
-  @inlinable
-  static func attempt<R>(_ cache: Name, _ body: (Store) throws(StorageError) -> R) -> R? {
-    let store = named(cache)
-    do throws(StorageError) {
-      return try body(store)
-    } catch {
-      store.report(error)
-      return nil
-    }
-  }
 }
 
 // MARK: - Reading
@@ -67,7 +55,7 @@ extension DiskCache {
   ///
   /// From 4 MiB on they are mapped from the file and not read: only what is looked at is loaded.
   public static func get(_ key: String, cache: Name = .standard) -> Data? {
-    attempt(cache) { store throws(StorageError) in try store.get(key) } ?? nil
+    named(cache).attempt { store throws(StorageError) in try store.get(key) } ?? nil
   }
 
   /// The `Codable` value of an entry; nil when there is none, or, reported, another type is stored.
@@ -79,17 +67,17 @@ extension DiskCache {
   public static func model<T: Codable>(
     _ key: String, type: T.Type = T.self, cache: Name = .standard
   ) -> T? {
-    attempt(cache) { store throws(StorageError) in try store.model(key, type: type) } ?? nil
+    named(cache).attempt { store throws(StorageError) in try store.model(key, type: type) } ?? nil
   }
 
   /// Whether there is an entry; its value is not looked at.
   public static func contains(_ key: String, cache: Name = .standard) -> Bool {
-    attempt(cache) { store throws(StorageError) in try store.contains(key) } ?? false
+    named(cache).attempt { store throws(StorageError) in try store.contains(key) } ?? false
   }
 
   /// An entry's size, age and expiry; nil when there is none.
   public static func entry(_ key: String, cache: Name = .standard) -> Entry? {
-    attempt(cache) { store throws(StorageError) in try store.entry(key) } ?? nil
+    named(cache).attempt { store throws(StorageError) in try store.entry(key) } ?? nil
   }
 
   /// The file that holds the very bytes of an entry; nil when there is none, or no file.
@@ -97,12 +85,12 @@ extension DiskCache {
   /// Other programs may read it, nobody may write it. It is never changed, but removed when the
   /// entry is: open it at once, or be ready for it to be gone.
   public static func fileURL(_ key: String, cache: Name = .standard) -> URL? {
-    attempt(cache) { store throws(StorageError) in try store.fileURL(key) } ?? nil
+    named(cache).attempt { store throws(StorageError) in try store.fileURL(key) } ?? nil
   }
 
   /// The keys of all entries, in no order; empty when they cannot be read.
   public static func keys(cache: Name = .standard) -> [String] {
-    attempt(cache) { store throws(StorageError) in try store.keys() } ?? []
+    named(cache).attempt { store throws(StorageError) in try store.keys() } ?? []
   }
 
   /// The bytes that the cache named nowhere else takes on the disk, in whole blocks.
@@ -112,7 +100,7 @@ extension DiskCache {
 
   /// The bytes that a cache takes on the disk, in whole blocks; 0 when they cannot be counted.
   public static func totalSize(cache: Name) -> Int {
-    attempt(cache) { store throws(StorageError) in try store.totalSize } ?? 0
+    named(cache).attempt { store throws(StorageError) in try store.totalSize } ?? 0
   }
 
   /// How many bytes the standard cache may take on the disk; nil, as at first, for no limit.
@@ -145,7 +133,7 @@ extension DiskCache {
     _ value: T?, forKey key: String, expiry: Expiry = .never, durable: Bool = false,
     cache: Name = .standard
   ) -> Bool {
-    attempt(cache) { store throws(StorageError) in
+    named(cache).attempt { store throws(StorageError) in
       try store.set(value, forKey: key, expiry: expiry, durable: durable)
     } != nil
   }
@@ -168,7 +156,7 @@ extension DiskCache {
     contentsOf file: URL, forKey key: String, expiry: Expiry = .never, durable: Bool = false,
     cache: Name = .standard
   ) -> Bool {
-    attempt(cache) { store throws(StorageError) in
+    named(cache).attempt { store throws(StorageError) in
       try store.set(contentsOf: file, forKey: key, expiry: expiry, durable: durable)
     } != nil
   }
@@ -217,7 +205,7 @@ extension DiskCache {
   /// - Returns: Whether there is none now; true also when there was none.
   @discardableResult
   public static func remove(_ key: String, cache: Name = .standard) -> Bool {
-    attempt(cache) { store throws(StorageError) in try store.remove(key) } != nil
+    named(cache).attempt { store throws(StorageError) in try store.remove(key) } != nil
   }
 
   /// Removes what has expired, and what killed programs left behind.
@@ -228,7 +216,7 @@ extension DiskCache {
   /// - Returns: Whether none is left.
   @discardableResult
   public static func removeExpired(cache: Name = .standard) -> Bool {
-    attempt(cache) { store throws(StorageError) in try store.removeExpired() } != nil
+    named(cache).attempt { store throws(StorageError) in try store.removeExpired() } != nil
   }
 
   /// Removes all entries of one cache; their files are deleted in the background.
@@ -236,13 +224,13 @@ extension DiskCache {
   /// - Returns: Whether the cache is empty now.
   @discardableResult
   public static func removeAll(cache: Name = .standard) -> Bool {
-    attempt(cache) { store throws(StorageError) in try store.removeAll() } != nil
+    named(cache).attempt { store throws(StorageError) in try store.removeAll() } != nil
   }
 
   /// The app's caches that have files, sorted by name; those with a directory of their own are not
   /// among them.
   public static func caches() -> [Name] {
-    attempt(.standard) { store throws(StorageError) in try store.siblings() } ?? []
+    shared.attempt { store throws(StorageError) in try store.siblings() } ?? []
   }
 }
 

@@ -51,18 +51,6 @@ public enum SecureVault {
   /// Ask for it where it is used: one that is kept, as in a `static let`, goes on with the
   /// directories of the moment when it was made, in a test as well.
   public static func service(_ service: Service) -> Store { StorageScope.current.vault(service) }
-
-  /// The value of `body`, or nil with its failure reported.
-  @inlinable
-  static func attempt<R>(_ service: Service, _ body: (Store) throws(StorageError) -> R) -> R? {
-    let store = self.service(service)
-    do throws(StorageError) {
-      return try body(store)
-    } catch {
-      store.report(error)
-      return nil
-    }
-  }
 }
 
 // MARK: - Reading
@@ -79,7 +67,8 @@ extension SecureVault {
   public static func get(
     _ key: String, reason: String? = nil, service: Service = defaultService
   ) -> String? {
-    attempt(service) { store throws(StorageError) in try store.get(key, reason: reason) } ?? nil
+    self.service(service).attempt { store throws(StorageError) in try store.get(key, reason: reason)
+    } ?? nil
   }
 
   /// The bytes of a secret, whatever type it was stored as; nil when there is none, or, reported,
@@ -87,7 +76,9 @@ extension SecureVault {
   public static func getData(
     _ key: String, reason: String? = nil, service: Service = defaultService
   ) -> Data? {
-    attempt(service) { store throws(StorageError) in try store.getData(key, reason: reason) } ?? nil
+    self.service(service).attempt { store throws(StorageError) in
+      try store.getData(key, reason: reason)
+    } ?? nil
   }
 
   /// The `Codable` value of a secret; nil when there is none, or, reported, it cannot be read.
@@ -100,7 +91,7 @@ extension SecureVault {
     _ key: String, type: T.Type = T.self, reason: String? = nil,
     service: Service = defaultService
   ) -> T? {
-    attempt(service) { store throws(StorageError) in
+    self.service(service).attempt { store throws(StorageError) in
       try store.model(key, type: type, reason: reason)
     } ?? nil
   }
@@ -134,27 +125,27 @@ extension SecureVault {
 
   /// Whether there is a secret; it is not opened, and nobody is asked for anything.
   public static func contains(_ key: String, service: Service = defaultService) -> Bool {
-    attempt(service) { store throws(StorageError) in try store.contains(key) } ?? false
+    self.service(service).attempt { store throws(StorageError) in try store.contains(key) } ?? false
   }
 
   /// When a secret was made and changed, and how it is guarded; nil when there is none.
   ///
   /// Nobody is asked for anything.
   public static func entry(_ key: String, service: Service = defaultService) -> Entry? {
-    attempt(service) { store throws(StorageError) in try store.entry(key) } ?? nil
+    self.service(service).attempt { store throws(StorageError) in try store.entry(key) } ?? nil
   }
 
   /// The keys of all secrets of a service, sorted; empty when they cannot be read.
   ///
   /// An entry whose file is damaged is reported and hides no other.
   public static func keys(service: Service = defaultService) -> [String] {
-    attempt(service) { store throws(StorageError) in try store.keys() } ?? []
+    self.service(service).attempt { store throws(StorageError) in try store.keys() } ?? []
   }
 
   /// The app's services that have secrets, sorted by name; those with a directory of their own are
   /// not among them.
   public static func services() -> [Service] {
-    attempt(.standard) { store throws(StorageError) in try store.storedServices() } ?? []
+    service(.standard).attempt { store throws(StorageError) in try store.storedServices() } ?? []
   }
 }
 
@@ -178,7 +169,7 @@ extension SecureVault {
   public static func set<T: Codable>(
     _ value: T?, forKey key: String, access: Access? = nil, service: Service = defaultService
   ) -> Bool {
-    attempt(service) { store throws(StorageError) in
+    self.service(service).attempt { store throws(StorageError) in
       try store.set(value, forKey: key, access: access)
     } != nil
   }
@@ -198,7 +189,7 @@ extension SecureVault {
   /// - Returns: Whether there is none now; true also when there was none.
   @discardableResult
   public static func remove(_ key: String, service: Service = defaultService) -> Bool {
-    attempt(service) { store throws(StorageError) in try store.remove(key) } != nil
+    self.service(service).attempt { store throws(StorageError) in try store.remove(key) } != nil
   }
 
   /// Removes all secrets of one service.
@@ -206,7 +197,7 @@ extension SecureVault {
   /// - Returns: Whether it has none now.
   @discardableResult
   public static func removeAll(service: Service = defaultService) -> Bool {
-    attempt(service) { store throws(StorageError) in try store.removeAll() } != nil
+    self.service(service).attempt { store throws(StorageError) in try store.removeAll() } != nil
   }
 
   /// Removes the whole vault: all secrets of all services, and the keys to them, whether it can be
@@ -219,7 +210,7 @@ extension SecureVault {
   /// - Returns: Whether the vault is empty now.
   @discardableResult
   public static func eraseVault(service: Service = defaultService) -> Bool {
-    attempt(service) { store throws(StorageError) in try store.eraseVault() } != nil
+    self.service(service).attempt { store throws(StorageError) in try store.eraseVault() } != nil
   }
 }
 
@@ -243,12 +234,13 @@ extension SecureVault {
   public static func protect(
     with source: KeySource, service: Service = defaultService
   ) -> Bool {
-    attempt(service) { store throws(StorageError) in try store.protect(with: source) } != nil
+    self.service(service).attempt { store throws(StorageError) in try store.protect(with: source) }
+      != nil
   }
 
   /// What the vault is under; nil when there is none yet, or, reported, its header cannot be read.
   public static var protection: Protection? {
-    attempt(defaultService) { store throws(StorageError) in try store.protection } ?? nil
+    shared.attempt { store throws(StorageError) in try store.protection } ?? nil
   }
 
   /// Seals all secrets again under a new key and forgets the old ones.
@@ -259,7 +251,7 @@ extension SecureVault {
   /// - Returns: Whether no secret is under an old key.
   @discardableResult
   public static func rotateKeys(service: Service = defaultService) -> Bool {
-    attempt(service) { store throws(StorageError) in try store.rotateKeys() } != nil
+    self.service(service).attempt { store throws(StorageError) in try store.rotateKeys() } != nil
   }
 
   /// Opens the vault: with its passphrase, or, after ``lock(service:)``, with whatever key source
@@ -272,7 +264,9 @@ extension SecureVault {
   public static func unlock(
     passphrase: String? = nil, service: Service = defaultService
   ) -> Bool {
-    attempt(service) { store throws(StorageError) in try store.unlock(passphrase: passphrase) }
+    self.service(service).attempt { store throws(StorageError) in
+      try store.unlock(passphrase: passphrase)
+    }
       != nil
   }
 
@@ -282,14 +276,14 @@ extension SecureVault {
   /// It waits for calls on other threads that use the keys, for as long as twice the time-out for
   /// locks; what is being opened at that moment fails, and wipes its keys itself.
   public static func lock(service: Service = defaultService) {
-    attempt(service) { store throws(StorageError) in try store.lock() }
+    self.service(service).attempt { store throws(StorageError) in try store.lock() }
   }
 
   /// Whether nothing can be read before `unlock`: after ``lock(service:)``, or under a passphrase,
   /// or another source that bootstrap does not name, that was not given yet. Also true, and
   /// reported, when the header cannot be read.
   public static var isLocked: Bool {
-    attempt(defaultService) { store throws(StorageError) in try store.isLocked } ?? true
+    shared.attempt { store throws(StorageError) in try store.isLocked } ?? true
   }
 }
 

@@ -55,8 +55,8 @@ public enum StorageSystem {
   /// - Returns: Whether everything is empty now; each failure is reported to ``onFailure``.
   @discardableResult
   public static func removeAll() -> Bool {
-    let suites = Defaults.attempt(.standard) { store throws(StorageError) in try store.siblings() }
-    let caches = DiskCache.attempt(.standard) { store throws(StorageError) in try store.siblings() }
+    let suites = Defaults.shared.attempt { store throws(StorageError) in try store.siblings() }
+    let caches = DiskCache.shared.attempt { store throws(StorageError) in try store.siblings() }
     let isDone =
       ((suites ?? []) + [.memory]).map { Defaults.removeAll(suite: $0) }
       + ((caches ?? []) + [.memory]).map { DiskCache.removeAll(cache: $0) }
