@@ -24,13 +24,15 @@ let package = Package(
   ],
   targets: [
     .target(name: "CKeepsake"),
+    .target(name: "KeepsakeLibc"),
     .systemLibrary(
       name: "COpenSSL", pkgConfig: "libcrypto",
       providers: [.apt(["libssl-dev"]), .brew(["openssl@3"])]),
     .target(
       name: "Keepsake",
       dependencies: [
-        "CKeepsake", .target(name: "COpenSSL", condition: .when(traits: ["SecureVault"])),
+        "CKeepsake", "KeepsakeLibc",
+        .target(name: "COpenSSL", condition: .when(traits: ["SecureVault"])),
       ]),
     .target(name: "KeepsakeTesting", dependencies: ["Keepsake"]),
     .executableTarget(

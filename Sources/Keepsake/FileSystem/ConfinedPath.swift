@@ -1,12 +1,5 @@
 internal import CKeepsake
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+internal import KeepsakeLibc
 
 /// A place below a root directory, which neither its text nor a symbolic link leads out of.
 ///

@@ -1,10 +1,4 @@
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+internal import KeepsakeLibc
 
 /// A directory that is kept open, so that the way to it is not looked up with each call: that is a
 /// quarter of what looking at a file costs.

@@ -1,13 +1,6 @@
 internal import CKeepsake
 internal import FoundationEssentials
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+internal import KeepsakeLibc
 
 /// An open file; the descriptor is closed with the last reference and never crosses `exec`.
 final class File: ReadableFile, Sendable {

@@ -1,12 +1,5 @@
 internal import CKeepsake
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+internal import KeepsakeLibc
 
 /// Operations on paths. With ``File``, ``LockFile`` and ``FileWatcher`` the only code that calls
 /// into libc.

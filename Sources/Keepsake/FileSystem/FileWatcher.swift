@@ -1,10 +1,4 @@
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+internal import KeepsakeLibc
 
 /// Tells when files change: one inotify descriptor for the process, made on first use.
 ///

@@ -1,13 +1,6 @@
 internal import CKeepsake
+internal import KeepsakeLibc
 internal import Synchronization
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
 
 /// The locks of bytes of a file, which is made where it is missing.
 ///

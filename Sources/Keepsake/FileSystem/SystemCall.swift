@@ -1,10 +1,4 @@
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+internal import KeepsakeLibc
 
 /// The system calls the library makes, by the name that errors and recordings show.
 enum SystemCall: String, Sendable {

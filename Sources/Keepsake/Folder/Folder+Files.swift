@@ -1,12 +1,5 @@
 internal import FoundationEssentials
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+internal import KeepsakeLibc
 
 extension Folder {
   /// Saves a value as a file: `Data` as its bytes, text as UTF-8, any other `Codable` value as

@@ -1,12 +1,5 @@
 public import FoundationEssentials
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+internal import KeepsakeLibc
 
 extension Folder {
   /// Copies a file, or a folder with all that is in it.

@@ -1,12 +1,5 @@
+internal import KeepsakeLibc
 internal import Synchronization
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
 
 /// What happens off the callers' path: syncing journals within a second and at exit, compaction,
 /// and tidying up caches.

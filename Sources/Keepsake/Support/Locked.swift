@@ -1,12 +1,5 @@
 internal import CKeepsake
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+internal import KeepsakeLibc
 
 /// A value that one thread at a time can reach.
 ///

@@ -1,13 +1,6 @@
 internal import CKeepsake
 public import FoundationEssentials
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+internal import KeepsakeLibc
 
 extension StorageSystem {
   /// The directories in which an app's data lies, for

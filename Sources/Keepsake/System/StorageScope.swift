@@ -1,12 +1,5 @@
+internal import KeepsakeLibc
 internal import Synchronization
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
 
 /// The stores that belong together: the process's own, or those of a `withTemporary` block.
 final class StorageScope: Sendable {

@@ -1,13 +1,6 @@
 internal import FoundationEssentials
+internal import KeepsakeLibc
 internal import Synchronization
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
 
 /// What all stores of a process share: the app's name, its directories, and who hears of failures.
 public enum StorageSystem {

@@ -1,10 +1,4 @@
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+internal import KeepsakeLibc
 
 /// Replacing the file: the first one, after damage, and without its dead records. A file is never
 /// truncated and never written anywhere but at its end.

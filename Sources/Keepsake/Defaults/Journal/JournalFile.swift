@@ -1,10 +1,4 @@
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+internal import KeepsakeLibc
 
 /// What a process knows of one journal: its values, how far it has read, and its open files.
 struct JournalFile {

@@ -1,13 +1,6 @@
 internal import FoundationEssentials
+internal import KeepsakeLibc
 internal import Synchronization
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
 
 /// A cache of payload files with sidecars; see the article on its format.
 final class FileCache: CacheEngine {

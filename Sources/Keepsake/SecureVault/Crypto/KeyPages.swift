@@ -1,11 +1,5 @@
 #if SecureVault
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+internal import KeepsakeLibc
 
 /// Memory for keys: kept out of swap space and core dumps, empty in a forked child, wiped before it
 /// is given back.

@@ -1,13 +1,6 @@
 #if SecureVault
 internal import COpenSSL
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+internal import KeepsakeLibc
 
 /// What this library uses of OpenSSL: algorithms are fetched once and shared, contexts live for one
 /// call and are wiped when they are freed.

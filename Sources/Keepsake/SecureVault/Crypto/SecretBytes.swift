@@ -1,13 +1,6 @@
 #if SecureVault
 internal import FoundationEssentials
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+internal import KeepsakeLibc
 
 /// Memory for plaintext and for keys on their way; wiped before it is given back.
 struct SecretBytes: ~Copyable {

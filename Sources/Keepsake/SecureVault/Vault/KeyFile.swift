@@ -1,11 +1,5 @@
 #if SecureVault
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+internal import KeepsakeLibc
 
 /// The file with the random keys that open an app's vaults without asking anybody.
 ///

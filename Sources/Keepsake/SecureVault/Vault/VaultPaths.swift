@@ -1,11 +1,5 @@
 #if SecureVault
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+internal import KeepsakeLibc
 
 /// Where a vault's files are: a directory of its own in the one that holds all.
 struct VaultPaths: Sendable {
