@@ -156,20 +156,10 @@ enum JSONText {
     guard bytes.count - position >= 4 else { return nil }
     var unit: UInt32 = 0
     for byte in bytes[position..<position + 4] {
-      guard let digit = hexadecimalDigit(byte) else { return nil }
+      guard let digit = Hexadecimal.digit(byte) else { return nil }
       unit = unit << 4 | UInt32(digit)
     }
     position += 4
     return unit
-  }
-}
-
-/// The value of one hexadecimal digit.
-func hexadecimalDigit(_ byte: UInt8) -> UInt64? {
-  switch byte {
-  case 0x30...0x39: UInt64(byte - 0x30)
-  case 0x61...0x66: UInt64(byte - 0x61 + 10)
-  case 0x41...0x46: UInt64(byte - 0x41 + 10)
-  default: nil
   }
 }

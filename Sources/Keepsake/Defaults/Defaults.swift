@@ -25,7 +25,7 @@ public enum Defaults {
   /// ```
   public static func suite(_ suite: Suite) -> Store {
     if case .standard = suite.location,
-      !StorageScope.mayBeTemporary || StorageScope.temporary == nil
+      !StorageScope.hasHadTemporaryScope || StorageScope.temporary == nil
     {
       return standardOfProcess
     }

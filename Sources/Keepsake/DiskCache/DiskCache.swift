@@ -40,7 +40,9 @@ public enum DiskCache {
   /// Ask for it where it is used: one that is kept, as in a `static let`, goes on with the
   /// directories of the moment when it was made, in a test as well.
   public static func named(_ name: Name) -> Store {
-    if case .standard = name.location, !StorageScope.mayBeTemporary { return standardOfProcess }
+    if case .standard = name.location, !StorageScope.hasHadTemporaryScope {
+      return standardOfProcess
+    }
     return StorageScope.current.cache(name)
   }
 

@@ -1,59 +1,62 @@
 internal import CKeepsake
 internal import KeepsakeLibc
 
-/// A place below a root directory, which neither its text nor a symbolic link leads out of.
+/// A path below a base directory that cannot lead out of it: not through its text, and not through
+/// a symbolic link.
 ///
-/// Links on the way to the root are the user's affair and followed; below it none is.
+/// Symbolic links in the path of the base directory itself are followed. Below the base directory
+/// a symbolic link is an error.
 struct ConfinedPath: Sendable {
-  let root: String
-  /// The way from the root; empty for the root itself.
-  let relative: String
+  /// The absolute path of the base directory.
+  let base: String
+  /// The path relative to the base directory; empty for the base directory itself.
+  let subpath: String
 
-  init(root: String) { self.init(root: root, verified: "") }
+  init(base: String) { self.init(base: base, validated: "") }
 
-  private init(root: String, verified relative: String) {
-    self.root = root
-    self.relative = relative
+  private init(base: String, validated subpath: String) {
+    self.base = base
+    self.subpath = subpath
   }
 
-  /// The place that `text` names as seen from the root; one slash at its end does no harm.
-  init(root: String, _ text: String) throws(StorageError) {
-    // By bytes: what stands before a slash can be one character with it.
-    let relative =
+  /// The path `text` below `base`. One trailing slash is ignored.
+  init(_ text: String, in base: String) throws(StorageError) {
+    // Compare bytes: a slash and a combining mark after it form one `Character`.
+    let subpath =
       text.utf8.last == UInt8(ascii: "/") ? Substring(text.utf8.dropLast()) : text[...]
-    let isInside = relative.utf8.split(
+    let isInside = subpath.utf8.split(
       separator: UInt8(ascii: "/"), omittingEmptySubsequences: false
     ).allSatisfy { name in
-      // By bytes: a dot with a combining mark is one character, and another name.
       !name.isEmpty && !name.elementsEqual(".".utf8) && !name.elementsEqual("..".utf8)
         && !name.contains(0)
     }
     guard isInside else {
       throw StorageError(
-        .misuse, operation: "open", key: text, path: root,
+        .misuse, operation: "open", key: text, path: base,
         reason: "the name does not lead to a place in the directory",
         remedy:
           "Use a name as seen from the directory, such as users/1.json, with no dots for a directory."
       )
     }
-    self.init(root: root, verified: String(relative))
+    self.init(base: base, validated: String(subpath))
   }
 
-  var isRoot: Bool { relative.isEmpty }
-  var path: String { isRoot ? root : root + "/" + relative }
-  var name: String { FileSystem.name(of: relative) }
+  /// Whether this is the base directory itself.
+  var isBase: Bool { subpath.isEmpty }
+  var path: String { isBase ? base : base + "/" + subpath }
+  var name: String { FileSystem.name(of: subpath) }
 
-  /// The directory that it stands in; of the root, the root itself.
+  /// The directory that it stands in; of the base, the base itself.
   var parent: ConfinedPath {
-    guard let slash = relative.utf8.lastIndex(of: UInt8(ascii: "/")) else {
-      return ConfinedPath(root: root)
+    guard let slash = subpath.utf8.lastIndex(of: UInt8(ascii: "/")) else {
+      return ConfinedPath(base: base)
     }
-    return ConfinedPath(root: root, verified: String(relative[..<slash]))
+    return ConfinedPath(base: base, validated: String(subpath[..<slash]))
   }
 
   /// What has this name in the directory at this place.
   func appending(_ name: String) -> ConfinedPath {
-    ConfinedPath(root: root, verified: isRoot ? name : relative + "/" + name)
+    ConfinedPath(base: base, validated: isBase ? name : subpath + "/" + name)
   }
 
   // MARK: Opening
@@ -61,7 +64,7 @@ struct ConfinedPath: Sendable {
   /// A descriptor of what is here, opened as `flags` say.
   func open(_ flags: Int32) -> Result<Int, Errno> {
     let flags = flags | O_CLOEXEC | O_NONBLOCK
-    if isRoot { return plainly(root, from: AT_FDCWD, flags) }
+    if isBase { return plainly(base, from: AT_FDCWD, flags) }
     // All at once. It fails as well where a link leads to the root, or where the system cannot.
     let direct = systemCall(.openUnlinked, path) {
       // It refuses what open(2) passes over.
@@ -84,9 +87,9 @@ struct ConfinedPath: Sendable {
     // As all at once: what one way takes and the other does not would be there and not there.
     guard path.utf8.count < 4_096 else { return .failure(Errno(code: ENAMETOOLONG)) }  // PATH_MAX
     let directoryFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC
-    var found = plainly(root, from: AT_FDCWD, directoryFlags)
+    var found = plainly(base, from: AT_FDCWD, directoryFlags)
     // By bytes: a slash with a combining mark after it is another character.
-    let names = relative.utf8.split(separator: UInt8(ascii: "/")).map { String(Substring($0)) }
+    let names = subpath.utf8.split(separator: UInt8(ascii: "/")).map { String(Substring($0)) }
     for (position, name) in names.enumerated() {
       guard case .success(let directory) = found else { return found }
       defer { close(Int32(directory)) }
@@ -95,10 +98,10 @@ struct ConfinedPath: Sendable {
       // Asked for a directory, the system says of a link that it is none.
       if case .failure(let error) = found, error.code == ENOTDIR {
         var raw = keepsake_status()
-        let isLink =
+        let isSymbolicLink =
           name.withCString { keepsake_stat(Int32(directory), $0, false, false, &raw) } == 0
-          && FileStatus(raw).isLink
-        if isLink { found = .failure(Errno(code: ELOOP)) }
+          && FileStatus(raw).isSymbolicLink
+        if isSymbolicLink { found = .failure(Errno(code: ELOOP)) }
       }
     }
     return found
@@ -106,11 +109,11 @@ struct ConfinedPath: Sendable {
 
   /// Why it could not be opened.
   func failure(_ error: Errno, _ operation: String = "open") -> StorageError {
-    if error.code == ELOOP, !isRoot { return linkFailure }
+    if error.code == ELOOP, !isBase { return symbolicLinkError }
     return StorageError(errno: error.code, operation: operation, path: path)
   }
 
-  var linkFailure: StorageError {
+  var symbolicLinkError: StorageError {
     StorageError(
       .accessDenied, operation: "open", path: path,
       reason: "a symbolic link stands in the way, and could lead out of the directory",
@@ -121,13 +124,13 @@ struct ConfinedPath: Sendable {
 
   /// The status of what is here, of a link its own; nil when nothing is.
   func status(withTimes: Bool = false) throws(StorageError) -> FileStatus? {
-    if isRoot {
+    if isBase {
       return try Self.ifThere { () throws(StorageError) in
-        try FileSystem.status(root, withTimes: withTimes)
+        try FileSystem.status(base, withTimes: withTimes)
       }
     }
     let parent = parent
-    guard !parent.isRoot else {
+    guard !parent.isBase else {
       // Nothing stands between the root and the name that could be a link.
       return try Self.ifThere { () throws(StorageError) in
         try FileSystem.status(path, followsLinks: false, withTimes: withTimes)
@@ -141,7 +144,7 @@ struct ConfinedPath: Sendable {
 
   /// Whether anything is here, a link itself too.
   func exists() throws(StorageError) -> Bool {
-    guard !parent.isRoot, keepsake_path_only != 0 else { return try status() != nil }
+    guard !parent.isBase, keepsake_path_only != 0 else { return try status() != nil }
     switch open(keepsake_path_only | O_NOFOLLOW) {
     case .success(let descriptor):
       close(Int32(descriptor))
@@ -174,8 +177,8 @@ struct ConfinedPath: Sendable {
     do throws(StorageError) {
       return (try DirectoryHandle(self), false)
     } catch  where error.code == .notFound {
-      if isRoot {
-        try FileSystem.createDirectory(root, mode: mode, durable: durable)
+      if isBase {
+        try FileSystem.createDirectory(base, mode: mode, durable: durable)
       } else {
         let directory = try parent.makeDirectory(mode: mode, durable: durable).0
         try FileSystem.makeDirectory(name, in: directory, mode: mode)
@@ -185,12 +188,12 @@ struct ConfinedPath: Sendable {
   }
 
   /// Makes the names of the directory at this place and of all above it survive a power cut.
-  func synchronizeNames() throws(StorageError) {
+  func synchronizeAncestors() throws(StorageError) {
     var place = self
-    while !place.isRoot {
+    while !place.isBase {
       place = place.parent
       try DirectoryHandle(place).synchronize()
     }
-    try FileSystem.synchronizeName(of: root)
+    try FileSystem.synchronizeParent(of: base)
   }
 }

@@ -16,7 +16,7 @@ extension FileSystem {
   }
 
   /// A name that ``scan(_:in:_:)`` came to, for as long as it is at it.
-  struct Found {
+  struct DirectoryEntry {
     /// As the system has it.
     let raw: UnsafePointer<CChar>
     fileprivate let type: Int32
@@ -55,7 +55,7 @@ extension FileSystem {
   /// Calls `body` with each name in a directory, but `.` and `..`.
   static func scan(
     _ path: String = ".", in host: DirectoryHandle? = nil,
-    _ body: (Found) throws(StorageError) -> Void
+    _ body: (DirectoryEntry) throws(StorageError) -> Void
   ) throws(StorageError) {
     let shownPath =
       path == "." ? DirectoryHandle.path("", in: host) : DirectoryHandle.path(path, in: host)
@@ -81,14 +81,14 @@ extension FileSystem {
       try withUnsafePointer(to: &entry.pointee.d_name) { name throws(StorageError) in
         let raw = UnsafeRawPointer(name).assumingMemoryBound(to: CChar.self)
         if strcmp(raw, ".") == 0 || strcmp(raw, "..") == 0 { return }
-        try body(Found(raw: raw, type: type, directory: descriptor, path: shownPath))
+        try body(DirectoryEntry(raw: raw, type: type, directory: descriptor, path: shownPath))
       }
     }
   }
 
   /// Removes a directory with all that is in it; symbolic links are removed, not followed.
   static func removeTree(_ path: String) throws(StorageError) {
-    try ConfinedPath(root: path).removeTree()
+    try ConfinedPath(base: path).removeTree()
   }
 }
 
@@ -97,7 +97,7 @@ extension ConfinedPath {
   struct Visit {
     let place: ConfinedPath
     let kind: FileSystem.Kind
-    let found: FileSystem.Found
+    let entry: FileSystem.DirectoryEntry
   }
 
   /// Visits all that is below, each directory before what is in it; what goes meanwhile is passed
@@ -119,9 +119,9 @@ extension ConfinedPath {
           let name = found.name
           guard enters(name) else { return }
           let shown = place.appending(name ?? String(cString: found.raw))
-          let visit = Visit(place: shown, kind: try found.kind(), found: found)
+          let visit = Visit(place: shown, kind: try found.kind(), entry: found)
           if visit.kind == .directory {
-            guard name != nil else { throw visit.place.nameFailure }
+            guard name != nil else { throw visit.place.invalidNameError }
             pending.append(visit.place)
           }
           try body(visit)
@@ -130,7 +130,7 @@ extension ConfinedPath {
     }
   }
 
-  var nameFailure: StorageError {
+  var invalidNameError: StorageError {
     StorageError(
       .system(EILSEQ), operation: "list", path: path, reason: "the name is not UTF-8",
       remedy: "Rename or remove it.")
@@ -144,17 +144,17 @@ extension ConfinedPath {
   ) throws(StorageError) {
     var directories: [ConfinedPath] = []
     // All directories before the first file goes: one of them may have to stay.
-    if !isRoot, let status = try status() { try requireNoMount(status, device: status.device) }
+    if !isBase, let status = try status() { try requireNoMount(status, device: status.device) }
     let device = try FileSystem.status(path)?.device
     try walk { visit throws(StorageError) in
-      guard visit.kind == .directory, let status = try visit.found.status() else { return }
+      guard visit.kind == .directory, let status = try visit.entry.status() else { return }
       try visit.place.requireNoMount(status, device: device ?? status.device)
     }
     try walk(entering: removes) { visit throws(StorageError) in
       if visit.kind == .directory {
         directories.append(visit.place)
       } else {
-        try visit.found.unlink()
+        try visit.entry.unlink()
       }
     }
     for place in directories.reversed() { try place.removeEmptyDirectory() }
@@ -162,7 +162,7 @@ extension ConfinedPath {
 
   /// What is mounted there is not ours to remove.
   private func requireNoMount(_ status: FileStatus, device: UInt64) throws(StorageError) {
-    guard status.isMount || status.device != device else { return }
+    guard status.isMountPoint || status.device != device else { return }
     throw StorageError(
       .misuse, operation: "remove", path: path,
       reason: "another file system is mounted there", remedy: "Unmount it first.")
@@ -186,7 +186,7 @@ extension ConfinedPath {
   @discardableResult
   func removeEmptyDirectory() throws(StorageError) -> Bool {
     let result: Result<Int, Errno>
-    if isRoot {
+    if isBase {
       result = systemCall(.rmdir, path) { Int(rmdir(path)) }
     } else {
       let directory: DirectoryHandle

@@ -6,10 +6,10 @@ internal import KeepsakeLibc
 final class File: ReadableFile, Sendable {
   enum Access {
     case read
-    case readUnlinked  // an error where the path is a symbolic link
+    case readNoFollow  // an error where the path is a symbolic link
     case append  // reads, and writes at the end
     case readWrite
-    case readWriteUnlinked  // likewise
+    case readWriteNoFollow  // likewise
     case create  // a new file, which must not exist
     case createAndAppend
     case createOrOpen
@@ -27,7 +27,7 @@ final class File: ReadableFile, Sendable {
     let descriptor = try Self.open(path, in: directory, access, mode: mode)
       .get(.open, DirectoryHandle.path(path, in: directory))
     self.init(
-      descriptor, path, in: directory, isWritable: access != .read && access != .readUnlinked)
+      descriptor, path, in: directory, isWritable: access != .read && access != .readNoFollow)
   }
 
   /// For reading, at a place that no symbolic link leads to.
@@ -50,22 +50,22 @@ final class File: ReadableFile, Sendable {
   var path: String { DirectoryHandle.path(name, in: directory) }
 
   /// The same open file, under the path that it is going to have.
-  func renamed(_ path: String) throws(StorageError) -> File {
+  func duplicate(as path: String) throws(StorageError) -> File {
     let copy = try systemCall(.open, self.path) { Int(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)) }
       .get(.open, path)
     return File(copy, path, in: nil, isWritable: isWritable)
   }
 
   /// For reading; nil when nothing is there, for which no error is made up: a miss is no rarity.
-  static func ifPresent(
+  static func openIfPresent(
     _ path: String, in directory: DirectoryHandle? = nil
   ) throws(StorageError) -> File? {
-    try openIfPresent(path, in: directory).map {
+    try descriptorIfPresent(path, in: directory).map {
       File($0, path, in: directory, isWritable: false)
     }
   }
 
-  fileprivate static func openIfPresent(
+  fileprivate static func descriptorIfPresent(
     _ path: String, in directory: DirectoryHandle?
   ) throws(StorageError) -> Int? {
     switch open(path, in: directory, .read, mode: 0) {
@@ -83,10 +83,10 @@ final class File: ReadableFile, Sendable {
     let flags: Int32 =
       switch access {
       case .read: O_RDONLY
-      case .readUnlinked: O_RDONLY | O_NOFOLLOW
+      case .readNoFollow: O_RDONLY | O_NOFOLLOW
       case .append: O_RDWR | O_APPEND
       case .readWrite: O_RDWR
-      case .readWriteUnlinked: O_RDWR | O_NOFOLLOW
+      case .readWriteNoFollow: O_RDWR | O_NOFOLLOW
       // Without O_APPEND, which a file that is to share another one's data must not have.
       case .create: O_RDWR | O_CREAT | O_EXCL
       case .createAndAppend: O_RDWR | O_CREAT | O_EXCL | O_APPEND
@@ -105,7 +105,7 @@ final class File: ReadableFile, Sendable {
   }
 
   /// For appending where that is allowed, otherwise for reading alone.
-  static func forAppending(_ path: String) throws(StorageError) -> File {
+  static func openForAppending(_ path: String) throws(StorageError) -> File {
     do throws(StorageError) {
       return try File(path, .append)
     } catch  where error.code == .accessDenied {
@@ -178,7 +178,7 @@ final class File: ReadableFile, Sendable {
   }
 
   /// Shares the data of `source` with this empty file; false where the file system cannot.
-  func clone(_ source: File) -> Bool {
+  func clone(from source: File) -> Bool {
     guard
       case .success = systemCall(
         .clone, path, on: descriptor, { Int(keepsake_clone(descriptor, source.descriptor)) })
@@ -215,7 +215,7 @@ struct ScopedFile: ReadableFile, ~Copyable {
 
   /// nil when nothing is there, for which no error is made up.
   init?(ifPresent path: String, in directory: DirectoryHandle) throws(StorageError) {
-    guard let descriptor = try File.openIfPresent(path, in: directory) else { return nil }
+    guard let descriptor = try File.descriptorIfPresent(path, in: directory) else { return nil }
     self.descriptor = Int32(descriptor)
     name = path
     self.directory = directory
@@ -365,15 +365,15 @@ struct FileStatus: Sendable, Equatable {
   let device: UInt64
   let inode: UInt64
   let size: Int
-  let links: Int
+  let linkCount: Int
   let mode: UInt32
   let owner: UInt32
   let isDirectory: Bool
   let isRegularFile: Bool
-  let isLink: Bool
+  let isSymbolicLink: Bool
   /// Whether another file system, or another directory, is mounted there, as far as the system says
   /// so.
-  let isMount: Bool
+  let isMountPoint: Bool
   /// Nanoseconds since 1970; 0 unless times were asked for.
   let modified: Int64
   let accessed: Int64
@@ -383,20 +383,20 @@ struct FileStatus: Sendable, Equatable {
     device = raw.device
     inode = raw.inode
     size = Int(clamping: raw.size)
-    links = Int(raw.links)
+    linkCount = Int(raw.links)
     mode = raw.mode & 0o7777
     owner = raw.owner
     isDirectory = raw.mode & UInt32(S_IFMT) == UInt32(S_IFDIR)
     isRegularFile = raw.mode & UInt32(S_IFMT) == UInt32(S_IFREG)
-    isLink = raw.mode & UInt32(S_IFMT) == UInt32(S_IFLNK)
-    isMount = raw.is_mount
+    isSymbolicLink = raw.mode & UInt32(S_IFMT) == UInt32(S_IFLNK)
+    isMountPoint = raw.is_mount
     modified = raw.modified
     accessed = raw.accessed
     changed = raw.changed
   }
 
   var kind: FileSystem.Kind {
-    isRegularFile ? .file : isDirectory ? .directory : isLink ? .link : .other
+    isRegularFile ? .file : isDirectory ? .directory : isSymbolicLink ? .link : .other
   }
 
   func isSameFile(as other: FileStatus) -> Bool {

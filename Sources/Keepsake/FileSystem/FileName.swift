@@ -40,8 +40,8 @@ enum FileName {
         position += 1
         continue
       }
-      guard position + 2 < bytes.count, let high = hexadecimalDigit(bytes[position + 1]),
-        let low = hexadecimalDigit(bytes[position + 2])
+      guard position + 2 < bytes.count, let high = Hexadecimal.digit(bytes[position + 1]),
+        let low = Hexadecimal.digit(bytes[position + 2])
       else { return nil }
       decoded.append(UInt8(high << 4 | low))
       position += 3
@@ -50,21 +50,5 @@ enum FileName {
       return nil
     }
     return name
-  }
-
-  /// Fills a place with the last digits of a number.
-  static func writeHexadecimal(_ number: UInt64, to place: Slice<UnsafeMutableBufferPointer<UInt8>>)
-  {
-    let place = UnsafeMutableBufferPointer(rebasing: place)
-    var rest = number
-    var position = place.count
-    // Not over `indices`: those of a slice are not specialized, and cost a microsecond for 32
-    // digits.
-    let digits = ("0123456789abcdef" as StaticString).utf8Start
-    while position > 0 {
-      position -= 1
-      place[position] = digits[Int(rest & 15)]
-      rest >>= 4
-    }
   }
 }

@@ -237,7 +237,7 @@ enum FileSystem {
 
   /// Makes the name of a directory survive a power cut, as far as the one that it stands in may be
   /// opened: in one that may not, others make the names.
-  static func synchronizeName(of directory: String) throws(StorageError) {
+  static func synchronizeParent(of directory: String) throws(StorageError) {
     do throws(StorageError) {
       try synchronizeDirectory(parent(of: directory))
     } catch  where error.code == .accessDenied {}
@@ -250,29 +250,29 @@ enum FileSystem {
     _ path: String, with bytes: [UInt8], mode: UInt32, durable: Bool
   ) throws(StorageError) {
     _ = try bytes.span.bytes.withUnsafeBytes { bytes throws(StorageError) in
-      try put(bytes, at: path, mode: mode, durable: durable, replacing: true)
+      try write(bytes, to: path, mode: mode, durable: durable, replacing: true)
     }
   }
 
   /// The same; unless it is `replacing`, false where something is at the path already.
-  static func put(
-    _ bytes: UnsafeRawBufferPointer, at path: String, mode: UInt32, durable: Bool, replacing: Bool
+  static func write(
+    _ bytes: UnsafeRawBufferPointer, to path: String, mode: UInt32, durable: Bool, replacing: Bool
   ) throws(StorageError) -> Bool {
     var temporary = try TemporaryFile.make(beside: path, mode: mode)
     if let failure = temporary.file.write(bytes).failure { throw failure }
     if durable { try temporary.file.synchronize() }
     if replacing {
-      try temporary.moveIntoPlace()
+      try temporary.moveToDestination()
     } else {
-      guard try temporary.moveIntoEmptyPlace() else { return false }
+      guard try temporary.moveToDestinationIfAbsent() else { return false }
     }
     if durable { try synchronizeDirectory(parent(of: path)) }
     return true
   }
 
   /// Removes the temporary files of replacements that were killed so many seconds ago.
-  static func sweepTemporaries(
-    beside destination: String, olderThan age: Int64 = 600
+  static func removeStaleTemporaryFiles(
+    for destination: String, olderThan age: Int64 = 600
   ) throws(StorageError) {
     let directory = parent(of: destination)
     let prefix = ".\(name(of: destination))."
@@ -376,9 +376,6 @@ enum FileSystem {
     return String(path[path.utf8.index(after: slash)...])
   }
 
-  /// Lets other threads run for a moment.
-  static func pause() { usleep(50) }
-
   /// Writes one line to standard error; there is nobody to tell when that fails.
   static func complain(_ line: String) {
     var text = line + "\n"
@@ -426,13 +423,13 @@ struct TemporaryFile: ~Copyable {
     return temporary
   }
 
-  mutating func moveIntoPlace() throws(StorageError) {
+  mutating func moveToDestination() throws(StorageError) {
     try FileSystem.rename(path, to: destination, in: directory)
     isInPlace = true
   }
 
   /// Gives the file its name unless another one has it: false then.
-  mutating func moveIntoEmptyPlace() throws(StorageError) -> Bool {
+  mutating func moveToDestinationIfAbsent() throws(StorageError) -> Bool {
     let result = systemCall(.link, FileSystem.paths(path, destination, in: directory)) {
       let descriptor = DirectoryHandle.descriptor(directory)
       return path.withCString { path in
@@ -450,10 +447,10 @@ struct TemporaryFile: ~Copyable {
   ///
   /// By trading names, as a rename over a file makes ext4 write the new one out at once; the
   /// temporary file's path is the old file's then.
-  mutating func replace() throws(StorageError) {
+  mutating func exchangeWithDestination() throws(StorageError) {
     if try FileSystem.exchange(path, with: destination, in: directory) { return }
     // Nothing is there, or the file system cannot do it.
-    try moveIntoPlace()
+    try moveToDestination()
   }
 
   /// Removes the file before its time, unless it was moved.

@@ -46,7 +46,7 @@ final class FileWatcher: Sendable {
 
   /// Calls `handler` after each change at `path`, on a thread of the watcher's.
   func watch(_ subject: Subject, of path: String, handler: @escaping Handler) -> Watch {
-    let carried = carryingFaults { handler(.changed) }
+    let carried = carryingTaskLocals { handler(.changed) }
     return state.withLock { state in
       enterGeneration(&state)
       state.lastID += 1
@@ -88,7 +88,7 @@ final class FileWatcher: Sendable {
   /// Calls each handler whose file has no watch, once a second while there is any.
   private func tick() {
     while true {
-      CoarseClock.wait(.seconds(1))
+      BackgroundThread.sleep(for: .seconds(1))
       let handlers = state.withLock { state in
         if state.unwatched.isEmpty { state.isTicking = false }
         return state.unwatched.values.map { $0 }
@@ -140,7 +140,7 @@ final class FileWatcher: Sendable {
       // Leaves events alone for a moment, in which the system makes one of those that are alike:
       // who writes without pause, as this process itself may, would else wake a thread with each
       // write.
-      CoarseClock.wait(.milliseconds(8))
+      BackgroundThread.sleep(for: .milliseconds(8))
       let isOver = state.withLock { state in
         state.isRead = !state.handlers.isEmpty
         return !state.isRead

@@ -6,9 +6,9 @@ internal import Synchronization
 ///
 /// What was opened for one lock is kept for the next. Nobody shares it meanwhile, so that the lock
 /// keeps out threads of the same process as well; a forked child must have its own.
-final class ByteLock: Sendable {
+final class ByteRangeLock: Sendable {
   /// All bytes that can be locked.
-  static let all: Range<UInt64> = 0..<(1 << 62)
+  static let allBytes: Range<UInt64> = 0..<(1 << 62)
 
   private let path: String
   /// Open, and nobody's.
@@ -20,7 +20,7 @@ final class ByteLock: Sendable {
   /// Runs `body` while nobody else holds any of the bytes.
   ///
   /// - Parameter mode: That of the file, if it is made.
-  func hold<R>(
+  func withLock<R>(
     _ bytes: Range<UInt64>, mode: @autoclosure () throws(StorageError) -> UInt32,
     timeout: Duration, _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
@@ -35,17 +35,17 @@ final class ByteLock: Sendable {
         if isThere { spare.withLock { if $0.count < Self.mostKept { $0.append(file) } } }
       }
       // Whoever comes after a deletion locks another file.
-      isThere = try file.status().links > 0
+      isThere = try file.status().linkCount > 0
       if isThere { return try body() }
     }
   }
 
   /// The same, for a lock that is rarely taken.
-  static func hold<R>(
+  static func withLock<R>(
     _ bytes: Range<UInt64>, of path: String, mode: UInt32, timeout: Duration,
     _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
-    try ByteLock(path).hold(bytes, mode: mode, timeout: timeout, body)
+    try ByteRangeLock(path).withLock(bytes, mode: mode, timeout: timeout, body)
   }
 }
 
@@ -61,7 +61,7 @@ final class LockFile: Sendable {
   // Only ever read, atomically; unmapped with the last reference.
   private nonisolated(unsafe) let mapping: UnsafeMutableRawPointer
   private let wordCount: Int
-  private let lastLook = Atomic<Int64>(0)
+  private let lastCheck = Atomic<Int64>(0)
 
   private static let wordSize = MemoryLayout<UInt64>.size
 
@@ -86,7 +86,7 @@ final class LockFile: Sendable {
   /// Opens the lock file if it is there and ready; nil otherwise, or when it cannot be written.
   static func openExisting(_ path: String, wordCount: Int = 1) throws(StorageError) -> LockFile? {
     do throws(StorageError) {
-      return try LockFile(mapping: File(path, .readWriteUnlinked), wordCount: wordCount)
+      return try LockFile(mapping: File(path, .readWriteNoFollow), wordCount: wordCount)
     } catch  where error.code == .notFound || error.code == .accessDenied {
       return nil
     }
@@ -121,7 +121,7 @@ final class LockFile: Sendable {
       // Where fs.protected_regular is set, O_CREAT on another user's file in a shared directory
       // fails. Never through a link, which another user may have laid there: words are written to
       // the file.
-      return try File(path, .readWriteUnlinked)
+      return try File(path, .readWriteNoFollow)
     } catch  where error.code == .notFound {
       let file = try File(path, .createOrOpen, mode: mode)
       // No umask takes from the user, but many do from others.
@@ -159,12 +159,12 @@ final class LockFile: Sendable {
 
   /// Whether the file has been deleted since it was opened: then others lock another one.
   ///
-  /// - Parameter mayBeLate: Whether one look within ``CoarseClock/longest`` will do.
-  func isDeleted(mayBeLate: Bool) throws(StorageError) -> Bool {
+  /// - Parameter usingRecentCheck: Whether a check made within ``CoarseClock/resolution`` suffices.
+  func isDeleted(usingRecentCheck: Bool) throws(StorageError) -> Bool {
     let tick = CoarseClock.now
-    if mayBeLate, tick == lastLook.load(ordering: .relaxed) { return false }
-    lastLook.store(tick, ordering: .relaxed)
-    return try file.status().links == 0
+    if usingRecentCheck, tick == lastCheck.load(ordering: .relaxed) { return false }
+    lastCheck.store(tick, ordering: .relaxed)
+    return try file.status().linkCount == 0
   }
 
   /// Whether another file stands at the path by now, or this one was cut off, so that its words

@@ -134,7 +134,7 @@ func portion(
 
 /// Runs `body` later under the faults, and by the clock, that are in force now: a task-local does
 /// not follow a hop to another thread by itself.
-func carryingFaults<R>(_ body: @escaping @Sendable () -> R) -> @Sendable () -> R {
+func carryingTaskLocals<R>(_ body: @escaping @Sendable () -> R) -> @Sendable () -> R {
   #if DEBUG
   let (plan, shift) = (FaultPlan.current, WallClock.shift)
   if plan == nil, shift == 0 { return body }

@@ -48,9 +48,9 @@ enum AbandonedFiles {
   /// Removes what has such a name and no writer any more.
   static func sweep(_ directory: DirectoryHandle) {
     do throws(StorageError) {
-      try FileSystem.scan(in: directory) { found throws(StorageError) in
+      try FileSystem.scan(in: directory) { entry throws(StorageError) in
         // Another user's, in a shared directory, may not go: others still may.
-        if let name = found.name, isName(name) { try? remove(name, found, in: directory) }
+        if let name = entry.name, isName(name) { try? remove(name, entry, in: directory) }
       }
     } catch {
       // No reason to refuse a write: nobody sees what is left.
@@ -58,21 +58,21 @@ enum AbandonedFiles {
   }
 
   private static func remove(
-    _ name: String, _ found: FileSystem.Found, in directory: DirectoryHandle
+    _ name: String, _ entry: FileSystem.DirectoryEntry, in directory: DirectoryHandle
   ) throws(StorageError) {
     // Between making one and locking it a writer needs no hour, even where the clock is set.
-    guard let status = try found.status(withTimes: true),
+    guard let status = try entry.status(withTimes: true),
       WallClock.now.subtractingSaturated(status.modified) > 3_600 * WallClock.second
     else { return }
     switch status.kind {
     case .file:
       let file = try File(name, in: directory, .readWrite)
-      if try LockFile.tryLock(file.descriptor, file.path) { try found.unlink() }
+      if try LockFile.tryLock(file.descriptor, file.path) { try entry.unlink() }
     case .directory:
-      let place = ConfinedPath(root: directory.path).appending(name)
+      let place = ConfinedPath(base: directory.path).appending(name)
       let copy = try DirectoryHandle(place)
       if try LockFile.tryLock(copy.descriptor, copy.path) { try place.removeTree() }
-    case .link, .other: try found.unlink()
+    case .link, .other: try entry.unlink()
     }
   }
 }

@@ -10,7 +10,7 @@ extension Folder {
     try during("clear", "") { site throws(StorageError) in
       guard let status = try site.status() else { return }
       guard status.isDirectory else {
-        throw status.isLink ? site.linkFailure : Self.notADirectory(site)
+        throw status.isSymbolicLink ? site.symbolicLinkError : Self.notADirectory(site)
       }
       try requireOwnFilesAlone(in: site, status)
       func isOurs(_ name: String?) -> Bool { name.map(AbandonedFiles.isReserved) ?? false }
@@ -33,12 +33,12 @@ extension Folder {
     in site: ConfinedPath, _ status: FileStatus
   ) throws(StorageError) {
     if isDocuments(status) {
-      let mark = ConfinedPath(root: site.root).appending(Self.markOfOwn)
+      let mark = ConfinedPath(base: site.base).appending(Self.markOfOwn)
       if try !mark.exists() {
         throw Self.notToBeCleared(site, "it was there before this app, with what is in it")
       }
     }
-    for precious in StorageScope.current.finder.preciousDirectories() {
+    for precious in StorageScope.current.finder.protectedDirectories() {
       var path = try FileSystem.realPath(FileSystem.existingPath(precious))
       while true {
         if let above = try FileSystem.status(path), above.isSameFile(as: status) {
@@ -69,9 +69,9 @@ extension Folder {
 
   /// Whether it is the documents folder of the app, or in it, by whatever way it was named.
   private func isDocuments(_ status: FileStatus) -> Bool {
-    if case .documents = place { return true }
+    if case .documents = base { return true }
     // Where there is none it is not in danger.
-    guard let root = try? StorageScope.current.root(of: .documents),
+    guard let root = try? StorageScope.current.path(of: .documents),
       let documents = try? FileSystem.status(root)
     else { return false }
     return documents.isSameFile(as: status)

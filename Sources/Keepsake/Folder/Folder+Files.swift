@@ -73,7 +73,7 @@ extension Folder {
   /// Deletes a file, or a folder with all that is in it; nothing happens when nothing is there.
   public func delete(_ path: String) throws(StorageError) {
     try during("delete", path) { site throws(StorageError) in
-      guard !site.isRoot, !path.isEmpty else {
+      guard !site.isBase, !path.isEmpty else {
         throw StorageError(
           .misuse, operation: "delete", path: site.path, reason: "it is the directory itself",
           remedy: "Use clear to delete all that is in it.")

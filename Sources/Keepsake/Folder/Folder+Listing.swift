@@ -23,9 +23,9 @@ extension Folder {
       }
       var names: [String] = []
       if recursively {
-        let start = site.isRoot ? 0 : site.relative.utf8.count + 1
+        let start = site.isBase ? 0 : site.subpath.utf8.count + 1
         try site.walk(entering: { $0.map(isShown) ?? false }) { visit throws(StorageError) in
-          let name = visit.place.relative.utf8.dropFirst(start)
+          let name = visit.place.subpath.utf8.dropFirst(start)
           names.append(String(Substring(name)) + (visit.kind == .directory ? "/" : ""))
         }
       } else {
@@ -48,7 +48,7 @@ extension Folder {
       guard try isDirectory(site, path) else { return 0 }
       var total = 0
       try site.walk { visit throws(StorageError) in
-        guard visit.kind == .file, let status = try visit.found.status() else { return }
+        guard visit.kind == .file, let status = try visit.entry.status() else { return }
         // Sparse files may claim any size.
         let (sum, overflow) = total.addingReportingOverflow(status.size)
         total = overflow ? .max : sum
@@ -98,7 +98,7 @@ extension Folder {
         .notFound, operation: "list", path: site.path, remedy: "Check the directory's name.")
     }
     if status.isDirectory { return true }
-    if status.isLink { throw site.linkFailure }
+    if status.isSymbolicLink { throw site.symbolicLinkError }
     throw Self.notADirectory(site)
   }
 

@@ -50,7 +50,7 @@ extension Folder {
       let other = other ?? self
       let status = try Self.statusOfSomething(site)
       let end = try status.isDirectory ? other.target(target) : other.fileTarget(target)
-      guard !site.isRoot else {
+      guard !site.isBase else {
         throw StorageError(
           .misuse, operation: "move", path: site.path, reason: "it is the directory itself",
           remedy: "Move what is in it.")
@@ -69,7 +69,7 @@ extension Folder {
       if try FileSystem.move(site.name, in: directory, to: end.name, in: newDirectory) {
         // To rename(2) two names of one file are as they should be. But one name it may be as well,
         // in a directory that is reached in two ways, or whose file system takes a for A.
-        if let old, old.isSameFile(as: status), status.links > 1 {
+        if let old, old.isSameFile(as: status), status.linkCount > 1 {
           let isOneDirectory = try directory.status().isSameFile(as: newDirectory.status())
           if !isOneDirectory || site.name != end.name {
             try FileSystem.unlink(site.name, in: directory)
@@ -79,7 +79,7 @@ extension Folder {
         let copier = Copier(target: other, keepsLook: true, isDurable: true)
         let copied = try copier.copy(site, status, to: end)
         // The originals are going to be gone for good.
-        if !other.isDurable { try end.parent.synchronizeNames() }
+        if !other.isDurable { try end.parent.synchronizeAncestors() }
         for (place, status) in copied.reversed() {
           try place.remove(ifStill: status)
         }
@@ -107,17 +107,17 @@ extension Folder {
       let source = try DirectoryFinder.path(of: file, operation: "adopt")
       let opened: File
       do throws(StorageError) {
-        opened = try File(source, .readUnlinked)
+        opened = try File(source, .readNoFollow)
       } catch  where error.code.systemError == ELOOP {
-        throw ConfinedPath(root: source).linkFailure
+        throw ConfinedPath(base: source).symbolicLinkError
       }
       let status = try opened.status()
-      guard status.isRegularFile else { throw Self.notAFile(ConfinedPath(root: source)) }
+      guard status.isRegularFile else { throw Self.notAFile(ConfinedPath(base: source)) }
       let site = try fileTarget(path)
       let directory = try makeDirectory(site.parent)
       if isDurable { try opened.synchronize() }
       // Another user's stays that one's, and what has another name could be changed by it.
-      let isOurs = status.links == 1 && status.owner == geteuid()
+      let isOurs = status.linkCount == 1 && status.owner == geteuid()
       var isMoved = false
       if isOurs { isMoved = try take(opened, status, from: source, to: site, in: directory) }
       if !isMoved {
@@ -125,9 +125,9 @@ extension Folder {
         let copy = try newFile(site)
         try copy.append(contentsOf: opened)
         try copy.finish(durable: true)
-        if !isDurable { try site.parent.synchronizeNames() }
+        if !isDurable { try site.parent.synchronizeAncestors() }
         // Unless it had this very name, and is gone by that.
-        let original = ConfinedPath(root: FileSystem.parent(of: source))
+        let original = ConfinedPath(base: FileSystem.parent(of: source))
           .appending(FileSystem.name(of: source))
         if let now = try original.status(), now.isSameFile(as: status) {
           try original.remove(ifStill: before)
@@ -151,7 +151,7 @@ extension Folder {
         let isTaken: Bool
         do throws(StorageError) {
           let found = try FileSystem.status(taken, in: directory, followsLinks: false)
-          isTaken = found?.links == 1 && found?.isSameFile(as: status) == true
+          isTaken = found?.linkCount == 1 && found?.isSameFile(as: status) == true
           if isTaken { try FileSystem.rename(taken, to: site.name, in: directory) }
         } catch {
           try putBack(taken, in: directory, to: source)
@@ -200,7 +200,7 @@ private struct Copier {
   private func copyFile(
     _ source: ConfinedPath, _ status: FileStatus, to name: String, in directory: DirectoryHandle
   ) throws(StorageError) {
-    if status.isLink {
+    if status.isSymbolicLink {
       try FileSystem.copyLink(source, to: name, by: AbandonedFiles.newName(), in: directory)
       if isDurable { try directory.synchronize() }
       return
@@ -222,8 +222,8 @@ private struct Copier {
     var found: Copied = []
     func isCopied(_ name: String?) -> Bool { !(name.map(AbandonedFiles.isReserved) ?? false) }
     try source.walk(entering: isCopied) { visit throws(StorageError) in
-      guard visit.found.name != nil else { throw visit.place.nameFailure }
-      if let status = try visit.found.status(withTimes: true) {
+      guard visit.entry.name != nil else { throw visit.place.invalidNameError }
+      if let status = try visit.entry.status(withTimes: true) {
         found.append((visit.place, status))
       }
     }
@@ -234,7 +234,7 @@ private struct Copier {
       let copy = try temporary.makeDirectory(mode: mode).0
       AbandonedFiles.mark(copy.descriptor, copy.path)
       for (place, status) in found {
-        let way = place.relative.utf8.dropFirst(source.isRoot ? 0 : source.relative.utf8.count + 1)
+        let way = place.subpath.utf8.dropFirst(source.isBase ? 0 : source.subpath.utf8.count + 1)
         let end = temporary.appending(String(Substring(way)))
         if status.isDirectory {
           _ = try end.makeDirectory(mode: mode)

@@ -20,20 +20,20 @@ public import FoundationEssentials
 /// Folders and files are for their user alone (0700, 0600); below a folder of one's own their modes
 /// follow that folder's.
 public struct Folder: Hashable, Sendable {
-  enum Place: Hashable, Sendable {
+  enum Base: Hashable, Sendable {
     case documents, applicationSupport, caches, temporary
     case own(path: String)
     /// A URL that is not a file's: every call says so.
     case unusable(url: String)
   }
 
-  let place: Place
-  /// The way from the place to this folder.
-  private let way: String
+  let base: Base
+  /// The path of this folder relative to its base; empty for the base itself.
+  private let subpath: String
 
-  private init(_ place: Place, _ way: String = "") {
-    self.place = place
-    self.way = way
+  private init(_ base: Base, _ subpath: String = "") {
+    self.base = base
+    self.subpath = subpath
   }
 
   /// Documents that the app makes for its user: a folder named as the app, in the user's folder for
@@ -72,7 +72,7 @@ public struct Folder: Hashable, Sendable {
     if path.utf8.count > 1, path.utf8.last == UInt8(ascii: "/") {
       path = String(Substring(path.utf8.dropLast()))
     }
-    return Folder(place, way.isEmpty || path.isEmpty ? way + path : way + "/" + path)
+    return Folder(base, subpath.isEmpty || path.isEmpty ? subpath + path : subpath + "/" + path)
   }
 
   /// Where something is, or would be: nothing has to be there.
@@ -106,7 +106,7 @@ public struct Folder: Hashable, Sendable {
 extension Folder {
   /// Whether a call waits until what it has done survives a power cut.
   var isDurable: Bool {
-    switch place {
+    switch base {
     case .documents, .applicationSupport, .own, .unusable: true
     case .caches, .temporary: false
     }
@@ -127,16 +127,16 @@ extension Folder {
   func during<R>(
     _ operation: String, _ path: String, _ body: (ConfinedPath) throws(StorageError) -> R
   ) throws(StorageError) -> R {
-    try during(operation) { () throws(StorageError) in try body(site(path)) }
+    try during(operation) { () throws(StorageError) in try body(confinedPath(path)) }
   }
 
   /// The place that `path` names; the folder itself where it is empty.
-  func site(_ path: String) throws(StorageError) -> ConfinedPath {
+  func confinedPath(_ path: String) throws(StorageError) -> ConfinedPath {
     let root = try root()
-    let relative = [way, path].filter { !$0.isEmpty }.joined(separator: "/")
-    if relative.isEmpty { return ConfinedPath(root: root) }
+    let subpath = [subpath, path].filter { !$0.isEmpty }.joined(separator: "/")
+    if subpath.isEmpty { return ConfinedPath(base: root) }
     guard
-      !relative.utf8.split(separator: UInt8(ascii: "/"))
+      !subpath.utf8.split(separator: UInt8(ascii: "/"))
         .contains(where: { AbandonedFiles.isReserved(String(Substring($0))) })
     else {
       throw StorageError(
@@ -144,13 +144,13 @@ extension Folder {
         reason: "names that start with \(AbandonedFiles.reservedPrefix) are the library's own",
         remedy: "Use another name.")
     }
-    return try ConfinedPath(root: root, relative)
+    return try ConfinedPath(subpath, in: root)
   }
 
   /// The place of something that is going to be there.
   func target(_ path: String) throws(StorageError) -> ConfinedPath {
-    let site = try site(path)
-    guard !path.isEmpty, !site.isRoot else {
+    let site = try confinedPath(path)
+    guard !path.isEmpty, !site.isBase else {
       throw StorageError(
         .misuse, operation: "open", path: site.path, reason: "it is the directory itself",
         remedy: "Name a place in it.")
@@ -159,29 +159,29 @@ extension Folder {
   }
 
   private func root() throws(StorageError) -> String {
-    if case .own(let path) = place { return path }
+    if case .own(let path) = base { return path }
     let scope = StorageScope.current
-    let root = try scope.root(of: place)
-    if case .temporary = place { try scope.finder.requireOwn(FileSystem.parent(of: root)) }
+    let root = try scope.path(of: base)
+    if case .temporary = base { try scope.finder.requirePrivate(FileSystem.parent(of: root)) }
     return root
   }
 
   /// The mode of folders; without its execute bits that of files.
   func directoryMode() throws(StorageError) -> UInt32 {
-    guard case .own(let path) = place else { return 0o700 }
+    guard case .own(let path) = base else { return 0o700 }
     // Where everybody may put files, as in /tmp, nobody's are everybody's.
     if let status = try FileSystem.status(path), status.mode & 0o1002 == 0o1002 { return 0o700 }
-    return try StoreDirectory(path: path, isCallerOwned: true).mode()
+    return try StoreDirectory(path: path, isCallerOwned: true).directoryMode()
   }
 
   func fileMode() throws(StorageError) -> UInt32 { try directoryMode() & 0o666 }
 
   /// The folder at a place, made where it is missing.
   func makeDirectory(_ site: ConfinedPath) throws(StorageError) -> DirectoryHandle {
-    switch place {
-    case .temporary: try StorageScope.current.finder.makeTemporary()
-    case .documents where try FileSystem.status(site.root) == nil:
-      let (directory, isNew) = try ConfinedPath(root: site.root)
+    switch base {
+    case .temporary: try StorageScope.current.finder.makeTemporaryDirectory()
+    case .documents where try FileSystem.status(site.base) == nil:
+      let (directory, isNew) = try ConfinedPath(base: site.base)
         .makeDirectory(mode: directoryMode(), durable: isDurable)
       // Says that nothing but the app's own files is in it: a user may have a directory of that
       // name.
@@ -191,7 +191,7 @@ extension Folder {
     let (directory, isNew) = try site.makeDirectory(mode: directoryMode(), durable: isDurable)
     // Another process may have made it just now, and not come to this yet.
     if isDurable, isNew || Self.synchronized.withLock({ !$0.contains(site.path) }) {
-      try site.synchronizeNames()
+      try site.synchronizeAncestors()
       Self.synchronized.withLock { known in
         if known.count > 10_000 { known = [] }
         known.insert(site.path)

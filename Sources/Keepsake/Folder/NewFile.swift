@@ -20,7 +20,7 @@ final class NewFile: @unchecked Sendable {
 
   /// Takes all that is in another file; where the file system can, the two share it.
   func append(contentsOf source: File) throws(StorageError) {
-    if count == 0, temporary.file.clone(source) { return }
+    if count == 0, temporary.file.clone(from: source) { return }
     try Folder.requireFreeSpace(source.status().size, at: directory.path)
     let size = 1 << 20
     var position = 0
@@ -42,7 +42,7 @@ final class NewFile: @unchecked Sendable {
   /// Gives it its name, in place of a file that has it.
   func finish(durable: Bool) throws(StorageError) {
     if durable { try temporary.file.synchronize() }
-    try temporary.moveIntoPlace()
+    try temporary.moveToDestination()
     if durable { try directory.synchronize() }
   }
 

@@ -137,7 +137,7 @@ extension SecureVault.KeySource {
       return try Self.secret(passphrase: text, logN: slot?.logN ?? logN)
     case .credential(let name):
       let path = try Self.credentialPath(name, vault.finder.environment)
-      guard let path, let file = try File.ifPresent(path) else {
+      guard let path, let file = try File.openIfPresent(path) else {
         if slot == nil { return nil }
         throw StorageError(
           .locked, operation: "open", path: path,

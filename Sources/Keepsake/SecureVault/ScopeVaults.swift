@@ -2,8 +2,8 @@
 /// The vaults of a scope, and their services.
 final class ScopeVaults: Sendable {
   private let options: VaultOptions
-  private let services = Registry<SecureVault.Service, SecureVault.Store>()
-  private let vaults = Registry<String, Vault>()
+  private let services = StoreRegistry<SecureVault.Service, SecureVault.Store>()
+  private let vaults = StoreRegistry<String, Vault>()
   fileprivate let defaultService = Locked(SecureVault.Service.standard)
 
   init(_ options: VaultOptions) { self.options = options }

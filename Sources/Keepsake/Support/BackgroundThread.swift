@@ -18,6 +18,16 @@ enum BackgroundThread {
     return isStarted
   }
 
+  /// Blocks the calling thread for `duration`, even if signals arrive meanwhile.
+  static func sleep(for duration: Duration) {
+    let end = ContinuousClock.now + duration
+    while true {
+      let rest = end - ContinuousClock.now
+      if rest <= .zero { return }
+      usleep(UInt32(min(500_000, max(1, rest / .microseconds(1)))))
+    }
+  }
+
   private static func start(_ work: Unmanaged<Work>) -> Bool {
     var attributes = pthread_attr_t()
     guard pthread_attr_init(&attributes) == 0 else { return false }

@@ -17,7 +17,7 @@ enum BackgroundWork {
     var threadCount = 0
     /// Whether a thread waits for what is due next: one is enough.
     var isAnyWaiting = false
-    var unsynced: [(journal: Journal, sync: @Sendable () -> Void)] = []
+    var unsynced: [(sync: @Sendable () -> Void, syncAtExit: @Sendable () -> Void)] = []
     var hasExitHook = false
   }
 
@@ -37,23 +37,28 @@ enum BackgroundWork {
   static func run(_ work: @escaping @Sendable () -> Void) {
     if ForkGuard.isForkedChild { return work() }
     running.add(1, ordering: .sequentiallyConsistent)
-    add(Job(due: .now, work: carryingFaults(work), isAwaited: true))
+    add(Job(due: .now, work: carryingTaskLocals(work), isAwaited: true))
   }
 
   /// Runs `work` after a while, unless the process has ended by then.
   static func run(after pause: Duration, _ work: @escaping @Sendable () -> Void) {
     guard !ForkGuard.isForkedChild else { return }
-    add(Job(due: .now + pause, work: carryingFaults(work), isAwaited: false))
+    add(Job(due: .now + pause, work: carryingTaskLocals(work), isAwaited: false))
   }
 
-  /// Sees to it that what `journal` has written survives a power cut a second from now.
-  static func syncSoon(_ journal: Journal) {
+  /// Runs `sync` about a second from now, together with all others that are due by then.
+  ///
+  /// - Parameter syncAtExit: Runs in its place if the process exits first. It must not wait for a
+  ///   lock: a thread that was stopped at exit may hold it.
+  static func syncSoon(
+    _ sync: @escaping @Sendable () -> Void, atExit syncAtExit: @escaping @Sendable () -> Void
+  ) {
     let isFirst = state.withLock { state in
       if state.generation != ForkGuard.generation {
         state.generation = ForkGuard.generation
         state.unsynced = []  // the parent's
       }
-      state.unsynced.append((journal, carryingFaults { journal.synchronizeInBackground() }))
+      state.unsynced.append((carryingTaskLocals(sync), syncAtExit))
       installExitHook(&state)
       return state.unsynced.count == 1
     }
@@ -65,14 +70,14 @@ enum BackgroundWork {
   }
 
   private static func syncNow() {
-    let journals = state.withLock { state in
+    let unsynced = state.withLock { state in
       // From here on the exit hook does not find them in the list.
       running.add(1, ordering: .sequentiallyConsistent)
       defer { state.unsynced = [] }
       return state.unsynced
     }
     defer { running.subtract(1, ordering: .sequentiallyConsistent) }
-    for (_, sync) in journals { sync() }
+    for (sync, _) in unsynced { sync() }
   }
 
   // MARK: Threads
@@ -102,7 +107,7 @@ enum BackgroundWork {
         job.work()
         if job.isAwaited { running.subtract(1, ordering: .sequentiallyConsistent) }
       case .wait(let pause):
-        CoarseClock.wait(pause)
+        BackgroundThread.sleep(for: pause)
         state.withLock { $0.isAnyWaiting = false }
       case .nothing: return
       }
@@ -137,9 +142,9 @@ enum BackgroundWork {
     {
       usleep(500)
     }
-    let journals = state.withLockIfAvailable { state in
+    let unsynced = state.withLockIfAvailable { state in
       state.generation == ForkGuard.generation ? state.unsynced : []
     }
-    for (journal, _) in journals ?? [] { journal.synchronizeAtExit() }
+    for (_, syncAtExit) in unsynced ?? [] { syncAtExit() }
   }
 }

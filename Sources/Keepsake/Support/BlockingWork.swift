@@ -7,7 +7,7 @@ package enum BlockingWork {
   /// Runs `work` soon, on a thread of its own.
   static func start(_ work: @escaping @Sendable () -> Void) {
     // A forked child has no dispatch threads.
-    if ForkGuard.isForkedChild { work() } else { queue.async(execute: carryingFaults(work)) }
+    if ForkGuard.isForkedChild { work() } else { queue.async(execute: carryingTaskLocals(work)) }
   }
 
   /// Runs `body` there, with the calling task's stores for calls to the facades inside of it.

@@ -22,19 +22,9 @@ enum WallClock {
 
 /// Goes on a few hundred times a second, whatever is done to the clock, and costs next to nothing.
 enum CoarseClock {
-  /// For how long ``now`` stays the same at most, in nanoseconds: some kernels count a hundred a
-  /// second.
-  static let longest: Int64 = 10_000_000
-
-  /// Waits for so long, whatever signals arrive meanwhile.
-  static func wait(_ pause: Duration) {
-    let end = ContinuousClock.now + pause
-    while true {
-      let rest = end - ContinuousClock.now
-      if rest <= .zero { return }
-      usleep(UInt32(min(500_000, max(1, rest / .microseconds(1)))))
-    }
-  }
+  /// The longest time that ``now`` stays the same, in nanoseconds: some kernels tick a hundred
+  /// times a second.
+  static let resolution: Int64 = 10_000_000
 
   static var now: Int64 {
     var time = timespec()

@@ -115,7 +115,7 @@ struct DirectoryFinder: Sendable {
     #if os(Linux)
     var configuration = home + "/.config"
     if let base = environment("XDG_CONFIG_HOME"), base.hasPrefix("/") { configuration = base }
-    if let file = try? File.ifPresent(configuration + "/user-dirs.dirs"),
+    if let file = try? File.openIfPresent(configuration + "/user-dirs.dirs"),
       let bytes = try? file.contents()
     {
       return Array(bytes)
@@ -134,7 +134,7 @@ struct DirectoryFinder: Sendable {
 
   /// Makes the directory for short-lived files unless it is there; not the one in which all users
   /// have theirs, which would be this user's alone then.
-  func makeTemporary() throws(StorageError) {
+  func makeTemporaryDirectory() throws(StorageError) {
     if chosen.temporary != nil { return }
     let path = try temporary()
     do throws(StorageError) {
@@ -147,12 +147,12 @@ struct DirectoryFinder: Sendable {
         remedy: "Set TMPDIR to a directory that is there.")
     }
     // Somebody else may have made it just now.
-    try requireOwn(path)
+    try requirePrivate(path)
   }
 
   /// Throws if others can write to the directory for short-lived files, where it is there: they
   /// have theirs beside it, and could have made this one, with files in it that are to be read.
-  func requireOwn(_ path: String) throws(StorageError) {
+  func requirePrivate(_ path: String) throws(StorageError) {
     if chosen.temporary != nil { return }
     guard let status = try FileSystem.status(path, followsLinks: false) else { return }
     guard status.isDirectory, status.owner == geteuid(), status.mode & 0o022 == 0 else {
@@ -164,7 +164,7 @@ struct DirectoryFinder: Sendable {
   }
 
   /// What must not be emptied by accident, as far as it can be found.
-  func preciousDirectories() -> [String] {
+  func protectedDirectories() -> [String] {
     // Where there is none of a kind it is not in danger.
     let documents = try? documents()
     let found = [

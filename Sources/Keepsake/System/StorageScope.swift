@@ -9,10 +9,10 @@ final class StorageScope: Sendable {
   /// The suites that do not lie in files of ours.
   let engines: [Defaults.Suite: any StorageEngine]
   private let handler: Locked<Handler?>
-  private let suites = Registry<Defaults.Suite, Defaults.Store>()
-  private let caches = Registry<DiskCache.Name, DiskCache.Store>()
+  private let suites = StoreRegistry<Defaults.Suite, Defaults.Store>()
+  private let caches = StoreRegistry<DiskCache.Name, DiskCache.Store>()
   let vaults: ScopeVaults
-  private let roots = Locked<[Folder.Place: String]>([:])
+  private let basePaths = Locked<[Folder.Base: String]>([:])
   private let complaints = ReportLimiter()
 
   init(
@@ -31,10 +31,10 @@ final class StorageScope: Sendable {
   ///
   /// For good, as a task of a scope may come after its end: it must not find the process's own
   /// stores.
-  static let hasBeenTemporary = Atomic(false)
+  static let hadTemporaryScope = Atomic(false)
 
   @inline(__always)
-  static var mayBeTemporary: Bool { hasBeenTemporary.load(ordering: .relaxed) }
+  static var hasHadTemporaryScope: Bool { hadTemporaryScope.load(ordering: .relaxed) }
 
   @TaskLocal static var temporary: StorageScope?
 
@@ -42,14 +42,16 @@ final class StorageScope: Sendable {
   static let process = StorageSystem.configuration.makeProcessScope()
 
   static var current: StorageScope {
-    if mayBeTemporary, let temporary { return temporary }
+    if hasHadTemporaryScope, let temporary { return temporary }
     return process
   }
 
   // MARK: Stores
 
   func defaults(_ suite: Defaults.Suite) -> Defaults.Store {
-    if case .named(let name) = suite.location, let store = suites.named(name) { return store }
+    if case .named(let name) = suite.location, let store = suites.store(named: name) {
+      return store
+    }
     return suites.store(suite, named: suite.givenName) { Defaults.Store(suite: suite, scope: self) }
   }
 
@@ -64,12 +66,12 @@ final class StorageScope: Sendable {
     vaults.close()
   }
 
-  /// The directory of a place, looked up once.
-  func root(of place: Folder.Place) throws(StorageError) -> String {
-    try roots.withLock { roots throws(StorageError) in
-      if let root = roots[place] { return root }
-      let root =
-        switch place {
+  /// The path of a folder's base directory, found once.
+  func path(of base: Folder.Base) throws(StorageError) -> String {
+    try basePaths.withLock { basePaths throws(StorageError) in
+      if let path = basePaths[base] { return path }
+      let path =
+        switch base {
         case .documents: try finder.documents()
         case .applicationSupport: try finder.directory(.data) + "/files"
         case .caches: try finder.directory(.cache) + "/files"
@@ -80,8 +82,8 @@ final class StorageScope: Sendable {
             .misuse, operation: "open", path: url, reason: "not the URL of an absolute file path",
             remedy: "Make the URL with URL(filePath:).")
         }
-      roots[place] = root
-      return root
+      basePaths[base] = path
+      return path
     }
   }
 
@@ -101,7 +103,7 @@ final class StorageScope: Sendable {
 }
 
 /// One store for each place, made when it is first asked for.
-final class Registry<Place: Hashable & Sendable, Store: Sendable>: Sendable {
+final class StoreRegistry<Place: Hashable & Sendable, Store: Sendable>: Sendable {
   private struct Stores {
     /// By their bytes, as their files are told apart; a dictionary would take twice as long.
     var named = ByteKeyedDictionary<Store>()
@@ -113,7 +115,7 @@ final class Registry<Place: Hashable & Sendable, Store: Sendable>: Sendable {
   private let stores = Locked(Stores())
 
   @inline(__always)
-  func named(_ name: String) -> Store? { stores.withLock { $0.named[name] } }
+  func store(named name: String) -> Store? { stores.withLock { $0.named[name] } }
 
   /// - Parameter name: Says by itself which place it is; nil where it does not.
   func store(_ place: Place, named name: String?, make: () -> Store) -> Store {

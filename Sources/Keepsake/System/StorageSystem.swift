@@ -27,7 +27,7 @@ public enum StorageSystem {
     let scope = StorageScope(
       finder: .temporary(app: ProcessIdentity.executableName, in: directory), engines: engines,
       vaultOptions: vaultOptions)
-    StorageScope.hasBeenTemporary.store(true, ordering: .relaxed)
+    StorageScope.hadTemporaryScope.store(true, ordering: .relaxed)
     defer {
       scope.close()
       do throws(StorageError) {

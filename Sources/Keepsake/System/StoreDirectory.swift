@@ -8,14 +8,16 @@ struct StoreDirectory: Sendable {
 
   /// The lock file of what has this name: hidden, so that shell patterns do not match it by
   /// accident.
-  func lockPath(of name: String, suffix: String = ".lock") -> String { path + "/." + name + suffix }
+  func lockPath(for name: String, suffix: String = ".lock") -> String {
+    path + "/." + name + suffix
+  }
 
   /// Marks the directory of a vault, also for a program that was built without vaults.
   static let vaultHeaderName = "vault.hdr"
 
   /// Makes the directory where it is missing; returns the mode for directories in it, which for
   /// files is to be taken without its execute bits.
-  func prepare(durable: Bool = true) throws(StorageError) -> UInt32 {
+  func createIfNeeded(durable: Bool = true) throws(StorageError) -> UInt32 {
     if !isCallerOwned {
       try FileSystem.createDirectory(path, durable: durable)
       return Self.ownMode
@@ -28,8 +30,8 @@ struct StoreDirectory: Sendable {
     return Self.mode(in: status)
   }
 
-  /// What ``prepare()`` returns, without making anything.
-  func mode() throws(StorageError) -> UInt32 {
+  /// What ``createIfNeeded(durable:)`` returns, without making anything.
+  func directoryMode() throws(StorageError) -> UInt32 {
     guard isCallerOwned, let status = try FileSystem.status(path) else { return Self.ownMode }
     return Self.mode(in: status)
   }

@@ -103,7 +103,7 @@ private func sumRecords(in bytes: inout [UInt8], seed: UInt64) {
         Checksum.sum($0, seed: seed)
       }
       bytes.withUnsafeMutableBufferPointer {
-        FileName.writeHexadecimal(sum, to: $0[(start + 2)..<(start + 18)])
+        Hexadecimal.write(sum, to: $0[(start + 2)..<(start + 18)])
       }
     }
     start = lineEnd + 1

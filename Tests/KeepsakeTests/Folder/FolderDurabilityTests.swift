@@ -97,7 +97,7 @@ import Testing
           try home.write([1], to: "incoming")
           let calls = try systemCalls { try body(directory, home) }
           let syncs = calls.filter { [.fsync, .fdatasync].contains($0) }
-          #expect(syncs.isEmpty != isDurable, "\(name) in \(directory.place): \(calls)")
+          #expect(syncs.isEmpty != isDurable, "\(name) in \(directory.base): \(calls)")
           if isDurable { #expect(calls.last == .fsync || name == "create", "\(name): \(calls)") }
           try directory.clear()
           try directory.delete("d")

@@ -90,7 +90,7 @@ enum FolderTree {
 
 /// Runs `body` with stores and places of its own, as a finder has them.
 func inScope<R>(_ finder: DirectoryFinder, _ body: () throws -> R) throws -> R {
-  StorageScope.hasBeenTemporary.store(true, ordering: .relaxed)
+  StorageScope.hadTemporaryScope.store(true, ordering: .relaxed)
   let scope = StorageScope(finder: finder)
   defer { scope.close() }
   return try StorageScope.$temporary.withValue(scope) { try body() }

@@ -21,7 +21,9 @@ import Testing
 
   /// Expects calls to wait for whoever holds all bytes of the file that stands at the path now.
   private func expectExcluded(_ vault: Vault) throws {
-    try ByteLock.hold(ByteLock.all, of: lockPath, mode: 0o600, timeout: .seconds(1)) {
+    try ByteRangeLock.withLock(
+      ByteRangeLock.allBytes, of: lockPath, mode: 0o600, timeout: .seconds(1)
+    ) {
       () throws(StorageError) in
       expectFailure(.timedOut) { try set("late", vault) }
       expectFailure(.timedOut) { try vault.remove("standard", "k") }
@@ -59,7 +61,7 @@ import Testing
 
   @Test func threadsOfOneProcessExcludeEachOther() throws {
     let path = directory.path + "/.lock"
-    let lock = ByteLock(path)
+    let lock = ByteRangeLock(path)
     let (threads, rounds) = (8, 300)
     let inside = Locked([0, 0])
     let count = Locked(0)
@@ -79,9 +81,9 @@ import Testing
         let bytes = UInt64(byte)..<UInt64(byte + 1)
         do throws(StorageError) {
           if round % 3 == 0 {
-            try ByteLock.hold(bytes, of: path, mode: 0o600, timeout: .seconds(30), enter)
+            try ByteRangeLock.withLock(bytes, of: path, mode: 0o600, timeout: .seconds(30), enter)
           } else {
-            try lock.hold(bytes, mode: 0o600, timeout: .seconds(30), enter)
+            try lock.withLock(bytes, mode: 0o600, timeout: .seconds(30), enter)
           }
         } catch {
           failures.append(error)

@@ -60,15 +60,15 @@ public final class FileEngine: StorageEngine {
 
   /// Returns when all files survive a power cut.
   public func synchronize() throws {
-    let site = try directory.site("")
+    let site = try directory.confinedPath("")
     guard let status = try site.status() else { return }
     try site.synchronizeData(status)
-    try site.synchronizeNames()
+    try site.synchronizeAncestors()
   }
 
   /// A stream with an element after each change of a file, whoever made it.
   public func changes() throws -> AsyncStream<Void>? {
-    let site = try directory.site("")
+    let site = try directory.confinedPath("")
     // One that is gone is not brought back by looking: it may be one that is being removed.
     let isFirst = watched.withLock { $0.insert(site.path).inserted }
     if !isFirst, try site.status() == nil { return nil }
@@ -96,9 +96,9 @@ public final class FileEngine: StorageEngine {
     guard let data else {
       try directory.delete(path)
       // Those of the first parts of a long key, as far as no other key has them.
-      var site = try directory.site(path).parent
-      let root = try directory.site("")
-      while site.relative != root.relative, try site.removeEmptyDirectory() { site = site.parent }
+      var site = try directory.confinedPath(path).parent
+      let root = try directory.confinedPath("")
+      while site.subpath != root.subpath, try site.removeEmptyDirectory() { site = site.parent }
       return
     }
     try directory.write(data, to: directory.fileTarget(path), durable: directory.isDurable)
@@ -108,11 +108,11 @@ public final class FileEngine: StorageEngine {
   private func exclusively<R>(
     _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
-    let site = try directory.site("")
+    let site = try directory.confinedPath("")
     _ = try directory.makeDirectory(site)
     let lock = Self.lock(of: site).path
-    return try ByteLock.hold(
-      ByteLock.all, of: lock, mode: directory.fileMode(), timeout: timeout
+    return try ByteRangeLock.withLock(
+      ByteRangeLock.allBytes, of: lock, mode: directory.fileMode(), timeout: timeout
     ) { () throws(StorageError) in
       let result = try body()
       // Tells those who wait for changes; what is done by now has not failed when that does.
@@ -128,7 +128,7 @@ public final class FileEngine: StorageEngine {
   /// The files of keys, by their paths as seen from the directory; no other directory is looked
   /// into.
   private func files() throws(StorageError) -> [(path: String, key: String)] {
-    let site = try directory.site("")
+    let site = try directory.confinedPath("")
     var files: [(String, String)] = []
     func isOurs(_ name: String?) -> Bool {
       guard let name else { return false }

@@ -6,7 +6,7 @@ extension Journal {
   /// Writes what the table holds, or nothing, to a new file, durably, in place of the old. Under
   /// the lock.
   func rewrite(asEmpty isEmpty: Bool = false) throws(StorageError) {
-    try FileSystem.sweepTemporaries(beside: location.path)
+    try FileSystem.removeStaleTemporaryFiles(for: location.path)
     let id = UInt64.random(in: .min ... .max)
     var bytes = JournalFormat.header(id: id)
     state.withLock { state in
@@ -27,9 +27,9 @@ extension Journal {
     _ temporary: consuming TemporaryFile, seed: UInt64, size: Int, isEmpty: Bool = false
   ) throws(StorageError) {
     // Whatever can fail comes before the new file has the name.
-    let file = try temporary.file.renamed(location.path)
+    let file = try temporary.file.duplicate(as: location.path)
     let status = try file.status()
-    try temporary.moveIntoPlace()
+    try temporary.moveToDestination()
     try state.withLock { state throws(StorageError) in
       state.adopt(file, status, seed: seed, size: size, isEmpty: isEmpty)
       try state.publish(replaced: true)
@@ -132,7 +132,7 @@ extension Journal {
   /// Writes the live records to a new file while others go on, then adds under the lock what came
   /// since, and puts it in place of the old one.
   func compact() throws(StorageError) {
-    try FileSystem.sweepTemporaries(beside: location.path)
+    try FileSystem.removeStaleTemporaryFiles(for: location.path)
     let source = try File(location.path, .read)
     let identity = try source.status()
     let bytes = try source.read(from: 0, count: identity.size)

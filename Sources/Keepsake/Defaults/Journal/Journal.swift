@@ -241,7 +241,7 @@ final class Journal: DefaultsEngine {
       // Somebody who deleted it would let two processes in, each with a file of its own. Who makes
       // the next one waits before the first look, so that one look within each tick will do for an
       // append.
-      if try lock.isDeleted(mayBeLate: isBrief && state.isCurrent) {
+      if try lock.isDeleted(usingRecentCheck: isBrief && state.isCurrent) {
         state.dropLockFile()
         return nil
       }
@@ -277,7 +277,10 @@ final class Journal: DefaultsEngine {
     let (written, failure) = bytes.withUnsafeBytes { plan.file.write($0) }
     var isFirstUnsynced = false
     defer {
-      if isFirstUnsynced { BackgroundWork.syncSoon(self) }
+      if isFirstUnsynced {
+        BackgroundWork.syncSoon(
+          { self.synchronizeInBackground() }, atExit: { self.synchronizeAtExit() })
+      }
       observers.signal(changes.count == 1 ? changes[0].key : nil)
     }
     try state.withLock { state throws(StorageError) in

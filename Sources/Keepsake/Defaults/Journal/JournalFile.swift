@@ -146,7 +146,7 @@ struct JournalFile {
 
   /// Reads the whole file, into a fresh table.
   mutating func load() throws(StorageError) {
-    let file = try File.forAppending(location.path)
+    let file = try File.openForAppending(location.path)
     let status = try file.status()
     // A pipe would look empty.
     guard status.isRegularFile else {
@@ -340,7 +340,7 @@ struct JournalFile {
       // that one notices within a tick; what they write until then is to be read here before
       // anything else.
       if try FileSystem.status(journal) != nil {
-        CoarseClock.wait(.nanoseconds(2 * CoarseClock.longest))
+        BackgroundThread.sleep(for: .nanoseconds(2 * CoarseClock.resolution))
       }
       // It starts anywhere, so that a process which still knows an earlier file's word does not
       // take this one for it.

@@ -42,7 +42,7 @@ enum JournalFormat {
 
   static func header(id: UInt64) -> [UInt8] {
     var copy = [version, UInt8(ascii: ":")] + [UInt8](repeating: 0, count: 16)
-    copy.withUnsafeMutableBufferPointer { FileName.writeHexadecimal(id, to: $0[2...]) }
+    copy.withUnsafeMutableBufferPointer { Hexadecimal.write(id, to: $0[2...]) }
     let quoted = [UInt8(ascii: "\"")] + copy + [UInt8(ascii: "\"")]
     let comma = [UInt8(ascii: ",")]
     return prefix + quoted + comma + quoted + comma + quoted + Array("]\n".utf8)
@@ -56,7 +56,7 @@ enum JournalFormat {
       let isPrefix = bytes.indices.allSatisfy { position in
         bytes[position] == model[position]
           || model[position] == UInt8(ascii: "0")
-            && hexadecimalDigit(bytes[position]) != nil
+            && Hexadecimal.digit(bytes[position]) != nil
       }
       return isPrefix ? .unborn : .foreign
     }
@@ -73,7 +73,7 @@ enum JournalFormat {
     }
     var id: UInt64 = 0
     for byte in copy[2...] {
-      guard let digit = hexadecimalDigit(byte) else { return .foreign }
+      guard let digit = Hexadecimal.digit(byte) else { return .foreign }
       id = id << 4 | digit
     }
     guard copy[1] == UInt8(ascii: ":"), (0x31...0x39).contains(copy[0]) else { return .foreign }
@@ -131,7 +131,7 @@ enum JournalFormat {
       let summed = UnsafeRawBufferPointer(
         UnsafeMutableBufferPointer(rebasing: bytes[(start + 16)...]))
       let sum = Checksum.sum(summed, seed: seed)
-      FileName.writeHexadecimal(sum, to: bytes[start..<start + 16])
+      Hexadecimal.write(sum, to: bytes[start..<start + 16])
     }
     output.append(bracket)
     output.append(newline)
@@ -252,7 +252,7 @@ enum JournalFormat {
     var sum: UInt64 = 0
     for byte in bytes[(start + 2)..<(start + 18)] {
       // Small letters only: a large one was not written by us.
-      guard let digit = hexadecimalDigit(byte), !(0x41...0x46).contains(byte) else {
+      guard let digit = Hexadecimal.digit(byte), !(0x41...0x46).contains(byte) else {
         return nil
       }
       sum = sum << 4 | digit

@@ -7,7 +7,7 @@ struct JournalPaths: Sendable {
   init(directory host: StoreDirectory, name: String) throws(StorageError) {
     // A linked file (dot-file managers do that) stays a link: its target is replaced.
     path = try FileSystem.resolvingLink(host.path + "/" + name + Self.suffix)
-    lockPath = host.lockPath(of: name)
+    lockPath = host.lockPath(for: name)
     self.host = host
   }
 
@@ -16,7 +16,7 @@ struct JournalPaths: Sendable {
   var directory: String { FileSystem.parent(of: path) }
 
   /// Makes the directory where it is missing; returns the mode for files in it.
-  func prepareDirectory() throws(StorageError) -> UInt32 { try host.prepare() & 0o666 }
+  func prepareDirectory() throws(StorageError) -> UInt32 { try host.createIfNeeded() & 0o666 }
 
-  func fileMode() throws(StorageError) -> UInt32 { try host.mode() & 0o666 }
+  func fileMode() throws(StorageError) -> UInt32 { try host.directoryMode() & 0o666 }
 }

@@ -5,7 +5,7 @@ struct CachePaths: Sendable {
   let name: String
 
   var root: String { host.path + "/" + name }
-  var lockPath: String { host.lockPath(of: name, suffix: ".ledger") }
+  var lockPath: String { host.lockPath(for: name, suffix: ".ledger") }
 
   static let tagName = "CACHEDIR.TAG"
   /// The first 43 bytes make it a tag (Cache Directory Tagging Specification 0.6).
@@ -26,7 +26,7 @@ struct CachePaths: Sendable {
   }
 
   func openForWriting(timeout: Duration) throws(StorageError) -> CacheSession {
-    let mode = try host.prepare(durable: false)
+    let mode = try host.createIfNeeded(durable: false)
     let isNew = try FileSystem.status(root) == nil
     if isNew { try FileSystem.createDirectory(root, mode: mode, durable: false) }
     let file = try LockFile.createOrOpen(
@@ -111,7 +111,7 @@ struct CachePaths: Sendable {
   /// Removes what a program left behind that was killed while it made the tag.
   func sweepTag() throws(StorageError) {
     // Who is making it at this moment, and misses its file, begins again.
-    try FileSystem.sweepTemporaries(beside: root + "/" + Self.tagName, olderThan: 0)
+    try FileSystem.removeStaleTemporaryFiles(for: root + "/" + Self.tagName, olderThan: 0)
   }
 
   private static let trashSuffix = ".trash"

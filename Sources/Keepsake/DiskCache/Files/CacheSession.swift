@@ -112,7 +112,7 @@ final class CacheSession: Sendable {
         count += 1
       }
       func write(_ number: UInt64, digits: Int) {
-        FileName.writeHexadecimal(number, to: buffer[count..<count + digits])
+        Hexadecimal.write(number, to: buffer[count..<count + digits])
         count += digits
       }
       if let subfolder {

@@ -106,7 +106,7 @@ struct EntryName: Sendable {
     _ hash: UInt64, nameLength: Int, _ write: (_ name: UnsafeMutableBufferPointer<UInt8>) -> Void
   ) -> String {
     String(unsafeUninitializedCapacity: 3 + nameLength) { buffer in
-      FileName.writeHexadecimal(hash >> 56, to: buffer[..<2])
+      Hexadecimal.write(hash >> 56, to: buffer[..<2])
       buffer[2] = UInt8(ascii: "/")
       write(UnsafeMutableBufferPointer(rebasing: buffer[3..<3 + nameLength]))
       return 3 + nameLength
@@ -124,8 +124,8 @@ struct EntryName: Sendable {
       if isHashed {
         (name[0], name[1]) = (UInt8(ascii: "h"), UInt8(ascii: "."))
         let second = Checksum.sum(key, seed: ~0)
-        FileName.writeHexadecimal(hash, to: name[2..<18])
-        FileName.writeHexadecimal(second, to: name[18..<34])
+        Hexadecimal.write(hash, to: name[2..<18])
+        Hexadecimal.write(second, to: name[18..<34])
       } else {
         Base64.encode(key, to: name)
       }

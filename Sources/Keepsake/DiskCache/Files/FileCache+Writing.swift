@@ -216,11 +216,15 @@ extension FileCache {
     _ temporary: inout TemporaryFile, to name: EntryName, _ session: CacheSession, isNew: Bool
   ) throws(StorageError) {
     do throws(StorageError) {
-      if isNew { try temporary.moveIntoPlace() } else { try temporary.replace() }
+      if isNew {
+        try temporary.moveToDestination()
+      } else {
+        try temporary.exchangeWithDestination()
+      }
     } catch  where error.code.systemError == EISDIR {
       // No directory is ours.
       try FileSystem.remove(name.path, in: session.directory)
-      try temporary.moveIntoPlace()
+      try temporary.moveToDestination()
     }
   }
 
@@ -238,7 +242,7 @@ extension FileCache {
       // Any of the directories above may be as new.
       var path = session.directory.path
       while path != "/", path.hasPrefix("/") {
-        try FileSystem.synchronizeName(of: path)
+        try FileSystem.synchronizeParent(of: path)
         path = FileSystem.parent(of: path)
       }
     }
@@ -315,7 +319,7 @@ final class FileEntryWriter: CacheWriter, @unchecked Sendable {
 
   func append(contentsOf source: File) throws(StorageError) {
     // Shared where the file system can; what is summed is what the entry will say in any case.
-    let isShared = count == 0 && temporary.file.clone(source)
+    let isShared = count == 0 && temporary.file.clone(from: source)
     let file = isShared ? temporary.file : source
     let size = 1 << 20
     var position = 0

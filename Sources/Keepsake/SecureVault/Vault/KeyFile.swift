@@ -58,13 +58,15 @@ struct KeyFile: Sendable {
   func synchronize() throws(StorageError) {
     try FileSystem.synchronizeDirectory(directory.path)
     // Whoever made the directory may have been killed before the sync.
-    try FileSystem.synchronizeName(of: directory.path)
+    try FileSystem.synchronizeParent(of: directory.path)
   }
 
   private func add(onlyIfEmpty: Bool) throws(StorageError) -> SlotSecret {
-    _ = try directory.prepare()
-    let lockPath = directory.lockPath(of: FileSystem.name(of: path))
-    return try ByteLock.hold(ByteLock.all, of: lockPath, mode: 0o600, timeout: timeout) {
+    _ = try directory.createIfNeeded()
+    let lockPath = directory.lockPath(for: FileSystem.name(of: path))
+    return try ByteRangeLock.withLock(
+      ByteRangeLock.allBytes, of: lockPath, mode: 0o600, timeout: timeout
+    ) {
       () throws(StorageError) in
       let found = try read()
       let isThere = found != nil
@@ -101,9 +103,9 @@ struct KeyFile: Sendable {
     new.bytes[part: count...].copyBytes(from: sum)
 
     // Any that a killed program left holds keys.
-    try FileSystem.sweepTemporaries(beside: path, olderThan: -1)
-    let isThere = try FileSystem.put(
-      UnsafeRawBufferPointer(new.bytes), at: path, mode: 0o600, durable: true,
+    try FileSystem.removeStaleTemporaryFiles(for: path, olderThan: -1)
+    let isThere = try FileSystem.write(
+      UnsafeRawBufferPointer(new.bytes), to: path, mode: 0o600, durable: true,
       replacing: replacing)
     guard isThere else {
       throw StorageError(
@@ -130,7 +132,7 @@ struct KeyFile: Sendable {
   private func read() throws(StorageError) -> SecretBytes? {
     let file: File
     do throws(StorageError) {
-      file = try File(path, .readUnlinked)
+      file = try File(path, .readNoFollow)
     } catch  where error.code == .notFound {
       return nil
     } catch  where error.code.systemError == ELOOP {

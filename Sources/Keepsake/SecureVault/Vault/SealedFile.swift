@@ -105,7 +105,7 @@ enum SealedFile {
   static func read(
     _ place: EntryPath, _ part: Part, _ session: VaultSession
   ) throws(StorageError) -> Found {
-    guard let file = try File.ifPresent(place.path) else { return .missing }
+    guard let file = try File.openIfPresent(place.path) else { return .missing }
     return try withUnsafeTemporaryAllocation(byteCount: smallSize, alignment: 8) {
       buffer throws(StorageError) in
       // What is there is at least this; one call gets a small entry whole.
@@ -136,7 +136,7 @@ enum SealedFile {
 
   /// The head of an entry, which nothing vouches for; nil when there is none.
   static func head(_ place: EntryPath) throws(StorageError) -> EntryHeader? {
-    guard let file = try File.ifPresent(place.path) else { return nil }
+    guard let file = try File.openIfPresent(place.path) else { return nil }
     let bytes = try file.read(from: 0, count: EntryHeader.size)
     do throws(EntryHeader.Failure) {
       return try bytes.withBytes { bytes throws(EntryHeader.Failure) in try EntryHeader(bytes) }

@@ -2,7 +2,7 @@
 /// Reading the header, and replacing it.
 extension Vault {
   func readHeader() throws(StorageError) -> (VaultHeader, HeaderIdentity)? {
-    guard let file = try File.ifPresent(location.headerPath) else { return nil }
+    guard let file = try File.openIfPresent(location.headerPath) else { return nil }
     let status = try file.status(withTimes: true)
     guard status.isRegularFile, status.size <= VaultHeader.maxSize else {
       throw StorageError(
@@ -55,12 +55,12 @@ extension Vault {
         .misuse, operation: "open", path: path, reason: "the vault's header grows too large",
         remedy: "Remove damaged secrets, which keep old keys in it.")
     }
-    try FileSystem.sweepTemporaries(beside: path)
+    try FileSystem.removeStaleTemporaryFiles(for: path)
     let isDone = try bytes.withBytes { bytes throws(StorageError) in
-      try FileSystem.put(
-        bytes, at: path, mode: mode & 0o666, durable: true, replacing: !isFirst)
+      try FileSystem.write(
+        bytes, to: path, mode: mode & 0o666, durable: true, replacing: !isFirst)
     }
-    guard isDone, let file = try File.ifPresent(path) else {
+    guard isDone, let file = try File.openIfPresent(path) else {
       throw StorageError(
         .damaged, operation: "open", path: path, reason: "something else made or removed this file",
         remedy: "Try again.")
@@ -73,8 +73,8 @@ extension Vault {
     _ body: (_ mode: UInt32) throws(StorageError) -> R
   ) throws(StorageError) -> R {
     let mode = try location.prepare()
-    return try ByteLock.hold(
-      ByteLock.all, of: location.lockPath, mode: mode & 0o666, timeout: timeout
+    return try ByteRangeLock.withLock(
+      ByteRangeLock.allBytes, of: location.lockPath, mode: mode & 0o666, timeout: timeout
     ) { () throws(StorageError) in try body(mode) }
   }
 
@@ -108,7 +108,7 @@ extension Vault {
         try FileSystem.remove(location.directory + "/" + directory)
       }
       for path in [location.entryStem, location.headerPath] {
-        try FileSystem.sweepTemporaries(beside: path, olderThan: -1)
+        try FileSystem.removeStaleTemporaryFiles(for: path, olderThan: -1)
       }
       // Without the header, entries that a power cut brought back would be an error for good.
       try FileSystem.synchronizeDirectory(location.directory)

@@ -105,7 +105,7 @@ extension Vault {
           var temporary = try makeTemporary(for: place, session)
           try SealedFile.write(contents, at: place, session, to: temporary.file)
           try temporary.file.synchronize()
-          try temporary.moveIntoPlace()
+          try temporary.moveToDestination()
         }
       }
     }

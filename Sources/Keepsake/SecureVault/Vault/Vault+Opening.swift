@@ -135,7 +135,7 @@ extension Vault {
           reason: "a call on another thread still uses the keys",
           remedy: "They are wiped when it ends. Look for a disk or a process that hangs.")
       }
-      FileSystem.pause()
+      BackgroundThread.sleep(for: .microseconds(50))
     }
   }
 

@@ -129,7 +129,7 @@ extension Vault {
         try write(contents, at: place, session, to: temporary.file)
         try temporary.file.synchronize()
         if isLockHeld {
-          try temporary.moveIntoPlace()
+          try temporary.moveToDestination()
         } else {
           let isDone = try holding(place, session) { () throws(StorageError) in
             guard try isCurrent(session) else { return false }
@@ -140,7 +140,7 @@ extension Vault {
             {
               return false
             }
-            try temporary.moveIntoPlace()
+            try temporary.moveToDestination()
             return true
           }
           guard isDone else { return false }
@@ -179,7 +179,7 @@ extension Vault {
     // Whoever made that directory, the header or the key may have been killed before the sync.
     try location.synchronize()
     if session.header.masterSlot?.kind == .keyFile { try keyFile().synchronize() }
-    try FileSystem.sweepTemporaries(beside: location.entryStem)
+    try FileSystem.removeStaleTemporaryFiles(for: location.entryStem)
     session.durableDirectories.withLock { _ = $0.insert(place.directory) }
   }
 
@@ -197,15 +197,15 @@ extension Vault {
   ) throws(StorageError) -> TemporaryFile {
     try TemporaryFile.make(
       at: location.temporaryPath(session.temporaryNumber()), for: place.path,
-      mode: try location.host.mode() & 0o666)
+      mode: try location.host.directoryMode() & 0o666)
   }
 
   /// Holds off who else writes that entry, or changes the header.
   func holding<R>(
     _ place: EntryPath, _ session: VaultSession, _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
-    try session.lock.hold(
-      place.lockByte, mode: try location.host.mode() & 0o666, timeout: timeout, body)
+    try session.lock.withLock(
+      place.lockByte, mode: try location.host.directoryMode() & 0o666, timeout: timeout, body)
   }
 
   /// Removes a secret such that it stays removed after a power cut; nothing happens when it is

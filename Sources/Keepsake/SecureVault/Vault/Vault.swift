@@ -230,14 +230,14 @@ final class VaultSession: Sendable {
   /// The directories of services whose names are known to survive a power cut.
   let durableDirectories = Locked<Set<String>>([])
   /// The vault's lock, as this process has it open.
-  let lock: ByteLock
+  let lock: ByteRangeLock
   private let temporaryCount = Atomic(UInt64.random(in: .min ... .max))
 
   init(header: VaultHeader, identity: HeaderIdentity, ring: KeyRing, lockPath: String) {
     self.header = header
     self.identity = identity
     self.ring = ring
-    lock = ByteLock(lockPath)
+    lock = ByteRangeLock(lockPath)
   }
 
   /// Another one each time, and no other session's: without a system call.

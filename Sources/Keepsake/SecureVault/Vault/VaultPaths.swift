@@ -31,7 +31,7 @@ struct VaultPaths: Sendable {
   /// Makes the directory where it is missing; returns the mode for directories in it, which for
   /// files is to be taken without its execute bits.
   func prepare() throws(StorageError) -> UInt32 {
-    let mode = try host.prepare()
+    let mode = try host.createIfNeeded()
     try FileSystem.createDirectory(directory, mode: mode)
     return mode
   }
@@ -39,8 +39,8 @@ struct VaultPaths: Sendable {
   /// Makes the names that lead to a service's directory survive a power cut.
   func synchronize() throws(StorageError) {
     try FileSystem.synchronizeDirectory(directory)
-    try FileSystem.synchronizeName(of: directory)
-    if !host.isCallerOwned { try FileSystem.synchronizeName(of: host.path) }
+    try FileSystem.synchronizeParent(of: directory)
+    if !host.isCallerOwned { try FileSystem.synchronizeParent(of: host.path) }
   }
 
   // MARK: Names
@@ -180,7 +180,7 @@ extension KeyRing {
     let length = VaultPaths.nameLength
     return String(unsafeUninitializedCapacity: length) { digits in
       for (index, byte) in code.prefix(length / 2).enumerated() {
-        FileName.writeHexadecimal(UInt64(byte), to: digits[(2 * index)..<(2 * index + 2)])
+        Hexadecimal.write(UInt64(byte), to: digits[(2 * index)..<(2 * index + 2)])
       }
       return length
     }

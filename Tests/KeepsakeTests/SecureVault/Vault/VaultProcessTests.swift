@@ -691,10 +691,10 @@ private func wholeLockIsHeld(_ directory: TemporaryDirectory) throws -> Bool {
   var lock = flock()
   lock.l_type = Int16(F_WRLCK)
   lock.l_whence = Int16(SEEK_SET)
-  lock.l_len = off_t(ByteLock.all.upperBound)
+  lock.l_len = off_t(ByteRangeLock.allBytes.upperBound)
   // F_OFD_GETLK, which Glibc's module lacks.
   try #require(fcntl(descriptor, 36, &lock) == 0)
-  return lock.l_type != Int16(F_UNLCK) && lock.l_len == off_t(ByteLock.all.upperBound)
+  return lock.l_type != Int16(F_UNLCK) && lock.l_len == off_t(ByteRangeLock.allBytes.upperBound)
 }
 
 /// Expects a header, a lock file and secrets in a vault that nobody uses, and a key file elsewhere.
