@@ -1,13 +1,12 @@
-// The app's own files: a notebook in its user's documents, where every note is a file that people
-// can read.
+// An app's own files: a notebook in the user's documents, one readable JSON file per note.
 //
-//   swift run keepsake-notes add shopping "milk, bread"    a note in a folder for each topic
-//   swift run keepsake-notes list                          all notes with their sizes, the oldest
-//   first swift run keepsake-notes show shopping/1               one of them
-//   swift run keepsake-notes move shopping/1 done/1        to another topic
-//   swift run keepsake-notes delete done                   a note, or a topic with all its notes
-//   swift run keepsake-notes export FILE                   all notes in one file, outside the
-//   notebook swift run keepsake-notes import FILE                   the notes of such a file
+//   swift run keepsake-notes add shopping "milk, bread"    adds a note under a topic
+//   swift run keepsake-notes list                          lists all notes, oldest first
+//   swift run keepsake-notes show shopping/1               prints one note
+//   swift run keepsake-notes move shopping/1 done/1        moves a note to another topic
+//   swift run keepsake-notes delete done                   deletes a note, or all of a topic
+//   swift run keepsake-notes export FILE                   writes all notes to one file
+//   swift run keepsake-notes import FILE                   adds the notes of such a file
 
 import FoundationEssentials
 import Keepsake
@@ -23,7 +22,10 @@ struct Note: Codable {
   var written = Date()
 }
 
-/// As in an exported file: a list, as two names can look alike and be different ones.
+/// A note in an exported file.
+///
+/// The file is a list and not an object by name: names that are equal as Swift strings can differ
+/// in their bytes, and are then different notes.
 struct NamedNote: Codable {
   var name: String
   var note: Note
@@ -33,7 +35,7 @@ extension Defaults.Key<Int> {
   static let lastNumber = Self("lastNumber", default: 0)
 }
 
-/// What ends the program: a line on standard error, and an exit code of sysexits.h.
+/// Ends the program with a line on standard error and an exit code from sysexits.h.
 struct Exit: Error {
   var message: String
   var status: Int32
@@ -47,7 +49,7 @@ let usage = """
 struct Notebook {
   let folder = Folder.documents.subfolder("notebook")
 
-  /// What people call `shopping/1` is the file `shopping/1.json`.
+  /// The note `shopping/1` is the file `shopping/1.json`.
   private func file(_ name: String) -> String { name + ".json" }
 
   private func names() throws -> [String] {
@@ -56,9 +58,11 @@ struct Notebook {
     }
   }
 
-  /// Two that add at once never get the same number, as it is given out in one step.
+  /// Saves a note under the next free number.
+  ///
+  /// Processes that add notes at the same time get different numbers, because `update` is atomic.
   func add(_ text: String, to topic: String) throws -> String {
-    _ = try folder.exists(file("\(topic)/0"))  // what can be no topic takes no number
+    _ = try folder.exists(file("\(topic)/0"))  // throws for an invalid topic
     var name: String
     repeat {
       let number = try Defaults.shared.update(.lastNumber) { $0 += 1 }
@@ -69,7 +73,7 @@ struct Notebook {
   }
 
   func show(_ name: String) throws -> Note {
-    // Of an optional type, as a missing note is nothing that the library has to complain of.
+    // With an optional type, `load` returns nil for a missing file instead of throwing.
     let note: Note? = try folder.load(file(name))
     if let note { return note }
     throw missing("note \"\(name)\"")
@@ -83,11 +87,10 @@ struct Notebook {
     print("notes: \(notes.count), \(ByteCount(try folder.totalSize())) in \(try folder.url().path)")
   }
 
-  /// The library's move replaces what is at the target, as that of the shell does; a notebook does
-  /// not.
+  /// Moves a note, but never over another one: `Folder.move` would replace it, as `mv` does.
   func move(_ name: String, to newName: String) throws {
     guard try folder.exists(file(name)) else { throw missing("note \"\(name)\"") }
-    guard try !folder.exists(file(newName)) else { throw alreadyThere(newName) }
+    guard try !folder.exists(file(newName)) else { throw alreadyExists(newName) }
     try folder.move(file(name), to: file(newName))
   }
 
@@ -101,7 +104,7 @@ struct Notebook {
     }
   }
 
-  /// A folder of one's own is as good as a standard one.
+  /// Writes all notes to a file. Any directory can be a `Folder`.
   func export(to path: String) throws -> Int {
     let url = URL(filePath: path)
     let notes = try names().map { NamedNote(name: $0, note: try show($0)) }
@@ -109,27 +112,26 @@ struct Notebook {
     return notes.count
   }
 
-  /// Before any is taken in, all have their place: no other note is replaced, and nothing is done
-  /// by halves.
-  func read(_ path: String) throws -> Int {
+  /// Adds the notes of an exported file, all or none: no existing note is replaced.
+  func importNotes(from path: String) throws -> Int {
     let url = URL(filePath: path)
     let notes: [NamedNote]? = try Folder(url.deletingLastPathComponent())
       .load(url.lastPathComponent)
     guard let notes else { throw missing("file \"\(path)\"") }
-    for new in notes {
-      let old: Note? = try folder.load(file(new.name))
-      if let old, old.text != new.note.text { throw alreadyThere(new.name) }
+    for imported in notes {
+      let existing: Note? = try folder.load(file(imported.name))
+      if let existing, existing.text != imported.note.text { throw alreadyExists(imported.name) }
     }
-    for new in notes { try folder.save(new.note, as: file(new.name)) }
+    for imported in notes { try folder.save(imported.note, as: file(imported.name)) }
     return notes.count
   }
 
-  private func alreadyThere(_ name: String) -> Exit {
-    Exit(message: "there is a note \"\(name)\" already", status: 73)
+  private func alreadyExists(_ name: String) -> Exit {
+    Exit(message: "The note \"\(name)\" already exists.", status: 73)
   }
 
   private func missing(_ thing: String) -> Exit {
-    Exit(message: "there is no \(thing)", status: 66)
+    Exit(message: "There is no \(thing).", status: 66)
   }
 }
 
@@ -142,7 +144,7 @@ func run(_ arguments: [String]) throws {
   case ("move", 3): try notebook.move(arguments[1], to: arguments[2])
   case ("delete", 2): try notebook.delete(arguments[1])
   case ("export", 2): print("exported", try notebook.export(to: arguments[1]))
-  case ("import", 2): print("imported", try notebook.read(arguments[1]))
+  case ("import", 2): print("imported", try notebook.importNotes(from: arguments[1]))
   case ("--help", _), ("-h", _): print(usage)
   default: throw Exit(message: usage, status: 64)
   }
@@ -159,7 +161,7 @@ do {
 } catch let exit as Exit {
   fail(exit.message, status: exit.status)
 } catch let error as StorageError {
-  // Its text names the file and says what to do.
+  // The description names the file and says what to do.
   let status: Int32 =
     switch error.code {
     case .misuse: 64

@@ -1,13 +1,12 @@
-// Files with progress: a shelf for files of any size, which are never in memory as a whole.
+// Large files with progress: a shelf for files of any size, which are never held in memory whole.
 //
-//   swift run keepsake-shelf put film.mp4             takes in a copy
-//   swift run keepsake-shelf list                     what is there
-//   swift run keepsake-shelf get film.mp4 ~/Videos    gives a copy back; without the folder, into
-//   this one swift run keepsake-shelf remove film.mp4
+//   swift run keepsake-shelf put film.mp4             stores a copy
+//   swift run keepsake-shelf list                     lists the stored files
+//   swift run keepsake-shelf get film.mp4 ~/Videos    copies one back, by default to this directory
+//   swift run keepsake-shelf remove film.mp4          deletes one
 //
-// For something to look at: `head -c 2G /dev/urandom > large`, `swift run keepsake-shelf put
-// large`. While it shows how far it is, press Control-C: nothing of it is left, and what the shelf
-// had under that name still is there.
+// To see progress: `head -c 2G /dev/urandom > large`, then `swift run keepsake-shelf put large`.
+// Press Control-C in the middle: no partial copy is left, and an older file of that name is intact.
 
 import Dispatch
 import FoundationEssentials
@@ -19,17 +18,17 @@ import Keepsake
 @preconcurrency import Musl
 #endif
 
-/// What ends the program: a line on standard error, and an exit code of sysexits.h.
+/// Ends the program with a line on standard error and an exit code from sysexits.h.
 struct Exit: Error {
   var message: String
   var status: Int32
 }
 
 let usage = """
-  usage: keepsake-shelf put FILE...         take files in
-         keepsake-shelf list                show what is there
-         keepsake-shelf get NAME [FILE]     give one back, to a file or into a folder
-         keepsake-shelf remove NAME
+  usage: keepsake-shelf put FILE...         store copies of files
+         keepsake-shelf list                list the stored files
+         keepsake-shelf get NAME [FILE]     copy one back, to a file or into a directory
+         keepsake-shelf remove NAME         delete one
   """
 
 enum Shelf {
@@ -44,11 +43,11 @@ enum Shelf {
     var target = URL(filePath: path, directoryHint: .checkFileSystem)
     if target.hasDirectoryPath { target.append(path: name) }
     let parent = target.deletingLastPathComponent()
-    // To save a file makes its folders, which here would hide a slip of the pen.
+    // Saving would create missing directories and so hide a typing error.
     guard FileManager.default.fileExists(atPath: parent.path) else {
-      throw Exit(message: "there is no folder \"\(parent.path)\"", status: 66)
+      throw Exit(message: "There is no directory \"\(parent.path)\".", status: 66)
     }
-    let folder = Folder(parent)  // any folder can be one that files are saved in
+    let folder = Folder(parent)  // any directory can be a Folder
     try await copy(try Shelf.folder.url(name).path, to: folder, as: target.lastPathComponent)
   }
 
@@ -61,26 +60,25 @@ enum Shelf {
     let names = try folder.list(includingHidden: true)
     for name in names { print("\(name): \(ByteCount(try folder.size(name)))") }
     let free = ByteCount(try folder.freeSpace)
-    print("files: \(names.count), \(ByteCount(try folder.totalSize())); \(free) are free")
+    print("files: \(names.count), \(ByteCount(try folder.totalSize())); \(free) free")
     print("in \(try folder.url().path)")
   }
 
   private static func require(_ name: String) throws {
     if try !folder.exists(name) {
       throw Exit(
-        message: "there is no \"\(name)\" on the shelf: see keepsake-shelf list", status: 66)
+        message: "There is no \"\(name)\" on the shelf. Run keepsake-shelf list.", status: 66)
     }
   }
 
-  /// Until the copy is whole nobody sees any of it; if it fails or is cancelled, nothing of it is
-  /// left.
+  /// Copies a file. The copy appears when it is complete; a failed or cancelled one leaves nothing.
   private static func copy(_ path: String, to folder: Folder, as name: String) async throws {
     let source = try Source(path)
     var line = ProgressLine(name, total: source.size)
-    let pieces = Pieces(source: source)
+    let chunks = Chunks(source: source)
     do {
       defer { line.clear() }
-      try await folder.save(chunks: pieces, as: name, total: source.size) { bytes, _ in
+      try await folder.save(chunks: chunks, as: name, total: source.size) { bytes, _ in
         line.show(bytes)
       }
     }
@@ -88,16 +86,16 @@ enum Shelf {
   }
 }
 
-/// A file that is read piece by piece.
+/// A file that is read in chunks.
 final class Source {
   let size: Int
   private let path: String
   private let descriptor: Int32
-  private var count = 0
+  private var readCount = 0
 
   init(_ path: String) throws {
     self.path = path
-    // Without waiting, as a pipe that nobody writes to would make us.
+    // Opening a pipe without O_NONBLOCK would wait for a writer.
     descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
     var status = stat()
     guard descriptor >= 0, fstat(descriptor, &status) == 0 else {
@@ -105,57 +103,58 @@ final class Source {
     }
     size = Int(status.st_size)
     guard status.st_mode & S_IFMT == S_IFREG else {
-      throw Self.unreadable(path, "it is no file")
+      throw Self.unreadable(path, "not a regular file")
     }
   }
 
   private static func unreadable(_ path: String, _ reason: String) -> Exit {
-    Exit(message: "cannot read \"\(path)\": \(reason)", status: 66)
+    Exit(message: "Cannot read \"\(path)\": \(reason).", status: 66)
   }
 
   deinit { close(descriptor) }
 
-  /// The next megabyte; nil at the end. Half a file is not to be kept: that the size is another one
-  /// than at first is an error.
-  func readPiece() throws -> [UInt8]? {
-    let piece = try [UInt8](unsafeUninitializedCapacity: 1 << 20) { buffer, count in
+  /// The next mebibyte, or nil at the end.
+  ///
+  /// - Throws: An ``Exit`` if the file's size has changed, so that half a file is never stored.
+  func readChunk() throws -> [UInt8]? {
+    let chunk = try [UInt8](unsafeUninitializedCapacity: 1 << 20) { buffer, count in
       let result = read(descriptor, buffer.baseAddress, buffer.count)
       if result < 0 { throw Self.unreadable(path, String(cString: strerror(errno))) }
       count = result
     }
-    count += piece.count
-    guard piece.isEmpty ? count == size : count <= size else {
-      throw Exit(message: "\"\(path)\" changed while it was read", status: 75)
+    readCount += chunk.count
+    guard chunk.isEmpty ? readCount == size : readCount <= size else {
+      throw Exit(message: "\"\(path)\" changed while it was read. Try again.", status: 75)
     }
-    return piece.isEmpty ? nil : piece
+    return chunk.isEmpty ? nil : chunk
   }
 }
 
-/// Its pieces as the library takes them: whatever yields bytes, such as a download, will do.
-struct Pieces: AsyncSequence, AsyncIteratorProtocol {
+/// The chunks of a file as an asynchronous sequence for `save(chunks:)`. The body of a download
+/// works as well.
+struct Chunks: AsyncSequence, AsyncIteratorProtocol {
   let source: Source
 
-  func makeAsyncIterator() -> Pieces { self }
-  mutating func next() async throws -> [UInt8]? { try source.readPiece() }
+  func makeAsyncIterator() -> Chunks { self }
+  mutating func next() async throws -> [UInt8]? { try source.readChunk() }
 }
 
-/// How far it is, in one line that is drawn anew; for people alone, so that pipes and files get
-/// nothing.
+/// One line on standard error that shows the progress, if that is a terminal.
 struct ProgressLine {
   private let name: String
   private let total: Int
-  private var last: ContinuousClock.Instant?
+  private var lastUpdate: ContinuousClock.Instant?
   private static let isShown = isatty(STDERR_FILENO) == 1
 
   init(_ name: String, total: Int) {
-    self.name = String(name.prefix(40))  // a line that is too wide cannot be drawn anew
+    self.name = String(name.prefix(40))  // a line that wraps could not be redrawn
     self.total = total
   }
 
   mutating func show(_ bytes: Int) {
-    let isDue = last.map { .now - $0 > .milliseconds(100) } ?? true
+    let isDue = lastUpdate.map { .now - $0 > .milliseconds(100) } ?? true
     guard Self.isShown, isDue || bytes == total else { return }
-    last = .now
+    lastUpdate = .now
     let percent = Int(100 * Double(bytes) / Double(total))
     fputs("\r\u{1B}[K\(name)  \(percent) %  \(ByteCount(bytes)) of \(ByteCount(total))", stderr)
   }
@@ -178,9 +177,8 @@ func run(_ arguments: [String]) async throws {
   }
 }
 
-/// Control-C cancels the task instead of ending the program where it stands. That is what a second
-/// one does.
-func cancelWhenInterrupted(_ task: Task<Void, any Error>) -> any DispatchSourceSignal {
+/// Makes the first Control-C cancel a task. The second one ends the program.
+func cancelOnInterrupt(_ task: Task<Void, any Error>) -> any DispatchSourceSignal {
   signal(SIGINT, SIG_IGN)
   let source = DispatchSource.makeSignalSource(signal: SIGINT, queue: .global())
   source.setEventHandler {
@@ -199,11 +197,11 @@ func fail(_ message: String, status: Int32) -> Never {
 do {
   try StorageSystem.bootstrap(app: "keepsake-shelf")
   let work = Task { try await run(Array(CommandLine.arguments.dropFirst())) }
-  let interrupts = cancelWhenInterrupted(work)
+  let interruptSource = cancelOnInterrupt(work)
   try await work.value
-  interrupts.cancel()
+  interruptSource.cancel()
 } catch is CancellationError {
-  fail("Stopped: nothing of it is left.", status: 130)
+  fail("Stopped. No partial copy is left.", status: 130)
 } catch let exit as Exit {
   fail(exit.message, status: exit.status)
 } catch let error as StorageError where error.code == .misuse {

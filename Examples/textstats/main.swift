@@ -1,11 +1,14 @@
-// A cache at work: what this program finds out about text files it remembers, until they change.
+// A cache at work: word counts of text files, which are computed again only when a file changes.
 //
-//   swift run keepsake-textstats README.md CHANGELOG.md     count their words; the second run looks
-//   them up swift run keepsake-textstats --expiry 10 README.md      remember for ten seconds only
-//   swift run keepsake-textstats --list                     what is remembered: sizes, ages, expiry
-//   swift run keepsake-textstats --limit 100000 FILE...     keep the cache below so many bytes
-//   swift run keepsake-textstats --sweep                    give back the space of what has expired
-//   swift run keepsake-textstats --clear                    forget everything
+// Run it twice; the second run finds everything in the cache:
+//
+//   swift run keepsake-textstats README.md CHANGELOG.md
+//
+//   swift run keepsake-textstats --expiry 10 README.md      keep the result for ten seconds
+//   swift run keepsake-textstats --limit 100000 FILE...     keep the cache below 100,000 bytes
+//   swift run keepsake-textstats --list                     show entries with size, age and expiry
+//   swift run keepsake-textstats --sweep                    delete expired entries
+//   swift run keepsake-textstats --clear                    delete all entries
 
 import FoundationEssentials
 import Keepsake
@@ -16,11 +19,11 @@ import Keepsake
 @preconcurrency import Musl
 #endif
 
-/// What is worth remembering.
+/// The result that is worth caching.
 struct Statistics: Codable, Sendable {
   var lines = 0
   var words = 0
-  /// The most frequent words of four letters and more.
+  /// The most frequent words of at least four letters.
   var frequent: [String] = []
 
   init(of text: String) {
@@ -35,59 +38,63 @@ struct Statistics: Codable, Sendable {
   }
 }
 
-/// What ends the program: a line on standard error, and an exit code of sysexits.h.
+/// Ends the program with a line on standard error and an exit code from sysexits.h.
 struct Exit: Error {
   var message: String
   var status: Int32
 }
 
-enum Memory {
-  /// Static, so that it is made when it is first used: by then the app has its name.
-  static let cache = DiskCache.named("statistics")
+enum TextCache {
+  /// Created on first use, by which time `bootstrap` has named the app.
+  static let shared = DiskCache.named("statistics")
 }
 
-/// The file's statistics, from the cache if the file is the one they were made of.
-func statistics(of path: String, expiry: DiskCache.Expiry) async throws -> (Statistics, Bool) {
+/// The file's statistics, and whether they came from the cache.
+func statistics(
+  of path: String, expiry: DiskCache.Expiry
+) async throws -> (result: Statistics, isHit: Bool) {
   let unreadable = Exit(
-    message: "Cannot read \"\(path)\": give me text files, such as README.md.", status: 66)
-  // The file that a link leads to is the one that may change.
+    message: "Cannot read \"\(path)\". Name text files, such as README.md.", status: 66)
+  // When a link's target changes, the link itself does not.
   let file = URL(filePath: path).resolvingSymlinksInPath().path
   guard let attributes = try? FileManager.default.attributesOfItem(atPath: file),
     let size = attributes[.size], let modified = attributes[.modificationDate] as? Date
   else { throw unreadable }
-  // Another size or time is another key: what was remembered of the old file is never asked for.
+  // A changed file gets a new key, so outdated statistics are never found.
   let key = "\(size) \(modified.timeIntervalSince1970) \(file)"
-  var isNew = false
-  let result = try await Memory.cache.fetch(key, expiry: expiry) {
-    isNew = true
+  var isHit = true
+  let result = try await TextCache.shared.fetch(key, expiry: expiry) {
+    isHit = false
     guard let data = FileManager.default.contents(atPath: file),
       let text = String(data: data, encoding: .utf8)
     else { throw unreadable }
     return Statistics(of: text)
   }
-  return (result, !isNew)
+  return (result, isHit)
 }
 
 func show(_ path: String, expiry: DiskCache.Expiry) async throws {
   let start = ContinuousClock.now
-  let (found, isHit) = try await statistics(of: path, expiry: expiry)
+  let (result, isHit) = try await statistics(of: path, expiry: expiry)
   let time = Int((ContinuousClock.now - start) / .microseconds(1))
-  let frequent = found.frequent.isEmpty ? "" : ", often \(found.frequent.joined(separator: ", "))"
+  let frequent = result.frequent.joined(separator: ", ")
   print(
-    "\(isHit ? "hit " : "miss") \(path): lines \(found.lines), words \(found.words)\(frequent) "
-      + "(\(time) us)")
+    "\(isHit ? "hit " : "miss") \(path): lines \(result.lines), words \(result.words)"
+      + (frequent.isEmpty ? "" : ", often \(frequent)") + " (\(time) µs)")
 }
 
 func list() throws {
-  let keys = try Memory.cache.keys()
+  let keys = try TextCache.shared.keys()
   for key in keys.sorted() {
-    guard let entry = try Memory.cache.entry(key) else { continue }
+    guard let entry = try TextCache.shared.entry(key) else { continue }
     let path = key.split(separator: " ", maxSplits: 2).last ?? ""
-    let expires = entry.expires.map { "until \($0.ISO8601Format())" } ?? "for good"
-    print("  \(path): \(entry.size) bytes, since \(entry.created.ISO8601Format()), \(expires)")
+    let expires = entry.expires.map { "expires \($0.ISO8601Format())" } ?? "never expires"
+    print("  \(path): \(entry.size) bytes, created \(entry.created.ISO8601Format()), \(expires)")
   }
-  print("entries: \(keys.count), \(ByteCount(try Memory.cache.totalSize)) on the disk")
-  if let folder = try Memory.cache.folderURL { print("in \(folder.path(percentEncoded: false))") }
+  print("entries: \(keys.count), \(ByteCount(try TextCache.shared.totalSize)) on disk")
+  if let folder = try TextCache.shared.folderURL {
+    print("in \(folder.path(percentEncoded: false))")
+  }
 }
 
 let usage = """
@@ -103,44 +110,44 @@ func count(_ arguments: ArraySlice<String>) async throws {
     switch option {
     case "--expiry":
       guard let seconds = Double(value), seconds > 0 else {
-        throw Exit(message: "--expiry needs a number of seconds, such as 60", status: 64)
+        throw Exit(message: "--expiry needs a number of seconds, such as --expiry 60.", status: 64)
       }
       expiry = .seconds(seconds)
     case "--limit":
       guard let bytes = Int(value), bytes >= 0 else {
-        throw Exit(message: "--limit needs a number of bytes, such as 100000", status: 64)
+        throw Exit(message: "--limit needs a number of bytes, such as --limit 100000.", status: 64)
       }
-      Memory.cache.sizeLimit = bytes
+      TextCache.shared.sizeLimit = bytes
     default: throw Exit(message: usage, status: 64)
     }
     arguments.removeFirst(2)
   }
   if arguments.isEmpty { throw Exit(message: usage, status: 64) }
 
-  var unread = 0
+  var failures = 0
   for path in arguments {
     do {
       try await show(path, expiry: expiry)
     } catch let exit as Exit {
-      // The others can be counted all the same.
+      // One unreadable file does not stop the rest.
       complain(exit.message)
-      unread += 1
+      failures += 1
     }
   }
-  let counts = Memory.cache.statistics
+  let counts = TextCache.shared.statistics
   print(
     "hits: \(counts.hits), misses: \(counts.misses), evictions: \(counts.evictions); "
-      + "\(ByteCount(try Memory.cache.totalSize)) on the disk")
-  if unread > 0 { throw Exit(message: "Files that were not counted: \(unread)", status: 66) }
+      + "\(ByteCount(try TextCache.shared.totalSize)) on disk")
+  if failures > 0 { throw Exit(message: "Files that could not be read: \(failures).", status: 66) }
 }
 
 func run(_ arguments: [String]) async throws {
   switch (arguments.first, arguments.count) {
   case ("--list", 1): try list()
-  case ("--sweep", 1): print("entries that had expired: \(try Memory.cache.removeExpired())")
+  case ("--sweep", 1): print("deleted entries: \(try TextCache.shared.removeExpired())")
   case ("--clear", 1):
-    try Memory.cache.removeAll()
-    print("Forgotten.")
+    try TextCache.shared.removeAll()
+    print("The cache is empty.")
   case ("--help", _), ("-h", _): print(usage)
   default: try await count(arguments[...])
   }

@@ -1,14 +1,14 @@
-// A command-line tool with settings: a timer that follows them while it runs, whoever sets them.
+// Settings that a running program follows: a timer that can be changed from another terminal.
 //
-//   swift run keepsake-timer                    counts down; Control-C ends it
+//   swift run keepsake-timer                    counts down until Control-C
 //
-// And meanwhile, in a second terminal:
+// Meanwhile, in a second terminal:
 //
-//   swift run keepsake-timer set length 4:30    the running one takes it, counted from its start
-//   swift run keepsake-timer more 1             a minute more; two terminals that add at once add
-//   both swift run keepsake-timer set style bar      clock, bar or words
-//   swift run keepsake-timer reset              all as it was at first
-//   swift run keepsake-timer settings           what is set, and where
+//   swift run keepsake-timer set length 4:30    changes the length of the running timer
+//   swift run keepsake-timer more 1             adds a minute, atomically
+//   swift run keepsake-timer set style bar      shows a bar; the other styles are clock and words
+//   swift run keepsake-timer reset              restores the defaults
+//   swift run keepsake-timer settings           shows the settings and their file
 
 import FoundationEssentials
 import Keepsake
@@ -19,12 +19,12 @@ import Keepsake
 @preconcurrency import Musl
 #endif
 
-/// How the time left is shown. A setting can be of any Codable type.
+/// How the remaining time is shown. A setting can have any Codable type.
 enum Style: String, Codable, CaseIterable {
   case clock, bar, words
 }
 
-/// Typed keys: the name, type and default of each setting are said once.
+/// Typed keys give the name, type and default of each setting once.
 extension Defaults.Key<Int> {
   /// In seconds.
   static let length = Self("length", default: 240)
@@ -34,11 +34,10 @@ extension Defaults.Key<Style> {
   static let style = Self("style", default: .clock)
 }
 
-/// Any number can stand in the file, which is its user's: what is no length counts as the nearest
-/// one.
-func sensible(_ length: Int) -> Int { min(max(0, length), 86_400) }
+/// Clamps a length to 0 s ... 24 h: users can edit the settings, so the file may hold any number.
+func clamped(_ length: Int) -> Int { min(max(0, length), 86_400) }
 
-/// Settings as properties. To read one is to look in memory, and gives what any process set last.
+/// Settings as properties. Reading one is a look-up in memory that finds every process's changes.
 struct Settings: Sendable {
   @Default(.length) var length: Int
   @Default(.style) var style: Style
@@ -50,35 +49,35 @@ struct Settings: Sendable {
 func countDown() async throws {
   let settings = Settings()
   let start = ContinuousClock.now
-  @Sendable func length() -> Int { sensible(settings.length) }
-  @Sendable func left() -> Duration { start + .seconds(length()) - .now }
-  @Sendable func picture() -> String { settings.style.picture(left(), of: length()) }
+  @Sendable func length() -> Int { clamped(settings.length) }
+  @Sendable func remaining() -> Duration { start + .seconds(length()) - .now }
+  @Sendable func display() -> String { settings.style.display(remaining(), of: length()) }
 
-  // Made before the first line: no change after it is missed, however late the tasks begin.
+  // The sequences see every change from here on, even before the tasks start iterating.
   let (lengths, styles) = (settings.$length.changes, settings.$style.changes)
   let followers = [
-    Task { for await _ in lengths { Screen.say("Now \(minutes(length())): \(picture())") } },
-    Task { for await style in styles { Screen.say("Now as \(style): \(picture())") } },
+    Task { for await _ in lengths { Screen.show("Now \(minutes(length())): \(display())") } },
+    Task { for await style in styles { Screen.show("Now as \(style): \(display())") } },
   ]
 
-  Screen.say("A timer of \(minutes(length())): \(picture())")
-  while left() > .zero {
-    Screen.draw(picture())
-    try await Task.sleep(for: min(left(), .seconds(1)))
+  Screen.show("A timer of \(minutes(length())): \(display())")
+  while remaining() > .zero {
+    Screen.showBriefly(display())
+    try await Task.sleep(for: min(remaining(), .seconds(1)))
   }
   for follower in followers {
     follower.cancel()
-    await follower.value  // what follows is the last line
+    await follower.value  // so that no follower prints after the last line
   }
   settings.lastRing = Date.now
-  Defaults.update(.rings) { $0 += 1 }  // in one step: several timers may end at once
-  Screen.draw("\u{7}")
-  Screen.say("Time is up.")
+  Defaults.update(.rings) { $0 += 1 }  // atomic: several timers may end at the same time
+  Screen.showBriefly("\u{7}")
+  Screen.show("Time is up.")
 }
 
 extension Style {
-  func picture(_ left: Duration, of length: Int) -> String {
-    let seconds = max(0, Int((left / .seconds(1)).rounded(.up)))
+  func display(_ remaining: Duration, of length: Int) -> String {
+    let seconds = max(0, Int((remaining / .seconds(1)).rounded(.up)))
     switch self {
     case .clock: return minutes(seconds)
     case .bar:
@@ -89,7 +88,7 @@ extension Style {
   }
 }
 
-/// As in 4:30.
+/// Minutes and seconds, such as 4:30.
 func minutes(_ seconds: Int) -> String {
   "\(seconds / 60):\(seconds % 60 < 10 ? "0" : "")\(seconds % 60)"
 }
@@ -97,14 +96,14 @@ func minutes(_ seconds: Int) -> String {
 enum Screen {
   private static let isTerminal = isatty(STDOUT_FILENO) == 1
 
-  /// A line that stays.
-  static func say(_ text: String) {
+  /// Prints a line.
+  static func show(_ text: String) {
     print(isTerminal ? "\r\u{1B}[K\(text)" : text)
     fflush(stdout)
   }
 
-  /// One that the next one takes the place of; for terminals only.
-  static func draw(_ text: String) {
+  /// Prints a line that the next one replaces. Only on a terminal.
+  static func showBriefly(_ text: String) {
     guard isTerminal else { return }
     print("\r\u{1B}[K\(text)", terminator: "")
     fflush(stdout)
@@ -113,7 +112,7 @@ enum Screen {
 
 // MARK: The command line
 
-/// What ends the program: a line on standard error, and an exit code of sysexits.h.
+/// Ends the program with a line on standard error and an exit code from sysexits.h.
 struct Exit: Error {
   var message: String
   var status: Int32
@@ -124,13 +123,13 @@ let usage = """
          keepsake-timer set length MINUTES[:SECONDS]
          keepsake-timer set style clock|bar|words
          keepsake-timer more MINUTES[:SECONDS]        make it longer
-         keepsake-timer reset                         all as it was at first
-         keepsake-timer settings                      show what is set
+         keepsake-timer reset                         restore the defaults
+         keepsake-timer settings                      show the settings and their file
   """
 
 func run(_ arguments: [String]) async throws {
   let settings = Settings()
-  // A tool has to say whether it did what it was told. The store behind the facade throws.
+  // A command has to report failure in its exit code, so it uses the store, which throws.
   let store = Defaults.shared
   switch (arguments.first, arguments.dropFirst().first, arguments.count) {
   case (nil, _, _): try await countDown()
@@ -138,14 +137,14 @@ func run(_ arguments: [String]) async throws {
   case ("set", "style", 3): try store.set(try style(arguments[2]), for: .style)
   case ("more", let text?, 2):
     let more = try seconds(text)
-    print("Now \(minutes(try store.update(.length) { $0 = sensible(sensible($0) + more) })).")
+    print("Now \(minutes(try store.update(.length) { $0 = clamped(clamped($0) + more) })).")
   case ("reset", nil, _):
     guard settings.$length.reset(), settings.$style.reset() else {
-      throw Exit(message: "Not all of it is as it was: see above.", status: 73)
+      throw Exit(message: "Not all settings could be reset.", status: 73)
     }
   case ("settings", nil, _):
-    print("length \(minutes(sensible(settings.length))), style \(settings.style)")
-    let last = settings.lastRing.map { "the last at \($0.ISO8601Format())" } ?? "none yet"
+    print("length \(minutes(clamped(settings.length))), style \(settings.style)")
+    let last = settings.lastRing.map { "last at \($0.ISO8601Format())" } ?? "none yet"
     print("rings: \(Defaults[.rings]), \(last)")
     if let file = try store.fileURL { print("in \(file.path(percentEncoded: false))") }
   case ("--help", _, _), ("-h", _, _): print(usage)
@@ -153,12 +152,12 @@ func run(_ arguments: [String]) async throws {
   }
 }
 
-/// Those of `4`, which are minutes, or `4:30`.
+/// The seconds in `4`, which means minutes, or in `4:30`.
 func seconds(_ text: String) throws -> Int {
   let parts = text.split(separator: ":", omittingEmptySubsequences: false).map { Int($0) ?? -1 }
   let seconds = parts.count == 2 ? parts[1] : 0
   guard parts.count <= 2, 0..<1_440 ~= parts[0], 0..<60 ~= seconds, parts[0] + seconds > 0 else {
-    throw Exit(message: "\"\(text)\" is no length under a day, such as 4 or 4:30", status: 64)
+    throw Exit(message: "\"\(text)\" is not a length below a day, such as 4 or 4:30.", status: 64)
   }
   return 60 * parts[0] + seconds
 }
@@ -166,7 +165,7 @@ func seconds(_ text: String) throws -> Int {
 func style(_ text: String) throws -> Style {
   if let style = Style(rawValue: text) { return style }
   let styles = Style.allCases.map(\.rawValue).joined(separator: ", ")
-  throw Exit(message: "\"\(text)\" is no style: there are \(styles)", status: 64)
+  throw Exit(message: "\"\(text)\" is not a style. Use one of: \(styles).", status: 64)
 }
 
 func fail(_ message: String, status: Int32) -> Never {

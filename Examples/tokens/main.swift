@@ -1,17 +1,17 @@
-// A token store, as a command-line tool for a web service needs one: one login, sealed on the disk.
+// Secrets: the token store of a command-line tool for a web service. It keeps one login, encrypted.
 //
-//   swift run keepsake-tokens login USER          reads the token, hidden on a terminal, else from
-//   a pipe swift run keepsake-tokens whoami              who is logged in, since when, and how the
-//   token is kept swift run keepsake-tokens token | ...         the token itself, for scripts
-//   swift run keepsake-tokens logout              forgets the login
-//   swift run keepsake-tokens logout --erase      the same for those who have forgotten their
-//   passphrase swift run keepsake-tokens protect             from now on a passphrase is needed for
-//   all of the above swift run keepsake-tokens protect --key-file  and now it is not any more
+//   swift run keepsake-tokens login USER          reads a token from the terminal or from a pipe
+//   swift run keepsake-tokens whoami              shows the user, the date and the protection
+//   swift run keepsake-tokens token               prints the token, for scripts
+//   swift run keepsake-tokens logout              deletes the login
+//   swift run keepsake-tokens logout --erase      deletes it without the passphrase
+//   swift run keepsake-tokens protect             requires a passphrase from now on
+//   swift run keepsake-tokens protect --key-file  requires none from now on
 //
-// The passphrase is asked for on the terminal. There is no environment variable for it: all child
-// processes would inherit it, /proc shows it, and a script that sets it has to keep it in some
-// file, which is what a key file does better. Where nobody sits use that one, or a service of
-// systemd with LoadCredentialEncrypted=vault.key.
+// The tool asks for the passphrase on the terminal and takes none from the environment: child
+// processes would inherit it, /proc would show it, and a script would have to keep it in a file. A
+// key file does that better. Use it where no user is present, or run the tool as a systemd service
+// with LoadCredentialEncrypted=vault.key.
 
 import FoundationEssentials
 import Keepsake
@@ -22,7 +22,7 @@ import Keepsake
 @preconcurrency import Musl
 #endif
 
-/// One secret and not two, so that no crash leaves one user with another one's token.
+/// User and token are one secret, so that no crash pairs one user with another user's token.
 struct Login: Codable {
   var user: String
   var token: String
@@ -32,7 +32,7 @@ extension SecureVault.Key<Login> {
   static let login = Self("login")
 }
 
-/// What ends the program: a line on standard error, and an exit code of sysexits.h.
+/// Ends the program with a line on standard error and an exit code from sysexits.h.
 struct Exit: Error {
   var message: String
   var status: Int32
@@ -42,15 +42,15 @@ let usage = """
   usage: keepsake-tokens login USER              store a token, read from standard input
          keepsake-tokens whoami                  show who is logged in
          keepsake-tokens token                   print the token
-         keepsake-tokens logout [--erase]        forget the login; --erase needs no passphrase
-         keepsake-tokens protect [--key-file]    ask for a passphrase from now on, or for nothing
+         keepsake-tokens logout [--erase]        delete the login; --erase needs no passphrase
+         keepsake-tokens protect [--key-file]    require a passphrase; --key-file requires none
   """
 
-/// The app's vault, open: with the passphrase, if it needs one.
+/// The app's vault, unlocked with the passphrase if it is protected by one.
 func openVault() throws -> SecureVault.Store {
   let vault = SecureVault.shared
   guard try vault.protection == .passphrase, try vault.isLocked else { return vault }
-  try vault.unlock(passphrase: try askPassphrase("The tokens are locked"))
+  try vault.unlock(passphrase: try askPassphrase("The token is locked"))
   return vault
 }
 
@@ -58,22 +58,22 @@ func askPassphrase(_ reason: String, isNew: Bool = false) throws -> String {
   let request = SecureVault.PassphraseRequest(reason: reason, isNew: isNew)
   let passphrase = try SecureVault.askTerminal(request)
   if let passphrase, !passphrase.isEmpty { return passphrase }
-  throw Exit(message: "no passphrase was given", status: 77)
+  throw Exit(message: "No passphrase was given.", status: 77)
 }
 
 func login(in vault: SecureVault.Store) throws -> Login {
   if let login = try vault.get(.login) { return login }
-  throw Exit(message: "not logged in: run `keepsake-tokens login USER` first", status: 1)
+  throw Exit(message: "Not logged in. Run `keepsake-tokens login USER` first.", status: 1)
 }
 
-/// A line from the terminal, hidden, or from whatever standard input is.
+/// A line that is typed hidden on a terminal, or read from standard input if that is no terminal.
 func readToken(of user: String) throws -> String {
   let isTerminal = isatty(STDIN_FILENO) == 1
   let token = isTerminal ? try SecureVault.askTerminal(prompt: "Token of \(user): ") : readLine()
-  guard let token, !token.isEmpty else { throw Exit(message: "no token was given", status: 65) }
-  // As RFC 6750 has it: anything else is a wrong file, or came with the clipboard.
+  guard let token, !token.isEmpty else { throw Exit(message: "No token was given.", status: 65) }
+  // The characters of RFC 6750. Others come from a wrong file or a careless paste.
   guard token.utf8.allSatisfy({ 0x21...0x7E ~= $0 }) else {
-    throw Exit(message: "that is no token: it has spaces or other such characters", status: 65)
+    throw Exit(message: "A token has no spaces or control characters. Copy it again.", status: 65)
   }
   return token
 }
@@ -89,7 +89,7 @@ func run(_ arguments: [String]) throws {
     let user = try login(in: vault).user
     let since = try vault.entry(.login)?.modified.ISO8601Format() ?? "now"
     let protection = try vault.protection.map { "a \($0)" } ?? "nothing"
-    print("\(user), since \(since), under \(protection)")
+    print("\(user), since \(since), protected by \(protection)")
   case ("token", nil, _):
     print(try login(in: try openVault()).token)
   case ("logout", nil, _):
@@ -97,15 +97,15 @@ func run(_ arguments: [String]) throws {
     print("Logged out.")
   case ("logout", "--erase", 2):
     try SecureVault.shared.eraseVault()
-    print("Logged out; the vault is empty.")
+    print("Logged out. The vault is empty.")
   case ("protect", nil, _):
     let vault = try openVault()
-    let passphrase = try askPassphrase("Protect the tokens", isNew: true)
+    let passphrase = try askPassphrase("Protect the token", isNew: true)
     try vault.protect(with: .passphrase(passphrase))
-    print("The tokens are under a passphrase.")
+    print("The token is protected by a passphrase.")
   case ("protect", "--key-file", 2):
     try openVault().protect(with: .keyFile)
-    print("The tokens are under a key file.")
+    print("The token is protected by a key file.")
   case ("--help", _, _), ("-h", _, _):
     print(usage)
   default:
@@ -124,8 +124,8 @@ do {
 } catch let exit as Exit {
   fail(exit.message, status: exit.status)
 } catch let error as StorageError {
-  // Its text names paths and keys, and what to do; never a passphrase or a token.
+  // The description names paths, keys and a remedy, but never a passphrase or a token.
   fail("\(error)", status: [.locked, .wrongPassphrase].contains(error.code) ? 77 : 73)
 }
-// A token that did not get into a file is not to be taken for one that did.
+// If the token goes into a file and the disk is full, the exit code has to say so.
 if fflush(stdout) != 0 { fail("The output cannot be written.", status: 74) }

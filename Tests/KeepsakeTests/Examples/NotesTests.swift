@@ -16,7 +16,7 @@ import Testing
     return (run.status, run.text)
   }
 
-  @Test func keepsNotesInTheDocumentsOfTheirUser() throws {
+  @Test func keepsNotesInTheUsersDocuments() throws {
     #expect(try run("add", "shopping", "milk").text == "added shopping/1\n")
     #expect(try run("add", "shopping", "bread").text == "added shopping/2\n")
     #expect(try run("show", "shopping/2").text == "bread\n")
@@ -31,7 +31,7 @@ import Testing
     #expect(try run("list").text.contains("notes: 1, "))
   }
 
-  @Test func movesNotesThroughAFile() throws {
+  @Test func exportsAndImportsNotes() throws {
     let file = directory.file("notes.json").path
     _ = try run("add", "a", "one")
     _ = try run("add", "b", "two")
@@ -39,28 +39,28 @@ import Testing
     #expect(try run("delete", "a").status == 0)
     #expect(try run("import", file).text == "imported 2\n")
     #expect(try run("show", "a/1").text == "one\n")
-    #expect(FileManager.default.fileExists(atPath: file), "it is the user's")
+    #expect(FileManager.default.fileExists(atPath: file), "import keeps the file")
   }
 
-  @Test func thoseWhoAddAtOnceLoseNothing() throws {
+  @Test func concurrentAddsLoseNoNote() throws {
     let adding = try (0..<8).map { try notes.start("add", "race", "note \($0)") }
     for child in adding { child.finish() }
     let list = try run("list").text
     for number in 0..<8 { #expect(list.contains(": note \(number) ("), "\(list)") }
 
-    // Notes that were there before the numbers are no less safe.
+    // A lost counter does not overwrite older notes.
     try FileManager.default.removeItem(at: directory.file("config"))
-    #expect(try run("add", "race", "another").text == "added race/9\n")
+    #expect(try run("add", "race", "new").text == "added race/9\n")
   }
 
-  @Test func replacesNoNoteByAnother() throws {
+  @Test func moveDoesNotReplaceANote() throws {
     _ = try run("add", "a", "one")
     _ = try run("add", "a", "two")
-    #expect(try notes.run("move", "a/1", "a/2").failed(73, "there is a note \"a/2\" already"))
+    #expect(try notes.run("move", "a/1", "a/2").failed(73, "The note \"a/2\" already exists."))
     #expect(try run("show", "a/2").text == "two\n")
   }
 
-  @Test func importsNothingWhereItWouldReplaceAnotherNote() throws {
+  @Test func importIsRefusedWhenItWouldReplaceANote() throws {
     let file = directory.file("notes.json").path
     _ = try run("add", "a", "one")
     _ = try run("add", "b", "two")
@@ -70,14 +70,14 @@ import Testing
     for name in ["a/1", "b/2"] {
       let old = name == "a/1" ? "c/3" : "a/1"
       #expect(try run("move", old, name).status == 0)
-      let read = try notes.run("import", file)
-      #expect(read.failed(73, "there is a note \"\(name)\" already"), "\(read)")
+      let refused = try notes.run("import", file)
+      #expect(refused.failed(73, "The note \"\(name)\" already exists."), "\(refused)")
       #expect(try run("show", name).text == "another\n")
       #expect(try run("list").text.contains("notes: 1, "))
     }
   }
 
-  @Test func namesThatLookAlikeAreTwo() throws {
+  @Test func canonicallyEquivalentNamesAreDifferentNotes() throws {
     let names = ["caf\u{E9}/1", "cafe\u{301}/1"]
     for (name, added) in zip(names, ["new/1", "new/2"]) {
       #expect(try run("add", "new", "of \(name.utf8.count) bytes").text == "added \(added)\n")
@@ -91,25 +91,25 @@ import Testing
     for name in names { #expect(try run("show", name).text == "of \(name.utf8.count) bytes\n") }
   }
 
-  @Test func whatIsRefusedTakesNoNumber() throws {
+  @Test func refusedTopicTakesNoNumber() throws {
     #expect(try notes.run("add", "..", "x").status == 64)
     #expect(try run("add", "a", "x").text == "added a/1\n")
   }
 
-  @Test func saysWhatIsWrong() throws {
+  @Test func explainsWrongUse() throws {
     for arguments in [[], ["add"], ["bogus"], ["list", "x"], ["export"]] {
       #expect(try notes.run(arguments).failed(64, "usage: keepsake-notes"), "\(arguments)")
     }
     for arguments in [["show", "no/1"], ["move", "no/1", "a/1"], ["delete", "no"]] {
       let run = try notes.run(arguments)
-      #expect(run.failed(66, "there is no note") && run.errors.contains("\"no"), "\(run)")
+      #expect(run.failed(66, "There is no note") && run.errors.contains("\"no"), "\(run)")
     }
     for topic in ["", "..", "../../elsewhere", "/tmp"] {
       let outside = try notes.run("add", topic, "x")
       #expect(outside.failed(64, "does not lead to a place"), "\(outside)")
     }
     try directory.write([0xFF, 0], to: "binary")
-    #expect(try notes.run("import", directory.path + "/missing").failed(66, "there is no file"))
+    #expect(try notes.run("import", directory.path + "/missing").failed(66, "There is no file"))
     #expect(try notes.run("import", directory.path + "/binary").failed(65, "decoding failed"))
     #expect(try notes.run("export", directory.path).failed(73, "A directory stands"))
     #expect(try run("list").text.hasPrefix("notes: 0,"))

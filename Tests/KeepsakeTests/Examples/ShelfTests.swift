@@ -7,42 +7,41 @@ extension OneAtATime {
   @Suite struct ShelfTests {
     private let directory: TemporaryDirectory
     private let shelf: Example
-    /// Where the program keeps its files.
-    private let place = "data/keepsake-shelf/files/shelf"
+    private let storage = "data/keepsake-shelf/files/shelf"
 
     init() throws {
       directory = try TemporaryDirectory()
       shelf = Example("keepsake-shelf", in: directory)
     }
 
-    /// A file of numbers, no two of them alike: a piece in the wrong place does not go unseen.
-    private func make(_ name: String, _ size: Int) throws -> [UInt8] {
+    /// Writes a file of different numbers, so that a misplaced chunk is detected.
+    private func makeFile(_ name: String, _ size: Int) throws -> [UInt8] {
       let bytes = Array(0...UInt64(size / 8)).withUnsafeBytes { Array($0.prefix(size)) }
       try directory.write(bytes, to: name)
       return bytes
     }
 
-    @Test func givesBackWhatItTookIn() throws {
+    @Test func returnsFilesAsTheyWereStored() throws {
       for (name, size) in [("large file", 2_500_000), ("even", 1 << 20), ("empty", 0), (".hid", 9)]
       {
-        let bytes = try make(name, size)
+        let bytes = try makeFile(name, size)
         let put = try shelf.run("put", directory.file(name).path)
         #expect(put.status == 0 && put.text == "\(name): \(ByteCount(size))\n", "\(put)")
         #expect(put.errors.isEmpty, "progress is for terminals")
-        #expect(try directory.bytes(of: "\(place)/\(name)") == bytes)
+        #expect(try directory.bytes(of: "\(storage)/\(name)") == bytes)
         #expect(try shelf.run("get", name, directory.file("back").path).text.hasPrefix("back: "))
         #expect(try directory.bytes(of: "back") == bytes)
       }
       let list = try shelf.run("list").text
       #expect(list.contains("large file: 2.5 MB\n") && list.contains(".hid: 9 bytes\n"), "\(list)")
-      #expect(list.contains("files: 4, 3.55 MB;") && list.contains("/\(place)\n"), "\(list)")
+      #expect(list.contains("files: 4, 3.55 MB;") && list.contains("/\(storage)\n"), "\(list)")
 
       try FileManager.default.createDirectory(
         at: directory.file("directory"), withIntermediateDirectories: true)
-      let nowhere = directory.path + "/missing"
+      let missing = directory.path + "/missing"
       #expect(
-        try shelf.run("get", "even", nowhere + "/back").failed(66, "no directory \"\(nowhere)"))
-      #expect(!FileManager.default.fileExists(atPath: nowhere))
+        try shelf.run("get", "even", missing + "/back").failed(66, "no directory \"\(missing)"))
+      #expect(!FileManager.default.fileExists(atPath: missing))
       #expect(
         try shelf.run("get", "even", directory.file("directory").path).text == "even: 1.05 MB\n")
       #expect(try directory.bytes(of: "directory/even") == directory.bytes(of: "even"))
@@ -50,11 +49,11 @@ extension OneAtATime {
       #expect(try shelf.run("list").text.contains("files: 3,"))
     }
 
-    @Test func showsOnATerminalHowFarItIs() throws {
-      _ = try make("film", 8 << 20)
+    @Test func showsProgressOnATerminal() throws {
+      _ = try makeFile("film", 8 << 20)
       let terminal = try PseudoTerminal()
       let putting = try shelf.run("put", directory.file("film").path, at: terminal)
-      #expect(putting.finish() == "film: 8.39 MB\n", "the line is none of the output")
+      #expect(putting.finish() == "film: 8.39 MB\n", "progress is not on standard output")
       let screen = terminal.finish()
       #expect(screen.hasPrefix("\r\u{1B}[Kfilm  12 %  1.05 MB of 8.39 MB"), "\(screen)")
       #expect(screen.hasSuffix("film  100 %  8.39 MB of 8.39 MB\r\u{1B}[K"), "\(screen)")
@@ -62,13 +61,13 @@ extension OneAtATime {
       #expect(percents == percents.sorted(), "\(percents)")
     }
 
-    @Test func controlCLeavesNothingHalf() throws {
-      let old = try make("film", 1_000)
+    @Test func controlCLeavesNoPartialCopy() throws {
+      let old = try makeFile("film", 1_000)
       #expect(try shelf.run("put", directory.file("film").path).status == 0)
-      // Sparse: it takes no room itself, and its copy has not got far by then.
+      // A sparse file takes no space, and its copy takes long enough to be interrupted.
       #expect(truncate(directory.file("film").path, 1 << 30) == 0)
       let terminal = try PseudoTerminal()
-      // Of a copy that Control-C does not reach in time there is not much more.
+      // The limit bounds the copy in case the signal arrives late.
       let putting = try Child(
         "/bin/sh",
         [
@@ -80,14 +79,14 @@ extension OneAtATime {
       kill(putting.identifier, SIGINT)
       #expect(putting.finish().isEmpty && putting.exitStatus == 130)
       let screen = terminal.finish()
-      #expect(screen.hasSuffix("\r\u{1B}[KStopped: nothing of it is left.\r\n"), "\(screen)")
-      #expect(try directory.bytes(of: "\(place)/film") == old)
-      let left = try FileManager.default.contentsOfDirectory(atPath: directory.file(place).path)
+      #expect(screen.hasSuffix("\r\u{1B}[KStopped. No partial copy is left.\r\n"), "\(screen)")
+      #expect(try directory.bytes(of: "\(storage)/film") == old)
+      let left = try FileManager.default.contentsOfDirectory(atPath: directory.file(storage).path)
       #expect(left == ["film"], "\(left)")
     }
 
-    @Test func aFullDiskIsFoundOutFirst() throws {
-      _ = try make("film", 0)
+    @Test func refusesAFileThatIsLargerThanTheFreeSpace() throws {
+      _ = try makeFile("film", 0)
       let size = try Folder(directory.url).freeSpace + 1_000_000_000
       #expect(truncate(directory.file("film").path, size) == 0)
       let run = try shelf.run("put", directory.file("film").path)
@@ -95,7 +94,7 @@ extension OneAtATime {
         run.failed(73, " are needed, ") && run.errors.split(separator: "\n").count == 1, "\(run)")
     }
 
-    @Test func saysWhatIsWrong() throws {
+    @Test func explainsWrongUse() throws {
       for words in [
         [], ["bogus"], ["put"], ["put", "-x"], ["list", "x"], ["get"], ["remove"],
       ] {
@@ -103,27 +102,27 @@ extension OneAtATime {
       }
       #expect(mkfifo(directory.file("pipe").path, 0o600) == 0)
       for (name, reason) in [
-        ("missing", "No such file"), ("pipe", "it is no file"), ("", "it is no file"),
+        ("missing", "No such file"), ("pipe", "not a regular file"), ("", "not a regular file"),
       ] {
         let run = try shelf.run("put", directory.file(name).path)
-        #expect(run.failed(66, reason) && run.errors.hasPrefix("cannot read \""), "\(run)")
+        #expect(run.failed(66, reason) && run.errors.hasPrefix("Cannot read \""), "\(run)")
       }
-      // It says that it has no bytes, and has some.
+      // Its size is reported as 0, but it can be read.
       let changed = try shelf.run("put", "/proc/version")
       #expect(changed.failed(75, "\"/proc/version\" changed while it was read"), "\(changed)")
-      // Its first page is never there.
+      // Its first page is not mapped, so reading it fails.
       let unreadable = try shelf.run("put", "/proc/self/mem")
       #expect(
-        unreadable.failed(66, "cannot read \"/proc/self/mem\": Input/output error"),
+        unreadable.failed(66, "Cannot read \"/proc/self/mem\": Input/output error."),
         "\(unreadable)")
       for verb in ["get", "remove"] {
         let missing = try shelf.run(verb, "missing")
-        #expect(missing.failed(66, "no \"missing\" on the shelf: see keepsake-shelf list"))
+        #expect(missing.failed(66, "no \"missing\" on the shelf. Run keepsake-shelf list."))
         #expect(try shelf.run(verb, "../shelf").failed(64, "does not lead to a place"))
       }
-      #expect(try shelf.run("list").text.hasPrefix("files: 0,"), "nothing half")
+      #expect(try shelf.run("list").text.hasPrefix("files: 0,"), "no partial copies")
 
-      _ = try make("film", 10)
+      _ = try makeFile("film", 10)
       try FileManager.default.removeItem(at: directory.file("data"))
       try directory.write([], to: "data")  // a file where the directory belongs
       #expect(try shelf.run("put", directory.file("film").path).failed(73, "save failed"))

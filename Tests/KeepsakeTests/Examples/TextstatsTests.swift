@@ -19,7 +19,7 @@ import Testing
     return (run.status, run.text)
   }
 
-  @Test func remembersUntilTheFileChanges() throws {
+  @Test func findsStatisticsUntilTheFileChanges() throws {
     var (status, text) = try run(notes)
     #expect(status == 0 && text.contains("miss \(notes): lines 1, words 4"), "\(text)")
     #expect(text.contains("hits: 0, misses: 1") && text.contains("8.19 kB"), "\(text)")
@@ -31,32 +31,32 @@ import Testing
     (status, text) = try run("--list")
     #expect(
       text.contains("entries: 2, 16.4 kB") && text.contains("  \(notes): ")
-        && text.contains(", until "))
+        && text.contains(", expires "))
     (status, text) = try run("--limit", "9000", notes)
-    #expect(try run("--list").text.contains("entries: 1,"), "the older one had to go")
+    #expect(try run("--list").text.contains("entries: 1,"), "the limit evicts the older entry")
     (status, text) = try run("--clear")
     #expect(status == 0)
     #expect(try run("--list").text.contains("entries: 0, 0 bytes"))
   }
 
-  @Test func looksThroughALink() throws {
+  @Test func followsSymbolicLinks() throws {
     let link = directory.file("link")
     try FileManager.default.createSymbolicLink(
       at: link, withDestinationURL: directory.file("notes.txt"))
     #expect(try run(link.path).text.contains("miss \(link.path): lines 1, words 4"))
-    #expect(try run(notes).text.contains("hit "), "it is one file")
+    #expect(try run(notes).text.contains("hit "), "both paths name one file")
     try directory.write(Array("one".utf8), to: "notes.txt")
     #expect(try run(link.path).text.contains("lines 0, words 1 ("))
   }
 
-  @Test func forgetsWhatHasExpired() throws {
+  @Test func deletesExpiredEntries() throws {
     #expect(try run("--expiry", "3", notes).status == 0)
     Thread.sleep(forTimeInterval: 3.1)
-    #expect(try run("--sweep").text.contains("entries that had expired: 1"))
+    #expect(try run("--sweep").text.contains("deleted entries: 1"))
     #expect(try run("--expiry", "0.01", notes).text.contains("miss"))
   }
 
-  @Test func saysWhatIsWrong() throws {
+  @Test func explainsWrongUse() throws {
     for arguments in [[], ["--list", "x"], ["--clear", "x"], ["--expiry", "1"]] {
       #expect(try textstats.run(arguments).failed(64, "usage: keepsake-textstats"), "\(arguments)")
     }
@@ -73,16 +73,16 @@ import Testing
     let run = try textstats.run(names + [notes])
     #expect(run.status == 66 && run.text.hasPrefix("miss \(notes)"), "\(run)")
     for name in names { #expect(run.errors.contains("Cannot read \"\(name)\""), "\(run)") }
-    #expect(run.errors.hasSuffix("Files that were not counted: 3\n"), "\(run)")
+    #expect(run.errors.hasSuffix("Files that could not be read: 3.\n"), "\(run)")
 
     try FileManager.default.removeItem(at: directory.file("cache"))
     try directory.write([], to: "cache")  // a file where the directory belongs
     #expect(try textstats.run("--list").failed(73, "failed"))
   }
 
-  /// Empty, without a line's end, and with those of another system.
+  /// An empty file, a file without a newline at its end, and one with CRLF line endings.
   @Test(arguments: [("", "0, words 0"), ("a b", "0, words 2"), ("a\r\nb\r\n", "2, words 2")])
-  func countsLinesAsOthersDo(text: String, counts: String) throws {
+  func countsLinesAsWcDoes(text: String, counts: String) throws {
     try directory.write(Array(text.utf8), to: "text")
     let found = try run(directory.path + "/text").text
     #expect(found.contains(": lines \(counts) ("), "\(found)")

@@ -11,7 +11,7 @@ extension OneAtATime {
       timer = Example("keepsake-timer", in: directory)
     }
 
-    @Test func followsWhatASecondTerminalSets() throws {
+    @Test func followsChangesFromASecondTerminal() throws {
       let running = try timer.start()
       #expect(running.line() == "A timer of 4:00: 4:00")
       #expect(try timer.run("set", "style", "bar").text.isEmpty)
@@ -28,49 +28,49 @@ extension OneAtATime {
 
       #expect(try timer.run("settings").text.contains("rings: 0, none yet"))
       #expect(try timer.run("set", "length", "0:01").status == 0)
-      // It may be over before it has said that it is shorter now.
+      // The time may be up before the new length is shown.
       #expect(running.finish().hasSuffix("Time is up.\n") && running.exitStatus == 0)
       let settings = try timer.run("settings").text
-      #expect(settings.contains("length 0:01, style clock\nrings: 1, the last at 2"), "\(settings)")
+      #expect(settings.contains("length 0:01, style clock\nrings: 1, last at 2"), "\(settings)")
       #expect(settings.contains("in \(directory.path)/config/keepsake-timer/standard.jsonl\n"))
     }
 
-    @Test func drawsOneLineAnewOnATerminal() throws {
+    @Test func redrawsOneLineOnATerminal() throws {
       #expect(try timer.run("set", "length", "0:05").status == 0)
       let terminal = try PseudoTerminal()
       let running = try timer.run(at: terminal, showsOutput: true)
       let screen = terminal.finish()
       running.finish()
       #expect(running.exitStatus == 0)
-      // However long it was kept from running meanwhile.
+      // Any number of redrawn lines, as a busy machine may skip some.
       let whole =
         /\r\u{1B}\[KA timer of 0:05: 0:0[0-5]\r\n(\r\u{1B}\[K0:0[0-5])*\r\u{1B}\[K0:0[0-4]\r\u{1B}\[K\u{7}\r\u{1B}\[KTime is up\.\r\n/
       #expect(screen.wholeMatch(of: whole) != nil, "\(screen)")
     }
 
-    /// The file is its user's, and so are the numbers in it.
+    /// Users can edit the settings, so any number can be in the file.
     @Test(arguments: [
       (Int.max, "1440:00", "1440:00", "####################"),
       (500_000_000_000_000_000, "1440:00", "1440:00", "####################"),
       (-5, "0:00", "1:00", "...................."),
     ])
-    func anyNumberInTheFileCountsAsTheNearestLength(
-      _ number: Int, length: String, more: String, bar: String
+    func clampsAnyLengthInTheFile(
+      _ number: Int, length: String, lengthAfterMore: String, bar: String
     ) throws {
       let inspector = Example("keepsakectl", in: directory)
       let set = try inspector.run("settings", "set", "keepsake-timer", "length", "\(number)")
       #expect(set.status == 0, "\(set)")
-      for (style, picture) in [("clock", length), ("bar", bar)] {
+      for (style, display) in [("clock", length), ("bar", bar)] {
         #expect(try timer.run("set", "style", style).status == 0)
         #expect(try timer.run("settings").text.hasPrefix("length \(length), style \(style)\n"))
         let running = try timer.start()
-        #expect(running.line() == "A timer of \(length): \(picture)")
+        #expect(running.line() == "A timer of \(length): \(display)")
       }
       let added = try timer.run("more", "1")
-      #expect(added.text == "Now \(more).\n", "\(added)")
+      #expect(added.text == "Now \(lengthAfterMore).\n", "\(added)")
     }
 
-    @Test func thoseWhoAddAtOnceAllAdd() throws {
+    @Test func concurrentAdditionsAllCount() throws {
       let adding = try (0..<8).map { _ in try timer.start("more", "1") }
       for child in adding {
         child.finish()
@@ -79,24 +79,25 @@ extension OneAtATime {
       #expect(try timer.run("settings").text.hasPrefix("length 12:00,"))
     }
 
-    @Test func aValueThatMakesNoSenseIsRefused() throws {
+    @Test func refusesInvalidValues() throws {
       for length in [
         "", "x", ":", "1:60", "1:2:3", "-1", "0", "0:00", "1440", "9999999999999999999",
       ] {
         for words in [["set", "length", length], ["more", length]] {
           let run = try timer.run(words)
-          #expect(run.failed(64, "\"\(length)\" is no length"), "\(run)")
+          #expect(run.failed(64, "\"\(length)\" is not a length"), "\(run)")
         }
       }
       let style = try timer.run("set", "style", "loud")
-      #expect(style.failed(64, "\"loud\" is no style: there are clock, bar, words"), "\(style)")
+      #expect(
+        style.failed(64, "\"loud\" is not a style. Use one of: clock, bar, words."), "\(style)")
       for words in [["set", "colour", "red"], ["set", "length"], ["more"], ["reset", "x"]] {
         #expect(try timer.run(words).failed(64, "usage: keepsake-timer"))
       }
       #expect(try timer.run("settings").text.hasPrefix("length 4:00, style clock\n"))
     }
 
-    @Test func saysSoWhenNothingCanBeStored() throws {
+    @Test func failsWhenNothingCanBeStored() throws {
       try directory.write([], to: "config")  // a file where the directory belongs
       for words in [["set", "style", "bar"], ["more", "1"], ["reset"]] {
         let run = try timer.run(words)

@@ -11,15 +11,16 @@ import Testing
     tokens = Example("keepsake-tokens", in: directory)
   }
 
-  /// At a terminal that asks and is answered; its standard streams are pipes, as in a script.
+  /// Runs it with a terminal that answers its questions. The standard streams are pipes, as in a
+  /// script.
   private func type(
     _ arguments: String..., answers: [(prompt: String, line: String)]
   ) throws -> Example.Run {
     try tokens.type(arguments, answers: answers, isInteractive: false)
   }
 
-  /// Neither in the bytes of a file nor in a name.
-  private func expectNowhere(_ secrets: String...) throws {
+  /// Expects that no file has a secret in its bytes or its name.
+  private func expectNoTrace(of secrets: String...) throws {
     let files = try #require(FileManager.default.enumerator(atPath: directory.path))
     var count = 0
     for case let name as String in files {
@@ -31,31 +32,32 @@ import Testing
       }
       count += 1
     }
-    #expect(count > 3, "no vault was made")
+    #expect(count > 3, "there is no vault")
   }
 
-  @Test func logsInAndOutUnderAKeyFile() throws {
+  @Test func logsInAndOutWithAKeyFile() throws {
     var run = try tokens.run("whoami")
-    #expect(run.failed(1, "not logged in: run `keepsake-tokens login USER`"), "\(run)")
+    #expect(run.failed(1, "Not logged in. Run `keepsake-tokens login USER`"), "\(run)")
     run = try tokens.run("login", "ada-lovelace", input: token)
     #expect(run.status == 0 && run.text == "Logged in as ada-lovelace.\n", "\(run.text)")
     run = try tokens.run("whoami")
     #expect(run.status == 0 && run.text.contains("ada-lovelace, since 2"), "\(run.text)")
-    #expect(run.text.contains(", under a key file\n") && !run.text.contains(token), "\(run.text)")
+    #expect(
+      run.text.contains(", protected by a key file\n") && !run.text.contains(token), "\(run.text)")
     run = try tokens.run("token")
     #expect(run.status == 0 && run.text == token + "\n")
-    try expectNowhere(token, "ada-lovelace")
+    try expectNoTrace(of: token, "ada-lovelace")
     run = try tokens.run("login", "grace", input: token + "-2")
     #expect(try tokens.run("token").text == token + "-2\n")
     run = try tokens.run("logout")
     #expect(run.status == 0 && run.text == "Logged out.\n")
     run = try tokens.run("token")
-    #expect(run.failed(1, "not logged in"))
+    #expect(run.failed(1, "Not logged in"))
     #expect(try tokens.run("logout").status == 0)
-    try expectNowhere(token)
+    try expectNoTrace(of: token)
   }
 
-  @Test func aPassphraseIsAskedForOnTheTerminal() throws {
+  @Test func asksForThePassphraseOnTheTerminal() throws {
     #expect(try tokens.run("login", "ada", input: token).status == 0)
     let chosen = "correct horse"
     var run = try type(
@@ -64,33 +66,34 @@ import Testing
         ("New passphrase: ", chosen), ("The same again: ", "battery"),
         ("They differ. New passphrase: ", chosen), ("The same again: ", chosen),
       ])
-    #expect(run.status == 0 && run.text == "The tokens are under a passphrase.\n", "\(run.text)")
+    #expect(
+      run.status == 0 && run.text == "The token is protected by a passphrase.\n", "\(run.text)")
     #expect(!run.screen.contains("horse") && !run.screen.contains("battery"), "\(run.screen)")
-    try expectNowhere(token, chosen)
+    try expectNoTrace(of: token, chosen)
 
     run = try type("token", answers: [("Passphrase: ", chosen)])
     #expect(run.status == 0 && run.text == token + "\n", "\(run.text)")
     #expect(!run.screen.contains(token) && !run.screen.contains("horse"), "\(run.screen)")
     run = try type("whoami", answers: [("Passphrase: ", chosen)])
-    #expect(run.status == 0 && run.text.contains("under a passphrase"), "\(run.text)")
+    #expect(run.status == 0 && run.text.contains("protected by a passphrase"), "\(run.text)")
     run = try type("token", answers: [("Passphrase: ", "staple")])
     #expect(run.status == 77 && run.text.contains("wrong passphrase"), "\(run.text)")
     #expect(!(run.text + run.screen).contains("staple"))
 
     run = try type("token", answers: [("Passphrase: ", "")])
-    #expect(run.status == 77 && run.text.contains("no passphrase was given"), "\(run.text)")
+    #expect(run.status == 77 && run.text.contains("No passphrase was given."), "\(run.text)")
 
-    // Nobody sits there.
+    // Without a terminal.
     for arguments in ["token", "whoami", "protect", "logout"] {
       let run = try tokens.run(arguments)
       #expect(run.failed(77, "terminal"), "\(run)")
     }
     run = try type("protect", "--key-file", answers: [("Passphrase: ", chosen)])
-    #expect(run.status == 0 && run.text == "The tokens are under a key file.\n", "\(run.text)")
+    #expect(run.status == 0 && run.text == "The token is protected by a key file.\n", "\(run.text)")
     #expect(try tokens.run("token").text == token + "\n")
   }
 
-  @Test func aTokenIsTypedHidden() throws {
+  @Test func typedTokenIsHidden() throws {
     let login = ["login", "ada"]
     var run = try tokens.type(login, answers: [("Token of ada: ", token)])
     #expect(run.status == 0 && run.text == "Logged in as ada.\n", "\(run.text)")
@@ -98,12 +101,13 @@ import Testing
     run = try tokens.run("token")
     #expect(run.text == token + "\n")
     run = try tokens.type(login, answers: [("Token of ada: ", "")])
-    #expect(run.status == 65 && run.screen.contains("no token was given"), "\(run.screen)")
-    #expect(try tokens.run("token").text == token + "\n", "an empty token replaces none")
-    try expectNowhere(token)
+    #expect(run.status == 65 && run.screen.contains("No token was given."), "\(run.screen)")
+    #expect(
+      try tokens.run("token").text == token + "\n", "no token does not replace the stored one")
+    try expectNoTrace(of: token)
   }
 
-  @Test func saysWhatIsWrong() throws {
+  @Test func explainsWrongUse() throws {
     for arguments in [
       [], ["bogus"], ["login"], ["login", ""], ["login", "--bogus"], ["login", "a", "b"],
       ["whoami", "x"],
@@ -114,14 +118,14 @@ import Testing
     #expect(try tokens.run("login", "ada").status == 65, "no token on standard input")
     for wrong in ["two words", "\u{FEFF}tok", "tok\t"] {
       let login = try tokens.run("login", "ada", input: wrong)
-      #expect(login.failed(65, "that is no token"), "\(login)")
+      #expect(login.failed(65, "A token has no spaces"), "\(login)")
     }
     try directory.write([], to: "data")  // a file where the directory belongs
     let failed = try tokens.run("login", "ada")
     #expect(failed.failed(73, " failed: "), "\(failed)")
   }
 
-  @Test func startsAnewWithoutThePassphrase() throws {
+  @Test func erasesTheVaultWithoutThePassphrase() throws {
     #expect(try tokens.run("login", "ada", input: token).status == 0)
     let answers = [("New passphrase: ", "forgotten"), ("The same again: ", "forgotten")]
     #expect(try type("protect", answers: answers).status == 0)
