@@ -4,7 +4,7 @@ public import Keepsake
 internal import Synchronization
 public import Testing
 
-/// Checks that a ``/Keepsake/StorageEngine`` does all that is asked of it.
+/// Tests a ``/Keepsake/StorageEngine`` and names each rule that it breaks.
 ///
 /// ```swift
 /// @Test func conforms() async throws {
@@ -12,8 +12,8 @@ public import Testing
 /// }
 /// ```
 ///
-/// An engine whose values outlive it also says how it is opened again, which may be in place of
-/// another process:
+/// For an engine whose values outlive the instance, also pass a closure that opens a second engine
+/// on the same values. The check then uses both at once, as two processes would:
 ///
 /// ```swift
 /// try await StorageEngineConformance.check {
@@ -23,137 +23,143 @@ public import Testing
 /// }
 /// ```
 public enum StorageEngineConformance {
-  /// Records an issue for each rule that an engine breaks, up to the end of the step that finds the
-  /// first.
+  /// Records an issue for each rule that an engine breaks.
   ///
-  /// It begins with an empty engine, which it fills and empties; in one that is not empty it
-  /// changes nothing. It takes a few seconds. The engine is called on threads of its own, with the
-  /// stores of the calling task.
+  /// The check consists of a dozen steps and ends after the first step that finds a broken rule. It
+  /// takes a few seconds. It needs an empty engine, which it fills and leaves empty; an engine that
+  /// is not empty is reported and left unchanged. The engine is called on several threads that are
+  /// not in Swift's pool.
   ///
   /// - Parameters:
-  ///   - timeLimit: How long each of a dozen steps may take. A call that does not return by then is
-  ///     an issue as well, and left to itself.
-  ///   - sourceLocation: Where issues are shown.
-  ///   - make: Makes the engine, which must be empty.
-  ///   - reopen: Opens another engine on the same values; nil when they are gone with the first
-  ///     one.
-  /// - Throws: What the engine throws where it must not.
+  ///   - timeLimit: The longest time that one step may take. A call that has not returned by then
+  ///     is recorded as an issue, and the check ends without waiting for it.
+  ///   - sourceLocation: The source location of the recorded issues.
+  ///   - make: Creates the engine, which must be empty.
+  ///   - reopen: Opens a second engine on the same values, or nil if values do not outlive the
+  ///     engine.
+  /// - Throws: An error that the engine throws where no call should fail.
   public static func check(
     timeLimit: Duration = .seconds(60), sourceLocation: SourceLocation = #_sourceLocation,
     _ make: () throws -> any StorageEngine,
     reopening reopen: (() throws -> any StorageEngine)? = nil
   ) async throws {
     let engine = try make()
-    let run = Run(timeLimit: timeLimit, sourceLocation: sourceLocation)
+    let steps = StepRunner(timeLimit: timeLimit, sourceLocation: sourceLocation)
     do {
-      try await run.step { checks in
+      try await steps.run { checker in
         try await blocking {
-          checks.expect(
-            try engine.keys().isEmpty, "it is empty at the start (nothing in it was touched)")
+          checker.expect(
+            try engine.keys().isEmpty, "the engine is empty at the start (it was not changed)")
         }
       }
       do {
-        try await check(engine, run, reopening: reopen)
-      } catch let error where !(error is Run.Stuck) {
-        // What is left must not keep the next run from starting.
-        try? await run.step { _ in try await blocking { try engine.removeAll() } }
+        try await check(engine, steps, reopening: reopen)
+      } catch let error where !(error is StepRunner.TimedOut) {
+        // The next check needs an empty engine.
+        try? await steps.run { _ in try await blocking { try engine.removeAll() } }
         throw error
       }
-    } catch is any Run.Ended {}
+    } catch is any StepRunner.Stop {}
   }
 
   private static func check(
-    _ engine: any StorageEngine, _ run: Run, reopening reopen: (() throws -> any StorageEngine)?
+    _ engine: any StorageEngine, _ steps: StepRunner,
+    reopening reopen: (() throws -> any StorageEngine)?
   ) async throws {
-    try await run.step { checks in try await blocking { try checks.values(engine) } }
-    try await run.step { checks in try await blocking { try checks.keys(engine) } }
-    try await run.step { checks in try await blocking { try checks.replacing(engine) } }
-    try await run.step { checks in try await checks.concurrentUse(engine, engine) }
-    try await run.step { checks in try await checks.settingBesideReplacing(engine) }
-    try await run.step { checks in try await checks.settings(engine) }
+    try await steps.run { checker in try await blocking { try checker.checkValues(of: engine) } }
+    try await steps.run { checker in try await blocking { try checker.checkKeys(of: engine) } }
+    try await steps.run { checker in try await blocking { try checker.checkReplace(in: engine) } }
+    try await steps.run { checker in try await checker.checkConcurrentUse(of: engine, and: engine) }
+    try await steps.run { checker in try await checker.checkSetDuringReplace(in: engine) }
+    try await steps.run { checker in try await checker.checkSuite(on: engine) }
     if let reopen {
-      try await run.step { _ in try await blocking { try Checks.keep(engine) } }
+      try await steps.run { _ in try await blocking { try Checker.storeValue(in: engine) } }
       let other = try reopen()
-      try await run.step { checks in try await blocking { try checks.reopening(engine, other) } }
-      try await run.step { checks in try await checks.concurrentUse(engine, other) }
-      try await run.step { checks in try await checks.changes(engine, other) }
+      try await steps.run { checker in
+        try await blocking { try checker.checkReopening(of: engine, as: other) }
+      }
+      try await steps.run { checker in
+        try await checker.checkConcurrentUse(of: engine, and: other)
+      }
+      try await steps.run { checker in try await checker.checkChanges(of: engine, madeBy: other) }
     }
-    try await run.step { checks in try await blocking { try checks.emptying(engine) } }
+    try await steps.run { checker in try await blocking { try checker.checkRemoveAll(in: engine) } }
   }
 }
 
-/// Runs what may wait, off the threads that tasks share.
+/// Runs blocking work on a thread that is not in Swift's pool.
 private func blocking<R: Sendable>(_ body: @escaping @Sendable () throws -> R) async throws -> R {
   try await BlockingWork.run { try body() }
 }
 
-/// Runs one step after another until one finds something.
-private struct Run {
+/// Runs steps one after another and records the rules that they find broken.
+private struct StepRunner {
   let timeLimit: Duration
   let sourceLocation: SourceLocation
 
-  /// Why there is no next step; the issue is recorded.
-  protocol Ended: Error {}
-  struct Broken: Ended {}
-  struct Stuck: Ended {}
+  /// Ends the check after an issue was recorded.
+  protocol Stop: Error {}
+  struct RuleBroken: Stop {}
+  struct TimedOut: Stop {}
 
   enum Event: Sendable {
-    case broken(String)
-    case done(Result<Void, any Error>)
-    case late
+    case ruleBroken(String)
+    case finished(Result<Void, any Error>)
+    case timedOut
   }
 
-  func step(_ body: @escaping @Sendable (Checks) async throws -> Void) async throws {
+  func run(_ step: @escaping @Sendable (Checker) async throws -> Void) async throws {
     let (events, continuation) = AsyncStream.makeStream(of: Event.self)
-    // Not a child: nobody could leave one that never ends.
+    // Unstructured, because a child task that never ends could not be abandoned.
     Task {
       do {
-        try await body(Checks(events: continuation))
-        continuation.yield(.done(.success(())))
+        try await step(Checker(events: continuation))
+        continuation.yield(.finished(.success(())))
       } catch {
-        continuation.yield(.done(.failure(error)))
+        continuation.yield(.finished(.failure(error)))
       }
     }
-    let clock = Task {
+    let timer = Task {
       try await Task.sleep(for: timeLimit)
-      continuation.yield(.late)
+      continuation.yield(.timedOut)
     }
-    defer { clock.cancel() }
-    var broken: Set<String> = []
+    defer { timer.cancel() }
+    var brokenRules: Set<String> = []
     for await event in events {
       switch event {
-      case .broken(let rule):
-        if broken.insert(rule).inserted { record("the engine breaks a rule: \(rule)") }
-      case .done(let result):
+      case .ruleBroken(let rule):
+        if brokenRules.insert(rule).inserted { record(rule) }
+      case .finished(let result):
         try result.get()
-        if !broken.isEmpty { throw Broken() }
+        if !brokenRules.isEmpty { throw RuleBroken() }
         return
-      case .late:
-        record("the engine breaks a rule: every call returns (one has not within \(timeLimit))")
-        throw Stuck()
+      case .timedOut:
+        record("every call returns (one did not return within \(timeLimit))")
+        throw TimedOut()
       }
     }
     throw CancellationError()
   }
 
-  private func record(_ text: String) {
-    Issue.record(Comment(rawValue: text), sourceLocation: sourceLocation)
+  private func record(_ rule: String) {
+    Issue.record("The engine breaks a rule: \(rule)", sourceLocation: sourceLocation)
   }
 }
 
-private struct Checks: Sendable {
-  let events: AsyncStream<Run.Event>.Continuation
+/// The checks of one step.
+private struct Checker: Sendable {
+  let events: AsyncStream<StepRunner.Event>.Continuation
 
-  func expect(_ isRight: Bool, _ rule: String) {
-    if !isRight { events.yield(.broken(rule)) }
+  func expect(_ condition: Bool, _ rule: String) {
+    if !condition { events.yield(.ruleBroken(rule)) }
   }
 
   private static func json(_ text: String) -> Data { Data("\"\(text)\"".utf8) }
 
-  func values(_ engine: any StorageEngine) throws {
-    expect(try engine.data(forKey: "a") == nil, "a key without bytes has none")
+  func checkValues(of engine: any StorageEngine) throws {
+    expect(try engine.data(forKey: "a") == nil, "data(forKey:) returns nil for a missing key")
     try engine.set(nil, forKey: "a")
-    expect(try engine.keys().isEmpty, "removing what is not there adds no key")
+    expect(try engine.keys().isEmpty, "removing a missing key adds no key")
 
     let texts = [
       "1", "true", "null", "\"\"", "\"dark\"", #"{"name":"Ann","ids":[1,2]}"#,
@@ -163,16 +169,18 @@ private struct Checks: Sendable {
     for text in texts {
       try engine.set(Data(text.utf8), forKey: "a")
       let found = try engine.data(forKey: "a")
-      expect(found == Data(text.utf8), "bytes come back as they were set: \(text.prefix(30))")
+      expect(
+        found == Data(text.utf8),
+        "data(forKey:) returns the bytes that were set: \(text.prefix(30))")
     }
-    expect(try Set(engine.keys()) == ["a"], "a key is listed as it was given")
-    expect(try engine.keys().count == 1, "a key that is set again is listed once")
+    expect(try Set(engine.keys()) == ["a"], "keys() returns a key exactly as it was given")
+    expect(try engine.keys().count == 1, "keys() lists a key once that was set twice")
     try engine.set(nil, forKey: "a")
-    expect(try engine.data(forKey: "a") == nil, "nil removes")
-    expect(try engine.keys().isEmpty, "a removed key is not listed")
+    expect(try engine.data(forKey: "a") == nil, "setting nil removes the bytes")
+    expect(try engine.keys().isEmpty, "keys() does not list a removed key")
   }
 
-  func keys(_ engine: any StorageEngine) throws {
+  func checkKeys(of engine: any StorageEngine) throws {
     let names = [
       "a", "A", "a.b", "a/b", "/a", "..", "../a", ".a", "a ", " ", "", "%", "%41", "a%2Fb",
       "a\nb",
@@ -186,45 +194,55 @@ private struct Checks: Sendable {
     }
     for (number, name) in names.enumerated() {
       let isFound = try engine.data(forKey: name) == Self.json("value \(number)")
-      expect(isFound, "any text is a key of its own: \(name.debugDescription.prefix(40))")
+      expect(isFound, "every string is a distinct key: \(name.debugDescription.prefix(40))")
     }
-    expect(Set(try engine.keys()) == Set(names), "all keys are listed as they were given")
-    expect(try engine.keys().count == names.count, "no key is listed twice")
+    expect(Set(try engine.keys()) == Set(names), "keys() lists every key exactly as it was given")
+    expect(try engine.keys().count == names.count, "keys() lists no key twice")
     for (number, name) in names.enumerated() {
       try engine.set(nil, forKey: name)
       let rest = Set(names[(number + 1)...])
       expect(
         try Set(engine.keys()) == rest,
-        "one key is removed, and no other: \(name.debugDescription.prefix(40))")
+        "setting nil removes one key and no other: \(name.debugDescription.prefix(40))")
     }
   }
 
-  func replacing(_ engine: any StorageEngine) throws {
+  func checkReplace(in engine: any StorageEngine) throws {
     let (one, two) = (Self.json("one"), Self.json("two"))
-    expect(try engine.replace(nil, with: nil, forKey: "a"), "nil is what a missing key has")
-    expect(try engine.keys().isEmpty, "nil in place of nil adds no key")
-    expect(try engine.replace(nil, with: one, forKey: "a"), "nil is what a missing key has")
-    expect(try engine.data(forKey: "a") == one, "what replaces is stored")
-    expect(try !engine.replace(nil, with: two, forKey: "a"), "other bytes are not nil")
-    expect(try !engine.replace(two, with: nil, forKey: "a"), "other bytes are not replaced")
-    expect(try engine.data(forKey: "a") == one, "what is not replaced stays")
     expect(
-      try engine.replace(one, with: one, forKey: "a"), "bytes are replaced by the same ones")
+      try engine.replace(nil, with: nil, forKey: "a"), "replacing nil succeeds for a missing key")
+    expect(try engine.keys().isEmpty, "replacing nil with nil adds no key")
     expect(
-      try engine.replace(one, with: two, forKey: "a"), "the bytes that are there are replaced")
-    expect(try engine.data(forKey: "a") == two, "what replaces is stored")
+      try engine.replace(nil, with: one, forKey: "a"), "replacing nil succeeds for a missing key")
+    expect(try engine.data(forKey: "a") == one, "a successful replace stores the new bytes")
+    expect(
+      try !engine.replace(nil, with: two, forKey: "a"),
+      "replacing nil fails for a key that has bytes")
+    expect(
+      try !engine.replace(two, with: nil, forKey: "a"),
+      "replace fails if the stored bytes are not the old bytes")
+    expect(try engine.data(forKey: "a") == one, "a failed replace keeps the stored bytes")
+    expect(
+      try engine.replace(one, with: one, forKey: "a"),
+      "replace succeeds if old and new bytes are equal")
+    expect(
+      try engine.replace(one, with: two, forKey: "a"),
+      "replace succeeds if the stored bytes are the old bytes")
+    expect(try engine.data(forKey: "a") == two, "a successful replace stores the new bytes")
     try engine.set(one, forKey: "b")
-    expect(try engine.replace(two, with: nil, forKey: "a"), "nil replaces: it removes")
-    expect(try engine.data(forKey: "a") == nil, "nil replaces: it removes")
-    expect(try engine.keys() == ["b"], "replace changes one key, and no other")
+    expect(try engine.replace(two, with: nil, forKey: "a"), "replacing bytes with nil removes them")
+    expect(try engine.data(forKey: "a") == nil, "replacing bytes with nil removes them")
+    expect(try engine.keys() == ["b"], "replace changes one key and no other")
     try engine.set(nil, forKey: "b")
     expect(
-      try !engine.replace(one, with: two, forKey: "a"), "a missing key has no bytes to replace")
-    expect(try engine.keys().isEmpty, "what is not replaced is not added")
+      try !engine.replace(one, with: two, forKey: "a"), "replacing bytes fails for a missing key")
+    expect(try engine.keys().isEmpty, "a failed replace adds no key")
   }
 
-  /// - Parameter other: The engine itself, or another one on the same values.
-  func concurrentUse(_ engine: any StorageEngine, _ other: any StorageEngine) async throws {
+  /// - Parameter other: The engine itself, or another instance on the same values.
+  func checkConcurrentUse(
+    of engine: any StorageEngine, and other: any StorageEngine
+  ) async throws {
     let keyCount = 50
     let colours = ["r", "g", "b"].enumerated().map {
       Self.json(String(repeating: $1, count: 1_000 + 30_000 * $0))
@@ -242,22 +260,22 @@ private struct Checks: Sendable {
               if round < keyCount {
                 try own.set(Data("\(round)".utf8), forKey: "own \(task) \(round)")
               }
-              // To the end, as a busy machine may run those who only read for the first time then.
+              // Until the end, because a busy machine may start the reading tasks late.
               if task < 2 { try own.set(colours[round % 3], forKey: "colour") }
-              if try !isCounted(own) { break }
+              if try !incrementCount(in: own) { break }
               round += 1
               let colour = try own.data(forKey: "colour")
               expect(
-                colours.contains { $0 == colour }, "a read finds the old or the new bytes whole")
-              // Who only reads has met a set of another's.
-              if task >= 2, colour != last { progress.count.add(1, ordering: .relaxed) }
+                colours.contains { $0 == colour }, "a read returns the complete old or new bytes")
+              // Tasks that only read have seen another task's set.
+              if task >= 2, colour != last { progress.overlaps.add(1, ordering: .relaxed) }
               last = colour
               if round % 25 == 0 {
                 let listed = Set(try own.keys())
                 let isComplete = (0..<min(round, keyCount)).allSatisfy {
                   listed.contains("own \(task) \($0)")
                 }
-                expect(isComplete, "all keys are listed while others are set")
+                expect(isComplete, "keys() lists every key while other keys are set")
               }
             }
             return round
@@ -268,28 +286,33 @@ private struct Checks: Sendable {
     }
     try await blocking {
       let count = try engine.data(forKey: "count").map { String(decoding: $0, as: UTF8.self) }
-      expect(count == "\(total)", "replace lets nothing come between")
-      expect(try engine.keys().count == 4 * keyCount + 2, "sets of different keys lose none")
+      expect(count == "\(total)", "replace is atomic")
+      expect(
+        try engine.keys().count == 4 * keyCount + 2,
+        "concurrent sets of different keys lose none of them")
       try engine.removeAll()
-      expect(try other.keys().isEmpty, "removeAll removes all keys")
+      expect(try other.keys().isEmpty, "removeAll removes every key")
     }
   }
 
-  /// How often tasks that work at the same time have met. Quick engines have to meet as well, and a
-  /// busy machine may run one task for long before it runs another.
+  /// Counts how often the work of concurrent tasks has overlapped.
+  ///
+  /// A number of rounds would not do: a fast engine might finish them without any overlap, and a
+  /// busy machine may run one task for long before it starts another.
   private final class Progress: Sendable {
-    let count = Atomic(0)
+    let overlaps = Atomic(0)
     let isOver = Atomic(false)
     private let start = ContinuousClock.now
 
     var isEnough: Bool {
       let time = ContinuousClock.now - start
-      return time > .milliseconds(300) && count.load(ordering: .relaxed) > 100 || time > .seconds(5)
+      let overlaps = overlaps.load(ordering: .relaxed)
+      return time > .milliseconds(300) && overlaps > 100 || time > .seconds(5)
     }
   }
 
-  /// What is set stays until a replace that knows it.
-  func settingBesideReplacing(_ engine: any StorageEngine) async throws {
+  /// One task sets bytes, which only a replace that names them as the old bytes may change.
+  func checkSetDuringReplace(in engine: any StorageEngine) async throws {
     let progress = Progress()
     @Sendable func text(_ kind: String, _ number: Int) -> Data {
       Data("\"\(kind) \(number)\"".utf8)
@@ -305,8 +328,9 @@ private struct Checks: Sendable {
             try engine.set(set, forKey: "a")
             for _ in 0..<100 {
               let found = try engine.data(forKey: "a")
-              let isRight = found == set || found == replaced
-              expect(isRight, "replace lets nothing come between, not even a set")
+              expect(
+                found == set || found == replaced,
+                "replace is atomic even while another thread calls set")
               if found != set { break }
             }
           }
@@ -320,7 +344,7 @@ private struct Checks: Sendable {
             }
             let new = Data("\"replaced ".utf8) + old.dropFirst(5)
             if try engine.replace(old, with: new, forKey: "a") {
-              progress.count.add(1, ordering: .relaxed)
+              progress.overlaps.add(1, ordering: .relaxed)
             }
           }
         }
@@ -330,19 +354,19 @@ private struct Checks: Sendable {
     try await blocking { try engine.set(nil, forKey: "a") }
   }
 
-  /// Adds one to a number; false when that was lost too often.
-  private func isCounted(_ engine: any StorageEngine) throws -> Bool {
+  /// Adds one to the stored count with replace; false if every retry failed.
+  private func incrementCount(in engine: any StorageEngine) throws -> Bool {
     for _ in 0..<1_000 {
       let old = try engine.data(forKey: "count")
       let count = old.flatMap { Int(String(decoding: $0, as: UTF8.self)) } ?? 0
       if try engine.replace(old, with: Data("\(count + 1)".utf8), forKey: "count") { return true }
     }
-    expect(false, "replace is lost to others alone (here a thousand times in a row)")
+    expect(false, "replace succeeds when it is retried (it failed 1,000 times in a row)")
     return false
   }
 
-  /// The engine under a suite.
-  func settings(_ engine: any StorageEngine) async throws {
+  /// Uses the engine through a suite of ``Defaults``.
+  func checkSuite(on engine: any StorageEngine) async throws {
     struct Model: Codable, Equatable, Sendable {
       var name = "Ann"
       var scores = [1.5, 2]
@@ -357,94 +381,99 @@ private struct Checks: Sendable {
         try suite.set(date, forKey: "date")
         try suite.set(Double.infinity, forKey: "infinity")
         try suite.set(Model(), forKey: "model")
-        expect(try suite.get("int") == 16, "an integer comes back")
-        expect(try suite.get("text") == "dark", "text comes back")
-        expect(try suite.get("bytes") == bytes, "bytes come back")
-        expect(try suite.get("date") == date, "a date comes back")
-        expect(try suite.get("infinity") == Double.infinity, "any number comes back")
-        expect(try suite.model("model") == Model(), "a model comes back")
+        expect(try suite.get("int") == 16, "a suite returns the integer that was set")
+        expect(try suite.get("text") == "dark", "a suite returns the string that was set")
+        expect(try suite.get("bytes") == bytes, "a suite returns the data that was set")
+        expect(try suite.get("date") == date, "a suite returns the date that was set")
+        expect(
+          try suite.get("infinity") == Double.infinity, "a suite returns infinity if it was set")
+        expect(try suite.model("model") == Model(), "a suite returns the model that was set")
         let count = try suite.update("int", default: 0) { $0 += 1 }
-        expect(try count == 17 && suite.get("int") == 17, "update changes what is there")
+        expect(try count == 17 && suite.get("int") == 17, "update changes the stored value")
         try suite.remove("int")
-        expect(try !suite.contains("int"), "a removed value is gone")
+        expect(try !suite.contains("int"), "a suite does not contain a removed value")
         try suite.removeAll()
-        expect(try suite.keys().isEmpty, "removeAll removes all values")
+        expect(try suite.keys().isEmpty, "removeAll removes every value")
       }
     }
   }
 
-  /// What is there when the engine is opened again.
-  static func keep(_ engine: any StorageEngine) throws {
+  /// Stores the value that ``checkReopening(of:as:)`` expects.
+  static func storeValue(in engine: any StorageEngine) throws {
     try engine.set(json("kept"), forKey: "a")
     try engine.synchronize()
   }
 
-  func reopening(_ engine: any StorageEngine, _ other: any StorageEngine) throws {
+  func checkReopening(of engine: any StorageEngine, as other: any StorageEngine) throws {
     let (kept, newer, newest) = (Self.json("kept"), Self.json("newer"), Self.json("newest"))
-    expect(try other.data(forKey: "a") == kept, "what is set is there when opened again")
-    expect(try other.keys() == ["a"], "its key is listed when opened again")
+    expect(try other.data(forKey: "a") == kept, "values are there after reopening")
+    expect(try other.keys() == ["a"], "keys() lists the stored keys after reopening")
     try other.set(newer, forKey: "a")
-    expect(try engine.data(forKey: "a") == newer, "a read sees what another one has set")
+    expect(try engine.data(forKey: "a") == newer, "a read returns what another instance has set")
     try engine.set(newest, forKey: "a")
-    expect(try other.data(forKey: "a") == newest, "a read sees what another one has set")
+    expect(try other.data(forKey: "a") == newest, "a read returns what another instance has set")
     try other.set(newer, forKey: "a")
     expect(
-      try !engine.replace(newest, with: nil, forKey: "a"), "replace sees what another one has set"
+      try !engine.replace(newest, with: nil, forKey: "a"),
+      "replace compares with what another instance has set"
     )
     expect(
-      try engine.replace(newer, with: kept, forKey: "a"), "replace sees what another one has set")
+      try engine.replace(newer, with: kept, forKey: "a"),
+      "replace compares with what another instance has set")
     try other.set(nil, forKey: "a")
-    expect(try engine.data(forKey: "a") == nil, "a read sees what another one has removed")
+    expect(
+      try engine.data(forKey: "a") == nil,
+      "a read returns nil once another instance has removed the key")
     try engine.set(kept, forKey: "b")
-    expect(try other.keys() == ["b"], "a listing sees what another one has set")
+    expect(try other.keys() == ["b"], "keys() lists what another instance has set")
     try other.removeAll()
-    expect(try engine.keys().isEmpty, "a listing sees what another one has removed")
+    expect(try engine.keys().isEmpty, "keys() does not list what another instance has removed")
   }
 
-  /// An engine that says that it learns of others' changes does, of each kind.
-  func changes(_ engine: any StorageEngine, _ other: any StorageEngine) async throws {
+  /// If the engine has changes, they report every kind of change that another instance makes.
+  func checkChanges(of engine: any StorageEngine, madeBy other: any StorageEngine) async throws {
     let one = Data("1".utf8)
     let long = String(repeating: "k", count: 900)
     let rounds = 0..<100
-    let kinds: [(name: String, make: @Sendable (Int) throws -> Void)] = [
+    let kinds: [(name: String, change: @Sendable (Int) throws -> Void)] = [
       ("sets", { try other.set(Data("\($0)".utf8), forKey: "a") }),
       ("sets of long keys", { try other.set(Data("\($0)".utf8), forKey: long) }),
       ("replacements", { _ = try other.replace(nil, with: one, forKey: "new \($0)") }),
       ("removals", { try other.set(nil, forKey: "old \($0)") }),
     ]
-    // Set before anybody listens.
+    // Set now, so that only their removal is reported later.
     try await blocking { for number in rounds { try other.set(one, forKey: "old \(number)") } }
     for kind in kinds {
       guard let changes = try await blocking({ try engine.changes() }) else { return }
-      let isTold = try await withThrowingTaskGroup(of: Bool.self) { group in
+      let isReported = try await withThrowingTaskGroup(of: Bool.self) { group in
         group.addTask {
           for await _ in changes { return true }
           return false
         }
         group.addTask {
-          // Again and again, as the first ones may come before the engine listens.
+          // Repeated, because the first changes may be made before the engine watches.
           for number in rounds {
-            try await blocking { try kind.make(number) }
+            try await blocking { try kind.change(number) }
             guard (try? await Task.sleep(for: .milliseconds(100))) != nil else { break }
           }
           return false
         }
-        let isTold = try await group.next() ?? false
+        let isReported = try await group.next() ?? false
         group.cancelAll()
-        return isTold
+        return isReported
       }
-      expect(isTold, "an engine that has changes tells of those that others make: \(kind.name)")
-      if !isTold { return }
+      expect(isReported, "changes() reports the changes of another instance: \(kind.name)")
+      if !isReported { return }
     }
   }
 
-  func emptying(_ engine: any StorageEngine) throws {
+  func checkRemoveAll(in engine: any StorageEngine) throws {
     try engine.set(Self.json("one"), forKey: "a")
     try engine.set(Self.json("two"), forKey: "b")
     try engine.synchronize()
     try engine.removeAll()
-    expect(try engine.keys().isEmpty, "removeAll removes all keys")
-    expect(try engine.data(forKey: "a") == nil, "removeAll removes all bytes")
+    expect(try engine.keys().isEmpty, "removeAll removes every key")
+    expect(try engine.data(forKey: "a") == nil, "removeAll removes the bytes of every key")
     try engine.removeAll()
   }
 }

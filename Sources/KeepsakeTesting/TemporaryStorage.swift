@@ -2,7 +2,7 @@
 public import Keepsake
 public import Testing
 
-/// Gives each test stores of its own, in a directory that is removed after it.
+/// Gives each test its own empty stores, in a directory that is removed after the test.
 ///
 /// ```swift
 /// @Suite(.temporaryStorage) struct SettingsTests {
@@ -10,9 +10,9 @@ public import Testing
 /// }
 /// ```
 ///
-/// On a suite it holds for each test in it, and for each case of a test with arguments.
+/// On a suite, the trait applies to each test in it, and to each case of a parameterized test.
 public struct TemporaryStorageTrait: TestTrait, SuiteTrait, TestScoping {
-  /// Runs a test with stores of its own.
+  /// Runs a test with its own stores.
   private let run: @Sendable (_ test: @Sendable () async throws -> Void) async throws -> Void
 
   init(_ run: @escaping @Sendable (_ test: @Sendable () async throws -> Void) async throws -> Void)
@@ -20,31 +20,36 @@ public struct TemporaryStorageTrait: TestTrait, SuiteTrait, TestScoping {
     self.run = run
   }
 
-  /// Whether it reaches the suites and tests inside: it does.
+  /// Always true: the trait also applies to nested suites and their tests.
   public var isRecursive: Bool { true }
 
-  /// Runs one test, or one case of it, inside
+  /// Runs one test, or one case of a parameterized test, inside
   /// ``StorageSystem/withTemporary(engines:keySources:authenticate:isolation:_:)``.
   public func provideScope(
     for test: Test, testCase: Test.Case?, performing function: @Sendable () async throws -> Void
   ) async throws {
-    // A suite has no case: its tests come one by one.
+    // A suite has no test case; its tests get their stores one by one.
     guard testCase != nil else { return try await function() }
     try await run(function)
   }
 }
 
 extension Trait where Self == TemporaryStorageTrait {
-  /// Gives each test stores of its own, in a directory that is removed after it.
+  /// Gives each test its own empty stores, in a directory that is removed after the test.
   public static var temporaryStorage: TemporaryStorageTrait { temporaryStorage() }
 
   #if SecureVault
-  /// The same with engines for suites, with key sources of the vault, and with the answers of the
-  /// person who would be asked. The engines are made anew for each test.
+  /// Gives each test its own empty stores, with the given engines, key sources and answers to
+  /// passphrase prompts.
   ///
   /// ```swift
   /// @Test(.temporaryStorage(authenticate: { _ in "swordfish" })) func keepsThePIN() { … }
   /// ```
+  ///
+  /// - Parameters:
+  ///   - engines: The engines of suites, created anew for each test.
+  ///   - keySources: The key sources that may open the vault.
+  ///   - authenticate: Returns the passphrase that a user would type.
   public static func temporaryStorage(
     engines: @autoclosure @escaping @Sendable () throws -> [Defaults.Suite: any StorageEngine] =
       [:],
@@ -58,7 +63,9 @@ extension Trait where Self == TemporaryStorageTrait {
     }
   }
   #else
-  /// The same with engines for suites, which are made anew for each test.
+  /// Gives each test its own empty stores, with the given engines.
+  ///
+  /// - Parameter engines: The engines of suites, created anew for each test.
   public static func temporaryStorage(
     engines: @autoclosure @escaping @Sendable () throws -> [Defaults.Suite: any StorageEngine] =
       [:]

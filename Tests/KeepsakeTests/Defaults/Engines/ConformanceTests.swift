@@ -44,7 +44,7 @@ import Testing
     let source = try String(contentsOf: file.standardized, encoding: .utf8)
     let rules = source.matches(of: /expect\((?s:.*?)"([a-z][^"\\]* [^"\\]*)/).map { String($0.1) }
     #expect(rules.count > 40)
-    let broken = Flaw.allCases.map(\.rule) + ["it is empty at the start"]
+    let broken = Flaw.allCases.map(\.rule) + ["the engine is empty at the start"]
     for rule in rules {
       #expect(broken.contains { rule.hasPrefix($0) || $0.hasPrefix(rule) }, "\(rule)")
     }
@@ -56,7 +56,7 @@ import Testing
     let found = try await issues {
       try await StorageEngineConformance.check(timeLimit: .seconds(600)) { table }
     }
-    #expect(found.count == 1 && found[0].contains("it is empty at the start"), "\(found)")
+    #expect(found.count == 1 && found[0].contains("the engine is empty at the start"), "\(found)")
     #expect(table.keys() == ["mine"] && table.data(forKey: "mine") == Data("1".utf8))
   }
 
@@ -121,56 +121,56 @@ enum Flaw: CaseIterable {
 
   var rule: String {
     switch self {
-    case .findsWhatIsNotThere: "a key without bytes has none"
-    case .keepsName: "removing what is not there adds no key"
-    case .cutsOff, .addsNewline: "bytes come back as they were set"
-    case .addsPrefix: "a key is listed as it was given"
-    case .listsAgain: "a key that is set again is listed once"
-    case .ignoresNil: "nil removes"
-    case .listsWhatIsRemoved: "a removed key is not listed"
-    case .lowersCase, .trims: "any text is a key of its own"
-    case .listsLessOfMany: "all keys are listed as they were given"
-    case .listsManyTwice: "no key is listed twice"
-    case .removesByPrefix: "one key is removed, and no other"
-    case .neverReplaces: "nil is what a missing key has"
-    case .listsNil: "nil in place of nil adds no key"
-    case .replaceStoresNothing: "what replaces is stored"
-    case .ignoresNilOld: "other bytes are not nil"
-    case .ignoresOld: "other bytes are not replaced"
-    case .replacesAndDenies: "what is not replaced stays"
-    case .refusesTheSame: "bytes are replaced by the same ones"
-    case .refusesOthers: "the bytes that are there are replaced"
-    case .replaceKeepsNil: "nil replaces: it removes"
-    case .replacesOthersToo: "replace changes one key, and no other"
-    case .replacesMissing: "a missing key has no bytes to replace"
-    case .addsAndDenies: "what is not replaced is not added"
-    case .comesBetween, .comesBetweenInstances: "replace lets nothing come between"
-    case .setsBetween: "replace lets nothing come between, not even a set"
-    case .losesForever: "replace is lost to others alone"
-    case .tears: "a read finds the old or the new bytes whole"
-    case .holdsFew: "sets of different keys lose none"
-    case .listsLessOfVeryMany: "all keys are listed while others are set"
-    case .leavesOne: "removeAll removes all keys"
-    case .hidesInt: "an integer comes back"
-    case .hidesText: "text comes back"
-    case .hidesBytes: "bytes come back"
-    case .hidesDate: "a date comes back"
-    case .hidesInfinity: "any number comes back"
-    case .hidesModel: "a model comes back"
-    case .losesUpdate: "update changes what is there"
-    case .keepsInt: "a removed value is gone"
-    case .keepsModel: "removeAll removes all values"
-    case .forgets: "what is set is there when opened again"
-    case .listsOwnOnly: "its key is listed when opened again"
-    case .cachesReads: "a read sees what another one has set"
-    case .replacesCached: "replace sees what another one has set"
-    case .cachesRemoved: "a read sees what another one has removed"
-    case .cachesListing: "a listing sees what another one has set"
-    case .listsOwnForever: "a listing sees what another one has removed"
-    case .tellsNothing: "an engine that has changes tells of those that others make: sets"
-    case .tellsOfSetsOnly: "an engine that has changes tells of those that others make: repl"
-    case .tellsOfNoRemovals: "an engine that has changes tells of those that others make: remo"
-    case .keepsBytes: "removeAll removes all bytes"
+    case .findsWhatIsNotThere: "data(forKey:) returns nil for a missing key"
+    case .keepsName: "removing a missing key adds no key"
+    case .cutsOff, .addsNewline: "data(forKey:) returns the bytes that were set"
+    case .addsPrefix: "keys() returns a key exactly as it was given"
+    case .listsAgain: "keys() lists a key once that was set twice"
+    case .ignoresNil: "setting nil removes the bytes"
+    case .listsWhatIsRemoved: "keys() does not list a removed key"
+    case .lowersCase, .trims: "every string is a distinct key"
+    case .listsLessOfMany: "keys() lists every key exactly as it was given"
+    case .listsManyTwice: "keys() lists no key twice"
+    case .removesByPrefix: "setting nil removes one key and no other"
+    case .neverReplaces: "replacing nil succeeds for a missing key"
+    case .listsNil: "replacing nil with nil adds no key"
+    case .replaceStoresNothing: "a successful replace stores the new bytes"
+    case .ignoresNilOld: "replacing nil fails for a key that has bytes"
+    case .ignoresOld: "replace fails if the stored bytes are not the old bytes"
+    case .replacesAndDenies: "a failed replace keeps the stored bytes"
+    case .refusesTheSame: "replace succeeds if old and new bytes are equal"
+    case .refusesOthers: "replace succeeds if the stored bytes are the old bytes"
+    case .replaceKeepsNil: "replacing bytes with nil removes them"
+    case .replacesOthersToo: "replace changes one key and no other"
+    case .replacesMissing: "replacing bytes fails for a missing key"
+    case .addsAndDenies: "a failed replace adds no key"
+    case .comesBetween, .comesBetweenInstances: "replace is atomic"
+    case .setsBetween: "replace is atomic even while another thread calls set"
+    case .losesForever: "replace succeeds when it is retried"
+    case .tears: "a read returns the complete old or new bytes"
+    case .holdsFew: "concurrent sets of different keys lose none of them"
+    case .listsLessOfVeryMany: "keys() lists every key while other keys are set"
+    case .leavesOne: "removeAll removes every key"
+    case .hidesInt: "a suite returns the integer that was set"
+    case .hidesText: "a suite returns the string that was set"
+    case .hidesBytes: "a suite returns the data that was set"
+    case .hidesDate: "a suite returns the date that was set"
+    case .hidesInfinity: "a suite returns infinity if it was set"
+    case .hidesModel: "a suite returns the model that was set"
+    case .losesUpdate: "update changes the stored value"
+    case .keepsInt: "a suite does not contain a removed value"
+    case .keepsModel: "removeAll removes every value"
+    case .forgets: "values are there after reopening"
+    case .listsOwnOnly: "keys() lists the stored keys after reopening"
+    case .cachesReads: "a read returns what another instance has set"
+    case .replacesCached: "replace compares with what another instance has set"
+    case .cachesRemoved: "a read returns nil once another instance has removed the key"
+    case .cachesListing: "keys() lists what another instance has set"
+    case .listsOwnForever: "keys() does not list what another instance has removed"
+    case .tellsNothing: "changes() reports the changes of another instance: sets"
+    case .tellsOfSetsOnly: "changes() reports the changes of another instance: repl"
+    case .tellsOfNoRemovals: "changes() reports the changes of another instance: remo"
+    case .keepsBytes: "removeAll removes the bytes of every key"
     }
   }
 
