@@ -16,8 +16,16 @@ enum StoredValue: Sendable {
 }
 
 extension StoredValue {
-  /// The record kind that says how to read the JSON of ``json``.
-  var kind: JournalFormat.Kind {
+  /// How ``json`` is to be read. The raw values are part of the journal's format.
+  enum Kind: UInt8 {
+    case json = 0x6A  // j
+    case data = 0x64  // d: Base64
+    case date = 0x74  // t: seconds since 2001
+    case number = 0x6E  // n: a number that JSON cannot express, as a string
+  }
+
+  /// How to read ``json``.
+  var kind: Kind {
     switch self {
     case .data: .data
     case .date: .date
@@ -49,7 +57,7 @@ extension StoredValue {
   }
 
   /// Reads back what ``kind`` and ``json`` wrote; nil when the bytes are not of that kind.
-  init?(kind: JournalFormat.Kind, json bytes: UnsafeRawBufferPointer) {
+  init?(kind: Kind, json bytes: UnsafeRawBufferPointer) {
     switch kind {
     case .json:
       self.init(json: bytes)
@@ -64,8 +72,6 @@ extension StoredValue {
     case .number:
       guard let number = Self.number(bytes) else { return nil }
       self = .double(number)
-    case .removed, .cleared:
-      return nil
     }
   }
 

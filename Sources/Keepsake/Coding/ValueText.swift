@@ -28,7 +28,7 @@ enum ValueText {
   /// The value of JSON without white space that a decoder has accepted; nil when its wrapper does
   /// not fit what is in it.
   static func value(_ json: [UInt8]) -> StoredValue? {
-    var kind = JournalFormat.Kind.json
+    var kind = StoredValue.Kind.json
     var inner = json
     if json.starts(with: start), let members = JSONSlices.members(of: json), members.count == 1 {
       let (name, content) = members[0]

@@ -30,7 +30,7 @@ extension Defaults {
 
     private static func current(_ store: Store, _ key: String) -> StoredValue? {
       do throws(StorageError) {
-        return try store.engine.value(forKey: key)
+        return try store.engine.get().value(forKey: key)
       } catch {
         store.report(error.inContext(of: "changes", key: key))
         return nil
@@ -91,8 +91,8 @@ struct NewsIterator {
   init(of store: Defaults.Store, key: String? = nil) {
     do throws(StorageError) {
       let ticks =
-        if let key { try store.engine.ticks(of: { $0 == key }) } else {
-          try store.engine.ticks(of: { _ in true })
+        if let key { try store.engine.get().changes(where: { $0 == key }) } else {
+          try store.engine.get().changes(where: { _ in true })
         }
       self.ticks = ticks.makeAsyncIterator()
     } catch {

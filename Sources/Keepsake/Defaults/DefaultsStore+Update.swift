@@ -72,19 +72,19 @@ extension Defaults.Store {
         return .success((value, try Codec.encode(value)))
       }
       for _ in 0..<8 {
-        let old = try engine.value(forKey: key)
+        let old = try engine.get().value(forKey: key)
         switch try changed(old) {
         case .failure(let error): return .failure(error)
         case .success((let value, let new)):
           let isDone = try observed.telling([key]) { () throws(StorageError) in
-            try engine.replace(old, with: new, forKey: key)
+            try engine.get().replace(old, with: new, forKey: key)
           }
           if isDone { return .success(value) }
         }
       }
       var outcome: Result<T, E>?
       try observed.telling([key]) { () throws(StorageError) in
-        try engine.update(key) { old throws(StorageError) in
+        try engine.get().update(key) { old throws(StorageError) in
           let result = try changed(old)
           outcome = result.map(\.0)
           guard case .success((_, let stored)) = result else { return nil }
@@ -100,16 +100,17 @@ extension Defaults.Store {
 }
 
 extension Defaults.Store {
-  /// Says which engine it is: two suites may be on one.
-  fileprivate var engineIdentity: UnsafeRawPointer {
-    UnsafeRawPointer(Unmanaged.passUnretained(engine as AnyObject).toOpaque())
+  /// Identifies the engine, which two suites may share; nil if there is none.
+  fileprivate var engineIdentity: UnsafeRawPointer? {
+    guard case .success(let engine) = engine else { return nil }
+    return UnsafeRawPointer(Unmanaged.passUnretained(engine as AnyObject).toOpaque())
   }
 }
 
 /// The updates that run on this thread, innermost first: a list on its stack.
 @usableFromInline
 struct UpdateFrame {
-  private let store: UnsafeRawPointer
+  private let store: UnsafeRawPointer?
   private let outer: UnsafeRawPointer?
 
   /// Runs `body` as an update of `store`.

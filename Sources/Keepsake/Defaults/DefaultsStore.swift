@@ -20,7 +20,8 @@ extension Defaults {
     /// Which settings these are.
     public let suite: Suite
 
-    @usableFromInline let engine: any DefaultsEngine
+    /// What stores the values; an error where no directory can be found for them.
+    @usableFromInline let engine: Result<any ValueEngine, StorageError>
     let scope: StorageScope
     /// Tells those who track the settings by Observation.
     let observed: ObservedSettings
@@ -28,24 +29,18 @@ extension Defaults {
     init(suite: Suite, scope: StorageScope) {
       self.suite = suite
       self.scope = scope
-      let engine: any DefaultsEngine
-      do throws(StorageError) {
-        engine = try Self.makeEngine(for: suite, in: scope)
-      } catch {
-        engine = UnavailableEngine(error)
-      }
-      self.engine = engine
+      engine = Result { () throws(StorageError) in try Self.makeEngine(for: suite, in: scope) }
       observed = ObservedSettings(engine, scope)
     }
 
     private static func makeEngine(
       for suite: Suite, in scope: StorageScope
-    ) throws(StorageError) -> any DefaultsEngine {
+    ) throws(StorageError) -> any ValueEngine {
       if let engine = scope.engines[suite] {
-        return (engine as? MemoryEngine)?.table
+        return engine as? MemoryEngine
           ?? CustomEngine(engine) { [weak scope] in scope?.report($0.reported(by: "Defaults")) }
       }
-      if case .memory = suite.location { return MemoryTable() }
+      if case .memory = suite.location { return MemoryEngine() }
       let location = try JournalPaths(
         directory: suite.directory(in: scope.finder, .configuration), name: suite.fileName("suite"))
       return Journal(location: location) { [weak scope] in
@@ -63,13 +58,13 @@ extension Defaults {
 
     /// Where the settings lie, for errors.
     @usableFromInline
-    var place: String? { try? engine.path }
+    var place: String? { try? engine.get().path }
 
     /// The file in which the settings lie; nil for a suite in memory.
     ///
     /// - Throws: ``StorageError`` when there is no place for it, as without a home directory.
     public var fileURL: URL? {
-      get throws(StorageError) { try engine.path.map { URL(filePath: $0) } }
+      get throws(StorageError) { try engine.get().path.map { URL(filePath: $0) } }
     }
   }
 }
@@ -83,7 +78,7 @@ extension Defaults.Store {
   @inlinable
   public func get<T: Codable>(_ key: String) throws(StorageError) -> T? {
     do throws(StorageError) {
-      guard let stored = try engine.value(forKey: key) else { return nil }
+      guard let stored = try engine.get().value(forKey: key) else { return nil }
       // Without the type it would be decoded as a `T?`, past all the short ways.
       return try Codec.decode(stored, as: T.self)
     } catch {
@@ -150,17 +145,22 @@ extension Defaults.Store {
   @inlinable
   func get<T: Codable>(_ key: String, keeping: Bool) throws(StorageError) -> T? {
     if !keeping || Codec.isSingle(T.self) { return try get(key) }
-    if let kept = engine.model(forKey: key)?.value(as: T.self) { return kept }
+    if case .success(let engine) = engine,
+      let model = engine.cachedModel(forKey: key)?.value(as: T.self)
+    {
+      return model
+    }
     return try decodeAndKeep(key)
   }
 
   @usableFromInline
   func decodeAndKeep<T: Codable>(_ key: String) throws(StorageError) -> T? {
     do throws(StorageError) {
-      guard let entry = try engine.entry(forKey: key) else { return nil }
-      let value: T = try Codec.decode(entry.value)
-      if case .json = entry.value, let model = DecodedModel.keeping(value) {
-        engine.remember(model, forKey: key, stamp: entry.stamp)
+      let engine = try engine.get()
+      guard let stored = try engine.versionedValue(forKey: key) else { return nil }
+      let value: T = try Codec.decode(stored.value)
+      if case .json = stored.value, let model = DecodedModel.make(value) {
+        engine.cache(model, forKey: key, version: stored.version)
       }
       return value
     } catch {
@@ -171,7 +171,7 @@ extension Defaults.Store {
   /// Whether anything is stored under a key.
   public func contains(_ key: String) throws(StorageError) -> Bool {
     do throws(StorageError) {
-      return try engine.value(forKey: key) != nil
+      return try engine.get().value(forKey: key) != nil
     } catch {
       throw error.inContext(of: "contains", key: key)
     }
@@ -184,11 +184,7 @@ extension Defaults.Store {
 
   /// The names of all stored keys, in no order.
   public func keys() throws(StorageError) -> [String] {
-    do throws(StorageError) {
-      return try engine.allKeys()
-    } catch {
-      throw error.inContext(of: "keys")
-    }
+    try perform("keys") { try $0.keys() }
   }
 }
 
@@ -203,7 +199,7 @@ extension Defaults.Store {
   public func set<T: Codable>(_ value: T?, forKey key: String) throws(StorageError) {
     do throws(StorageError) {
       guard let value, let stored = try Codec.encode(value) else { return try remove(key) }
-      try write(.set(key, stored))
+      try write(stored, forKey: key)
     } catch {
       throw error.inContext(of: "set", key: key)
     }
@@ -224,7 +220,7 @@ extension Defaults.Store {
   /// Removes the value of a key; nothing happens when it is missing.
   public func remove(_ key: String) throws(StorageError) {
     do throws(StorageError) {
-      try write(.remove(key))
+      try write(nil, forKey: key)
     } catch {
       throw error.inContext(of: "remove", key: key)
     }
@@ -237,25 +233,41 @@ extension Defaults.Store {
 
   /// Removes all values, from the disk too; copies of damaged files stay.
   public func removeAll() throws(StorageError) {
-    do throws(StorageError) {
+    try perform("removeAll") { engine in
       try UpdateFrame.requireOutside(self)
-      try observed.telling(nil) { () throws(StorageError) in try engine.clear() }
-    } catch {
-      throw error.inContext(of: "removeAll")
+      try observed.telling(nil) { try engine.removeAll() }
     }
   }
 
   @usableFromInline
-  func write(_ change: EngineChange) throws(StorageError) {
+  func write(_ value: StoredValue?, forKey key: String) throws(StorageError) {
     try UpdateFrame.requireOutside(self)
-    try observed.telling(change.key.map { [$0] }) { () throws(StorageError) in
-      try engine.commit(change)
+    try observed.telling([key]) { () throws(StorageError) in
+      try engine.get().set(value, forKey: key)
     }
   }
 
-  func write(_ changes: [EngineChange]) throws(StorageError) {
+  func write(_ changes: [ValueChange]) throws(StorageError) {
     try UpdateFrame.requireOutside(self)
-    try observed.telling(changes.keys) { () throws(StorageError) in try engine.commit(changes) }
+    try observed.telling(changes.map(\.key)) { () throws(StorageError) in
+      try engine.get().apply(changes)
+    }
+  }
+
+  /// Runs one call of the engine. An error names the operation.
+  private func perform<R>(
+    _ operation: String, _ body: (any ValueEngine) throws -> R
+  ) throws(StorageError) -> R {
+    do throws(StorageError) {
+      let engine = try engine.get()
+      do {
+        return try body(engine)
+      } catch {
+        throw StorageError(error, thrownBy: type(of: engine))
+      }
+    } catch {
+      throw error.inContext(of: operation)
+    }
   }
 
   /// Returns when all that was set before, by this process, survives a power cut.
@@ -263,10 +275,6 @@ extension Defaults.Store {
   /// Without it that takes about a second, and happens at a normal exit. After `kill -9` nothing is
   /// lost either, unless the power fails within half a minute.
   public func synchronize() throws(StorageError) {
-    do throws(StorageError) {
-      try engine.makeDurable()
-    } catch {
-      throw error.inContext(of: "synchronize")
-    }
+    try perform("synchronize") { try $0.synchronize() }
   }
 }

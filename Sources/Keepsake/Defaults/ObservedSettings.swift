@@ -32,7 +32,7 @@ final class ObservedSettings: Observable, Sendable {
     }
   }
 
-  private let engine: any DefaultsEngine
+  private let engine: Result<any ValueEngine, StorageError>
   private let scope: StorageScope
   private let registrar = ObservationRegistrar()
   private let state = Locked(State())
@@ -42,7 +42,7 @@ final class ObservedSettings: Observable, Sendable {
   /// Whether anybody who tracks has still to be told of a change.
   var isUsed: Bool { isInUse.load(ordering: .relaxed) }
 
-  init(_ engine: any DefaultsEngine, _ scope: StorageScope) {
+  init(_ engine: Result<any ValueEngine, StorageError>, _ scope: StorageScope) {
     self.engine = engine
     self.scope = scope
   }
@@ -104,7 +104,7 @@ final class ObservedSettings: Observable, Sendable {
   /// The read itself reports a failure.
   private func valueForRead(_ key: String) -> StoredValue? {
     do throws(StorageError) {
-      return try engine.value(forKey: key)
+      return try engine.get().value(forKey: key)
     } catch {
       return nil
     }
@@ -121,7 +121,7 @@ final class ObservedSettings: Observable, Sendable {
     }
     guard isFirst else { return }
     do throws(StorageError) {
-      let ticks = try engine.ticks { [weak self] in self?.isFollowed($0) ?? false }
+      let ticks = try engine.get().changes { [weak self] in self?.isFollowed($0) ?? false }
       let follower = Task.detached { [weak self] in
         var iterator = ticks.makeAsyncIterator()
         // At once too: another thread may have read before there were any ticks.
@@ -164,9 +164,9 @@ final class ObservedSettings: Observable, Sendable {
   /// Runs `write`, then tells of what has changed of `keys`, before it returns and on this thread;
   /// nil stands for all.
   @inline(__always)
-  func telling<R>(
-    _ keys: @autoclosure () -> [String]?, _ write: () throws(StorageError) -> R
-  ) throws(StorageError) -> R {
+  func telling<R, E: Error>(
+    _ keys: @autoclosure () -> [String]?, _ write: () throws(E) -> R
+  ) throws(E) -> R {
     let isCounted = isUsed
     // Until it ends the background leaves all changes to it.
     if isCounted { state.withLock { $0.writers += 1 } }
@@ -215,7 +215,7 @@ final class ObservedSettings: Observable, Sendable {
 
   private func currentValue(_ key: String) -> StoredValue? {
     do throws(StorageError) {
-      return try engine.value(forKey: key)
+      return try engine.get().value(forKey: key)
     } catch {
       // Reading gives the default now.
       scope.report(error.inContext(of: "changes", key: key).reported(by: "Defaults"))

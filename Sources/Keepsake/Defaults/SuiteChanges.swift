@@ -30,8 +30,8 @@ extension Defaults {
     private static func current(_ store: Store) -> ByteKeyedDictionary<StoredValue>? {
       var values = ByteKeyedDictionary<StoredValue>()
       do throws(StorageError) {
-        for key in try store.engine.allKeys() {
-          if let value = try store.engine.value(forKey: key) { values.set(key, value) }
+        for key in try store.engine.get().keys() {
+          if let value = try store.engine.get().value(forKey: key) { values.set(key, value) }
         }
       } catch {
         store.report(error.inContext(of: "changes"))

@@ -25,8 +25,8 @@ extension Defaults.Store {
     do throws(StorageError) {
       // Not a dictionary: it takes keys that differ only in their bytes (NFC and NFD) for one.
       var values: [(key: String, value: StoredValue)] = []
-      for key in try engine.allKeys() {
-        if let value = try engine.value(forKey: key) { values.append((key, value)) }
+      for key in try engine.get().keys() {
+        if let value = try engine.get().value(forKey: key) { values.append((key, value)) }
       }
       switch format {
       case .json: return Transfer.json(values)
@@ -59,7 +59,7 @@ extension Defaults.Store {
         first == UInt8(ascii: "{")
         ? try Transfer.values(fromJSON: document)
         : try Transfer.values(fromPropertyList: document)
-      try write(values.map { .set($0.key, $0.value) })
+      try write(values.map { ValueChange(key: $0.key, value: $0.value) })
     } catch {
       throw error.inContext(of: "import", path: place)
     }

@@ -24,6 +24,11 @@ private struct Line: Equatable {
   let kind: JournalFormat.Kind
   let key: [UInt8]
   let value: [UInt8]
+
+  var stored: StoredValue? {
+    guard case .value(let kind) = kind else { return nil }
+    return value.withUnsafeBytes { StoredValue(kind: kind, json: $0) }
+  }
 }
 
 private func records(
@@ -74,19 +79,14 @@ private func readJournal(_ bytes: UnsafeRawBufferPointer, seed: UInt64) {
 
 /// A value that can be read is written so that it reads back the same.
 private func writeAgain(_ line: Line) {
-  guard let value = line.value.withUnsafeBytes({ StoredValue(kind: line.kind, json: $0) }) else {
-    return
-  }
+  guard let value = line.stored else { return }
   var bytes: [UInt8] = []
   JournalFormat.append(value, key: String(decoding: line.key, as: UTF8.self), seed: 7, to: &bytes)
   bytes.withUnsafeBytes { bytes in
     let (lines, parsed) = records(bytes, from: 0, seed: 7)
     check(parsed.damage == 0 && lines.count == 1, "a record that is written is one record")
     check(lines.first?.key == line.key, "a key reads back")
-    let back = lines.first.flatMap { line in
-      line.value.withUnsafeBytes { StoredValue(kind: line.kind, json: $0) }
-    }
-    check(back == value, "a value reads back")
+    check(lines.first?.stored == value, "a value reads back")
   }
 }
 

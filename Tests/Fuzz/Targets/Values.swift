@@ -7,7 +7,7 @@ import Foundation
   guard let kind = input.first else { return }
   let bytes = UnsafeRawBufferPointer(rebasing: input.dropFirst())
   let value =
-    if let kind = JournalFormat.Kind(rawValue: kind) {
+    if let kind = StoredValue.Kind(rawValue: kind) {
       StoredValue(kind: kind, json: bytes)
     } else {
       Payload.Kind(rawValue: kind - min(kind, 0x30))?.value(of: bytes)

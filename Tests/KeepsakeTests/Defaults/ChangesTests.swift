@@ -47,7 +47,7 @@ import Testing
     let directory = try TemporaryDirectory()
     let store = directory.store()
     try store.set(1, forKey: "size")
-    let journal = try #require(store.engine as? Journal)
+    let journal = try #require(store.engine.get() as? Journal)
     let waiting = Task { for await _ in store.changes("size", default: 0) {} }
     try await eventually("it is watched") { journal.state.withLock { !$0.watches.isEmpty } }
     waiting.cancel()

@@ -285,24 +285,24 @@ import Testing
   }
 
   @Test func anothersChangeIsToldAfterAWriteThatDidNotLookAtIt() async throws {
-    let engine = MemoryTable()
-    let observed = ObservedSettings(engine, try #require(StorageScope.temporary))
+    let engine = MemoryEngine()
+    let observed = ObservedSettings(.success(engine), try #require(StorageScope.temporary))
     let notices = Notices()
     notices.track { observed.noteRead("theme") }
     try observed.telling(["size"]) { () throws(StorageError) in
-      try engine.commit([.set("theme", .string("dark"))])
+      try engine.set(.string("dark"), forKey: "theme")
       observed.check()
     }
     try await eventually("it is told in the background") { notices.count == 1 }
   }
 
   @Test func theBackgroundLeavesAChangeToItsWriter() async throws {
-    let engine = MemoryTable()
-    let observed = ObservedSettings(engine, try #require(StorageScope.temporary))
+    let engine = MemoryEngine()
+    let observed = ObservedSettings(.success(engine), try #require(StorageScope.temporary))
     let notices = Notices()
     notices.track { observed.noteRead("size") }
     try observed.telling(["size"]) { () throws(StorageError) in
-      try engine.commit([.set("size", .int(1))])
+      try engine.set(.int(1), forKey: "size")
       let isChecked = DispatchSemaphore(value: 0)
       DispatchQueue.global().async {
         observed.check()
@@ -425,9 +425,9 @@ import Testing
   }
 
   @Test func aStoreThatIsGoneNoLongerWaits() async throws {
-    let engine = MemoryTable()
+    let engine = MemoryEngine()
     let scope = try #require(StorageScope.temporary)
-    var observed: ObservedSettings? = ObservedSettings(engine, scope)
+    var observed: ObservedSettings? = ObservedSettings(.success(engine), scope)
     withObservationTracking {
       observed?.noteRead("size")
     } onChange: {

@@ -72,13 +72,13 @@ import Testing
   @Test func aJournalOfTodayHasTheSameBytes() throws {
     let seed: UInt64 = 0x0123_4567_89AB_CDEF
     var bytes = JournalFormat.header(id: seed)
-    EngineChange.set("before", .int(1)).append(to: &bytes, seed: seed)
-    EngineChange.clear.append(to: &bytes, seed: seed)
+    JournalFormat.append(.int(1), key: "before", seed: seed, to: &bytes)
+    JournalFormat.append(.cleared, key: "", value: [], seed: seed, to: &bytes)
     for (key, value) in Self.changes {
       let stored = try #require(try Codec.encode(value))
-      EngineChange.set(key, stored).append(to: &bytes, seed: seed)
+      JournalFormat.append(stored, key: key, seed: seed, to: &bytes)
     }
-    EngineChange.remove("gone").append(to: &bytes, seed: seed)
+    JournalFormat.append(nil, key: "gone", seed: seed, to: &bytes)
     #expect(String(decoding: bytes, as: UTF8.self) == Self.journal)
   }
 

@@ -122,7 +122,7 @@ extension DiskCache.Store {
 
 extension Defaults.Store {
   /// The journal behind a store of a test.
-  var journal: Journal { get throws { try #require(engine as? Journal) } }
+  var journal: Journal { get throws { try #require(engine.get() as? Journal) } }
 }
 
 /// What a store does under a key's lock when no fetch is to be kept off.

@@ -2,7 +2,7 @@ internal import FoundationEssentials
 internal import Synchronization
 
 /// Lets a ``Defaults/Store`` use a ``StorageEngine`` that knows bytes alone.
-final class CustomEngine: DefaultsEngine {
+final class CustomEngine: ValueEngine {
   private let engine: any StorageEngine
   /// The stores that an engine finds which uses some itself, whichever task calls.
   private let scope = StorageScope.temporary
@@ -28,15 +28,8 @@ final class CustomEngine: DefaultsEngine {
   private func asking<R>(_ key: String? = nil, _ call: () throws -> R) throws(StorageError) -> R {
     do {
       return try StorageScope.$temporary.withValue(scope, operation: call)
-    } catch let error as StorageError {
-      throw error
     } catch {
-      // Its text may quote the value: its type must do.
-      throw StorageError(
-        .engineFailed, operation: "call", key: key,
-        reason: "\(type(of: engine)) threw \(type(of: error))",
-        remedy: "See the underlying error, and the engine's documentation.",
-        underlyingError: error)
+      throw StorageError(error, thrownBy: type(of: engine), key: key)
     }
   }
 
@@ -50,29 +43,27 @@ final class CustomEngine: DefaultsEngine {
     try value(of: asking(key) { try engine.data(forKey: key) }, key)
   }
 
-  func entry(forKey key: String) throws(StorageError) -> EngineEntry? {
-    guard let value = try value(forKey: key) else { return nil }
-    return EngineEntry(value: value, stamp: 0)
+  func keys() throws(StorageError) -> [String] { try asking { try engine.keys() } }
+
+  // A `StorageEngine` has no versions, so an outdated model could not be recognized.
+
+  func versionedValue(forKey key: String) throws(StorageError) -> VersionedValue? {
+    try value(forKey: key).map { VersionedValue(value: $0, version: 0) }
   }
 
-  // Without stamps nobody could tell that a decoded model is out of date.
-  func model(forKey key: String) -> DecodedModel? { nil }
-  func remember(_ model: DecodedModel, forKey key: String, stamp: UInt64) {}
-
-  func allKeys() throws(StorageError) -> [String] { try asking { try engine.keys() } }
+  func cachedModel(forKey key: String) -> DecodedModel? { nil }
+  func cache(_ model: DecodedModel, forKey key: String, version: UInt64) {}
 
   // MARK: Writing
 
-  func commit(_ changes: [EngineChange]) throws(StorageError) {
-    defer { observers.signal(changes.onlyKey) }
-    for change in changes {
-      switch change {
-      case .set(let key, let value):
-        try asking(key) { try engine.set(value.engineData, forKey: key) }
-      case .remove(let key): try asking(key) { try engine.set(nil, forKey: key) }
-      case .clear: try asking { try engine.removeAll() }
-      }
-    }
+  func set(_ value: StoredValue?, forKey key: String) throws(StorageError) {
+    // Also after an error, which does not say what the engine has stored.
+    defer { observers.signal(key) }
+    try asking(key) { try engine.set(value?.engineData, forKey: key) }
+  }
+
+  func apply(_ changes: [ValueChange]) throws(StorageError) {
+    for change in changes { try set(change.value, forKey: change.key) }
   }
 
   func replace(
@@ -105,19 +96,22 @@ final class CustomEngine: DefaultsEngine {
       remedy: "Let fewer of them write at once.")
   }
 
-  func clear() throws(StorageError) { try commit([.clear]) }
+  func removeAll() throws(StorageError) {
+    defer { observers.signal() }
+    try asking { try engine.removeAll() }
+  }
 
-  func makeDurable() throws(StorageError) { try asking { try engine.synchronize() } }
+  func synchronize() throws(StorageError) { try asking { try engine.synchronize() } }
 
   // MARK: Changes
 
-  func ticks(of isWanted: @escaping @Sendable (String) -> Bool) -> AsyncStream<Void> {
-    let ticks = observers.ticks(of: isWanted)
+  func changes(where isRelevant: @escaping @Sendable (String) -> Bool) -> AsyncStream<Void> {
+    let changes = observers.changes(where: isRelevant)
     // Not here, as the engine may wait, for a connection say.
     if !isFollowing.exchange(true, ordering: .relaxed) {
       BackgroundWork.run { [weak self] in self?.follow() }
     }
-    return ticks
+    return changes
   }
 
   /// Looks for changes that others make, again and again where that fails or ends.

@@ -1,31 +1,31 @@
 internal import FoundationEssentials
 
-/// A decoded value that is kept so that reading it again does not decode.
+/// A decoded value that is cached so that reading it again does not decode it again.
 ///
-/// Unchecked because the constraint is erased: ``keeping(_:)`` is only reached from calls whose
-/// type is known to be `Sendable` where they are made, and the value never changes.
+/// Unchecked because the constraint is erased: ``make(_:)`` is called only where the type is known
+/// to be `Sendable`, and the value never changes.
 @usableFromInline
 class DecodedModel: @unchecked Sendable {
-  /// nil when the value holds an instance of a class: two readers would share it.
+  /// nil if the value contains an instance of a class, which two readers would share.
   @usableFromInline
-  static func keeping<T>(_ value: T) -> DecodedModel? {
+  static func make<T>(_ value: T) -> DecodedModel? {
     var budget = 4_096
-    return isFreeOfInstances(value, &budget) ? KeptModel(value) : nil
+    return isFreeOfInstances(value, &budget) ? TypedModel(value) : nil
   }
 
   @inlinable
   final func value<T>(as: T.Type) -> T? {
-    // A cast would look the class up; a model's class says all there is to know.
-    guard type(of: self) == KeptModel<T>.self else { return nil }
-    return unsafeDowncast(self, to: KeptModel<T>.self).value
+    // Comparing the class is faster than a cast, and just as safe.
+    guard type(of: self) == TypedModel<T>.self else { return nil }
+    return unsafeDowncast(self, to: TypedModel<T>.self).value
   }
 
-  /// Whether nothing in `value` is an instance of a class, looking at no more than `budget` parts.
+  /// Whether no part of `value` is an instance of a class. False if it has more than `budget` parts.
   private static func isFreeOfInstances(_ value: Any, _ budget: inout Int) -> Bool {
     budget -= 1
     guard budget > 0 else { return false }
     switch value {
-    // These have value semantics whatever stands behind them.
+    // These have value semantics, however they are implemented.
     case is String, is Data, is Date, is URL, is UUID, is Decimal, is Bool, is Double, is Float,
       is any FixedWidthInteger:
       return true
@@ -34,7 +34,7 @@ class DecodedModel: @unchecked Sendable {
     let mirror = Mirror(reflecting: value)
     switch mirror.displayStyle {
     case .class, .foreignReference, nil: return false
-    // A type that describes itself may leave something out; the standard library's do not.
+    // A custom mirror may leave something out; those of the standard library do not.
     case _ where value is any CustomReflectable:
       guard String(reflecting: Swift.type(of: value)).hasPrefix("Swift.") else { return false }
     default: break
@@ -45,7 +45,7 @@ class DecodedModel: @unchecked Sendable {
 }
 
 @usableFromInline
-final class KeptModel<T>: DecodedModel, @unchecked Sendable {
+final class TypedModel<T>: DecodedModel, @unchecked Sendable {
   @usableFromInline let value: T
 
   init(_ value: T) { self.value = value }

@@ -3,7 +3,7 @@ internal import Synchronization
 /// Those who wait for changes of one suite.
 final class Observers: Sendable {
   private struct Waiting {
-    let isWanted: @Sendable (String) -> Bool
+    let isRelevant: @Sendable (String) -> Bool
     let continuation: AsyncStream<Void>.Continuation
   }
 
@@ -27,19 +27,19 @@ final class Observers: Sendable {
   private func tell(_ key: String?) {
     // Resumed outside the lock: a continuation may run code that ends another one.
     for waiting in state.withLock({ Array($0.waiting.values) })
-    where key.map(waiting.isWanted) ?? true {
+    where key.map(waiting.isRelevant) ?? true {
       waiting.continuation.yield()
     }
   }
 
   /// A stream that has an element pending whenever something that is wanted may have changed since
   /// the last one was taken. To wake somebody for each key that changes would cost more than a set.
-  func ticks(of isWanted: @escaping @Sendable (String) -> Bool) -> AsyncStream<Void> {
+  func changes(where isRelevant: @escaping @Sendable (String) -> Bool) -> AsyncStream<Void> {
     let (stream, continuation) = AsyncStream.makeStream(
       of: Void.self, bufferingPolicy: .bufferingNewest(1))
     let id = state.withLock { state in
       state.next += 1
-      state.waiting[state.next] = Waiting(isWanted: isWanted, continuation: continuation)
+      state.waiting[state.next] = Waiting(isRelevant: isRelevant, continuation: continuation)
       count.add(1, ordering: .relaxed)
       return state.next
     }

@@ -53,34 +53,3 @@ extension StoredValue {
     }
   }
 }
-
-/// The engines that know values, as third parties see them.
-extension DefaultsEngine {
-  func data(forKey key: String) throws -> Data? { try value(forKey: key)?.engineData }
-
-  func set(_ data: Data?, forKey key: String) throws {
-    try commit([EngineChange(key, value(given: data, key))])
-  }
-
-  func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool {
-    try replace(value(given: old, key), with: value(given: new, key), forKey: key)
-  }
-
-  private func value(given data: Data?, _ key: String) throws(StorageError) -> StoredValue? {
-    do throws(StorageError) {
-      return try StoredValue(engineData: data, key: key)
-    } catch {
-      throw StorageError(
-        .misuse, operation: "set", key: key, reason: "the bytes are not JSON",
-        remedy: "Give the engine JSON, or use one that keeps any bytes.")
-    }
-  }
-
-  func keys() throws -> [String] { try allKeys() }
-
-  func removeAll() throws { try clear() }
-
-  func synchronize() throws { try makeDurable() }
-
-  func changes() throws -> AsyncStream<Void>? { try ticks { _ in true } }
-}

@@ -11,7 +11,7 @@ extension Journal {
     var bytes = JournalFormat.header(id: id)
     state.withLock { state in
       for (key, entry) in state.table.entries.elements where !isEmpty {
-        EngineChange.set(key, entry.value).append(to: &bytes, seed: id)
+        JournalFormat.append(entry.value, key: key, seed: id, to: &bytes)
       }
     }
     let temporary = try TemporaryFile.make(

@@ -1,6 +1,6 @@
 /// When what was written survives a power cut.
 extension Journal {
-  func makeDurable() throws(StorageError) {
+  func synchronize() throws(StorageError) {
     let (file, isDirectoryUnsynced, isCondemned) = try state.withLock {
       state throws(StorageError) in
       if !state.isCurrent { try state.refresh() }
@@ -44,7 +44,7 @@ extension Journal {
     }
     guard isUnsynced else { return }
     do throws(StorageError) {
-      try makeDurable()
+      try synchronize()
     } catch {
       report(error.inContext(of: "synchronize"))
     }

@@ -4,7 +4,7 @@
 /// append one line under the lock file's lock, so the cost of a set follows its record and not the
 /// store. Lock order: `writer`, then the file lock, then `state`; no file is written under `state`
 /// but the lock file's word.
-final class Journal: DefaultsEngine {
+final class Journal: ValueEngine {
   let location: JournalPaths
   let timeout: Duration
   let report: @Sendable (StorageError) -> Void
@@ -36,20 +36,20 @@ final class Journal: DefaultsEngine {
     return try read { $0.table[key]?.value }
   }
 
-  func model(forKey key: String) -> DecodedModel? {
+  func cachedModel(forKey key: String) -> DecodedModel? {
     state.withLock { $0.isCurrent ? $0.table[key]?.model : nil }
   }
 
-  func entry(forKey key: String) throws(StorageError) -> EngineEntry? {
-    try read { $0.table.entry(forKey: key) }
+  func versionedValue(forKey key: String) throws(StorageError) -> VersionedValue? {
+    try read { $0.table.versionedValue(forKey: key) }
   }
 
-  func allKeys() throws(StorageError) -> [String] {
+  func keys() throws(StorageError) -> [String] {
     try read { $0.table.entries.keys }
   }
 
-  func remember(_ model: DecodedModel, forKey key: String, stamp: UInt64) {
-    state.withLock { $0.remember(model, forKey: key, stamp: stamp) }
+  func cache(_ model: DecodedModel, forKey key: String, version: UInt64) {
+    state.withLock { $0.cache(model, forKey: key, version: version) }
   }
 
   /// Runs `body` on the state when it holds all that other processes have published.
@@ -107,13 +107,13 @@ final class Journal: DefaultsEngine {
 
   // MARK: Writing
 
-  func commit(_ change: EngineChange) throws(StorageError) {
+  func set(_ value: StoredValue?, forKey key: String) throws(StorageError) {
     try writing(isBrief: true) { journal, record throws(StorageError) in
-      try journal.append(change, &record)
+      try journal.append(ValueChange(key: key, value: value), &record)
     }
   }
 
-  func commit(_ changes: [EngineChange]) throws(StorageError) {
+  func apply(_ changes: [ValueChange]) throws(StorageError) {
     try writing(isBrief: true) { journal, record throws(StorageError) in
       try changes.withUnsafeBufferPointer { changes throws(StorageError) in
         try journal.append(changes, &record)
@@ -126,7 +126,7 @@ final class Journal: DefaultsEngine {
   ) throws(StorageError) -> Bool {
     try writing(isBrief: true) { journal, record throws(StorageError) in
       guard journal.state.withLock({ $0.table[key]?.value }) == old else { return false }
-      try journal.append(EngineChange(key, new), &record)
+      try journal.append(ValueChange(key: key, value: new), &record)
       return true
     }
   }
@@ -144,11 +144,11 @@ final class Journal: DefaultsEngine {
           .misuse, operation: "update", path: journal.path, reason: "the closure forked",
           remedy: "Fork outside the closure.")
       }
-      try journal.append(EngineChange(key, replacement), &record)
+      try journal.append(ValueChange(key: key, value: replacement), &record)
     }
   }
 
-  func clear() throws(StorageError) {
+  func removeAll() throws(StorageError) {
     try locked { journal throws(StorageError) in
       guard journal.state.withLock({ $0.file != nil }) else { return }
       try journal.rewrite(asEmpty: true)
@@ -253,7 +253,7 @@ final class Journal: DefaultsEngine {
   }
 
   private func append(
-    _ change: EngineChange, _ record: inout [UInt8]
+    _ change: ValueChange, _ record: inout [UInt8]
   ) throws(StorageError) {
     try withUnsafePointer(to: change) { change throws(StorageError) in
       try append(UnsafeBufferPointer(start: change, count: 1), &record)
@@ -262,9 +262,11 @@ final class Journal: DefaultsEngine {
 
   /// Appends the changes under the lock, and publishes them.
   private func append(
-    _ changes: UnsafeBufferPointer<EngineChange>, _ bytes: inout [UInt8]
+    _ changes: UnsafeBufferPointer<ValueChange>, _ bytes: inout [UInt8]
   ) throws(StorageError) {
-    if changes.allSatisfy(\.isRemoval), !state.withLock({ $0.hasAny(of: changes) }) { return }
+    if changes.allSatisfy({ $0.value == nil }), !state.withLock({ $0.hasAny(of: changes) }) {
+      return
+    }
     var plan = state.withLock { $0.plan() }
     if plan == nil {
       try prepareFile()
@@ -273,7 +275,10 @@ final class Journal: DefaultsEngine {
     guard let plan else { return }
     bytes.append(contentsOf: plan.closing)
     defer { bytes.removeAll(keepingCapacity: bytes.capacity <= Self.mostBufferKept) }
-    for number in changes.indices { changes[number].append(to: &bytes, seed: plan.seed) }
+    for number in changes.indices {
+      JournalFormat.append(
+        changes[number].value, key: changes[number].key, seed: plan.seed, to: &bytes)
+    }
     let (written, failure) = bytes.withUnsafeBytes { plan.file.write($0) }
     var isFirstUnsynced = false
     defer {
@@ -309,24 +314,10 @@ final class Journal: DefaultsEngine {
     try state.withLock { state throws(StorageError) in try state.load() }
   }
 
-  func ticks(of isWanted: @escaping @Sendable (String) -> Bool) -> AsyncStream<Void> {
-    // First, so that nobody takes the watch for left.
-    let ticks = observers.ticks(of: isWanted)
+  func changes(where isRelevant: @escaping @Sendable (String) -> Bool) -> AsyncStream<Void> {
+    // First, so that the watch is not taken for unused.
+    let changes = observers.changes(where: isRelevant)
     watch()
-    return ticks
-  }
-}
-
-extension EngineChange {
-  /// Appends the change as a record.
-  func append(to output: inout [UInt8], seed: UInt64) {
-    switch self {
-    case .set(let key, let value):
-      JournalFormat.append(value, key: key, seed: seed, to: &output)
-    case .remove(let key):
-      JournalFormat.append(.removed, key: key, value: [], seed: seed, to: &output)
-    case .clear:
-      JournalFormat.append(.cleared, key: "", value: [], seed: seed, to: &output)
-    }
+    return changes
   }
 }

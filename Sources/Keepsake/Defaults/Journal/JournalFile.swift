@@ -130,7 +130,7 @@ struct JournalFile {
   private mutating func catchUp(to size: Int) throws(StorageError) {
     guard let file else { return try load() }
     let bytes = try file.read(from: offset, count: size - offset)
-    var changes: [(EngineChange, Int)] = []
+    var changes: [(ValueChange?, Int)] = []
     let parsed = bytes.withUnsafeBytes { bytes in
       JournalFormat.parse(bytes, from: 0, seed: seed) { record in
         changes.append((Self.change(record, bytes), record.size))
@@ -138,7 +138,7 @@ struct JournalFile {
     }
     // Either damage, or another file's bytes under the same inode: only a whole look can tell.
     if parsed.damage > 0 { return try load() }
-    for (change, size) in changes { table.apply(change, size: size) }
+    for (change, size) in changes { apply(change, size: size) }
     if !changes.isEmpty { hasNews = true }
     offset += parsed.end
     tail = parsed.tail
@@ -155,7 +155,7 @@ struct JournalFile {
         remedy: "Move it away; it was left as it is.")
     }
     let bytes = try file.read(from: 0, count: status.size)
-    var records: [(EngineChange, Int)] = []
+    var records: [(ValueChange?, Int)] = []
     var seed: UInt64 = 0
     var end = 0
     var tail = JournalFormat.Tail.complete
@@ -188,8 +188,8 @@ struct JournalFile {
         reason: "it does not start as a Keepsake journal does",
         remedy: "Move the file away or restore it from a backup; it was left as it is.")
     }
-    table.apply(.clear)
-    for (change, size) in records { table.apply(change, size: size) }
+    table.removeAll()
+    for (change, size) in records { apply(change, size: size) }
     let damageSeen = self.damageSeen
     adopt(file, status, seed: seed, size: end)
     size = bytes.count
@@ -209,20 +209,23 @@ struct JournalFile {
   }
   private var damageSeen: FileStatus?
 
-  /// A record whose value cannot be read back counts as missing: its sum was right, so only a
-  /// newer writer can have made it.
+  private mutating func apply(_ change: ValueChange?, size: Int) {
+    if let change { table.apply(change, size: size) } else { table.removeAll() }
+  }
+
+  /// The change that a record makes; nil if it removes all values.
+  ///
+  /// A value that cannot be read counts as removed: its checksum is right, so a newer version of the
+  /// library wrote it.
   private static func change(
     _ record: JournalFormat.Record, _ bytes: UnsafeRawBufferPointer
-  ) -> EngineChange {
+  ) -> ValueChange? {
     switch record.kind {
-    case .cleared: return .clear
-    case .removed: return .remove(record.key)
-    default:
+    case .cleared: return nil
+    case .removed: return ValueChange(key: record.key, value: nil)
+    case .value(let kind):
       let json = UnsafeRawBufferPointer(rebasing: bytes[record.value])
-      guard let value = StoredValue(kind: record.kind, json: json) else {
-        return .remove(record.key)
-      }
-      return .set(record.key, value)
+      return ValueChange(key: record.key, value: StoredValue(kind: kind, json: json))
     }
   }
 
@@ -231,7 +234,7 @@ struct JournalFile {
   /// Starts over with nothing stored.
   private mutating func forgetFile() {
     if !table.entries.keys.isEmpty { hasNews = true }
-    table.apply(.clear)
+    table.removeAll()
     file = nil
     identity = nil
     offset = 0
@@ -244,7 +247,7 @@ struct JournalFile {
   mutating func adopt(
     _ file: File, _ status: FileStatus, seed: UInt64, size: Int, isEmpty: Bool = false
   ) {
-    if isEmpty { table.apply(.clear) }
+    if isEmpty { table.removeAll() }
     self.file = file
     self.identity = status
     self.seed = seed
@@ -275,13 +278,13 @@ struct JournalFile {
     return AppendPlan(file: file, seed: seed, offset: offset, size: size, closing: tail.closing)
   }
 
-  func hasAny(of changes: UnsafeBufferPointer<EngineChange>) -> Bool {
-    changes.contains { change in change.key.map { table[$0] != nil } ?? true }
+  func hasAny(of changes: UnsafeBufferPointer<ValueChange>) -> Bool {
+    changes.contains { table[$0.key] != nil }
   }
 
   /// Notes changes that this process has just written at the end of its file, which had `oldSize`
   /// bytes.
-  mutating func note(_ changes: UnsafeBufferPointer<EngineChange>, at oldSize: Int, written: Int) {
+  mutating func note(_ changes: UnsafeBufferPointer<ValueChange>, at oldSize: Int, written: Int) {
     // Their sizes only tell when a compaction pays: the mean will do.
     let mean = written / max(1, changes.count)
     for number in changes.indices { table.apply(changes[number], size: mean) }
@@ -290,8 +293,8 @@ struct JournalFile {
     tail = .complete
   }
 
-  mutating func remember(_ model: DecodedModel, forKey key: String, stamp: UInt64) {
-    table.remember(model, forKey: key, stamp: stamp)
+  mutating func cache(_ model: DecodedModel, forKey key: String, version: UInt64) {
+    table.cache(model, forKey: key, version: version)
   }
 
   func isReading(_ other: FileStatus) -> Bool { identity?.isSameFile(as: other) ?? false }

@@ -20,14 +20,31 @@ enum JournalFormat {
   private static let copyStarts = [13, 34, 55]
   private static let copySize = 18
 
-  /// What a record does. The raw value stands in the file.
-  enum Kind: UInt8 {
-    case json = 0x6A  // j
-    case data = 0x64  // d: Base64
-    case date = 0x74  // t: seconds since 2001, exactly
-    case number = 0x6E  // n: a number that JSON cannot express, as a string
-    case removed = 0x72  // r: the key alone
-    case cleared = 0x63  // c: nothing
+  /// What a record does.
+  enum Kind: Equatable {
+    case value(StoredValue.Kind)
+    /// The key was removed.
+    case removed
+    /// All keys were removed. Version 1 has this record, but ``Journal`` replaces the file instead.
+    case cleared
+
+    init?(byte: UInt8) {
+      switch byte {
+      case UInt8(ascii: "r"): self = .removed
+      case UInt8(ascii: "c"): self = .cleared
+      default:
+        guard let kind = StoredValue.Kind(rawValue: byte) else { return nil }
+        self = .value(kind)
+      }
+    }
+
+    var byte: UInt8 {
+      switch self {
+      case .value(let kind): kind.rawValue
+      case .removed: UInt8(ascii: "r")
+      case .cleared: UInt8(ascii: "c")
+      }
+    }
   }
 
   // MARK: Header
@@ -95,11 +112,13 @@ enum JournalFormat {
     }
   }
 
-  /// Appends the record of a value that is set.
+  /// Appends the record of a key's new value; nil stands for a removed key.
   static func append(
-    _ value: StoredValue, key: String, seed: UInt64, to output: inout [UInt8]
+    _ value: StoredValue?, key: String, seed: UInt64, to output: inout [UInt8]
   ) {
-    append(value.kind, key: key, seed: seed, to: &output) { output in
+    let kind = value.map { Kind.value($0.kind) } ?? .removed
+    append(kind, key: key, seed: seed, to: &output) { output in
+      guard let value else { return }
       output.append(UInt8(ascii: ","))
       value.append(to: &output)
     }
@@ -116,7 +135,7 @@ enum JournalFormat {
     output.append(
       contentsOf: UnsafeBufferPointer(
         start: recordStart.utf8Start, count: recordStart.utf8CodeUnitCount))
-    output.append(kind.rawValue)
+    output.append(kind.byte)
     let place = output.count
     output.append(quote)
     if kind != .cleared {
@@ -257,7 +276,7 @@ enum JournalFormat {
       }
       sum = sum << 4 | digit
     }
-    guard let kind = Kind(rawValue: bytes[start + 18]) else { return nil }
+    guard let kind = Kind(byte: bytes[start + 18]) else { return nil }
     var position = start + 19
     var length = 0
     while position < bytes.count, (0x30...0x39).contains(bytes[position]) {

@@ -6,10 +6,10 @@ import Testing
   /// Whether a signal has left something to look at.
   private func isTold(by signal: (Observers) -> Void) async -> Bool {
     let observers = Observers()
-    let ticks = observers.ticks { $0 == "wanted" }
+    let changes = observers.changes { $0 == "wanted" }
     signal(observers)
     let waiting = Task {
-      for await _ in ticks { return true }
+      for await _ in changes { return true }
       return false
     }
     // Nothing else could end it: a cancelled wait takes what is pending first.

@@ -129,7 +129,7 @@ import Testing
     // A writer that died between its write and its word.
     var record: [UInt8] = []
     let seed = try store.journal.state.withLock { $0.seed }
-    EngineChange.set("a", .int(2)).append(to: &record, seed: seed)
+    JournalFormat.append(.int(2), key: "a", seed: seed, to: &record)
     let handle = try FileHandle(forUpdating: directory.file(Self.journal))
     try handle.seekToEnd()
     try handle.write(contentsOf: record)
@@ -220,7 +220,7 @@ import Testing
       try? FileManager.default.removeItem(at: directory.file(".standard.lock"))
       let other = directory.store()
       try other.set(round, forKey: "round")
-      let journal = try #require(other.engine as? Journal)
+      let journal = try #require(other.engine.get() as? Journal)
       try FaultPlan.$current.withValue(plan) { try journal.compact() }
       #expect(try other.int("round") == round)
     }

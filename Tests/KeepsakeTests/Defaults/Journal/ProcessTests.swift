@@ -145,14 +145,14 @@ extension OneAtATime {
         directory: StoreDirectory(path: directory.path, isCallerOwned: false), name: "standard")
       let journal = Journal(location: location, timeout: .milliseconds(50)) { _ in }
       let error = #expect(throws: StorageError.self) {
-        try journal.commit([.set("a", .int(2))])
+        try journal.set(.int(2), forKey: "a")
       }
       #expect(error?.code == .timedOut)
       #expect(error?.path == directory.file(".standard.lock").path)
       // Reading takes no lock.
       #expect(try journal.value(forKey: "a") == .int(1))
       holder.unlock()
-      try journal.commit([.set("a", .int(2))])
+      try journal.set(.int(2), forKey: "a")
       #expect(try journal.value(forKey: "a") == .int(2))
     }
   }

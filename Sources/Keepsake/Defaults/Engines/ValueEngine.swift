@@ -1,0 +1,90 @@
+/// Stores the values of one suite: what a ``Defaults/Store`` is built on.
+///
+/// Unlike a ``StorageEngine``, which stores bytes, it knows values and can keep them decoded. The
+/// journal and ``MemoryEngine`` are value engines; ``CustomEngine`` makes one of a `StorageEngine`.
+@usableFromInline
+protocol ValueEngine: AnyObject, Sendable {
+  func value(forKey key: String) throws(StorageError) -> StoredValue?
+
+  /// The value with its version, which identifies it in ``cache(_:forKey:version:)``.
+  func versionedValue(forKey key: String) throws(StorageError) -> VersionedValue?
+
+  /// The cached model of the key's current value; nil if there is none at hand.
+  func cachedModel(forKey key: String) -> DecodedModel?
+
+  /// Caches the model that was decoded from this version of the value, until the value changes.
+  func cache(_ model: DecodedModel, forKey key: String, version: UInt64)
+
+  /// Stores a value; nil removes it.
+  func set(_ value: StoredValue?, forKey key: String) throws(StorageError)
+
+  /// Makes several changes, in this order.
+  func apply(_ changes: [ValueChange]) throws(StorageError)
+
+  /// Stores a value if the current one is still `old`; nil stands for no value.
+  ///
+  /// - Returns: Whether it was.
+  func replace(
+    _ old: StoredValue?, with new: StoredValue?, forKey key: String
+  ) throws(StorageError) -> Bool
+
+  /// Replaces a value by what `change` makes of it, while no other thread or process can write.
+  ///
+  /// `change` returns nil to leave the value alone, and `.some(nil)` to remove it.
+  func update(
+    _ key: String, _ change: (StoredValue?) throws(StorageError) -> StoredValue??
+  ) throws(StorageError)
+
+  func keys() throws(StorageError) -> [String]
+
+  // These two have no typed error because `MemoryEngine` implements them as a public
+  // `StorageEngine`, whose calls may throw any.
+
+  func removeAll() throws
+
+  /// Returns when everything that was stored survives a power cut.
+  func synchronize() throws
+
+  /// A stream with an element after each change of a key for which `isRelevant` returns true, made
+  /// by any process. Changes of other keys may yield elements too.
+  func changes(
+    where isRelevant: @escaping @Sendable (String) -> Bool
+  ) throws(StorageError) -> AsyncStream<Void>
+
+  /// The file that holds the values; nil if they are only in memory, or elsewhere.
+  var path: String? { get }
+}
+
+/// A value, and a number that no earlier or later value of the key has.
+@usableFromInline
+struct VersionedValue: Sendable {
+  let value: StoredValue
+  let version: UInt64
+}
+
+/// The new value of a key; nil removes it.
+@usableFromInline
+struct ValueChange: Sendable {
+  let key: String
+  let value: StoredValue?
+}
+
+extension [ValueChange] {
+  /// The key that they change; nil if there are several.
+  var onlyKey: String? { count == 1 ? self[0].key : nil }
+}
+
+extension StorageError {
+  /// `error` itself if it is a `StorageError`, and otherwise one that wraps it.
+  init(_ error: any Error, thrownBy engine: Any.Type, key: String? = nil) {
+    if let error = error as? StorageError {
+      self = error
+      return
+    }
+    // Only its type, because its text may quote the value.
+    self.init(
+      .engineFailed, operation: "call", key: key,
+      reason: "\(engine) threw \(type(of: error))",
+      remedy: "See the underlying error, and the engine's documentation.", underlyingError: error)
+  }
+}
