@@ -24,7 +24,7 @@ public struct TemporaryStorageTrait: TestTrait, SuiteTrait, TestScoping {
   public var isRecursive: Bool { true }
 
   /// Runs one test, or one case of a parameterized test, inside
-  /// ``StorageSystem/withTemporary(engines:keySources:authenticate:isolation:_:)``.
+  /// ``/Keepsake/StorageSystem/withTemporary(engines:keySources:authenticate:isolation:_:)``.
   public func provideScope(
     for test: Test, testCase: Test.Case?, performing function: @Sendable () async throws -> Void
   ) async throws {
