@@ -1,6 +1,6 @@
 import Foundation
 
-/// Code without its white space and semicolons, which formatting changes.
+/// Source code, compared without white space and semicolons, which a formatter changes.
 struct Code: Equatable, CustomStringConvertible {
   private let text: String
   let description: String
@@ -10,7 +10,7 @@ struct Code: Equatable, CustomStringConvertible {
     description = String(code)
   }
 
-  /// A file, without the lines that are comments.
+  /// The code of a file, without comment lines.
   init(source: String) {
     let lines = source.split(separator: "\n").filter {
       !$0.drop(while: \.isWhitespace).hasPrefix("//")
@@ -21,7 +21,7 @@ struct Code: Equatable, CustomStringConvertible {
   var count: Int { description.count }
   func contains(_ other: Code) -> Bool { text.contains(other.text) }
 
-  /// What stands after the first place where the other is; nil if it is nowhere.
+  /// The code after the first occurrence of `other`, or nil if there is none.
   func after(_ other: Code) -> Code? {
     text.range(of: other.text).map { Code(text[$0.upperBound...]) }
   }

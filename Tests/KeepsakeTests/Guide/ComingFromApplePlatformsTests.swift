@@ -3,13 +3,13 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
-/// What stands in for what Linux does not have.
+/// Replacements for services of Apple platforms.
 @Suite(.temporaryStorage) struct ComingFromApplePlatformsTests {
   private let folder: TemporaryDirectory
 
   init() throws { folder = try TemporaryDirectory() }
 
-  @Test func settingsGoToAnotherMachineByExportAndImport() async throws {
+  @Test func exportedSettingsAreImportedOnAnotherMachine() async throws {
     let synced = folder.url
     try await StorageSystem.withTemporary {
       Defaults.set(16, forKey: "size")
@@ -27,7 +27,7 @@ import Testing
     }
   }
 
-  @Test func appsOfAGroupShareAFolder() async throws {
+  @Test func appsShareADirectory() async throws {
     let shared = folder.url
     let team = Defaults.Suite("team", in: shared)
     let thumbnails = DiskCache.Name("thumbnails", in: shared)
@@ -47,13 +47,13 @@ import Testing
       let received: String = try Folder(shared.appending(path: "inbox")).load("1.txt")
       #expect(received == note)
     }
-    // Another app, without the team's key.
+    // An app without the team's key.
     try await StorageSystem.withTemporary {
       expectFailure(.locked) { _ = try SecureVault.service(accounts).get("token") }
     }
   }
 
-  @Test(.timeLimit(.minutes(5))) func aSharedSuiteIsAnotherProcesssAtOnce() async throws {
+  @Test(.timeLimit(.minutes(5))) func processesSeeEachOthersWritesInASharedSuite() async throws {
     let team = Defaults.Suite("team", in: folder.url)
     let peer = try Peer.start(folder, "serve", "team")
     Defaults.set(16, forKey: "size", suite: team)
@@ -65,7 +65,7 @@ import Testing
   }
 
   @Test(.temporaryStorage(authenticate: { request in request.isNew ? "swordfish" : nil }))
-  func withoutAnAnswerASecretStaysSealed() {
+  func presenceIsRequiredToReadASecret() {
     let failures = Failures()
     StorageSystem.onFailure = failures.append
     SecureVault.set("1234", forKey: "pin", access: .userPresence)
@@ -78,13 +78,13 @@ import Testing
     .temporaryStorage(authenticate: { request in
       request.isNew || request.reason == "Unlock notes" ? "swordfish" : nil
     }))
-  func anAnswerOpensASecret() {
+  func passphraseOpensASecret() {
     SecureVault.set("1234", forKey: "pin", access: .userPresence)
     let pin = SecureVault.get("pin", reason: "Unlock notes")
     #expect(pin == "1234")
   }
 
-  @Test func aPassphraseOpensTheVaultUntilItIsLocked() {
+  @Test func passphraseOpensTheVaultUntilItIsLocked() {
     StorageSystem.onFailure = { _ in }
     let typed = "swordfish"
     SecureVault.set("tok", forKey: "token")
@@ -102,7 +102,7 @@ import Testing
     #expect(SecureVault.get("token") == "tok")
   }
 
-  @Test func aKeyOfTheDeviceOpensTheVaultThereAlone() {
+  @Test func closureProvidesTheKeyOfTheDevice() {
     @Sendable func deviceKey() throws -> Data { Data(repeating: 9, count: 32) }
     SecureVault.set("tok", forKey: "token")
     #expect(SecureVault.protect(with: .closure("device") { try deviceKey() }))

@@ -44,12 +44,12 @@ extension Folder: ReadableStorage, WritableStorage {}
     #expect(timeline == saved)
   }
 
-  @Test func whatIsMissingIsAnErrorOrNil() throws {
+  @Test func missingFilesThrowOrReturnNil() throws {
     do {
       let timeline: Timeline = try files.load("none.json")
       Issue.record("found \(timeline)")
     } catch StorageError.Code.notFound {
-      // What is expected.
+      // Expected.
     } catch {
       Issue.record(error)
     }
@@ -57,7 +57,7 @@ extension Folder: ReadableStorage, WritableStorage {}
     #expect(maybe == nil)
   }
 
-  @Test func anEncoderOfOnesOwnMakesTheBytes() throws {
+  @Test func customEncodersMakeTheBytes() throws {
     let (encoder, decoder) = (JSONEncoder(), JSONDecoder())
     encoder.keyEncodingStrategy = .convertToSnakeCase
     decoder.keyDecodingStrategy = .convertFromSnakeCase
@@ -66,7 +66,7 @@ extension Folder: ReadableStorage, WritableStorage {}
     #expect(own == timeline)
   }
 
-  @Test func aTaskCallsACompletionHandler() async throws {
+  @Test func taskCallsACompletionHandler() async throws {
     let (files, timeline) = (files, timeline)
     let saved = await withCheckedContinuation { continuation in
       let completion: @Sendable (Result<Void, any Error>) -> Void = {
@@ -92,14 +92,14 @@ extension Folder: ReadableStorage, WritableStorage {}
     expectFailure(.notFound) { _ = try missing.get() }
   }
 
-  @Test func aFolderStandsBehindTheProtocolsOfTheApp() throws {
+  @Test func folderConformsToTheAppsProtocols() throws {
     let reader: any ReadableStorage = files
     let writer: any WritableStorage = files
     try writer.save(timeline, as: "timeline.json")
     #expect(try reader.load("timeline.json", type: Timeline.self) == timeline)
   }
 
-  @Test func whatCanBeMadeAgainLiesInACache() async throws {
+  @Test func cachesStoreModels() async throws {
     let cache = DiskCache.named("Timelines")
     try cache.set(timeline, forKey: "timeline")
     let cached: Timeline? = try cache.model("timeline")
@@ -109,7 +109,7 @@ extension Folder: ReadableStorage, WritableStorage {}
     #expect(!DiskCache.contains("timeline"))
   }
 
-  @Test func settingsAreInMemoryTooOrOnlyThere() throws {
+  @Test func settingsAreOnDiskOrInMemory() throws {
     Defaults.set(timeline, forKey: "timeline")
     let kept: Timeline? = Defaults.model("timeline")
     #expect(kept == timeline)

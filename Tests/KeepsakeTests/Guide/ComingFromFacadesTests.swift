@@ -28,7 +28,7 @@ private struct Settings: Sendable {
 
   // MARK: Settings
 
-  @Test func settingsAreFoundByTheirTypes() {
+  @Test func settingsAreReadByType() {
     Defaults.set(25, forKey: "age")
     Defaults.set("Ann", forKey: "name")
     Defaults.set(0.5, forKey: "ratio")
@@ -47,7 +47,7 @@ private struct Settings: Sendable {
     #expect(Defaults.model("user", type: User.self) == user)
   }
 
-  @Test func settingsAreRemovedOneByOneOrAllAtOnce() {
+  @Test func settingsAreRemovedSinglyOrTogether() {
     Defaults.set(25, forKey: "age")
     Defaults.set("Ann", forKey: "name")
     Defaults.set(25, forKey: "age", suite: "team")
@@ -73,7 +73,7 @@ private struct Settings: Sendable {
 
   // MARK: Secrets
 
-  @Test func secretsAreFoundByTheirTypes() {
+  @Test func secretsAreReadByType() {
     let credentials = Credentials()
     SecureVault.set("tok", forKey: "token")
     SecureVault.set(data, forKey: "avatar")
@@ -86,7 +86,7 @@ private struct Settings: Sendable {
     #expect(SecureVault.get("token") == nil && SecureVault.keys() == ["avatar", "login"])
   }
 
-  @Test func eachServiceHasItsSecrets() {
+  @Test func servicesAreSeparate() {
     SecureVault.set("tok", forKey: "token", service: "com.app.auth")
     #expect(SecureVault.get("token") == nil)
     #expect(SecureVault.get("token", service: "com.app.auth") == "tok")
@@ -101,7 +101,7 @@ private struct Settings: Sendable {
 
   // MARK: The cache
 
-  @Test func cachedValuesAreThereUntilTheyExpire() {
+  @Test func cachedValuesExpire() {
     let article = Article()
     let tomorrow = Date.now + 86_400
     DiskCache.set(data, forKey: "image_001", expiry: .days(7))
@@ -122,7 +122,7 @@ private struct Settings: Sendable {
     #expect(DiskCache.keys() == [])
   }
 
-  @Test func cachesAreEmptiedApart() {
+  @Test func cachesAreEmptiedSeparately() {
     let png = Data(repeating: 7, count: 5_000)
     DiskCache.set(png, forKey: "avatar", cache: "Images")
     DiskCache.set(png, forKey: "image_001")
@@ -134,7 +134,7 @@ private struct Settings: Sendable {
     #expect(DiskCache.get("image_001") == png)
   }
 
-  @Test func aLimitAndAFileAndAFetch() async throws {
+  @Test func cacheHasALimitFilesAndFetch() async throws {
     DiskCache.sizeLimit = 200_000_000
     #expect(DiskCache.sizeLimit == 200_000_000)
     DiskCache.set(data, forKey: "image_001")
@@ -152,7 +152,7 @@ private struct Settings: Sendable {
     #expect(downloads == 1)
   }
 
-  @Test func everythingCanBeCleared() {
+  @Test func removeAllEmptiesEveryStore() {
     Defaults.set(25, forKey: "age", suite: "team")
     SecureVault.set("tok", forKey: "token", service: "com.app.auth")
     DiskCache.set(data, forKey: "avatar", cache: "Images")

@@ -31,7 +31,7 @@ private struct ViewModel {
   func rename(_ name: String) throws { try storage.set(name, forKey: "name") }
 }
 
-/// A storage to which nothing can be written.
+/// An engine that fails on every write.
 private struct BrokenEngine: StorageEngine {
   struct Failure: Error {}
 
@@ -68,13 +68,13 @@ private struct BrokenEngine: StorageEngine {
   }
 
   @Test(.temporaryStorage(authenticate: { _ in "swordfish" }))
-  func aPersonWhoAnswersIsPresent() throws {
+  func authenticatorUnlocksASecret() throws {
     let pin = "1234"
     try SecureVault.shared.set(pin, forKey: "pin", access: .userPresence)
     #expect(try SecureVault.shared.get("pin", reason: "Unlock notes") == "1234")
   }
 
-  @Test func nobodyThereIsAnError() {
+  @Test func throwsWithoutAnAuthenticator() {
     expectFailure(.locked) {
       try SecureVault.shared.set("1234", forKey: "pin", access: .userPresence)
     }
@@ -112,7 +112,7 @@ private struct BrokenEngine: StorageEngine {
     #expect(user == ann)
   }
 
-  @Test func anEncoderOfOnesOwnMakesTheBytes() throws {
+  @Test func customEncodersMakeTheBytes() throws {
     let encoder = JSONEncoder()
     encoder.dateEncodingStrategy = .iso8601
     let decoder = JSONDecoder()
@@ -135,13 +135,13 @@ private struct BrokenEngine: StorageEngine {
     #expect(try loadFile() == User() && loadSetting() == User())
   }
 
-  @Test func keysHaveTheirNamesInOnePlace() {
+  @Test func typedKeysHaveOneName() {
     #expect(Defaults[.name] == "nobody")
     Defaults[.name] = "Ann"
     #expect(Defaults[.name] == "Ann" && Defaults.string("name") == "Ann")
   }
 
-  @Test func aStoreStandsBehindAProtocolOfTheApp() throws {
+  @Test func storeConformsToTheAppsProtocol() throws {
     let app = ViewModel(storage: Defaults.shared)
     let mock = ViewModel(storage: Defaults.suite(.memory))
     try mock.rename("Ben")
@@ -151,7 +151,7 @@ private struct BrokenEngine: StorageEngine {
   }
 
   @Test(.temporaryStorage(engines: ["team": BrokenEngine()]))
-  func aMockMayFail() throws {
+  func throwsWhenTheEngineFails() throws {
     expectFailure(.engineFailed) { try Defaults.suite("team").set("Ann", forKey: "name") }
     try Defaults.shared.set("Ann", forKey: "name")
   }

@@ -25,11 +25,11 @@ extension DiskCache.Key<Article> {
   fileprivate static let frontPage = Self("frontPage", expiry: .minutes(5), cache: "News")
 }
 
-/// A storage of the app's own.
+/// A custom engine of the app.
 private typealias CloudEngine = TableEngine
 
 @Suite(.temporaryStorage) struct ComingFromUnifiedStoragesTests {
-  @Test func keysOfSettingsSayTheirSuite() throws {
+  @Test func keysNameTheirSuite() throws {
     Defaults[.visits] = 25
     #expect(Defaults[.visits] == 25 && Defaults.int("visits", suite: "team") == 25)
     #expect(Defaults.remove(.visits))
@@ -46,20 +46,20 @@ private typealias CloudEngine = TableEngine
   @Test(
     .temporaryStorage(
       engines: ["themes": FileEngine(.applicationSupport.subfolder("themes"))]))
-  func aSuiteLiesInFiles() throws {
+  func fileEngineStoresASuite() throws {
     Defaults[.accent] = "red"
     #expect(try Folder.applicationSupport.load("themes/accent.json") == "\"red\"")
     #expect(Defaults[.accent] == "red")
   }
 
   @Test(.temporaryStorage(engines: ["session": CloudEngine()]))
-  func aSuiteLiesInAStorageOfTheApp() throws {
+  func customEngineStoresASuite() throws {
     Defaults.set(25, forKey: "visits", suite: "session")
     #expect(Defaults.int("visits", suite: "session") == 25)
     #expect(try Defaults.suite("session").fileURL == nil)
   }
 
-  @Test func keysOfSecretsSayTheirService() {
+  @Test func keysNameTheirService() {
     SecureVault[.apiToken] = "tok"
     #expect(SecureVault[.apiToken] == "tok")
     #expect(SecureVault.get("apiToken", service: "com.app.auth") == "tok")
@@ -67,7 +67,7 @@ private typealias CloudEngine = TableEngine
     #expect(SecureVault.keys(service: "com.app.auth") == [])
   }
 
-  @Test func keysOfEntriesSayTheirCache() {
+  @Test func keysNameTheirCache() {
     let article = Article()
     DiskCache[.frontPage] = article
     #expect(DiskCache[.frontPage] == article)
@@ -75,7 +75,7 @@ private typealias CloudEngine = TableEngine
     #expect(DiskCache.entry(.frontPage)?.expires != nil)
   }
 
-  @Test func oneDomainIsCleared() {
+  @Test func removeAllEmptiesOneDomain() {
     Defaults.set(1, forKey: "visits")
     Defaults[.visits] = 25
     SecureVault.set("other", forKey: "apiToken")
@@ -86,7 +86,7 @@ private typealias CloudEngine = TableEngine
     #expect(Defaults.int("visits") == 1 && SecureVault.get("apiToken") == "other")
   }
 
-  @Test func oneStorageIsCleared() throws {
+  @Test func eachStoreIsEmptiedSeparately() throws {
     Defaults.set(1, forKey: "visits")
     Defaults[.visits] = 25
     Defaults[.draft] = "Dear Ben"
@@ -104,7 +104,7 @@ private typealias CloudEngine = TableEngine
     #expect(try Folder.applicationSupport.list() == [])
   }
 
-  @Test func allStoragesAreCleared() throws {
+  @Test func removeAllEmptiesEveryStore() throws {
     Defaults[.visits] = 25
     Defaults[.draft] = "Dear Ben"
     SecureVault[.apiToken] = "tok"
@@ -117,7 +117,7 @@ private typealias CloudEngine = TableEngine
   }
 
   @Test(.temporaryStorage(authenticate: { $0.isNew || $0.reason == "Unlock notes" ? "p" : nil }))
-  func keysSayWhatItTakesToReadThem() {
+  func keysNameTheirAccess() {
     SecureVault.set("tok", forKey: "token", access: .whenUnlocked)
     #expect(SecureVault.get("token") == "tok")
     SecureVault[.pin] = "1234"
@@ -126,7 +126,7 @@ private typealias CloudEngine = TableEngine
     #expect(pin == "1234")
   }
 
-  @Test func aGroupOfAppsHasAFolder() throws {
+  @Test func suiteIsInASharedDirectory() throws {
     let folder = try TemporaryDirectory()
     let url = folder.url
     Defaults.set(25, forKey: "visits", suite: Defaults.Suite("team", in: url))
@@ -134,7 +134,7 @@ private typealias CloudEngine = TableEngine
     #expect(Defaults[.visits] == 0)
   }
 
-  @Test(.timeLimit(.minutes(5))) func aLoopShowsChanges() async {
+  @Test(.timeLimit(.minutes(5))) func loopsReceiveChanges() async {
     let seen = await firstShown {
       Defaults[.visits] = 100 + $0
     } in: { show in
@@ -161,7 +161,7 @@ private typealias CloudEngine = TableEngine
     #expect(noticed ?? 0 > 10_000)
   }
 
-  @Test func aRunOfTheAppHasStoresOfItsOwn() async throws {
+  @Test func scopesHaveTheirOwnStores() async throws {
     func runApp() async { Defaults[.visits] += 1 }
     await runApp()
     try await StorageSystem.withTemporary { await runApp() }

@@ -8,7 +8,7 @@ private struct User: Codable, Equatable {
   var name = "Ann"
 }
 
-/// What would be a dictionary of mixed types.
+/// Replaces a dictionary of mixed types.
 private struct Window: Codable, Equatable {
   var title: String
   var width: Int
@@ -27,7 +27,7 @@ extension Defaults.Key<Int> {
 }
 
 @Suite(.temporaryStorage) struct ComingFromUserDefaultsTests {
-  @Test func valuesAreFoundAsTheyWereSet() {
+  @Test func valuesAreReadAsTheyWereSet() {
     Defaults.set("Ann", forKey: "name")
     let name: String? = Defaults.get("name")
     #expect(name == "Ann")
@@ -39,7 +39,7 @@ extension Defaults.Key<Int> {
     #expect(stored == user)
   }
 
-  @Test func typedGettersHaveTheDefaultsOfFoundation() {
+  @Test func typedGettersReturnFoundationsDefaults() {
     #expect(Defaults.string("name") == nil)
     #expect(Defaults.int("age") == 0)
     #expect(Defaults.double("ratio") == 0)
@@ -55,7 +55,7 @@ extension Defaults.Key<Int> {
     #expect(Defaults.bool("isNew") && Defaults.data("icon") == Data([1, 2]))
   }
 
-  @Test func urlsDatesAndCollectionsComeBackWhole() throws {
+  @Test func urlsDatesAndCollectionsAreStored() throws {
     let address = try #require(URL(string: "https://example.com/notes?page=1"))
     let now = Date.now
     Defaults.set(address, forKey: "home")
@@ -76,7 +76,7 @@ extension Defaults.Key<Int> {
     #expect(window == Window(title: "Notes", width: 80))
   }
 
-  @Test func aDefaultStandsWhereItIsReadOrWithTheKey() {
+  @Test func defaultIsGivenAtTheReadOrWithTheKey() {
     #expect(Defaults.get("age", default: 18) == 18)
     #expect(Defaults[.age] == 18 && Settings().age == 18)
     #expect(!Defaults.contains("age"))
@@ -84,7 +84,7 @@ extension Defaults.Key<Int> {
     #expect(Defaults.get("age", default: 18) == 1 && Defaults[.age] == 1 && Settings().age == 1)
   }
 
-  @Test func removingLeavesNothing() {
+  @Test func removedValuesAreGone() {
     Defaults.set("Ann", forKey: "name")
     Defaults.set(nil, forKey: "name")
     #expect(!Defaults.contains("name"))
@@ -93,7 +93,7 @@ extension Defaults.Key<Int> {
     #expect(Defaults.string("name") == nil)
   }
 
-  @Test func theWholeDomainIsADocument() throws {
+  @Test func suiteIsExportedAsADocument() throws {
     Defaults.set(18, forKey: "age")
     #expect(Defaults.keys() == ["age"])
     let document = try #require(Defaults.export(as: .json))
@@ -101,7 +101,7 @@ extension Defaults.Key<Int> {
     #expect(Defaults.synchronize())
   }
 
-  @Test func suitesAreDomainsOfTheirOwn() throws {
+  @Test func suitesAreSeparate() throws {
     Defaults.set(18, forKey: "age", suite: "team")
     let team = Defaults.suite("team")
     #expect(try team.get("age") == 18)
@@ -117,7 +117,7 @@ extension Defaults.Key<Int> {
     #expect(Defaults.int("age") == 0 && Defaults.suites() == ["team"])
   }
 
-  @Test(arguments: [nil, 30]) func anArgumentCountsIfYouReadIt(argument: Int?) {
+  @Test(arguments: [nil, 30]) func argumentsAreReadExplicitly(argument: Int?) {
     let options = (age: argument, isVerbose: false)
     Defaults.set(25, forKey: "age")
     let age = options.age ?? Defaults.int("age")
@@ -125,7 +125,7 @@ extension Defaults.Key<Int> {
     #expect(Defaults.int("age") == 25)
   }
 
-  @Test(.timeLimit(.minutes(5))) func aLoopShowsChanges() async {
+  @Test(.timeLimit(.minutes(5))) func loopsReceiveChanges() async {
     let changed = await firstShown {
       Defaults.set(100 + $0, forKey: "age")
     } in: { show in
@@ -148,22 +148,22 @@ extension Defaults.Key<Int> {
     #expect(noticed ?? 0 > 10_000)
   }
 
-  @Test(.timeLimit(.minutes(5))) func aViewModelIsTracked() async {
+  @Test(.timeLimit(.minutes(5))) func viewModelsAreTracked() async {
     let model = SettingsModel()
     #expect(model.age == 18)
-    await confirmation("it hears of a change") { isTold in
+    await confirmation("the change is observed") { isObserved in
       withObservationTracking {
         _ = model.age
       } onChange: {
-        isTold()
+        isObserved()
       }
-      // Told before the call returns, on this thread.
+      // Observers are notified on this thread, before the call returns.
       Defaults.set(25, forKey: "age")
     }
     #expect(model.age == 25)
   }
 
-  @Test func anExistingFileIsImported() throws {
+  @Test func userDefaultsFilesAreImported() throws {
     let folder = try TemporaryDirectory()
     let oldFile = folder.file("notes.plist")
     let old: [String: Any] = ["age": 25, "name": "Ann", "icon": Data([1]), "tags": ["new"]]
@@ -175,7 +175,7 @@ extension Defaults.Key<Int> {
     #expect(Defaults.get("tags", default: [String]()) == ["new"])
   }
 
-  @Test func textIsNoNumber() {
+  @Test func textDoesNotConvertToANumber() {
     let failures = Failures()
     StorageSystem.onFailure = failures.append
     Defaults.set("12", forKey: "age")

@@ -1,7 +1,7 @@
-/// Runs a loop over changes, which never ends by itself, while another task goes on setting new
-/// values.
+/// Runs a loop over changes while another task keeps setting new values, and cancels both after the
+/// first value that the loop shows.
 ///
-/// - Returns: The first value that the loop shows; nil if it ended without one.
+/// - Returns: That value, or nil if the loop ended without one.
 func firstShown(
   whileSetting set: @escaping @Sendable (Int) -> Void,
   in loop: @escaping @Sendable (_ show: @escaping @Sendable (Int) -> Void) async -> Void

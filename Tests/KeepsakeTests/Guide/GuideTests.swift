@@ -1,10 +1,9 @@
 import Foundation
 import Testing
 
-/// The article "Coming from other libraries": what it says to write is what the tests beside this
-/// one run.
+/// The article "Coming from other libraries": the tests beside this one run every call in it.
 @Suite struct GuideTests {
-  @Test func everyCallOfTheGuideIsInATest() throws {
+  @Test func everyCallIsInATest() throws {
     let guide = try Guide(article: Guide.article())
     #expect(guide.sections.map(\.title) == Guide.tests.map(\.key))
     for section in guide.sections {
@@ -13,13 +12,13 @@ import Testing
     }
   }
 
-  /// As an app would be: without what only this package sees.
+  /// An app has no access to internal declarations, so neither have these tests.
   @Test(arguments: Guide.tests.map(\.value))
-  func runsWhatAnAppCanWrite(test: String) throws {
+  func testsUseOnlyPublicCalls(test: String) throws {
     #expect(try !Guide.file(test).contains("@testable"))
   }
 
-  @Test func everyRowHasACallThatFitsALine() throws {
+  @Test func everyRowHasAShortCall() throws {
     let guide = try Guide(article: Guide.article())
     #expect(guide.sections.flatMap(\.rows).count > 150)
     for section in guide.sections {
@@ -34,9 +33,9 @@ import Testing
   @Test(arguments: [
     "| `old.purge()` | `Defaults.purge()` |",
     "| `old.purge()` | `Defaults.keys()`, `Defaults.purge()` |",
-    "```swift\nDefaults.purge()   // nothing tests it\n```",
+    "```swift\nDefaults.purge()   // not in a test\n```",
   ])
-  func noticesACallWithoutATest(addition: String) throws {
+  func callsWithoutATestAreFound(addition: String) throws {
     let anchor = "\n## A facade"
     let article = try Guide.article().replacing(anchor, with: "\n\(addition)\n\(anchor)")
     let section = try #require(try Guide(article: article).sections.first)
@@ -44,20 +43,20 @@ import Testing
     #expect(section.calls.filter { !source.contains($0) } == [Code("Defaults.purge()")])
   }
 
-  @Test func aCommentIsNoTest() {
+  @Test func commentsDoNotCountAsTests() {
     let source = Code(source: "f(\n  1)\n// g()\n  /// `h()`\n")
     #expect(source.contains(Code("f(1)")))
     #expect(!source.contains(Code("g()")) && !source.contains(Code("h()")))
   }
 }
 
-/// What the article says to write.
+/// The calls in the article.
 private struct Guide {
   struct Row {
     let text: String
     let cells: [String]
 
-    /// The code of the right-hand cell; a link to a symbol is none.
+    /// The code in the right-hand cell, without links to symbols.
     var calls: [Code] {
       let right = (cells.last ?? "").replacing(/``[^`]+``/, with: "")
       return right.matches(of: /`([^`]+)`/).map { Code($0.1) }
@@ -67,7 +66,7 @@ private struct Guide {
   struct Section {
     let title: String
     var rows: [Row] = []
-    /// The lines of code between the tables.
+    /// The lines of code outside the tables.
     var examples: [Code] = []
 
     var calls: [Code] { rows.flatMap(\.calls) + examples }
@@ -75,7 +74,7 @@ private struct Guide {
 
   var sections: [Section] = []
 
-  /// Which file runs the calls of which section.
+  /// The file that runs the calls of each section.
   static let tests: KeyValuePairs = [
     "Foundation's UserDefaults": "ComingFromUserDefaultsTests",
     "A facade for settings, keychain and cache": "ComingFromFacadesTests",
@@ -85,15 +84,14 @@ private struct Guide {
     "What Linux does not have": "ComingFromApplePlatformsTests",
   ]
 
-  private static let folder = URL(filePath: #filePath).deletingLastPathComponent()
-
   static func article() throws -> String {
-    let place = "../../../Sources/Keepsake/Keepsake.docc/ComingFrom.md"
-    return try String(contentsOf: folder.appending(path: place), encoding: .utf8)
+    let path = "Sources/Keepsake/Keepsake.docc/ComingFrom.md"
+    return try String(contentsOf: Repository.file(path), encoding: .utf8)
   }
 
   static func file(_ test: String) throws -> String {
-    try String(contentsOf: folder.appending(path: "\(test).swift"), encoding: .utf8)
+    try String(
+      contentsOf: Repository.file("Tests/KeepsakeTests/Guide/\(test).swift"), encoding: .utf8)
   }
 
   static func source(testing section: Section) throws -> Code {

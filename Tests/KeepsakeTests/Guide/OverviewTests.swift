@@ -3,10 +3,12 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
-/// The snippets of the landing page and of the articles on engines and on testing; `SnippetTests`
-/// compares.
+/// The snippets of the landing page and of the articles on the first steps, set-ups, engines and
+/// testing; `SnippetTests` compares them.
 @Suite(.temporaryStorage) struct OverviewTests {
-  @Test func theLandingPage() throws {
+  // MARK: The landing page
+
+  @Test func allStoresReturnWhatWasStored() throws {
     let (data, user) = (Data("image".utf8), User(name: "Ann"))
 
     Defaults.set(25, forKey: "age")
@@ -24,27 +26,43 @@ import Testing
     #expect(age == 25 && token == "tok" && image == data && ann == user)
   }
 
-  @Test func theAppsName() async {
+  @Test func theAppIsNamedOnce() async {
     await #expect(processExitsWith: .success) {
       try StorageSystem.bootstrap(app: "com.example.notes")
       #expect(throws: StorageError.self) { try StorageSystem.bootstrap(app: "other") }
     }
   }
 
-  @Test func foldersOfAContainer() async {
+  // MARK: First steps
+
+  @Test func launchesAreCounted() {
+    for launch in 1...2 {
+      let launches = Defaults.update("launches", default: 0) { $0 += 1 }
+      print("This is launch number \(launches).")
+      #expect(launches == launch)
+    }
+
+    SecureVault.set("tok", forKey: "accessToken")
+    print(SecureVault.get("accessToken") ?? "There is no token.")
+    #expect(SecureVault.get("accessToken") == "tok")
+  }
+
+  // MARK: Set-ups
+
+  @Test func bootstrapChoosesDirectories() async {
     await #expect(processExitsWith: .success) {
       let data = URL(filePath: "/data")
       try StorageSystem.bootstrap(
         app: "com.example.diary",
         directories: .init(configuration: data, data: data, state: data, cache: data))
-      // A test run keeps to its own.
+      // A test run uses its own directories.
       #expect(try Defaults.shared.fileURL?.path.hasPrefix("/data") == false)
     }
   }
 
   // MARK: Engines
 
-  @Test func enginesOfSuites() async {
+  @Test func suitesUseTheirEngines() async {
     await #expect(processExitsWith: .success) {
       try StorageSystem.bootstrap(
         app: "com.example.notes",
@@ -80,7 +98,7 @@ import Testing
     #expect(error?.code == .misuse)
   }
 
-  @Test func aScope() async throws {
+  @Test func scopesStartEmpty() async throws {
     try await StorageSystem.withTemporary {
       StorageSystem.onFailure = { print($0) }
       #expect(Defaults.keys() == [])

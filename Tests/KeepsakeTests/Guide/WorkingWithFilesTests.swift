@@ -3,9 +3,9 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
-/// The snippets of the article on files; `SnippetTests` compares.
+/// The snippets of the article on files; `SnippetTests` compares them.
 @Suite(.temporaryStorage) struct WorkingWithFilesTests {
-  @Test func saveAndLoad() throws {
+  @Test func valuesAreSavedAndLoaded() throws {
     let (user, png) = (User(name: "Ann"), Data("p".utf8))
 
     try Folder.documents.save(user, as: "users/1.json")
@@ -20,7 +20,7 @@ import Testing
     #expect(try Folder.caches.load("avatars/ann.png") == png)
   }
 
-  @Test func folders() throws {
+  @Test func foldersHaveURLs() throws {
     let exports = Folder.documents.subfolder("exports")
     let database = try Folder.applicationSupport.create().appending(path: "notes.sqlite")
 
@@ -28,7 +28,7 @@ import Testing
     #expect(FileManager.default.fileExists(atPath: database.deletingLastPathComponent().path))
   }
 
-  @Test func theOtherCalls() throws {
+  @Test func filesAreListedCopiedMovedAndDeleted() throws {
     let folder = Folder.documents
     try folder.save("text", as: "a.txt")
     try Folder.temporary.save(Data("film".utf8), as: "download")
@@ -54,7 +54,7 @@ import Testing
     #expect(try folder.freeSpace > 0)
   }
 
-  @Test func largeFiles() async throws {
+  @Test func largeFilesAreSavedFromChunks() async throws {
     let (body, length) = (AsyncStream { Data("film".utf8) }.prefix(2), 8)
 
     try await Folder.caches.save(chunks: body, as: "film.mp4", total: length) { done, total in

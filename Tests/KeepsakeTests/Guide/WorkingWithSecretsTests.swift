@@ -3,9 +3,9 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
-/// The snippets of the article on secrets; `SnippetTests` compares.
+/// The snippets of the article on secrets; `SnippetTests` compares them.
 @Suite(.temporaryStorage) struct WorkingWithSecretsTests {
-  @Test func readAndWrite() {
+  @Test func secretsAreSetReadAndRemoved() {
     SecureVault.set(Data([1]), forKey: "avatar")
     SecureVault.set(Credentials(name: "ann"), forKey: "credentials")
 
@@ -14,13 +14,14 @@ import Testing
     let avatar = SecureVault.getData("avatar")
     let credentials: Credentials? = SecureVault.model("credentials")
     if SecureVault.contains("accessToken") { SecureVault.remove("accessToken") }
+    SecureVault.set(nil, forKey: "accessToken")
     for key in SecureVault.keys() { print(key, SecureVault.entry(key)?.modified as Any) }
 
     #expect(token == "tok" && avatar == Data([1]) && credentials?.name == "ann")
     #expect(SecureVault.keys() == ["avatar", "credentials"])
   }
 
-  @Test func heldNoLongerThanUsed() {
+  @Test func withSecretPassesTheBytes() {
     let request = Data("r".utf8)
     func hmac(of data: Data, key: UnsafeRawBufferPointer) -> Data { data + Data(key) }
     SecureVault.set("key", forKey: "apiKey")
@@ -31,8 +32,8 @@ import Testing
     #expect(code == Data("rkey".utf8))
   }
 
-  @Test func services() async {
-    // The default service is the process's.
+  @Test func servicesAreSeparate() async {
+    // The default service belongs to the process.
     await #expect(processExitsWith: .success) {
       SecureVault.set("tok", forKey: "accessToken", service: "com.app.auth")
       SecureVault.defaultService = "com.app.auth"
@@ -49,7 +50,7 @@ extension SecureVault.Key<Token> {
 }
 
 extension WorkingWithSecretsTests {
-  @Test func typedKeys() {
+  @Test func typedKeysNameTheirService() {
     let token = Token(text: "t")
 
     SecureVault[.accessToken] = token
@@ -57,7 +58,7 @@ extension WorkingWithSecretsTests {
     #expect(SecureVault.model("accessToken", service: "com.app.auth") == token)
   }
 
-  @Test func aPassphrase() {
+  @Test func passphraseProtectsTheVault() {
     let typed = "correct horse"
 
     func protect() {
@@ -68,7 +69,7 @@ extension WorkingWithSecretsTests {
     #expect(SecureVault.get("accessToken") == "tok" && SecureVault.protection == .passphrase)
   }
 
-  @Test func keySources() async {
+  @Test func bootstrapNamesKeySources() async {
     await #expect(processExitsWith: .success) {
       try StorageSystem.bootstrap(
         app: "com.example.notes", keySources: [.credential("notes"), .keyFile])
@@ -77,7 +78,7 @@ extension WorkingWithSecretsTests {
     }
   }
 
-  @Test func opening() throws {
+  @Test func openVaultNeedsNoPassphrase() throws {
     func openNotes() throws -> Bool {
       guard SecureVault.isLocked else { return true }
       let typed = try SecureVault.askTerminal(.init(reason: "Unlock the notes"))
@@ -86,9 +87,9 @@ extension WorkingWithSecretsTests {
     #expect(try openNotes())
   }
 
-  @Test func aSecretThatNeedsAPerson() async {
+  @Test func presenceNeedsATerminal() async {
     await #expect(processExitsWith: .success) {
-      // Without a terminal: nobody is to be asked.
+      // Detach from the terminal, so that no passphrase can be read.
       #expect(setsid() != -1)
       let pin = "1234"
 
@@ -99,7 +100,7 @@ extension WorkingWithSecretsTests {
     }
   }
 
-  @Test func aDialog() async throws {
+  @Test func dialogAnswersTheRequest() async throws {
     @Sendable func showDialog(_ reason: String, choosesNew: Bool) -> String? {
       reason.isEmpty ? nil : "swordfish"
     }
@@ -113,13 +114,13 @@ extension WorkingWithSecretsTests {
       }, keepsThePIN)
   }
 
-  @Test func rotation() {
+  @Test func rotatedSecretsStayReadable() {
     SecureVault.set("tok", forKey: "accessToken")
     SecureVault.rotateKeys()
     #expect(SecureVault.get("accessToken") == "tok")
   }
 
-  @Test func aWrongPassphrase() throws {
+  @Test func throwsWhenPassphraseIsWrong() throws {
     try SecureVault.shared.protect(with: .passphrase("right"))
     SecureVault.lock()
     let typed = "wrong"

@@ -4,18 +4,25 @@ import KeepsakeTesting
 import Observation
 import Testing
 
-/// The snippets of the article on settings; `SnippetTests` compares.
+/// The snippets of the article on settings; `SnippetTests` compares them.
 @Suite(.temporaryStorage) struct WorkingWithSettingsTests {
-  @Test func readAndWrite() {
+  @Test func valuesAreSetReadAndRemoved() {
     Defaults.set(User(name: "Ann"), forKey: "user")
+    Defaults.set(11, forKey: "volume")
 
     Defaults.set("dark", forKey: "theme")
     let theme: String? = Defaults.get("theme")
     let size = Defaults.get("fontSize", default: 16)
     let user: User? = Defaults.model("user")
-    Defaults.remove("theme")
-
-    #expect(theme == "dark" && size == 16 && user?.name == "Ann" && !Defaults.contains("theme"))
+    #expect(theme == "dark" && size == 16 && user?.name == "Ann")
+    Defaults.set(nil, forKey: "user")
+    if Defaults.contains("theme") { Defaults.remove("theme") }
+    for key in Defaults.keys() { print(key) }
+    #expect(Defaults.keys() == ["volume"])
+    Defaults.removeAll()
+    Defaults.update("launches", default: 0) { $0 += 1 }
+    Defaults.synchronize()
+    #expect(Defaults.keys() == ["launches"])
   }
 }
 
@@ -37,27 +44,49 @@ private enum View {
 }
 
 extension WorkingWithSettingsTests {
-  @Test func typedKeys() {
+  @Test func typedKeysSetAndUpdate() {
     Defaults[.fontSize] = 18
     Defaults.update(.fontSize) { $0 += 1 }
     #expect(Defaults.int("fontSize") == 19)
   }
 
-  @Test func properties() {
+  @Test func propertiesSetAndReset() {
     Settings.shared.fontSize = 18
     #expect(Defaults.int("fontSize") == 18 && Settings.shared.lastLogin == nil)
     Settings.shared.$fontSize.reset()
     #expect(Settings.shared.fontSize == 16 && !Defaults.contains("fontSize"))
   }
 
-  @Test @MainActor func viewModels() {
+  /// The declarations for each kind of isolation are in programs of Tests/Clients, which
+  /// `ClientTests` runs.
+  @Test func declarationsOfTheTableAreInClients() throws {
+    let directories = [
+      "Swift 6, anywhere": "Swift6Sendable",
+      "Swift 6, on the main actor": "Swift6MainActor",
+      "Swift 6, default isolation MainActor": "Swift6DefaultMainActor",
+      "Swift 5 mode": "Swift5",
+    ]
+    let rows = try Document.workingWithSettings.text()
+      .matches(of: /(?m)^\| (Swift [^|]+) \| `([^`]+)` \|$/)
+    #expect(rows.count == directories.count)
+    for row in rows {
+      let name = try #require(directories[String(row.1)])
+      let files = try FileManager.default.contentsOfDirectory(
+        at: Repository.file("Tests/Clients/Sources/\(name)"), includingPropertiesForKeys: nil)
+      let sources = try files.map { Code(source: try String(contentsOf: $0, encoding: .utf8)) }
+      let start = Code(row.2.dropLast())  // The type has more members there.
+      #expect(sources.contains { $0.contains(start) }, "\(row.1)")
+    }
+  }
+
+  @Test @MainActor func viewModelsSetSettings() {
     let preferences = View.Preferences()
     preferences.fontSize = 20
     preferences.lastLogin = Date(timeIntervalSinceReferenceDate: 1)
     #expect(Defaults.int("fontSize") == 20 && Defaults.contains("lastLogin"))
   }
 
-  @Test func suites() throws {
+  @Test func suitesAreSeparate() throws {
     let sharedFolder = try Folder.temporary.subfolder("shared").create()
 
     Defaults.set(16, forKey: "size", suite: "com.example.shared")
@@ -69,7 +98,7 @@ extension WorkingWithSettingsTests {
     #expect(Defaults.int("size", suite: .memory) == 16 && !Defaults.contains("size"))
   }
 
-  @Test func changesOfAKey() async {
+  @Test func loopReceivesChangesOfAKey() async {
     let set: @Sendable (Int) -> Void = { Defaults.set($0, forKey: "fontSize") }
     let shown = await firstShown(whileSetting: set) { show in
       for await size in Defaults.changes("fontSize", default: 16) {
@@ -80,7 +109,7 @@ extension WorkingWithSettingsTests {
     #expect((shown ?? 0) > 0)
   }
 
-  @Test func changesOfASuite() async {
+  @Test func loopReceivesChangesOfASuite() async {
     let set: @Sendable (Int) -> Void = { Defaults.set($0, forKey: "theme", suite: "team") }
     let shown = await firstShown(whileSetting: set) { show in
       @Sendable func applyTheme() { show(1) }
@@ -91,7 +120,7 @@ extension WorkingWithSettingsTests {
     #expect(shown == 1)
   }
 
-  @Test func failures() {
+  @Test func storesThrow() {
     do {
       try Defaults.suite("team").set("dark", forKey: "theme")
     } catch StorageError.Code.diskFull {
@@ -102,7 +131,7 @@ extension WorkingWithSettingsTests {
     #expect(Defaults.string("theme", suite: "team") == "dark")
   }
 
-  @Test func importAndExport() throws {
+  @Test func importedValuesAreExported() throws {
     try Folder.temporary.save(Data(#"{"volume": 11}"#.utf8), as: "old.json")
     let oldFile = try Folder.temporary.url("old.json")
 

@@ -1,0 +1,68 @@
+import Foundation
+import Testing
+
+/// A Markdown file of the repository: README, the changelog, or an article of the catalog.
+struct Document: CustomTestStringConvertible {
+  /// The path in the repository.
+  let path: String
+
+  static let readme = Document(path: "README.md")
+  static let gettingStarted = Document(article: "GettingStarted")
+  static let workingWithSettings = Document(article: "WorkingWithSettings")
+
+  /// All documents, so that a new article cannot be forgotten.
+  static let all = [readme, Document(path: "CHANGELOG.md")] + articles
+
+  private static let catalog = "Sources/Keepsake/Keepsake.docc"
+  private static let articles = {
+    let files = try? FileManager.default.contentsOfDirectory(
+      at: Repository.file(catalog), includingPropertiesForKeys: nil)
+    return (files ?? []).filter { $0.pathExtension == "md" }
+      .map { Document(article: $0.deletingPathExtension().lastPathComponent) }
+      .sorted { $0.path < $1.path }
+  }()
+
+  private init(path: String) { self.path = path }
+  private init(article: String) { path = "\(Self.catalog)/\(article).md" }
+
+  var testDescription: String { path }
+  var url: URL { Repository.file(path) }
+  /// The file name without its extension.
+  var name: String { url.deletingPathExtension().lastPathComponent }
+
+  func text() throws -> String { try String(contentsOf: url, encoding: .utf8) }
+
+  /// The blocks of Swift code.
+  func snippets() throws -> [Snippet] {
+    try text().matches(of: /(?ms)^ *```swift\n(.*?)^ *```$/).map { Snippet(text: String($0.1)) }
+  }
+}
+
+/// A block of Swift code in a document.
+struct Snippet {
+  let text: String
+
+  /// Whether this is a whole `Package.swift`.
+  var isManifest: Bool { text.hasPrefix("// swift-tools-version") }
+
+  /// Whether this is a part of a `Package.swift`.
+  var isPartOfManifest: Bool { text.hasPrefix(".package(") }
+
+  /// The lines of code, without comments.
+  var lines: [String] {
+    text.split(separator: "\n")
+      .map { $0.replacing(/(^|\s+)\/\/ .*$/, with: "").trimmingCharacters(in: .whitespaces) }
+      .filter { !$0.isEmpty }
+  }
+
+  /// The lines that `code` does not contain in this order. Imports may be anywhere.
+  func missingLines(in code: Code) -> [String] {
+    var rest = code
+    return lines.filter { line in
+      if line.hasPrefix("import ") { return !code.contains(Code(line)) }
+      guard let next = rest.after(Code(line)) else { return true }
+      rest = next
+      return false
+    }
+  }
+}

@@ -1,0 +1,42 @@
+import Foundation
+import Keepsake
+import KeepsakeTesting
+import Testing
+
+/// The snippets of the article on failures; `SnippetTests` compares them.
+@Suite(.temporaryStorage) struct WorkingWithFailuresTests {
+  @Test func setReturnsWhetherTheValueIsStored() {
+    StorageSystem.onFailure = { failure in log("\(failure)") }
+    let isStored = Defaults.set("dark", forKey: "theme")
+    #expect(isStored)
+  }
+
+  @Test func storesThrow() {
+    let png = Data("p".utf8)
+
+    do {
+      try Defaults.suite("team").set("dark", forKey: "theme")
+      try SecureVault.service("com.app.auth").set("tok", forKey: "refreshToken")
+      try DiskCache.named("Images").set(png, forKey: "avatar")
+    } catch StorageError.Code.diskFull {
+      print("free some space first")
+    } catch {
+      print(error)
+    }
+    #expect(Defaults.string("theme", suite: "team") == "dark")
+    #expect(SecureVault.get("refreshToken", service: "com.app.auth") == "tok")
+    #expect(DiskCache.get("avatar", cache: "Images") == png)
+  }
+
+  /// The table of codes in the article has all of them.
+  @Test func theArticleListsAllCodes() throws {
+    let interface = try String(
+      contentsOf: Repository.file("Tests/PublicInterface.txt"), encoding: .utf8)
+    let codes = interface.matches(of: /StorageError\.Code: static (?:let|func) (\w+)/).map(\.1)
+    let article = try #require(Document.all.first { $0.name == "Failures" }).text()
+    let rows = article.matches(of: /(?m)^\| `(\w+)(?:\(errno\))?` \|/).map(\.1)
+    #expect(codes.count > 10 && Set(codes) == Set(rows))
+  }
+}
+
+private func log(_ text: String) { print(text) }
