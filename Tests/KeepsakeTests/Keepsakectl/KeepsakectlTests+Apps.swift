@@ -1,0 +1,78 @@
+import Foundation
+import Testing
+
+extension OneAtATime.KeepsakectlTests {
+  @Test func listsAllAppsAndWhatEachHas() throws {
+    #expect(try run("list").text.isEmpty)
+    #expect(try run("list", "--json").rows().isEmpty)
+    try fill()
+    let other = stores(of: "com.example.mail")
+    defer { other.close() }
+    try other.defaults("a/b").set(1, forKey: "x")
+    // Another program's lines of JSON are no settings.
+    try FileManager.default.createDirectory(
+      atPath: path("config/stranger"), withIntermediateDirectories: true)
+    try directory.write(Array("{}\n".utf8), to: "config/stranger/events.jsonl")
+
+    let table = try run("list")
+    #expect(table.status == 0)
+    #expect(
+      table.text == """
+        APP                SUITES  SECRETS  CACHES
+        com.example.mail   1       0        0
+        com.example.notes  2       2        2
+
+        """)
+    let rows = try run("list", "--json").rows()
+    #expect(rows.map { $0["app"] as? String } == ["com.example.mail", app])
+    #expect(rows.map { $0["secrets"] as? Int } == [0, 2])
+
+    let contents = try #require(try run("list", app, "--json").json() as? [String: Any])
+    let services = try #require(contents["services"] as? [[String: Any]])
+    #expect(services.map { $0["name"] as? String } == ["com.app.auth", "standard"])
+    #expect(services.map { $0["secrets"] as? Int } == [1, 1])
+    #expect(contents["vault"] as? String == "key file")
+    let suites = try #require(contents["suites"] as? [[String: Any]])
+    #expect(suites.map { $0["name"] as? String } == ["standard", "team"])
+    #expect(suites.map { $0["keys"] as? Int } == [2, 1])
+    let caches = try #require(contents["caches"] as? [[String: Any]])
+    #expect(caches.map { $0["entries"] as? Int } == [2, 1])
+    let mail = try #require(
+      try run("list", "com.example.mail", "--json").json() as? [String: Any])
+    #expect(mail["services"] is NSNull && mail["vault"] is NSNull, "each key is always there")
+    #expect(try run("list", app).text.contains("settings  team"))
+    try expect(1, "has no settings, secrets or caches here", "list", "com.example.nobody")
+
+    // A systemd unit has one app.
+    let unit = try run(
+      "list", "--json", environment: ["CONFIGURATION_DIRECTORY": path("config/\(app)")])
+    #expect(try unit.rows().map { $0["suites"] as? Int }.contains(2))
+  }
+
+  @Test func aStoreThatFailsHidesNoOther() throws {
+    try fill()
+    try newer(path("config/\(app)/team.jsonl"))
+    try flip(header, at: 60)
+    let all = try run("list", app)
+    #expect(all.status == 1 && all.text.contains("settings  team      not readable"))
+    #expect(all.text.contains("settings  standard  2 keys"), "\(all.text)")
+    #expect(all.text.contains("cache     Images    2 entries"))
+    let complaints = all.errors.split(separator: "\n").filter { $0.hasPrefix("keepsakectl: ") }
+    #expect(complaints.count == 2, "\(complaints)")
+    let listed = try inspector.run(["list", app, "--json"])
+    let contents = try #require(try listed.json() as? [String: Any])
+    let suites = try #require(contents["suites"] as? [[String: Any]])
+    #expect(listed.status == 1 && suites.map { $0["keys"] is NSNull } == [false, true])
+
+    try FileManager.default.removeItem(atPath: path("state/\(app)/vault.key"))
+    try flip(header, at: 60)
+    let locked = try run("list", app)
+    #expect(locked.text.contains("under a key file, locked"), "\(locked.text)")
+
+    let loop = path("loop")
+    try FileManager.default.createSymbolicLink(atPath: loop, withDestinationPath: loop)
+    let apps = try run("list", environment: ["XDG_DATA_HOME": loop])
+    #expect(apps.status == 74 && apps.text.contains("com.example.notes  2       0        2"))
+    #expect(apps.errors.hasPrefix("keepsakectl: \(loop): "), "\(apps.errors)")
+  }
+}

@@ -1,0 +1,101 @@
+import Foundation
+import Testing
+
+extension OneAtATime.KeepsakectlTests {
+  @Test func namesFromAnywhereAreHarmless() throws {
+    let names = [
+      "line\nbreak", "\u{1B}[2Jclear", "quote\"}\\", "\u{202E}backwards", "caf\u{E9}",
+      "cafe\u{301}", "", "a,b:{c}", "\u{85}next", "\u{E0001}tag",
+    ]
+    let scope = stores()
+    defer { scope.close() }
+    for name in names {
+      try scope.defaults(.standard).set(name, forKey: name)
+      try scope.vault(.init(name)).set(name, forKey: name)
+      try scope.cache("strange").set(name, forKey: name)
+      #expect(try run("settings", "get", app, name, "--string").text == name + "\n")
+    }
+    for name in ["caf\u{E9}", "cafe\u{301}"] {
+      let value = try run("settings", "get", app, name).text
+      #expect(value.utf8.elementsEqual("\"\(name)\"\n".utf8), "names are bytes")
+    }
+    let document = try run("settings", "list", app, "--json")
+    #expect(try document.json() as? [String: String] != nil)
+    let keys = try run("vault", "list", app, "--json").rows().compactMap { $0["key"] as? String }
+    #expect(Set(keys.map { Array($0.utf8) }) == Set(names.map { Array($0.utf8) }))
+    let entries = try run("cache", "list", app, "--json").rows()
+    #expect(entries.count == names.count)
+    for arguments in [
+      ["settings", "list", app], ["vault", "list", app], ["cache", "list", app],
+    ] {
+      for run in [try inspector.run(arguments), try inspector.run(arguments + ["--json"])] {
+        let isClean = run.text.unicodeScalars.allSatisfy {
+          $0 == "\n" || ![.control, .format].contains($0.properties.generalCategory)
+        }
+        #expect(run.status == 0 && isClean, "\(arguments)")
+      }
+      #expect(try inspector.run(arguments).text.split(separator: "\n").count == names.count + 1)
+    }
+    let shown = try type("settings", "get", app, "\u{1B}[2Jclear", "--string")
+    #expect(shown.screen == "\\u001b[2Jclear\r\n")
+    let wrong = try run("settings", "get", app, "\u{1B}[2Jnothing")
+    #expect(wrong.status == 1 && !wrong.errors.contains("\u{1B}"))
+  }
+
+  @Test func tablesFitTheTerminalAndHaveColourOnlyThere() throws {
+    try fill()
+    let scope = stores()
+    defer { scope.close() }
+    let long = String(repeating: "long ", count: 100)
+    try scope.defaults(.standard).set(long, forKey: "long")
+    let piped = try run("settings", "list", app)
+    #expect(piped.text.contains(long) && !piped.text.contains("\u{1B}"))
+    let shown = try type("settings", "list", app)
+    #expect(shown.screen.contains("\u{1B}[1m") && shown.screen.contains("…"))
+    let plain = try type("settings", "list", app, environment: ["NO_COLOR": "1"])
+    #expect(!plain.screen.contains("\u{1B}"))
+    #expect(plain.screen.split(separator: "\r\n").allSatisfy { $0.count <= 80 })
+    let dumb = try type("settings", "list", app, environment: ["TERM": "dumb"])
+    #expect(!dumb.screen.contains("\u{1B}"))
+    // Names are cut before dates are.
+    try scope.vault(.standard).set("x", forKey: long)
+    let secrets = try type("vault", "list", app)
+    #expect(secrets.screen.contains("T") && secrets.screen.split(separator: "…").count == 2)
+    let narrow = try type("vault", "list", app, columns: 40, environment: ["NO_COLOR": "1"])
+    #expect(narrow.screen.split(separator: "\r\n").allSatisfy { $0.count <= 40 })
+    // In a pipe one long name does not move the others away.
+    let lines = try run("vault", "list", app).text.split(separator: "\n")
+    #expect(lines.count == 4 && lines.filter { $0.count < 140 }.count == 3)
+  }
+
+  /// Wide characters take two columns of a terminal, marks none.
+  @Test func columnsStandBelowEachOtherInAnyScript() throws {
+    let scope = stores()
+    defer { scope.close() }
+    for key in ["plain", "日本", "e\u{301}te\u{301}", "👩‍👩‍👧", "한ﾊ", "🇩🇪", "नमस्ते"] {
+      try scope.defaults(.standard).set(1, forKey: key)
+    }
+    #expect(
+      try run("settings", "list", app).text == """
+        KEY    VALUE
+        plain  1
+        e\u{301}te\u{301}    1
+        नमस्ते   1
+        日本   1
+        한ﾊ    1
+        🇩🇪     1
+        👩‍👩‍👧     1
+
+        """)
+    try scope.defaults("wide").set(1, forKey: String(repeating: "鍵", count: 100))
+    let cut = try type("settings", "list", app + "/wide", columns: 40)
+    let key = String(repeating: "鍵", count: 16)
+    #expect(cut.screen.contains("\r\n\(key)…  1\r\n"), "\(cut.screen)")
+  }
+
+  @Test func afterAFullDiskItSaysSo() throws {
+    try fill()
+    let run = try inspector.run("settings", "list", app, output: "/dev/full")
+    #expect(run.failed(74, "cannot be written"), "\(run)")
+  }
+}

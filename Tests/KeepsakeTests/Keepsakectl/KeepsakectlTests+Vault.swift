@@ -1,0 +1,129 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+extension OneAtATime.KeepsakectlTests {
+  @Test func keepsSecretsToThemselves() throws {
+    try fill()
+    let list = try run("vault", "list", app)
+    #expect(list.status == 0 && list.text.contains("com.app.auth  accessToken  20"))
+    #expect(!list.text.contains("tok-") && !list.text.contains("7734"))
+    let rows = try run("vault", "list", app + "/com.app.auth", "--json").rows()
+    #expect(rows.map { $0["key"] as? String } == ["accessToken"])
+    #expect(rows[0]["needsPerson"] as? Bool == false)
+    #expect(rows[0].keys.sorted() == ["created", "key", "modified", "needsPerson", "service"])
+
+    let refused = try run("vault", "show", app, "pin")
+    #expect(refused.failed(77, "--reveal"))
+    #expect(!refused.errors.contains("7734"))
+    #expect(try run("vault", "show", app, "pin", "--reveal").text == "7734")
+    #expect(try type("vault", "show", app, "pin").screen == "7734\r\n")
+    let token = try run("vault", "show", app + "/com.app.auth", "accessToken", "--reveal")
+    #expect(token.status == 0 && token.text == "tok-0123456789")
+    try expect(1, "has no secret \"nope\"", "vault", "show", app, "nope", "--reveal")
+    try expect(1, "has no secret \"nope\"", "vault", "delete", app, "nope")
+    try expect(1, "has no service \"auth\". It has: com.app.auth", "vault", "list", app + "/auth")
+    try expect(1, "no secrets here", "vault", "list", "com.example.nobody")
+    try expect(64, "name the app alone", "vault", "rotate", app + "/com.app.auth")
+
+    let before = try Bytes.read(header)
+    #expect(try run("vault", "rotate", app).status == 0)
+    #expect(try Bytes.read(header) != before)
+    #expect(try run("vault", "show", app, "pin", "--reveal").text == "7734")
+    #expect(try run("vault", "delete", app, "pin").status == 0)
+    try expect(1, "has no secret \"pin\"", "vault", "show", app, "pin", "--reveal")
+    #expect(try run("vault", "list", app, "--json").rows().count == 1)
+  }
+
+  @Test func asksForThePassphrase() throws {
+    try fill()
+    let chosen = "correct horse"
+    var run = try type(
+      "vault", "protect", app,
+      answers: [
+        ("New passphrase: ", ""), ("It is empty. New passphrase: ", chosen),
+        ("The same again: ", "staple"), ("They differ. New passphrase: ", chosen),
+        ("The same again: ", chosen),
+      ])
+    let asked = run.screen.components(separatedBy: "The same again: ").count - 1
+    #expect(asked == 2, "not after nothing: \(run.screen)")
+    #expect(run.status == 0 && run.screen.contains("are under a passphrase"), "\(run.screen)")
+    // Nobody sits there.
+    for arguments in [
+      ["vault", "list", app], ["vault", "show", app, "pin", "--reveal"],
+      ["vault", "rotate", app],
+      ["vault", "protect", app], ["vault", "delete", app, "pin"],
+    ] {
+      let run = try inspector.run(arguments)
+      #expect(run.failed(77, "terminal"), "\(run)")
+    }
+    let contents = try self.run("list", app)
+    #expect(contents.status == 0 && contents.text.contains("under a passphrase, locked"))
+    let checked = try #require(try self.run("doctor", app, "--json").json() as? [String: Any])
+    #expect((checked["skipped"] as? [String])?.count == 1)
+    #expect((checked["findings"] as? [Any])?.isEmpty == true, "\(checked)")
+
+    run = try type("vault", "show", app, "pin", answers: [("Passphrase: ", chosen)])
+    #expect(run.status == 0 && run.screen.hasSuffix("7734\r\n") && !run.screen.contains("horse"))
+    run = try type("vault", "list", app, answers: [("Passphrase: ", "staple")])
+    #expect(run.status == 77 && run.screen.contains("wrong passphrase"))
+    run = try type("vault", "list", app, answers: [("Passphrase: ", "")])
+    #expect(run.status == 77 && run.screen.contains("no passphrase was given"))
+    // Control-C, as it comes from a keyboard, ends it where nothing has begun.
+    run = try type("vault", "rotate", app, answers: [("Passphrase: ", "\u{3}")])
+    #expect(run.status == 128 + SIGINT, "\(run.screen)")
+    run = try type("doctor", app, answers: [("Passphrase: ", "\u{3}")])
+    #expect(run.status == 128 + SIGINT, "\(run.screen)")
+    run = try type("doctor", app, answers: [("Passphrase: ", "staple")])
+    #expect(run.status == 77 && run.screen.contains("wrong passphrase"))
+    run = try type("doctor", app, answers: [("Passphrase: ", chosen)])
+    #expect(run.status == 0 && run.screen.contains("2 secrets"), "\(run.screen)")
+    run = try type("vault", "protect", app, "--key-file", answers: [("Passphrase: ", chosen)])
+    #expect(run.status == 0, "\(run.screen)")
+    #expect(try self.run("vault", "show", app, "pin", "--reveal").text == "7734")
+  }
+
+  @Test(arguments: ["a credential", "a key source"])
+  func aVaultWhoseKeyIsNotHereSaysWhatToDo(_ source: String) throws {
+    try FileManager.default.createDirectory(
+      atPath: path("credentials"), withIntermediateDirectories: true)
+    try directory.write(Array(repeating: 7, count: 32), to: "credentials/other.key")
+    let credentials = ["CREDENTIALS_DIRECTORY": path("credentials")]
+    let variables = inspector.environment.merging(credentials) { $1 }
+    let isCredential = source == "a credential"
+    let scope = StorageScope(
+      finder: DirectoryFinder(app: app, environment: { variables[$0] }),
+      vaultOptions: VaultOptions(sources: [
+        isCredential ? .credential("other.key") : .closure("kms") { Data(count: 32) }
+      ]))
+    defer { scope.close() }
+    try scope.vault(.standard).set("7734", forKey: "pin")
+    let word = isCredential ? "LoadCredential=other.key:FILE" : "only the app has"
+    try expect(77, word, "vault", "list", app)
+    try expect(77, word, "vault", "show", app, "pin", "--reveal")
+    try expect(77, word, "vault", "protect", app, "--key-file")
+    #expect(try run("list", app).text.contains(", locked"))
+    let doctor = try run("doctor", app)
+    #expect(doctor.status == 0 && doctor.text.hasPrefix("skipped  the secrets, which are under"))
+    let shown = try run("vault", "show", app, "pin", "--reveal", environment: credentials)
+    #expect(isCredential ? shown.text == "7734" : shown.status == 77, "\(shown.text)")
+  }
+
+  @Test func aSecretThatNeedsAPersonAsksForOne() throws {
+    let variables = inspector.environment
+    let scope = StorageScope(
+      finder: DirectoryFinder(app: app, environment: { variables[$0] }),
+      vaultOptions: VaultOptions(authenticate: { _ in "correct horse" }))
+    defer { scope.close() }
+    try scope.vault(.standard).set("7734", forKey: "pin", access: .userPresence)
+    let row = try run("vault", "list", app, "--json").rows()[0]
+    #expect(row["needsPerson"] as? Bool == true)
+    #expect(try run("vault", "show", app, "pin", "--reveal").status == 77)
+    let shown = try type(
+      "vault", "show", app, "pin",
+      answers: [("Show pin of \(app). Passphrase: ", "correct horse")])
+    #expect(shown.status == 0 && shown.screen.hasSuffix("7734\r\n"))
+    #expect(try run("doctor", app).status == 0, "it is not opened")
+  }
+}

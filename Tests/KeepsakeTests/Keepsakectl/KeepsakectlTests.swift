@@ -1,0 +1,96 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+extension OneAtATime {
+  @Suite struct KeepsakectlTests {
+    let directory: TemporaryDirectory
+    let app = "com.example.notes"
+
+    let inspector: Example
+
+    init() throws {
+      directory = try TemporaryDirectory(isQuick: true)
+      inspector = Example("keepsakectl", in: directory)
+    }
+
+    // MARK: Running it
+
+    func run(
+      _ arguments: String..., input: String? = nil, environment changes: [String: String] = [:]
+    ) throws -> Example.Run {
+      try inspector.run(arguments, input: input, environment: changes)
+    }
+
+    /// At a terminal, which all its streams are.
+    func type(
+      _ arguments: String..., columns: UInt16 = 80,
+      answers: [(prompt: String, line: String)] = [], environment changes: [String: String] = [:]
+    ) throws -> Example.Run {
+      try inspector.type(
+        arguments, answers: answers, columns: columns, showsOutput: true, environment: changes)
+    }
+
+    func expect(
+      _ status: Int32, _ part: String, _ arguments: String...,
+      sourceLocation: SourceLocation = #_sourceLocation
+    ) throws {
+      let run = try inspector.run(arguments)
+      #expect(run.failed(status, part), "\(run)", sourceLocation: sourceLocation)
+      #expect(run.errors.split(separator: "\n").count == 1, sourceLocation: sourceLocation)
+    }
+
+    // MARK: Test data
+
+    /// The stores of an app as the program finds them.
+    func stores(of app: String? = nil) -> StorageScope {
+      let variables = inspector.environment
+      return StorageScope(
+        finder: DirectoryFinder(app: app ?? self.app, environment: { variables[$0] }))
+    }
+
+    func fill() throws {
+      let scope = stores()
+      defer { scope.close() }
+      try scope.defaults(.standard).set("dark", forKey: "theme")
+      try scope.defaults(.standard).set(16, forKey: "size")
+      try scope.defaults("team").set([1, 2], forKey: "numbers")
+      try scope.vault("com.app.auth").set("tok-0123456789", forKey: "accessToken")
+      try scope.vault(.standard).set("7734", forKey: "pin")
+      try scope.cache(.standard).set(Data(count: 5_000), forKey: "image_001")
+      try scope.cache("Images").set("png", forKey: "avatar", expiry: .days(7))
+      try scope.cache("Images").set("old", forKey: "page", expiry: .minutes(5))
+    }
+
+    func path(_ place: String) -> String { "\(directory.path)/\(place)" }
+    var journal: String { path("config/\(app)/standard.jsonl") }
+    var header: String { path("data/\(app)/vault/vault.hdr") }
+
+    func payload(_ key: String) throws -> String {
+      let scope = stores()
+      defer { scope.close() }
+      return try #require(try scope.cache("Images").fileURL(key)).path
+    }
+
+    /// That of the secret that was set last.
+    func pathOfNewestSecret() throws -> String {
+      let scope = stores()
+      defer { scope.close() }
+      let directory = try scope.vault(.standard).folderURL
+      let files = try FileManager.default.subpathsOfDirectory(atPath: directory.path)
+      var times: [String: Date] = [:]
+      for file in files where file.utf8.count == 65 {
+        let path = directory.path + "/" + file
+        times[path] =
+          try FileManager.default.attributesOfItem(atPath: path)[.modificationDate] as? Date
+      }
+      return try #require(times.max { $0.value < $1.value }?.key)
+    }
+
+    func flip(_ path: String, at position: Int) throws {
+      let byte = try Bytes.read(path)[position]
+      try Bytes.write(byte ^ 1, at: position, of: path)
+    }
+  }
+}
