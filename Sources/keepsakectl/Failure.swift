@@ -1,30 +1,33 @@
 import Keepsake
 
-/// What ends the program: one line with what to do, and the exit code, which is one of
-/// `sysexits.h`.
+/// Ends the program with one line that says what is wrong and what to do, and with an exit code.
 struct Failure: Error {
   var message: String
-  /// 1: it is not there, or something is wrong with it.
+  /// 1 if something is missing or damaged; otherwise a code from `sysexits.h`.
   var status: Int32 = 1
 
   static func usage(_ message: String) -> Failure { Failure(message: message, status: 64) }
 
-  static func nothing(
-    of app: String, _ what: String = "no settings, secrets or caches"
+  static func nothingStored(
+    by app: String, _ what: String = "no settings, secrets or caches"
   ) -> Failure {
-    Failure(message: "\(app) has \(what) here. `keepsakectl list` shows who has.")
+    Failure(message: "\(app) has \(what) here. Run `keepsakectl list` to see all apps.")
   }
 
-  static func missing(_ what: String, of app: String, has names: [String]) -> Failure {
-    Failure(message: "\(app) has no \(what). It has: \(names.joined(separator: ", ")).")
+  /// A suite, service or cache is missing.
+  static func missing(_ store: String, of app: String, existing names: [String]) -> Failure {
+    Failure(message: "\(app) has no \(store). It has: \(names.joined(separator: ", ")).")
   }
 
-  static func missing(_ what: String, in arguments: Arguments, list verb: String) -> Failure {
-    let (place, name) = (arguments.words[0], arguments.words[1])
+  /// A setting or secret is missing; `listCommand` shows the existing ones.
+  static func missing(
+    _ kind: String, for arguments: Arguments, listCommand: String
+  ) -> Failure {
+    let (store, key) = (arguments.words[0], arguments.words[1])
     return Failure(
-      message: "\(place) has no \(what) \"\(name)\". "
-        + "`keepsakectl \(verb) \(place)` shows what it has.")
+      message: "\(store) has no \(kind) \"\(key)\". Run `keepsakectl \(listCommand) \(store)`.")
   }
+
 }
 
 extension Failure {
@@ -40,37 +43,4 @@ extension Failure {
       default: 74
       }
   }
-}
-
-/// What is wrong with what, and what to do about it: how an error is told to who has not made the
-/// call.
-struct Problem: Encodable, Sendable {
-  var path: String
-  var key: Nullable<String>
-  var problem: String
-  var remedy: String
-
-  init(_ path: String, key: String? = nil, _ problem: String, _ remedy: String) {
-    self.path = path
-    self.key = Nullable(value: key)
-    self.problem = problem
-    self.remedy = remedy
-  }
-
-  init(_ error: StorageError, at path: String? = nil) {
-    let code = error.code.description
-    let reason = error.failureReason ?? code
-    // These say what is wrong; the others say the reason in other words.
-    let isPlain = [.wrongType, .wrongPassphrase].contains(error.code) && reason != code
-    let problem = isPlain ? "\(code) (\(reason))" : reason
-    self.init(path ?? error.path ?? "", key: error.key, problem, error.remedy)
-  }
-
-  /// Where it is and what it is.
-  var finding: String {
-    let place = path + (key.value.map { (path.isEmpty ? "key " : ", key ") + $0 } ?? "")
-    return place.isEmpty ? problem : "\(place): \(problem)"
-  }
-
-  var line: String { "\(finding). \(remedy)" }
 }

@@ -1,19 +1,19 @@
-// The inspector: what all apps of this user have stored, and whether it is sound. What `defaults`
-// and `security` are on macOS, and made of the library's public calls alone.
+// keepsakectl shows, changes and checks what this user's apps have stored. It is to Keepsake what
+// `defaults` and `security` are to macOS, and uses only the library's public calls.
 //
-//   swift run keepsakectl list                                  which apps have anything on this
-//   machine swift run keepsakectl list com.example.notes                what one of them has
+//   swift run keepsakectl help                                  list all commands
+//   swift run keepsakectl list                                  list the apps on this machine
+//   swift run keepsakectl list com.example.notes                list the stores of one app
 //   swift run keepsakectl settings get com.example.notes theme
 //   swift run keepsakectl settings set com.example.notes/team size 16
-//   swift run keepsakectl settings watch com.example.notes      changes as they come, until
-//   Control-C swift run keepsakectl vault list com.example.notes          never a value
+//   swift run keepsakectl settings watch com.example.notes      print changes until Control-C
+//   swift run keepsakectl vault list com.example.notes          list secrets without their values
 //   swift run keepsakectl cache sizes com.example.notes
-//   swift run keepsakectl doctor com.example.notes              what is wrong, and what to do
-//   swift run keepsakectl help                                  all of it
+//   swift run keepsakectl doctor com.example.notes              find problems and their remedies
 //
-// APP is what the app gives StorageSystem.bootstrap, or else the name of its executable; a suite, a
-// service or a cache of its own follows after a slash. The files are found as the app itself finds
-// them: the XDG and systemd variables count.
+// An app is named as in its call of StorageSystem.bootstrap, or else as its executable. A suite,
+// service or cache follows after a slash. Files are found as the app finds them, so the XDG and
+// systemd variables count.
 
 import Keepsake
 
@@ -25,13 +25,13 @@ import Keepsake
 
 let status: Int32
 do {
-  status = try await Verb.run(try Arguments.given().dropFirst())
+  status = try await Command.run(try Arguments.ofProcess().dropFirst())
 } catch {
-  status = Reports.complain(error)
+  status = Diagnostics.report(error)
 }
 do {
   try Output.flush()
 } catch {
-  exit(Reports.complain(error))
+  exit(Diagnostics.report(error))
 }
 exit(status)

@@ -1,18 +1,20 @@
 import Foundation
 import Testing
 
+@testable import Keepsake
+
 extension OneAtATime.KeepsakectlTests {
-  @Test func listsAllAppsAndWhatEachHas() throws {
+  @Test func listsAppsAndTheirStores() throws {
     #expect(try run("list").text.isEmpty)
     #expect(try run("list", "--json").rows().isEmpty)
     try fill()
     let other = stores(of: "com.example.mail")
     defer { other.close() }
     try other.defaults("a/b").set(1, forKey: "x")
-    // Another program's lines of JSON are no settings.
+    // Another program's JSON lines are not settings.
     try FileManager.default.createDirectory(
-      atPath: path("config/stranger"), withIntermediateDirectories: true)
-    try directory.write(Array("{}\n".utf8), to: "config/stranger/events.jsonl")
+      atPath: path("config/other"), withIntermediateDirectories: true)
+    try directory.write(Array("{}\n".utf8), to: "config/other/events.jsonl")
 
     let table = try run("list")
     #expect(table.status == 0)
@@ -39,35 +41,37 @@ extension OneAtATime.KeepsakectlTests {
     #expect(caches.map { $0["entries"] as? Int } == [2, 1])
     let mail = try #require(
       try run("list", "com.example.mail", "--json").json() as? [String: Any])
-    #expect(mail["services"] is NSNull && mail["vault"] is NSNull, "each key is always there")
+    #expect(
+      mail["services"] is NSNull && mail["vault"] is NSNull,
+      "every member is present, with null if there is no value")
     #expect(try run("list", app).text.contains("settings  team"))
-    try expect(1, "has no settings, secrets or caches here", "list", "com.example.nobody")
+    try expectFailure(1, "has no settings, secrets or caches here", "list", "com.example.missing")
 
-    // A systemd unit has one app.
+    // In a systemd unit, the variable gives the directory of one app.
     let unit = try run(
       "list", "--json", environment: ["CONFIGURATION_DIRECTORY": path("config/\(app)")])
     #expect(try unit.rows().map { $0["suites"] as? Int }.contains(2))
   }
 
-  @Test func aStoreThatFailsHidesNoOther() throws {
+  @Test func listsOtherStoresWhenOneFails() throws {
     try fill()
-    try newer(path("config/\(app)/team.jsonl"))
-    try flip(header, at: 60)
+    try makeVersionNewer(path("config/\(app)/team.jsonl"))
+    try flipBit(of: header, at: 60)
     let all = try run("list", app)
-    #expect(all.status == 1 && all.text.contains("settings  team      not readable"))
+    #expect(all.status == 1 && all.text.contains("settings  team      unreadable"))
     #expect(all.text.contains("settings  standard  2 keys"), "\(all.text)")
     #expect(all.text.contains("cache     Images    2 entries"))
-    let complaints = all.errors.split(separator: "\n").filter { $0.hasPrefix("keepsakectl: ") }
-    #expect(complaints.count == 2, "\(complaints)")
+    let errors = all.errors.split(separator: "\n").filter { $0.hasPrefix("keepsakectl: ") }
+    #expect(errors.count == 2, "\(errors)")
     let listed = try inspector.run(["list", app, "--json"])
     let contents = try #require(try listed.json() as? [String: Any])
     let suites = try #require(contents["suites"] as? [[String: Any]])
     #expect(listed.status == 1 && suites.map { $0["keys"] is NSNull } == [false, true])
 
     try FileManager.default.removeItem(atPath: path("state/\(app)/vault.key"))
-    try flip(header, at: 60)
+    try flipBit(of: header, at: 60)
     let locked = try run("list", app)
-    #expect(locked.text.contains("under a key file, locked"), "\(locked.text)")
+    #expect(locked.text.contains("protected by a key file, locked"), "\(locked.text)")
 
     let loop = path("loop")
     try FileManager.default.createSymbolicLink(atPath: loop, withDestinationPath: loop)

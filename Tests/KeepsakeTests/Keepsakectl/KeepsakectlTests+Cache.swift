@@ -1,21 +1,23 @@
 import Foundation
 import Testing
 
+@testable import Keepsake
+
 extension OneAtATime.KeepsakectlTests {
-  @Test func inspectsCaches() throws {
+  @Test func listsSweepsAndClearsCaches() throws {
     try fill()
     let rows = try run("cache", "list", app, "--json").rows()
     #expect(rows.map { $0["key"] as? String } == ["avatar", "page", "image_001"])
     #expect(rows.map { $0["bytes"] as? Int } == [3, 3, 5_000])
     #expect(rows.map { $0["expires"] is NSNull } == [false, false, true])
     #expect(try run("cache", "list", app + "/standard").text.contains("image_001  5 kB"))
-    let ending = try run("cache", "expiry", app, "--json").rows()
-    #expect(ending.map { $0["key"] as? String } == ["page", "avatar"])
+    let expiring = try run("cache", "expiry", app, "--json").rows()
+    #expect(expiring.map { $0["key"] as? String } == ["page", "avatar"])
     let sizes = try run("cache", "sizes", app, "--json").rows()
     #expect(sizes.map { $0["entries"] as? Int } == [2, 1])
     #expect(sizes.allSatisfy { ($0["bytes"] as? Int ?? 0) >= 8_192 })
-    try expect(1, "has no cache \"Imgs\". It has: Images", "cache", "list", app + "/Imgs")
-    try expect(1, "has no cache here", "cache", "sizes", "com.example.nobody")
+    try expectFailure(1, "has no cache \"Imgs\". It has: Images", "cache", "list", app + "/Imgs")
+    try expectFailure(1, "has no cache here", "cache", "sizes", "com.example.missing")
 
     let scope = stores()
     defer { scope.close() }
@@ -25,30 +27,30 @@ extension OneAtATime.KeepsakectlTests {
     let swept = try run("cache", "sweep", app, "--json").rows()
     #expect(swept.map { $0["expired"] as? Int } == [1, 0])
 
-    try expect(64, "--yes", "cache", "clear", app + "/Images")
+    try expectFailure(64, "--yes", "cache", "clear", app + "/Images")
     var asked = try type("cache", "clear", app + "/Images", answers: [("[y/N] ", "n")])
-    #expect(asked.status == 1 && asked.screen.contains("nothing was removed"))
+    #expect(asked.status == 1 && asked.screen.contains("nothing was deleted"))
     #expect(try run("cache", "list", app, "--json").rows().count == 3)
     asked = try type("cache", "clear", app + "/Images", answers: [("[y/N] ", "y")])
     #expect(asked.status == 0 && asked.screen.contains("Cleared Images."), "\(asked.screen)")
     #expect(try run("cache", "list", app, "--json").rows().count == 1)
     #expect(try run("cache", "clear", app, "--yes").status == 0)
-    try expect(1, "has no cache here", "cache", "list", app)
+    try expectFailure(1, "has no cache here", "cache", "list", app)
   }
 
-  @Test func aCacheThatFailsHidesNoOtherEntryAndKeepsNoOtherCache() throws {
+  @Test func handlesOtherEntriesAndCachesWhenOneFails() throws {
     try fill()
     try makeSidecarNewer("avatar")
     let listed = try inspector.run(["cache", "list", app, "--json"])
     #expect(listed.status == 1 && listed.errors.contains("newer version"), "\(listed)")
     #expect(try listed.rows().map { $0["key"] as? String } == ["page", "image_001"])
 
-    let lock = path("cache/\(app)/caches/.Images.ledger")
-    try FileManager.default.removeItem(atPath: lock)
-    try FileManager.default.createDirectory(atPath: lock, withIntermediateDirectories: true)
+    let ledger = path("cache/\(app)/caches/.Images.ledger")
+    try FileManager.default.removeItem(atPath: ledger)
+    try FileManager.default.createDirectory(atPath: ledger, withIntermediateDirectories: true)
     let cleared = try run("cache", "clear", app, "--yes")
     #expect(cleared.status == 74 && cleared.text.contains("Cleared standard.\n"), "\(cleared)")
-    try FileManager.default.removeItem(atPath: lock)
+    try FileManager.default.removeItem(atPath: ledger)
     #expect(try inspector.run(["cache", "list", app, "--json"]).rows().count == 1)
   }
 }

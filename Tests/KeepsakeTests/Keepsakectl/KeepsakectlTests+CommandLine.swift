@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension OneAtATime.KeepsakectlTests {
-  @Test func saysHowItIsUsed() throws {
+  @Test func explainsItsUse() throws {
     for arguments in [
       [], ["bogus"], ["settings"], ["settings", "bogus"], ["settings", "get"],
       ["settings", "get", app], ["settings", "get", app, "a", "b"], ["list", "a", "b"],
@@ -19,34 +19,36 @@ extension OneAtATime.KeepsakectlTests {
     let help = try run("--help")
     #expect(try help.status == 0 && help.text == run("help").text)
     #expect(help.text.split(separator: "\n").allSatisfy { $0.count <= 80 })
-    let verbs = help.text.split(separator: "\n").filter { $0.hasPrefix("  ") }
-    #expect(verbs.count == 19)
-    for line in verbs {
+    let commands = help.text.split(separator: "\n").filter { $0.hasPrefix("  ") }
+    #expect(commands.count == 19)
+    for line in commands {
       let words = line.split(separator: " ")
       let name = words.prefix { $0.allSatisfy(\.isLowercase) }.map(String.init)
-      let verb = try inspector.run(["help"] + name)
+      let usage = try inspector.run(["help"] + name)
       #expect(
-        verb.status == 0
-          && verb.text.hasPrefix("usage: keepsakectl \(name.joined(separator: " "))"))
-      #expect(try inspector.run(name + ["--help"]).text == verb.text)
-      #expect(try inspector.run(name + ["-h"]).text == verb.text)
-      #expect(verb.text.contains("for example: keepsakectl \(name.joined(separator: " ")) "))
+        usage.status == 0
+          && usage.text.hasPrefix("usage: keepsakectl \(name.joined(separator: " "))"))
+      #expect(try inspector.run(name + ["--help"]).text == usage.text)
+      #expect(try inspector.run(name + ["-h"]).text == usage.text)
+      #expect(usage.text.contains("example: keepsakectl \(name.joined(separator: " ")) "))
     }
     #expect(try run("help", "vault").text.contains("vault rotate"))
-    #expect(try directory.names().isEmpty, "nothing was made")
+    #expect(try directory.names().isEmpty, "help creates no files")
   }
 
-  @Test func managesWithoutAHome() throws {
+  @Test func worksWithoutHOME() throws {
     try fill()
     let without = try run("settings", "get", app, "theme", environment: ["HOME": ""])
     #expect(without.status == 0 && without.text == "\"dark\"\n")
-    // The password database's home directory counts; nothing is made in it.
+    // The home directory of the password database counts; no file is created in it.
     let name = "keepsakectl-test-" + UUID().uuidString
-    let nowhere = ["HOME": "", "XDG_CONFIG_HOME": "", "XDG_DATA_HOME": "", "XDG_CACHE_HOME": ""]
-    for verb in [
+    let withoutDirectories = [
+      "HOME": "", "XDG_CONFIG_HOME": "", "XDG_DATA_HOME": "", "XDG_CACHE_HOME": "",
+    ]
+    for command in [
       ["settings", "list"], ["vault", "list"], ["cache", "list"], ["doctor"], ["list"],
     ] {
-      let run = try inspector.run(verb + [name], environment: nowhere)
+      let run = try inspector.run(command + [name], environment: withoutDirectories)
       #expect(run.failed(1, name), "\(run)")
     }
   }

@@ -4,37 +4,39 @@ import Testing
 @testable import Keepsake
 
 extension OneAtATime.KeepsakectlTests {
-  @Test func damageHidesNothingElseAndIsSaid() throws {
+  @Test func reportsDamageAndListsTheRest() throws {
     try fill()
-    let secret = try pathOfNewestSecret()
-    try flip(secret, at: 60)
+    let secret = try newestSecret()
+    try flipBit(of: secret, at: 60)
     let list = try run("vault", "list", app)
     #expect(
       list.status == 1 && list.text.contains("accessToken") && list.errors.contains("damaged"))
     let rows = try inspector.run(["vault", "list", app, "--json"])
     #expect(try rows.status == 1 && rows.rows().count == 1)
-    try expect(1, "damaged", "vault", "show", app, "pin", "--reveal")
+    try expectFailure(1, "damaged", "vault", "show", app, "pin", "--reveal")
     let protected = try run("vault", "protect", app, "--key-file")
-    #expect(protected.status == 1 && protected.errors.contains("damaged"), "it lacks one")
-    try flip(header, at: 3)
+    #expect(
+      protected.status == 1 && protected.errors.contains("damaged"),
+      "one secret could not be re-encrypted")
+    try flipBit(of: header, at: 3)
     #expect(try run("vault", "list", app).status == 1)
 
     try FileManager.default.removeItem(atPath: header)
-    try expect(1, "header is missing", "vault", "list", app)
+    try expectFailure(1, "header is missing", "vault", "list", app)
     try directory.write([], to: "config/file")
-    try expect(74, "A file stands where a directory belongs", "settings", "list", "file")
+    try expectFailure(74, "A file stands where a directory belongs", "settings", "list", "file")
 
-    try flip(journal, at: 80)
+    try flipBit(of: journal, at: 80)
     let settings = try run("settings", "list", app)
     #expect(settings.status == 1 && settings.errors.contains("damaged"))
-    #expect(settings.text.contains("size"), "what is intact is listed")
-    try flip(path("config/\(app)/team.jsonl"), at: 14)  // the version, of which there are three
-    try newer(path("config/\(app)/team.jsonl"))
-    try expect(1, "newer version", "settings", "list", app + "/team")
+    #expect(settings.text.contains("size"), "intact values are listed")
+    try flipBit(of: path("config/\(app)/team.jsonl"), at: 14)  // one of three copies of the version
+    try makeVersionNewer(path("config/\(app)/team.jsonl"))
+    try expectFailure(1, "newer version", "settings", "list", app + "/team")
   }
 
-  /// Makes it a journal of a version to come.
-  func newer(_ path: String) throws {
+  /// Gives a journal the version number of a later format.
+  func makeVersionNewer(_ path: String) throws {
     let text = String(decoding: try Bytes.read(path), as: UTF8.self)
     let header = text.prefix(77).replacing(/"\d:/, with: "\"2:")
     try Bytes.write(Array((header + text.dropFirst(77)).utf8), to: path)

@@ -4,25 +4,25 @@ import Testing
 @testable import Keepsake
 
 extension OneAtATime.KeepsakectlTests {
-  @Test func theDoctorSaysNothingOfAHealthyAppAndChangesNothing() throws {
+  @Test func doctorFindsNoProblemsInIntactFilesAndChangesNothing() throws {
     try fill()
     let before = try snapshot()
-    let healthy = try run("doctor", app)
-    #expect(healthy.status == 0)
+    let intact = try run("doctor", app)
+    #expect(intact.status == 0)
     #expect(
-      healthy.text
-        == "\(app): nothing is wrong. Looked at 2 suites, 2 secrets, 3 cache entries.\n")
+      intact.text
+        == "\(app): no problems. Checked 2 suites, 2 secrets, 3 cache entries.\n")
     #expect(try snapshot() == before)
     let report = try #require(try run("doctor", app, "--json").json() as? [String: Any])
     #expect((report["findings"] as? [Any])?.isEmpty == true)
-    try expect(1, "has no settings, secrets or caches here", "doctor", "com.example.nobody")
-    #expect(!FileManager.default.fileExists(atPath: path("data/com.example.nobody")))
+    try expectFailure(1, "has no settings, secrets or caches here", "doctor", "com.example.missing")
+    #expect(!FileManager.default.fileExists(atPath: path("data/com.example.missing")))
   }
 
-  @Test func theDoctorShowsItsProgressAndLeavesNoCopyWhenItIsInterrupted() throws {
+  @Test func doctorShowsProgressAndRemovesItsCopiesWhenInterrupted() throws {
     let scope = stores()
     defer { scope.close() }
-    // Every other one is too long for the name of a file.
+    // Every other key is too long for a file name.
     let long = String(repeating: "long", count: 100)
     for number in 0..<600 {
       let key = number.isMultiple(of: 2) ? "\(number)" : long + "\(number)"
@@ -31,45 +31,45 @@ extension OneAtATime.KeepsakectlTests {
     try FileManager.default.createDirectory(
       atPath: path("tmp"), withIntermediateDirectories: true)
     let changes = ["TMPDIR": path("tmp")]
-    let whole = try run("doctor", app, environment: changes)
+    let complete = try run("doctor", app, environment: changes)
     #expect(
-      whole.text
-        == "\(app): nothing is wrong. Looked at 0 suites, 0 secrets, 600 cache entries.\n")
+      complete.text
+        == "\(app): no problems. Checked 0 suites, 0 secrets, 600 cache entries.\n")
     for signal in [SIGINT, SIGTERM] {
       let terminal = try PseudoTerminal()
       let child = try Child(
         inspector.path, ["doctor", app],
         environment: inspector.environment.merging(changes) { $1 },
         terminal: terminal, isInteractive: true)
-      try terminal.expect("Looking at cache standard ")
+      try terminal.expect("Reading cache standard ")
       kill(child.identifier, signal)
       #expect(child.exitStatus == 128 + signal)
       #expect(try FileManager.default.contentsOfDirectory(atPath: path("tmp")).isEmpty)
     }
   }
 
-  @Test func theDoctorGoesOnWhereSomethingCannotBeLookedAt() throws {
+  @Test func doctorChecksTheRestWhenOneDirectoryIsUnreadable() throws {
     try fill()
     try FileManager.default.removeItem(atPath: path("config/\(app)"))
     try directory.write([], to: "config/\(app)")
     let run = try run("doctor", app)
-    #expect(run.status == 1 && run.text.contains("Looked at 0 suites, 2 secrets, 3 cache"))
+    #expect(run.status == 1 && run.text.contains("Checked 0 suites, 2 secrets, 3 cache"))
     let report = try #require(try self.run("doctor", app, "--json").json() as? [String: Any])
     let findings = try #require(report["findings"] as? [[String: Any]])
     #expect(findings.map { $0["path"] as? String } == [path("config/\(app)")])
     #expect(findings.first?.keys.sorted() == ["key", "path", "problem", "remedy"])
   }
 
-  @Test func theDoctorMissesSpace() throws {
+  @Test func doctorFindsAFullDisk() throws {
     try fill()
     let run = try run("doctor", app, "--free=9000000000000000000")
-    #expect(run.status == 1 && run.text.contains("1 problem."), "one disk, one line")
-    #expect(run.text.contains("are free"))
-    try expect(64, "number of bytes", "doctor", app, "--free=-1")
-    try expect(64, "number of bytes", "doctor", app, "--free=much")
+    #expect(run.status == 1 && run.text.contains("1 problem."), "one problem for each file system")
+    #expect(run.text.contains("of disk space is left"))
+    try expectFailure(64, "number of bytes", "doctor", app, "--free=-1")
+    try expectFailure(64, "number of bytes", "doctor", app, "--free=much")
   }
 
-  /// All files with their bytes and times, but for the times of last access.
+  /// All files with their modes, contents and times of modification.
   func snapshot() throws -> [String: String] {
     var files: [String: String] = [:]
     for name in try FileManager.default.subpathsOfDirectory(atPath: directory.path) {

@@ -1,8 +1,10 @@
 import Foundation
 import Testing
 
+@testable import Keepsake
+
 extension OneAtATime.KeepsakectlTests {
-  @Test func namesFromAnywhereAreHarmless() throws {
+  @Test func escapesControlCharactersInNames() throws {
     let names = [
       "line\nbreak", "\u{1B}[2Jclear", "quote\"}\\", "\u{202E}backwards", "caf\u{E9}",
       "cafe\u{301}", "", "a,b:{c}", "\u{85}next", "\u{E0001}tag",
@@ -17,7 +19,7 @@ extension OneAtATime.KeepsakectlTests {
     }
     for name in ["caf\u{E9}", "cafe\u{301}"] {
       let value = try run("settings", "get", app, name).text
-      #expect(value.utf8.elementsEqual("\"\(name)\"\n".utf8), "names are bytes")
+      #expect(value.utf8.elementsEqual("\"\(name)\"\n".utf8), "keys are compared by their bytes")
     }
     let document = try run("settings", "list", app, "--json")
     #expect(try document.json() as? [String: String] != nil)
@@ -29,20 +31,20 @@ extension OneAtATime.KeepsakectlTests {
       ["settings", "list", app], ["vault", "list", app], ["cache", "list", app],
     ] {
       for run in [try inspector.run(arguments), try inspector.run(arguments + ["--json"])] {
-        let isClean = run.text.unicodeScalars.allSatisfy {
+        let isEscaped = run.text.unicodeScalars.allSatisfy {
           $0 == "\n" || ![.control, .format].contains($0.properties.generalCategory)
         }
-        #expect(run.status == 0 && isClean, "\(arguments)")
+        #expect(run.status == 0 && isEscaped, "\(arguments)")
       }
       #expect(try inspector.run(arguments).text.split(separator: "\n").count == names.count + 1)
     }
     let shown = try type("settings", "get", app, "\u{1B}[2Jclear", "--string")
     #expect(shown.screen == "\\u001b[2Jclear\r\n")
-    let wrong = try run("settings", "get", app, "\u{1B}[2Jnothing")
+    let wrong = try run("settings", "get", app, "\u{1B}[2Jmissing")
     #expect(wrong.status == 1 && !wrong.errors.contains("\u{1B}"))
   }
 
-  @Test func tablesFitTheTerminalAndHaveColourOnlyThere() throws {
+  @Test func fitsTablesToATerminalAndColoursThemOnlyThere() throws {
     try fill()
     let scope = stores()
     defer { scope.close() }
@@ -57,19 +59,19 @@ extension OneAtATime.KeepsakectlTests {
     #expect(plain.screen.split(separator: "\r\n").allSatisfy { $0.count <= 80 })
     let dumb = try type("settings", "list", app, environment: ["TERM": "dumb"])
     #expect(!dumb.screen.contains("\u{1B}"))
-    // Names are cut before dates are.
+    // Names are cut before dates.
     try scope.vault(.standard).set("x", forKey: long)
     let secrets = try type("vault", "list", app)
     #expect(secrets.screen.contains("T") && secrets.screen.split(separator: "…").count == 2)
     let narrow = try type("vault", "list", app, columns: 40, environment: ["NO_COLOR": "1"])
     #expect(narrow.screen.split(separator: "\r\n").allSatisfy { $0.count <= 40 })
-    // In a pipe one long name does not move the others away.
+    // In a pipe, a long name does not widen its column.
     let lines = try run("vault", "list", app).text.split(separator: "\n")
     #expect(lines.count == 4 && lines.filter { $0.count < 140 }.count == 3)
   }
 
-  /// Wide characters take two columns of a terminal, marks none.
-  @Test func columnsStandBelowEachOtherInAnyScript() throws {
+  /// Wide characters take two columns of a terminal and combining marks none.
+  @Test func alignsColumnsInEveryScript() throws {
     let scope = stores()
     defer { scope.close() }
     for key in ["plain", "日本", "e\u{301}te\u{301}", "👩‍👩‍👧", "한ﾊ", "🇩🇪", "नमस्ते"] {
@@ -93,7 +95,7 @@ extension OneAtATime.KeepsakectlTests {
     #expect(cut.screen.contains("\r\n\(key)…  1\r\n"), "\(cut.screen)")
   }
 
-  @Test func afterAFullDiskItSaysSo() throws {
+  @Test func failsWhenOutputCannotBeWritten() throws {
     try fill()
     let run = try inspector.run("settings", "list", app, output: "/dev/full")
     #expect(run.failed(74, "cannot be written"), "\(run)")

@@ -1,6 +1,8 @@
 import Foundation
 import Testing
 
+@testable import Keepsake
+
 extension OneAtATime.KeepsakectlTests {
   @Test func readsAndWritesSettings() throws {
     for (key, value) in [
@@ -29,15 +31,16 @@ extension OneAtATime.KeepsakectlTests {
     #expect(try scope.defaults("team/sub").int("x") == 1)
 
     #expect(try run("settings", "delete", app, "theme").status == 0)
-    try expect(1, "has no setting \"theme\"", "settings", "get", app, "theme")
-    try expect(1, "has no setting \"theme\"", "settings", "delete", app, "theme")
-    try expect(65, "wrong type", "settings", "get", app, "size", "--string")
-    try expect(1, "has no suite \"tema\". It has: standard", "settings", "list", app + "/tema")
-    try expect(1, "no settings here", "settings", "list", "com.example.nobody")
-    #expect(!FileManager.default.fileExists(atPath: path("config/com.example.nobody")))
+    try expectFailure(1, "has no setting \"theme\"", "settings", "get", app, "theme")
+    try expectFailure(1, "has no setting \"theme\"", "settings", "delete", app, "theme")
+    try expectFailure(65, "wrong type", "settings", "get", app, "size", "--string")
+    try expectFailure(
+      1, "has no suite \"tema\". It has: standard", "settings", "list", app + "/tema")
+    try expectFailure(1, "no settings here", "settings", "list", "com.example.missing")
+    #expect(!FileManager.default.fileExists(atPath: path("config/com.example.missing")))
   }
 
-  @Test func movesSettingsThroughADocument() throws {
+  @Test func exportsAndImportsDocuments() throws {
     let settings = #"{"theme":"dark","size":16,"bytes":{"$data":"AQI="}}"#
     #expect(try run("settings", "import", app, input: settings).status == 0)
     let exported = try run("settings", "export", app)
@@ -50,11 +53,11 @@ extension OneAtATime.KeepsakectlTests {
     #expect(
       try run("settings", "get", app + "/third", "bytes").text == #"{"$data": "AQI="}"# + "\n")
 
-    try expect(66, "cannot be read", "settings", "import", app, path("nowhere"))
+    try expectFailure(66, "cannot be read", "settings", "import", app, path("missing"))
     #expect(try run("settings", "import", app, input: "{").status == 65)
     try directory.write([0xFF, 0, 0xFE], to: "garbage")
-    try expect(65, "\(path("garbage")): neither", "settings", "import", app, path("garbage"))
-    try expect(66, "Is a directory", "settings", "import", app, directory.path)
+    try expectFailure(65, "\(path("garbage")): neither", "settings", "import", app, path("garbage"))
+    try expectFailure(66, "Is a directory", "settings", "import", app, directory.path)
     let script = "echo '{\"piped\": 1}' | \"$0\" settings import \(app) /dev/stdin"
     let piped = try Child(
       "/bin/sh", ["-c", script, inspector.path], environment: inspector.environment)
@@ -63,27 +66,27 @@ extension OneAtATime.KeepsakectlTests {
     #expect(try run("settings", "import", app, "-", input: "{\"dash\": 1}").status == 0)
   }
 
-  @Test func refusesWhatCannotBeStored() throws {
+  @Test func refusesValuesThatCannotBeStored() throws {
     #expect(try run("settings", "set", app, "x", "1").status == 0)
-    let repaired = try Child(
+    let invalid = try Child(
       "/bin/sh", ["-c", "\"$0\" settings set \(app) \"$(printf '\\377')\" 1", inspector.path],
       environment: inspector.environment, mergesErrors: true)
-    #expect(repaired.finish().contains("not UTF-8") && repaired.exitStatus == 64)
+    #expect(invalid.finish().contains("not UTF-8") && invalid.exitStatus == 64)
     for value in [#"{"$data": "%"}"#, "1e400", "[1,]"] {
-      try expect(65, "none that can be stored", "settings", "set", app, "y", value)
+      try expectFailure(65, "cannot be stored", "settings", "set", app, "y", value)
     }
     for value in ["dark", "{", "1, \"y\": 2", "1}", "", "[1", "1}{\"y\":2"] {
-      try expect(65, "not JSON", "settings", "set", app, "y", value)
+      try expectFailure(65, "not JSON", "settings", "set", app, "y", value)
     }
-    try expect(65, "null is no value", "settings", "set", app, "y", " null ")
-    try expect(1, "has no setting \"y\"", "settings", "get", app, "y")
+    try expectFailure(65, "null cannot be stored", "settings", "set", app, "y", " null ")
+    try expectFailure(1, "has no setting \"y\"", "settings", "get", app, "y")
   }
 
-  @Test func watchesWhatOthersSet() throws {
+  @Test func watchPrintsChangesOfOtherProcesses() throws {
     try fill()
     let terminal = try PseudoTerminal()
     let watcher = try inspector.run("settings", "watch", app, "--json", at: terminal)
-    try terminal.expect("Control-C ends it.")
+    try terminal.expect("Press Control-C to stop.")
     #expect(try run("settings", "set", app, "size", "17").status == 0)
     #expect(watcher.line() == #"{"size":17}"#)
     #expect(try run("settings", "delete", app, "theme").status == 0)
@@ -92,7 +95,7 @@ extension OneAtATime.KeepsakectlTests {
     #expect(watcher.exitStatus == 128 + SIGINT)
   }
 
-  @Test func aWatcherWhoseLinesAreLostEnds() throws {
+  @Test func watchEndsWhenOutputCannotBeWritten() throws {
     try fill()
     let terminal = try PseudoTerminal()
     let watcher = try Child(
@@ -102,7 +105,7 @@ extension OneAtATime.KeepsakectlTests {
         "watch", app,
       ],
       environment: inspector.environment, terminal: terminal, isInteractive: true)
-    try terminal.expect("Control-C ends it.")
+    try terminal.expect("Press Control-C to stop.")
     #expect(try run("settings", "set", app, "size", "17").status == 0)
     #expect(watcher.exitStatus == 74)
     let screen = terminal.finish()

@@ -4,7 +4,7 @@ import Testing
 @testable import Keepsake
 
 extension OneAtATime.KeepsakectlTests {
-  @Test func keepsSecretsToThemselves() throws {
+  @Test func showsASecretOnlyOnRequest() throws {
     try fill()
     let list = try run("vault", "list", app)
     #expect(list.status == 0 && list.text.contains("com.app.auth  accessToken  20"))
@@ -21,18 +21,19 @@ extension OneAtATime.KeepsakectlTests {
     #expect(try type("vault", "show", app, "pin").screen == "7734\r\n")
     let token = try run("vault", "show", app + "/com.app.auth", "accessToken", "--reveal")
     #expect(token.status == 0 && token.text == "tok-0123456789")
-    try expect(1, "has no secret \"nope\"", "vault", "show", app, "nope", "--reveal")
-    try expect(1, "has no secret \"nope\"", "vault", "delete", app, "nope")
-    try expect(1, "has no service \"auth\". It has: com.app.auth", "vault", "list", app + "/auth")
-    try expect(1, "no secrets here", "vault", "list", "com.example.nobody")
-    try expect(64, "name the app alone", "vault", "rotate", app + "/com.app.auth")
+    try expectFailure(1, "has no secret \"nope\"", "vault", "show", app, "nope", "--reveal")
+    try expectFailure(1, "has no secret \"nope\"", "vault", "delete", app, "nope")
+    try expectFailure(
+      1, "has no service \"auth\". It has: com.app.auth", "vault", "list", app + "/auth")
+    try expectFailure(1, "no secrets here", "vault", "list", "com.example.missing")
+    try expectFailure(64, "applies to a whole app", "vault", "rotate", app + "/com.app.auth")
 
     let before = try Bytes.read(header)
     #expect(try run("vault", "rotate", app).status == 0)
     #expect(try Bytes.read(header) != before)
     #expect(try run("vault", "show", app, "pin", "--reveal").text == "7734")
     #expect(try run("vault", "delete", app, "pin").status == 0)
-    try expect(1, "has no secret \"pin\"", "vault", "show", app, "pin", "--reveal")
+    try expectFailure(1, "has no secret \"pin\"", "vault", "show", app, "pin", "--reveal")
     #expect(try run("vault", "list", app, "--json").rows().count == 1)
   }
 
@@ -47,9 +48,10 @@ extension OneAtATime.KeepsakectlTests {
         ("The same again: ", chosen),
       ])
     let asked = run.screen.components(separatedBy: "The same again: ").count - 1
-    #expect(asked == 2, "not after nothing: \(run.screen)")
-    #expect(run.status == 0 && run.screen.contains("are under a passphrase"), "\(run.screen)")
-    // Nobody sits there.
+    #expect(asked == 2, "an empty passphrase is not asked for again: \(run.screen)")
+    #expect(
+      run.status == 0 && run.screen.contains("are protected by a passphrase"), "\(run.screen)")
+    // Without a terminal.
     for arguments in [
       ["vault", "list", app], ["vault", "show", app, "pin", "--reveal"],
       ["vault", "rotate", app],
@@ -59,10 +61,10 @@ extension OneAtATime.KeepsakectlTests {
       #expect(run.failed(77, "terminal"), "\(run)")
     }
     let contents = try self.run("list", app)
-    #expect(contents.status == 0 && contents.text.contains("under a passphrase, locked"))
-    let checked = try #require(try self.run("doctor", app, "--json").json() as? [String: Any])
-    #expect((checked["skipped"] as? [String])?.count == 1)
-    #expect((checked["findings"] as? [Any])?.isEmpty == true, "\(checked)")
+    #expect(contents.status == 0 && contents.text.contains("protected by a passphrase, locked"))
+    let report = try #require(try self.run("doctor", app, "--json").json() as? [String: Any])
+    #expect((report["skipped"] as? [String])?.count == 1)
+    #expect((report["findings"] as? [Any])?.isEmpty == true, "\(report)")
 
     run = try type("vault", "show", app, "pin", answers: [("Passphrase: ", chosen)])
     #expect(run.status == 0 && run.screen.hasSuffix("7734\r\n") && !run.screen.contains("horse"))
@@ -70,7 +72,7 @@ extension OneAtATime.KeepsakectlTests {
     #expect(run.status == 77 && run.screen.contains("wrong passphrase"))
     run = try type("vault", "list", app, answers: [("Passphrase: ", "")])
     #expect(run.status == 77 && run.screen.contains("no passphrase was given"))
-    // Control-C, as it comes from a keyboard, ends it where nothing has begun.
+    // Control-C at the prompt.
     run = try type("vault", "rotate", app, answers: [("Passphrase: ", "\u{3}")])
     #expect(run.status == 128 + SIGINT, "\(run.screen)")
     run = try type("doctor", app, answers: [("Passphrase: ", "\u{3}")])
@@ -85,7 +87,7 @@ extension OneAtATime.KeepsakectlTests {
   }
 
   @Test(arguments: ["a credential", "a key source"])
-  func aVaultWhoseKeyIsNotHereSaysWhatToDo(_ source: String) throws {
+  func explainsHowToOpenAVaultWhoseKeyIsMissing(_ source: String) throws {
     try FileManager.default.createDirectory(
       atPath: path("credentials"), withIntermediateDirectories: true)
     try directory.write(Array(repeating: 7, count: 32), to: "credentials/other.key")
@@ -99,18 +101,19 @@ extension OneAtATime.KeepsakectlTests {
       ]))
     defer { scope.close() }
     try scope.vault(.standard).set("7734", forKey: "pin")
-    let word = isCredential ? "LoadCredential=other.key:FILE" : "only the app has"
-    try expect(77, word, "vault", "list", app)
-    try expect(77, word, "vault", "show", app, "pin", "--reveal")
-    try expect(77, word, "vault", "protect", app, "--key-file")
+    let message = isCredential ? "LoadCredential=other.key:FILE" : "only the app has"
+    try expectFailure(77, message, "vault", "list", app)
+    try expectFailure(77, message, "vault", "show", app, "pin", "--reveal")
+    try expectFailure(77, message, "vault", "protect", app, "--key-file")
     #expect(try run("list", app).text.contains(", locked"))
     let doctor = try run("doctor", app)
-    #expect(doctor.status == 0 && doctor.text.hasPrefix("skipped  the secrets, which are under"))
+    #expect(
+      doctor.status == 0 && doctor.text.hasPrefix("skipped  the secrets, which are protected by"))
     let shown = try run("vault", "show", app, "pin", "--reveal", environment: credentials)
     #expect(isCredential ? shown.text == "7734" : shown.status == 77, "\(shown.text)")
   }
 
-  @Test func aSecretThatNeedsAPersonAsksForOne() throws {
+  @Test func promptsForASecretThatRequiresUserPresence() throws {
     let variables = inspector.environment
     let scope = StorageScope(
       finder: DirectoryFinder(app: app, environment: { variables[$0] }),
@@ -124,6 +127,6 @@ extension OneAtATime.KeepsakectlTests {
       "vault", "show", app, "pin",
       answers: [("Show pin of \(app). Passphrase: ", "correct horse")])
     #expect(shown.status == 0 && shown.screen.hasSuffix("7734\r\n"))
-    #expect(try run("doctor", app).status == 0, "it is not opened")
+    #expect(try run("doctor", app).status == 0, "the doctor does not open it")
   }
 }

@@ -23,7 +23,7 @@ extension OneAtATime {
       try inspector.run(arguments, input: input, environment: changes)
     }
 
-    /// At a terminal, which all its streams are.
+    /// Runs it at a terminal, with all standard streams, and answers its questions.
     func type(
       _ arguments: String..., columns: UInt16 = 80,
       answers: [(prompt: String, line: String)] = [], environment changes: [String: String] = [:]
@@ -32,18 +32,19 @@ extension OneAtATime {
         arguments, answers: answers, columns: columns, showsOutput: true, environment: changes)
     }
 
-    func expect(
-      _ status: Int32, _ part: String, _ arguments: String...,
+    /// Expects that it fails with one line on standard error.
+    func expectFailure(
+      _ status: Int32, _ message: String, _ arguments: String...,
       sourceLocation: SourceLocation = #_sourceLocation
     ) throws {
       let run = try inspector.run(arguments)
-      #expect(run.failed(status, part), "\(run)", sourceLocation: sourceLocation)
+      #expect(run.failed(status, message), "\(run)", sourceLocation: sourceLocation)
       #expect(run.errors.split(separator: "\n").count == 1, sourceLocation: sourceLocation)
     }
 
     // MARK: Test data
 
-    /// The stores of an app as the program finds them.
+    /// The stores of an app, in the directories where the program finds them.
     func stores(of app: String? = nil) -> StorageScope {
       let variables = inspector.environment
       return StorageScope(
@@ -63,7 +64,7 @@ extension OneAtATime {
       try scope.cache("Images").set("old", forKey: "page", expiry: .minutes(5))
     }
 
-    func path(_ place: String) -> String { "\(directory.path)/\(place)" }
+    func path(_ name: String) -> String { "\(directory.path)/\(name)" }
     var journal: String { path("config/\(app)/standard.jsonl") }
     var header: String { path("data/\(app)/vault/vault.hdr") }
 
@@ -73,8 +74,8 @@ extension OneAtATime {
       return try #require(try scope.cache("Images").fileURL(key)).path
     }
 
-    /// That of the secret that was set last.
-    func pathOfNewestSecret() throws -> String {
+    /// The file of the secret that was set last.
+    func newestSecret() throws -> String {
       let scope = stores()
       defer { scope.close() }
       let directory = try scope.vault(.standard).folderURL
@@ -88,7 +89,7 @@ extension OneAtATime {
       return try #require(times.max { $0.value < $1.value }?.key)
     }
 
-    func flip(_ path: String, at position: Int) throws {
+    func flipBit(of path: String, at position: Int) throws {
       let byte = try Bytes.read(path)[position]
       try Bytes.write(byte ^ 1, at: position, of: path)
     }

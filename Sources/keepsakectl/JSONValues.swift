@@ -1,11 +1,11 @@
 import FoundationEssentials
 import Keepsake
 
-/// The values of a suite as they are written in JSON, to the last digit.
-enum Values {
-  /// All of them, sorted by key.
+/// The values of a suite as JSON texts, with all digits of their numbers.
+enum JSONValues {
+  /// All values of a suite, sorted by key.
   static func all(of suite: Defaults.Store) throws -> [(key: String, json: String)] {
-    // A setting a line, between the lines of the brackets.
+    // The export has one setting in each line between those of the braces.
     let lines = try suite.export(as: .json).split(separator: UInt8(ascii: "\n"))
     return try lines.dropFirst().dropLast().map { line in
       let setting = line.drop { $0 == UInt8(ascii: " ") }
@@ -20,12 +20,12 @@ enum Values {
     }
   }
 
-  /// Keys are told apart by their bytes, as the suite does.
+  /// The value of a key. Keys are compared by their bytes, as in the suite.
   static func value(of key: String, in suite: Defaults.Store) throws -> String? {
     try all(of: suite).first { $0.key.utf8.elementsEqual(key.utf8) }?.json
   }
 
-  /// A document of one value, which is known to be JSON.
+  /// A document with one setting, whose value is valid JSON.
   static func document(key: String, json: String) throws -> Data {
     var document = Data("{".utf8)
     document.append(try JSONEncoder().encode(key))
@@ -33,16 +33,16 @@ enum Values {
     return document
   }
 
-  /// Whether a text is JSON, and not the end of it and something else.
-  static func isJSON(_ text: String) -> Bool {
-    (try? JSONDecoder().decode(Anything.self, from: Data(text.utf8))) != nil
+  /// Whether the whole text is one JSON value.
+  static func isValid(_ text: String) -> Bool {
+    (try? JSONDecoder().decode(AnyValue.self, from: Data(text.utf8))) != nil
   }
 
   static func isNull(_ json: String) -> Bool {
     json.split(whereSeparator: \.isWhitespace) == ["null"]
   }
 
-  private struct Anything: Decodable {
+  private struct AnyValue: Decodable {
     init(from decoder: any Decoder) {}
   }
 }

@@ -7,8 +7,8 @@ import Keepsake
 @preconcurrency import Musl
 #endif
 
-/// The secrets of an app: which there are, and on request one of them.
-enum Vault {
+/// The commands that begin with `vault`. Only `vault show` prints a secret.
+enum VaultCommands {
   private struct Secret: Encodable {
     var service: String
     var key: String
@@ -17,19 +17,21 @@ enum Vault {
     var needsPerson: Bool
   }
 
-  /// What may open a vault by itself: any credential that systemd gives here, or the key file.
+  /// What can open a vault without a prompt: every credential that systemd provides, and the key
+  /// file.
   static var keySources: [SecureVault.KeySource] {
-    let folder = getenv("CREDENTIALS_DIRECTORY").map { String(cString: $0) } ?? ""
-    let names = folder.hasPrefix("/") ? try? Folder(URL(filePath: folder)).list() : nil
+    let directory = getenv("CREDENTIALS_DIRECTORY").map { String(cString: $0) } ?? ""
+    let names = directory.hasPrefix("/") ? try? Folder(URL(filePath: directory)).list() : nil
     return (names ?? []).map { .credential($0) } + SecureVault.KeySource.standard
   }
 
-  /// The vault, open, with its passphrase if it needs one.
+  /// The service that the arguments name, in an unlocked vault.
   private static func open(_ arguments: Arguments) throws -> SecureVault.Store {
-    try arguments.enterApp()
-    let vault = SecureVault.service(arguments.place.map { SecureVault.Service($0) } ?? .standard)
+    try arguments.bootstrapApp()
+    let vault = SecureVault.service(
+      arguments.storeName.map { SecureVault.Service($0) } ?? .standard)
     guard try vault.protection != nil || !services().isEmpty else {
-      throw Failure.nothing(of: arguments.app, "no secrets")
+      throw Failure.nothingStored(by: arguments.app, "no secrets")
     }
     try unlock(vault, of: arguments.app)
     return vault
@@ -37,57 +39,57 @@ enum Vault {
 
   static func unlock(_ vault: SecureVault.Store, of app: String) throws {
     guard try vault.isLocked, let protection = try vault.protection else { return }
-    let secrets = "the secrets of \(app) are under a \(protection)"
+    let problem = "the secrets of \(app) are protected by a \(protection)"
     switch protection {
-    case .passphrase: try vault.unlock(passphrase: try ask("The secrets of \(app) are locked"))
+    case .passphrase:
+      try vault.unlock(passphrase: try askPassphrase("The secrets of \(app) are locked"))
     case .credential(let name):
       throw Failure(
-        message: "\(secrets) of systemd, which is not here. "
-          + "Run it as systemd-run --user -P -p LoadCredential=\(name):FILE keepsakectl ...",
+        message: "\(problem) of systemd, which is missing here. Run "
+          + "`systemd-run --user -P -p LoadCredential=\(name):FILE keepsakectl ...`.",
         status: 77)
     case .closure:
       throw Failure(
-        message: "\(secrets), which only the app has. "
-          + "Let it call SecureVault.protect with a key file or a passphrase.", status: 77)
+        message: "\(problem), which only the app has. "
+          + "Let the app call SecureVault.protect with a key file or a passphrase.", status: 77)
     case .keyFile: break
     }
   }
 
-  private static func ask(_ reason: String, isNew: Bool = false) throws -> String {
+  private static func askPassphrase(_ reason: String, isNew: Bool = false) throws -> String {
     let request = SecureVault.PassphraseRequest(reason: reason, isNew: isNew)
     let passphrase = try SecureVault.askTerminal(request)
     if let passphrase, !passphrase.isEmpty { return passphrase }
-    throw Failure(message: "no passphrase was given. Type it when it is asked for.", status: 77)
+    throw Failure(message: "no passphrase was given. Type it at the prompt.", status: 77)
   }
 
-  /// All services, with an error where the facade would say that there are none.
-  static func services() throws -> [SecureVault.Service] {
-    try Reports.strictly { SecureVault.services() }
+  private static func services() throws -> [SecureVault.Service] {
+    try Diagnostics.names { SecureVault.services() }
   }
 
   private static func missing(_ arguments: Arguments) -> Failure {
-    .missing("secret", in: arguments, list: "vault list")
+    .missing("secret", for: arguments, listCommand: "vault list")
   }
 
   static func list(_ arguments: Arguments) throws -> Int32 {
     let vault = try open(arguments)
     var services = try services()
-    if arguments.place != nil {
+    if arguments.storeName != nil {
       guard services.contains(vault.service) else {
         throw Failure.missing(
-          "service \"\(vault.service.name)\"", of: arguments.app, has: services.map(\.name))
+          "service \"\(vault.service.name)\"", of: arguments.app, existing: services.map(\.name))
       }
       services = [vault.service]
     }
     var secrets: [(SecureVault.Service, String, SecureVault.Entry)] = []
     for store in services.map({ SecureVault.service($0) }) {
-      let keys = Reports.attempt { try store.keys() } ?? []
-      Progress.each("Looking at \(store.service)", keys) { key in
-        let entry = Reports.attempt { try store.entry(key) } ?? nil
+      let keys = Diagnostics.attempt { try store.keys() } ?? []
+      Progress.each("Reading \(store.service)", keys) { key in
+        let entry = Diagnostics.attempt { try store.entry(key) } ?? nil
         if let entry { secrets.append((store.service, key, entry)) }
       }
     }
-    if arguments.has("json") {
+    if arguments.hasOption("json") {
       try Output.show(
         json: secrets.map { service, key, entry in
           Secret(
@@ -96,61 +98,62 @@ enum Vault {
         })
     } else {
       Table.show(
-        ["SERVICE", "KEY", "CREATED", "MODIFIED", "ASKS"],
+        ["SERVICE", "KEY", "CREATED", "MODIFIED", "PROMPTS"],
         secrets.map { service, key, entry in
           [
             service.name, key, Output.time(entry.created), Output.time(entry.modified),
-            entry.access == .userPresence ? "a person" : "nobody",
+            entry.access == .userPresence ? "yes" : "no",
           ]
         })
     }
-    return Reports.status
+    return Diagnostics.status
   }
 
   static func show(_ arguments: Arguments) throws -> Int32 {
-    guard Output.isTerminal || arguments.has("reveal") else {
+    guard Output.isTerminal || arguments.hasOption("reveal") else {
       throw Failure(
-        message: "standard output is no terminal: a file or another program would get the secret. "
-          + "Add --reveal if that is meant.", status: 77)
+        message: "standard output is not a terminal, so a file or another program would get the "
+          + "secret. Add --reveal to allow that.", status: 77)
     }
     let vault = try open(arguments)
     let key = arguments.words[1]
     let reason = "Show \(key) of \(arguments.words[0])"
-    let isShown: Void? = try vault.withSecret(key, reason: reason) { bytes in
+    let shown: Void? = try vault.withSecret(key, reason: reason) { bytes in
       bytes.withUnsafeBytes { bytes in
         if Output.isTerminal {
-          print(Output.visible(String(decoding: bytes, as: UTF8.self)))
+          print(Output.escaped(String(decoding: bytes, as: UTF8.self)))
         } else {
           fwrite(bytes.baseAddress, 1, bytes.count, stdout)
         }
       }
     }
-    if isShown == nil { throw missing(arguments) }
-    return Reports.status
+    if shown == nil { throw missing(arguments) }
+    return Diagnostics.status
   }
 
   static func protect(_ arguments: Arguments) throws -> Int32 {
     let vault = try open(arguments)
-    if arguments.has("key-file") {
+    if arguments.hasOption("key-file") {
       try vault.protect(with: .keyFile)
     } else {
-      let passphrase = try ask("Protect the secrets of \(arguments.app)", isNew: true)
-      try vault.protect(with: .passphrase(passphrase))
+      let reason = "Protect the secrets of \(arguments.app)"
+      try vault.protect(with: .passphrase(try askPassphrase(reason, isNew: true)))
     }
-    print("The secrets of \(arguments.app) are under a \(try vault.protection ?? .keyFile).")
-    return Reports.status
+    let protection = try vault.protection ?? .keyFile
+    print("The secrets of \(arguments.app) are protected by a \(protection).")
+    return Diagnostics.status
   }
 
   static func rotate(_ arguments: Arguments) throws -> Int32 {
     try open(arguments).rotateKeys()
-    print("The secrets of \(arguments.app) are under a new key.")
-    return Reports.status
+    print("The secrets of \(arguments.app) are encrypted with a new key.")
+    return Diagnostics.status
   }
 
   static func delete(_ arguments: Arguments) throws -> Int32 {
     let vault = try open(arguments)
     guard try vault.contains(arguments.words[1]) else { throw missing(arguments) }
     try vault.remove(arguments.words[1])
-    return Reports.status
+    return Diagnostics.status
   }
 }

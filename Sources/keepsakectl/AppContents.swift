@@ -1,0 +1,98 @@
+import Keepsake
+
+/// The stores of one app. Numbers that cannot be read are null.
+struct AppContents: Encodable {
+  private struct Suite: Encodable {
+    var name: String
+    var keys: Nullable<Int>
+  }
+  private struct Service: Encodable {
+    var name: String
+    var secrets: Nullable<Int>
+  }
+  private struct Cache: Encodable {
+    var name: String
+    var entries: Nullable<Int>
+    var bytes: Nullable<Int>
+  }
+
+  private var app: String
+  private var suites: [Suite]
+  /// What protects the vault; null if there is no vault.
+  private var vault: Nullable<String>
+  /// Null if the vault does not open without a prompt.
+  private var services: Nullable<[Service]>
+  private var caches: [Cache]
+
+  private init(of app: String) {
+    self.app = app
+    let suites = Diagnostics.attempt { try Diagnostics.names { Defaults.suites() } } ?? []
+    self.suites = suites.map { suite in
+      let keys = Diagnostics.attempt { try Defaults.suite(suite).keys().count }
+      return Suite(name: suite.name, keys: Nullable(value: keys))
+    }
+    let secrets = Diagnostics.attempt {
+      let vault = SecureVault.shared
+      let protection = try vault.protection
+      // Listing the services reports a missing header; the vault then has no protection.
+      return (
+        protection, try vault.isLocked ? nil : Diagnostics.attempt { try Self.listServices() }
+      )
+    }
+    let protection = secrets?.0
+    vault = Nullable(value: protection.map { "\($0)" })
+    services = Nullable(value: protection == nil ? nil : secrets?.1)
+    let caches = Diagnostics.attempt { try Diagnostics.names { DiskCache.caches() } } ?? []
+    self.caches = caches.map { name in
+      let counts = Diagnostics.attempt {
+        let cache = DiskCache.named(name)
+        return (try cache.keys().count, try cache.totalSize)
+      }
+      return Cache(
+        name: name.name, entries: Nullable(value: counts?.0), bytes: Nullable(value: counts?.1))
+    }
+  }
+
+  private static func listServices() throws -> [Service] {
+    try Diagnostics.names { SecureVault.services() }.map { service in
+      let secrets = Diagnostics.attempt { try SecureVault.service(service).keys().count }
+      return Service(name: service.name, secrets: Nullable(value: secrets))
+    }
+  }
+
+  private var rows: [[String]] {
+    let unreadable = "unreadable"
+    var rows = suites.map { suite in
+      ["settings", suite.name, suite.keys.value.map { Output.count($0, "key") } ?? unreadable]
+    }
+    if let vault = vault.value {
+      let isOpen = services.value != nil
+      rows.append(["vault", "", "protected by a \(vault)" + (isOpen ? "" : ", locked")])
+    }
+    rows += (services.value ?? []).map { service in
+      [
+        "service", service.name,
+        service.secrets.value.map { Output.count($0, "secret") } ?? unreadable,
+      ]
+    }
+    rows += caches.map { cache in
+      let size = cache.bytes.value.map { ", \(ByteCount($0))" } ?? ""
+      let entries = cache.entries.value.map { Output.count($0, "entry", "entries") }
+      return ["cache", cache.name, entries.map { $0 + size } ?? unreadable]
+    }
+    return rows
+  }
+
+  static func show(_ arguments: Arguments) throws -> Int32 {
+    try arguments.bootstrapApp()
+    let contents = AppContents(of: arguments.app)
+    let rows = contents.rows
+    if rows.isEmpty, Diagnostics.status == 0 { throw Failure.nothingStored(by: arguments.app) }
+    if arguments.hasOption("json") {
+      try Output.show(json: contents)
+    } else if !rows.isEmpty {
+      Table.show(["KIND", "NAME", "CONTENTS"], rows)
+    }
+    return Diagnostics.status
+  }
+}

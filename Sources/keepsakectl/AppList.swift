@@ -1,0 +1,92 @@
+import FoundationEssentials
+import Keepsake
+
+/// The apps that have stored something, found by the names of their directories. A process can open
+/// the stores of one app only.
+enum AppList {
+  private struct App: Encodable {
+    var app: String
+    var suites = 0
+    var secrets = 0
+    var caches = 0
+  }
+
+  private static let ownName = "keepsakectl"
+
+  static func show(_ arguments: Arguments) throws -> Int32 {
+    if !arguments.words.isEmpty { return try AppContents.show(arguments) }
+    try StorageSystem.bootstrap(app: ownName)
+    var apps: [String: App] = [:]
+    func countStores(beside directory: URL, _ count: (Folder, inout App) throws -> Void) {
+      let parent = Folder(directory.deletingLastPathComponent())
+      let names = Diagnostics.attempt {
+        try appNames(beside: directory.lastPathComponent, in: parent)
+      }
+      for name in names ?? [] {
+        var app = apps[name] ?? App(app: name)
+        Diagnostics.attempt { try count(parent.subfolder(name), &app) }
+        if app.suites + app.secrets + app.caches > 0 { apps[name] = app }
+      }
+    }
+    // This program stores nothing itself, but its directories would be beside those of all apps.
+    if let file = try Defaults.shared.fileURL {
+      countStores(beside: file.deletingLastPathComponent()) { $1.suites = try suites(in: $0) }
+    }
+    countStores(beside: try SecureVault.shared.folderURL.deletingLastPathComponent()) {
+      $1.secrets = try secrets(in: $0)
+    }
+    if let directory = try DiskCache.shared.folderURL {
+      countStores(beside: directory.deletingLastPathComponent().deletingLastPathComponent()) {
+        $1.caches = try caches(in: $0)
+      }
+    }
+
+    let found = apps.values.sorted { $0.app < $1.app }
+    if arguments.hasOption("json") {
+      try Output.show(json: found)
+    } else if found.isEmpty {
+      Output.note("No app has stored anything here.")
+    } else {
+      Table.show(
+        ["APP", "SUITES", "SECRETS", "CACHES"],
+        found.map { [$0.app, "\($0.suites)", "\($0.secrets)", "\($0.caches)"] })
+    }
+    return Diagnostics.status
+  }
+
+  /// The names of the directories beside this program's own.
+  ///
+  /// In a systemd unit, the variables give the directory of the unit's one app, which does not have
+  /// this program's name.
+  private static func appNames(beside own: String, in parent: Folder) throws -> [String] {
+    own == ownName ? try directories(in: parent).map { String($0.dropLast()) } : [own]
+  }
+
+  private static func directories(in folder: Folder, _ path: String = "") throws -> [String] {
+    try folder.list(path).filter { $0.hasSuffix("/") }
+  }
+
+  /// Counts journals. Unlike other files of JSON lines, a journal has a lock file beside it.
+  private static func suites(in folder: Folder) throws -> Int {
+    let names = Set(try folder.list(includingHidden: true))
+    return names.count { name in
+      name.hasSuffix(".jsonl") && names.contains(".\(name.dropLast(6)).lock")
+    }
+  }
+
+  private static func secrets(in folder: Folder) throws -> Int {
+    // The app may have a file of this name.
+    guard try directories(in: folder).contains("vault/") else { return 0 }
+    let services = try directories(in: folder, "vault").filter { $0.count == 33 }
+    return try services.reduce(0) { count, service in
+      count + (try folder.list("vault/" + service).count { $0.count == 32 })
+    }
+  }
+
+  private static func caches(in folder: Folder) throws -> Int {
+    guard try directories(in: folder).contains("caches/") else { return 0 }
+    return try directories(in: folder, "caches").count { name in
+      try folder.exists("caches/\(name)CACHEDIR.TAG")
+    }
+  }
+}

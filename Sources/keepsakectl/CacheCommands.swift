@@ -1,0 +1,141 @@
+import FoundationEssentials
+import Keepsake
+
+#if canImport(Glibc)
+@preconcurrency import Glibc
+#elseif canImport(Musl)
+@preconcurrency import Musl
+#endif
+
+/// The commands that begin with `cache`.
+enum CacheCommands {
+  private struct Entry: Encodable {
+    var cache: String
+    var key: String
+    var bytes: Int
+    var created: String
+    /// Null for an entry that never expires.
+    var expires: Nullable<String>
+  }
+
+  private struct Size: Encodable {
+    var cache: String
+    var entries: Int
+    var bytes: Int
+  }
+
+  private struct SweepResult: Encodable {
+    var cache: String
+    var expired: Int
+  }
+
+  private typealias Found = (cache: String, key: String, entry: DiskCache.Entry)
+
+  /// The cache that the arguments name, or all caches of the app.
+  private static func caches(_ arguments: Arguments) throws -> [DiskCache.Store] {
+    try arguments.bootstrapApp()
+    let names = try Diagnostics.names { DiskCache.caches() }
+    if names.isEmpty { throw Failure.nothingStored(by: arguments.app, "no cache") }
+    guard let storeName = arguments.storeName else { return names.map { DiskCache.named($0) } }
+    let name = DiskCache.Name(storeName)
+    guard names.contains(name) else {
+      throw Failure.missing(
+        "cache \"\(storeName)\"", of: arguments.app, existing: names.map(\.name))
+    }
+    return [DiskCache.named(name)]
+  }
+
+  private static func entries(of caches: [DiskCache.Store]) -> [Found] {
+    var found: [Found] = []
+    for cache in caches {
+      let keys = Diagnostics.attempt { try cache.keys() } ?? []
+      Progress.each("Reading \(cache.name)", keys.sorted()) { key in
+        let entry = Diagnostics.attempt { try cache.entry(key) } ?? nil
+        if let entry { found.append((cache.name.name, key, entry)) }
+      }
+    }
+    return found
+  }
+
+  private static func show(_ entries: [Found], asJSON: Bool) throws -> Int32 {
+    if asJSON {
+      try Output.show(
+        json: entries.map { cache, key, entry in
+          Entry(
+            cache: cache, key: key, bytes: entry.size, created: entry.created.ISO8601Format(),
+            expires: Nullable(value: entry.expires?.ISO8601Format()))
+        })
+    } else {
+      Table.show(
+        ["CACHE", "KEY", "SIZE", "CREATED", "EXPIRES"],
+        entries.map { cache, key, entry in
+          [
+            cache, key, "\(ByteCount(entry.size))", Output.time(entry.created),
+            entry.expires.map(Output.time) ?? "never",
+          ]
+        })
+    }
+    return Diagnostics.status
+  }
+
+  static func list(_ arguments: Arguments) throws -> Int32 {
+    try show(entries(of: try caches(arguments)), asJSON: arguments.hasOption("json"))
+  }
+
+  static func expiry(_ arguments: Arguments) throws -> Int32 {
+    func expiry(_ found: Found) -> Date { found.entry.expires ?? .distantFuture }
+    let expiring = entries(of: try caches(arguments)).filter { $0.entry.expires != nil }
+    return try show(
+      expiring.sorted { expiry($0) < expiry($1) }, asJSON: arguments.hasOption("json"))
+  }
+
+  static func sizes(_ arguments: Arguments) throws -> Int32 {
+    let sizes = try caches(arguments).compactMap { cache in
+      Diagnostics.attempt {
+        Size(cache: cache.name.name, entries: try cache.keys().count, bytes: try cache.totalSize)
+      }
+    }
+    if arguments.hasOption("json") {
+      try Output.show(json: sizes)
+    } else {
+      Table.show(
+        ["CACHE", "ENTRIES", "ON DISK"],
+        sizes.map { [$0.cache, "\($0.entries)", "\(ByteCount($0.bytes))"] })
+    }
+    return Diagnostics.status
+  }
+
+  static func sweep(_ arguments: Arguments) throws -> Int32 {
+    var results: [SweepResult] = []
+    Progress.each("Sweeping", try caches(arguments)) { cache in
+      let expired = Diagnostics.attempt { try cache.removeExpired() }
+      if let expired { results.append(SweepResult(cache: cache.name.name, expired: expired)) }
+    }
+    if arguments.hasOption("json") {
+      try Output.show(json: results)
+    } else {
+      Table.show(["CACHE", "EXPIRED"], results.map { [$0.cache, "\($0.expired)"] })
+    }
+    return Diagnostics.status
+  }
+
+  static func clear(_ arguments: Arguments) throws -> Int32 {
+    let caches = try caches(arguments)
+    let names = caches.map(\.name.name).joined(separator: ", ")
+    if !arguments.hasOption("yes") {
+      guard isatty(STDIN_FILENO) == 1 else {
+        throw Failure.usage("there is no terminal to ask whether to clear \(names). Add --yes.")
+      }
+      Output.ask("Clear \(names) of \(arguments.app)? [y/N] ")
+      guard let answer = readLine(), ["y", "yes"].contains(answer.lowercased()) else {
+        throw Failure(message: "nothing was deleted. Answer y, or add --yes.")
+      }
+    }
+    var cleared: [String] = []
+    Progress.each("Clearing", caches) { cache in
+      if Diagnostics.attempt({ try cache.removeAll() }) != nil { cleared.append(cache.name.name) }
+    }
+    if !cleared.isEmpty { print("Cleared \(Output.escaped(cleared.joined(separator: ", "))).") }
+    return Diagnostics.status
+  }
+}

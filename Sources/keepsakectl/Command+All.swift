@@ -1,0 +1,102 @@
+extension Command {
+  static let all: [Command] = [
+    Command(
+      name: "list", parameters: "[APP]", summary: "list all apps, or the stores of one app",
+      argumentCount: 0...1, options: ["json"], example: "list com.example.notes",
+      body: AppList.show),
+    Command(
+      name: "settings list", parameters: "APP[/SUITE]", summary: "list keys and values",
+      argumentCount: 1...1, options: ["json"], example: "settings list com.example.notes/team",
+      body: SettingsCommands.list),
+    Command(
+      name: "settings get", parameters: "APP[/SUITE] KEY", summary: "print one value as JSON",
+      argumentCount: 2...2, options: ["string"],
+      details: "--string prints a string as it is, without quotes.",
+      example: "settings get com.example.notes theme --string", body: SettingsCommands.get),
+    Command(
+      name: "settings set", parameters: "APP[/SUITE] KEY JSON", summary: "store a value",
+      argumentCount: 3...3, options: ["string"],
+      details: """
+        --string takes the value as a string and not as JSON. Bytes and dates are written as export
+        writes them: {"$data": "<Base64>"} and {"$date": <seconds since 2001>}.
+        """,
+      example: "settings set com.example.notes recent '[\"ann\", \"bob\"]'",
+      body: SettingsCommands.set),
+    Command(
+      name: "settings delete", parameters: "APP[/SUITE] KEY", summary: "delete a value",
+      argumentCount: 2...2, example: "settings delete com.example.notes theme",
+      body: SettingsCommands.delete),
+    Command(
+      name: "settings watch", parameters: "APP[/SUITE]", summary: "print changes until Control-C",
+      argumentCount: 1...1, options: ["json"],
+      details: "--json prints one object a line, with null as the value of a deleted key.",
+      example: "settings watch com.example.notes", body: SettingsCommands.watch),
+    Command(
+      name: "settings export", parameters: "APP[/SUITE]",
+      summary: "print all values as one document", argumentCount: 1...1, options: ["plist"],
+      details: "The document is JSON, or with --plist a property list.",
+      example: "settings export com.example.notes > notes.json", body: SettingsCommands.export),
+    Command(
+      name: "settings import", parameters: "APP[/SUITE] [FILE]",
+      summary: "store the values of a document", argumentCount: 1...2,
+      details: """
+        The document is JSON or a property list, and read from standard input if no file is named.
+        Settings that it does not contain stay as they are.
+        """,
+      example: "settings import com.example.notes notes.json", body: SettingsCommands.import),
+    Command(
+      name: "vault list", parameters: "APP[/SERVICE]",
+      summary: "list services and keys, but no values", argumentCount: 1...1, options: ["json"],
+      example: "vault list com.example.notes", body: VaultCommands.list),
+    Command(
+      name: "vault show", parameters: "APP[/SERVICE] KEY", summary: "print one secret",
+      argumentCount: 2...2, options: ["reveal"],
+      details: """
+        Prints the secret only if standard output is a terminal. --reveal prints it in any case,
+        byte by byte and without a newline.
+        """,
+      example: "vault show com.example.notes/com.app.auth accessToken", body: VaultCommands.show),
+    Command(
+      name: "vault protect", parameters: "APP", summary: "protect the vault with a passphrase",
+      argumentCount: 1...1, options: ["key-file"],
+      details: "--key-file protects it with a key file, so that it opens without a prompt.",
+      example: "vault protect com.example.notes", body: VaultCommands.protect),
+    Command(
+      name: "vault rotate", parameters: "APP", summary: "encrypt all secrets with a new key",
+      argumentCount: 1...1, example: "vault rotate com.example.notes", body: VaultCommands.rotate),
+    Command(
+      name: "vault delete", parameters: "APP[/SERVICE] KEY", summary: "delete a secret",
+      argumentCount: 2...2, example: "vault delete com.example.notes pin",
+      body: VaultCommands.delete),
+    Command(
+      name: "cache list", parameters: "APP[/CACHE]", summary: "list entries by key",
+      argumentCount: 1...1, options: ["json"], example: "cache list com.example.notes/Images",
+      body: CacheCommands.list),
+    Command(
+      name: "cache sizes", parameters: "APP[/CACHE]", summary: "show the disk space of each cache",
+      argumentCount: 1...1, options: ["json"], example: "cache sizes com.example.notes",
+      body: CacheCommands.sizes),
+    Command(
+      name: "cache expiry", parameters: "APP[/CACHE]",
+      summary: "list entries that expire, soonest first", argumentCount: 1...1, options: ["json"],
+      example: "cache expiry com.example.notes", body: CacheCommands.expiry),
+    Command(
+      name: "cache sweep", parameters: "APP[/CACHE]", summary: "delete expired entries",
+      argumentCount: 1...1, options: ["json"], example: "cache sweep com.example.notes",
+      body: CacheCommands.sweep),
+    Command(
+      name: "cache clear", parameters: "APP[/CACHE]",
+      summary: "delete all entries after confirmation", argumentCount: 1...1, options: ["yes"],
+      details: "--yes does not ask for confirmation.",
+      example: "cache clear com.example.notes/Images", body: CacheCommands.clear),
+    Command(
+      name: "doctor", parameters: "APP", summary: "find problems in an app's files",
+      argumentCount: 1...1, options: ["json", "free=BYTES"],
+      details: """
+        Reads copies of settings and caches and opens every secret. Changes nothing, and exits with
+        1 if there is a problem. A vault with a passphrase is opened only if there is a terminal to
+        ask on. --free is the disk space that must be left, by default 100 MB.
+        """,
+      example: "doctor com.example.notes", body: Doctor.run),
+  ]
+}

@@ -1,0 +1,33 @@
+import Keepsake
+
+extension Doctor {
+  mutating func examineSecrets() throws {
+    guard let vault else { return }
+    try examinePermissions(of: vault, try vault.list(recursively: true, includingHidden: true))
+    let store = SecureVault.shared
+    if let protection = try store.protection, try store.isLocked {
+      report.skipped.append("the secrets, which are protected by a \(protection)")
+      return
+    }
+    let (services, errors) = Diagnostics.collectingErrors { SecureVault.services() }
+    for error in errors { try note(error) }
+    for service in services { try examineSecrets(of: SecureVault.service(service)) }
+  }
+
+  private mutating func examineSecrets(of service: SecureVault.Store) throws {
+    let (keys, errors) = try Diagnostics.collectingErrors { try service.keys() }
+    let knownPaths = Set(report.findings.map(\.path))
+    for error in errors where error.path.map(knownPaths.contains) != true { try note(error) }
+    try Progress.each("Opening secrets of \(service.service)", keys) { key in
+      try Task.checkCancellation()
+      report.secrets += 1
+      do throws(StorageError) {
+        // Opening this one would prompt the user.
+        if try service.entry(key)?.access == .userPresence { return }
+        try service.withSecret(key) { _ in }
+      } catch {
+        try note(error)
+      }
+    }
+  }
+}

@@ -1,0 +1,56 @@
+import FoundationEssentials
+import Keepsake
+
+extension Doctor {
+  mutating func examineSettings() async throws {
+    guard let settings else { return }
+    // The app may keep its own files in the same directory.
+    let names = try settings.list(includingHidden: true)
+    try examinePermissions(
+      of: settings, names.filter { $0.contains(".jsonl") || $0.hasSuffix(".lock") })
+    for name in names where name.contains(".jsonl.damaged-") {
+      note(
+        try path(name, in: settings), "this is the copy of a damaged file",
+        "Take from it what you need, then delete it.")
+    }
+    for suite in try Diagnostics.names({ Defaults.suites() }) {
+      try Task.checkCancellation()
+      guard let file = try Defaults.suite(suite).fileURL else { continue }
+      let (keyCount, errors) = try await Self.openCopy(of: file, in: settings)
+      report.suites += keyCount == nil ? 0 : 1
+      for error in errors {
+        let path = file.path(percentEncoded: false)
+        if error.code == .damaged, keyCount != nil {
+          // The error's remedy is about the copy, which has been repaired.
+          note(
+            path, error.failureReason ?? "",
+            "Restore a backup, or let the next program that opens it keep all intact values.")
+        } else {
+          try note(error, at: path)
+        }
+      }
+    }
+  }
+
+  /// The number of keys in a suite, or nil if it cannot be read, and the errors of opening it.
+  private static func openCopy(
+    of file: URL, in folder: Folder
+  ) async throws -> (keyCount: Int?, [StorageError]) {
+    try await StorageSystem.withTemporary {
+      Diagnostics.startReporting()
+      let (result, errors) = Diagnostics.collectingErrors { () -> Result<Int, StorageError> in
+        do throws(StorageError) {
+          try folder.copy(file.lastPathComponent, to: "copy.jsonl", in: .temporary)
+          let copy = Defaults.suite(Defaults.Suite("copy", in: try Folder.temporary.url()))
+          return .success(try copy.keys().count)
+        } catch {
+          return .failure(error)
+        }
+      }
+      switch result {
+      case .success(let count): return (count, errors)
+      case .failure(let error): return (nil, errors + [error])
+      }
+    }
+  }
+}

@@ -1,0 +1,39 @@
+/// Prints the usage of one command, of a group of commands such as `vault`, or of all.
+enum Help {
+  static func show(for words: [String]) throws {
+    if let command = Command.named(words) {
+      show(command)
+    } else {
+      let group = Command.all.filter { words.isEmpty || $0.name.hasPrefix(words[0] + " ") }
+      if group.isEmpty { throw Command.unknownCommand(words) }
+      show(group)
+    }
+  }
+
+  private static func show(_ command: Command) {
+    print("usage: \(command.usage)\n\n\(command.summary)\n")
+    if !command.details.isEmpty { print(command.details + "\n") }
+    print("example: keepsakectl \(command.example)")
+  }
+
+  private static func show(_ commands: [Command]) {
+    print("usage: keepsakectl COMMAND\n")
+    let lines = commands.map { "  \($0.name) \($0.parameters)" }
+    let width = lines.map(\.count).max() ?? 0
+    for (line, command) in zip(lines, commands) {
+      print(line + String(repeating: " ", count: width - line.count + 2) + command.summary)
+    }
+    print(
+      """
+
+      APP is the name that the app passes to StorageSystem.bootstrap, or else the
+      name of its executable. Without SUITE or SERVICE, a KEY is in the standard one;
+      without SERVICE or CACHE, a listing shows all of them. --json prints a listing
+      as JSON, and -- ends the options. `keepsakectl help COMMAND` explains a command.
+
+      exit codes: 0 success; 1 not found, or damaged; 64 wrong command line; 65 wrong
+      value; 66 unreadable document; 70 unexpected error; 74 system error; 75 timeout;
+      77 no access, or locked; 130, 143 ended by Control-C or SIGTERM.
+      """)
+  }
+}

@@ -1,0 +1,147 @@
+import FoundationEssentials
+import Keepsake
+
+#if canImport(Glibc)
+@preconcurrency import Glibc
+#elseif canImport(Musl)
+@preconcurrency import Musl
+#endif
+
+/// The commands that begin with `settings`.
+enum SettingsCommands {
+  /// The suite that the arguments name, which need not exist.
+  private static func suite(_ arguments: Arguments) throws -> Defaults.Store {
+    try arguments.bootstrapApp()
+    return Defaults.suite(arguments.storeName.map { Defaults.Suite($0) } ?? .standard)
+  }
+
+  private static func existingSuite(_ arguments: Arguments) throws -> Defaults.Store {
+    let store = try suite(arguments)
+    let suites = try Diagnostics.names { Defaults.suites() }
+    if suites.contains(store.suite) { return store }
+    if suites.isEmpty { throw Failure.nothingStored(by: arguments.app, "no settings") }
+    throw Failure.missing(
+      "suite \"\(store.suite.name)\"", of: arguments.app, existing: suites.map(\.name))
+  }
+
+  private static func missing(_ arguments: Arguments) -> Failure {
+    .missing("setting", for: arguments, listCommand: "settings list")
+  }
+
+  static func list(_ arguments: Arguments) throws -> Int32 {
+    let store = try existingSuite(arguments)
+    if arguments.hasOption("json") {
+      Output.show(json: String(decoding: try store.export(as: .json).dropLast(), as: UTF8.self))
+    } else {
+      Table.show(["KEY", "VALUE"], try JSONValues.all(of: store).map { [$0.key, $0.json] })
+    }
+    return Diagnostics.status
+  }
+
+  static func get(_ arguments: Arguments) throws -> Int32 {
+    let store = try existingSuite(arguments)
+    let key = arguments.words[1]
+    if arguments.hasOption("string") {
+      guard let text = try store.string(key) else { throw missing(arguments) }
+      print(Output.isTerminal ? Output.escaped(text) : text)
+    } else {
+      guard let json = try JSONValues.value(of: key, in: store) else { throw missing(arguments) }
+      Output.show(json: json)
+    }
+    return Diagnostics.status
+  }
+
+  static func set(_ arguments: Arguments) throws -> Int32 {
+    let (key, value) = (arguments.words[1], arguments.words[2])
+    if JSONValues.isNull(value), !arguments.hasOption("string") {
+      throw Failure(
+        message: "null cannot be stored. Use `keepsakectl settings delete`.", status: 65)
+    }
+    let store = try suite(arguments)
+    let invalid = Failure(
+      message: "the value is not JSON, or cannot be stored. "
+        + "Write a string as '\"dark\"', or add --string.", status: 65)
+    do {
+      if arguments.hasOption("string") {
+        try store.set(value, forKey: key)
+      } else if JSONValues.isValid(value) {
+        try store.import(try JSONValues.document(key: key, json: value))
+      } else {
+        throw invalid
+      }
+    } catch StorageError.Code.decodingFailed {
+      throw invalid
+    }
+    return Diagnostics.status
+  }
+
+  static func delete(_ arguments: Arguments) throws -> Int32 {
+    let store = try existingSuite(arguments)
+    guard try store.contains(arguments.words[1]) else { throw missing(arguments) }
+    try store.remove(arguments.words[1])
+    return Diagnostics.status
+  }
+
+  static func watch(_ arguments: Arguments) async throws -> Int32 {
+    let store = try existingSuite(arguments)
+    let changes = store.changes()
+    Output.note("Watching \(arguments.words[0]). Press Control-C to stop.")
+    for await keys in changes {
+      for key in keys.sorted() {
+        let json = try JSONValues.value(of: key, in: store)
+        if arguments.hasOption("json") {
+          let document = try JSONValues.document(key: key, json: json ?? "null")
+          Output.show(json: String(decoding: document, as: UTF8.self))
+        } else {
+          let time = Output.time(Date())
+          print("\(time)  \(Output.escaped(key))  \(json.map(Output.escaped) ?? "deleted")")
+        }
+      }
+      // A program that reads from a pipe gets each change at once.
+      try Output.flush()
+    }
+    return 0
+  }
+
+  static func export(_ arguments: Arguments) throws -> Int32 {
+    let document = try existingSuite(arguments).export(
+      as: arguments.hasOption("plist") ? .propertyList : .json)
+    let text = String(decoding: document, as: UTF8.self)
+    if Output.isTerminal { Output.show(json: text) } else { print(text, terminator: "") }
+    return Diagnostics.status
+  }
+
+  static func `import`(_ arguments: Arguments) throws -> Int32 {
+    let store = try suite(arguments)
+    let file = arguments.words.count > 1 ? arguments.words[1] : "-"
+    let name = file == "-" ? "standard input" : file
+    guard let document = contents(of: file) else {
+      let reason = String(cString: strerror(errno))
+      throw Failure(
+        message: "\(name) cannot be read: \(reason). Name a readable file.", status: 66)
+    }
+    do {
+      try store.import(document)
+    } catch {
+      guard error.code == .decodingFailed else { throw error }
+      // The problem is in the document, but the error names the suite's file.
+      throw Failure(message: Problem(error, at: name).line, status: 65)
+    }
+    return Diagnostics.status
+  }
+
+  /// The bytes of a file or a pipe, or nil with `errno` set.
+  private static func contents(of file: String) -> Data? {
+    let descriptor = file == "-" ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC)
+    if descriptor < 0 { return nil }
+    var document = Data()
+    var buffer = [UInt8](repeating: 0, count: 65_536)
+    while true {
+      switch read(descriptor, &buffer, buffer.count) {
+      case ..<0: return nil
+      case 0: return document
+      case let count: document.append(contentsOf: buffer.prefix(count))
+      }
+    }
+  }
+}
