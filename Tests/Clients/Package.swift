@@ -1,6 +1,6 @@
 // swift-tools-version: 6.2
-// Programs that use the library as an outsider does, built and run by ClientTests: one for each way
-// to live with Swift's isolation checks. A warning in one of them is an error.
+// Programs that use the library as any other package does, built and run by ClientTests: one for
+// each configuration of Swift's isolation checks. Their warnings are errors.
 import PackageDescription
 
 /// A program that uses Keepsake.

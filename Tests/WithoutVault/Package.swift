@@ -1,5 +1,6 @@
 // swift-tools-version: 6.2
-// A program of somebody who has no secrets to keep and no OpenSSL, built and run by SetUpTests.
+// A program that uses the library without SecureVault and so without OpenSSL. SetUpTests builds and
+// runs it.
 import PackageDescription
 
 let package = Package(

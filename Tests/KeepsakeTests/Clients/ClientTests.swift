@@ -1,46 +1,47 @@
 import Foundation
 import Testing
 
-/// Programs of outsiders, in the package Tests/Clients, which makes each warning in them an error.
+/// Builds and runs the programs of the package Tests/Clients, which use the library as any other
+/// package does. The package treats their warnings as errors.
 @Suite struct ClientTests {
   @Test(.timeLimit(.minutes(5))) func buildsWithoutWarnings() async throws {
     let build = try await ClientPackage.build.value
-    #expect(build.status == 0 && build.complaints.isEmpty, "\(build.output)")
+    #expect(build.status == 0 && build.diagnostics.isEmpty, "\(build.output)")
   }
 
   @Test(.timeLimit(.minutes(5)), arguments: ClientPackage.programs)
-  func findsWhatItStored(program: String) async throws {
+  func programFindsWhatItStored(program: String) async throws {
     try #require(try await ClientPackage.build.value.status == 0)
     let run = try await ClientPackage.run(program)
     #expect(run.status == 0 && run.output == "ok\n", "\(run.output)")
   }
 
-  /// Names of targets and products are shared by all packages of a program: an app's own would not
-  /// build.
-  @Test func noNameOfAnAppsOwnIsTaken() throws {
+  /// Names of targets and products must be unique among all packages of a program, so an app could
+  /// not use a name that this package takes.
+  @Test func namesOfTargetsDoNotCollideWithThoseOfApps() throws {
     let manifest = Repository.file("Package.swift")
       .standardized
     let text = try String(contentsOf: manifest, encoding: .utf8)
     let names = Set(text.matches(of: /name: "([^"]+)"/).map { String($0.1) })
     #expect(names.contains("keepsake-quickstart"))
     let others = names.filter { !$0.lowercased().contains("keepsake") }
-    #expect(others == ["COpenSSL", "SecureVault"])  // OpenSSL's headers, and the trait
+    #expect(others == ["COpenSSL", "SecureVault"])  // OpenSSL's headers and the trait
   }
 
-  @Test func doesNotCompileWhatIsWrong() async throws {
-    try await expectErrors(in: rejected, "-typecheck")
+  @Test func wrongCallsDoNotCompile() async throws {
+    try await expectErrors(in: rejectedStatements, "-typecheck")
   }
 
-  /// What is not a matter of types is found later, and only where all types are right.
-  @Test func aSecretDoesNotEscape() async throws {
-    try await expectErrors(in: escaping, "-emit-sil", "-o", "/dev/null")
+  /// The compiler checks lifetimes after types, and only if there is no type error.
+  @Test func secretBytesCannotEscapeTheirClosure() async throws {
+    try await expectErrors(in: escapingStatements, "-emit-sil", "-o", "/dev/null")
   }
 
-  /// Compiles each statement in a function of its own.
-  private func expectErrors(in rejected: [String], _ mode: String...) async throws {
-    let folder = try TemporaryDirectory()
-    let lines = rejected.enumerated().map { "func wrong\($0)() { \($1) }" }
-    let source = folder.file("rejected.swift")
+  /// Compiles each statement in its own function, and expects an error in each and nowhere else.
+  private func expectErrors(in statements: [String], _ mode: String...) async throws {
+    let directory = try TemporaryDirectory()
+    let lines = statements.enumerated().map { "func wrong\($0)() { \($1) }" }
+    let source = directory.file("rejected.swift")
     try (lines + [declarations])
       .joined(separator: "\n").write(to: source, atomically: true, encoding: .utf8)
     let check = try await Command.run(
@@ -48,14 +49,15 @@ import Testing
         + Peer.compilerFlags)
     let failed = Set(
       check.output.matches(of: /rejected\.swift:(\d+):\d+: error:/).compactMap { Int($0.1) })
-    for (position, statement) in rejected.enumerated() {
-      #expect(failed.contains(position + 1), "compiles: \(statement)")
+    for (index, statement) in statements.enumerated() {
+      #expect(failed.contains(index + 1), "compiles: \(statement)")
     }
-    #expect(failed.isSubset(of: 1...rejected.count), "\(check.output)")
+    #expect(failed.isSubset(of: 1...statements.count), "\(check.output)")
   }
 }
 
-/// What is right here shows that the others do not fail for want of the module, or of a name.
+/// Declarations for the rejected statements, and a function that must compile: it shows that the
+/// statements do not fail because the module or a name is missing.
 private let declarations = """
   import Foundation
   import Keepsake
@@ -92,13 +94,15 @@ private let declarations = """
     try SecureVault.shared.set(article, for: .sealed)
     try await StorageSystem.withTemporary(
       keySources: [.closure("server") { Data() }], authenticate: { $0.isNew ? "p" : nil }
-    ) { try SecureVault.service("auth").withSecret("k") { _ in if size == length { throw Failed() } } }
+    ) {
+      try SecureVault.service("auth").withSecret("k") { _ in if size == length { throw Failed() } }
+    }
   }
   struct Failed: Error {}
   """
 
-/// Each on one line; that line must be in error.
-private let rejected = [
+/// Statements that must not compile.
+private let rejectedStatements = [
   #"Defaults[.fontSize] = "x""#,
   #"Defaults[.fontSize] = nil"#,
   #"let size: String = Defaults[.fontSize]"#,
@@ -253,8 +257,8 @@ private let rejected = [
   #"try? StorageSystem.bootstrap(app: "a", authenticate: { _ in "\(downloads)" })"#,
 ]
 
-/// Likewise.
-private let escaping = [
+/// Statements that must not compile because secret bytes outlive their closure.
+private let escapingStatements = [
   #"var kept: RawSpan?; SecureVault.withSecret("k") { kept = $0 }; _ = kept"#,
   #"var kept = RawSpan(); try? SecureVault.shared.withSecret("k") { kept = $0 }; _ = kept"#,
 ]
@@ -265,36 +269,36 @@ private enum ClientPackage {
     "Swift5", "Swift6MainActor", "Swift6Sendable", "Swift6DefaultMainActor", "ModelsUser",
   ]
 
-  private static let folder = Repository.file("Tests/Clients")
-  /// Its own: this package's build folder is locked while its tests run.
+  private static let path = Repository.file("Tests/Clients").path
+  /// Not `.build`, which SwiftPM locks while tests run.
   private static let scratch = Repository.file(".build-clients")
 
   struct Build {
     let status: Int32
     let output: String
-    /// What the compiler has to say about the clients, and not about the library.
-    let complaints: [Substring]
+    /// The compiler's warnings and errors in the clients, without those in the library.
+    let diagnostics: [Substring]
   }
 
   /// Builds all programs, once in a test run.
   static let build = Task {
     let result = try await Command.run(
-      ["swift", "build", "--package-path", folder.path, "--scratch-path", scratch.path])
-    let complaints = result.output.split(separator: "\n").filter {
-      $0.hasPrefix(folder.path) && ($0.contains(": warning:") || $0.contains(": error:"))
+      ["swift", "build", "--package-path", path, "--scratch-path", scratch.path])
+    let diagnostics = result.output.split(separator: "\n").filter {
+      $0.hasPrefix(path) && ($0.contains(": warning:") || $0.contains(": error:"))
     }
-    return Build(status: result.status, output: result.output, complaints: complaints)
+    return Build(status: result.status, output: result.output, diagnostics: diagnostics)
   }
 
-  /// Runs a program on a folder of its own.
+  /// Runs a program with its own directories.
   static func run(_ program: String) async throws -> (status: Int32, output: String) {
-    let folder = try TemporaryDirectory()
+    let directory = try TemporaryDirectory()
     return try await Command.run(
       [scratch.appending(path: "debug/\(program)").path],
       environment: [
-        "XDG_CONFIG_HOME": folder.path + "/config", "CONFIGURATION_DIRECTORY": "",
-        "XDG_CACHE_HOME": folder.path + "/cache", "CACHE_DIRECTORY": "",
-        "XDG_DATA_HOME": folder.path + "/data", "XDG_STATE_HOME": folder.path + "/state",
+        "XDG_CONFIG_HOME": directory.path + "/config", "CONFIGURATION_DIRECTORY": "",
+        "XDG_CACHE_HOME": directory.path + "/cache", "CACHE_DIRECTORY": "",
+        "XDG_DATA_HOME": directory.path + "/data", "XDG_STATE_HOME": directory.path + "/state",
         "STATE_DIRECTORY": "", "CREDENTIALS_DIRECTORY": "",
       ])
   }

@@ -2,31 +2,32 @@ import Foundation
 import Testing
 
 extension OneAtATime {
-  /// What an editor offers after the dot, asked of the language server that comes with Swift.
-  @Suite(.enabled(if: EditorSession.isServerThere)) struct CompletionTests {
-    @Test(.timeLimit(.minutes(2))) func keysCompleteAfterADot() throws {
-      let calls = sites.enumerated().map { number, site in site.call(number) }
+  /// Asks the language server that comes with Swift which keys it offers after a dot.
+  @Suite(.enabled(if: EditorSession.isServerInstalled)) struct CompletionTests {
+    @Test(.timeLimit(.minutes(2))) func offersTheMatchingKeysAfterADot() throws {
+      let calls = fragments.enumerated().map { number, fragment in fragment.declaration(number) }
       let text = ([declarations] + calls).joined(separator: "\n")
-      let editor = try EditorSession(text.replacing(Site.cursor, with: ""))
+      let editor = try EditorSession(text.replacing(Fragment.cursor, with: ""))
       for (number, line) in text.split(separator: "\n").dropFirst(declaredLines).enumerated() {
-        let cursor = try #require(line.firstRange(of: Site.cursor)).lowerBound
+        let cursor = try #require(line.firstRange(of: Fragment.cursor)).lowerBound
         let column = line.utf16.distance(from: line.startIndex, to: cursor)
         let offered = try editor.completions(line: declaredLines + number, column: column)
-        #expect(keys.intersection(offered) == sites[number].expected, "\(sites[number].code)")
+        let fragment = fragments[number]
+        #expect(keys.intersection(offered) == fragment.expectedKeys, "\(fragment.code)")
       }
       editor.end()
     }
   }
 }
 
-/// A place in a program where a key is about to be written.
-private struct Site {
+/// Unfinished code with the cursor where a key is about to be typed.
+private struct Fragment {
   static let cursor = "¦"
   let code: String
-  let expected: Set<String>
+  let expectedKeys: Set<String>
 
-  /// In a function of its own, or as a property.
-  func call(_ number: Int) -> String {
+  /// The code in its own function, or as the property of a struct.
+  func declaration(_ number: Int) -> String {
     code.hasPrefix("@")
       ? "struct Settings\(number) { \(code) }" : "func call\(number)() async throws { \(code) }"
   }
@@ -54,8 +55,8 @@ private let declarations = """
 
 private let declaredLines = declarations.split(separator: "\n").count
 
-/// As far as somebody has come who writes them; the bracket that an editor adds is there.
-private let sites = [
+/// Code as it is while a programmer types it. Editors have already added the closing bracket.
+private let fragments = [
   ("Defaults[.¦]", settings),
   ("let size = Defaults[.¦]", settings),
   ("let size: Int = Defaults[.¦]", ["fontSize"]),
@@ -88,48 +89,48 @@ private let sites = [
   ("let page = try await DiskCache.fetch(.¦) { Article() }", entries),
   ("let page = try DiskCache.shared.get(.¦)", entries),
   ("try await DiskCache.shared.fetch(.¦)", entries),
-].map { Site(code: $0, expected: $1) }
+].map { Fragment(code: $0, expectedKeys: $1) }
 
-/// A language server with one open file, which imports the library as it is built.
+/// A language server with one open file, which imports the library that the tests were built with.
 private final class EditorSession {
-  private let folder: TemporaryDirectory
+  private let directory: TemporaryDirectory
   private let server: Child
   private let document: [String: Any]
-  private let patience: DispatchWorkItem
-  private var requests = 0
+  private let timeout: DispatchWorkItem
+  private var requestCount = 0
 
-  static let isServerThere = (ProcessInfo.processInfo.environment["PATH"] ?? "")
+  static let isServerInstalled = (ProcessInfo.processInfo.environment["PATH"] ?? "")
     .split(separator: ":")
     .contains { FileManager.default.isExecutableFile(atPath: "\($0)/sourcekit-lsp") }
 
   init(_ text: String) throws {
-    folder = try TemporaryDirectory()
-    let source = folder.file("client.swift")
+    directory = try TemporaryDirectory()
+    let source = directory.file("client.swift")
     document = ["uri": source.absoluteString]
     let command: [String: Any] = [
-      "directory": folder.path, "file": source.path,
+      "directory": directory.path, "file": source.path,
       "arguments": ["swiftc", "-swift-version", "6", "-parse-as-library", source.path]
-        + Peer.compilerFlags + ["-module-cache-path", folder.path + "/modules"],
+        + Peer.compilerFlags + ["-module-cache-path", directory.path + "/modules"],
     ]
     try JSONSerialization.data(withJSONObject: [command])
-      .write(to: folder.file("compile_commands.json"))
-    // What it keeps goes with the folder: it asks for the home in two ways. What it thinks of
-    // unfinished calls is not of interest.
+      .write(to: directory.file("compile_commands.json"))
+    // Its caches go into the temporary directory, for which it reads HOME and CFFIXED_USER_HOME.
+    // Standard error has its remarks on the unfinished code.
     server = try Child(
       "sh", ["-c", "exec sourcekit-lsp 2>/dev/null"],
       environment: [
-        "HOME": folder.path, "CFFIXED_USER_HOME": folder.path, "TMPDIR": folder.path,
-        "XDG_CACHE_HOME": folder.path + "/cache", "XDG_CONFIG_HOME": folder.path + "/config",
+        "HOME": directory.path, "CFFIXED_USER_HOME": directory.path, "TMPDIR": directory.path,
+        "XDG_CACHE_HOME": directory.path + "/cache", "XDG_CONFIG_HOME": directory.path + "/config",
       ])
-    // Reading from a server that hangs ends with it.
+    // Killing a server that hangs also ends the read that waits for its answer.
     let identifier = server.identifier
-    patience = DispatchWorkItem { kill(identifier, SIGKILL) }
-    DispatchQueue.global().asyncAfter(deadline: .now() + 60, execute: patience)
-    // On a busy machine the answers else come before it knows how the file is compiled.
+    timeout = DispatchWorkItem { kill(identifier, SIGKILL) }
+    DispatchQueue.global().asyncAfter(deadline: .now() + 60, execute: timeout)
+    // With the short default timeout, a busy server answers before it has read the compiler flags.
     try request(
       "initialize",
       [
-        "processId": NSNull(), "rootUri": folder.url.absoluteString,
+        "processId": NSNull(), "rootUri": directory.url.absoluteString,
         "capabilities": [String: Any](),
         "initializationOptions": ["buildSettingsTimeout": 60_000, "backgroundIndexing": false],
       ])
@@ -138,9 +139,9 @@ private final class EditorSession {
     try send("textDocument/didOpen", ["textDocument": opened])
   }
 
-  deinit { patience.cancel() }
+  deinit { timeout.cancel() }
 
-  /// The names that it offers at a position.
+  /// The names that the server offers at a position.
   func completions(line: Int, column: Int) throws -> [String] {
     let answer = try request(
       "textDocument/completion",
@@ -160,14 +161,14 @@ private final class EditorSession {
     var message: [String: Any] = ["jsonrpc": "2.0", "method": method, "params": parameters]
     message["id"] = id
     let body = String(decoding: try JSONSerialization.data(withJSONObject: message), as: UTF8.self)
-    // The line's own end is a part of the message.
+    // `say` adds a newline, which belongs to the message.
     try server.say("Content-Length: \(body.utf8.count + 1)\r\n\r\n\(body)")
   }
 
   @discardableResult
   private func request(_ method: String, _ parameters: [String: Any]) throws -> [String: Any] {
-    requests += 1
-    try send(method, parameters, id: requests)
+    requestCount += 1
+    try send(method, parameters, id: requestCount)
     while true {
       var length = 0
       while let header = server.line(), header != "\r" {
@@ -175,8 +176,8 @@ private final class EditorSession {
       }
       let body = try #require(server.bytes(length), "the language server ended")
       let message = try JSONSerialization.jsonObject(with: body) as? [String: Any]
-      // It also says what goes on, and asks.
-      if message?["method"] == nil, message?["id"] as? Int == requests { return message ?? [:] }
+      // Skip the notifications and requests of the server.
+      if message?["method"] == nil, message?["id"] as? Int == requestCount { return message ?? [:] }
     }
   }
 }

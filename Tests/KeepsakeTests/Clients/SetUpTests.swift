@@ -1,27 +1,27 @@
 import Foundation
 import Testing
 
-/// The library where it is set up otherwise: without OpenSSL, linked statically, in a small
-/// container, under systemd. The client is the package Tests/WithoutVault.
+/// Runs programs without OpenSSL, linked statically, in a minimal container, and as a systemd unit.
+/// The client is the package Tests/WithoutVault, or the quickstart for secrets.
 extension OneAtATime {
   @Suite struct SetUpTests {
     @Test(.timeLimit(.minutes(20)))
-    func withoutTheVaultNothingOfOpenSSLIsLoaded() async throws {
+    func programWithoutVaultDoesNotLoadOpenSSL() async throws {
       let build = try await Client.build.value
       try #require(build.status == 0, "\(build.output)")
-      // The one that the linker has for Foundation's own code, whoever uses it.
-      let complaints = build.output.split(separator: "\n").filter {
+      // The linker warns about Foundation's own code in every static program.
+      let warnings = build.output.split(separator: "\n").filter {
         $0.contains("warning:") && !$0.contains("libFoundationEssentials.a")
       }
-      #expect(complaints.isEmpty, "\(complaints)")
+      #expect(warnings.isEmpty, "\(warnings)")
       let libraries = try await Command.run(["ldd", Client.program])
       #expect(libraries.status == 0 && !libraries.output.contains("libcrypto"))
     }
 
     @Test(.timeLimit(.minutes(20)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded))
-    func withoutTheVaultOpenSSLNeedNotBeInstalled() async throws {
+    func programWithoutVaultBuildsWithoutOpenSSL() async throws {
       try #require(try await Client.build.value.status == 0)
-      // The build was in there: see Client.
+      // The script in which `Client.build` ran does hide OpenSSL and pkg-config.
       let check = try await Namespace.run(
         "without-openssl",
         ["sh", "-c", "echo '#include <openssl/evp.h>' | clang -fsyntax-only -x c -"])
@@ -31,19 +31,19 @@ extension OneAtATime {
     }
 
     @Test(.timeLimit(.minutes(20)))
-    func aStaticProgramLoadsNoLibraryOfSwift() async throws {
+    func staticProgramLoadsNoSwiftLibrary() async throws {
       try #require(try await Client.build.value.status == 0)
       let libraries = try await Command.run(["ldd", Client.program]).output
       let names = libraries.matches(of: /lib([^\/ ]+)\.so/).map { $0.1 }
-      // Of the system, and of C++, in which Swift's runtime is written.
-      let systems = ["c", "m", "pthread", "dl", "rt", "util", "stdc++", "gcc_s"]
-      #expect(names.allSatisfy { systems.contains(String($0)) }, "\(libraries)")
+      // The C library, and the C++ library of Swift's runtime.
+      let systemLibraries = ["c", "m", "pthread", "dl", "rt", "util", "stdc++", "gcc_s"]
+      #expect(names.allSatisfy { systemLibraries.contains(String($0)) }, "\(libraries)")
       let size = try FileManager.default.attributesOfItem(atPath: Client.program)[.size] as? Int
       print("proof: a static program's size: \(try #require(size)) bytes")
-      let folder = try TemporaryDirectory()
+      let directory = try TemporaryDirectory()
       for launch in 1...2 {
         let run = try await Command.run(
-          ["env", "-i", "FOLDER=\(folder.path)", Client.program, "fetch"])
+          ["env", "-i", "DIRECTORY=\(directory.path)", Client.program, "fetch"])
         #expect(run.status == 0, "\(run.output)")
         #expect(run.output == Client.output(launch: launch, fetches: true))
       }
@@ -52,7 +52,7 @@ extension OneAtATime {
     @Test(
       .timeLimit(.minutes(20)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded),
       arguments: [
-        (["FOLDER=/data"], "/data"),
+        (["DIRECTORY=/data"], "/data"),
         (["HOME=/data", "TMPDIR=/data"], "/data/.config/program"),
         (
           [
@@ -71,15 +71,17 @@ extension OneAtATime {
           "/data/state"
         ),
       ])
-    func oneWritableFolderIsEnough(_ environment: [String], settings: String) async throws {
+    func needsOnlyOneWritableDirectory(
+      _ environment: [String], settings: String
+    ) async throws {
       try #require(try await Client.build.value.status == 0)
-      // Only these two lead to documents.
-      let hasDocuments = environment[0] == "FOLDER=/data" || environment[0] == "HOME=/data"
+      // Only these two variables determine a documents directory.
+      let hasDocuments = environment[0] == "DIRECTORY=/data" || environment[0] == "HOME=/data"
       for kind in ["data", "bare"] {
         let fetches = kind == "data"
         let run = try await Namespace.run(
           "container", [kind, Client.program] + environment + (fetches ? ["ARGUMENT=fetch"] : []))
-        let said = run.output.split(separator: "\n").filter { !$0.hasPrefix("left: ") }
+        let output = run.output.split(separator: "\n").filter { !$0.hasPrefix("left: ") }
         var expected: [Substring] = []
         for launch in 1...2 {
           if !hasDocuments {
@@ -89,41 +91,42 @@ extension OneAtATime {
               Set HOME, or give StorageSystem.bootstrap a folder for documents.
               """)
           }
-          let output = Client.output(
-            launch: launch, documents: hasDocuments ? "written" : "nothing", fetches: fetches)
-          expected += output.split(separator: "\n") + ["exit: 0"]
+          expected +=
+            Client.output(
+              launch: launch, documents: hasDocuments ? "written" : "nothing", fetches: fetches
+            ).split(separator: "\n") + ["exit: 0"]
         }
-        #expect(said == expected, "\(kind)")
+        #expect(output == expected, "\(kind)")
         let left = run.output.split(separator: "\n").filter { $0.hasPrefix("left: ") }
-        // The app has the executable's name, also where there is no /proc to look it up.
+        // The app is named after the executable even without /proc.
         #expect(left.contains("left: \(settings)/standard.jsonl"), "\(kind): \(left)")
         #expect(left.allSatisfy { $0.hasPrefix("left: /data/") }, "\(left)")
       }
     }
 
-    /// Read-only, or with a root that this user could write to.
+    /// In a read-only container, and in one whose root directory is writable.
     @Test(
       .timeLimit(.minutes(20)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded),
       arguments: ["sealed", "open"])
-    func withoutAFolderEachFailureSaysWhatToSetAndTheProgramGoesOn(_ kind: String) async throws {
+    func withoutDirectoriesEachFailureNamesTheVariableToSet(_ kind: String) async throws {
       try #require(try await Client.build.value.status == 0)
       let run = try await Namespace.run("container", [kind, Client.program, "ARGUMENT=fetch"])
       let lines = run.output.split(separator: "\n")
       #expect(lines.count { $0 == "exit: 0" } == 2, "\(run.output)")
       #expect(lines.count { $0 == "launches: 0" || $0 == "fetch: fetched" } == 4, "\(run.output)")
-      let complaints = lines.filter { $0.hasPrefix("keepsake: ") }
-      #expect(complaints.count >= 10, "\(complaints)")
-      // There is no /tmp, which is not one user's to make.
+      let reports = lines.filter { $0.hasPrefix("keepsake: ") }
+      #expect(reports.count >= 10, "\(reports)")
+      // The container has no /tmp, and the library does not create that directory.
       let remedies = [" Set HOME", "HOME, the XDG variables", " Set TMPDIR"]
-      for complaint in complaints {
+      for report in reports {
         #expect(
-          remedies.contains { complaint.contains($0) } && complaint.hasSuffix("."), "\(complaint)")
+          remedies.contains { report.contains($0) } && report.hasSuffix("."), "\(report)")
       }
       #expect(!lines.contains { $0.hasPrefix("left: ") }, "\(lines)")
     }
 
     @Test(.timeLimit(.minutes(20)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded))
-    func whatIsReadOnlyByNowCanStillBeRead() async throws {
+    func readsFromADirectoryThatHasBecomeReadOnly() async throws {
       try #require(try await Client.build.value.status == 0)
       let run = try await Namespace.run(
         "container", ["kept", Client.program, "HOME=/data", "TMPDIR=/data"])
@@ -131,44 +134,44 @@ extension OneAtATime {
       let second = try #require(lines.split(separator: "exit: 0").dropFirst().first)
       #expect(second.contains("launches: 1") && second.contains("theme before: dark"), "\(lines)")
       #expect(second.contains("cached: Front page, before: Front page"), "\(lines)")
-      let complaints = second.filter { $0.hasPrefix("keepsake: ") }
-      #expect(!complaints.isEmpty && complaints.allSatisfy { $0.contains("read-only") })
+      let reports = second.filter { $0.hasPrefix("keepsake: ") }
+      #expect(!reports.isEmpty && reports.allSatisfy { $0.contains("read-only") })
     }
 
     @Test(.timeLimit(.minutes(5)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded))
-    func aUnitOfSystemdFindsItsSettingsAndSecretsAgain() async throws {
+    func systemdUnitFindsItsSettingsAndSecretsAgain() async throws {
       let run = try await unit(
         "STATE_DIRECTORY=/var/lib/notes:/var/lib/other", "CACHE_DIRECTORY=/var/cache/notes")
       #expect(run.count { $0 == "exit: 0" } == 2, "\(run)")
-      #expect(run.contains { $0.hasPrefix("Run number 2.") }, "\(run)")
-      let secrets = run.filter { $0.hasPrefix("The secret id ") }
+      #expect(run.contains { $0.hasPrefix("Launch 2. ") }, "\(run)")
+      let secrets = run.filter { $0.hasPrefix("The token ") }
       try #require(secrets.count == 2, "\(run)")
       #expect(secrets[0] == secrets[1])
-      // There is no /dev/urandom.
-      #expect(!secrets[0].hasPrefix("The secret id 0000"), "\(run)")
+      // A token of zeros would show that random numbers depend on /dev/urandom, which is missing.
+      #expect(!secrets[0].hasPrefix("The token 0"), "\(run)")
       #expect(secrets[0].hasSuffix("… is sealed in /var/lib/notes/vault"), "\(run)")
-      // Its key is the credential: no key file was made.
+      // The vault's key is the credential, so there is no key file.
       #expect(run.contains("left: /var/lib/private/notes/vault/vault.hdr"), "\(run)")
       #expect(!run.contains { $0.hasSuffix("vault.key") }, "\(run)")
       #expect(run.contains("left: /var/lib/private/notes/standard.jsonl"), "\(run)")
       #expect(run.contains { $0.hasPrefix("left: /var/cache/private/notes/caches/") }, "\(run)")
     }
 
-    /// The one folder that systemd does not hand over to a unit's user.
+    /// The configuration directory is the only one that systemd does not give to the unit's user.
     @Test(.timeLimit(.minutes(5)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded))
-    func aConfigurationDirectoryThatIsTheSuperusersIsAnError() async throws {
+    func reportsAConfigurationDirectoryOwnedByRoot() async throws {
       let run = try await unit(
         "CONFIGURATION_DIRECTORY=/etc/notes", "STATE_DIRECTORY=/var/lib/notes",
         "CACHE_DIRECTORY=/var/cache/notes")
-      let complaint = run.first { $0.hasPrefix("keepsake: Defaults.update failed") }
-      #expect(complaint?.contains("access denied") == true, "\(run)")
-      #expect(complaint?.contains(" at /etc/notes/") == true, "\(run)")
+      let report = run.first { $0.hasPrefix("keepsake: Defaults.update failed") }
+      #expect(report?.contains("access denied") == true, "\(run)")
+      #expect(report?.contains(" at /etc/notes/") == true, "\(run)")
       #expect(!run.contains { $0.hasPrefix("left: /etc") }, "\(run)")
     }
 
     private func unit(_ environment: String...) async throws -> [Substring] {
       let program = Peer.builtProduct("keepsake-quickstart").path
-      // A file to put into the cache, which the program reads by its name.
+      // The argument is a file that the program reads and caches.
       let run = try await Namespace.run(
         "container", ["unit", program] + environment + ["ARGUMENT=/started"])
       return run.output.split(separator: "\n")
@@ -178,23 +181,23 @@ extension OneAtATime {
 
 /// The package Tests/WithoutVault.
 private enum Client {
-  static let folder = Repository.file("Tests/WithoutVault").path
-  /// Its own: this package's build folder is locked while its tests run.
+  static let path = Repository.file("Tests/WithoutVault").path
+  /// Not `.build`, which SwiftPM locks while tests run.
   private static let scratch = Repository.file(".build-without-vault").path
   static let program = scratch + "/release/without-vault"
 
-  /// Builds it, once in a test run, and where that is allowed as on a system without OpenSSL.
+  /// Builds the program once in a test run, without access to OpenSSL if mounting is allowed.
   static let build = Task {
     let build = [
       "timeout", "900", "swift", "build", "-c", "release", "--static-swift-stdlib",
-      "--package-path", folder,
+      "--package-path", path,
       "--scratch-path", scratch,
     ]
     if Namespace.isAllowed { return try await Namespace.run("without-openssl", build) }
     return try await Command.run(build)
   }
 
-  /// What it prints when all goes well.
+  /// The program's output if nothing fails.
   static func output(launch: Int, documents: String = "written", fetches: Bool = false) -> String {
     """
     launches: \(launch)
@@ -208,35 +211,35 @@ private enum Client {
   }
 }
 
-/// Mounts that only one program and its children see.
+/// Runs programs in a mount namespace, so that only they see what is mounted.
 private enum Namespace {
-  static let isNeeded: Comment = "only the superuser can mount, and not in each container"
+  static let isNeeded: Comment = "only root can mount, and not in every container"
 
-  /// Whether a file system can be put over another one, for a program of the user's.
+  /// Whether this process may create a mount namespace and mount in it.
   static let isAllowed: Bool = {
-    guard geteuid() == 0, let folder = try? TemporaryDirectory(),
+    guard geteuid() == 0, let directory = try? TemporaryDirectory(),
       let probe = try? Child(
         "unshare",
         [
-          "--mount", "--propagation", "private", "sh", "\(Client.folder)/without-openssl",
-          folder.path, "true",
+          "--mount", "--propagation", "private", "sh", "\(Client.path)/without-openssl",
+          directory.path, "true",
         ],
         mergesErrors: true)
     else { return false }
-    withExtendedLifetime(folder) { _ = probe.finish() }
+    withExtendedLifetime(directory) { _ = probe.finish() }
     return probe.exitStatus == 0
   }()
 
-  /// Runs one of the package's scripts in mounts of its own, on a folder of its own.
+  /// Runs one of the package's scripts in a new mount namespace, with a temporary directory.
   static func run(
     _ script: String, _ words: [String]
   ) async throws -> (status: Int32, output: String) {
-    let folder = try TemporaryDirectory()
-    defer { withExtendedLifetime(folder) {} }
+    let directory = try TemporaryDirectory()
+    defer { withExtendedLifetime(directory) {} }
     return try await Command.run(
       [
-        "unshare", "--mount", "--propagation", "private", "sh", "\(Client.folder)/\(script)",
-        folder.path,
+        "unshare", "--mount", "--propagation", "private", "sh", "\(Client.path)/\(script)",
+        directory.path,
       ] + words)
   }
 }

@@ -1,8 +1,8 @@
-// Stores a setting, an entry of a cache and files, and prints what it then finds.
+// Stores settings, a cache entry and files, and prints what the last run has left.
 //
-//   without-vault                  where the environment says
-//   without-vault fetch            with a fetch
-//   FOLDER=/data without-vault     all of it in this folder
+//   without-vault                     uses the directories that the environment determines
+//   without-vault fetch               also fetches a value
+//   DIRECTORY=/data without-vault     keeps everything in one directory
 
 import Dispatch
 import FoundationEssentials
@@ -24,14 +24,14 @@ struct Article: Codable {
   var title: String
 }
 
-if let path = ProcessInfo.processInfo.environment["FOLDER"] {
-  let folder = URL(filePath: path)
+if let path = ProcessInfo.processInfo.environment["DIRECTORY"] {
+  let directory = URL(filePath: path)
   try StorageSystem.bootstrap(
     app: "without-vault",
     directories: .init(
-      configuration: folder, data: folder, state: folder, cache: folder,
-      documents: folder.appending(path: "documents"),
-      temporary: folder.appending(path: "temporary")))
+      configuration: directory, data: directory, state: directory, cache: directory,
+      documents: directory.appending(path: "documents"),
+      temporary: directory.appending(path: "temporary")))
 }
 
 let settings = Settings()
@@ -59,7 +59,8 @@ for (name, folder) in folders {
   }
 }
 
-// Not with `await` up here: Swift's tasks end a program that has no /proc, and the rest needs none.
+// No top-level `await`: Swift's concurrency runtime crashes without /proc, which all other calls can
+// do without.
 if CommandLine.arguments.contains("fetch") {
   Task {
     print("fetch: \(try await DiskCache.fetch("title") { "fetched" })")

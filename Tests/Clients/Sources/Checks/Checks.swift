@@ -3,7 +3,7 @@ import Foundation
 /// Ends the program with exit code 1 unless `condition` holds.
 public func check(_ condition: Bool, file: String = #fileID, line: Int = #line) {
   if condition { return }
-  print("\(file):\(line): not as expected")
+  print("\(file):\(line): the condition is false")
   exit(1)
 }
 
@@ -12,6 +12,6 @@ public func check<T: Equatable>(
   _ found: T, is expected: T, file: String = #fileID, line: Int = #line
 ) {
   if found == expected { return }
-  print("\(file):\(line): \(found) instead of \(expected)")
+  print("\(file):\(line): \(found) is not \(expected)")
   exit(1)
 }

@@ -1,4 +1,4 @@
-// A library of models that knows nothing of Keepsake: public, with and without `Sendable`.
+// Public models, with and without `Sendable`, in a library that does not depend on Keepsake.
 import Foundation
 
 public struct Plain: Codable, Equatable {

@@ -1,4 +1,4 @@
-// Swift 6 mode, with the public models of another module as values.
+// Swift 6 mode, with values whose public types belong to another module.
 import Checks
 import Foundation
 import Keepsake
@@ -22,7 +22,7 @@ extension Defaults.Key<Page<Shared>?> {
   static let page = Defaults.Key<Page<Shared>?>("page")
 }
 
-/// Holds values that are not `Sendable`, so that it is none either.
+/// Not `Sendable`, because some of its values are not.
 struct Settings {
   @Default(.plain) var plain: Plain
   @Default("color", defaultValue: .named("blue")) var color: Color
@@ -60,7 +60,7 @@ check(Defaults[.page]?.items.count, is: 1)
 Defaults.set([Shared(): "x"], forKey: "table")
 check(Defaults.get("table", default: [Shared: String]()).count, is: 1)
 
-// A value that is not Sendable is read where it is used.
+// A value that is not `Sendable` can be read in the task that uses it.
 let name = await Task.detached { Defaults[.plain].name }.value
 check(name, is: "renamed")
 
@@ -71,14 +71,14 @@ let change = Task {
   for await plain in Defaults.changes(.plain) where plain.name != "renamed" { return plain.name }
   return ""
 }
-let poke = Task {
+let updater = Task {
   while !Task.isCancelled {
     Defaults.update(.plain) { $0.name += "." }
     try await Task.sleep(for: .milliseconds(5))
   }
 }
 check(await change.value.hasPrefix("renamed."))
-poke.cancel()
+updater.cancel()
 
 do {
   let store = Defaults.suite("models")
@@ -95,7 +95,7 @@ do {
 
 // MARK: The cache
 
-// A key of a cache is Sendable, also when its values are not.
+// A key is `Sendable` even if its values are not.
 extension DiskCache.Key<Plain> {
   static let plain = Self("plain", expiry: .minutes(5))
 }

@@ -1,4 +1,4 @@
-// DiskCache in Swift 5 mode, called without any isolation.
+// DiskCache in Swift 5 mode without any isolation.
 import Checks
 import Foundation
 import Keepsake
@@ -21,7 +21,7 @@ extension DiskCache.Name {
 
 let images = DiskCache.named("Images")
 
-func cacheValues() {
+func checkCachedValues() {
   let png = Data([0x89, 0x50])
   DiskCache.set(png, forKey: "image_001", expiry: .days(7))
   let image = DiskCache.get("image_001")
@@ -80,7 +80,7 @@ func cacheValues() {
   check(DiskCache.keys(cache: "People"), is: ["user"])
 }
 
-func cacheExpiry() {
+func checkCacheExpiry() {
   let expiries: [DiskCache.Expiry] = [
     .never, .seconds(90), .minutes(0.5), .hours(2), .days(7), .date(.distantFuture),
     .date(Date(timeIntervalSinceNow: 60)), .idle(.seconds(90)), .idle(.minutes(30)),
@@ -90,7 +90,7 @@ func cacheExpiry() {
     DiskCache.set(number, forKey: "k", expiry: expiry, cache: "expiry-\(number)")
     check(DiskCache.model("k", cache: "expiry-\(number)"), is: number)
     let entry = DiskCache.entry("k", cache: "expiry-\(number)")
-    // The distant future is too long to count.
+    // The distant future does not count as an expiry.
     check((entry?.expires == nil) == (expiry == .never || expiry == .date(.distantFuture)))
   }
   let week = DiskCache.keys().isEmpty ? 1 : 7
@@ -110,7 +110,7 @@ func cacheExpiry() {
   DiskCache.removeExpired(cache: .images)
 }
 
-func cachePlaces() throws {
+func checkNamedCaches() throws {
   DiskCache.set(1, forKey: "x", cache: .memory)
   check(DiskCache.model("x", cache: .memory), is: 1)
   check(DiskCache.fileURL("x", cache: .memory) == nil)
@@ -132,7 +132,7 @@ func cachePlaces() throws {
   DiskCache.sizeLimit = nil
   check(DiskCache.totalSize > 0)
   check(DiskCache.totalSize(cache: "Images") > 0)
-  check(DiskCache.totalSize(cache: "nobody"), is: 0)
+  check(DiskCache.totalSize(cache: "missing"), is: 0)
   DiskCache.named("Images").sizeLimit = 1_000_000
   images.sizeLimit = nil
   check(DiskCache.named(.images).sizeLimit == nil)
@@ -148,7 +148,7 @@ func cachePlaces() throws {
   }
 }
 
-func cacheTypedKeys() throws {
+func checkCacheKeys() throws {
   check(DiskCache[.reader] == nil)
   DiskCache[.reader] = User(name: "Ada")
   check(DiskCache[.reader]?.name, is: "Ada")
@@ -171,7 +171,7 @@ func cacheTypedKeys() throws {
   try images.remove(.cover)
 }
 
-func cacheStores() throws {
+func checkCacheStores() throws {
   do {
     try images.set(Data([1]), forKey: "avatar", expiry: .days(7))
     try images.set(User(name: "Ada"), forKey: "user", durable: true)
@@ -217,7 +217,7 @@ func cacheStores() throws {
 
 func download() async throws -> User { User(name: "loaded") }
 
-func cacheTasks() async throws {
+func checkCacheInTasks() async throws {
   var count = 0
 
   let user: User = try await DiskCache.fetch("fetched", expiry: .minutes(5)) {

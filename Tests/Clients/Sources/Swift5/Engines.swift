@@ -2,7 +2,7 @@ import Checks
 import Foundation
 import Keepsake
 
-/// With a lock of Foundation's, which the compiler does not know.
+/// `@unchecked` because the compiler does not know that the lock protects the table.
 final class TableEngine: StorageEngine, @unchecked Sendable {
   private let lock = NSLock()
   private var table: [String: Data] = [:]
@@ -21,7 +21,7 @@ final class TableEngine: StorageEngine, @unchecked Sendable {
 
 struct Closed: Error {}
 
-/// All calls fail.
+/// An engine whose calls all fail.
 struct ClosedEngine: StorageEngine {
   func data(forKey key: String) throws -> Data? { throw Closed() }
   func set(_ data: Data?, forKey key: String) throws { throw Closed() }
@@ -29,10 +29,10 @@ struct ClosedEngine: StorageEngine {
   func keys() throws -> [String] { throw Closed() }
 }
 
-func useEngines() async throws {
+func checkEngines() async throws {
   let table = TableEngine()
-  let place = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
-  let folder = Folder(place)
+  let directory = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
+  let folder = Folder(directory)
   let engines: [Defaults.Suite: any StorageEngine] = [
     "table": table, "files": FileEngine(folder), "session": MemoryEngine(),
     "closed": ClosedEngine(),
@@ -57,5 +57,5 @@ func useEngines() async throws {
       throw error
     }
   }
-  try FileManager.default.removeItem(at: place)
+  try FileManager.default.removeItem(at: directory)
 }

@@ -6,33 +6,33 @@ import Observation
   @ObservationIgnored @Default("toolbar.size", defaultValue: 24) var size: Int
   @ObservationIgnored @DefaultOptional("toolbar.title") var title: String?
   var isOpen = false
-  @ObservationIgnored var notices = 0
+  @ObservationIgnored var notifications = 0
 
   var text: String { "\(title ?? "none") \(size)" }
 }
 
-/// Draws, and says whether the toolbar has been told of what `change` does.
-func isTold(_ toolbar: Toolbar, _ change: () -> Void) -> Bool {
-  let before = toolbar.notices
+/// Whether observers of the toolbar's text are notified of a change.
+func notifies(_ toolbar: Toolbar, _ change: () -> Void) -> Bool {
+  let before = toolbar.notifications
   withObservationTracking {
     _ = toolbar.text
   } onChange: {
-    toolbar.notices += 1
+    toolbar.notifications += 1
   }
   change()
-  return toolbar.notices == before + 1
+  return toolbar.notifications == before + 1
 }
 
-func observeSettings() {
+func checkObservation() {
   let toolbar = Toolbar()
-  check(isTold(toolbar) { toolbar.size = 32 })
-  check(isTold(toolbar) { Defaults.set("Edit", forKey: "toolbar.title") })
-  check(isTold(toolbar) { toolbar.$size.update { $0 += 1 } })
-  check(isTold(toolbar) { toolbar.isOpen = true }, is: false)
+  check(notifies(toolbar) { toolbar.size = 32 })
+  check(notifies(toolbar) { Defaults.set("Edit", forKey: "toolbar.title") })
+  check(notifies(toolbar) { toolbar.$size.update { $0 += 1 } })
+  check(notifies(toolbar) { toolbar.isOpen = true }, is: false)
   check(toolbar.text, is: "Edit 33")
 }
 
-/// The names of the keys that change, as they come.
+/// The names of changed keys as a stream.
 func changedNames() -> AsyncStream<Set<String>> {
   AsyncStream { continuation in
     let task = Task {

@@ -1,4 +1,4 @@
-// SecureVault in Swift 5 mode, called without any isolation.
+// SecureVault in Swift 5 mode without any isolation.
 import Checks
 import Foundation
 import Keepsake
@@ -27,12 +27,12 @@ extension SecureVault.Service {
 
 struct Unsigned: Error {}
 
-/// Stands for a routine that takes bytes.
+/// A function that takes bytes.
 func checksum(_ bytes: RawSpan) -> Int {
   bytes.withUnsafeBytes { $0.reduce(0) { $0 + Int($1) } }
 }
 
-func sealValues() {
+func checkSecrets() {
   SecureVault.set("tok", forKey: "accessToken", service: "com.app.auth")
   let token = SecureVault.get("accessToken", service: "com.app.auth")
   check(token, is: "tok")
@@ -46,7 +46,7 @@ func sealValues() {
   let user: User? = SecureVault.model("user")
   check(user, is: User(name: "Ada"))
   check(SecureVault.model("user", type: User.self)?.name, is: "Ada")
-  check((SecureVault.model("nobody") ?? User(name: "new")).name, is: "new")
+  check((SecureVault.model("missing") ?? User(name: "new")).name, is: "new")
   SecureVault.set(Session(token: "t"), forKey: "session", access: .whenUnlocked)
   let session: Session? = SecureVault.model("session")
   check(session?.token, is: "t")
@@ -103,7 +103,7 @@ func sealValues() {
   check(SecureVault.services(), is: [])
 }
 
-func sealTypedKeys() {
+func checkSecretKeys() {
   check(SecureVault[.account] == nil)
   SecureVault[.account] = User(name: "Ada")
   check(SecureVault[.account]?.name, is: "Ada")
@@ -126,7 +126,7 @@ func sealTypedKeys() {
   check(SecureVault[.session] == nil && !SecureVault.contains(.account))
 }
 
-func sealPlaces() throws {
+func checkServices() throws {
   SecureVault.defaultService = .auth
   SecureVault.set("t", forKey: "x")
   check(SecureVault.get("x", service: .auth), is: "t")
@@ -141,7 +141,7 @@ func sealPlaces() throws {
   try FileManager.default.removeItem(at: folder)
 }
 
-func sealStore() throws {
+func checkVaultStore() throws {
   let auth = SecureVault.service(.auth)
   do {
     try auth.set("tok", forKey: "token")
@@ -181,13 +181,13 @@ func sealStore() throws {
   } catch StorageError.Code.wrongType, StorageError.Code.decodingFailed {
     check(true)
   } catch {
-    // Without this clause Swift 6.3 crashes, as the function has a `??`.
+    // Without this clause the Swift 6.3 compiler crashes because the function contains a `??`.
     throw error
   }
 }
 
-/// Half a second for each passphrase.
-func sealUnderAPassphrase() throws {
+/// Slow, because each passphrase takes half a second.
+func checkPassphrase() throws {
   SecureVault.set("v", forKey: "k")
   check(SecureVault.protection == .keyFile && !SecureVault.isLocked)
   guard SecureVault.protect(with: .passphrase("open sesame")) else { return check(false) }
@@ -202,7 +202,7 @@ func sealUnderAPassphrase() throws {
   } catch StorageError.Code.locked {
     check(SecureVault.isLocked)
   } catch {
-    // Without this clause Swift 6.3 crashes, as the function has a `&&`.
+    // Without this clause the Swift 6.3 compiler crashes because the function contains a `&&`.
     throw error
   }
   do {
@@ -225,11 +225,11 @@ func sealUnderAPassphrase() throws {
   check(SecureVault.protection == nil && SecureVault.get("k") == nil)
 }
 
-func sealTasks() async throws {
-  let person: SecureVault.Authenticator = { request in
+func checkSecretsInTasks() async throws {
+  let user: SecureVault.Authenticator = { request in
     request.isNew || !request.reason.isEmpty ? "a passphrase" : nil
   }
-  try await StorageSystem.withTemporary(authenticate: person) {
+  try await StorageSystem.withTemporary(authenticate: user) {
     SecureVault[.pin] = "1234"
     check(SecureVault[.pin], is: "1234")
     check(SecureVault.entry(.pin)?.access == .userPresence)

@@ -1,4 +1,4 @@
-// Swift 5 mode, top-level code, wrappers as static variables of a plain enum, no isolation at all.
+// Settings in Swift 5 mode: top-level code without isolation, and wrappers as static variables.
 import Checks
 import Foundation
 import Keepsake
@@ -30,7 +30,7 @@ enum Settings {
   @Default("fontSize", defaultValue: 16) static var fontSize: Int
   @Default("theme", defaultValue: .light) static var theme: Theme
   @Default("recent", defaultValue: []) static var recent: [String]
-  @Default("user", defaultValue: User(name: "nobody")) static var user: User
+  @Default("user", defaultValue: User(name: "guest")) static var user: User
   @Default(.volume) static var volume: Double
   @Default("fontSize", defaultValue: 12, suite: "shared") static var sharedSize: Int
   @DefaultOptional("lastLogin") static var lastLogin: Date?
@@ -89,7 +89,7 @@ Defaults.set(User(name: "Ada", birthday: birthday), forKey: "user")
 let user: User? = Defaults.model("user")
 check(user?.birthday, is: birthday)
 check(Defaults.model("user", type: User.self)?.name, is: "Ada")
-check((Defaults.model("nobody") ?? User(name: "new")).name, is: "new")
+check((Defaults.model("missing") ?? User(name: "new")).name, is: "new")
 check(Defaults.get("user", default: User(name: "new")).name, is: "Ada")
 Defaults.set(Session(token: "t"), forKey: "session")
 let session: Session? = Defaults.model("session")
@@ -289,7 +289,7 @@ Defaults.synchronize()
 
 // MARK: A view model
 
-observeSettings()
+checkObservation()
 
 // MARK: Changes, from a thread without Swift concurrency
 
@@ -317,22 +317,22 @@ naming.cancel()
 
 // MARK: The cache and secrets
 
-cacheValues()
-cacheExpiry()
-try cachePlaces()
-try cacheTypedKeys()
-try cacheStores()
-sealValues()
-sealTypedKeys()
-try sealPlaces()
-try sealStore()
-try sealUnderAPassphrase()
+checkCachedValues()
+checkCacheExpiry()
+try checkNamedCaches()
+try checkCacheKeys()
+try checkCacheStores()
+checkSecrets()
+checkSecretKeys()
+try checkServices()
+try checkVaultStore()
+try checkPassphrase()
 let cached = DispatchSemaphore(value: 0)
 Task.detached {
   do {
-    try await cacheTasks()
-    try await sealTasks()
-    try await useEngines()
+    try await checkCacheInTasks()
+    try await checkSecretsInTasks()
+    try await checkEngines()
   } catch {
     print(error)
     exit(1)

@@ -1,4 +1,4 @@
-// DiskCache where all code is on the main actor by default.
+// DiskCache with the main actor as default isolation.
 import Checks
 import Foundation
 import Keepsake
@@ -12,7 +12,7 @@ extension DiskCache.Key<[Note]> {
   static let notes = DiskCache.Key<[Note]>("notes", expiry: .idle(.minutes(30)), cache: "Notes")
 }
 
-// For use off the main actor: the model, its coding and the key.
+// A model and a key that can be used off the main actor.
 nonisolated struct Thumbnail: Codable, Equatable {
   var name: String
   var pixels = Data()
@@ -23,8 +23,7 @@ nonisolated extension DiskCache.Key<Thumbnail> {
 }
 
 enum Caches {
-  // Computed: a constant would be the store of that scope, temporary or not, where it was used
-  // first.
+  // Computed, because a constant would stay the store of the scope in which it was first used.
   static var images: DiskCache.Store { DiskCache.named("Images") }
 }
 
@@ -61,7 +60,7 @@ func downloadNote() async throws -> Note { Note(title: "loaded") }
   }
 }
 
-/// A sequence on the main actor, made by hand.
+/// A sequence on the main actor.
 struct Countdown: AsyncSequence {
   var start: UInt8
 
@@ -76,7 +75,7 @@ struct Countdown: AsyncSequence {
   func makeAsyncIterator() -> AsyncIterator { AsyncIterator(rest: start) }
 }
 
-func cacheValues() throws {
+func checkCachedValues() throws {
   DiskCache.set(Note(title: "first"), forKey: "note", expiry: .days(7))
   let note: Note? = DiskCache.model("note")
   check(note?.title, is: "first")
@@ -104,7 +103,7 @@ func cacheValues() throws {
   } catch StorageError.Code.diskFull {
     check(false)
   } catch {
-    // Without this clause Swift 6.3 crashes.
+    // Without this clause the Swift 6.3 compiler crashes.
     throw error
   }
   Caches.images.sizeLimit = 200_000_000
@@ -115,7 +114,7 @@ func cacheValues() throws {
   check(DiskCache.statistics.damaged, is: 0)
 }
 
-func cacheTasks() async throws {
+func checkCacheInTasks() async throws {
   let reader = Reader()
   try await reader.load()
   try await reader.load()

@@ -1,5 +1,5 @@
-// Engines are for any thread even here: a type that conforms to a protocol for those needs no
-// `nonisolated`.
+// Engines with the main actor as default isolation: conforming to StorageEngine makes a type
+// nonisolated.
 import Checks
 import Foundation
 import Keepsake
@@ -22,7 +22,7 @@ final class TableEngine: StorageEngine {
 
 struct Closed: Error {}
 
-/// All calls fail.
+/// An engine whose calls all fail.
 struct ClosedEngine: StorageEngine {
   func data(forKey key: String) throws -> Data? { throw Closed() }
   func set(_ data: Data?, forKey key: String) throws { throw Closed() }
@@ -30,10 +30,10 @@ struct ClosedEngine: StorageEngine {
   func keys() throws -> [String] { throw Closed() }
 }
 
-func useEngines() async throws {
+func checkEngines() async throws {
   let table = TableEngine()
-  let place = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
-  let folder = Folder(place)
+  let directory = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
+  let folder = Folder(directory)
   let engines: [Defaults.Suite: any StorageEngine] = [
     "table": table, "files": FileEngine(folder), "session": MemoryEngine(),
     "closed": ClosedEngine(),
@@ -58,5 +58,5 @@ func useEngines() async throws {
       throw error
     }
   }
-  try FileManager.default.removeItem(at: place)
+  try FileManager.default.removeItem(at: directory)
 }

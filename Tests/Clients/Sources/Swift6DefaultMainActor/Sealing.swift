@@ -1,4 +1,4 @@
-// SecureVault where all code is on the main actor by default.
+// SecureVault with the main actor as default isolation.
 import Checks
 import Foundation
 import Keepsake
@@ -16,7 +16,7 @@ extension SecureVault.Key<String> {
   static let pin = Self("pin", access: .userPresence)
 }
 
-// For use off the main actor: the model, its coding and the key.
+// A model and a key that can be used off the main actor.
 nonisolated struct Credentials: Codable, Equatable {
   var user: String
   var password: String
@@ -27,21 +27,20 @@ nonisolated extension SecureVault.Key<Credentials> {
 }
 
 enum Vaults {
-  // Computed: a constant would be the store of that scope, temporary or not, where it was used
-  // first.
+  // Computed, because a constant would stay the store of the scope in which it was first used.
   static var diary: SecureVault.Store { SecureVault.service("Diary") }
 }
 
-/// Half a second: not on the main actor.
-@concurrent func unlockElsewhere(_ passphrase: String) async -> Bool {
+/// Off the main actor, because a passphrase takes half a second.
+@concurrent func unlockOffMainActor(_ passphrase: String) async -> Bool {
   SecureVault.unlock(passphrase: passphrase)
 }
 
-@concurrent func protectElsewhere(_ source: SecureVault.KeySource) async throws {
+@concurrent func protectOffMainActor(_ source: SecureVault.KeySource) async throws {
   try SecureVault.shared.protect(with: source)
 }
 
-@concurrent func userElsewhere() async -> String? { SecureVault[.credentials]?.user }
+@concurrent func userOffMainActor() async -> String? { SecureVault[.credentials]?.user }
 
 @Observable final class Lock {
   var isLocked = SecureVault.isLocked
@@ -61,7 +60,7 @@ enum Vaults {
   }
 
   func unlock(_ passphrase: String) async {
-    if await unlockElsewhere(passphrase) { read() }
+    if await unlockOffMainActor(passphrase) { read() }
   }
 
   func measure() throws {
@@ -74,7 +73,7 @@ enum Vaults {
   }
 }
 
-func sealValues() throws {
+func checkSecrets() throws {
   SecureVault.set(Note(title: "first"), forKey: "note")
   let note: Note? = SecureVault.model("note")
   check(note?.title, is: "first")
@@ -111,10 +110,10 @@ func sealValues() throws {
   SecureVault.defaultService = .standard
 }
 
-func sealTasks() async throws {
-  check(await userElsewhere(), is: "ada")
+func checkSecretsInTasks() async throws {
+  check(await userOffMainActor(), is: "ada")
   check(SecureVault.protection == .keyFile)
-  try await protectElsewhere(.passphrase("open sesame"))
+  try await protectOffMainActor(.passphrase("open sesame"))
   let lock = Lock()
   SecureVault.lock()
   lock.read()
@@ -127,14 +126,14 @@ func sealTasks() async throws {
   SecureVault.remove(.secretNote)
 
   var answered = ""
-  let person: SecureVault.Authenticator = { request in request.isNew ? "chosen" : nil }
-  try await StorageSystem.withTemporary(authenticate: person) {
+  let user: SecureVault.Authenticator = { request in request.isNew ? "chosen" : nil }
+  try await StorageSystem.withTemporary(authenticate: user) {
     SecureVault[.pin] = "1234"
     check(SecureVault.entry(.pin)?.access == .userPresence)
     StorageSystem.onFailure = { error in check(error.code == .locked) }
-    answered = SecureVault.get(.pin, reason: "Unlock notes") ?? "nobody answered"
+    answered = SecureVault.get(.pin, reason: "Unlock notes") ?? "no answer"
   }
-  check(answered, is: "nobody answered")
+  check(answered, is: "no answer")
   try await StorageSystem.withTemporary(keySources: [.closure("server") { Data(count: 32) }]) {
     SecureVault[.secretNote] = Note(title: "temporary")
     check(await Task { SecureVault[.secretNote]?.title }.value, is: "temporary")

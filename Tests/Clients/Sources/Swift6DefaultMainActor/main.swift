@@ -1,4 +1,5 @@
-// Swift 6 mode with the main actor as default isolation: models, keys and settings say nothing.
+// Settings in Swift 6 mode with the main actor as default isolation. Models, keys and settings need
+// no annotations.
 import Checks
 import Foundation
 import Keepsake
@@ -28,7 +29,7 @@ enum Settings {
   @DefaultOptional("lastLogin") static var lastLogin: Date?
 }
 
-// For use off the main actor too.
+// Can also be used off the main actor.
 nonisolated extension Defaults.Key<Int> {
   static let fontSize = Defaults.Key("fontSize", default: 16)
 }
@@ -45,7 +46,7 @@ extension Defaults.Key<Draft> {
   static let draft = Defaults.Key("draft", default: Draft(text: "empty"))
 }
 
-/// A user interface, which draws anew what has changed.
+/// A user interface that redraws after a change.
 final class Drawing {
   let model: Model
   private(set) var frames: [String] = []
@@ -60,7 +61,7 @@ final class Drawing {
     }
   }
 
-  /// Waits for somebody else's change to be drawn.
+  /// Whether a frame is drawn within half a minute.
   func hasDrawn(_ frame: String) async -> Bool {
     for _ in 0..<6_000 where frames.last != frame {
       try? await Task.sleep(for: .milliseconds(5))
@@ -69,7 +70,7 @@ final class Drawing {
   }
 }
 
-@concurrent func resizeElsewhere() async { Defaults.set(40, forKey: "fontSize") }
+@concurrent func resizeOffMainActor() async { Defaults.set(40, forKey: "fontSize") }
 
 @Observable final class Model {
   @ObservationIgnored @Default("accent", defaultValue: "blue") var accent: String
@@ -87,16 +88,16 @@ final class Drawing {
 func save<T: Codable>(_ value: T, as key: String) -> Bool { Defaults.set(value, forKey: key) }
 func load<T: Codable>(_ key: String) -> T? { Defaults.model(key) }
 
-nonisolated func countElsewhere() -> Int {
-  Defaults.update("elsewhere", default: 0) { $0 += 1 }
+nonisolated func countOffMainActor() -> Int {
+  Defaults.update("offMainActor", default: 0) { $0 += 1 }
 }
 
-@concurrent func readElsewhere() async -> Int {
-  Defaults.set(5, forKey: "elsewhere")
-  return Defaults[.fontSize] + Defaults.int("elsewhere")
+@concurrent func readOffMainActor() async -> Int {
+  Defaults.set(5, forKey: "offMainActor")
+  return Defaults[.fontSize] + Defaults.int("offMainActor")
 }
 
-func useStore() throws {
+func checkStore() throws {
   let store = Defaults.suite("store")
   try store.set(Note(title: "a"), forKey: "note")
   let note: Note? = try store.model("note")
@@ -156,7 +157,7 @@ check(Settings.lastLogin == nil)
 check(save([Note(title: "a")], as: "generic"))
 let notes: [Note]? = load("generic")
 check(notes?.count, is: 1)
-check(countElsewhere(), is: 1)
+check(countOffMainActor(), is: 1)
 
 // MARK: Asynchronous calls
 
@@ -167,14 +168,14 @@ model.lastNote = nil
 model.accent = "red"
 model.$accent.reset()
 check(model.accent, is: "blue")
-check(await readElsewhere(), is: 23)
+check(await readOffMainActor(), is: 23)
 
 let drawing = Drawing(model)
 drawing.draw()
 check(drawing.frames, is: ["blue 18 -"])
 model.accent = "red"
 check(await drawing.hasDrawn("red 18 -"))
-await resizeElsewhere()
+await resizeOffMainActor()
 check(await drawing.hasDrawn("red 40 -"))
 Settings.lastNote = Note(title: "drawn")
 check(await drawing.hasDrawn("red 40 drawn"))
@@ -193,7 +194,7 @@ let sizeChange = Task {
   for await size in Defaults.changes("fontSize", default: 16) { return size }
   return 0
 }
-let poke = Task {
+let updater = Task {
   while !Task.isCancelled {
     Settings.fontSize += 1
     Defaults.update("count", default: 0, suite: "named") { $0 += 1 }
@@ -204,28 +205,28 @@ let poke = Task {
 check(await noteChange.value?.hasPrefix("changed") == true)
 check(await sizeChange.value > 16)
 check(await nameChange.value, is: ["count"])
-poke.cancel()
+updater.cancel()
 
 StorageSystem.onFailure = { error in print("failed:", error.description) }
 do {
-  try useStore()
+  try checkStore()
   try await StorageSystem.withTemporary {
     Settings.notes = []
     check(Defaults.keys(), is: ["notes"])
   }
   check(Settings.notes.count, is: 1)
-  try cacheValues()
-  try await cacheTasks()
+  try checkCachedValues()
+  try await checkCacheInTasks()
   try await StorageSystem.withTemporary {
     check(DiskCache.caches(), is: [])
-    try cacheValues()
+    try checkCachedValues()
   }
-  try sealValues()
-  try await sealTasks()
-  try await useEngines()
+  try checkSecrets()
+  try await checkSecretsInTasks()
+  try await checkEngines()
   try await StorageSystem.withTemporary {
     check(SecureVault.services(), is: [])
-    try sealValues()
+    try checkSecrets()
   }
 } catch {
   print(error)

@@ -23,7 +23,7 @@ func length(of name: String) async throws -> Int {
   return profile.name.count
 }
 
-/// A view model whose state the closures change.
+/// A view model whose state is changed in closures.
 @MainActor @Observable final class Screen {
   var profile: Profile?
   var document: Document?
@@ -86,7 +86,7 @@ func length(of name: String) async throws -> Int {
   }
 }
 
-/// Made by hand, and not `Sendable`: it holds a closure of the main actor.
+/// A sequence that is not `Sendable`, because it holds a main-actor closure.
 struct Lines: AsyncSequence, AsyncIteratorProtocol {
   var rest: [String]
   var seen: @MainActor () -> Void
@@ -103,7 +103,7 @@ struct Lines: AsyncSequence, AsyncIteratorProtocol {
   }
 }
 
-@MainActor func cacheValues() throws {
+@MainActor func checkCachedValues() throws {
   DiskCache.set(Theme.dark, forKey: "theme", expiry: .days(7))
   let theme: Theme? = DiskCache.model("theme")
   check(theme == .dark)
@@ -132,12 +132,12 @@ struct Lines: AsyncSequence, AsyncIteratorProtocol {
   } catch StorageError.Code.diskFull {
     check(false)
   } catch {
-    // Without this clause Swift 6.3 crashes.
+    // Without this clause the Swift 6.3 compiler crashes.
     throw error
   }
 }
 
-@MainActor func cacheTasks() async throws {
+@MainActor func checkCacheInTasks() async throws {
   let screen = Screen()
   try await screen.load()
   try await screen.load()
@@ -160,7 +160,7 @@ struct Lines: AsyncSequence, AsyncIteratorProtocol {
     }
   }.value
   check(detached, is: "main")
-  // A document of the main actor goes to the disk on another thread, if nobody uses it afterwards.
+  // A main-actor document may be sent to another thread if it is not used afterwards.
   let letter = Document(title: "letter")
   try await screen.images.perform { try $0.set(letter, forKey: "letter") }
   check(try await DiskCache.shared.perform { try $0.keys() }.contains("film"))

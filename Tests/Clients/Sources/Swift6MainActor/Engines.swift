@@ -20,7 +20,7 @@ final class TableEngine: StorageEngine {
 
 struct Closed: Error {}
 
-/// All calls fail.
+/// An engine whose calls all fail.
 struct ClosedEngine: StorageEngine {
   func data(forKey key: String) throws -> Data? { throw Closed() }
   func set(_ data: Data?, forKey key: String) throws { throw Closed() }
@@ -28,10 +28,10 @@ struct ClosedEngine: StorageEngine {
   func keys() throws -> [String] { throw Closed() }
 }
 
-func useEngines() async throws {
+func checkEngines() async throws {
   let table = TableEngine()
-  let place = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
-  let folder = Folder(place)
+  let directory = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
+  let folder = Folder(directory)
   let engines: [Defaults.Suite: any StorageEngine] = [
     "table": table, "files": FileEngine(folder), "session": MemoryEngine(),
     "closed": ClosedEngine(),
@@ -56,5 +56,5 @@ func useEngines() async throws {
       throw error
     }
   }
-  try FileManager.default.removeItem(at: place)
+  try FileManager.default.removeItem(at: directory)
 }

@@ -3,8 +3,7 @@ import Foundation
 import Keepsake
 import Observation
 
-/// A model of the user interface: observable, on the main actor, with settings among its
-/// properties.
+/// A view model on the main actor with settings among its properties.
 @MainActor @Observable final class Preferences {
   @ObservationIgnored @Default("accent", defaultValue: "blue") var accent: String
   @ObservationIgnored @DefaultOptional("birthday") var birthday: Date?
@@ -16,7 +15,7 @@ import Observation
   }
 }
 
-/// A user interface, which draws anew what has changed.
+/// A user interface that redraws after a change.
 @MainActor final class Drawing {
   let preferences: Preferences
   private(set) var frames: [String] = []
@@ -31,7 +30,7 @@ import Observation
     }
   }
 
-  /// Waits for somebody else's change to be drawn.
+  /// Whether a frame is drawn within half a minute.
   func hasDrawn(_ frame: String) async -> Bool {
     for _ in 0..<6_000 where frames.last != frame {
       try? await Task.sleep(for: .milliseconds(5))
@@ -40,7 +39,7 @@ import Observation
   }
 }
 
-func observeSettings() async {
+func checkObservation() async {
   let drawing = await Drawing(Preferences())
   await drawing.draw()
   await Task { @MainActor in drawing.preferences.accent = "green" }.value
@@ -53,7 +52,7 @@ func observeSettings() async {
   check(await drawing.hasDrawn("blue true true"))
 }
 
-/// The same without a global actor.
+/// A model with settings, without a global actor.
 @Observable final class Counters {
   @ObservationIgnored @Default("opened", defaultValue: 0) var opened: Int
   var selection: String?

@@ -23,7 +23,7 @@ func signature(_ key: RawSpan) throws(SigningFailure) -> Int {
   return key.byteCount
 }
 
-/// A view model whose state the closures change.
+/// A view model whose state is changed in closures.
 @MainActor @Observable final class Login {
   var user = ""
   var isLocked = true
@@ -58,7 +58,7 @@ func signature(_ key: RawSpan) throws(SigningFailure) -> Int {
     isLocked = SecureVault.isLocked
   }
 
-  /// A passphrase takes half a second: not on the main actor.
+  /// Off the main actor, because a passphrase takes half a second.
   func unlock(_ passphrase: String) async -> Bool {
     let isOpen = await Task.detached { SecureVault.unlock(passphrase: passphrase) }.value
     load()
@@ -66,7 +66,7 @@ func signature(_ key: RawSpan) throws(SigningFailure) -> Int {
   }
 }
 
-@MainActor func sealValues() throws {
+@MainActor func checkSecrets() throws {
   let login = Login()
   login.user = "Ada"
   login.store("tok")
@@ -104,12 +104,12 @@ func signature(_ key: RawSpan) throws(SigningFailure) -> Int {
   } catch StorageError.Code.diskFull {
     check(false)
   } catch {
-    // Without this clause Swift 6.3 crashes.
+    // Without this clause the Swift 6.3 compiler crashes.
     throw error
   }
 }
 
-@MainActor func sealTasks() async throws {
+@MainActor func checkSecretsInTasks() async throws {
   let login = Login()
   check(try login.auth.getData("token")?.count, is: 3)
   check(await Task.detached { SecureVault.protect(with: .passphrase("open sesame")) }.value)
@@ -123,13 +123,13 @@ func signature(_ key: RawSpan) throws(SigningFailure) -> Int {
   let name = await Task { @MainActor in SecureVault[.identity]?.name }.value
   check(name, is: "Grace")
 
-  // What a person types.
+  // What the user types.
   let typed = "a passphrase"
-  let person: SecureVault.Authenticator = { request in
+  let user: SecureVault.Authenticator = { request in
     check(request.isNew == (request.reason == "Store the secret pin"))
     return typed
   }
-  try await StorageSystem.withTemporary(authenticate: person) {
+  try await StorageSystem.withTemporary(authenticate: user) {
     SecureVault.defaultService = "notes"
     SecureVault[.pin] = "1234"
     check(SecureVault.get(.pin, reason: "Unlock notes"), is: "1234")

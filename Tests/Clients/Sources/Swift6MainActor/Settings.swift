@@ -24,7 +24,7 @@ enum Theme: String, Codable, CaseIterable {
   @DefaultOptional(.token) static var token: Data?
 }
 
-/// A class that is not `Sendable`: fine, as long as it stays on the main actor.
+/// A class that is not `Sendable` and stays on the main actor.
 final class Document: Codable {
   var title: String
   init(title: String) { self.title = title }

@@ -138,7 +138,7 @@ for await theme in changes {
   check(theme == .dark)
   break
 }
-let poke = Task {
+let updater = Task {
   while !Task.isCancelled {
     Settings.$fontSize.update { $0 += 1 }
     Settings.$token.update { $0 = ($0 ?? Data()) + [1] }
@@ -147,9 +147,9 @@ let poke = Task {
 }
 check(await change.value > 16)
 check(await firstToken.value > 0)
-poke.cancel()
+updater.cancel()
 
-await observeSettings()
+await checkObservation()
 
 // MARK: Failures, and stores of one's own
 
@@ -192,11 +192,11 @@ do {
   check(fetched.name == "loaded" && fetches == 1)
   let keys = try await DiskCache.shared.perform { try $0.keys() }
   check(keys.sorted(), is: ["fetched", "top"])
-  try cacheValues()
-  try await cacheTasks()
+  try checkCachedValues()
+  try await checkCacheInTasks()
   try await StorageSystem.withTemporary {
     check(DiskCache.keys(), is: [])
-    try cacheValues()
+    try checkCachedValues()
     fetches = try await DiskCache.fetch("number") { fetches + 1 }
   }
   check(fetches, is: 2)
@@ -214,12 +214,12 @@ SecureVault.withSecret("identity", service: "com.app.auth") { secretBytes = $0.b
 check(secretBytes > 0)
 SecureVault[.identity] = nil
 do {
-  try sealValues()
-  try await sealTasks()
-  try await useEngines()
+  try checkSecrets()
+  try await checkSecretsInTasks()
+  try await checkEngines()
   try await StorageSystem.withTemporary {
     check(SecureVault.services(), is: [])
-    try sealValues()
+    try checkSecrets()
   }
 } catch {
   print(error)

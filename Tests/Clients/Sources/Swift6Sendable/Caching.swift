@@ -20,7 +20,7 @@ extension DiskCache.Key<Article> {
   static let archived = Self("archived", cache: "Archive")
 }
 
-// A key is Sendable, whatever its type is.
+// A key is `Sendable` even if its values are not.
 extension DiskCache.Key<Draft> {
   static let draft = Self("draft", expiry: .idle(.days(1)))
 }
@@ -29,7 +29,7 @@ extension DiskCache.Key where Value == [String: Data] {
   static var thumbnails: Self { Self("thumbnails", cache: .memory) }
 }
 
-/// A key with a part that is known at run time only.
+/// A key whose name is partly determined at run time.
 extension DiskCache.Key<[Article]> {
   static func section(_ number: Int) -> Self { Self("section-\(number)", expiry: .hours(1)) }
 }
@@ -38,7 +38,7 @@ struct Offline: Error {}
 
 func download(_ id: Int = 1) async throws -> Article { Article(id: id, title: "loaded") }
 
-/// A downloader with a cache of its own.
+/// A downloader with its own cache.
 struct Library: Sendable {
   let cache = DiskCache.named("Library")
   var expiry = DiskCache.Expiry.minutes(5)
@@ -99,7 +99,7 @@ actor Newsroom {
   }
 }
 
-/// A sequence made by hand that is not `Sendable`.
+/// A sequence that is not `Sendable`.
 final class Countdown: AsyncSequence, AsyncIteratorProtocol {
   private var rest: [UInt8]
   init(_ rest: [UInt8]) { self.rest = rest }
@@ -119,7 +119,7 @@ func body(_ count: Int) -> AsyncStream<Data> {
   }
 }
 
-func cacheValues() throws {
+func checkCachedValues() throws {
   DiskCache.set(Article(), forKey: "article")
   let article: Article? = DiskCache.model("article")
   check(article, is: Article())
@@ -159,8 +159,8 @@ func cacheValues() throws {
   }
 }
 
-/// Typed throws pass through a throwing store.
-func cacheStore(_ store: DiskCache.Store) throws(StorageError) {
+/// The calls of a store throw only `StorageError`.
+func checkCacheStore(_ store: DiskCache.Store) throws(StorageError) {
   try store.set(Article(), for: .archived)
   try store.set(Article(), for: .archived, durable: true)
   check(try store.get(.archived), is: Article())
@@ -180,7 +180,7 @@ func cacheStore(_ store: DiskCache.Store) throws(StorageError) {
   store.sizeLimit = nil
 }
 
-/// The generic code of a user.
+/// Generic code of an app.
 func cached<T: Codable & Sendable>(
   _ key: DiskCache.Key<T>, or make: @Sendable () async throws -> T
 ) async throws -> T {
@@ -192,7 +192,7 @@ func cached<T: Codable>(_ key: String, or make: () async throws -> T) async thro
   try await DiskCache.fetch(key, expiry: .minutes(5), cache: "generic") { try await make() }
 }
 
-func cacheTasks() async throws {
+func checkCacheInTasks() async throws {
   // A local variable, mutated in the closure.
   var count = 0
   let article: Article = try await DiskCache.fetch("article_1", expiry: .minutes(5)) {
@@ -275,7 +275,7 @@ func cachePerform() async throws {
   check(draft?.text, is: "stored!")
   let made = try await store.perform { _ in Draft(text: "made") }
   let text = try await store.perform { store in
-    // What the caller does not use again may come along.
+    // A value that is not used afterwards may be sent to the closure.
     try store.set(made, forKey: "made")
     return made.text
   }

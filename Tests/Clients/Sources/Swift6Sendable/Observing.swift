@@ -3,32 +3,32 @@ import Keepsake
 import Observation
 import Synchronization
 
-/// A model on any one thread, whose observers are told on whatever thread a setting is set.
+/// A model without an actor. Observers are notified on the thread that sets a setting.
 @Observable final class Thermometer {
   @ObservationIgnored @Default("degrees", defaultValue: 20) var degrees: Double
-  @ObservationIgnored @DefaultOptional("place") var place: String?
+  @ObservationIgnored @DefaultOptional("city") var city: String?
   var isOn = true
 }
 
-func observeSettings() async throws {
+func checkObservation() async throws {
   let thermometer = Thermometer()
-  let notices = Atomic(0)
-  func isTold(_ change: () -> Void) -> Bool {
+  let notifications = Atomic(0)
+  func notifies(_ change: () -> Void) -> Bool {
     let counter = Counter()
     withObservationTracking {
-      _ = "\(thermometer.place ?? "") \(thermometer.degrees) \(thermometer.isOn)"
+      _ = "\(thermometer.city ?? "") \(thermometer.degrees) \(thermometer.isOn)"
     } onChange: {
       counter.count.add(1, ordering: .relaxed)
     }
     change()
-    notices.add(counter.count.load(ordering: .relaxed), ordering: .relaxed)
+    notifications.add(counter.count.load(ordering: .relaxed), ordering: .relaxed)
     return counter.count.load(ordering: .relaxed) == 1
   }
-  check(isTold { thermometer.degrees += 1 })
-  check(isTold { Defaults.set("Oslo", forKey: "place") })
-  check(isTold { thermometer.isOn = false })
-  check(isTold {}, is: false)
-  check(notices.load(ordering: .relaxed), is: 3)
+  check(notifies { thermometer.degrees += 1 })
+  check(notifies { Defaults.set("Oslo", forKey: "city") })
+  check(notifies { thermometer.isOn = false })
+  check(notifies {}, is: false)
+  check(notifications.load(ordering: .relaxed), is: 3)
 
   let names = Defaults.changes(suite: "named")
   let waiting = Task { await names.first { !$0.isEmpty } }

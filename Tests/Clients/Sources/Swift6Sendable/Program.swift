@@ -74,7 +74,7 @@ func add(_ amount: Int) async throws -> Int {
   }
 }
 
-/// The error type of a closure passes through.
+/// `update` throws the closure's error type.
 func addTyped(_ amount: Int) throws(Refusal) -> Int {
   try Defaults.update("sum", default: 0) { (sum: inout Int) throws(Refusal) in
     guard sum + amount <= 10 else { throw .full }
@@ -89,7 +89,7 @@ func fetch<T: Codable & Sendable>(_ key: String, orMake make: @Sendable () async
   return value
 }
 
-/// The values of a setting for someone else to wait for.
+/// The values of a setting as a stream.
 func counts() -> AsyncStream<Int> {
   AsyncStream { continuation in
     let task = Task {
@@ -100,7 +100,7 @@ func counts() -> AsyncStream<Int> {
   }
 }
 
-func useStore() throws(StorageError) {
+func checkStore() throws(StorageError) {
   let store = Defaults.suite(.team)
   try store.set(Mode.loud, forKey: "mode")
   try store.set(5, for: .retries)
@@ -136,15 +136,15 @@ func readWrongType() throws {
     onAnyThread()
     typedKeys()
     try await asynchronously()
-    try useStore()
+    try checkStore()
     try readWrongType()
-    try await observeSettings()
+    try await checkObservation()
     Defaults.removeAll(suite: .team)
     Defaults.removeAll()
 
-    try cacheValues()
-    try cacheStore(DiskCache.named("Archive"))
-    try await cacheTasks()
+    try checkCachedValues()
+    try checkCacheStore(DiskCache.named("Archive"))
+    try await checkCacheInTasks()
     try await cacheChunks()
     try await cachePerform()
     try await StorageSystem.withTemporary {
@@ -156,11 +156,11 @@ func readWrongType() throws {
     check(DiskCache.caches().map(\.name).contains("Films"))
     for cache in DiskCache.caches() { DiskCache.removeAll(cache: cache) }
 
-    try sealValues()
-    try await sealTasks()
-    try await useEngines()
-    try sealUnderAPassphrase()
-    try await sealForAPerson()
+    try checkSecrets()
+    try await checkSecretsInTasks()
+    try await checkEngines()
+    try checkPassphrase()
+    try await checkUserPresence()
     check(StorageSystem.removeAll())
     print("ok")
   }
@@ -225,7 +225,7 @@ func readWrongType() throws {
     let changes = Defaults.changes(.retries)
     let waiting = Task { await changes.first { $0 > 200 } }
     async let count = counts().first { $0 > 0 }
-    let poke = Task {
+    let updater = Task {
       while !Task.isCancelled {
         Defaults[.retries] = 201
         Defaults.update("count", default: 0) { $0 += 1 }
@@ -234,7 +234,7 @@ func readWrongType() throws {
     }
     check(await waiting.value, is: 201)
     check(await count != nil)
-    poke.cancel()
+    updater.cancel()
 
     let inside = try await StorageSystem.withTemporary { () -> [String] in
       async let size = Settings.shared.size

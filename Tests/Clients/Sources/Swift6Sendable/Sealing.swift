@@ -11,11 +11,11 @@ struct Token: Codable, Equatable, Sendable {
 
 extension SecureVault.Key<Token> {
   static let accessToken = Self("accessToken", service: .auth)
-  /// A key with a part that is known at run time only.
+  /// A key whose name is partly determined at run time.
   static func token(of user: Int) -> Self { Self("token-\(user)", service: .auth) }
 }
 
-// A key is Sendable, whatever its type is.
+// A key is `Sendable` even if its values are not.
 extension SecureVault.Key<Draft> {
   static let draft = Self("draft")
 }
@@ -28,7 +28,7 @@ extension SecureVault.Service {
   static let auth = SecureVault.Service("com.app.auth")
 }
 
-/// A client that takes its token from the vault each time.
+/// A client that reads its token from the vault for each request.
 struct Client: Sendable {
   let auth = SecureVault.service(.auth)
 
@@ -68,7 +68,7 @@ actor Keychain {
   }
 }
 
-/// Any vault error as the text of a command-line tool.
+/// The error of a call as a command-line tool would print it.
 func explain(_ body: (SecureVault.Store) throws(StorageError) -> Void) -> String {
   do throws(StorageError) {
     try body(SecureVault.shared)
@@ -82,7 +82,7 @@ func explain(_ body: (SecureVault.Store) throws(StorageError) -> Void) -> String
   }
 }
 
-/// What the store throws, and what the closure throws.
+/// Throws the store's errors and the closure's.
 func firstByte(_ key: String) throws -> UInt8? {
   try SecureVault.shared.withSecret(key) { bytes in
     guard bytes.byteCount > 0 else { throw Offline() }
@@ -90,7 +90,7 @@ func firstByte(_ key: String) throws -> UInt8? {
   }
 }
 
-/// The closure's own type of error is all that the facade throws.
+/// The facade throws only the closure's error type.
 func size(_ key: String, atMost limit: Int) throws(Refusal) -> Int? {
   try SecureVault.withSecret(key) { (bytes: RawSpan) throws(Refusal) in
     if bytes.byteCount > limit { throw .full }
@@ -98,7 +98,7 @@ func size(_ key: String, atMost limit: Int) throws(Refusal) -> Int? {
   }
 }
 
-func sealValues() throws {
+func checkSecrets() throws {
   let token = Token(text: "tok")
   check(SecureVault.set(token, forKey: "t"))
   let read: Token? = SecureVault.model("t")
@@ -141,7 +141,7 @@ func sealValues() throws {
   check(!SecureVault.contains("x"))
 }
 
-func sealTasks() async throws {
+func checkSecretsInTasks() async throws {
   let client = Client()
   try client.auth.removeAll()
   check(try client.header() == nil)
@@ -165,8 +165,8 @@ func sealTasks() async throws {
   check(try client.auth.getData("token-3") == nil)
 }
 
-/// Half a second for each passphrase.
-func sealUnderAPassphrase() throws {
+/// Slow, because each passphrase takes half a second.
+func checkPassphrase() throws {
   let store = SecureVault.shared
   try store.protect(with: .passphrase("open sesame"))
   try store.lock()
@@ -195,13 +195,13 @@ func sealUnderAPassphrase() throws {
   check(try store.protection == nil)
 }
 
-/// Answers for the person who would sit there.
+/// Types a passphrase in place of a user.
 @Sendable func typePassphrase(_ request: SecureVault.PassphraseRequest) throws -> String? {
   if request.reason == "Spy" { throw Offline() }
   return "a passphrase"
 }
 
-func sealForAPerson() async throws {
+func checkUserPresence() async throws {
   try await StorageSystem.withTemporary(authenticate: typePassphrase) {
     SecureVault[.recoveryCodes] = ["1", "2"]
     check(SecureVault.get(.recoveryCodes, reason: "Recover"), is: ["1", "2"])
