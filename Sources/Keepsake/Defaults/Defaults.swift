@@ -11,9 +11,9 @@ public import FoundationEssentials
 /// power cut about a second later, or when ``synchronize(suite:)`` returns. All calls are safe from
 /// any thread and between processes: what one has set, the others read at once.
 ///
-/// No call throws: each returns the value, nil or the default, or whether the store is now as
-/// asked, and hands every failure to ``StorageSystem/onFailure``. To handle errors where they
-/// happen use the throwing calls of a ``Store``, which ``shared`` and ``suite(_:)`` return.
+/// No call throws a storage error: a call returns nil, its default or `false`, and reports the
+/// failure to ``StorageSystem/onFailure``. `update` throws what your closure throws. The calls of a
+/// ``Store``, which ``shared`` and ``suite(_:)`` return, throw ``StorageError``.
 public enum Defaults {
   /// The throwing store behind the calls that name no suite.
   public static var shared: Store { suite(.standard) }

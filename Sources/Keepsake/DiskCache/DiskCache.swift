@@ -17,10 +17,10 @@ public import FoundationEssentials
 /// waits for a writer. An entry survives the end of the process; a power cut may turn the newest
 /// ones into misses, unless they were set `durable`.
 ///
-/// No call but ``fetch(_:expiry:cache:isolation:_:)`` throws: each returns the value, nil, or
-/// whether the cache is now as asked, and hands every failure to ``StorageSystem/onFailure``. To
-/// handle errors where they happen use the throwing calls of a ``Store``, which ``shared`` and
-/// ``named(_:)`` return.
+/// No call throws a storage error: a call returns nil or `false`, and reports the failure to
+/// ``StorageSystem/onFailure``. ``fetch(_:expiry:cache:isolation:_:)`` throws what your closure
+/// throws, and `CancellationError` if its task is cancelled. The calls of a ``Store``, which
+/// ``shared`` and ``named(_:)`` return, throw ``StorageError``.
 public enum DiskCache {
   /// Names a cache that is kept apart from all others: a directory each.
   ///

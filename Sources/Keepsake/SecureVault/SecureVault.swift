@@ -18,9 +18,10 @@ public import FoundationEssentials
 /// error and never a value, and no error shows a secret. All calls are safe from any thread and
 /// between processes, and no reader waits for a writer.
 ///
-/// No call throws: each returns the value, nil, or whether the vault is now as asked, and hands
-/// every failure to ``StorageSystem/onFailure``. To handle errors where they happen use the
-/// throwing calls of a ``Store``, which ``shared`` and ``service(_:)`` return.
+/// No call throws a storage error: a call returns nil or `false`, and reports the failure to
+/// ``StorageSystem/onFailure``. `withSecret` throws what your closure throws, and `askTerminal`
+/// throws if the terminal cannot be read. The calls of a ``Store``, which ``shared`` and
+/// ``service(_:)`` return, throw ``StorageError``.
 public enum SecureVault {
   /// Names a service whose secrets are kept apart from all others.
   ///
