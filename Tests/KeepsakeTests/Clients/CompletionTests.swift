@@ -3,7 +3,7 @@ import Testing
 
 extension OneAtATime {
   /// Asks the language server that comes with Swift which keys it offers after a dot.
-  @Suite(.enabled(if: EditorSession.isServerInstalled)) struct CompletionTests {
+  @Suite(.slow, .enabled(if: EditorSession.isServerInstalled)) struct CompletionTests {
     @Test(.timeLimit(.minutes(2))) func offersTheMatchingKeysAfterADot() throws {
       let calls = fragments.enumerated().map { number, fragment in fragment.declaration(number) }
       let text = ([declarations] + calls).joined(separator: "\n")

@@ -4,7 +4,7 @@ import Testing
 /// Runs programs without OpenSSL, linked statically, in a minimal container, and as a systemd unit.
 /// The client is the package Tests/WithoutVault, or the quickstart for secrets.
 extension OneAtATime {
-  @Suite struct SetUpTests {
+  @Suite(.slow) struct SetUpTests {
     @Test(.timeLimit(.minutes(20)))
     func programWithoutVaultDoesNotLoadOpenSSL() async throws {
       let build = try await Client.build.value

@@ -27,7 +27,7 @@ extension OneAtATime {
       let directory = try TemporaryDirectory(isQuick: true)
       let failures = Failures()
       let writerCount = 3
-      let rounds = max(1, bound("KEEPSAKE_KILLS", usually: 300) / writerCount)
+      let rounds = max(1, Coverage.count("KEEPSAKE_KILLS", sample: 30, complete: 300) / writerCount)
       // Any of these; nil stands for nothing.
       var allowed: [Place: Set<Certificate?>] = [:]
       var last = [Int](repeating: 0, count: writerCount)
@@ -99,8 +99,8 @@ extension OneAtATime {
     }
 
     /// What a program has of the system does not grow with the time it runs.
-    @Test func aLongRunTakesNoMoreThanAShortOne() throws {
-      let seconds = bound("KEEPSAKE_SOAK", usually: 12)
+    @Test(.slow) func aLongRunTakesNoMoreThanAShortOne() throws {
+      let seconds = Coverage.count("KEEPSAKE_SOAK", sample: 12, complete: 12)
       let directory = try TemporaryDirectory(isQuick: true)
       let peer = try Peer.start(directory, "soak", "\(seconds)")
       let said = peer.finish().split(separator: "\n").map(String.init)

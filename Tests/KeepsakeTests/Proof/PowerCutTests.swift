@@ -7,9 +7,8 @@ extension OneAtATime {
   /// Each store after a power cut at each moment of its calls: it opens, it has what was promised,
   /// and nothing else.
   @Suite(.serialized) struct PowerCutTests {
-    /// How many states of each workload are looked at; `KEEPSAKE_STATES` for more.
-    private let most =
-      bound("KEEPSAKE_STATES", usually: 600)
+    /// How many states of each workload are checked.
+    private let most = Coverage.count("KEEPSAKE_STATES", sample: 60, complete: 600)
 
     @Test(arguments: PowerCutWorkload.all)
     func whatWasPromisedIsThereAndNothingElse(_ workload: PowerCutWorkload) async throws {

@@ -45,9 +45,14 @@ final class Child {
     var attributes = posix_spawnattr_t()
     posix_spawnattr_init(&attributes)
     defer { posix_spawnattr_destroy(&attributes) }
-    if startsSession || terminal != nil {
-      posix_spawnattr_setflags(&attributes, 0x80)  // POSIX_SPAWN_SETSID
-    }
+    // A shell ignores SIGINT in what it runs in the background, and children inherit that.
+    var defaults = sigset_t()
+    sigemptyset(&defaults)
+    sigaddset(&defaults, SIGINT)
+    posix_spawnattr_setsigdefault(&attributes, &defaults)
+    var flags = Int16(POSIX_SPAWN_SETSIGDEF)
+    if startsSession || terminal != nil { flags |= 0x80 }  // POSIX_SPAWN_SETSID
+    posix_spawnattr_setflags(&attributes, flags)
     if let terminal {
       // The first terminal that the leader of a session opens is the one that it sits at.
       let inputAndErrors = isInteractive ? [STDIN_FILENO, STDERR_FILENO] : [9]

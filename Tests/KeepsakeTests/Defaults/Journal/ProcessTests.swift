@@ -65,7 +65,7 @@ extension OneAtATime {
     /// Kills a writer at random moments, its compactions included, and looks for what it had said
     /// was set. `KEEPSAKE_KILLS` makes the run longer.
     @Test func killsLoseNothingAcknowledged() throws {
-      let kills = bound("KEEPSAKE_KILLS", usually: 500)
+      let kills = Coverage.count("KEEPSAKE_KILLS", sample: 40, complete: 500)
       let directory = try TemporaryDirectory()
       let failures = Failures()
       var last = 0

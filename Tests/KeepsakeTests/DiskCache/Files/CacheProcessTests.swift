@@ -11,8 +11,8 @@ extension OneAtATime {
   /// they were written. One test at a time, as each of them keeps all cores busy.
   @Suite(.serialized) struct CacheProcessTests {
     /// How long the longest test takes; the others take a fifth of it.
-    private let seconds = bound("KEEPSAKE_SECONDS", usually: 10)
-    private let kills = bound("KEEPSAKE_KILLS", usually: 500)
+    private let seconds = Coverage.count("KEEPSAKE_SECONDS", sample: 2, complete: 10)
+    private let kills = Coverage.count("KEEPSAKE_KILLS", sample: 40, complete: 500)
 
     @Test func underFireEveryHitIsAValueOfItsKeyAndTheLimitHolds() async throws {
       let directory = try TemporaryDirectory()

@@ -10,8 +10,8 @@ extension OneAtATime {
   /// One test at a time, as most of them keep all cores busy.
   @Suite(.serialized) struct VaultProcessTests {
     /// How long it takes to lock and unlock again and again, five times.
-    private let seconds = bound("KEEPSAKE_SECONDS", usually: 10)
-    private let kills = bound("KEEPSAKE_KILLS", usually: 200)
+    private let seconds = Coverage.count("KEEPSAKE_SECONDS", sample: 2, complete: 10)
+    private let kills = Coverage.count("KEEPSAKE_KILLS", sample: 20, complete: 200)
 
     // MARK: Several processes
 

@@ -1,0 +1,30 @@
+import Foundation
+import Testing
+
+/// How much of each proof a run of the tests covers.
+///
+/// `swift test` checks all behaviour within two minutes, and a sample of what the proofs repeat: of
+/// the system calls that fail, the bytes that are damaged, the processes that are killed.
+/// `.ci/run` sets `KEEPSAKE_TESTS=all` to cover everything, and to run the tests that are `.slow`.
+enum Coverage {
+  static let isComplete = ProcessInfo.processInfo.environment["KEEPSAKE_TESTS"] == "all"
+
+  /// How often a proof repeats, unless the environment variable `name` has another number.
+  static func count(_ name: String? = nil, sample: Int, complete: Int) -> Int {
+    let number = name.flatMap { ProcessInfo.processInfo.environment[$0] }.flatMap { Int($0) }
+    return number ?? (isComplete ? complete : sample)
+  }
+
+  /// All cases of a proof, or every `step`th of them, beginning with the one at `start`.
+  static func cases<Case>(_ all: [Case], every step: Int, from start: Int = 0) -> [Case] {
+    if isComplete { return all }
+    return stride(from: start % step, to: all.count, by: step).map { all[$0] }
+  }
+}
+
+extension Trait where Self == ConditionTrait {
+  /// For tests that build other packages, or that observe a process for long.
+  static var slow: Self {
+    .enabled(if: Coverage.isComplete, "slow, runs with KEEPSAKE_TESTS=all")
+  }
+}
