@@ -1,16 +1,17 @@
 internal import FoundationEssentials
 
-/// A value as the bytes of a file: what the caches keep in payload files.
+/// A value as the bytes of a file of its own, such as a cache's payload file.
 ///
-/// `Data` stays the very bytes and text its UTF-8, so that other programs can use the file.
+/// `Data` is kept as it is and text as UTF-8, so that other programs can use the file.
 struct Payload: Sendable {
+  /// What the bytes are. The raw values are part of the file formats.
   enum Kind: UInt8, Sendable {
     case data = 0
     case text = 1
     case json = 2
     /// Seconds since the reference date, as JSON.
     case date = 3
-    /// A number that JSON cannot say, as its name in a JSON string.
+    /// The name of a number that is not finite, as a JSON string.
     case number = 4
   }
 
@@ -30,16 +31,16 @@ struct Payload: Sendable {
     }
   }
 
-  /// What the bytes mean; nil when they do not fit their kind.
+  /// The value of the bytes; nil if they do not fit their kind.
   var value: StoredValue? {
-    // Without a copy.
+    // Shares the bytes instead of copying them.
     if kind == .data { return .data(bytes) }
     return bytes.withUnsafeBytes { kind.value(of: $0) }
   }
 }
 
 extension Payload.Kind {
-  /// What bytes of this kind mean; nil when they do not fit it.
+  /// The value of bytes of this kind; nil if they do not fit it.
   func value(of bytes: UnsafeRawBufferPointer) -> StoredValue? {
     switch self {
     case .data: .data(Data(bytes))
@@ -53,20 +54,17 @@ extension Payload.Kind {
 
 extension StoredValue {
   fileprivate var payloadKind: Payload.Kind {
-    switch self {
-    case .data: .data
-    case .string: .text
-    default:
-      switch kind {
-      case .date: .date
-      case .number: .number
-      default: .json
-      }
+    if case .string = self { return .text }
+    switch kind {
+    case .json: return .json
+    case .data: return .data
+    case .date: return .date
+    case .number: return .number
     }
   }
 
-  /// Calls `body` with what a ``Payload`` of this value has, without a copy where there is none to
-  /// make.
+  /// Calls `body` with the kind and bytes of this value's ``Payload``, copying as little as
+  /// possible.
   func withPayload<R, E: Error>(
     _ body: (Payload.Kind, UnsafeRawBufferPointer) throws(E) -> R
   ) throws(E) -> R {

@@ -1,8 +1,8 @@
 public import FoundationEssentials
 
-/// A value as a store keeps it in memory: what a look-up returns and a journal line says.
+/// A value in the form in which stores keep it in memory.
 ///
-/// Single values are kept ready for use, everything with structure as its JSON.
+/// Scalars are decoded already; anything with structure is kept as JSON.
 @usableFromInline
 enum StoredValue: Sendable {
   case bool(Bool)
@@ -10,21 +10,27 @@ enum StoredValue: Sendable {
   case double(Double)
   case string(String)
   case data(Data)
-  /// Seconds since the reference date, as `Date` itself holds them.
+  /// Seconds since the reference date, exactly as `Date` holds them.
   case date(Double)
   case json([UInt8])
 }
 
+// MARK: - JSON
+
 extension StoredValue {
-  /// How ``json`` is to be read. The raw values are part of the journal's format.
+  /// Tells values apart whose JSON looks the same. The raw values are part of the journal's format.
   enum Kind: UInt8 {
+    /// The JSON stands for itself.
     case json = 0x6A  // j
-    case data = 0x64  // d: Base64
-    case date = 0x74  // t: seconds since 2001
-    case number = 0x6E  // n: a number that JSON cannot express, as a string
+    /// A string of Base64 that stands for bytes.
+    case data = 0x64  // d
+    /// Seconds since 2001 that stand for a date: a number, or its name if it is not finite.
+    case date = 0x74  // t
+    /// The name of a number that is not finite.
+    case number = 0x6E  // n
   }
 
-  /// How to read ``json``.
+  /// The kind without which ``json`` would be read as another value.
   var kind: Kind {
     switch self {
     case .data: .data
@@ -34,7 +40,7 @@ extension StoredValue {
     }
   }
 
-  /// The value as JSON without a raw newline.
+  /// The value as JSON without raw newlines.
   var json: [UInt8] {
     var output: [UInt8] = []
     append(to: &output)
@@ -45,9 +51,9 @@ extension StoredValue {
   func append(to output: inout [UInt8]) {
     switch self {
     case .bool(let bool): output.append(contentsOf: (bool ? "true" : "false").utf8)
-    case .int(let number): JSONText.withDigits(of: number) { output.append(contentsOf: $0) }
-    case .double(let number), .date(let number): JSONText.append(number, to: &output)
-    case .string(let text): JSONText.append(text, to: &output)
+    case .int(let number): JSONNumber.withDigits(of: number) { output.append(contentsOf: $0) }
+    case .double(let number), .date(let number): JSONNumber.append(number, to: &output)
+    case .string(let text): JSONString.append(text, to: &output)
     case .data(let data):
       output.append(UInt8(ascii: "\""))
       output.append(contentsOf: data.base64EncodedData())
@@ -56,15 +62,13 @@ extension StoredValue {
     }
   }
 
-  /// Reads back what ``kind`` and ``json`` wrote; nil when the bytes are not of that kind.
+  /// The value with this ``kind`` and ``json``; nil if they do not fit each other.
   init?(kind: Kind, json bytes: UnsafeRawBufferPointer) {
     switch kind {
     case .json:
       self.init(json: bytes)
     case .data:
-      guard let data = Self.wholeString(bytes).flatMap({ Data(base64Encoded: $0) }) else {
-        return nil
-      }
+      guard let data = Self.string(bytes).flatMap({ Data(base64Encoded: $0) }) else { return nil }
       self = .data(data)
     case .date:
       guard let number = Self.number(bytes) else { return nil }
@@ -75,13 +79,15 @@ extension StoredValue {
     }
   }
 
-  /// The value of one JSON text: single values as themselves, but only those that would be written
-  /// with the very same bytes, so that no digit is lost.
+  /// The value of JSON that stands for itself.
+  ///
+  /// A number becomes an `int` or a `double` only if that would be written with the same bytes, so
+  /// no digit is lost.
   init?(json bytes: UnsafeRawBufferPointer) {
     guard let first = bytes.first else { return nil }
     switch first {
     case UInt8(ascii: "\""):
-      guard let text = Self.wholeString(bytes) else { return nil }
+      guard let text = Self.string(bytes) else { return nil }
       self = .string(text)
     case UInt8(ascii: "t"): self = .bool(true)
     case UInt8(ascii: "f"): self = .bool(false)
@@ -98,25 +104,28 @@ extension StoredValue {
     }
   }
 
-  private static func wholeString(_ bytes: UnsafeRawBufferPointer) -> String? {
+  /// The text of a JSON string; nil if the bytes are anything else.
+  private static func string(_ bytes: UnsafeRawBufferPointer) -> String? {
     var position = 0
-    guard let text = JSONText.string(in: bytes, at: &position), position == bytes.count else {
+    guard let text = JSONString.parse(bytes, at: &position), position == bytes.count else {
       return nil
     }
     return text
   }
 
   private static func number(_ bytes: UnsafeRawBufferPointer) -> Double? {
-    if let text = wholeString(bytes) { return JSONText.nonFinite(text) }
+    if let name = string(bytes) { return JSONNumber.nonFinite(named: name) }
     return Double(String(decoding: bytes, as: UTF8.self))
   }
 }
 
+// MARK: - Descriptions and comparisons
+
 extension StoredValue {
-  /// What it is, without saying what it says.
-  var kindInWords: String {
+  /// The type in words, for errors, which never quote a value.
+  var typeDescription: String {
     switch self {
-    case .bool: "a truth value"
+    case .bool: "a Boolean"
     case .int: "an integer"
     case .double: "a number"
     case .string: "text"
@@ -133,7 +142,7 @@ extension StoredValue {
 }
 
 extension StoredValue: Equatable {
-  /// Whether both are written with the same bytes; unlike for numbers, NaN equals itself.
+  /// Whether both values are written with the same bytes: unlike numbers, a NaN equals itself.
   @usableFromInline
   static func == (a: StoredValue, b: StoredValue) -> Bool {
     switch (a, b) {

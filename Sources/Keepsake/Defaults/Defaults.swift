@@ -315,7 +315,7 @@ extension Defaults {
   /// The app's suites that have a file or an engine of their own, sorted by name; those with a
   /// directory of their own are not among them.
   public static func suites() -> [Suite] {
-    shared.attempt { store throws(StorageError) in try store.siblings() } ?? []
+    shared.attempt { store throws(StorageError) in try store.storedSuites() } ?? []
   }
 
   /// All values of a suite as one document; nil when they cannot be read or expressed.

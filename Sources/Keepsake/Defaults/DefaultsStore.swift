@@ -144,7 +144,7 @@ extension Defaults.Store {
   /// caller must know that `T` is `Sendable`.
   @inlinable
   func get<T: Codable>(_ key: String, keeping: Bool) throws(StorageError) -> T? {
-    if !keeping || Codec.isSingle(T.self) { return try get(key) }
+    if !keeping || Codec.isStoredAsIs(T.self) { return try get(key) }
     if case .success(let engine) = engine,
       let model = engine.cachedModel(forKey: key)?.value(as: T.self)
     {

@@ -19,7 +19,7 @@ extension Folder {
       let site = try fileTarget(path)
       let bytes: Data
       do throws(StorageError) {
-        bytes = try Document.bytes(of: value)
+        bytes = try DocumentCodec.encode(value)
       } catch {
         throw error.inContext(of: "save", path: site.path)
       }
@@ -55,7 +55,7 @@ extension Folder {
         bytes = try file.contents()
       } catch  where error.code == .notFound || error.code.systemError == ENOTDIR {
         // Other types can be made of nil too, such as one for any JSON.
-        if let type = T.self as? any OptionalValue.Type,
+        if let type = T.self as? any AnyOptional.Type,
           let none = type.init(nilLiteral: ()) as? T
         {
           return none
@@ -63,7 +63,7 @@ extension Folder {
         throw error
       }
       do throws(StorageError) {
-        return try Document.value(of: bytes)
+        return try DocumentCodec.decode(bytes)
       } catch {
         throw error.inContext(of: "load", path: site.path)
       }

@@ -48,7 +48,7 @@ public enum StorageSystem {
   /// - Returns: Whether everything is empty now; each failure is reported to ``onFailure``.
   @discardableResult
   public static func removeAll() -> Bool {
-    let suites = Defaults.shared.attempt { store throws(StorageError) in try store.siblings() }
+    let suites = Defaults.shared.attempt { store throws(StorageError) in try store.storedSuites() }
     let caches = DiskCache.shared.attempt { store throws(StorageError) in try store.siblings() }
     let isDone =
       ((suites ?? []) + [.memory]).map { Defaults.removeAll(suite: $0) }

@@ -29,10 +29,10 @@ import Foundation
   _ = try? Codec.decode(value, as: Decimal.self)
   _ = try? Codec.decode(value, as: URL.self)
   _ = try? Codec.decode(value, as: Date?.self)
-  guard let tree = try? Codec.decode(value, as: Tree.self) else { return }
+  guard let tree = try? Codec.decode(value, as: PropertyTree.self) else { return }
   guard let again = try? Codec.encode(tree) else { return }
   // NaN is not even itself.
-  let read = try? Codec.decode(again, as: Tree.self)
+  let read = try? Codec.decode(again, as: PropertyTree.self)
   check(read == tree || tree != tree, "a document reads back")
 }
 

@@ -63,7 +63,7 @@ import Testing
     #expect(failures.all.count == 1, "the same failure at most once a second")
     #expect(failures.all.first?.key == "k")
     let line = failures.all.first?.description ?? ""
-    #expect(line.contains("stored is text, asked for was Int") && !line.contains("hunter2"))
+    #expect(line.contains("the stored value is text, not Int") && !line.contains("hunter2"))
     #expect(line.contains("/standard.jsonl"))
     #expect(Defaults.set(Double.nan, forKey: "k"))
     #expect(!Defaults.set(Decimal.nan, forKey: "k"))

@@ -140,12 +140,12 @@ enum JournalFormat {
     output.append(quote)
     if kind != .cleared {
       output.append(comma)
-      JSONText.append(key, to: &output)
+      JSONString.append(key, to: &output)
     }
     appendValue(&output)
     // The length stands before what it counts.
     let length = output.count - place - 1
-    JSONText.withDigits(of: Int64(length)) { output.insert(contentsOf: $0, at: place) }
+    JSONNumber.withDigits(of: Int64(length)) { output.insert(contentsOf: $0, at: place) }
     output.withUnsafeMutableBufferPointer { bytes in
       let summed = UnsafeRawBufferPointer(
         UnsafeMutableBufferPointer(rebasing: bytes[(start + 16)...]))
@@ -297,7 +297,7 @@ enum JournalFormat {
     let within = UnsafeRawBufferPointer(rebasing: bytes[..<end])
     position = body + 1
     guard length > 2, bytes[body] == comma,
-      let key = JSONText.string(in: within, at: &position)
+      let key = JSONString.parse(within, at: &position)
     else { return nil }
     if kind == .removed {
       return position == end

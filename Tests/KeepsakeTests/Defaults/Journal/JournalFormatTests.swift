@@ -46,7 +46,7 @@ import Testing
 
   @Test func eachLineIsJSON() throws {
     for line in String(decoding: Self.sample, as: UTF8.self).split(separator: "\n") {
-      let tree = try Codec.decoder.decode(Tree.self, from: .init(line.utf8))
+      let tree = try Codec.decoder.decode(PropertyTree.self, from: .init(line.utf8))
       guard case .array(let parts) = tree else {
         Issue.record("not an array: \(line)")
         continue
@@ -157,7 +157,7 @@ import Testing
       let parsed = Self.parse(JournalFormat.header(id: Self.id) + noise)
       #expect(parsed?.lines.isEmpty == true)
       var position = 0
-      noise.withUnsafeBytes { _ = JSONText.string(in: $0, at: &position) }
+      noise.withUnsafeBytes { _ = JSONString.parse($0, at: &position) }
     }
   }
 }

@@ -2,14 +2,14 @@ import Testing
 
 @testable import Keepsake
 
-@Suite struct TextTests {
-  @Test func textIsWhatTheStandardLibraryTakesForUTF8() {
-    // What is put in place of a byte is as long as some bytes that it stands for.
+@Suite struct UTF8Tests {
+  @Test func acceptsWhatTheStandardLibraryAccepts() {
+    // The replacement character takes as many bytes as some of the sequences that it replaces.
     var samples: [[UInt8]] = [
       [], [0], [0x41, 0, 0x42], Array("\u{FFFD}".utf8), [0xF0, 0x9F, 0x98], [0xED, 0xA0, 0x80],
       [0xC0, 0x80], [0xFF], Array(repeating: 0x41, count: 100_000) + [0xC3],
     ]
-    // Many of them valid, and many nearly.
+    // Random sequences, of which many are valid and many nearly so.
     let parts: [[UInt8]] = [
       [0x41], Array("é".utf8), Array("€".utf8), Array("😀".utf8), [0x80], [0xE2, 0x82], [0xF4],
     ]

@@ -1,7 +1,7 @@
 internal import FoundationEssentials
 
-/// A document of any shape, to carry values between JSON and property lists.
-enum Tree: Equatable {
+/// A JSON document or property list of any shape.
+enum PropertyTree: Equatable {
   case null
   case bool(Bool)
   case int(Int64)
@@ -11,22 +11,11 @@ enum Tree: Equatable {
   case string(String)
   case data(Data)
   case date(Date)
-  case array([Tree])
-  case dictionary([String: Tree])
+  case array([PropertyTree])
+  case dictionary([String: PropertyTree])
 }
 
-extension Tree {
-  /// How many members all objects in it have.
-  var memberCount: Int {
-    switch self {
-    case .array(let values): values.reduce(0) { $0 + $1.memberCount }
-    case .dictionary(let values): values.values.reduce(values.count) { $0 + $1.memberCount }
-    default: 0
-    }
-  }
-}
-
-extension Tree: Codable {
+extension PropertyTree: Codable {
   private struct Key: CodingKey {
     let stringValue: String
     var intValue: Int? { nil }
@@ -37,16 +26,16 @@ extension Tree: Codable {
   init(from decoder: any Decoder) throws {
     try decoder.propertyListBudget?.spend(atDepth: decoder.codingPath.count)
     if let container = try? decoder.container(keyedBy: Key.self) {
-      var values: [String: Tree] = [:]
+      var values: [String: PropertyTree] = [:]
       for key in container.allKeys {
-        values[key.stringValue] = try container.decode(Tree.self, forKey: key)
+        values[key.stringValue] = try container.decode(PropertyTree.self, forKey: key)
       }
       self = .dictionary(values)
       return
     }
     if var container = try? decoder.unkeyedContainer() {
-      var values: [Tree] = []
-      while !container.isAtEnd { values.append(try container.decode(Tree.self)) }
+      var values: [PropertyTree] = []
+      while !container.isAtEnd { values.append(try container.decode(PropertyTree.self)) }
       self = .array(values)
       return
     }
@@ -60,7 +49,7 @@ extension Tree: Codable {
     } else if let value = try? container.decode(UInt64.self) {
       self = .uint(value)
     } else if let value = try? container.decode(Double.self) {
-      // A number with more digits than a Double holds stays exact as a Decimal.
+      // A number with more digits than a Double can hold stays exact as a Decimal.
       if let exact = try? container.decode(Decimal.self), !exact.isNaN,
         Decimal(string: value.description) != exact
       {
@@ -104,37 +93,37 @@ extension Tree: Codable {
 
   fileprivate static let budgetKey = CodingUserInfoKey(rawValue: "keepsake.propertyListBudget")
 
-  /// How many values a property list may still have. In a binary one a list can hold itself, or
-  /// another one again and again; where none does, each value takes a byte at least.
+  /// Limits how much decoding a property list can produce.
+  ///
+  /// In a binary property list a list can contain itself, or the same list many times. Where it does
+  /// not, every value takes at least one byte, so there are at most as many values as bytes.
   fileprivate final class Budget: Sendable {
-    private let rest: Locked<Int>
-    /// As deep as JSON may be.
-    private static let mostLevels = 512
+    private let remainingValues: Locked<Int>
 
-    init(_ count: Int) { rest = Locked(count) }
+    init(_ count: Int) { remainingValues = Locked(count) }
 
     func spend(atDepth depth: Int) throws {
-      let isLeft = rest.withLock { rest in
-        rest -= 1
-        return rest >= 0
+      let isWithinBudget = remainingValues.withLock { count in
+        count -= 1
+        return count >= 0
       }
-      guard isLeft, depth <= Self.mostLevels else { throw Exhausted() }
+      guard isWithinBudget, depth <= JSONScanner.maximumDepth else { throw BudgetExceeded() }
     }
 
-    private struct Exhausted: Error {}
+    private struct BudgetExceeded: Error {}
   }
 
-  /// Reads a property list of any kind.
+  /// Reads a property list, binary or XML.
   init(propertyList document: Data) throws {
     let decoder = PropertyListDecoder()
     if let key = Self.budgetKey { decoder.userInfo[key] = Budget(document.count) }
-    self = try decoder.decode(Tree.self, from: document)
+    self = try decoder.decode(PropertyTree.self, from: document)
   }
 }
 
 extension Decoder {
-  /// nil for JSON, which has no bytes and dates: a string must not be taken for them.
-  fileprivate var propertyListBudget: Tree.Budget? {
-    Tree.budgetKey.flatMap { userInfo[$0] as? Tree.Budget }
+  /// nil for JSON, which has neither bytes nor dates: its strings must not be decoded as such.
+  fileprivate var propertyListBudget: PropertyTree.Budget? {
+    PropertyTree.budgetKey.flatMap { userInfo[$0] as? PropertyTree.Budget }
   }
 }

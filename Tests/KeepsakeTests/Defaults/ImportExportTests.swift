@@ -4,13 +4,14 @@ import Testing
 
 @testable import Keepsake
 
-@Suite(.temporaryStorage) struct TransferTests {
-  struct Trap: Codable, Equatable {
+@Suite(.temporaryStorage) struct ImportExportTests {
+  /// Encodes as JSON that looks like wrapped bytes.
+  struct Lookalike: Codable, Equatable {
     var data = "not bytes"
     enum CodingKeys: String, CodingKey { case data = "$data" }
   }
 
-  func fill() throws {
+  func setValues() throws {
     Defaults.set("dark \"x\" \n é 👍 /", forKey: "text")
     Defaults.set(Int.min, forKey: "int")
     Defaults.set(UInt64.max, forKey: "uint")
@@ -21,7 +22,7 @@ import Testing
     Defaults.set(["a": [1, 2]], forKey: "nested \"key\"")
   }
 
-  func check(_ suite: Defaults.Suite) {
+  func expectValues(in suite: Defaults.Suite) {
     #expect(Defaults.string("text", suite: suite) == "dark \"x\" \n é 👍 /")
     #expect(Defaults.int("int", suite: suite) == Int.min)
     #expect(Defaults.get("uint", suite: suite) == UInt64.max)
@@ -34,18 +35,19 @@ import Testing
   }
 
   @Test(arguments: [Defaults.ExportFormat.json, .propertyList])
-  func whatIsExportedCanBeImported(_ format: Defaults.ExportFormat) throws {
-    try fill()
+  func importsWhatWasExported(_ format: Defaults.ExportFormat) throws {
+    try setValues()
     let document = try #require(Defaults.export(as: format))
     #expect(Defaults.import(document, suite: "copy"))
-    check("copy")
+    expectValues(in: "copy")
     #expect(Defaults.keys(suite: "copy").count == 8)
   }
 
-  @Test func jsonKeepsWhatPropertyListsCannot() throws {
+  @Test func jsonKeepsValuesThatPropertyListsCannotHold() throws {
     let decimal = try #require(Decimal(string: "12345678901234567890.123456789"))
     let values: [String: any Codable] = [
-      "decimal": decimal, "infinity": Double.infinity, "null": [Int?.none], "trap": Trap(),
+      "decimal": decimal, "infinity": Double.infinity, "null": [Int?.none],
+      "lookalike": Lookalike(),
       "precise": Date(timeIntervalSinceReferenceDate: 0.1), "int128": Int128.max,
     ]
     for (key, value) in values { Defaults.set(value, forKey: key) }
@@ -54,7 +56,7 @@ import Testing
     #expect(Defaults.get("decimal", suite: "copy") == decimal)
     #expect(Defaults.double("infinity", suite: "copy") == .infinity)
     #expect(Defaults.get("null", suite: "copy") == [Int?.none])
-    #expect(Defaults.get("trap", suite: "copy") == Trap())
+    #expect(Defaults.get("lookalike", suite: "copy") == Lookalike())
     #expect(Defaults.get("int128", suite: "copy") == Int128.max)
     let date: Date? = Defaults.get("precise", suite: "copy")
     #expect(date == Date(timeIntervalSinceReferenceDate: 0.1))
@@ -68,7 +70,7 @@ import Testing
     }
   }
 
-  @Test func exportedJSONIsForPeopleAndSorted() throws {
+  @Test func exportedJSONIsIndentedAndSorted() throws {
     Defaults.set(2, forKey: "b")
     Defaults.set("x", forKey: "a")
     #expect(
@@ -78,7 +80,7 @@ import Testing
     #expect(Defaults.export(as: .json).map { String(decoding: $0, as: UTF8.self) } == "{}\n")
   }
 
-  @Test func foreignJSONIsImported() throws {
+  @Test func importsJSONOfOtherPrograms() throws {
     let text = """
        { "size" : 16, "list": [ 1, {"a b" : "c , }"} ], "e": 1.5e3, "\\u00e9\\n": "\\ud83d\\udc4d",
       "off":false, "huge": 1e300, "tiny": -1.50E-200, "zero": 0.000, "digits": 0.12345678901234567890 }
@@ -108,7 +110,7 @@ import Testing
     "<?xml version=\"1.0\"?><plist/>",
     "bplist00garbage",
   ])
-  func whatCannotBeReadIsAnErrorAndSetsNothing(_ text: String) {
+  func unreadableDocumentThrowsAndSetsNothing(_ text: String) {
     let error = #expect(throws: StorageError.self) {
       try Defaults.shared.import(Data(text.utf8))
     }
@@ -116,9 +118,8 @@ import Testing
     #expect(Defaults.keys().isEmpty)
   }
 
-  /// What Foundation's own settings file holds comes over, binary or XML.
   @Test(arguments: [PropertyListSerialization.PropertyListFormat.binary, .xml])
-  func aUserDefaultsFileIsImported(_ format: PropertyListSerialization.PropertyListFormat) throws {
+  func importsUserDefaultsFile(_ format: PropertyListSerialization.PropertyListFormat) throws {
     let settings: [String: Any] = [
       "name": "Zoë", "count": 42, "ratio": 0.5, "on": true, "blob": Data([1, 2, 3]),
       "when": Date(timeIntervalSinceReferenceDate: 600_000_000),
@@ -142,7 +143,7 @@ import Testing
     #expect(Defaults.get("nested") == Nested(a: ["b": "c"], d: [true, false]))
   }
 
-  @Test func suitesBesideALinkedFileAreListed() throws {
+  @Test func listsSuitesBesideALinkedFile() throws {
     let (directory, linked) = (try TemporaryDirectory(), try TemporaryDirectory())
     try linked.write([], to: "settings.jsonl")
     try FileManager.default.createSymbolicLink(
@@ -151,27 +152,26 @@ import Testing
     try directory.store("other").set(1, forKey: "k")
     let store = directory.store()
     try store.set(1, forKey: "k")
-    #expect(try store.siblings().map(\.name) == ["other", "standard"])
+    #expect(try store.storedSuites().map(\.name) == ["other", "standard"])
   }
 
-  /// Where a member is there twice, the decoder looks at one of the two alone.
-  @Test func whatIsNotUTF8IsNotImported() throws {
+  @Test func throwsWhenJSONIsNotUTF8() throws {
     let store = try TemporaryDirectory().store()
     for (start, end) in [("", ", 'a': 1"), ("'a': 1, ", ""), ("'b': {'a': 1, ", "}"), ("", "")] {
       var document = Data("{\(start)'a': ['".utf8)
       document.append(0xC6)
       document.append(Data("']\(end)}".utf8))
-      for place in document.indices where document[place] == UInt8(ascii: "'") {
-        document[place] = UInt8(ascii: "\"")
+      for index in document.indices where document[index] == UInt8(ascii: "'") {
+        document[index] = UInt8(ascii: "\"")
       }
       expectFailure(.decodingFailed) { try store.import(document) }
     }
     #expect(try store.keys() == [])
   }
 
-  @Test func whatStandsTwiceIsLookedAtTwice() throws {
+  @Test func checksBothMembersOfTheSameName() throws {
     let store = try TemporaryDirectory().store()
-    // What is no JSON in one of the two: a bare control character, an escape, a number.
+    // One of the two is not JSON: a raw control character, an invalid escape, a leading zero.
     for wrong in ["\"\u{0}\"", #""\q""#, "01"] {
       for document in [
         #"{"a": \#(wrong), "a": 1}"#, #"{"a": 1, "a": \#(wrong)}"#,
@@ -186,17 +186,17 @@ import Testing
     expectFailure(.decodingFailed) { try store.import(Data(#"{"o": {"a": 1, "a": 2}}"#.utf8)) }
   }
 
-  @Test func anImportedNullSetsNothing() throws {
+  @Test func skipsNullsOnImport() throws {
     let store = try TemporaryDirectory().store()
     try store.import(Data(#"{"a": null, "b": 1}"#.utf8))
     #expect(try store.keys() == ["b"])
-    // A property list has one as well, in its binary form and as this text.
+    // Foundation writes null like this in an XML property list.
     let list = "<plist><dict><key>c</key><string>$null</string></dict></plist>"
     try store.import(Data(list.utf8))
     #expect(try store.keys() == ["b"])
   }
 
-  @Test func keysThatDifferInTheirBytesAloneAreExported() throws {
+  @Test func exportsKeysThatDifferOnlyInNormalization() throws {
     let (store, copy) = (try TemporaryDirectory().store(), try TemporaryDirectory().store())
     try store.set(1, forKey: "\u{E9}")
     try store.set(2, forKey: "e\u{301}")
@@ -206,9 +206,8 @@ import Testing
     #expect(throws: StorageError.self) { try store.export(as: .propertyList) }
   }
 
-  /// A few bytes that would go on for longer than anybody can wait, or deeper than a thread has
-  /// room for.
-  @Test func aPropertyListThatHoldsItselfOrIsTooDeepIsAnError() throws {
+  /// A few bytes that would otherwise decode without end, or overflow the stack.
+  @Test func throwsWhenPropertyListContainsItselfOrIsTooDeep() throws {
     let cycle = try #require(
       Data(
         base64Encoded: """
@@ -226,7 +225,7 @@ import Testing
     }
   }
 
-  @Test func theTextThatStandsForNullInAPropertyListIsAnError() throws {
+  @Test func throwsWhenPropertyListWouldReadTextAsNull() throws {
     for isNested in [false, true] {
       let (store, copy) = (try TemporaryDirectory().store(), try TemporaryDirectory().store())
       if isNested { try store.set(["a": ["$null"]], forKey: "k") }
@@ -239,7 +238,7 @@ import Testing
   }
 
   @Test(arguments: [Double.infinity, .nan, 1e300, -1e300, 1e18])
-  func aDateThatAPropertyListCannotHoldIsAnError(_ seconds: Double) throws {
+  func throwsWhenPropertyListCannotHoldDate(_ seconds: Double) throws {
     let store = try TemporaryDirectory().store()
     try store.set(Date(timeIntervalSinceReferenceDate: seconds), forKey: "k")
     #expect(throws: StorageError.self) { try store.export(as: .propertyList) }

@@ -3,25 +3,25 @@ import Testing
 
 @testable import Keepsake
 
-/// The library's own encoder, whose text is what the toolchain's encoder means.
-@Suite struct JSONRunTests {
+/// Compares the library's encoder with Foundation's: both must write the same values.
+@Suite struct JSONWriterTests {
   private func text<T: Encodable>(_ value: T) throws -> String {
-    String(decoding: try JSONRun.bytes(of: value), as: UTF8.self)
+    String(decoding: try JSONWriter.bytes(of: value), as: UTF8.self)
   }
 
   private func text(_ body: @escaping (any Encoder) throws -> Void) throws -> String {
     try text(Script(body: body))
   }
 
-  /// Compares with the toolchain's encoder.
+  /// Checks that Foundation's encoder writes the same value.
   private func check<T: Encodable>(
     _ value: T, _ comment: String = "", sourceLocation: SourceLocation = #_sourceLocation
   ) throws {
-    let bytes = try JSONRun.bytes(of: value)
+    let bytes = try JSONWriter.bytes(of: value)
     let expected = try Codec.makeEncoder().encode(value)
     let message = "\(comment) \(String(decoding: bytes, as: UTF8.self))"
     #expect(
-      try tree(Data(bytes)) == tree(expected), "\(message)", sourceLocation: sourceLocation)
+      try decode(Data(bytes)) == decode(expected), "\(message)", sourceLocation: sourceLocation)
     #expect(bytes.allSatisfy { $0 >= 0x20 }, "\(message)", sourceLocation: sourceLocation)
     #expect(hasUniqueNames(bytes), "\(message)", sourceLocation: sourceLocation)
   }
@@ -30,52 +30,50 @@ import Testing
     _ value: T, sourceLocation: SourceLocation = #_sourceLocation
   ) throws {
     try check(value, sourceLocation: sourceLocation)
-    let bytes = try JSONRun.bytes(of: value)
+    let bytes = try JSONWriter.bytes(of: value)
     let back = try Codec.decoder.decode(T.self, from: Data(bytes))
     #expect(back == value, sourceLocation: sourceLocation)
   }
 
-  private func tree(_ json: Data) throws -> Tree { try Codec.decoder.decode(Tree.self, from: json) }
-
-  private func hasUniqueNames(_ json: [UInt8]) -> Bool {
-    if let members = JSONSlices.members(of: json) {
-      return Set(members.map(\.0)).count == members.count
-        && members.allSatisfy { hasUniqueNames($0.1) }
-    }
-    return JSONSlices.elements(of: json)?.allSatisfy(hasUniqueNames) ?? true
+  private func decode(_ json: Data) throws -> PropertyTree {
+    try Codec.decoder.decode(PropertyTree.self, from: json)
   }
 
-  // MARK: Against the toolchain's encoder
+  private func hasUniqueNames(_ json: [UInt8]) -> Bool {
+    JSONScanner.value(of: json)?.hasDuplicateNames == false
+  }
 
-  @Test func randomProgramsMeanTheSame() throws {
-    var nothing = 0
+  // MARK: Comparison with Foundation's encoder
+
+  @Test func randomProgramsWriteTheSameValue() throws {
+    var failures = 0
     for seed in 0..<UInt64(300) {
       let program = Program(seed: seed, depth: 4)
       do {
         _ = try Codec.makeEncoder().encode(program)
       } catch {
-        nothing += 1
-        #expect(throws: EncodingError.self) { try JSONRun.bytes(of: program) }
+        failures += 1
+        #expect(throws: EncodingError.self) { try JSONWriter.bytes(of: program) }
         continue
       }
       try check(program, "seed \(seed)")
     }
-    #expect(nothing > 0)
+    #expect(failures > 0, "some programs encode nothing")
   }
 
-  @Test func randomModelsMeanTheSameAndReadBack() throws {
+  @Test func randomModelsRoundTrip() throws {
     var random = Seeded(state: 7)
     for _ in 0..<50 { try checkRoundTrip(Model(&random, depth: 3)) }
   }
 
-  @Test func textsReadBackWhateverTheyHold() throws {
+  @Test func allCharactersRoundTrip() throws {
     var random = Seeded(state: 3)
-    // Every escape at every place of a word.
+    // Every kind of character at every offset within eight bytes.
     for special in ["\"", "\\", "/", "\n", "\u{0}", "\u{1F}", " ", "\u{7F}", "\u{80}", "é", "😀"] {
-      for place in 0..<17 {
-        for count in [place, place + 1, 20] {
+      for offset in 0..<17 {
+        for count in [offset, offset + 1, 20] {
           var text = Array(repeating: "a", count: count)
-          text.insert(special, at: place <= count ? place : count)
+          text.insert(special, at: offset)
           try checkRoundTrip([text.joined(): text.joined()])
         }
       }
@@ -90,7 +88,7 @@ import Testing
     }
   }
 
-  @Test func singleValues() throws {
+  @Test func primitivesRoundTrip() throws {
     try check(Double.infinity)
     try check([
       -Double.infinity, 1e300, Double.leastNonzeroMagnitude, -0.0, 3, 0.1, 1e16, 1e15,
@@ -112,7 +110,7 @@ import Testing
     #expect(try text(true) == "true" && text(Int?.none) == "null")
   }
 
-  @Test func dictionariesOfAllKindsOfKeys() throws {
+  @Test func dictionariesWithAnyKeyTypeRoundTrip() throws {
     try checkRoundTrip(["a": 1, "b\n\"": 2])
     try checkRoundTrip([1: "a", -2: "b"])
     try checkRoundTrip([Suit.hearts: 1])
@@ -126,7 +124,7 @@ import Testing
     try checkRoundTrip(many)
   }
 
-  @Test func enumsAndEmptyTypes() throws {
+  @Test func enumsAndEmptyTypesRoundTrip() throws {
     try checkRoundTrip([Shape.circle(radius: 1), .square(side: 2, name: nil), .point])
     try checkRoundTrip([Suit.hearts, .spades])
     try checkRoundTrip([Empty()])
@@ -135,7 +133,7 @@ import Testing
 
   // MARK: Order and duplicates
 
-  @Test func membersComeInTheOrderOfEncoding() throws {
+  @Test func membersKeepTheOrderOfEncoding() throws {
     let written = try text { encoder in
       var container = encoder.container(keyedBy: Name.self)
       for name in ["z", "a", "m", "b"] { try container.encode(1, forKey: Name(name)) }
@@ -144,7 +142,7 @@ import Testing
   }
 
   @Test(arguments: [0, 14, 15, 16, 17, 40])
-  func theLastValueOfAKeyHolds(others: Int) throws {
+  func lastValueOfAKeyCounts(others: Int) throws {
     let script = Script { encoder in
       var container = encoder.container(keyedBy: Name.self)
       try container.encode("first", forKey: "a")
@@ -160,7 +158,7 @@ import Testing
     #expect(try text(script).contains(#""a":null"#))
   }
 
-  @Test func aDroppedContainerTakesWhatWasPutInWithIt() throws {
+  @Test func overwritingAContainerRemovesItsContents() throws {
     let script = Script { encoder in
       var container = encoder.container(keyedBy: Name.self)
       var dropped = container.nestedContainer(keyedBy: Name.self, forKey: "a")
@@ -176,7 +174,7 @@ import Testing
 
   // MARK: Containers
 
-  @Test func containersMayBeWrittenAfterTheirLaterSiblings() throws {
+  @Test func containersCanBeFilledAfterTheirSiblings() throws {
     let script = Script { encoder in
       var container = encoder.container(keyedBy: Name.self)
       var object = container.nestedContainer(keyedBy: Name.self, forKey: "object")
@@ -199,7 +197,7 @@ import Testing
         """)
   }
 
-  @Test func emptyContainersStay() throws {
+  @Test func emptyContainersAreKept() throws {
     #expect(try text { _ = $0.container(keyedBy: Name.self) } == "{}")
     #expect(try text { _ = $0.unkeyedContainer() } == "[]")
     let script = Script { encoder in
@@ -216,7 +214,7 @@ import Testing
     #expect(throws: EncodingError.self) { try text { _ = $0.singleValueContainer() } }
   }
 
-  @Test func classesShareAContainerOrHaveTheirOwn() throws {
+  @Test func subclassesShareAContainerOrUseSuperEncoders() throws {
     let dog = Dog(name: "Rex", breed: "Collie", chip: 7)
     try check(dog)
     #expect(
@@ -226,7 +224,7 @@ import Testing
         """)
   }
 
-  @Test func aValueMayBeAddedTo() throws {
+  @Test func nestedContainersAddToEncodedValues() throws {
     for value in [["a": 1, "b": 2], [:]] {
       let script = Script { encoder in
         var container = encoder.container(keyedBy: Name.self)
@@ -249,9 +247,9 @@ import Testing
     try check(single)
   }
 
-  // MARK: Misuse, which the toolchain's encoder traps on
+  // MARK: Misuse, on which Foundation's encoder traps
 
-  @Test func twoKindsOfValueAreAnError() throws {
+  @Test func throwsWhenAValueEncodesAsTwoKinds() throws {
     let misuses: [(any Encoder) throws -> Void] = [
       {
         _ = $0.container(keyedBy: Name.self)
@@ -285,16 +283,16 @@ import Testing
         try nested.encode(1)
       },
       {
-        // A value that writes to what it is within.
+        // A value that writes to the container around it.
         let outer = $0
         var container = outer.container(keyedBy: Name.self)
-        let meddler = Script { inner in
+        let intruder = Script { inner in
           var own = inner.container(keyedBy: Name.self)
           try own.encode(1, forKey: "x")
-          var others = outer.container(keyedBy: Name.self)
-          try others.encode(2, forKey: "y")
+          var enclosing = outer.container(keyedBy: Name.self)
+          try enclosing.encode(2, forKey: "y")
         }
-        try container.encode(meddler, forKey: "a")
+        try container.encode(intruder, forKey: "a")
       },
     ]
     for (number, misuse) in misuses.enumerated() {
@@ -303,7 +301,7 @@ import Testing
     }
   }
 
-  @Test func whatIsKeptBeyondItsTimeDoesNoHarm() throws {
+  @Test func encodersKeptAfterEncodingAreHarmless() throws {
     nonisolated(unsafe) var kept: (any Encoder)?
     nonisolated(unsafe) var container: KeyedEncodingContainer<Name>?
     nonisolated(unsafe) var nested: (any UnkeyedEncodingContainer)?
@@ -323,16 +321,16 @@ import Testing
 
   // MARK: Errors
 
-  @Test func errorsComeThroughAndLeaveNothing() throws {
-    struct Trouble: Error {}
+  @Test func errorsArePassedOnAndRemovePartialOutput() throws {
+    struct Failure: Error {}
     let failing = Script { encoder in
       var container = encoder.container(keyedBy: Name.self)
       try container.encode("half", forKey: "a")
       var nested = container.nestedUnkeyedContainer(forKey: "b")
       try nested.encode(1)
-      throw Trouble()
+      throw Failure()
     }
-    #expect(throws: Trouble.self) { try JSONRun.bytes(of: [["a": failing]]) }
+    #expect(throws: Failure.self) { try JSONWriter.bytes(of: [["a": failing]]) }
     let written = try text { encoder in
       var container = encoder.container(keyedBy: Name.self)
       try container.encode(1, forKey: "kept")
@@ -352,20 +350,20 @@ import Testing
         var container = encoder.singleValueContainer()
         do {
           try container.encode(failing)
-        } catch is Trouble {
+        } catch is Failure {
           try container.encode(fallback)
         }
       }
       #expect(single == json)
     }
     let number = #expect(throws: EncodingError.self) {
-      try JSONRun.bytes(of: ["a": [Decimal.nan]])
+      try JSONWriter.bytes(of: ["a": [Decimal.nan]])
     }
     guard case .invalidValue(_, let context) = number else { return }
     #expect(context.codingPath.map(\.stringValue) == ["a", "Index 0"])
   }
 
-  @Test func valuesSeeTheWayToThem() throws {
+  @Test func codingPathsMatchFoundations() throws {
     nonisolated(unsafe) var paths: [[String]] = []
     func note(_ path: [any CodingKey]) { paths.append(path.map { "\($0.stringValue)" }) }
     let script = Script { encoder in
@@ -401,15 +399,15 @@ import Testing
     #expect(ours.contains(["top", "a", "Index 0", "k"]))
   }
 
-  @Test func asDeepAsTheDecoderGoesAndNoDeeper() throws {
+  @Test func nestsAsDeepAsTheDecoderReads() throws {
     for rest in [509, 510, 511] {
-      let bytes = try JSONRun.bytes(of: Chain(rest: rest))
+      let bytes = try JSONWriter.bytes(of: Chain(rest: rest))
       #expect(bytes.count == rest * 9 + 2)
-      _ = try Codec.decoder.decode(Tree.self, from: Data(bytes))
+      _ = try Codec.decoder.decode(PropertyTree.self, from: Data(bytes))
     }
-    // What is no container takes no depth.
+    // A value that is not a container adds no depth.
     _ = try Codec.decoder.decode(
-      Tree.self, from: Data(try JSONRun.bytes(of: Chain(rest: 511, end: UUID()))))
+      PropertyTree.self, from: Data(try JSONWriter.bytes(of: Chain(rest: 511, end: UUID()))))
     for rest in [512, 513, 514, 20_000] {
       let error = #expect(throws: EncodingError.self) { try text(Chain(rest: rest)) }
       guard case .invalidValue(_, let context) = error else { return }
@@ -417,23 +415,23 @@ import Testing
       #expect(throws: (any Error).self) { try Codec.makeEncoder().encode(Chain(rest: 512)) }
     }
     func nested(_ count: Int) throws -> [UInt8] {
-      try JSONRun.bytes(
+      try JSONWriter.bytes(
         of: Script { encoder in
           var container = encoder.container(keyedBy: Name.self)
           var list = container.nestedUnkeyedContainer(forKey: "a")
           for _ in 2..<count { list = list.nestedUnkeyedContainer() }
         })
     }
-    _ = try Codec.decoder.decode(Tree.self, from: Data(try nested(512)))
+    _ = try Codec.decoder.decode(PropertyTree.self, from: Data(try nested(512)))
     for count in [513, 514, 20_000] {
       #expect(throws: EncodingError.self) { try nested(count) }
     }
   }
 }
 
-// MARK: - What is encoded
+// MARK: - Values to encode
 
-/// What one would do in an `encode(to:)`.
+/// A value with an arbitrary `encode(to:)`.
 private struct Script: Encodable {
   let body: (any Encoder) throws -> Void
   func encode(to encoder: any Encoder) throws { try body(encoder) }
@@ -504,7 +502,7 @@ private final class Dog: Animal {
   }
 }
 
-/// Objects within objects.
+/// A chain of objects within each other.
 private struct Chain: Encodable {
   enum Key: CodingKey { case rest }
   let rest: Int
@@ -537,7 +535,7 @@ extension Seeded {
   }
 }
 
-/// A model with properties of many types.
+/// A model with properties of many types, filled at random.
 private struct Model: Codable, Equatable {
   var text: String
   var flags: [Bool]
@@ -581,7 +579,7 @@ private struct Model: Codable, Equatable {
   }
 }
 
-/// Does by chance what an `encode(to:)` can do; always the same for one seed.
+/// Makes random calls of its encoder; the same seed makes the same calls.
 private struct Program: Encodable {
   let seed: UInt64
   let depth: Int
@@ -642,11 +640,11 @@ private struct Program: Encodable {
         let part = next(&random)
         try part.encode(to: container.superEncoder(forKey: Name("s\(random.below(3))")))
       case 8 where !objects.isEmpty:
-        let place = random.below(objects.count)
-        try fill(&objects[place], &random, level: level + 1)
+        let index = random.below(objects.count)
+        try fill(&objects[index], &random, level: level + 1)
       case 9 where !arrays.isEmpty:
-        let place = random.below(arrays.count)
-        try fill(&arrays[place], &random, level: level + 1)
+        let index = random.below(arrays.count)
+        try fill(&arrays[index], &random, level: level + 1)
       default: break
       }
     }
@@ -667,8 +665,8 @@ private struct Program: Encodable {
       case 6 where level < 2: arrays.append(container.nestedUnkeyedContainer())
       case 7 where depth > 0: try next(&random).encode(to: container.superEncoder())
       case 8 where !objects.isEmpty || !arrays.isEmpty:
-        for place in objects.indices { try fill(&objects[place], &random, level: level + 1) }
-        for place in arrays.indices { try fill(&arrays[place], &random, level: level + 1) }
+        for index in objects.indices { try fill(&objects[index], &random, level: level + 1) }
+        for index in arrays.indices { try fill(&arrays[index], &random, level: level + 1) }
         continue
       default: continue
       }

@@ -1,0 +1,61 @@
+internal import FoundationEssentials
+
+// None of these quotes a value, nor an error text that may quote one.
+
+extension StorageError {
+  /// The stored value has another type than `type`, which the caller asked for.
+  init(mismatch stored: StoredValue?, with type: any Any.Type) {
+    let actual = stored.map { "is \($0.typeDescription), not \(type)" } ?? "is not of type \(type)"
+    self.init(
+      .wrongType, operation: "decode", reason: "the stored value \(actual)",
+      remedy: "Read it as the type it was stored as, or store it again.")
+  }
+
+  /// An encoder, or the value's own `encode(to:)`, threw `error`.
+  init(encodingError error: any Error, type: any Any.Type) {
+    let problem =
+      if case EncodingError.invalidValue(_, let context) = error {
+        "the value at \(Self.path(context.codingPath)) cannot be written as JSON"
+      } else {
+        "its encode(to:) threw \(Swift.type(of: error))"
+      }
+    self.init(
+      .encodingFailed, operation: "encode", reason: "\(type): \(problem)",
+      remedy: "Store a value that can be encoded; the old value is intact.")
+  }
+
+  /// A decoder, or the type's own `init(from:)`, threw `error`.
+  init(decodingError error: any Error, type: any Any.Type, stored: StoredValue?) {
+    let problem: String
+    switch error {
+    case DecodingError.typeMismatch(_, let context) where context.codingPath.isEmpty:
+      self.init(mismatch: stored, with: type)
+      return
+    case DecodingError.typeMismatch(let expected, let context):
+      problem = "the value at \(Self.path(context.codingPath)) is not of type \(expected)"
+    case DecodingError.keyNotFound(let key, let context):
+      problem = "there is no value at \(Self.path(context.codingPath + [key]))"
+    case DecodingError.valueNotFound(let expected, let context):
+      problem = "the value at \(Self.path(context.codingPath)) is null, not \(expected)"
+    case DecodingError.dataCorrupted(let context):
+      problem = "the value at \(Self.path(context.codingPath)) cannot be read"
+    default:
+      problem = "its init(from:) threw \(Swift.type(of: error))"
+    }
+    self.init(
+      .decodingFailed, operation: "decode", reason: "\(type): \(problem)",
+      remedy: "Read it as the type it was stored as; give new properties a default or make them "
+        + "optional.")
+  }
+
+  /// The names of the properties that lead to a value; `*` for the keys of a dictionary, which are
+  /// part of the value.
+  private static func path(_ keys: [any CodingKey]) -> String {
+    if keys.isEmpty { return "the top level" }
+    return keys.map { key in
+      let mirror = Mirror(reflecting: key)
+      let isProperty = mirror.displayStyle == .enum && mirror.children.isEmpty
+      return isProperty ? key.stringValue : "*"
+    }.joined(separator: ".")
+  }
+}

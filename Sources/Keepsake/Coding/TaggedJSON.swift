@@ -1,0 +1,46 @@
+/// JSON that includes the value's ``StoredValue/Kind``: for exports, and for engines, which keep
+/// nothing but the bytes.
+///
+/// A value that JSON cannot express is an object with one member: `{"$data": "<Base64>"}`,
+/// `{"$date": <seconds since 2001>}` or `{"$number": "Infinity"}`. A value that looks like one of
+/// these is wrapped as `{"$json": <value>}`.
+enum TaggedJSON {
+  private static let data = "$data"
+  private static let date = "$date"
+  private static let number = "$number"
+  private static let json = "$json"
+  private static let prefix = Array(#"{"$"#.utf8)
+
+  /// Appends a value. The bytes of its JSON are copied, so no digit changes.
+  static func append(_ value: StoredValue, to output: inout [UInt8]) {
+    let name: String? =
+      switch value.kind {
+      case .data: data
+      case .date: date
+      case .number: number
+      case .json:
+        if case .json(let bytes) = value, bytes.starts(with: prefix) { json } else { nil }
+      }
+    if let name { output.append(contentsOf: "{\"\(name)\": ".utf8) }
+    value.append(to: &output)
+    if name != nil { output.append(UInt8(ascii: "}")) }
+  }
+
+  /// The value of valid JSON without white space; nil if it is wrapped but not as ``append(_:to:)``
+  /// wraps it.
+  static func value(_ json: [UInt8]) -> StoredValue? {
+    var kind = StoredValue.Kind.json
+    var content = json
+    if json.starts(with: prefix), let members = JSONScanner.members(of: json), members.count == 1 {
+      let (name, value) = members[0]
+      switch name {
+      case data: (kind, content) = (.data, value.bytes)
+      case date: (kind, content) = (.date, value.bytes)
+      case number: (kind, content) = (.number, value.bytes)
+      case Self.json: content = value.bytes
+      default: break
+      }
+    }
+    return content.withUnsafeBytes { StoredValue(kind: kind, json: $0) }
+  }
+}

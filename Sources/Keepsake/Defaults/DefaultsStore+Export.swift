@@ -1,0 +1,118 @@
+public import FoundationEssentials
+
+extension Defaults {
+  /// A document format in which a suite can be exported.
+  public enum ExportFormat: Sendable {
+    /// One JSON object, sorted by key, with each setting on a line of its own.
+    ///
+    /// A value that JSON cannot express is an object with one member: `{"$data": "<Base64>"}`,
+    /// `{"$date": <seconds since 2001>}` or `{"$number": "Infinity"}`. A value that looks like one
+    /// of these is wrapped as `{"$json": <value>}`.
+    case json
+    /// An XML property list, as Apple's and Foundation's `UserDefaults` read it.
+    case propertyList
+  }
+}
+
+extension Defaults.Store {
+  /// All values of the suite as one document.
+  ///
+  /// JSON keeps every value exactly. A property list cannot hold infinities, NaN, a `Decimal` with
+  /// more digits than a `Double`, or dates before the year 1 or after 9999. It also rounds dates to
+  /// whole seconds.
+  ///
+  /// - Throws: ``StorageError`` with the code `encodingFailed` if the format cannot hold a value; its
+  ///   ``StorageError/key`` says which.
+  public func export(as format: Defaults.ExportFormat) throws(StorageError) -> Data {
+    do throws(StorageError) {
+      // Not a dictionary, in which two keys would collide that differ only in normalization (NFC and
+      // NFD).
+      var values: [(key: String, value: StoredValue)] = []
+      for key in try engine.get().keys() {
+        if let value = try engine.get().value(forKey: key) { values.append((key, value)) }
+      }
+      switch format {
+      case .json: return Self.json(values)
+      case .propertyList: return try Self.propertyList(values)
+      }
+    } catch {
+      throw error.inContext(of: "export")
+    }
+  }
+
+  /// Copies the stored bytes of each value, so no digit changes.
+  private static func json(_ values: [(key: String, value: StoredValue)]) -> Data {
+    var output = Array("{".utf8)
+    for (index, (key, value)) in values.sorted(by: { $0.key < $1.key }).enumerated() {
+      output.append(contentsOf: (index == 0 ? "\n  " : ",\n  ").utf8)
+      JSONString.append(key, to: &output)
+      output.append(contentsOf: ": ".utf8)
+      TaggedJSON.append(value, to: &output)
+    }
+    output.append(contentsOf: (values.isEmpty ? "}\n" : "\n}\n").utf8)
+    return Data(output)
+  }
+
+  private static func propertyList(
+    _ values: [(key: String, value: StoredValue)]
+  ) throws(StorageError) -> Data {
+    var entries: [String: PropertyTree] = [:]
+    for (key, value) in values {
+      guard entries.updateValue(try propertyTree(value, key: key), forKey: key) == nil else {
+        throw StorageError(
+          .encodingFailed, operation: "export", key: key,
+          reason: "another key differs only in Unicode normalization", remedy: "Export as JSON.")
+      }
+    }
+    let encoder = PropertyListEncoder()
+    encoder.outputFormat = .xml
+    do {
+      return try encoder.encode(PropertyTree.dictionary(entries))
+    } catch {
+      throw StorageError(
+        .encodingFailed, operation: "export", reason: "a property list cannot hold a value",
+        remedy: "Export as JSON.")
+    }
+  }
+
+  private static func propertyTree(
+    _ value: StoredValue, key: String
+  ) throws(StorageError) -> PropertyTree {
+    let tree: PropertyTree?
+    switch value {
+    case .bool(let value): tree = .bool(value)
+    case .int(let value): tree = .int(value)
+    case .double(let value): tree = value.isFinite ? .double(value) : nil
+    case .string(let value): tree = .string(value)
+    case .data(let value): tree = .data(value)
+    case .date(let value):
+      // Foundation writes any other date, NaN included, as a different one without an error.
+      let years1To9999 = -63_114_076_800...252_423_993_599.0
+      tree =
+        years1To9999.contains(value)
+        ? .date(Date(timeIntervalSinceReferenceDate: value)) : nil
+    case .json(let bytes):
+      tree = try? Codec.decoder.decode(PropertyTree.self, from: Data(bytes))
+    }
+    guard let tree, tree.fitsPropertyList else {
+      throw StorageError(
+        .encodingFailed, operation: "export", key: key,
+        reason: "a property list cannot hold the value", remedy: "Export as JSON.")
+    }
+    return tree
+  }
+}
+
+extension PropertyTree {
+  /// Whether a property list can hold this without loss.
+  fileprivate var fitsPropertyList: Bool {
+    switch self {
+    case .null, .decimal: false
+    // Foundation writes null as this string.
+    case .string(let text): text != "$null"
+    case .array(let values): values.allSatisfy(\.fitsPropertyList)
+    case .dictionary(let values): values.values.allSatisfy(\.fitsPropertyList)
+    default: true
+    }
+  }
+}
