@@ -19,7 +19,7 @@ let package = Package(
     .trait(
       name: "SecureVault",
       description:
-        "Sealed secrets, which need OpenSSL's libcrypto. Without it nothing of it is needed."),
+        "Encrypted secrets. Without this trait, OpenSSL's libcrypto is not needed."),
     .default(enabledTraits: ["SecureVault"]),
   ],
   targets: [
@@ -44,14 +44,14 @@ let package = Package(
     .executableTarget(name: "keepsake-timer", dependencies: ["Keepsake"], path: "Examples/timer"),
     .executableTarget(name: "keepsake-shelf", dependencies: ["Keepsake"], path: "Examples/shelf"),
     .executableTarget(name: "keepsakectl", dependencies: ["Keepsake"]),
-    // A second process for the tests: sets, updates, reads and dies on command.
+    // A second process for the tests, which reads and writes on request.
     .executableTarget(name: "keepsake-peer", dependencies: ["Keepsake"], path: "Tests/Peer"),
     .testTarget(
       name: "KeepsakeTests",
       dependencies: [
-        "Keepsake", "KeepsakeTesting", "COpenSSL", "keepsake-peer", "keepsake-quickstart",
-        "keepsake-textstats",
-        "keepsake-tokens", "keepsake-notes", "keepsake-timer", "keepsake-shelf", "keepsakectl",
+        "Keepsake", "KeepsakeTesting", "COpenSSL", "keepsake-peer", "keepsakectl",
+        "keepsake-quickstart", "keepsake-textstats", "keepsake-tokens", "keepsake-notes",
+        "keepsake-timer", "keepsake-shelf",
       ]),
   ]
 )

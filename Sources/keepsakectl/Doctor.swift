@@ -67,7 +67,7 @@ struct Doctor: Sendable {
     report = Report(app: app)
     func existing(_ url: URL?) -> Folder? {
       guard let url else { return nil }
-      // Whatever is there counts: a file in the place of a directory is a problem to report.
+      // A file where the directory belongs also counts: it is a problem to report.
       let exists = access(url.path(percentEncoded: false), F_OK) == 0 || errno != ENOENT
       return exists ? Folder(url) : nil
     }

@@ -1,6 +1,6 @@
 extension Output {
-  /// The text with JSON escape sequences in place of what a terminal would take for a command or
-  /// would display at another position. Names and values may come from anywhere.
+  /// Escapes, as JSON does, all characters that a terminal would take for a command or display at
+  /// another position. Names and values are untrusted.
   static func escaped(_ text: String) -> String {
     var result = String.UnicodeScalarView()
     for scalar in text.unicodeScalars {

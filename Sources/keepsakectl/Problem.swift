@@ -14,7 +14,7 @@ struct Problem: Encodable, Sendable {
     self.remedy = remedy
   }
 
-  /// Leaves out which call has failed, as this program's user has not made that call.
+  /// Omits the name of the call that failed, which means nothing to this program's user.
   init(_ error: StorageError, at path: String? = nil) {
     let code = error.code.description
     let reason = error.failureReason ?? code
