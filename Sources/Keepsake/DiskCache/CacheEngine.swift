@@ -1,61 +1,63 @@
 internal import FoundationEssentials
 internal import Synchronization
 
-/// What a cache store needs of whatever keeps its entries: files, memory, or nothing at all.
+/// Keeps the entries of a cache store: in files or in memory.
+///
+/// An expired entry counts as missing for all calls.
 protocol CacheEngine: AnyObject, Sendable {
-  /// The directory of the cache; nil without one.
-  var directory: String? { get throws(StorageError) }
-  /// The directory that holds the app's caches; nil without one.
-  var container: String? { get throws(StorageError) }
+  /// The directory of this cache; nil for a cache in memory.
+  var directory: String? { get }
+  /// The directory that holds all caches of the app; nil for a cache in memory.
+  var parentDirectory: String? { get }
   var counts: CacheCounts { get }
-  /// In bytes; nil for none.
+  /// In bytes; nil for no limit.
   var sizeLimit: Int? { get set }
 
-  /// nil when nothing is stored, or not any more. An expired entry is as good as none for all
-  /// calls.
   func read(_ key: String) throws(StorageError) -> Payload?
   func contains(_ key: String) throws(StorageError) -> Bool
   func entry(_ key: String) throws(StorageError) -> DiskCache.Entry?
-  /// The payload's file; nil when nothing is stored, or not in a file.
+  /// The path of the payload file; nil if there is no entry, or if it is not in a file.
   func path(_ key: String) throws(StorageError) -> String?
 
-  /// Stores an entry; `lock` is called while no other writer of the key can come between, with what
-  /// puts it in its place.
   func write(
-    _ payload: Payload, forKey key: String, _ options: WriteOptions, within lock: KeyLockBody
+    _ payload: Payload, forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError)
-  /// Starts an entry that comes in pieces; nothing is to be seen of it before the end.
+  /// Starts an entry that is written in pieces; it becomes visible when the writer finishes.
   func startWriting(_ key: String) throws(StorageError) -> any CacheWriter
 
-  func remove(_ key: String, within lock: KeyLockBody) throws(StorageError)
-  /// Returns how many entries it removed.
+  func remove(_ key: String, hook: CommitHook) throws(StorageError)
+  /// Returns the number of entries that were removed.
   func removeExpired() throws(StorageError) -> Int
   func removeAll() throws(StorageError)
   func keys() throws(StorageError) -> [String]
   func totalSize() throws(StorageError) -> Int
 }
 
-/// Decides, when no other writer of a key can come between, whether to go on with what it is given.
-typealias KeyLockBody = (_ goOn: () throws(StorageError) -> Void) throws(StorageError) -> Void
+/// Surrounds the step that makes a write or a removal visible, while the key is locked.
+///
+/// It decides whether to call `commit`, and what else has to happen before any other writer of the
+/// key continues.
+typealias CommitHook = (_ commit: () throws(StorageError) -> Void) throws(StorageError) -> Void
 
-/// How an entry is to be stored.
+/// How an entry is stored.
 struct WriteOptions: Sendable {
-  let lifespan: Lifespan
-  /// Whether it is to survive a power cut once it is stored.
+  let expiry: StoredExpiry
+  /// Whether the entry has to survive a power cut once it is stored.
   let isDurable: Bool
 }
 
-/// An entry on its way into a cache; given up when it is let go before it is finished.
+/// Writes an entry in pieces; discards them if it is released before it has finished.
 ///
-/// For one caller at a time.
+/// Its calls must not overlap.
 protocol CacheWriter: AnyObject, Sendable {
+  /// The number of bytes so far.
   var count: Int { get }
   func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError)
   func append(contentsOf file: File) throws(StorageError)
-  func finish(_ options: WriteOptions, within lock: KeyLockBody) throws(StorageError)
+  func finish(_ options: WriteOptions, hook: CommitHook) throws(StorageError)
 }
 
-/// Hits and misses since the process started.
+/// What ``DiskCache/Statistics`` reports, counted since the process started.
 final class CacheCounts: Sendable {
   let hits = Atomic(0)
   let misses = Atomic(0)
@@ -70,12 +72,12 @@ final class CacheCounts: Sendable {
 }
 
 extension DiskCache {
-  /// Refuses what could not stay.
-  static func require(_ size: Int, toFit limit: Int?, path: String?) throws(StorageError) {
+  /// Throws for an entry that would have to be evicted at once.
+  static func requireSize(_ size: Int, within limit: Int?, path: String?) throws(StorageError) {
     guard let limit, size > limit else { return }
     throw StorageError(
       .misuse, operation: "set", path: path,
-      reason: "it takes \(size) bytes, more than the cache's size limit of \(limit)",
-      remedy: "Raise the limit, or store less.")
+      reason: "the value takes \(size) bytes, more than the cache's size limit of \(limit)",
+      remedy: "Raise the cache's sizeLimit or store a smaller value.")
   }
 }

@@ -1,33 +1,37 @@
 public import FoundationEssentials
 
 extension DiskCache {
-  /// What is known of an entry besides its value.
+  /// The size, creation date and expiry of an entry.
   public struct Entry: Hashable, Sendable {
-    /// The value's size in bytes; on the disk it takes whole blocks, see ``DiskCache/totalSize``.
+    /// The value's size in bytes. On disk it takes whole blocks; see ``DiskCache/totalSize``.
     public let size: Int
-    /// When it was stored.
+    /// When the entry was stored.
     public let created: Date
-    /// When it will be gone by itself; nil for never.
+    /// When the entry expires; nil for never.
     ///
-    /// For ``DiskCache/Expiry/idle(_:)``: if nobody reads it until then.
+    /// With ``DiskCache/Expiry/idle(_:)`` this is the date on which it expires unless it is read
+    /// before.
     public let expires: Date?
 
-    init(size: Int, created: Int64, end: Int64) {
+    /// - Parameters:
+    ///   - created: In nanoseconds since 1970.
+    ///   - expires: Likewise; `Int64.max` for never.
+    init(size: Int, created: Int64, expires: Int64) {
       self.size = size
       self.created = Date(nanoseconds: created)
-      expires = end == .max ? nil : Date(nanoseconds: end)
+      self.expires = expires == .max ? nil : Date(nanoseconds: expires)
     }
   }
 
   /// How often a cache was of use in this process.
   public struct Statistics: Hashable, Sendable {
-    /// Values read.
+    /// Reads that returned a value.
     public internal(set) var hits = 0
-    /// Reads that found nothing, or nothing any more.
+    /// Reads that found no entry, or only an expired or damaged one.
     public internal(set) var misses = 0
-    /// Entries removed to keep to the size limit.
+    /// Entries that were removed because of the size limit.
     public internal(set) var evictions = 0
-    /// Entries removed because their files were damaged; each was a miss.
+    /// Entries that were removed because their files were damaged; each was a miss.
     public internal(set) var damaged = 0
   }
 }

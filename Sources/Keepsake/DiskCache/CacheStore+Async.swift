@@ -9,20 +9,20 @@ extension DiskCache.Store {
   /// ```
   ///
   /// - Returns: What `body` returns.
-  /// - Throws: What `body` throws, or `CancellationError` when the task was cancelled before it
-  ///   began.
+  /// - Throws: What `body` throws, or `CancellationError` if the task was cancelled before `body`
+  ///   started.
   @discardableResult
   public func perform<R>(
     _ body: sending @escaping (DiskCache.Store) throws -> sending R
   ) async throws -> sending R {
-    // Handed over, not shared: this function does not use it again.
+    // The closure is transferred rather than shared: this function does not use it again.
     nonisolated(unsafe) let body = body
     return try await BlockingWork.run { try body(self) }
   }
 
   // MARK: Fetching
 
-  /// The entry's value, or else what `produce` returns, which is stored for the next time.
+  /// The value of an entry, or the value that `produce` returns, which is then stored.
   ///
   /// ```swift
   /// let article: Article = try await DiskCache.shared.fetch("article_1", expiry: .minutes(5)) {
@@ -30,46 +30,50 @@ extension DiskCache.Store {
   /// }
   /// ```
   ///
-  /// However many tasks of this process ask for the key at once, one produces, in its own
-  /// isolation, and the others wait for what it gets. If that one is cancelled the next takes over;
-  /// if it fails all who wait get its error, and nothing is stored. What is set or removed
-  /// meanwhile is newer and stays. A nil is not stored. A value that cannot be stored is returned
-  /// all the same, and the failure reported to ``StorageSystem/onFailure``, as is an entry that
-  /// cannot be read as a `T` and is produced anew.
+  /// If several tasks of this process fetch a key at the same time, one of them runs `produce`, in
+  /// its own isolation, and the others wait for the result. If that task is cancelled, the next one
+  /// takes over. If `produce` throws, all waiting tasks get its error and nothing is stored. A
+  /// value that was set, or a removal, in the meantime is newer and is kept. A produced nil is not
+  /// stored.
+  ///
+  /// A value that cannot be stored is still returned; the failure is reported to
+  /// ``StorageSystem/onFailure``. An entry that cannot be read as a `T` is reported too, and
+  /// produced again.
   ///
   /// - Throws: What `produce` throws, `CancellationError`, or a ``StorageError`` of code
-  ///   `wrongType` or `decodingFailed` when the task that produced the value stores another type
+  ///   `wrongType` or `decodingFailed` if the task that produced the value stores another type
   ///   under this key.
   @discardableResult
   public func fetch<T: Codable>(
     _ key: String, expiry: DiskCache.Expiry = .never,
     isolation: isolated (any Actor)? = #isolation, _ produce: () async throws -> T
   ) async throws -> T {
-    let flights = InFlightFetches.shared
-    let passenger = flights.makePassenger(to: InFlightFetches.Destination(self, key))
-    defer { flights.leave(passenger) }
-    switch await flights.board(passenger) {
+    let fetches = InFlightFetches.shared
+    let call = fetches.makeCall(to: InFlightFetches.Target(self, key))
+    defer { fetches.leave(call) }
+    switch await fetches.join(call) {
     case .cancelled: throw CancellationError()
     case .failure(let error): throw error
-    case .value(let stored): return try value(of: stored, key)
-    case .lead:
+    case .value(let stored): return try decode(stored, key)
+    case .produce:
       return try await withTaskCancellationHandler {
         do {
-          return try await lead(passenger, key, expiry, isolation: isolation, produce)
+          return try await readOrProduce(call, key, expiry, isolation: isolation, produce)
         } catch {
-          // A leader that was cancelled speaks for itself alone. Its handler may not have run yet.
-          if Task.isCancelled { flights.handOver(passenger) }
-          flights.land(passenger, .failure(error))
+          // A cancellation concerns this task only. Its handler may not have run yet.
+          if Task.isCancelled { fetches.handOver(call) }
+          fetches.finish(call, with: .failure(error))
           throw error
         }
       } onCancel: {
-        flights.handOver(passenger)
+        fetches.handOver(call)
       }
     }
   }
 
-  /// The value of a typed key, or else what `produce` returns; see
-  /// ``fetch(_:expiry:isolation:_:)``.
+  /// The value of a typed key, or the value that `produce` returns, which is then stored.
+  ///
+  /// See ``fetch(_:expiry:isolation:_:)``, also for what it throws.
   @discardableResult
   public func fetch<T: Codable>(
     _ key: DiskCache.Key<T>, isolation: isolated (any Actor)? = #isolation,
@@ -78,40 +82,40 @@ extension DiskCache.Store {
     try await fetch(key.name, expiry: key.expiry, isolation: isolation, produce)
   }
 
-  private func lead<T: Codable>(
-    _ passenger: InFlightFetches.Passenger, _ key: String, _ expiry: DiskCache.Expiry,
+  private func readOrProduce<T: Codable>(
+    _ call: InFlightFetches.Call, _ key: String, _ expiry: DiskCache.Expiry,
     isolation: isolated (any Actor)?, _ produce: () async throws -> T
   ) async throws -> T {
-    if let (stored, value): (StoredValue, T) = try await look(for: key) {
-      InFlightFetches.shared.land(passenger, .value(stored))
+    if let (stored, value): (StoredValue, T) = try await readUsable(key) {
+      InFlightFetches.shared.finish(call, with: .value(stored))
       return value
     }
     try Task.checkCancellation()
-    let value = try await InFlightFetches.$led.withValue(
-      InFlightFetches.led + [passenger], operation: produce, isolation: isolation)
+    let value = try await InFlightFetches.$producing.withValue(
+      InFlightFetches.producing + [call], operation: produce, isolation: isolation)
     let stored: StoredValue?
     do throws(StorageError) {
       stored = try Codec.encode(value)
     } catch {
-      report(error.inContext(of: "set", key: key, path: place))
-      // Those who wait cannot share what has no stored form: each produces its own.
-      InFlightFetches.shared.handOver(passenger)
+      report(error.inContext(of: "set", key: key, path: directoryPath))
+      // Without a stored form there is nothing to share: each waiter produces its own value.
+      InFlightFetches.shared.handOver(call)
       return value
     }
-    await keep(stored, forKey: key, expiry, passenger)
-    InFlightFetches.shared.land(passenger, .value(stored))
+    await store(stored, forKey: key, expiry, call)
+    InFlightFetches.shared.finish(call, with: .value(stored))
     return value
   }
 
-  /// What is stored already; nil as well when it cannot be used.
-  private func look<T: Codable>(
-    for key: String, isolation: isolated (any Actor)? = #isolation
+  /// The stored value; nil if there is none, or if it was reported as unusable.
+  private func readUsable<T: Codable>(
+    _ key: String, isolation: isolated (any Actor)? = #isolation
   ) async throws -> (StoredValue, T)? {
     let stored = try await perform { store -> StoredValue? in
       do throws(StorageError) {
         return try store.value(key)
       } catch {
-        store.report(error.inContext(of: "model", key: key, path: store.place))
+        store.report(error.inContext(of: "model", key: key, path: store.directoryPath))
         return nil
       }
     }
@@ -119,78 +123,75 @@ extension DiskCache.Store {
     do throws(StorageError) {
       return (stored, try Codec.decode(stored))
     } catch {
-      report(error.inContext(of: "model", key: key, path: place))
+      report(error.inContext(of: "model", key: key, path: directoryPath))
       return nil
     }
   }
 
-  private func keep(
+  /// Stores a produced value unless the key was changed in the meantime; reports a failure.
+  private func store(
     _ stored: StoredValue?, forKey key: String, _ expiry: DiskCache.Expiry,
-    _ passenger: InFlightFetches.Passenger
+    _ call: InFlightFetches.Call
   ) async {
     await withCheckedContinuation { continuation in
       BlockingWork.start { [self] in
-        let ifStillWanted: KeyLockBody = { goOn throws(StorageError) in
-          if InFlightFetches.shared.leads(passenger) { try goOn() }
+        let hook: CommitHook = { commit throws(StorageError) in
+          if InFlightFetches.shared.isCurrentProducer(call) { try commit() }
         }
         do throws(StorageError) {
           if let stored {
-            try write(stored, forKey: key, expiry, durable: false, within: ifStillWanted)
+            try write(stored, forKey: key, expiry, durable: false, hook: hook)
           } else {
-            try engine.remove(key, within: ifStillWanted)
+            try engine.remove(key, hook: hook)
           }
         } catch {
-          report(error.inContext(of: "set", key: key, path: place))
+          report(error.inContext(of: "set", key: key, path: directoryPath))
         }
         continuation.resume()
       }
     }
   }
 
-  private func value<T: Codable>(of stored: StoredValue?, _ key: String) throws(StorageError) -> T {
-    guard let stored else {
+  /// The value that another call produced, as the type that this call asks for.
+  private func decode<T: Codable>(_ stored: StoredValue?, _ key: String) throws(StorageError) -> T {
+    try withContext("fetch", key, path: directoryPath) { () throws(StorageError) in
+      if let stored { return try Codec.decode(stored) }
       if let type = T.self as? any ExpressibleByNilLiteral.Type,
-        let none = type.init(nilLiteral: ()) as? T
+        let value = type.init(nilLiteral: ()) as? T
       {
-        return none
+        return value
       }
       throw StorageError(
-        .wrongType, operation: "fetch", key: key, path: place,
-        reason: "what was produced is nil, asked for was \(T.self)",
+        .wrongType, operation: "fetch", reason: "nil was produced, but \(T.self) was requested",
         remedy: "Use one type for each key.")
-    }
-    do throws(StorageError) {
-      return try Codec.decode(stored)
-    } catch {
-      throw error.inContext(of: "fetch", key: key, path: place)
     }
   }
 
   // MARK: Large values
 
-  /// Stores the contents of a file; where the file system can, the two share them until one
-  /// changes.
+  /// Stores the contents of a file; where the file system supports it, the two share their blocks
+  /// until one of them changes.
   ///
-  /// The bytes never are in memory as a whole.
+  /// The contents are never held in memory whole.
   ///
-  /// - Throws: ``StorageError``, also when the file cannot be read; the old value is intact then.
+  /// - Throws: ``StorageError`` if the file cannot be read or the value was not stored. The key
+  ///   then has its old value or no entry; if only the last step failed, which updates
+  ///   ``totalSize``, it has the new value.
   public func set(
     contentsOf file: URL, forKey key: String, expiry: DiskCache.Expiry = .never,
     durable: Bool = false
   ) throws(StorageError) {
-    do throws(StorageError) {
+    try withContext("set", key) { () throws(StorageError) in
       let source = try File(DirectoryFinder.path(of: file, operation: "set"), .read)
-      guard let lifespan = Lifespan(expiry, now: WallClock.now) else { return try remove(key) }
+      guard let expiry = StoredExpiry(expiry, now: WallClock.now) else { return try remove(key) }
       let writer = try engine.startWriting(key)
       try writer.append(contentsOf: source)
       try writer.finish(
-        WriteOptions(lifespan: lifespan, isDurable: durable), within: superseding(key))
-    } catch {
-      throw error.inContext(of: "set", key: key)
+        WriteOptions(expiry: expiry, isDurable: durable), hook: invalidatingFetch(of: key))
     }
   }
 
-  /// Stores what a sequence of chunks yields, such as a download, once it has ended.
+  /// Stores the chunks of a sequence, such as a download, once the sequence has ended.
   ///
   /// ```swift
   /// try await DiskCache.shared.set(chunks: body, forKey: "film", total: length) { done, total in
@@ -198,51 +199,46 @@ extension DiskCache.Store {
   /// }
   /// ```
   ///
-  /// The bytes never are in memory as a whole. Until the end the old value stays; when the sequence
-  /// throws or the task is cancelled nothing is left behind.
+  /// The value is never held in memory whole. The key keeps its old value until the sequence has
+  /// ended; if the sequence throws or the task is cancelled, nothing is left behind.
   ///
-  /// Chunks are pieces of any size, such as `Data` or `[UInt8]`. `progress` is called after each,
-  /// in the caller's isolation, with the bytes so far and the total to expect, if that was given.
+  /// Chunks are pieces of any size, such as `Data` or `[UInt8]`. `progress` is called after each
+  /// chunk, in the caller's isolation, with the number of bytes so far and with `total`.
   ///
-  /// - Throws: What the sequence throws, `CancellationError`, or a ``StorageError``.
+  /// - Throws: What the sequence throws, `CancellationError`, or what
+  ///   ``set(contentsOf:forKey:expiry:durable:)`` throws.
   public func set<Chunks: AsyncSequence>(
     chunks: Chunks, forKey key: String, expiry: DiskCache.Expiry = .never, durable: Bool = false,
     total: Int? = nil, isolation: isolated (any Actor)? = #isolation,
     progress: (_ bytes: Int, _ total: Int?) -> Void = { _, _ in }
   ) async throws where Chunks.Element: Sequence<UInt8> {
     let writer = try await perform { store in
-      do throws(StorageError) {
+      try store.withContext("set", key) { () throws(StorageError) in
         if let total {
-          try DiskCache.require(total, toFit: store.sizeLimit, path: store.place)
+          try DiskCache.requireSize(total, within: store.sizeLimit, path: store.directoryPath)
         }
         return try store.engine.startWriting(key)
-      } catch {
-        throw error.inContext(of: "set", key: key)
       }
     }
     var iterator = chunks.makeAsyncIterator()
     while let chunk = try await iterator.next(isolation: isolation) {
       let bytes = Array(chunk)
-      try await perform { _ in
-        do throws(StorageError) {
+      try await perform { store in
+        try store.withContext("set", key) { () throws(StorageError) in
           try bytes.span.bytes.withUnsafeBytes { (bytes) throws(StorageError) in
             try writer.append(bytes)
           }
-        } catch {
-          throw error.inContext(of: "set", key: key)
         }
       }
       progress(writer.count, total)
     }
     try await perform { store in
-      do throws(StorageError) {
-        guard let lifespan = Lifespan(expiry, now: WallClock.now) else {
+      try store.withContext("set", key) { () throws(StorageError) in
+        guard let expiry = StoredExpiry(expiry, now: WallClock.now) else {
           return try store.remove(key)
         }
         try writer.finish(
-          WriteOptions(lifespan: lifespan, isDurable: durable), within: store.superseding(key))
-      } catch {
-        throw error.inContext(of: "set", key: key)
+          WriteOptions(expiry: expiry, isDurable: durable), hook: store.invalidatingFetch(of: key))
       }
     }
   }

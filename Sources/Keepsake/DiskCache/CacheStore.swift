@@ -1,10 +1,10 @@
 public import FoundationEssentials
 
 extension DiskCache {
-  /// One cache, with errors thrown where ``DiskCache`` reports them.
+  /// One cache whose calls throw the errors that ``DiskCache`` reports.
   ///
-  /// The calls are those of ``DiskCache``. What is missing, expired or damaged is nil; a directory
-  /// that cannot be reached, and a value of another type, are errors. All calls are safe from any
+  /// The calls are those of ``DiskCache``. A missing, expired or damaged entry is nil. A directory
+  /// that cannot be accessed and a value of another type are errors. All calls are safe from any
   /// thread and between processes.
   ///
   /// ```swift
@@ -17,19 +17,19 @@ extension DiskCache {
   /// }
   /// ```
   public final class Store: Sendable {
-    /// Which cache this is.
+    /// The name of this cache.
     public let name: Name
 
-    let engine: any CacheEngine
+    private let engineResult: Result<any CacheEngine, StorageError>
     private let scope: StorageScope
 
     init(name: Name, scope: StorageScope) {
       self.name = name
       self.scope = scope
       do throws(StorageError) {
-        engine = try Self.makeEngine(for: name, in: scope)
+        engineResult = .success(try Self.makeEngine(for: name, in: scope))
       } catch {
-        engine = UnavailableCache(error)
+        engineResult = .failure(error)
       }
     }
 
@@ -37,73 +37,76 @@ extension DiskCache {
       for name: Name, in scope: StorageScope
     ) throws(StorageError) -> any CacheEngine {
       if case .memory = name.location { return MemoryCache() }
-      var host = try name.directory(in: scope.finder, .cache)
-      if !host.isCallerOwned {
-        host = StoreDirectory(path: host.path + "/caches", isCallerOwned: false)
+      var parent = try name.directory(in: scope.finder, .cache)
+      if !parent.isCallerOwned {
+        parent = StoreDirectory(path: parent.path + "/caches", isCallerOwned: false)
       }
-      let location = CachePaths(host: host, name: try name.fileName("cache"))
-      return FileCache(location: location) { [weak scope] in
+      let paths = CachePaths(parent: parent, name: try name.fileName("cache"))
+      return FileCache(paths: paths) { [weak scope] in
         scope?.report($0.reported(by: "DiskCache"))
       }
     }
+
+    /// Throws if the cache has no directory, for example because the user has no home directory.
+    var engine: any CacheEngine { get throws(StorageError) { try engineResult.get() } }
 
     /// Hands a failure to the handler of the scope that made this store.
     @usableFromInline
     func report(_ error: StorageError) { scope.report(error.reported(by: "DiskCache")) }
 
-    /// The directory in which the entries lie; nil for a cache in memory.
+    /// The directory that holds the entries; nil for a cache in memory.
     ///
-    /// - Throws: ``StorageError`` when there is no place for it, as without a home directory.
+    /// - Throws: ``StorageError`` if no directory can be found for the cache, for example because
+    ///   the user has no home directory.
     public var folderURL: URL? {
       get throws(StorageError) { try engine.directory.map { URL(filePath: $0) } }
     }
 
-    /// How many bytes the cache may take on the disk; nil, as at first, for no limit.
+    /// How many bytes the cache may take on disk; nil, the default, for no limit.
     ///
-    /// Set it at each start: it holds in this process. When a set goes beyond it, the entries that
-    /// were used least recently go, until nine tenths are left; a value that alone is larger is
-    /// refused. Of what other processes read, the last ten minutes may not be known.
+    /// The limit applies to this process only, so set it at each start. When a set exceeds it, the
+    /// least recently used entries are removed until nine tenths of the limit are left. A value
+    /// that alone exceeds the limit is refused. Other processes' reads may be recorded up to ten
+    /// minutes late.
     public var sizeLimit: Int? {
-      get { engine.sizeLimit }
-      set { engine.sizeLimit = newValue }
+      get { (try? engine)?.sizeLimit }
+      set { (try? engine)?.sizeLimit = newValue }
     }
 
-    /// Hits, misses, evictions and damage since this process started.
-    public var statistics: Statistics { engine.counts.current }
+    /// Hits, misses, evictions and damaged entries since this process started.
+    public var statistics: Statistics { (try? engine)?.counts.current ?? Statistics() }
   }
 }
 
 // MARK: - Reading
 
 extension DiskCache.Store {
-  /// The bytes of an entry, whatever type they were stored as; nil when there is none.
+  /// The bytes of an entry, regardless of the type it was stored as; nil if there is none.
   ///
-  /// From 4 MiB on they are mapped from the file and not read: only what is looked at is loaded.
+  /// From 4 MiB on the file is mapped instead of read, so that only the pages in use are loaded.
+  ///
+  /// - Throws: ``StorageError`` if the entry cannot be read.
   public func get(_ key: String) throws(StorageError) -> Data? {
-    do throws(StorageError) {
-      return try engine.read(key)?.bytes
-    } catch {
-      throw error.inContext(of: "get", key: key)
-    }
+    try withContext("get", key) { () throws(StorageError) in try engine.read(key)?.bytes }
   }
 
-  /// The `Codable` value of an entry; nil when there is none.
+  /// The `Codable` value of an entry; nil if there is none.
   ///
-  /// - Throws: ``StorageError`` of code `wrongType` or `decodingFailed` when another type is
-  ///   stored.
+  /// - Throws: ``StorageError`` of code `wrongType` or `decodingFailed` if another type is stored,
+  ///   and of other codes if the entry cannot be read.
   @inlinable
   public func model<T: Codable>(
     _ key: String, type: T.Type = T.self
   ) throws(StorageError) -> T? {
-    do throws(StorageError) {
+    try withContext("model", key, path: directoryPath) { () throws(StorageError) in
       guard let stored = try value(key) else { return nil }
       return try Codec.decode(stored, as: T.self)
-    } catch {
-      throw error.inContext(of: "model", key: key, path: place)
     }
   }
 
-  /// The value of a typed key; nil when there is none.
+  /// The value of a typed key; nil if there is none.
+  ///
+  /// - Throws: What ``model(_:type:)`` throws.
   @inlinable
   public func get<T: Codable>(_ key: DiskCache.Key<T>) throws(StorageError) -> T? {
     try model(key.name)
@@ -114,74 +117,74 @@ extension DiskCache.Store {
     guard let payload = try engine.read(key) else { return nil }
     if let value = payload.value { return value }
     throw StorageError(
-      .decodingFailed, operation: "model", key: key, reason: "its bytes are not what was stored",
+      .decodingFailed, operation: "model", key: key,
+      reason: "the stored bytes do not match the type they were stored as",
       remedy: "Remove the entry.")
   }
 
-  /// Where the entries lie, for errors.
+  /// The directory of the entries, for error messages.
   @usableFromInline
-  var place: String? { try? engine.directory }
+  var directoryPath: String? { (try? engine)?.directory }
 
-  /// Whether there is an entry; its value is not looked at.
+  /// Whether there is an entry; its value is not read.
+  ///
+  /// - Throws: ``StorageError`` if the cache cannot be read.
   public func contains(_ key: String) throws(StorageError) -> Bool {
-    do throws(StorageError) {
-      return try engine.contains(key)
-    } catch {
-      throw error.inContext(of: "contains", key: key)
-    }
+    try withContext("contains", key) { () throws(StorageError) in try engine.contains(key) }
   }
 
   /// Whether there is an entry of a typed key.
+  ///
+  /// - Throws: ``StorageError`` if the cache cannot be read.
   public func contains<T: Codable>(_ key: DiskCache.Key<T>) throws(StorageError) -> Bool {
     try contains(key.name)
   }
 
-  /// An entry's size, age and expiry; nil when there is none.
+  /// An entry's size, creation date and expiry; nil if there is none.
+  ///
+  /// - Throws: ``StorageError`` if the cache cannot be read.
   public func entry(_ key: String) throws(StorageError) -> DiskCache.Entry? {
-    do throws(StorageError) {
-      return try engine.entry(key)
-    } catch {
-      throw error.inContext(of: "entry", key: key)
-    }
+    try withContext("entry", key) { () throws(StorageError) in try engine.entry(key) }
   }
 
-  /// The size, age and expiry of a typed key's entry; nil when there is none.
+  /// The size, creation date and expiry of a typed key's entry; nil if there is none.
+  ///
+  /// - Throws: ``StorageError`` if the cache cannot be read.
   public func entry<T: Codable>(_ key: DiskCache.Key<T>) throws(StorageError) -> DiskCache.Entry? {
     try entry(key.name)
   }
 
-  /// The file that holds the very bytes of an entry; nil when there is none, or no file.
+  /// The file that holds exactly the bytes of an entry; nil if there is none, or if the cache is in
+  /// memory.
   ///
-  /// Other programs may read it, nobody may write it. It is never changed, but removed when the
-  /// entry is: open it at once, or be ready for it to be gone.
+  /// Other programs may read the file but must not write to it. The file never changes, but it is
+  /// deleted when the entry is replaced, removed, evicted or expires: open it at once, and expect
+  /// that it may be gone.
+  ///
+  /// - Throws: ``StorageError`` if the cache cannot be read.
   public func fileURL(_ key: String) throws(StorageError) -> URL? {
-    do throws(StorageError) {
-      return try engine.path(key).map { URL(filePath: $0) }
-    } catch {
-      throw error.inContext(of: "fileURL", key: key)
+    try withContext("fileURL", key) { () throws(StorageError) in
+      try engine.path(key).map { URL(filePath: $0) }
     }
   }
 
-  /// The keys of all entries, in no order.
-  public func keys() throws(StorageError) -> [String] {
-    do throws(StorageError) {
-      return try engine.keys()
-    } catch {
-      throw error.inContext(of: "keys")
-    }
-  }
-
-  /// The bytes that the cache takes on the disk, in whole blocks, its sidecar files among them.
+  /// The keys of all entries, in no particular order.
   ///
-  /// All processes keep count of it together, so it costs no look at the files, except at those
-  /// that expired since the last one: they are removed first.
+  /// - Throws: ``StorageError`` if the cache cannot be read.
+  public func keys() throws(StorageError) -> [String] {
+    try withContext("keys") { () throws(StorageError) in try engine.keys() }
+  }
+
+  /// The number of bytes that the cache takes on disk, in whole blocks and including its sidecar
+  /// files.
+  ///
+  /// All processes keep this number up to date together, so it is usually known without reading
+  /// the directory. Only entries that have expired since the last call are removed first.
+  ///
+  /// - Throws: ``StorageError`` if the cache cannot be read.
   public var totalSize: Int {
     get throws(StorageError) {
-      do throws(StorageError) {
-        return try engine.totalSize()
-      } catch {
-        throw error.inContext(of: "totalSize")
-      }
+      try withContext("totalSize") { () throws(StorageError) in try engine.totalSize() }
     }
   }
 }
@@ -189,26 +192,27 @@ extension DiskCache.Store {
 // MARK: - Writing
 
 extension DiskCache.Store {
-  /// Stores `Data` as its very bytes, or any `Codable` value; nil removes.
+  /// Stores `Data` as its exact bytes, or any `Codable` value; nil removes the entry.
   ///
-  /// With `durable` the entry survives a power cut once this returns, which costs an `fdatasync(2)`
-  /// and two `fsync(2)`. Without, a power cut may turn the newest entries into misses.
+  /// With `durable` the entry survives a power cut once the call has returned, which costs an
+  /// `fdatasync(2)` and two `fsync(2)`. Otherwise a power cut may turn the newest entries into
+  /// misses.
   ///
-  /// - Throws: ``StorageError``; the old value is intact then, or the entry is gone, or the new one
-  ///   is there where the very last step failed, which counts it.
+  /// - Throws: ``StorageError`` if the value was not stored. The key then has its old value or no
+  ///   entry; if only the last step failed, which updates ``totalSize``, it has the new value.
   @inlinable
   public func set<T: Codable>(
     _ value: T?, forKey key: String, expiry: DiskCache.Expiry = .never, durable: Bool = false
   ) throws(StorageError) {
-    do throws(StorageError) {
+    try withContext("set", key) { () throws(StorageError) in
       guard let value, let stored = try Codec.encode(value) else { return try remove(key) }
       try write(stored, forKey: key, expiry, durable: durable)
-    } catch {
-      throw error.inContext(of: "set", key: key)
     }
   }
 
-  /// Removes the entry: what a literal nil means.
+  /// Removes the entry: the call that a literal nil selects.
+  ///
+  /// - Throws: ``StorageError`` if the entry was not removed.
   @inlinable
   public func set(
     _ value: Never?, forKey key: String, expiry: DiskCache.Expiry = .never, durable: Bool = false
@@ -216,7 +220,9 @@ extension DiskCache.Store {
     try remove(key)
   }
 
-  /// Stores the value of a typed key with the key's own expiry; nil removes.
+  /// Stores the value of a typed key with the key's own expiry; nil removes the entry.
+  ///
+  /// - Throws: What ``set(_:forKey:expiry:durable:)`` throws.
   @inlinable
   public func set<T: Codable>(
     _ value: T?, for key: DiskCache.Key<T>, durable: Bool = false
@@ -228,76 +234,74 @@ extension DiskCache.Store {
   func write(
     _ value: StoredValue, forKey key: String, _ expiry: DiskCache.Expiry, durable: Bool
   ) throws(StorageError) {
-    try write(value, forKey: key, expiry, durable: durable, within: superseding(key))
+    try write(value, forKey: key, expiry, durable: durable, hook: invalidatingFetch(of: key))
   }
 
   func write(
     _ value: StoredValue, forKey key: String, _ expiry: DiskCache.Expiry, durable: Bool,
-    within lock: KeyLockBody
+    hook: CommitHook
   ) throws(StorageError) {
-    guard let lifespan = Lifespan(expiry, now: WallClock.now) else {
-      return try engine.remove(key, within: lock)
+    guard let expiry = StoredExpiry(expiry, now: WallClock.now) else {
+      return try engine.remove(key, hook: hook)
     }
     try engine.write(
-      Payload(value), forKey: key, WriteOptions(lifespan: lifespan, isDurable: durable),
-      within: lock)
+      Payload(value), forKey: key, WriteOptions(expiry: expiry, isDurable: durable), hook: hook)
   }
 
-  /// Makes what is being fetched for a key at that moment not take the place of what is done now.
-  func superseding(_ key: String) -> KeyLockBody {
-    { [self] goOn throws(StorageError) in
-      try goOn()
-      if InFlightFetches.shared.isAnyOnItsWay { InFlightFetches.shared.supersede(.init(self, key)) }
+  /// Keeps a fetch that is running at the time of a change from overwriting the change.
+  func invalidatingFetch(of key: String) -> CommitHook {
+    { [self] commit throws(StorageError) in
+      try commit()
+      if !InFlightFetches.shared.isEmpty { InFlightFetches.shared.invalidate(.init(self, key)) }
     }
   }
 
-  /// Removes an entry; nothing happens when it is missing.
+  /// Removes an entry; does nothing if there is none.
+  ///
+  /// - Throws: ``StorageError`` if the entry was not removed.
   public func remove(_ key: String) throws(StorageError) {
-    do throws(StorageError) {
-      try engine.remove(key, within: superseding(key))
-    } catch {
-      throw error.inContext(of: "remove", key: key)
+    try withContext("remove", key) { () throws(StorageError) in
+      try engine.remove(key, hook: invalidatingFetch(of: key))
     }
   }
 
   /// Removes the entry of a typed key.
+  ///
+  /// - Throws: ``StorageError`` if the entry was not removed.
   public func remove<T: Codable>(_ key: DiskCache.Key<T>) throws(StorageError) {
     try remove(key.name)
   }
 
-  /// Removes what has expired, and what killed programs left behind.
+  /// Removes expired entries, and files that killed programs left behind.
   ///
-  /// Reading never returns expired entries; this gives back their space. Once a day it happens by
-  /// itself.
+  /// Expired entries are never returned, whether or not they have been removed; this frees their
+  /// disk space. It also happens automatically once a day.
   ///
-  /// - Returns: How many entries had expired.
+  /// - Returns: The number of expired entries.
+  /// - Throws: ``StorageError`` if an entry was not removed.
   @discardableResult
   public func removeExpired() throws(StorageError) -> Int {
-    do throws(StorageError) {
-      return try engine.removeExpired()
-    } catch {
-      throw error.inContext(of: "removeExpired")
-    }
+    try withContext("removeExpired") { () throws(StorageError) in try engine.removeExpired() }
   }
 
   /// Removes all entries; their files are deleted in the background.
+  ///
+  /// - Throws: ``StorageError`` if the cache was not emptied.
   public func removeAll() throws(StorageError) {
-    InFlightFetches.shared.supersedeAll(of: self)
-    do throws(StorageError) {
+    InFlightFetches.shared.invalidateAll(of: self)
+    try withContext("removeAll") { () throws(StorageError) in
       try engine.removeAll()
-      InFlightFetches.shared.supersedeAll(of: self)
-    } catch {
-      throw error.inContext(of: "removeAll")
+      InFlightFetches.shared.invalidateAll(of: self)
     }
   }
 
-  /// The app's caches that have files, sorted by name.
-  func siblings() throws(StorageError) -> [DiskCache.Name] {
-    guard let container = try engine.container else { return [] }
+  /// The app's caches that have a directory, sorted by name.
+  func storedCaches() throws(StorageError) -> [DiskCache.Name] {
+    guard let parent = try engine.parentDirectory else { return [] }
     var names: [String] = []
-    for fileName in try FileSystem.list(container) {
+    for fileName in try FileSystem.list(parent) {
       guard let name = FileName.decode(fileName),
-        try FileSystem.status(container + "/" + fileName)?.isDirectory == true
+        try FileSystem.status(parent + "/" + fileName)?.isDirectory == true
       else { continue }
       names.append(name)
     }

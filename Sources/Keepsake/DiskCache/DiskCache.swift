@@ -232,7 +232,7 @@ extension DiskCache {
   /// The app's caches that have files, sorted by name; those with a directory of their own are not
   /// among them.
   public static func caches() -> [Name] {
-    shared.attempt { store throws(StorageError) in try store.siblings() } ?? []
+    shared.attempt { store throws(StorageError) in try store.storedCaches() } ?? []
   }
 }
 

@@ -1,22 +1,27 @@
-/// The values that are being fetched: one producer for each key, however many wait for it.
+/// Coalesces concurrent fetches: at most one task produces the value of a key, and the others share
+/// it.
 ///
-/// The first to ask leads and produces; the others wait. A leader that is cancelled hands over to
-/// the next who waits. One for the whole process, as the producer of one cache may fetch from
-/// another. Continuations are resumed outside the lock: cancelling may hold a task's own lock.
+/// The first call becomes the producer and the rest wait. If the producer's task is cancelled, the
+/// next waiter takes over. There is one instance per process because the producer of one cache may
+/// fetch from another, and waiting in a circle must be detected across caches.
+///
+/// Continuations are resumed outside the lock, because cancelling a task may hold a lock of its
+/// own.
 final class InFlightFetches: Sendable {
   static let shared = InFlightFetches()
 
+  /// How a call of `fetch` continues after it has joined.
   enum Outcome: Sendable {
-    /// What was produced, in stored form; nil for a nil.
+    /// The value in its stored form; nil if nil was produced.
     case value(StoredValue?)
     case failure(any Error)
-    /// It is this passenger's turn to produce it.
-    case lead
+    /// This call has to produce the value.
+    case produce
     case cancelled
   }
 
-  /// What is fetched: a key's bytes, of one store.
-  struct Destination: Hashable, Sendable {
+  /// A store and a key.
+  struct Target: Hashable, Sendable {
     let store: ObjectIdentifier
     let key: [UInt8]
 
@@ -27,196 +32,172 @@ final class InFlightFetches: Sendable {
   }
 
   /// One call of `fetch`.
-  struct Passenger: Hashable, Sendable {
-    let destination: Destination
-    fileprivate let number: UInt64
+  struct Call: Hashable, Sendable {
+    let target: Target
+    fileprivate let id: UInt64
   }
 
-  private struct Flight {
-    var leader: Passenger
-    var waiters: [(passenger: Passenger, continuation: CheckedContinuation<Outcome, Never>)] = []
+  typealias FetchID = UInt64
+
+  struct Fetch {
+    var producer: Call
+    var waiters: [(call: Call, continuation: CheckedContinuation<Outcome, Never>)] = []
   }
 
-  private struct State {
-    var flights: [UInt64: Flight] = [:]
-    /// The flight that who asks now joins; an older one of the key may still be on its way.
-    var current: [Destination: UInt64] = [:]
-    /// The flight of each passenger, be it as the leader or as one who waits.
-    var flightOf: [Passenger: UInt64] = [:]
-    var lastNumber: UInt64 = 0
-    /// Those who were cancelled before they began to wait.
-    var cancelled: Set<Passenger> = []
-    /// The flights that a leader's producer waits for in turn.
-    var waitsFor: [Passenger: [UInt64]] = [:]
+  struct State {
+    var fetches: [FetchID: Fetch] = [:]
+    /// The fetch that new calls join. An earlier fetch of the same key may still be running.
+    var current: [Target: FetchID] = [:]
+    /// The fetch that each call belongs to, as its producer or as a waiter.
+    var fetchIDs: [Call: FetchID] = [:]
+    /// Calls that were cancelled before they started waiting.
+    var cancelled: Set<Call> = []
+    /// The fetches that a producing call waits for, because its producer fetches them in turn.
+    var dependencies: [Call: [FetchID]] = [:]
+    var lastID: UInt64 = 0
 
-    mutating func nextNumber() -> UInt64 {
-      lastNumber += 1
-      return lastNumber
+    mutating func makeID() -> UInt64 {
+      lastID += 1
+      return lastID
     }
 
-    /// The flight that a passenger leads.
-    func flight(ledBy passenger: Passenger) -> UInt64? {
-      flightOf[passenger].flatMap { flights[$0]?.leader == passenger ? $0 : nil }
+    /// The fetch whose value this call produces.
+    func fetchID(producedBy call: Call) -> FetchID? {
+      fetchIDs[call].flatMap { fetches[$0]?.producer == call ? $0 : nil }
     }
 
-    /// Takes a flight off the list.
-    mutating func end(_ number: UInt64) -> Flight? {
-      guard let flight = flights.removeValue(forKey: number) else { return nil }
-      let destination = flight.leader.destination
-      if current[destination] == number { current[destination] = nil }
-      return flight
+    mutating func removeFetch(_ id: FetchID) -> Fetch? {
+      guard let fetch = fetches.removeValue(forKey: id) else { return nil }
+      let target = fetch.producer.target
+      if current[target] == id { current[target] = nil }
+      return fetch
     }
 
-    /// Whether a flight waits, over any number of others, for one that these passengers lead.
-    func waits(_ flight: UInt64, for led: [Passenger]) -> Bool {
-      if led.isEmpty { return false }
-      var seen: Set<UInt64> = []
-      var open = [flight]
-      while let number = open.popLast() {
-        guard seen.insert(number).inserted, let leader = flights[number]?.leader else { continue }
-        if led.contains(leader) { return true }
-        open += waitsFor[leader] ?? []
+    /// Whether a fetch waits, directly or through other fetches, for one of these calls.
+    func doesFetch(_ id: FetchID, waitFor calls: [Call]) -> Bool {
+      if calls.isEmpty { return false }
+      var visited: Set<FetchID> = []
+      var pending = [id]
+      while let id = pending.popLast() {
+        guard visited.insert(id).inserted, let producer = fetches[id]?.producer else { continue }
+        if calls.contains(producer) { return true }
+        pending += dependencies[producer] ?? []
       }
       return false
     }
   }
 
-  private let state = Locked(State())
+  /// Readable by tests, which wait for a number of waiters and check that nothing remains.
+  let state = Locked(State())
 
-  /// Those for whom this task is producing.
-  @TaskLocal static var led: [Passenger] = []
+  /// The calls whose producers the current task is running: several if producers fetch in turn.
+  @TaskLocal static var producing: [Call] = []
 
-  func makePassenger(to destination: Destination) -> Passenger {
-    state.withLock { Passenger(destination: destination, number: $0.nextNumber()) }
+  func makeCall(to target: Target) -> Call {
+    state.withLock { Call(target: target, id: $0.makeID()) }
   }
 
-  /// Waits until somebody else has produced the key's value, or until it is this passenger's turn.
-  func board(
-    _ passenger: Passenger, isolation: isolated (any Actor)? = #isolation
-  ) async -> Outcome {
-    let led = Self.led
+  /// Suspends until the value has been produced, or until this call has to produce it.
+  func join(_ call: Call, isolation: isolated (any Actor)? = #isolation) async -> Outcome {
+    let producing = Self.producing
     defer {
-      if !led.isEmpty { stopWaiting(passenger, led) }
+      if !producing.isEmpty { removeDependency(of: producing, on: call) }
     }
     return await withTaskCancellationHandler {
       await withCheckedContinuation { continuation in
         let outcome: Outcome? = state.withLock { state in
-          if state.cancelled.remove(passenger) != nil { return .cancelled }
-          guard let flight = state.current[passenger.destination] else {
-            let number = state.nextNumber()
-            state.flights[number] = Flight(leader: passenger)
-            state.current[passenger.destination] = number
-            state.flightOf[passenger] = number
-            return .lead
+          if state.cancelled.remove(call) != nil { return .cancelled }
+          guard let id = state.current[call.target] else {
+            let id = state.makeID()
+            state.fetches[id] = Fetch(producer: call)
+            state.current[call.target] = id
+            state.fetchIDs[call] = id
+            return .produce
           }
-          // To wait for a value that itself waits for this one would never end.
-          if state.waits(flight, for: led) { return .lead }
-          for leader in led { state.waitsFor[leader, default: []].append(flight) }
-          state.flights[flight]?.waiters.append((passenger, continuation))
-          state.flightOf[passenger] = flight
+          // Waiting for a fetch that waits for this task would be a deadlock.
+          if state.doesFetch(id, waitFor: producing) { return .produce }
+          for producer in producing { state.dependencies[producer, default: []].append(id) }
+          state.fetches[id]?.waiters.append((call, continuation))
+          state.fetchIDs[call] = id
           return nil
         }
         if let outcome { continuation.resume(returning: outcome) }
       }
     } onCancel: {
       let continuation = state.withLock { state -> CheckedContinuation<Outcome, Never>? in
-        guard let flight = state.flightOf[passenger],
-          let place = state.flights[flight]?.waiters.firstIndex(where: { $0.passenger == passenger }
-          )
+        guard let id = state.fetchIDs[call],
+          let index = state.fetches[id]?.waiters.firstIndex(where: { $0.call == call })
         else {
-          state.cancelled.insert(passenger)
+          state.cancelled.insert(call)
           return nil
         }
-        return state.flights[flight]?.waiters.remove(at: place).continuation
+        return state.fetches[id]?.waiters.remove(at: index).continuation
       }
       continuation?.resume(returning: .cancelled)
     }
   }
 
-  /// The producers `led` do not wait for this passenger's flight any more.
-  private func stopWaiting(_ passenger: Passenger, _ led: [Passenger]) {
+  private func removeDependency(of producers: [Call], on call: Call) {
     state.withLock { state in
-      guard let flight = state.flightOf[passenger] else { return }
-      for leader in led {
-        guard let place = state.waitsFor[leader]?.firstIndex(of: flight) else { continue }
-        state.waitsFor[leader]?.remove(at: place)
+      guard let id = state.fetchIDs[call] else { return }
+      for producer in producers {
+        guard let index = state.dependencies[producer]?.firstIndex(of: id) else { continue }
+        state.dependencies[producer]?.remove(at: index)
       }
     }
   }
 
-  /// Whether what the passenger produced is still wanted in the cache: not when its key was set or
-  /// removed meanwhile, or another one leads by now.
-  func leads(_ passenger: Passenger) -> Bool {
+  /// Whether the cache should keep what `call` produced.
+  ///
+  /// False if the key was set or removed in the meantime, or if another call took over.
+  func isCurrentProducer(_ call: Call) -> Bool {
     state.withLock { state in
-      state.current[passenger.destination].flatMap { state.flights[$0]?.leader } == passenger
+      state.current[call.target].flatMap { state.fetches[$0]?.producer } == call
     }
   }
 
-  /// Gives all who wait what the leader got.
-  func land(_ passenger: Passenger, _ outcome: Outcome) {
-    let flight = state.withLock { state in
-      state.flight(ledBy: passenger).flatMap { state.end($0) }
+  /// Resumes all waiters with the producer's outcome.
+  func finish(_ call: Call, with outcome: Outcome) {
+    let fetch = state.withLock { state in
+      state.fetchID(producedBy: call).flatMap { state.removeFetch($0) }
     }
-    for waiter in flight?.waiters ?? [] { waiter.continuation.resume(returning: outcome) }
+    for waiter in fetch?.waiters ?? [] { waiter.continuation.resume(returning: outcome) }
   }
 
-  /// Lets the next who waits lead.
-  func handOver(_ passenger: Passenger) {
+  /// Makes the next waiter the producer.
+  func handOver(_ call: Call) {
     let next = state.withLock { state -> CheckedContinuation<Outcome, Never>? in
-      guard let number = state.flight(ledBy: passenger) else { return nil }
-      guard let next = state.flights[number]?.waiters.first else {
-        _ = state.end(number)
+      guard let id = state.fetchID(producedBy: call) else { return nil }
+      guard let next = state.fetches[id]?.waiters.first else {
+        _ = state.removeFetch(id)
         return nil
       }
-      state.flights[number]?.leader = next.passenger
-      state.flights[number]?.waiters.removeFirst()
+      state.fetches[id]?.producer = next.call
+      state.fetches[id]?.waiters.removeFirst()
       return next.continuation
     }
-    next?.resume(returning: .lead)
+    next?.resume(returning: .produce)
   }
 
-  /// Forgets a passenger who is through.
-  func leave(_ passenger: Passenger) {
+  /// Forgets a call that is about to return.
+  func leave(_ call: Call) {
     state.withLock { state in
-      state.cancelled.remove(passenger)
-      state.waitsFor[passenger] = nil
-      state.flightOf[passenger] = nil
+      state.cancelled.remove(call)
+      state.dependencies[call] = nil
+      state.fetchIDs[call] = nil
     }
   }
 
-  var isAnyOnItsWay: Bool { state.withLock { !$0.current.isEmpty } }
+  var isEmpty: Bool { state.withLock { $0.current.isEmpty } }
 
-  /// What is being fetched for the key is older than what was stored or removed just now.
-  func supersede(_ destination: Destination) {
-    state.withLock { $0.current[destination] = nil }
+  /// Detaches the running fetch, whose value is older than what was just stored or removed.
+  func invalidate(_ target: Target) {
+    state.withLock { $0.current[target] = nil }
   }
 
-  /// The same for all keys of a store.
-  func supersedeAll(of store: DiskCache.Store) {
+  /// Detaches the running fetches of all keys of a store.
+  func invalidateAll(of store: DiskCache.Store) {
     let store = ObjectIdentifier(store)
     state.withLock { state in state.current = state.current.filter { $0.key.store != store } }
-  }
-}
-
-extension InFlightFetches {
-  /// How many wait for others to produce something for a store; for tests.
-  func waiterCount(of store: DiskCache.Store) -> Int {
-    let store = ObjectIdentifier(store)
-    return state.withLock { state in
-      state.flights.values.filter { $0.leader.destination.store == store }
-        .reduce(0) { $0 + $1.waiters.count }
-    }
-  }
-
-  /// Whether nothing is left of any fetch of a store; for tests.
-  func isEmpty(for store: DiskCache.Store) -> Bool {
-    let store = ObjectIdentifier(store)
-    return state.withLock { state in
-      let passengers =
-        state.flights.values.map(\.leader) + state.cancelled + state.waitsFor.keys
-        + state.flightOf.keys
-      return passengers.allSatisfy { $0.destination.store != store }
-        && state.current.keys.allSatisfy { $0.store != store }
-    }
   }
 }

@@ -1,25 +1,27 @@
 internal import FoundationEssentials
 internal import Synchronization
 
-/// A cache that is kept in the process and gone with it.
+/// A cache in the memory of this process.
 final class MemoryCache: CacheEngine {
   private struct Entry {
     let payload: Payload
-    let lifespan: Lifespan
+    let expiry: StoredExpiry
     let created: Int64
-    var used: Int64
-    /// Grows with each use: the clock is too coarse to tell two apart.
-    var turn: UInt64
+    var lastUsed: Int64
+    /// Orders the uses of entries: the clock is too coarse for that.
+    var useNumber: UInt64
 
-    func isOver(at now: Int64) -> Bool { lifespan.isOver(created: created, used: used, now: now) }
+    func hasExpired(at now: Int64) -> Bool {
+      expiry.hasPassed(created: created, lastUsed: lastUsed, now: now)
+    }
   }
 
   private struct State {
-    /// By the key's bytes: equal texts may be spelt differently.
+    /// By the key's bytes, because strings with different bytes can be equal.
     var entries: [[UInt8]: Entry] = [:]
     var size = 0
     var limit: Int?
-    var turn: UInt64 = 0
+    var lastUseNumber: UInt64 = 0
 
     mutating func remove(_ key: [UInt8]) -> Bool {
       guard let entry = entries.removeValue(forKey: key) else { return false }
@@ -27,30 +29,31 @@ final class MemoryCache: CacheEngine {
       return true
     }
 
-    mutating func set(_ payload: Payload, _ lifespan: Lifespan, forKey key: [UInt8]) {
+    mutating func set(_ payload: Payload, _ expiry: StoredExpiry, forKey key: [UInt8]) {
       let now = WallClock.now
       _ = remove(key)
-      turn += 1
+      lastUseNumber += 1
       entries[key] = Entry(
-        payload: payload, lifespan: lifespan, created: now, used: now, turn: turn)
+        payload: payload, expiry: expiry, created: now, lastUsed: now, useNumber: lastUseNumber)
       size += payload.bytes.count
     }
 
     mutating func removeExpired() -> Int {
       let now = WallClock.now
-      let expired = entries.filter { $0.value.isOver(at: now) }.keys
+      let expired = entries.filter { $0.value.hasExpired(at: now) }.keys
       for key in expired { _ = remove(key) }
       return expired.count
     }
 
-    /// Removes the least recently used until nine tenths of the limit are left; returns how many.
-    mutating func keepToLimit() -> Int {
+    /// Removes the least recently used entries until nine tenths of the limit are left; returns how
+    /// many.
+    mutating func evict() -> Int {
       guard let limit, size > limit else { return 0 }
       let count = entries.count
       _ = removeExpired()
-      let oldestFirst = entries.sorted { $0.value.turn < $1.value.turn }
+      let oldestFirst = entries.sorted { $0.value.useNumber < $1.value.useNumber }
       let target = limit / 10 * 9
-      // What was used last stays, also if it alone is more than nine tenths.
+      // The last used entry is kept even if it alone exceeds nine tenths.
       let last = oldestFirst.last?.value.payload.bytes.count ?? 0
       let goal = last > target ? limit : target
       for (key, _) in oldestFirst {
@@ -64,14 +67,14 @@ final class MemoryCache: CacheEngine {
   private let state = Locked(State())
   let counts = CacheCounts()
   var directory: String? { nil }
-  var container: String? { nil }
+  var parentDirectory: String? { nil }
 
   var sizeLimit: Int? {
     get { state.withLock { $0.limit } }
     set {
       let evicted = state.withLock { state in
         state.limit = newValue.map { max(0, $0) }
-        return state.keepToLimit()
+        return state.evict()
       }
       counts.evictions.add(evicted, ordering: .relaxed)
     }
@@ -82,27 +85,26 @@ final class MemoryCache: CacheEngine {
       let key = Array(key.utf8)
       let now = WallClock.now
       guard let entry = state.entries[key] else { return nil }
-      if entry.isOver(at: now) {
+      if entry.hasExpired(at: now) {
         _ = state.remove(key)
         return nil
       }
       if isUse {
-        state.turn += 1
-        state.entries[key]?.used = now
-        state.entries[key]?.turn = state.turn
+        state.lastUseNumber += 1
+        state.entries[key]?.lastUsed = now
+        state.entries[key]?.useNumber = state.lastUseNumber
       }
       return entry
     }
   }
 
   func read(_ key: String) -> Payload? {
-    let found = find(key, isUse: true)
-    guard let found else {
+    guard let entry = find(key, isUse: true) else {
       counts.misses.add(1, ordering: .relaxed)
       return nil
     }
     counts.hits.add(1, ordering: .relaxed)
-    return found.payload
+    return entry.payload
   }
 
   func contains(_ key: String) -> Bool { find(key, isUse: false) != nil }
@@ -112,28 +114,28 @@ final class MemoryCache: CacheEngine {
     find(key, isUse: false).map { entry in
       DiskCache.Entry(
         size: entry.payload.bytes.count, created: entry.created,
-        end: entry.lifespan.end(created: entry.created, used: entry.used))
+        expires: entry.expiry.time(created: entry.created, lastUsed: entry.lastUsed))
     }
   }
 
   func write(
-    _ payload: Payload, forKey key: String, _ options: WriteOptions, within lock: KeyLockBody
+    _ payload: Payload, forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError) {
     let evicted = try state.withLock { state throws(StorageError) in
-      try DiskCache.require(payload.bytes.count, toFit: state.limit, path: nil)
-      try lock { () throws(StorageError) in
-        state.set(payload, options.lifespan, forKey: Array(key.utf8))
+      try DiskCache.requireSize(payload.bytes.count, within: state.limit, path: nil)
+      try hook { () throws(StorageError) in
+        state.set(payload, options.expiry, forKey: Array(key.utf8))
       }
-      return state.keepToLimit()
+      return state.evict()
     }
     counts.evictions.add(evicted, ordering: .relaxed)
   }
 
   func startWriting(_ key: String) -> any CacheWriter { MemoryWriter(self, key) }
 
-  func remove(_ key: String, within lock: KeyLockBody) throws(StorageError) {
+  func remove(_ key: String, hook: CommitHook) throws(StorageError) {
     try state.withLock { state throws(StorageError) in
-      try lock { () throws(StorageError) in _ = state.remove(Array(key.utf8)) }
+      try hook { () throws(StorageError) in _ = state.remove(Array(key.utf8)) }
     }
   }
 
@@ -174,7 +176,7 @@ private final class MemoryWriter: CacheWriter {
   var count: Int { data.withLock { $0.count } }
 
   func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
-    try DiskCache.require(count + bytes.count, toFit: cache.sizeLimit, path: nil)
+    try DiskCache.requireSize(count + bytes.count, within: cache.sizeLimit, path: nil)
     data.withLock { $0.append(contentsOf: bytes) }
   }
 
@@ -183,8 +185,8 @@ private final class MemoryWriter: CacheWriter {
     try bytes.span.bytes.withUnsafeBytes { (bytes) throws(StorageError) in try append(bytes) }
   }
 
-  func finish(_ options: WriteOptions, within lock: KeyLockBody) throws(StorageError) {
+  func finish(_ options: WriteOptions, hook: CommitHook) throws(StorageError) {
     let payload = Payload(bytes: data.withLock { $0 }, kind: .data)
-    try cache.write(payload, forKey: key, options, within: lock)
+    try cache.write(payload, forKey: key, options, hook: hook)
   }
 }

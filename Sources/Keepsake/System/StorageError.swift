@@ -140,6 +140,12 @@ public struct StorageError: Error, Sendable {
   /// path.
   var isDescriptorLimit: Bool { code.systemError == EMFILE || code.systemError == ENFILE }
 
+  /// Whether the call failed because the path is that of a directory.
+  var isDirectory: Bool { code.systemError == EISDIR }
+
+  /// Whether the call failed because the path is, or contains, a symbolic link.
+  var isSymbolicLink: Bool { code.systemError == ELOOP }
+
   /// A failed system call on `path`.
   init(errno: Int32, operation: String, path: String) {
     let code: Code

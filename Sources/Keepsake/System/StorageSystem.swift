@@ -49,7 +49,7 @@ public enum StorageSystem {
   @discardableResult
   public static func removeAll() -> Bool {
     let suites = Defaults.shared.attempt { store throws(StorageError) in try store.storedSuites() }
-    let caches = DiskCache.shared.attempt { store throws(StorageError) in try store.siblings() }
+    let caches = DiskCache.shared.attempt { store throws(StorageError) in try store.storedCaches() }
     let isDone =
       ((suites ?? []) + [.memory]).map { Defaults.removeAll(suite: $0) }
       + ((caches ?? []) + [.memory]).map { DiskCache.removeAll(cache: $0) }

@@ -4,7 +4,7 @@ import Testing
 @testable import Keepsake
 
 @Suite struct ExpiryTests {
-  @Test func theSizeIsRightAfterTheClockWasSetBack() throws {
+  @Test func totalSizeIsRightAfterTheClockIsSetBack() throws {
     let directory = try TemporaryDirectory()
     let store = directory.cache()
     for number in 0..<5 { try store.set(Data(count: 3_000), forKey: "k\(number)") }
@@ -21,7 +21,7 @@ import Testing
 
   init() throws { directory = try TemporaryDirectory() }
 
-  /// Lets an entry be so much older, as if the clock had gone on: all its times move.
+  /// Makes an entry older by moving all its times, as if the clock had advanced.
   private func age(_ key: String, by seconds: Int64) throws {
     let store = directory.cache()
     let (payload, path) = (try store.payload(key), try store.sidecar(key))
@@ -29,7 +29,7 @@ import Testing
     var sidecar = try Sidecar(Array(Data(contentsOf: URL(filePath: path))))
     sidecar.created -= shift
     sidecar.modified -= shift
-    if case .until(let end) = sidecar.lifespan { sidecar.lifespan = .until(end - shift) }
+    if case .at(let time) = sidecar.expiry { sidecar.expiry = .at(time - shift) }
     let times = try #require(try FileSystem.status(payload, withTimes: true))
     let used = try #require(try FileSystem.status(path, withTimes: true)).modified
     try File(payload, .readWrite).setTimes(
@@ -37,30 +37,31 @@ import Testing
     let file = try File(path, .readWrite)
     try sidecar.write(key: key, to: file)
     try file.setTimes(accessed: used - shift, modified: used - shift)
-    // What the processes know together is of a time before, too.
-    try store.files.session()?.ledger?.distrust()
+    // The ledger has the times from before.
+    try store.files.openCache()?.ledger?.invalidate()
   }
 
-  private func isThere(_ key: String, _ store: DiskCache.Store) throws -> [Bool] {
+  /// Whether each call finds the entry.
+  private func found(_ key: String, _ store: DiskCache.Store) throws -> [Bool] {
     [
       try store.contains(key), try store.entry(key) != nil, try store.fileURL(key) != nil,
       try store.keys().contains(key), try store.get(key) != nil, try store.totalSize > 0,
     ]
   }
 
-  private let allThere = Array(repeating: true, count: 6)
-  private let allGone = Array(repeating: false, count: 6)
+  private let allFound = Array(repeating: true, count: 6)
+  private let noneFound = Array(repeating: false, count: 6)
 
   @Test(arguments: [
     DiskCache.Expiry.seconds(0), .seconds(-1), .minutes(-0.0), .hours(-.infinity), .days(.nan),
     .idle(.seconds(0)), .idle(.days(-1)), .idle(.minutes(.nan)), .date(.distantPast), .date(.now),
     .date(Date(timeIntervalSince1970: -.infinity)), .date(Date(timeIntervalSince1970: .nan)),
   ])
-  func whatIsOverAtOnceRemovesWhatWasThere(expiry: DiskCache.Expiry) throws {
+  func expiryInThePastRemovesTheEntry(expiry: DiskCache.Expiry) throws {
     let store = directory.cache()
     try store.set("old", forKey: "k")
     try store.set("new", forKey: "k", expiry: expiry)
-    #expect(try isThere("k", store) == allGone)
+    #expect(try found("k", store) == noneFound)
     try store.set("new", forKey: "other", expiry: expiry)
     #expect(try store.keys() == [])
   }
@@ -70,12 +71,12 @@ import Testing
     .idle(.days(.infinity)), .idle(.minutes(1e200)), .date(.distantFuture),
     .date(Date(timeIntervalSince1970: .infinity)),
   ])
-  func whatIsTooLongToCountNeverEnds(expiry: DiskCache.Expiry) throws {
+  func expiryTooLongToCountNeverComes(expiry: DiskCache.Expiry) throws {
     let store = directory.cache()
     try store.set("v", forKey: "k", expiry: expiry)
     #expect(try store.entry("k")?.expires == nil)
     try age("k", by: 100 * 365 * 86_400)
-    #expect(try isThere("k", directory.cache()) == allThere)
+    #expect(try found("k", directory.cache()) == allFound)
     #expect(try directory.cache().removeExpired() == 0)
   }
 
@@ -84,31 +85,31 @@ import Testing
     (.days(7), 604_800), (.idle(.seconds(90)), 90), (.idle(.minutes(30)), 1_800),
     (.idle(.hours(2)), 7_200), (.idle(.days(1)), 86_400), (.date(.now + 3_600), 3_600),
   ])
-  func anExpiredEntryIsGoneForAllCalls(expiry: DiskCache.Expiry, seconds: Double) throws {
+  func expiredEntryIsMissingForAllCalls(expiry: DiskCache.Expiry, seconds: Double) throws {
     let before = Date.now
     try directory.cache().set("v", forKey: "k", expiry: expiry)
     let entry = try #require(try directory.cache().entry("k"))
     let expires = try #require(entry.expires)
-    // The dates of the table are made when the tests are loaded, which may be a while ago.
+    // The dates among the arguments were made when the tests were loaded, which may be a while ago.
     #expect(abs(expires.timeIntervalSince(before) - seconds) < max(30, seconds / 6))
     #expect(abs(entry.created.timeIntervalSince(before)) < 30)
     #expect(entry.size == 1)
 
     try age("k", by: Int64(seconds) / 2)
-    #expect(try isThere("k", directory.cache()) == allThere)
-    // Reading noted a use; from there it takes all of its time again.
+    #expect(try found("k", directory.cache()) == allFound)
+    // An idle entry was just used, so it expires its full time later.
     if case .idle = expiry.rule {
       try age("k", by: Int64(seconds))
     } else {
       try age("k", by: Int64(seconds) / 2 + 1)
     }
-    // Each call alone, without another one's help.
+    // Here totalSize is the first call that finds the entry expired.
     #expect(try directory.cache().totalSize == 0)
-    #expect(try isThere("k", directory.cache()) == allGone)
+    #expect(try found("k", directory.cache()) == noneFound)
   }
 
   @Test(arguments: 0..<5)
-  func eachCallHidesAnExpiredEntryByItself(call: Int) throws {
+  func eachCallAloneFindsThatAnEntryHasExpired(call: Int) throws {
     try directory.cache().set("v", forKey: "k", expiry: .days(7))
     try age("k", by: 8 * 86_400)
     let store = directory.cache()
@@ -122,18 +123,18 @@ import Testing
     #expect(try directory.cache().totalSize == 0)
   }
 
-  @Test func expiresWhileItIsInUse() throws {
+  @Test func entryExpiresWhileItIsInUse() throws {
     let store = directory.cache()
     try store.set("v", forKey: "k", expiry: .seconds(0.2))
     try store.set("v", forKey: "date", expiry: .date(.now.addingTimeInterval(0.2)))
     #expect(try store.get("k") != nil && store.get("date") != nil)
     Thread.sleep(forTimeInterval: 0.21)
-    #expect(try isThere("k", store) == allGone)
-    #expect(try isThere("date", store) == allGone)
+    #expect(try found("k", store) == noneFound)
+    #expect(try found("date", store) == noneFound)
     #expect(store.statistics.hits == 2)
   }
 
-  @Test func useKeepsAnIdleEntryInThisProcessAndInOthers() throws {
+  @Test func readsInAnyProcessKeepAnIdleEntry() throws {
     let (store, other) = (directory.cache(), directory.cache())
     try store.set("v", forKey: "k", expiry: .idle(.seconds(0.5)))
     _ = try other.get("k")
@@ -141,24 +142,24 @@ import Testing
       Thread.sleep(forTimeInterval: 0.1)
       #expect(try store.get("k") != nil)
     }
-    // This one has not read it for a second, and finds that somebody has.
+    // This store has not read the entry for a second, but sees that the other one has.
     #expect(try other.get("k") != nil)
     Thread.sleep(forTimeInterval: 0.6)
     #expect(try other.get("k") == nil && store.get("k") == nil)
   }
 
   @Test(arguments: [DiskCache.Expiry.minutes(10), .idle(.minutes(10))])
-  func aClockSetBackDoesNotKeepAnEntryMuchLonger(expiry: DiskCache.Expiry) throws {
+  func entryExpiresAfterTheClockIsSetBack(expiry: DiskCache.Expiry) throws {
     try directory.cache().set("v", forKey: "k", expiry: expiry)
-    // Clocks are corrected by seconds all the time.
+    // Time synchronization sets clocks back by seconds; that makes no difference.
     try age("k", by: -30)
-    #expect(try isThere("k", directory.cache()) == allThere)
+    #expect(try found("k", directory.cache()) == allFound)
     if case .idle = expiry.rule { try age("k", by: -3_600) } else { try age("k", by: -3_570) }
-    #expect(try isThere("k", directory.cache()) == allGone)
+    #expect(try found("k", directory.cache()) == noneFound)
     #expect(try directory.cache().totalSize == 0)
   }
 
-  @Test func aSweepFindsWhatAClockSetBackHasLeft() throws {
+  @Test func removesExpiredEntriesAfterTheClockIsSetBack() throws {
     let store = directory.cache()
     try store.set("v", forKey: "a", expiry: .minutes(10))
     try store.set("v", forKey: "b", expiry: .idle(.minutes(10)))
@@ -170,7 +171,7 @@ import Testing
     #expect(try directory.cache().keys() == ["c"])
   }
 
-  @Test func aSweepOpensOnlyWhatMayHaveExpired() throws {
+  @Test func sweepOpensOnlyEntriesThatMayHaveExpired() throws {
     let store = directory.cache()
     for number in 0..<50 {
       let expiry: DiskCache.Expiry =
@@ -185,7 +186,7 @@ import Testing
     #expect(calls.count { $0 == .open } <= 4, "the sidecars of the one that has expired")
   }
 
-  @Test func wholeNumbersWillDoAndItSaysWhatItIs() {
+  @Test func takesIntegersAndDescribesItself() {
     let count: UInt8 = 2
     #expect(
       DiskCache.Expiry.days(count) == .hours(48)
@@ -196,24 +197,25 @@ import Testing
     #expect("\(DiskCache.Expiry.never)" == ".never")
   }
 
-  @Test func isOverTable() {
+  @Test func hasPassedTable() {
     let second = WallClock.second
     let now = 1_000 * second
-    func isOver(_ lifespan: Lifespan, _ created: Int64, used: Int64 = 0) -> Bool {
-      lifespan.isOver(created: created, used: used, now: now)
+    func hasPassed(_ expiry: StoredExpiry, _ created: Int64, used: Int64 = 0) -> Bool {
+      expiry.hasPassed(created: created, lastUsed: used, now: now)
     }
-    #expect(!isOver(.endless, .max) && !isOver(.endless, .min))
-    #expect(isOver(.until(now), 0) && !isOver(.until(now + 1), .max))
-    #expect(isOver(.lasting(10 * second), now - 10 * second))
-    #expect(!isOver(.lasting(10 * second), now - 10 * second + 1))
-    // From the future by less than a minute and less than its own time: a corrected clock.
-    #expect(!isOver(.lasting(10 * second), now + 10 * second))
-    #expect(isOver(.lasting(10 * second), now + 10 * second + 1))
-    #expect(!isOver(.lasting(600 * second), now + 60 * second))
-    #expect(isOver(.lasting(600 * second), now + 60 * second + 1))
-    #expect(isOver(.lasting(.max), .max) && !isOver(.lasting(.max), now - 1))
-    #expect(!isOver(.idle(10 * second), 0, used: now - 9 * second))
-    #expect(isOver(.idle(10 * second), now, used: now - 10 * second))
-    #expect(isOver(.idle(.max), 0, used: .max) && isOver(.lasting(1), .min))
+    #expect(!hasPassed(.never, .max) && !hasPassed(.never, .min))
+    #expect(hasPassed(.at(now), 0) && !hasPassed(.at(now + 1), .max))
+    #expect(hasPassed(.after(10 * second), now - 10 * second))
+    #expect(!hasPassed(.after(10 * second), now - 10 * second + 1))
+    // Dates in the future count as the work of time synchronization up to a minute, and up to the
+    // entry's own lifetime.
+    #expect(!hasPassed(.after(10 * second), now + 10 * second))
+    #expect(hasPassed(.after(10 * second), now + 10 * second + 1))
+    #expect(!hasPassed(.after(600 * second), now + 60 * second))
+    #expect(hasPassed(.after(600 * second), now + 60 * second + 1))
+    #expect(hasPassed(.after(.max), .max) && !hasPassed(.after(.max), now - 1))
+    #expect(!hasPassed(.idle(10 * second), 0, used: now - 9 * second))
+    #expect(hasPassed(.idle(10 * second), now, used: now - 10 * second))
+    #expect(hasPassed(.idle(.max), 0, used: .max) && hasPassed(.after(1), .min))
   }
 }

@@ -6,7 +6,7 @@ import Testing
 
 private struct Failure: Error {}
 
-/// Counts, and lets tasks wait until somebody opens it.
+/// Counts the tasks that enter, and holds them until it is opened.
 private actor Gate {
   private(set) var entered = 0
   private var isOpen = false
@@ -76,59 +76,59 @@ private actor Gate {
   }
 
   @Test(arguments: [true, false])
-  func aCancelledLeaderAndOthersLeaveTheRestWithASecondProducer(noticesIt: Bool) async throws {
+  func anotherCallProducesAfterTheProducerIsCancelled(producerThrows: Bool) async throws {
     let store = DiskCache.shared
     let (gate, held) = (Gate(), Gate())
     let fetch = { @Sendable in
       try await DiskCache.fetch("k") {
         await gate.enter()
         guard await gate.entered == 1 else { return "second" }
-        if noticesIt { try await Task.sleep(for: .seconds(3_600)) } else { await held.pass() }
+        if producerThrows { try await Task.sleep(for: .seconds(3_600)) } else { await held.pass() }
         return "first"
       }
     }
-    let leader = Task { try await fetch() }
+    let producer = Task { try await fetch() }
     try await wait { await gate.entered == 1 }
     let others = (0..<999).map { _ in Task { try await fetch() } }
     try await wait { waiterCount(store) == 999 }
     for task in others[..<99] { task.cancel() }
     try await wait { waiterCount(store) == 900 }
-    leader.cancel()
+    producer.cancel()
     for task in others[99...] { #expect(try await task.value == "second") }
     for task in others[..<99] {
       await #expect(throws: CancellationError.self) { try await task.value }
     }
     #expect(await gate.entered == 2)
     await held.open()
-    if noticesIt {
-      await #expect(throws: CancellationError.self) { try await leader.value }
+    if producerThrows {
+      await #expect(throws: CancellationError.self) { try await producer.value }
     } else {
-      // Its value is its own: what leads by now is newer.
-      #expect(try await leader.value == "first")
+      // It gets its own value, but the cache keeps that of the second producer.
+      #expect(try await producer.value == "first")
     }
     #expect(DiskCache.model("k") == "second")
     #expect(InFlightFetches.shared.isEmpty(for: store))
   }
 
-  @Test func aLeadersCancellationIsNeverSharedEvenBeforeItsHandlerHasRun() async throws {
+  @Test func theProducersCancellationIsNotSharedBeforeItsHandlerHasRun() async throws {
     let store = DiskCache.shared
-    let flights = InFlightFetches.shared
-    // Keeps the list of flights busy at the moment in question: then the handler has to wait for it
-    // as long as the leader.
-    let others = (0..<200).map { flights.makePassenger(to: .init(store, "other\($0)")) }
-    for other in others { _ = await flights.board(other) }
+    let fetches = InFlightFetches.shared
+    // With many fetches, counting waiters holds the lock, so that the cancellation handler has to
+    // wait for it as long as the producer does.
+    let others = (0..<200).map { fetches.makeCall(to: .init(store, "other\($0)")) }
+    for other in others { _ = await fetches.join(other) }
     defer {
       for other in others {
-        flights.land(other, .cancelled)
-        flights.leave(other)
+        fetches.finish(other, with: .cancelled)
+        fetches.leave(other)
       }
     }
     for _ in 0..<30 {
       let gate = Gate()
-      let leader = Task {
+      let producer = Task {
         try await DiskCache.fetch("k") { () async throws -> Int in
           await gate.enter()
-          // Looks itself, and often: that shows it a moment before the handlers run.
+          // Polling shows the cancellation a moment before the handlers run.
           var count = 0
           while !Task.isCancelled {
             count += 1
@@ -142,18 +142,18 @@ private actor Gate {
       try await wait { waiterCount(store) == 1 }
       let isOver = Locked(false)
       Thread.detachNewThread {
-        while !isOver.withLock({ $0 }) { _ = flights.waiterCount(of: store) }
+        while !isOver.withLock({ $0 }) { _ = fetches.waiterCount(of: store) }
       }
       usleep(1_000)
-      leader.cancel()
+      producer.cancel()
       isOver.withLock { $0 = true }
       #expect(try await waiter.value == 2)
-      await #expect(throws: CancellationError.self) { try await leader.value }
+      await #expect(throws: CancellationError.self) { try await producer.value }
       DiskCache.remove("k")
     }
   }
 
-  @Test func cancellingEverybodyLeavesNothingBehind() async throws {
+  @Test func cancellingAllCallsLeavesNothingBehind() async throws {
     let store = DiskCache.shared
     for _ in 0..<20 {
       let tasks = (0..<50).map { _ in
@@ -176,7 +176,7 @@ private actor Gate {
     #expect(try await DiskCache.fetch("k") { 2 } == 2)
   }
 
-  @Test func aFailureIsSharedByThoseWhoWaitAndNotKept() async throws {
+  @Test func waitersShareAnErrorThatIsNotKept() async throws {
     let store = DiskCache.shared
     let gate = Gate()
     let tasks = (0..<100).map { _ in
@@ -195,7 +195,7 @@ private actor Gate {
     #expect(try await DiskCache.fetch("k") { 2 } == 2)
   }
 
-  @Test func whatIsSetMeanwhileIsNewer() async throws {
+  @Test func keepsAChangeMadeWhileFetching() async throws {
     for change in [
       { DiskCache.set(2, forKey: "k") }, { DiskCache.remove("k") }, { DiskCache.removeAll() },
     ] {
@@ -217,8 +217,8 @@ private actor Gate {
     }
   }
 
-  @Test func producersMayFetchOthersEvenInACircle() async throws {
-    // a needs b, which needs a: somebody has to produce without waiting.
+  @Test func producersCanFetchFromEachOtherInACircle() async throws {
+    // a needs b, which needs a: one of them has to produce without waiting.
     @Sendable func fetchA(_ depth: Int) async throws -> Int {
       try await DiskCache.fetch("a") { depth > 2 ? 1 : try await fetchB(depth + 1) + 1 }
     }
@@ -234,8 +234,9 @@ private actor Gate {
     #expect(InFlightFetches.shared.isEmpty(for: DiskCache.shared))
   }
 
-  @Test @MainActor func producesInItsCallersIsolation() async throws {
-    // A class that is not Sendable, changed inside: compiles only if the closure stays here.
+  @Test @MainActor func producesInTheCallersIsolation() async throws {
+    // Changing a class that is not Sendable compiles only if the closure has the caller's
+    // isolation.
     final class Counter { var count = 0 }
     let counter = Counter()
     _ = try await DiskCache.fetch("k") {
@@ -246,14 +247,14 @@ private actor Gate {
     #expect(counter.count == 1)
   }
 
-  @Test func aNilIsNotKept() async throws {
+  @Test func nilIsNotStored() async throws {
     let none: Int? = try await DiskCache.fetch("k") { nil }
     #expect(none == nil && !DiskCache.contains("k"))
     let some: Int? = try await DiskCache.fetch("k") { 5 }
     #expect(some == 5 && DiskCache.model("k") == 5)
   }
 
-  @Test func whatCannotBeReadAsTheTypeIsProducedAnewAndReported() async throws {
+  @Test func producesAgainAndReportsIfAnotherTypeIsStored() async throws {
     let failures = Failures()
     StorageSystem.onFailure = failures.append
     DiskCache.set("text", forKey: "k")
@@ -262,13 +263,13 @@ private actor Gate {
     #expect(failures.all.map(\.code) == [.wrongType] && failures.all[0].key == "k")
   }
 
-  @Test func whatCannotBeStoredIsReturnedAndReported() async throws {
-    struct Odd: Codable, Sendable {
+  @Test func returnsAndReportsAValueThatCannotBeStored() async throws {
+    struct Unencodable: Codable, Sendable {
       func encode(to encoder: any Encoder) throws { throw Failure() }
     }
     let failures = Failures()
     StorageSystem.onFailure = failures.append
-    _ = try await DiskCache.fetch("k") { Odd() }
+    _ = try await DiskCache.fetch("k") { Unencodable() }
     DiskCache.sizeLimit = 10
     let value = try await DiskCache.fetch("l") { String(repeating: "x", count: 20) }
     #expect(value.count == 20)
@@ -276,7 +277,7 @@ private actor Gate {
     #expect(failures.all.allSatisfy { $0.operation == "DiskCache.set" })
   }
 
-  @Test func performRunsOffTheCallersThreadWithItsStores() async throws {
+  @Test func performRunsOnAnotherThreadInTheCallersScope() async throws {
     let before = try DiskCache.shared.folderURL
     let (isMain, directory) = try await DiskCache.shared.perform { store in
       try store.set(1, forKey: "k")
@@ -293,5 +294,28 @@ private actor Gate {
     task.cancel()
     await #expect(throws: CancellationError.self) { try await task.value }
     #expect(DiskCache.contains("k"))
+  }
+}
+
+extension InFlightFetches {
+  /// The number of calls that wait for a value of this store.
+  fileprivate func waiterCount(of store: DiskCache.Store) -> Int {
+    let store = ObjectIdentifier(store)
+    return state.withLock { state in
+      state.fetches.values.filter { $0.producer.target.store == store }
+        .reduce(0) { $0 + $1.waiters.count }
+    }
+  }
+
+  /// Whether nothing remains of any fetch of this store.
+  fileprivate func isEmpty(for store: DiskCache.Store) -> Bool {
+    let store = ObjectIdentifier(store)
+    return state.withLock { state in
+      let calls =
+        state.fetches.values.map(\.producer) + state.cancelled + state.dependencies.keys
+        + state.fetchIDs.keys
+      return calls.allSatisfy { $0.target.store != store }
+        && state.current.keys.allSatisfy { $0.store != store }
+    }
   }
 }

@@ -148,7 +148,7 @@ import Testing
     let key: String
     let path: String
     let kind: Payload.Kind
-    let lifespan: Lifespan
+    let expiry: StoredExpiry
     let modified: Int64
     let payload: String
     let sidecar: String
@@ -183,7 +183,7 @@ import Testing
     for entry in Self.entries {
       let found = try #require(try store.entry(entry.key))
       #expect(found.created == Date(nanoseconds: Self.created))
-      #expect((found.expires == nil) == (entry.lifespan == .endless))
+      #expect((found.expires == nil) == (entry.expiry == .never))
     }
     #expect(try store.entry("???")?.expires == Date(timeIntervalSince1970: 4_000_000_000))
     #expect(store.statistics.damaged == 0 && failures.all.isEmpty)
@@ -208,7 +208,7 @@ import Testing
       #expect(try payload == Array(entry.payloadBytes()), "\(entry.path)")
       // Times are today's; with the golden ones in their place it is the golden sidecar.
       var sidecar = try Sidecar(directory.bytes(of: Self.root + entry.path + Sidecar.suffix))
-      #expect(sidecar.kind == entry.kind && sidecar.lifespan == entry.lifespan)
+      #expect(sidecar.kind == entry.kind && sidecar.expiry == entry.expiry)
       (sidecar.created, sidecar.modified) = (Self.created, entry.modified)
       let record = try sidecar.withRecord(of: entry.key) { Data($0) }
       #expect(try record == entry.sidecarBytes(), "\(entry.path)")
@@ -315,7 +315,7 @@ import Testing
   private static let entries = [
     Entry(
       key: "image_001", path: "8f/aW1hZ2VfMDAx", kind: .data,
-      lifespan: .endless, modified: 1_700_000_000_123_456_789,
+      expiry: .never, modified: 1_700_000_000_123_456_789,
       payload: "AAH+/w==",
       sidecar: """
         S1NDAQAAAAAfVDpJkRlBCwQAAAAAAAAAFc2FPf6clxcYbORbQKfh+gAAKjb+nJcXAAAAAAAAAAAJAAAAAAAAAGlt
@@ -323,7 +323,7 @@ import Testing
         """),
     Entry(
       key: "token \u{2713}", path: "50/dG9rZW4g4pyT", kind: .text,
-      lifespan: .lasting(hundredYears), modified: 1_700_000_000_123_456_788,
+      expiry: .after(hundredYears), modified: 1_700_000_000_123_456_788,
       payload: "dG9rLeKckw==",
       sidecar: """
         S1NDAQEBAABtBx+UQ4K3sgcAAAAAAAAAFM2FPf6clxeVeXpm4vJ6HgAAKjb+nJcXAACs033WwysJAAAAAAAAAHRv
@@ -331,7 +331,7 @@ import Testing
         """),
     Entry(
       key: "???", path: "66/Pz8_", kind: .json,
-      lifespan: .until(4_000_000_000_000_000_000), modified: 1_700_000_000_123_456_788,
+      expiry: .at(4_000_000_000_000_000_000), modified: 1_700_000_000_123_456_788,
       payload: "eyJ1c2VyIjoiYWRhIn0=",
       sidecar: """
         S1NDAQICAAB0EfX0NHfuYg4AAAAAAAAAFM2FPf6clxdn/qx+HPKBcwAAKjb+nJcXAACQnc7agjcDAAAAAAAAAD8/
@@ -339,7 +339,7 @@ import Testing
         """),
     Entry(
       key: "~~~", path: "5c/fn5-", kind: .date,
-      lifespan: .idle(hundredYears), modified: 1_700_000_000_123_456_788,
+      expiry: .idle(hundredYears), modified: 1_700_000_000_123_456_788,
       payload: "NzAwMDAwMDAwLjI1",
       sidecar: """
         S1NDAQMDAACA9gwhYOTbcAwAAAAAAAAAFM2FPf6clxfoblxtj5/tWgAAKjb+nJcXAACs033WwysDAAAAAAAAAH5+
@@ -348,7 +348,7 @@ import Testing
     Entry(
       key: String(repeating: "k", count: 188), path: "8c/h.8c555647b03d8e679ff65110b8603024",
       kind: .number,
-      lifespan: .endless, modified: 1_700_000_000_123_456_789,
+      expiry: .never, modified: 1_700_000_000_123_456_789,
       payload: "IkluZmluaXR5Ig==",
       sidecar: """
         S1NDAQQAAACd71Ds3RUHzwoAAAAAAAAAFc2FPf6clxc/QbpEzPJtpgAAKjb+nJcXAAAAAAAAAAC8AAAAAAAAAGtr

@@ -125,5 +125,7 @@ extension Defaults.Store {
   var journal: Journal { get throws { try #require(engine.get() as? Journal) } }
 }
 
-/// What a store does under a key's lock when no fetch is to be kept off.
-func plainly(_ goOn: () throws(StorageError) -> Void) throws(StorageError) { try goOn() }
+/// A ``CommitHook`` that does nothing but commit.
+func commitDirectly(_ commit: () throws(StorageError) -> Void) throws(StorageError) {
+  try commit()
+}

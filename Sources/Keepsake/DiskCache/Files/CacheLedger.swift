@@ -1,13 +1,14 @@
-/// What the processes that share a cache keep together about it: its size, and what expires next.
+/// The size and the earliest expiry of each subdirectory, which all processes that use a cache keep
+/// up to date together.
 ///
-/// One word or a few for each subfolder, in the lock file beside the cache. Looking is free;
-/// changing takes the lock of one byte for about a microsecond. What a killed process could not
-/// write down is put right by the next sweep.
+/// They are words in the lock file beside the cache. Reading one is a memory access; changing one
+/// takes a lock for about a microsecond. The next sweep corrects what a killed process could not
+/// record.
 final class CacheLedger: Sendable {
   let file: LockFile
   private let timeout: Duration
-  /// Byte locks belong to the descriptor, which all threads share.
-  private let inProcess = Locked(())
+  /// Keeps the threads of this process apart, which share the locks of a descriptor.
+  private let threadLock = Locked(())
 
   init(file: LockFile, timeout: Duration) {
     self.file = file
@@ -19,20 +20,21 @@ final class CacheLedger: Sendable {
   private enum Word {
     static let epoch = 0
     static let lastSweep = 1
-    static let cursor = 2
+    static let nextSweepStart = 2
     static let latestTime = 3
     static let size = 4
-    /// The earliest expiry as the last sweep found it…
-    static let swept = size + EntryName.directoryCount
-    /// …and of what was stored since: a sweep that is killed in the middle forgets neither.
-    static let stored = swept + EntryName.directoryCount
-    static let count = stored + EntryName.directoryCount
+    /// The earliest expiry that the last scan found…
+    static let scannedExpiry = size + EntryName.directoryCount
+    /// …and that of the entries stored since. They are separate so that a scan that is killed loses
+    /// neither.
+    static let storedExpiry = scannedExpiry + EntryName.directoryCount
+    static let count = storedExpiry + EntryName.directoryCount
   }
 
   static let wordCount = Word.count
 
-  /// Bytes to lock: below 2^62 one for each key, those of a directory side by side; then that of
-  /// the words, then one for each process.
+  /// The bytes that are locked: below 2^62 one for each key, with those of a subdirectory in
+  /// sequence; then one for the words; then one for each process.
   enum Byte {
     static let words: Range<UInt64> = (1 << 62)..<(1 << 62) + 1
 
@@ -52,8 +54,8 @@ final class CacheLedger: Sendable {
   fileprivate static let unknown: UInt64 = 1 << 63
   private static let never = UInt64(Int64.max)
 
-  /// The words of a cache that is empty, or of one whose content nobody has looked at.
-  static func initial(isEmpty: Bool) -> [UInt64] {
+  /// The words of an empty cache, or of one that has to be scanned.
+  static func initialWords(isEmpty: Bool) -> [UInt64] {
     let now = UInt64(max(0, WallClock.now))
     let directories = EntryName.directoryCount
     let header = [UInt64.random(in: .min ... .max), isEmpty ? now : 0, 0, now]
@@ -61,31 +63,34 @@ final class CacheLedger: Sendable {
       + Array(repeating: isEmpty ? never : 0, count: 2 * directories)
   }
 
-  // MARK: Looking
+  // MARK: Reading
 
-  /// Changes when the cache is emptied as a whole.
+  /// A random number that changes whenever the cache is emptied.
   var epoch: UInt64 { file.word(Word.epoch) }
 
-  /// A subfolder's word: below its size on disk, in the middle a count of the changes to it.
-  struct FolderSize: Equatable {
+  /// The word of a subdirectory: its size on disk in the lower 48 bits, above them a count of its
+  /// changes.
+  struct DirectorySize: Equatable {
     fileprivate let word: UInt64
 
-    /// nil when it is to be counted.
+    /// nil if the subdirectory has to be scanned.
     var bytes: UInt64? { word & CacheLedger.unknown == 0 ? word & Self.mask : nil }
 
     fileprivate static let mask: UInt64 = (1 << 48) - 1
 
-    /// The same directory changed once more; nil for a size that is not known.
+    /// The word after one more change; nil for an unknown size.
     fileprivate func changed(to bytes: UInt64?) -> UInt64 {
       let count = ((word >> 48) &+ 1) & 0x7FFF
       return count << 48 | (bytes.map { min($0, Self.mask) } ?? CacheLedger.unknown)
     }
   }
 
-  func size(of directory: Int) -> FolderSize { FolderSize(word: file.word(Word.size + directory)) }
+  func size(of directory: Int) -> DirectorySize {
+    DirectorySize(word: file.word(Word.size + directory))
+  }
 
-  /// What all entries take; directories that are to be counted are left out.
-  var total: Int {
+  /// The size of all entries, without the subdirectories that have to be scanned.
+  var totalSize: Int {
     var total: UInt64 = 0
     for directory in 0..<EntryName.directoryCount {
       total = total.addingReportingOverflow(size(of: directory).bytes ?? 0).partialValue
@@ -93,16 +98,23 @@ final class CacheLedger: Sendable {
     return Int(clamping: total)
   }
 
-  var isCounted: Bool { (0..<EntryName.directoryCount).allSatisfy { size(of: $0).bytes != nil } }
+  var isTotalSizeKnown: Bool {
+    (0..<EntryName.directoryCount).allSatisfy { size(of: $0).bytes != nil }
+  }
 
-  /// Nothing in the directory expires before.
+  /// No entry of the subdirectory expires before this time.
   func earliestExpiry(in directory: Int) -> Int64 {
-    let word = min(file.word(Word.swept + directory), file.word(Word.stored + directory))
+    let word = min(
+      file.word(Word.scannedExpiry + directory), file.word(Word.storedExpiry + directory))
     return Int64(clamping: word)
   }
 
   var lastSweep: Int64 { Int64(clamping: file.word(Word.lastSweep)) }
-  var cursor: Int { Int(file.word(Word.cursor) % UInt64(EntryName.directoryCount)) }
+
+  /// The subdirectory with which the next sweep begins, or an unfinished one continues.
+  var nextSweepStart: Int {
+    Int(file.word(Word.nextSweepStart) % UInt64(EntryName.directoryCount))
+  }
 
   // MARK: Changing
 
@@ -110,7 +122,7 @@ final class CacheLedger: Sendable {
     timeout: Duration? = nil, _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
     let timeout = timeout ?? self.timeout
-    let result = try inProcess.withLock(timeout: timeout) { _ throws(StorageError) in
+    let result = try threadLock.withLock(timeout: timeout) { _ throws(StorageError) in
       try file.lock(bytes: Byte.words, timeout: timeout)
       defer { file.unlock(bytes: Byte.words) }
       return try body()
@@ -118,14 +130,15 @@ final class CacheLedger: Sendable {
     guard let result else {
       throw StorageError(
         .timedOut, operation: "lock", path: file.file.path,
-        reason: "another thread held it for more than \(timeout)",
-        remedy: "Look for a stopped thread of this program.")
+        reason: "another thread has held the lock for more than \(timeout)",
+        remedy: "Find the blocked thread in this program.")
     }
     return result
   }
 
-  /// Adds to a directory's size, unless the cache was emptied since `epoch`; nil: nobody can tell
-  /// how much.
+  /// Adds to the size of a subdirectory, unless the cache was emptied since `epoch`.
+  ///
+  /// - Parameter bytes: nil if the size has become unknown.
   func add(_ bytes: Int?, to directory: Int, since epoch: UInt64?) throws(StorageError) {
     if bytes == 0 { return }
     try change { () throws(StorageError) in
@@ -139,104 +152,111 @@ final class CacheLedger: Sendable {
     }
   }
 
-  /// Remembers that something in the directory expires at `end`.
+  /// Records that an entry of the subdirectory expires at this time.
   ///
-  /// Compared with what was stored alone: what the last sweep found may be replaced at any moment.
-  func note(expiry end: Int64, in directory: Int) throws(StorageError) {
-    let word = UInt64(max(0, end))
-    if word >= file.word(Word.stored + directory) { return }
+  /// It is compared with the entries stored since the last scan only, because the word of the last
+  /// scan may be replaced at any moment.
+  func recordExpiry(_ time: Int64, in directory: Int) throws(StorageError) {
+    let word = UInt64(max(0, time))
+    if word >= file.word(Word.storedExpiry + directory) { return }
     try change { () throws(StorageError) in
-      if word < file.word(Word.stored + directory) {
-        try file.publish(word, at: Word.stored + directory)
+      if word < file.word(Word.storedExpiry + directory) {
+        try file.publish(word, at: Word.storedExpiry + directory)
       }
     }
   }
 
-  /// Writes a word, unless it is there already.
+  /// Writes a word unless it has that value.
   private func publish(_ word: UInt64, at number: Int) throws(StorageError) {
     if file.word(number) != word { try file.publish(word, at: number) }
   }
 
-  /// Before a directory is looked through: what is stored from now on is noted apart.
+  /// Begins a scan of a subdirectory: from now on, expiries of stored entries are recorded
+  /// separately.
   ///
-  /// - Returns: What ``endSweep(of:earliestExpiry:size:seen:began:)`` needs.
-  func beginSweep(of directory: Int) throws(StorageError) -> UInt64 {
+  /// - Returns: The start that `endScan` needs.
+  func beginScan(of directory: Int) throws(StorageError) -> UInt64 {
     try change { () throws(StorageError) in
       var earliest = UInt64(max(0, earliestExpiry(in: directory)))
-      // A little before: unlike what any other sweep of the directory has published or will find.
+      // Made a little earlier, so that it differs from what any other scan has published.
       if earliest < Self.never { earliest -= min(earliest, .random(in: 1...1_000)) }
-      try publish(earliest, at: Word.swept + directory)
-      try publish(Self.never, at: Word.stored + directory)
+      try publish(earliest, at: Word.scannedExpiry + directory)
+      try publish(Self.never, at: Word.storedExpiry + directory)
       return earliest
     }
   }
 
-  /// What looking through a directory found, unless the cache was emptied since `epoch`; its size
-  /// only if nothing changed there since `seen`.
+  /// Records the result of a scan, unless the cache was emptied since `epoch`.
   ///
-  /// - Returns: Whether the size is right now.
-  func endSweep(
-    of directory: Int, earliestExpiry: Int64, size: Int, seen: FolderSize, began: UInt64,
+  /// The size is recorded only if it has not changed since the scan began.
+  ///
+  /// - Parameters:
+  ///   - sizeBefore: The size before ``beginScan(of:)``.
+  ///   - start: What ``beginScan(of:)`` returned.
+  /// - Returns: Whether the recorded size is now that of the files.
+  func endScan(
+    of directory: Int, earliestExpiry: Int64, size: Int, sizeBefore: DirectorySize, start: UInt64,
     since epoch: UInt64?
   ) throws(StorageError) -> Bool {
     try change { () throws(StorageError) in
       guard self.epoch == epoch else { return false }
-      // Another sweep that began meanwhile may know of something that this one has not seen.
-      let other = file.word(Word.swept + directory)
+      // A scan that began later may have found an entry that this one has not.
+      let other = file.word(Word.scannedExpiry + directory)
       let found = UInt64(max(0, earliestExpiry))
-      try publish(other == began ? found : min(other, found), at: Word.swept + directory)
-      guard self.size(of: directory) == seen else { return false }
-      if seen.bytes != UInt64(size) {
-        try file.publish(seen.changed(to: UInt64(size)), at: Word.size + directory)
+      try publish(other == start ? found : min(other, found), at: Word.scannedExpiry + directory)
+      guard self.size(of: directory) == sizeBefore else { return false }
+      if sizeBefore.bytes != UInt64(size) {
+        try file.publish(sizeBefore.changed(to: UInt64(size)), at: Word.size + directory)
       }
       return true
     }
   }
 
-  /// Where the round of sweeps goes on, and whether it is complete.
-  func advance(to directory: Int) throws(StorageError) {
+  /// Records the subdirectory with which a sweep continues; the sweep is complete if it is past the
+  /// last one.
+  func setNextSweep(from directory: Int) throws(StorageError) {
     try change { () throws(StorageError) in
       let isComplete = directory >= EntryName.directoryCount
-      try file.publish(isComplete ? 0 : UInt64(directory), at: Word.cursor)
+      try file.publish(isComplete ? 0 : UInt64(directory), at: Word.nextSweepStart)
       if isComplete { try file.publish(UInt64(max(0, WallClock.now)), at: Word.lastSweep) }
     }
   }
 
-  /// Runs `body` between two emptyings of the cache and not in the middle of one.
+  /// Runs `body` with the current epoch, while the cache cannot be emptied.
   func withEpoch<R>(
     timeout: Duration, _ body: (UInt64) throws(StorageError) -> R
   ) throws(StorageError) -> R {
     try change(timeout: timeout) { () throws(StorageError) in try body(epoch) }
   }
 
-  /// Empties the cache with `remove`, and the books with it.
-  func clear(_ remove: () throws(StorageError) -> Void) throws(StorageError) {
+  /// Runs `removeFiles`, which empties the cache, and resets all words.
+  func reset(_ removeFiles: () throws(StorageError) -> Void) throws(StorageError) {
     try change { () throws(StorageError) in
-      try remove()
-      try reset(isEmpty: true)
+      try removeFiles()
+      try writeWords(isEmpty: true)
     }
   }
 
-  /// All is to be counted anew: something else removed the cache's directory.
-  func distrust() throws(StorageError) {
-    try change { () throws(StorageError) in try reset(isEmpty: false) }
+  /// Makes all sizes and expiries unknown, because they are not those of the files.
+  func invalidate() throws(StorageError) {
+    try change { () throws(StorageError) in try writeWords(isEmpty: false) }
   }
 
-  /// - Parameter epoch: A new one unless it is given.
-  private func reset(isEmpty: Bool, epoch: UInt64? = nil) throws(StorageError) {
-    var words = Self.initial(isEmpty: isEmpty)
+  /// - Parameter epoch: nil for a new one.
+  private func writeWords(isEmpty: Bool, epoch: UInt64? = nil) throws(StorageError) {
+    var words = Self.initialWords(isEmpty: isEmpty)
     if let epoch { words[Word.epoch] = epoch }
     try file.file.overwrite(words.span.bytes, at: 0, as: .publish)
   }
 
-  /// When the clock was set back, what was to expire first is not any more: everything is looked
-  /// at.
+  /// Makes all sizes and expiries unknown if the clock was set back: the entry that was to expire
+  /// first may no longer be the first.
   func checkClock() throws(StorageError) {
     let now = WallClock.now
     let latest = Int64(clamping: file.word(Word.latestTime))
     if now < latest - 60 * WallClock.second {
-      // It is the same cache, and those who have it open go on counting.
-      try change { () throws(StorageError) in try reset(isEmpty: false, epoch: epoch) }
+      // With the same epoch, because it is still the same cache.
+      try change { () throws(StorageError) in try writeWords(isEmpty: false, epoch: epoch) }
     } else if now > latest + 60 * WallClock.second {
       try change { () throws(StorageError) in
         try file.publish(UInt64(max(0, now)), at: Word.latestTime)

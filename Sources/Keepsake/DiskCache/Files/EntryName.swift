@@ -1,28 +1,30 @@
-/// The name under which an entry's files lie: `<xx>/<base64url(key)>`, where `xx` spreads the
-/// entries over subdirectories.
+/// The name of an entry's payload file: `<xx>/<base64url(key)>`, where `xx` is one of 256
+/// subdirectories.
 ///
-/// Base64 with the alphabet for file names, unpadded (RFC 4648, section 5). Where that would be too
-/// long, for the empty key, and for all keys where the file system takes `a` for `A`, the name is
-/// `h.` and 32 hexadecimal digits of a hash; the sidecar holds the key.
+/// The key is in unpadded Base64 with the alphabet for file names (RFC 4648, section 5). If that
+/// would be too long, if the key is empty, or if the file system ignores case, the name is `h.` and
+/// 32 hexadecimal digits of a hash instead, and the key is found in the sidecar.
 struct EntryName: Sendable {
   static let directoryCount = 256
   static let longestKey = 65_536
 
-  /// What the file system lets a name be.
+  /// How the file system restricts names.
   struct Rules: Sendable {
-    /// Whether names that differ in case only are one.
+    /// Whether names that differ only in case are the same.
     let ignoresCase: Bool
-    /// In bytes, of a payload's name.
+    /// The longest name of a payload file, in bytes.
     let longestName: Int
   }
 
-  /// Picks the subfolder and the byte to lock.
+  /// Selects the subdirectory and the byte to lock.
   let hash: UInt64
-  /// Of the payload, seen from the cache's directory.
+  /// The payload's path, relative to the cache's directory.
   let path: String
-  /// Stands for the name in this process, with a seed that nobody outside can know.
+  /// A hash of the name that identifies it in this process; its random seed prevents collisions on
+  /// purpose.
   let id: Int
-  /// The same of the key, where the name is a hash and another key might have it too.
+  /// Likewise for the key if the name is a hash, because two keys may then have the same name;
+  /// otherwise 0.
   let keyID: Int
 
   var directory: Int { Int(hash >> 56) }
@@ -30,13 +32,13 @@ struct EntryName: Sendable {
 
   init(key: String, rules: Rules) throws(StorageError) {
     var key = key
-    let made = key.withUTF8 { Self.make(UnsafeRawBufferPointer($0), rules) }
-    guard let made else {
+    let name = key.withUTF8 { Self.make(UnsafeRawBufferPointer($0), rules) }
+    guard let name else {
       throw StorageError(
         .misuse, operation: "open", reason: "the key is longer than \(Self.longestKey) bytes",
         remedy: "Use a shorter key, such as a hash of this one.")
     }
-    self = made
+    self = name
   }
 
   private init(hash: UInt64, path: String, keyID: Int) {
@@ -58,7 +60,7 @@ struct EntryName: Sendable {
     return hasher.finalize()
   }
 
-  /// The entry whose payload has this name; nil for any other file.
+  /// The entry whose payload file has this name; nil if it is not the name of a payload file.
   init?(fileName: String) {
     let hash: UInt64
     if Self.isHashed(fileName.utf8), fileName.utf8.count == Self.hashedLength,
@@ -78,12 +80,12 @@ struct EntryName: Sendable {
     self.init(hash: hash, path: path, keyID: 0)
   }
 
-  /// The key, where the name says it.
+  /// The key; nil if the name is a hash.
   static func key(fileName: String) -> [UInt8]? {
     isHashed(fileName.utf8) ? nil : Base64.decode(fileName.utf8)
   }
 
-  /// The length of the key of an entry, where the name says it.
+  /// The length of the key; nil if the name is a hash.
   static func keyLength(fileName: String) -> Int? {
     isHashed(fileName.utf8) ? nil : fileName.utf8.count * 3 / 4
   }
@@ -113,7 +115,7 @@ struct EntryName: Sendable {
     }
   }
 
-  /// nil for a key that is too long.
+  /// Returns nil if the key is too long.
   private static func make(_ key: UnsafeRawBufferPointer, _ rules: Rules) -> EntryName? {
     guard key.count <= longestKey else { return nil }
     let hash = Checksum.sum(key, seed: 0)
@@ -134,8 +136,10 @@ struct EntryName: Sendable {
   }
 }
 
-/// Base64 with `-` and `_`, unpadded, from and to buffers: Foundation's has the other alphabet and
-/// makes two more copies, which would be a tenth of a read.
+/// Unpadded Base64 with the alphabet for file names.
+///
+/// Foundation's has the other alphabet and needs two more copies, which take a tenth of the time of
+/// a read.
 private enum Base64 {
   private static let alphabet: StaticString =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -147,28 +151,28 @@ private enum Base64 {
   ) {
     let letters = alphabet.utf8Start
     var position = 0
-    var place = 0
+    var count = 0
     while position + 2 < bytes.count {
       let (a, b, c) = (bytes[position], bytes[position + 1], bytes[position + 2])
-      output[place] = letters[Int(a >> 2)]
-      output[place + 1] = letters[Int(a << 4 & 0x30 | b >> 4)]
-      output[place + 2] = letters[Int(b << 2 & 0x3C | c >> 6)]
-      output[place + 3] = letters[Int(c & 0x3F)]
+      output[count] = letters[Int(a >> 2)]
+      output[count + 1] = letters[Int(a << 4 & 0x30 | b >> 4)]
+      output[count + 2] = letters[Int(b << 2 & 0x3C | c >> 6)]
+      output[count + 3] = letters[Int(c & 0x3F)]
       position += 3
-      place += 4
+      count += 4
     }
     guard position < bytes.count else { return }
     let a = bytes[position]
     let b = position + 1 < bytes.count ? bytes[position + 1] : 0
-    output[place] = letters[Int(a >> 2)]
-    output[place + 1] = letters[Int(a << 4 & 0x30 | b >> 4)]
-    if position + 1 < bytes.count { output[place + 2] = letters[Int(b << 2 & 0x3C)] }
+    output[count] = letters[Int(a >> 2)]
+    output[count + 1] = letters[Int(a << 4 & 0x30 | b >> 4)]
+    if position + 1 < bytes.count { output[count + 2] = letters[Int(b << 2 & 0x3C)] }
   }
 
-  /// nil for what ``encode(_:to:)`` does not make.
+  /// Returns nil for a text that ``encode(_:to:)`` does not produce.
   static func decode(_ text: String.UTF8View) -> [UInt8]? {
     guard text.count % 4 != 1, !text.isEmpty else { return nil }
-    var isRight = false
+    var isValid = false
     let bytes = text.span.bytes.withUnsafeBytes { text in
       [UInt8](unsafeUninitializedCapacity: text.count * 3 / 4) { bytes, count in
         var group: UInt32 = 0
@@ -184,10 +188,10 @@ private enum Base64 {
             group &= (1 << bits) - 1
           }
         }
-        isRight = group == 0
+        isValid = group == 0
       }
     }
-    return isRight ? bytes : nil
+    return isValid ? bytes : nil
   }
 
   @inline(__always)

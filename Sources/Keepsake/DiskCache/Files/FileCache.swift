@@ -1,30 +1,31 @@
 internal import FoundationEssentials
-internal import KeepsakeLibc
 internal import Synchronization
 
-/// A cache of payload files with sidecars; see the article on its format.
+/// A cache in files; the article on the cache format describes them.
+///
+/// It opens the cache when it is first used, and again after the cache was emptied or removed.
 final class FileCache: CacheEngine {
-  let location: CachePaths
+  let paths: CachePaths
   let timeout: Duration
   let counts = CacheCounts()
   private let onFailure: @Sendable (StorageError) -> Void
-  private let current = Locked<CacheSession?>(nil)
+  private let current = Locked<OpenCache?>(nil)
   private let limit = Atomic(Int.max)
-  let evicting = Locked(())
+  let evictionLock = Locked(())
   let isEvictionDue = Atomic(false)
-  let sweeping = Locked(())
+  let sweepLock = Locked(())
 
   init(
-    location: CachePaths, timeout: Duration = .seconds(10),
+    paths: CachePaths, timeout: Duration = .seconds(10),
     onFailure: @escaping @Sendable (StorageError) -> Void
   ) {
-    self.location = location
+    self.paths = paths
     self.timeout = timeout
     self.onFailure = onFailure
   }
 
-  var directory: String? { location.root }
-  var container: String? { location.host.path }
+  var directory: String? { paths.directory }
+  var parentDirectory: String? { paths.parent.path }
 
   var sizeLimit: Int? {
     get {
@@ -33,275 +34,197 @@ final class FileCache: CacheEngine {
     }
     set {
       limit.store(newValue.map { max(0, $0) } ?? .max, ordering: .relaxed)
-      if newValue != nil { evictSoon() }
+      if newValue != nil { evictInBackground() }
     }
   }
 
-  /// Hands on what failed where there is no caller.
+  /// Reports a failure that no caller can be told about.
   func report(_ error: StorageError) { onFailure(error) }
 
-  // MARK: Sessions
+  // MARK: Opening
 
-  /// What is open; nil when there is no cache yet.
-  func session() throws(StorageError) -> CacheSession? {
-    try withCurrent { session throws(StorageError) in
-      if let open = session, try open.isCurrent() { return open }
-      session = try retrying { () throws(StorageError) in
-        try location.openForReading(timeout: timeout)
+  /// The open cache; nil if there is none yet.
+  func openCache() throws(StorageError) -> OpenCache? {
+    try withCurrent { current throws(StorageError) in
+      if let open = current, try open.isCurrent() { return open }
+      current = try retryingIfRemoved { () throws(StorageError) in
+        try OpenCache.openIfPresent(at: paths, timeout: timeout, counts: counts)
       }
-      return session
+      return current
     }
   }
 
-  /// What is open for writing, made where it is missing.
-  func writingSession() throws(StorageError) -> CacheSession {
-    let (session, isNew) = try withCurrent { session throws(StorageError) in
-      if let open = session, open.ledger != nil, try open.isCurrent() { return (open, false) }
-      let opened = try retrying { () throws(StorageError) in
-        try location.openForWriting(timeout: timeout)
+  /// The cache, open for writing and created if it was missing.
+  func openCacheForWriting() throws(StorageError) -> OpenCache {
+    let (cache, isNew) = try withCurrent { current throws(StorageError) in
+      if let open = current, open.ledger != nil, try open.isCurrent() { return (open, false) }
+      let opened = try retryingIfRemoved { () throws(StorageError) in
+        try OpenCache.openOrCreate(at: paths, timeout: timeout, counts: counts)
       }
-      session = opened
+      current = opened
       return (opened, true)
     }
-    if isNew { tidyUp(session) }
-    return session
+    if isNew { cleanUpInBackground(cache) }
+    return cache
   }
 
   private func withCurrent<R>(
-    _ body: (inout CacheSession?) throws(StorageError) -> R
+    _ body: (inout OpenCache?) throws(StorageError) -> R
   ) throws(StorageError) -> R {
     if let result = try current.withLock(timeout: timeout, body) { return result }
     throw StorageError(
-      .timedOut, operation: "open", path: location.root,
-      reason: "another thread was opening it for more than \(timeout)",
-      remedy: "Look for a stopped thread of this program.")
+      .timedOut, operation: "open", path: paths.directory,
+      reason: "another thread has been opening the cache for more than \(timeout)",
+      remedy: "Find the blocked thread in this program.")
   }
 
-  /// Lets go of what is open: its lock file or its directory was removed.
-  func drop(_ session: CacheSession) {
-    current.withLock { if $0 === session { $0 = nil } }
+  /// Runs `body` with the cache open for writing; repeats it with the cache opened again if its
+  /// directory was removed meanwhile.
+  func withOpenCacheForWriting<R>(
+    _ body: (OpenCache) throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    try retryingIfRemoved { () throws(StorageError) in
+      let cache = try openCacheForWriting()
+      do throws(StorageError) {
+        return try body(cache)
+      } catch  where error.code == .notFound {
+        close(cache)
+        throw error
+      }
+    }
+  }
+
+  private func close(_ cache: OpenCache) {
+    current.withLock { if $0 === cache { $0 = nil } }
+  }
+
+  /// Runs `body` again if a directory was removed meanwhile, as it is when the cache is emptied;
+  /// but not endlessly, because the missing directory may be one that the library does not create.
+  func retryingIfRemoved<R>(
+    _ body: () throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    for _ in 0..<100 {
+      do throws(StorageError) {
+        return try body()
+      } catch  where error.code == .notFound {}
+    }
+    return try body()
   }
 
   // MARK: Reading
 
-  /// What looking at an entry's files found.
-  enum Look {
-    case absent
-    /// Or not tied to each other: one is newer, or damaged, or a writer is between the two.
-    case mixed
-    case expired
-    case present(EntryMemory.Known, Data?)
-  }
-
   func read(_ key: String) throws(StorageError) -> Payload? {
-    guard case .present(let known, let data?) = try find(key, readsPayload: true, isUse: true)
+    guard let cache = try openCache(),
+      case .found(let entry, let data?) = try cache.lookUp(key, [.readPayload, .recordUse])
     else {
       counts.misses.add(1, ordering: .relaxed)
       return nil
     }
     counts.hits.add(1, ordering: .relaxed)
-    return Payload(bytes: data, kind: known.kind)
+    return Payload(bytes: data, kind: entry.kind)
   }
 
   func contains(_ key: String) throws(StorageError) -> Bool {
-    guard case .present = try find(key, readsPayload: false, isUse: false) else { return false }
+    guard let cache = try openCache(), case .found = try cache.lookUp(key, []) else {
+      return false
+    }
     return true
   }
 
   func path(_ key: String) throws(StorageError) -> String? {
-    // Whoever asks for the file is going to read it.
-    guard case .present = try find(key, readsPayload: false, isUse: true),
-      let session = try session()
-    else { return nil }
-    let name = try EntryName(key: key, rules: session.rules)
-    return DirectoryHandle.path(name.path, in: session.directory)
+    // The caller is going to read the file.
+    guard let cache = try openCache(), case .found = try cache.lookUp(key, .recordUse) else {
+      return nil
+    }
+    let name = try EntryName(key: key, rules: cache.rules)
+    return DirectoryHandle.path(name.path, in: cache.directory)
   }
 
   func entry(_ key: String) throws(StorageError) -> DiskCache.Entry? {
-    guard case .present(let known, _) = try find(key, readsPayload: false, isUse: false) else {
+    guard let cache = try openCache(), case .found(let entry, _) = try cache.lookUp(key, []) else {
       return nil
     }
     return DiskCache.Entry(
-      size: known.size, created: known.created,
-      end: known.lifespan.end(created: known.created, used: known.used))
+      size: entry.size, created: entry.created,
+      expires: entry.expiry.time(created: entry.created, lastUsed: entry.lastUsed))
   }
 
-  private func find(
-    _ key: String, readsPayload: Bool, isUse: Bool
-  ) throws(StorageError) -> Look {
-    guard let session = try session() else { return .absent }
-    let name = try EntryName(key: key, rules: session.rules)
-    // A writer needs microseconds between its two files: then they fit again.
-    for _ in 0..<3 {
-      let found = try look(name, key, session, readsPayload: readsPayload, isUse: isUse)
-      switch found {
-      case .absent: return found
-      case .present(let known, _):
-        if isUse { noteUse(name, known, session) }
-        return found
-      case .expired:
-        // Waiting for another writer is not a reader's business: who sees it next removes it.
-        _ = try withoutWaiting(name, session) { ledger throws(StorageError) in
-          try removeIfOver(name, key, session, ledger)
-        }
-        return found
-      case .mixed: continue
-      }
-    }
-    return try withoutWaiting(name, session) { ledger throws(StorageError) in
-      try settle(name, key, session, ledger)
-    } ?? .absent
-  }
+  func keys() throws(StorageError) -> [String] { try openCache()?.keys() ?? [] }
 
-  /// What `body` returns under the key's lock; nil when somebody else has it, or this process may
-  /// not write.
-  private func withoutWaiting<R>(
-    _ name: EntryName, _ session: CacheSession,
-    _ body: (CacheLedger) throws(StorageError) -> R
-  ) throws(StorageError) -> R? {
-    do throws(StorageError) {
-      guard case .done(let result) = try session.withKeyLock(name, timeout: nil, body) else {
-        return nil
-      }
-      return result
-    } catch  where error.code == .accessDenied || error.code == .timedOut {
-      return nil
-    }
-  }
+  func totalSize() throws(StorageError) -> Int { try openCache()?.totalSize() ?? 0 }
 
-  /// Looks at the files of one entry, without a lock.
-  ///
-  /// - Parameters:
-  ///   - isUse: Whether it is looked at to be read, which keeps it from expiring and from eviction.
-  ///   - isSettling: Under the lock it matters what the files say, not what is remembered of them,
-  ///     and where the payload has another time than its sidecar says, the checksum decides.
-  func look(
-    _ name: EntryName, _ key: String?, _ session: CacheSession, readsPayload: Bool,
-    isUse: Bool = false, isSettling: Bool = false
-  ) throws(StorageError) -> Look {
-    let known = isSettling ? nil : session.memory.known(name, isUse: isUse)
-    guard readsPayload else {
-      let seen = try FileSystem.status(name.path, in: session.directory, withTimes: true)
-      guard let payload = seen else { return .absent }
-      if let known, known.describes(payload, keyID: name.keyID) { return .present(known, nil) }
-      return try judge(name, key, session, payload, isUse, isSettling, readsPayload: false) {
-        _ in nil
-      }
-    }
-    // A look costs half of what it does to open what is not there. Should another file come between
-    // the two, then it is not the one that the sidecar speaks of.
-    var seen: FileStatus?
-    if known == nil, !session.expectsEntries {
-      seen = try FileSystem.status(name.path, in: session.directory, withTimes: true)
-      if seen == nil { return .absent }
-    }
-    let file = try ScopedFile(ifPresent: name.path, in: session.directory)
-    if known == nil { session.expectsEntries = file != nil }
-    guard let file else { return .absent }
-    let payload: FileStatus
-    if let seen { payload = seen } else { payload = try file.status(withTimes: true) }
-    if let known, known.isSummed, known.describes(payload, keyID: name.keyID) {
-      guard let data = try file.data(count: payload.size) else { return .mixed }
-      return .present(known, data)
-    }
-    return try judge(name, key, session, payload, isUse, isSettling, readsPayload: true) {
-      isRight throws(StorageError) in try file.data(count: payload.size, where: isRight)
-    }
-  }
+  // MARK: Writing
 
-  /// What an entry is of which this process knows nothing, whose payload has that status, and is
-  /// read with `read`.
-  private func judge(
-    _ name: EntryName, _ key: String?, _ session: CacheSession, _ payload: FileStatus,
-    _ isUse: Bool, _ isSettling: Bool, readsPayload: Bool,
-    _ read: (_ isRight: (UnsafeRawBufferPointer) -> Bool) throws(StorageError) -> Data?
-  ) throws(StorageError) -> Look {
-    if payload.isDirectory { return .mixed }
-    let now = WallClock.now
-    let reading = try readSidecar(name, session, keyLength: key?.utf8.count) { found in
-      key.map { $0.utf8.isSame(as: found) } ?? true
-    }
-    guard let (sidecar, touched, isOfKey) = reading else { return .mixed }
-    if !isOfKey { return name.isHashed ? .absent : .mixed }
-    let isTied = sidecar.belongs(to: payload)
-    guard isTied || sidecar.size == payload.size && (isSettling || sidecar.modified == 0) else {
-      return .mixed
-    }
-    var known = EntryMemory.Known(
-      inode: payload.inode, size: payload.size, modified: payload.modified,
-      changed: payload.changed, keyID: name.keyID, created: sidecar.created, used: touched,
-      noted: touched, lifespan: sidecar.lifespan, kind: sidecar.kind, isSummed: false)
-    if known.isOver(at: now) { return .expired }
-    if isUse { known.used = now }
-    var data: Data?
-    if readsPayload {
-      data = try read { StreamChecksum.sum($0) == sidecar.checksum }
-      if data == nil { return .mixed }
-      known.isSummed = true
-    }
-    // Without a time of its own a payload is not to be told from the next one.
-    if isTied, key != nil { session.memory.remember(known, of: name) }
-    return .present(known, data)
-  }
-
-  /// The sidecar, when the entry was last used as far as that matters to its lifespan, and what
-  /// `body` makes of the key; nil when it is missing or damaged.
-  func readSidecar<R>(
-    _ name: EntryName, _ session: CacheSession, keyLength: Int?,
-    _ body: (_ key: UnsafeRawBufferPointer) -> R
-  ) throws(StorageError) -> (Sidecar, used: Int64, R)? {
-    guard let file = try ScopedFile(ifPresent: name.sidecarPath, in: session.directory) else {
-      return nil
-    }
-    let size = Sidecar.headerSize + (keyLength ?? EntryName.longestKey)
-    let found = try withUnsafeTemporaryAllocation(byteCount: size, alignment: 8) {
-      (buffer) throws(StorageError) -> (Sidecar, R)? in
-      do throws(StorageError) {
-        let count = try file.read(from: 0, into: buffer)
-        let record = UnsafeRawBufferPointer(rebasing: buffer[..<count])
-        let sidecar = try Sidecar(record, path: file.path)
-        return sidecar.map { ($0, body(Sidecar.key(in: record))) }
-      } catch  where error.code.systemError == EISDIR {
-        return nil
-      }
-    }
-    guard let (sidecar, result) = found else { return nil }
-    guard case .idle = sidecar.lifespan else { return (sidecar, sidecar.created, result) }
-    return (sidecar, try file.status(withTimes: true).modified, result)
-  }
-
-  private func noteUse(_ name: EntryName, _ known: EntryMemory.Known, _ session: CacheSession) {
-    guard known.isNoteDue(at: known.used) else { return }
-    // Fails where this process may only read: then others decide what is old.
-    _ = try? FileSystem.touch(name.sidecarPath, in: session.directory)
-    session.memory.noted(name, at: known.used)
-  }
-}
-
-extension Sidecar {
-  /// nil for what is no record.
-  fileprivate init?(
-    _ bytes: UnsafeRawBufferPointer, path: @autoclosure () -> String
+  func write(
+    _ payload: Payload, forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError) {
-    do throws(Failure) {
-      try self.init(bytes)
-    } catch .newerVersion {
-      throw StorageError(
-        .unsupportedVersion, operation: "open", path: path(),
-        reason: "a newer version of this library wrote it",
-        remedy: "Use that version, or remove the entry.")
-    } catch {
-      return nil
+    let cache = try withOpenCacheForWriting { cache throws(StorageError) in
+      try requireSize(payload.bytes.count, key, cache)
+      try cache.write(payload, forKey: key, options, hook: hook)
+      return cache
+    }
+    maintain(cache)
+  }
+
+  /// Throws for an entry that exceeds the size limit alone.
+  func requireSize(_ size: Int, _ key: String, _ cache: OpenCache) throws(StorageError) {
+    guard let sizeLimit else { return }
+    try DiskCache.requireSize(
+      cache.footprint(size: size, keyLength: key.utf8.count), within: sizeLimit,
+      path: paths.directory)
+  }
+
+  func startWriting(_ key: String) throws(StorageError) -> any CacheWriter {
+    try withOpenCacheForWriting { cache throws(StorageError) in
+      let name = try EntryName(key: key, rules: cache.rules)
+      // Outside the cache's directory, because the pieces cannot be written again if the cache is
+      // emptied.
+      let temporary = try TemporaryFile.make(
+        at: paths.temporaryPath(cache.temporaryName()), for: paths.directory + "/" + name.path,
+        mode: cache.fileMode)
+      return FileEntryWriter(self, cache, name, key, temporary)
     }
   }
-}
 
-extension String.UTF8View {
-  fileprivate func isSame(as other: UnsafeRawBufferPointer) -> Bool {
-    span.bytes.withUnsafeBytes { bytes in
-      guard bytes.count == other.count else { return false }
-      guard let first = bytes.baseAddress, let second = other.baseAddress else { return true }
-      return memcmp(first, second, bytes.count) == 0
+  func remove(_ key: String, hook: CommitHook) throws(StorageError) {
+    guard let cache = try openCache() else { return try hook {} }
+    let name = try EntryName(key: key, rules: cache.rules)
+    if cache.ledger == nil, try FileSystem.status(name.path, in: cache.directory) == nil {
+      return
+    }
+    try withOpenCacheForWriting { cache throws(StorageError) in
+      _ = try cache.withKeyLock(name, timeout: timeout) { entry throws(StorageError) in
+        try hook { () throws(StorageError) in try entry.remove() }
+      }
+    }
+  }
+
+  func removeExpired() throws(StorageError) -> Int {
+    // A process that was killed while it emptied the cache leaves no cache, but its old files.
+    if try openCache() == nil, try paths.temporaryNames().isEmpty { return 0 }
+    return try openCacheForWriting().sweep(from: 0)
+  }
+
+  func removeAll() throws(StorageError) {
+    guard let old = try openCache() else { return }
+    let cache = try retryingIfRemoved { () throws(StorageError) in try openCacheForWriting() }
+    guard let ledger = cache.ledger else { return }
+    let trash = paths.makeTrashPath()
+    try ledger.reset { () throws(StorageError) in
+      do throws(StorageError) {
+        try FileSystem.rename(paths.directory, to: trash)
+      } catch  where error.code == .notFound {
+        // Another process has emptied the cache at the same time.
+      }
+    }
+    close(old)
+    close(cache)
+    BackgroundWork.run { [self] in
+      do throws(StorageError) {
+        try FileSystem.removeTree(trash)
+      } catch {
+        report(error.inContext(of: "removeAll", path: trash))
+      }
     }
   }
 }

@@ -1,14 +1,14 @@
-/// What the file beside a payload says of it.
+/// The file beside a payload, which records its type, expiry and key.
 ///
-/// The format is written down in the article on the cache's format. All integers are little-endian:
+/// The article on the cache format describes it. All integers are little-endian:
 ///
 ///     0  "KSC", version    8  checksum of all else   16  payload size    24  payload modified
-///     4  kind, lifespan    32  payload checksum      40  created         48  lifespan's time
-///     6  zero (2 bytes)    56  key length            60  zero (4 bytes)  64  the key
+///     4  kind, expiry     32  payload checksum       40  created         48  time of the expiry
+///     6  zero (2 bytes)   56  key length             60  zero (4 bytes)  64  the key
 struct Sidecar: Equatable, Sendable {
   var kind: Payload.Kind
-  var lifespan: Lifespan
-  /// The payload's size, modification time and checksum tie the two files together.
+  var expiry: StoredExpiry
+  /// The payload's size, modification time and checksum tell which payload the sidecar belongs to.
   var size: Int
   var modified: Int64
   var checksum: UInt64
@@ -17,13 +17,13 @@ struct Sidecar: Equatable, Sendable {
   static let headerSize = 64
   static let suffix = ".meta"
 
-  /// The name of the payload beside it; nil for that of no sidecar.
+  /// The name of the payload beside a sidecar; nil if the file name is not that of a sidecar.
   static func payloadName(of fileName: String) -> String? {
     fileName.hasSuffix(suffix) ? String(Substring(fileName.utf8.dropLast(suffix.utf8.count))) : nil
   }
 
   enum Failure: Error {
-    /// Not a whole record, or not its own bytes any more.
+    /// The record is incomplete or was changed.
     case damaged
     case newerVersion
   }
@@ -31,15 +31,16 @@ struct Sidecar: Equatable, Sendable {
   private static let signatureWord: UInt32 = 0x43_534B
   private static let version: UInt8 = 1
 
-  /// Calls `body` with the record of a key; all of it is there, as some file names are hashes.
+  /// Calls `body` with the record for a key. It holds the whole key, because some file names are
+  /// hashes.
   func withRecord<R>(
     of key: String, _ body: (UnsafeRawBufferPointer) throws(StorageError) -> R
   ) throws(StorageError) -> R {
     let (rule, time): (UInt8, Int64) =
-      switch lifespan {
-      case .endless: (0, 0)
-      case .lasting(let length): (1, length)
-      case .until(let end): (2, end)
+      switch expiry {
+      case .never: (0, 0)
+      case .after(let length): (1, length)
+      case .at(let time): (2, time)
       case .idle(let length): (3, length)
       }
     return try key.utf8.span.bytes.withUnsafeBytes { (key) throws(StorageError) in
@@ -67,13 +68,13 @@ struct Sidecar: Equatable, Sendable {
     }
   }
 
-  /// The sizes of a payload and its key.
+  /// The lengths of a payload and its key, from which the entry's size on disk follows.
   struct Sizes {
     let payload: Int
     let key: Int
   }
 
-  /// The sizes as any record says them, even a damaged one; nil when there is none.
+  /// The sizes that a record claims, even if it is damaged; nil if there is no record.
   static func sizes(_ header: UnsafeRawBufferPointer) -> Sizes? {
     guard header.count >= headerSize else { return nil }
     let first = UInt32(littleEndian: header.loadUnaligned(as: UInt32.self))
@@ -86,12 +87,12 @@ struct Sidecar: Equatable, Sendable {
     Int(UInt32(littleEndian: record.loadUnaligned(fromByteOffset: 56, as: UInt32.self)))
   }
 
-  /// The key of a record that ``init(_:)`` took, in UTF-8.
+  /// The key of a record that ``init(_:)`` has accepted, in UTF-8.
   static func key(in record: UnsafeRawBufferPointer) -> UnsafeRawBufferPointer {
     UnsafeRawBufferPointer(rebasing: record[headerSize..<(headerSize + keyLength(record))])
   }
 
-  /// Reads a record; bytes after it are of an earlier, longer one.
+  /// Parses a record. Bytes after it are those of an earlier, longer one.
   init(_ bytes: UnsafeRawBufferPointer) throws(Failure) {
     guard bytes.count >= Self.headerSize else { throw .damaged }
     func load<N: FixedWidthInteger>(_ offset: Int, as type: N.Type = N.self) -> N {
@@ -101,7 +102,7 @@ struct Sidecar: Equatable, Sendable {
     let keyCount = Self.keyLength(bytes)
     guard keyCount <= bytes.count - Self.headerSize else { throw .damaged }
     let record = UnsafeRawBufferPointer(rebasing: bytes[..<(Self.headerSize + keyCount)])
-    // The same for all versions to come: a changed byte is damage, whatever it says then.
+    // Checked before the version, which may be damaged; all versions have the checksum here.
     guard load(8) == Self.sum(record) else { throw .damaged }
     guard bytes[3] == Self.version else { throw bytes[3] > Self.version ? .newerVersion : .damaged }
     guard let kind = Payload.Kind(rawValue: bytes[4]),
@@ -109,10 +110,10 @@ struct Sidecar: Equatable, Sendable {
     else { throw .damaged }
     let time: Int64 = load(48)
     switch (bytes[5], time) {
-    case (0, _): lifespan = .endless
-    case (1, 1...): lifespan = .lasting(time)
-    case (2, _): lifespan = .until(time)
-    case (3, 1...): lifespan = .idle(time)
+    case (0, _): expiry = .never
+    case (1, 1...): expiry = .after(time)
+    case (2, _): expiry = .at(time)
+    case (3, 1...): expiry = .idle(time)
     default: throw .damaged
     }
     self.kind = kind
@@ -123,24 +124,24 @@ struct Sidecar: Equatable, Sendable {
   }
 
   init(
-    kind: Payload.Kind, lifespan: Lifespan, size: Int, modified: Int64, checksum: UInt64,
+    kind: Payload.Kind, expiry: StoredExpiry, size: Int, modified: Int64, checksum: UInt64,
     created: Int64
   ) {
     self.kind = kind
-    self.lifespan = lifespan
+    self.expiry = expiry
     self.size = size
     self.modified = modified
     self.checksum = checksum
     self.created = created
   }
 
-  /// Over all but the checksum's own place.
+  /// The checksum of all other bytes of a record.
   private static func sum(_ record: UnsafeRawBufferPointer) -> UInt64 {
     let head = UInt64(littleEndian: record.loadUnaligned(as: UInt64.self))
     return Checksum.sum(UnsafeRawBufferPointer(rebasing: record[16...]), seed: head)
   }
 
-  /// Whether this is the sidecar of a payload with that status.
+  /// Whether this is the sidecar of the payload that has this status.
   func belongs(to payload: FileStatus) -> Bool {
     size == payload.size && modified == payload.modified
   }

@@ -3,14 +3,14 @@ import Testing
 
 @testable import Keepsake
 
-/// What becomes of an entry whose files somebody else has changed, moved or removed.
+/// Entries whose files another program, or a failing disk, has changed, moved or removed.
 @Suite struct CacheDamageTests {
   private let directory: TemporaryDirectory
   private let value = Data((0..<300).map { UInt8($0 & 255) })
 
   init() throws { directory = try TemporaryDirectory() }
 
-  /// A miss that cleans up after itself, is counted once and does not stand in the way.
+  /// Expects a miss that is counted once, removes the files, and does not prevent a new entry.
   private func expectMiss(_ comment: Comment, damaged: Int = 1) throws {
     let failures = Failures()
     let store = directory.cache(failures: failures)
@@ -24,8 +24,8 @@ import Testing
   }
 
   private func entryFiles() throws -> [String] {
-    let root = directory.path + "/caches/standard"
-    return try FileManager.default.subpathsOfDirectory(atPath: root).filter {
+    let path = directory.path + "/caches/standard"
+    return try FileManager.default.subpathsOfDirectory(atPath: path).filter {
       $0.contains("/")
     }
   }
@@ -34,8 +34,8 @@ import Testing
     Array(try Data(contentsOf: URL(filePath: path)))
   }
 
-  /// In place and with the times it had: as a failing disk does it.
-  private func put(_ bytes: [UInt8], in path: String) throws {
+  /// Changes a file without changing its times, as a failing disk does.
+  private func overwrite(_ path: String, with bytes: [UInt8]) throws {
     let times = try #require(try FileSystem.status(path, withTimes: true))
     let file = try File(path, .readWrite)
     #expect(ftruncate(file.descriptor, off_t(bytes.count)) == 0)
@@ -43,7 +43,7 @@ import Testing
     try file.setTimes(accessed: times.accessed, modified: times.modified)
   }
 
-  @Test func eachByteOfTheSidecarFlippedIsAMiss() throws {
+  @Test func anyChangedByteOfTheSidecarIsAMiss() throws {
     try directory.cache().set(value, forKey: "k", expiry: .days(1))
     let path = try directory.cache().sidecar("k")
     let payload = try directory.cache().payload("k")
@@ -52,7 +52,7 @@ import Testing
       for mask: UInt8 in [1, 0x80, 0xFF] {
         var bad = good
         bad[position] ^= mask
-        try put(bad, in: path)
+        try overwrite(path, with: bad)
         #expect(try directory.cache().get("k") == nil, "byte \(position)")
         let file = try File(path, .createOrOpen)
         try file.overwrite(good.span.bytes, at: 0)
@@ -62,7 +62,7 @@ import Testing
     }
   }
 
-  /// Puts the payload back as the sidecar says it was.
+  /// Writes the payload again with the modification time in the sidecar.
   private func restore(_ payload: String, _ sidecar: [UInt8]) throws {
     let modified = try Sidecar(sidecar).modified
     let file = try File(payload, .create)
@@ -70,14 +70,14 @@ import Testing
     try file.setTimes(accessed: modified, modified: modified)
   }
 
-  @Test func eachByteOfThePayloadFlippedIsAMiss() throws {
+  @Test func anyChangedByteOfThePayloadIsAMiss() throws {
     try directory.cache().set(value, forKey: "k")
     let path = try directory.cache().payload("k")
     let sidecar = try bytes(path + Sidecar.suffix)
     for position in value.indices {
       var bad = Array(value)
       bad[position] ^= 1 << (position % 8)
-      try put(bad, in: path)
+      try overwrite(path, with: bad)
       #expect(try directory.cache().get("k") == nil, "byte \(position)")
       try File(path + Sidecar.suffix, .create).writeAll(sidecar)
       try restore(path, sidecar)
@@ -90,22 +90,22 @@ import Testing
   }
 
   @Test(arguments: [true, false])
-  func eachLengthIsAMiss(ofSidecar: Bool) throws {
+  func anyOtherLengthIsAMiss(ofSidecar: Bool) throws {
     let store = directory.cache()
     for length in 0..<300 {
       try store.set(value, forKey: "k")
       let path = try ofSidecar ? directory.cache().sidecar("k") : directory.cache().payload("k")
       let good = try bytes(path)
       guard length < good.count else { break }
-      try put(Array(good[..<length]), in: path)
+      try overwrite(path, with: Array(good[..<length]))
       try expectMiss("\(length) bytes")
     }
     let path = try directory.cache().payload("k")
-    try put(Array(value) + [0], in: path)
+    try overwrite(path, with: Array(value) + [0])
     try expectMiss("one byte more")
   }
 
-  @Test func oneFileOfTwoIsAMiss() throws {
+  @Test func aPayloadOrASidecarAloneIsAMiss() throws {
     let store = directory.cache()
     try store.set(value, forKey: "k")
     try FileManager.default.removeItem(atPath: store.sidecar("k"))
@@ -119,13 +119,13 @@ import Testing
     #expect(try directory.cache().totalSize == 0)
   }
 
-  @Test func anotherEntrysFilesAreAMiss() throws {
+  @Test func filesOfAnotherEntryAreAMiss() throws {
     let store = directory.cache()
     let other = Data(value.reversed())
     func exchange(_ a: String, _ b: String) throws {
       #expect(try FileSystem.exchange(a, with: b))
     }
-    // Payloads, sidecars, both: all of the same length.
+    // All payloads and all sidecars have the same length.
     for (payloads, sidecars) in [(true, false), (false, true), (true, true)] {
       try store.set(value, forKey: "k")
       try store.set(other, forKey: "l")
@@ -136,7 +136,7 @@ import Testing
     }
   }
 
-  @Test func anOlderPayloadWithANewerSidecarIsAMiss() throws {
+  @Test func aPayloadAndASidecarOfDifferentWritesAreAMiss() throws {
     let store = directory.cache()
     try store.set(value, forKey: "k")
     let path = try store.payload("k")
@@ -145,15 +145,15 @@ import Testing
     try store.set(Data(value.reversed()), forKey: "k")
     try FileSystem.rename(old, to: path)
     try expectMiss("old payload")
-    // The other way round.
+    // A new payload with an old sidecar.
     let sidecar = try bytes(path + Sidecar.suffix)
     try store.set(Data(value.reversed()), forKey: "k")
-    try put(sidecar, in: path + Sidecar.suffix)
+    try overwrite(path + Sidecar.suffix, with: sidecar)
     try expectMiss("old sidecar")
   }
 
   @Test(arguments: 0..<3)
-  func anOlderPayloadOfTheSameSizeIsAMissForWhoDoesNotReadIt(call: Int) throws {
+  func callsThatDoNotReadThePayloadNoticeAnOlderOne(call: Int) throws {
     let store = directory.cache()
     try store.set(value, forKey: "k")
     let path = try store.payload("k")
@@ -170,9 +170,9 @@ import Testing
     #expect(next.statistics.damaged == 1)
   }
 
-  @Test func noTwoPayloadsOfAKeyHaveTheSameTime() throws {
+  @Test func payloadsOfAKeyHaveDifferentTimes() throws {
     let store = directory.cache()
-    // Their inodes, sizes and the file system's own times may be the same.
+    // Inodes, sizes and the times that the file system sets may be equal.
     for expiry in [DiskCache.Expiry.never, .days(1)] {
       var times: Set<Int64> = []
       for _ in 0..<20 {
@@ -181,48 +181,48 @@ import Testing
         times.insert(status.modified)
       }
       #expect(times.count == 20)
-      // The last bit says whether the entry may end.
+      // The last bit tells whether the entry can expire.
       #expect(times.allSatisfy { ($0 % 2 == 0) == (expiry != .never) })
     }
   }
 
-  @Test func aPayloadThatChangesUnderAStoreThatKnowsItIsAMiss() throws {
+  @Test func aChangedPayloadIsAMissForAStoreThatHasReadIt() throws {
     let store = directory.cache()
     try store.set(value, forKey: "k")
     #expect(try store.get("k") == value)
     let path = try store.payload("k")
-    // The time at which the file system saw a change goes on by ticks.
+    // The file system's clock is coarse.
     Thread.sleep(forTimeInterval: 0.02)
-    try put(value.reversed(), in: path)
+    try overwrite(path, with: value.reversed())
     #expect(try store.get("k") == nil && store.statistics.damaged == 1)
   }
 
-  @Test func onlyTheVeryFileIsTakenForTheOneThatIsKnown() throws {
+  @Test func verifiedEntryMatchesOnlyTheSameFile() throws {
     try directory.write(Array(value), to: "file")
     let path = directory.file("file").path
     let status = try #require(try FileSystem.status(path, withTimes: true))
     for changed in 0..<6 {
       func other(_ which: Int) -> Int { which == changed ? 1 : 0 }
-      let known = EntryMemory.Known(
+      let entry = VerifiedEntry(
         inode: status.inode + UInt64(other(1)), size: status.size + other(2),
         modified: status.modified + Int64(other(3)), changed: status.changed + Int64(other(4)),
-        keyID: 7 + other(5), created: 0, used: 0, noted: 0, lifespan: .endless, kind: .data,
-        isSummed: true)
-      #expect(known.describes(status, keyID: 7) == (changed == 0), "\(changed)")
+        keyID: 7 + other(5), created: 0, lastUsed: 0, lastRecordedUse: 0, expiry: .never,
+        kind: .data, isPayloadVerified: true)
+      #expect(entry.matches(status, keyID: 7) == (changed == 0), "\(changed)")
     }
   }
 
-  @Test func aPayloadThatWasOnlyTouchedIsStillRight() throws {
+  @Test func aPayloadWithOtherTimesIsStillValid() throws {
     let store = directory.cache()
     try store.set(value, forKey: "k")
     try File(try store.payload("k"), .readWrite).setTimes(accessed: 0, modified: 0)
-    // The checksum decides, now and each time.
+    // The checksum is compared at each read.
     #expect(try store.get("k") == value && directory.cache().get("k") == value)
     #expect(directory.cache().statistics.damaged == 0)
   }
 
   @Test(arguments: [true, false])
-  func directoriesAndLinksInTheirPlaceAreAMiss(isPayload: Bool) throws {
+  func aDirectoryOrLinkInsteadOfAFileIsAMiss(isPayload: Bool) throws {
     let store = directory.cache()
     try store.set(value, forKey: "k")
     let path = try isPayload ? store.payload("k") : store.sidecar("k")
@@ -237,11 +237,11 @@ import Testing
       atPath: path2, withDestinationPath: directory.path + "/foreign")
     try expectMiss("link")
     #expect(try directory.bytes(of: "foreign") == Array("foreign".utf8))
-    // A set meets them as well.
-    for makes in [true, false] {
+    // A set replaces them.
+    for isDirectory in [true, false] {
       let path = try isPayload ? directory.cache().payload("k") : directory.cache().sidecar("k")
       try FileManager.default.removeItem(atPath: path)
-      if makes {
+      if isDirectory {
         try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
       } else {
         try FileManager.default.createSymbolicLink(
@@ -253,7 +253,7 @@ import Testing
     }
   }
 
-  @Test func aNewerVersionsEntryIsAnErrorAndLeftAlone() throws {
+  @Test func anEntryOfANewerVersionIsAnErrorAndIsKept() throws {
     let store = directory.cache()
     try store.set(value, forKey: "k", expiry: .seconds(0.01))
     try store.set(value, forKey: "other")
@@ -261,11 +261,11 @@ import Testing
     var sidecar = try bytes(path)
     sidecar[3] = 2
     sidecar = Sidecar.summed(sidecar)
-    try put(sidecar, in: path)
+    try overwrite(path, with: sidecar)
     Thread.sleep(forTimeInterval: 0.02)
     let error = #expect(throws: StorageError.self) { try directory.cache().get("k") }
     #expect(error?.code == .unsupportedVersion && error?.key == "k" && error?.path == path)
-    // It stands in nobody's way.
+    // Sweeps, listings and evictions continue past it.
     let next = directory.cache()
     #expect(try next.removeExpired() == 0 && next.keys().sorted() == ["k", "other"])
     #expect(try next.totalSize == 16_384)
@@ -278,7 +278,7 @@ import Testing
   }
 
   @Test(arguments: [Int64.min, .max, -1, 0])
-  func noTimeThatASidecarClaimsIsATrap(time: Int64) throws {
+  func anyTimeInASidecarIsHandled(time: Int64) throws {
     let store = directory.cache()
     for rule: UInt8 in 0...4 {
       for offset in [16, 24, 40, 48] {
@@ -289,8 +289,8 @@ import Testing
         withUnsafeBytes(of: time.littleEndian) {
           sidecar.replaceSubrange(offset..<(offset + 8), with: $0)
         }
-        try put(Sidecar.summed(sidecar), in: path)
-        // Some are right, as a creation long ago is; what counts is that all calls return.
+        try overwrite(path, with: Sidecar.summed(sidecar))
+        // Some of the times are valid. What matters is that no call traps.
         let next = directory.cache()
         #expect(try [nil, value].contains(next.get("k")))
         _ = try (next.keys(), next.entry("k"), next.totalSize, next.removeExpired())
@@ -298,9 +298,9 @@ import Testing
     }
   }
 
-  /// A damaged header is still asked what the entry took: its numbers may be any.
+  /// The size of an entry on disk is taken from its sidecar even if that is damaged.
   @Test(arguments: [0x7FFF_FFFF_FFFF_F000, 0x7FFF_FFFF_FFFF_E000, Int.max, 1 << 48])
-  func noSizeThatADamagedSidecarClaimsIsATrap(size: Int) throws {
+  func anySizeInADamagedSidecarIsHandled(size: Int) throws {
     for keyLength: UInt32 in [1, .max] {
       for isRemoved in [true, false] {
         let store = directory.cache()
@@ -311,7 +311,7 @@ import Testing
           sidecar.replaceSubrange(16..<24, with: $0)
         }
         withUnsafeBytes(of: keyLength.littleEndian) { sidecar.replaceSubrange(56..<60, with: $0) }
-        try put(sidecar, in: path)
+        try overwrite(path, with: sidecar)
         if isRemoved {
           try FileManager.default.removeItem(atPath: payload)
           try directory.cache().remove("k")
@@ -327,19 +327,19 @@ import Testing
   }
 
   @Test(arguments: [0, 8, 4_096, 6_175])
-  func aLedgerThatIsCutOffIsMadeAnew(length: off_t) throws {
+  func aTruncatedLedgerIsCreatedAgain(length: off_t) throws {
     let store = directory.cache()
     for number in 0..<20 { try store.set(value, forKey: "k\(number)") }
     #expect(truncate(directory.file("caches/.standard.ledger").path, length) == 0)
-    // Noticed within one tick of the system's clock.
+    // The change is noticed after a few milliseconds.
     Thread.sleep(forTimeInterval: 0.02)
     try store.set(value, forKey: "k0")
     #expect(try store.totalSize == 20 * 8_192 && directory.cache().totalSize == 20 * 8_192)
   }
 
-  @Test func whatACleanerTakesIsAMissAndComesBack() throws {
+  @Test func filesThatACleanerRemovesAreCreatedAgain() throws {
     let store = directory.cache()
-    let root = directory.path + "/caches/standard"
+    let path = directory.path + "/caches/standard"
     for removed in [
       "caches/standard", "caches/standard/CACHEDIR.TAG", "caches/.standard.ledger", "caches",
     ] {
@@ -355,18 +355,18 @@ import Testing
           "without \(removed), \((try? store.totalSize) ?? -1) \((try? store.keys().count) ?? -1)")
       }
     }
-    // The tag that was taken is back with the next process that writes.
-    #expect(try FileSystem.status(root + "/CACHEDIR.TAG") != nil)
+    // The tag is written by the next process that opens the cache for writing.
+    #expect(try FileSystem.status(path + "/CACHEDIR.TAG") != nil)
   }
 
-  @Test func aDirectoryThatWasExchangedForACopyIsNoticed() throws {
+  @Test func aDirectoryThatIsReplacedByACopyIsNoticed() throws {
     let store = directory.cache()
     try store.set(value, forKey: "k")
-    let root = directory.path + "/caches/standard"
-    // As restoring a backup does it; the lock file beside it stays.
-    try FileManager.default.moveItem(atPath: root, toPath: directory.path + "/old")
-    try FileManager.default.copyItem(atPath: directory.path + "/old", toPath: root)
-    // Noticed within one tick of the system's clock.
+    let path = directory.path + "/caches/standard"
+    // As when a backup is restored, except that the lock file is still there.
+    try FileManager.default.moveItem(atPath: path, toPath: directory.path + "/old")
+    try FileManager.default.copyItem(atPath: directory.path + "/old", toPath: path)
+    // The change is noticed after a few milliseconds.
     Thread.sleep(forTimeInterval: 0.02)
     let other = directory.cache()
     try other.set(value, forKey: "theirs")
@@ -374,15 +374,15 @@ import Testing
     #expect(try store.get("theirs") == value && other.get("ours") == value)
   }
 
-  @Test func foreignFilesAreLeftAlone() throws {
+  @Test func otherFilesAreKept() throws {
     let store = directory.cache()
     try store.set(value, forKey: "k")
-    let subfolder = URL(filePath: try store.payload("k")).deletingLastPathComponent()
+    let subdirectory = URL(filePath: try store.payload("k")).deletingLastPathComponent()
     for name in ["readme.txt", "x.meta.bak", ".hidden"] {
-      try Data("mine".utf8).write(to: subfolder.appending(path: name))
+      try Data("mine".utf8).write(to: subdirectory.appending(path: name))
     }
     _ = try store.removeExpired()
     #expect(try store.keys() == ["k"])
-    #expect(try FileManager.default.contentsOfDirectory(atPath: subfolder.path).count == 5)
+    #expect(try FileManager.default.contentsOfDirectory(atPath: subdirectory.path).count == 5)
   }
 }

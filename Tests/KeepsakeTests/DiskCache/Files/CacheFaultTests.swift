@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-/// What becomes of a cache when the system refuses a call.
+/// Caches when system calls fail.
 @Suite struct CacheFaultTests {
   private static let old = Data(String(repeating: Fault.mark + " old. ", count: 30).utf8)
   private static let new = Data(String(repeating: Fault.mark + " new. ", count: 40).utf8)
@@ -35,11 +35,11 @@ import Testing
     let store = directory.cache()
     for key in ["k", "l", "m"] { try store.set(Self.old, forKey: key) }
     try store.set("gone", forKey: "gone", expiry: .seconds(1e-9))
-    // What opening tidies up in the background belongs to no call.
+    // Otherwise opening the cache would clean it up in the background during the call.
     try store.removeExpired()
   }
 
-  @Test func eachFailingCallIsAnErrorOrAMissAndNeverAWrongValue() async throws {
+  @Test func everyFailingCallIsAnErrorOrAMissAndNeverAWrongValue() async throws {
     let directory = try TemporaryDirectory(isQuick: true)
     try prepare(directory)
     let template = try Snapshot(of: directory)
@@ -55,7 +55,7 @@ import Testing
     of name: String, _ operation: @Sendable (DiskCache.Store) throws -> Void,
     on template: Snapshot, _ payload: String
   ) async throws -> Int {
-    // What the operations make of the entry.
+    // The values that the operations store.
     let results = [
       "set": Self.new, "set durable": Self.new,
       "file": try Data(contentsOf: URL(filePath: #filePath)),
@@ -68,15 +68,15 @@ import Testing
       },
       check: { store, directory, call in
         let comment: Comment = "\(name): \(call.comment)"
-        // In this process and in the next one: old, new or nothing; others as they were.
+        // In this process and in the next one the entry is old, new or missing; the others are
+        // unchanged.
         for reader in [store, directory.cache()] {
           let value = try reader.get("k")
           if let new = results[name], call.failure == nil {
             #expect(value == new, comment)
           } else {
-            // The payload has its name by then.
-            let isInPlace = call.isAfterChange { $0.hasSuffix(payload) }
-            let isNew = isInPlace && value == results[name]
+            let isPublished = call.isAfterChange { $0.hasSuffix(payload) }
+            let isNew = isPublished && value == results[name]
             #expect(value == nil || value == Self.old || isNew, comment)
           }
           if !["removeAll", "limit"].contains(name) {
@@ -86,12 +86,11 @@ import Testing
       },
       afterwards: { directory, call in
         let comment: Comment = "\(name): \(call.comment)"
-        // Nothing that a sweep does not find once the one who left it is gone, and a cache that
-        // works.
+        // The cache works, and a sweep removes everything that was left behind.
         let next = directory.cache()
         try next.set(Self.new, forKey: "after")
-        // Eviction goes on in the background, and times as coarse as the kernel's leave it a
-        // choice.
+        // With a limit the entry may have been evicted in the background, because its time of use
+        // may equal that of another.
         if name != "limit" { #expect(try next.get("after") == Self.new, comment) }
         #expect(try isSwept(directory, by: next), comment)
         if name != "limit" {
@@ -101,8 +100,8 @@ import Testing
       })
   }
 
-  /// Whether a sweep leaves nothing but entries; a store's work in the background may go on for a
-  /// moment after it was let go.
+  /// Whether a sweep leaves only entries. A store's background work may continue for a moment after
+  /// the store was released.
   private func isSwept(_ directory: TemporaryDirectory, by store: DiskCache.Store) throws -> Bool {
     for _ in 0..<200 {
       try store.removeExpired()
@@ -119,7 +118,7 @@ import Testing
     return (size + 4_095) / 4_096 * 4_096 + 4_096
   }
 
-  @Test func aPayloadThatCannotTakeItsPlaceLeavesTheOldValue() throws {
+  @Test func aPayloadThatCannotBeRenamedLeavesTheOldValue() throws {
     let directory = try TemporaryDirectory()
     let store = directory.cache()
     try store.set(Self.old, forKey: "k")
@@ -130,7 +129,7 @@ import Testing
     #expect(try store.get("k") == Self.old && directory.cache().get("k") == Self.old)
   }
 
-  @Test func aRemovalThatStopsHalfwayLeavesNothingThatLooksLikeDamage() throws {
+  @Test func anIncompleteRemovalIsNotCountedAsDamage() throws {
     let directory = try TemporaryDirectory()
     let store = directory.cache()
     try store.set(Self.old, forKey: "k")
@@ -145,14 +144,14 @@ import Testing
     #expect(throws: StorageError.self) {
       try FaultPlan.$current.withValue(plan) { try store.remove("k") }
     }
-    // The sidecar that is left is nothing without its payload.
+    // A sidecar without a payload counts as missing.
     for reader in [store, directory.cache()] {
       #expect(try reader.contains("k") == false && reader.get("k") == nil)
       #expect(reader.statistics.damaged == 0)
     }
   }
 
-  @Test func aDiskThatTakesOnlyAPartOfAWriteIsNoTornEntry() throws {
+  @Test func aPartialWriteLeavesTheOldValue() throws {
     for length in [0, 1, 63, 64, 65, 899] {
       let directory = try TemporaryDirectory()
       try prepare(directory)
@@ -174,9 +173,9 @@ import Testing
     }
   }
 
-  @Test func theFacadeSaysFalseAndReportsWithoutTheValue() async throws {
+  @Test func facadeReturnsFalseAndReportsErrorsWithoutTheValue() async throws {
     let directory = try TemporaryDirectory()
-    try directory.write([], to: "caches")  // a file where the directory belongs
+    try directory.write([], to: "caches")  // a file instead of the directory
     let failures = Failures()
     let store = directory.cache(failures: failures)
     let error = #expect(throws: StorageError.self) { try store.set("secret", forKey: "k") }
@@ -193,7 +192,7 @@ import Testing
     }
   }
 
-  @Test func withoutAPlaceEachCallSaysSo() async throws {
+  @Test func eachCallThrowsIfThereIsNoDirectory() async throws {
     var finder = DirectoryFinder(app: "test")
     finder.environment = { _ in nil }
     finder.registeredHome = { nil }
@@ -210,7 +209,7 @@ import Testing
     }
   }
 
-  @Test func filesAreTheUsersAloneAndTheDirectoryIsTagged() throws {
+  @Test func filesArePrivateAndTheDirectoryIsTagged() throws {
     let directory = try TemporaryDirectory()
     let store = directory.cache()
     try store.set(Self.new, forKey: "k")
@@ -231,7 +230,7 @@ import Testing
     #expect(try Array(Data(contentsOf: URL(filePath: payload))) == Array(Self.new))
   }
 
-  @Test func nothingIsSyncedUnlessAskedFor() throws {
+  @Test func onlyDurableSetsSynchronize() throws {
     let directory = try TemporaryDirectory()
     let store = directory.cache()
     let syncs: Set<SystemCall> = [.fsync, .fdatasync]
@@ -243,56 +242,58 @@ import Testing
       try store.removeAll()
     }
     #expect(calls.allSatisfy { !syncs.contains($0) })
-    // The first one syncs the directories above as well, which may be new.
+    // The first one also synchronizes the directories above, which may be new.
     let first = try systemCalls { try store.set(Self.new, forKey: "first", durable: true) }
-    // The payload, its subfolder, the cache's directory, and the name of each directory above.
+    // The payload, its subdirectory, the cache's directory, and the name of each directory above.
     let depth = try #require(try store.folderURL).path.split(separator: "/").count
     #expect(first.count { $0 == .fsync } == 3 + depth)
     let durable = try systemCalls { try store.set(Self.new, forKey: "first", durable: true) }
-    // The payload with its times, before it has its name; the sidecar; their names.
+    // First the payload with its times, then the sidecar, then their names.
     #expect(
       durable.filter { syncs.contains($0) || $0 == .exchange }
         == [.fsync, .exchange, .fdatasync, .fsync])
   }
 
-  @Test func theFirstDurableEntryOfEachSubfolderSyncsItsName() throws {
+  @Test func theFirstDurableEntryOfEachSubdirectorySynchronizesItsName() throws {
     let directory = try TemporaryDirectory()
     let store = directory.cache()
-    let synced = Locked<[String]>([])
+    let synchronized = Locked<[String]>([])
     let plan = FaultPlan(decide: { event in
-      if event.call == .fsync { synced.withLock { $0.append(event.path) } }
+      if event.call == .fsync { synchronized.withLock { $0.append(event.path) } }
       return .proceed
     })
-    func namesSynced(_ key: String) throws -> Int {
-      synced.withLock { $0 = [] }
+    func synchronizedNameCount(_ key: String) throws -> Int {
+      synchronized.withLock { $0 = [] }
       try FaultPlan.$current.withValue(plan) {
         try store.set(Self.new, forKey: key, durable: true)
       }
-      let root = try store.files.location.root
-      return synced.withLock { $0.count { $0 == root } }
+      let path = try store.files.paths.directory
+      return synchronized.withLock { $0.count { $0 == path } }
     }
-    #expect(try namesSynced("a") == 1 && namesSynced("a") == 0)
+    #expect(try synchronizedNameCount("a") == 1 && synchronizedNameCount("a") == 0)
     let other = try #require(
       try (1...100).map { "other \($0)" }.first {
-        try subfolder($0, store) != subfolder("a", store)
+        try subdirectory($0, store) != subdirectory("a", store)
       })
-    #expect(try namesSynced(other) == 1 && namesSynced(other) == 0 && namesSynced("a") == 0)
-    // Made anew, its name is another one.
+    #expect(
+      try synchronizedNameCount(other) == 1 && synchronizedNameCount(other) == 0
+        && synchronizedNameCount("a") == 0)
+    // A subdirectory that is created again has a new name to synchronize.
     let path = FileSystem.parent(of: try store.payload("a"))
     try FileSystem.removeTree(path)
-    #expect(try namesSynced("a") == 1)
+    #expect(try synchronizedNameCount("a") == 1)
   }
 
-  private func subfolder(_ key: String, _ store: DiskCache.Store) throws -> Int {
-    try EntryName(key: key, rules: #require(try store.files.session()).rules).directory
+  private func subdirectory(_ key: String, _ store: DiskCache.Store) throws -> Int {
+    try EntryName(key: key, rules: #require(try store.files.openCache()).rules).directory
   }
 
-  @Test func aKnownEntryIsReadWithFourCalls() throws {
+  @Test func aVerifiedEntryIsReadWithFourCalls() throws {
     let directory = try TemporaryDirectory()
     let store = directory.cache()
     try store.set(Self.new, forKey: "k", expiry: .days(1))
     _ = try store.get("k")
-    // Once in some milliseconds it is made sure that directory and lock file still are the cache's.
+    // Every few milliseconds a call also checks whether the directory and the ledger were replaced.
     func fewest(_ body: () throws -> Void) throws -> [SystemCall] {
       try (0..<10).map { _ in try systemCalls(of: body) }.min { $0.count < $1.count } ?? []
     }
@@ -304,7 +305,7 @@ import Testing
     #expect(try fewest { _ = try store.totalSize } == [])
   }
 
-  @Test func aFirstReadOpensAtOnceAfterOneThatFoundSomething() throws {
+  @Test func aFirstReadOpensAtOnceAfterAHit() throws {
     let directory = try TemporaryDirectory()
     for number in 0..<20 { try directory.cache().set(Self.new, forKey: "k\(number)") }
     let store = directory.cache()
@@ -319,12 +320,12 @@ import Testing
     #expect(afterMiss == [.stat, .open, .open, .read, .read])
     let afterHit = try fewest(10..<20) { _ = try store.get("k0") }
     #expect(afterHit == [.open, .stat, .open, .read, .read])
-    // One miss is dearer than the others.
+    // Only the first miss after a hit tries to open the file.
     #expect(try systemCalls { _ = try store.get("missing") }.contains(.open))
     #expect(try !systemCalls { _ = try store.get("missing") }.contains(.open))
   }
 
-  @Test func aSetMakesNoCallTooMany() throws {
+  @Test func aSetMakesOnlyTheseCalls() throws {
     let directory = try TemporaryDirectory()
     let store = directory.cache()
     func fewest(_ prepare: () throws -> Void) throws -> [SystemCall] {
@@ -345,17 +346,16 @@ import Testing
       ])
   }
 
-  @Test func aReaderWaitsForNoWriter() throws {
+  @Test func readersDoNotWaitForWriters() throws {
     let directory = try TemporaryDirectory()
     let store = directory.cache()
     try store.set(Self.old, forKey: "k")
     try store.set("v", forKey: "over", expiry: .seconds(0.01))
-    let files = try store.files
-    let session = try #require(try files.session())
-    // All keys of this process are being written, as far as anybody can tell.
+    let cache = try #require(try store.files.openCache())
+    // The lock is that of a writer of the key.
     for key in ["k", "over", "missing"] {
-      let name = try EntryName(key: key, rules: session.rules)
-      let outcome = try session.withKeyLock(name, timeout: .seconds(1)) {
+      let name = try EntryName(key: key, rules: cache.rules)
+      let outcome = try cache.withKeyLock(name, timeout: .seconds(1)) {
         (_) throws(StorageError) -> Duration in
         do {
           return try ContinuousClock().measure {
@@ -370,36 +370,30 @@ import Testing
           throw error as! StorageError
         }
       }
-      guard case .done(let taken) = outcome else {
-        Issue.record("not locked")
-        continue
-      }
+      let taken = try #require(outcome)
       #expect(taken < .seconds(1))
     }
   }
 
-  @Test func aHeldKeyIsAnErrorAfterItsTimeAndNotAHang() throws {
+  @Test func throwsAfterATimeoutIfAKeyStaysLocked() throws {
     let directory = try TemporaryDirectory()
     try directory.cache().set(Self.old, forKey: "k")
-    let holder = try #require(try directory.cache().files.session())
+    let holder = try #require(try directory.cache().files.openCache())
     let name = try EntryName(key: "k", rules: holder.rules)
-    let location = try directory.cache().files.location
-    let waiting = FileCache(location: location, timeout: .milliseconds(50)) { _ in }
+    let paths = try directory.cache().files.paths
+    let waiting = FileCache(paths: paths, timeout: .milliseconds(50)) { _ in }
     let payload = Payload(bytes: Self.new, kind: .data)
-    let options = WriteOptions(lifespan: .endless, isDurable: false)
+    let options = WriteOptions(expiry: .never, isDurable: false)
     let outcome = try holder.withKeyLock(name, timeout: .seconds(1)) {
       (_) throws(StorageError) -> StorageError? in
       do throws(StorageError) {
-        try waiting.write(payload, forKey: "k", options, within: plainly)
+        try waiting.write(payload, forKey: "k", options, hook: commitDirectly)
         return nil
       } catch {
         return error
       }
     }
-    guard case .done(let error) = outcome else {
-      Issue.record("not locked")
-      return
-    }
+    let error = try #require(outcome)
     #expect(error?.code == .timedOut)
     #expect(try directory.cache().get("k") == Self.old)
     #expect(try waiting.read("k")?.bytes == Self.old)

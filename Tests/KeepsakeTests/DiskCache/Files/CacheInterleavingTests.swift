@@ -3,10 +3,10 @@ import Testing
 
 @testable import Keepsake
 
-/// What somebody else does between two system calls of one who reads, writes, sweeps or evicts.
+/// Changes by another store between two system calls of a read, write, sweep or eviction.
 @Suite struct CacheInterleavingTests {
   private let directory: TemporaryDirectory
-  private let value = Data(count: 4_000)  // 8,192 bytes on the disk
+  private let value = Data(count: 4_000)  // 8,192 bytes on disk
 
   init() throws { directory = try TemporaryDirectory() }
 
@@ -16,7 +16,7 @@ import Testing
     _ action: @escaping @Sendable () throws -> Void
   ) -> FaultPlan {
     let isDone = Locked(false)
-    // Its own calls are not looked at.
+    // The action's own calls are not interrupted.
     return FaultPlan(decide: { event in
       let isNow = isDone.withLock { isDone in
         if isDone || !condition(event) { return false }
@@ -30,8 +30,8 @@ import Testing
     })
   }
 
-  /// Picks the call with which a writer that has put its payload in place begins to count it.
-  private func isAboutToCount() -> @Sendable (SystemCallEvent) -> Bool {
+  /// Picks the call with which a writer that has published its payload begins to add its size.
+  private func isAboutToAddSize() -> @Sendable (SystemCallEvent) -> Bool {
     let isMoved = Locked(false)
     return { event in
       isMoved.withLock { isMoved in
@@ -41,7 +41,7 @@ import Testing
     }
   }
 
-  @Test func whatIsRewrittenAfterItWasFoundExpiredStays() throws {
+  @Test func anEntryReplacedAfterItWasFoundExpiredIsKept() throws {
     let (store, other) = (directory.cache(), directory.cache())
     try store.set("old", forKey: "k", expiry: .seconds(0.01))
     Thread.sleep(forTimeInterval: 0.02)
@@ -51,16 +51,16 @@ import Testing
     for reader in [store, other, directory.cache()] { #expect(try reader.model("k") == "new") }
   }
 
-  @Test func aSweepDoesNotCountWhatItsWriterIsAboutToCount() throws {
+  @Test func aSweepWaitsForWritersThatHaveNotAddedTheirSize() throws {
     let (store, other) = (directory.cache(), directory.cache())
     try store.set(value, forKey: "k")
     let isSwept = DispatchSemaphore(value: 0)
-    let plan = interrupting(isAboutToCount()) {
+    let plan = interrupting(isAboutToAddSize()) {
       Thread.detachNewThread {
         _ = try? other.removeExpired()
         isSwept.signal()
       }
-      // Time to get through, if it did not wait for this writer.
+      // Enough time for a sweep that does not wait for this writer.
       _ = isSwept.wait(timeout: .now() + 0.3)
       isSwept.signal()
     }
@@ -75,16 +75,16 @@ import Testing
     { try $0.remove("k") },
     { _ = try $0.removeExpired() },
     {
-      // So far beyond its limit that the set itself evicts.
+      // The cache exceeds the limit by so much that the set itself evicts.
       $0.sizeLimit = 40_000
       try $0.set(Data(count: 30_000), forKey: "new")
     },
     { try $0.removeAll() },
   ]
 
-  /// Before each of their calls in turn somebody else empties the cache and stores something.
+  /// Another store empties the cache and sets entries before each system call in turn.
   @Test(arguments: operations.indices)
-  func theBooksAreRightWheneverTheCacheIsEmptied(which: Int) throws {
+  func totalSizeIsRightWheneverTheCacheIsEmptied(which: Int) throws {
     for number in 0... {
       try #require(number < 400)
       let directory = try TemporaryDirectory(isQuick: true)
@@ -92,7 +92,7 @@ import Testing
       for key in ["k", "l", "m"] { try store.set(value, forKey: key) }
       try other.set(value, forKey: "l")
       let count = Locked(0)
-      let isThrough = DispatchSemaphore(value: 0)
+      let isDone = DispatchSemaphore(value: 0)
       let isDue: @Sendable (SystemCallEvent) -> Bool = { _ in
         count.withLock { count in
           count += 1
@@ -105,57 +105,54 @@ import Testing
             try other.removeAll()
             for key in ["k", "l"] { try other.set(value, forKey: key) }
           }
-          isThrough.signal()
+          isDone.signal()
         }
-        // Time to get through, unless it has to wait for a lock.
-        if isThrough.wait(timeout: .now() + 0.05) == .success { isThrough.signal() }
+        // Enough time, unless it has to wait for a lock.
+        if isDone.wait(timeout: .now() + 0.05) == .success { isDone.signal() }
       }
       try FaultPlan.$current.withValue(plan) { try Self.operations[which](store) }
       if count.withLock({ $0 }) <= number { return }
-      try #require(isThrough.wait(timeout: .now() + 60) == .success)
+      try #require(isDone.wait(timeout: .now() + 60) == .success)
       let comment: Comment = "before call \(number)"
       #expect(try store.totalSize == footprint(store), comment)
       #expect(try directory.cache().totalSize == store.totalSize, comment)
     }
   }
 
-  /// What the entries of a cache take, as their files say.
+  /// The size of all entries on disk, according to their files.
   private func footprint(_ store: DiskCache.Store) throws -> Int {
     try store.keys().reduce(0) { sum, key in
       let size = try #require(try store.entry(key)).size
-      let session = try #require(try store.files.session())
-      return sum + session.footprint(size: size, keyLength: key.utf8.count)
+      let cache = try #require(try store.files.openCache())
+      return sum + cache.footprint(size: size, keyLength: key.utf8.count)
     }
   }
 
-  @Test func aKeysWriterKeepsOutTheOtherThreadsOfItsStore() throws {
-    let session = try directory.cache().files.writingSession()
-    let name = try EntryName(key: "k", rules: session.rules)
+  @Test func aKeyLockExcludesOtherThreadsOfTheSameStore() throws {
+    let cache = try directory.cache().files.openCacheForWriting()
+    let name = try EntryName(key: "k", rules: cache.rules)
     let code = Locked<StorageError.Code?>(nil)
-    let outcome = try session.withKeyLock(name, timeout: .seconds(1)) {
+    let outcome = try cache.withKeyLock(name, timeout: .seconds(1)) {
       (_) throws(StorageError) -> DispatchTimeoutResult in
-      // Not for the lock of a file, which a process never keeps from itself.
-      let isThrough = DispatchSemaphore(value: 0)
+      // A file lock alone would not do, because all threads of a process share it.
+      let isDone = DispatchSemaphore(value: 0)
       Thread.detachNewThread {
         do throws(StorageError) {
-          _ = try session.withKeyLock(name, timeout: .milliseconds(50)) { _ in }
+          _ = try cache.withKeyLock(name, timeout: .milliseconds(50)) { _ in }
         } catch {
           code.withLock { $0 = error.code }
         }
-        isThrough.signal()
+        isDone.signal()
       }
-      return isThrough.wait(timeout: .now() + 20)
+      return isDone.wait(timeout: .now() + 20)
     }
-    guard case .done(.success) = outcome else {
-      Issue.record("not locked")
-      return
-    }
+    #expect(outcome == .success)
     #expect(code.withLock { $0 } == .timedOut)
   }
 
-  @Test func anEmptiedCacheIsNoticedAtOnce() throws {
+  @Test func noticesAnEmptiedCacheAtOnce() throws {
     let (store, other) = (directory.cache(), directory.cache())
-    // Several times, as a tick of the system's clock between the two calls would show it as well.
+    // Repeated, because it is also noticed if the coarse clock ticks between the two calls.
     for number in 0..<20 {
       try store.set(number, forKey: "k")
       try other.removeAll()
@@ -167,9 +164,9 @@ import Testing
     }
   }
 
-  @Test func aReaderThatOpensTheCacheWaitsForNobodyWhoStoppedWithItsBooks() throws {
+  @Test func readersDoNotWaitForAStoppedHolderOfTheLedgersLock() throws {
     try directory.cache().set(value, forKey: "k")
-    let ledger = try #require(try directory.cache().files.writingSession().ledger)
+    let ledger = try #require(try directory.cache().files.openCacheForWriting().ledger)
     try ledger.file.lock(bytes: CacheLedger.Byte.words, timeout: .seconds(1))
     let reader = directory.cache()
     let taken = try ContinuousClock().measure {
@@ -185,8 +182,8 @@ import Testing
   }
 
   @Test(arguments: [true, false])
-  func whatIsUsedOrWrittenAfterItWasChosenIsNotEvicted(isUsed: Bool) throws {
-    // As if stored an hour ago, one after the other: within ten minutes no use would be noted.
+  func anEntryUsedOrWrittenAfterItWasChosenIsNotEvicted(isUsed: Bool) throws {
+    // As if the entries were stored an hour ago, because uses are recorded only after ten minutes.
     let hour = WallClock.now - 3_600 * WallClock.second
     var paths: [String] = []
     for number in 0..<10 {
@@ -218,12 +215,12 @@ import Testing
     #expect(try Set(store.keys()) == ["k0", "k4", "k5", "k6", "k7", "k8", "k9"])
   }
 
-  @Test func aLimitThatIsLoweredDuringAnEvictionHolds() throws {
+  @Test func aLimitLoweredDuringAnEvictionIsKept() throws {
     let store = directory.cache()
     for number in 0..<20 { try store.set(value, forKey: "k\(number)") }
     let lower: @Sendable () -> Void = {
       store.sizeLimit = 5 * 8_192
-      // The eviction that this begins finds the other one under way.
+      // Time for the second eviction to find the first one running.
       Thread.sleep(forTimeInterval: 0.2)
     }
     let plan = interrupting({ $0.call == .list }, lower)
@@ -232,56 +229,57 @@ import Testing
     #expect(try store.totalSize <= 5 * 8_192)
   }
 
-  @Test func aSweepLeavesTheFileOfAWriterWhoseCacheWasEmptied() throws {
+  @Test func aSweepKeepsTheFileOfAWriterWhoseCacheWasEmptied() throws {
     let store = directory.cache()
     try store.set(value, forKey: "k")
     let writer = try store.engine.startWriting("k")
     try store.removeAll()
     let files = try directory.cache().files
-    let session = try files.writingSession()
-    // The writer has a new session by then; its file still bears the mark of the old one.
-    try writer.finish(WriteOptions(lifespan: .endless, isDurable: false)) {
-      goOn throws(StorageError) in
-      try files.location.removeLeftOvers(session)
-      try goOn()
+    let cache = try files.openCacheForWriting()
+    // The writer opens the cache again; its file still has the token of the first time.
+    try writer.finish(WriteOptions(expiry: .never, isDurable: false)) {
+      commit throws(StorageError) in
+      try cache.removeAbandonedFiles()
+      try commit()
     }
     #expect(try store.get("k") == Data())
   }
 
-  @Test func aSweepDoesNotForgetWhatEndsWithSomethingThatWasRemoved() throws {
-    let ledger = try #require(try directory.cache().files.writingSession().ledger)
-    try ledger.note(expiry: 1_000, in: 7)
-    // The entry is removed before the first sweep lists the directory, and after that another one
-    // stored that ends at the same time, as those with a date do; a second sweep comes and goes.
-    let first = try ledger.beginSweep(of: 7)
-    try ledger.note(expiry: 1_000, in: 7)
-    let second = try ledger.beginSweep(of: 7)
-    for (began, found) in [(second, Int64(1_000)), (first, .max)] {
-      _ = try ledger.endSweep(
-        of: 7, earliestExpiry: found, size: 0, seen: ledger.size(of: 7), began: began,
+  @Test func aScanKeepsTheExpiryOfAnEntryStoredDuringAnotherScan() throws {
+    let ledger = try #require(try directory.cache().files.openCacheForWriting().ledger)
+    try ledger.recordExpiry(1_000, in: 7)
+    // The entry is removed before the first scan lists the directory. After that, another one is
+    // stored that expires at the same time, as with a date. A second scan starts and ends
+    // meanwhile.
+    let first = try ledger.beginScan(of: 7)
+    try ledger.recordExpiry(1_000, in: 7)
+    let second = try ledger.beginScan(of: 7)
+    for (start, found) in [(second, Int64(1_000)), (first, .max)] {
+      _ = try ledger.endScan(
+        of: 7, earliestExpiry: found, size: 0, sizeBefore: ledger.size(of: 7), start: start,
         since: ledger.epoch)
     }
     #expect(ledger.earliestExpiry(in: 7) == 1_000)
   }
 
-  @Test func whatIsNotedDuringASweepIsNotForgottenAtItsEnd() throws {
-    let ledger = try #require(try directory.cache().files.writingSession().ledger)
-    func end(_ began: UInt64, found: Int64) throws {
+  @Test func aScanKeepsTheExpiryOfAnEntryStoredMeanwhile() throws {
+    let ledger = try #require(try directory.cache().files.openCacheForWriting().ledger)
+    func end(_ start: UInt64, found: Int64) throws {
       #expect(
-        try ledger.endSweep(
-          of: 7, earliestExpiry: found, size: 0, seen: ledger.size(of: 7), began: began,
+        try ledger.endScan(
+          of: 7, earliestExpiry: found, size: 0, sizeBefore: ledger.size(of: 7), start: start,
           since: ledger.epoch))
     }
-    // What the sweep is to forget ends before what is stored meanwhile.
-    try ledger.note(expiry: 1_000, in: 7)
-    let began = try ledger.beginSweep(of: 7)
-    try ledger.note(expiry: 2_000, in: 7)
-    try end(began, found: .max)
+    // The expiry that the scan replaces is earlier than that of the entry stored meanwhile.
+    try ledger.recordExpiry(1_000, in: 7)
+    let start = try ledger.beginScan(of: 7)
+    try ledger.recordExpiry(2_000, in: 7)
+    try end(start, found: .max)
     #expect(ledger.earliestExpiry(in: 7) == 2_000)
-    // A second sweep, which has seen more, ends before the first one.
-    let first = try ledger.beginSweep(of: 7)
-    try ledger.note(expiry: 1_000, in: 7)
-    let second = try ledger.beginSweep(of: 7)
+    // A second scan, which has found more, ends before the first one.
+    let first = try ledger.beginScan(of: 7)
+    try ledger.recordExpiry(1_000, in: 7)
+    let second = try ledger.beginScan(of: 7)
     try end(second, found: 1_000)
     try end(first, found: .max)
     #expect(ledger.earliestExpiry(in: 7) == 1_000)

@@ -5,20 +5,20 @@ import Testing
 @testable import keepsake_peer
 
 extension OneAtATime {
-  /// Several processes at one cache, and processes that die.
+  /// Caches that several processes use, and processes that are killed.
   ///
-  /// All values are certificates, which tell by themselves whether they are whole and for which key
-  /// they were written. One test at a time, as each of them keeps all cores busy.
+  /// All values are certificates: each shows whether it is complete and for which key it was
+  /// written. The tests run one at a time because each of them keeps all cores busy.
   @Suite(.serialized) struct CacheProcessTests {
-    /// How long the longest test takes; the others take a fifth of it.
+    /// The duration of the longest test; the others take a fifth of it.
     private let seconds = Coverage.count("KEEPSAKE_SECONDS", sample: 2, complete: 10)
     private let kills = Coverage.count("KEEPSAKE_KILLS", sample: 40, complete: 500)
 
-    @Test func underFireEveryHitIsAValueOfItsKeyAndTheLimitHolds() async throws {
+    @Test func hitsAreRightAndTheLimitHoldsWithManyWriters() async throws {
       let directory = try TemporaryDirectory()
       let failures = Failures()
       let store = directory.ownCache("x", failures: failures)
-      // Unlimited, the 50 keys would take some 1.6 MB.
+      // Without the limit the 50 keys would take about 1.6 MB.
       let limit = 512 << 10
       store.sizeLimit = limit
       let peers = try (0..<3).map {
@@ -41,22 +41,22 @@ extension OneAtATime {
       #expect(store.statistics.evictions > 0)
       #expect(store.statistics.damaged == 0)
 
-      // Who finds the cache a tenth above the limit waits for the eviction; only what each of the
-      // eleven writers has just put there, and not counted yet, can come on top. Mostly that is
-      // little.
+      // A writer waits for the eviction if the cache exceeds the limit by a tenth. Only the entries
+      // that the eleven writers have just published and not counted yet can exceed that, and
+      // usually there are few.
       let inFlight = 65_536 + 4_096
       let (highest, median) = (samples.max() ?? 0, samples.sorted()[samples.count / 2])
       #expect(highest <= limit / 10 * 11 + 11 * inFlight, "of \(samples.count) samples")
       #expect(median <= limit / 10 * 11 + inFlight, "of \(samples.count) samples")
 
-      // What was begun in the background has ended once its lock can be had.
+      // Once this lock is available, the eviction in the background has ended.
       store.sizeLimit = nil
       let files = try #require(store.engine as? FileCache)
-      try #require(files.evicting.withLock(timeout: .seconds(10)) { _ in true } == true)
+      try #require(files.evictionLock.withLock(timeout: .seconds(10)) { _ in true } == true)
       try expectTidy(store, directory, "x")
     }
 
-    @Test func aReadTakesNoPartOfTwoValuesWhileAllRewriteOneKey() async throws {
+    @Test func readsReturnCompleteValuesWhileAllWriteOneKey() async throws {
       let directory = try TemporaryDirectory()
       let failures = Failures()
       let store = directory.ownCache("x", failures: failures)
@@ -76,24 +76,25 @@ extension OneAtATime {
       try expectTidy(store, directory, "x")
     }
 
-    /// Kills writers at random moments and looks for what they had said was stored.
+    /// Kills writers at random moments and expects the values that they had acknowledged.
     /// `KEEPSAKE_KILLS` makes the run longer.
-    @Test func killsLeaveNoWrongValueAndNoStrayFile() throws {
+    @Test func killedWritersLeaveNoWrongValueAndNoOtherFiles() throws {
       let directory = try TemporaryDirectory()
       let failures = Failures()
       let writerCount = 4
       var last = Array(repeating: 0, count: writerCount)
       var states: [Int: KeptState] = [:]
-      var spoilt = 0
+      var damagedCount = 0
       let roundCount = max(1, kills / writerCount)
       var round = -1
-      // Long enough that a writer is killed between its two files, and seen by a reader.
-      while round + 1 < roundCount || (kills >= 500 && spoilt == 0 && round < 4 * roundCount) {
+      // Continued until a writer is killed between its two files and a reader notices it.
+      while round + 1 < roundCount || (kills >= 500 && damagedCount == 0 && round < 4 * roundCount)
+      {
         round += 1
         let peers = try (0..<writerCount).map {
           try Peer.start(directory, "cache-acknowledge", "\($0)", "\(last[$0])")
         }
-        // The first line says that a process runs; then it has some time, at random.
+        // After its first line a process is running; it is killed a random time later.
         let firsts = peers.map { $0.line() }
         usleep(UInt32.random(in: 0...(Bool.random() ? 2_000 : 40_000)))
         for peer in peers {
@@ -115,14 +116,14 @@ extension OneAtATime {
           for number in (last[writer] + 1)..<(acknowledged + 1) {
             states.note(KeptStep(writer: writer, number: number), isDone: true)
           }
-          // The one in flight may have come to any point.
+          // The step after it may have been interrupted at any point.
           states.note(KeptStep(writer: writer, number: acknowledged + 1), isDone: false)
           last[writer] = acknowledged
         }
 
         let kept = directory.ownCache("kept", failures: failures)
         let churned = directory.ownCache("churned", failures: failures)
-        // Either comes first: a sweep of what was killed, or reading it.
+        // In every other round the cache is swept before it is read.
         if round.isMultiple(of: 2) { try expectTidy(kept, directory, "kept") }
         for key in 0..<(writerCount * KeptStep.keyCount) {
           let data = try kept.get(Storm.name(key))
@@ -136,33 +137,33 @@ extension OneAtATime {
           let data = try churned.get(Storm.name(key))
           #expect(data.map { Certificate($0, key: key) != nil } ?? true, "key \(key)")
         }
-        // What reading found spoilt is gone, and the books know that already.
+        // Reading has removed damaged entries and subtracted their size.
         let (counted, taken) = (try kept.totalSize, try bytesTaken(directory, "kept"))
         if round.isMultiple(of: 2) { try #require(counted == taken) }
-        spoilt += kept.statistics.damaged
+        damagedCount += kept.statistics.damaged
         try expectTidy(kept, directory, "kept")
         try expectTidy(churned, directory, "churned")
       }
       #expect(failures.all.isEmpty, "\(failures.all)")
-      if kills >= 500 { #expect(spoilt > 0, "no writer was killed between its two files") }
+      if kills >= 500 { #expect(damagedCount > 0, "no writer was killed between its two files") }
       #expect(last.allSatisfy { $0 > kills / writerCount }, "steps done: \(last)")
     }
 
-    @Test func aForkedChildAndItsParentWriteAtOnce() throws {
+    @Test func aForkedChildAndItsParentWriteAtTheSameTime() throws {
       let directory = try TemporaryDirectory()
       #expect(try Peer.start(directory, "cache-fork", "1500").finish() == "done 0\n")
       let store = directory.ownCache("x")
-      // Nobody removed anything, so each key has the last value of one of the two.
+      // Nothing was removed, so each key has the last value of one of the two.
       for key in 0..<3 {
         let data = try store.get(Storm.name(key))
         #expect(data.flatMap { Certificate($0, key: key) } != nil, "\(describe(data, key))")
       }
-      // Both kept the books right, without a sweep.
+      // Both have counted their entries, so that no sweep is needed.
       #expect(try store.totalSize == bytesTaken(directory, "x"))
       try expectTidy(store, directory, "x")
     }
 
-    @Test func removingWhatExpiredNeverRemovesWhatWasJustRewritten() throws {
+    @Test func removingExpiredEntriesKeepsEntriesJustReplaced() throws {
       let directory = try TemporaryDirectory()
       let failures = Failures()
       let store = directory.ownCache("x", failures: failures)
@@ -175,7 +176,7 @@ extension OneAtATime {
         number += 1
         let first = Certificate(key: 0, writer: 1, number: number, size: 100)
         try store.set(first.bytes, forKey: "key0", expiry: .seconds(0.001))
-        // About when it expires.
+        // Until about the time when it expires.
         usleep(UInt32.random(in: 700...1_300))
         let second = Certificate(key: 0, writer: 2, number: number, size: .random(in: 32...9_000))
         try store.set(second.bytes, forKey: "key0")
@@ -192,7 +193,7 @@ extension OneAtATime {
       try expectTidy(store, directory, "x")
     }
 
-    @Test func emptyingACacheWhileOthersSetLeavesItWorking() async throws {
+    @Test func emptyingACacheDuringSetsLeavesItWorking() async throws {
       let directory = try TemporaryDirectory()
       let failures = Failures()
       let store = directory.ownCache("x", failures: failures)
@@ -222,7 +223,7 @@ extension OneAtATime {
       try expectTidy(store, directory, "x")
     }
 
-    @Test func theBooksStayRightWhereAWriterWasKilledBetweenItsTwoFiles() throws {
+    @Test func totalSizeIsRightAfterAWriterWasKilledBetweenItsTwoFiles() throws {
       let directory = try TemporaryDirectory()
       for removes in [true, false] {
         let store = directory.ownCache("x")
@@ -231,7 +232,7 @@ extension OneAtATime {
         let old = try Data(contentsOf: sidecar)
         try store.set(Data(count: 100_000), forKey: "a")
         try old.write(to: sidecar)
-        // Counts the new payload, while the sidecar still speaks of the old one.
+        // The sweep counts the new payload, although the sidecar is that of the old one.
         try store.removeExpired()
         if removes { try store.remove("a") } else { #expect(try store.get("a") == nil) }
         #expect(try store.totalSize == bytesTaken(directory, "x"))
@@ -239,21 +240,21 @@ extension OneAtATime {
       }
     }
 
-    @Test func aSweepLeavesTheFilesOfACacheWhoseNameGoesOnAfterADot() throws {
+    @Test func aSweepKeepsTheFilesOfACacheWhoseNameContinuesAfterADot() throws {
       let directory = try TemporaryDirectory()
       let (short, long) = (directory.ownCache("x"), directory.ownCache("x.y"))
       try short.set(Data([1]), forKey: "a")
       let writer = try long.engine.startWriting("a")
       try short.removeExpired()
-      try writer.finish(WriteOptions(lifespan: .endless, isDurable: false), within: plainly)
+      try writer.finish(WriteOptions(expiry: .never, isDurable: false), hook: commitDirectly)
       #expect(try long.get("a") == Data())
     }
   }
 }
 
-/// What a key may have after kills.
+/// The values that a key may have after a writer was killed.
 private struct KeptState: CustomStringConvertible {
-  /// Any of these; nil stands for a miss.
+  /// nil stands for a miss.
   var allowed: Set<Certificate?> = [nil]
 
   init() {}
@@ -279,19 +280,19 @@ extension [Int: KeptState] {
       case .set, .setLasting, .setFile, .setChunks: [step.value]
       case .setFleeting: [step.value, nil]
       }
-    // One that was killed in the middle may have left the old value, or have made it a miss.
+    // A writer that was killed during the step may have left the old value or a miss.
     if !isDone { after.formUnion((self[key] ?? KeptState()).allowed.union([nil])) }
     self[key, default: KeptState()].allowed = after
   }
 }
 
-/// For messages: a value as far as it can be told.
+/// Describes a value in a failure message.
 private func describe(_ data: Data?, _ key: Int) -> String {
   guard let data else { return "nil" }
   return Certificate(data, key: key).map { "\($0)" } ?? "\(data.count) bytes that fit no key"
 }
 
-/// What `body` returns on as many threads of its own, which may block.
+/// The results of `body` on this many threads, which may block.
 private func onThreads<R: Sendable>(
   _ count: Int, _ body: @escaping @Sendable (Int) -> R
 ) async -> [R] {
@@ -307,45 +308,45 @@ private func onThreads<R: Sendable>(
   }
 }
 
-/// The files of a cache's entries, temporary ones left out.
-private func entryFiles(_ root: String) throws -> [(directory: String, name: String)] {
-  try FileSystem.list(root).filter { $0.utf8.count == 2 }.flatMap { directory in
-    try FileSystem.list(root + "/" + directory).filter { !$0.hasPrefix(".") }.map {
+/// The files of a cache's entries, without temporary ones.
+private func entryFiles(_ path: String) throws -> [(directory: String, name: String)] {
+  try FileSystem.list(path).filter { $0.utf8.count == 2 }.flatMap { directory in
+    try FileSystem.list(path + "/" + directory).filter { !$0.hasPrefix(".") }.map {
       (directory, $0)
     }
   }
 }
 
-/// What the files of all entries have got from the disk.
-private func blocksTaken(by root: String) throws -> Int {
-  try entryFiles(root).reduce(0) { sum, file in
+/// The space that the files of all entries take on disk.
+private func blocksTaken(by path: String) throws -> Int {
+  try entryFiles(path).reduce(0) { sum, file in
     var status = stat()
-    let isThere = stat("\(root)/\(file.directory)/\(file.name)", &status) == 0
-    return sum + (isThere ? Int(status.st_blocks) * 512 : 0)
+    let exists = stat("\(path)/\(file.directory)/\(file.name)", &status) == 0
+    return sum + (exists ? Int(status.st_blocks) * 512 : 0)
   }
 }
 
-/// The sizes of all entries' files, each rounded up to blocks.
+/// The sum of the sizes of all entries' files, each rounded up to whole blocks.
 private func bytesTaken(_ directory: TemporaryDirectory, _ name: String) throws -> Int {
-  let root = directory.path + "/" + name
+  let path = directory.path + "/" + name
   let block = try FileSystem.limits(at: directory.path).blockSize
-  return try entryFiles(root).reduce(0) { sum, file in
-    let size = try FileSystem.status("\(root)/\(file.directory)/\(file.name)")?.size ?? 0
+  return try entryFiles(path).reduce(0) { sum, file in
+    let size = try FileSystem.status("\(path)/\(file.directory)/\(file.name)")?.size ?? 0
     return sum + (size + block - 1) / block * block
   }
 }
 
-/// Sweeps a cache that nobody else uses, and expects whole entries there and nothing else.
+/// Sweeps a cache that no other process uses, and expects that only complete entries remain.
 private func expectTidy(
   _ store: DiskCache.Store, _ directory: TemporaryDirectory, _ name: String,
   sourceLocation: SourceLocation = #_sourceLocation
 ) throws {
   try store.removeExpired()
-  let root = directory.path + "/" + name
+  let path = directory.path + "/" + name
   let beside = try directory.names().filter { $0.hasPrefix(".\(name).") && $0 != ".\(name).ledger" }
   try #require(beside == [], sourceLocation: sourceLocation)
-  for top in try FileSystem.list(root) where top != "CACHEDIR.TAG" {
-    let names = Set(try FileSystem.list(root + "/" + top))
+  for top in try FileSystem.list(path) where top != "CACHEDIR.TAG" {
+    let names = Set(try FileSystem.list(path + "/" + top))
     let strays = names.filter { file in
       if file.hasPrefix(".") { return true }
       let isSidecar = file.hasSuffix(Sidecar.suffix)

@@ -1,0 +1,140 @@
+internal import Synchronization
+
+/// One of the 256 subdirectories of a cache that is open for writing.
+struct CacheSubdirectory {
+  let cache: OpenCache
+  let ledger: CacheLedger
+  let number: Int
+
+  /// The valid entries that a scan found.
+  struct Scan {
+    var entries: [(name: EntryName, payload: FileStatus, footprint: Int)] = []
+    var earliestExpiry = Int64.max
+    var size = 0
+    /// The number of expired entries that were removed.
+    var expiredCount = 0
+  }
+
+  private var path: String { cache.path(ofSubdirectory: number) }
+
+  /// Determines the size, and removes what is expired, incomplete or abandoned.
+  @discardableResult
+  func scan() throws(StorageError) -> Scan {
+    var expiredCount = 0
+    // Repeated if the size changed in the meantime, as it does if an entry is removed; but not
+    // endlessly.
+    for _ in 0..<3 {
+      let sizeBefore = ledger.size(of: number)
+      let start = try ledger.beginScan(of: number)
+      var scan = try scanFiles()
+      expiredCount += scan.expiredCount
+      scan.expiredCount = expiredCount
+      // A writer adds an entry's size after its files, which the scan may have listed already.
+      try cache.awaitWriters(in: number)
+      let isSizeKnown = try ledger.endScan(
+        of: number, earliestExpiry: scan.earliestExpiry, size: scan.size, sizeBefore: sizeBefore,
+        start: start, since: cache.epoch)
+      if isSizeKnown { return scan }
+    }
+    return try scanFiles()
+  }
+
+  private func scanFiles() throws(StorageError) -> Scan {
+    var scan = Scan()
+    let fileNames = Set(try FileSystem.list(path))
+    let now = WallClock.now
+    var hasEnded: [UInt64: Bool] = [:]
+    for fileName in fileNames {
+      if fileName.utf8.first == UInt8(ascii: ".") {
+        if try cache.isAbandoned(fileName, &hasEnded) {
+          try FileSystem.remove(path + "/" + fileName)
+        }
+        continue
+      }
+      let payloadName = Sidecar.payloadName(of: fileName)
+      // A sidecar is handled with its payload.
+      if let payloadName, fileNames.contains(payloadName) { continue }
+      guard let name = EntryName(fileName: payloadName ?? fileName) else { continue }
+      if payloadName != nil || !fileNames.contains(fileName + Sidecar.suffix) {
+        try removeIncomplete(name)
+        continue
+      }
+      guard let payload = try FileSystem.status(name.path, in: cache.directory, withTimes: true)
+      else { continue }
+      if payload.isDirectory {
+        try removeIncomplete(name)
+        continue
+      }
+      if payload.canExpire {
+        switch try checkExpiry(of: name, payload, now: now) {
+        case .expires(let time): scan.earliestExpiry = min(scan.earliestExpiry, time)
+        case .expired:
+          scan.expiredCount += 1
+          continue
+        case .missing: continue
+        }
+      }
+      let footprint = cache.footprint(
+        size: payload.size, keyLength: try keyLength(name, fileName: fileName))
+      scan.size += footprint
+      scan.entries.append((name, payload, footprint))
+    }
+    return scan
+  }
+
+  private enum ExpiryCheck {
+    /// At this time or later.
+    case expires(Int64)
+    /// It had expired and was removed.
+    case expired
+    /// It is missing, or was damaged and removed.
+    case missing
+  }
+
+  /// Determines when an entry expires, and removes it if it has expired or is damaged.
+  private func checkExpiry(
+    of name: EntryName, _ payload: FileStatus, now: Int64
+  ) throws(StorageError) -> ExpiryCheck {
+    if let time = payload.expiryHint(now: now) { return .expires(time) }
+    do throws(StorageError) {
+      let check = try cache.withKeyLock(name, timeout: cache.timeout) {
+        entry throws(StorageError) -> ExpiryCheck in
+        var result = try cache.lookUpOnce(name, nil, [])
+        if case .mismatch = result { result = try entry.resolveMismatch(key: nil) }
+        switch result {
+        case .found(let found, _):
+          let used = found.lastRecordedUse
+          return .expires(found.expiry.time(created: found.created, lastUsed: used))
+        case .expired:
+          try entry.remove()
+          return .expired
+        case .missing, .mismatch: return .missing
+        }
+      }
+      return check ?? .expires(.max)
+    } catch  where error.code == .unsupportedVersion {
+      // Only a newer version of the library can tell.
+      return .expires(.max)
+    }
+  }
+
+  private func keyLength(_ name: EntryName, fileName: String) throws(StorageError) -> Int {
+    if let length = EntryName.keyLength(fileName: fileName) { return length }
+    guard let status = try FileSystem.status(name.sidecarPath, in: cache.directory) else {
+      return 0
+    }
+    return max(0, status.size - Sidecar.headerSize)
+  }
+
+  /// Removes one file of two, unless a writer has added the other in the meantime.
+  private func removeIncomplete(_ name: EntryName) throws(StorageError) {
+    _ = try cache.withKeyLock(name, timeout: cache.timeout) {
+      entry throws(StorageError) -> Void in
+      let payload = try FileSystem.status(name.path, in: cache.directory)
+      let sidecar = try FileSystem.status(name.sidecarPath, in: cache.directory)
+      if let payload, sidecar != nil, !payload.isDirectory { return }
+      if payload != nil { cache.counts.damaged.add(1, ordering: .relaxed) }
+      try entry.remove()
+    }
+  }
+}

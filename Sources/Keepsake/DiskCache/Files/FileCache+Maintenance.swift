@@ -1,0 +1,89 @@
+internal import Synchronization
+
+/// What happens besides the calls: sweeps once a day, and eviction.
+extension FileCache {
+  private static let sweepInterval = 86_400 * WallClock.second
+
+  private func isSweepDue(_ ledger: CacheLedger) -> Bool {
+    WallClock.now.subtractingSaturated(ledger.lastSweep) > Self.sweepInterval
+  }
+
+  /// Evicts and sweeps after a write if that is due.
+  ///
+  /// The caller waits only if the cache exceeds its size limit by more than a tenth.
+  func maintain(_ cache: OpenCache) {
+    guard let ledger = cache.ledger else { return }
+    if isSweepDue(ledger) { cleanUpInBackground(cache) }
+    guard let sizeLimit else { return }
+    let totalSize = ledger.totalSize
+    if totalSize.subtractingReportingOverflow(sizeLimit).partialValue > sizeLimit / 10 {
+      evict(waits: true)
+    } else if totalSize > sizeLimit || !ledger.isTotalSizeKnown {
+      evictInBackground()
+    }
+  }
+
+  /// Removes abandoned files, and continues the daily sweep if it is due.
+  func cleanUpInBackground(_ cache: OpenCache) {
+    guard let ledger = cache.ledger else { return }
+    let isSweepDue = isSweepDue(ledger)
+    do throws(StorageError) {
+      // Checked here, because there are hardly ever any, to avoid starting a thread for nothing.
+      let names = try paths.temporaryNames()
+      if !isSweepDue, names.isEmpty { return }
+    } catch {
+      return report(error.inContext(of: "sweep", path: paths.directory))
+    }
+    BackgroundWork.run { [self] in
+      do throws(StorageError) {
+        try sweepLock.withLockIfAvailable { _ throws(StorageError) in
+          if isSweepDue {
+            _ = try cache.sweep(from: ledger.nextSweepStart)
+          } else {
+            try cache.removeAbandonedFiles()
+          }
+        }
+      } catch  where error.code == .notFound {
+        // The cache was emptied in the meantime.
+      } catch {
+        report(error.inContext(of: "sweep", path: paths.directory))
+      }
+    }
+  }
+
+  func evictInBackground() {
+    // A running eviction checks this flag when it has finished.
+    if isEvictionDue.exchange(true, ordering: .sequentiallyConsistent) { return }
+    BackgroundWork.run { [self] in evict(waits: false) }
+  }
+
+  /// Evicts entries, in one thread of this process at a time.
+  ///
+  /// If several processes evict at the same time, each stops once the total size is small enough.
+  ///
+  /// - Parameter waits: Whether to wait for a thread that evicts already.
+  private func evict(waits: Bool) {
+    do throws(StorageError) {
+      repeat {
+        let result: Void? =
+          if waits {
+            try evictionLock.withLock(timeout: timeout) { _ throws(StorageError) in try evict() }
+          } else {
+            try evictionLock.withLockIfAvailable { _ throws(StorageError) in try evict() }
+          }
+        if result == nil { return }
+      } while isEvictionDue.load(ordering: .sequentiallyConsistent)
+    } catch {
+      report(error.inContext(of: "evict", path: paths.directory))
+    }
+  }
+
+  private func evict() throws(StorageError) {
+    isEvictionDue.store(false, ordering: .sequentiallyConsistent)
+    try retryingIfRemoved { () throws(StorageError) in
+      // A cache that was removed in the meantime is not created again for this.
+      guard let sizeLimit else { return }
+      try openCache()?.evict(toFit: sizeLimit)
+    }
+  }
+}

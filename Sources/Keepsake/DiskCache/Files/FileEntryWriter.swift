@@ -1,0 +1,67 @@
+/// Writes an entry of a file cache in pieces, to a temporary file.
+///
+/// `@unchecked Sendable` because its state is not locked: ``CacheWriter`` requires that calls do
+/// not overlap.
+final class FileEntryWriter: CacheWriter, @unchecked Sendable {
+  private let files: FileCache
+  /// Keeps sweeps from removing the temporary file, which has the token of this open cache.
+  private let cache: OpenCache
+  private let name: EntryName
+  private let key: String
+  private var temporary: TemporaryFile
+  private var checksum = StreamChecksum()
+  private(set) var count = 0
+
+  init(
+    _ files: FileCache, _ cache: OpenCache, _ name: EntryName, _ key: String,
+    _ temporary: consuming TemporaryFile
+  ) {
+    self.files = files
+    self.cache = cache
+    self.name = name
+    self.key = key
+    self.temporary = temporary
+  }
+
+  func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
+    // Checked with each piece, because the rest may not fit on the disk.
+    try files.requireSize(count + bytes.count, key, cache)
+    if let failure = temporary.file.write(bytes).failure { throw failure }
+    checksum.update(bytes)
+    count += bytes.count
+  }
+
+  func append(contentsOf source: File) throws(StorageError) {
+    // The checksum is that of the clone, in case the source changes meanwhile.
+    let isCloned = count == 0 && temporary.file.clone(from: source)
+    let file = isCloned ? temporary.file : source
+    let size = 1 << 20
+    var position = 0
+    while true {
+      let bytes = try file.read(from: position, count: size)
+      if isCloned {
+        bytes.withUnsafeBytes { checksum.update($0) }
+        count += bytes.count
+      } else {
+        try bytes.span.bytes.withUnsafeBytes { (bytes) throws(StorageError) in try append(bytes) }
+      }
+      if bytes.count < size { return }
+      position += size
+    }
+  }
+
+  func finish(_ options: WriteOptions, hook: CommitHook) throws(StorageError) {
+    let summary = PayloadSummary(kind: .data, size: count, checksum: checksum.value)
+    // Opened again, because the cache may have been emptied since the writer was made.
+    let cache = try files.withOpenCacheForWriting { cache throws(StorageError) in
+      do throws(StorageError) {
+        try cache.publish(&temporary, summary, as: name, key, options, hook: hook)
+      } catch  where error.code == .notFound {
+        try cache.makeSubdirectory(of: name)
+        try cache.publish(&temporary, summary, as: name, key, options, hook: hook)
+      }
+      return cache
+    }
+    files.maintain(cache)
+  }
+}

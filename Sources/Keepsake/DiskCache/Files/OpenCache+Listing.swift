@@ -1,0 +1,62 @@
+extension OpenCache {
+  func keys() throws(StorageError) -> [String] {
+    try ledger?.checkClock()
+    var keys: [String] = []
+    let now = WallClock.now
+    for number in try subdirectoryNumbers() {
+      let fileNames = Set(try FileSystem.list(path(ofSubdirectory: number)))
+      let mayHaveExpired = ledger.map { $0.earliestExpiry(in: number) <= now } ?? true
+      for sidecarName in fileNames {
+        guard let fileName = Sidecar.payloadName(of: sidecarName), fileNames.contains(fileName)
+        else { continue }
+        var key = EntryName.key(fileName: fileName)
+        if mayHaveExpired || key == nil {
+          guard let name = EntryName(fileName: fileName) else { continue }
+          if mayHaveExpired, try !isUnexpired(name, now: now) { continue }
+          if key == nil { key = try readKey(name) }
+        }
+        if let key { keys.append(String(decoding: key, as: UTF8.self)) }
+      }
+    }
+    return keys
+  }
+
+  private func isUnexpired(_ name: EntryName, now: Int64) throws(StorageError) -> Bool {
+    guard let payload = try FileSystem.status(name.path, in: directory, withTimes: true) else {
+      return false
+    }
+    if !payload.canExpire || payload.expiryHint(now: now) != nil { return true }
+    guard case .found = try lookUpOnce(name, nil, []) else { return false }
+    return true
+  }
+
+  /// The key that the sidecar records; nil if it cannot be read.
+  private func readKey(_ name: EntryName) throws(StorageError) -> [UInt8]? {
+    do throws(StorageError) {
+      return try readSidecar(name, keyLength: nil) { Array($0) }?.2
+    } catch  where error.code == .unsupportedVersion {
+      return nil
+    }
+  }
+
+  func totalSize() throws(StorageError) -> Int {
+    guard let ledger else { return try totalSizeOfEntries() }
+    try ledger.checkClock()
+    let now = WallClock.now
+    for number in 0..<EntryName.directoryCount
+    where ledger.size(of: number).bytes == nil || ledger.earliestExpiry(in: number) <= now {
+      try CacheSubdirectory(cache: self, ledger: ledger, number: number).scan()
+    }
+    return ledger.totalSize
+  }
+
+  /// The total size for a process that may not write, and so cannot use the ledger.
+  private func totalSizeOfEntries() throws(StorageError) -> Int {
+    var size = 0
+    for key in try keys() {
+      guard case .found(let entry, _) = try lookUp(key, []) else { continue }
+      size += footprint(size: entry.size, keyLength: key.utf8.count)
+    }
+    return size
+  }
+}

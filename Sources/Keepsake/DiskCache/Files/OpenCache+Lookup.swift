@@ -1,0 +1,196 @@
+internal import FoundationEssentials
+
+/// What a look-up does besides finding the entry.
+struct LookupOptions: OptionSet {
+  let rawValue: UInt8
+
+  /// Reads the payload and compares its checksum, unless this process has done so before.
+  static let readPayload = Self(rawValue: 1)
+  /// Counts as a use, which postpones the entry's expiry and eviction.
+  static let recordUse = Self(rawValue: 2)
+  /// Ignores what this process knows, and accepts a payload whose time is not the one in the
+  /// sidecar if its checksum is right. The key must be locked.
+  static let revalidate = Self(rawValue: 4)
+}
+
+enum LookupResult {
+  case missing
+  /// The payload and the sidecar do not belong together: one is newer or damaged, or a writer is
+  /// replacing both.
+  case mismatch
+  case expired
+  /// With the payload if it was read.
+  case found(VerifiedEntry, Data?)
+}
+
+extension OpenCache {
+  /// Looks up an entry, and removes it if it has expired or is damaged.
+  func lookUp(_ key: String, _ options: LookupOptions) throws(StorageError) -> LookupResult {
+    let name = try EntryName(key: key, rules: rules)
+    // A writer replaces the two files within microseconds, after which they match again.
+    for _ in 0..<3 {
+      let result = try lookUpOnce(name, key, options)
+      switch result {
+      case .missing: return result
+      case .found(let entry, _):
+        if options.contains(.recordUse) { recordUse(of: name, entry) }
+        return result
+      case .expired:
+        _ = try withKeyLockUnlessBusy(name) { entry throws(StorageError) in
+          try entry.removeIfExpired(key: key)
+        }
+        return result
+      case .mismatch: continue
+      }
+    }
+    return try withKeyLockUnlessBusy(name) { entry throws(StorageError) in
+      try entry.resolveMismatch(key: key)
+    } ?? .missing
+  }
+
+  /// Runs `body` with the key locked, if that is possible without waiting: readers must not wait
+  /// for writers, and the next reader can clean up just as well.
+  private func withKeyLockUnlessBusy<R>(
+    _ name: EntryName, _ body: (LockedEntry) throws(StorageError) -> R
+  ) throws(StorageError) -> R? {
+    do throws(StorageError) {
+      return try withKeyLockIfAvailable(name, body)
+    } catch  where error.code == .accessDenied || error.code == .timedOut {
+      return nil
+    }
+  }
+
+  /// Looks at the two files of an entry once.
+  ///
+  /// - Parameter key: nil to accept any key whose entry has this name.
+  func lookUpOnce(
+    _ name: EntryName, _ key: String?, _ options: LookupOptions
+  ) throws(StorageError) -> LookupResult {
+    let known =
+      options.contains(.revalidate)
+      ? nil : verifiedEntries.entry(name, isUse: options.contains(.recordUse))
+    guard options.contains(.readPayload) else {
+      guard let payload = try FileSystem.status(name.path, in: directory, withTimes: true) else {
+        return .missing
+      }
+      if let known, known.matches(payload, keyID: name.keyID) { return .found(known, nil) }
+      return try validate(name, key, payload, options) { _ in nil }
+    }
+    // A status call costs half as much as an attempt to open a missing file. If the file is
+    // replaced between the two calls, it does not match the sidecar.
+    var status: FileStatus?
+    if known == nil, !expectsEntries {
+      status = try FileSystem.status(name.path, in: directory, withTimes: true)
+      if status == nil { return .missing }
+    }
+    let file = try ScopedFile(ifPresent: name.path, in: directory)
+    if known == nil { expectsEntries = file != nil }
+    guard let file else { return .missing }
+    let payload: FileStatus
+    if let status { payload = status } else { payload = try file.status(withTimes: true) }
+    if let known, known.isPayloadVerified, known.matches(payload, keyID: name.keyID) {
+      guard let data = try file.data(count: payload.size) else { return .mismatch }
+      return .found(known, data)
+    }
+    return try validate(name, key, payload, options) { isValid throws(StorageError) in
+      try file.data(count: payload.size, where: isValid)
+    }
+  }
+
+  /// Validates an entry that this process has not verified.
+  ///
+  /// - Parameters:
+  ///   - payload: The status of the payload file.
+  ///   - read: Reads the payload; returns nil if `isValid` returns false.
+  private func validate(
+    _ name: EntryName, _ key: String?, _ payload: FileStatus, _ options: LookupOptions,
+    _ read: (_ isValid: (UnsafeRawBufferPointer) -> Bool) throws(StorageError) -> Data?
+  ) throws(StorageError) -> LookupResult {
+    if payload.isDirectory { return .mismatch }
+    let now = WallClock.now
+    let record = try readSidecar(name, keyLength: key?.utf8.count) { found in
+      key.map { $0.utf8.hasSameBytes(as: found) } ?? true
+    }
+    guard let (sidecar, lastUsed, hasKey) = record else { return .mismatch }
+    if !hasKey { return name.isHashed ? .missing : .mismatch }
+    let belongs = sidecar.belongs(to: payload)
+    let isChecksumSufficient = options.contains(.revalidate) || sidecar.modified == 0
+    guard belongs || sidecar.size == payload.size && isChecksumSufficient else {
+      return .mismatch
+    }
+    var entry = VerifiedEntry(
+      inode: payload.inode, size: payload.size, modified: payload.modified,
+      changed: payload.changed, keyID: name.keyID, created: sidecar.created, lastUsed: lastUsed,
+      lastRecordedUse: lastUsed, expiry: sidecar.expiry, kind: sidecar.kind,
+      isPayloadVerified: false)
+    if entry.hasExpired(at: now) { return .expired }
+    if options.contains(.recordUse) { entry.lastUsed = now }
+    var data: Data?
+    if options.contains(.readPayload) {
+      data = try read { StreamChecksum.sum($0) == sidecar.checksum }
+      if data == nil { return .mismatch }
+      entry.isPayloadVerified = true
+    }
+    // Without a time of its own, a payload cannot be told from the one that replaces it.
+    if belongs, key != nil { verifiedEntries.insert(entry, for: name) }
+    return .found(entry, data)
+  }
+
+  /// Reads the sidecar of an entry; nil if it is missing or damaged.
+  ///
+  /// - Returns: The sidecar, the entry's last recorded use (only for an idle expiry, otherwise its
+  ///   creation) and what `body` returns.
+  func readSidecar<R>(
+    _ name: EntryName, keyLength: Int?, _ body: (_ key: UnsafeRawBufferPointer) -> R
+  ) throws(StorageError) -> (Sidecar, lastUsed: Int64, R)? {
+    guard let file = try ScopedFile(ifPresent: name.sidecarPath, in: directory) else {
+      return nil
+    }
+    let size = Sidecar.headerSize + (keyLength ?? EntryName.longestKey)
+    let found = try withUnsafeTemporaryAllocation(byteCount: size, alignment: 8) {
+      (buffer) throws(StorageError) -> (Sidecar, R)? in
+      do throws(StorageError) {
+        let count = try file.read(from: 0, into: buffer)
+        let record = UnsafeRawBufferPointer(rebasing: buffer[..<count])
+        let sidecar = try Sidecar(record, path: file.path)
+        return sidecar.map { ($0, body(Sidecar.key(in: record))) }
+      } catch  where error.isDirectory {
+        return nil
+      }
+    }
+    guard let (sidecar, result) = found else { return nil }
+    guard case .idle = sidecar.expiry else { return (sidecar, sidecar.created, result) }
+    return (sidecar, try file.status(withTimes: true).modified, result)
+  }
+
+  private func recordUse(of name: EntryName, _ entry: VerifiedEntry) {
+    guard entry.shouldRecordUse(at: entry.lastUsed) else { return }
+    // Fails if this process may only read; the uses of other processes then decide.
+    _ = try? FileSystem.touch(name.sidecarPath, in: directory)
+    verifiedEntries.setLastRecordedUse(entry.lastUsed, of: name)
+  }
+}
+
+extension Sidecar {
+  /// nil if the bytes are not a valid record.
+  fileprivate init?(
+    _ bytes: UnsafeRawBufferPointer, path: @autoclosure () -> String
+  ) throws(StorageError) {
+    do throws(Failure) {
+      try self.init(bytes)
+    } catch .newerVersion {
+      throw StorageError(
+        .unsupportedVersion, operation: "open", path: path(),
+        reason: "a newer version of this library wrote the entry",
+        remedy: "Use that version, or remove the entry.")
+    } catch {
+      return nil
+    }
+  }
+}
+
+extension String.UTF8View {
+  fileprivate func hasSameBytes(as other: UnsafeRawBufferPointer) -> Bool {
+    span.bytes.withUnsafeBytes { $0.count == other.count && $0.elementsEqual(other) }
+  }
+}

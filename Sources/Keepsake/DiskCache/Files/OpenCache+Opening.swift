@@ -1,0 +1,76 @@
+extension OpenCache {
+  /// Opens a cache for reading, and also for writing if this process may; nil if there is none.
+  static func openIfPresent(
+    at paths: CachePaths, timeout: Duration, counts: CacheCounts
+  ) throws(StorageError) -> OpenCache? {
+    guard let status = try FileSystem.status(paths.directory) else { return nil }
+    let file = try LockFile.openExisting(paths.ledgerPath, wordCount: CacheLedger.wordCount)
+    let ledger = file.map { CacheLedger(file: $0, timeout: timeout) }
+    let (epoch, directory) = try openDirectoryWithoutWaiting(paths, ledger)
+    return try open(
+      at: paths, directory, epoch, ledger, mode: status.mode & 0o2777, timeout: timeout,
+      counts: counts)
+  }
+
+  /// Opens a cache for reading and writing; creates what is missing.
+  static func openOrCreate(
+    at paths: CachePaths, timeout: Duration, counts: CacheCounts
+  ) throws(StorageError) -> OpenCache {
+    let mode = try paths.parent.createIfNeeded(durable: false)
+    let isNew = try FileSystem.status(paths.directory) == nil
+    if isNew { try FileSystem.createDirectory(paths.directory, mode: mode, durable: false) }
+    let file = try LockFile.createOrOpen(
+      paths.ledgerPath, mode: mode & 0o666, timeout: timeout, wordCount: CacheLedger.wordCount
+    ) {
+      CacheLedger.initialWords(isEmpty: isNew)
+    }
+    let ledger = CacheLedger(file: file, timeout: timeout)
+    // The directory was removed without the ledger beside it.
+    if isNew, ledger.totalSize > 0 || !ledger.isTotalSizeKnown { try ledger.invalidate() }
+    try ledger.checkClock()
+    try paths.writeTagIfMissing(mode: mode & 0o666)
+    let (epoch, directory) = try openDirectory(paths, ledger, timeout: timeout)
+    return try open(
+      at: paths, directory, epoch, ledger, mode: mode, timeout: timeout, counts: counts)
+  }
+
+  private static func open(
+    at paths: CachePaths, _ directory: DirectoryHandle, _ epoch: UInt64?, _ ledger: CacheLedger?,
+    mode: UInt32, timeout: Duration, counts: CacheCounts
+  ) throws(StorageError) -> OpenCache {
+    let limits = try FileSystem.limits(at: paths.directory)
+    let tag = try FileSystem.status(CachePaths.tagName, in: directory)
+    let lowercased = try FileSystem.status(CachePaths.tagName.lowercased(), in: directory)
+    let rules = EntryName.Rules(
+      ignoresCase: tag.flatMap { tag in lowercased.map { $0.isSameFile(as: tag) } } ?? false,
+      longestName: limits.nameLength - Sidecar.suffix.utf8.count)
+    let token = UInt64.random(in: .min ... .max)
+    try ledger?.file.lock(bytes: CacheLedger.Byte.process(token), timeout: timeout)
+    return try OpenCache(
+      paths: paths, directory: directory, rules: rules, blockSize: limits.blockSize,
+      ledger: ledger, epoch: epoch, token: token, directoryMode: mode, timeout: timeout,
+      counts: counts)
+  }
+
+  /// Opens the directory and reads the epoch that belongs to it.
+  private static func openDirectory(
+    _ paths: CachePaths, _ ledger: CacheLedger, timeout: Duration
+  ) throws(StorageError) -> (epoch: UInt64?, DirectoryHandle) {
+    try ledger.withEpoch(timeout: timeout) { epoch throws(StorageError) in
+      (epoch, try DirectoryHandle(paths.directory))
+    }
+  }
+
+  /// The same for a reader, which must not wait for a process that was stopped while it held the
+  /// ledger's lock. Without an epoch the cache is opened again for the next call.
+  private static func openDirectoryWithoutWaiting(
+    _ paths: CachePaths, _ ledger: CacheLedger?
+  ) throws(StorageError) -> (epoch: UInt64?, DirectoryHandle) {
+    guard let ledger else { return (nil, try DirectoryHandle(paths.directory)) }
+    do throws(StorageError) {
+      return try openDirectory(paths, ledger, timeout: .milliseconds(20))
+    } catch  where error.code == .timedOut {
+      return (nil, try DirectoryHandle(paths.directory))
+    }
+  }
+}

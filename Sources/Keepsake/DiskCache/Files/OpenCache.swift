@@ -1,0 +1,221 @@
+internal import Synchronization
+
+/// A cache that this process has open: its directory, its ledger and the entries that it has read.
+///
+/// A forked child opens its own, because parent and child would share the locks of a descriptor.
+final class OpenCache: Sendable {
+  let paths: CachePaths
+  /// The cache's directory. The paths of all entries are relative to it.
+  let directory: DirectoryHandle
+  private let status: FileStatus
+  let rules: EntryName.Rules
+  let blockSize: Int
+  /// nil if this process may not write.
+  let ledger: CacheLedger?
+  /// The ledger's epoch when ``directory`` was opened; nil if it could not be read.
+  ///
+  /// A change to a directory that has been emptied since must not be counted in the new one.
+  let epoch: UInt64?
+  /// Part of the names of this process's temporary files. The process holds the lock of the byte of
+  /// this number while it has the cache open.
+  let token: UInt64
+  let directoryMode: UInt32
+  let timeout: Duration
+  let counts: CacheCounts
+  let verifiedEntries = VerifiedEntries()
+  /// The subdirectories whose names, and those of the directories above, survive a power cut.
+  let durableDirectories = Locked<Set<Int>>([])
+
+  private let processGeneration = ForkGuard.generation
+  private let threadLocks = (0..<64).map { _ in ThreadLock() }
+  private let nameCount = Atomic<UInt64>(0)
+  private let lastCheck: Atomic<Int64>
+  private let timePrecision = Atomic<UInt8>(0)
+  private let hasFoundEntry = Atomic(false)
+
+  /// Keeps the writers of this process apart, which share the locks of a descriptor.
+  private final class ThreadLock: Sendable {
+    let lock = Locked(())
+  }
+
+  init(
+    paths: CachePaths, directory: DirectoryHandle, rules: EntryName.Rules, blockSize: Int,
+    ledger: CacheLedger?, epoch: UInt64?, token: UInt64, directoryMode: UInt32, timeout: Duration,
+    counts: CacheCounts
+  ) throws(StorageError) {
+    self.paths = paths
+    self.directory = directory
+    self.rules = rules
+    self.blockSize = blockSize
+    self.ledger = ledger
+    self.epoch = epoch
+    self.token = token
+    self.directoryMode = directoryMode
+    self.timeout = timeout
+    self.counts = counts
+    status = try directory.status()
+    lastCheck = Atomic(CoarseClock.now)
+  }
+
+  /// Whether these files are still those of the cache.
+  ///
+  /// An emptied cache is noticed at once, a replaced directory or ledger within a few milliseconds.
+  func isCurrent() throws(StorageError) -> Bool {
+    if processGeneration != ForkGuard.generation { return false }
+    let now = CoarseClock.now
+    if now != lastCheck.load(ordering: .relaxed) {
+      lastCheck.store(now, ordering: .relaxed)
+      guard try FileSystem.status(directory.path)?.isSameFile(as: status) == true,
+        try ledger?.file.isReplaced() != true
+      else { return false }
+    }
+    return epoch == ledger?.epoch
+  }
+
+  /// Whether the last entry was found that was read for the first time. If so, the next one is
+  /// likely to exist.
+  var expectsEntries: Bool {
+    get { hasFoundEntry.load(ordering: .relaxed) }
+    set {
+      // Unnecessary stores would keep moving the cache line from core to core.
+      if newValue != expectsEntries { hasFoundEntry.store(newValue, ordering: .relaxed) }
+    }
+  }
+
+  /// Whether the file system keeps times to the nanosecond; nil before the first file was written.
+  var keepsNanoseconds: Bool? {
+    get {
+      let precision = timePrecision.load(ordering: .relaxed)
+      return precision == 0 ? nil : precision == 1
+    }
+    set { timePrecision.store(newValue == nil ? 0 : newValue == true ? 1 : 2, ordering: .relaxed) }
+  }
+
+  func path(ofSubdirectory number: Int) -> String {
+    directory.path + "/" + EntryName.directoryName(number)
+  }
+
+  var fileMode: UInt32 { directoryMode & 0o666 }
+
+  /// The number of bytes that an entry takes on disk.
+  func footprint(size: Int, keyLength: Int) -> Int {
+    rounded(size) + rounded(Sidecar.headerSize + keyLength)
+  }
+
+  private func rounded(_ size: Int) -> Int {
+    // Bounded, because a damaged sidecar may claim a size with which sums would overflow.
+    (min(size, 1 << 48) + blockSize - 1) / blockSize * blockSize
+  }
+
+  // MARK: Temporary files
+
+  /// An unpredictable number that no other process uses, without a system call.
+  func randomNumber() -> UInt64 {
+    Checksum.step(token, nameCount.add(1, ordering: .relaxed).newValue)
+  }
+
+  /// `.<token>-<number>.tmp`, in hexadecimal and preceded by the subdirectory if there is one.
+  func temporaryName(in subdirectory: Int? = nil) -> String {
+    let number = nameCount.add(1, ordering: .relaxed).newValue
+    return String(unsafeUninitializedCapacity: 41) { buffer in
+      var count = 0
+      func write(_ character: UInt8) {
+        buffer[count] = character
+        count += 1
+      }
+      func write(_ number: UInt64, digits: Int) {
+        Hexadecimal.write(number, to: buffer[count..<count + digits])
+        count += digits
+      }
+      if let subdirectory {
+        write(UInt64(subdirectory), digits: 2)
+        write(UInt8(ascii: "/"))
+      }
+      write(UInt8(ascii: "."))
+      write(token, digits: 16)
+      write(UInt8(ascii: "-"))
+      write(number, digits: 16)
+      for character in ".tmp".utf8 { write(character) }
+      return count
+    }
+  }
+
+  /// Whether the process that made a temporary file has ended.
+  ///
+  /// - Parameter hasEnded: The answers so far, by the token in the file's name.
+  func isAbandoned(
+    _ fileName: String, _ hasEnded: inout [UInt64: Bool]
+  ) throws(StorageError) -> Bool {
+    guard let ledger, let dash = fileName.lastIndex(of: "-"),
+      let start = fileName[..<dash].lastIndex(of: "."),
+      let token = UInt64(fileName[fileName.index(after: start)..<dash], radix: 16),
+      token != self.token
+    else { return false }
+    if let answer = hasEnded[token] { return answer }
+    let byte = CacheLedger.Byte.process(token)
+    let isFree = try ledger.file.tryLock(bytes: byte)
+    if isFree { ledger.file.unlock(bytes: byte) }
+    hasEnded[token] = isFree
+    return isFree
+  }
+
+  // MARK: Key locks
+
+  /// Runs `body` while no other thread or process writes the key.
+  ///
+  /// - Returns: What `body` returns; nil if this process may not write.
+  func withKeyLock<R>(
+    _ name: EntryName, timeout: Duration, _ body: (LockedEntry) throws(StorageError) -> R
+  ) throws(StorageError) -> R? {
+    guard let ledger else { return nil }
+    let byte = CacheLedger.Byte.key(name.hash)
+    return try withThreadLock(of: name.directory, timeout) { () throws(StorageError) in
+      try ledger.file.lock(bytes: byte, timeout: timeout)
+      defer { ledger.file.unlock(bytes: byte) }
+      return try body(LockedEntry(cache: self, ledger: ledger, name: name))
+    }
+  }
+
+  /// The same without waiting: nil also if the key is locked.
+  func withKeyLockIfAvailable<R>(
+    _ name: EntryName, _ body: (LockedEntry) throws(StorageError) -> R
+  ) throws(StorageError) -> R? {
+    guard let ledger else { return nil }
+    let byte = CacheLedger.Byte.key(name.hash)
+    let result = try threadLock(of: name.directory).lock.withLockIfAvailable {
+      _ throws(StorageError) -> R? in
+      guard try ledger.file.tryLock(bytes: byte) else { return nil }
+      defer { ledger.file.unlock(bytes: byte) }
+      return try body(LockedEntry(cache: self, ledger: ledger, name: name))
+    }
+    return result ?? nil
+  }
+
+  /// Waits until every writer that was writing in the subdirectory has finished.
+  func awaitWriters(in subdirectory: Int) throws(StorageError) {
+    guard let ledger else { return }
+    let bytes = CacheLedger.Byte.directory(subdirectory)
+    try withThreadLock(of: subdirectory, timeout) { () throws(StorageError) in
+      try ledger.file.lock(bytes: bytes, timeout: timeout)
+      ledger.file.unlock(bytes: bytes)
+    }
+  }
+
+  private func threadLock(of subdirectory: Int) -> ThreadLock {
+    threadLocks[subdirectory % threadLocks.count]
+  }
+
+  private func withThreadLock<R>(
+    of subdirectory: Int, _ timeout: Duration, _ body: () throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    let threadLock = threadLock(of: subdirectory)
+    let result = try threadLock.lock.withLock(timeout: timeout) { _ throws(StorageError) in
+      try body()
+    }
+    if let result { return result }
+    throw StorageError(
+      .timedOut, operation: "lock", path: path(ofSubdirectory: subdirectory),
+      reason: "another thread has been writing for more than \(timeout)",
+      remedy: "Find the blocked thread in this program.")
+  }
+}

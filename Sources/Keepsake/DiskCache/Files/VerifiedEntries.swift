@@ -1,0 +1,95 @@
+/// An entry whose sidecar this process has validated.
+struct VerifiedEntry: Sendable {
+  /// The payload file as it was then. The random part of its time tells it from any other.
+  let inode: UInt64
+  let size: Int
+  let modified: Int64
+  let changed: Int64
+  let keyID: Int
+  let created: Int64
+  /// When this process last read it…
+  var lastUsed: Int64
+  /// …and when that was last recorded on disk.
+  var lastRecordedUse: Int64
+  // The smaller fields come last, so that no padding is needed between others.
+  let expiry: StoredExpiry
+  let kind: Payload.Kind
+  /// Whether the payload's checksum was compared.
+  var isPayloadVerified: Bool
+
+  func hasExpired(at now: Int64) -> Bool {
+    expiry.hasPassed(created: created, lastUsed: lastUsed, now: now)
+  }
+
+  /// Whether this is the entry that has this payload file.
+  func matches(_ payload: FileStatus, keyID: Int) -> Bool {
+    modified == payload.modified && inode == payload.inode && size == payload.size
+      && changed == payload.changed && self.keyID == keyID
+  }
+
+  /// Whether a use at this time should be recorded on disk.
+  func shouldRecordUse(at now: Int64) -> Bool {
+    var interval = 600 * WallClock.second
+    if case .idle(let length) = expiry { interval = min(interval, length / 16) }
+    return now.subtractingSaturated(lastRecordedUse) >= interval
+  }
+}
+
+/// The entries that this process has verified: reading one again does not read its sidecar, nor
+/// compare its checksum.
+final class VerifiedEntries: Sendable {
+  private final class Shard: Sendable {
+    let entries = Locked<[Int: VerifiedEntry]>([:])
+  }
+
+  private let shards = (0..<16).map { _ in Shard() }
+  /// For each shard: the most that a dictionary of 8,192 buckets holds. At 88 bytes each, all
+  /// shards take 12 MB.
+  private static let capacity = 6_144
+
+  @inline(__always)
+  private func shard(_ id: Int) -> Shard { shards[id & 15] }
+
+  /// The verified entry of this name; nil if there is none, or if it has expired.
+  ///
+  /// The caller has to compare it with the payload file that is there now.
+  ///
+  /// - Parameter isUse: Whether the entry is used now.
+  func entry(_ name: EntryName, isUse: Bool) -> VerifiedEntry? {
+    shard(name.id).entries.withLock { entries in
+      guard let index = entries.index(forKey: name.id) else { return nil }
+      let now = WallClock.now
+      var entry = entries.values[index]
+      if entry.hasExpired(at: now) { return nil }
+      if isUse {
+        entry.lastUsed = now
+        entries.values[index].lastUsed = now
+      }
+      return entry
+    }
+  }
+
+  func insert(_ entry: VerifiedEntry, for name: EntryName) {
+    shard(name.id).entries.withLock { entries in
+      if entries.count >= Self.capacity { entries = [:] }
+      entries[name.id] = entry
+    }
+  }
+
+  /// Notes that a use was recorded on disk.
+  func setLastRecordedUse(_ time: Int64, of name: EntryName) {
+    shard(name.id).entries.withLock { entries in
+      guard let index = entries.index(forKey: name.id) else { return }
+      entries.values[index].lastUsed = time
+      entries.values[index].lastRecordedUse = time
+    }
+  }
+
+  func lastUse(of name: EntryName) -> Int64? {
+    shard(name.id).entries.withLock { $0[name.id]?.lastUsed }
+  }
+
+  func remove(_ name: EntryName) {
+    shard(name.id).entries.withLock { _ = $0.removeValue(forKey: name.id) }
+  }
+}
