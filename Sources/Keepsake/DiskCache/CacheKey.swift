@@ -1,7 +1,7 @@
 extension DiskCache {
-  /// An entry's name with its type, its expiry and its cache.
+  /// The name of an entry together with its type, expiry and cache.
   ///
-  /// Declare keys once and they complete after a dot; a value of another type does not compile.
+  /// Once declared, a key completes after a dot, and a value of another type does not compile.
   ///
   /// ```swift
   /// extension DiskCache.Key<Article> {
@@ -14,12 +14,12 @@ extension DiskCache {
   public struct Key<Value: Codable>: Hashable, Sendable {
     /// The name under which the value is stored.
     public let name: String
-    /// When what is stored under it is gone.
+    /// When an entry that is stored under this key expires.
     public let expiry: Expiry
-    /// Where it is stored.
+    /// The cache in which the value is stored.
     public let cache: Name
 
-    /// Names an entry.
+    /// Makes the key of an entry.
     public init(_ name: String, expiry: Expiry = .never, cache: Name = .standard) {
       self.name = name
       self.expiry = expiry

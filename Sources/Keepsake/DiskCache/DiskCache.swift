@@ -1,6 +1,6 @@
 public import FoundationEssentials
 
-/// Data that can be made again, in one line each.
+/// A cache of re-creatable data in files.
 ///
 /// ```swift
 /// DiskCache.set(data, forKey: "image_001", expiry: .days(7))
@@ -10,24 +10,25 @@ public import FoundationEssentials
 /// }
 /// ```
 ///
-/// Each entry is a file of its own with exactly the bytes that were stored, beside a small one that
-/// says when it expires. A read returns a whole value that was stored under that key, or nil: also
-/// when other processes write it, a program was killed, or a file is damaged. What has expired is
-/// nowhere to be seen. All calls are safe from any thread and between processes, and no reader
-/// waits for a writer. An entry survives the end of the process; a power cut may turn the newest
-/// ones into misses, unless they were set `durable`.
+/// Each entry is a file that holds exactly the bytes that were stored, and a small sidecar file
+/// that says when it expires. A read returns a complete value that was stored under its key, or
+/// nil, even while other processes write it, after a program was killed, or if a file is damaged.
+/// Expired entries are never returned. All calls are safe from any thread and between processes,
+/// and readers never wait for writers. An entry survives the end of the process. A power cut may
+/// turn the newest entries into misses unless they were set with `durable`.
 ///
-/// No call throws a storage error: a call returns nil or `false`, and reports the failure to
-/// ``StorageSystem/onFailure``. ``fetch(_:expiry:cache:isolation:_:)`` throws what your closure
-/// throws, and `CancellationError` if its task is cancelled. The calls of a ``Store``, which
-/// ``shared`` and ``named(_:)`` return, throw ``StorageError``.
+/// No call but ``fetch(_:expiry:cache:isolation:_:)`` throws: a call returns nil or `false`, and
+/// reports the failure to ``StorageSystem/onFailure``. `fetch` throws what your closure throws,
+/// `CancellationError` if its task is cancelled, and a ``StorageError`` if calls that wait for each
+/// other ask for different types. The calls of a ``Store``, which ``shared`` and ``named(_:)``
+/// return, throw ``StorageError``.
 public enum DiskCache {
-  /// Names a cache that is kept apart from all others: a directory each.
+  /// The name of a cache, which is separate from all others and has a directory of its own.
   ///
   /// See ``StoragePlace``.
   public typealias Name = StoragePlace<DiskCache>
 
-  /// The throwing store behind the calls that name no cache.
+  /// The throwing store of the standard cache, which calls use unless they name another.
   public static var shared: Store { named(.standard) }
 
   /// The throwing store of a cache.
@@ -37,8 +38,9 @@ public enum DiskCache {
   /// images.sizeLimit = 200_000_000
   /// ```
   ///
-  /// Ask for it where it is used: one that is kept, as in a `static let`, goes on with the
-  /// directories of the moment when it was made, in a test as well.
+  /// Call this where you use the store. A store that you keep, for example in a `static let`,
+  /// continues to use the directories that were in effect when it was made, even in a test that has
+  /// directories of its own.
   public static func named(_ name: Name) -> Store {
     if case .standard = name.location, !StorageScope.hasHadTemporaryScope {
       return standardOfProcess
@@ -46,21 +48,22 @@ public enum DiskCache {
     return StorageScope.current.cache(name)
   }
 
-  /// Kept, because nearly every call wants it.
+  /// Looked up once, because nearly every call uses it.
   private static let standardOfProcess = StorageScope.process.cache(.standard)
 }
 
 // MARK: - Reading
 
 extension DiskCache {
-  /// The bytes of an entry, whatever type they were stored as; nil when there is none.
+  /// The bytes of an entry, regardless of the type it was stored as; nil if there is none.
   ///
-  /// From 4 MiB on they are mapped from the file and not read: only what is looked at is loaded.
+  /// From 4 MiB on the file is mapped instead of read, so that only the pages in use are loaded.
   public static func get(_ key: String, cache: Name = .standard) -> Data? {
     named(cache).attempt { store throws(StorageError) in try store.get(key) } ?? nil
   }
 
-  /// The `Codable` value of an entry; nil when there is none, or, reported, another type is stored.
+  /// The `Codable` value of an entry; nil if there is none, or if another type is stored, which is
+  /// reported.
   ///
   /// ```swift
   /// let article: Article? = DiskCache.model("article_1")
@@ -72,64 +75,67 @@ extension DiskCache {
     named(cache).attempt { store throws(StorageError) in try store.model(key, type: type) } ?? nil
   }
 
-  /// Whether there is an entry; its value is not looked at.
+  /// Whether there is an entry; its value is not read.
   public static func contains(_ key: String, cache: Name = .standard) -> Bool {
     named(cache).attempt { store throws(StorageError) in try store.contains(key) } ?? false
   }
 
-  /// An entry's size, age and expiry; nil when there is none.
+  /// An entry's size, creation date and expiry; nil if there is none.
   public static func entry(_ key: String, cache: Name = .standard) -> Entry? {
     named(cache).attempt { store throws(StorageError) in try store.entry(key) } ?? nil
   }
 
-  /// The file that holds the very bytes of an entry; nil when there is none, or no file.
+  /// The file that holds exactly the bytes of an entry; nil if there is none, or if the cache is in
+  /// memory.
   ///
-  /// Other programs may read it, nobody may write it. It is never changed, but removed when the
-  /// entry is: open it at once, or be ready for it to be gone.
+  /// Other programs may read the file but must not write to it. The file never changes, but it is
+  /// deleted when the entry is replaced, removed, evicted or expires: open it at once, and expect
+  /// that it may be gone.
   public static func fileURL(_ key: String, cache: Name = .standard) -> URL? {
     named(cache).attempt { store throws(StorageError) in try store.fileURL(key) } ?? nil
   }
 
-  /// The keys of all entries, in no order; empty when they cannot be read.
+  /// The keys of all entries, in no particular order; empty if the cache cannot be read.
   public static func keys(cache: Name = .standard) -> [String] {
     named(cache).attempt { store throws(StorageError) in try store.keys() } ?? []
   }
 
-  /// The bytes that the cache named nowhere else takes on the disk, in whole blocks.
+  /// The number of bytes that the standard cache takes on disk, in whole blocks.
   ///
-  /// See ``Store/totalSize``, which other caches have: `DiskCache.named("Images").totalSize`.
+  /// Other caches have a ``Store/totalSize`` too: `DiskCache.named("Images").totalSize`.
   public static var totalSize: Int { totalSize(cache: .standard) }
 
-  /// The bytes that a cache takes on the disk, in whole blocks; 0 when they cannot be counted.
+  /// The number of bytes that a cache takes on disk, in whole blocks; 0 if it cannot be read.
   public static func totalSize(cache: Name) -> Int {
     named(cache).attempt { store throws(StorageError) in try store.totalSize } ?? 0
   }
 
-  /// How many bytes the standard cache may take on the disk; nil, as at first, for no limit.
+  /// How many bytes the standard cache may take on disk; nil, the default, for no limit.
   ///
-  /// See ``Store/sizeLimit``, which other caches have: `DiskCache.named("Images").sizeLimit`.
+  /// Other caches have a ``Store/sizeLimit`` too: `DiskCache.named("Images").sizeLimit`.
   public static var sizeLimit: Int? {
     get { shared.sizeLimit }
     set { shared.sizeLimit = newValue }
   }
 
-  /// Hits, misses, evictions and damage in the standard cache since this process started.
+  /// Hits, misses, evictions and damaged entries of the standard cache since this process started.
   public static var statistics: Statistics { shared.statistics }
 }
 
 // MARK: - Writing
 
 extension DiskCache {
-  /// Stores `Data` as its very bytes, or any `Codable` value; nil removes.
+  /// Stores `Data` as its exact bytes, or any `Codable` value; nil removes the entry.
   ///
   /// ```swift
   /// DiskCache.set(data, forKey: "image_001", expiry: .days(7))
   /// DiskCache.set(png, forKey: "avatar", cache: "Images")
   /// ```
   ///
-  /// With `durable` the entry survives a power cut once this returns.
+  /// With `durable` the entry survives a power cut once the call has returned.
   ///
-  /// - Returns: Whether it is stored; if not, the old value is intact, or the entry is gone.
+  /// - Returns: Whether the value was stored. If not, the key has its old value or no entry; if
+  ///   only the last step failed, which updates ``totalSize``, it has the new value.
   @inlinable @discardableResult
   public static func set<T: Codable>(
     _ value: T?, forKey key: String, expiry: Expiry = .never, durable: Bool = false,
@@ -140,7 +146,9 @@ extension DiskCache {
     } != nil
   }
 
-  /// Removes the entry: what a literal nil means.
+  /// Removes the entry: the call that a literal nil selects.
+  ///
+  /// - Returns: Whether there is no entry now; true also if there was none.
   @inlinable @discardableResult
   public static func set(
     _ value: Never?, forKey key: String, expiry: Expiry = .never, durable: Bool = false,
@@ -149,10 +157,11 @@ extension DiskCache {
     remove(key, cache: cache)
   }
 
-  /// Stores the contents of a file; where the file system can, the two share them until one
-  /// changes.
+  /// Stores the contents of a file; where the file system supports it, the two share their blocks
+  /// until one of them changes.
   ///
-  /// - Returns: Whether they are stored; if not, the old value is intact.
+  /// - Returns: Whether the contents were stored. If not, the key has its old value or no entry; if
+  ///   only the last step failed, which updates ``totalSize``, it has the new value.
   @discardableResult
   public static func set(
     contentsOf file: URL, forKey key: String, expiry: Expiry = .never, durable: Bool = false,
@@ -163,7 +172,7 @@ extension DiskCache {
     } != nil
   }
 
-  /// Stores what a sequence of chunks yields, such as a download, once it has ended.
+  /// Stores the chunks of a sequence, such as a download, once the sequence has ended.
   ///
   /// ```swift
   /// await DiskCache.set(chunks: body, forKey: "film", total: length) { done, total in
@@ -174,8 +183,9 @@ extension DiskCache {
   /// See ``Store/set(chunks:forKey:expiry:durable:total:isolation:progress:)``, which throws the
   /// sequence's own error.
   ///
-  /// - Returns: Whether all is stored; if not, also when the task was cancelled, the old value is
-  ///   intact and nothing is left behind.
+  /// - Returns: Whether the value was stored; false also if the task was cancelled. If not, the key
+  ///   has its old value or no entry; if only the last step failed, which updates ``totalSize``, it
+  ///   has the new value.
   @discardableResult
   public static func set<Chunks: AsyncSequence>(
     chunks: Chunks, forKey key: String, expiry: Expiry = .never, durable: Bool = false,
@@ -195,8 +205,8 @@ extension DiskCache {
         error as? StorageError
           ?? StorageError(
             .encodingFailed, operation: "set", key: key,
-            reason: "its source failed with \(type(of: error))",
-            remedy: "Nothing was stored, and the old value stays; see the underlying error.",
+            reason: "the sequence of chunks threw \(type(of: error))",
+            remedy: "See the underlying error; the old value is intact.",
             underlyingError: error))
       return false
     }
@@ -204,18 +214,18 @@ extension DiskCache {
 
   /// Removes an entry.
   ///
-  /// - Returns: Whether there is none now; true also when there was none.
+  /// - Returns: Whether there is no entry now; true also if there was none.
   @discardableResult
   public static func remove(_ key: String, cache: Name = .standard) -> Bool {
     named(cache).attempt { store throws(StorageError) in try store.remove(key) } != nil
   }
 
-  /// Removes what has expired, and what killed programs left behind.
+  /// Removes expired entries, and files that killed programs left behind.
   ///
-  /// Reading never returns expired entries; this gives back their space. Once a day it happens by
-  /// itself.
+  /// Expired entries are never returned, whether or not they have been removed; this frees their
+  /// disk space. It also happens automatically once a day.
   ///
-  /// - Returns: Whether none is left.
+  /// - Returns: Whether all expired entries were removed.
   @discardableResult
   public static func removeExpired(cache: Name = .standard) -> Bool {
     named(cache).attempt { store throws(StorageError) in try store.removeExpired() } != nil
@@ -223,14 +233,15 @@ extension DiskCache {
 
   /// Removes all entries of one cache; their files are deleted in the background.
   ///
-  /// - Returns: Whether the cache is empty now.
+  /// - Returns: Whether the cache was emptied.
   @discardableResult
   public static func removeAll(cache: Name = .standard) -> Bool {
     named(cache).attempt { store throws(StorageError) in try store.removeAll() } != nil
   }
 
-  /// The app's caches that have files, sorted by name; those with a directory of their own are not
-  /// among them.
+  /// The app's caches that have a directory, sorted by name.
+  ///
+  /// Caches in memory, and in directories that the app chose itself, are not included.
   public static func caches() -> [Name] {
     shared.attempt { store throws(StorageError) in try store.storedCaches() } ?? []
   }
@@ -239,7 +250,7 @@ extension DiskCache {
 // MARK: - Fetching
 
 extension DiskCache {
-  /// The entry's value, or else what `produce` returns, which is stored for the next time.
+  /// The value of an entry, or the value that `produce` returns, which is then stored.
   ///
   /// ```swift
   /// let article: Article = try await DiskCache.fetch("article_1", expiry: .minutes(5)) {
@@ -247,12 +258,19 @@ extension DiskCache {
   /// }
   /// ```
   ///
-  /// However many tasks of this process ask for the key at once, one produces, in its own
-  /// isolation, and the others wait for what it gets. If that one is cancelled the next takes over;
-  /// if it fails all who wait get its error, and nothing is stored. What is set or removed
-  /// meanwhile is newer and stays. See ``Store/fetch(_:expiry:isolation:_:)``.
+  /// If several tasks of this process fetch a key at the same time, one of them runs `produce`, in
+  /// its own isolation, and the others wait for the result. If that task is cancelled, the next one
+  /// takes over. If `produce` throws, all waiting tasks get its error and nothing is stored. A
+  /// value that was set, or a removal, in the meantime is newer and is kept. A produced nil is not
+  /// stored.
   ///
-  /// - Throws: What `produce` throws, and `CancellationError`.
+  /// A value that cannot be stored is still returned; the failure is reported to
+  /// ``StorageSystem/onFailure``. An entry that cannot be read as a `T` is reported too, and
+  /// produced again.
+  ///
+  /// - Throws: What `produce` throws, `CancellationError`, or a ``StorageError`` of code
+  ///   `wrongType` or `decodingFailed` if the task that produced the value stores another type
+  ///   under this key.
   @discardableResult
   public static func fetch<T: Codable>(
     _ key: String, expiry: Expiry = .never, cache: Name = .standard,
@@ -261,9 +279,9 @@ extension DiskCache {
     try await named(cache).fetch(key, expiry: expiry, isolation: isolation, produce)
   }
 
-  /// The value of a typed key, or else what `produce` returns, which is stored for the next time.
+  /// The value of a typed key, or the value that `produce` returns, which is then stored.
   ///
-  /// See ``fetch(_:expiry:cache:isolation:_:)``.
+  /// See ``fetch(_:expiry:cache:isolation:_:)``, also for what it throws.
   @discardableResult
   public static func fetch<T: Codable>(
     _ key: Key<T>, isolation: isolated (any Actor)? = #isolation,
@@ -276,7 +294,7 @@ extension DiskCache {
 // MARK: - Typed keys
 
 extension DiskCache {
-  /// The value of a typed key; nil when there is none, and setting it to nil removes it.
+  /// The value of a typed key; nil if there is none. Setting nil removes the entry.
   ///
   /// ```swift
   /// DiskCache[.frontPage] = article
@@ -287,22 +305,25 @@ extension DiskCache {
     set { set(newValue, forKey: key.name, expiry: key.expiry, cache: key.cache) }
   }
 
-  /// Stores the value of a typed key with the key's own expiry; nil removes.
+  /// Stores the value of a typed key with the key's own expiry; nil removes the entry.
   ///
-  /// With `durable` the entry survives a power cut once this returns.
+  /// With `durable` the entry survives a power cut once the call has returned.
   ///
-  /// - Returns: Whether it is stored; if not, the old value is intact, or the entry is gone.
+  /// - Returns: Whether the value was stored. If not, the key has its old value or no entry; if
+  ///   only the last step failed, which updates ``totalSize``, it has the new value.
   @inlinable @discardableResult
   public static func set<T: Codable>(_ value: T?, for key: Key<T>, durable: Bool = false) -> Bool {
     set(value, forKey: key.name, expiry: key.expiry, durable: durable, cache: key.cache)
   }
 
-  /// The size, age and expiry of a typed key's entry; nil when there is none.
+  /// The size, creation date and expiry of a typed key's entry; nil if there is none.
   public static func entry<T: Codable>(_ key: Key<T>) -> Entry? {
     entry(key.name, cache: key.cache)
   }
 
   /// Removes the entry of a typed key.
+  ///
+  /// - Returns: Whether there is no entry now; true also if there was none.
   @discardableResult
   public static func remove<T: Codable>(_ key: Key<T>) -> Bool {
     remove(key.name, cache: key.cache)

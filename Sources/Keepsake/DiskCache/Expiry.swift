@@ -1,53 +1,54 @@
 public import FoundationEssentials
 
 extension DiskCache {
-  /// When an entry is gone by itself.
+  /// When an entry expires.
   ///
   /// ```swift
   /// DiskCache.set(data, forKey: "image_001", expiry: .days(7))
   /// DiskCache.set(page, forKey: "page", expiry: .idle(.minutes(30)))
   /// ```
   ///
-  /// A time that is over already, negative or not a number stores nothing, and removes what was
-  /// there; one too long to count never ends. When the system's clock is set back, an entry with a
-  /// lifetime is gone early rather than kept much longer.
+  /// A time that is zero, negative, not a number or in the past stores nothing and removes the
+  /// entry. A time that is too long to count never expires. If the system's clock is set back, an
+  /// entry with a lifetime expires early rather than much too late.
   public struct Expiry: Hashable, Sendable {
     enum Rule: Hashable, Sendable {
       case never
       case after(Lifetime)
-      /// In seconds since 1970; a `Date` that is not finite traps when it is printed.
+      /// In seconds since 1970, because printing a `Date` that is not finite traps.
       case at(Double)
       case idle(Lifetime)
     }
 
     let rule: Rule
 
-    /// Kept until it is removed, or evicted for the size limit.
+    /// The entry is kept until it is removed, or evicted because of the size limit.
     public static var never: Self { Self(rule: .never) }
-    /// Gone this many seconds after it was stored.
+    /// The entry expires this many seconds after it was stored.
     public static func seconds(_ count: Double) -> Self { Self(rule: .after(.seconds(count))) }
-    /// Gone this many seconds after it was stored.
+    /// The entry expires this many seconds after it was stored.
     public static func seconds(_ count: some BinaryInteger) -> Self { .seconds(Double(count)) }
-    /// Gone this many minutes after it was stored.
+    /// The entry expires this many minutes after it was stored.
     public static func minutes(_ count: Double) -> Self { Self(rule: .after(.minutes(count))) }
-    /// Gone this many minutes after it was stored.
+    /// The entry expires this many minutes after it was stored.
     public static func minutes(_ count: some BinaryInteger) -> Self { .minutes(Double(count)) }
-    /// Gone this many hours after it was stored.
+    /// The entry expires this many hours after it was stored.
     public static func hours(_ count: Double) -> Self { Self(rule: .after(.hours(count))) }
-    /// Gone this many hours after it was stored.
+    /// The entry expires this many hours after it was stored.
     public static func hours(_ count: some BinaryInteger) -> Self { .hours(Double(count)) }
-    /// Gone this many times 24 hours after it was stored.
+    /// The entry expires this many times 24 hours after it was stored.
     public static func days(_ count: Double) -> Self { Self(rule: .after(.days(count))) }
-    /// Gone this many times 24 hours after it was stored.
+    /// The entry expires this many times 24 hours after it was stored.
     public static func days(_ count: some BinaryInteger) -> Self { .days(Double(count)) }
-    /// Gone when the system's clock shows this date.
+    /// The entry expires on this date of the system's clock.
     public static func date(_ date: Date) -> Self { Self(rule: .at(date.timeIntervalSince1970)) }
-    /// Gone when nobody has read it for so long (a sliding expiry).
+    /// The entry expires once it has not been read for this long (a sliding expiry).
     ///
-    /// Use is noted on the disk at most every sixteenth of that time.
+    /// Reads are recorded on disk at most once in a sixteenth of that time, or once in ten minutes
+    /// if that is shorter.
     public static func idle(_ lifetime: Lifetime) -> Self { Self(rule: .idle(lifetime)) }
 
-    /// How long an entry lasts that nobody reads, for ``DiskCache/Expiry/idle(_:)``.
+    /// How long an unread entry is kept, for ``DiskCache/Expiry/idle(_:)``.
     public struct Lifetime: Hashable, Sendable {
       /// In seconds.
       let length: Double
@@ -69,14 +70,14 @@ extension DiskCache {
       /// This many times 24 hours.
       public static func days(_ count: some BinaryInteger) -> Self { .days(Double(count)) }
 
-      /// Nanoseconds, `Int64.max` where these are too many; nil when there are none.
+      /// At most `Int64.max`; nil if the length is zero, negative or not a number.
       var nanoseconds: Int64? { length > 0 ? Int64(saturating: length * 1e9) : nil }
     }
   }
 }
 
 extension DiskCache.Expiry: CustomStringConvertible {
-  /// As in `.seconds(300.0)`.
+  /// The expiry as an expression, such as `.seconds(300.0)`.
   public var description: String {
     switch rule {
     case .never: ".never"
