@@ -44,7 +44,7 @@ extension DiskCache.Key<Article> {
     #expect(DiskCache.totalSize == 0)
   }
 
-  @Test func typedKeysCarryTypeExpiryAndPlace() async throws {
+  @Test func typedKeysCarryTypeExpiryAndCache() async throws {
     DiskCache[.frontPage] = Article()
     #expect(DiskCache[.frontPage] == Article() && DiskCache.contains(.frontPage))
     #expect(DiskCache.keys() == [] && DiskCache.keys(cache: "News") == ["frontPage"])
@@ -64,18 +64,18 @@ extension DiskCache.Key<Article> {
     try store.set(nil, for: .frontPage)
   }
 
-  @Test func cachesAreKeptApart() throws {
+  @Test func cachesAreSeparate() throws {
     let directory = try TemporaryDirectory()
-    let places: [DiskCache.Name] = [
+    let names: [DiskCache.Name] = [
       .standard, "Images", "images", "a/b", "", .memory,
       DiskCache.Name("Images", in: directory.url),
       DiskCache.Name("other", in: directory.url),
     ]
-    for (number, place) in places.enumerated() {
-      DiskCache.set(number, forKey: "k", cache: place)
+    for (number, name) in names.enumerated() {
+      DiskCache.set(number, forKey: "k", cache: name)
     }
-    for (number, place) in places.enumerated() {
-      #expect(DiskCache.model("k", cache: place) == number, "\(place)")
+    for (number, name) in names.enumerated() {
+      #expect(DiskCache.model("k", cache: name) == number, "\(name)")
     }
     #expect(DiskCache.caches().map(\.name) == ["", "Images", "a/b", "images", "standard"])
     #expect(DiskCache.removeAll(cache: "Images"))
@@ -85,11 +85,11 @@ extension DiskCache.Key<Article> {
     #expect(DiskCache.model("k", cache: DiskCache.Name("Images", in: directory.url)) == 6)
     #expect(StorageSystem.removeAll())
     #expect(DiskCache.keys() == [] && DiskCache.keys(cache: .memory) == [])
-    // Not the app's alone.
+    // A cache in a directory of its own may belong to other apps as well.
     #expect(DiskCache.keys(cache: DiskCache.Name("other", in: directory.url)) == ["k"])
   }
 
-  @Test func aDirectoryOfItsOwnMustExistAndItsModeHolds() throws {
+  @Test func filesFollowTheModeOfAnExistingDirectory() throws {
     let directory = try TemporaryDirectory()
     #expect(chmod(directory.path, 0o2770) == 0)
     let store = DiskCache.named(DiskCache.Name("team", in: directory.url))
@@ -99,7 +99,7 @@ extension DiskCache.Key<Article> {
     #expect(try FileSystem.status(payload + Sidecar.suffix)?.mode == 0o660)
     #expect(try FileSystem.status(FileSystem.parent(of: payload))?.mode == 0o2770)
     #expect(try FileSystem.status(directory.path + "/.team.ledger")?.mode == 0o660)
-    // The same from who only read at first, and in pieces.
+    // Likewise for a store that has only read before, and for a value that is written in pieces.
     let next = DiskCache.Store(name: store.name, scope: StorageScope.current)
     #expect(try next.get("k") == Data([1]))
     try next.set(contentsOf: URL(filePath: payload), forKey: "file")
@@ -113,7 +113,7 @@ extension DiskCache.Key<Article> {
     #expect(try missing.get("k") == nil)
   }
 
-  @Test func anotherTypeIsAnErrorAndBytesAreBytes() throws {
+  @Test func throwsForAnotherTypeAndReturnsBytesOfAnyType() throws {
     let store = DiskCache.shared
     try store.set(Data("[1]".utf8), forKey: "data")
     try store.set("25", forKey: "text")
@@ -144,19 +144,19 @@ extension DiskCache.Key<Article> {
     #expect(DiskCache.statistics == DiskCache.Statistics())
   }
 
-  @Test func aFileURLLeadsToTheVeryBytes() throws {
+  @Test func fileURLHasExactlyTheBytes() throws {
     let value = Data([1, 2, 3])
     DiskCache.set(value, forKey: "k")
     let url = try #require(DiskCache.fileURL("k"))
     #expect(try Data(contentsOf: url) == value)
-    // Who has it open keeps it, whatever comes after.
+    // An open file keeps its contents when the entry is replaced.
     let handle = try FileHandle(forReadingFrom: url)
     DiskCache.set(Data([9]), forKey: "k")
     #expect(try handle.readToEnd() == value)
     #expect(DiskCache.fileURL("missing") == nil && DiskCache.fileURL("k", cache: .memory) == nil)
   }
 
-  @Test func theSizeIsThatOfTheBlocksOnTheDisk() throws {
+  @Test func totalSizeIsThatOfTheBlocksOnDisk() throws {
     for size in [0, 1, 4_096, 4_097, 100_000] {
       DiskCache.set(Data(count: size), forKey: "k\(size)")
     }
@@ -169,7 +169,7 @@ extension DiskCache.Key<Article> {
       if status.st_mode & S_IFMT == S_IFREG { sum += Int(status.st_blocks) * 512 }
     }
     #expect(DiskCache.totalSize == sum)
-    // Another process keeps the same books, and both change them.
+    // Two stores that share nothing else keep one total size.
     let other = DiskCache.Store(name: .standard, scope: StorageScope.current)
     try other.set(Data(count: 5_000), forKey: "new")
     #expect(DiskCache.totalSize == sum + 8_192 + 4_096)
@@ -180,7 +180,7 @@ extension DiskCache.Key<Article> {
 }
 
 @Suite(.temporaryStorage) struct SizeLimitTests {
-  private let value = Data(count: 4_000)  // 8,192 bytes on the disk
+  private let value = Data(count: 4_000)  // 8,192 bytes on disk
 
   /// Waits for the eviction in the background.
   private func waitForEviction(
@@ -192,17 +192,17 @@ extension DiskCache.Key<Article> {
   }
 
   @Test(arguments: [DiskCache.Name.standard, .memory])
-  func theLeastRecentlyUsedGoFirst(place: DiskCache.Name) throws {
-    let store = DiskCache.named(place)
-    let unit = place == .memory ? 4_000 : 8_192
+  func leastRecentlyUsedEntriesAreEvictedFirst(name: DiskCache.Name) throws {
+    let store = DiskCache.named(name)
+    let unit = name == .memory ? 4_000 : 8_192
     for number in 0..<20 {
       try store.set(value, forKey: "k\(number)")
-      if place != .memory { Thread.sleep(forTimeInterval: 0.005) }  // the kernel's clock is coarse
+      if name != .memory { Thread.sleep(forTimeInterval: 0.005) }  // the kernel's clock is coarse
     }
     for number in [0, 3] { _ = try store.get("k\(number)") }
     store.sizeLimit = 20 * unit
     try store.set(value, forKey: "last")
-    // An entry is counted after it was removed.
+    // An eviction is counted after the entry has been removed.
     try waitForEviction(of: store, to: 18 * unit, count: 3)
     let keys = try Set(store.keys())
     #expect(keys.isSuperset(of: ["k0", "k3", "last", "k19"]) && keys.count == 18, "\(keys)")
@@ -210,10 +210,10 @@ extension DiskCache.Key<Article> {
     #expect(store.statistics.evictions == 3)
   }
 
-  @Test func useIsKnownAcrossRestarts() throws {
+  @Test func usesAreKnownAfterARestart() throws {
     let directory = try TemporaryDirectory()
     for number in 0..<10 { try directory.cache().set(value, forKey: "k\(number)") }
-    // As if stored an hour ago, one after the other; then one is read.
+    // As if the entries were stored an hour ago, one after the other.
     let hour = WallClock.now - 3_600 * WallClock.second
     for number in 0..<10 {
       let path = try directory.cache().sidecar("k\(number)")
@@ -231,7 +231,7 @@ extension DiskCache.Key<Article> {
     #expect(try Set(store.keys()) == ["k0", "k4", "k5", "k6", "k7", "k8", "k9"])
   }
 
-  @Test func farBeyondTheLimitTheWriterWaits() throws {
+  @Test func writersWaitForEvictionFarBeyondTheLimit() throws {
     let store = DiskCache.shared
     store.sizeLimit = 30 * 8_192
     for number in 0..<300 {
@@ -247,7 +247,7 @@ extension DiskCache.Key<Article> {
     #expect(try store.keys().count >= 50)
   }
 
-  @Test func whatIsTooLargeOnlyWithItsSidecarIsRefused() throws {
+  @Test func refusesAValueThatIsTooLargeWithItsSidecar() throws {
     let store = DiskCache.shared
     store.sizeLimit = 8_191
     let error = #expect(throws: StorageError.self) { try store.set(value, forKey: "k") }
@@ -258,8 +258,8 @@ extension DiskCache.Key<Article> {
   }
 
   @Test(arguments: [DiskCache.Name.standard, .memory])
-  func aValueThatAloneIsTooLargeIsRefused(place: DiskCache.Name) async throws {
-    let store = DiskCache.named(place)
+  func refusesAValueThatIsTooLargeAlone(name: DiskCache.Name) async throws {
+    let store = DiskCache.named(name)
     try store.set("old", forKey: "k")
     store.sizeLimit = 10_000
     let error = #expect(throws: StorageError.self) {
@@ -272,8 +272,8 @@ extension DiskCache.Key<Article> {
     }
     await #expect(throws: StorageError.self) { try await store.set(chunks: stream, forKey: "k") }
     #expect(try store.model("k") == "old")
-    // What fits alone stays, though it is more than nine tenths.
-    store.sizeLimit = place == .memory ? 4_100 : 8_200
+    // A value that fits is kept, even if it exceeds nine tenths of the limit.
+    store.sizeLimit = name == .memory ? 4_100 : 8_200
     try store.set(value, forKey: "k")
     try waitForEviction(of: store, to: 8_200)
     #expect(try store.get("k") == value)

@@ -26,7 +26,7 @@ private struct Failure: Error {}
   }
 
   @Test(arguments: [0, 1, 31, 32, 33, 1_000_000, File.mappingThreshold, File.mappingThreshold + 1])
-  func eachSizeComesBack(size: Int) throws {
+  func valuesOfEachSizeComeBack(size: Int) throws {
     let store = directory.cache()
     let value = bytes(size)
     try store.set(value, forKey: "k")
@@ -39,7 +39,7 @@ private struct Failure: Error {}
     #expect(try temporaries().isEmpty)
   }
 
-  @Test func aMappedValueOutlivesItsEntry() throws {
+  @Test func mappedValueOutlivesItsEntry() throws {
     let store = directory.cache()
     let value = bytes(File.mappingThreshold)
     try store.set(value, forKey: "k")
@@ -52,7 +52,7 @@ private struct Failure: Error {}
     #expect(mapped == value)
   }
 
-  @Test func aMissingSourceIsAnErrorAndTheOldValueStays() throws {
+  @Test func throwsAndKeepsTheOldValueIfTheSourceIsMissing() throws {
     let store = directory.cache()
     try store.set("old", forKey: "k")
     let error = #expect(throws: StorageError.self) {
@@ -67,7 +67,7 @@ private struct Failure: Error {}
     #expect(try temporaries().isEmpty)
   }
 
-  @Test func chunksArriveAsOneValueWithProgress() async throws {
+  @Test func storesChunksAsOneValueAndReportsProgress() async throws {
     let store = directory.cache()
     let pieces = [0, 1, 31, 100_000, 7, 300_000].map { bytes($0) }
     let stream = AsyncStream<Data> { continuation in
@@ -82,7 +82,7 @@ private struct Failure: Error {}
     #expect(seen == [0, 1, 32, 100_032, 100_039, 400_039])
     #expect(try directory.cache().get("k") == pieces.reduce(Data(), +))
     #expect(try directory.cache().entry("k")?.expires != nil)
-    // Other chunks than Data, and memory.
+    // Chunks of another type than Data, in a cache in memory.
     let arrays = AsyncStream<[UInt8]> { continuation in
       continuation.yield([1, 2])
       continuation.yield([3])
@@ -94,7 +94,7 @@ private struct Failure: Error {}
     #expect(try temporaries().isEmpty)
   }
 
-  @Test func whatDoesNotArriveWholeLeavesNothingBehind() async throws {
+  @Test func incompleteChunksLeaveNothingBehind() async throws {
     let store = directory.cache()
     try store.set("old", forKey: "k")
     let failing = AsyncThrowingStream<Data, any Error> { continuation in
@@ -118,7 +118,7 @@ private struct Failure: Error {}
     #expect(try directory.cache().model("k") == "old")
   }
 
-  @Test func emptyingTheCacheDoesNotHurtWhatIsArriving() async throws {
+  @Test func emptyingTheCacheKeepsChunksThatAreBeingWritten() async throws {
     let store = directory.cache()
     let (stream, continuation) = AsyncStream<Data>.makeStream()
     let value = bytes(1_000)
@@ -135,7 +135,7 @@ private struct Failure: Error {}
     #expect(try directory.cache().get("k") == value)
   }
 
-  @Test func theFacadeTakesChunksToo() async throws {
+  @Test func facadeStoresChunks() async throws {
     let stream = AsyncStream<Data> { continuation in
       continuation.yield(Data([1]))
       continuation.finish()

@@ -16,7 +16,7 @@ import Testing
     "http://example.com/?q=1&r=2#f", "\u{FFFF}", "~~~???>>>",
   ]
 
-  @Test func eachKeyIsAnEntryOfItsOwn() throws {
+  @Test func eachKeyHasItsOwnEntry() throws {
     let directory = try TemporaryDirectory()
     let store = directory.cache()
     for key in Self.keys { try store.set(Data(key.utf8), forKey: key) }
@@ -24,7 +24,7 @@ import Testing
       for key in Self.keys {
         #expect(try store.get(key) == Data(key.utf8), "\(key.prefix(40))")
       }
-      // As bytes: two spellings of one text are equal as strings.
+      // Compared as bytes, because strings with different bytes can be equal.
       let found = Set(try store.keys().map { Array($0.utf8) })
       #expect(found == Set(Self.keys.map { Array($0.utf8) }))
     }
@@ -32,14 +32,14 @@ import Testing
     #expect(try directory.cache().keys() == [] && directory.cache().totalSize == 0)
   }
 
-  @Test func sameInMemory() throws {
+  @Test func eachKeyHasItsOwnEntryInMemory() throws {
     let store = try TemporaryDirectory().cache(.memory)
     for key in Self.keys { try store.set(Data(key.utf8), forKey: key) }
     for key in Self.keys { #expect(try store.get(key) == Data(key.utf8)) }
     #expect(try store.keys().count == Self.keys.count)
   }
 
-  @Test func aKeyOfMoreThan64KiBIsAnError() throws {
+  @Test func throwsForAKeyOfMoreThan64KiB() throws {
     let store = try TemporaryDirectory().cache()
     let error = #expect(throws: StorageError.self) {
       try store.set(1, forKey: String(repeating: "x", count: 65_537))
@@ -47,8 +47,8 @@ import Testing
     #expect(error?.code == .misuse)
   }
 
-  @Test func namesAreUnpaddedBase64WithTheAlphabetForFiles() throws {
-    // RFC 4648, section 10, and the two letters in which the alphabets differ.
+  @Test func namesAreUnpaddedBase64WithTheAlphabetForFileNames() throws {
+    // From RFC 4648, section 10; the last two have the letters in which the alphabets differ.
     for (key, name) in [
       ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg"), ("fooba", "Zm9vYmE"),
       ("foobar", "Zm9vYmFy"), ("~~~", "fn5-"), ("???", "Pz8_"),
@@ -62,7 +62,7 @@ import Testing
     }
   }
 
-  @Test func noNameLeavesItsDirectoryOrIsTooLong() throws {
+  @Test func namesStayInTheirDirectoryAndAreShortEnough() throws {
     for key in Self.keys {
       let entry = try EntryName(key: key, rules: rules)
       let parts = entry.path.split(separator: "/", omittingEmptySubsequences: false)
@@ -77,28 +77,28 @@ import Testing
     "", "a", "abcde", "ab=", "a+b", "a.b", "h.", "h.xyz", "CACHEDIR.TAG", "Zh", "h.0123",
     "h.0123456789abcdeX0123456789abcdef",
   ])
-  func otherFilesAreNoEntries(fileName: String) {
+  func otherFileNamesAreNotEntries(fileName: String) {
     let entry = EntryName(fileName: fileName)
     #expect(entry == nil, "\(entry?.path ?? "")")
   }
 
-  @Test func whereCaseIsIgnoredNamesAreHashes() throws {
+  @Test func namesAreHashesIfCaseIsIgnored() throws {
     let rules = EntryName.Rules(ignoresCase: true, longestName: 250)
     let (lower, upper) = (
       try EntryName(key: "i", rules: rules), try EntryName(key: "I", rules: rules)
     )
-    // Base64 of both is `aQ` and `SQ`; of others it differs in case only.
+    // In Base64 some keys differ only in case. These are `aQ` and `SQ`.
     #expect(lower.path.lowercased() != upper.path.lowercased())
     #expect(lower.isHashed && lower.path == lower.path.lowercased())
   }
 
-  @Test func aDirectoryThatIgnoresCaseIsNoticed() throws {
-    // What such a file system shows: the tag under both names, one file.
+  @Test func noticesADirectoryThatIgnoresCase() throws {
+    // A file system that ignores case shows the same tag file under both names.
     let directory = try TemporaryDirectory()
     try directory.cache().set(1, forKey: "a")
-    let root = try #require(try directory.cache().folderURL).path
+    let path = try #require(try directory.cache().folderURL).path
     try FileManager.default.linkItem(
-      atPath: root + "/CACHEDIR.TAG", toPath: root + "/cachedir.tag")
+      atPath: path + "/CACHEDIR.TAG", toPath: path + "/cachedir.tag")
     let store = directory.cache()
     try store.set(2, forKey: "i")
     try store.set(3, forKey: "I")
