@@ -1,8 +1,8 @@
 import Foundation
 import Testing
 
-/// README and the articles: a test runs every snippet, and every link, program and test that they
-/// name exists.
+/// README and the articles: a test runs every snippet; every link, program and test that they name
+/// exists; and the errors that they quote are current.
 @Suite struct SnippetTests {
   /// The tests that run the snippets of a document, by its name. `GuideTests` checks "ComingFrom".
   private static let tests = [
@@ -143,12 +143,34 @@ import Testing
 
   /// The names of all suites and functions in the tests.
   private static let declarations = Result {
-    let directory = Repository.file("Tests/KeepsakeTests").path
-    return try FileManager.default.subpathsOfDirectory(atPath: directory)
-      .filter { $0.hasSuffix(".swift") }
-      .flatMap { file in
-        try String(contentsOfFile: "\(directory)/\(file)", encoding: .utf8)
-          .matches(of: /(?:struct|func) (\w+)/).map(\.1)
+    try sources(in: "Tests/KeepsakeTests").matches(of: /(?:struct|func) (\w+)/).map(\.1)
+  }
+
+  // MARK: Errors
+
+  @Test(arguments: Document.all)
+  func quotedErrorsAreCurrent(document: Document) throws {
+    let errors = try document.text().matches(
+      of: /(?m)^keepsake: \S+ failed for key "\w+": ([a-z ]+)(?: \(([^)]+)\))?(?: at \S+)?\. (.+)$/)
+    guard !errors.isEmpty else { return }
+    // Long literals continue on the next line.
+    let sources = try Self.sources(in: "Sources/Keepsake").replacing(/"\s+\+ "/, with: "")
+    for error in errors {
+      #expect(sources.contains("Code(\"\(error.1)\")"), "\(error.1)")
+      #expect(sources.contains(error.3), "\(error.3)")
+      // The system words the reason of a failed system call.
+      if let reason = error.2, !reason.contains(": ") {
+        #expect(sources.contains(reason), "\(reason)")
       }
+    }
+  }
+
+  /// The text of all Swift files in a directory of the repository.
+  private static func sources(in directory: String) throws -> String {
+    let path = Repository.file(directory).path
+    return try FileManager.default.subpathsOfDirectory(atPath: path)
+      .filter { $0.hasSuffix(".swift") }
+      .map { try String(contentsOfFile: "\(path)/\($0)", encoding: .utf8) }
+      .joined(separator: "\n")
   }
 }
