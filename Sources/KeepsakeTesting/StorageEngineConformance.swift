@@ -27,8 +27,8 @@ public enum StorageEngineConformance {
   ///
   /// The check consists of a dozen steps and ends after the first step that finds a broken rule. It
   /// takes a few seconds. It needs an empty engine, which it fills and leaves empty; an engine that
-  /// is not empty is reported and left unchanged. The engine is called on several threads that are
-  /// not in Swift's pool.
+  /// is not empty is reported and left unchanged. The engine is called on several threads at once,
+  /// none of them in Swift's pool, and finds the stores of the calling task.
   ///
   /// - Parameters:
   ///   - timeLimit: The longest time that one step may take. A call that has not returned by then
@@ -267,7 +267,7 @@ private struct Checker: Sendable {
               let colour = try own.data(forKey: "colour")
               expect(
                 colours.contains { $0 == colour }, "a read returns the complete old or new bytes")
-              // Tasks that only read have seen another task's set.
+              // A task that only reads has seen another task's set.
               if task >= 2, colour != last { progress.overlaps.add(1, ordering: .relaxed) }
               last = colour
               if round % 25 == 0 {

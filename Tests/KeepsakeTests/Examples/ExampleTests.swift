@@ -9,7 +9,7 @@ import Testing
   /// could not have a target of the same name.
   static let names = ["textstats", "tokens", "notes", "timer", "shelf"]
 
-  @Test(arguments: names) func helpIsOutputAndWrongUseAnError(name: String) throws {
+  @Test(arguments: names) func printsHelpAndRefusesWrongUse(name: String) throws {
     let example = Example("keepsake-\(name)", in: try TemporaryDirectory())
     let help = try example.run("--help")
     #expect(help.status == 0 && help.text.hasPrefix("usage: keepsake-\(name)"), "\(help)")
