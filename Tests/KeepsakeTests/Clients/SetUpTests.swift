@@ -82,10 +82,12 @@ extension OneAtATime {
         let run = try await Namespace.run(
           "container", [kind, Client.program] + environment + (fetches ? ["ARGUMENT=fetch"] : []))
         let lines = run.output.split(separator: "\n")
-        let expected = (1...2).flatMap { launch in
-          Client.output(
-            launch: launch, documents: hasDocuments ? "written" : "nothing", fetches: fetches
-          ).split(separator: "\n") + ["exit: 0"]
+        var expected: [Substring] = []
+        for launch in 1...2 {
+          let documents = hasDocuments ? "written" : "nothing"
+          expected += Client.output(launch: launch, documents: documents, fetches: fetches)
+            .split(separator: "\n")
+          expected.append("exit: 0")
         }
         let output = lines.filter { !$0.hasPrefix("keepsake: ") && !$0.hasPrefix("left: ") }
         #expect(output == expected, "\(kind)")
