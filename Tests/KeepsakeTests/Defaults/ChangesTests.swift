@@ -49,12 +49,12 @@ import Testing
     try store.set(1, forKey: "size")
     let journal = try #require(store.engine.get() as? Journal)
     let waiting = Task { for await _ in store.changes("size", default: 0) {} }
-    try await eventually("it is watched") { journal.state.withLock { !$0.watches.isEmpty } }
+    try await eventually("it is watched") { journal.file.withLock { !$0.watches.isEmpty } }
     waiting.cancel()
     await waiting.value
     try await eventually("nobody is told of what nobody waits for") {
       try store.set(2, forKey: "size")
-      return journal.state.withLock { $0.watches.isEmpty }
+      return journal.file.withLock { $0.watches.isEmpty }
     }
     var changes = store.changes("size", default: 0).makeAsyncIterator()
     try directory.store().set(3, forKey: "size")

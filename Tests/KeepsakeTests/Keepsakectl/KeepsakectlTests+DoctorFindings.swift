@@ -21,7 +21,7 @@ extension OneAtATime.KeepsakectlTests {
   }
 
   private static let damages = [
-    Damage("a damaged setting", finding: "does not read as written") {
+    Damage("a damaged setting", finding: "is damaged in 1 place") {
       try $0.flipBit(of: $0.journal, at: 90)
     },
     Damage("settings of a newer version", finding: "newer version") {

@@ -1,115 +1,44 @@
-internal import KeepsakeLibc
+/// Replacing the file by one without the records that later ones have overridden. A file is never
+/// truncated, and never written anywhere but at its end.
+extension JournalFile {
+  static let smallestCompaction = 64 * 1024
 
-/// Replacing the file: the first one, after damage, and without its dead records. A file is never
-/// truncated and never written anywhere but at its end.
+  enum Compaction {
+    case inBackground
+    /// Earlier processes were killed before they finished one, so it must not wait any longer.
+    case now
+  }
+
+  /// The compaction that is due because dead records dominate; the caller has to start it.
+  mutating func takeDueCompaction() -> Compaction? {
+    guard !isCompacting, size >= compactionFloor, isMostlyDead else { return nil }
+    // At most one a second unless the file becomes slow to open, because a program that sets
+    // without pause would spend more on compactions than on sets.
+    if let lastCompaction, size < 1 << 20, ContinuousClock.now - lastCompaction < .seconds(1) {
+      return nil
+    }
+    isCompacting = true
+    if size / 16 > table.liveSize + Self.smallestCompaction, lastCompaction == nil { return .now }
+    return .inBackground
+  }
+
+  fileprivate mutating func endCompaction() {
+    isCompacting = false
+    lastCompaction = .now
+    // The file could not be replaced if it still is mostly dead. Try again when it has doubled.
+    if isMostlyDead { compactionFloor = size * 2 }
+  }
+
+  /// Whether dead records dominate.
+  private var isMostlyDead: Bool { size / 2 > table.liveSize + JournalFormat.headerSize }
+}
+
 extension Journal {
-  /// Writes what the table holds, or nothing, to a new file, durably, in place of the old. Under
-  /// the lock.
-  func rewrite(asEmpty isEmpty: Bool = false) throws(StorageError) {
-    try FileSystem.removeStaleTemporaryFiles(for: location.path)
-    let id = UInt64.random(in: .min ... .max)
-    var bytes = JournalFormat.header(id: id)
-    state.withLock { state in
-      for (key, entry) in state.table.entries.elements where !isEmpty {
-        JournalFormat.append(entry.value, key: key, seed: id, to: &bytes)
-      }
-    }
-    let temporary = try TemporaryFile.make(
-      beside: location.path, .createAndAppend, mode: location.fileMode())
-    try temporary.file.writeAll(bytes)
-    try temporary.file.synchronize()
-    try install(temporary, seed: id, size: bytes.count, isEmpty: isEmpty)
-    try synchronizeDirectory()
-  }
-
-  /// Gives a written and synced file the journal's name, goes on with it and tells the others.
-  private func install(
-    _ temporary: consuming TemporaryFile, seed: UInt64, size: Int, isEmpty: Bool = false
-  ) throws(StorageError) {
-    // Whatever can fail comes before the new file has the name.
-    let file = try temporary.file.duplicate(as: location.path)
-    let status = try file.status()
-    try temporary.moveToDestination()
-    try state.withLock { state throws(StorageError) in
-      state.adopt(file, status, seed: seed, size: size, isEmpty: isEmpty)
-      try state.publish(replaced: true)
-    }
-  }
-
-  /// Makes the journal's name survive a power cut.
-  func synchronizeDirectory() throws(StorageError) {
-    let file = state.withLock { $0.file }
-    try FileSystem.synchronizeDirectory(location.directory)
-    // Another file may have come under the name meanwhile.
-    state.withLock { if $0.file === file { $0.isDirectoryUnsynced = false } }
-  }
-
-  // MARK: Damage
-
-  /// Keeps the damaged file aside and replaces it by one with all its intact records. Under the
-  /// lock. Returns what to report when it is released; a failure is not thrown: what is intact can
-  /// be read and added to all the same.
-  func repair() -> StorageError? {
-    do throws(StorageError) {
-      let copy = try keepAside()
-      try rewrite()
-      return damageReport(.success(copy))
-    } catch {
-      return damageReport(.failure(error))
-    }
-  }
-
-  private func keepAside() throws(StorageError) -> String {
-    let damaged = try File(location.path, .read)
-    let bytes = try damaged.read(from: 0, count: damaged.status().size)
-    let stem = "\(location.path).damaged-\(time(nil))"
-    var path = stem
-    var number = 1
-    while try FileSystem.status(path) != nil {
-      number += 1
-      path = "\(stem)-\(number)"
-    }
-    try FileSystem.replace(path, with: bytes, mode: location.fileMode(), durable: true)
-    return path
-  }
-
-  /// Repairs damage that came after the file had been read: the table still has all of it.
-  private func repairFromMemory() throws(StorageError) {
-    state.withLock { $0.damage = $0.damage ?? 1 }
-    try maintained { _ throws(StorageError) in }  // repairs on its way
-  }
-
-  /// What to say of damage, once.
-  func damageReport(_ repair: Result<String, StorageError>) -> StorageError? {
-    let places = state.withLock { state in
-      defer { state.damage = nil }
-      return state.damage
-    }
-    guard let places else { return nil }
-    let remedy: String
-    var underlying: StorageError?
-    switch repair {
-    case .success(let copy):
-      remedy = "The damaged file was kept as \(copy); a key in it may show its previous value."
-    case .failure(let error):
-      underlying = error
-      remedy =
-        "A key may show its previous value. The file could not be replaced: \(error.description)"
-    }
-    return StorageError(
-      .damaged, operation: "open", path: location.path,
-      reason: "\(places) \(places == 1 ? "place does" : "places do") not read as written; "
-        + "all other records are intact",
-      remedy: remedy, underlyingError: underlying)
-  }
-
-  // MARK: Compaction
-
-  /// Starts a compaction that `takeDueCompaction` has announced. Under no lock.
+  /// Starts a compaction that `takeDueCompaction` has returned. The caller holds no lock.
   func start(_ compaction: JournalFile.Compaction) {
     switch compaction {
     case .inBackground: BackgroundWork.run { [weak self] in self?.compactAndReport() }
-    case .atOnce: compactAndReport()
+    case .now: compactAndReport()
     }
   }
 
@@ -117,20 +46,15 @@ extension Journal {
     do throws(StorageError) {
       try compact()
     } catch  where error.code == .notFound {
-      // Deleted meanwhile, as a temporary scope's directory is: nothing to do.
+      // The file has been deleted, as the directory of a temporary scope is.
     } catch {
       report(error.inContext(of: "compact"))
     }
-    state.withLock { state in
-      state.isCompacting = false
-      state.lastCompaction = .now
-      // A file that is still mostly dead could not be replaced: again when it has doubled.
-      if state.isMostlyDead { state.compactionFloor = state.size * 2 }
-    }
+    file.withLock { $0.endCompaction() }
   }
 
-  /// Writes the live records to a new file while others go on, then adds under the lock what came
-  /// since, and puts it in place of the old one.
+  /// Writes the live records to a new file without a lock, then adds under the lock what was
+  /// appended meanwhile, and puts the new file in place of the old one.
   func compact() throws(StorageError) {
     try FileSystem.removeStaleTemporaryFiles(for: location.path)
     let source = try File(location.path, .read)
@@ -140,14 +64,14 @@ extension Journal {
       case .valid(let oldID, isIntact: true) = bytes.withUnsafeBytes({
         JournalFormat.header(of: $0)
       })
-    else { return try repairFromMemory() }
+    else { return try repairFromTable() }
 
     let id = UInt64.random(in: .min ... .max)
     var output = JournalFormat.header(id: id)
     guard
-      let end = Self.copyLive(
+      let end = Self.copyLiveRecords(
         bytes, from: JournalFormat.headerSize, seed: oldID, newSeed: id, to: &output)
-    else { return try repairFromMemory() }
+    else { return try repairFromTable() }
     let temporary = try TemporaryFile.make(
       beside: location.path, .createAndAppend, mode: location.fileMode())
     try temporary.file.writeAll(output)
@@ -163,25 +87,26 @@ extension Journal {
   ) throws(StorageError) {
     var waiting: TemporaryFile? = consume temporary
     var isInstalled = false
-    try maintained { journal throws(StorageError) in
-      guard let temporary = waiting.take(), journal.state.withLock({ $0.isReading(identity) })
-      else { return }  // another process was faster
+    try maintain { () throws(StorageError) in
+      guard let temporary = waiting.take(), file.withLock({ $0.isSameFile(as: identity) })
+      else { return }  // another process has replaced the file
       let rest = try source.read(from: end, count: max(0, source.status().size - end))
       var added: [UInt8] = []
-      guard Self.copyAll(rest, seed: oldID, newSeed: id, to: &added) else { return }  // damage
+      // If the rest is damaged, the next compaction repairs it.
+      guard Self.copyAllRecords(rest, seed: oldID, newSeed: id, to: &added) else { return }
       if !added.isEmpty {
         try temporary.file.writeAll(added)
         try temporary.file.synchronize()
       }
-      try journal.install(temporary, seed: id, size: size + added.count)
+      try install(temporary, seed: id, size: size + added.count)
       isInstalled = true
     }
     if isInstalled { try synchronizeDirectory() }
   }
 
-  /// Appends the last record of each key, under another seed; returns where the next record will
-  /// be, nil after damage.
-  private static func copyLive(
+  /// Appends the last record of each key, with checksums for the new seed; returns the offset where
+  /// the next record begins, or nil if there is damage.
+  private static func copyLiveRecords(
     _ bytes: [UInt8], from start: Int, seed: UInt64, newSeed: UInt64, to output: inout [UInt8]
   ) -> Int? {
     bytes.withUnsafeBytes { bytes in
@@ -190,7 +115,7 @@ extension Journal {
         switch record.kind {
         case .cleared: live = ByteKeyedDictionary()
         case .removed: live.remove(record.key)
-        default: live.set(record.key, record)
+        case .value: live.set(record.key, record)
         }
       }
       guard parsed.damage == 0 else { return nil }
@@ -202,8 +127,8 @@ extension Journal {
     }
   }
 
-  /// Appends all records as they are, under another seed; false after damage.
-  private static func copyAll(
+  /// Appends all records, with checksums for the new seed; returns false if there is damage.
+  private static func copyAllRecords(
     _ bytes: [UInt8], seed: UInt64, newSeed: UInt64, to output: inout [UInt8]
   ) -> Bool {
     bytes.withUnsafeBytes { bytes in

@@ -1,46 +1,63 @@
-/// When what was written survives a power cut.
+/// Making records survive a power cut.
+extension JournalFile {
+  /// Notes that records have been written; returns whether the caller has to schedule a sync.
+  mutating func noteUnsyncedRecords() -> Bool {
+    defer { isSyncScheduled = true }
+    isUnsynced = true
+    return !isSyncScheduled
+  }
+}
+
 extension Journal {
   func synchronize() throws(StorageError) {
-    let (file, isDirectoryUnsynced, isCondemned) = try state.withLock {
-      state throws(StorageError) in
-      if !state.isCurrent { try state.refresh() }
-      defer { state.isUnsynced = false }
-      return (state.file, state.isDirectoryUnsynced, state.isCondemned)
+    let (handle, isDirectoryUnsynced, isCondemned) = try file.withLock {
+      file throws(StorageError) in
+      if !file.isCurrent { try file.validate() }
+      defer { file.isUnsynced = false }
+      return (file.handle, file.isDirectoryUnsynced, file.isCondemned)
     }
-    guard let file else { return }
-    if isCondemned { return try replaceCondemned(nil) }
+    guard let handle else { return }
+    if isCondemned { return try replaceCondemnedFile(nil) }
     do throws(StorageError) {
-      try file.synchronize()
+      try handle.synchronize()
     } catch {
-      state.withLock { if $0.file === file { $0.isCondemned = true } }
-      return try replaceCondemned(error)
+      file.withLock { if $0.handle === handle { $0.isCondemned = true } }
+      return try replaceCondemnedFile(error)
     }
     guard isDirectoryUnsynced else { return }
     do throws(StorageError) {
       try synchronizeDirectory()
     } catch {
-      state.withLock { $0.isUnsynced = true }
+      file.withLock { $0.isUnsynced = true }
       throw error
     }
   }
 
-  /// Writes the store to a new file, after a sync failed: asked again, the kernel would report
-  /// success although the data is lost (LWN 752063, "PostgreSQL's fsync() surprise").
-  private func replaceCondemned(_ cause: StorageError?) throws(StorageError) {
+  /// Makes the name of the journal survive a power cut.
+  func synchronizeDirectory() throws(StorageError) {
+    let handle = file.withLock { $0.handle }
+    try FileSystem.synchronizeDirectory(location.directory)
+    // Another file may have got the name in the meantime.
+    file.withLock { if $0.handle === handle { $0.isDirectoryUnsynced = false } }
+  }
+
+  /// Writes the values to a new file after a sync failed. A second sync of the same file would
+  /// succeed although the data is lost (LWN 752063, "PostgreSQL's fsync() surprise").
+  private func replaceCondemnedFile(_ cause: StorageError?) throws(StorageError) {
     do throws(StorageError) {
-      try maintained { journal throws(StorageError) in
-        if journal.state.withLock({ $0.isCondemned }) { try journal.rewrite() }
+      try maintain { () throws(StorageError) in
+        if file.withLock({ $0.isCondemned }) { try rewrite() }
       }
     } catch {
-      state.withLock { $0.isUnsynced = true }
+      file.withLock { $0.isUnsynced = true }
       throw cause ?? error
     }
   }
 
   func synchronizeInBackground() {
-    let isUnsynced = state.withLock { state in
-      state.isSyncDue = false
-      return state.isUnsynced
+    let isUnsynced = file.withLock { file in
+      file.isSyncScheduled = false
+      return file.isUnsynced
     }
     guard isUnsynced else { return }
     do throws(StorageError) {
@@ -50,15 +67,16 @@ extension Journal {
     }
   }
 
+  /// Waits for no lock, which a thread that no longer runs may hold.
   func synchronizeAtExit() {
-    let file = state.withLockIfAvailable { state -> File? in
-      guard state.isUnsynced, !state.isCondemned else { return nil }
-      state.isUnsynced = false
-      return state.file
+    let handle = file.withLockIfAvailable { file -> File? in
+      guard file.isUnsynced, !file.isCondemned else { return nil }
+      file.isUnsynced = false
+      return file.handle
     }
-    guard case .some(.some(let file)) = file else { return }
+    guard case .some(.some(let handle)) = handle else { return }
     do throws(StorageError) {
-      try file.synchronize()
+      try handle.synchronize()
     } catch {
       report(error.inContext(of: "synchronize"))
     }

@@ -1,54 +1,56 @@
-/// Seeing what other processes write.
+/// Noticing what other processes write, for observers.
 extension Journal {
-  /// Looks for changes from now on, as long as somebody waits for them.
+  /// Watches the files until a change comes that no observer waits for.
   ///
-  /// - Parameter mayCreate: Whether to make a lock file where there is none.
+  /// - Parameter mayCreate: Whether to make the lock file if it is missing.
   func watch(mayCreate: Bool = true) {
-    guard state.withLock({ $0.watches.isEmpty }) else { return }
-    // There must be a lock file to watch; where it cannot be made the file is looked at instead.
+    guard file.withLock({ $0.watches.isEmpty }) else { return }
+    // A lock file that is missing cannot be watched. If it cannot be made either, its path is
+    // checked once a second instead.
     do throws(StorageError) {
       if mayCreate, try FileSystem.status(location.lockPath) == nil {
-        try locked { _ throws(StorageError) in }
+        try locked { () throws(StorageError) in }
       }
     } catch {
       report(error.inContext(of: "changes"))
     }
-    let notice: FileWatcher.Handler = { [weak self] event in self?.notice(event) }
+    let handler: FileWatcher.Handler = { [weak self] event in self?.handle(event) }
     let watches = [
-      FileWatcher.shared.watch(.contents, of: location.lockPath, handler: notice),
-      // Who deletes or exchanges the journal by hand publishes nothing.
-      FileWatcher.shared.watch(.names, of: location.directory, handler: notice),
+      FileWatcher.shared.watch(.contents, of: location.lockPath, handler: handler),
+      // A user who deletes or replaces the journal publishes nothing.
+      FileWatcher.shared.watch(.names, of: location.directory, handler: handler),
     ]
-    state.withLock { $0.watches = watches }
+    file.withLock { $0.watches = watches }
   }
 
-  private func notice(_ event: FileWatcher.Event) {
-    if observers.isEmpty {
-      // The last one has gone, and the watch goes with it, unless a new one has come just now.
-      let isLeft = state.withLock { state in
-        if observers.isEmpty { state.watches = [] }
-        return state.watches.isEmpty
-      }
-      if isLeft { return }
-    }
+  private func handle(_ event: FileWatcher.Event) {
+    if observers.isEmpty, endWatch() { return }
     do throws(StorageError) {
-      // Somebody deleted the lock file. Its next one shows in the directory; to make it here would
-      // bring back a directory that is being removed. While it is open its end is no event of its
-      // own.
-      let lockFile = state.withLock { $0.lockFile }
+      // A lock file that was deleted and made again shows as a new name in the directory. Do not
+      // make it here, which would bring back a directory that is being removed. Its deletion is no
+      // event while it is open.
+      let lockFile = file.withLock { $0.lockFile }
       let isReplaced = try lockFile?.isReplaced() ?? true
       if event == .gone || isReplaced {
-        state.withLock { $0.watches = [] }
+        file.withLock { $0.watches = [] }
         watch(mayCreate: false)
       }
-      try lookAtFile()
-      state.withLock { $0.watchingFailure = nil }
+      try validate()
+      file.withLock { $0.watchingFailure = nil }
     } catch {
-      let isNew = state.withLock { state in
-        defer { state.watchingFailure = error.code }
-        return state.watchingFailure != error.code
+      let isNew = file.withLock { file in
+        defer { file.watchingFailure = error.code }
+        return file.watchingFailure != error.code
       }
       if isNew { report(error.inContext(of: "changes")) }
+    }
+  }
+
+  /// Ends the watch, unless an observer has come in the meantime; returns whether it has ended.
+  private func endWatch() -> Bool {
+    file.withLock { file in
+      if observers.isEmpty { file.watches = [] }
+      return file.watches.isEmpty
     }
   }
 }

@@ -6,14 +6,15 @@
 /// ```
 ///
 /// Each line is a JSON array. `sum` is the ``Checksum`` of everything from `kind` to the end of the
-/// value, seeded with the file's random id; `length` counts the bytes between the first string's
-/// closing quote and the closing bracket. A record counts as soon as those bytes are there and
-/// the sum is right, whatever follows. No record holds a raw newline, so the next newline is the
-/// place to go on after damage; an unfinished record at the end is closed with ``abandoned``.
+/// value, seeded with the file's random id. `length` is the number of bytes between the first
+/// string's closing quote and the closing bracket. A record counts as soon as it has all those
+/// bytes and the right sum, whatever follows. No record contains a raw newline, so reading continues
+/// after the next newline if a record is damaged. An unfinished record at the end is closed with
+/// ``abandoned``.
 enum JournalFormat {
   static let version = UInt8(ascii: "1")
   static let headerSize = 76
-  /// Closes a record that its writer could not finish.
+  /// Closes a record that its writer did not finish.
   static let abandoned = Array("~\n".utf8)
 
   private static let prefix = Array(#"["keepsake","#.utf8)
@@ -51,8 +52,8 @@ enum JournalFormat {
 
   enum Header: Equatable {
     case valid(id: UInt64, isIntact: Bool)
-    /// Empty, or cut off while it was written: no record can follow.
-    case unborn
+    /// The file is empty, or its header was cut off. It has no records.
+    case incomplete
     case unsupported
     case foreign
   }
@@ -65,17 +66,17 @@ enum JournalFormat {
     return prefix + quoted + comma + quoted + comma + quoted + Array("]\n".utf8)
   }
 
-  /// Reads the header by majority of its three copies, so that no single byte can spoil the file.
+  /// Reads each byte of the header by majority of three copies, so that no single damaged byte makes
+  /// the file unreadable.
   static func header(of bytes: UnsafeRawBufferPointer) -> Header {
-    if bytes.allSatisfy({ $0 == 0 }) { return .unborn }
+    if bytes.allSatisfy({ $0 == 0 }) { return .incomplete }
     guard bytes.count >= headerSize else {
-      let model = header(id: 0)
-      let isPrefix = bytes.indices.allSatisfy { position in
-        bytes[position] == model[position]
-          || model[position] == UInt8(ascii: "0")
-            && Hexadecimal.digit(bytes[position]) != nil
+      let example = header(id: 0)
+      let isPrefix = bytes.indices.allSatisfy { index in
+        bytes[index] == example[index]
+          || example[index] == UInt8(ascii: "0") && Hexadecimal.digit(bytes[index]) != nil
       }
-      return isPrefix ? .unborn : .foreign
+      return isPrefix ? .incomplete : .foreign
     }
     var copy: [UInt8] = []
     for position in 0..<copySize {
@@ -101,7 +102,7 @@ enum JournalFormat {
 
   // MARK: Writing
 
-  /// Appends one record; `value` is its JSON, empty where the kind has none.
+  /// Appends one record. `value` is JSON, and empty for a kind without a value.
   static func append(
     _ kind: Kind, key: String, value: [UInt8], seed: UInt64, to output: inout [UInt8]
   ) {
@@ -112,7 +113,7 @@ enum JournalFormat {
     }
   }
 
-  /// Appends the record of a key's new value; nil stands for a removed key.
+  /// Appends the record of a key's new value; nil removes the key.
   static func append(
     _ value: StoredValue?, key: String, seed: UInt64, to output: inout [UInt8]
   ) {
@@ -124,8 +125,8 @@ enum JournalFormat {
     }
   }
 
-  /// Writes all in place: a set would spend more on passing arrays around than on its line. Nothing
-  /// is reserved, which would stop the output from growing by more than one record at a time.
+  /// Encodes directly into `output`, because making arrays for the parts would take longer than
+  /// encoding them. Reserves no capacity, which would make `output` grow by one record at a time.
   @inline(__always)
   private static func append(
     _ kind: Kind, key: String, seed: UInt64, to output: inout [UInt8],
@@ -136,16 +137,16 @@ enum JournalFormat {
       contentsOf: UnsafeBufferPointer(
         start: recordStart.utf8Start, count: recordStart.utf8CodeUnitCount))
     output.append(kind.byte)
-    let place = output.count
+    let lengthIndex = output.count
     output.append(quote)
-    if kind != .cleared {
+    if kind.byte != Kind.cleared.byte {
       output.append(comma)
       JSONString.append(key, to: &output)
     }
     appendValue(&output)
-    // The length stands before what it counts.
-    let length = output.count - place - 1
-    JSONNumber.withDigits(of: Int64(length)) { output.insert(contentsOf: $0, at: place) }
+    // The length precedes the bytes that it counts.
+    let length = output.count - lengthIndex - 1
+    JSONNumber.withDigits(of: Int64(length)) { output.insert(contentsOf: $0, at: lengthIndex) }
     output.withUnsafeMutableBufferPointer { bytes in
       let summed = UnsafeRawBufferPointer(
         UnsafeMutableBufferPointer(rebasing: bytes[(start + 16)...]))
@@ -156,7 +157,7 @@ enum JournalFormat {
     output.append(newline)
   }
 
-  /// With zeros in place of the sum.
+  /// The start of a record, with zeros for the sum.
   private static let recordStart: StaticString = "[\"0000000000000000"
 
   // MARK: Reading
@@ -164,21 +165,21 @@ enum JournalFormat {
   struct Record {
     let kind: Kind
     let key: String
-    /// Where the value's JSON is.
+    /// The range of the value's JSON.
     let value: Range<Int>
-    /// How many bytes the whole line takes.
+    /// The size of the whole line in bytes.
     let size: Int
   }
 
   /// How the bytes end.
   enum Tail: Equatable {
     case complete
-    /// After a whole record, but without these bytes of its ending.
+    /// The last record counts, but these bytes of its ending are missing.
     case unterminated([UInt8])
-    /// In the middle of a record, which does not count.
+    /// The last record is unfinished and does not count.
     case torn
 
-    /// What a writer puts before its own record.
+    /// What a writer appends before its own record.
     var closing: [UInt8] {
       switch self {
       case .complete: []
@@ -189,20 +190,20 @@ enum JournalFormat {
   }
 
   struct Parsed {
-    /// Where reading goes on when more has been written.
+    /// Where reading continues when more has been written.
     var end: Int
     var tail = Tail.complete
-    /// How many places do not read as they were written.
+    /// The number of damaged places.
     var damage = 0
   }
 
-  /// Visits the records in `bytes` from `start` on.
+  /// Calls `visit` with each record in `bytes`, beginning at `start`.
   static func parse(
     _ bytes: UnsafeRawBufferPointer, from start: Int, seed: UInt64, visit: (Record) -> Void
   ) -> Parsed {
     var result = Parsed(end: start)
     var position = start
-    /// Goes behind the next newline; false when there is none.
+    /// Moves past the next newline; returns false if there is none.
     func skipLine(from start: Int) -> Bool {
       guard let newline = bytes[start...].firstIndex(of: newline) else { return false }
       position = newline + 1
@@ -214,7 +215,7 @@ enum JournalFormat {
         position += 1
         continue
       }
-      if bytes[position] == bracket {  // the ending of a record that counted without it
+      if bytes[position] == bracket {  // the missing ending of the record before
         if position + 1 == bytes.count {
           result.tail = .unterminated([newline])
           return result
@@ -230,7 +231,7 @@ enum JournalFormat {
           result.tail = .torn
           return result
         }
-        // The line ends in a newline, which stands behind what may be the mark.
+        // `position` is after the newline, which follows the mark.
         let isAbandoned = position - 2 >= start && bytes[position - 2] == abandoned[0]
         if !isAbandoned { result.damage += 1 }
         continue
@@ -262,7 +263,7 @@ enum JournalFormat {
   private static let quote = UInt8(ascii: "\"")
   private static let comma = UInt8(ascii: ",")
 
-  /// The record that starts at `start` and where its body ends; nil unless its sum is right.
+  /// The record that begins at `start`, and the end of its body; nil unless its sum is right.
   private static func record(
     in bytes: UnsafeRawBufferPointer, at start: Int, seed: UInt64
   ) -> (Record, end: Int)? {
@@ -270,7 +271,7 @@ enum JournalFormat {
     else { return nil }
     var sum: UInt64 = 0
     for byte in bytes[(start + 2)..<(start + 18)] {
-      // Small letters only: a large one was not written by us.
+      // A sum is written in lowercase.
       guard let digit = Hexadecimal.digit(byte), !(0x41...0x46).contains(byte) else {
         return nil
       }

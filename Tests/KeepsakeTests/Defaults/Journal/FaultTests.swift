@@ -200,13 +200,13 @@ import Testing
     let journal = try store.journal
     try store.set(0, forKey: "k")
     try await Task.sleep(for: .milliseconds(1_500))
-    #expect(!journal.state.withLock { $0.isUnsynced })
+    #expect(!journal.file.withLock { $0.isUnsynced })
     let plan = FaultPlan(decide: { $0.call == .fdatasync ? .fail(EIO) : .proceed })
     FaultPlan.$current.withValue(plan) { _ = try? store.synchronize() }
-    #expect(journal.state.withLock { $0.isUnsynced })
+    #expect(journal.file.withLock { $0.isUnsynced })
     try store.set(1, forKey: "k")
     try await Task.sleep(for: .milliseconds(1_500))
-    #expect(!journal.state.withLock { $0.isUnsynced })
+    #expect(!journal.file.withLock { $0.isUnsynced })
   }
 
   @Test func anOldTemporaryFileThatCannotBeRemovedStopsNoWrite() throws {
@@ -227,7 +227,7 @@ import Testing
     let store = directory.store(failures: failures)
     try store.set(1, forKey: "k")
     try FileManager.default.removeItem(at: directory.file(TemporaryDirectory.journal))
-    try store.journal.start(.atOnce)
+    try store.journal.start(.now)
     #expect(failures.all.isEmpty)
   }
 }

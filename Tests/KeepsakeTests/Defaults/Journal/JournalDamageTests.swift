@@ -128,7 +128,7 @@ import Testing
     #expect(try reader.int("a") == 1)
     // A writer that died between its write and its word.
     var record: [UInt8] = []
-    let seed = try store.journal.state.withLock { $0.seed }
+    let seed = try store.journal.file.withLock { $0.seed }
     JournalFormat.append(.int(2), key: "a", seed: seed, to: &record)
     let handle = try FileHandle(forUpdating: directory.file(Self.journal))
     try handle.seekToEnd()

@@ -102,7 +102,7 @@ import Testing
     for count in 0..<Self.sample.count {
       let bytes = Array(Self.sample.prefix(count))
       guard count >= JournalFormat.headerSize else {
-        #expect(bytes.withUnsafeBytes { JournalFormat.header(of: $0) } == .unborn)
+        #expect(bytes.withUnsafeBytes { JournalFormat.header(of: $0) } == .incomplete)
         continue
       }
       let (left, parsed) = try #require(Self.parse(bytes))
@@ -131,8 +131,8 @@ import Testing
     func header(_ text: String) -> JournalFormat.Header {
       Array(text.utf8).withUnsafeBytes { JournalFormat.header(of: $0) }
     }
-    #expect(header("") == .unborn)
-    #expect(header(String(repeating: "\0", count: 5000)) == .unborn)
+    #expect(header("") == .incomplete)
+    #expect(header(String(repeating: "\0", count: 5000)) == .incomplete)
     #expect(header("hello") == .foreign)
     #expect(header(String(repeating: "{\"a\": 1}\n", count: 100)) == .foreign)
     let newer = #"["keepsake","2:0123456789abcdef","2:0123456789abcdef","2:0123456789abcdef"]"#

@@ -1,0 +1,249 @@
+internal import KeepsakeLibc
+
+/// Changing values. Each change is a record that is appended under the file lock.
+extension Journal {
+  /// What the writers of this process share.
+  struct Writer {
+    /// Where a writer encodes its records, kept because allocating it would cost as much as
+    /// encoding a record.
+    fileprivate var buffer: [UInt8] = []
+    /// The lock file that the last writer locked, and the process that opened it: a forked child
+    /// must open its own, because it shares the lock of an inherited one with its parent.
+    fileprivate var lockFile: LockFile?
+    fileprivate var generation: UInt64 = 0
+
+    /// A larger buffer is not kept. Most settings need less.
+    fileprivate static let largestBuffer = 4 << 10
+  }
+
+  /// What a writer does after it has released its locks, because it may take long or write itself.
+  struct FollowUp {
+    fileprivate var damage: StorageError?
+    /// Whether values have changed that this writer did not change.
+    fileprivate var hasChanges = false
+    fileprivate var isSyncDue = false
+    fileprivate var compaction: JournalFile.Compaction?
+  }
+
+  func set(_ value: StoredValue?, forKey key: String) throws(StorageError) {
+    try append(ValueChange(key: key, value: value))
+  }
+
+  func apply(_ changes: [ValueChange]) throws(StorageError) {
+    _ = try changes.withUnsafeBufferPointer { changes throws(StorageError) in
+      try append(changes) { _ in true }
+    }
+  }
+
+  func replace(
+    _ old: StoredValue?, with new: StoredValue?, forKey key: String
+  ) throws(StorageError) -> Bool {
+    try append(ValueChange(key: key, value: new)) { $0[key]?.value == old }
+  }
+
+  func update(
+    _ key: String, _ change: (StoredValue?) throws(StorageError) -> StoredValue??
+  ) throws(StorageError) {
+    var isAttempted = false
+    defer { if isAttempted { observers.signal(key) } }
+    try locked { file in
+      file.table[key]?.value
+    } _: { old, writer, followUp throws(StorageError) in
+      let generation = ForkGuard.generation
+      guard let new = try change(old), new != nil || old != nil else { return }
+      guard generation == ForkGuard.generation else {
+        throw StorageError(
+          .misuse, operation: "update", path: path, reason: "the closure forked the process",
+          remedy: "Fork outside the closure.")
+      }
+      isAttempted = true
+      try withUnsafePointer(to: ValueChange(key: key, value: new)) { change throws(StorageError) in
+        try append(
+          UnsafeBufferPointer(start: change, count: 1), file.withLock { $0.appendPlan() }, &writer,
+          &followUp)
+      }
+    }
+  }
+
+  func removeAll() throws(StorageError) {
+    try locked { () throws(StorageError) in
+      if file.withLock({ $0.handle != nil }) { try rewrite(asEmpty: true) }
+    }
+  }
+
+  // MARK: Appending
+
+  @discardableResult
+  private func append(
+    _ change: ValueChange, if condition: (borrowing ValueTable) -> Bool = { _ in true }
+  ) throws(StorageError) -> Bool {
+    try withUnsafePointer(to: change) { change throws(StorageError) in
+      try append(UnsafeBufferPointer(start: change, count: 1), if: condition)
+    }
+  }
+
+  /// What a writer decides as soon as its table is current.
+  private enum Decision {
+    case refuse
+    /// The changes would remove what is not there.
+    case skip
+    /// nil if there is no file that can be written.
+    case append(JournalFile.AppendPlan?)
+  }
+
+  /// Appends the changes if `condition` holds for the current table; returns whether it does.
+  private func append(
+    _ changes: UnsafeBufferPointer<ValueChange>, if condition: (borrowing ValueTable) -> Bool
+  ) throws(StorageError) -> Bool {
+    var isAttempted = false
+    // Also after an error: a part of the changes may have been written.
+    defer { if isAttempted { observers.signal(changes.count == 1 ? changes[0].key : nil) } }
+    return try locked(isBrief: true) { file in
+      guard condition(file.table) else { return Decision.refuse }
+      guard changes.contains(where: { $0.value != nil || file.table[$0.key] != nil }) else {
+        return .skip
+      }
+      return .append(file.appendPlan())
+    } _: { decision, writer, followUp throws(StorageError) in
+      switch decision {
+      case .refuse: return false
+      case .skip: return true
+      case .append(let plan):
+        isAttempted = true
+        try append(changes, plan, &writer, &followUp)
+        return true
+      }
+    }
+  }
+
+  /// Appends the changes in one write, under the file lock, and publishes them.
+  private func append(
+    _ changes: UnsafeBufferPointer<ValueChange>, _ plan: JournalFile.AppendPlan?,
+    _ writer: inout Writer, _ followUp: inout FollowUp
+  ) throws(StorageError) {
+    let plan = if let plan { plan } else { try makeFile() }
+    defer {
+      writer.buffer.removeAll(keepingCapacity: writer.buffer.capacity <= Writer.largestBuffer)
+    }
+    plan.encode(changes, to: &writer.buffer)
+    let count = writer.buffer.count
+    let (written, failure) = writer.buffer.withUnsafeBytes { plan.handle.write($0) }
+    try file.withLock { file throws(StorageError) in
+      followUp.isSyncDue = file.noteUnsyncedRecords()
+      try file.finishAppend(of: changes, plan, written: failure == nil ? count : nil)
+      followUp.hasChanges = file.takeUnsignaledChanges() || followUp.hasChanges
+      followUp.compaction = file.takeDueCompaction()
+    }
+    // The last two bytes only end the line: a record without them counts.
+    if let failure, written < count - 2 { throw failure }
+  }
+
+  /// Makes the file if there is none, or throws why it cannot be written.
+  private func makeFile() throws(StorageError) -> JournalFile.AppendPlan {
+    if file.withLock({ $0.handle == nil }) {
+      try rewrite()
+    } else {
+      // Throws unless the file's mode has changed since it was opened.
+      _ = try File(location.path, .append)
+      try file.withLock { file throws(StorageError) in try file.reload() }
+    }
+    if let plan = file.withLock({ $0.appendPlan() }) { return plan }
+    throw StorageError(errno: EACCES, operation: "open", path: location.path)
+  }
+
+  // MARK: Locking
+
+  /// Runs `body` while no other thread or process can write, with a table that is current.
+  ///
+  /// - Parameter mayCreate: Whether to make the directory and the lock file if they are missing.
+  func locked(
+    mayCreate: Bool = true, _ body: () throws(StorageError) -> Void
+  ) throws(StorageError) {
+    try locked(mayCreate: mayCreate) { _ in
+    } _: { _, _, followUp throws(StorageError) in
+      try body()
+      followUp.hasChanges = file.withLock { $0.takeUnsignaledChanges() } || followUp.hasChanges
+    }
+  }
+
+  /// The same for background work: does nothing if the files have been deleted.
+  func maintain(_ body: () throws(StorageError) -> Void) throws(StorageError) {
+    do throws(StorageError) {
+      try locked(mayCreate: false, body)
+    } catch  where error.code == .notFound && error.path == location.lockPath {
+      return
+    }
+  }
+
+  /// Takes the locks of a writer, makes the table current, passes it to `prepare`, and then runs
+  /// `body` with the result while no other thread or process can write.
+  ///
+  /// - Parameter isBrief: Whether `body` only appends, which takes less than a tick of the clock.
+  private func locked<Prepared, R>(
+    mayCreate: Bool = true, isBrief: Bool = false,
+    _ prepare: (borrowing JournalFile) -> Prepared,
+    _ body: (Prepared, inout Writer, inout FollowUp) throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    var followUp = FollowUp()
+    defer { finish(followUp) }
+    let result = try writer.withLock(timeout: timeout) { writer throws(StorageError) in
+      while true {
+        let lock = try lockFile(of: &writer, mayCreate: mayCreate)
+        try lock.lock(timeout: timeout)
+        let generation = ForkGuard.generation
+        // A child that was forked meanwhile must not release the lock, which is its parent's.
+        defer { if generation == ForkGuard.generation { lock.unlock() } }
+        var isDamaged = false
+        let prepared = try file.withLock { file throws(StorageError) -> Prepared? in
+          guard try file.validate(under: lock, isBrief: isBrief) else { return nil }
+          isDamaged = file.damage != nil
+          followUp.hasChanges = file.takeUnsignaledChanges()
+          return prepare(file)
+        }
+        guard var prepared else {
+          writer.lockFile = nil
+          continue
+        }
+        if isDamaged {
+          followUp.damage = repair()
+          prepared = file.withLock { file in
+            followUp.hasChanges = file.takeUnsignaledChanges() || followUp.hasChanges
+            return prepare(file)
+          }
+        }
+        return try body(prepared, &writer, &followUp)
+      }
+    }
+    if let result { return result }
+    throw StorageError(
+      .timedOut, operation: "lock", path: location.path,
+      reason: "another thread was writing for more than \(timeout)",
+      remedy: "Do not wait for other threads inside the closure of an update.")
+  }
+
+  @inline(__always)
+  private func lockFile(
+    of writer: inout Writer, mayCreate: Bool
+  ) throws(StorageError) -> LockFile {
+    if let lockFile = writer.lockFile, writer.generation == ForkGuard.generation {
+      return lockFile
+    }
+    let lockFile = try file.withLock { file throws(StorageError) in
+      try file.openLockFile(mayCreate: mayCreate, timeout: timeout)
+    }
+    writer.lockFile = lockFile
+    writer.generation = ForkGuard.generation
+    return lockFile
+  }
+
+  @inline(__always)
+  private func finish(_ followUp: FollowUp) {
+    if followUp.isSyncDue {
+      BackgroundWork.syncSoon(
+        { self.synchronizeInBackground() }, atExit: { self.synchronizeAtExit() })
+    }
+    if followUp.hasChanges { observers.signal() }
+    if let compaction = followUp.compaction { start(compaction) }
+    if let damage = followUp.damage { report(damage) }
+  }
+}

@@ -1,0 +1,101 @@
+internal import KeepsakeLibc
+
+/// Writing the whole file anew: the first one, an empty one, and one in place of a damaged one.
+extension Journal {
+  /// Writes the values of the table to a new file and puts it in place of the old one, durably. The
+  /// caller holds the file lock.
+  ///
+  /// - Parameter isEmpty: Whether to leave the values out, which removes them.
+  func rewrite(asEmpty isEmpty: Bool = false) throws(StorageError) {
+    try FileSystem.removeStaleTemporaryFiles(for: location.path)
+    let id = UInt64.random(in: .min ... .max)
+    var bytes = JournalFormat.header(id: id)
+    file.withLock { file in
+      for (key, entry) in file.table.entries.elements where !isEmpty {
+        JournalFormat.append(entry.value, key: key, seed: id, to: &bytes)
+      }
+    }
+    let temporary = try TemporaryFile.make(
+      beside: location.path, .createAndAppend, mode: location.fileMode())
+    try temporary.file.writeAll(bytes)
+    try temporary.file.synchronize()
+    try install(temporary, seed: id, size: bytes.count, isEmpty: isEmpty)
+    try synchronizeDirectory()
+  }
+
+  /// Gives a synced file the journal's name, continues with it, and tells the other processes.
+  func install(
+    _ temporary: consuming TemporaryFile, seed: UInt64, size: Int, isEmpty: Bool = false
+  ) throws(StorageError) {
+    // Everything that can fail precedes the move.
+    let handle = try temporary.file.duplicate(as: location.path)
+    let status = try handle.status()
+    try temporary.moveToDestination()
+    try file.withLock { file throws(StorageError) in
+      file.adopt(handle, status, seed: seed, size: size, isEmpty: isEmpty)
+      try file.publish(isReplaced: true)
+    }
+  }
+
+  /// Keeps a copy of the damaged file and replaces the file by one with all its intact records. The
+  /// caller holds the file lock.
+  ///
+  /// - Returns: What to report when the lock is released. A failure is reported, not thrown, because
+  ///   the intact records can be read and appended to all the same.
+  func repair() -> StorageError? {
+    do throws(StorageError) {
+      let copy = try copyDamagedFile()
+      try rewrite()
+      return damageReport(.success(copy))
+    } catch {
+      return damageReport(.failure(error))
+    }
+  }
+
+  /// Repairs damage that happened after the file was read, so the table still has all values.
+  func repairFromTable() throws(StorageError) {
+    file.withLock { $0.damage = $0.damage ?? 1 }
+    try maintain { () throws(StorageError) in }  // taking the lock repairs the file
+  }
+
+  /// Returns the path of the copy.
+  private func copyDamagedFile() throws(StorageError) -> String {
+    let damaged = try File(location.path, .read)
+    let bytes = try damaged.read(from: 0, count: damaged.status().size)
+    let stem = "\(location.path).damaged-\(time(nil))"
+    var path = stem
+    var number = 1
+    while try FileSystem.status(path) != nil {
+      number += 1
+      path = "\(stem)-\(number)"
+    }
+    try FileSystem.replace(path, with: bytes, mode: location.fileMode(), durable: true)
+    return path
+  }
+
+  /// The error that reports the damage, once.
+  ///
+  /// - Parameter repair: The path of the damaged file's copy, or why the file was not repaired.
+  func damageReport(_ repair: Result<String, StorageError>) -> StorageError? {
+    let count = file.withLock { file in
+      defer { file.damage = nil }
+      return file.damage
+    }
+    guard let count else { return nil }
+    let remedy: String
+    var underlying: StorageError?
+    switch repair {
+    case .success(let copy):
+      remedy = "The damaged file was kept as \(copy); a key in it may show its previous value."
+    case .failure(let error):
+      underlying = error
+      remedy =
+        "A key may show its previous value. The file could not be replaced: \(error.description)"
+    }
+    return StorageError(
+      .damaged, operation: "open", path: location.path,
+      reason: "the file is damaged in \(count) \(count == 1 ? "place" : "places"); "
+        + "all other records are intact",
+      remedy: remedy, underlyingError: underlying)
+  }
+}
