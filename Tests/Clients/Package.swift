@@ -1,6 +1,7 @@
 // swift-tools-version: 6.2
 // Programs that use the library as any other package does, built and run by ClientTests: one for
-// each configuration of Swift's isolation checks. Their warnings are errors.
+// each configuration of Swift's isolation checks. Their warnings are errors. The files of
+// Sources/Shared are part of several programs, by symbolic links.
 import PackageDescription
 
 /// A program that uses Keepsake.
