@@ -56,7 +56,8 @@ extension OneAtATime.KeepsakectlTests {
     try expectFailure(66, "cannot be read", "settings", "import", app, path("missing"))
     #expect(try run("settings", "import", app, input: "{").status == 65)
     try directory.write([0xFF, 0, 0xFE], to: "garbage")
-    try expectFailure(65, "\(path("garbage")): neither", "settings", "import", app, path("garbage"))
+    try expectFailure(
+      65, "\(path("garbage")): the document is neither", "settings", "import", app, path("garbage"))
     try expectFailure(66, "Is a directory", "settings", "import", app, directory.path)
     let script = "echo '{\"piped\": 1}' | \"$0\" settings import \(app) /dev/stdin"
     let piped = try Child(
