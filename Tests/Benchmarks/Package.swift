@@ -3,7 +3,7 @@ import PackageDescription
 
 let keepsake: Target.Dependency = .product(name: "Keepsake", package: "Keepsake")
 
-// Programs that are started and weighed, each with what it depends on.
+// Programs that are started, and whose sizes are measured.
 let starts: [(name: String, path: String, dependencies: [Target.Dependency])] = [
   ("keepsake-start-bare", "StartBare", []),
   ("keepsake-start-empty", "StartEmpty", [keepsake]),
@@ -14,7 +14,7 @@ let starts: [(name: String, path: String, dependencies: [Target.Dependency])] = 
   ("keepsake-start-foundation", "StartFoundation", []),
 ]
 
-// A package of its own, so that what Keepsake is measured against never becomes its dependency.
+// A separate package, so that Keepsake does not depend on the libraries that it is compared with.
 let package = Package(
   name: "keepsake-benchmarks",
   platforms: [.macOS(.v15)],

@@ -1,4 +1,4 @@
-// What a program would use instead of the disk cache, behind one face.
+// Alternatives to the disk cache, with a common interface.
 import Foundation
 
 struct CachePeers {
@@ -11,9 +11,9 @@ struct CachePeers {
   let all: [Peer<Work>]
   private static let syncing = [PeerDocuments.name, PeerDatedFiles.name]
 
-  init(in host: String) throws {
-    let (documents, dated) = (try PeerDocuments(in: host), try PeerDatedFiles(in: host))
-    let table = try PeerTable(at: "\(host)/table.sqlite")
+  init(in parent: String) throws {
+    let (documents, dated) = (try PeerDocuments(in: parent), try PeerDatedFiles(in: parent))
+    let table = try PeerTable(at: "\(parent)/table.sqlite")
     all = [
       Peer(
         PeerDocuments.name,
@@ -33,7 +33,7 @@ struct CachePeers {
     ]
   }
 
-  /// The same operation by each of them.
+  /// The operation with each peer.
   func each(isSet: Bool = false, _ subject: (Work) -> Subject) -> [Peer<Subject>] {
     all.map { peer in
       var result = peer.map(subject)

@@ -1,6 +1,6 @@
-// The disk cache: reading and writing values of four sizes, and looking whether there are any.
-// Keepsake and the floor read the very same payload files and write into the same subdirectories,
-// so that both meet the same directories, inodes and pages.
+// The disk cache: reading and writing values of four sizes, and checking whether they exist.
+// Keepsake and the floor read the same payload files and write to the same subdirectories, so that
+// both find the same directories, inodes and pages.
 import Foundation
 import Keepsake
 
@@ -11,12 +11,12 @@ struct Caching {
 
   init(directory: String) { self.directory = directory }
 
-  /// What replaces files comes last: ext4 is slow for minutes to make new ones after that. What was
-  /// filled is synced before it is read: its write-back would slow one side only.
+  /// Replacing files comes last, because ext4 creates files slowly for minutes afterwards. Files
+  /// are synced before they are read, because their write-back would slow only one contestant.
   func measure(_ bench: inout Bench) throws {
     for size in Self.sizes { try measureNewKeys(&bench, size: size) }
     for size in Self.sizes { try measureReading(&bench, size: size) }
-    try measureLooking(&bench)
+    try measureExistence(&bench)
     try measureModels(&bench)
     for size in Self.sizes { try measureExistingKeys(&bench, size: size) }
   }
@@ -25,14 +25,14 @@ struct Caching {
 
   private func measureNewKeys(_ bench: inout Bench, size: Int) throws {
     let cache = try EmptyCache(in: "\(directory)/new-\(size)")
-    let peers = try CachePeers(in: cache.host)
+    let peers = try CachePeers(in: cache.parent)
     let value = Self.value(size)
     var next = 0
     var keys: [String] = []
     var entries: [FloorCache.Entry] = []
     try bench.measure(
       "DiskCache.set, new key", size: size, target: 1.3, batch: .milliseconds(8),
-      // Some hundred MB of dirty pages at most: beyond, the disk would be what is measured.
+      // At most some hundred MB of dirty pages; with more, the disk would be measured.
       most: size > 100_000 ? 4 : 400,
       prepare: {
         keys = (next..<next + $0).map(Self.key)
@@ -50,7 +50,7 @@ struct Caching {
 
   private func measureExistingKeys(_ bench: inout Bench, size: Int) throws {
     let cache = try EmptyCache(in: "\(directory)/over-\(size)")
-    let peers = try CachePeers(in: cache.host)
+    let peers = try CachePeers(in: cache.parent)
     let value = Self.value(size)
     let numbers = 0..<(size > 100_000 ? 16 : 256)
     let (keys, entries) = (numbers.map(Self.key), numbers.map(cache.floor.entry))
@@ -71,18 +71,18 @@ struct Caching {
   // MARK: Reading
 
   private func measureReading(_ bench: inout Bench, size: Int) throws {
-    var host = "\(directory)/read-\(size)"
+    var parent = "\(directory)/read-\(size)"
     let value = Self.value(size)
     let keys = (0..<(size > 100_000 ? 32 : 2_000)).map(Self.key)
-    let original = try EmptyCache(in: host)
-    let peers = try CachePeers(in: host)
+    let original = try EmptyCache(in: parent)
+    let peers = try CachePeers(in: parent)
     for key in keys + [Self.anyKey] {
       try original.store.set(value, forKey: key, expiry: .days(7))
       for peer in peers.all { try peer.work.set(value, key) }
     }
     let (store, paths) = (original.store, try original.payloads(keys))
     sync()
-    // From here on its payloads are known and summed.
+    // From here on Keepsake remembers the payloads and has verified their checksums.
     for key in keys { sink &+= try store.get(key)?.count ?? 0 }
     try bench.measure(
       "DiskCache.get, read before", size: size, target: 1.3,
@@ -92,8 +92,7 @@ struct Caching {
         { try each(keys, $0) { sink &+= try peer.get($0)?.count ?? 0 } }
       })
 
-    // A cache is another one to a process when its directory has another name: nothing of it is
-    // known then, though its files are the same ones.
+    // A renamed directory is a new cache to the process: it remembers nothing of the files.
     var fresh = store
     var freshPaths = paths
     var moves = 0
@@ -102,10 +101,10 @@ struct Caching {
       prepare: { _ in
         moves += 1
         let moved = "\(directory)/read-\(size)-\(moves)"
-        try FileManager.default.moveItem(atPath: host, toPath: moved)
-        host = moved
-        fresh = DiskCache.named(DiskCache.Name(EmptyCache.name, in: URL(filePath: host)))
-        // Opens it.
+        try FileManager.default.moveItem(atPath: parent, toPath: moved)
+        parent = moved
+        fresh = DiskCache.named(DiskCache.Name(EmptyCache.name, in: URL(filePath: parent)))
+        // Open the cache.
         guard try fresh.get(Self.anyKey) != nil else { throw SystemFailure(code: ENOENT) }
         freshPaths = try EmptyCache.payloads(keys, fresh, like: paths)
       },
@@ -113,14 +112,14 @@ struct Caching {
       floor: { for path in freshPaths[..<$0] { sink &+= try FloorCache.get(path).count } })
   }
 
-  /// Whether something is there.
-  private func measureLooking(_ bench: inout Bench) throws {
+  /// Checks whether a key exists.
+  private func measureExistence(_ bench: inout Bench) throws {
     let cache = try EmptyCache(in: "\(directory)/look")
     let store = cache.store
     let (keys, missing) = ((0..<2_000).map(Self.key), (2_000..<4_000).map(Self.key))
     let value = Self.value(100)
     for key in keys { try store.set(value, forKey: key, expiry: .days(7)) }
-    // The facade finds its store by name first; the standard one is found at once.
+    // The facade looks stores up by name, except the standard one.
     for key in keys { DiskCache.set(value, forKey: key, expiry: .days(7)) }
     sync()
     for key in keys { sink &+= try store.get(key)?.count ?? 0 }
@@ -129,7 +128,7 @@ struct Caching {
     func looks(_ paths: [String]) -> Subject {
       { each(paths, $0) { sink &+= FloorCache.contains($0) ? 1 : 0 } }
     }
-    let peers = try CachePeers(in: cache.host)
+    let peers = try CachePeers(in: cache.parent)
     for key in keys { for peer in peers.all { try peer.work.set(value, key) } }
     func peerLooks(_ keys: [String]) -> [Peer<Subject>] {
       peers.each { peer in { try each(keys, $0) { sink &+= try peer.contains($0) ? 1 : 0 } } }
@@ -158,11 +157,11 @@ struct Caching {
       floor: { try each(paths, $0) { sink &+= try FloorCache.get($0).count } })
   }
 
-  /// Values in JSON, which Keepsake encodes and decodes too.
+  /// Measures models, which Keepsake stores as JSON.
   private func measureModels(_ bench: inout Bench) throws {
     let cache = try EmptyCache(in: "\(directory)/models")
     let (documents, table) = (
-      try PeerDocuments(in: cache.host), try PeerTable(at: "\(cache.host)/table.sqlite")
+      try PeerDocuments(in: cache.parent), try PeerTable(at: "\(cache.parent)/table.sqlite")
     )
     let keys = (0..<256).map(Self.key)
     let entries = keys.indices.map(cache.floor.entry)
@@ -202,7 +201,7 @@ struct Caching {
 
   // MARK: Keys and values
 
-  /// Sixteen bytes, which no file system takes for a file name that is too long.
+  /// 16 bytes, short enough for a readable file name on all file systems.
   static func key(_ number: Int) -> String { "article.\(10_000_000 + number)" }
 
   private static let anyKey = "any"

@@ -1,9 +1,9 @@
-// A process of its own: another program, or this one again with something else to do.
+// A child process: another program, or this one with another task.
 import Foundation
 import Glibc
 
 final class Child {
-  /// Before the name of what this program does as a child.
+  /// The option before the name of a child's task.
   static let flag = "--child"
 
   private let id: pid_t
@@ -27,7 +27,7 @@ final class Child {
     id = try Self.spawn(program, arguments, environment, &actions)
   }
 
-  /// Starts this program anew.
+  /// Starts this program again.
   convenience init(task: String, _ arguments: [String]) throws {
     try self.init(Self.ownPath, [Self.flag, task] + arguments)
   }
@@ -41,18 +41,18 @@ final class Child {
     close(output)
   }
 
-  /// Waits until it stands at the barrier; see `Barrier`.
+  /// Waits until it reaches the barrier; see `Barrier`.
   func waitUntilReady() throws {
     var byte: UInt8 = 0
-    guard read(output, &byte, 1) == 1 else { throw Failure("a child ended before its time") }
+    guard read(output, &byte, 1) == 1 else { throw Failure("a child ended too early") }
   }
 
   func start() throws {
     var byte: UInt8 = 1
-    guard write(input, &byte, 1) == 1 else { throw Failure("a child ended before its time") }
+    guard write(input, &byte, 1) == 1 else { throw Failure("a child ended too early") }
   }
 
-  /// All that it writes until its end, which has to be a good one.
+  /// All of its output; throws if it fails.
   func text() throws -> String {
     let data = try FileHandle(fileDescriptor: output, closeOnDealloc: false).readToEnd() ?? Data()
     try Self.wait(for: id)
@@ -60,25 +60,25 @@ final class Child {
     return String(decoding: data, as: UTF8.self)
   }
 
-  /// The one number that it writes.
+  /// The number that it prints.
   func number() throws -> Double {
     guard let number = Double(try text().trimmingCharacters(in: .whitespacesAndNewlines)) else {
-      throw Failure("a child wrote no number")
+      throw Failure("a child printed no number")
     }
     return number
   }
 
-  /// Runs a program to its end, without any pipe.
+  /// Runs a program without pipes and waits for its end.
   static func run(_ program: String, _ arguments: [String] = []) throws {
     try wait(for: spawn(program, arguments, [], nil))
   }
 
-  /// Starts this program anew, with the same input and output.
+  /// Starts this program again with the same input and output.
   static func startSelf(_ arguments: [String]) throws -> pid_t {
     try spawn(ownPath, arguments, [], nil)
   }
 
-  /// What is built beside this program.
+  /// The path of another executable of this package.
   static func program(_ name: String) throws -> String {
     try URL(filePath: ownPath).deletingLastPathComponent().appending(path: name).path
   }
@@ -108,7 +108,7 @@ final class Child {
     }
   }
 
-  /// Both ends are for this process alone: one that another child inherits would keep it open.
+  /// Both ends are closed in children: an inherited end would keep the pipe open.
   private static func pipe() throws -> (read: Int32, write: Int32) {
     var ends: [Int32] = [0, 0]
     try check(Glibc.pipe(&ends))
@@ -117,12 +117,12 @@ final class Child {
   }
 }
 
-/// Where children wait for each other.
+/// A barrier at which children wait for each other.
 enum Barrier {
   static func wait() throws {
     var byte: UInt8 = 1
     guard write(STDOUT_FILENO, &byte, 1) == 1, read(STDIN_FILENO, &byte, 1) == 1 else {
-      throw Failure("the parent is gone")
+      throw Failure("the parent process has ended")
     }
   }
 }

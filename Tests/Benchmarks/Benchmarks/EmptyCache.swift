@@ -1,32 +1,32 @@
-// A cache to measure in, and where its files lie.
+// A cache for measurements, and the paths of its files.
 import Foundation
 import Keepsake
 
-/// A cache in a directory of its own, with all subdirectories made, so that no set has to.
+/// A cache in its own directory, with all subdirectories, so that no set has to make them.
 struct EmptyCache {
   static let name = "cache"
 
-  let host: String
-  let root: String
+  let parent: String
+  let base: String
   let name: DiskCache.Name
   let store: DiskCache.Store
   let floor: FloorCache
 
-  init(in host: String) throws {
-    // For the user alone: in any other a set has to give its files the directory's mode.
+  init(in parent: String) throws {
+    // Accessible only to the user; otherwise a set has to change the mode of its files.
     try FileManager.default.createDirectory(
-      atPath: host, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
-    self.host = host
-    name = DiskCache.Name(Self.name, in: URL(filePath: host))
+      atPath: parent, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+    self.parent = parent
+    name = DiskCache.Name(Self.name, in: URL(filePath: parent))
     store = DiskCache.named(name)
     try store.set(Data(), forKey: "")
-    root = "\(host)/\(Self.name)"
+    base = "\(parent)/\(Self.name)"
     for number in 0..<FloorCache.directoryCount {
       try FileManager.default.createDirectory(
-        atPath: "\(root)/\(FloorCache.directoryName(number))", withIntermediateDirectories: true,
+        atPath: "\(base)/\(FloorCache.directoryName(number))", withIntermediateDirectories: true,
         attributes: [.posixPermissions: 0o700])
     }
-    floor = try FloorCache(in: root, lockFile: "\(host)/floor.lock")
+    floor = try FloorCache(in: base, lockFile: "\(parent)/floor.lock")
   }
 
   func fill(_ count: Int, _ value: Data) throws {
@@ -36,7 +36,7 @@ struct EmptyCache {
     sync()
   }
 
-  /// Where the values of these keys lie.
+  /// The paths of the values of these keys.
   func payloads(_ keys: [String]) throws -> [String] { try Self.payloads(keys, store) }
 
   static func payloads(_ keys: [String], _ store: DiskCache.Store) throws -> [String] {
@@ -46,13 +46,14 @@ struct EmptyCache {
     }
   }
 
-  /// The same for a cache whose files have moved: one that is asked would know them after that.
+  /// The paths after the cache was moved, without asking it, which would make it remember the
+  /// files.
   static func payloads(
     _ keys: [String], _ store: DiskCache.Store, like paths: [String]
   ) throws -> [String] {
-    guard let root = try store.folderURL?.path(percentEncoded: false) else {
+    guard let base = try store.folderURL?.path(percentEncoded: false) else {
       throw SystemFailure(code: ENOENT)
     }
-    return paths.map { root + "/" + $0.split(separator: "/").suffix(2).joined(separator: "/") }
+    return paths.map { base + "/" + $0.split(separator: "/").suffix(2).joined(separator: "/") }
   }
 }

@@ -1,32 +1,32 @@
-// A vault to measure in, and where its files lie.
+// A vault for measurements, and the paths of its files.
 import Foundation
 import Glibc
 import Keepsake
 
-/// A service without secrets, whose directory is made, and the floor beside its vault.
+/// A service without secrets whose directory exists, and the floor in the same vault directory.
 struct EmptyVault {
   let service: SecureVault.Service
   let store: SecureVault.Store
   let floor: FloorVault
   private let directory: String
 
-  init(_ service: SecureVault.Service, _ host: String) throws {
+  init(_ service: SecureVault.Service, _ parent: String) throws {
     self.service = service
     store = SecureVault.service(service)
     let vault = try store.folderURL.path(percentEncoded: false)
     let others = Set(try Self.directories(in: vault))
-    // Makes the directory, and the vault if it is the first.
+    // Creates the directory of the service, and the vault if necessary.
     try store.set(Data(), forKey: "")
     try store.remove("")
     guard let own = try Self.directories(in: vault).first(where: { !others.contains($0) }) else {
       throw SystemFailure(code: ENOENT)
     }
     directory = "\(vault)/\(own)"
-    let root = URL(filePath: vault).deletingLastPathComponent().path
-    floor = try FloorVault(in: "\(root)/floor", directory: own)
+    let base = URL(filePath: vault).deletingLastPathComponent().path
+    floor = try FloorVault(in: "\(base)/floor", directory: own)
   }
 
-  /// Where its secrets lie.
+  /// The paths of its secrets.
   func entries() throws -> [String] {
     try FileManager.default.contentsOfDirectory(atPath: directory).map { "\(directory)/\($0)" }
   }

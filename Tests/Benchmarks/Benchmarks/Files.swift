@@ -1,5 +1,4 @@
-// Files of the app's own: saving, loading and looking at them, against the bare system calls and
-// against what Foundation has for it.
+// An app's own files: saving, loading and checking them, against plain system calls and Foundation.
 import CFloor
 import Foundation
 import Glibc
@@ -16,21 +15,21 @@ struct Files {
       try measureSaving(&bench, size: size)
       try measureLoading(&bench, size: size)
     }
-    try measureLooking(&bench)
-    try measureSurvey(&bench, count: bench.isQuick ? 1_000 : 10_000)
+    try measureExistence(&bench)
+    try measureTotalSize(&bench, count: bench.isQuick ? 1_000 : 10_000)
   }
 
-  private func place(_ name: String) throws -> (Folder, String) {
+  private func makeFolder(_ name: String) throws -> (Folder, String) {
     let path = "\(directory)/files-\(name)"
     try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
     return (Folder(URL(filePath: path)), path)
   }
 
-  /// As files replace each other, durably, and without a wait for the disk.
+  /// Measures replacing a file, durably and not durably.
   private func measureSaving(_ bench: inout Bench, size: Int) throws {
     let value = Data((0..<size).map { UInt8(truncatingIfNeeded: $0) })
     let limit = size > 100_000 ? 8 : 200
-    let (durable, path) = try place("durable-\(size)")
+    let (durable, path) = try makeFolder("durable-\(size)")
     try bench.measure(
       "Folder.save, durable", size: size, batch: .milliseconds(8), most: limit,
       keepsake: { for _ in 0..<$0 { try durable.save(value, as: "a.bin") } },
@@ -54,7 +53,7 @@ struct Files {
       ])
   }
 
-  /// A temporary file, its contents, a rename; with `durable` both synced.
+  /// Writes a temporary file and renames it; `durable` syncs both the file and the directory.
   private static func put(
     _ value: Data, in directory: String, _ name: String, durable: Bool
   ) throws {
@@ -73,30 +72,30 @@ struct Files {
   }
 
   private func measureLoading(_ bench: inout Bench, size: Int) throws {
-    let (place, path) = try place("load-\(size)")
+    let (folder, path) = try makeFolder("load-\(size)")
     let names = (0..<(size > 100_000 ? 16 : 1_000)).map { "part/\($0).bin" }
-    for name in names { try place.save(Data(count: size), as: name) }
+    for name in names { try folder.save(Data(count: size), as: name) }
     let paths = names.map { "\(path)/\($0)" }
     let urls = paths.map { URL(filePath: $0) }
     try bench.measure(
       "Folder.load", size: size,
-      keepsake: { try each(names, $0) { sink &+= (try place.load($0) as Data).count } },
+      keepsake: { try each(names, $0) { sink &+= (try folder.load($0) as Data).count } },
       floor: { try each(paths, $0) { sink &+= try FloorCache.get($0).count } },
       peers: [
         Peer(Self.foundation) { try each(urls, $0) { sink &+= try Data(contentsOf: $0).count } }
       ])
   }
 
-  private func measureLooking(_ bench: inout Bench) throws {
-    let (place, path) = try place("load-1024")
+  private func measureExistence(_ bench: inout Bench) throws {
+    let (folder, path) = try makeFolder("load-1024")
     for (what, names) in [
-      ("there", (0..<1_000).map { "part/\($0).bin" }),
+      ("existing", (0..<1_000).map { "part/\($0).bin" }),
       ("missing", (0..<1_000).map { "part/\($0)" }),
     ] {
       let paths = names.map { "\(path)/\($0)" }
       try bench.measure(
         "Folder.exists, \(what)",
-        keepsake: { try each(names, $0) { sink &+= try place.exists($0) ? 1 : 0 } },
+        keepsake: { try each(names, $0) { sink &+= try folder.exists($0) ? 1 : 0 } },
         floor: { each(paths, $0) { sink &+= FloorCache.contains($0) ? 1 : 0 } },
         peers: [
           Peer(Self.foundation) {
@@ -106,13 +105,13 @@ struct Files {
     }
   }
 
-  private func measureSurvey(_ bench: inout Bench, count: Int) throws {
-    let (place, path) = try place("survey")
+  private func measureTotalSize(_ bench: inout Bench, count: Int) throws {
+    let (folder, path) = try makeFolder("tree")
     for number in 0..<count { try Data(count: 10).write(to: makeURL(path, number)) }
     try bench.measure(
       "Folder.totalSize", count: count, batch: .milliseconds(1), rounds: 5,
-      keepsake: { for _ in 0..<$0 { sink &+= try place.totalSize() } },
-      floor: { for _ in 0..<$0 { sink &+= floor_survey(path) } },
+      keepsake: { for _ in 0..<$0 { sink &+= try folder.totalSize() } },
+      floor: { for _ in 0..<$0 { sink &+= floor_walk(path) } },
       peers: [Peer(Self.foundation) { for _ in 0..<$0 { sink &+= try Self.totalSize(path) } }])
   }
 

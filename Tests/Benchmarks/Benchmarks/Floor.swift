@@ -1,10 +1,10 @@
-// The least that each operation could cost: the same look-up and the same system calls, bare.
+// The minimum that each operation needs: only the lookup and the system calls.
 import CFloor
 import Foundation
 import Glibc
 import Synchronization
 
-/// A plain dictionary of values under a mutex.
+/// A dictionary of values, protected by a mutex.
 final class FloorTable: Sendable {
   private let table = Mutex<[String: Setting]>([:])
 
@@ -26,7 +26,7 @@ final class FloorTable: Sendable {
   }
 }
 
-/// A file that is appended to under a lock on another one.
+/// A file to which records are appended while a lock file is locked.
 final class FloorJournal {
   private let path: String
   private let file: Int32
@@ -45,7 +45,7 @@ final class FloorJournal {
 
   func appendLocked(_ bytes: [UInt8]) throws {
     try check(floor_lock(lockFile, true))
-    // By its path: another file may stand there, and a descriptor cannot tell.
+    // By path, because the file may have been replaced.
     let size = path.withCString { floor_statx($0) }
     if size < 0 { throw SystemFailure(code: errno) }
     try append(bytes)
@@ -58,7 +58,7 @@ final class FloorJournal {
     try check(fdatasync(file))
   }
 
-  /// What Keepsake appends for a value of this key.
+  /// The record that Keepsake appends for a value of the key.
   static func record(_ key: String, _ json: String) -> [UInt8] {
     Array("[\"0123456789abcdefj20\",\"\(key)\",\(json)]\n".utf8)
   }
@@ -70,25 +70,25 @@ final class FloorJournal {
   }
 }
 
-/// A cache's system calls alone: a payload and a sidecar for each entry, in one of many
+/// Only the system calls of a cache: each entry has a payload and a sidecar in one of many
 /// subdirectories.
 final class FloorCache {
   struct Entry {
     let path: String
     let sidecar: String
     let temporary: String
-    /// The byte to lock.
+    /// The byte of the lock file that is locked.
     let byte: UInt64
   }
 
   static let directoryCount = 256
 
-  private let root: String
+  private let base: String
   private let lockFile: Int32
   private let metadata = [UInt8](repeating: 7, count: 80)
 
-  init(in root: String, lockFile: String) throws {
-    self.root = root
+  init(in base: String, lockFile: String) throws {
+    self.base = base
     self.lockFile = try check(open(lockFile, O_RDWR | O_CREAT | O_CLOEXEC, 0o600))
   }
 
@@ -98,10 +98,10 @@ final class FloorCache {
     (number < 16 ? "0" : "") + String(number, radix: 16)
   }
 
-  /// The dot in the name says that it is not one of Keepsake's, which has as many letters.
+  /// The name is as long as one of Keepsake's; the dot tells them apart.
   func entry(_ number: Int) -> Entry {
     let hash = UInt64(number) &* 0x9E37_79B9_7F4A_7C15
-    let directory = "\(root)/\(Self.directoryName(Int(hash >> 56)))"
+    let directory = "\(base)/\(Self.directoryName(Int(hash >> 56)))"
     let path = "\(directory)/floor-file.\(10_000_000_000 + number)"
     return Entry(
       path: path, sidecar: path + ".meta",

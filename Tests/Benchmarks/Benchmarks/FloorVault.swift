@@ -1,24 +1,24 @@
-// The least that a durable file for each secret could cost.
+// The minimum that a durable file for each secret needs.
 import CFloor
 import Foundation
 import Glibc
 
-/// A vault's system calls alone: a file for each secret, in a directory below the one where
-/// temporary files are made.
+/// Only the system calls of a vault: a file for each secret, in a subdirectory of the directory for
+/// temporary files.
 final class FloorVault {
   struct Entry {
     let path: String
     let temporary: String
   }
 
-  private let root: String
+  private let base: String
   private let directory: String
   private let key = (0..<32).map { _ in UInt8.random(in: .min ... .max) }
   private var buffer = [UInt8](repeating: 0, count: 64 << 10)
 
-  init(in root: String, directory name: String) throws {
-    self.root = root
-    directory = "\(root)/\(name)"
+  init(in base: String, directory name: String) throws {
+    self.base = base
+    directory = "\(base)/\(name)"
     try FileManager.default.createDirectory(
       atPath: directory, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
   }
@@ -27,7 +27,7 @@ final class FloorVault {
   func entry(_ number: Int) -> Entry {
     let digits = String(1 << 62 | number, radix: 16)
     return Entry(
-      path: "\(directory)/fedcba9876543210\(digits)", temporary: "\(root)/.entry.\(digits).tmp")
+      path: "\(directory)/fedcba9876543210\(digits)", temporary: "\(base)/.entry.\(digits).tmp")
   }
 
   func set(_ bytes: some ContiguousBytes, _ entry: Entry) throws {
@@ -44,7 +44,7 @@ final class FloorVault {
     try Self.setDurably(entry.path, temporary: entry.temporary, in: directory, write)
   }
 
-  /// What makes a file of this name appear with all its contents, for good.
+  /// Creates a file durably, with all its contents.
   static func setDurably(
     _ path: String, temporary: String, in directory: String, _ write: (Int32) -> Bool
   ) throws {
@@ -54,12 +54,12 @@ final class FloorVault {
     guard write(file) else { throw SystemFailure(code: errno) }
     try check(fdatasync(file))
     try check(temporary.withCString { old in path.withCString { rename(old, $0) } })
-    let parent = try check(directory.withCString { open($0, O_RDONLY | O_CLOEXEC) })
-    defer { close(parent) }
-    try check(fsync(parent))
+    let descriptor = try check(directory.withCString { open($0, O_RDONLY | O_CLOEXEC) })
+    defer { close(descriptor) }
+    try check(fsync(descriptor))
   }
 
-  /// All bytes of a file of this size.
+  /// Reads a file of that size.
   static func get(_ path: String, _ size: Int) throws -> Data {
     let file = try check(path.withCString { open($0, O_RDONLY | O_CLOEXEC) })
     defer { close(file) }

@@ -1,4 +1,4 @@
-// What one call costs in stores that grow: settings from 10 on, cache entries from 1,000 on.
+// The cost of a call in growing stores: from 10 settings, and from 1,000 cache entries.
 import CFloor
 import Foundation
 import Keepsake
@@ -22,9 +22,9 @@ struct Growth {
     let cache = try EmptyCache(in: "\(directory)/among-\(count)")
     let value = Caching.value(100)
     try cache.fill(count, value)
-    let table = try PeerTable(at: "\(cache.host)/table.sqlite")
+    let table = try PeerTable(at: "\(cache.parent)/table.sqlite")
     try table.fill((0..<count).lazy.map { (Caching.key($0), value) }, lifetime: lifetime)
-    // Listing a million takes many seconds, each time.
+    // Listing a million entries takes many seconds.
     if count <= 100_000 { try measureListing(&bench, cache, count: count) }
     let keys = (0..<count).shuffled().prefix(10_000).map(Caching.key)
     let paths = try cache.payloads(keys)
@@ -43,7 +43,7 @@ struct Growth {
     var entries: [FloorCache.Entry] = []
     try bench.measure(
       "DiskCache.set, new key", size: 100, count: count, target: 1.3, batch: .milliseconds(8),
-      // So that it is still about that many entries at the end.
+      // Few, so that the number of entries stays about the same.
       most: max(20, min(400, count / 200)),
       prepare: {
         newKeys = (next..<next + $0).map(Caching.key)
@@ -63,7 +63,7 @@ struct Growth {
 
   private func measureListing(_ bench: inout Bench, _ cache: EmptyCache, count: Int) throws {
     let store = cache.store
-    let surveys: Subject = { for _ in 0..<$0 { sink &+= floor_survey(cache.root) } }
+    let surveys: Subject = { for _ in 0..<$0 { sink &+= floor_walk(cache.base) } }
     try bench.measure(
       "DiskCache.totalSize", count: count,
       keepsake: { for _ in 0..<$0 { sink &+= try store.totalSize } }, floor: nil)

@@ -33,7 +33,8 @@ struct Machine: Codable {
     lines(of: "/proc/sys/kernel/osrelease").first.map(String.init)
   }
 
-  /// The type of what is mounted deepest above the directory, and last if there are several.
+  /// The type of the innermost mount that contains the directory, the last one if there are
+  /// several.
   private static func fileSystem(of directory: String) -> String? {
     guard let path = realpath(directory, nil) else { return nil }
     defer { free(path) }
@@ -56,7 +57,7 @@ struct Machine: Codable {
     (try? String(contentsOfFile: path, encoding: .utf8))?.split(separator: "\n") ?? []
   }
 
-  /// Of this program: the one in the search path may be another.
+  /// The version that compiled this program; the one in PATH may be another.
   private static var compiler: String {
     #if compiler(>=6.5)
     "6.5 or later"

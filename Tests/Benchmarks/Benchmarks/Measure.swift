@@ -1,23 +1,23 @@
-// How a row comes about: every round times all contestants one after the other, so that whatever
-// else the machine does meanwhile hits them alike, and only ratios within a round are compared.
+// Measures the rows. Each round times all contestants one after the other, so that other load on
+// the machine affects them alike, and only ratios within a round are compared.
 
-/// Does its operation as often as it is told.
+/// Repeats an operation `count` times.
 typealias Subject = (_ count: Int) throws -> Void
 
-/// Takes one figure.
+/// Measures one figure.
 typealias Probe = () throws -> Double
 
-/// What is measured must be used, or the optimiser removes it.
+/// Results are added to it, so that the optimizer does not remove the measured work.
 nonisolated(unsafe) var sink = 0
 
-/// What a program would use instead.
+/// An alternative to Keepsake, or the floor.
 struct Peer<Work> {
   let name: String
-  /// What it does less than Keepsake, which then does not have to be ahead.
+  /// What it lacks compared with Keepsake, which then may be slower.
   var weaker: String?
-  /// What it does more.
+  /// What it does in addition.
   var stronger: String?
-  /// How many times as fast Keepsake has to be.
+  /// How many times as fast as the peer Keepsake has to be.
   var target: Double = 1
   let work: Work
 
@@ -40,7 +40,7 @@ struct Peer<Work> {
 
 struct Bench {
   let rounds: Int
-  /// Smaller stores will do.
+  /// Whether to use smaller stores and fewer rounds.
   let isQuick: Bool
   var section = Section.settings
   private(set) var rows: [Row] = []
@@ -53,11 +53,11 @@ struct Bench {
   /// Measures the time of one operation against its floor and its peers.
   ///
   /// - Parameters:
-  ///   - target: How many times as long as the floor it may take.
-  ///   - limit: How many nanoseconds it may take.
-  ///   - batch: How long one subject's operations of one round take together, about.
-  ///   - most: How many these are at most.
-  ///   - prepare: Is told how many will follow, before each batch and outside of its time.
+  ///   - target: How many times as long as the floor Keepsake may take.
+  ///   - limit: How many nanoseconds Keepsake may take.
+  ///   - batch: The approximate time of one contestant's operations in one round.
+  ///   - most: The maximum number of these operations.
+  ///   - prepare: Called before each batch with the number of its operations, and not timed.
   mutating func measure(
     _ operation: String, size: Int? = nil, count: Int? = nil, target: Double? = nil,
     limit: Double? = nil, batch: Duration = .milliseconds(4), most: Int = .max,
@@ -82,7 +82,7 @@ struct Bench {
     }
   }
 
-  /// Compares figures of any kind. A base's target is how many times its figure there may be.
+  /// Compares figures of any kind. The target of a base is the maximal ratio to its figure.
   mutating func compare(
     _ operation: String, size: Int? = nil, count: Int? = nil, unit: Unit, limit: Double? = nil,
     rounds mostRounds: Int = .max, note: String? = nil,
@@ -92,7 +92,7 @@ struct Bench {
       let probes = [keepsake] + (base.map { [$0.work] } ?? []) + peers.map(\.work)
       var figures = [[Double]](repeating: [], count: probes.count)
       for round in 0..<min(rounds, mostRounds) {
-        // Each round starts with another one: none always follows the same.
+        // Each round starts with another contestant, so that none always follows the same one.
         for offset in probes.indices {
           let which = (round + offset) % probes.count
           figures[which].append(try probes[which]())
@@ -117,14 +117,14 @@ struct Bench {
     }
   }
 
-  /// How many operations make a batch; the first ones also warm up.
+  /// The number of operations in a batch; measuring it also warms up.
   private static func count(
     for batch: Duration, most: Int, prepare: Subject, _ subject: Subject
   ) throws -> Int {
     var count = 1
-    // A machine that was busy elsewhere once must not leave a batch of one call, which would be
-    // measured cold in each round. So short a batch is meant to be one call, though, and may not
-    // come twice.
+    // Measure twice, so that one slow measurement on a busy machine does not lead to batches of a
+    // single cold call. Batches of less than a millisecond are single calls on purpose, and some of
+    // those cannot be repeated.
     var isConfirmed = batch < .milliseconds(1)
     while true {
       try prepare(count)
@@ -140,7 +140,7 @@ struct Bench {
   }
 }
 
-/// Visits `count` elements, from the start again after the last.
+/// Visits `count` elements, starting again after the last one.
 @inline(__always)
 func each<Element>(
   _ elements: [Element], _ count: Int, _ body: (Element) throws -> Void

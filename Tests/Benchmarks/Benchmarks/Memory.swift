@@ -1,5 +1,5 @@
-// What a store holds in memory for each key or entry, once all have been read. Each figure is taken
-// in a process of its own: in one that has done something before, freed memory would be used again.
+// The memory of a store for each key or entry after all were read. Each figure comes from a new
+// process, because a process that did something before would reuse freed memory.
 import CFloor
 import Foundation
 import Keepsake
@@ -14,7 +14,9 @@ struct Memory {
   func measure(_ bench: inout Bench) throws {
     try prepare()
     func holds(_ kind: Kind) -> Probe {
-      { try Child(task: Duty.memory.rawValue, [kind.rawValue, directory, "\(count)"]).number() }
+      {
+        try Child(task: ChildTask.memory.rawValue, [kind.rawValue, directory, "\(count)"]).number()
+      }
     }
     try bench.compare(
       "memory of a setting", count: count, unit: .bytes, rounds: 5,
@@ -23,7 +25,7 @@ struct Memory {
       peers: [
         Peer(Settings.foundation, holds(.foundation)),
         Peer(
-          PeerTable.name, weaker: "reads from the file again and again", holds(.table)),
+          PeerTable.name, weaker: "reads the file each time", holds(.table)),
       ])
     try bench.compare(
       "memory of a cache entry read", size: 100, count: count, unit: .bytes, rounds: 5,
@@ -31,11 +33,11 @@ struct Memory {
       base: Peer("Dictionary", target: .infinity, holds(.cachedDictionary)),
       peers: [
         Peer(
-          PeerTable.name, weaker: "reads from the file again and again", holds(.cachedTable))
+          PeerTable.name, weaker: "reads the file each time", holds(.cachedTable))
       ])
   }
 
-  /// What a child fills itself with, and how.
+  /// The kinds of values that a child keeps in memory.
   enum Kind: String {
     case defaults
     case dictionary
@@ -46,20 +48,20 @@ struct Memory {
     case cachedTable
   }
 
-  /// Stores everything, and a little of each under another name to warm up with.
+  /// Stores all values, and a few under another name for the warm-up.
   private func prepare() throws {
     for (name, count) in [("all", count), ("few", Self.few)] {
-      let host = try makeDirectory("\(directory)/memory-\(name)")
+      let parent = try makeDirectory("\(directory)/memory-\(name)")
       let values = (0..<count).map { (key: Settings.key($0), value: Settings.value($0)) }
-      let suite = Defaults.Suite(name, in: host)
+      let suite = Defaults.Suite(name, in: parent)
       for (key, value) in values { value.store(forKey: key, suite: suite) }
       guard Defaults.synchronize(suite: suite) else { throw Failure("a suite cannot be written") }
       let objects = Dictionary(uniqueKeysWithValues: values.map { ($0.key, $0.value.object) })
       UserDefaults.standard.setPersistentDomain(objects, forName: "com.example.memory-\(name)")
       UserDefaults.standard.synchronize()
-      let path = host.path(percentEncoded: false)
+      let path = parent.path(percentEncoded: false)
       try PeerTable(at: "\(path)/table.sqlite").fill(values)
-      let cache = DiskCache.named(DiskCache.Name(Self.cacheName, in: host))
+      let cache = DiskCache.named(DiskCache.Name(Self.cacheName, in: parent))
       let value = Caching.value(100)
       for number in 0..<count {
         try cache.set(value, forKey: Caching.key(number), expiry: .days(7))
@@ -69,28 +71,28 @@ struct Memory {
     }
   }
 
-  /// What a child does: prints how many bytes each of `count` takes.
+  /// The task of a child: prints how many bytes of memory each value takes.
   static func run(_ kind: Kind, _ directory: String, _ count: Int) throws {
-    // Brings in the code, and what is allocated once.
+    // Loads code, and makes all allocations that happen once.
     let warm = try held(kind, directory, "few", few)
     let before = floor_anonymous_bytes()
     let all = try held(kind, directory, "all", count)
     let after = floor_anonymous_bytes()
-    guard before >= 0, after >= 0 else { throw Failure("/proc/self does not tell the memory") }
+    guard before >= 0, after >= 0 else { throw Failure("/proc/self does not report memory") }
     withExtendedLifetime((warm, all)) {
       print(max(0, Double(after - before)) / Double(count))
     }
   }
 
-  /// Reads all keys of a store; returns what has to live for them to stay read.
+  /// Reads all keys of a store; returns the object that keeps them in memory.
   private static func held(
     _ kind: Kind, _ directory: String, _ name: String, _ count: Int
   ) throws -> Any {
     let path = "\(directory)/memory-\(name)"
-    let host = URL(filePath: path, directoryHint: .isDirectory)
+    let parent = URL(filePath: path, directoryHint: .isDirectory)
     switch kind {
     case .defaults:
-      let suite = Defaults.Suite(name, in: host)
+      let suite = Defaults.Suite(name, in: parent)
       for number in 0..<count {
         guard Defaults.contains(Settings.key(number), suite: suite) else { throw lost }
       }
@@ -112,13 +114,13 @@ struct Memory {
       }
       return table
     case .cache:
-      let cache = DiskCache.named(DiskCache.Name(cacheName, in: host))
+      let cache = DiskCache.named(DiskCache.Name(cacheName, in: parent))
       for number in 0..<count {
         guard try cache.get(Caching.key(number)) != nil else { throw lost }
       }
       return cache
     case .cachedDictionary:
-      // All values, as a program keeps them that has no cache on the disk.
+      // All values in memory, as in a program without a cache on disk.
       return Dictionary(
         uniqueKeysWithValues: (0..<count).map { (Caching.key($0), Caching.value(100)) })
     case .cachedTable:
@@ -130,5 +132,5 @@ struct Memory {
     }
   }
 
-  private static var lost: Failure { Failure("what was stored is not there") }
+  private static var lost: Failure { Failure("a stored value is missing") }
 }

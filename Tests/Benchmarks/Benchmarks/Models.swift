@@ -1,4 +1,4 @@
-// Settings beyond the plain call: models, the wrapper, the atomic update, a suite that is watched.
+// More calls on settings: models, the property wrapper, atomic updates, and a suite being watched.
 import Foundation
 import Glibc
 import Keepsake
@@ -8,7 +8,7 @@ struct Models {
   private let key = "profile"
   private let keys: [String]
 
-  /// Its keys lie beside those that `settings` has by now.
+  /// Its keys are in the same suite as those of `settings`.
   init(among settings: Settings) {
     self.settings = settings
     keys = (0..<64).map { "profile.\($0)" }
@@ -53,7 +53,7 @@ struct Models {
           try each(keys, $0) { try settings.dictionary.setModel(profile(), forKey: $0) }
         },
       ])
-    // All of them are there by now, in each of the stores.
+    // Each store has all of them by now.
     for key in keys {
       Defaults.set(Profile(), forKey: key)
       peer.set(try encoder.encode(Profile()), forKey: key)
@@ -80,7 +80,7 @@ struct Models {
       "Defaults.model, read again", count: settings.keys.count, target: 2,
       keepsake: { each(keys, $0) { sink &+= Defaults.model($0, type: Profile.self)?.age ?? 0 } },
       floor: looks, peers: peers)
-    // A model that is not known to be Sendable is decoded each time.
+    // Without the Sendable conformance, the model is decoded at each call.
     try bench.measure(
       "Defaults.get, a model, decoded", count: settings.keys.count,
       keepsake: { each(keys, $0) { sink &+= (Defaults.get($0) as Profile?)?.age ?? 0 } },
@@ -154,10 +154,10 @@ struct Models {
       ])
   }
 
-  /// While a task waits for changes of the suite, on a thread of its own. In a directory of its
-  /// own, so that no later row pays for what stays of it.
+  /// Measures sets while a task waits for changes of the suite, in a separate directory, so that
+  /// the watch does not affect later rows.
   private func measureWatched(_ bench: inout Bench) throws {
-    let suite = Defaults.Suite("watched", in: try makeDirectory("\(settings.host)/watched"))
+    let suite = Defaults.Suite("watched", in: try makeDirectory("\(settings.parent)/watched"))
     let ints = settings.keys(ofType: 0)
     let records = FloorJournal.records(ints)
     var numbers = Numbers()
@@ -168,7 +168,7 @@ struct Models {
       }
     }
     defer { watcher.cancel() }
-    // It counts as watched once a change has come through.
+    // The watch is active once it has delivered a change.
     var isWatched = false
     for _ in 0..<100 where !isWatched {
       Defaults.set(numbers.next(), forKey: ints[0], suite: suite)

@@ -1,4 +1,4 @@
-// What the command line asks for.
+// The options of the command line.
 import Foundation
 
 /// A part of the table that can be measured alone.
@@ -21,27 +21,28 @@ struct Options {
   var isQuick = false
   var hasMillion = false
   var asksForHelp = false
-  /// Where all figures go as JSON, or come from for a picture.
+  /// The file to write all figures to as JSON.
   var json: String?
   var source: String?
   /// The directory to draw into.
   var pictures: String?
 
   static let usage = """
-    Measures Keepsake against the least that each operation could cost (the floor) and against what
-    a program would use instead. Exits with 0 whatever the figures are.
+    Compares Keepsake with the minimum that each operation needs (the floor), and with what programs
+    use instead (peers). Exits with 0 whatever the figures are.
 
-      keepsake-benchmarks [--directory FOLDER] [--only SECTION,...] [--quick] [--million]
-                          [--json FILE] [--picture FOLDER]
-      keepsake-benchmarks --from FILE --picture FOLDER
+      keepsake-benchmarks [--directory PATH] [--only SECTION,...] [--quick] [--million]
+                          [--json FILE] [--picture PATH]
+      keepsake-benchmarks --from FILE --picture PATH
 
-      --directory FOLDER    measure in a new directory in this one; otherwise in the temporary directory
-      --only SECTION,... measure only these: \(sectionNames)
-      --quick            fewer rounds and smaller stores, to see that all works
-      --million          also a cache of 1,000,000 entries: takes minutes and some gigabytes
-      --json FILE        write all figures to this file
-      --picture FOLDER   draw speed.svg and speed~dark.svg from the figures
-      --from FILE        measure nothing: take the figures that --json has written
+      --directory PATH    measure in a new directory below PATH instead of the temporary directory
+      --only SECTION,...  measure only these sections:
+                          \(sectionNames)
+      --quick             fewer rounds and smaller stores, to check that everything works
+      --million           also measure a cache of 1,000,000 entries (minutes, some gigabytes)
+      --json FILE         write all figures to FILE
+      --picture PATH      draw speed.svg and speed~dark.svg in the directory PATH
+      --from FILE         measure nothing; read the figures from FILE, written by --json
     """
 
   private static let sectionNames = Section.allCases.map(\.rawValue).joined(separator: ", ")
@@ -58,7 +59,7 @@ struct Options {
       case "--only":
         sections = try value().split(separator: ",").map { name in
           guard let section = Section(rawValue: String(name)) else {
-            throw Failure("there is no section \(name)")
+            throw Failure("unknown section \(name)")
           }
           return section
         }
@@ -68,14 +69,14 @@ struct Options {
       case "--picture": pictures = try value()
       case "--from": source = try value()
       case "--help", "-h": asksForHelp = true
-      default: throw Failure("there is no option \(name); --help shows all")
+      default: throw Failure("unknown option \(name); see --help")
       }
     }
     if source != nil, pictures == nil { throw Failure("--from needs --picture") }
   }
 }
 
-/// What went wrong, in words.
+/// An error with a message.
 struct Failure: Error, CustomStringConvertible {
   let description: String
 

@@ -1,8 +1,8 @@
-// Files as many programs write them: all settings in one, or one for each value of a cache.
+// Files as many programs write them: one file of all settings, or one file for each cached value.
 import Foundation
 import Glibc
 
-/// A setting of one of the types that programs have most.
+/// A setting of one of the most common types.
 enum Setting: Codable, Sendable {
   case int(Int)
   case bool(Bool)
@@ -29,13 +29,13 @@ enum Setting: Codable, Sendable {
   }
 }
 
-/// What Foundation's `.atomic` does: it syncs the file before it renames it.
+/// Foundation's `.atomic` option syncs the file before it renames it.
 enum Atomic {
-  static let isStronger = "syncs each file, though not its directory"
-  static let isWeaker = "does not sync the directory: a power cut may take the file"
+  static let isStronger = "syncs each file, but not its directory"
+  static let isWeaker = "does not sync the directory: a power cut may lose the file"
 }
 
-/// A dictionary in memory that is written as a whole whenever it changes.
+/// A dictionary that is written completely whenever it changes.
 final class PeerDictionary {
   static let name = "JSON + .atomic"
 
@@ -68,7 +68,7 @@ final class PeerDictionary {
   private func write() throws { try encoder.encode(values).write(to: file, options: .atomic) }
 }
 
-/// A file of JSON for each value, its expiry beside it.
+/// A JSON file for each value, with its expiry.
 struct PeerDocuments {
   static let name = PeerDictionary.name
 
@@ -81,7 +81,7 @@ struct PeerDocuments {
   private let encoder = JSONEncoder()
   private let decoder = JSONDecoder()
 
-  init(in host: String) throws { directory = try makeDirectory("\(host)/documents") }
+  init(in parent: String) throws { directory = try makeDirectory("\(parent)/documents") }
 
   func get<Value: Codable>(_ key: String, _ type: Value.Type = Value.self) throws -> Value? {
     guard let data = try? Data(contentsOf: file(in: directory, key)) else { return nil }
@@ -89,7 +89,7 @@ struct PeerDocuments {
     return entry.expires > Date() ? entry.value : nil
   }
 
-  /// The expiry is in the document, so that it has to be decoded.
+  /// Decodes the document to read the expiry.
   func contains(_ key: String) -> Bool { (try? get(key, Data.self)) ?? nil != nil }
 
   func set(_ value: some Codable, forKey key: String) throws {
@@ -98,13 +98,13 @@ struct PeerDocuments {
   }
 }
 
-/// The bare bytes in a file for each value, whose date of modification is when it expires.
+/// A file with only the bytes of each value; its modification date is the expiry.
 struct PeerDatedFiles {
   static let name = "Data + .atomic"
 
   private let directory: URL
 
-  init(in host: String) throws { directory = try makeDirectory("\(host)/dated") }
+  init(in parent: String) throws { directory = try makeDirectory("\(parent)/dated") }
 
   func get(_ key: String) throws -> Data? {
     let file = try file(in: directory, key)
@@ -133,13 +133,13 @@ struct PeerDatedFiles {
 let lifetime: TimeInterval = 7 * 86_400
 
 func makeDirectory(_ path: String) throws -> URL {
-  // For the user alone: in any other directory a set has to give its files the directory's mode.
+  // Accessible only to the user; otherwise a set has to change the mode of its files.
   try FileManager.default.createDirectory(
     atPath: path, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
   return URL(filePath: path, directoryHint: .isDirectory)
 }
 
-/// A key may hold what no file name may.
+/// Encodes the key, which may contain characters that file names may not.
 func file(in folder: URL, _ key: String) throws -> URL {
   guard let name = key.addingPercentEncoding(withAllowedCharacters: .alphanumerics) else {
     throw SystemFailure(code: EINVAL)

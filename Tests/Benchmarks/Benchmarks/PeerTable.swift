@@ -1,5 +1,5 @@
-// SQLite by GRDB, as a program would set it up that wants it fast and safe: a write-ahead log,
-// cached statements, one statement a transaction of its own.
+// SQLite with GRDB, set up to be fast and safe: a write-ahead log, cached statements, and single
+// statements as transactions.
 import Foundation
 import GRDB
 
@@ -10,20 +10,20 @@ final class PeerTable: Sendable {
   private let encoder = JSONEncoder()
   private let decoder = JSONDecoder()
 
-  /// - Parameter isDurable: Whether what was set survives a power cut once the call has returned;
-  ///   otherwise the log is synced when it is moved into the database.
+  /// - Parameter isDurable: Whether a value survives a power cut once the call has returned;
+  ///   otherwise the log is synced only at checkpoints.
   init(at path: String, isDurable: Bool = false) throws {
     var configuration = Configuration()
-    // Several processes may write.
+    // Other processes may be writing.
     configuration.busyMode = .timeout(10)
     pool = try DatabasePool(path: path, configuration: configuration)
-    // A pool chooses WAL mode by itself and NORMAL with it, so that FULL has to come afterwards.
+    // A pool selects WAL mode with NORMAL, so FULL has to be set afterwards.
     try pool.writeWithoutTransaction {
       try $0.execute(sql: "PRAGMA synchronous = \(isDurable ? "FULL" : "NORMAL")")
       let mode = try String.fetchOne($0, sql: "PRAGMA journal_mode")
       let level = try Int.fetchOne($0, sql: "PRAGMA synchronous")
       guard mode == "wal", level == (isDurable ? 2 : 1) else {
-        throw Failure("SQLite is not set up as it should be")
+        throw Failure("SQLite did not accept its settings")
       }
     }
     try pool.write {
@@ -35,11 +35,11 @@ final class PeerTable: Sendable {
     }
   }
 
-  /// What is there and has not expired.
+  /// The value, unless it has expired.
   func get<Value: DatabaseValueConvertible>(
     _ key: String, _ type: Value.Type = Value.self
   ) throws -> Value? {
-    // A single statement sees one state of the database without a transaction around it.
+    // A single statement needs no transaction to read a consistent state.
     try pool.unsafeRead { database in
       let statement = try database.cachedStatement(
         sql: "SELECT value FROM entry WHERE key = ? AND (expires IS NULL OR expires > ?)")
@@ -48,7 +48,7 @@ final class PeerTable: Sendable {
     }
   }
 
-  /// Likewise for a value in JSON.
+  /// The value decoded from JSON.
   func model<Value: Decodable>(_ key: String, _ type: Value.Type = Value.self) throws -> Value? {
     try get(key, Data.self).map { try decoder.decode(Value.self, from: $0) }
   }
@@ -74,7 +74,7 @@ final class PeerTable: Sendable {
     try set(encoder.encode(value), forKey: key, lifetime: lifetime)
   }
 
-  /// Adds one to a number, in one step for all processes.
+  /// Adds one to a number atomically.
   func increment(_ key: String) throws {
     try pool.writeWithoutTransaction { database in
       let statement = try database.cachedStatement(
@@ -86,7 +86,7 @@ final class PeerTable: Sendable {
     }
   }
 
-  /// Many at once.
+  /// Stores many values in one transaction.
   func fill<Value: DatabaseValueConvertible>(
     _ values: some Sequence<(key: String, value: Value)>, lifetime: TimeInterval? = nil
   ) throws {
@@ -118,7 +118,7 @@ extension Setting: DatabaseValueConvertible {
     }
   }
 
-  /// The table keeps no type of its own for truth values.
+  /// SQLite has no type for Booleans.
   static func fromDatabaseValue(_ value: DatabaseValue) -> Setting? {
     Int.fromDatabaseValue(value).map(Setting.int)
       ?? String.fromDatabaseValue(value).map(Setting.string)

@@ -1,4 +1,4 @@
-// A file for each secret, sealed with swift-crypto under a key that the program keeps in memory.
+// A file for each secret, encrypted with swift-crypto and a key that the program keeps in memory.
 import Crypto
 import Foundation
 import Glibc
@@ -8,10 +8,10 @@ struct PeerVault {
   static let atomicName = "AES.GCM + .atomic"
 
   private let directory: URL
-  /// The same for all processes.
+  /// The key is the same in all processes.
   private let key = SymmetricKey(data: Data(repeating: 7, count: 32))
 
-  init(in host: String) throws { directory = try makeDirectory("\(host)/crypto") }
+  init(in parent: String) throws { directory = try makeDirectory("\(parent)/crypto") }
 
   func get(_ key: String) throws -> Data {
     let box = try AES.GCM.SealedBox(combined: Data(contentsOf: file(in: directory, key)))

@@ -15,13 +15,13 @@ struct Picture {
   private struct Bar {
     let name: String
     let nanoseconds: Double
-    /// How many times as fast Keepsake is; nil: this is Keepsake.
+    /// How many times as fast Keepsake is; nil for Keepsake itself.
     var ratio: Double?
-    /// Not all that Keepsake does.
+    /// Whether it does less than Keepsake.
     var isWeaker = false
   }
 
-  /// What stands in the picture, and which row has it.
+  /// The title of each group of bars, and the row that it shows.
   private static let operations:
     [(title: String, section: Section, operation: String, size: Int?)] =
       [
@@ -32,7 +32,7 @@ struct Picture {
         ("SecureVault.get, 32 B", .secrets, "SecureVault.get", 32),
         ("SecureVault.set, 32 B", .secrets, "SecureVault.set, existing key", 32),
         ("DiskCache.get, 1 KiB", .cache, "DiskCache.get, read before", 1_024),
-        // Small files are where a database is ahead, large ones where it is not.
+        // Databases are faster with small values, files with large ones.
         ("DiskCache.set, 1 KiB", .cache, "DiskCache.set, new key", 1_024),
         ("DiskCache.set, 1 MiB", .cache, "DiskCache.set, new key", 1 << 20),
       ]
@@ -52,7 +52,7 @@ struct Picture {
       return Group(
         title: title, bars: [Bar(name: "Keepsake", nanoseconds: row.keepsake.median)] + others)
     }
-    if groups.isEmpty { throw Failure("the file has none of the rows that are drawn") }
+    if groups.isEmpty { throw Failure("the file has none of the rows to draw") }
   }
 
   func draw(into directory: String) throws {
@@ -86,7 +86,7 @@ struct Picture {
   private static let (barStep, barHeight, titleHeight, gap) = (17.0, 11.0, 21.0, 9.0)
   private static let top = 74.0
 
-  /// Whole powers of ten around all bars.
+  /// The powers of ten that enclose all bars.
   private var range: (low: Double, high: Double) {
     let times = groups.flatMap(\.bars).map { log10(max($0.nanoseconds, 1)) }
     let low = max(0, (times.min() ?? 0).rounded(.down) - 1)
@@ -129,7 +129,8 @@ struct Picture {
       """,
       "<rect width=\"100%\" height=\"100%\" fill=\"\(colors.background)\" rx=\"6\"/>",
       text("Time of one call", 16, 26, "a b", size: 16),
-      text("shorter is better; each line of the scale is ten times the one before", 16, 45, "q"),
+      text(
+        "shorter is better; logarithmic scale: each line is ten times the one before", 16, 45, "q"),
     ]
     lines += scale
     var y = Self.top
@@ -145,7 +146,7 @@ struct Picture {
     if groups.contains(where: { $0.bars.contains(where: \.isWeaker) }) {
       lines.append(
         text(
-          "Dashed: does less than Keepsake; what, the benchmark's table says.", 16, bottom + 14, "q"
+          "Dashed: does less than Keepsake; see the table of the benchmarks.", 16, bottom + 14, "q"
         ))
     }
     lines.append(text(machine.text, 16, bottom + 32, "q", size: 10.5))
@@ -175,7 +176,7 @@ struct Picture {
     return [
       text(bar.name, Self.plot.left - 8, y + 10, isOwn ? "a b e" : "a e"),
       box(shape, Self.plot.left, y, width: end - Self.plot.left, height: Self.barHeight),
-      // So that no line of the scale runs through the label.
+      // Hides the lines of the scale behind the label.
       box("h", end + 4, y - 2, width: Double(label.count) * 6.8, height: 15),
       text(label, end + 6, y + 10, isOwn ? "a b" : "a"),
     ]
@@ -199,7 +200,7 @@ struct Picture {
       """
   }
 
-  /// The same in words, for those who do not see it.
+  /// A description for screen readers.
   private var description: String {
     groups.map { group in
       let bars = group.bars.map { bar in
@@ -210,7 +211,7 @@ struct Picture {
     }.joined(separator: " ")
   }
 
-  // MARK: Words
+  // MARK: Labels
 
   private static func comparison(_ ratio: Double) -> String {
     switch ratio {
@@ -228,7 +229,7 @@ struct Picture {
     }
   }
 
-  /// Two digits, or all before the point.
+  /// Two significant digits, or all digits before the point.
   private static func short(_ value: Double) -> String {
     value >= 9.95 || value == value.rounded()
       ? grouped(Int(value.rounded())) : decimal(value, digits: 1)

@@ -1,4 +1,4 @@
-// What has been measured, as it is written to a file.
+// The measured figures, in the form that --json writes.
 import Foundation
 
 enum Unit: String, Codable {
@@ -10,7 +10,7 @@ enum Unit: String, Codable {
   var moreIsBetter: Bool { self == .perSecond }
 }
 
-/// What several rounds came to.
+/// The result of several rounds.
 struct Figure: Codable {
   let median: Double
   let min: Double
@@ -30,15 +30,15 @@ struct Figure: Codable {
   }
 }
 
-/// Something else that did the same in the same rounds.
+/// The figures of the floor or of a peer in the same rounds.
 struct Comparison: Codable {
   let name: String
-  /// What it does less than Keepsake.
+  /// What it lacks compared with Keepsake.
   var weaker: String?
-  /// What it does more.
+  /// What it does in addition.
   var stronger: String?
   let value: Figure
-  /// Taken within each round: of a base, how many times its figure Keepsake's is; of a peer, how
+  /// The ratio within each round: for a base, Keepsake's figure divided by its own; for a peer, how
   /// many times as good as the peer Keepsake is.
   let ratio: Figure
   /// The ratio is at most this for a base, at least this for a peer.
@@ -52,28 +52,28 @@ struct Row: Codable {
   var count: Int?
   let unit: Unit
   let keepsake: Figure
-  /// At most this, whatever else takes.
+  /// The absolute maximum for Keepsake.
   var limit: Double?
   var base: Comparison?
   var peers: [Comparison]
-  /// What the machine lacked for this row.
+  /// What was missing on the machine for this row.
   var note: String?
 }
 
 /// Everything about one run.
 struct Report: Codable {
-  /// Changes whenever a reader of older files would misread newer ones.
+  /// Increased when older readers would misread a file.
   var format = 1
   let machine: Machine
   let rounds: Int
   let rows: [Row]
-  /// Sections that ended early, and why.
+  /// The sections that failed, with their errors.
   let failures: [String]
 
   func write(to path: String) throws {
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
-    // A ratio to nothing is no number of JSON's.
+    // A ratio to zero is not a number, which JSON cannot express.
     encoder.nonConformingFloatEncodingStrategy = .convertToString(
       positiveInfinity: "inf", negativeInfinity: "-inf", nan: "nan")
     try (encoder.encode(self) + Data("\n".utf8)).write(to: URL(filePath: path), options: .atomic)

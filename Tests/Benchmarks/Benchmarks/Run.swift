@@ -1,4 +1,4 @@
-// The run: section after section, each printed as soon as it is measured.
+// Measures section after section, and prints each when it is done.
 import Foundation
 import Glibc
 import Keepsake
@@ -12,8 +12,8 @@ struct Run {
     var bench = Bench(isQuick: options.isQuick)
     var failures: [String] = []
     print("\(machine.text)\nmedians of \(bench.rounds) rounds")
-    print("x at a peer: how many times as good Keepsake is; below 1 the peer is ahead")
-    print("ratio: how many times what the column before it has")
+    print("x after a peer: how many times as good Keepsake is; below 1 the peer is better")
+    print("ratio: Keepsake divided by the column before")
     for section in Section.allCases where options.sections.contains(section) {
       let first = bench.rows.count
       bench.section = section
@@ -25,7 +25,7 @@ struct Run {
       print("\n\(section.rawValue)\n\(Table(Array(bench.rows[first...])).text)")
       fflush(nil)
     }
-    for failure in failures { print("\nended early: \(failure)") }
+    for failure in failures { print("\nfailed: \(failure)") }
     print("\n\(Verdict(bench.rows, isWhole: failures.isEmpty).text)")
     let report = Report(
       machine: machine, rounds: bench.rounds, rows: bench.rows, failures: failures)
@@ -35,7 +35,7 @@ struct Run {
 
   private func measure(_ section: Section, _ bench: inout Bench) throws {
     let isQuick = options.isQuick
-    // Each in a directory of its own, so that none meets another one's files.
+    // Each section has a directory of its own.
     let directory = try makeDirectory("\(home)/\(section.rawValue)").path
     switch section {
     case .settings:
@@ -68,13 +68,13 @@ struct Run {
   }
 }
 
-/// What this program does when it has started itself.
-enum Duty: String {
+/// The tasks of this program as a child of itself.
+enum ChildTask: String {
   case memory
   case worker
 
   static func run(_ arguments: [String]) throws {
-    switch (arguments.first.flatMap(Duty.init), arguments.dropFirst().map(\.self)) {
+    switch (arguments.first.flatMap(ChildTask.init), arguments.dropFirst().map(\.self)) {
     case (.memory, let rest) where rest.count == 3:
       guard let kind = Memory.Kind(rawValue: rest[0]), let count = Int(rest[2]) else { break }
       return try Memory.run(kind, rest[1], count)
@@ -84,6 +84,6 @@ enum Duty: String {
         in: rest[0], rest[1], rest[2], worker: worker, milliseconds: milliseconds)
     default: break
     }
-    throw Failure("\(Child.flag) is for this program alone")
+    throw Failure("\(Child.flag) is for internal use")
   }
 }

@@ -1,4 +1,4 @@
-// How much more gets done by several threads, and by several processes, than by one.
+// The throughput of several threads or processes compared with one.
 import Foundation
 import Glibc
 import Synchronization
@@ -27,7 +27,7 @@ struct Scaling {
     }
   }
 
-  /// Compares so many with one of them, in the same rounds.
+  /// Compares `count` workers with one, in the same rounds.
   private func measure(
     _ bench: inout Bench, _ worker: String,
     _ rate: (Int, Workload, Peer<Workload.Work>) throws -> Double
@@ -63,7 +63,7 @@ struct Scaling {
             mayStart.wait()
           }
         }
-        // One that fails before it is ready must not be waited for.
+        // Do not wait for a worker that fails before it is ready.
         if case .failure = result { isReady.signal() }
         results.add(result)
         hasEnded.signal()
@@ -80,7 +80,7 @@ struct Scaling {
   ) throws -> Double {
     let children = try (0..<count).map { worker in
       try Child(
-        task: Duty.worker.rawValue,
+        task: ChildTask.worker.rawValue,
         [directory, operation, contestant, "\(worker)", "\(duration / .milliseconds(1))"])
     }
     for child in children { try child.waitUntilReady() }
@@ -88,14 +88,14 @@ struct Scaling {
     return try children.map { try $0.number() }.reduce(0, +)
   }
 
-  /// What a child does: prints how often it did its work in a second.
+  /// The task of a child: prints how often it did its work per second.
   static func work(
     in directory: String, _ operation: String, _ contestant: String, worker: Int,
     milliseconds: Double
   ) throws {
     let workload = try Workload.all(in: directory).first { $0.operation == operation }
     guard let chosen = workload?.contestants.first(where: { $0.name == contestant }) else {
-      throw Failure("there is no \(operation) of \(contestant)")
+      throw Failure("\(contestant) has no \(operation)")
     }
     print(
       try Workload.rate(
@@ -103,7 +103,7 @@ struct Scaling {
   }
 }
 
-/// What the threads came to.
+/// The results of the threads.
 private final class Results: Sendable {
   private let all = Mutex<[Result<Double, any Error>]>([])
 

@@ -1,5 +1,5 @@
-// The vault: reading and writing secrets of three sizes. Keepsake and the floor read the very same
-// files; they write files of the same size into directories of the same depth, side by side.
+// The vault: reading and writing secrets of three sizes. Keepsake and the floor read the same files,
+// and write files of the same size to neighbouring directories.
 import Foundation
 import Keepsake
 
@@ -10,10 +10,10 @@ struct Secrets {
 
   init(directory: String) { self.directory = directory }
 
-  /// What replaces files comes last, as ext4 is slow for minutes to make new ones after that.
+  /// Replacing files comes last, because ext4 creates files slowly for minutes afterwards.
   func measure(_ bench: inout Bench) throws {
     for size in Self.sizes { try measureReading(&bench, size: size) }
-    try measureLooking(&bench)
+    try measureExistence(&bench)
     try measureModel(&bench)
     try measureSealing(&bench)
     for size in Self.sizes { try measureNewKeys(&bench, size: size) }
@@ -45,7 +45,7 @@ struct Secrets {
         "SecureVault.get", size: size, target: 2.5,
         keepsake: { try each(keys, $0) { sink &+= try vault.store.get($0)?.utf8.count ?? 0 } },
         floor: floor, peers: peers)
-      // The facade finds its store by name first.
+      // The facade looks its store up by name.
       try bench.measure(
         "SecureVault.get, facade", size: size,
         keepsake: {
@@ -68,8 +68,8 @@ struct Secrets {
       }, floor: floor, peers: peers)
   }
 
-  /// Whether something is there.
-  private func measureLooking(_ bench: inout Bench) throws {
+  /// Checks whether a key exists.
+  private func measureExistence(_ bench: inout Bench) throws {
     let vault = try EmptyVault("looks", directory)
     let keys = (0..<500).map(Self.key)
     let missing = (500..<1_000).map(Self.key)
@@ -94,7 +94,7 @@ struct Secrets {
       floor: looks(absent))
   }
 
-  /// A value in JSON, which Keepsake encodes and decodes too.
+  /// Measures models, which Keepsake stores as JSON.
   private func measureModel(_ bench: inout Bench) throws {
     let vault = try EmptyVault("models", directory)
     let crypto = try PeerVault(in: "\(directory)/models")
@@ -138,7 +138,7 @@ struct Secrets {
     let vault = try EmptyVault(Self.service(of: "new", size), directory)
     let crypto = try PeerVault(in: "\(directory)/new-\(size)")
     let data = Self.data(size)
-    // What Keepsake's file is going to hold.
+    // The same number of bytes as in Keepsake's file.
     try vault.store.set(data, forKey: Self.key(0))
     let contents = Self.data(try Self.size(of: try vault.entries()[0]))
     var next = 1
@@ -188,20 +188,20 @@ struct Secrets {
       ])
   }
 
-  /// A whole set in memory, where nothing waits for a disk: against bare EVP through a buffer of
-  /// the same size, with the same file calls.
+  /// Measures a whole set on a file system in memory, without waits for a disk: against plain EVP
+  /// calls with a buffer of the same size, and the same file calls.
   private func measureSealing(_ bench: inout Bench) throws {
     let memory = "/dev/shm"
     let isThere = FileManager.default.isWritableFile(atPath: memory)
-    let host = "\(isThere ? memory : directory)/keepsake-benchmarks-\(getpid())-sealing"
-    defer { try? FileManager.default.removeItem(atPath: host) }
+    let parent = "\(isThere ? memory : directory)/keepsake-benchmarks-\(getpid())-sealing"
+    defer { try? FileManager.default.removeItem(atPath: parent) }
     let vault = try EmptyVault(
-      SecureVault.Service("sealing", in: makeDirectory(host)), host)
-    // With the sixteen bytes before it, a length that needs no padding.
+      SecureVault.Service("sealing", in: makeDirectory(parent)), parent)
+    // With its prefix of 16 bytes, a value that needs no padding.
     let value = Self.data((1 << 20) - 16)
     let message = [UInt8](Self.data(1 << 20))
     let entry = vault.floor.entry(0)
-    let crypto = try PeerVault(in: host)
+    let crypto = try PeerVault(in: parent)
     try bench.measure(
       "sealing in \(isThere ? "memory" : "a directory")", size: 1 << 20, target: 1.18,
       keepsake: { for _ in 0..<$0 { try vault.store.set(value, forKey: "value") } },
@@ -215,7 +215,7 @@ struct Secrets {
 
   // MARK: Keys and values
 
-  /// A service has a directory of its own, and one for each row is as good as a new vault.
+  /// Each row has its own service, and thereby its own directory.
   private static func service(of row: String, _ size: Int) -> SecureVault.Service {
     "\(row).\(size)"
   }

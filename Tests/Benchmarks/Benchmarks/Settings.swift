@@ -1,5 +1,5 @@
-// Reading and writing settings: the same values lie in Keepsake, in the floor's table, in
-// Foundation's UserDefaults, in SQLite and in a dictionary that is written as JSON.
+// Reading and writing settings. Keepsake, the floor's table, Foundation's UserDefaults, SQLite and
+// a dictionary that is written as JSON hold the same values.
 import Foundation
 import Keepsake
 
@@ -11,9 +11,9 @@ struct Profile: Codable, Sendable, Equatable {
 
 struct Settings {
   static let foundation = "UserDefaults"
-  /// To give it more takes minutes: it looks all values through for each.
+  /// More take minutes to store: it compares all values for each.
   private static let mostOfFoundation = 10_000
-  static let synchronizeIsStronger = "syncs its file, though it empties it first"
+  static let synchronizeIsStronger = "syncs its file, but truncates it first"
 
   let table = FloorTable()
   let journal: FloorJournal
@@ -21,31 +21,31 @@ struct Settings {
   let sqlite: PeerTable
   let durableSqlite: PeerTable
   let dictionary: PeerDictionary
-  /// Where all stores but the standard suite lie.
-  let host: String
+  /// The directory of all stores except the standard suite.
+  let parent: String
   private let domain: String
   private(set) var keys: [String] = []
 
-  /// Empties the standard suite: it is the one that most programs have.
+  /// Empties the standard suite, which is measured because most programs use it.
   init(directory: String) throws {
     guard Defaults.removeAll() else { throw Failure("the standard suite cannot be emptied") }
-    host = try makeDirectory("\(directory)/settings-\(UUID().uuidString)").path(
+    parent = try makeDirectory("\(directory)/settings-\(UUID().uuidString)").path(
       percentEncoded: false)
-    journal = try FloorJournal(in: host)
-    sqlite = try PeerTable(at: "\(host)/table.sqlite")
-    durableSqlite = try PeerTable(at: "\(host)/durable.sqlite", isDurable: true)
-    dictionary = PeerDictionary(at: "\(host)/settings.json")
+    journal = try FloorJournal(in: parent)
+    sqlite = try PeerTable(at: "\(parent)/table.sqlite")
+    durableSqlite = try PeerTable(at: "\(parent)/durable.sqlite", isDurable: true)
+    dictionary = PeerDictionary(at: "\(parent)/settings.json")
     domain = "com.example.\(UUID().uuidString)"
     guard let peer = UserDefaults(suiteName: domain) else { throw Failure("no UserDefaults") }
     self.peer = peer
   }
 
-  /// Short names fit into a `String` itself, long ones do not: both are common.
+  /// Short names are stored inline in a `String`, long ones are not; both are common.
   static func key(_ number: Int) -> String {
     number % 2 == 0 ? "option.\(number)" : "com.example.option.\(number)"
   }
 
-  /// Integers, truth values and texts in turn.
+  /// Integers, Booleans and texts in turn.
   static func value(_ number: Int) -> Setting {
     switch number % 3 {
     case 0: .int(number)
@@ -74,22 +74,22 @@ struct Settings {
     try dictionary.fill(added)
   }
 
-  /// Those that hold as many settings as the others.
+  /// The peers that hold as many settings as Keepsake.
   private func whole(_ peers: [Peer<Subject>]) -> [Peer<Subject>] {
     if keys.count <= Self.mostOfFoundation { return peers }
     return peers.filter { !$0.name.hasPrefix(Self.foundation) }
   }
 
-  /// The keys of one type in an order that no cache can guess, as strings of their own: whoever
-  /// reads a setting does not hold the very string that it was stored under.
+  /// The keys of one type in random order, as new strings: a program that reads a setting does not
+  /// have the string object with which it was stored.
   func keys(ofType type: Int) -> [String] {
     stride(from: type, to: keys.count, by: 3).map { Self.key($0) }.shuffled()
   }
 
-  /// Beyond that the memory is what is measured, where a larger table has further to go.
+  /// None for larger tables, whose time depends on memory latency.
   private var lookUpTarget: Double? { keys.count <= 10_000 ? 1.25 : nil }
 
-  /// The scalars, whose cost must not grow with the store.
+  /// Measures scalars, whose cost must not grow with the store.
   func measureReading(_ bench: inout Bench) throws {
     let (ints, bools, texts) = (keys(ofType: 0), keys(ofType: 1), keys(ofType: 2))
     try bench.measure(
@@ -162,7 +162,7 @@ struct Settings {
       ]))
   }
 
-  /// What survives the end of the process, as each of them does it.
+  /// How each peer makes a set survive the end of the process.
   func writers(_ ints: [String]) -> [Peer<Subject>] {
     var numbers = Numbers()
     return [
@@ -183,7 +183,7 @@ struct Settings {
   }
 }
 
-/// Values that are new at each call, and all of the same length.
+/// A different number at each call, always with the same number of digits.
 struct Numbers {
   private var last = 1_000_000
 
@@ -202,7 +202,7 @@ extension Setting {
     }
   }
 
-  /// As property lists have it.
+  /// The value as an object of a property list.
   var object: Any {
     switch self {
     case .int(let value): value

@@ -1,4 +1,4 @@
-// What comes before the first value: opening a large suite, and starting a program that reads.
+// The time to the first value: opening a large suite, and starting a program that reads a value.
 import Foundation
 import Keepsake
 
@@ -14,10 +14,10 @@ struct Starting {
     try measurePrograms(&bench)
   }
 
-  /// Opens copies of one suite that nobody in this process has opened before.
+  /// Opens copies of a suite, each of which is new to this process.
   private func measureOpening(_ bench: inout Bench) throws {
     let files = FileManager.default
-    // Without a slash at its end: FileManager would copy what is in it to beside the copy.
+    // Without a trailing slash, with which FileManager would copy only the contents.
     let original = try makeDirectory("\(directory)/original").path
     var values: [String: Any] = [:]
     let source = Defaults.Suite("large", in: URL(filePath: original))
@@ -30,7 +30,7 @@ struct Starting {
     UserDefaults.standard.synchronize()
     let peerFile = files.enumerator(atPath: home)?.compactMap { $0 as? String }
       .first { $0.hasSuffix("/\(domain).plist") }.map { "\(home)/\($0)" }
-    guard let peerFile else { throw Failure("UserDefaults has written no file below HOME") }
+    guard let peerFile else { throw Failure("UserDefaults wrote no file below HOME") }
 
     var opened = 0
     func copy() throws -> String {
@@ -42,7 +42,7 @@ struct Starting {
         toPath: peerFile.replacingOccurrences(of: domain, with: "\(domain).\(opened)"))
       return copy
     }
-    // One for the warm-up and one for each round.
+    // One for the warm-up, and one for each round.
     var fresh = try (0...bench.rounds).map { _ in try copy() }
     var unread = Array(1...fresh.count)
     try bench.measure(
@@ -50,11 +50,11 @@ struct Starting {
       keepsake: { _ in
         let suite = Defaults.Suite("large", in: URL(filePath: fresh.removeLast()))
         guard try Defaults.suite(suite).int(Settings.key(keys / 2)) == keys / 2 else {
-          throw Failure("the suite that was opened is another one")
+          throw Failure("the opened suite has other values")
         }
       },
       floor: { _ in sink &+= try FloorCache.get("\(original)/large.jsonl").count },
-      floorName: "its floor",
+      floorName: "floor",
       peers: [
         Peer(Settings.foundation) { _ in
           let peer = UserDefaults(suiteName: "\(domain).\(unread.removeLast())")
@@ -63,7 +63,7 @@ struct Starting {
       ])
   }
 
-  /// Starts programs and waits for their end.
+  /// Starts programs and waits until they end.
   private func measurePrograms(_ bench: inout Bench) throws {
     func starts(_ program: StartProgram) throws -> Subject {
       let path = try program.prepared()
@@ -86,7 +86,7 @@ struct Starting {
   }
 }
 
-/// A program that is built beside this one, to be started and weighed.
+/// A program of this package that is started, and whose size is measured.
 enum StartProgram: String {
   case bare
   case empty
@@ -96,7 +96,7 @@ enum StartProgram: String {
   case emptyFoundation = "empty-foundation"
   case foundation
 
-  /// Where it lies, once it has stored what it is going to read.
+  /// The path, after the program has stored the value that it reads later.
   func prepared() throws -> String {
     let path = try path
     if ![.bare, .empty, .emptyFoundation].contains(self) { try Child.run(path, ["store"]) }

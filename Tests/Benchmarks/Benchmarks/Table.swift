@@ -1,4 +1,4 @@
-// The figures as people read them: one table for each section, and what falls short of its target.
+// The figures as text: a table for each section, and the missed targets.
 import Foundation
 
 struct Table {
@@ -6,7 +6,7 @@ struct Table {
 
   init(_ rows: [Row]) { self.rows = rows }
 
-  /// Aligned columns, one for each peer of the section, and below them what peers do less.
+  /// Aligned columns, one for each peer of the section, and below them how peers differ.
   var text: String {
     let names = unique(rows.flatMap { $0.peers.map(\.name) })
     let notes = unique(rows.flatMap(Self.notes))
@@ -25,7 +25,7 @@ struct Table {
     return (table + feet).joined(separator: "\n")
   }
 
-  /// What all rows are compared with first, or that each names its own.
+  /// The title of the base column; if the bases differ, each row names its own.
   private var base: String {
     let names = unique(rows.compactMap(\.base?.name))
     return names.count == 1 ? names[0] : Self.anyBase
@@ -72,12 +72,12 @@ struct Table {
   }
 }
 
-/// Where a target is missed, and by how much.
+/// The missed targets, and by how much.
 struct Verdict {
   private let rows: [Row]
   private let isWhole: Bool
 
-  /// - Parameter isWhole: Whether all rows are there that were asked for.
+  /// - Parameter isWhole: Whether no section failed.
   init(_ rows: [Row], isWhole: Bool) {
     self.rows = rows
     self.isWhole = isWhole
@@ -87,8 +87,8 @@ struct Verdict {
     let reached = isWhole ? "all targets reached" : "all targets reached in the rows above"
     let short = rows.flatMap(shortfalls)
     let ahead = rows.flatMap(aheadDoingLess)
-    let first = short.isEmpty ? [reached] : ["targets that are missed:"] + short
-    return (first + (ahead.isEmpty ? [] : ["ahead, but not doing as much:"] + ahead))
+    let first = short.isEmpty ? [reached] : ["missed targets:"] + short
+    return (first + (ahead.isEmpty ? [] : ["faster, but doing less:"] + ahead))
       .joined(separator: "\n")
   }
 
@@ -161,11 +161,11 @@ extension Unit {
 
 func grouped(_ number: Int) -> String {
   var digits = Array(String(number))
-  for place in stride(from: digits.count - 3, to: 0, by: -3) { digits.insert(",", at: place) }
+  for index in stride(from: digits.count - 3, to: 0, by: -3) { digits.insert(",", at: index) }
   return String(digits)
 }
 
-/// Rounded to so many digits, none behind the point from a hundred on.
+/// The number with that many decimals, or none from 100.
 func decimal(_ number: Double, digits: Int = 2) -> String {
   number.isFinite ? String(format: "%.\(abs(number) >= 100 ? 0 : digits)f", number) : "-"
 }

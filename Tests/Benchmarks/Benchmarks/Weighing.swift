@@ -1,4 +1,4 @@
-// What a program that reads one setting has to bring along: its own bytes, and libraries.
+// The size of a program that reads one setting, and of the libraries that it loads.
 import Foundation
 
 struct Weighing {
@@ -11,7 +11,7 @@ struct Weighing {
       _ what: String, _ unit: Unit, weaker: String? = nil, _ value: (Weight) -> Int?
     ) throws {
       guard let ours = value(own), let least = value(bare), let other = value(foundation) else {
-        throw Failure("\(what): the loader does not list what it loads")
+        throw Failure("\(what): the loader does not list libraries")
       }
       try bench.compare(
         what, unit: unit, rounds: 1, note: own.note,
@@ -19,7 +19,7 @@ struct Weighing {
         base: Peer("imports nothing", target: .infinity) { Double(least) },
         peers: [Peer(Settings.foundation, weaker: weaker) { Double(other) }])
     }
-    try compare("program, stripped", .bytes, weaker: "has its code in a library") { $0.program }
+    try compare("program, stripped", .bytes, weaker: "its code is in a library") { $0.program }
     try compare("libraries loaded", .items) { $0.libraries?.count }
     try compare("libraries in total", .bytes) { $0.inLibraries }
     try compare("program and libraries", .bytes) { weight in
@@ -30,7 +30,7 @@ struct Weighing {
 
 private struct Weight {
   let program: Int
-  /// The size of each library that it loads; nil where the loader does not say.
+  /// The size of each library that it loads; nil if the loader does not list them.
   let libraries: [Int]?
   var note: String?
 
@@ -43,7 +43,7 @@ private struct Weight {
       self.program = try Self.size(of: stripped)
     } else {
       self.program = try Self.size(of: path)
-      note = "strip is not installed: with symbols"
+      note = "strip is not installed: includes symbols"
     }
     libraries = try? Self.libraries(of: path)
   }
@@ -56,7 +56,7 @@ private struct Weight {
     return true
   }
 
-  /// As `ldd` does it: the loader itself lists what it would load.
+  /// As with `ldd`, the loader lists the libraries.
   private static func libraries(of path: String) throws -> [Int] {
     try Child(path, environment: ["LD_TRACE_LOADED_OBJECTS=1"]).text().split(separator: "\n")
       .compactMap { line in

@@ -1,5 +1,5 @@
-// What several threads, or several processes, do at the same time: each with keys of its own, all
-// in the same stores.
+// The work of several threads or processes at the same time: in the same stores, each with its own
+// keys.
 import Foundation
 import Keepsake
 import Synchronization
@@ -16,10 +16,10 @@ struct Workload {
   /// The first one is Keepsake.
   let contestants: [Peer<Work>]
 
-  /// All of them; whoever makes them in an empty directory has to fill it, too.
+  /// All workloads. In an empty directory, call ``fill(_:)`` as well.
   static func all(in directory: String) throws -> [Workload] {
     let table = try PeerTable(at: "\(directory)/workload.sqlite")
-    // It is safe between threads, though it does not say so to the compiler.
+    // UserDefaults is thread-safe but not marked as Sendable.
     nonisolated(unsafe) let peer = UserDefaults.standard
     let vault = try PeerVault(in: directory)
     let value = value
@@ -37,7 +37,7 @@ struct Workload {
         [
           Peer(
             Settings.foundation,
-            weaker: "replaces the whole file: processes lose what others have set"
+            weaker: "replaces the whole file: processes lose each other's settings"
           ) { key, number in
             peer.set(number, forKey: key)
             return peer.synchronize() ? 1 : 0
@@ -81,7 +81,7 @@ struct Workload {
     contestants = [Peer(Self.own, own)] + peers
   }
 
-  /// Gives every worker something to read.
+  /// Stores the values that the workers read.
   static func fill(_ workloads: [Workload]) throws {
     for workload in workloads where workload.operation.hasSuffix(".set") {
       for contestant in workload.contestants {
@@ -92,7 +92,7 @@ struct Workload {
     }
   }
 
-  /// How often one worker does it in a second, once `start` has returned.
+  /// How often one worker does its work per second, measured after `start` has returned.
   static func rate(
     of work: Work, worker: Int, for duration: Duration, start: () throws -> Void
   ) throws -> Double {
@@ -102,7 +102,7 @@ struct Workload {
     try start()
     let clock = ContinuousClock()
     let begin = clock.now
-    // The clock is read seldom where it would be what is measured.
+    // Read the clock rarely, so that it does not affect the result.
     var (count, stride, elapsed) = (0, 1, Duration.zero)
     while elapsed < duration {
       for number in count..<count + stride {
@@ -113,7 +113,7 @@ struct Workload {
       if now - elapsed < duration / 200 { stride *= 2 }
       elapsed = now
     }
-    // It must be used, and not by two threads at once.
+    // Use the sum, so that the work is not optimized away.
     if sum == .min { print(sum) }
     return Double(count) / (elapsed / .seconds(1))
   }

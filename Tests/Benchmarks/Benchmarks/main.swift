@@ -1,5 +1,5 @@
-// Measures Keepsake against the least that each operation could cost, and against what a program
-// would use instead. Never fails over a figure; --help says what it can be asked for.
+// Compares Keepsake with the minimum that each operation needs, and with what programs use instead.
+// See --help. No figure makes it fail.
 import CFloor
 import Foundation
 import Glibc
@@ -7,15 +7,15 @@ import Keepsake
 
 let homeVariable = "KEEPSAKE_BENCHMARKS_HOME"
 
-/// Runs this program once more, with another home below `base`: Foundation has looked at HOME by
-/// now. Stays to remove all that it leaves, however it ends.
+/// Runs this program again with a new home directory below `base`, because Foundation has already
+/// read HOME. Removes the directory when the child has ended in any way.
 func runBelow(_ base: String) throws -> Never {
   let home = try makeDirectory("\(base)/keepsake-benchmarks-\(getpid())").path
   _ = try makeDirectory("\(home)/.config")
   setenv(homeVariable, home, 1)
   setenv("HOME", home, 1)
   setenv("XDG_CONFIG_HOME", home + "/.config", 1)
-  // A program that is started finds its vault and its cache below HOME.
+  // The programs that are started find their vault and cache below HOME.
   for name in ["XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"] { unsetenv(name) }
   let child = try Child.startSelf(Array(CommandLine.arguments.dropFirst()))
   let sources = [SIGINT, SIGTERM].map { number in
@@ -27,10 +27,10 @@ func runBelow(_ base: String) throws -> Never {
   }
   var status: Int32 = 0
   waitpid(child, &status, 0)
-  // From here on its id may be another process's.
+  // From here on another process may have the child's id.
   for source in sources { source.cancel() }
   try? FileManager.default.removeItem(atPath: home)
-  // The shell's way to tell a signal.
+  // Report a signal as shells do.
   exit(status & 0x7f == 0 ? status >> 8 : 128 + status & 0x7f)
 }
 
@@ -43,7 +43,7 @@ func run() throws {
     return try Picture(Report.read(from: source)).draw(into: directory)
   }
   guard let home = ProcessInfo.processInfo.environment[homeVariable] else {
-    if isChild { throw Failure("\(Child.flag) is for this program alone") }
+    if isChild { throw Failure("\(Child.flag) is for internal use") }
     try runBelow(options.directory)
   }
   floor_end_with_parent()
@@ -54,7 +54,7 @@ func run() throws {
     directories: .init(
       configuration: URL(filePath: home + "/settings"), data: URL(filePath: home + "/data"),
       state: URL(filePath: home + "/state"), cache: URL(filePath: home + "/cache")))
-  if isChild { return try Duty.run(Array(arguments.dropFirst())) }
+  if isChild { return try ChildTask.run(Array(arguments.dropFirst())) }
   try Run(options: options, home: home).measure()
 }
 

@@ -56,7 +56,7 @@ static long survey(int folder) {
   return files;
 }
 
-long floor_survey(const char *path) {
+long floor_walk(const char *path) {
   return survey(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
@@ -101,7 +101,7 @@ long floor_anonymous_bytes(void) {
     fclose(rollup);
     return kibibytes < 0 ? -1 : kibibytes * 1024;
   }
-  // Older kernels have the sum of pages alone, which is not exact.
+  // Older kernels report only whole pages.
   FILE *sums = fopen("/proc/self/statm", "re");
   long resident = 0, shared = 0;
   int found = sums ? fscanf(sums, "%*d %ld %ld", &resident, &shared) : 0;

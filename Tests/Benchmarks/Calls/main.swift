@@ -1,10 +1,10 @@
-// One call, again and again, for tools that count: what differs between two counts is what the
-// calls cost, without what comes before them.
+// Repeats one call for tools that count instructions or system calls: the difference between the
+// results for two counts is the cost of the calls, without the preparation.
 //
 //   keepsake-calls --list
-//   keepsake-calls OPERATION COUNT [FOLDER]
+//   keepsake-calls OPERATION COUNT [DIRECTORY]
 //
-// In a directory that is given its files are left: to remove them would be counted as well.
+// Files in a given directory are not removed, because that would be counted as well.
 import Foundation
 import Keepsake
 
@@ -17,7 +17,7 @@ struct Profile: Codable, Sendable, Equatable {
 let entries = 64
 func key(_ number: Int) -> String { "article.\(10_000_000 + number % entries)" }
 let names = (0..<entries).map(key)
-/// For calls that are made once for each key.
+/// Keys for calls that can be made only once for each key.
 let many = (0..<2_000).map { "article.\(20_000_000 + $0)" }
 let payload = Data((0..<100).map { UInt8(truncatingIfNeeded: $0) })
 nonisolated(unsafe) var sink = 0
@@ -27,7 +27,7 @@ struct Settings {
 }
 let settings = Settings()
 
-/// What prepares the store, and the call that is counted.
+/// The name of each operation, its preparation, and the call that is counted.
 let operations: [(name: String, prepare: () -> Void, call: (Int) throws -> Void)] = [
   ("nothing", {}, { sink &+= $0 }),
   (
@@ -86,7 +86,7 @@ let operations: [(name: String, prepare: () -> Void, call: (Int) throws -> Void)
     { sink &+= DiskCache.model(names[$0 % entries], type: Profile.self)?.age ?? 0 }
   ),
   (
-    // Nearly all subdirectories are there then.
+    // So that nearly all subdirectories exist.
     "DiskCache.set-new", { for name in many { DiskCache.set(payload, forKey: name) } },
     { DiskCache.set(payload, forKey: "article.\(30_000_000 + $0)", expiry: .days(7)) }
   ),
@@ -151,7 +151,7 @@ if arguments.dropFirst() == ["--list"] {
 guard arguments.count >= 3, let count = Int(arguments[2]),
   let operation = operations.first(where: { $0.name == arguments[1] })
 else {
-  print("usage: keepsake-calls --list | OPERATION COUNT [FOLDER]")
+  print("usage: keepsake-calls --list | OPERATION COUNT [DIRECTORY]")
   exit(2)
 }
 let directory = arguments.count > 3 ? arguments[3] : nil

@@ -1,1 +1,1 @@
-// What any program in Swift pays to start and to end: it imports nothing.
+// Imports nothing: the minimal cost of starting and ending a program.

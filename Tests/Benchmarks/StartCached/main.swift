@@ -1,4 +1,4 @@
-// The same with one value read from a cache that lies there; with an argument it stores that one.
+// Reads a value from the cache; with an argument, stores it.
 import Glibc
 import Keepsake
 

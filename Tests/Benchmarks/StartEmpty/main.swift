@@ -1,2 +1,2 @@
-// What any program that imports Keepsake pays to start and to end.
+// Imports Keepsake, and does nothing.
 import Keepsake

@@ -1,2 +1,2 @@
-// What any program that imports Foundation pays to start and to end.
+// Imports Foundation, and does nothing.
 import Foundation

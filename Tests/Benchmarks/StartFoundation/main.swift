@@ -1,4 +1,4 @@
-// What a program would do instead: one setting read by UserDefaults; with an argument it stores it.
+// Reads a setting with UserDefaults; with an argument, stores it.
 import Foundation
 
 let defaults = UserDefaults.standard

@@ -1,4 +1,4 @@
-// The same with one secret read from a vault that lies there; with an argument it stores that one.
+// Reads a secret from the vault; with an argument, stores it.
 import Glibc
 import Keepsake
 

@@ -1,4 +1,4 @@
-// The same with one setting read, which the exit code tells; with an argument it stores that one.
+// Reads a setting and exits with 0 if it is found; with an argument, stores it.
 import Glibc
 import Keepsake
 
