@@ -1,9 +1,9 @@
 import Foundation
 
-/// What libFuzzer calls with each input, after it has asked the environment which parser is meant.
+/// The entry point that libFuzzer calls with each input. `KEEPSAKE_FUZZ` names the parser.
 ///
-/// A trap, a byte read out of bounds, much memory for little input, and a ``check(_:_:)`` that does
-/// not hold are findings.
+/// An input fails if it causes a trap, a read out of bounds, a large allocation, or a failed
+/// ``check(_:_:)``.
 @_cdecl("LLVMFuzzerTestOneInput")
 public func tryInput(_ start: UnsafePointer<UInt8>?, _ count: Int) -> CInt {
   // libFuzzer's pointer may be nil for an empty input.
@@ -32,7 +32,7 @@ private let target = {
   return target
 }()
 
-/// Ends the process, which libFuzzer then reports with the input, unless that is so.
+/// Ends the process unless the condition holds; libFuzzer then reports the input.
 func check(_ isTrue: Bool, _ expectation: @autoclosure () -> String) {
   if !isTrue { fatalError("expected: \(expectation())") }
 }

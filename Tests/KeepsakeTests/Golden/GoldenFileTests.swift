@@ -3,17 +3,17 @@ import Testing
 
 @testable import Keepsake
 
-/// Files that version 1 of the formats made: whatever comes later reads them, and until there is a
-/// version 2 it writes the same bytes. Those of the vault have a suite of their own.
+/// Files in version 1 of the formats. Later versions of the library read them, and write the same
+/// bytes until there is a version 2 of the formats. The files of vaults have their own suite.
 ///
-/// A program that knows nothing but the documentation of the formats wrote these once; they never
-/// change. A test that fails here says that users lose what they stored with the next release.
+/// A program that follows only the documentation of the formats wrote these files; they never
+/// change. A failure here means that users would lose data with the next release.
 @Suite struct GoldenFileTests {
   private let directory: TemporaryDirectory
 
   init() throws { directory = try TemporaryDirectory() }
 
-  private func put(_ bytes: Data, at name: String) throws {
+  private func write(_ bytes: Data, to name: String) throws {
     let url = directory.file(name)
     try FileManager.default.createDirectory(
       at: url.deletingLastPathComponent(), withIntermediateDirectories: true)
@@ -22,7 +22,7 @@ import Testing
 
   // MARK: Settings
 
-  /// What the journal's records say, in their order.
+  /// The changes in the records of the journal, in order.
   private static let changes: [(key: String, value: any Codable & Sendable)] = [
     ("text", "dark \"x\" \\ / \n\u{1} \u{E9}\u{1F44D}"), ("int", Int.min), ("double", 0.1),
     ("true", true), ("false", false), ("size", 1), ("data", Data([0, 1, 254, 255])),
@@ -54,9 +54,9 @@ import Testing
     #expect(try store.string("") == "empty")
   }
 
-  @Test func aJournalReads() throws {
+  @Test func journalIsRead() throws {
     let golden = Data(Self.journal.utf8)
-    try put(golden, at: TemporaryDirectory.journal)
+    try write(golden, to: TemporaryDirectory.journal)
     let failures = Failures()
     try expectSettings(in: directory.store(failures: failures))
     #expect(failures.all.isEmpty)
@@ -66,10 +66,10 @@ import Testing
     try directory.store().set("new", forKey: "gone")
     let longer = try directory.bytes(of: TemporaryDirectory.journal)
     #expect(
-      longer.starts(with: golden) && longer.count > golden.count, "one of today goes on with it")
+      longer.starts(with: golden) && longer.count > golden.count, "a set appends to it")
   }
 
-  @Test func aJournalOfTodayHasTheSameBytes() throws {
+  @Test func journalHasTheSameBytesWhenWrittenNow() throws {
     let seed: UInt64 = 0x0123_4567_89AB_CDEF
     var bytes = JournalFormat.header(id: seed)
     JournalFormat.append(.int(1), key: "before", seed: seed, to: &bytes)
@@ -82,16 +82,16 @@ import Testing
     #expect(String(decoding: bytes, as: UTF8.self) == Self.journal)
   }
 
-  @Test func anExportReadsAndHasTheSameBytes() throws {
+  @Test func exportIsReadAndWrittenWithTheSameBytes() throws {
     let copy = directory.store("copy")
     try copy.import(Data(Self.export.utf8))
     try expectSettings(in: copy)
-    try put(Data(Self.journal.utf8), at: TemporaryDirectory.journal)
+    try write(Data(Self.journal.utf8), to: TemporaryDirectory.journal)
     let export = try directory.store().export(as: .json)
     #expect(String(decoding: export, as: UTF8.self) == Self.export)
   }
 
-  @Test func aPropertyListReads() throws {
+  @Test func propertyListIsRead() throws {
     let store = directory.store()
     try store.import(Data(Self.propertyList.utf8))
     #expect(try store.keys().sorted() == ["data", "date", "nested", "on", "size", "theme"])
@@ -105,15 +105,15 @@ import Testing
     #expect(try again.export(as: .json) == store.export(as: .json))
   }
 
-  /// One file for each key, which people and other programs read and write.
-  @Test func filesOfAnEngineReadAndHaveTheSameBytes() async throws {
+  /// One file for each key, which people and other programs may read and write.
+  @Test func filesOfFileEngineAreReadAndWrittenWithTheSameBytes() async throws {
     let files = [
       "theme.json": "\"dark\"", "window%2Fsize.json": "16", "%.json": "true",
       "data.json": #"{"$data": "AAH+/w=="}"#, "date.json": #"{"$date": 700000000.25}"#,
       "infinity.json": #"{"$number": "-Infinity"}"#, "model.json": #"{"name":"Ada"}"#,
       "trap.json": #"{"$json": {"$data":"x"}}"#,
     ]
-    for (name, text) in files { try put(Data(text.utf8), at: "golden/" + name) }
+    for (name, text) in files { try write(Data(text.utf8), to: "golden/" + name) }
     let (golden, new) = (
       FileEngine(Folder(directory.file("golden"))), FileEngine(Folder(directory.file("new")))
     )
@@ -160,15 +160,15 @@ import Testing
     }
   }
 
-  private static let root = "caches/standard/"
+  private static let cacheDirectory = "caches/standard/"
   /// Nanoseconds since 1970.
   private static let created: Int64 = 1_700_000_000_000_000_000
 
-  @Test func aCacheReads() throws {
+  @Test func cacheIsRead() throws {
     for entry in Self.entries {
-      try put(entry.payloadBytes(), at: Self.root + entry.path)
-      try put(entry.sidecarBytes(), at: Self.root + entry.path + Sidecar.suffix)
-      let payload = try File(directory.file(Self.root + entry.path).path, .readWrite)
+      try write(entry.payloadBytes(), to: Self.cacheDirectory + entry.path)
+      try write(entry.sidecarBytes(), to: Self.cacheDirectory + entry.path + Sidecar.suffix)
+      let payload = try File(directory.file(Self.cacheDirectory + entry.path).path, .readWrite)
       try payload.setTimes(accessed: 0, modified: entry.modified)
     }
     let before = try directory.contents()
@@ -191,7 +191,7 @@ import Testing
     #expect(try store.removeExpired() == 0 && store.keys().count == Self.entries.count)
   }
 
-  @Test func aCacheOfTodayHasTheSameBytes() throws {
+  @Test func cacheHasTheSameBytesWhenWrittenNow() throws {
     let store = directory.cache()
     let values: [any Codable] = [
       Data([0, 1, 254, 255]), "tok-\u{2713}", ["user": "ada"],
@@ -204,33 +204,35 @@ import Testing
     ]
     for (number, entry) in Self.entries.enumerated() {
       try store.set(values[number], forKey: entry.key, expiry: expiries[number])
-      let payload = try directory.bytes(of: Self.root + entry.path)
+      let payload = try directory.bytes(of: Self.cacheDirectory + entry.path)
       #expect(try payload == Array(entry.payloadBytes()), "\(entry.path)")
-      // Times are today's; with the golden ones in their place it is the golden sidecar.
-      var sidecar = try Sidecar(directory.bytes(of: Self.root + entry.path + Sidecar.suffix))
+      // With the times of the golden entry, the sidecar has its bytes.
+      var sidecar = try Sidecar(
+        directory.bytes(of: Self.cacheDirectory + entry.path + Sidecar.suffix))
       #expect(sidecar.kind == entry.kind && sidecar.expiry == entry.expiry)
       (sidecar.created, sidecar.modified) = (Self.created, entry.modified)
       let record = try sidecar.withRecord(of: entry.key) { Data($0) }
       #expect(try record == entry.sidecarBytes(), "\(entry.path)")
     }
-    let tag = try String(contentsOf: directory.file(Self.root + "CACHEDIR.TAG"), encoding: .utf8)
+    let tag = try String(
+      contentsOf: directory.file(Self.cacheDirectory + "CACHEDIR.TAG"), encoding: .utf8)
     #expect(tag == Self.tag)
   }
 
-  /// Words for each of the 256 subdirectories: the size, and twice the earliest expiry.
-  @Test func aCachesLedgerReads() throws {
+  /// Three numbers for each of the 256 subdirectories: its size, and twice the earliest expiry.
+  @Test func cacheLedgerIsRead() throws {
     let never = UInt64(Int64.max)
     var words: [UInt64] = [7, UInt64(Self.created), 0, UInt64(Self.created)]
     words += (0..<256).map { 0x0003_0000_0000_0000 | UInt64($0) << 12 }
     words += Array(repeating: never, count: 512)
     var bytes: [UInt8] = []
     for word in words { bytes.append(number: word) }
-    try put(Data(), at: Self.root + "CACHEDIR.TAG")
-    try put(Data(bytes), at: "caches/.standard.ledger")
+    try write(Data(), to: Self.cacheDirectory + "CACHEDIR.TAG")
+    try write(Data(bytes), to: "caches/.standard.ledger")
     #expect(try directory.cache().totalSize == 255 * 256 / 2 * 4_096)
   }
 
-  // MARK: Files
+  // MARK: The golden files
 
   private static let journal = #"""
     ["keepsake","1:0123456789abcdef","1:0123456789abcdef","1:0123456789abcdef"]
@@ -276,7 +278,8 @@ import Testing
 
   private static let propertyList = """
     <?xml version="1.0" encoding="UTF-8"?>
-    <!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
+    <!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" \
+    "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
     <plist version="1.0">
     <dict>
     	<key>data</key>
@@ -311,7 +314,7 @@ import Testing
 
   private static let hundredYears: Int64 = 3_153_600_000_000_000_000
 
-  /// The sidecars' times of creation and the payloads' of modification are in 2023.
+  /// All times of creation and modification are in 2023.
   private static let entries = [
     Entry(
       key: "image_001", path: "8f/aW1hZ2VfMDAx", kind: .data,

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-/// Files of a version that is still to come: each call says so, and leaves them as they are.
+/// Every call that needs a file in a newer version of its format throws, and leaves the file alone.
 @Suite struct NewerVersionTests {
   private typealias Calls = [(name: String, call: () throws -> Void)]
 
@@ -12,7 +12,7 @@ import Testing
 
   init() throws { directory = try TemporaryDirectory() }
 
-  /// Expects each call to name the file and what to do, and none to touch the file.
+  /// Expects each call to throw an error with the path and a remedy, and not to change the file.
   private func expectRefusals(of what: String, _ path: String, _ calls: Calls) throws {
     let bytes = try Bytes.read(path)
     let status = try #require(try FileSystem.status(path))
@@ -22,18 +22,18 @@ import Testing
       #expect(error?.remedy.isEmpty == false, "\(name)")
       #expect(try Bytes.read(path) == bytes, "\(name)")
       let now = try FileSystem.status(path)
-      #expect(now?.isSameFile(as: status) == true, "\(name) puts no other file there")
+      #expect(now?.isSameFile(as: status) == true, "\(name) does not replace the file")
     }
     print("proof: a newer version of \(what): \(calls.count) calls")
   }
 
-  /// The same vault as of a newer version: its header, or an entry's head.
+  /// Raises the version number of a vault's header, key file, or entry.
   private func makeNewer(_ path: String, isSummed: Bool) throws {
     let bytes = Bytes.put(UInt8(2), at: 4, in: try Bytes.read(path))
     try Bytes.write(isSummed ? Bytes.summed(bytes) : bytes, to: path)
   }
 
-  @Test func aJournalIsRefusedByEachCall() throws {
+  @Test func everyCallRefusesANewerJournal() throws {
     let path = directory.file(TemporaryDirectory.journal).path
     try directory.store().set(1, forKey: "k")
     let text = String(decoding: try Bytes.read(path), as: UTF8.self)
@@ -55,7 +55,7 @@ import Testing
     #expect(try directory.names().filter { $0.contains("damaged") } == [])
   }
 
-  @Test func aVaultIsRefusedByEachCall() throws {
+  @Test func everyCallRefusesANewerVault() throws {
     try directory.secrets().set("tok", forKey: "k")
     try makeNewer(directory.headerPath, isSummed: true)
     let store = directory.secrets(failures: failures)
@@ -72,8 +72,8 @@ import Testing
       ])
   }
 
-  /// Only who asks for just that removes a secret which a newer version made.
-  @Test func aSecretIsRefusedByEachCallThatLooksInside() throws {
+  /// Only removing it by its key works on a secret of a newer version.
+  @Test func everyCallThatOpensItRefusesANewerSecret() throws {
     try directory.secrets().set("tok", forKey: "k")
     try directory.secrets().set("other", forKey: "l")
     let path = try directory.secretPath("k")
@@ -88,7 +88,7 @@ import Testing
         ("rotateKeys", { try store.rotateKeys() }),
       ])
     let before = try Bytes.read(path)
-    #expect(try directory.secrets(failures: failures).keys() == ["l"], "it hides no other")
+    #expect(try directory.secrets(failures: failures).keys() == ["l"], "the other secret is listed")
     #expect(failures.all.last?.code == .unsupportedVersion && failures.all.last?.path == path)
     #expect(try Bytes.read(path) == before)
     #expect(try directory.secrets().get("l") == "other")
@@ -96,7 +96,7 @@ import Testing
     #expect(try FileSystem.status(path) == nil)
   }
 
-  @Test func aKeyFileIsRefusedByEachCallThatNeedsAKey() throws {
+  @Test func everyCallThatNeedsKeysRefusesANewerKeyFile() throws {
     try directory.secrets().set("tok", forKey: "k")
     try makeNewer(directory.keyFilePath, isSummed: true)
     let store = directory.secrets(failures: failures)
@@ -111,8 +111,8 @@ import Testing
       ])
   }
 
-  /// What is set or removed by its key is re-creatable: nothing else touches it.
-  @Test func aCacheEntryIsRefusedByEachCallThatReadsIt() throws {
+  /// Only setting or removing it by its key works on an entry of a newer version.
+  @Test func everyCallThatReadsItRefusesANewerCacheEntry() throws {
     for key in ["k", String(repeating: "k", count: 188)] {
       try directory.cache().set(Data([1, 2, 3]), forKey: key, expiry: .seconds(0.01))
       let (payload, path) = (try directory.cache().payload(key), try directory.cache().sidecar(key))
