@@ -1,8 +1,8 @@
-// A second process for the tests: does what its arguments say, or what its standard input asks for,
-// line by line. Usage: keepsake-peer FOLDER COMMAND [ARGUMENT …]
+// The second process of tests. It runs the command of its arguments, or the requests on the lines
+// of its standard input. Usage: keepsake-peer DIRECTORY COMMAND [ARGUMENT …]
 //
-// There is no `await` here: with one the language's runtime starts Dispatch before anything else,
-// and a process that had no descriptor left for that could not be tested.
+// There is no top-level `await` here: with one, the Swift runtime starts Dispatch before anything
+// else, and a process without a descriptor left for that could not be tested.
 import Dispatch
 import FoundationEssentials
 import Keepsake
@@ -15,7 +15,7 @@ import Musl
 import Darwin
 #endif
 
-func say(_ text: String) {
+func printLine(_ text: String) {
   var line = text + "\n"
   line.withUTF8 { _ = write(STDOUT_FILENO, $0.baseAddress, $0.count) }
 }
@@ -24,7 +24,7 @@ func number(_ index: Int) -> Int {
   CommandLine.arguments.indices.contains(index) ? Int(CommandLine.arguments[index]) ?? 0 : 0
 }
 
-/// One request: a verb, a key, a value. Answers on one line.
+/// Answers one request, which is a verb, a key and perhaps a value.
 func answer(_ words: [String], in store: Defaults.Store = Defaults.shared) -> String {
   do {
     switch words[0] {
@@ -42,14 +42,14 @@ func answer(_ words: [String], in store: Defaults.Store = Defaults.shared) -> St
   }
 }
 
-/// Ends this process with a signal when it hangs, so that the tests do not wait for it for ever;
-/// those that were asked to go on for longer have ten hours.
+/// Ends this process with a signal after a quarter of an hour, so that no test waits forever for a
+/// process that hangs; after ten hours if the environment asks for longer tests.
 func limitLifetime() {
   let longer = ["KEEPSAKE_KILLS", "KEEPSAKE_ROUNDS", "KEEPSAKE_SOAK"]
   alarm(longer.allSatisfy { getenv($0) == nil } ? 900 : 36_000)
 }
 
-func waiting<R: Sendable>(for body: @escaping @Sendable () async throws -> R) throws -> R {
+func blocking<R: Sendable>(on body: @escaping @Sendable () async throws -> R) throws -> R {
   let isDone = DispatchSemaphore(value: 0)
   // Written before the signal and read after it.
   nonisolated(unsafe) var result: Result<R, any Error>?
@@ -71,23 +71,23 @@ try StorageSystem.bootstrap(
   engines: ["files": FileEngine(Folder(directory.appending(path: "files")))])
 
 switch arguments[2] {
-case "serve":  // [SUITE]: answers requests until its input ends; the suite's directory is this one
+case "serve":  // [SUITE]: answers requests until its input ends; the suite is in the directory
   let shared = arguments.count > 3 ? Defaults.Suite(arguments[3], in: directory) : .standard
   while let line = readLine() {
-    say(answer(line.split(separator: " ").map(String.init), in: Defaults.suite(shared)))
+    printLine(answer(line.split(separator: " ").map(String.init), in: Defaults.suite(shared)))
   }
-case "set", "get":  // one request, then a plain exit
-  say(answer(Array(arguments[2...])))
-case "fill":  // PREFIX COUNT: distinct keys
+case "set", "get":  // answers one request and exits
+  printLine(answer(Array(arguments[2...])))
+case "fill":  // PREFIX COUNT: sets distinct keys
   for index in 0..<number(4) where !Defaults.set(index, forKey: "\(arguments[3])\(index)") {
     exit(1)
   }
-case "increment":  // KEY COUNT
+case "increment":  // KEY COUNT: adds one that many times
   for _ in 0..<number(4) { Defaults.update(arguments[3], default: 0) { $0 += 1 } }
-case "engine-increment":  // KEY COUNT: on an engine of files
-  StorageSystem.onFailure = { say("error \($0)") }
+case "engine-increment":  // KEY COUNT: increments with an engine of files
+  StorageSystem.onFailure = { printLine("error \($0)") }
   for _ in 0..<number(4) { Defaults.update(arguments[3], default: 0, suite: "files") { $0 += 1 } }
-case "engine-acknowledge":  // START: likewise, as the next one
+case "engine-acknowledge":  // START: like "acknowledge", with an engine of files
   let padding = String(repeating: "x", count: 20_000)
   var index = number(3)
   while true {
@@ -95,19 +95,19 @@ case "engine-acknowledge":  // START: likewise, as the next one
     guard Defaults.set("\(index) \(padding)", forKey: "key\(index % 5)", suite: "files") else {
       exit(1)
     }
-    say(String(index))
+    printLine(String(index))
   }
-case "places":  // stores something of each kind, in and out of temporary scopes, and says where
-  try waiting { try await sayPlaces() }
-case "acknowledge":  // START: sets ever higher numbers under 50 keys, and says each once it is set
+case "paths":  // stores values inside and outside of temporary scopes and prints their paths
+  try blocking { try await printPaths() }
+case "acknowledge":  // START: sets increasing numbers for 50 keys, and prints each
   let padding = String(repeating: "x", count: 400)
   var index = number(3)
   while true {
     index += 1
     guard Defaults.set("\(index) \(padding)", forKey: "key\(index % 50)") else { exit(1) }
-    say(String(index))
+    printLine(String(index))
   }
-case "fork":  // a child and its parent write at once
+case "fork":  // COUNT: a child and its parent write at the same time
   Defaults.set(0, forKey: "count")
   let child = forkedChild()
   for _ in 0..<number(3) { Defaults.update("count", default: 0) { $0 += 1 } }
@@ -115,18 +115,19 @@ case "fork":  // a child and its parent write at once
     Defaults.set(true, forKey: "child")
     exit(0)
   }
-  let status = ended(child)
-  say("\(Defaults.int("count")) \(Defaults.bool("child")) \(status)")
-case "as-user":  // USER GROUP VERB KEY [VALUE]: as somebody without rights
+  let status = waitForExit(of: child)
+  printLine("\(Defaults.int("count")) \(Defaults.bool("child")) \(status)")
+case "as-user":  // USER GROUP VERB KEY [VALUE]: answers a request as another user
   guard setgid(gid_t(number(4))) == 0, setuid(uid_t(number(3))) == 0 else { exit(2) }
-  say(answer(Array(arguments[5...])))
+  printLine(answer(Array(arguments[5...])))
 default:
   let words = Array(arguments[2...])
-  if runCaching(words, in: directory) || runFiling(words, in: directory)
-    || runHazards(words, in: directory) || runModelling(words, in: directory) || runSealing(words)
+  if runCacheCommand(words, in: directory) || runFolderCommand(words, in: directory)
+    || runHazardCommand(words, in: directory) || runModelCommand(words, in: directory)
+    || runVaultCommand(words)
   {
     break
   }
-  let isDone = try waiting { [directory] in try await runMixing(words, in: directory) }
+  let isDone = try blocking { [directory] in try await runMixedCommand(words, in: directory) }
   if !isDone { exit(64) }
 }

@@ -161,8 +161,8 @@ private final class EditorSession {
     var message: [String: Any] = ["jsonrpc": "2.0", "method": method, "params": parameters]
     message["id"] = id
     let body = String(decoding: try JSONSerialization.data(withJSONObject: message), as: UTF8.self)
-    // `say` adds a newline, which belongs to the message.
-    try server.say("Content-Length: \(body.utf8.count + 1)\r\n\r\n\(body)")
+    // `writeLine` adds a newline, which belongs to the message.
+    try server.writeLine("Content-Length: \(body.utf8.count + 1)\r\n\r\n\(body)")
   }
 
   @discardableResult

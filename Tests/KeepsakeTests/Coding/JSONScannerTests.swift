@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import keepsake_peer
 
 @Suite struct JSONScannerTests {
   private func compact(_ document: String) -> String? {
@@ -86,7 +87,7 @@ import Testing
 
   /// Foundation's decoder accepts a trailing comma, which is not JSON, and nothing else beyond it.
   @Test func agreesWithTheDecoderOnRandomDocuments() {
-    var random = Seeded(state: 11)
+    var random = SplitMix64(seed: 11)
     let tokens = [
       "{", "}", "[", "]", ",", ":", "\"a\"", "\"b\"", "\"\\n\"", "\"\\", "\"", "1", "-0", "0.5",
       "1e9",

@@ -4,7 +4,7 @@ import Testing
 @testable import Keepsake
 
 /// Each value comes back as it was: from memory, and from the file.
-@Suite struct ValueTests {
+@Suite(.singleThreaded) struct ValueTests {
   enum Theme: String, Codable { case light, dark }
   enum Shape: Codable, Equatable {
     case circle(radius: Double)

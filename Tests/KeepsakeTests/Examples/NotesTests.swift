@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@Suite struct NotesTests {
+@Suite(.singleThreaded) struct NotesTests {
   private let directory: TemporaryDirectory
   private let notes: Example
 

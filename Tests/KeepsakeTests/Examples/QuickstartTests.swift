@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@Suite struct QuickstartTests {
+@Suite(.singleThreaded) struct QuickstartTests {
   private let directory: TemporaryDirectory
   private let quickstart: Example
   private let notes: String

@@ -4,7 +4,7 @@ import Testing
 @testable import Keepsake
 
 extension OneAtATime {
-  @Suite struct ShelfTests {
+  @Suite(.singleThreaded) struct ShelfTests {
     private let directory: TemporaryDirectory
     private let shelf: Example
     private let storage = "data/keepsake-shelf/files/shelf"

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@Suite struct TextstatsTests {
+@Suite(.singleThreaded) struct TextstatsTests {
   private let directory: TemporaryDirectory
   private let textstats: Example
   private let notes: String

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension OneAtATime {
-  @Suite struct TimerTests {
+  @Suite(.singleThreaded) struct TimerTests {
     private let directory: TemporaryDirectory
     private let timer: Example
 

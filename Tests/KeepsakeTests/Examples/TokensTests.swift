@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@Suite struct TokensTests {
+@Suite(.singleThreaded) struct TokensTests {
   private let directory: TemporaryDirectory
   private let tokens: Example
   private let token = "tok-0123456789-abcdefghij"

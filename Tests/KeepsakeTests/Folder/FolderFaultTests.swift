@@ -4,7 +4,7 @@ import Testing
 @testable import Keepsake
 
 /// What becomes of files when the system refuses a call.
-@Suite struct FolderFaultTests {
+@Suite(.singleThreaded) struct FolderFaultTests {
   private static let old = String(repeating: Fault.mark + " old. ", count: 40)
   private static let new = String(repeating: Fault.mark + " new. ", count: 60)
   /// Written in several pieces.

@@ -13,7 +13,7 @@ import Testing
 /// notice. So no name and no link here may lead to anything but that tree, whatever a library makes
 /// of it: not to `/`, not to `/etc`, not to anybody's home. `ARENA` stands for the test's own
 /// directory.
-@Suite struct FolderNameTests {
+@Suite(.singleThreaded) struct FolderNameTests {
   private static let secret = "SENTINEL"
 
   /// A directory with links to all sides, and a tree beside it.

@@ -28,8 +28,8 @@ extension OneAtATime {
     }
 
     @Test func readersSeeWholeFilesWhileThreadsAndProcessesSave() async throws {
-      try directory.save(Certificate(key: 0, writer: 0, number: 0, size: 100).bytes, as: "d/f")
-      let peers = try (0..<2).map { try Peer.start(home, "files-storm", "\(100 + $0)", "2000") }
+      try directory.save(SelfCheckingValue(key: 0, writer: 0, number: 0, size: 100).bytes, as: "d/f")
+      let peers = try (0..<2).map { try Peer.start(home, "files-stress", "\(100 + $0)", "2000") }
       let faults = Locked<[String]>([])
       let reads = Locked(0)
       let directory = directory
@@ -40,12 +40,12 @@ extension OneAtATime {
           number += 1
           do {
             if thread < 2 {
-              let value = Certificate(
+              let value = SelfCheckingValue(
                 key: 0, writer: thread, number: number, size: .random(in: 32...100_000))
               try directory.save(value.bytes, as: "d/f")
             } else {
               let data: Data = try directory.load("d/f")
-              if Certificate(data, key: 0) == nil {
+              if SelfCheckingValue(data, key: 0) == nil {
                 faults.withLock { $0.append("\(data.count) bytes that are no value") }
               }
               reads.withLock { $0 += 1 }
@@ -74,7 +74,7 @@ extension OneAtATime {
         let said = peer.finish().split(separator: "\n").compactMap { Int($0) }
         let acknowledged = said.last ?? first
         let data: Data = try directory.load("d/f")
-        let value = try #require(Certificate(data, key: 0))
+        let value = try #require(SelfCheckingValue(data, key: 0))
         #expect([acknowledged, acknowledged + 1].contains(value.number))
         #expect(try directory.list("d") == ["f"])
         leftOvers += try home.leftOvers().count
@@ -123,7 +123,7 @@ extension OneAtATime {
     }
 
     @Test func clearingWhileOthersSaveMakesNoErrorAndNoPart() async throws {
-      let peers = try (0..<2).map { try Peer.start(home, "files-storm", "\(100 + $0)", "1500") }
+      let peers = try (0..<2).map { try Peer.start(home, "files-stress", "\(100 + $0)", "1500") }
       let faults = Locked<[String]>([])
       let directory = directory
       let end = ContinuousClock.now + .milliseconds(1_500)
@@ -137,11 +137,11 @@ extension OneAtATime {
               usleep(500)
             } else {
               let way = thread == 1 ? "d/f" : "d/e/\(number % 3)/f"
-              let value = Certificate(
+              let value = SelfCheckingValue(
                 key: 0, writer: thread, number: number, size: .random(in: 32...10_000))
               try directory.save(value.bytes, as: way)
               let data = try directory.load(way, type: Data?.self)
-              if let data, Certificate(data, key: 0) == nil {
+              if let data, SelfCheckingValue(data, key: 0) == nil {
                 faults.withLock { $0.append("a part") }
               }
             }

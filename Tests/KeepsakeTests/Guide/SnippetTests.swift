@@ -3,7 +3,7 @@ import Testing
 
 /// README and the articles: a test runs every snippet; every link, program and test that they name
 /// exists; and the errors that they quote are current.
-@Suite struct SnippetTests {
+@Suite(.singleThreaded) struct SnippetTests {
   /// The tests that run the snippets of a document, by its name. `GuideTests` checks "ComingFrom".
   private static let tests = [
     "README": "ReadmeTests",

@@ -4,7 +4,7 @@ import Testing
 @testable import Keepsake
 
 extension OneAtATime {
-  @Suite struct KeepsakectlTests {
+  @Suite(.singleThreaded) struct KeepsakectlTests {
     let directory: TemporaryDirectory
     let app = "com.example.notes"
 

@@ -4,17 +4,17 @@ import Testing
 @testable import Keepsake
 @testable import keepsake_peer
 
-/// What a cache ought to do: a dictionary, whose entries may go by themselves if there is a limit.
-protocol CacheModel: StoreModel where Store == DrivenCache {
+/// A cache behaves like a dictionary, which may evict entries if it has a limit.
+protocol CacheModel: StoreModel where Store == ScriptedCache {
   static var limit: Int? { get }
   var entries: [Int: CachedSample] { get set }
-  /// Whether the books are right: what was killed is counted by the next sweep.
+  /// Whether the total is exact: entries of a killed process are counted by the next sweep.
   var isCounted: Bool { get set }
 }
 
 struct CachedSample: Equatable, Sendable {
   let sample: Sample
-  let life: DrivenCache.Life
+  let life: ScriptedCache.Lifetime
 }
 
 struct EndlessCacheModel: CacheModel {
@@ -26,21 +26,21 @@ struct EndlessCacheModel: CacheModel {
 
 struct LimitedCacheModel: CacheModel {
   static let name = "limited cache"
-  static let limit: Int? = DrivenCache.limit
+  static let limit: Int? = ScriptedCache.limit
   var entries: [Int: CachedSample] = [:]
   var isCounted = true
 }
 
 extension CacheModel {
-  typealias Call = DrivenCache.Call
+  typealias Call = ScriptedCache.Call
 
-  static func open(_ directory: TemporaryDirectory) -> DrivenCache {
+  static func open(_ directory: TemporaryDirectory) -> ScriptedCache {
     let store = directory.cache(DiskCache.Name("x", in: directory.url))
     if let limit { store.sizeLimit = limit }
-    return DrivenCache(store: store)
+    return ScriptedCache(store: store)
   }
 
-  static func randomCall(_ generator: inout Sequence64) -> Call {
+  static func randomCall(_ generator: inout SplitMix64) -> Call {
     let key = Int.randomKey(&generator)
     switch Int.random(in: 0..<100, using: &generator) {
     case 0..<38:
@@ -85,12 +85,12 @@ extension CacheModel {
 
   func outcomes(of call: Call, by user: StoreUser) -> [ModelOutcome<Self>] {
     var next = self
-    let words = "done"
+    let answer = "done"
     switch call {
     case .set(let key, let sample, let life, _):
       next.entries[key] = life.lasts ? CachedSample(sample: sample, life: life) : nil
     case .get(let key, let kind):
-      return reading(key, "nothing") { $0.sample.words(as: kind) }
+      return reading(key, "nothing") { $0.sample.summary(as: kind) }
     case .size(let key): return reading(key, "nothing") { "\($0.sample.byteCount > 0)" }
     case .contains(let key): return reading(key, "false") { _ in "true" }
     case .entry(let key):
@@ -101,32 +101,32 @@ extension CacheModel {
       next.isCounted = true
     case .removeExpired: next.isCounted = true
     case .totalSize:
-      // Of what was interrupted only the next sweep knows, and eviction may be at work.
+      // Interrupted calls are counted by the next sweep, and eviction may be running.
       return [ModelOutcome(Self.limit == nil && isCounted ? "right" : nil, self)]
     case .keys:
       let keys = "\(entries.keys.sorted())"
       return [ModelOutcome(Self.limit == nil && isCounted ? keys : nil, self)]
     }
-    return [ModelOutcome(words, next)]
+    return [ModelOutcome(answer, next)]
   }
 
-  /// An entry that is gone may not come back.
+  /// The outcomes of a read: an evicted entry is missing and stays so.
   private func reading(
-    _ key: Int, _ nothing: String, _ words: (CachedSample) -> String
+    _ key: Int, _ nothing: String, _ answer: (CachedSample) -> String
   ) -> [ModelOutcome<Self>] {
     var without = self
     without.entries[key] = nil
     guard let entry = entries[key] else { return [ModelOutcome(nothing, self)] }
-    let present = ModelOutcome(words(entry), self)
+    let present = ModelOutcome(answer(entry), self)
     return Self.limit == nil ? [present] : [present, ModelOutcome(nothing, without)]
   }
 
   mutating func accept(_ found: [Int: String]) -> Bool {
     if Self.limit != nil { entries = entries.filter { found[$0.key] != nil } }
-    return entries.mapValues(\.sample.words) == found
+    return entries.mapValues(\.sample.summary) == found
   }
 
-  /// The old value, the new one or none, as that is what a cache promises.
+  /// The old value, the new one, or none.
   mutating func accept(_ found: [Int: String], interrupting call: Call) -> Bool {
     var models = [self, outcomes(of: call, by: .first)[0].model]
     if case .set(let key, _, _, _) = call {
@@ -134,7 +134,7 @@ extension CacheModel {
       without.entries[key] = nil
       models.append(without)
     }
-    // What does not come to its end others notice after a few milliseconds.
+    // Other stores notice an interrupted removal after a few milliseconds.
     if case .removeAll = call { usleep(20_000) }
     for var model in models where model.accept(found) {
       self = model
@@ -145,14 +145,14 @@ extension CacheModel {
 
   mutating func crashed() { isCounted = false }
 
-  func audit(_ directory: TemporaryDirectory, _ store: DrivenCache) throws -> String? {
+  func audit(_ directory: TemporaryDirectory, _ store: ScriptedCache) throws -> String? {
     if let limit = Self.limit { return try audit(store.store, limit) }
-    return try auditBooks(directory, store)
+    return try auditTotal(directory, store)
   }
 
-  /// What was set last is there, and all of it within the limit, once eviction has come to its end.
+  /// After eviction the total is within the limit, and the last entry is there.
   private func audit(_ store: DiskCache.Store, _ limit: Int) throws -> String? {
-    // Later than all that was used before, also by a clock that ticks but every few milliseconds.
+    // Later than all earlier uses, even for a clock with a resolution of some milliseconds.
     usleep(15_000)
     try store.set(Data(count: 100), forKey: "last")
     var total = 0
@@ -163,11 +163,12 @@ extension CacheModel {
     }
     defer { _ = try? store.remove("last") }
     if total > limit + limit / 10 { return "totalSize is \(total) with a limit of \(limit)" }
-    return try store.contains("last") ? nil : "what was set last is gone"
+    return try store.contains("last") ? nil : "the last entry is missing"
   }
 
-  /// The total against the files; what runs in the background may need a moment to remove some.
-  private func auditBooks(_ directory: TemporaryDirectory, _ store: DrivenCache) throws -> String? {
+  /// The total matches the files once work in the background has removed some of them.
+  private func auditTotal(_ directory: TemporaryDirectory, _ store: ScriptedCache) throws -> String?
+  {
     let root = directory.path + "/x/"
     guard isCounted, FileManager.default.fileExists(atPath: root) else {
       return nil
@@ -193,7 +194,7 @@ extension CacheModel {
 }
 
 extension Sample {
-  /// Of text and bytes; all others hold something.
+  /// The size of text and bytes; 1 for other types, which are never empty.
   fileprivate var byteCount: Int {
     switch self {
     case .text(let number): Sample.text(of: number).utf8.count
@@ -204,12 +205,12 @@ extension Sample {
 }
 
 extension OneAtATime {
-  @Suite struct CacheModelTests {
-    @Test func aCacheDoesWhatADictionaryDoes() {
+  @Suite(.singleThreaded) struct CacheModelTests {
+    @Test func aCacheBehavesLikeADictionary() {
       ModelCheck<EndlessCacheModel>().run(sequences: 30, length: 80)
     }
 
-    @Test func aCacheWithALimitForgetsButNeverMixesUp() {
+    @Test func aCacheWithALimitEvictsAndNeverMixesUpValues() {
       ModelCheck<LimitedCacheModel>().run(sequences: 15, length: 80)
     }
   }

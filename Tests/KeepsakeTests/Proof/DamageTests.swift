@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-/// What can happen to a file that nobody of ours has a hand in.
+/// Damage to a file from outside the library.
 private enum Damage: CustomStringConvertible {
   case flipped(Int, UInt8)
   case cut(Int)
@@ -15,10 +15,10 @@ private enum Damage: CustomStringConvertible {
   case link
   case pipe
 
-  /// The file to which a link in another one's place leads.
+  /// The target of a link that replaces a file.
   static let decoy = "decoy"
 
-  func strike(_ file: Snapshot.File, in directory: TemporaryDirectory) throws {
+  func apply(_ file: Snapshot.File, in directory: TemporaryDirectory) throws {
     let path = directory.path + "/" + file.name
     var bytes = file.bytes
     switch self {
@@ -41,14 +41,14 @@ private enum Damage: CustomStringConvertible {
       }
       return
     }
-    // In place and with the times it had: as a failing disk does it.
+    // In place and with unchanged times, as by a failing disk.
     try Bytes.write(bytes, to: path)
     try File(path, .readWrite).setTimes(
       accessed: file.status.accessed, modified: file.status.modified)
   }
 
-  /// Whether the file is there with other bytes.
-  var isOfBytes: Bool {
+  /// Whether the file still exists, with other bytes.
+  var changesBytes: Bool {
     switch self {
     case .flipped, .cut, .zeroed, .longer: true
     default: false
@@ -71,10 +71,10 @@ private enum Damage: CustomStringConvertible {
 }
 
 extension OneAtATime {
-  /// Each file of an app's stores damaged in each way: never a wrong value, and no harm to what is
-  /// in the other files.
-  @Suite struct DamageTests {
-    /// What a file is, and whose.
+  /// Damages each file of each store in each way: no wrong value is read, and values in other files
+  /// are unharmed.
+  @Suite(.singleThreaded) struct DamageTests {
+    /// The kind of a file, and the store that it belongs to.
     private static func kind(of name: String) -> (String, App.Store)? {
       switch name {
       case "standard.jsonl": ("journal", .settings)
@@ -103,16 +103,16 @@ extension OneAtATime {
 
     /// All files before any damage.
     private let template: Snapshot
-    /// Those that hold one value and nothing else.
-    private let owners: [String: App.Place]
+    /// The items of the files that hold exactly one value.
+    private let owners: [String: App.Item]
 
     init() throws {
       let directory = try TemporaryDirectory(isQuick: true)
       try App(directory).fill()
       template = try Snapshot(of: directory)
-      var owners: [String: App.Place] = [:]
+      var owners: [String: App.Item] = [:]
       func add(_ path: String, _ store: App.Store, _ key: String) {
-        owners[String(path.dropFirst(directory.path.count + 1))] = App.Place(store: store, key: key)
+        owners[String(path.dropFirst(directory.path.count + 1))] = App.Item(store: store, key: key)
       }
       for key in App.keys {
         let cache = directory.cache()
@@ -125,42 +125,42 @@ extension OneAtATime {
       self.owners = owners
     }
 
-    @Test func eachFileDamagedInEachWayIsNeverAWrongValue() throws {
+    @Test func damageNeverYieldsAWrongValue() throws {
       let start = ContinuousClock.now
       var seen: Set<String> = []
       var counts = (bytes: 0, lengths: 0, others: 0)
       for file in template.files {
         let (kind, store) = try #require(
-          Self.kind(of: file.name), "\(file.name) is of a kind that no damage was thought of for")
+          Self.kind(of: file.name), "\(file.name) is of an unknown kind")
         let isFirst = seen.insert(kind).inserted
-        // Of two files of a kind one is enough for what is done to each byte.
+        // Damage of each byte takes one file of each kind.
         if isFirst {
-          // No other store opens the file.
-          let own = template.part { Self.kind(of: $0)?.1 == store }
+          // Only its own store opens the file.
+          let own = template.filtered { Self.kind(of: $0)?.1 == store }
           for position in file.bytes.indices {
-            let looksAtAll = position % 32 == 0
-            // The books of a cache are thousands of numbers, which all are looked at in the same
-            // way.
+            let checksAllStores = position % 32 == 0
+            // The ledger of a cache holds thousands of numbers, which are all used in the same way.
             if position > 512, position % 7 > 0 { continue }
             if !Coverage.isComplete, position % 13 > 0 { continue }
             for mask: UInt8 in [0x01, 0x80, 0xFF] {
               try check(
-                .flipped(position, mask), file, store, looksAtAll ? template : own,
-                looksAtAll: looksAtAll)
+                .flipped(position, mask), file, store, checksAllStores ? template : own,
+                checksAllStores: checksAllStores)
               counts.bytes += 1
             }
             try check(
-              .cut(position), file, store, looksAtAll ? template : own, looksAtAll: looksAtAll)
+              .cut(position), file, store, checksAllStores ? template : own,
+              checksAllStores: checksAllStores)
             counts.lengths += 1
           }
         }
         for damage in Self.otherDamage(file, template) {
-          try check(damage, file, store, template, looksAtAll: true)
+          try check(damage, file, store, template, checksAllStores: true)
           counts.others += 1
         }
       }
       #expect(seen == Self.kinds)
-      #expect(ContinuousClock.now - start < .seconds(900), "nothing waits for what does not come")
+      #expect(ContinuousClock.now - start < .seconds(900), "no store waits for a lock in vain")
       print("proof: damage, bytes flipped: \(counts.bytes) states")
       print("proof: damage, files cut off: \(counts.lengths) states")
       print("proof: damage, files zeroed, longer, exchanged, replaced: \(counts.others) states")
@@ -171,93 +171,94 @@ extension OneAtATime {
       let blocks = stride(from: 0, to: count, by: 512).map { $0..<min($0 + 512, count) }
       return blocks.map { .zeroed($0) } + (blocks.count > 1 ? [.zeroed(0..<count)] : [])
         + [1, 8, 511, 4_096, 70_000].map { .longer($0) } + [.deleted, .directory, .link, .pipe]
-        // Each pair once.
+        // Exchange each pair once.
         + template.files.filter { $0.name > file.name }.map { .exchanged($0.name) }
     }
 
     private func check(
       _ damage: Damage, _ file: Snapshot.File, _ store: App.Store, _ template: Snapshot,
-      looksAtAll: Bool
+      checksAllStores: Bool
     ) throws {
       let directory = try TemporaryDirectory(copying: template)
-      let decoy = Array("somebody's file, with some text in it\n".utf8)
+      let decoy = Array("the file of another program\n".utf8)
       try directory.write(decoy, to: Damage.decoy)
-      try damage.strike(file, in: directory)
+      try damage.apply(file, in: directory)
       let comment: Comment = "\(file.name), \(damage)"
-      var struck = [store]
+      var damagedStores = [store]
       if case .exchanged(let other) = damage, let (_, store) = Self.kind(of: other) {
-        struck.append(store)
+        damagedStores.append(store)
       }
-      let stores = looksAtAll ? App.Store.allCases : [store]
+      let stores = checksAllStores ? App.Store.allCases : [store]
 
       let app = App(directory)
       let found = try app.findAll(stores)
-      for (place, found) in found where found != .value(place.value) {
-        #expect(struck.contains(place.store), "\(comment): \(place) is \(found)")
-        let isRight = try isAllowed(found, at: place, damage, file, app)
-        #expect(isRight, "\(comment): \(place) is \(found)")
+      for (item, found) in found where found != .value(item.value) {
+        #expect(damagedStores.contains(item.store), "\(comment): \(item) is \(found)")
+        let isRight = try isAllowed(found, at: item, damage, file, app)
+        #expect(isRight, "\(comment): \(item) is \(found)")
       }
 
-      // Something new is there afterwards, or an error says why not; what was there still is.
-      var written: [App.Place: App.Found] = [:]
+      // A new value can be stored, or an error explains why not; readable values stay readable.
+      var written: [App.Item: App.Found] = [:]
       for store in stores {
-        let place = App.Place(store: store, key: "c")
+        let item = App.Item(store: store, key: "c")
         do {
-          try app.set(place.value, at: place)
-          written[place] = .value(place.value)
+          try app.set(item.value, for: item)
+          written[item] = .value(item.value)
         } catch {
           let error = try #require(error as? StorageError)
-          #expect(struck.contains(store) && error.code != .timedOut, "\(comment): \(error)")
+          #expect(damagedStores.contains(store) && error.code != .timedOut, "\(comment): \(error)")
           let isClear = !error.remedy.isEmpty && (error.path ?? error.key) != nil
           #expect(isClear, "\(comment): \(error)")
         }
       }
       let next = App(directory)
       let kept = try next.findAll(stores)
-      for (place, found) in found where found == .value(place.value) {
-        #expect(kept[place] == found, "\(comment): \(place) is lost by a set")
+      for (item, found) in found where found == .value(item.value) {
+        #expect(kept[item] == found, "\(comment): \(item) is lost by a set")
       }
-      for (place, value) in written {
-        #expect(try next.find(place) == value, "\(comment): \(place) was set")
+      for (item, value) in written {
+        #expect(try next.find(item) == value, "\(comment): \(item) was set")
       }
       #expect((app.failures.all + next.failures.all).allSatisfy { !$0.remedy.isEmpty }, comment)
       if case .link = damage { #expect(try directory.bytes(of: Damage.decoy) == decoy, comment) }
     }
 
-    /// Whether that may be found in place of the value; what is nobody's to see is always wrong.
+    /// Whether `found` is an acceptable result for an item whose value is not found.
     private func isAllowed(
-      _ found: App.Found, at place: App.Place, _ damage: Damage, _ file: Snapshot.File, _ app: App
+      _ found: App.Found, at item: App.Item, _ damage: Damage, _ file: Snapshot.File, _ app: App
     ) throws -> Bool {
-      // Nobody is there to be waited for.
+      // No other process is running, so no lock can be held.
       if found == .failed(.timedOut) { return false }
       var names = [file.name]
       if case .exchanged(let other) = damage { names.append(other) }
-      // What holds one value has no part in the others.
-      let mayHarm = names.contains { owners[$0].map { $0 == place } ?? true }
+      // A file that holds one value cannot harm other items.
+      let mayHarm = names.contains { owners[$0].map { $0 == item } ?? true }
       if !mayHarm { return false }
       if case .failed = found { return true }
-      switch place.store {
+      switch item.store {
       case .cache: return found == .nothing
-      case .settings: return isAllowed(found, inSettings: place.key, damage, file, names, app)
+      case .settings: return isAllowed(found, inSettings: item.key, damage, file, names, app)
       case .secrets:
-        // A whole secret that is gone was removed, as far as anybody can tell.
-        if case .deleted = damage { return found == .nothing && owners[file.name] == place }
+        // A deleted file is indistinguishable from a removed secret.
+        if case .deleted = damage { return found == .nothing && owners[file.name] == item }
         return false
       case .engine, .files:
-        // Plain files, which anybody may change: what is in them is what is read.
-        let name = place.store == .engine ? "engine/\(place.key).json" : "files/d/\(place.key).txt"
+        // Other programs may change these plain files: their contents are the value.
+        let name = item.store == .engine ? "engine/\(item.key).json" : "files/d/\(item.key).txt"
         guard let bytes = try? app.directory.bytes(of: name) else {
-          return found == .nothing && !damage.isOfBytes
+          return found == .nothing && !damage.changesBytes
         }
         let text =
-          place.store == .engine
+          item.store == .engine
           ? try? JSONDecoder().decode(String.self, from: Data(bytes))
           : String(decoding: bytes, as: UTF8.self)
         return found == text.map { .value($0) }
       }
     }
 
-    /// Gone, or as before the last set; and that is said, but for what looks like a shorter file.
+    /// No value, or the one before the last set. Damage is reported, unless the file looks like an
+    /// older one.
     private func isAllowed(
       _ found: App.Found, inSettings key: String, _ damage: Damage, _ file: Snapshot.File,
       _ names: [String], _ app: App
@@ -265,24 +266,24 @@ extension OneAtATime {
       let journal = TemporaryDirectory.journal
       guard names.contains(journal) else { return false }
       let isOld = found == .nothing || key == "a" && found == .value("earlier")
-      let isSaid = !app.failures.all.isEmpty
+      let isReported = !app.failures.all.isEmpty
       switch damage {
       case .cut(let length) where length >= JournalFormat.headerSize:
-        // All that was written out before is there; of its last line the ending may be missing.
+        // All complete records are found; the end of the last line may be missing.
         let end = min(length + "]\n".utf8.count, file.bytes.count)
         let records = file.bytes[JournalFormat.headerSize..<end].count { $0 == 0x0A }
-        let places = App.places.filter { $0.store == .settings }
-        let writes = [("a", "earlier")] + places.map { ($0.key, $0.value) }
+        let items = App.items.filter { $0.store == .settings }
+        let writes = [("a", "earlier")] + items.map { ($0.key, $0.value) }
         let last = writes.prefix(records).last { $0.0 == key }
         return found == last.map { .value($0.1) } ?? .nothing
       case .cut(0), .deleted: return isOld
       case .exchanged:
-        // In place of an empty file nothing was ever stored.
+        // An empty file in its place looks as if nothing was ever stored.
         let isEmpty = template.files.contains {
           $0.name != journal && names.contains($0.name) && $0.bytes.isEmpty
         }
-        return isOld && (isSaid || isEmpty)
-      default: return isOld && isSaid
+        return isOld && (isReported || isEmpty)
+      default: return isOld && isReported
       }
     }
   }

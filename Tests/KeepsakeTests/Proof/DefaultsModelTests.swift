@@ -3,24 +3,24 @@ import Testing
 @testable import Keepsake
 @testable import keepsake_peer
 
-/// What settings ought to do: a dictionary.
+/// Settings behave like a dictionary.
 struct DefaultsModel: StoreModel {
-  typealias Call = DrivenSettings.Call
+  typealias Call = ScriptedSettings.Call
 
   static let name = "settings"
   private var values: [Int: Sample] = [:]
 
-  static func open(_ directory: TemporaryDirectory) throws -> DrivenSettings {
+  static func open(_ directory: TemporaryDirectory) throws -> ScriptedSettings {
     let store = directory.store()
-    return DrivenSettings(
+    return ScriptedSettings(
       store: store, rival: directory.store(),
       compact: {
-        // Before the first set there is nothing to do it to.
+        // There is no file to compact before the first set.
         if try !store.keys().isEmpty { try store.journal.compact() }
       })
   }
 
-  static func randomCall(_ generator: inout Sequence64) -> Call {
+  static func randomCall(_ generator: inout SplitMix64) -> Call {
     let key = Int.randomKey(&generator)
     switch Int.random(in: 0..<100, using: &generator) {
     case 0..<35: return .set(key, .random(&generator))
@@ -34,7 +34,7 @@ struct DefaultsModel: StoreModel {
     case 84..<90: return .compact
     case 90..<94: return .restore
     default:
-      let other = (key + Int.random(in: 1..<5, using: &generator)) % Modelling.keys.count
+      let other = (key + Int.random(in: 1..<5, using: &generator)) % ModelKeys.all.count
       return .merge(key, other, Int.random(in: 0..<9, using: &generator))
     }
   }
@@ -54,8 +54,8 @@ struct DefaultsModel: StoreModel {
     }
   }
 
-  /// There another store would need another user.
-  static func isForAll(_ call: Call) -> Bool {
+  /// A race needs a second store in the same process, and compacting is no public call.
+  static func isAvailableToPeer(_ call: Call) -> Bool {
     switch call {
     case .race, .compact: false
     default: true
@@ -74,26 +74,26 @@ struct DefaultsModel: StoreModel {
 
   func outcomes(of call: Call, by user: StoreUser) -> [ModelOutcome<Self>] {
     var next = self
-    var words = "done"
+    var answer = "done"
     switch call {
     case .set(let key, let sample): next.values[key] = sample
-    case .get(let key, let kind): words = values[key]?.words(as: kind) ?? "nothing"
-    case .contains(let key): words = "\(values[key] != nil)"
+    case .get(let key, let kind): answer = values[key]?.summary(as: kind) ?? "nothing"
+    case .contains(let key): answer = "\(values[key] != nil)"
     case .remove(let key): next.values[key] = nil
     case .removeAll: next.values = [:]
-    case .update(let key): words = next.add(key)
+    case .update(let key): answer = next.add(key)
     case .race(let key, let number):
-      // Its closure is not called with what is no number.
-      if values[key]?.words(as: .int).hasPrefix("error") != true {
+      // The closure is not called for a value of another type.
+      if values[key]?.summary(as: .int).hasPrefix("error") != true {
         next.values[key] = .int(number)
       }
-      words = next.add(key)
+      answer = next.add(key)
     case .merge(let first, let second, let number):
       next.values[first] = .int(number)
       next.values[second] = .int(number + 1)
     case .synchronize, .compact, .restore: break
     }
-    return [ModelOutcome(words, next)]
+    return [ModelOutcome(answer, next)]
   }
 
   private mutating func add(_ key: Int) -> String {
@@ -105,13 +105,13 @@ struct DefaultsModel: StoreModel {
     }
   }
 
-  private var contents: [Int: String] { values.mapValues(\.words) }
+  private var contents: [Int: String] { values.mapValues(\.summary) }
 
-  /// A record that was written and not published is seen by stores that are opened then; others see
-  /// it with the next write, or somewhat later.
-  static func settle(_ directory: TemporaryDirectory, _ store: DrivenSettings) throws {
-    try store.store.set(1, forKey: "settled")
-    try store.store.remove("settled")
+  /// Publishes a record that was written and not published: newly opened stores read it, and open
+  /// stores read it after the next write.
+  static func recover(_ directory: TemporaryDirectory, _ store: ScriptedSettings) throws {
+    try store.store.set(1, forKey: "recovered")
+    try store.store.remove("recovered")
   }
 
   mutating func accept(_ found: [Int: String]) -> Bool { found == contents }
@@ -120,7 +120,7 @@ struct DefaultsModel: StoreModel {
     if found == contents { return true }
     var models = outcomes(of: call, by: .first).map(\.model)
     if case .race(let key, let number) = call {
-      // The other store's set alone.
+      // Only the set of the other store.
       var other = self
       other.values[key] = .int(number)
       models.append(other)
@@ -132,14 +132,14 @@ struct DefaultsModel: StoreModel {
 }
 
 extension Sample {
-  static func random(_ generator: inout Sequence64) -> Sample {
+  static func random(_ generator: inout SplitMix64) -> Sample {
     let number = Int.random(in: 0..<12, using: &generator)
     let isLong = Int.random(in: 0..<12, using: &generator) == 0
     let length = isLong ? Int.random(in: 0..<9_000, using: &generator) : number
     return switch Int.random(in: 0..<9, using: &generator) {
     case 0: .int([.min, .max, -1, 1 << 53 + 1][number % 4])
     case 1: .int(number)
-    case 2: .truth(number.isMultiple(of: 2))
+    case 2: .bool(number.isMultiple(of: 2))
     case 3: .text(length)
     case 4: .number(number)
     case 5: .bytes(length)
@@ -161,7 +161,7 @@ extension Sample {
   var kind: Kind {
     switch self {
     case .int: .int
-    case .truth: .truth
+    case .bool: .bool
     case .text: .text
     case .number: .number
     case .bytes: .bytes
@@ -171,26 +171,27 @@ extension Sample {
     }
   }
 
-  /// What is read as another type: numbers only convert where nothing is lost, nothing else does.
-  func words(as kind: Kind) -> String {
-    if kind == self.kind { return words }
+  /// The value as read with another type: numbers convert if that loses nothing, other values do
+  /// not.
+  func summary(as kind: Kind) -> String {
+    if kind == self.kind { return summary }
     if kind == .number, case .int(let number) = self, let exact = Double(exactly: number) {
-      return Sample.words(of: exact)
+      return Sample.summary(of: exact)
     }
     if kind == .int, case .number(let number) = self,
       let exact = Int(exactly: Sample.number(of: number))
     {
-      return Sample.words(of: exact)
+      return Sample.summary(of: exact)
     }
     return "error: type"
   }
 }
 
 extension Int {
-  /// Mostly one of a few, so that calls meet.
-  static func randomKey(_ generator: inout Sequence64) -> Int {
+  /// Mostly one of a few keys, so that calls often use the same one.
+  static func randomKey(_ generator: inout SplitMix64) -> Int {
     let isUsual = Int.random(in: 0..<3, using: &generator) > 0
-    return .random(in: 0..<(isUsual ? 5 : Modelling.keys.count), using: &generator)
+    return .random(in: 0..<(isUsual ? 5 : ModelKeys.all.count), using: &generator)
   }
 
   /// Keys to try in place of this one.
@@ -198,8 +199,8 @@ extension Int {
 }
 
 extension OneAtATime {
-  @Suite struct DefaultsModelTests {
-    @Test func settingsDoWhatADictionaryDoes() {
+  @Suite(.singleThreaded) struct DefaultsModelTests {
+    @Test func settingsBehaveLikeADictionary() {
       ModelCheck<DefaultsModel>().run(sequences: 40, length: 80)
     }
   }

@@ -3,29 +3,29 @@ import Testing
 
 @testable import Keepsake
 
-/// Records what the calls under its plan do to a directory.
+/// Records the changes that system calls make to a directory.
 final class DiskRecorder: Sendable {
   private struct State {
     var disk = RecordedDisk()
-    /// As it is now, by which the paths of calls are understood.
+    /// The names in each directory now, for resolving the paths of calls.
     var names: [[String: Int]] = [[:]]
-    /// The nodes by the numbers that the system knows them by.
+    /// The nodes by inode number.
     var nodes: [UInt64: Int] = [:]
-    /// Calls that changed something in a way that the model does not know.
+    /// Calls that changed something in a way that the recording cannot represent.
     var unknown: [String] = []
   }
 
-  private let root: String
+  private let path: String
   private let state = Locked(State())
-  /// Calls of several threads are made one after the other, so that they are recorded in their
-  /// order.
-  private let turn = DispatchSemaphore(value: 1)
+  /// Serializes the calls of several threads, so that they are recorded in the order in which they
+  /// took effect.
+  private let serial = DispatchSemaphore(value: 1)
 
   init(_ directory: TemporaryDirectory) throws {
-    root = directory.path
-    // The modes of some stores' files follow it.
-    try #require(chmod(root, 0o700) == 0)
-    let status = try #require(try FileSystem.status(root))
+    path = directory.path
+    // The modes of some files follow that of their directory.
+    try #require(chmod(path, 0o700) == 0)
+    let status = try #require(try FileSystem.status(path))
     state.withLock { $0.nodes[status.inode] = 0 }
   }
 
@@ -33,7 +33,7 @@ final class DiskRecorder: Sendable {
   var unknown: [String] { state.withLock { $0.unknown } }
   var count: Int { state.withLock { $0.disk.operations.count } }
 
-  /// All that was recorded, which is to be what is there.
+  /// The contents after all recorded operations, which must be those of the directory.
   var contents: DiskContents {
     let disk = disk
     var contents = DiskContents(disk.nodes)
@@ -43,48 +43,48 @@ final class DiskRecorder: Sendable {
 
   var plan: FaultPlan {
     FaultPlan(
-      decide: { [turn] _ in
-        turn.wait()
+      decide: { [serial] _ in
+        serial.wait()
         return .proceed
       },
       observe: { [self] event, result in
         if case .success(let value) = result { state.withLock { record(event, value, &$0) } }
-        turn.signal()
+        serial.signal()
       })
   }
 
   private func record(_ event: SystemCallEvent, _ value: Int, _ state: inout State) {
     let paths = event.path.split(separator: "\0").map(String.init)
-    let isInside = paths.contains { $0.hasPrefix(root + "/") }
+    let isInside = paths.contains { $0.hasPrefix(path + "/") }
     switch event.call {
     case .open, .openUnlinked:
-      guard isInside, let place = place(event.path, state) else { return }
-      if state.names[place.directory][place.name] == nil { add(place, Int32(value), &state) }
-      if node(Int32(value), state) != state.names[place.directory][place.name] {
+      guard isInside, let entry = entry(event.path, state) else { return }
+      if state.names[entry.directory][entry.name] == nil { add(entry, Int32(value), &state) }
+      if node(Int32(value), state) != state.names[entry.directory][entry.name] {
         state.unknown.append("\(event.call) \(event.path)")
       }
     case .mkdir where isInside:
-      guard let place = place(event.path, state) else { return fail(event, &state) }
+      guard let entry = entry(event.path, state) else { return recordUnknown(event, &state) }
       let directory = open(event.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-      add(place, directory, &state)
+      add(entry, directory, &state)
       close(directory)
     case .write, .publish:
       guard let descriptor = event.descriptor, let node = node(descriptor, state) else {
-        return fail(event, &state)
+        return recordUnknown(event, &state)
       }
       let offset = event.offset ?? Int(lseek(descriptor, 0, SEEK_CUR)) - value
       state.disk.operations.append(
         .write(node, offset: offset, bytes: Array(event.bytes.prefix(value))))
     case .fsync, .fdatasync:
       guard let node = event.descriptor.flatMap({ node($0, state) }) else {
-        // The directory that is recorded is there for good.
-        return isInside ? fail(event, &state) : ()
+        // The recorded directory itself is always durable.
+        return isInside ? recordUnknown(event, &state) : ()
       }
       state.disk.operations.append(.sync(node, coversTimes: event.call == .fsync))
     case .rename where isInside, .exchange where isInside, .link where isInside:
-      guard paths.count == 2, let from = place(paths[0], state), let to = place(paths[1], state),
+      guard paths.count == 2, let from = entry(paths[0], state), let to = entry(paths[1], state),
         let node = state.names[from.directory][from.name]
-      else { return fail(event, &state) }
+      else { return recordUnknown(event, &state) }
       let left: Int?? =
         switch event.call {
         case .rename: .some(nil)
@@ -97,35 +97,35 @@ final class DiskRecorder: Sendable {
       }
       change(changes, &state)
     case .unlink where isInside, .rmdir where isInside:
-      guard let place = place(event.path, state), state.names[place.directory][place.name] != nil
-      else { return fail(event, &state) }
-      change([.init(directory: place.directory, name: place.name, node: nil)], &state)
+      guard let entry = entry(event.path, state), state.names[entry.directory][entry.name] != nil
+      else { return recordUnknown(event, &state) }
+      change([.init(directory: entry.directory, name: entry.name, node: nil)], &state)
     case .times:
       var status = stat()
       let descriptor = event.descriptor ?? open(event.path, O_RDONLY | O_CLOEXEC)
       defer { if event.descriptor == nil { close(descriptor) } }
       guard fstat(descriptor, &status) == 0, let node = node(descriptor, state) else {
-        return fail(event, &state)
+        return recordUnknown(event, &state)
       }
       state.disk.operations.append(
         .times(node, accessed: status.st_atim, modified: status.st_mtim))
     case .chmod:
-      // The mode that it was made with.
+      // Nodes keep the mode that they were created with.
       var status = stat()
       guard let descriptor = event.descriptor, fstat(descriptor, &status) == 0,
         let node = node(descriptor, state),
         state.disk.nodes[node].mode == status.st_mode & 0o7777
-      else { return fail(event, &state) }
-    case .clone, .mkdir, .rename, .exchange, .link, .unlink, .rmdir: fail(event, &state)
+      else { return recordUnknown(event, &state) }
+    case .clone, .mkdir, .rename, .exchange, .link, .unlink, .rmdir: recordUnknown(event, &state)
     case .read, .stat, .list, .lock, .map, .watch, .space, .resolve, .lockMemory, .adviseMemory,
       .terminal:
       break
     }
   }
 
-  private typealias Place = (directory: Int, name: String)
+  private typealias Entry = (directory: Int, name: String)
 
-  private func fail(_ event: SystemCallEvent, _ state: inout State) {
+  private func recordUnknown(_ event: SystemCallEvent, _ state: inout State) {
     state.unknown.append("\(event.call) \(event.path)")
   }
 
@@ -134,10 +134,10 @@ final class DiskRecorder: Sendable {
     return fstat(descriptor, &status) == 0 ? state.nodes[UInt64(status.st_ino)] : nil
   }
 
-  /// nil for what is not inside.
-  private func place(_ path: String, _ state: State) -> Place? {
-    guard path.hasPrefix(root + "/") else { return nil }
-    var parts = path.dropFirst(root.count + 1).split(separator: "/").map(String.init)
+  /// nil for a path outside of the directory.
+  private func entry(_ path: String, _ state: State) -> Entry? {
+    guard path.hasPrefix(path + "/") else { return nil }
+    var parts = path.dropFirst(path.count + 1).split(separator: "/").map(String.init)
     guard let name = parts.popLast() else { return nil }
     var directory = 0
     for part in parts {
@@ -149,7 +149,7 @@ final class DiskRecorder: Sendable {
     return (directory, name)
   }
 
-  private func add(_ place: Place, _ descriptor: Int32, _ state: inout State) {
+  private func add(_ entry: Entry, _ descriptor: Int32, _ state: inout State) {
     var status = stat()
     guard fstat(descriptor, &status) == 0 else { return }
     let node = state.disk.nodes.count
@@ -157,7 +157,7 @@ final class DiskRecorder: Sendable {
       .init(isDirectory: status.st_mode & S_IFMT == S_IFDIR, mode: status.st_mode & 0o7777))
     state.names.append([:])
     state.nodes[UInt64(status.st_ino)] = node
-    change([.init(directory: place.directory, name: place.name, node: node)], &state)
+    change([.init(directory: entry.directory, name: entry.name, node: node)], &state)
   }
 
   private func change(_ changes: [RecordedDisk.NameChange], _ state: inout State) {

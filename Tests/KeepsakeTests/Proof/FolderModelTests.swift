@@ -4,29 +4,29 @@ import Testing
 @testable import Keepsake
 @testable import keepsake_peer
 
-/// What a directory of files ought to do: names with what they are.
+/// A directory behaves like a dictionary of files and directories by path.
 struct FolderModel: StoreModel {
-  typealias Call = DrivenFolder.Call
+  typealias Call = ScriptedFolder.Call
 
-  private enum Thing: Equatable {
+  private enum Node: Equatable {
     case file(Sample)
     case directory
   }
 
   static let name = "directory"
-  /// By the bytes of their names.
-  private var things: [[UInt8]: Thing] = [:]
+  /// By the bytes of their paths.
+  private var nodes: [[UInt8]: Node] = [:]
 
   static let paths = [
     "a", "b", "d", "d/a", "d/e", "d/e/a", "d/e/f/a", "a/x", "é", "e\u{301}", "d/line\nbreak",
     ".hidden/é", String(repeating: "n", count: 255),
   ]
 
-  static func open(_ directory: TemporaryDirectory) -> DrivenFolder {
-    DrivenFolder(directory: Folder(directory.file("files")))
+  static func open(_ directory: TemporaryDirectory) -> ScriptedFolder {
+    ScriptedFolder(directory: Folder(directory.file("files")))
   }
 
-  static func randomCall(_ generator: inout Sequence64) -> Call {
+  static func randomCall(_ generator: inout SplitMix64) -> Call {
     func path() -> String { paths.randomElement(using: &generator) ?? "a" }
     let number = Int.random(in: 0..<40, using: &generator)
     switch Int.random(in: 0..<100, using: &generator) {
@@ -72,7 +72,7 @@ struct FolderModel: StoreModel {
 
   private static func bytes(_ path: String) -> [UInt8] { Array(path.utf8) }
 
-  /// The directories that it lies in, the outermost first.
+  /// The parent directories, the outermost first.
   private static func ancestors(_ path: [UInt8]) -> [[UInt8]] {
     path.indices.filter { path[$0] == UInt8(ascii: "/") }.map { Array(path[..<$0]) }
   }
@@ -81,41 +81,41 @@ struct FolderModel: StoreModel {
     path.starts(with: directory + [UInt8(ascii: "/")])
   }
 
-  /// A file stands where a directory would have to be.
+  /// Whether a file is in the place of a parent directory.
   private func isBlocked(_ path: [UInt8]) -> Bool {
-    Self.ancestors(path).contains { things[$0] != nil && things[$0] != .directory }
+    Self.ancestors(path).contains { nodes[$0] != nil && nodes[$0] != .directory }
   }
 
-  private func children(_ directory: [UInt8]) -> [[UInt8]: Thing] {
-    things.filter { Self.isInside($0.key, directory) }
+  private func children(_ directory: [UInt8]) -> [[UInt8]: Node] {
+    nodes.filter { Self.isInside($0.key, directory) }
   }
 
   private mutating func makeAncestors(_ path: [UInt8]) {
-    for ancestor in Self.ancestors(path) { things[ancestor] = .directory }
+    for ancestor in Self.ancestors(path) { nodes[ancestor] = .directory }
   }
 
-  /// Puts a thing there, or says no.
-  private mutating func put(_ path: [UInt8], _ thing: Thing) -> Bool {
+  /// Adds or replaces a node; false if that is not possible.
+  private mutating func put(_ path: [UInt8], _ node: Node) -> Bool {
     if isBlocked(path) { return false }
-    switch (things[path], thing) {
+    switch (nodes[path], node) {
     case (.directory, .file), (.file, .directory): return false
     case (.directory, .directory) where !children(path).isEmpty: return false
     default: break
     }
     makeAncestors(path)
-    things[path] = thing
+    nodes[path] = node
     return true
   }
 
   // MARK: Calls
 
-  /// Of whatever code: what cannot be done is said by the system in several ways.
+  /// An error with any code: systems report an impossible call in several ways.
   private static let failure = "error"
 
   func outcomes(of call: Call, by user: StoreUser) -> [ModelOutcome<Self>] {
     var next = self
-    let words = next.make(call)
-    return [ModelOutcome(words, next)]
+    let answer = next.make(call)
+    return [ModelOutcome(answer, next)]
   }
 
   private mutating func make(_ call: Call) -> String {
@@ -123,27 +123,27 @@ struct FolderModel: StoreModel {
     case .save(let path, let sample):
       return put(Self.bytes(path), .file(sample)) ? "done" : Self.failure
     case .load(let path):
-      guard case .file(let sample) = things[Self.bytes(path)] else { return Self.failure }
-      return sample.bytesInWords
-    case .exists(let path): return "\(things[Self.bytes(path)] != nil)"
+      guard case .file(let sample) = nodes[Self.bytes(path)] else { return Self.failure }
+      return sample.byteSummary
+    case .exists(let path): return "\(nodes[Self.bytes(path)] != nil)"
     case .size(let path):
-      guard case .file(let sample) = things[Self.bytes(path)] else { return Self.failure }
+      guard case .file(let sample) = nodes[Self.bytes(path)] else { return Self.failure }
       return "\(sample.contents.count)"
     case .delete(let path):
       let path = Self.bytes(path)
-      for inner in children(path).keys { things[inner] = nil }
-      things[path] = nil
+      for inner in children(path).keys { nodes[inner] = nil }
+      nodes[path] = nil
     case .create(let path):
       let path = Self.bytes(path)
-      guard !isBlocked(path), things[path] == nil || things[path] == .directory else {
+      guard !isBlocked(path), nodes[path] == nil || nodes[path] == .directory else {
         return Self.failure
       }
       makeAncestors(path)
-      things[path] = .directory
-    case .clear: things = [:]
+      nodes[path] = .directory
+    case .clear: nodes = [:]
     case .totalSize:
-      let sizes = things.values.map { thing in
-        if case .file(let sample) = thing { sample.contents.count } else { 0 }
+      let sizes = nodes.values.map { node in
+        if case .file(let sample) = node { sample.contents.count } else { 0 }
       }
       return "\(sizes.reduce(0, +))"
     case .move(let path, let target):
@@ -157,15 +157,15 @@ struct FolderModel: StoreModel {
   }
 
   private mutating func move(_ path: [UInt8], _ target: [UInt8], isCopy: Bool) -> String {
-    guard let thing = things[path] else { return Self.failure }
+    guard let node = nodes[path] else { return Self.failure }
     if path == target, !isCopy { return "done" }
-    if thing == .directory, !isCopy, Self.isInside(target, path) { return Self.failure }
+    if node == .directory, !isCopy, Self.isInside(target, path) { return Self.failure }
     let inner = children(path)
-    guard put(target, thing) else { return Self.failure }
-    for (name, thing) in inner { things[target + name.dropFirst(path.count)] = thing }
+    guard put(target, node) else { return Self.failure }
+    for (name, node) in inner { nodes[target + name.dropFirst(path.count)] = node }
     if !isCopy {
-      things[path] = nil
-      for name in inner.keys { things[name] = nil }
+      nodes[path] = nil
+      for name in inner.keys { nodes[name] = nil }
     }
     return "done"
   }
@@ -173,23 +173,23 @@ struct FolderModel: StoreModel {
   // MARK: Contents
 
   private var contents: [String] {
-    things.map { path, thing in
+    nodes.map { path, node in
       let name = String(decoding: path, as: UTF8.self)
-      switch thing {
+      switch node {
       case .directory: return name + "/"
-      case .file(let sample): return "\(name): " + sample.bytesInWords
+      case .file(let sample): return "\(name): " + sample.byteSummary
       }
     }
   }
 
-  /// By bytes: texts equal others that are composed differently.
+  /// Compares bytes: strings are also equal to other compositions of the same characters.
   private static func isSame(_ a: [String], _ b: [String]) -> Bool {
     Set(a.map { Array($0.utf8) }) == Set(b.map { Array($0.utf8) }) && a.count == b.count
   }
 
-  /// What was interrupted leaves files, which are counted, and stay in directories that are
-  /// cleared, until a sweep finds them an hour later.
-  static func settle(_ directory: TemporaryDirectory, _ store: DrivenFolder) throws {
+  /// Removes the temporary files of interrupted calls: they count as files, also in cleared
+  /// directories, until a sweep removes them after an hour.
+  static func recover(_ directory: TemporaryDirectory, _ store: ScriptedFolder) throws {
     for name in try directory.leftOvers() where try directory.status(name) != nil {
       try FileManager.default.removeItem(at: directory.file(name))
     }
@@ -197,7 +197,7 @@ struct FolderModel: StoreModel {
 
   mutating func accept(_ found: [String]) -> Bool { Self.isSame(found, contents) }
 
-  /// Old or new; directories for what was to come may be there, and of what was to go a part.
+  /// The old state or the new one; parent directories may have been made, or some nodes removed.
   mutating func accept(_ found: [String], interrupting call: Call) -> Bool {
     var models = [self, outcomes(of: call, by: .first)[0].model]
     let target: String? =
@@ -209,25 +209,24 @@ struct FolderModel: StoreModel {
     if let target, !isBlocked(Self.bytes(target)) {
       var model = self
       for ancestor in Self.ancestors(Self.bytes(target)) {
-        model.things[ancestor] = .directory
+        model.nodes[ancestor] = .directory
         models.append(model)
       }
     }
-    let going: [[UInt8]: Thing] =
+    let removed: [[UInt8]: Node] =
       switch call {
       case .delete(let path): children(Self.bytes(path))
-      case .clear: things
+      case .clear: nodes
       default: [:]
       }
-    if !going.isEmpty {
+    if !removed.isEmpty {
       let names = Set(found.map { Array($0.utf8) })
       var model = self
-      for (name, thing) in going {
+      for (name, node) in removed {
         var only = Self()
-        only.things[name] = thing
-        if !names.contains(Array(only.contents[0].utf8)) { model.things[name] = nil }
+        only.nodes[name] = node
+        if !names.contains(Array(only.contents[0].utf8)) { model.nodes[name] = nil }
       }
-      // What lies in a directory that is gone is gone as well.
       models.append(model)
     }
     for var model in models where model.accept(found) {
@@ -247,12 +246,12 @@ extension Sample {
     }
   }
 
-  fileprivate var bytesInWords: String { Sample.words(of: Data(contents)) }
+  fileprivate var byteSummary: String { Sample.summary(of: Data(contents)) }
 }
 
 extension OneAtATime {
-  @Suite struct FolderModelTests {
-    @Test func aDirectoryDoesWhatATreeDoes() {
+  @Suite(.singleThreaded) struct FolderModelTests {
+    @Test func aDirectoryBehavesLikeATree() {
       ModelCheck<FolderModel>().run(sequences: 30, length: 80)
     }
   }

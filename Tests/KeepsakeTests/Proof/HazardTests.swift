@@ -4,16 +4,16 @@ import Testing
 @testable import Keepsake
 
 extension OneAtATime {
-  /// What can befall a whole process or its disk: a clear error, nothing lost, and all works again
-  /// afterwards.
-  @Suite struct HazardTests {
+  /// Exhausted limits, forks, a changed clock, and disks that are full or read-only: each store
+  /// throws a clear error, loses nothing, and works again afterwards.
+  @Suite(.singleThreaded) struct HazardTests {
     private static let stores = ["settings", "engine", "secrets", "cache", "file"]
 
     private func start(_ directory: TemporaryDirectory) throws -> Child {
       try Peer.start(directory, "hazards")
     }
 
-    /// A value under `k` in each store, set by a process that is gone.
+    /// Sets `k` in each store, in a process that then ends.
     private func fill(_ directory: TemporaryDirectory) throws {
       let peer = try start(directory)
       for store in Self.stores { #expect(try peer.ask("set \(store) k old") == "ok") }
@@ -28,7 +28,7 @@ extension OneAtATime {
       }
     }
 
-    /// What a new process finds, and whether it can go on.
+    /// Expects a new process to find all values and to be able to store more.
     private func expectIntact(_ directory: TemporaryDirectory, _ comment: Comment) throws {
       let peer = try start(directory)
       try expectAll("old", in: peer, comment)
@@ -40,7 +40,7 @@ extension OneAtATime {
     // MARK: Limits of a process
 
     @Test(arguments: [true, false])
-    func withoutDescriptorsEachStoreSaysWhatToDo(isOpen: Bool) throws {
+    func eachStoreExplainsThatDescriptorsHaveRunOut(isOpen: Bool) throws {
       let directory = try TemporaryDirectory(isQuick: true)
       try fill(directory)
       let peer = try start(directory)
@@ -49,7 +49,7 @@ extension OneAtATime {
       for store in Self.stores {
         for request in ["get \(store) k", "set \(store) k new"] {
           let answer = try #require(try peer.ask(request))
-          // What needs no new descriptor is done.
+          // A call that needs no new descriptor succeeds.
           let isDone = isOpen && ["ok", "old"].contains(answer)
           #expect(
             isDone || answer.contains("Close files or raise the limit on open descriptors."),
@@ -66,12 +66,12 @@ extension OneAtATime {
       try expectIntact(directory, "afterwards")
     }
 
-    /// Whatever the watch has of the system, it may be the first thing to be missing.
-    @Test func whoWatchesWithoutDescriptorsGoesOn() async throws {
+    /// Any of the descriptors that watching needs may be the first that is missing.
+    @Test func watchingWithoutDescriptorsRecovers() async throws {
       var peers: [(directory: TemporaryDirectory, peer: Child, comment: Comment)] = []
-      /// Failures to watch are reported besides.
+      /// Skips the reports of failures to watch.
       func ask(_ peer: Child, _ request: String) throws -> String? {
-        try peer.say(request)
+        try peer.writeLine(request)
         while let line = peer.line() {
           if !line.hasPrefix("report ") { return line }
         }
@@ -87,7 +87,7 @@ extension OneAtATime {
         #expect(try ask(peer, "watch k") == "ok", comment)
         peers.append((directory, peer, comment))
       }
-      // As long as it takes to look again where there is no watch, and to sync.
+      // Longer than the interval of polling without a watch, and than the delay of a sync.
       try await Task.sleep(for: .milliseconds(1_500))
       for (directory, peer, comment) in peers {
         guard peer.isRunning else {
@@ -106,11 +106,11 @@ extension OneAtATime {
       }
     }
 
-    @Test func memoryThatMayNotBeLockedIsReportedOnce() throws {
+    @Test func aFailureToLockMemoryIsReportedOnce() throws {
       let directory = try TemporaryDirectory(isQuick: true)
       let peer = try start(directory)
       if geteuid() == 0 {
-        // The limit is not for root.
+        // Root is exempt from the limit.
         try #require(chown(directory.path, 65_534, 65_534) == 0)
         #expect(try peer.ask("become 65534") == "ok")
       }
@@ -123,10 +123,10 @@ extension OneAtATime {
       #expect(peer.finish() == "")
     }
 
-    /// A write beyond the limit sends SIGXFSZ, which ends a program unless it ignores it: that is
-    /// the program's affair and no library's. Nothing that was there is lost.
+    /// A write beyond the limit raises SIGXFSZ, which ends a program unless the program ignores it.
+    /// The library leaves that choice to the program, and loses no stored value either way.
     @Test(arguments: stores)
-    func aFileSizeLimitEndsAProgramOrIsAnErrorAndLosesNothing(store: String) throws {
+    func aFileSizeLimitLosesNothing(store: String) throws {
       let directory = try TemporaryDirectory(isQuick: true)
       try fill(directory)
       let killed = try start(directory)
@@ -148,7 +148,7 @@ extension OneAtATime {
       try expectIntact(directory, "afterwards")
     }
 
-    @Test func aForkedChildAndItsParentLoseNothingInAnyStore() throws {
+    @Test func aForkedChildAndItsParentBothWriteToEachStore() throws {
       let directory = try TemporaryDirectory(isQuick: true)
       try fill(directory)
       let peer = try start(directory)
@@ -172,31 +172,30 @@ extension OneAtATime {
     // MARK: The clock
 
     @Test(arguments: [-10 * 365, -2, 1, 10 * 365])
-    func aClockThatIsSetLosesNothing(days: Int) throws {
+    func changingTheClockLosesNothing(days: Int) throws {
       let directory = try TemporaryDirectory(isQuick: true)
       try App(directory).fill()
       let size = try directory.cache().totalSize
-      try directory.cache().set("soon over", forKey: "lasting", expiry: .hours(1))
+      try directory.cache().set("short-lived", forKey: "lasting", expiry: .hours(1))
       let shift = Int64(days) * 86_400 * WallClock.second
       func expectAll(_ app: App, _ comment: Comment) throws {
-        for (place, found) in try app.findAll() {
-          #expect(found == .value(place.value), "\(comment): \(place) is \(found)")
+        for (item, found) in try app.findAll() {
+          #expect(found == .value(item.value), "\(comment): \(item) is \(found)")
         }
       }
       let open = App(directory)
       try expectAll(open, "before")
       try WallClock.$shift.withValue(shift) {
-        // But for what has a lifetime, which is over or has not begun.
         #expect(try directory.cache().totalSize == size)
         for app in [open, App(directory)] {
           try expectAll(app, "under another time")
           for store in App.Store.allCases {
-            let place = App.Place(store: store, key: "c")
-            try app.set(place.value, at: place)
-            #expect(try app.get(place) == place.value && App(directory).get(place) == place.value)
+            let item = App.Item(store: store, key: "c")
+            try app.set(item.value, for: item)
+            #expect(try app.get(item) == item.value && App(directory).get(item) == item.value)
           }
         }
-        // Its hour is over, or has not begun.
+        // Its hour is over or has not begun, depending on the direction.
         #expect(try directory.cache().get("lasting") == nil)
         try directory.cache().removeExpired()
         try expectAll(App(directory), "after a sweep")
@@ -204,15 +203,15 @@ extension OneAtATime {
       for app in [open, App(directory)] {
         try expectAll(app, "with the clock set right")
         for store in App.Store.allCases {
-          let place = App.Place(store: store, key: "c")
-          #expect(try app.get(place) == place.value)
+          let item = App.Item(store: store, key: "c")
+          #expect(try app.get(item) == item.value)
         }
       }
     }
 
     // MARK: The disk
 
-    /// Puts a small file system in the place of a test's directory; false where that may not be.
+    /// Mounts a small file system on a test's directory; false without the right to do so.
     private static func mountDisk(at directory: TemporaryDirectory) -> Bool {
       mount("tmpfs", directory.path, "tmpfs", 0, "size=1m,mode=700") == 0
     }
@@ -221,7 +220,7 @@ extension OneAtATime {
       umount2(directory.path, 2)  // MNT_DETACH: stores may be open
     }
 
-    /// Found out by doing it: not even root may in some containers.
+    /// Found by trying: in some containers even root may not mount.
     private static let canMount: Bool = {
       guard let directory = try? TemporaryDirectory(), mountDisk(at: directory) else {
         return false
@@ -231,7 +230,7 @@ extension OneAtATime {
     }()
 
     @Test(.enabled(if: canMount, "a file system cannot be mounted here"))
-    func aFullDiskIsAnErrorInEachStoreAndLosesNothing() throws {
+    func eachStoreThrowsOnAFullDiskAndLosesNothing() throws {
       let directory = try TemporaryDirectory()
       try #require(Self.mountDisk(at: directory))
       defer { Self.unmountDisk(at: directory) }
@@ -244,13 +243,13 @@ extension OneAtATime {
       let isFull = (0..<1_000).contains { _ in (try? file.writeAll(chunk)) == nil }
       #expect(isFull)
       for app in [app, App(directory)] {
-        for place in App.places {
-          let error = expectFailure(.diskFull) { try app.set(large, at: place) }
+        for item in App.items {
+          let error = expectFailure(.diskFull) { try app.set(large, for: item) }
           #expect(
-            error?.remedy.contains("Free some space") == true && error?.path != nil, "\(place)")
+            error?.remedy.contains("Free some space") == true && error?.path != nil, "\(item)")
         }
-        for (place, found) in try app.findAll() {
-          #expect(found == .value(place.value), "\(place) is \(found)")
+        for (item, found) in try app.findAll() {
+          #expect(found == .value(item.value), "\(item) is \(found)")
         }
       }
       let left = try directory.temporaries() + directory.leftOvers()
@@ -258,42 +257,42 @@ extension OneAtATime {
       try FileSystem.unlink(filler)
       try #require(ftruncate(file.descriptor, 0) == 0)
       for app in [app, App(directory)] {
-        for place in App.places {
-          #expect(try app.get(place) == place.value, "\(place)")
-          try app.set(large, at: App.Place(store: place.store, key: "c"))
-          try app.set(place.value, at: place)
+        for item in App.items {
+          #expect(try app.get(item) == item.value, "\(item)")
+          try app.set(large, for: App.Item(store: item.store, key: "c"))
+          try app.set(item.value, for: item)
         }
       }
-      for place in App.places { #expect(try App(directory).get(place) == place.value, "\(place)") }
+      for item in App.items { #expect(try App(directory).get(item) == item.value, "\(item)") }
     }
 
     @Test(.enabled(if: canMount, "a file system cannot be mounted here"))
-    func aDiskThatTurnsReadOnlyIsReadAndSaysWhyItIsNotWritten() async throws {
+    func aReadOnlyDiskIsReadableAndWritesExplainTheFailure() async throws {
       let directory = try TemporaryDirectory()
       try #require(Self.mountDisk(at: directory))
       defer { Self.unmountDisk(at: directory) }
       try App(directory).fill()
-      // No file may be open for writing.
-      let holdings = Holdings()
-      holdings.add(directory.path, "before it turns read-only")
-      try await holdings.expectNone()
+      // A file system with files open for writing cannot be remounted.
+      let resources = HeldResources()
+      resources.add(directory.path, "before it turns read-only")
+      try await resources.expectReleased()
       func remount(_ flags: Int32) throws {
         let flags = UInt(MS_REMOUNT) | UInt(flags)
         try #require(mount("tmpfs", directory.path, "tmpfs", flags, "size=1m") == 0)
       }
       try remount(Int32(MS_RDONLY))
       let app = App(directory)
-      for place in App.places {
-        #expect(try app.get(place) == place.value, "\(place)")
-        let error = expectFailure(.accessDenied) { try app.set("new", at: place) }
-        #expect(error?.remedy.contains("read-only") == true, "\(place): \(error?.remedy ?? "")")
-        #expect(try app.get(place) == place.value, "\(place)")
+      for item in App.items {
+        #expect(try app.get(item) == item.value, "\(item)")
+        let error = expectFailure(.accessDenied) { try app.set("new", for: item) }
+        #expect(error?.remedy.contains("read-only") == true, "\(item): \(error?.remedy ?? "")")
+        #expect(try app.get(item) == item.value, "\(item)")
       }
       try remount(0)
       for app in [app, App(directory)] {
-        for place in App.places {
-          try app.set("new", at: place)
-          #expect(try app.get(place) == "new", "\(place)")
+        for item in App.items {
+          try app.set("new", for: item)
+          #expect(try app.get(item) == "new", "\(item)")
         }
       }
     }

@@ -4,70 +4,70 @@ import Testing
 @testable import Keepsake
 @testable import keepsake_peer
 
-/// What a store ought to do, said with plain values.
+/// The specification of a store, in plain values.
 protocol StoreModel: Sendable {
-  associatedtype Store: DrivenStore
+  associatedtype Store: ScriptedStore
 
   init()
 
-  /// A store on the files of the directory that shares nothing with any other one.
+  /// A new store on the files of the directory. It shares nothing in memory with other stores.
   static func open(_ directory: TemporaryDirectory) throws -> Store
 
-  /// What the second process calls it.
+  /// The name of the store in commands to the other process.
   static var name: String { get }
 
-  static func randomCall(_ generator: inout Sequence64) -> Store.Call
+  static func randomCall(_ generator: inout SplitMix64) -> Store.Call
   static func simpler(_ call: Store.Call) -> [Store.Call]
 
-  /// Whether another process can make the call as well.
-  static func isForAll(_ call: Store.Call) -> Bool
+  /// Whether the other process can make the call.
+  static func isAvailableToPeer(_ call: Store.Call) -> Bool
 
-  /// The call that shows what this one has changed.
+  /// A call that reads what this one changed.
   static func probe(of call: Store.Call) -> Store.Call?
 
-  /// Each right answer with how things are after it.
+  /// Each correct answer, with the state after it.
   func outcomes(of call: Store.Call, by user: StoreUser) -> [ModelOutcome<Self>]
 
-  /// Whether these can be the contents now; if so they are from now on.
+  /// Whether these contents are possible; if so, they become the state.
   mutating func accept(_ found: Store.Contents) -> Bool
 
-  /// The same after a call of which nobody knows how far it came.
+  /// The same after a call that was interrupted at an unknown point.
   mutating func accept(_ found: Store.Contents, interrupting call: Store.Call) -> Bool
 
-  /// Whether that user can look at all contents.
-  func canLook(_ user: StoreUser) -> Bool
+  /// Whether that user can read all contents.
+  func canReadContents(_ user: StoreUser) -> Bool
 
   mutating func reopened(_ user: StoreUser)
 
-  /// A user came to an end that may have been in the middle of something.
+  /// A user ended, possibly in the middle of a call.
   mutating func crashed()
 
-  /// Does what time would do after a user came to such an end.
-  static func settle(_ directory: TemporaryDirectory, _ store: Store) throws
+  /// Does the cleaning up after such an end that the library does later.
+  static func recover(_ directory: TemporaryDirectory, _ store: Store) throws
 
-  /// What else can be wrong with the files.
+  /// A description of anything else that is wrong with the files.
   func audit(_ directory: TemporaryDirectory, _ store: Store) throws -> String?
 }
 
 struct ModelOutcome<Model> {
-  /// `error` stands for any failure, nil for anything but a failure.
-  let words: String?
+  /// `error` stands for any error, nil for anything but an error.
+  let answer: String?
   let model: Model
 
-  init(_ words: String?, _ model: Model) { (self.words, self.model) = (words, model) }
+  init(_ answer: String?, _ model: Model) { (self.answer, self.model) = (answer, model) }
 
-  func isSaid(by answer: String) -> Bool {
-    if words == nil { return !answer.hasPrefix("error") }
-    return words == answer || words == "error" && answer.hasPrefix("error")
+  func matches(_ actual: String) -> Bool {
+    if answer == nil { return !actual.hasPrefix("error") }
+    return answer == actual || answer == "error" && actual.hasPrefix("error")
   }
 }
 
 extension StoreModel {
-  static func isForAll(_ call: Store.Call) -> Bool { true }
-  func canLook(_ user: StoreUser) -> Bool { true }
+  static func isAvailableToPeer(_ call: Store.Call) -> Bool { true }
+  func canReadContents(_ user: StoreUser) -> Bool { true }
   mutating func reopened(_ user: StoreUser) {}
   mutating func crashed() {}
-  static func settle(_ directory: TemporaryDirectory, _ store: Store) {}
+  static func recover(_ directory: TemporaryDirectory, _ store: Store) {}
   func audit(_ directory: TemporaryDirectory, _ store: Store) throws -> String? { nil }
 }
 
@@ -82,22 +82,21 @@ enum StoreUser: CaseIterable, Sendable {
 /// One step of a check.
 enum ModelStep<Call: Sendable>: Sendable {
   case call(Call, by: StoreUser)
-  /// Compares all contents.
-  case look(StoreUser)
+  case compareContents(StoreUser)
   case reopen(StoreUser)
-  /// The second process is killed while it makes these calls, once so many were answered.
+  /// Kills the other process while it makes these calls, once that many were answered.
   case kill([Call], after: Int)
-  /// From that system call on all fail, as if the process ended there; then the first store is
-  /// dropped.
+  /// Makes all system calls fail from that one on, as if the process ended there, and then drops
+  /// the first store.
   case crash(Call, at: Int)
 }
 
-/// Where a store and its model parted.
+/// A difference between a store and its model.
 struct Divergence: Error, CustomStringConvertible {
   let description: String
 }
 
-/// Random calls on a store and on its model side by side.
+/// Makes random calls on a store and on its model, and compares them.
 struct ModelCheck<Model: StoreModel> {
   typealias Call = Model.Store.Call
   typealias Step = ModelStep<Call>
@@ -126,29 +125,29 @@ struct ModelCheck<Model: StoreModel> {
   }
 
   private func record(_ sequence: [Step], _ seed: UInt64, _ sourceLocation: SourceLocation) {
-    var shrinking = Shrinking(
+    var shrinker = Shrinker(
       simpler: Self.simpler, fails: { Self.divergence(of: $0) != nil })
-    let small = shrinking.shrink(sequence)
-    // One that depends on chance may not show again.
-    let divergence = Self.divergence(of: small)?.description ?? "it did not go wrong again"
+    let small = shrinker.shrink(sequence)
+    // A failure that depends on timing may not occur again.
+    let divergence = Self.divergence(of: small)?.description ?? "it did not fail again"
     let lines = small.map { "  " + SourceText.of($0) }.joined(separator: ",\n")
     Issue.record(
       "\(Model.name), KEEPSAKE_SEED=\(seed): \(divergence)\n[\n\(lines)\n]",
       sourceLocation: sourceLocation)
   }
 
-  /// The first thing that goes wrong when the steps are made on an empty store.
+  /// The first difference when the steps are run on an empty store.
   static func divergence(of steps: [Step]) -> Divergence? {
     do {
       var run = try ModelRun<Model>()
       for step in steps {
         do {
-          try run.take(step)
+          try run.perform(step)
         } catch {
           return Divergence(description: "\(SourceText.of(step)): \(error)")
         }
       }
-      try run.lookAfresh()
+      try run.compareReopened()
       return nil
     } catch {
       return Divergence(description: "at the end: \(error)")
@@ -158,11 +157,11 @@ struct ModelCheck<Model: StoreModel> {
   // MARK: Sequences
 
   static func sequence(_ seed: UInt64, length: Int) -> [Step] {
-    var generator = Sequence64(seed: seed)
+    var generator = SplitMix64(seed: seed)
     return (0..<length).map { _ in step(&generator) }
   }
 
-  private static func step(_ generator: inout Sequence64) -> Step {
+  private static func step(_ generator: inout SplitMix64) -> Step {
     func user() -> StoreUser {
       switch Int.random(in: 0..<10, using: &generator) {
       case 0..<4: .first
@@ -172,7 +171,7 @@ struct ModelCheck<Model: StoreModel> {
     }
     let call = Model.randomCall(&generator)
     switch Int.random(in: 0..<100, using: &generator) {
-    case 0..<8: return .look(user())
+    case 0..<8: return .compareContents(user())
     case 8..<12: return .reopen(user())
     case 12..<24: return .crash(call, at: Int.random(in: 0..<24, using: &generator))
     case 24..<26:
@@ -180,7 +179,8 @@ struct ModelCheck<Model: StoreModel> {
         Model.randomCall(&generator)
       }
       return .kill(
-        calls.filter(Model.isForAll), after: Int.random(in: 0...calls.count, using: &generator))
+        calls.filter(Model.isAvailableToPeer),
+        after: Int.random(in: 0...calls.count, using: &generator))
     default: return .call(call, by: user())
     }
   }
@@ -191,7 +191,8 @@ struct ModelCheck<Model: StoreModel> {
       let users = StoreUser.allCases.prefix { $0 != user }
       return users.map { .call(call, by: $0) }
         + Model.simpler(call).map { .call($0, by: user) }
-    case .look(let user): return StoreUser.allCases.prefix { $0 != user }.map { .look($0) }
+    case .compareContents(let user):
+      return StoreUser.allCases.prefix { $0 != user }.map { .compareContents($0) }
     case .reopen: return []
     case .kill(let calls, let count):
       let fewer = calls.indices.map { position in
@@ -206,7 +207,7 @@ struct ModelCheck<Model: StoreModel> {
   }
 }
 
-/// A store in use by several at once, beside its model.
+/// A store with several users, and its model.
 private struct ModelRun<Model: StoreModel> {
   typealias Call = Model.Store.Call
   typealias Contents = Model.Store.Contents
@@ -219,38 +220,38 @@ private struct ModelRun<Model: StoreModel> {
 
   init() throws { directory = try TemporaryDirectory(isQuick: true) }
 
-  mutating func take(_ step: ModelStep<Call>) throws {
+  mutating func perform(_ step: ModelStep<Call>) throws {
     switch step {
     case .call(let call, let user):
-      let user = user == .peer && !Model.isForAll(call) ? .first : user
+      let user = user == .peer && !Model.isAvailableToPeer(call) ? .first : user
       try make(call, by: user)
       if let probe = Model.probe(of: call) { try make(probe, by: user) }
-    case .look(let user):
-      if model.canLook(user) { try compare(contents(of: user)) }
+    case .compareContents(let user):
+      if model.canReadContents(user) { try compare(contents(of: user)) }
     case .reopen(let user): reopen(user)
     case .kill(let calls, let count): try killPeer(calls, after: count)
     case .crash(let call, let number): try crash(call, at: number)
     }
     count += 1
-    if count.isMultiple(of: 10) { try lookAfresh() }
+    if count.isMultiple(of: 10) { try compareReopened() }
   }
 
   private mutating func make(_ call: Call, by user: StoreUser) throws {
-    try judge(try answer(to: call, by: user), call, user)
+    try check(try answer(to: call, by: user), to: call, by: user)
   }
 
-  private mutating func judge(_ words: String, _ call: Call, _ user: StoreUser) throws {
+  private mutating func check(_ answer: String, to call: Call, by user: StoreUser) throws {
     let outcomes = model.outcomes(of: call, by: user)
-    guard let outcome = outcomes.first(where: { $0.isSaid(by: words) }) else {
-      let expected = outcomes.map { $0.words ?? "a success" }.joined(separator: " or ")
+    guard let outcome = outcomes.first(where: { $0.matches(answer) }) else {
+      let expected = outcomes.map { $0.answer ?? "a success" }.joined(separator: " or ")
       throw Divergence(
-        description: "\(SourceText.of(call)) answered \(words) instead of \(expected)")
+        description: "\(SourceText.of(call)) answered \(answer) instead of \(expected)")
     }
     model = outcome.model
   }
 
-  /// All as a store sees it that has just been opened.
-  mutating func lookAfresh() throws {
+  /// Compares the contents that a newly opened store reads.
+  mutating func compareReopened() throws {
     let store = try Model.open(directory)
     try compare(store.contents())
     if let fault = try model.audit(directory, store) { throw Divergence(description: fault) }
@@ -267,7 +268,8 @@ private struct ModelRun<Model: StoreModel> {
     let expected = model
     guard model.accept(found, interrupting: call) else {
       throw Divergence(
-        description: "found \(found) after half of \(SourceText.of(call)), before it \(expected)")
+        description:
+          "found \(found) after part of \(SourceText.of(call)), before which it was \(expected)")
     }
   }
 
@@ -282,7 +284,7 @@ private struct ModelRun<Model: StoreModel> {
 
   private mutating func reopen(_ user: StoreUser) {
     if user == .peer {
-      peer?.kill9()
+      peer?.killAndWait()
       peer = nil
     } else {
       stores[user] = nil
@@ -292,8 +294,8 @@ private struct ModelRun<Model: StoreModel> {
 
   private mutating func answer(to call: Call, by user: StoreUser) throws -> String {
     if user == .peer {
-      guard case .words(let words) = try ask(.call(call)) else { throw PeerFailure(line: nil) }
-      return words
+      guard case .text(let text) = try ask(.call(call)) else { throw PeerFailure(line: nil) }
+      return text
     }
     return try store(of: user).answer(call)
   }
@@ -306,7 +308,7 @@ private struct ModelRun<Model: StoreModel> {
     return try store(of: user).contents()
   }
 
-  // MARK: The second process
+  // MARK: The other process
 
   private struct PeerFailure: Error {
     let line: String?
@@ -319,18 +321,18 @@ private struct ModelRun<Model: StoreModel> {
     return child
   }
 
-  private mutating func ask(_ request: DrivenRequest<Call>) throws -> DrivenReply<Contents> {
+  private mutating func ask(_ request: ScriptedRequest<Call>) throws -> ScriptedReply<Contents> {
     let line = try startedPeer().ask(try Self.line(request))
     return try Self.reply(line)
   }
 
-  private static func line(_ request: DrivenRequest<Call>) throws -> String {
+  private static func line(_ request: ScriptedRequest<Call>) throws -> String {
     String(decoding: try JSONEncoder().encode(request), as: UTF8.self)
   }
 
-  private static func reply(_ line: String?) throws -> DrivenReply<Contents> {
+  private static func reply(_ line: String?) throws -> ScriptedReply<Contents> {
     let reply = line.flatMap {
-      try? JSONDecoder().decode(DrivenReply<Contents>.self, from: Data($0.utf8))
+      try? JSONDecoder().decode(ScriptedReply<Contents>.self, from: Data($0.utf8))
     }
     guard let reply else { throw PeerFailure(line: line) }
     return reply
@@ -339,16 +341,16 @@ private struct ModelRun<Model: StoreModel> {
   private mutating func killPeer(_ calls: [Call], after count: Int) throws {
     let peer = try startedPeer()
     if !calls.isEmpty {
-      try peer.say(calls.map { try Self.line(.call($0)) }.joined(separator: "\n"))
+      try peer.writeLine(calls.map { try Self.line(.call($0)) }.joined(separator: "\n"))
     }
     var lines = (0..<min(count, calls.count)).compactMap { _ in peer.line() }
     kill(peer.identifier, SIGKILL)
-    // What it still said was done as well; a line may have come but in part.
+    // Calls whose answers it had written are done as well; the last line may be incomplete.
     let rest = peer.finish().split(separator: "\n", omittingEmptySubsequences: false).dropLast()
     lines += rest.map(String.init)
     for (call, line) in zip(calls, lines) {
-      guard case .words(let words) = try Self.reply(line) else { throw PeerFailure(line: line) }
-      try judge(words, call, .peer)
+      guard case .text(let text) = try Self.reply(line) else { throw PeerFailure(line: line) }
+      try check(text, to: call, by: .peer)
     }
     self.peer = nil
     model.reopened(.peer)
@@ -359,7 +361,7 @@ private struct ModelRun<Model: StoreModel> {
     } else {
       try compare(store.contents())
     }
-    try Model.settle(directory, store)
+    try Model.recover(directory, store)
   }
 
   // MARK: Crashes
@@ -373,19 +375,19 @@ private struct ModelRun<Model: StoreModel> {
         return calls > number ? .fail(EIO) : .proceed
       }
     })
-    let words = FaultPlan.$current.withValue(plan) { store.answer(call) }
-    let isDone = !words.hasPrefix("error")
-    if isDone { try judge(words, call, .first) }
+    let answer = FaultPlan.$current.withValue(plan) { store.answer(call) }
+    let isDone = !answer.hasPrefix("error")
+    if isDone { try check(answer, to: call, by: .first) }
     reopen(.first)
     model.crashed()
     let fresh = try Model.open(directory)
     let found = try fresh.contents()
     if isDone { try compare(found) } else { try compare(found, interrupting: call) }
-    try Model.settle(directory, fresh)
+    try Model.recover(directory, fresh)
   }
 }
 
-/// Values as they stand in a program, so that what is printed can be pasted into a test.
+/// Values as Swift source, so that a printed sequence can be pasted into a test.
 enum SourceText {
   static func of(_ value: Any) -> String {
     if let text = value as? String { return text.debugDescription }

@@ -2,25 +2,26 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import keepsake_peer
 
 extension OneAtATime {
-  /// Each store after a power cut at each moment of its calls: it opens, it has what was promised,
-  /// and nothing else.
-  @Suite(.serialized) struct PowerCutTests {
+  /// Replays a power cut at each moment of a store's system calls: the store opens, and has all
+  /// values that were promised to be durable and no wrong ones.
+  @Suite(.singleThreaded, .serialized) struct PowerCutTests {
     /// How many states of each workload are checked.
-    private let most = Coverage.count("KEEPSAKE_STATES", sample: 60, complete: 600)
+    private let stateLimit = Coverage.count("KEEPSAKE_STATES", sample: 60, complete: 600)
 
     @Test(arguments: PowerCutWorkload.all)
-    func whatWasPromisedIsThereAndNothingElse(_ workload: PowerCutWorkload) async throws {
+    func durableValuesSurviveAPowerCut(_ workload: PowerCutWorkload) async throws {
       let recording = try await record(workload)
       let cuts = PowerCuts(recording.disk)
-      var random = Seeded(state: 1)
-      // What is there when a call has just returned, before all else.
+      var random = SplitMix64(seed: 1)
+      // First the moments at which a call has just returned.
       let plain = Set(recording.calls.map(\.upperBound)).sorted().flatMap { cuts.plain($0) }
-      let others = cuts.all(byChance: max(2, most / 250)).shuffled(using: &random)
+      let others = cuts.all(random: max(2, stateLimit / 250)).shuffled(using: &random)
       var seen: Set<[Int]> = []
       var failed = 0
-      for cut in plain + others where seen.count < most && failed < 3 {
+      for cut in plain + others where seen.count < stateLimit && failed < 3 {
         let (returned, begun) = recording.calls(at: cut.count)
         let contents = cuts.contents(after: cut)
         guard seen.insert([contents.fingerprint, returned, begun]).inserted else { continue }
@@ -38,7 +39,7 @@ extension OneAtATime {
       #expect(seen.count > 50)
     }
 
-    /// The operations of a workload, and which of them each call made.
+    /// The operations of a workload, and the range of them that each call made.
     private struct Recording {
       let disk: RecordedDisk
       let calls: [Range<Int>]
@@ -61,10 +62,10 @@ extension OneAtATime {
         try FaultPlan.$current.withValue(recorder.plan) { try step.run(stage) }
         calls.append(begin..<recorder.count)
       }
-      // The replay is worth nothing where something was not recorded.
+      // The replay proves nothing if an operation was not recorded.
       try #require(recorder.unknown == [])
-      // Which cannot be looked at while something in the background still removes files.
-      try await eventually("what was recorded is what is there") {
+      // Work in the background may still be removing files.
+      try await eventually("the recording matches the directory") {
         recorder.contents.files() == (try? Self.files(in: directory))
       }
       #expect(stage.failures.all.isEmpty)
@@ -80,19 +81,19 @@ extension OneAtATime {
       return found
     }
 
-    /// What is wrong after a power cut.
+    /// What is wrong with the store after a power cut.
     private func problems(
       of workload: PowerCutWorkload, _ contents: DiskContents, returned: Int, begun: Int
     ) throws -> [String] {
       let parent = try TemporaryDirectory(isQuick: true)
-      try contents.materialise(in: parent.path)
+      try contents.write(to: parent.path)
       let directory = TemporaryDirectory("home/app", in: parent)
       let keys = workload.keys
       var problems: [String] = []
       do {
         let hasHole = Self.hasHole(directory)
         let stage = PowerCutWorkload.Stage(directory)
-        let found = try workload.look(stage, keys)
+        let found = try workload.read(stage, keys)
         func isAllowed(_ key: String, _ value: String?) -> Bool {
           let allowed = workload.allowed(key, returned: returned, begun: begun)
           if allowed.contains(value) { return true }
@@ -100,7 +101,7 @@ extension OneAtATime {
           return false
         }
         for key in keys.union(found.keys) { _ = isAllowed(key, found[key]) }
-        if begun > returned, workload.steps[returned].isOneStep {
+        if begun > returned, workload.steps[returned].isAtomic {
           let changes = workload.steps[returned].changes
           let isOld = changes.keys.allSatisfy {
             [found[$0]] == workload.allowed($0, returned: returned, begun: returned)
@@ -110,23 +111,23 @@ extension OneAtATime {
           }
         }
         let reported = Set(stage.failures.all.map(\.code))
-        if hasHole, !reported.contains(.damaged) { problems.append("damage that nobody hears of") }
+        if hasHole, !reported.contains(.damaged) { problems.append("damage is not reported") }
         if !hasHole, !workload.isDamaged, !reported.isEmpty {
-          problems.append("a false alarm: \(stage.failures.all)")
+          problems.append("intact data is reported as damaged: \(stage.failures.all)")
         }
-        problems += try workload.goOn(PowerCutWorkload.Stage(directory))
-        let after = try workload.look(PowerCutWorkload.Stage(directory), keys)
+        problems += try workload.continueUsing(PowerCutWorkload.Stage(directory))
+        let after = try workload.read(PowerCutWorkload.Stage(directory), keys)
         for key in keys where after[key] != found[key] {
-          // Who only reads may have to leave open what a writer settles.
-          let mayCome =
-            workload.comesWithNext.contains(key)
+          // A reader may have to leave undecided which value is current; a writer decides it.
+          let mayAppear =
+            workload.createdByNextWrite.contains(key)
             || workload.replacedMayBeMissing && isAllowed(key, after[key])
-          if found[key] != nil || !mayCome {
+          if found[key] != nil || !mayAppear {
             problems.append("\(key): \(Self.short(found[key])), then \(Self.short(after[key]))")
           }
         }
       } catch {
-        problems.append("it does not open: \(error)")
+        problems.append("the store does not open: \(error)")
       }
       return problems
     }
@@ -135,7 +136,7 @@ extension OneAtATime {
       value.map { String($0.prefix(12)) } ?? "nothing"
     }
 
-    /// Whether a line of the journal was never written out, although one after it was.
+    /// Whether a line of the journal never reached the disk although a later one did.
     private static func hasHole(_ directory: TemporaryDirectory) -> Bool {
       guard let bytes = try? directory.bytes(of: TemporaryDirectory.journal),
         let hole = bytes.firstIndex(of: 0)

@@ -3,45 +3,44 @@ import Testing
 
 @testable import Keepsake
 
-/// Calls of one store, what each of them promises, and how to look at what is left after a power
-/// cut.
+/// Calls of one store with the durability that each promises, and how to examine the store after a
+/// power cut.
 struct PowerCutWorkload: Sendable, CustomTestStringConvertible {
   enum Promise {
-    /// It may be lost, also when the call has returned.
+    /// The change may be lost, even after the call has returned.
     case nothing
-    /// What it has done survives.
+    /// The changes of this call survive.
     case itself
-    /// What it and all calls before it have done survives.
+    /// The changes of this call and of all calls before it survive.
     case everything
   }
 
   /// One call.
   struct Step: Sendable {
-    /// What is under these keys after it; nil for nothing.
+    /// The values of the changed keys after the call; nil for none.
     var changes: [String: String?] = [:]
     var promise = Promise.nothing
-    /// Whether no power cut may show one of its changes and not the others.
-    var isOneStep = false
+    /// Whether a power cut keeps either all changes or none of them.
+    var isAtomic = false
     let run: @Sendable (Stage) throws -> Void
   }
 
   let testDescription: String
   let steps: [Step]
-  /// Whether a value that has been replaced or removed may be a miss, even if the new one never
-  /// came.
+  /// Whether a replaced or removed value may be missing even if the new one was lost.
   var replacedMayBeMissing = false
-  /// Whether bytes go wrong in it by other ways than a power cut.
+  /// Whether a step damages a file itself.
   var isDamaged = false
-  /// The keys under which there is something as soon as anything is stored again.
-  var comesWithNext: Set<String> = []
-  /// What is found under the keys.
-  let look: @Sendable (Stage, _ keys: Set<String>) throws -> [String: String]
-  /// Goes on with what is found, and says what is wrong with it; what is found stays the same.
-  let goOn: @Sendable (Stage) throws -> [String]
+  /// The keys that any write recreates.
+  var createdByNextWrite: Set<String> = []
+  /// Reads the values of the keys.
+  let read: @Sendable (Stage, _ keys: Set<String>) throws -> [String: String]
+  /// Uses the store without changing what is stored; returns the problems that it meets.
+  let continueUsing: @Sendable (Stage) throws -> [String]
 
   var keys: Set<String> { Set(steps.flatMap(\.changes.keys)) }
 
-  /// What may be found under a key when so many calls have returned and so many have begun.
+  /// The values that a key may have when that many calls have returned and that many have begun.
   func allowed(_ key: String, returned: Int, begun: Int) -> [String?] {
     var current: String?
     var values: [String?] = [nil]
@@ -56,10 +55,10 @@ struct PowerCutWorkload: Sendable, CustomTestStringConvertible {
     return replacedMayBeMissing && values.count > 1 ? values + [nil] : values
   }
 
-  /// A process that works in a directory.
+  /// The stores of a process that works in a directory.
   final class Stage: Sendable {
     let directory: TemporaryDirectory
-    /// For what comes from elsewhere.
+    /// The source of files that are moved into a store.
     let incoming: TemporaryDirectory
     let failures = Failures()
     private let stores = Locked<(Defaults.Store?, DiskCache.Store?)>((nil, nil))
@@ -100,7 +99,7 @@ struct PowerCutWorkload: Sendable, CustomTestStringConvertible {
 extension PowerCutWorkload {
   static let all = [settings, damagedSettings, secrets, caches, files]
 
-  /// Of several pages, each of which differs.
+  /// A text of several pages, all of which differ.
   private static func long(_ name: String, _ count: Int = 9_000) -> String {
     String((0..<count / 8).map { "\(name)\(10_000 + $0)...." }.joined().prefix(count))
   }
@@ -113,10 +112,10 @@ extension PowerCutWorkload {
 
   private static let synchronize = Step(promise: .everything) { try $0.settings.synchronize() }
 
-  /// What happens within a second of a set that nobody asks to be synced.
+  /// A set and the sync that follows in the background within a second.
   ///
-  /// Not waited for, as another test's journal may be the first of those that are synced together:
-  /// then this recorder does not see it.
+  /// The step makes that sync itself: in the background the journals of several tests are synced
+  /// together, on a thread that this recorder may not observe.
   private static func setAndSyncInBackground(_ key: String, _ value: String?) -> Step {
     Step(changes: [key: value], promise: .everything) {
       try $0.settings.set(value, forKey: key)
@@ -147,22 +146,22 @@ extension PowerCutWorkload {
       set("theme", "green"), set("name", "Dee"), synchronize,
       set("theme", "grey"),
     ],
-    look: lookAtSettings, goOn: goOnWithSettings)
+    read: readSettings, continueUsing: continueUsingSettings)
 
-  /// A byte of a record goes wrong, and the next process repairs the file.
+  /// A byte of a record is damaged, and the next process repairs the file.
   static let damagedSettings = PowerCutWorkload(
     testDescription: "settings with damage",
     steps: [
       set("theme", "dark"), set("theme", "light"), set("name", "Ann"), synchronize,
-      // What is left under the key is the value before.
+      // The previous value of the key remains.
       Step(changes: ["theme": "dark"]) { stage in
         let path = stage.directory.path + "/" + TemporaryDirectory.journal
         let bytes = try Bytes.read(path)
-        let place = try #require(bytes.firstRange(of: Array("light".utf8))).lowerBound
-        try Bytes.write(bytes[place] ^ 1, at: place, of: path)
+        let position = try #require(bytes.firstRange(of: Array("light".utf8))).lowerBound
+        try Bytes.write(bytes[position] ^ 1, at: position, of: path)
       },
       Step { stage in
-        // Another process, which finds it.
+        // Another process finds the damage.
         let next = Stage(stage.directory)
         try #require(next.settings.string("theme") == "dark")
         try #require(next.failures.all.map(\.code) == [.damaged])
@@ -170,9 +169,9 @@ extension PowerCutWorkload {
       set("name", "Bob"), synchronize, set("theme", "blue"), synchronize,
     ],
     isDamaged: true,
-    look: lookAtSettings, goOn: goOnWithSettings)
+    read: readSettings, continueUsing: continueUsingSettings)
 
-  private static func lookAtSettings(
+  private static func readSettings(
     _ stage: Stage, _ keys: Set<String>
   ) throws -> [String: String] {
     var found: [String: String] = [:]
@@ -180,10 +179,12 @@ extension PowerCutWorkload {
     return found
   }
 
-  private static func goOnWithSettings(_ stage: Stage) throws -> [String] {
+  private static func continueUsingSettings(_ stage: Stage) throws -> [String] {
     try stage.settings.set("after", forKey: "after")
     var problems: [String] = []
-    if try Stage(stage.directory).settings.string("after") != "after" { problems.append("no set") }
+    if try Stage(stage.directory).settings.string("after") != "after" {
+      problems.append("the new value is not found")
+    }
     try stage.settings.synchronize()
     try stage.settings.journal.compact()
     return try problems + stage.directory.temporaries().map { "left behind: \($0)" }
@@ -229,8 +230,8 @@ extension PowerCutWorkload {
           return again
         }(),
       ],
-      comesWithNext: ["protection"],
-      look: { stage, keys in
+      createdByNextWrite: ["protection"],
+      read: { stage, keys in
         var found: [String: String] = [:]
         found["protection"] = try stage.secrets().protection.map { "\($0)" }
         var listed: Set<String> = []
@@ -240,20 +241,22 @@ extension PowerCutWorkload {
         for name in keys where name != "protection" {
           let parts = name.split(separator: "/").map(String.init)
           found[name] = try stage.secrets(.init(parts[0])).get(parts[1])
-          if (found[name] != nil) != listed.contains(name) { found[name] = "not as listed" }
+          if (found[name] != nil) != listed.contains(name) {
+            found[name] = "inconsistent with the list of keys"
+          }
         }
         return found
       },
-      goOn: { stage in
+      continueUsing: { stage in
         var problems: [String] = []
         let store = stage.secrets("after")
         try store.set("after", forKey: "k")
         if try Stage(stage.directory).secrets("after").get("k") != "after" {
-          problems.append("no set")
+          problems.append("the new value is not found")
         }
         let protection = try store.protection
         try store.rotateKeys()
-        // The remains of a key file go with the next one that is written.
+        // The next write of a key file removes the temporary file of an interrupted one.
         if try stage.directory.temporaries().contains(where: { $0.hasPrefix("state/") }) {
           try store.protect(with: .keyFile)
           if protection == .passphrase { try store.protect(with: Stage.passphrase) }
@@ -282,7 +285,7 @@ extension PowerCutWorkload {
     }
   }
 
-  /// What may have to make room, or goes with all.
+  /// Entries that may be evicted, or that `removeAll` removes.
   private static let gone: [String: String?] = Dictionary(
     uniqueKeysWithValues: ["a", "b", "c", "d", "e", "f", "g"].map { ($0, nil) })
 
@@ -310,18 +313,18 @@ extension PowerCutWorkload {
       entry("a", "a4"), entry("d", "d3", durable: true), entry("a", "a5", durable: true),
     ],
     replacedMayBeMissing: true,
-    look: { stage, keys in
+    read: { stage, keys in
       var found: [String: String] = [:]
       for key in keys {
         found[key] = try stage.cache.get(key).map { String(decoding: $0, as: UTF8.self) }
       }
       return found
     },
-    goOn: { stage in
+    continueUsing: { stage in
       var problems: [String] = []
       try stage.cache.set(Data("after".utf8), forKey: "after")
       if try Stage(stage.directory).cache.get("after") != Data("after".utf8) {
-        problems.append("no set")
+        problems.append("the new value is not found")
       }
       try stage.cache.remove("after")
       var left: [String] = []
@@ -331,10 +334,10 @@ extension PowerCutWorkload {
         left = try #require(files as? [String])
           .filter { $0.hasSuffix(".tmp") || $0.hasSuffix(".trash") }
         if left.isEmpty { break }
-        // Work in the background goes on for a moment.
+        // Work in the background may take a moment.
         usleep(5_000)
       }
-      // What is damaged goes when it is looked at.
+      // Reading a damaged entry removes it.
       for key in try stage.cache.keys() { _ = try stage.cache.get(key) }
       var size = 0
       for key in try stage.cache.keys() {
@@ -342,7 +345,7 @@ extension PowerCutWorkload {
         size += (entry.size + 4_095) / 4_096 * 4_096 + 4_096
       }
       let total = try stage.cache.totalSize
-      if total != size { problems.append("a size of \(total) in place of \(size)") }
+      if total != size { problems.append("the size is \(total) instead of \(size)") }
       return problems + left.map { "left behind: \($0)" } + stage.failures.all.map(\.description)
     })
 
@@ -356,33 +359,37 @@ extension PowerCutWorkload {
     testDescription: "files",
     steps: [
       save("a", "a1"), save("a", long("a2")), save("d/b", "b1"), save("d/e/c", long("c1")),
-      Step(changes: ["a": nil, "d/f": long("a2")], promise: .itself, isOneStep: true) {
+      Step(changes: ["a": nil, "d/f": long("a2")], promise: .itself, isAtomic: true) {
         try $0.files.move("a", to: "d/f")
       },
       save("a", "a3"),
-      Step(changes: ["a": nil, "d/b": "a3"], promise: .itself, isOneStep: true) {
+      Step(changes: ["a": nil, "d/b": "a3"], promise: .itself, isAtomic: true) {
         try $0.files.move("a", to: "d/b")
       },
       Step(changes: ["d/f": nil], promise: .itself) { try $0.files.delete("d/f") },
       Step(
         changes: ["d/b": nil, "d/e/c": nil, "g/b": "a3", "g/e/c": long("c1")], promise: .itself,
-        isOneStep: true
+        isAtomic: true
       ) { try $0.files.move("d", to: "g") },
       Step(changes: ["g/b": nil, "g/e/c": nil], promise: .itself) { try $0.files.delete("g") },
       save("d/b", "b2"),
     ],
-    look: { stage, keys in
+    read: { stage, keys in
       var found: [String: String] = [:]
       for key in keys { found[key] = try stage.files.load(key, type: String?.self) }
       let listed = Set(try stage.files.list(recursively: true).filter { !$0.hasSuffix("/") })
-      for key in listed.symmetricDifference(found.keys) { found[key] = "not as listed" }
+      for key in listed.symmetricDifference(found.keys) {
+        found[key] = "inconsistent with the list of keys"
+      }
       return found
     },
-    goOn: { stage in
+    continueUsing: { stage in
       var problems: [String] = []
       for name in ["after", "d/after", "d/e/after", "g/after", "g/e/after"] {
         try stage.files.save(name, as: name)
-        if try Stage(stage.directory).files.load(name) != name { problems.append("no save") }
+        if try Stage(stage.directory).files.load(name) != name {
+          problems.append("the new file is not found")
+        }
         try stage.files.delete(name)
       }
       return try problems + stage.directory.leftOvers().map { "left behind: \($0)" }

@@ -1,61 +1,61 @@
 @testable import Keepsake
+@testable import keepsake_peer
 
-/// A power cut at one moment, and what the disk had written out by then of what no sync had made
-/// safe.
+/// A power cut at one moment, and how much of the operations without a sync had reached the disk.
 struct PowerCut {
-  /// How many operations had been made.
+  /// The number of operations before the power cut.
   let count: Int
-  /// Of what is not safe, all but the exceptions.
+  /// What survives of operations without a sync, apart from the exceptions.
   let rest: Survival
   var exceptions: [Int: Survival] = [:]
 }
 
-/// The power cuts that a recording is to stand.
+/// The power cuts to try on a recording.
 struct PowerCuts {
   let disk: RecordedDisk
-  private let securing: [Int]
+  private let syncs: [Int]
 
   init(_ disk: RecordedDisk) {
     self.disk = disk
-    securing = disk.securing
+    syncs = disk.syncs
   }
 
-  /// What is on the disk after one of them.
+  /// The contents of the disk after a power cut.
   func contents(after cut: PowerCut) -> DiskContents {
     var contents = DiskContents(disk.nodes)
     for number in 0..<cut.count {
-      let isSafe = securing[number] < cut.count
+      let isSafe = syncs[number] < cut.count
       contents.apply(
         disk.operations[number], isSafe ? .all : cut.exceptions[number] ?? cut.rest)
     }
     return contents
   }
 
-  /// At each moment: nothing but what is safe; all; names without bytes; each of the latest effects
-  /// alone missing, or alone there; the latest write torn, or with any of its pages; and any
-  /// effects by chance, of which writes may be torn as well.
+  /// For each moment, power cuts that keep only synced operations, all operations, or names without
+  /// bytes; that lose or keep exactly one of the latest operations; that tear the latest write or
+  /// keep some of its pages; and `random` cuts that decide for each operation by chance.
   ///
-  /// Those that leave out what is not of the latest were made at an earlier moment.
-  func all(latest: Int = 8, byChance: Int = 2) -> [PowerCut] {
+  /// Cuts that lose an earlier operation alone are among those of an earlier moment.
+  func all(latest: Int = 8, random randomCount: Int = 2) -> [PowerCut] {
     (0...disk.operations.count).flatMap { count in
-      let pending = (0..<count).filter { securing[$0] >= count && !isSync($0) }
+      let pending = (0..<count).filter { syncs[$0] >= count && !isSync($0) }
       var cuts = plain(count)
       for number in pending.suffix(latest) {
         cuts.append(PowerCut(count: count, rest: .all, exceptions: [number: .nothing]))
         cuts.append(PowerCut(count: count, rest: .nothing, exceptions: [number: .all]))
       }
-      var random = Seeded(state: UInt64(count))
+      var random = SplitMix64(seed: UInt64(count))
       if let number = pending.last(where: { isWrite($0) }) {
         for survival in tears(number, &random) {
           cuts.append(PowerCut(count: count, rest: .all, exceptions: [number: survival]))
         }
       }
-      for _ in 0..<byChance {
+      for _ in 0..<randomCount {
         var cut = PowerCut(count: count, rest: .all)
         for number in pending {
           let whole: [Survival] = [.nothing, .all, .length]
           let torn = tears(number, &random)
-          // As often the one as the other, however many ways there are to tear it.
+          // Half of them torn, however many ways there are to tear a write.
           let isTorn = !torn.isEmpty && Bool.random(using: &random)
           cut.exceptions[number] = (isTorn ? torn : whole).randomElement(using: &random)
         }
@@ -65,7 +65,7 @@ struct PowerCuts {
     }
   }
 
-  /// The three that need no choice.
+  /// The three cuts that treat all operations without a sync alike.
   func plain(_ count: Int) -> [PowerCut] {
     [Survival.nothing, .all, .length].map { PowerCut(count: count, rest: $0) }
   }
@@ -78,9 +78,9 @@ struct PowerCuts {
     if case .write = disk.operations[number] { true } else { false }
   }
 
-  /// The ways in which a write can be on the disk in part: disks write whole sectors, and file
-  /// systems pages.
-  private func tears(_ number: Int, _ random: inout Seeded) -> [Survival] {
+  /// How much of a write may have reached the disk: disks write whole sectors, file systems whole
+  /// pages.
+  private func tears(_ number: Int, _ random: inout SplitMix64) -> [Survival] {
     guard case .write(_, let offset, let bytes) = disk.operations[number] else { return [] }
     let end = offset + bytes.count
     func cuts(_ size: Int) -> [Int] {

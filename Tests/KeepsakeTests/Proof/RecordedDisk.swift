@@ -3,19 +3,19 @@ import Testing
 
 @testable import Keepsake
 
-/// What a directory's file system was asked to do, in order: enough to tell what may be on the disk
-/// after a power cut at any moment.
+/// The operations on a directory's file system, in order, from which the possible contents of the
+/// disk after a power cut at any moment follow.
 ///
 /// After Pillai et al., "All File Systems Are Not Created Equal" (OSDI 2014), whose ALICE replays
 /// recorded system calls in each order that a file system may write them out in.
 struct RecordedDisk: Sendable {
-  /// A file or a directory, whatever names it has; the first one is the directory that is recorded.
+  /// A file or a directory, independent of its names. The first node is the recorded directory.
   struct Node: Sendable {
     let isDirectory: Bool
     let mode: mode_t
   }
 
-  /// A name that comes to stand for a node, or for nothing.
+  /// A name that is given to a node, or removed.
   struct NameChange: Sendable {
     let directory: Int
     let name: String
@@ -23,28 +23,26 @@ struct RecordedDisk: Sendable {
   }
 
   enum Operation: Sendable {
-    /// All of them in one step.
+    /// Atomic changes of names.
     case names([NameChange])
     case write(Int, offset: Int, bytes: [UInt8])
     case times(Int, accessed: timespec, modified: timespec)
-    /// `fdatasync(2)` does not speak of times.
+    /// `fdatasync(2)` does not cover times.
     case sync(Int, coversTimes: Bool)
   }
 
   var nodes = [Node(isDirectory: true, mode: 0o700)]
   var operations: [Operation] = []
 
-  /// For each operation the sync that makes it safe, as POSIX has it: a file's makes its bytes safe
-  /// and none of its names, a directory's the names in it and no bytes. `Int.max` where there is
-  /// none.
+  /// For each operation, the number of the sync that makes it durable, or `Int.max`. By POSIX the
+  /// sync of a file covers its bytes and not its names, that of a directory its names and no bytes.
   ///
-  /// What a rename changes in two directories is on the disk in both or in neither, so either one's
-  /// sync will do.
-  var securing: [Int] {
-    var securing = [Int](repeating: .max, count: operations.count)
+  /// A rename reaches the disk in both directories or in neither, so the sync of either is enough.
+  var syncs: [Int] {
+    var syncs = [Int](repeating: .max, count: operations.count)
     for (number, operation) in operations.enumerated() {
       guard case .sync(let node, let coversTimes) = operation else { continue }
-      for earlier in 0..<number where securing[earlier] == .max {
+      for earlier in 0..<number where syncs[earlier] == .max {
         let isCovered =
           switch operations[earlier] {
           case .names(let changes): changes.contains { $0.directory == node }
@@ -52,26 +50,26 @@ struct RecordedDisk: Sendable {
           case .times(let file, _, _): coversTimes && file == node
           case .sync: false
           }
-        if isCovered { securing[earlier] = number }
+        if isCovered { syncs[earlier] = number }
       }
     }
-    return securing
+    return syncs
   }
 }
 
-/// How much of an operation is on the disk after a power cut.
+/// How much of an operation survives a power cut.
 enum Survival: Hashable, Sendable {
   case nothing, all
-  /// A file has its length, and zeros where the bytes should be: what delayed allocation leaves.
+  /// The length of a write with zeros for its bytes, as delayed allocation leaves it.
   case length
   case firstBytes(Int)
-  /// The length, and of the bytes those in the pages whose bits are set.
+  /// The length, and the bytes of the pages whose bits are set.
   case pages(UInt64)
 
   static let pageSize = 4_096
 }
 
-/// A directory with all that is in it, in memory.
+/// The contents of a directory, in memory.
 struct DiskContents {
   private let nodes: [RecordedDisk.Node]
   private var names: [[String: Int]]
@@ -129,7 +127,7 @@ struct DiskContents {
     return found
   }
 
-  /// The same for states that look the same.
+  /// Equal for equal contents.
   var fingerprint: Int {
     var hasher = Hasher()
     visit { path, node in
@@ -151,8 +149,8 @@ struct DiskContents {
     }
   }
 
-  /// Makes it all in an empty directory, as it is found when the power is back hours later.
-  func materialise(in directory: String) throws {
+  /// Writes the contents to an empty directory, with times two hours ago where they were lost.
+  func write(to directory: String) throws {
     var made: [Int: String] = [:]
     var failed: String?
     visit { name, node in
@@ -174,7 +172,7 @@ struct DiskContents {
     guard descriptor >= 0 else { return false }
     defer { close(descriptor) }
     let count = bytes[node].withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
-    // Where its times were lost it has those of some moment: odd and even nanoseconds among them.
+    // Lost times get an arbitrary value, with odd and even nanoseconds among them.
     let then = timespec(tv_sec: time(nil) - 7_200, tv_nsec: 500 + node)
     let known = times[node]
     var pair = [known?.accessed ?? then, known?.modified ?? then]

@@ -3,21 +3,21 @@ import Testing
 @testable import Keepsake
 @testable import keepsake_peer
 
-/// What a vault ought to do: a dictionary for each service, and for each user a key or none.
+/// A vault behaves like a dictionary for each service, which each user has to unlock.
 struct VaultModel: StoreModel {
-  typealias Call = DrivenVault.Call
+  typealias Call = ScriptedVault.Call
 
   private enum Protection: Equatable {
     case none, keyFile
     case passphrase(Int)
   }
 
-  /// What a user has of the vault.
+  /// Whether a user has the keys of the vault.
   private enum Access {
     case closed
-    /// With a passphrase, unless the vault was put under another key since.
+    /// Until the vault is protected in another way.
     case open
-    /// Which of the two is not known.
+    /// Either of them, after an interrupted call.
     case unsure
   }
 
@@ -25,21 +25,21 @@ struct VaultModel: StoreModel {
   private var secrets: [Int: [Int: Sample]] = [:]
   private var protection = Protection.none
   private var access: [StoreUser: Access] = [:]
-  /// Who called `lock` and not `unlock`.
+  /// The users that called `lock` and have not called `unlock` since.
   private var locked: Set<StoreUser> = []
 
-  static func open(_ directory: TemporaryDirectory) throws -> DrivenVault {
+  static func open(_ directory: TemporaryDirectory) throws -> ScriptedVault {
     let vault = directory.vault()
     let scope = StorageScope(finder: DirectoryFinder(app: "test"))
-    let stores = DrivenVault.services.map {
+    let stores = ScriptedVault.services.map {
       SecureVault.Store(service: SecureVault.Service($0), vault: .success(vault), scope: scope)
     }
-    return DrivenVault(
-      stores: stores, siblings: { try stores[0].storedServices().map(\.name) },
+    return ScriptedVault(
+      stores: stores, storedServices: { try stores[0].storedServices().map(\.name) },
       keySource: { SecureVault.KeySource(.passphrase($0, logN: 10)) })
   }
 
-  static func randomCall(_ generator: inout Sequence64) -> Call {
+  static func randomCall(_ generator: inout SplitMix64) -> Call {
     let key = Int.randomKey(&generator)
     let service = Int.random(in: 0..<3, using: &generator)
     let passphrase = Int.random(in: 0..<2, using: &generator)
@@ -74,8 +74,8 @@ struct VaultModel: StoreModel {
     }
   }
 
-  /// In another process a passphrase costs half a second.
-  static func isForAll(_ call: Call) -> Bool {
+  /// Deriving a key from a passphrase takes the peer half a second.
+  static func isAvailableToPeer(_ call: Call) -> Bool {
     if case .protectWithPassphrase = call { false } else { true }
   }
 
@@ -109,17 +109,17 @@ struct VaultModel: StoreModel {
     if locked.contains(user) { return [ModelOutcome("error: locked", self)] }
     if case .passphrase = protection {
       if access(user) == .closed {
-        // Who had the vault open before still knows the names of files.
+        // A user that had the vault open still has the key for the names of files.
         guard case .contains(let key, let service) = call, secrets[service]?[key] != nil else {
           return [refusal]
         }
         return [refusal, ModelOutcome("true", self)]
       }
-      // For that one an old key does as well.
+      // `contains` works with an old key, too.
       if case .contains = call {} else { open.access[user] = .open }
     }
-    let words = open.make(call, by: user)
-    let outcome = ModelOutcome(words, open)
+    let answer = open.make(call, by: user)
+    let outcome = ModelOutcome(answer, open)
     return isSure(user) ? [outcome] : [outcome, refusal]
   }
 
@@ -137,7 +137,7 @@ struct VaultModel: StoreModel {
       if protection == .none { protection = .keyFile }
       if protection == .keyFile { access[user] = .open }
     case .get(let key, let service, let kind):
-      return secrets[service]?[key]?.words(as: kind) ?? "nothing"
+      return secrets[service]?[key]?.summary(as: kind) ?? "nothing"
     case .contains(let key, let service): return "\(secrets[service]?[key] != nil)"
     case .remove(let key, let service): secrets[service]?[key] = nil
     case .removeAll(let service): secrets[service] = nil
@@ -148,13 +148,14 @@ struct VaultModel: StoreModel {
     return "done"
   }
 
-  /// Others have to open it again.
+  /// All other users have to unlock the vault again.
   private mutating func protect(_ protection: Protection, by user: StoreUser) {
     self.protection = protection
     access = [user: .open]
   }
 
-  /// Who has a key that is not of use any more finds out with the next call, and may say either.
+  /// A user with an outdated key learns of that at its next call; until then either answer is
+  /// right.
   private func isLocked(_ user: StoreUser) -> [ModelOutcome<Self>] {
     if locked.contains(user) { return [ModelOutcome("true", self)] }
     guard case .passphrase = protection else { return [ModelOutcome("false", self)] }
@@ -187,7 +188,7 @@ struct VaultModel: StoreModel {
     access[user] = .closed
   }
 
-  func canLook(_ user: StoreUser) -> Bool {
+  func canReadContents(_ user: StoreUser) -> Bool {
     guard !locked.contains(user) else { return false }
     guard case .passphrase = protection else { return true }
     return access(user) == .open
@@ -195,12 +196,12 @@ struct VaultModel: StoreModel {
 
   // MARK: Contents
 
-  private var words: [Int: [Int: String]] {
-    secrets.filter { !$0.value.isEmpty }.mapValues { $0.mapValues(\.words) }
+  private var summaries: [Int: [Int: String]] {
+    secrets.filter { !$0.value.isEmpty }.mapValues { $0.mapValues(\.summary) }
   }
 
-  mutating func accept(_ found: DrivenVault.Contents) -> Bool {
-    guard found.secrets == words else { return false }
+  mutating func accept(_ found: ScriptedVault.Contents) -> Bool {
+    guard found.secrets == summaries else { return false }
     switch protection {
     case .none: return found.protection == nil
     case .keyFile: return found.protection == "key file"
@@ -210,10 +211,10 @@ struct VaultModel: StoreModel {
   }
 
   mutating func accept(
-    _ found: DrivenVault.Contents, interrupting call: Call
+    _ found: ScriptedVault.Contents, interrupting call: Call
   ) -> Bool {
     var models = [self]
-    // Nobody knows whether the user had the keys.
+    // The user may or may not have had the keys.
     var able = self
     _ = able.make(call, by: .first)
     models.append(able)
@@ -224,7 +225,7 @@ struct VaultModel: StoreModel {
       partly.secrets[service] = secrets[service]?.filter { left[$0.key] != nil }
       models.append(partly)
     case .set where protection == .none:
-      // The vault without the secret.
+      // A new vault without the secret.
       var empty = self
       empty.protection = .keyFile
       models.append(empty)
@@ -245,8 +246,8 @@ struct VaultModel: StoreModel {
 }
 
 extension OneAtATime {
-  @Suite struct VaultModelTests {
-    @Test func aVaultDoesWhatDictionariesDo() {
+  @Suite(.singleThreaded) struct VaultModelTests {
+    @Test func aVaultBehavesLikeDictionaries() {
       ModelCheck<VaultModel>().run(sequences: 20, length: 60)
     }
   }

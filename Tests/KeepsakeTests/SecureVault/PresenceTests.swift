@@ -5,7 +5,7 @@ import Testing
 @testable import Keepsake
 
 /// Secrets that need a person's presence.
-@Suite struct PresenceTests {
+@Suite(.singleThreaded) struct PresenceTests {
   /// Somebody who types what the test says, and remembers what was asked.
   final class Person: Sendable {
     private let state = Mutex<(answer: String?, requests: [SecureVault.PassphraseRequest])>(

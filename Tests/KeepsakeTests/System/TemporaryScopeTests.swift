@@ -17,7 +17,7 @@ import Testing
   private func expectFilling(
     _ mark: String, below root: String, sourceLocation: SourceLocation = #_sourceLocation
   ) throws {
-    let paths = try Places.fill(mark)
+    let paths = try OneOfEachStore.set(mark)
     #expect(paths.count == 6)
     let keyFile = try StorageScope.current.finder.directory(.state) + "/vault.key"
     for path in paths + [keyFile] {
@@ -25,7 +25,7 @@ import Testing
       #expect(
         FileManager.default.fileExists(atPath: path), "\(path)", sourceLocation: sourceLocation)
     }
-    #expect(try Places.marks() == [mark], sourceLocation: sourceLocation)
+    #expect(try OneOfEachStore.values() == [mark], sourceLocation: sourceLocation)
   }
 
   @Test func fiftyAtOnceDoNotMeetAndLeaveNothing() async throws {
@@ -34,13 +34,13 @@ import Testing
         group.addTask {
           try await StorageSystem.withTemporary {
             let root = try scopeRoot()
-            #expect(try Places.marks() == ["nothing"])
+            #expect(try OneOfEachStore.values() == ["nothing"])
             #expect(Defaults.keys(suite: .memory).isEmpty && DiskCache.keys(cache: .memory).isEmpty)
             try expectFilling("\(number)", below: root)
             Defaults.set(number, forKey: "k", suite: .memory)
             DiskCache.set(number, forKey: "k", cache: .memory)
             for _ in 0..<10 { await Task.yield() }
-            #expect(try Places.marks() == ["\(number)"])
+            #expect(try OneOfEachStore.values() == ["\(number)"])
             #expect(Defaults.int("k", suite: .memory) == number)
             #expect(DiskCache.model("k", cache: .memory) == number)
             return root
@@ -64,7 +64,7 @@ import Testing
       }
       try await Task { try expectFilling("task", below: root) }.value
       try await Task { @MainActor in try expectFilling("actor", below: root) }.value
-      #expect(try Places.marks() == ["actor"])
+      #expect(try OneOfEachStore.values() == ["actor"])
     }
   }
 
@@ -173,7 +173,7 @@ extension OneAtATime {
         environment[name] = ""
       }
       let peer = try Child(
-        Peer.executable, [directory.file("data").path, "places"] + arguments,
+        Peer.executable, [directory.file("data").path, "paths"] + arguments,
         environment: environment)
       let lines = peer.finish().split(separator: "\n").map(String.init)
       #expect(peer.exitStatus == 0)

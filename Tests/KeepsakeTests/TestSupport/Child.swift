@@ -11,23 +11,23 @@ final class Child {
   private let output: FileHandle
   private var pending = Data()
   private var status: Int32?
-  /// Whether what it started ends with it.
+  /// Whether it leads a process group, which is then killed with it.
   private let isGroup: Bool
   private static let spawning = NSLock()
 
   /// - Parameters:
-  ///   - environment: What to change in the environment of the tests.
-  ///   - startsSession: Whether it has no terminal, not even that of the tests.
-  ///   - terminal: What `/dev/tty` is for the process.
-  ///   - isInteractive: Whether it is standard input and standard error as well.
-  ///   - showsOutput: Whether it is standard output as well.
+  ///   - environment: Variables to add to those of the test process, or to replace.
+  ///   - startsSession: Whether to start a session without a controlling terminal.
+  ///   - terminal: The controlling terminal of the child.
+  ///   - isInteractive: Whether the terminal is also standard input and standard error.
+  ///   - showsOutput: Whether the terminal is also standard output.
   init(
     _ executable: String, _ arguments: [String], environment: [String: String] = [:],
     mergesErrors: Bool = false, startsSession: Bool = false,
     terminal: PseudoTerminal? = nil, isInteractive: Bool = false,
     showsOutput: Bool = false
   ) throws {
-    // One at a time: another child must not inherit a pipe before it is marked.
+    // One at a time, so that no child inherits a pipe before it is marked close-on-exec.
     Self.spawning.lock()
     defer { Self.spawning.unlock() }
     let (inputEnd, input) = try Self.makePipe()
@@ -54,7 +54,7 @@ final class Child {
     if startsSession || terminal != nil { flags |= 0x80 }  // POSIX_SPAWN_SETSID
     posix_spawnattr_setflags(&attributes, flags)
     if let terminal {
-      // The first terminal that the leader of a session opens is the one that it sits at.
+      // The first terminal that a session leader opens becomes its controlling terminal.
       let inputAndErrors = isInteractive ? [STDIN_FILENO, STDERR_FILENO] : [9]
       for descriptor in inputAndErrors + (showsOutput ? [STDOUT_FILENO] : []) {
         posix_spawn_file_actions_addopen(&actions, descriptor, terminal.path, O_RDWR, 0)
@@ -75,7 +75,7 @@ final class Child {
     try #require(code == 0, "cannot start \(executable): \(String(cString: strerror(code)))")
   }
 
-  /// The reading and the writing end; no other child inherits them.
+  /// The read end and the write end, both closed in other children.
   private static func makePipe() throws -> (Int32, Int32) {
     var ends: [Int32] = [0, 0]
     try #require(pipe(&ends) == 0)
@@ -84,11 +84,12 @@ final class Child {
   }
 
   deinit {
-    // One that could not be started has no number, and that is the one of this process's own group.
-    if status == nil, identifier > 0 { kill9() }
+    // If it could not be started its identifier is 0, with which kill(2) means this process's own
+    // group.
+    if status == nil, identifier > 0 { killAndWait() }
   }
 
-  /// The next line the process says; nil at the end of its output.
+  /// Reads the next line of its output; nil at the end.
   func line() -> String? {
     while true {
       if let end = pending.firstIndex(of: 10) {
@@ -102,7 +103,7 @@ final class Child {
     }
   }
 
-  /// The next bytes of its output; nil if it ends before.
+  /// Reads that many bytes of its output; nil if it ends earlier.
   func bytes(_ count: Int) -> Data? {
     while pending.count < count {
       let more = output.availableData
@@ -113,16 +114,16 @@ final class Child {
     return Data(pending.prefix(count))
   }
 
-  /// Gives it a line to read.
-  func say(_ text: String) throws { try input.write(contentsOf: Data((text + "\n").utf8)) }
+  /// Writes a line to its standard input.
+  func writeLine(_ text: String) throws { try input.write(contentsOf: Data((text + "\n").utf8)) }
 
-  /// The answer to a request on a line.
+  /// Writes a line and reads the answer.
   func ask(_ request: String) throws -> String? {
-    try say(request)
+    try writeLine(request)
     return line()
   }
 
-  /// All it still says, once it has ended.
+  /// Closes its standard input, waits for it to end, and returns the rest of its output.
   @discardableResult
   func finish() -> String {
     try? input.close()
@@ -131,18 +132,18 @@ final class Child {
     return String(decoding: pending + rest, as: UTF8.self)
   }
 
-  func kill9() {
+  func killAndWait() {
     kill(isGroup ? -identifier : identifier, SIGKILL)
     wait()
   }
 
-  /// Its exit status once it has ended, or 128 and the number of the signal that ended it.
+  /// Waits for it to end; its exit status, or 128 plus the number of the signal that ended it.
   var exitStatus: Int32 {
     let status = wait()
     return status & 0x7F == 0 ? status >> 8 & 0xFF : 128 + status & 0x7F
   }
 
-  /// Whether it has not ended yet: who says something to one that has is ended by a signal.
+  /// Whether it is still running. Writing to a child that has ended raises SIGPIPE.
   var isRunning: Bool {
     var information = siginfo_t()
     let options = WEXITED | WNOHANG | WNOWAIT

@@ -27,4 +27,19 @@ extension Trait where Self == ConditionTrait {
   static var slow: Self {
     .enabled(if: Coverage.isComplete, "slow, runs with KEEPSAKE_TESTS=all")
   }
+
+  /// For tests in which only one thread at a time uses the library. `.ci/run` sets
+  /// `KEEPSAKE_SANITIZER`.
+  static var singleThreaded: Self {
+    .disabled(if: sanitizer == "thread", "has no threads for the sanitizer to check")
+  }
+
+  /// For tests that need other processes, whose output and memory a sanitizer changes.
+  static var multiprocess: Self {
+    .disabled(if: sanitizer == "address", "checks other processes")
+  }
+
+  private static var sanitizer: String? {
+    ProcessInfo.processInfo.environment["KEEPSAKE_SANITIZER"]
+  }
 }

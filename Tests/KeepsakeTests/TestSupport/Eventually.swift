@@ -1,6 +1,6 @@
 import Testing
 
-/// Expects `condition` to hold within a minute, without keeping a thread of the pool.
+/// Expects `condition` to become true within a minute, without blocking a thread of the pool.
 func eventually(
   _ comment: Comment, sourceLocation: SourceLocation = #_sourceLocation,
   _ condition: () throws -> Bool, isolation: isolated (any Actor)? = #isolation

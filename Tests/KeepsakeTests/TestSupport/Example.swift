@@ -1,13 +1,12 @@
 import Foundation
 import Testing
 
-/// One of the example programs, as somebody runs it whose files all lie in a directory of a test's
-/// own.
+/// One of the example programs, run by a user whose files are all in a directory of the test.
 struct Example {
   let path: String
   let directory: TemporaryDirectory
 
-  /// - Parameter program: As the package names it.
+  /// - Parameter program: The name of the executable product.
   init(_ program: String, in directory: TemporaryDirectory) {
     path = Peer.builtProduct(program).path
     self.directory = directory
@@ -15,13 +14,13 @@ struct Example {
 
   struct Run {
     let status: Int32
-    /// On standard output, if that is no terminal.
+    /// Standard output, unless it was the terminal.
     let text: String
     let errors: String
-    /// What a terminal has shown.
+    /// Everything that the terminal showed.
     var screen = ""
 
-    /// Whether it said nothing but what is wrong, and that where it belongs.
+    /// Whether it failed with `message` on standard error and printed nothing else.
     func failed(_ status: Int32, _ message: String) -> Bool {
       self.status == status && text.isEmpty && errors.contains(message)
     }
@@ -47,17 +46,17 @@ struct Example {
     return variables
   }
 
-  /// Its standard output is to be read from the child, for a minute at most.
+  /// Starts it for a minute at most; the test reads its output from the child.
   func start(_ arguments: String...) throws -> Child {
     try Child("timeout", ["60", path] + arguments, environment: environment, startsSession: true)
   }
 
-  /// Runs it without a terminal, not even that of whoever runs the tests.
+  /// Runs it without a controlling terminal.
   ///
   /// - Parameters:
   ///   - input: A line on standard input.
-  ///   - output: A file for standard output.
-  ///   - changes: What is otherwise in its environment.
+  ///   - output: A file to redirect standard output to.
+  ///   - changes: Environment variables to add or replace.
   func run(
     _ arguments: String..., input: String? = nil, output: String? = nil,
     environment changes: [String: String] = [:]
@@ -72,25 +71,25 @@ struct Example {
     let log = try TemporaryDirectory(isQuick: true)
     let errors = log.file("errors")
     let target = output.map { " >\"\($0)\"" } ?? ""
-    // A shell, as there is one pipe from a child. Files of more than some megabytes are none of a
-    // test's.
+    // Through a shell, because a child has only one output pipe. The limit on file sizes protects
+    // the machine from a program that writes without end.
     let command = "ulimit -f 65536; exec \"$0\" \"$@\" 2>\"\(errors.path)\"\(target)"
     let child = try Child(
       "/bin/sh", ["-c", command, path] + arguments,
       environment: environment.merging(changes) { $1 }, startsSession: true)
-    if let input { try child.say(input) }
+    if let input { try child.writeLine(input) }
     let text = child.finish()
     return Run(
       status: child.exitStatus, text: text, errors: try String(contentsOf: errors, encoding: .utf8))
   }
 
-  /// Runs it at a terminal, where somebody answers what it asks.
+  /// Runs it at a terminal and types an answer at each prompt.
   ///
   /// - Parameters:
-  ///   - isInteractive: Whether its streams are the terminal too; if not, its errors are in its
-  ///     text.
-  ///   - showsOutput: Whether standard output is.
-  ///   - changes: What is otherwise in its environment.
+  ///   - isInteractive: Whether the terminal is also its standard input and standard error;
+  ///     otherwise its errors are part of `text`.
+  ///   - showsOutput: Whether the terminal is also its standard output.
+  ///   - changes: Environment variables to add or replace.
   func type(
     _ arguments: [String], answers: [(prompt: String, line: String)] = [], columns: UInt16 = 80,
     isInteractive: Bool = true, showsOutput: Bool = false,
@@ -106,7 +105,7 @@ struct Example {
     return Run(status: child.exitStatus, text: text, errors: "", screen: terminal.finish())
   }
 
-  /// Runs it at a terminal that shows its errors, and its output too where that is wished.
+  /// Starts it at a terminal that shows its errors and, if `showsOutput`, its output.
   func run(_ arguments: String..., at terminal: PseudoTerminal, showsOutput: Bool = false) throws
     -> Child
   {

@@ -4,14 +4,15 @@ import Testing
 @testable import Keepsake
 
 extension SystemCall {
-  /// The errors that a call in good order can end with, by its manual page: open(2), openat2(2),
-  /// read(2), write(2), fsync(2), rename(2), unlink(2), rmdir(2), mkdir(2), statx(2), chmod(2),
-  /// link(2), symlink(2), flock(2), fcntl(2), mmap(2), mlock(2), madvise(2), inotify_add_watch(2),
-  /// statvfs(3), realpath(3), utimensat(2), ioctl_ficlone(2) and tcsetattr(3).
+  /// The errors that a correct call can fail with, according to its manual page: open(2),
+  /// openat2(2), read(2), write(2), fsync(2), rename(2), unlink(2), rmdir(2), mkdir(2), statx(2),
+  /// chmod(2), link(2), symlink(2), flock(2), fcntl(2), mmap(2), mlock(2), madvise(2),
+  /// inotify_add_watch(2), statvfs(3), realpath(3), utimensat(2), ioctl_ficlone(2) and
+  /// tcsetattr(3).
   ///
-  /// Each may be EIO besides. Left out is what cannot be (EBADF, EFAULT), and what tells a fact
-  /// about the names (ENOENT, EEXIST, ENOTDIR, EISDIR, ELOOP, ENOTEMPTY): said of files that are as
-  /// they should be it were a lie, and tests that make such files tell it truly.
+  /// EIO is possible for most calls. Left out are errors that cannot occur here (EBADF, EFAULT),
+  /// and those that state a fact about names (ENOENT, EEXIST, ENOTDIR, EISDIR, ELOOP, ENOTEMPTY):
+  /// they would be false for intact files, and other tests create files for which they are true.
   var possibleErrors: [Int32] {
     switch self {
     case .open:
@@ -42,18 +43,18 @@ extension SystemCall {
   }
 }
 
-/// What becomes of one system call.
+/// How one system call fails.
 enum Fault {
   case error(Int32)
-  /// The disk takes so many bytes of a write, and the rest when it is asked again.
+  /// The disk accepts that many bytes of a write, and the rest at the next attempt.
   case short(Int)
-  /// The disk takes so many bytes of a write, and is full then.
+  /// The disk accepts that many bytes of a write and is full then.
   case full(Int)
 
-  /// A text that values of a test have in them, and errors never.
-  static let mark = "said-by-no-error"
+  /// A text that is part of the tests' values and must not appear in an error.
+  static let mark = "part-of-no-error"
 
-  /// What can become of a call.
+  /// All faults that the call can have.
   static func all(of event: SystemCallEvent) -> [Fault] {
     var faults = event.call.possibleErrors.map { Fault.error($0) }
     if event.call == .write || event.call == .publish {
@@ -63,7 +64,7 @@ enum Fault {
     return faults
   }
 
-  /// The error that the call itself makes of it; nil where it goes on.
+  /// The code of the error that the call throws; nil if it continues.
   var code: StorageError.Code? {
     switch self {
     case .error(EINTR): nil
@@ -74,20 +75,20 @@ enum Fault {
   }
 }
 
-/// A call that fails, and what came of it.
+/// A system call that failed, and how the operation ended.
 struct FailedCall {
   let number: Int
   let event: SystemCallEvent
   let fault: Fault
-  /// What it ended with; nil when it was done all the same.
+  /// The error of the operation; nil if it succeeded nevertheless.
   let failure: StorageError?
-  /// The names that came to stand for something else, or for nothing, before it failed.
-  let namesChanged: [String]
+  /// The paths that were created, replaced or removed before the call failed.
+  let changedPaths: [String]
 
-  /// Whether a file whose name says so came, was replaced or went before; with what fails then, the
-  /// new state may be the one that is there.
+  /// Whether a matching path had been created, replaced or removed before the call failed, so that
+  /// the new state may be visible.
   func isAfterChange(of isWanted: (_ path: String) -> Bool) -> Bool {
-    namesChanged.contains(where: isWanted)
+    changedPaths.contains(where: isWanted)
   }
 
   var comment: Comment {
@@ -96,28 +97,28 @@ struct FailedCall {
   }
 }
 
-/// Lets one system call fail.
+/// Makes one system call fail.
 private final class FaultyCall: Sendable {
   struct State {
-    /// Of the calls that were made.
+    /// How many calls were made.
     var count = 0
     var isOver = false
-    /// The write that was cut short, by its path: the next one to it finds the disk full.
+    /// The path of a write that was cut short: the next write to it finds the disk full.
     var fullPath: String?
     var failed: (event: SystemCallEvent, fault: Fault)?
-    /// In how many ways the call can fail.
+    /// How many faults the call can have.
     var faultCount = 0
-    /// The names that were changed before it did.
-    var namesChanged: [String] = []
+    /// The paths that were changed before it failed.
+    var changedPaths: [String] = []
   }
 
   let state = Locked(State())
   private let number: Int
-  private let way: Int
+  private let faultIndex: Int
 
-  init(number: Int, way: Int) {
+  init(number: Int, faultIndex: Int) {
     self.number = number
-    self.way = way
+    self.faultIndex = faultIndex
   }
 
   var plan: FaultPlan {
@@ -126,25 +127,25 @@ private final class FaultyCall: Sendable {
       observe: { self.observe($0, $1) })
   }
 
-  /// From now on nothing fails. Returns what failed, nil where there was no such call.
+  /// Stops failing calls. Returns the call that failed; nil if there was no such call.
   func end(_ failure: StorageError?) -> FailedCall? {
     state.withLock { state in
       state.isOver = true
       return state.failed.map {
         FailedCall(
           number: number, event: $0.event, fault: $0.fault, failure: failure,
-          namesChanged: state.namesChanged)
+          changedPaths: state.changedPaths)
       }
     }
   }
 
-  /// The fault of this call, if it is the one.
+  /// The fault to give to this call, if it is the chosen one.
   private func fault(_ event: SystemCallEvent, _ state: inout State) -> Fault? {
     guard !state.isOver, state.count == number, state.failed == nil else { return nil }
     let faults = Fault.all(of: event)
     state.faultCount = faults.count
-    guard faults.indices.contains(way) else { return nil }
-    return faults[way]
+    guard faults.indices.contains(faultIndex) else { return nil }
+    return faults[faultIndex]
   }
 
   private func decide(_ event: SystemCallEvent) -> FaultPlan.Decision {
@@ -166,12 +167,12 @@ private final class FaultyCall: Sendable {
     else { return }
     state.withLock { state in
       if state.failed == nil {
-        state.namesChanged += event.path.split(separator: "\0").map(String.init)
+        state.changedPaths += event.path.split(separator: "\0").map(String.init)
       }
     }
   }
 
-  /// Asked before ``decide(_:)`` is about the same call.
+  /// Called before ``decide(_:)`` for the same call.
   private func shorten(_ event: SystemCallEvent) -> Int? {
     state.withLock { state in
       guard let fault = fault(event, &state) else { return nil }
@@ -189,16 +190,18 @@ private final class FaultyCall: Sendable {
   }
 }
 
-/// Each of the system calls of `body` fails in turn, in each way that it can; `check` sees what
-/// came of it, and `afterwards` once the stage was let go. In the end nothing may be held of the
-/// directories any more.
+/// Runs `body` once for each fault that each of its system calls can have.
+///
+/// `check` examines the result, and `afterwards` examines it again after the stage was released.
+/// At the end no file, lock or mapping of the directories may be resources.
 ///
 /// - Parameters:
-///   - step: With more than one a call fails in every so many ways only, its neighbours in the
-///     others: for slow operations that make the same calls as quick ones.
-///   - prepare: Makes what a call needs, anew for each, and says in which directories; the first is
-///     handed on.
-/// - Returns: How many faults were tried.
+///   - step: With more than 1, a call has only every `step`th of its faults, and the next call the
+///     ones after them: for slow operations that make the same calls as quick ones. A plain test
+///     run uses at least 8.
+///   - prepare: Makes a new stage, and returns it with its directories, of which the first is
+///     passed to `check`.
+/// - Returns: The number of faults.
 func failingEachCall<Stage>(
   step: Int = 1, _ body: (Stage) async throws -> Void,
   on prepare: () throws -> (stage: Stage, directories: [TemporaryDirectory]),
@@ -207,11 +210,11 @@ func failingEachCall<Stage>(
 ) async throws -> Int {
   let step = Coverage.isComplete ? step : max(step, 8)
   var total = 0
-  let holdings = Holdings()
+  let resources = HeldResources()
 
-  /// Lets the stage go in the end.
+  /// Releases the stage at the end.
   func attempt(
-    _ faulty: FaultyCall, _ holdings: Holdings
+    _ faulty: FaultyCall, _ resources: HeldResources
   ) async throws -> ([TemporaryDirectory], FailedCall)? {
     let (stage, directories) = try prepare()
     var failure: StorageError?
@@ -229,32 +232,34 @@ func failingEachCall<Stage>(
       #expect(failure.code == call.fault.code, call.comment)
       #expect(!"\(failure)".contains(Fault.mark), call.comment)
     }
-    for directory in directories { try await holdings.expectNoLock(directory.path, call.comment) }
+    for directory in directories {
+      try await resources.expectUnlocked(directory.path, call.comment)
+    }
     try check(stage, directories[0], call)
     return (directories, call)
   }
 
   var number = 0
-  var isThrough = false
-  while !isThrough {
-    var way = number % step
-    var ways = 0
+  var isFinished = false
+  while !isFinished {
+    var faultIndex = number % step
+    var faultCount = 0
     repeat {
-      let faulty = FaultyCall(number: number, way: way)
-      if let (directories, call) = try await attempt(faulty, holdings) {
+      let faulty = FaultyCall(number: number, faultIndex: faultIndex)
+      if let (directories, call) = try await attempt(faulty, resources) {
         total += 1
         try afterwards(directories[0], call)
-        for directory in directories { holdings.add(directory.path, call.comment) }
+        for directory in directories { resources.add(directory.path, call.comment) }
       }
       let state = faulty.state.withLock { $0 }
-      isThrough = state.count <= number
-      ways = state.faultCount
-      way += step
-    } while way < ways
+      isFinished = state.count <= number
+      faultCount = state.faultCount
+      faultIndex += step
+    } while faultIndex < faultCount
     number += 1
     try #require(number < 400)
   }
   #expect(number > 2, "there are calls that can fail")
-  try await holdings.expectNone()
+  try await resources.expectReleased()
   return total
 }

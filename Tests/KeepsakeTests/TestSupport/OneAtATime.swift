@@ -1,5 +1,6 @@
 import Testing
 
-/// Tests with other processes keep all cores busy, or a thread waiting, for a long time: one at a
-/// time, because all tests share the few threads of the concurrency pool.
-@Suite(.serialized) enum OneAtATime {}
+/// Tests that occupy all cores, or block a thread for long, while they wait for other processes.
+///
+/// They run one at a time, because all tests share the few threads of the concurrency pool.
+@Suite(.serialized, .multiprocess) enum OneAtATime {}

@@ -1,15 +1,15 @@
 import Foundation
 
-/// Second processes that use the library; see Tests/Peer.
+/// A second process that uses the library; its source is Tests/Peer.
 enum Peer {
   static let executable = builtProduct("keepsake-peer").path
 
-  /// A program of this package, where the build put it.
+  /// An executable of this package in the build directory.
   static func builtProduct(_ name: String) -> URL {
     Bundle.main.bundleURL.appending(path: name)
   }
 
-  /// What tells a compiler where the library is, as it is built.
+  /// Compiler flags that make the built library importable.
   static var compilerFlags: [String] {
     let openSSL = Repository.file("Sources/COpenSSL")
     let shim = builtProduct("CKeepsake.build/module.modulemap")

@@ -1,17 +1,17 @@
 import Foundation
 import Testing
 
-/// A terminal for a child process, with the test in front of it.
+/// A terminal for a child process, at which the test reads and types.
 final class PseudoTerminal {
-  /// What the child opens.
+  /// The path of the end that the child opens.
   let path: String
   private let descriptor: Int32
-  /// All that was shown so far.
+  /// Everything shown so far.
   private(set) var screen = ""
   private var unread = ""
 
   init(columns: UInt16 = 80) throws {
-    // What posix_openpt(3) and its kin do, which Swift does not see.
+    // The ioctls behind posix_openpt(3), which Swift does not import.
     descriptor = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC)
     try #require(descriptor >= 0, "no pseudo-terminals here")
     var (unlocked, number): (Int32, Int32) = (0, 0)
@@ -25,7 +25,7 @@ final class PseudoTerminal {
 
   deinit { close(descriptor) }
 
-  /// Waits until a text is shown that was not waited for before, and types a line.
+  /// Waits for the next occurrence of `prompt` and types a line.
   func answer(_ prompt: String, _ line: String) throws {
     try expect(prompt)
     let bytes = Array((line + "\n").utf8)
@@ -40,14 +40,14 @@ final class PseudoTerminal {
         return
       }
       var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-      // Nothing to read means that the child, which had its end open when it started, is gone.
+      // End of file: the child, which had its end open from the start, has ended.
       if poll(&ready, 1, 1_000) > 0, !readMore() { break }
     }
-    Issue.record("nobody asked \"\(text)\": \(screen)")
+    Issue.record("\"\(text)\" was not shown: \(screen)")
     throw CancellationError()
   }
 
-  /// Everything that is shown until the child closes its end.
+  /// Reads until the child closes its end; everything that was shown.
   func finish() -> String {
     while readMore() {}
     return screen

@@ -5,14 +5,14 @@ extension Sidecar {
     self = try record.withUnsafeBytes { try Sidecar($0) }
   }
 
-  /// Puts the record of a key at the start of a file.
+  /// Writes the record of the key at the start of the file.
   func write(key: String, to file: File) throws {
     try withRecord(of: key) { record throws(StorageError) in
       try file.overwrite(record.bytes, at: 0)
     }
   }
 
-  /// A sidecar with other bytes, and the sum that its program would have given it.
+  /// A changed sidecar with a checksum that fits its bytes.
   static func summed(_ sidecar: [UInt8]) -> [UInt8] {
     let sum = sidecar.withUnsafeBytes { bytes in
       Checksum.sum(

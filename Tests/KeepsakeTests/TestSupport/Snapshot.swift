@@ -2,8 +2,9 @@ import Foundation
 
 @testable import Keepsake
 
-/// All that is in a directory, to be put elsewhere as often as it is needed: with times and modes,
-/// of which some files say what belongs together.
+/// A copy of a directory in memory, which can be written to any number of new directories.
+///
+/// It includes times and modes: a cache uses them to tell which files belong together.
 struct Snapshot: Sendable {
   struct File: Sendable {
     let name: String
@@ -26,19 +27,19 @@ struct Snapshot: Sendable {
     }
   }
 
-  /// Some of the files, and the directories that they are in.
-  func part(where isWanted: (String) -> Bool) -> Snapshot {
-    var part = self
-    part.files = files.filter { isWanted($0.name) }
-    part.directories = directories.filter { directory in
-      part.files.contains { $0.name.hasPrefix(directory.name + "/") }
+  /// The files with matching names, and the directories that contain them.
+  func filtered(where isWanted: (String) -> Bool) -> Snapshot {
+    var result = self
+    result.files = files.filter { isWanted($0.name) }
+    result.directories = directories.filter { directory in
+      result.files.contains { $0.name.hasPrefix(directory.name + "/") }
     }
-    return part
+    return result
   }
 
-  func put(in directory: TemporaryDirectory) throws {
+  func write(to directory: TemporaryDirectory) throws {
     for one in directories {
-      // Sorted, so that each comes after the one that it is in.
+      // They are sorted, so that each parent is made before its children.
       try FileSystem.makeDirectory(directory.path + "/" + one.name, mode: one.status.mode)
     }
     for one in files {

@@ -10,7 +10,7 @@ extension TemporaryDirectory {
   var headerPath: String { path + "/vault/vault.hdr" }
   var keyFilePath: String { path + "/state/vault.key" }
 
-  /// What is behind the stores of all services; it shares nothing with any other one.
+  /// A new vault of all services. It shares nothing in memory with other vaults.
   func vault(
     _ sources: [SecureVault.KeySource] = [.keyFile],
     authenticate: SecureVault.Authenticator? = nil, timeout: Duration = .seconds(10),
@@ -25,12 +25,12 @@ extension TemporaryDirectory {
       report: failures.append)
   }
 
-  /// The keys of the vault as its header is now.
+  /// A session with the keys of the current header.
   func openVault(_ sources: [SecureVault.KeySource] = [.keyFile]) throws -> VaultSession {
     try #require(try vault(sources).session())
   }
 
-  /// The file of a secret, whether it is there or not.
+  /// The path of a secret, whether it exists or not.
   func secretPath(
     _ key: String, _ service: String = "standard",
     _ sources: [SecureVault.KeySource] = [.keyFile]
@@ -39,7 +39,7 @@ extension TemporaryDirectory {
     return try ring.place(of: service, key, in: path + "/vault").path
   }
 
-  /// All files below with their bytes, but for those that only ever are locked.
+  /// All files below with their bytes, except lock files.
   func contents() throws -> [String: Data] {
     var contents: [String: Data] = [:]
     for name in try FileManager.default.subpathsOfDirectory(atPath: path)
@@ -50,14 +50,14 @@ extension TemporaryDirectory {
     return contents
   }
 
-  /// What was left by replacements that did not come to an end.
+  /// The temporary files of unfinished replacements.
   func temporaries() throws -> [String] {
     try FileManager.default.subpathsOfDirectory(atPath: path).filter { $0.hasSuffix(".tmp") }
       .sorted()
   }
 }
 
-/// Files as bytes, changed in place: they keep their inode and mode.
+/// Reads files, and changes them in place: they keep their inode and mode.
 enum Bytes {
   static func read(_ path: String) throws -> [UInt8] {
     Array(try Data(contentsOf: URL(filePath: path)))
@@ -73,14 +73,14 @@ enum Bytes {
     try File(path, .readWrite).overwrite([byte].span.bytes, at: position)
   }
 
-  /// The bytes with the sum of all before their last 32 in these: what somebody does who knows the
-  /// format.
+  /// The bytes with their last 32 replaced by the digest of all before: a change by an attacker who
+  /// knows the format.
   static func summed(_ bytes: [UInt8]) throws -> [UInt8] {
     let body = Array(bytes.dropLast(Digest.size))
     return try body + body.withBytes(Digest.sha256)
   }
 
-  /// A number in little-endian order in place of what is there.
+  /// The bytes with a number in little-endian order written at `position`.
   static func put(
     _ number: some FixedWidthInteger, at position: Int, in bytes: [UInt8]
   ) -> [UInt8] {

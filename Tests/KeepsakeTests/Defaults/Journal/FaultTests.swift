@@ -5,7 +5,7 @@ import Testing
 
 /// Each system call of each write failing in turn: an error, the old value intact, the new one
 /// absent or whole, nothing left behind.
-@Suite struct FaultTests {
+@Suite(.singleThreaded) struct FaultTests {
   private static let old = "old, " + Fault.mark
   private static let new = "new, " + Fault.mark
 

@@ -4,7 +4,7 @@ import Testing
 @testable import Keepsake
 
 /// Damage and foreign hands on the files of a store.
-@Suite struct JournalDamageTests {
+@Suite(.singleThreaded) struct JournalDamageTests {
   static let journal = TemporaryDirectory.journal
 
   /// A journal in which k0 was set twice, and its expected values.

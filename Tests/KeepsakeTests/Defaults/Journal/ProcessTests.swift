@@ -17,7 +17,7 @@ extension OneAtATime {
       for age in 0..<10 {
         let peer = try Peer.start(directory, "serve")
         #expect(try peer.ask("set age \(age)") == "ok")
-        peer.kill9()
+        peer.killAndWait()
         #expect(try Peer.start(directory, "get", "age").finish() == "\(age)\n")
       }
     }
@@ -58,7 +58,7 @@ extension OneAtATime {
         rewrites.insert(try #require(try FileSystem.status(store.journal.location.path)).inode)
         _ = compactor.line()
       }
-      compactor.kill9()
+      compactor.killAndWait()
       #expect(rewrites.count > 1, "no compaction took place")
     }
 

@@ -23,10 +23,10 @@ extension OneAtATime {
       store.sizeLimit = limit
       let peers = try (0..<3).map {
         try Peer.start(
-          directory, "cache-storm", "\(100 + $0)", "\(seconds * 1_000)", "\(limit)", "50")
+          directory, "cache-stress", "\(100 + $0)", "\(seconds * 1_000)", "\(limit)", "50")
       }
       let end = ContinuousClock.now + .seconds(seconds)
-      async let storms = onThreads(8) { Storm().run(store, writer: $0, for: .seconds(seconds)) }
+      async let storms = onThreads(8) { CacheStress().run(store, writer: $0, for: .seconds(seconds)) }
       var samples: [Int] = []
       while ContinuousClock.now < end {
         samples.append(try blocksTaken(by: directory.path + "/x"))
@@ -62,9 +62,9 @@ extension OneAtATime {
       let store = directory.ownCache("x", failures: failures)
       let milliseconds = seconds * 200
       let peers = try (0..<2).map {
-        try Peer.start(directory, "cache-storm", "\(100 + $0)", "\(milliseconds)", "0", "1")
+        try Peer.start(directory, "cache-stress", "\(100 + $0)", "\(milliseconds)", "0", "1")
       }
-      let storm = Storm(keyCount: 1, sweeps: false, removes: false)
+      let storm = CacheStress(keyCount: 1, sweeps: false, removes: false)
       let tallies = await onThreads(3) {
         storm.run(store, writer: $0, for: .milliseconds(milliseconds))
       }
@@ -83,7 +83,7 @@ extension OneAtATime {
       let failures = Failures()
       let writerCount = 4
       var last = Array(repeating: 0, count: writerCount)
-      var states: [Int: KeptState] = [:]
+      var states: [Int: CacheStepState] = [:]
       var damagedCount = 0
       let roundCount = max(1, kills / writerCount)
       var round = -1
@@ -114,10 +114,10 @@ extension OneAtATime {
           }
           try #require(last[writer] == 0 || acknowledged >= last[writer])
           for number in (last[writer] + 1)..<(acknowledged + 1) {
-            states.note(KeptStep(writer: writer, number: number), isDone: true)
+            states.note(CacheStep(writer: writer, number: number), isDone: true)
           }
           // The step after it may have been interrupted at any point.
-          states.note(KeptStep(writer: writer, number: acknowledged + 1), isDone: false)
+          states.note(CacheStep(writer: writer, number: acknowledged + 1), isDone: false)
           last[writer] = acknowledged
         }
 
@@ -125,17 +125,17 @@ extension OneAtATime {
         let churned = directory.ownCache("churned", failures: failures)
         // In every other round the cache is swept before it is read.
         if round.isMultiple(of: 2) { try expectTidy(kept, directory, "kept") }
-        for key in 0..<(writerCount * KeptStep.keyCount) {
-          let data = try kept.get(Storm.name(key))
-          let state = states[key] ?? KeptState()
+        for key in 0..<(writerCount * CacheStep.keyCount) {
+          let data = try kept.get(CacheStress.name(key))
+          let state = states[key] ?? CacheStepState()
           let isRight = state.allows(data)
           try #require(
             isRight, "round \(round): key \(key) has \(describe(data, key)), not \(state)")
-          states[key] = KeptState(found: data, key)
+          states[key] = CacheStepState(found: data, key)
         }
         for key in 0..<20 {
-          let data = try churned.get(Storm.name(key))
-          #expect(data.map { Certificate($0, key: key) != nil } ?? true, "key \(key)")
+          let data = try churned.get(CacheStress.name(key))
+          #expect(data.map { SelfCheckingValue($0, key: key) != nil } ?? true, "key \(key)")
         }
         // Reading has removed damaged entries and subtracted their size.
         let (counted, taken) = (try kept.totalSize, try bytesTaken(directory, "kept"))
@@ -155,8 +155,8 @@ extension OneAtATime {
       let store = directory.ownCache("x")
       // Nothing was removed, so each key has the last value of one of the two.
       for key in 0..<3 {
-        let data = try store.get(Storm.name(key))
-        #expect(data.flatMap { Certificate($0, key: key) } != nil, "\(describe(data, key))")
+        let data = try store.get(CacheStress.name(key))
+        #expect(data.flatMap { SelfCheckingValue($0, key: key) } != nil, "\(describe(data, key))")
       }
       // Both have counted their entries, so that no sweep is needed.
       #expect(try store.totalSize == bytesTaken(directory, "x"))
@@ -174,11 +174,11 @@ extension OneAtATime {
       var number = 0
       while number < 100 || ContinuousClock.now < end {
         number += 1
-        let first = Certificate(key: 0, writer: 1, number: number, size: 100)
+        let first = SelfCheckingValue(key: 0, writer: 1, number: number, size: 100)
         try store.set(first.bytes, forKey: "key0", expiry: .seconds(0.001))
         // Until about the time when it expires.
         usleep(UInt32.random(in: 700...1_300))
-        let second = Certificate(key: 0, writer: 2, number: number, size: .random(in: 32...9_000))
+        let second = SelfCheckingValue(key: 0, writer: 2, number: number, size: .random(in: 32...9_000))
         try store.set(second.bytes, forKey: "key0")
         for _ in 0..<Int.random(in: 1...40) {
           let data = try store.get("key0")
@@ -201,8 +201,8 @@ extension OneAtATime {
       let clearers = try (0..<2).map { _ in
         try Peer.start(directory, "cache-clear", "\(milliseconds)")
       }
-      let setter = try Peer.start(directory, "cache-storm", "100", "\(milliseconds)", "0", "50")
-      let storm = Storm(sweeps: true, removes: false)
+      let setter = try Peer.start(directory, "cache-stress", "100", "\(milliseconds)", "0", "50")
+      let storm = CacheStress(sweeps: true, removes: false)
       let tallies = await onThreads(3) {
         storm.run(store, writer: $0, for: .milliseconds(milliseconds))
       }
@@ -215,9 +215,9 @@ extension OneAtATime {
       try store.removeAll()
       #expect(try store.totalSize == 0)
       for key in 0..<50 {
-        let value = Certificate(key: key, writer: 9, number: key, size: 1_000 * key + 1)
-        try store.set(value.bytes, forKey: Storm.name(key))
-        #expect(try store.get(Storm.name(key)) == value.bytes)
+        let value = SelfCheckingValue(key: key, writer: 9, number: key, size: 1_000 * key + 1)
+        try store.set(value.bytes, forKey: CacheStress.name(key))
+        #expect(try store.get(CacheStress.name(key)) == value.bytes)
       }
       #expect(try store.totalSize == bytesTaken(directory, "x"))
       try expectTidy(store, directory, "x")
@@ -253,14 +253,14 @@ extension OneAtATime {
 }
 
 /// The values that a key may have after a writer was killed.
-private struct KeptState: CustomStringConvertible {
+private struct CacheStepState: CustomStringConvertible {
   /// nil stands for a miss.
-  var allowed: Set<Certificate?> = [nil]
+  var allowed: Set<SelfCheckingValue?> = [nil]
 
   init() {}
 
   init(found data: Data?, _ key: Int) {
-    allowed = [data.flatMap { Certificate($0, key: key) }]
+    allowed = [data.flatMap { SelfCheckingValue($0, key: key) }]
   }
 
   func allows(_ data: Data?) -> Bool {
@@ -271,25 +271,25 @@ private struct KeptState: CustomStringConvertible {
   var description: String { allowed.map { $0.map { "\($0)" } ?? "nil" }.joined(separator: " or ") }
 }
 
-extension [Int: KeptState] {
-  fileprivate mutating func note(_ step: KeptStep, isDone: Bool) {
+extension [Int: CacheStepState] {
+  fileprivate mutating func note(_ step: CacheStep, isDone: Bool) {
     let key = step.value.key
-    var after: Set<Certificate?> =
+    var after: Set<SelfCheckingValue?> =
       switch step.action {
       case .remove: [nil]
       case .set, .setLasting, .setFile, .setChunks: [step.value]
       case .setFleeting: [step.value, nil]
       }
     // A writer that was killed during the step may have left the old value or a miss.
-    if !isDone { after.formUnion((self[key] ?? KeptState()).allowed.union([nil])) }
-    self[key, default: KeptState()].allowed = after
+    if !isDone { after.formUnion((self[key] ?? CacheStepState()).allowed.union([nil])) }
+    self[key, default: CacheStepState()].allowed = after
   }
 }
 
 /// Describes a value in a failure message.
 private func describe(_ data: Data?, _ key: Int) -> String {
   guard let data else { return "nil" }
-  return Certificate(data, key: key).map { "\($0)" } ?? "\(data.count) bytes that fit no key"
+  return SelfCheckingValue(data, key: key).map { "\($0)" } ?? "\(data.count) bytes that fit no key"
 }
 
 /// The results of `body` on this many threads, which may block.

@@ -5,7 +5,7 @@ import Testing
 @testable import Keepsake
 
 /// Published vectors, through the code that seals and opens.
-@Suite struct CryptoVectorTests {
+@Suite(.singleThreaded) struct CryptoVectorTests {
   struct Vector: Sendable {
     let key, nonce, plaintext, authenticated, ciphertext, tag: String
   }

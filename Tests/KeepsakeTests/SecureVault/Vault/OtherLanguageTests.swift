@@ -5,7 +5,7 @@ import Testing
 
 /// A program in another language, written from the article on the vault's format alone, opens what
 /// this library makes.
-@Suite(.enabled(if: isPythonThere)) struct OtherLanguageTests {
+@Suite(.singleThreaded, .enabled(if: isPythonThere)) struct OtherLanguageTests {
   private struct Secret: Decodable, Equatable {
     let service, key: String
     let presence: Bool
@@ -21,7 +21,7 @@ import Testing
     let child = try Child(
       "python3", [script.standardized.path, directory.path + "/vault"] + arguments,
       environment: ["PYTHONDONTWRITEBYTECODE": "1"])
-    try child.say(line)
+    try child.writeLine(line)
     let output = child.finish()
     try #require(child.exitStatus == 0)
     return try output.split(separator: "\n").map {

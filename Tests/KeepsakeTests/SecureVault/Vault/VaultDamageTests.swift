@@ -5,7 +5,7 @@ import Testing
 
 /// What becomes of secrets whose files somebody else has changed, moved or exchanged: never a
 /// value.
-@Suite struct VaultDamageTests {
+@Suite(.singleThreaded) struct VaultDamageTests {
   private let directory: TemporaryDirectory
 
   init() throws { directory = try TemporaryDirectory() }

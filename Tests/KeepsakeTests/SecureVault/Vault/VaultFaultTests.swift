@@ -5,7 +5,7 @@ import Testing
 
 /// What becomes of a vault when the system refuses a call: the old or the new state, nothing
 /// between.
-@Suite struct VaultFaultTests {
+@Suite(.singleThreaded) struct VaultFaultTests {
   private static let old = Data(String(repeating: Fault.mark + " old. ", count: 5).utf8)
   private static let new = Data(String(repeating: Fault.mark + " new. ", count: 6).utf8)
   /// Sealed and written in several pieces.

@@ -27,8 +27,8 @@ extension OneAtATime {
             : try Peer.start(directory, "vault-create", "\($0)", "\(secrets)")
         }
         for peer in peers { try #require(peer.line() == "ready") }
-        let moment = monotonicNow() + 20_000_000
-        for peer in peers { try peer.say("\(moment)") }
+        let moment = monotonicNanoseconds() + 20_000_000
+        for peer in peers { try peer.writeLine("\(moment)") }
         for peer in peers {
           let said = peer.finish()
           try #require(said == "" && peer.exitStatus == 0, "round \(round)")
@@ -37,8 +37,8 @@ extension OneAtATime {
         let failures = Failures()
         let stores = directory.bothServices(failures)
         for key in 0..<(count * secrets) {
-          let data = try stores[key % 2].getData(Storm.name(key))
-          let value = data.flatMap { Certificate($0, key: key) }
+          let data = try stores[key % 2].getData(CacheStress.name(key))
+          let value = data.flatMap { SelfCheckingValue($0, key: key) }
           try #require(
             value?.number == key % secrets, "round \(round): key \(key) has \(data as Any)")
         }
@@ -91,12 +91,12 @@ extension OneAtATime {
       let rotators = try (0..<2).map { _ in try Peer.start(directory, "vault-rotate") }
       for rotator in rotators { #expect(rotator.line() == "ready") }
       let writers = try (0..<writerCount).map {
-        try Peer.start(directory, "vault-storm", "\($0)", "\(count)")
+        try Peer.start(directory, "vault-stress", "\($0)", "\(count)")
       }
-      var events: [VaultStorm.Event] = []
+      var events: [VaultStress.Event] = []
       for writer in writers {
         for line in writer.finish().split(separator: "\n") {
-          if let event = VaultStorm.Event(line) {
+          if let event = VaultStress.Event(line) {
             events.append(event)
           } else {
             Issue.record("\(line)")
@@ -116,8 +116,8 @@ extension OneAtATime {
       try expectTidy(directory)
       try stores[0].rotateKeys()
       try expectOneKey(directory.vault())
-      for key in 0..<VaultStorm.ownKeys(writerCount).lowerBound {
-        events.append(try VaultStorm.get(key, from: stores[key % 2]))
+      for key in 0..<VaultStress.ownKeys(writerCount).lowerBound {
+        events.append(try VaultStress.get(key, from: stores[key % 2]))
       }
       expectNoOldValue(events)
       #expect(failures.all.isEmpty, "\(failures.all)")
@@ -135,15 +135,15 @@ extension OneAtATime {
       for first in stride(from: 0, to: rounds, by: roundsPerDirectory) {
         let directory = try TemporaryDirectory()
         var last = parts.map { _ in 0 }
-        var states: [Int: Set<Certificate?>] = [:]
+        var states: [Int: Set<SelfCheckingValue?>] = [:]
         for round in first..<min(rounds, first + roundsPerDirectory) {
           try letThemDie(parts, directory, &last, &states)
           let stores = directory.bothServices(failures)
           let rotatesFirst = round.isMultiple(of: 2)
           if rotatesFirst { try stores[0].rotateKeys() }
           for key in 0..<(parts.count * VaultStep.keyCount) {
-            let data = try stores[key % 2].getData(Storm.name(key))
-            let value = data.flatMap { Certificate($0, key: key) }
+            let data = try stores[key % 2].getData(CacheStress.name(key))
+            let value = data.flatMap { SelfCheckingValue($0, key: key) }
             let allowed = states[key] ?? [nil]
             try #require((data == nil) == (value == nil), "round \(round): key \(key) is torn")
             try #require(
@@ -173,7 +173,7 @@ extension OneAtATime {
     /// on.
     private func letThemDie(
       _ parts: [String], _ directory: TemporaryDirectory, _ last: inout [Int],
-      _ states: inout [Int: Set<Certificate?>]
+      _ states: inout [Int: Set<SelfCheckingValue?>]
     ) throws {
       let peers = try parts.enumerated().map {
         try Peer.start(directory, "vault-acknowledge", $1, "\($0)", "\(last[$0])")
@@ -504,7 +504,7 @@ extension OneAtATime {
       try keys.expect(inMemory: keys.held, try #require(try peer.ask("scan " + keys.masked)), "set")
       let place = directory.path + "/dump"
       try FileManager.default.createDirectory(atPath: place, withIntermediateDirectories: false)
-      try peer.say("abort \(place)")
+      try peer.writeLine("abort \(place)")
       #expect(peer.exitStatus & 0x7F == SIGABRT)
       let dump = try #require(try FileManager.default.contentsOfDirectory(atPath: place).first)
       let bytes = try Data(contentsOf: URL(filePath: place + "/" + dump))
@@ -665,7 +665,7 @@ private struct KnownKeys {
 extension TemporaryDirectory {
   /// Where the even keys are, and the odd ones.
   fileprivate func bothServices(_ failures: Failures) -> [SecureVault.Store] {
-    [0, 1].map { secrets(VaultStorm.service($0), failures: failures) }
+    [0, 1].map { secrets(VaultStress.service($0), failures: failures) }
   }
 }
 
@@ -729,7 +729,7 @@ private func expectOneKey(
 
 /// Expects each get to have seen a value that no set had replaced before it began.
 private func expectNoOldValue(
-  _ events: [VaultStorm.Event], sourceLocation: SourceLocation = #_sourceLocation
+  _ events: [VaultStress.Event], sourceLocation: SourceLocation = #_sourceLocation
 ) {
   for (key, events) in Dictionary(grouping: events, by: \.key) {
     let sets = events.filter { $0.kind == .set }

@@ -4,7 +4,7 @@ import Testing
 @testable import Keepsake
 
 /// No secret, key or passphrase is in anything that a program may print.
-@Suite struct VaultSecrecyTests {
+@Suite(.singleThreaded) struct VaultSecrecyTests {
   /// Under one key a nonce that comes twice gives away both texts, and the key that tags are made
   /// with.
   @Test func noNonceIsUsedTwice() throws {

@@ -1,26 +1,26 @@
-// What model checks ask of stores. The tests read this file too: both sides make the same calls and
-// put what they see into the same words.
+// The calls of model checks. The tests use this file as well, so that both processes make the same
+// calls and describe the results in the same way.
 import FoundationEssentials
 import Keepsake
 
-/// A store that does what it is told in calls that fit on a line, and answers in words.
-protocol DrivenStore {
+/// A store that makes calls which can be sent as a line of text, and answers with text.
+protocol ScriptedStore {
   associatedtype Call: Codable, Sendable
-  /// All that is stored.
+  /// Everything that is stored.
   associatedtype Contents: Codable, Equatable, Sendable
 
   func perform(_ call: Call) throws -> String
   func contents() throws -> Contents
 }
 
-extension DrivenStore {
-  /// The same with failures in words, as far as they are part of what a store promises.
+extension ScriptedStore {
+  /// Makes the call; errors that a store documents become part of the answer.
   func answer(_ call: Call) -> String {
     do {
       return try perform(call)
     } catch let error as StorageError {
       switch error.code {
-      // Which of the two depends on how far the other type's decoder came.
+      // Which of the two is thrown depends on the decoder of the other type.
       case .wrongType, .decodingFailed: return "error: type"
       case .locked: return "error: locked"
       case .wrongPassphrase: return "error: wrong passphrase"
@@ -34,44 +34,46 @@ extension DrivenStore {
   }
 }
 
-/// What a model check asks another process for.
-enum DrivenRequest<Call: Codable & Sendable>: Codable, Sendable {
+/// A request of a model check to another process.
+enum ScriptedRequest<Call: Codable & Sendable>: Codable, Sendable {
   case call(Call)
   case contents
 }
 
-enum DrivenReply<Contents: Codable & Sendable>: Codable, Sendable {
-  case words(String)
+enum ScriptedReply<Contents: Codable & Sendable>: Codable, Sendable {
+  case text(String)
   case contents(Contents)
 }
 
-/// What was found cannot be said in the words of a model.
-struct Unspeakable: Error {
+/// Stored data that cannot be described to a model.
+struct UnexpectedContents: Error {
   let text: String
 }
 
 // MARK: - Keys and values
 
-enum Modelling {
+enum ModelKeys {
   static let longName = String(repeating: "k", count: 3_000)
-  /// Keys by number; from the third on they are such as break stores.
-  static let keys = [
+  /// The keys by number. From the third on they contain characters that stores often mishandle.
+  static let all = [
     "a", "b", "", "é", "e\u{301}", longName, longName + "k", "nul\0", "nul", "line\nbreak",
     "\"quoted\\\"", "../up", ".", "🗝️\u{2028}", "A",
   ]
 
   static func number(of key: String) throws -> Int {
-    // By bytes: a string equals another one that is composed differently.
-    let number = keys.firstIndex { $0.utf8.elementsEqual(key.utf8) }
-    guard let number else { throw Unspeakable(text: "nobody set the key \(key.debugDescription)") }
+    // Compares bytes: strings are also equal to other compositions of the same characters.
+    let number = all.firstIndex { $0.utf8.elementsEqual(key.utf8) }
+    guard let number else {
+      throw UnexpectedContents(text: "the unknown key \(key.debugDescription)")
+    }
     return number
   }
 }
 
-/// A value by its kind and a number, which is short to print.
+/// A value given by its type and a number, so that it is short to print.
 enum Sample: Codable, Hashable, Sendable {
   case int(Int)
-  case truth(Bool)
+  case bool(Bool)
   case text(Int)
   case number(Int)
   case bytes(Int)
@@ -80,7 +82,7 @@ enum Sample: Codable, Hashable, Sendable {
   case model(Int)
 
   enum Kind: String, Codable, CaseIterable, Sendable {
-    case truth, text, bytes, date, int, number, list, model
+    case bool, text, bytes, date, int, number, list, model
   }
 
   struct Person: Codable, Equatable, Sendable {
@@ -118,7 +120,7 @@ enum Sample: Codable, Hashable, Sendable {
   func open<R>(_ body: (any Codable & Sendable) throws -> R) rethrows -> R {
     switch self {
     case .int(let number): try body(number)
-    case .truth(let bool): try body(bool)
+    case .bool(let bool): try body(bool)
     case .text(let number): try body(Self.text(of: number))
     case .number(let number): try body(Self.number(of: number))
     case .bytes(let number): try body(Self.bytes(of: number))
@@ -128,21 +130,21 @@ enum Sample: Codable, Hashable, Sendable {
     }
   }
 
-  /// What is read of it; the same whatever store it comes from.
-  var words: String { open { Self.words(of: $0) } }
+  /// A description of the value, the same for every store.
+  var summary: String { open { Self.summary(of: $0) } }
 
-  static func words(of value: (any Codable & Sendable)?) -> String {
+  static func summary(of value: (any Codable & Sendable)?) -> String {
     switch value {
     case nil: return "nothing"
     case let bytes as Data: return "bytes \(bytes.count) \(sum(of: bytes))"
     case let text as String: return "text \(text.utf8.count) \(sum(of: text.utf8))"
     case let date as Date: return "date \(date.timeIntervalSinceReferenceDate)"
-    case let bool as Bool: return "truth \(bool)"
+    case let bool as Bool: return "bool \(bool)"
     case let number as Int: return "int \(number)"
     case let number as Double: return "number \(number)"
     case let list as [Int]: return "list \(list)"
     case let person as Person: return "model \(person.age) \(person == Person(person.age))"
-    default: return "something else"
+    default: return "another type"
     }
   }
 
@@ -157,37 +159,37 @@ protocol TypedStore {
 }
 
 extension TypedStore {
-  func words(_ key: String, as kind: Sample.Kind) throws -> String {
+  func summary(_ key: String, as kind: Sample.Kind) throws -> String {
     switch kind {
-    case .truth: Sample.words(of: try value(key, as: Bool.self))
-    case .text: Sample.words(of: try value(key, as: String.self))
-    case .bytes: Sample.words(of: try value(key, as: Data.self))
-    case .date: Sample.words(of: try value(key, as: Date.self))
-    case .int: Sample.words(of: try value(key, as: Int.self))
-    case .number: Sample.words(of: try value(key, as: Double.self))
-    case .list: Sample.words(of: try value(key, as: [Int].self))
-    case .model: Sample.words(of: try value(key, as: Sample.Person.self))
+    case .bool: Sample.summary(of: try value(key, as: Bool.self))
+    case .text: Sample.summary(of: try value(key, as: String.self))
+    case .bytes: Sample.summary(of: try value(key, as: Data.self))
+    case .date: Sample.summary(of: try value(key, as: Date.self))
+    case .int: Sample.summary(of: try value(key, as: Int.self))
+    case .number: Sample.summary(of: try value(key, as: Double.self))
+    case .list: Sample.summary(of: try value(key, as: [Int].self))
+    case .model: Sample.summary(of: try value(key, as: Sample.Person.self))
     }
   }
 
-  /// The same as the type that it was stored as; nil for nothing.
-  func words(_ key: String) throws -> String? {
+  /// The summary with the type that the value was stored as; nil for no value.
+  func summary(_ key: String) throws -> String? {
     for kind in Sample.Kind.allCases {
       do {
-        let words = try words(key, as: kind)
-        return words == "nothing" ? nil : words
+        let summary = try summary(key, as: kind)
+        return summary == "nothing" ? nil : summary
       } catch {
         let code = (error as? StorageError)?.code
         guard code == .wrongType || code == .decodingFailed else { throw error }
       }
     }
-    throw Unspeakable(text: "the value of \(key.debugDescription) is of no known type")
+    throw UnexpectedContents(text: "the value of \(key.debugDescription) is of no known type")
   }
 }
 
 // MARK: - Settings
 
-struct DrivenSettings: DrivenStore, TypedStore {
+struct ScriptedSettings: ScriptedStore, TypedStore {
   enum Call: Codable, Sendable {
     case set(Int, Sample)
     case get(Int, as: Sample.Kind)
@@ -196,27 +198,27 @@ struct DrivenSettings: DrivenStore, TypedStore {
     case removeAll
     /// Adds one.
     case update(Int)
-    /// The same, while another store sets the key.
+    /// Adds one while another store sets the key.
     case race(Int, with: Int)
     case synchronize
     case compact
-    /// Imports what was exported.
+    /// Imports an export.
     case restore
     /// Imports two numbers.
     case merge(Int, Int, Int)
   }
 
   let store: Defaults.Store
-  /// Shares nothing with the first.
+  /// Shares nothing in memory with the first.
   var rival: Defaults.Store?
   var compact: @Sendable () throws -> Void = {}
 
   func perform(_ call: Call) throws -> String {
-    func name(_ number: Int) -> String { Modelling.keys[number] }
+    func name(_ number: Int) -> String { ModelKeys.all[number] }
     switch call {
     case .set(let key, let sample): try sample.open { try store.set($0, forKey: name(key)) }
     case .get(let key, let kind):
-      return try words(name(key), as: kind)
+      return try summary(name(key), as: kind)
     case .contains(let key): return "\(try store.contains(name(key)))"
     case .remove(let key): try store.remove(name(key))
     case .removeAll: try store.removeAll()
@@ -227,7 +229,7 @@ struct DrivenSettings: DrivenStore, TypedStore {
     case .compact: try compact()
     case .restore: try store.import(store.export(as: .json))
     case .merge(let first, let second, let number):
-      // Not a dictionary: it takes keys that are composed differently for one.
+      // Not a dictionary, for which different compositions of a key are equal.
       let names = try [first, second].map {
         String(decoding: try JSONEncoder().encode(name($0)), as: UTF8.self)
       }
@@ -253,21 +255,23 @@ struct DrivenSettings: DrivenStore, TypedStore {
   func contents() throws -> [Int: String] {
     var contents: [Int: String] = [:]
     let keys = try store.keys()
-    for key in keys { contents[try Modelling.number(of: key)] = try words(key) }
-    let others = Modelling.keys.indices.filter { contents[$0] == nil }
-    for number in others where try store.contains(Modelling.keys[number]) {
-      throw Unspeakable(text: "keys does not have key \(number)")
+    for key in keys { contents[try ModelKeys.number(of: key)] = try summary(key) }
+    let others = ModelKeys.all.indices.filter { contents[$0] == nil }
+    for number in others where try store.contains(ModelKeys.all[number]) {
+      throw UnexpectedContents(text: "key \(number) is missing from keys()")
     }
-    guard keys.count == contents.count else { throw Unspeakable(text: "a key is there twice") }
+    guard keys.count == contents.count else {
+      throw UnexpectedContents(text: "keys() has a key twice")
+    }
     return contents
   }
 }
 
 // MARK: - Cache
 
-struct DrivenCache: DrivenStore, TypedStore {
-  enum Life: String, Codable, CaseIterable, Sendable {
-    /// The last two are over when `set` returns.
+struct ScriptedCache: ScriptedStore, TypedStore {
+  enum Lifetime: String, Codable, CaseIterable, Sendable {
+    /// The last two have expired when `set` returns.
     case endless, day, idle, moment, past
 
     var expiry: DiskCache.Expiry {
@@ -284,9 +288,9 @@ struct DrivenCache: DrivenStore, TypedStore {
   }
 
   enum Call: Codable, Sendable {
-    case set(Int, Sample, Life, durable: Bool)
+    case set(Int, Sample, Lifetime, durable: Bool)
     case get(Int, as: Sample.Kind)
-    /// The bytes whatever their type.
+    /// Reads the bytes, whatever their type.
     case size(Int)
     case contains(Int)
     case entry(Int)
@@ -300,13 +304,13 @@ struct DrivenCache: DrivenStore, TypedStore {
   let store: DiskCache.Store
 
   func perform(_ call: Call) throws -> String {
-    func name(_ number: Int) -> String { Modelling.keys[number] }
+    func name(_ number: Int) -> String { ModelKeys.all[number] }
     switch call {
     case .set(let key, let sample, let life, let isDurable):
       try sample.open {
         try store.set($0, forKey: name(key), expiry: life.expiry, durable: isDurable)
       }
-    case .get(let key, let kind): return try words(name(key), as: kind)
+    case .get(let key, let kind): return try summary(name(key), as: kind)
     case .size(let key):
       guard let bytes = try store.get(name(key)) else { return "nothing" }
       return "\(bytes.count > 0)"
@@ -319,14 +323,14 @@ struct DrivenCache: DrivenStore, TypedStore {
     case .removeExpired: try store.removeExpired()
     case .totalSize:
       let total = try store.totalSize
-      // Whole blocks, and one for each sidecar.
+      // Whole blocks, and one block for each sidecar.
       var sum = 0
       for key in try store.keys() {
         let entry = try store.entry(key)
         sum += ((entry?.size ?? 0) + 4_095) / 4_096 * 4_096 + 4_096
       }
       return total == sum ? "right" : "\(total) for \(sum) bytes"
-    case .keys: return "\(try store.keys().map(Modelling.number).sorted())"
+    case .keys: return "\(try store.keys().map(ModelKeys.number).sorted())"
     }
     return "done"
   }
@@ -337,20 +341,21 @@ struct DrivenCache: DrivenStore, TypedStore {
 
   func contents() throws -> [Int: String] {
     var contents: [Int: String] = [:]
-    for (number, key) in Modelling.keys.enumerated() { contents[number] = try words(key) }
-    // Eviction goes on meanwhile.
+    for (number, key) in ModelKeys.all.enumerated() { contents[number] = try summary(key) }
+    // Eviction may be running.
     if store.sizeLimit != nil { return contents }
     let keys = try store.keys()
-    let numbers = try keys.map(Modelling.number)
-    // What was interrupted is not listed before a sweep, even where it can be read.
+    let numbers = try keys.map(ModelKeys.number)
+    // Entries of interrupted calls may be readable before a sweep lists them.
     guard Set(numbers).isSubset(of: contents.keys), Set(numbers).count == numbers.count else {
-      throw Unspeakable(text: "keys has \(numbers.sorted()), get has \(contents.keys.sorted())")
+      throw UnexpectedContents(
+        text: "keys() has \(numbers.sorted()), get has \(contents.keys.sorted())")
     }
     for key in keys {
       let entry = try store.entry(key)
       let bytes = try store.get(key)
       guard entry?.size == bytes?.count else {
-        throw Unspeakable(text: "the entry of \(key.debugDescription) has another size")
+        throw UnexpectedContents(text: "the entry of \(key.debugDescription) has another size")
       }
     }
     return contents
@@ -359,7 +364,7 @@ struct DrivenCache: DrivenStore, TypedStore {
 
 // MARK: - Secrets
 
-struct DrivenVault: DrivenStore {
+struct ScriptedVault: ScriptedStore {
   enum Call: Codable, Sendable {
     case set(Int, in: Int, Sample)
     case get(Int, in: Int, as: Sample.Kind)
@@ -378,7 +383,7 @@ struct DrivenVault: DrivenStore {
   struct Contents: Codable, Equatable, Sendable {
     var secrets: [Int: [Int: String]] = [:]
     var protection: String?
-    /// Which one opened it, where one was needed.
+    /// The number of the passphrase that unlocks the vault, if one is needed.
     var passphrase: Int?
   }
 
@@ -393,19 +398,19 @@ struct DrivenVault: DrivenStore {
   static let services = ["standard", "", "é\0/.."]
   static let passphrases = ["correct horse", "correct horsf"]
 
-  /// By number.
+  /// The stores of the services, by number.
   let stores: [SecureVault.Store]
-  /// The names of those that have secrets.
-  let siblings: @Sendable () throws -> [String]
+  /// The names of the services that have secrets.
+  let storedServices: @Sendable () throws -> [String]
   var keySource: @Sendable (_ passphrase: String) -> SecureVault.KeySource = { .passphrase($0) }
 
   func perform(_ call: Call) throws -> String {
-    func name(_ number: Int) -> String { Modelling.keys[number] }
+    func name(_ number: Int) -> String { ModelKeys.all[number] }
     switch call {
     case .set(let key, let service, let sample):
       try sample.open { try stores[service].set($0, forKey: name(key)) }
     case .get(let key, let service, let kind):
-      return try Service(store: stores[service]).words(name(key), as: kind)
+      return try Service(store: stores[service]).summary(name(key), as: kind)
     case .contains(let key, let service): return "\(try stores[service].contains(name(key)))"
     case .remove(let key, let service): try stores[service].remove(name(key))
     case .removeAll(let service): try stores[service].removeAll()
@@ -428,16 +433,18 @@ struct DrivenVault: DrivenStore {
     for (number, store) in stores.enumerated() {
       var secrets: [Int: String] = [:]
       for key in try store.keys() {
-        secrets[try Modelling.number(of: key)] = try Service(store: store).words(key)
+        secrets[try ModelKeys.number(of: key)] = try Service(store: store).summary(key)
         let access = try store.entry(key)?.access
-        guard access == .whenUnlocked else { throw Unspeakable(text: "the access of \(key)") }
+        guard access == .whenUnlocked else {
+          throw UnexpectedContents(text: "the access of \(key)")
+        }
       }
       if !secrets.isEmpty { contents.secrets[number] = secrets }
     }
     let names = Set(contents.secrets.keys.map { Self.services[$0] })
-    let found = try siblings()
+    let found = try storedServices()
     guard Set(found) == names, found.count == names.count else {
-      throw Unspeakable(text: "services has \(found), keys are in \(names)")
+      throw UnexpectedContents(text: "services() has \(found), keys are in \(names)")
     }
     return contents
   }
@@ -451,13 +458,13 @@ struct DrivenVault: DrivenStore {
         guard error.code == .wrongPassphrase else { throw error }
       }
     }
-    throw Unspeakable(text: "no passphrase opens the vault")
+    throw UnexpectedContents(text: "no passphrase opens the vault")
   }
 }
 
 // MARK: - Files
 
-struct DrivenFolder: DrivenStore {
+struct ScriptedFolder: ScriptedStore {
   enum Call: Codable, Sendable {
     case save(String, Sample)
     case load(String)
@@ -466,7 +473,7 @@ struct DrivenFolder: DrivenStore {
     case delete(String)
     case move(String, to: String)
     case copy(String, to: String)
-    /// Moves from the directory of one name into that of the other.
+    /// Moves from this directory into a subdirectory.
     case moveInto(String, String, to: String)
     case create(String)
     case clear
@@ -481,9 +488,9 @@ struct DrivenFolder: DrivenStore {
       switch sample {
       case .text(let number): try directory.save(Sample.text(of: number), as: path)
       case .bytes(let number): try directory.save(Sample.bytes(of: number), as: path)
-      default: throw Unspeakable(text: "a file says no type")
+      default: throw UnexpectedContents(text: "a file has no type")
       }
-    case .load(let path): return Sample.words(of: try directory.load(path) as Data)
+    case .load(let path): return Sample.summary(of: try directory.load(path) as Data)
     case .exists(let path): return "\(try directory.exists(path))"
     case .size(let path): return "\(try directory.size(path))"
     case .delete(let path): try directory.delete(path)
@@ -498,58 +505,58 @@ struct DrivenFolder: DrivenStore {
     return "done"
   }
 
-  /// Names with what they are; those of directories end in a slash. A list, as a dictionary takes
-  /// names that are composed differently for one.
+  /// Names, with summaries of files; names of directories end in a slash. A list, because for a
+  /// dictionary different compositions of a name are equal.
   func contents() throws -> [String] {
     let names = try directory.list(recursively: true, includingHidden: true)
     return try names.map { name in
       if name.utf8.last == UInt8(ascii: "/") { return name }
-      return "\(name): " + Sample.words(of: try directory.load(name) as Data)
+      return "\(name): " + Sample.summary(of: try directory.load(name) as Data)
     }
   }
 }
 
-// MARK: - The verb
+// MARK: - The command
 
-/// What the arguments after the directory ask for; false when that has nothing to do with model
-/// checks.
-func runModelling(_ words: [String], in folder: URL) -> Bool {
+/// Runs the command if it belongs to model checks; false otherwise.
+func runModelCommand(_ words: [String], in folder: URL) -> Bool {
   guard words.count == 2, words[0] == "model" else { return false }
   switch words[1] {
-  case "settings": serve(DrivenSettings(store: Defaults.shared))
+  case "settings": serve(ScriptedSettings(store: Defaults.shared))
   case "cache", "limited cache":
     let store = DiskCache.named(DiskCache.Name("x", in: directory))
-    if words[1] == "limited cache" { store.sizeLimit = DrivenCache.limit }
-    serve(DrivenCache(store: store))
+    if words[1] == "limited cache" { store.sizeLimit = ScriptedCache.limit }
+    serve(ScriptedCache(store: store))
   case "vault":
     serve(
-      DrivenVault(
-        stores: DrivenVault.services.map { SecureVault.service(SecureVault.Service($0)) },
-        siblings: { SecureVault.services().map(\.name) }))
-  case "directory": serve(DrivenFolder(directory: Folder(directory.appending(path: "files"))))
+      ScriptedVault(
+        stores: ScriptedVault.services.map { SecureVault.service(SecureVault.Service($0)) },
+        storedServices: { SecureVault.services().map(\.name) }))
+  case "directory": serve(ScriptedFolder(directory: Folder(directory.appending(path: "files"))))
   default: return false
   }
   return true
 }
 
-extension DrivenCache {
-  /// Room for a few entries.
+extension ScriptedCache {
+  /// Enough for a few entries.
   static let limit = 40_960
 }
 
 /// Answers requests until its input ends.
-private func serve<Store: DrivenStore>(_ store: Store) {
+private func serve<Store: ScriptedStore>(_ store: Store) {
   while let line = readLine() {
     do {
-      let request = try JSONDecoder().decode(DrivenRequest<Store.Call>.self, from: Data(line.utf8))
-      let reply: DrivenReply<Store.Contents> =
+      let request = try JSONDecoder().decode(
+        ScriptedRequest<Store.Call>.self, from: Data(line.utf8))
+      let reply: ScriptedReply<Store.Contents> =
         switch request {
-        case .call(let call): .words(store.answer(call))
+        case .call(let call): .text(store.answer(call))
         case .contents: try .contents(store.contents())
         }
-      say(String(decoding: try JSONEncoder().encode(reply), as: UTF8.self))
+      printLine(String(decoding: try JSONEncoder().encode(reply), as: UTF8.self))
     } catch {
-      say("error \(error)")
+      printLine("error \(error)")
     }
   }
 }

@@ -1,4 +1,4 @@
-// What the peer does with files in directories.
+// Commands on files in directories.
 import Dispatch
 import FoundationEssentials
 import Keepsake
@@ -11,51 +11,54 @@ import Musl
 import Darwin
 #endif
 
-/// What the arguments after the directory ask for; false when that has nothing to do with files.
-func runFiling(_ words: [String], in url: URL) -> Bool {
+/// Runs the command if it belongs to files; false otherwise.
+func runFolderCommand(_ words: [String], in url: URL) -> Bool {
   func number(_ index: Int) -> Int { words.indices.contains(index) ? Int(words[index]) ?? 0 : 0 }
   let directory = Folder(url)
   switch words[0] {
-  case "files-storm":  // WRITER MILLISECONDS: saves one file again and again, and reads it
+  case "files-stress":  // WRITER MILLISECONDS: repeatedly saves and reads one file
     let end = ContinuousClock.now + .milliseconds(number(2))
     var index = 0
     while ContinuousClock.now < end {
       index += 1
-      let value = Certificate(
+      let value = SelfCheckingValue(
         key: 0, writer: number(1), number: index, size: Int.random(in: 32...100_000))
       do {
         try directory.save(value.bytes, as: "d/f")
         let data: Data? = try directory.load("d/f")
-        if let data, Certificate(data, key: 0) == nil { say("wrong \(data.count) bytes") }
+        if let data, SelfCheckingValue(data, key: 0) == nil {
+          printLine("wrong \(data.count) bytes")
+        }
       } catch {
-        say("error \(error)")
+        printLine("error \(error)")
       }
     }
-  case "files-acknowledge":  // START: saves one file again and again, and says each number
+  case "files-acknowledge":  // START: saves one file repeatedly, and prints the number of each save
     var index = number(1)
     while true {
       index += 1
-      // Small ones, so that it is killed while it saves and not while it makes one.
-      let value = Certificate(key: 0, writer: 0, number: index, size: Int.random(in: 32...2_000))
+      // Small values, so that most kills hit the save and not the making of the value.
+      let value = SelfCheckingValue(
+        key: 0, writer: 0, number: index, size: Int.random(in: 32...2_000))
       do {
         try directory.save(value.bytes, as: "d/f")
-        say("\(index)")
+        printLine("\(index)")
       } catch {
-        say("error \(error)")
+        printLine("error \(error)")
       }
     }
-  case "files-hold":  // begins a file, and ends it with the next line of its input
+  case "files-hold":  // begins a file, and finishes it with the next line of its input
     let (chunks, continuation) = AsyncStream.makeStream(of: [UInt8].self)
     continuation.yield([1])
     let done = DispatchSemaphore(value: 0)
     Task {
       do {
         try await directory.save(chunks: chunks, as: "d/f") { bytes, _ in
-          if bytes == 1 { say("ready") }
+          if bytes == 1 { printLine("ready") }
         }
-        say("done")
+        printLine("done")
       } catch {
-        say("error \(error)")
+        printLine("error \(error)")
       }
       done.signal()
     }
@@ -63,14 +66,14 @@ func runFiling(_ words: [String], in url: URL) -> Bool {
     continuation.yield([2])
     continuation.finish()
     done.wait()
-  case "files-as-nobody":  // calls that somebody without rights may not make
+  case "files-as-nobody":  // makes calls as the user "nobody", who may not access the files
     guard setgid(65_534) == 0, setuid(65_534) == 0 else { exit(2) }
     func attempt(_ body: () throws -> Void) {
       do {
         try body()
-        say("nothing happened")
+        printLine("no error")
       } catch {
-        say("\(error)")
+        printLine("\(error)")
       }
     }
     attempt { _ = try directory.load("d/f") as String }

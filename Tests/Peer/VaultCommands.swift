@@ -1,5 +1,5 @@
-// What the peer does with vaults. The tests read this file too: both sides make and judge the same
-// values, and a test works out by itself what a process that it killed was doing.
+// Commands on vaults. The tests use this file as well: both processes make and verify the same
+// values, and a test computes what a process that it killed was doing.
 import FoundationEssentials
 import Keepsake
 
@@ -11,24 +11,23 @@ import Musl
 import Darwin
 #endif
 
-/// A moment as all processes of the machine count it, in nanoseconds.
-func monotonicNow() -> Int {
+/// The time of a clock that all processes share, in nanoseconds.
+func monotonicNanoseconds() -> Int {
   var time = timespec()
   clock_gettime(CLOCK_MONOTONIC, &time)
   return Int(time.tv_sec) * 1_000_000_000 + Int(time.tv_nsec)
 }
 
-// MARK: - Everybody at the same keys
+// MARK: - Stress on shared keys
 
-/// Sets and gets on a process's own keys and on keys that all processes write.
+/// Sets and gets keys of the process's own, and keys that all processes write.
 ///
-/// What each saw, and when, is put together by the test: only there it shows whether a value was
-/// old.
-struct VaultStorm: Sendable {
+/// The test merges the events of all processes to see whether any of them read an old value.
+struct VaultStress: Sendable {
   static let sharedKeys = 0..<3
   static let ownCount = 5
 
-  /// One call that has come to an end.
+  /// One finished call.
   struct Event: Sendable {
     enum Kind: String, Sendable { case set, get, miss }
 
@@ -36,7 +35,7 @@ struct VaultStorm: Sendable {
     let key: Int
     let start: Int
     let end: Int
-    /// Whose value it is and which one; 0 for a miss.
+    /// The writer and the number of the value; 0 for a miss.
     let writer: Int
     let number: Int
 
@@ -44,7 +43,7 @@ struct VaultStorm: Sendable {
 
     init(_ kind: Kind, _ key: Int, from start: Int, _ writer: Int, _ number: Int) {
       (self.kind, self.key, self.writer, self.number) = (kind, key, writer, number)
-      (self.start, end) = (start, monotonicNow())
+      (self.start, end) = (start, monotonicNanoseconds())
     }
 
     init?(_ line: some StringProtocol) {
@@ -58,7 +57,7 @@ struct VaultStorm: Sendable {
     }
   }
 
-  /// What never may happen, in words.
+  /// A wrong result.
   struct Fault: Error {
     let text: String
   }
@@ -68,7 +67,7 @@ struct VaultStorm: Sendable {
     return start..<(start + ownCount)
   }
 
-  /// Keys lie in two services.
+  /// Keys are in one of two services.
   static func store(_ key: Int) -> SecureVault.Store {
     SecureVault.service(service(key))
   }
@@ -76,35 +75,35 @@ struct VaultStorm: Sendable {
   static func service(_ key: Int) -> SecureVault.Service { key.isMultiple(of: 2) ? "even" : "odd" }
 
   static func get(_ key: Int, from store: SecureVault.Store) throws -> Event {
-    let start = monotonicNow()
-    guard let data = try store.getData(Storm.name(key)) else {
+    let start = monotonicNanoseconds()
+    guard let data = try store.getData(CacheStress.name(key)) else {
       return Event(.miss, key, from: start, 0, 0)
     }
-    guard let value = Certificate(data, key: key) else {
+    guard let value = SelfCheckingValue(data, key: key) else {
       throw Fault(text: "\(data.count) bytes that fit no key at \(key)")
     }
     return Event(.get, key, from: start, value.writer, value.number)
   }
 
-  /// Sets a value and reads the key again, so many times.
+  /// Sets a value and reads its key, `count` times.
   static func run(writer: Int, count: Int) -> [String] {
     var lines: [String] = []
     let own = ownKeys(writer)
     for number in 1...max(1, count) {
       let isShared = Int.random(in: 0..<5) < 2
       let key = isShared ? Int.random(in: sharedKeys) : Int.random(in: own)
-      // Some are read in pieces.
+      // Large values are stored in several chunks.
       let isLarge = Int.random(in: 0..<10) == 0
       let size = Int.random(in: isLarge ? 4_000...150_000 : 32...2_000)
-      let value = Certificate(key: key, writer: writer, number: number, size: size)
+      let value = SelfCheckingValue(key: key, writer: writer, number: number, size: size)
       do {
         let bytes = value.bytes
-        let start = monotonicNow()
-        try store(key).set(bytes, forKey: Storm.name(key))
+        let start = monotonicNanoseconds()
+        try store(key).set(bytes, forKey: CacheStress.name(key))
         lines.append(Event(.set, key, from: start, writer, number).line)
         let event = try get(key, from: store(key))
         lines.append(event.line)
-        // Nobody else writes these.
+        // No other process writes these keys.
         if !isShared, (event.writer, event.number) != (writer, number) {
           lines.append("fault: \(event.line) after number \(number) was set")
         }
@@ -116,9 +115,9 @@ struct VaultStorm: Sendable {
   }
 }
 
-// MARK: - What is killed
+// MARK: - Steps of a process that is killed
 
-/// What a writer does step by step with a vault, always the same for the same number.
+/// A step of a writer. It follows from the writer and the number.
 struct VaultStep: Sendable {
   enum Action: Sendable {
     case set, rotate, protect, erase
@@ -127,12 +126,12 @@ struct VaultStep: Sendable {
   static let keyCount = 6
 
   let action: Action
-  let value: Certificate
+  let value: SelfCheckingValue
 
-  /// - Parameter part: Whether the writer only sets, sets and rotates, sets and protects, or sets
-  ///   and erases everything, which none but it may use then.
+  /// - Parameter part: The calls that the writer makes besides `set`: "rotate", "protect", or
+  ///   "erase", for which it has to be the only user.
   init(_ part: String, writer: Int, number: Int) {
-    var generator = Sequence64(seed: UInt64(writer) << 40 | UInt64(number))
+    var generator = SplitMix64(seed: UInt64(writer) << 40 | UInt64(number))
     let key = Int.random(in: 0..<Self.keyCount, using: &generator)
     let isLarge = Int.random(in: 0..<6, using: &generator) == 0
     let size = Int.random(in: isLarge ? 4_000...150_000 : 32...2_000, using: &generator)
@@ -144,14 +143,14 @@ struct VaultStep: Sendable {
       case "erase" where isOther: .erase
       default: .set
       }
-    value = Certificate(
+    value = SelfCheckingValue(
       key: writer * Self.keyCount + key, writer: writer, number: number, size: size)
   }
 
   func run() throws {
-    let store = VaultStorm.store(value.key)
+    let store = VaultStress.store(value.key)
     switch action {
-    case .set: try store.set(value.bytes, forKey: Storm.name(value.key))
+    case .set: try store.set(value.bytes, forKey: CacheStress.name(value.key))
     case .rotate: try store.rotateKeys()
     case .protect: try store.protect(with: .keyFile)
     case .erase: try store.eraseVault()
@@ -159,22 +158,22 @@ struct VaultStep: Sendable {
   }
 }
 
-// MARK: - What is in memory
+// MARK: - Scans of memory
 
-/// Looks through all memory of this process that can be read.
+/// Searches all readable memory of this process.
 enum MemoryScan {
-  /// What keys are masked with wherever they are not to be found.
+  /// Keys are masked with this byte wherever a scan must not find them.
   static let mask: UInt8 = 0xA5
 
   struct Mapping {
     let range: Range<UInt>
     let isReadable: Bool
     let name: String
-    /// As in proc_pid_smaps(5).
+    /// The flags of proc_pid_smaps(5).
     var flags: Set<String> = []
   }
 
-  /// A text of a size that is not known before.
+  /// Reads a text file whose size is not known in advance.
   static func text(_ path: String) -> String {
     let descriptor = open(path, O_RDONLY | O_CLOEXEC)
     defer { close(descriptor) }
@@ -205,10 +204,10 @@ enum MemoryScan {
     return mappings
   }
 
-  /// Where each of the keys is, by its number; they are given masked, in hexadecimal.
+  /// Finds keys, given masked and in hexadecimal, and lists the mappings that contain them.
   ///
-  /// What is looked for and what is looked through is for a moment in a mapping of its own, which
-  /// is left out of the search and gone afterwards.
+  /// The keys and the memory being searched are copied to a separate mapping, which is excluded
+  /// from the search and unmapped afterwards.
   static func run(_ masked: [String]) -> String {
     let room = 1 << 20
     let scratch = mmap(nil, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
@@ -220,24 +219,24 @@ enum MemoryScan {
       munmap(scratch, room)
     }
     var needles: [UnsafeRawBufferPointer] = []
-    var place = scratch
+    var cursor = scratch
     for text in masked {
-      let start = place
+      let start = cursor
       var digits = text.utf8.makeIterator()
       while let high = digits.next(), let low = digits.next() {
-        place.storeBytes(of: (digit(high) << 4 | digit(low)) ^ mask, as: UInt8.self)
-        place += 1
+        cursor.storeBytes(of: (digit(high) << 4 | digit(low)) ^ mask, as: UInt8.self)
+        cursor += 1
       }
-      needles.append(UnsafeRawBufferPointer(start: start, count: place - start))
+      needles.append(UnsafeRawBufferPointer(start: start, count: cursor - start))
     }
-    // A page, so that keys and what is looked through stay apart.
+    // Leaves a gap between the keys and the memory being searched.
     let window = UnsafeMutableRawBufferPointer(start: scratch + 16_384, count: room - 16_384)
     let overlap = needles.map(\.count).max() ?? 1
     let own = UInt(bitPattern: scratch)..<(UInt(bitPattern: scratch) + UInt(room))
     var found: [String] = []
     var total = 0
     for mapping in mappings() where mapping.isReadable {
-      // Whatever was merged with the scratch mapping is looked through as well.
+      // The kernel may have merged the scratch mapping with others, which are searched as well.
       for part in [
         mapping.range.clamped(to: 0..<own.lowerBound),
         mapping.range.clamped(to: own.upperBound..<UInt.max),
@@ -246,7 +245,7 @@ enum MemoryScan {
         while position < part.upperBound {
           let wanted = min(window.count, Int(part.upperBound - position))
           let count = pread(memory, window.baseAddress, wanted, off_t(position))
-          // Device memory of the kernel can be in the list and yet not be read.
+          // Some kernel mappings are listed but cannot be read.
           guard count > 0 else { break }
           total += count
           for (index, needle) in needles.enumerated()
@@ -255,7 +254,7 @@ enum MemoryScan {
             found.append("\(index):\(flags.joined(separator: "+")):\(mapping.name)")
           }
           position += UInt(count)
-          // What lies across the end of a piece is found in the next one.
+          // Overlap the windows to find a key that spans two of them.
           if position < part.upperBound, count > overlap { position -= UInt(overlap) }
         }
       }
@@ -263,9 +262,9 @@ enum MemoryScan {
     return "scanned \(total) " + found.joined(separator: " ")
   }
 
-  /// Whether the bytes are there; makes no copy of any.
+  /// Whether `bytes` contains `needle`; copies nothing.
   static func contains(_ needle: UnsafeRawBufferPointer, in bytes: UnsafeRawBufferPointer) -> Bool {
-    // By a byte that is not everywhere.
+    // Search for a byte that is not common.
     guard let anchor = needle.firstIndex(where: { $0 != 0 && $0 != 0xFF }) ?? needle.indices.first,
       bytes.count >= needle.count, let start = bytes.baseAddress
     else { return false }
@@ -287,7 +286,7 @@ enum MemoryScan {
   }
 }
 
-/// One request to a process whose memory is looked at. Answers on one line.
+/// Answers one request to a process whose memory is searched.
 private func answerSealing(_ words: [String]) -> String {
   let store = SecureVault.shared
   do throws(StorageError) {
@@ -326,7 +325,7 @@ private func answerSealing(_ words: [String]) -> String {
   }
 }
 
-/// What a forked child has to say.
+/// Runs `body` in a forked child and returns its result.
 private func inChild(_ body: () -> String) -> String {
   var ends: [Int32] = [0, 0]
   guard pipe(&ends) == 0 else { return "no pipe" }
@@ -340,35 +339,35 @@ private func inChild(_ body: () -> String) -> String {
   var bytes = [UInt8](repeating: 0, count: 65_536)
   let count = read(ends[0], &bytes, bytes.count)
   close(ends[0])
-  let status = ended(child)
+  let status = waitForExit(of: child)
   return status == 0 ? String(decoding: bytes.prefix(max(0, count)), as: UTF8.self) : "\(status)"
 }
 
-// MARK: - The verbs
+// MARK: - The commands
 
-/// What the arguments after the directory ask for; false when that has nothing to do with vaults.
-func runSealing(_ words: [String]) -> Bool {
+/// Runs the command if it belongs to vaults; false otherwise.
+func runVaultCommand(_ words: [String]) -> Bool {
   func number(_ index: Int) -> Int { words.indices.contains(index) ? Int(words[index]) ?? 0 : 0 }
-  StorageSystem.onFailure = { say("error \($0)") }
+  StorageSystem.onFailure = { printLine("error \($0)") }
   switch words[0] {
-  case "vault-create":  // WRITER COUNT [protect]: uses a vault from a moment on that it is told
-    say("ready")
+  case "vault-create":  // WRITER COUNT [protect]: uses a vault from the moment given on its input
+    printLine("ready")
     guard let moment = readLine().flatMap({ Int($0) }) else { return true }
-    usleep(UInt32(clamping: max(0, (moment - monotonicNow()) / 1_000)))
+    usleep(UInt32(clamping: max(0, (moment - monotonicNanoseconds()) / 1_000)))
     do {
       if words.last == "protect" { try SecureVault.shared.protect(with: .keyFile) }
       for index in 0..<number(2) {
         let key = number(1) * number(2) + index
-        let value = Certificate(key: key, writer: number(1), number: index, size: 100)
-        try VaultStorm.store(key).set(value.bytes, forKey: Storm.name(key))
+        let value = SelfCheckingValue(key: key, writer: number(1), number: index, size: 100)
+        try VaultStress.store(key).set(value.bytes, forKey: CacheStress.name(key))
       }
     } catch {
-      say("error \(error)")
+      printLine("error \(error)")
     }
-  case "vault-storm":  // WRITER COUNT: says at the end what it saw
-    for line in VaultStorm.run(writer: number(1), count: number(2)) { say(line) }
-  case "vault-rotate":  // rotates until its input ends, and says how often
-    say("ready")
+  case "vault-stress":  // WRITER COUNT: prints its events at the end
+    for line in VaultStress.run(writer: number(1), count: number(2)) { printLine(line) }
+  case "vault-rotate":  // rotates keys until its input ends, and prints how often
+    printLine("ready")
     var input = pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0)
     var count = 0
     while poll(&input, 1, 0) == 0 {
@@ -376,34 +375,34 @@ func runSealing(_ words: [String]) -> Bool {
         try SecureVault.shared.rotateKeys()
         count += 1
       } catch {
-        say("error \(error)")
+        printLine("error \(error)")
       }
     }
-    say("\(count)")
-  case "vault-acknowledge":  // PART WRITER START: says the number of each step that is done
+    printLine("\(count)")
+  case "vault-acknowledge":  // PART WRITER START: runs steps, and prints their numbers
     var index = number(3)
     while true {
       index += 1
       do {
         try VaultStep(words[1], writer: number(2), number: index).run()
-        say("\(index)")
+        printLine("\(index)")
       } catch {
-        say("error \(error)")
+        printLine("error \(error)")
       }
     }
   case "vault-serve":  // answers requests until its input ends
     while let line = readLine() {
       let words = line.split(separator: " ").map(String.init)
       if words[0] == "abort" { abortWithCore(in: words[1]) }
-      say(answerSealing(words))
+      printLine(answerSealing(words))
     }
   default: return false
   }
   return true
 }
 
-/// Dies with a core dump in that directory. Some bytes are left in plain memory, by which a test
-/// sees that it looks at the right file.
+/// Ends with a core dump in that directory. Known bytes in plain memory let the test verify that it
+/// searches the right file.
 private func abortWithCore(in directory: String) {
   var limit = rlimit(rlim_cur: .max, rlim_max: .max)
   setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &limit)

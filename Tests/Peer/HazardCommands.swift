@@ -1,4 +1,4 @@
-// What the peer does when its process runs into a limit, or is forked.
+// Commands of a process that reaches its limits, or is forked.
 import Dispatch
 import FoundationEssentials
 import Keepsake
@@ -11,8 +11,8 @@ import Musl
 import Darwin
 #endif
 
-/// Stores of each kind, by the name that a request has for them.
-private struct Everything {
+/// The stores by their names in requests.
+private struct NamedStores {
   let cache: DiskCache.Store
   let files: Folder
 
@@ -43,7 +43,7 @@ private struct Everything {
     }
   }
 
-  /// One request: set STORE KEY VALUE, fill STORE KEY COUNT, get STORE KEY. Answers on one line.
+  /// Answers one request: set STORE KEY VALUE, fill STORE KEY COUNT, or get STORE KEY.
   func answer(_ words: [String]) -> String {
     do {
       switch words[0] {
@@ -79,12 +79,12 @@ private func takeDescriptors(leaving count: Int) -> [Int32] {
   return taken.dropLast(count)
 }
 
-/// What the arguments after the directory ask for; false when that has nothing to do with hazards.
-func runHazards(_ words: [String], in folder: URL) -> Bool {
+/// Answers requests if the command is "hazards"; false otherwise.
+func runHazardCommand(_ words: [String], in folder: URL) -> Bool {
   guard words[0] == "hazards" else { return false }
-  let everything = Everything(directory)
-  StorageSystem.onFailure = { say("report \($0)") }
-  // Whoever started this process may have it blocked.
+  let stores = NamedStores(directory)
+  StorageSystem.onFailure = { printLine("report \($0)") }
+  // The parent process may have blocked it.
   var signals = sigset_t()
   sigemptyset(&signals)
   sigaddset(&signals, SIGXFSZ)
@@ -98,33 +98,33 @@ func runHazards(_ words: [String], in folder: URL) -> Bool {
     case "limit":  // KIND NUMBER
       let kinds = ["files": RLIMIT_NOFILE, "memory": __RLIMIT_MEMLOCK, "size": RLIMIT_FSIZE]
       guard let kind = kinds[words[1]] else { exit(64) }
-      // The signal for a file that grows too large would leave an image of the process behind.
+      // SIGXFSZ would write a core dump.
       if words[1] == "size" { _ = setLimit(RLIMIT_CORE, 0) }
-      say(setLimit(kind, number) ? "ok" : "errno \(errno)")
-    case "leave":  // COUNT: so many descriptors are free from now on
+      printLine(setLimit(kind, number) ? "ok" : "errno \(errno)")
+    case "leave":  // COUNT: leaves that many descriptors free
       taken = takeDescriptors(leaving: number)
-      say("ok")
+      printLine("ok")
     case "give-back":
       for descriptor in taken { close(descriptor) }
       taken = []
-      say("ok")
+      printLine("ok")
     case "watch":  // KEY
       watching.append(Defaults.shared.changes(words[1], default: "").makeAsyncIterator())
-      say("ok")
+      printLine("ok")
     case "ignore-size":
       signal(SIGXFSZ, SIG_IGN)
-      say("ok")
+      printLine("ok")
     case "become":  // USER
-      say(setgid(gid_t(number)) == 0 && setuid(uid_t(number)) == 0 ? "ok" : "errno \(errno)")
-    case "fork":  // COUNT: a child and its parent write at once, with what the parent has opened
-      say(writeForked(everything, number))
-    default: say(everything.answer(words))
+      printLine(setgid(gid_t(number)) == 0 && setuid(uid_t(number)) == 0 ? "ok" : "errno \(errno)")
+    case "fork":  // COUNT: a child and its parent write with the stores that the parent opened
+      printLine(writeForked(stores, number))
+    default: printLine(stores.answer(words))
     }
   }
   return true
 }
 
-private func writeForked(_ everything: Everything, _ count: Int) -> String {
+private func writeForked(_ stores: NamedStores, _ count: Int) -> String {
   let child = forkedChild()
   let writer = child == 0 ? "child" : "parent"
   var failure = "ok"
@@ -132,17 +132,17 @@ private func writeForked(_ everything: Everything, _ count: Int) -> String {
     for index in 0..<count {
       try Defaults.shared.update("count", default: 0) { $0 += 1 }
       try Defaults.suite("files").update("count", default: 0) { $0 += 1 }
-      for name in Everything.names {
-        try everything.set("\(writer)\(index)", "\(writer)\(index % 10)", name)
+      for name in NamedStores.names {
+        try stores.set("\(writer)\(index)", "\(writer)\(index % 10)", name)
       }
     }
   } catch {
     failure = "error \(error)"
   }
   if child == 0 {
-    if failure != "ok" { say(failure) }
+    if failure != "ok" { printLine(failure) }
     _exit(failure == "ok" ? 0 : 1)
   }
-  let status = ended(child)
+  let status = waitForExit(of: child)
   return status == 0 ? failure : "the child ended with \(status)"
 }

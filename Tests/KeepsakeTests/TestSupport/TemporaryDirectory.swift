@@ -3,12 +3,12 @@ import Testing
 
 @testable import Keepsake
 
-/// A directory for one test, removed with the last reference, of which each store holds one.
+/// A directory for one test. It is removed with its last reference; every store holds one.
 final class TemporaryDirectory: Sendable {
   let path: String
 
-  /// - Parameter isQuick: For tests that make thousands: in memory where the system has a place for
-  ///   that, as disks are slow to give out new files.
+  /// - Parameter isQuick: Whether to use a file system in memory if there is one, for tests that
+  ///   make thousands of files.
   init(isQuick: Bool = false) throws {
     let memory = "/dev/shm/"
     let isInMemory = isQuick && FileManager.default.isWritableFile(atPath: memory)
@@ -17,17 +17,17 @@ final class TemporaryDirectory: Sendable {
     try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
   }
 
-  /// A place in another one, where nothing is yet.
+  /// A path in another directory, where nothing exists yet.
   init(_ name: String, in directory: TemporaryDirectory) { path = directory.path + "/" + name }
 
-  /// A quick one with all that was in another one.
+  /// A quick directory with the contents of the snapshot.
   convenience init(copying snapshot: Snapshot) throws {
     try self.init(isQuick: true)
-    try snapshot.put(in: self)
+    try snapshot.write(to: self)
   }
 
   deinit {
-    // Unlike FileManager's, it goes on when a store's work in the background removes files as well.
+    // Unlike FileManager, it continues if work in the background removes files at the same time.
     try? FileSystem.removeTree(path)
   }
 
@@ -45,35 +45,35 @@ final class TemporaryDirectory: Sendable {
 
   static let journal = "standard.jsonl"
 
-  /// A store on this directory's files that shares nothing with any other one.
+  /// A new store on this directory's files. It shares nothing in memory with other stores.
   func store(
     _ suite: Defaults.Suite = .standard, failures: Failures = Failures()
   ) -> Defaults.Store {
     Defaults.Store(suite: suite, scope: scope(failures))
   }
 
-  /// A store on an engine of a test's own.
+  /// A new store on the test's engine.
   func store(engine: any StorageEngine) -> Defaults.Store {
     let finder = DirectoryFinder(app: "test", chosen: .init(configuration: url))
     let scope = StorageScope(finder: finder, engines: ["own": engine])
-    // The scope holds its stores and they hold it: the directory would never be removed.
+    // A scope and its stores reference each other; closing it lets the directory be removed.
     defer { scope.close() }
     return scope.defaults("own")
   }
 
-  /// The same for a cache, whose entries lie in `caches/standard`.
+  /// A new cache, whose entries are in `caches/standard`.
   func cache(
     _ name: DiskCache.Name = .standard, failures: Failures = Failures()
   ) -> DiskCache.Store {
     DiskCache.Store(name: name, scope: scope(failures))
   }
 
-  /// The same for a cache that lies in this directory itself.
+  /// A new cache in a subdirectory of this directory.
   func ownCache(_ name: String, failures: Failures = Failures()) -> DiskCache.Store {
     DiskCache.Store(name: DiskCache.Name(name, in: url), scope: scope(failures))
   }
 
-  /// The same for a service's secrets, whose vault is in `vault` and its key file in `state`.
+  /// A new store of a service's secrets, with the vault in `vault` and its key file in `state`.
   func secrets(
     _ service: SecureVault.Service = .standard, failures: Failures = Failures(),
     keySources: [SecureVault.KeySource] = SecureVault.KeySource.standard,
@@ -81,7 +81,7 @@ final class TemporaryDirectory: Sendable {
   ) -> SecureVault.Store {
     let options = VaultOptions(sources: keySources, authenticate: authenticate)
     let scope = scope(failures, options, environment)
-    // The scope holds its stores and they hold it: the directory would never be removed.
+    // A scope and its stores reference each other; closing it lets the directory be removed.
     defer { scope.close() }
     return scope.vault(service)
   }
@@ -101,7 +101,7 @@ final class TemporaryDirectory: Sendable {
   }
 }
 
-/// What was reported while a test ran.
+/// The failures that were reported during a test.
 final class Failures: Sendable {
   private let errors = Locked<[StorageError]>([])
 
@@ -109,19 +109,18 @@ final class Failures: Sendable {
   @Sendable func append(_ error: StorageError) { errors.withLock { $0.append(error) } }
 }
 
-/// A store made above is kept alive by nothing else, and reports through its scope.
 extension DiskCache.Store {
-  /// The cache's files behind a store of a test.
+  /// The engine of a cache on disk.
   var files: FileCache { get throws { try #require(engine as? FileCache) } }
 
-  /// The payload of an entry.
+  /// The path of an entry's payload.
   func payload(_ key: String) throws -> String { try #require(try fileURL(key)).path }
 
   func sidecar(_ key: String) throws -> String { try payload(key) + Sidecar.suffix }
 }
 
 extension Defaults.Store {
-  /// The journal behind a store of a test.
+  /// The engine of settings in a journal.
   var journal: Journal { get throws { try #require(engine.get() as? Journal) } }
 }
 

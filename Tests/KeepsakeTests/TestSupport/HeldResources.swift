@@ -3,17 +3,17 @@ import Testing
 
 @testable import Keepsake
 
-/// What this process holds of directories after all that used them was let go: open files, locks,
-/// mappings.
-final class Holdings {
+/// The open files, locks and mappings that this process still holds in the directories of a test
+/// after the stores that used them were released.
+final class HeldResources {
   private var directories: [(path: String, comment: Comment)] = []
 
-  /// Expects nothing to be held of a directory in the end; work in the background may hold it a
+  /// Adds a directory that ``expectReleased()`` checks. Work in the background may use it for a
   /// while longer.
   func add(_ path: String, _ comment: Comment) { directories.append((path, comment)) }
 
-  /// What is held of the directories.
-  private func held() throws -> [(comment: Comment, what: String)] {
+  /// What this process holds in each directory.
+  private func held() throws -> [(comment: Comment, path: String)] {
     guard FileManager.default.fileExists(atPath: "/proc/self/maps") else { return [] }
     let maps = try String(contentsOfFile: "/proc/self/maps", encoding: .utf8)
     var held: [Substring: String] = [:]
@@ -25,28 +25,29 @@ final class Holdings {
     }
   }
 
-  /// The name of a directory that a test made, in a path somewhere below it; it is no other one's.
+  /// The unique name of a test's directory, taken from a path at or below it.
   private static func directoryName(_ line: String) -> Substring? {
     guard let start = line.range(of: "keepsake-test-") else { return nil }
     return line[start.upperBound...].prefix(36)
   }
 
-  func expectNone() async throws {
+  /// Expects everything to be released within half a minute.
+  func expectReleased() async throws {
     let deadline = ContinuousClock.now + .seconds(30)
     var left = try held()
     while !left.isEmpty, ContinuousClock.now < deadline {
       try await Task.sleep(for: .milliseconds(20))
       left = try held()
     }
-    for (comment, what) in left.prefix(3) { Issue.record("\(comment): \(what) is held") }
+    for (comment, path) in left.prefix(3) { Issue.record("\(comment): \(path) is held") }
     directories = []
   }
 
-  /// Expects that no lock of a file below is held now, or in a moment.
-  func expectNoLock(_ path: String, _ comment: Comment) async throws {
+  /// Expects this process to hold no lock below the path within five seconds.
+  func expectUnlocked(_ path: String, _ comment: Comment) async throws {
     let deadline = ContinuousClock.now + .seconds(5)
     while true {
-      let locked = Self.locked(path)
+      let locked = Self.lockedFiles(below: path)
       if locked.isEmpty { return }
       guard ContinuousClock.now < deadline else {
         Issue.record("\(comment): \(locked) is locked")
@@ -56,18 +57,18 @@ final class Holdings {
     }
   }
 
-  /// The files below that this process has locked.
-  private static func locked(_ path: String) -> [String] {
+  /// The files below the path that this process has locked.
+  private static func lockedFiles(below path: String) -> [String] {
     openFiles().filter { $0.path.hasPrefix(path) && isLocked($0.number) }.map(\.path)
   }
 
   private static func isLocked(_ descriptor: Int32) -> Bool {
     let path = "/proc/self/fdinfo/\(descriptor)"
-    // One that was closed meanwhile is not.
+    // A file that was closed in the meantime is not locked.
     guard let text = try? String(contentsOfFile: path, encoding: .utf8) else { return false }
     return text.split(separator: "\n").contains { line in
       guard line.hasPrefix("lock:") else { return false }
-      // A cache has the byte of its process for as long as it is open.
+      // An open cache keeps the byte of its process locked.
       let first = line.split(separator: " ").dropLast().last.flatMap { UInt64($0) }
       return first.map { $0 < CacheLedger.Byte.process(0).lowerBound } ?? true
     }
@@ -85,7 +86,7 @@ final class Holdings {
       }
       guard let number = Int32(name) else { continue }
       let count = readlink("/proc/self/fd/\(name)", &buffer, buffer.count)
-      // One that was closed meanwhile is none.
+      // Skip files that were closed in the meantime.
       guard count > 0, buffer[0] == 0x2F else { continue }
       let bytes = buffer[..<count].map { UInt8(bitPattern: $0) }
       files.append((number, String(decoding: bytes, as: UTF8.self)))

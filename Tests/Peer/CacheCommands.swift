@@ -1,5 +1,5 @@
-// What the peer does with caches. The tests read this file too: both sides make and judge the same
-// values, and a test works out by itself what a process that it killed was doing.
+// Commands on caches. The tests use this file as well: both processes make and verify the same
+// values, and a test computes what a process that it killed was doing.
 import Dispatch
 import FoundationEssentials
 import Keepsake
@@ -12,20 +12,20 @@ import Musl
 import Darwin
 #endif
 
-/// A value that says itself whose it is and how long, and all of whose bytes follow from that:
-/// torn, mixed with another one or found under another key, it shows.
-struct Certificate: Hashable, Sendable {
+/// A value whose header names its key, writer, number and size, from which all its bytes follow: a
+/// value that is torn, mixed with another one, or stored under another key is recognized.
+struct SelfCheckingValue: Hashable, Sendable {
   var key: Int
   var writer: Int
   var number: Int
   var size: Int
 
-  /// Shorter ones say only their key and their size.
+  /// Shorter values have no header, and depend only on their key and size.
   static let headerSize = 32
   private static let stride = 65_536
-  /// What bodies are cut from: never the same twice.
+  /// Random bytes, of which bodies are slices.
   private static let noise: [UInt8] = {
-    var generator = Sequence64(seed: 1)
+    var generator = SplitMix64(seed: 1)
     let words = (0..<(2 * stride / 8)).map { _ in generator.next() }
     return words.withUnsafeBytes { Array($0) }
   }()
@@ -54,14 +54,14 @@ struct Certificate: Hashable, Sendable {
   private func piece(_ index: Int, seed: (Int, Int, Int)) -> ArraySlice<UInt8> {
     var state: UInt64 = 0
     for word in [seed.0, seed.1, seed.2, size, index] {
-      var generator = Sequence64(seed: state ^ UInt64(bitPattern: Int64(word)))
+      var generator = SplitMix64(seed: state ^ UInt64(bitPattern: Int64(word)))
       state = generator.next()
     }
     let start = Int(state % UInt64(Self.stride))
     return Self.noise[start..<(start + Self.stride)]
   }
 
-  /// nil unless `data` is whole and was made for the key.
+  /// Nil unless `data` is a whole value for the key.
   init?(_ data: Data, key: Int) {
     var words = [key, 0, 0, data.count]
     if data.count >= Self.headerSize {
@@ -77,8 +77,8 @@ struct Certificate: Hashable, Sendable {
   }
 }
 
-/// The same random numbers each time (SplitMix64).
-struct Sequence64: RandomNumberGenerator {
+/// A generator of random numbers that are the same for the same seed.
+struct SplitMix64: RandomNumberGenerator {
   private var state: UInt64
 
   init(seed: UInt64) { state = seed }
@@ -92,40 +92,40 @@ struct Sequence64: RandomNumberGenerator {
   }
 }
 
-// MARK: - Everybody at the same keys
+// MARK: - Stress on shared keys
 
-/// All that one can do with a cache, at random, on keys that all others use as well.
-struct Storm: Sendable {
+/// Random calls of all kinds on a cache, with keys that all threads and processes share.
+struct CacheStress: Sendable {
   var keyCount = 50
-  /// Whether reads of several keys at once and sweeps are part of it.
+  /// Whether to make calls on all entries: sweeps, listings, the total.
   var sweeps = true
   var removes = true
 
-  /// Small where all are at one key, for what takes place between two system calls.
+  /// Small values if there is a single key, so that more calls coincide.
   private var sizes: ClosedRange<Int> { keyCount == 1 ? 1...600 : 1...65_536 }
 
-  /// What one thread saw.
+  /// The results of one thread.
   struct Tally: Sendable {
     var hits = 0
     var sets = 0
-    /// What never may happen.
+    /// Descriptions of wrong results.
     var faults: [String] = []
 
-    fileprivate mutating func judge(_ data: Data?, _ key: Int, _ how: String) {
+    fileprivate mutating func check(_ data: Data?, of key: Int, readBy call: String) {
       guard let data else { return }
-      if Certificate(data, key: key) != nil || Storm.isText(data, key) {
+      if SelfCheckingValue(data, key: key) != nil || CacheStress.isText(data, key) {
         hits += 1
       } else {
-        faults.append("\(how) of \(key) found \(data.count) bytes \(Array(data.prefix(32)))")
+        faults.append("\(call) of \(key) found \(data.count) bytes \(Array(data.prefix(32)))")
       }
     }
   }
 
   static func name(_ key: Int) -> String { "key\(key)" }
 
-  /// Whether these are the bytes of a value that was stored as text.
+  /// Whether the bytes are those of a value that was stored as text.
   private static func isText(_ data: Data, _ key: Int) -> Bool {
-    Data(base64Encoded: data).flatMap { Certificate($0, key: key) } != nil
+    Data(base64Encoded: data).flatMap { SelfCheckingValue($0, key: key) } != nil
   }
 
   func run(_ store: DiskCache.Store, writer: Int, for duration: Duration) -> Tally {
@@ -147,11 +147,13 @@ struct Storm: Sendable {
     let key = Int.random(in: 0..<keyCount)
     let name = Self.name(key)
     switch Int.random(in: 0..<100) {
-    case 0..<30: tally.judge(try store.get(name), key, "get")
+    case 0..<30: tally.check(try store.get(name), of: key, readBy: "get")
     case 30..<45: try readTyped(store, key, &tally)
     case 45..<50:
-      // The file of a value is never changed, at most it is gone by now.
-      if let url = try store.fileURL(name) { tally.judge(try? Data(contentsOf: url), key, "file") }
+      // The file of a value is never changed; it may have been removed by now.
+      if let url = try store.fileURL(name) {
+        tally.check(try? Data(contentsOf: url), of: key, readBy: "fileURL")
+      }
     case 50..<55:
       _ = try store.contains(name)
       _ = try store.entry(name)
@@ -173,9 +175,9 @@ struct Storm: Sendable {
     _ expiry: DiskCache.Expiry
   ) throws(StorageError) {
     tally.sets += 1
-    let value = Certificate(
+    let value = SelfCheckingValue(
       key: key, writer: writer, number: tally.sets, size: Int.random(in: sizes))
-    // Which of the two it is only the sidecar tells: one that belongs to another payload shows.
+    // Only the sidecar knows the type, so a sidecar of another payload is recognized.
     if value.size < 40_000, Bool.random() {
       try store.set(value.bytes.base64EncodedString(), forKey: Self.name(key), expiry: expiry)
     } else {
@@ -183,34 +185,34 @@ struct Storm: Sendable {
     }
   }
 
-  /// Reads a value as what it was stored as.
+  /// Reads a value with the type that it was stored as.
   private func readTyped(
     _ store: DiskCache.Store, _ key: Int, _ tally: inout Tally
   ) throws(StorageError) {
     do throws(StorageError) {
       guard let text = try store.model(Self.name(key), type: String.self) else { return }
-      tally.judge(Data(base64Encoded: text) ?? Data(), key, "text")
+      tally.check(Data(base64Encoded: text) ?? Data(), of: key, readBy: "model")
     } catch  where error.code == .wrongType {
       do throws(StorageError) {
         let data = try store.model(Self.name(key), type: Data.self)
-        if let data, Certificate(data, key: key) == nil {
+        if let data, SelfCheckingValue(data, key: key) == nil {
           tally.faults.append("data of \(key) is of another type")
         }
       } catch  where error.code == .wrongType {
-        // By now it is a text.
+        // Replaced by a text in the meantime.
       }
     }
   }
 }
 
-// MARK: - What is killed
+// MARK: - Steps of a process that is killed
 
-/// What a writer does step by step with keys of its own, always the same for the same number.
-struct KeptStep: Sendable {
+/// A step of a writer, which has keys of its own. It follows from the writer and the number.
+struct CacheStep: Sendable {
   enum Action: Sendable {
     case set
     case setLasting
-    /// Expires at once.
+    /// Expires immediately.
     case setFleeting
     case setFile
     case setChunks
@@ -220,10 +222,10 @@ struct KeptStep: Sendable {
   static let keyCount = 12
 
   let action: Action
-  let value: Certificate
+  let value: SelfCheckingValue
 
   init(writer: Int, number: Int) {
-    var generator = Sequence64(seed: UInt64(writer) << 40 | UInt64(number))
+    var generator = SplitMix64(seed: UInt64(writer) << 40 | UInt64(number))
     let key = Int.random(in: 0..<Self.keyCount, using: &generator)
     let isLarge = Int.random(in: 0..<4, using: &generator) == 0
     let size = Int.random(in: isLarge ? 10_000...200_000 : 32...2_000, using: &generator)
@@ -236,12 +238,12 @@ struct KeptStep: Sendable {
       case 15..<17: .setChunks
       default: .remove
       }
-    value = Certificate(
+    value = SelfCheckingValue(
       key: writer * Self.keyCount + key, writer: writer, number: number, size: size)
   }
 
   func run(_ store: DiskCache.Store, source: URL) throws {
-    let name = Storm.name(value.key)
+    let name = CacheStress.name(value.key)
     switch action {
     case .set: try store.set(value.bytes, forKey: name)
     case .setLasting: try store.set(value.bytes, forKey: name, expiry: .days(1))
@@ -255,7 +257,7 @@ struct KeptStep: Sendable {
   }
 }
 
-/// Stores chunk by chunk, and waits for it.
+/// Stores the bytes chunk by chunk and waits for the end.
 private func setChunks(_ bytes: Data, _ store: DiskCache.Store, _ name: String) throws {
   let (chunks, continuation) = AsyncStream.makeStream(of: Data.self)
   var rest = bytes[...]
@@ -279,11 +281,11 @@ private func setChunks(_ bytes: Data, _ store: DiskCache.Store, _ name: String) 
   if let failure { throw failure }
 }
 
-/// A little of all that a cache with a limit sees, on keys that all writers share.
+/// A random call on a cache with a limit, with keys that all writers share.
 private func churn(_ store: DiskCache.Store, writer: Int, number: Int, source: URL) throws {
   let key = Int.random(in: 0..<20)
-  let name = Storm.name(key)
-  let value = Certificate(
+  let name = CacheStress.name(key)
+  let value = SelfCheckingValue(
     key: key, writer: writer, number: number, size: Int.random(in: 1...60_000))
   switch Int.random(in: 0..<200) {
   case 0: try store.removeAll()
@@ -295,56 +297,59 @@ private func churn(_ store: DiskCache.Store, writer: Int, number: Int, source: U
     try store.set(contentsOf: source, forKey: name)
   case 50..<60: try setChunks(value.bytes, store, name)
   case 60..<100:
-    if let data = try store.get(name), Certificate(data, key: key) == nil {
-      say("wrong value of \(name)")
+    if let data = try store.get(name), SelfCheckingValue(data, key: key) == nil {
+      printLine("wrong value of \(name)")
     }
   default: try store.set(value.bytes, forKey: name)
   }
 }
 
-// MARK: - The verbs
+// MARK: - The commands
 
 /// The cache of this name in the test's directory.
 private func cache(_ name: String, _ directory: URL) -> DiskCache.Store {
   DiskCache.named(DiskCache.Name(name, in: directory))
 }
 
-/// What the arguments after the directory ask for; false when that has nothing to do with caches.
-func runCaching(_ words: [String], in folder: URL) -> Bool {
+/// Runs the command if it belongs to caches; false otherwise.
+func runCacheCommand(_ words: [String], in folder: URL) -> Bool {
   func number(_ index: Int) -> Int { words.indices.contains(index) ? Int(words[index]) ?? 0 : 0 }
-  StorageSystem.onFailure = { say("error \($0)") }
+  StorageSystem.onFailure = { printLine("error \($0)") }
   switch words[0] {
-  case "cache-storm":  // WRITER MILLISECONDS LIMIT KEYS: all at once; with a limit of 0 only sets
+  case "cache-stress":  // WRITER MILLISECONDS LIMIT KEYS: with LIMIT 0 only sets and reads
     let store = cache("x", directory)
     if number(3) > 0 { store.sizeLimit = number(3) }
-    let storm =
+    let stress =
       number(3) > 0
-      ? Storm(keyCount: number(4)) : Storm(keyCount: number(4), sweeps: false, removes: false)
-    let tally = storm.run(store, writer: number(1), for: .milliseconds(number(2)))
-    for fault in tally.faults { say(fault) }
-  case "cache-acknowledge":  // WRITER START: step by step, and says the number of each that is done
+      ? CacheStress(keyCount: number(4))
+      : CacheStress(keyCount: number(4), sweeps: false, removes: false)
+    let tally = stress.run(store, writer: number(1), for: .milliseconds(number(2)))
+    for fault in tally.faults { printLine(fault) }
+  case "cache-acknowledge":  // WRITER START: runs step after step, and prints the number of each
     acknowledge(writer: number(1), from: number(2), directory)
-  case "cache-fork":  // COUNT: a child and its parent write the same keys at once
+  case "cache-fork":  // COUNT: a child and its parent write the same keys
     writeForked(number(1), cache("x", directory))
-  case "cache-sweep":  // KEY: reads a key and removes what has expired, for ever
+  case "cache-sweep":  // KEY: reads a key and removes expired entries until it is killed
     let store = cache("x", directory)
-    say("ready")
+    printLine("ready")
     while true {
       do {
-        if let data = try store.get(words[1]), Certificate(data, key: 0) == nil { say("wrong") }
+        if let data = try store.get(words[1]), SelfCheckingValue(data, key: 0) == nil {
+          printLine("wrong")
+        }
         if Int.random(in: 0..<20) == 0 { try store.removeExpired() }
       } catch {
-        say("error \(error)")
+        printLine("error \(error)")
       }
     }
-  case "cache-clear":  // MILLISECONDS: removes all, again and again
+  case "cache-clear":  // MILLISECONDS: removes all entries repeatedly
     let store = cache("x", directory)
     let end = ContinuousClock.now + .milliseconds(number(1))
     while ContinuousClock.now < end {
       do {
         try store.removeAll()
       } catch {
-        say("error \(error)")
+        printLine("error \(error)")
       }
       usleep(UInt32.random(in: 0...5_000))
     }
@@ -362,36 +367,36 @@ private func acknowledge(writer: Int, from start: Int, _ directory: URL) {
   while true {
     index += 1
     do {
-      try KeptStep(writer: writer, number: index).run(kept, source: source)
-      say(String(index))
+      try CacheStep(writer: writer, number: index).run(kept, source: source)
+      printLine(String(index))
       try churn(churned, writer: writer, number: index, source: source)
     } catch {
-      say("error \(error)")
+      printLine("error \(error)")
     }
   }
 }
 
 private func writeForked(_ count: Int, _ store: DiskCache.Store) {
   do {
-    try store.set(Certificate(key: 0, writer: 0, number: 0, size: 100).bytes, forKey: "key0")
+    try store.set(SelfCheckingValue(key: 0, writer: 0, number: 0, size: 100).bytes, forKey: "key0")
   } catch {
-    return say("error \(error)")
+    return printLine("error \(error)")
   }
   let child = forkedChild()
   let writer = child == 0 ? 1 : 2
   do {
     for number in 1...max(1, count) {
       let key = number % 3
-      let value = Certificate(
+      let value = SelfCheckingValue(
         key: key, writer: writer, number: number, size: Int.random(in: 1...20_000))
-      try store.set(value.bytes, forKey: Storm.name(key))
-      if let data = try store.get(Storm.name(key)), Certificate(data, key: key) == nil {
-        say("wrong value of \(key)")
+      try store.set(value.bytes, forKey: CacheStress.name(key))
+      if let data = try store.get(CacheStress.name(key)), SelfCheckingValue(data, key: key) == nil {
+        printLine("wrong value of \(key)")
       }
     }
   } catch {
-    say("error \(error)")
+    printLine("error \(error)")
   }
   if child == 0 { exit(0) }
-  say("done \(ended(child))")
+  printLine("done \(waitForExit(of: child))")
 }

@@ -1,10 +1,10 @@
-/// Finds a small sequence that still fails, by taking out ever smaller pieces (delta debugging),
-/// then by putting simpler elements in place of what is left.
-struct Shrinking<Element> {
-  /// Simpler elements to try in place of one, the simplest first.
+/// Finds a small sequence that still fails: removes ever smaller pieces (delta debugging), then
+/// replaces the remaining elements by simpler ones.
+struct Shrinker<Element> {
+  /// Simpler replacements of an element, the simplest first.
   let simpler: (Element) -> [Element]
   let fails: ([Element]) -> Bool
-  /// How often `fails` may still be asked.
+  /// How often `fails` may still be called.
   var budget = 400
 
   mutating func shrink(_ elements: [Element]) -> [Element] {
@@ -27,7 +27,7 @@ struct Shrinking<Element> {
     let count = elements.count
     var length = max(1, count / 2)
     while true {
-      // From the end: what comes later depends on what came before.
+      // From the end, because later elements depend on earlier ones.
       var start = elements.count
       while start > 0 {
         let piece = max(0, start - length)..<min(start, elements.count)

@@ -1,5 +1,5 @@
-// What the peer does with all stores at once. The tests read this file too, and work out by
-// themselves what a process that they killed was doing.
+// Commands that use all kinds of stores. The tests use this file as well, to compute what a process
+// that they killed was doing.
 import FoundationEssentials
 import Keepsake
 
@@ -11,7 +11,7 @@ import Musl
 import Darwin
 #endif
 
-/// One store of each kind, behind the calls that they have in common.
+/// One store of each kind, with the calls that they have in common.
 struct MixedStores: Sendable {
   enum Kind: CaseIterable, Sendable { case settings, secrets, cache, files }
 
@@ -51,39 +51,39 @@ struct MixedStores: Sendable {
   }
 }
 
-/// What a writer does step by step with keys of its own, always the same for the same number.
+/// A step of a writer, which has keys of its own. It follows from the writer and the number.
 struct MixedStep: Sendable {
   static let keyCount = 4
-  /// The setting that all writers add to.
+  /// The setting that all writers increment.
   static let counter = "count"
 
   let kind: MixedStores.Kind
   let isRemoval: Bool
   let isCounted: Bool
-  let value: Certificate
+  let value: SelfCheckingValue
   private let number: Int
 
   init(writer: Int, number: Int) {
-    var generator = Sequence64(seed: UInt64(writer) << 40 | UInt64(number))
+    var generator = SplitMix64(seed: UInt64(writer) << 40 | UInt64(number))
     let key = Int.random(in: 0..<Self.keyCount, using: &generator)
     let isLarge = Int.random(in: 0..<8, using: &generator) == 0
     let size = Int.random(in: isLarge ? 10_000...80_000 : 32...2_000, using: &generator)
     kind = MixedStores.Kind.allCases.randomElement(using: &generator) ?? .settings
     isRemoval = Int.random(in: 0..<5, using: &generator) == 0
     isCounted = number.isMultiple(of: 3)
-    value = Certificate(
+    value = SelfCheckingValue(
       key: writer * Self.keyCount + key, writer: writer, number: number, size: size)
     self.number = number
   }
 
   func run(_ stores: MixedStores) throws(StorageError) {
     if isRemoval {
-      try stores.remove(kind, Storm.name(value.key))
+      try stores.remove(kind, CacheStress.name(value.key))
     } else {
-      try stores.set(value.bytes, kind, Storm.name(value.key))
+      try stores.set(value.bytes, kind, CacheStress.name(value.key))
     }
     if isCounted { try stores.settings.update(Self.counter, default: 0) { $0 += 1 } }
-    // What changes no value, and goes on at the same time.
+    // Maintenance, which changes no value.
     switch number % 61 {
     case 10: try stores.settings.synchronize()
     case 20: try stores.cache.removeExpired()
@@ -94,23 +94,23 @@ struct MixedStep: Sendable {
   }
 }
 
-// MARK: - What a long run takes
+// MARK: - Resources of a long run
 
-/// What this process has of the system at one moment.
-struct ProcessUse: Sendable {
+/// The resources of this process at one moment.
+struct ResourceUse: Sendable {
   var bytes: Int
   var descriptors: Int
   var threads: Int
 
-  static var now: ProcessUse {
-    ProcessUse(
+  static var now: ResourceUse {
+    ResourceUse(
       bytes: residentBytes, descriptors: count("/proc/self/fd"), threads: count("/proc/self/task"))
   }
 
   private static func count(_ path: String) -> Int {
     guard let directory = opendir(path) else { return 0 }
     defer { closedir(directory) }
-    var count = -2  // the directory itself and the one above
+    var count = -2  // "." and ".."
     while readdir(directory) != nil { count += 1 }
     return count
   }
@@ -121,8 +121,7 @@ struct ProcessUse: Sendable {
   }
 }
 
-/// Uses all of the library for a while, in rounds that end with nothing open, and says what it has
-/// of the system after each.
+/// Uses the whole library for a while, in rounds, and prints its resources after each round.
 private func soak(_ stores: MixedStores, seconds: Int) async throws {
   let rounds = 6
   let clock = ContinuousClock()
@@ -142,10 +141,10 @@ private func soak(_ stores: MixedStores, seconds: Int) async throws {
             number += 1
             let step = MixedStep(writer: writer, number: number % 500)
             try step.run(stores)
-            if let data = try stores.read(step.kind, Storm.name(step.value.key)),
-              Certificate(data, key: step.value.key) == nil
+            if let data = try stores.read(step.kind, CacheStress.name(step.value.key)),
+              SelfCheckingValue(data, key: step.value.key) == nil
             {
-              say("error wrong value")
+              printLine("error wrong value")
             }
             await Task.yield()
           }
@@ -171,45 +170,44 @@ private func soak(_ stores: MixedStores, seconds: Int) async throws {
       watcher.cancel()
       _ = await watcher.value
     }
-    // What goes on in the background comes to its end: settings are synced about a second after
-    // they are set, also those of scopes that are gone, and on a busy disk that takes a while.
-    var use = ProcessUse.now
+    // Wait for work in the background: settings are synced about a second after they are set, also
+    // those of closed scopes, and on a busy disk that takes a while.
+    var use = ResourceUse.now
     for _ in 0..<100 {
       try await Task.sleep(for: .milliseconds(100))
-      use = ProcessUse.now
+      use = ResourceUse.now
       quiet = min(quiet, use.descriptors)
       if round > 0, use.descriptors <= quiet + 1 { break }
       if round == 0, clock.now > end + .milliseconds(1_500) { break }
     }
-    say("\(round) \(use.bytes) \(use.descriptors) \(use.threads)")
+    printLine("\(round) \(use.bytes) \(use.descriptors) \(use.threads)")
   }
 }
 
-// MARK: - The verbs
+// MARK: - The commands
 
-/// What the arguments after the directory ask for; false when that has nothing to do with all
-/// stores.
-func runMixing(_ words: [String], in folder: URL) async throws -> Bool {
+/// Runs the command if it belongs to all stores; false otherwise.
+func runMixedCommand(_ words: [String], in folder: URL) async throws -> Bool {
   func number(_ index: Int) -> Int { words.indices.contains(index) ? Int(words[index]) ?? 0 : 0 }
   let stores = MixedStores(
     settings: Defaults.shared, secrets: SecureVault.shared,
     cache: DiskCache.named(DiskCache.Name("mixed", in: directory)),
     files: Folder(directory.appending(path: "own")))
   switch words[0] {
-  case "mixed":  // WRITER START: step by step, and says the number of each that is done
-    StorageSystem.onFailure = { say("error \($0)") }
+  case "mixed":  // WRITER START: runs step after step, and prints the number of each
+    StorageSystem.onFailure = { printLine("error \($0)") }
     var index = number(2)
     while true {
       index += 1
       do throws(StorageError) {
         try MixedStep(writer: number(1), number: index).run(stores)
-        say("\(index)")
+        printLine("\(index)")
       } catch {
-        say("error \(error)")
+        printLine("error \(error)")
       }
     }
-  case "mixed-survivor":  // WRITER: goes on until its input ends, and says the last number
-    StorageSystem.onFailure = { say("error \($0)") }
+  case "mixed-until-closed":  // WRITER: runs steps until its input ends, and prints the last number
+    StorageSystem.onFailure = { printLine("error \($0)") }
     var index = 0
     var input = pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0)
     while poll(&input, 1, 0) == 0 {
@@ -217,12 +215,12 @@ func runMixing(_ words: [String], in folder: URL) async throws -> Bool {
       do throws(StorageError) {
         try MixedStep(writer: number(1), number: index).run(stores)
       } catch {
-        say("error \(error)")
+        printLine("error \(error)")
       }
     }
-    say("\(index)")
+    printLine("\(index)")
   case "soak":  // SECONDS
-    StorageSystem.onFailure = { say("error \($0)") }
+    StorageSystem.onFailure = { printLine("error \($0)") }
     try await soak(stores, seconds: number(1))
   default: return false
   }

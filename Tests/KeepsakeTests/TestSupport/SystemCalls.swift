@@ -1,6 +1,6 @@
 @testable import Keepsake
 
-/// The system calls that `body` makes, in order.
+/// The library's system calls during `body`, in order.
 func systemCalls(of body: () throws -> Void) rethrows -> [SystemCall] {
   let calls = Locked<[SystemCall]>([])
   let plan = FaultPlan(decide: { event in

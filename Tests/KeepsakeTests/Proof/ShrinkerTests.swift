@@ -3,20 +3,20 @@ import Testing
 @testable import Keepsake
 @testable import keepsake_peer
 
-/// Whether what goes wrong is found, and shown in as few steps as it takes.
-@Suite struct ShrinkingTests {
+/// Model checks find a fault and reduce it to as few steps as possible.
+@Suite struct ShrinkerTests {
   private enum Step: Equatable {
     case set(Int, Int)
     case remove(Int)
     case clear
   }
 
-  /// A dictionary that after `clear` does not take the second of two keys with the same parity.
+  /// A dictionary that after `clear` rejects the second of two keys with the same parity.
   private struct WrongStore {
     private(set) var values: [Int: Int] = [:]
     private var isCleared = false
 
-    mutating func take(_ step: Step) {
+    mutating func perform(_ step: Step) {
       switch step {
       case .set(let key, let value):
         if isCleared, values.keys.contains(where: { $0 != key && $0 % 2 == key % 2 }) { return }
@@ -33,7 +33,7 @@ import Testing
     var store = WrongStore()
     var values: [Int: Int] = [:]
     for step in steps {
-      store.take(step)
+      store.perform(step)
       switch step {
       case .set(let key, let value): values[key] = value
       case .remove(let key): values[key] = nil
@@ -50,10 +50,10 @@ import Testing
     }
   }
 
-  @Test func theSmallestFailingSequenceIsFound() {
+  @Test func findsTheSmallestFailingSequence() {
     var failed = 0
     for seed in 0..<200 as Range<UInt64> {
-      var generator = Sequence64(seed: seed)
+      var generator = SplitMix64(seed: seed)
       let steps = (0..<100).map { _ -> Step in
         let key = Int.random(in: 0..<10, using: &generator)
         switch Int.random(in: 0..<20, using: &generator) {
@@ -64,8 +64,8 @@ import Testing
       }
       guard Self.fails(steps) else { continue }
       failed += 1
-      var shrinking = Shrinking(simpler: Self.simpler, fails: Self.fails)
-      let small = shrinking.shrink(steps)
+      var shrinker = Shrinker(simpler: Self.simpler, fails: Self.fails)
+      let small = shrinker.shrink(steps)
       let keys = [[0, 2], [2, 0], [1, 3], [3, 1]]
       #expect(keys.map { [.clear, .set($0[0], 0), .set($0[1], 0)] }.contains(small))
     }
@@ -73,29 +73,29 @@ import Testing
     print("proof: failing sequences shrunk to the smallest: \(failed) sequences")
   }
 
-  @Test func theBudgetIsKept() {
+  @Test func stopsWhenTheBudgetIsSpent() {
     var asked = 0
-    var shrinking = Shrinking<Int>(
+    var shrinker = Shrinker<Int>(
       simpler: { [$0 - 1] },
       fails: { _ in
         asked += 1
         return false
       }, budget: 30)
-    _ = shrinking.shrink(Array(0..<1_000))
+    _ = shrinker.shrink(Array(0..<1_000))
     #expect(asked == 30)
   }
 
-  @Test func stepsArePrintedAsTheyAreWritten() {
-    let steps: [ModelStep<DrivenVault.Call>] = [
+  @Test func stepsArePrintedAsSourceText() {
+    let steps: [ModelStep<ScriptedVault.Call>] = [
       .call(.set(1, in: 2, .text(3)), by: .peer), .kill([.lock, .unlockWith(1)], after: 0),
-      .look(.first), .call(.removeAll(in: 0), by: .second),
+      .compareContents(.first), .call(.removeAll(in: 0), by: .second),
     ]
     #expect(
       steps.map { SourceText.of($0) } == [
         ".call(.set(1, in: 2, .text(3)), by: .peer)", ".kill([.lock, .unlockWith(1)], after: 0)",
-        ".look(.first)", ".call(.removeAll(in: 0), by: .second)",
+        ".compareContents(.first)", ".call(.removeAll(in: 0), by: .second)",
       ])
-    let directory: ModelStep<DrivenFolder.Call> = .crash(.move("a\"", to: "b"), at: 1)
+    let directory: ModelStep<ScriptedFolder.Call> = .crash(.move("a\"", to: "b"), at: 1)
     #expect(SourceText.of(directory) == ".crash(.move(\"a\\\"\", to: \"b\"), at: 1)")
   }
 }

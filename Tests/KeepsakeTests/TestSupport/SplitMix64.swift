@@ -1,0 +1,5 @@
+@testable import keepsake_peer
+
+extension SplitMix64 {
+  mutating func below(_ limit: Int) -> Int { Int.random(in: 0..<limit, using: &self) }
+}
