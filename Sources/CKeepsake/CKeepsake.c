@@ -198,9 +198,9 @@ const char *keepsake_started_path(void) {
 #endif
 }
 
-static _Thread_local const void *thread_frame;
-const void *keepsake_thread_frame(void) { return thread_frame; }
-void keepsake_set_thread_frame(const void *frame) { thread_frame = frame; }
+static _Thread_local const void *innermost_update;
+const void *keepsake_innermost_update(void) { return innermost_update; }
+void keepsake_set_innermost_update(const void *update) { innermost_update = update; }
 
 static _Thread_local struct keepsake_observation thread_observation;
 struct keepsake_observation *keepsake_thread_observation(void) { return &thread_observation; }

@@ -74,16 +74,16 @@ static inline void keepsake_store(uint64_t *_Nonnull word, uint64_t value) {
 // it is not told.
 const char *_Nullable keepsake_started_path(void);
 
-// The innermost `update` that runs on this thread, as a linked list on the stack.
-const void *_Nullable keepsake_thread_frame(void);
-void keepsake_set_thread_frame(const void *_Nullable frame);
+// The innermost `update` whose closure is running on this thread; NULL if there is none.
+const void *_Nullable keepsake_innermost_update(void);
+void keepsake_set_innermost_update(const void *_Nullable update);
 
-// What this thread has to do with Observation.
+// This thread's state for Observation.
 struct keepsake_observation {
-  // How often the key path that tells whether somebody tracks has been hashed.
-  uint64_t probes;
-  // The round whose observers are being told.
-  const void *_Nullable round;
+  // How often the key path has been hashed that shows whether Observation is tracking.
+  uint64_t probe_hashes;
+  // The tracked value whose observers are being notified.
+  const void *_Nullable notified_value;
 };
 struct keepsake_observation *_Nonnull keepsake_thread_observation(void);
 

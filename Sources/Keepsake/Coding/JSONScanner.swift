@@ -14,7 +14,7 @@ struct JSONScanner {
     fileprivate(set) var hasDuplicateNames = false
   }
 
-  /// The containers in each other that Foundation's decoder accepts.
+  /// How deeply containers can be nested. Foundation's decoder has the same limit.
   static let maximumDepth = 512
 
   static let byteOrderMark: [UInt8] = [0xEF, 0xBB, 0xBF]
@@ -41,7 +41,7 @@ struct JSONScanner {
 
   private static func scan<R>(_ document: [UInt8], _ body: (inout JSONScanner) -> R?) -> R? {
     document.withUnsafeBytes { bytes in
-      // Once for all strings: only there can a byte be other than ASCII.
+      // Checks all strings at once; outside strings only ASCII is accepted anyway.
       guard String(utf8: bytes) != nil else { return nil }
       var scanner = JSONScanner(bytes: bytes)
       // RFC 8259, section 8.1, lets readers ignore the mark that some editors add.

@@ -3,9 +3,9 @@ internal import FoundationEssentials
 /// Writes the JSON of an `Encodable` value from front to back, in about a quarter of the time of
 /// Foundation's `JSONEncoder`, which builds a tree of dictionaries first.
 ///
-/// A value usually encodes itself within one call, so its bytes are appended straight to the output.
-/// Only nested containers and super encoders can be filled in any order: each gets a writer of its
-/// own, whose bytes are inserted once the whole value is complete.
+/// A value usually encodes itself within one call, so its bytes are appended straight to the
+/// output. Only nested containers and super encoders can be filled in any order: each gets a writer
+/// of its own, whose bytes are inserted once the whole value is complete.
 ///
 /// A comma is written after every member and element; the closing bracket replaces the last one.
 final class JSONWriter {
@@ -324,7 +324,8 @@ final class JSONWriter {
     return false
   }
 
-  /// A writer for the value of a key; for a container that the key already has, one that adds to it.
+  /// A writer for the value of a key; for a container that the key already has, one that adds to
+  /// it.
   func nestedWriter(
     _ kind: Kind, forKey key: some CodingKey, for encoder: JSONValueEncoder
   ) -> JSONWriter {

@@ -95,8 +95,8 @@ extension PropertyTree: Codable {
 
   /// Limits how much decoding a property list can produce.
   ///
-  /// In a binary property list a list can contain itself, or the same list many times. Where it does
-  /// not, every value takes at least one byte, so there are at most as many values as bytes.
+  /// In a binary property list a list can contain itself, or the same list many times. Where it
+  /// does not, every value takes at least one byte, so there are at most as many values as bytes.
   fileprivate final class Budget: Sendable {
     private let remainingValues: Locked<Int>
 

@@ -1,11 +1,11 @@
 extension Defaults {
-  /// A setting's values as they change, in this process and in others.
+  /// The values of a key as this and other processes change them.
   ///
-  /// Each element is the value at the time it is asked for: values that came and went in between
-  /// are skipped, and one that is stored again with the same bytes is not repeated. What changes
-  /// between the call that made the sequence and the first `next()` is not missed. Removal shows as
-  /// the default. A value of another type shows as the default too, and is reported to
-  /// ``StorageSystem/onFailure``.
+  /// Each element is the value at the time the loop asks for it. Values that were replaced before
+  /// that are skipped, and a value that was stored again unchanged is not repeated. The sequence
+  /// starts with the call that made it: a change between that call and the first `next()` is not
+  /// missed. A removed value appears as the default. So does a value of another type, which is also
+  /// reported to ``StorageSystem/onFailure``.
   ///
   /// ```swift
   /// for await size in Defaults.changes("fontSize", default: 16) {
@@ -13,22 +13,23 @@ extension Defaults {
   /// }
   /// ```
   ///
-  /// The loop ends when its task is cancelled. While a loop waits it costs nothing: the kernel
-  /// wakes it (`inotify(7)`); only where the system has no watch left it looks once a second.
+  /// The loop ends when its task is cancelled. While it waits it uses no processor time, because
+  /// the kernel wakes it (`inotify(7)`); only if the system has no watches left does it check once
+  /// a second.
   public struct Changes<Value: Codable>: AsyncSequence {
     private let store: Store
     private let key: String
-    private let start: StoredValue?
-    private let fallback: Value
+    private let initialValue: StoredValue?
+    private let defaultValue: Value
 
-    init(_ store: Store, _ key: String, fallback: Value) {
+    init(_ store: Store, _ key: String, default defaultValue: Value) {
       self.store = store
       self.key = key
-      self.fallback = fallback
-      start = Self.current(store, key)
+      self.defaultValue = defaultValue
+      initialValue = Self.currentValue(store, key)
     }
 
-    private static func current(_ store: Store, _ key: String) -> StoredValue? {
+    private static func currentValue(_ store: Store, _ key: String) -> StoredValue? {
       do throws(StorageError) {
         return try store.engine.get().value(forKey: key)
       } catch {
@@ -37,45 +38,45 @@ extension Defaults {
       }
     }
 
-    /// Starts to wait for changes since this sequence was made.
+    /// Makes an iterator, which begins with the first change after the sequence was made.
     public func makeAsyncIterator() -> Iterator {
-      Iterator(sequence: self, last: start)
+      Iterator(sequence: self, lastValue: initialValue)
     }
 
-    /// Hands out one value after another.
+    /// Returns one value after another.
     public struct Iterator: AsyncIteratorProtocol {
       private let sequence: Changes
-      private var last: StoredValue?
-      private var news: NewsIterator
+      private var lastValue: StoredValue?
+      private var signals: ChangeSignals
 
-      init(sequence: Changes, last: StoredValue?) {
+      init(sequence: Changes, lastValue: StoredValue?) {
         self.sequence = sequence
-        self.last = last
-        news = NewsIterator(of: sequence.store, key: sequence.key)
+        self.lastValue = lastValue
+        signals = ChangeSignals(of: sequence.store, key: sequence.key)
       }
 
-      /// The next value; nil when the task is cancelled or there is no store to watch.
+      /// Waits for the next value; nil if the task is cancelled or the suite cannot be watched.
       public mutating func next() async -> Value? {
         await next(isolation: nil)
       }
 
-      /// The next value; nil when the task is cancelled or there is no store to watch.
+      /// Waits for the next value; nil if the task is cancelled or the suite cannot be watched.
       public mutating func next(
         isolation actor: isolated (any Actor)?
       ) async throws(Never) -> Value? {
-        // The closure must not reach into `self`, which is being changed as long as it waits.
-        var last = last
-        defer { self.last = last }
-        return await news.next(isolation: actor) { [sequence] () -> Value? in
-          let current = Changes.current(sequence.store, sequence.key)
-          guard current != last else { return nil }
-          last = current
-          guard let current else { return sequence.fallback }
+        // `self` is being modified while `signals` waits, so the closure needs a copy.
+        var lastValue = lastValue
+        defer { self.lastValue = lastValue }
+        return await signals.firstResult(isolation: actor) { [sequence] () -> Value? in
+          let current = Changes.currentValue(sequence.store, sequence.key)
+          guard current != lastValue else { return nil }
+          lastValue = current
+          guard let current else { return sequence.defaultValue }
           do throws(StorageError) {
             return try Codec.decode(current)
           } catch {
             sequence.store.report(error.inContext(of: "changes", key: sequence.key))
-            return sequence.fallback
+            return sequence.defaultValue
           }
         }
       }
@@ -83,31 +84,29 @@ extension Defaults {
   }
 }
 
-/// Looks at a store again whenever something in it may have changed.
-struct NewsIterator {
-  private var ticks: AsyncStream<Void>.Iterator?
+/// Waits for signals that the values of a store may have changed.
+struct ChangeSignals {
+  /// nil if the store cannot be watched.
+  private var signals: AsyncStream<Void>.Iterator?
 
-  /// Looks from now on; a failure to do so is reported.
+  /// Receives the signals from now on; reports a failure to do so.
   init(of store: Defaults.Store, key: String? = nil) {
     do throws(StorageError) {
-      let ticks =
-        if let key { try store.engine.get().changes(where: { $0 == key }) } else {
-          try store.engine.get().changes(where: { _ in true })
-        }
-      self.ticks = ticks.makeAsyncIterator()
+      signals = try store.engine.get().changes { key == nil || $0 == key }.makeAsyncIterator()
     } catch {
       store.report(error.inContext(of: "changes", key: key))
     }
   }
 
-  /// What `look` finds, once it finds something; nil when the task is cancelled or there is no
-  /// store to watch.
-  mutating func next<Element>(
-    isolation actor: isolated (any Actor)?, _ look: () -> Element?
-  ) async -> Element? {
-    while ticks != nil, !Task.isCancelled {
-      if let element = look() { return element }
-      if await ticks?.next(isolation: actor) == nil { break }
+  /// Calls `check` now and after each signal until it returns a result.
+  ///
+  /// - Returns: The result; nil if the task is cancelled or the store cannot be watched.
+  mutating func firstResult<R>(
+    isolation actor: isolated (any Actor)?, _ check: () -> R?
+  ) async -> R? {
+    while signals != nil, !Task.isCancelled {
+      if let result = check() { return result }
+      if await signals?.next(isolation: actor) == nil { break }
     }
     return nil
   }
@@ -116,19 +115,20 @@ struct NewsIterator {
 extension Defaults.Changes: Sendable where Value: Sendable {}
 
 extension Defaults.Store {
-  /// The values of a key as they change; see ``Defaults/Changes``.
+  /// The values of a key as this and other processes change them; see ``Defaults/Changes``.
   public func changes<T: Codable>(_ key: String, default defaultValue: T) -> Defaults.Changes<T> {
-    Defaults.Changes(self, key, fallback: defaultValue)
+    Defaults.Changes(self, key, default: defaultValue)
   }
 
-  /// The values of a key as they change, nil while nothing is stored; see ``Defaults/Changes``.
+  /// The values of a key as this and other processes change them, nil while it has none; see
+  /// ``Defaults/Changes``.
   public func changes<T: Codable>(
     _ key: String, type: T.Type = T.self
   ) -> Defaults.Changes<T?> {
-    Defaults.Changes(self, key, fallback: nil)
+    Defaults.Changes(self, key, default: nil)
   }
 
-  /// The values of a typed key as they change; see ``Defaults/Changes``.
+  /// The values of a typed key as this and other processes change them; see ``Defaults/Changes``.
   public func changes<T: Codable>(_ key: Defaults.Key<T>) -> Defaults.Changes<T> {
     changes(key.name, default: key.defaultValue)
   }

@@ -1,21 +1,23 @@
 public import FoundationEssentials
 
-/// Settings in one line each.
+/// Stores settings.
 ///
 /// ```swift
 /// Defaults.set(25, forKey: "age")
 /// let age = Defaults.get("age", default: 18)
 /// ```
 ///
-/// A set has survived the end of the process, however it ends, once the call returns; it survives a
-/// power cut about a second later, or when ``synchronize(suite:)`` returns. All calls are safe from
-/// any thread and between processes: what one has set, the others read at once.
-///
 /// No call throws a storage error: a call returns nil, its default or `false`, and reports the
 /// failure to ``StorageSystem/onFailure``. `update` throws what your closure throws. The calls of a
 /// ``Store``, which ``shared`` and ``suite(_:)`` return, throw ``StorageError``.
+///
+/// When a call that writes returns, the change survives a crash or a kill of the process. It
+/// survives a power cut about a second later, or when ``synchronize(suite:)`` returns.
+///
+/// All calls are safe from any thread and any process. What one process sets, every process reads
+/// from then on.
 public enum Defaults {
-  /// The throwing store behind the calls that name no suite.
+  /// The throwing store of the standard suite, which calls use unless they name another one.
   public static var shared: Store { suite(.standard) }
 
   /// The throwing store of a suite.
@@ -27,38 +29,42 @@ public enum Defaults {
     if case .standard = suite.location,
       !StorageScope.hasHadTemporaryScope || StorageScope.temporary == nil
     {
-      return standardOfProcess
+      return standardStore
     }
     return StorageScope.current.defaults(suite)
   }
 
-  /// Kept, because nearly every call wants it.
-  private static let standardOfProcess = StorageScope.process.defaults(.standard)
+  /// Kept because nearly every call uses it.
+  private static let standardStore = StorageScope.process.defaults(.standard)
 }
 
 // MARK: - Reading
 
 extension Defaults {
-  /// The value of a key as a `T`.
+  /// The value of a key.
   ///
   /// ```swift
   /// let theme: String? = Defaults.get("theme")
   /// ```
   ///
-  /// Numbers convert only where nothing is lost (16 reads as `Int`, `UInt8` or `Double`); nothing
-  /// else converts.
+  /// A number can be read as any numeric type that holds it without loss: 16 as `Int`, `UInt8` or
+  /// `Double`. No other conversions are made.
   ///
-  /// - Returns: nil when nothing is stored, or, reported, when another type is.
+  /// - Returns: The value; nil if the key has none. Nil as well, and reported, if the value has
+  ///   another type or cannot be read.
   @inlinable
   public static func get<T: Codable>(_ key: String, suite: Suite = .standard) -> T? {
     self.suite(suite).attempt { store throws(StorageError) in try store.get(key) as T? } ?? nil
   }
 
-  /// The value of a key, or `defaultValue` when nothing, or, reported, another type is stored.
+  /// The value of a key, or a default.
   ///
   /// ```swift
   /// let size = Defaults.get("fontSize", default: 16)
   /// ```
+  ///
+  /// - Returns: The value; `defaultValue` if the key has none. `defaultValue` as well, and the
+  ///   error reported, if the value has another type or cannot be read.
   @inlinable
   public static func get<T: Codable>(
     _ key: String, default defaultValue: @autoclosure () -> T, suite: Suite = .standard
@@ -66,37 +72,37 @@ extension Defaults {
     get(key, suite: suite) ?? defaultValue()
   }
 
-  /// The text of a key; nil when there is none.
+  /// The value of a key as a string; nil if it has none.
   @inlinable
   public static func string(_ key: String, suite: Suite = .standard) -> String? {
     get(key, suite: suite)
   }
 
-  /// The integer of a key; 0 when there is none.
+  /// The value of a key as an integer; 0 if it has none.
   @inlinable
   public static func int(_ key: String, suite: Suite = .standard) -> Int {
     get(key, default: 0, suite: suite)
   }
 
-  /// The number of a key; 0 when there is none.
+  /// The value of a key as a floating-point number; 0 if it has none.
   @inlinable
   public static func double(_ key: String, suite: Suite = .standard) -> Double {
     get(key, default: 0, suite: suite)
   }
 
-  /// The truth value of a key; false when there is none.
+  /// The value of a key as a Boolean; false if it has none.
   @inlinable
   public static func bool(_ key: String, suite: Suite = .standard) -> Bool {
     get(key, default: false, suite: suite)
   }
 
-  /// The bytes of a key; nil when there are none.
+  /// The value of a key as bytes; nil if it has none.
   @inlinable
   public static func data(_ key: String, suite: Suite = .standard) -> Data? {
     get(key, suite: suite)
   }
 
-  /// The `Codable` value of a key; nil when there is none.
+  /// The `Codable` value of a key; nil if it has none.
   ///
   /// ```swift
   /// let user: User? = Defaults.model("user")
@@ -108,9 +114,10 @@ extension Defaults {
     get(key, suite: suite)
   }
 
-  /// The `Codable` value of a key; nil when there is none.
+  /// The `Codable` value of a key; nil if it has none.
   ///
-  /// Reading it again does not decode it again, unless it holds an instance of a class.
+  /// The decoded value is cached, so reading it again does not decode it again. Values that contain
+  /// instances of classes are not cached.
   @inlinable
   public static func model<T: Codable & Sendable>(
     _ key: String, type: T.Type = T.self, suite: Suite = .standard
@@ -119,12 +126,14 @@ extension Defaults {
       ?? nil
   }
 
-  /// Whether anything is stored under a key.
+  /// Whether a key has a value, of any type. False as well, and reported, if the suite cannot be
+  /// read.
   public static func contains(_ key: String, suite: Suite = .standard) -> Bool {
     self.suite(suite).attempt { store throws(StorageError) in try store.contains(key) } ?? false
   }
 
-  /// The names of all stored keys, in no order; empty when they cannot be read.
+  /// All keys that have a value, in no particular order. Empty as well, and reported, if the suite
+  /// cannot be read.
   public static func keys(suite: Suite = .standard) -> [String] {
     self.suite(suite).attempt { store throws(StorageError) in try store.keys() } ?? []
   }
@@ -133,14 +142,15 @@ extension Defaults {
 // MARK: - Writing
 
 extension Defaults {
-  /// Stores any `Codable` value; nil removes.
+  /// Stores a `Codable` value; nil removes it.
   ///
   /// ```swift
   /// Defaults.set("dark", forKey: "theme")
   /// Defaults.set(16, forKey: "size", suite: "com.example.shared")
   /// ```
   ///
-  /// - Returns: Whether it is stored; if not, the old value is intact.
+  /// - Returns: Whether the value is stored. If not, the error is reported and the old value is
+  ///   intact.
   @inlinable @discardableResult
   public static func set<T: Codable>(
     _ value: T?, forKey key: String, suite: Suite = .standard
@@ -149,7 +159,9 @@ extension Defaults {
       != nil
   }
 
-  /// Removes the value: what a literal nil means.
+  /// Removes the value of a key; this is the call for a literal nil.
+  ///
+  /// - Returns: Whether the key has no value now. If not, the error is reported.
   @inlinable @discardableResult
   public static func set(_ value: Never?, forKey key: String, suite: Suite = .standard) -> Bool {
     remove(key, suite: suite)
@@ -157,51 +169,57 @@ extension Defaults {
 
   /// Removes the value of a key.
   ///
-  /// - Returns: Whether nothing is stored now; true also when nothing was.
+  /// - Returns: Whether the key has no value now: true as well if it had none before. If not, the
+  ///   error is reported.
   @discardableResult
   public static func remove(_ key: String, suite: Suite = .standard) -> Bool {
     self.suite(suite).attempt { store throws(StorageError) in try store.remove(key) } != nil
   }
 
-  /// Removes all values of one suite, from the disk too; copies of damaged files stay.
+  /// Removes all values of a suite, also from its file. Copies of damaged files are kept.
   ///
-  /// - Returns: Whether the suite is empty now.
+  /// - Returns: Whether the suite is empty now. If not, the error is reported.
   @discardableResult
   public static func removeAll(suite: Suite = .standard) -> Bool {
     self.suite(suite).attempt { store throws(StorageError) in try store.removeAll() } != nil
   }
 
-  /// Changes a value in one step that no other thread or process can come between.
+  /// Changes a value atomically: no other thread or process can change it in between.
   ///
   /// ```swift
   /// let launches = Defaults.update("launches", default: 0) { $0 += 1 }
   /// ```
   ///
-  /// The closure runs without a lock, and again if the value changed meanwhile: let it do nothing
-  /// else. Writing to the same suite inside it is an error.
+  /// The closure runs without a lock, and runs again if the value has changed in the meantime, so
+  /// it should have no other effects. Writing to the same suite inside it is an error.
   ///
-  /// - Returns: The new value; `defaultValue` if, reported, it could not be stored.
-  /// - Throws: What the closure throws; the old value is intact then.
+  /// - Parameters:
+  ///   - key: The key of the value.
+  ///   - defaultValue: The value that the closure is given if the key has none.
+  ///   - suite: The suite of the key.
+  ///   - change: Changes the value. If `T` is optional, nil removes it.
+  /// - Returns: The new value; `defaultValue` if it could not be stored, which is reported.
+  /// - Throws: Only what `change` throws; the old value is intact then.
   @inlinable @discardableResult
   public static func update<T: Codable, E: Error>(
     _ key: String, default defaultValue: T, suite: Suite = .standard,
     _ change: (inout T) throws(E) -> Void
   ) throws(E) -> T {
     let store = self.suite(suite)
-    let outcome: Result<T, E>
+    let result: Result<T, E>
     do throws(StorageError) {
-      outcome = try store.attemptUpdate(key, default: defaultValue, change)
+      result = try store.updateResult(key, default: defaultValue, change)
     } catch {
       store.report(error)
       return defaultValue
     }
-    return try outcome.get()
+    return try result.get()
   }
 
-  /// Changes a value in one step, with a closure that cannot throw.
+  /// Changes a value atomically with a closure that cannot throw.
   ///
-  /// Apart from the other one because Swift 6.3 crashes on a generic typed throw in one function
-  /// with a `do` that does not catch all of a store's errors.
+  /// It is an overload of its own because Swift 6.3 crashes on a function with a generic typed
+  /// throw and a `do` that does not catch all of a store's errors.
   @inlinable @discardableResult
   public static func update<T: Codable>(
     _ key: String, default defaultValue: T, suite: Suite = .standard, _ change: (inout T) -> Void
@@ -211,9 +229,9 @@ extension Defaults {
     } ?? defaultValue
   }
 
-  /// Returns when all that was set before, by this process, survives a power cut.
+  /// Waits until everything that this process has set in the suite survives a power cut.
   ///
-  /// - Returns: Whether it does.
+  /// - Returns: Whether it does. If not, the error is reported.
   @discardableResult
   public static func synchronize(suite: Suite = .standard) -> Bool {
     self.suite(suite).attempt { store throws(StorageError) in try store.synchronize() } != nil
@@ -223,14 +241,14 @@ extension Defaults {
 // MARK: - Typed keys
 
 extension Defaults {
-  /// The value of a typed key, its default while nothing is stored.
+  /// The value of a typed key; the key's default if it has none.
   ///
   /// ```swift
   /// Defaults[.fontSize] = 18
   /// ```
   ///
-  /// Setting an optional to nil removes it. `Defaults[.count] += 1` reads and writes in two steps:
-  /// use `update` where others may write too.
+  /// Setting an optional to nil removes the value. `Defaults[.count] += 1` is a read followed by a
+  /// write, which is not atomic: use `update` if another thread or process may write too.
   @inlinable
   public static subscript<T: Codable>(key: Key<T>) -> T {
     get {
@@ -240,16 +258,21 @@ extension Defaults {
     set { set(newValue, forKey: key.name, suite: key.suite) }
   }
 
-  /// The value of a typed key for a property, which Observation may track.
+  /// The value of a typed key, read such that Observation can track it.
   @inlinable
-  static func observed<T: Codable>(_ key: Key<T>) -> T {
+  static func observableValue<T: Codable>(of key: Key<T>) -> T {
     self.suite(key.suite).attempt { store throws(StorageError) in
-      store.noteRead(key.name)
+      store.registerAccess(to: key.name)
       return try store.get(key)
     } ?? key.defaultValue
   }
 
-  /// Changes the value of a typed key in one step; see `update`.
+  /// Changes the value of a typed key atomically.
+  ///
+  /// The closure may run several times, as that of `update(_:default:suite:_:)` does.
+  ///
+  /// - Returns: The new value; the key's default if it could not be stored, which is reported.
+  /// - Throws: Only what `change` throws; the old value is intact then.
   @inlinable @discardableResult
   public static func update<T: Codable, E: Error>(
     _ key: Key<T>, _ change: (inout T) throws(E) -> Void
@@ -257,19 +280,21 @@ extension Defaults {
     try update(key.name, default: key.defaultValue, suite: key.suite, change)
   }
 
-  /// Changes the value of a typed key in one step, with a closure that cannot throw.
+  /// Changes the value of a typed key atomically, with a closure that cannot throw.
   @inlinable @discardableResult
   public static func update<T: Codable>(_ key: Key<T>, _ change: (inout T) -> Void) -> T {
     update(key.name, default: key.defaultValue, suite: key.suite, change)
   }
 
   /// Removes the value of a typed key, which then reads as its default.
+  ///
+  /// - Returns: Whether the key has no value now. If not, the error is reported.
   @discardableResult
   public static func remove<T: Codable>(_ key: Key<T>) -> Bool {
     remove(key.name, suite: key.suite)
   }
 
-  /// Whether anything is stored under a typed key.
+  /// Whether a typed key has a value. False as well, and reported, if the suite cannot be read.
   public static func contains<T: Codable>(_ key: Key<T>) -> Bool {
     contains(key.name, suite: key.suite)
   }
@@ -278,32 +303,33 @@ extension Defaults {
 // MARK: - Changes
 
 extension Defaults {
-  /// The values of a key as they change, in this process and in others; see ``Changes``.
+  /// The values of a key as this and other processes change them; see ``Changes``.
   public static func changes<T: Codable>(
     _ key: String, default defaultValue: T, suite: Suite = .standard
   ) -> Changes<T> {
     self.suite(suite).changes(key, default: defaultValue)
   }
 
-  /// The values of a key as they change, nil while nothing is stored; see ``Changes``.
+  /// The values of a key as this and other processes change them, nil while it has none; see
+  /// ``Changes``.
   public static func changes<T: Codable>(
     _ key: String, type: T.Type = T.self, suite: Suite = .standard
   ) -> Changes<T?> {
     self.suite(suite).changes(key, type: type)
   }
 
-  /// The values of a typed key as they change; see ``Changes``.
+  /// The values of a typed key as this and other processes change them; see ``Changes``.
   public static func changes<T: Codable>(_ key: Key<T>) -> Changes<T> {
     suite(key.suite).changes(key)
   }
 
-  /// The names of a suite's keys as their values change, in this process and in others.
+  /// The keys of a suite whose values this and other processes change; see ``SuiteChanges``.
   ///
   /// ```swift
-  /// for await names in Defaults.changes(suite: "team") { print(names) }
+  /// for await keys in Defaults.changes(suite: "team") { print(keys) }
   /// ```
   ///
-  /// - Returns: A sequence that goes on until its task is cancelled; see ``SuiteChanges``.
+  /// - Returns: A sequence that ends when its task is cancelled.
   public static func changes(suite: Suite = .standard) -> SuiteChanges {
     self.suite(suite).changes()
   }
@@ -312,25 +338,27 @@ extension Defaults {
 // MARK: - Suites, import and export
 
 extension Defaults {
-  /// The app's suites that have a file or an engine of their own, sorted by name; those with a
-  /// directory of their own are not among them.
+  /// The app's suites that have a file or an engine set by `bootstrap`, sorted by name.
+  ///
+  /// Suites in memory and suites in a directory of their own are not listed. Empty as well, and
+  /// reported, if the app's directory cannot be read.
   public static func suites() -> [Suite] {
     shared.attempt { store throws(StorageError) in try store.storedSuites() } ?? []
   }
 
-  /// All values of a suite as one document; nil when they cannot be read or expressed.
+  /// All values of a suite as one document; see ``Store/export(as:)``.
   ///
-  /// See ``Store/export(as:)``.
+  /// - Returns: The document. Nil, and reported, if the suite cannot be read or the format cannot
+  ///   hold a value.
   public static func export(as format: ExportFormat, suite: Suite = .standard) -> Data? {
     self.suite(suite).attempt { store throws(StorageError) in try store.export(as: format) }
   }
 
-  /// Sets all values of a document that ``export(as:suite:)``, another JSON writer or Foundation's
-  /// `UserDefaults` made.
+  /// Sets all values of a document that ``export(as:suite:)``, another program or Foundation's
+  /// `UserDefaults` wrote; see ``Store/import(_:)``.
   ///
-  /// See ``Store/import(_:)``.
-  ///
-  /// - Returns: Whether all are stored; if not, none or, when the disk is full, the first few are.
+  /// - Returns: Whether all values are stored. If not, the error is reported and none is stored; if
+  ///   the disk filled up, the first ones may be.
   @discardableResult
   public static func `import`(_ document: Data, suite: Suite = .standard) -> Bool {
     self.suite(suite).attempt { store throws(StorageError) in try store.import(document) } != nil

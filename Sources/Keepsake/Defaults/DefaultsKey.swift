@@ -1,7 +1,8 @@
 extension Defaults {
-  /// A setting's name with its type, its default and its suite.
+  /// A key together with the type, default and suite of its value.
   ///
-  /// Declare keys once and they complete after a dot; a value of another type does not compile.
+  /// Declare each key once. The editor then completes it after a dot, and the compiler rejects
+  /// values of another type.
   ///
   /// ```swift
   /// extension Defaults.Key<Int> {
@@ -12,49 +13,49 @@ extension Defaults {
   /// Defaults.update(.fontSize) { $0 += 1 }
   /// ```
   ///
-  /// For a setting that may be missing make the value optional: `Defaults.Key<Date?>("lastLogin")`.
+  /// If the value may be missing, make it optional: `Defaults.Key<Date?>("lastLogin")`.
   public struct Key<Value: Codable> {
-    /// The name under which the value is stored.
+    /// The key under which the value is stored.
     public let name: String
-    /// What reading returns while nothing is stored.
+    /// The value that reading returns if none is stored.
     public let defaultValue: Value
-    /// Where it is stored.
+    /// The suite in which the value is stored.
     public let suite: Suite
-    /// Whether a decoded value may be kept and handed out again.
-    @usableFromInline let keepsModel: Bool
+    /// Whether a decoded value may be cached and returned again.
+    @usableFromInline let allowsCaching: Bool
 
     @usableFromInline
-    init(_ name: String, default defaultValue: Value, suite: Suite, keepsModel: Bool) {
+    init(_ name: String, default defaultValue: Value, suite: Suite, allowsCaching: Bool) {
       self.name = name
       self.defaultValue = defaultValue
       self.suite = suite
-      self.keepsModel = keepsModel
+      self.allowsCaching = allowsCaching
     }
 
-    /// A key with the value that stands in while nothing is stored.
+    /// Makes a key with a default value.
     @inlinable
     public init(_ name: String, default defaultValue: Value, suite: Suite = .standard) {
-      self.init(name, default: defaultValue, suite: suite, keepsModel: false)
+      self.init(name, default: defaultValue, suite: suite, allowsCaching: false)
     }
 
-    /// A key with the value that stands in while nothing is stored.
+    /// Makes a key with a default value.
     @inlinable
     public init(_ name: String, default defaultValue: Value, suite: Suite = .standard)
     where Value: Sendable {
-      self.init(name, default: defaultValue, suite: suite, keepsModel: true)
+      self.init(name, default: defaultValue, suite: suite, allowsCaching: true)
     }
 
-    /// A key whose value is nil while nothing is stored.
+    /// Makes a key whose value is nil if none is stored.
     @inlinable
     public init(_ name: String, suite: Suite = .standard) where Value: ExpressibleByNilLiteral {
-      self.init(name, default: nil, suite: suite, keepsModel: false)
+      self.init(name, default: nil, suite: suite, allowsCaching: false)
     }
 
-    /// A key whose value is nil while nothing is stored.
+    /// Makes a key whose value is nil if none is stored.
     @inlinable
     public init(_ name: String, suite: Suite = .standard)
     where Value: ExpressibleByNilLiteral & Sendable {
-      self.init(name, default: nil, suite: suite, keepsModel: true)
+      self.init(name, default: nil, suite: suite, allowsCaching: true)
     }
   }
 }

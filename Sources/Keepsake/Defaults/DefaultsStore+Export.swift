@@ -18,25 +18,23 @@ extension Defaults.Store {
   /// All values of the suite as one document.
   ///
   /// JSON keeps every value exactly. A property list cannot hold infinities, NaN, a `Decimal` with
-  /// more digits than a `Double`, or dates before the year 1 or after 9999. It also rounds dates to
-  /// whole seconds.
+  /// more digits than a `Double`, or dates before the year 1 or after 9999. It drops fractions of a
+  /// second from dates.
   ///
-  /// - Throws: ``StorageError`` with the code `encodingFailed` if the format cannot hold a value; its
-  ///   ``StorageError/key`` says which.
+  /// - Throws: ``StorageError`` with the code `encodingFailed` if the format cannot hold a value;
+  ///   its ``StorageError/key`` says which.
   public func export(as format: Defaults.ExportFormat) throws(StorageError) -> Data {
-    do throws(StorageError) {
-      // Not a dictionary, in which two keys would collide that differ only in normalization (NFC and
-      // NFD).
+    try perform("export") { engine in
+      // Not a dictionary, in which two keys would collide that differ only in normalization (NFC
+      // and NFD).
       var values: [(key: String, value: StoredValue)] = []
-      for key in try engine.get().keys() {
-        if let value = try engine.get().value(forKey: key) { values.append((key, value)) }
+      for key in try engine.keys() {
+        if let value = try engine.value(forKey: key) { values.append((key, value)) }
       }
       switch format {
       case .json: return Self.json(values)
       case .propertyList: return try Self.propertyList(values)
       }
-    } catch {
-      throw error.inContext(of: "export")
     }
   }
 

@@ -3,10 +3,10 @@ public import FoundationEssentials
 extension Defaults.Store {
   /// Sets all values of a document; keys that are not in it keep their values.
   ///
-  /// The document is either a JSON object, such as ``export(as:)`` or any other program writes, or a
-  /// property list, binary or XML, such as the file of Foundation's `UserDefaults`. A member that is
-  /// null is skipped. Nothing is set unless the whole document can be read. If a ``StorageEngine``
-  /// fails halfway, the values before that are set.
+  /// The document is either a JSON object, such as ``export(as:)`` or any other program writes, or
+  /// a property list, binary or XML, such as the file of Foundation's `UserDefaults`. A member that
+  /// is null is skipped. Nothing is set unless the whole document can be read. If a
+  /// ``StorageEngine`` fails halfway, the values before that are set.
   ///
   /// ```swift
   /// try Defaults.shared.import(Data(contentsOf: oldSettings))
@@ -15,11 +15,10 @@ extension Defaults.Store {
   /// - Throws: ``StorageError`` with the code `decodingFailed` if the document is neither, or if an
   ///   object within a value has two members of the same name.
   public func `import`(_ document: Data) throws(StorageError) {
-    do throws(StorageError) {
-      let values = try Self.values(of: document)
-      try write(values.map { ValueChange(key: $0.key, value: $0.value) })
-    } catch {
-      throw error.inContext(of: "import", path: place)
+    try perform("import") { engine in
+      let changes = try Self.values(of: document).map { ValueChange(key: $0.key, value: $0.value) }
+      try RunningUpdate.requireNone(of: self)
+      try observation.notifyingObservers(of: changes.map(\.key)) { try engine.apply(changes) }
     }
   }
 

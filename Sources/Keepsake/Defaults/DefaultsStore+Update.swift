@@ -1,30 +1,33 @@
 internal import CKeepsake
 
 extension Defaults.Store {
-  /// Changes a value in one step that no other thread or process can come between.
+  /// Changes a value atomically: no other thread or process can change it in between.
   ///
-  /// The closure runs without a lock, and again if the value changed meanwhile: let it do nothing
-  /// else. After eight lost races it runs under the suite's lock. Writing to the same suite inside
-  /// it is an error, and so must be waiting for another thread that does.
+  /// The closure runs without a lock, and runs again if the value has changed in the meantime, so
+  /// it should have no other effects. The ninth time it runs under the suite's lock. Writing to the
+  /// same suite inside it is an error. It must not wait for another thread that writes to the
+  /// suite.
   ///
   /// ```swift
   /// try Defaults.shared.update("launches", default: 0) { $0 += 1 }
   /// ```
   ///
   /// - Parameters:
-  ///   - key: The value's name.
-  ///   - defaultValue: What the closure is given when nothing is stored.
-  ///   - change: Makes the new value from the old one; nil, for an optional `T`, removes it.
+  ///   - key: The key of the value.
+  ///   - defaultValue: The value that the closure is given if the key has none.
+  ///   - change: Changes the value. If `T` is optional, nil removes it.
   /// - Returns: The new value.
   /// - Throws: What `change` throws, or a ``StorageError``; the old value is intact then.
   @discardableResult
   public func update<T: Codable, E: Error>(
     _ key: String, default defaultValue: T, _ change: (inout T) throws(E) -> Void
   ) throws -> T {
-    try attemptUpdate(key, default: defaultValue, change).get()
+    try updateResult(key, default: defaultValue, change).get()
   }
 
-  /// Changes the value of a typed key in one step that nothing can come between.
+  /// Changes the value of a typed key atomically.
+  ///
+  /// - Throws: What `change` throws, or a ``StorageError``; the old value is intact then.
   @discardableResult
   public func update<T: Codable, E: Error>(
     _ key: Defaults.Key<T>, _ change: (inout T) throws(E) -> Void
@@ -32,17 +35,19 @@ extension Defaults.Store {
     try update(key.name, default: key.defaultValue, change)
   }
 
-  /// Changes a value in one step that nothing can come between, by a closure that cannot throw.
+  /// Changes a value atomically, with a closure that cannot throw.
   ///
-  /// See `update`, whose only errors are then the store's own.
+  /// - Throws: ``StorageError``; the old value is intact then.
   @discardableResult
   public func update<T: Codable>(
     _ key: String, default defaultValue: T, _ change: (inout T) -> Void
   ) throws(StorageError) -> T {
-    try attemptUpdate(key, default: defaultValue, change).get()
+    try updateResult(key, default: defaultValue, change).get()
   }
 
-  /// Changes the value of a typed key in one step, by a closure that cannot throw.
+  /// Changes the value of a typed key atomically, with a closure that cannot throw.
+  ///
+  /// - Throws: ``StorageError``; the old value is intact then.
   @discardableResult
   public func update<T: Codable>(
     _ key: Defaults.Key<T>, _ change: (inout T) -> Void
@@ -50,51 +55,53 @@ extension Defaults.Store {
     try update(key.name, default: key.defaultValue, change)
   }
 
-  /// The same with the closure's error apart from the store's.
+  /// Changes a value atomically. Only the store's errors are thrown: the closure's is in the
+  /// result.
   @usableFromInline
-  func attemptUpdate<T: Codable, E: Error>(
+  func updateResult<T: Codable, E: Error>(
     _ key: String, default defaultValue: T, _ change: (inout T) throws(E) -> Void
   ) throws(StorageError) -> Result<T, E> {
     do throws(StorageError) {
-      try UpdateFrame.requireOutside(self)
+      let engine = try engine.get()
+      try RunningUpdate.requireNone(of: self)
 
-      /// What the closure makes of a stored value.
       func changed(_ old: StoredValue?) throws(StorageError) -> Result<(T, StoredValue?), E> {
         var value =
           try old.map { stored throws(StorageError) in
             try Codec.decode(stored, as: T.self)
           } ?? defaultValue
         do throws(E) {
-          try UpdateFrame.run(self) { () throws(E) in try change(&value) }
+          try RunningUpdate.run(of: self) { () throws(E) in try change(&value) }
         } catch {
           return .failure(error)
         }
         return .success((value, try Codec.encode(value)))
       }
       for _ in 0..<8 {
-        let old = try engine.get().value(forKey: key)
+        let old = try engine.value(forKey: key)
         switch try changed(old) {
         case .failure(let error): return .failure(error)
         case .success((let value, let new)):
-          let isDone = try observed.telling([key]) { () throws(StorageError) in
-            try engine.get().replace(old, with: new, forKey: key)
+          let isReplaced = try observation.notifyingObservers(of: [key]) {
+            () throws(StorageError) in
+            try engine.replace(old, with: new, forKey: key)
           }
-          if isDone { return .success(value) }
+          if isReplaced { return .success(value) }
         }
       }
-      var outcome: Result<T, E>?
-      try observed.telling([key]) { () throws(StorageError) in
-        try engine.get().update(key) { old throws(StorageError) in
-          let result = try changed(old)
-          outcome = result.map(\.0)
-          guard case .success((_, let stored)) = result else { return nil }
+      var result: Result<T, E>?
+      try observation.notifyingObservers(of: [key]) { () throws(StorageError) in
+        try engine.update(key) { old throws(StorageError) in
+          let change = try changed(old)
+          result = change.map(\.0)
+          guard case .success((_, let stored)) = change else { return nil }
           return .some(stored)
         }
       }
-      // `update` either calls its closure or throws.
-      return outcome ?? .success(defaultValue)
+      // `update` either calls its closure or throws, so there is a result.
+      return result ?? .success(defaultValue)
     } catch {
-      throw error.inContext(of: "update", key: key, path: place)
+      throw error.inContext(of: "update", key: key, path: path)
     }
   }
 }
@@ -107,45 +114,49 @@ extension Defaults.Store {
   }
 }
 
-/// The updates that run on this thread, innermost first: a list on its stack.
+/// An `update` whose closure is running on this thread.
+///
+/// Closures of `update` can contain updates of other suites. Each is on the stack for as long as
+/// its closure runs, linked to the one around it; a thread-local variable has the innermost.
 @usableFromInline
-struct UpdateFrame {
-  private let store: UnsafeRawPointer?
+struct RunningUpdate {
+  private let engine: UnsafeRawPointer?
   private let outer: UnsafeRawPointer?
 
-  /// Runs `body` as an update of `store`.
+  /// Runs the closure of an update of `store`.
   static func run<E: Error>(
-    _ store: Defaults.Store, _ body: () throws(E) -> Void
+    of store: Defaults.Store, _ body: () throws(E) -> Void
   ) throws(E) {
-    let outer = keepsake_thread_frame()
-    var frame = UpdateFrame(store: store.engineIdentity, outer: outer)
+    let outer = keepsake_innermost_update()
+    var update = RunningUpdate(engine: store.engineIdentity, outer: outer)
     var failure: E?
-    withUnsafePointer(to: &frame) { pointer in
-      keepsake_set_thread_frame(pointer)
+    withUnsafePointer(to: &update) { pointer in
+      keepsake_set_innermost_update(pointer)
       do throws(E) {
         try body()
       } catch {
         failure = error
       }
-      keepsake_set_thread_frame(outer)
+      keepsake_set_innermost_update(outer)
     }
     if let failure { throw failure }
   }
 
-  /// Whether an update's closure runs on this thread.
-  static var isInside: Bool { keepsake_thread_frame() != nil }
+  /// Whether the closure of any update is running on this thread.
+  static var isAnyRunning: Bool { keepsake_innermost_update() != nil }
 
-  /// Refuses to write to a store that is being updated on this thread: it could never end.
-  static func requireOutside(_ store: Defaults.Store) throws(StorageError) {
-    var next = keepsake_thread_frame()
+  /// Throws if the closure of an update of this store is running on this thread: a write inside it
+  /// would make the update lose every time, or wait for its own lock.
+  static func requireNone(of store: Defaults.Store) throws(StorageError) {
+    var next = keepsake_innermost_update()
     while let current = next {
-      let frame = current.load(as: UpdateFrame.self)
-      if frame.store == store.engineIdentity {
+      let update = current.load(as: RunningUpdate.self)
+      if update.engine == store.engineIdentity {
         throw StorageError(
-          .misuse, operation: "update", reason: "a suite was written to inside its own update",
-          remedy: "Write after the closure, or change only the value it was given.")
+          .misuse, operation: "update", reason: "the suite was written to inside its own update",
+          remedy: "Write after the closure, or change only the value that it is given.")
       }
-      next = frame.outer
+      next = update.outer
     }
   }
 }

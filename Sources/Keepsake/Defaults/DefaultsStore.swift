@@ -1,12 +1,15 @@
 public import FoundationEssentials
 
 extension Defaults {
-  /// One suite's settings, with errors thrown where ``Defaults`` reports them.
+  /// The settings of one suite, with calls that throw.
   ///
-  /// The calls are those of ``Defaults``. A missing value is nil or the default; a file that cannot
-  /// be read, and a value of another type, are errors. All calls are safe from any thread and
-  /// between processes. A set survives the end of the process, however it ends, once the call has
-  /// returned, and a power cut about a second later; see ``synchronize()``.
+  /// The calls are those of ``Defaults``, which report an error and return a fallback where these
+  /// throw a ``StorageError``. A key without a value is not an error: it reads as nil or the
+  /// default. A file that cannot be read, and a value of another type, are errors.
+  ///
+  /// All calls are safe from any thread and any process. When a call that writes returns, the
+  /// change survives a crash or a kill of the process; it survives a power cut about a second
+  /// later, or when ``synchronize()`` returns.
   ///
   /// ```swift
   /// let team = Defaults.suite("team")
@@ -17,20 +20,23 @@ extension Defaults {
   /// }
   /// ```
   public final class Store: Sendable {
-    /// Which settings these are.
+    /// The suite whose settings these are.
     public let suite: Suite
 
-    /// What stores the values; an error where no directory can be found for them.
+    /// What stores the values; an error if no directory can be found for them.
     @usableFromInline let engine: Result<any ValueEngine, StorageError>
+    /// The engine if there is one. Reads use this copy: to take it out of the `Result` costs a
+    /// tenth of a read.
+    @usableFromInline let availableEngine: (any ValueEngine)?
     let scope: StorageScope
-    /// Tells those who track the settings by Observation.
-    let observed: ObservedSettings
+    let observation: SettingsObservation
 
     init(suite: Suite, scope: StorageScope) {
       self.suite = suite
       self.scope = scope
       engine = Result { () throws(StorageError) in try Self.makeEngine(for: suite, in: scope) }
-      observed = ObservedSettings(engine, scope)
+      availableEngine = try? engine.get()
+      observation = SettingsObservation(engine, scope)
     }
 
     private static func makeEngine(
@@ -48,23 +54,43 @@ extension Defaults {
       }
     }
 
-    /// Hands a failure to the handler of the scope that made this store.
+    /// Passes an error to the handler of the scope that made this store.
     @usableFromInline
     func report(_ error: StorageError) { scope.report(error.reported(by: "Defaults")) }
 
-    /// To be called before a read that Observation may track.
+    /// Lets Observation track the value of a key that is about to be read.
     @usableFromInline
-    func noteRead(_ key: String) { observed.noteRead(key) }
+    func registerAccess(to key: String) { observation.registerAccess(to: key) }
 
-    /// Where the settings lie, for errors.
+    /// The path of the file that holds the settings, for errors; nil if there is none.
     @usableFromInline
-    var place: String? { try? engine.get().path }
+    var path: String? { try? engine.get().path }
 
-    /// The file in which the settings lie; nil for a suite in memory.
+    /// The file that holds the settings; nil for a suite in memory.
     ///
-    /// - Throws: ``StorageError`` when there is no place for it, as without a home directory.
+    /// - Throws: ``StorageError`` if no directory can be found for it, as without a home directory.
     public var fileURL: URL? {
       get throws(StorageError) { try engine.get().path.map { URL(filePath: $0) } }
+    }
+
+    /// Runs one call on the engine, and adds the call's name, key and path to its errors.
+    ///
+    /// `get`, `set` and `update` do the same by hand: the first two are inlined into the module
+    /// that calls them, where this would be a call with a closure, and `update` is generic, so that
+    /// its closure would cost 5 % of the call.
+    func perform<R>(
+      _ operation: String, _ key: String? = nil, _ body: (any ValueEngine) throws -> R
+    ) throws(StorageError) -> R {
+      do throws(StorageError) {
+        let engine = try engine.get()
+        do {
+          return try body(engine)
+        } catch {
+          throw StorageError(error, thrownBy: type(of: engine), key: key)
+        }
+      } catch {
+        throw error.inContext(of: operation, key: key, path: path)
+      }
     }
   }
 }
@@ -72,23 +98,32 @@ extension Defaults {
 // MARK: - Reading
 
 extension Defaults.Store {
-  /// The value of a key as a `T`; nil when nothing is stored.
+  /// The value of a key; nil if it has none.
   ///
-  /// - Throws: ``StorageError`` of code `wrongType` when another type is stored.
+  /// A number can be read as any numeric type that holds it without loss. No other conversions are
+  /// made.
+  ///
+  /// - Throws: ``StorageError`` with the code `wrongType` if the value has another type.
   @inlinable
   public func get<T: Codable>(_ key: String) throws(StorageError) -> T? {
     do throws(StorageError) {
-      guard let stored = try engine.get().value(forKey: key) else { return nil }
-      // Without the type it would be decoded as a `T?`, past all the short ways.
+      guard let stored = try storedValue(forKey: key) else { return nil }
+      // With an inferred type it would be decoded as `T?`, which takes the slow path.
       return try Codec.decode(stored, as: T.self)
     } catch {
-      throw error.inContext(of: "get", key: key, path: place)
+      throw error.inContext(of: "get", key: key, path: path)
     }
   }
 
-  /// The value of a key, or `defaultValue` when nothing is stored.
+  @inlinable @inline(__always)
+  func storedValue(forKey key: String) throws(StorageError) -> StoredValue? {
+    if let availableEngine { return try availableEngine.value(forKey: key) }
+    return try engine.get().value(forKey: key)
+  }
+
+  /// The value of a key; `defaultValue` if it has none.
   ///
-  /// - Throws: ``StorageError`` of code `wrongType` when another type is stored.
+  /// - Throws: ``StorageError`` with the code `wrongType` if the value has another type.
   @inlinable
   public func get<T: Codable>(
     _ key: String, default defaultValue: @autoclosure () -> T
@@ -96,33 +131,36 @@ extension Defaults.Store {
     try get(key) ?? defaultValue()
   }
 
-  /// The value of a typed key, or its default when nothing is stored.
+  /// The value of a typed key; the key's default if it has none.
   @inlinable
   public func get<T: Codable>(_ key: Defaults.Key<T>) throws(StorageError) -> T {
-    try get(key.name, keeping: key.keepsModel) ?? key.defaultValue
+    try get(key.name, allowingCache: key.allowsCaching) ?? key.defaultValue
   }
 
-  /// The text of a key; nil when nothing is stored.
+  /// The value of a key as a string; nil if it has none.
   @inlinable
   public func string(_ key: String) throws(StorageError) -> String? { try get(key) }
 
-  /// The integer of a key; 0 when nothing is stored.
+  /// The value of a key as an integer; 0 if it has none.
   @inlinable
   public func int(_ key: String) throws(StorageError) -> Int { try get(key) ?? 0 }
 
-  /// The number of a key; 0 when nothing is stored.
+  /// The value of a key as a floating-point number; 0 if it has none.
   @inlinable
   public func double(_ key: String) throws(StorageError) -> Double { try get(key) ?? 0 }
 
-  /// The truth value of a key; false when nothing is stored.
+  /// The value of a key as a Boolean; false if it has none.
   @inlinable
   public func bool(_ key: String) throws(StorageError) -> Bool { try get(key) ?? false }
 
-  /// The bytes of a key; nil when nothing is stored.
+  /// The value of a key as bytes; nil if it has none.
   @inlinable
   public func data(_ key: String) throws(StorageError) -> Data? { try get(key) }
 
-  /// The `Codable` value of a key; nil when nothing is stored.
+  /// The `Codable` value of a key; nil if it has none.
+  ///
+  /// - Throws: ``StorageError`` with the code `wrongType` or `decodingFailed` if the value has
+  ///   another type.
   @inlinable
   public func model<T: Codable>(
     _ key: String, type: T.Type = T.self
@@ -130,59 +168,52 @@ extension Defaults.Store {
     try get(key)
   }
 
-  /// The `Codable` value of a key; nil when nothing is stored.
+  /// The `Codable` value of a key; nil if it has none.
   ///
-  /// Reading it again does not decode it again, unless it holds an instance of a class.
+  /// The decoded value is cached, so reading it again does not decode it again. Values that contain
+  /// instances of classes are not cached.
+  ///
+  /// - Throws: ``StorageError`` with the code `wrongType` or `decodingFailed` if the value has
+  ///   another type.
   @inlinable
   public func model<T: Codable & Sendable>(
     _ key: String, type: T.Type = T.self
   ) throws(StorageError) -> T? {
-    try get(key, keeping: true)
+    try get(key, allowingCache: true)
   }
 
-  /// The value of a key; with `keeping` from or into the memory of decoded models, for which the
-  /// caller must know that `T` is `Sendable`.
+  /// The value of a key, from the cache of decoded models if `allowingCache` is true, for which `T`
+  /// must be `Sendable`.
   @inlinable
-  func get<T: Codable>(_ key: String, keeping: Bool) throws(StorageError) -> T? {
-    if !keeping || Codec.isStoredAsIs(T.self) { return try get(key) }
-    if case .success(let engine) = engine,
-      let model = engine.cachedModel(forKey: key)?.value(as: T.self)
-    {
-      return model
-    }
-    return try decodeAndKeep(key)
+  func get<T: Codable>(_ key: String, allowingCache: Bool) throws(StorageError) -> T? {
+    if !allowingCache || Codec.isStoredAsIs(T.self) { return try get(key) }
+    if let model = availableEngine?.cachedModel(forKey: key)?.value(as: T.self) { return model }
+    return try decodeAndCache(key)
   }
 
   @usableFromInline
-  func decodeAndKeep<T: Codable>(_ key: String) throws(StorageError) -> T? {
-    do throws(StorageError) {
-      let engine = try engine.get()
+  func decodeAndCache<T: Codable>(_ key: String) throws(StorageError) -> T? {
+    try perform("get", key) { engine in
       guard let stored = try engine.versionedValue(forKey: key) else { return nil }
       let value: T = try Codec.decode(stored.value)
       if case .json = stored.value, let model = DecodedModel.make(value) {
         engine.cache(model, forKey: key, version: stored.version)
       }
       return value
-    } catch {
-      throw error.inContext(of: "get", key: key, path: place)
     }
   }
 
-  /// Whether anything is stored under a key.
+  /// Whether a key has a value, of any type.
   public func contains(_ key: String) throws(StorageError) -> Bool {
-    do throws(StorageError) {
-      return try engine.get().value(forKey: key) != nil
-    } catch {
-      throw error.inContext(of: "contains", key: key)
-    }
+    try perform("contains", key) { try $0.value(forKey: key) != nil }
   }
 
-  /// Whether anything is stored under a typed key.
+  /// Whether a typed key has a value.
   public func contains<T: Codable>(_ key: Defaults.Key<T>) throws(StorageError) -> Bool {
     try contains(key.name)
   }
 
-  /// The names of all stored keys, in no order.
+  /// All keys that have a value, in no particular order.
   public func keys() throws(StorageError) -> [String] {
     try perform("keys") { try $0.keys() }
   }
@@ -191,10 +222,10 @@ extension Defaults.Store {
 // MARK: - Writing
 
 extension Defaults.Store {
-  /// Stores any `Codable` value; nil removes.
+  /// Stores a `Codable` value; nil removes it.
   ///
-  /// - Throws: ``StorageError``; the old value is intact then, unless it was the very last step
-  ///   that failed, which tells other processes: the new one may show then.
+  /// - Throws: ``StorageError``. The old value is intact then, unless only the last step failed,
+  ///   which notifies other processes: in that case the new value may be stored.
   @inlinable
   public func set<T: Codable>(_ value: T?, forKey key: String) throws(StorageError) {
     do throws(StorageError) {
@@ -205,7 +236,7 @@ extension Defaults.Store {
     }
   }
 
-  /// Removes the value: what a literal nil means.
+  /// Removes the value of a key; this is the call for a literal nil.
   @inlinable
   public func set(_ value: Never?, forKey key: String) throws(StorageError) {
     try remove(key)
@@ -217,13 +248,9 @@ extension Defaults.Store {
     try set(value, forKey: key.name)
   }
 
-  /// Removes the value of a key; nothing happens when it is missing.
+  /// Removes the value of a key; does nothing if it has none.
   public func remove(_ key: String) throws(StorageError) {
-    do throws(StorageError) {
-      try write(nil, forKey: key)
-    } catch {
-      throw error.inContext(of: "remove", key: key)
-    }
+    try perform("remove", key) { _ in try write(nil, forKey: key) }
   }
 
   /// Removes the value of a typed key, which then reads as its default.
@@ -231,49 +258,26 @@ extension Defaults.Store {
     try remove(key.name)
   }
 
-  /// Removes all values, from the disk too; copies of damaged files stay.
+  /// Removes all values, also from the file. Copies of damaged files are kept.
   public func removeAll() throws(StorageError) {
     try perform("removeAll") { engine in
-      try UpdateFrame.requireOutside(self)
-      try observed.telling(nil) { try engine.removeAll() }
+      try RunningUpdate.requireNone(of: self)
+      try observation.notifyingObservers(of: nil) { try engine.removeAll() }
     }
   }
 
   @usableFromInline
   func write(_ value: StoredValue?, forKey key: String) throws(StorageError) {
-    try UpdateFrame.requireOutside(self)
-    try observed.telling([key]) { () throws(StorageError) in
+    try RunningUpdate.requireNone(of: self)
+    try observation.notifyingObservers(of: [key]) { () throws(StorageError) in
       try engine.get().set(value, forKey: key)
     }
   }
 
-  func write(_ changes: [ValueChange]) throws(StorageError) {
-    try UpdateFrame.requireOutside(self)
-    try observed.telling(changes.map(\.key)) { () throws(StorageError) in
-      try engine.get().apply(changes)
-    }
-  }
-
-  /// Runs one call of the engine. An error names the operation.
-  private func perform<R>(
-    _ operation: String, _ body: (any ValueEngine) throws -> R
-  ) throws(StorageError) -> R {
-    do throws(StorageError) {
-      let engine = try engine.get()
-      do {
-        return try body(engine)
-      } catch {
-        throw StorageError(error, thrownBy: type(of: engine))
-      }
-    } catch {
-      throw error.inContext(of: operation)
-    }
-  }
-
-  /// Returns when all that was set before, by this process, survives a power cut.
+  /// Waits until everything that this process has set survives a power cut.
   ///
-  /// Without it that takes about a second, and happens at a normal exit. After `kill -9` nothing is
-  /// lost either, unless the power fails within half a minute.
+  /// Without this call, that takes about a second; a normal exit of the process waits for it. A
+  /// kill of the process loses nothing either, unless the power fails within half a minute.
   public func synchronize() throws(StorageError) {
     try perform("synchronize") { try $0.synchronize() }
   }

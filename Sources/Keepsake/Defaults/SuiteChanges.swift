@@ -1,37 +1,39 @@
 extension Defaults {
-  /// The names of a suite's keys as their values change, in this process and in others.
+  /// The keys of a suite whose values this and other processes change.
   ///
-  /// Each element holds the names whose values differ from those at the last element, or, for the
-  /// first one, at the call that made the sequence: set, changed and removed ones. Several changes
-  /// may come as one element; a value that came and went in between, and one that is stored again
-  /// with the same bytes, is none. An element is never empty.
+  /// Each element is the set of keys whose values differ from those at the previous element, or,
+  /// for the first element, at the call that made the sequence: keys that were added, changed or
+  /// removed. Several changes may be combined into one element. A value that was changed back, or
+  /// stored again unchanged, does not count. No element is empty.
   ///
   /// ```swift
-  /// for await names in Defaults.changes(suite: "team") {
-  ///   if names.contains("theme") { applyTheme() }
+  /// for await keys in Defaults.changes(suite: "team") {
+  ///   if keys.contains("theme") { applyTheme() }
   /// }
   /// ```
   ///
-  /// The sequence may be used from any thread, and by several loops: each gets all changes. A loop
-  /// ends when its task is cancelled, and costs nothing while it waits; with each change it looks
-  /// at the whole suite. One that cannot be read counts as unchanged until the next change, and
-  /// that is reported to ``StorageSystem/onFailure``. Names that differ only in their encoding (NFC
-  /// and NFD) are one in a set. For the values of one key see ``Changes``.
+  /// The sequence can be used from any thread and by several loops, each of which gets every
+  /// change. A loop ends when its task is cancelled. It uses no processor time while it waits, and
+  /// compares all values of the suite after each change. A suite that cannot be read counts as
+  /// unchanged, and the error is reported to ``StorageSystem/onFailure``. Keys that differ only in
+  /// Unicode normalization (NFC and NFD) are one element of the set. For the values of one key, see
+  /// ``Changes``.
   public struct SuiteChanges: AsyncSequence, Sendable {
     private let store: Store
-    private let start: ByteKeyedDictionary<StoredValue>?
+    private let initialValues: ByteKeyedDictionary<StoredValue>?
 
     init(_ store: Store) {
       self.store = store
-      start = Self.current(store)
+      initialValues = Self.currentValues(store)
     }
 
-    /// All values; nil, and that reported, when they cannot be read.
-    private static func current(_ store: Store) -> ByteKeyedDictionary<StoredValue>? {
+    /// All values; nil if they cannot be read, which is reported.
+    private static func currentValues(_ store: Store) -> ByteKeyedDictionary<StoredValue>? {
       var values = ByteKeyedDictionary<StoredValue>()
       do throws(StorageError) {
-        for key in try store.engine.get().keys() {
-          if let value = try store.engine.get().value(forKey: key) { values.set(key, value) }
+        let engine = try store.engine.get()
+        for key in try engine.keys() {
+          if let value = try engine.value(forKey: key) { values.set(key, value) }
         }
       } catch {
         store.report(error.inContext(of: "changes"))
@@ -40,43 +42,45 @@ extension Defaults {
       return values
     }
 
-    /// Starts to wait for changes since this sequence was made.
+    /// Makes an iterator, which begins with the first change after the sequence was made.
     public func makeAsyncIterator() -> Iterator {
-      Iterator(sequence: self, last: start)
+      Iterator(sequence: self, lastValues: initialValues)
     }
 
-    /// Hands out one set of names after another.
+    /// Returns one set of keys after another.
     public struct Iterator: AsyncIteratorProtocol {
       private let sequence: SuiteChanges
-      /// nil as long as the suite could not be read.
-      private var last: ByteKeyedDictionary<StoredValue>?
-      private var news: NewsIterator
+      /// nil until the suite can be read.
+      private var lastValues: ByteKeyedDictionary<StoredValue>?
+      private var signals: ChangeSignals
 
-      fileprivate init(sequence: SuiteChanges, last: ByteKeyedDictionary<StoredValue>?) {
+      fileprivate init(
+        sequence: SuiteChanges, lastValues: ByteKeyedDictionary<StoredValue>?
+      ) {
         self.sequence = sequence
-        self.last = last
-        news = NewsIterator(of: sequence.store)
+        self.lastValues = lastValues
+        signals = ChangeSignals(of: sequence.store)
       }
 
-      /// The names of what has changed; nil when the task is cancelled or there is no store to
-      /// watch.
+      /// Waits for the next changed keys; nil if the task is cancelled or the suite cannot be
+      /// watched.
       public mutating func next() async -> Set<String>? {
         await next(isolation: nil)
       }
 
-      /// The names of what has changed; nil when the task is cancelled or there is no store to
-      /// watch.
+      /// Waits for the next changed keys; nil if the task is cancelled or the suite cannot be
+      /// watched.
       public mutating func next(
         isolation actor: isolated (any Actor)?
       ) async throws(Never) -> Set<String>? {
-        // The closure must not reach into `self`, which is being changed as long as it waits.
-        var last = last
-        defer { self.last = last }
-        return await news.next(isolation: actor) { [sequence] () -> Set<String>? in
-          guard let current = SuiteChanges.current(sequence.store) else { return nil }
-          let names = current.keysWithOtherValues(than: last ?? current)
-          last = current
-          return names.isEmpty ? nil : names
+        // `self` is being modified while `signals` waits, so the closure needs a copy.
+        var lastValues = lastValues
+        defer { self.lastValues = lastValues }
+        return await signals.firstResult(isolation: actor) { [sequence] () -> Set<String>? in
+          guard let current = SuiteChanges.currentValues(sequence.store) else { return nil }
+          let keys = current.keysWithOtherValues(than: lastValues ?? current)
+          lastValues = current
+          return keys.isEmpty ? nil : keys
         }
       }
     }
@@ -84,7 +88,7 @@ extension Defaults {
 }
 
 extension ByteKeyedDictionary<StoredValue> {
-  /// The keys that only one of the tables has, or under which each has another value.
+  /// The keys that only one of the dictionaries has, or that have different values in them.
   fileprivate func keysWithOtherValues(than other: Self) -> Set<String> {
     var keys: Set<String> = []
     for (key, value) in elements where other[key] != value { keys.insert(key) }
@@ -94,14 +98,14 @@ extension ByteKeyedDictionary<StoredValue> {
 }
 
 extension Defaults.Store {
-  /// The names of the keys as their values change, in this process and in others.
+  /// The keys whose values this and other processes change; see ``Defaults/SuiteChanges``.
   ///
   /// ```swift
-  /// for await names in Defaults.suite("team").changes() { print(names) }
+  /// for await keys in Defaults.suite("team").changes() { print(keys) }
   /// ```
   ///
-  /// What changes from this call on is not missed, on whatever thread it is made.
+  /// No change after this call is missed.
   ///
-  /// - Returns: A sequence that goes on until its task is cancelled; see ``Defaults/SuiteChanges``.
+  /// - Returns: A sequence that ends when its task is cancelled.
   public func changes() -> Defaults.SuiteChanges { Defaults.SuiteChanges(self) }
 }

@@ -1,4 +1,4 @@
-/// A setting as a property.
+/// A setting as a property of your type.
 ///
 /// ```swift
 /// @Default("fontSize", defaultValue: 16) var fontSize: Int
@@ -6,12 +6,14 @@
 /// $fontSize.reset()
 /// ```
 ///
-/// Reading and writing are those of ``Defaults``: no error is thrown, each is reported. `fontSize
-/// += 1` reads and writes in two steps; `$fontSize.update { $0 += 1 }` is one.
+/// Reading and writing behave as in ``Defaults``: storage errors are reported, never thrown.
+/// `fontSize += 1` is a read followed by a write, which is not atomic: use
+/// `$fontSize.update { $0 += 1 }` if another thread or process may write too.
 ///
-/// In an `@Observable` class Observation tracks it, whoever changes the setting, in other processes
-/// too. A change of this process is told on the thread that makes it, before the call returns, or
-/// by another write at that moment; all others are told in the background.
+/// In an `@Observable` class, Observation tracks the setting. Observers are notified of every
+/// change, by this process and by others. For a change by this process they are called on the
+/// thread that makes it, before its call returns, or by another write that is in progress; for any
+/// other change they are called in the background.
 ///
 /// ```swift
 /// @MainActor @Observable final class Preferences {
@@ -20,103 +22,118 @@
 /// ```
 @propertyWrapper
 public struct Default<Value: Codable> {
-  /// The name, default and suite of the setting.
+  /// The typed key of the setting.
   public let key: Defaults.Key<Value>
 
-  /// A setting with the value that it has while nothing is stored.
+  /// Makes a setting that has `defaultValue` while no value is stored.
   public init(_ key: String, defaultValue: Value, suite: Defaults.Suite = .standard) {
     self.key = Defaults.Key(key, default: defaultValue, suite: suite)
   }
 
-  /// A setting with the value that it has while nothing is stored.
+  /// Makes a setting that has `defaultValue` while no value is stored.
   public init(_ key: String, defaultValue: Value, suite: Defaults.Suite = .standard)
   where Value: Sendable {
     self.key = Defaults.Key(key, default: defaultValue, suite: suite)
   }
 
-  /// A setting by its typed key.
+  /// Makes a setting from its typed key.
   public init(_ key: Defaults.Key<Value>) { self.key = key }
 
-  /// The stored value, or the default.
+  /// The stored value; the default if there is none.
   @inlinable
   public var wrappedValue: Value {
-    get { Defaults.observed(key) }
+    get { Defaults.observableValue(of: key) }
     nonmutating set { Defaults[key] = newValue }
   }
 
-  /// The setting itself: its ``key``, ``reset()``, `update` and ``changes``.
+  /// The setting itself, with its ``key``, ``reset()``, `update` and ``changes``.
   public var projectedValue: Default { self }
 
-  /// Removes the stored value, so that the default holds.
+  /// Removes the stored value, so that the setting has its default again.
+  ///
+  /// - Returns: Whether no value is stored now. If not, the error is reported.
   @discardableResult
   public func reset() -> Bool { Defaults.remove(key) }
 
-  /// Changes the value in one step that no other thread or process can come between.
+  /// Changes the value atomically: no other thread or process can change it in between.
+  ///
+  /// The closure may run several times, as that of `Defaults.update` does.
+  ///
+  /// - Returns: The new value; the default if it could not be stored, which is reported.
+  /// - Throws: Only what `change` throws; the old value is intact then.
   @inlinable @discardableResult
   public func update<E: Error>(_ change: (inout Value) throws(E) -> Void) throws(E) -> Value {
     try Defaults.update(key, change)
   }
 
-  /// Changes the value in one step, with a closure that cannot throw.
+  /// Changes the value atomically, with a closure that cannot throw.
   @inlinable @discardableResult
   public func update(_ change: (inout Value) -> Void) -> Value { Defaults.update(key, change) }
 
-  /// The values as they change, in this process and in others.
+  /// The values as this and other processes change them.
   public var changes: Defaults.Changes<Value> { Defaults.changes(key) }
 }
 
 extension Default: Sendable where Value: Sendable {}
 
-/// A setting as a property that is nil while nothing is stored; setting it to nil removes it.
+/// A setting as an optional property: nil if no value is stored. Setting it to nil removes the
+/// value.
 ///
 /// ```swift
 /// @DefaultOptional("lastLogin") var lastLogin: Date?
 /// ```
 ///
-/// Observation tracks it as it does ``Default``.
+/// Observation tracks it in the same way as ``Default``.
 @propertyWrapper
 public struct DefaultOptional<Value: Codable> {
-  /// The name and suite of the setting.
+  /// The typed key of the setting.
   public let key: Defaults.Key<Value?>
 
-  /// A setting that may be missing.
+  /// Makes a setting that is nil while no value is stored.
   public init(_ key: String, suite: Defaults.Suite = .standard) {
     self.key = Defaults.Key(key, suite: suite)
   }
 
-  /// A setting that may be missing.
+  /// Makes a setting that is nil while no value is stored.
   public init(_ key: String, suite: Defaults.Suite = .standard) where Value: Sendable {
     self.key = Defaults.Key(key, suite: suite)
   }
 
-  /// A setting by its typed key.
+  /// Makes a setting from its typed key.
   public init(_ key: Defaults.Key<Value?>) { self.key = key }
 
-  /// The stored value; nil when there is none.
+  /// The stored value; nil if there is none.
   @inlinable
   public var wrappedValue: Value? {
-    get { Defaults.observed(key) }
+    get { Defaults.observableValue(of: key) }
     nonmutating set { Defaults[key] = newValue }
   }
 
-  /// The setting itself: its ``key``, ``reset()``, `update` and ``changes``.
+  /// The setting itself, with its ``key``, ``reset()``, `update` and ``changes``.
   public var projectedValue: DefaultOptional { self }
 
-  /// Removes the stored value.
+  /// Removes the stored value, so that the setting is nil.
+  ///
+  /// - Returns: Whether no value is stored now. If not, the error is reported.
   @discardableResult
   public func reset() -> Bool { Defaults.remove(key) }
 
-  /// Changes the value in one step that no other thread or process can come between.
+  /// Changes the value atomically: no other thread or process can change it in between.
+  ///
+  /// The closure may run several times, as that of `Defaults.update` does.
+  ///
+  /// - Returns: The new value; nil if it could not be stored, which is reported.
+  /// - Throws: Only what `change` throws; the old value is intact then.
   @inlinable @discardableResult
   public func update<E: Error>(_ change: (inout Value?) throws(E) -> Void) throws(E) -> Value? {
     try Defaults.update(key, change)
   }
 
-  /// Changes the value in one step, with a closure that cannot throw.
+  /// Changes the value atomically, with a closure that cannot throw.
   @inlinable @discardableResult
   public func update(_ change: (inout Value?) -> Void) -> Value? { Defaults.update(key, change) }
 
-  /// The values as they change, in this process and in others.
+  /// The values as this and other processes change them.
   public var changes: Defaults.Changes<Value?> { Defaults.changes(key) }
 }
 

@@ -4,7 +4,7 @@ import Testing
 @testable import Keepsake
 @testable import keepsake_peer
 
-@Suite struct JSONScannerTests {
+@Suite(.singleThreaded) struct JSONScannerTests {
   private func compact(_ document: String) -> String? {
     JSONScanner.value(of: Array(document.utf8)).map { String(decoding: $0.bytes, as: UTF8.self) }
   }

@@ -2,7 +2,7 @@ import Testing
 
 @testable import Keepsake
 
-@Suite struct UTF8Tests {
+@Suite(.singleThreaded) struct UTF8Tests {
   @Test func acceptsWhatTheStandardLibraryAccepts() {
     // The replacement character takes as many bytes as some of the sequences that it replaces.
     var samples: [[UInt8]] = [

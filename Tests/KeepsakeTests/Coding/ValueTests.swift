@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-/// Each value comes back as it was: from memory, and from the file.
+/// Values are read as they were set, both from memory and from the file.
 @Suite(.singleThreaded) struct ValueTests {
   enum Theme: String, Codable { case light, dark }
   enum Shape: Codable, Equatable {
@@ -25,30 +25,30 @@ import Testing
     var id = UUID()
   }
 
-  func check<T: Codable>(
+  func expectRoundTrip<T: Codable>(
     _ value: T, sourceLocation: SourceLocation = #_sourceLocation,
-    isSame: (T, T) -> Bool
+    isEqual: (T, T) -> Bool
   ) throws {
     let directory = try TemporaryDirectory()
     let store = directory.store()
     try store.set(value, forKey: "value")
     for reader in [store, directory.store()] {
       let back: T = try #require(try reader.get("value"), sourceLocation: sourceLocation)
-      #expect(isSame(back, value), "\(back)", sourceLocation: sourceLocation)
+      #expect(isEqual(back, value), "\(back)", sourceLocation: sourceLocation)
     }
   }
 
-  func check<T: Codable & Equatable>(
+  func expectRoundTrip<T: Codable & Equatable>(
     _ value: T, sourceLocation: SourceLocation = #_sourceLocation
   ) throws {
-    try check(value, sourceLocation: sourceLocation, isSame: ==)
+    try expectRoundTrip(value, sourceLocation: sourceLocation, isEqual: ==)
   }
 
   @Test func integersOfAllWidthsRoundTrip() throws {
     func both<T: FixedWidthInteger & Codable>(_ type: T.Type) throws {
-      try check(T.min)
-      try check(T.max)
-      try check(T.max / 2)
+      try expectRoundTrip(T.min)
+      try expectRoundTrip(T.max)
+      try expectRoundTrip(T.max / 2)
     }
     try both(Int.self)
     try both(Int8.self)
@@ -70,8 +70,8 @@ import Testing
     -.infinity, .nan, 9_007_199_254_740_992, 16,
   ])
   func doublesRoundTripToTheLastBit(_ value: Double) throws {
-    try check(value) { $0.bitPattern == $1.bitPattern }
-    try check(Date(timeIntervalSinceReferenceDate: value)) {
+    try expectRoundTrip(value) { $0.bitPattern == $1.bitPattern }
+    try expectRoundTrip(Date(timeIntervalSinceReferenceDate: value)) {
       $0.timeIntervalSinceReferenceDate.bitPattern == $1.timeIntervalSinceReferenceDate.bitPattern
     }
   }
@@ -82,40 +82,41 @@ import Testing
       0.1, -0.0, .greatestFiniteMagnitude, .leastNonzeroMagnitude, .infinity, 16,
     ]
     values += (0..<40).map { _ in Float(bitPattern: generator.next() & 0xBFFF_FFFF) }
-    for value in values { try check(value) { $0.bitPattern == $1.bitPattern } }
-    try check(Float.nan) { a, _ in a.isNaN }
+    for value in values { try expectRoundTrip(value) { $0.bitPattern == $1.bitPattern } }
+    try expectRoundTrip(Float.nan) { a, _ in a.isNaN }
   }
 
   @Test func decimalsKeepTheirDigits() throws {
-    try check(try #require(Decimal(string: "12345678901234567890123456789.123456789")))
-    try check(try #require(Decimal(string: "-0.1")))
-    try check(Decimal.greatestFiniteMagnitude)
-    try check(Decimal(16))
-    #expect(throws: StorageError.self) { try check(Decimal.nan) }
+    try expectRoundTrip(try #require(Decimal(string: "12345678901234567890123456789.123456789")))
+    try expectRoundTrip(try #require(Decimal(string: "-0.1")))
+    try expectRoundTrip(Decimal.greatestFiniteMagnitude)
+    try expectRoundTrip(Decimal(16))
+    #expect(throws: StorageError.self) { try expectRoundTrip(Decimal.nan) }
   }
 
-  @Test func singleValuesRoundTrip() throws {
-    try check(true)
-    try check(false)
-    try check("")
-    try check("quotes \" back \\ slash / newline \n tab \t NUL \u{0} \u{1F} é 👩‍👩‍👧‍👦 \u{2028}")
-    try check(Data())
-    try check(Data((0...255).map { UInt8($0) }))
-    try check(UUID())
-    try check(Theme.dark)
-    try check(Shape.circle(radius: 0.1))
-    try check(Shape.square(side: .min, name: nil))
-    try check(try #require(URL(string: "https://example.com/ä?q=1#x")))
-    try check(URL(filePath: "/tmp/a b/", directoryHint: .isDirectory))
-    try check(URL(string: "c/d.html", relativeTo: URL(string: "https://example.com/a/b")!)!)
-    try check([1, 2, 3])
-    try check(["a": ["b": [true]]])
-    try check([Int?.none, 1])
-    try check(Profile())
-    try check([Profile(), Profile()])
+  @Test func otherTypesRoundTrip() throws {
+    try expectRoundTrip(true)
+    try expectRoundTrip(false)
+    try expectRoundTrip("")
+    try expectRoundTrip("quotes \" back \\ slash / newline \n tab \t NUL \u{0} \u{1F} é 👩‍👩‍👧‍👦 \u{2028}")
+    try expectRoundTrip(Data())
+    try expectRoundTrip(Data((0...255).map { UInt8($0) }))
+    try expectRoundTrip(UUID())
+    try expectRoundTrip(Theme.dark)
+    try expectRoundTrip(Shape.circle(radius: 0.1))
+    try expectRoundTrip(Shape.square(side: .min, name: nil))
+    try expectRoundTrip(try #require(URL(string: "https://example.com/ä?q=1#x")))
+    try expectRoundTrip(URL(filePath: "/tmp/a b/", directoryHint: .isDirectory))
+    try expectRoundTrip(
+      URL(string: "c/d.html", relativeTo: URL(string: "https://example.com/a/b")!)!)
+    try expectRoundTrip([1, 2, 3])
+    try expectRoundTrip(["a": ["b": [true]]])
+    try expectRoundTrip([Int?.none, 1])
+    try expectRoundTrip(Profile())
+    try expectRoundTrip([Profile(), Profile()])
   }
 
-  @Test func aValueOfFiftyMegabytesRoundTrips() throws {
+  @Test func fiftyMegabytesRoundTrip() throws {
     let directory = try TemporaryDirectory()
     let text = String(repeating: "0123456789", count: 5_000_000)
     try directory.store().set(text, forKey: "big")
@@ -127,7 +128,7 @@ import Testing
     #expect(bytes == data)
   }
 
-  @Test func genericCodeStoresAsDirectCodeDoes() throws {
+  @Test func genericCodeStoresTheSameAsDirectCode() throws {
     func put<T: Codable>(_ value: T, _ store: Defaults.Store) throws {
       try store.set(value, forKey: "k")
     }
@@ -196,7 +197,7 @@ import Testing
     try refuses("purple", as: Theme.self)
   }
 
-  @Test func optionalTypesAreReadAsWhatTheyWrap() throws {
+  @Test func optionalTypesAreReadAsTheWrappedType() throws {
     let store = try TemporaryDirectory().store(.memory)
     func check<T: Codable & Equatable>(_ value: T) throws {
       for _ in 0..<2 {
@@ -225,30 +226,30 @@ import Testing
     try check(Theme.dark)
     try check(Profile())
     try check(try #require(URL(string: "c", relativeTo: URL(string: "https://a.example/b/")!)))
-    // A number fits an optional of another type where it fits that type.
+    // A number converts to an optional type if it converts to the wrapped type.
     try store.set(3, forKey: "k")
     #expect(try store.get("k") as Double?? == .some(.some(3)))
     try store.set(3.5, forKey: "k")
     #expect(throws: StorageError.self) { _ = try store.get("k") as Int?? }
   }
 
-  @Test func aFailedEncodeLeavesTheOldValue() throws {
-    struct Stubborn: Codable {
+  @Test func failedEncodingKeepsTheOldValue() throws {
+    struct Throwing: Codable {
       init() {}
       init(from decoder: any Decoder) throws {}
       func encode(to encoder: any Encoder) throws { throw CocoaError(.coderInvalidValue) }
     }
-    struct Silent: Codable {
+    struct Empty: Codable {
       init() {}
       init(from decoder: any Decoder) throws {}
       func encode(to encoder: any Encoder) throws {}
     }
     let store = try TemporaryDirectory().store()
     try store.set("old", forKey: "k")
-    let error = #expect(throws: StorageError.self) { try store.set(Stubborn(), forKey: "k") }
+    let error = #expect(throws: StorageError.self) { try store.set(Throwing(), forKey: "k") }
     #expect(error?.code == .encodingFailed)
     #expect(error?.key == "k")
-    #expect(throws: StorageError.self) { try store.set(Silent(), forKey: "k") }
+    #expect(throws: StorageError.self) { try store.set(Empty(), forKey: "k") }
     #expect(try store.string("k") == "old")
   }
 

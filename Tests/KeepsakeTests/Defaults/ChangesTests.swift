@@ -6,11 +6,11 @@ import Testing
 
 @Suite(.temporaryStorage, .timeLimit(.minutes(5))) struct ChangesTests {
   @Test(arguments: [Defaults.Suite.standard, .memory])
-  func changesOfThisProcessArrive(_ suite: Defaults.Suite) async {
+  func deliversChangesByThisProcess(_ suite: Defaults.Suite) async {
     var changes = Defaults.changes("k", default: 0, suite: suite).makeAsyncIterator()
     Defaults.set(1, forKey: "k", suite: suite)
     #expect(await changes.next() == 1)
-    Defaults.set(1, forKey: "k", suite: suite)  // equal: not repeated
+    Defaults.set(1, forKey: "k", suite: suite)  // unchanged: not repeated
     Defaults.set(5, forKey: "other", suite: suite)
     Defaults.set(2, forKey: "k", suite: suite)
     #expect(await changes.next() == 2)
@@ -18,17 +18,17 @@ import Testing
     #expect(await changes.next() == 0)
     Defaults.set(3, forKey: "k", suite: suite)
     Defaults.set(4, forKey: "k", suite: suite)
-    #expect(await changes.next() == 4, "the latest only")
+    #expect(await changes.next() == 4, "only the latest")
   }
 
-  @Test func whatChangesBeforeTheFirstNextIsNotMissed() async {
+  @Test func deliversChangesBeforeTheFirstNext() async {
     let sequence = Defaults.changes("k", type: String.self)
     Defaults.set("early", forKey: "k")
     var changes = sequence.makeAsyncIterator()
     #expect(await changes.next() == "early")
   }
 
-  @Test func changesOfOtherProcessesArrive() async throws {
+  @Test func deliversChangesByOtherProcesses() async throws {
     let directory = try TemporaryDirectory()
     let store = directory.store()
     let peer = try Peer.start(directory, "serve")
@@ -43,16 +43,16 @@ import Testing
     #expect(await changes.next() == 21)
   }
 
-  @Test func theWatchEndsWithTheLastWhoWaits() async throws {
+  @Test func watchEndsWithTheLastLoop() async throws {
     let directory = try TemporaryDirectory()
     let store = directory.store()
     try store.set(1, forKey: "size")
     let journal = try #require(store.engine.get() as? Journal)
     let waiting = Task { for await _ in store.changes("size", default: 0) {} }
-    try await eventually("it is watched") { journal.file.withLock { !$0.watches.isEmpty } }
+    try await eventually("the file is watched") { journal.file.withLock { !$0.watches.isEmpty } }
     waiting.cancel()
     await waiting.value
-    try await eventually("nobody is told of what nobody waits for") {
+    try await eventually("the watch has ended") {
       try store.set(2, forKey: "size")
       return journal.file.withLock { $0.watches.isEmpty }
     }
@@ -61,7 +61,7 @@ import Testing
     #expect(await changes.next() == 3)
   }
 
-  @Test func changesArriveAlsoWithoutAWatch() async throws {
+  @Test func deliversChangesWithoutAWatch() async throws {
     let directory = try TemporaryDirectory()
     let store = directory.store()
     let peer = try Peer.start(directory, "serve")
@@ -72,7 +72,7 @@ import Testing
     #expect(await changes.next() == 1)
   }
 
-  @Test func cancellingEndsTheLoop() async throws {
+  @Test func cancellationEndsTheLoop() async throws {
     let store = Defaults.shared
     let task = Task {
       for await _ in store.changes("k", default: 0) {}
@@ -84,7 +84,7 @@ import Testing
     #expect(try store.journal.observers.isEmpty)
   }
 
-  @Test func anotherTypeShowsAsTheDefaultAndIsReported() async {
+  @Test func anotherTypeAppearsAsTheDefaultAndIsReported() async {
     let failures = Failures()
     StorageSystem.onFailure = failures.append
     var changes = Defaults.changes("k", default: 9).makeAsyncIterator()
@@ -93,13 +93,13 @@ import Testing
     #expect(failures.all.map(\.code) == [.wrongType])
   }
 
-  @Test func whatASyncReadFirstArrivesAllTheSame() async throws {
+  @Test func deliversChangesThatSynchronizeHasRead() async throws {
     let directory = try TemporaryDirectory()
     let (store, other) = (directory.store(), directory.store())
     try store.set(0, forKey: "k")
     let sequence = store.changes("k", default: 0)
     let plan = FaultPlan(decide: { $0.call == .watch ? .fail(ENOSPC) : .proceed })
-    FaultPlan.$current.withValue(plan) { _ = sequence.makeAsyncIterator() }  // one look a second
+    FaultPlan.$current.withValue(plan) { _ = sequence.makeAsyncIterator() }  // one check a second
     let loop = Task { () -> Int? in
       for await value in sequence { return value }
       return nil
@@ -112,7 +112,7 @@ import Testing
     #expect(await loop.value == 1)
   }
 
-  @Test func changesArriveAfterTheFilesWereDeleted() async throws {
+  @Test func deliversChangesAfterTheFilesWereDeleted() async throws {
     let directory = try TemporaryDirectory()
     let store = directory.store()
     try store.set(5, forKey: "k")
@@ -122,7 +122,7 @@ import Testing
         try FileManager.default.removeItem(at: directory.file(name))
       }
       #expect(await changes.next() == 0)
-      let other = directory.store()  // as another process that starts now
+      let other = directory.store()  // as in a process that starts now
       try other.set(number, forKey: "k")
       #expect(await changes.next() == number)
       try other.set(number + 10, forKey: "k")
@@ -130,7 +130,7 @@ import Testing
     }
   }
 
-  @Test func aRemovedDirectoryIsNotBroughtBack() async throws {
+  @Test func removedDirectoryIsNotRecreated() async throws {
     let directory = try TemporaryDirectory()
     let inner = directory.url.appending(path: "inner")
     let scope = StorageScope(
@@ -146,10 +146,9 @@ import Testing
   }
 }
 
-/// The names of a whole suite's keys.
 @Suite(.temporaryStorage, .timeLimit(.minutes(5))) struct SuiteChangesTests {
   @Test(arguments: [Defaults.Suite.standard, .memory])
-  func whatWasSetChangedAndRemovedIsNamed(_ suite: Defaults.Suite) async throws {
+  func deliversKeysThatWereAddedChangedOrRemoved(_ suite: Defaults.Suite) async throws {
     Defaults.import(Data(#"{"kept": 1, "changed": 1, "removed": 1}"#.utf8), suite: suite)
     var changes = Defaults.changes(suite: suite).makeAsyncIterator()
     Defaults.set(2, forKey: "changed", suite: suite)
@@ -164,7 +163,7 @@ import Testing
     #expect(await changes.next() == ["kept", "changed", "set"])
   }
 
-  @Test func whatCameAndWentIsNoChange() async {
+  @Test func ignoresValuesThatWereChangedBack() async {
     Defaults.set(1, forKey: "restored")
     var changes = Defaults.changes().makeAsyncIterator()
     Defaults.set(2, forKey: "restored")
@@ -178,35 +177,35 @@ import Testing
     #expect(await changes.next() == ["type"])
   }
 
-  @Test func whatChangesBeforeTheFirstNextIsNotMissed() async {
+  @Test func deliversChangesBeforeTheFirstNext() async {
     let sequence = Defaults.shared.changes()
     Defaults.set("early", forKey: "k")
     var changes = sequence.makeAsyncIterator()
     #expect(await changes.next() == ["k"])
     var late = sequence.makeAsyncIterator()
-    #expect(await late.next() == ["k"], "each loop gets all")
+    #expect(await late.next() == ["k"], "each loop gets every change")
   }
 
-  @Test func cancellingEndsTheLoop() async throws {
+  @Test func cancellationEndsTheLoop() async throws {
     let store = Defaults.shared
     let task = Task {
       for await _ in store.changes() {}
       return true
     }
-    try await eventually("waits") { try !store.journal.observers.isEmpty }
+    try await eventually("the loop waits") { try !store.journal.observers.isEmpty }
     task.cancel()
     #expect(await task.value)
-    try await eventually("gone") { try store.journal.observers.isEmpty }
+    try await eventually("the loop has ended") { try store.journal.observers.isEmpty }
   }
 
-  @Test func aSuiteThatCannotBeReadIsReportedAndIsNoChange() async throws {
+  @Test func unreadableSuiteIsReportedAndCountsAsUnchanged() async throws {
     let failures = Failures()
     let directory = try TemporaryDirectory()
     let (store, other) = (directory.store(failures: failures), directory.store())
     try store.set(1, forKey: "k")
     let hasFailed = Locked(true)
     let plan = FaultPlan(decide: { event in
-      if event.call == .watch { return .fail(ENOSPC) }  // one look a second
+      if event.call == .watch { return .fail(ENOSPC) }  // one check a second
       let isFirst = hasFailed.withLock { hasFailed in
         defer { hasFailed = true }
         return !hasFailed
@@ -214,18 +213,18 @@ import Testing
       return isFirst ? .fail(EACCES) : .proceed
     })
     let sequence = store.changes()
-    let names = try await FaultPlan.$current.withValue(plan) {
+    let keys = try await FaultPlan.$current.withValue(plan) {
       var changes = sequence.makeAsyncIterator()
       hasFailed.withLock { $0 = false }
-      // As another process, for which nothing fails.
+      // Outside the fault plan, as in another process.
       try await Task.detached { try other.set(2, forKey: "other") }.value
       return await changes.next()
     }
-    #expect(names == ["other"])
+    #expect(keys == ["other"])
     #expect(failures.all.map(\.operation) == ["Defaults.changes"])
   }
 
-  @Test func aSuiteWithoutAPlaceEndsAtOnceAndIsReported() async {
+  @Test func suiteWithoutDirectoryEndsTheLoopAndIsReported() async {
     let failures = Failures()
     StorageSystem.onFailure = failures.append
     let suite = Defaults.Suite(String(repeating: "x", count: 300))
@@ -236,7 +235,7 @@ import Testing
 
 extension OneAtATime {
   @Suite(.timeLimit(.minutes(5))) struct SuiteChangesOfProcessesTests {
-    @Test func changesOfOtherProcessesArrive() async throws {
+    @Test func deliversChangesByOtherProcesses() async throws {
       let directory = try TemporaryDirectory()
       let store = directory.store()
       let peer = try Peer.start(directory, "serve")

@@ -4,11 +4,10 @@ import Testing
 
 @testable import Keepsake
 
-/// The facade, as its users write it.
 @Suite(.temporaryStorage) struct DefaultsTests {
   struct User: Codable, Equatable, Sendable { var name: String }
 
-  @Test func oneLinersWork() {
+  @Test func callsReadAndWrite() {
     #expect(Defaults.set("dark", forKey: "theme"))
     Defaults.set(16, forKey: "size", suite: "com.example.shared")
     let theme: String? = Defaults.get("theme")
@@ -23,7 +22,7 @@ import Testing
     #expect(Set(Defaults.keys()) == ["theme", "user"])
     #expect(Defaults.suites() == ["com.example.shared", .standard])
     #expect(Defaults.remove("theme"))
-    #expect(Defaults.remove("theme"), "nothing there is as asked")
+    #expect(Defaults.remove("theme"), "true as well if there is no value")
     #expect(Defaults.removeAll())
     #expect(Defaults.keys().isEmpty)
     #expect(Defaults.int("size", suite: "com.example.shared") == 16)
@@ -38,7 +37,7 @@ import Testing
     #expect(Defaults.data("a") == nil)
   }
 
-  @Test func theStoreTellsMissingUnreadableAndWrongTypeApart() throws {
+  @Test func storeDistinguishesMissingUnreadableAndWrongType() throws {
     let store = Defaults.shared
     #expect(try store.get("k") as Int? == nil)
     try store.set("text", forKey: "k")
@@ -54,13 +53,13 @@ import Testing
     #expect(error?.key == "k")
   }
 
-  @Test func theFacadeReportsWhatTheStoreThrows() {
+  @Test func facadeReportsWhatTheStoreThrows() {
     let failures = Failures()
     StorageSystem.onFailure = failures.append
     Defaults.set("hunter2", forKey: "k")
     #expect(Defaults.int("k") == 0)
     #expect(Defaults.get("k", default: 7) == 7)
-    #expect(failures.all.count == 1, "the same failure at most once a second")
+    #expect(failures.all.count == 1, "the same error at most once a second")
     #expect(failures.all.first?.key == "k")
     let line = failures.all.first?.description ?? ""
     #expect(line.contains("the stored value is text, not Int") && !line.contains("hunter2"))
@@ -75,7 +74,7 @@ import Testing
     "", "a\nb", "\"quotes\"", "NUL \u{0}", "👩‍👩‍👧‍👦", "../../etc/passwd", "e\u{301}", "\u{E9}",
     String(repeating: "k", count: 10_000),
   ])
-  func anyKeyWorks(_ key: String) throws {
+  func anyStringIsAKey(_ key: String) throws {
     try Defaults.shared.set(1, forKey: key)
     #expect(Defaults.int(key) == 1)
     let directory = try #require(try Defaults.shared.fileURL).deletingLastPathComponent()
@@ -84,14 +83,14 @@ import Testing
     #expect(Defaults.keys().map { Array($0.utf8) } == [Array(key.utf8)])
   }
 
-  @Test func keysThatLookAlikeStayApart() {
+  @Test func keysThatDifferOnlyInNormalizationAreSeparate() {
     Defaults.set(1, forKey: "\u{E9}")
     Defaults.set(2, forKey: "e\u{301}")
     #expect(Defaults.int("\u{E9}") == 1)
     #expect(Defaults.int("e\u{301}") == 2)
   }
 
-  @Test func memoryStaysInTheProcess() throws {
+  @Test func memorySuiteHasNoFile() throws {
     Defaults.set(1, forKey: "a", suite: .memory)
     #expect(Defaults.int("a", suite: .memory) == 1)
     #expect(Defaults.suites().isEmpty)
@@ -102,7 +101,7 @@ import Testing
     #expect(!Defaults.contains("a", suite: .memory))
   }
 
-  @Test func removeAllLeavesNothingOnDisk() throws {
+  @Test func removeAllRemovesValuesFromTheFile() throws {
     Defaults.set("a value to forget", forKey: "k")
     let path = try #require(try Defaults.shared.fileURL?.path)
     #expect(try String(contentsOfFile: path, encoding: .utf8).contains("forget"))
@@ -114,7 +113,7 @@ import Testing
     "../../../escape", "..", ".", "", "a/b", "/etc/passwd", ".hidden", "nul\u{0}", "ümlaut %2F",
     "standard.jsonl", "A", "a",
   ])
-  func aSuitesNameCannotLeaveItsDirectory(_ name: String) throws {
+  func suiteNameCannotEscapeItsDirectory(_ name: String) throws {
     let suite = Defaults.Suite(name)
     Defaults.set(1, forKey: "k", suite: suite)
     let path = try #require(try Defaults.suite(suite).fileURL?.path)
@@ -127,15 +126,15 @@ import Testing
     #expect(try Defaults.suite(other).int("k") == 1)
   }
 
-  @Test func anOverlongSuiteNameIsAnErrorThatSaysSo() {
+  @Test func throwsWhenSuiteNameIsTooLong() {
     let error = #expect(throws: StorageError.self) {
       try Defaults.suite(.init(String(repeating: "x", count: 300))).set(1, forKey: "k")
     }
     #expect(error?.code == .misuse)
   }
 
-  @Test func twoThreadsOnTwoSuitesDoNotWaitForEachOther() throws {
-    // One suite's lock is held from outside; the other's sets go on.
+  @Test func suitesDoNotWaitForEachOther() throws {
+    // The lock of suite a is held from outside; sets in suite b continue.
     try Defaults.suite("a").set(1, forKey: "k")
     let lockPath = try #require(try Defaults.suite("a").fileURL).deletingLastPathComponent().path
     let lock = try LockFile.createOrOpen(
@@ -148,9 +147,9 @@ import Testing
     let clock = ContinuousClock()
     let took = try clock.measure {
       for number in 0..<100 { try Defaults.suite("b").set(number, forKey: "k") }
-      _ = try a.int("k")  // a reader of the held suite does not wait either
+      _ = try a.int("k")  // reading suite a does not wait either
     }
-    #expect(took < .seconds(5), "the time-out of the held lock is ten")
+    #expect(took < .seconds(5), "a set that waited would time out after ten seconds")
     #expect(!waiting.isFinished)
     lock.unlock()
     while !waiting.isFinished { usleep(1_000) }

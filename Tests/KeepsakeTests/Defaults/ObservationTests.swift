@@ -6,83 +6,83 @@ import Testing
 @testable import Keepsake
 
 @Suite(.temporaryStorage, .timeLimit(.minutes(5))) struct ObservationTests {
-  // MARK: Who is told
+  // MARK: Which observers are notified
 
   @Test(arguments: Write.allCases, [Defaults.Suite.standard, .memory])
-  func eachWriteTellsBeforeItReturns(_ write: Write, _ suite: Defaults.Suite) throws {
+  func everyWriteNotifiesBeforeItReturns(_ write: Write, _ suite: Defaults.Suite) throws {
     @Default("size", defaultValue: 16, suite: suite) var size: Int
     Defaults.set(20, forKey: "size", suite: suite)
-    for round in 1...3 {
-      let notices = Notices()
-      #expect(notices.track { size } == 20)
+    for attempt in 1...3 {
+      let notifications = Notifications()
+      #expect(notifications.track { size } == 20)
       try write.run(on: $size)
-      #expect(notices.count == 1, "round \(round)")
+      #expect(notifications.count == 1, "attempt \(attempt)")
       #expect(size != 20)
       try write.run(on: $size)
       Defaults.set(20, forKey: "size", suite: suite)
-      #expect(notices.count == 1, "once, until it is tracked again")
+      #expect(notifications.count == 1, "once, until it is tracked again")
     }
   }
 
-  @Test func optionalSettingsAreTrackedToo() {
+  @Test func optionalSettingsAreTracked() {
     @DefaultOptional("name") var name: String?
-    let notices = Notices()
-    #expect(notices.track { name } == nil)
+    let notifications = Notifications()
+    #expect(notifications.track { name } == nil)
     name = "Ann"
-    #expect(notices.count == 1)
-    #expect(notices.track { name } == "Ann")
+    #expect(notifications.count == 1)
+    #expect(notifications.track { name } == "Ann")
     $name.reset()
-    #expect(notices.count == 2)
-    #expect(notices.track { name } == nil)
+    #expect(notifications.count == 2)
+    #expect(notifications.track { name } == nil)
     Defaults.set("Bob", forKey: "name")
-    #expect(notices.count == 3)
+    #expect(notifications.count == 3)
   }
 
-  @Test func whatWasNotReadIsNoNews() throws {
+  @Test func changesOfOtherKeysDoNotNotify() throws {
     @Default("size", defaultValue: 16) var size: Int
     size = 20
-    let notices = Notices()
-    notices.track { size }
+    let notifications = Notifications()
+    notifications.track { size }
     Defaults.set(1, forKey: "other")
     Defaults.set(1, forKey: "size", suite: "other")
     Defaults.remove("other")
     Defaults.set(20, forKey: "size")
     try Defaults.shared.synchronize()
-    #expect(notices.count == 0)
+    #expect(notifications.count == 0)
     size = 21
-    #expect(notices.count == 1)
+    #expect(notifications.count == 1)
   }
 
-  @Test func aFailedWriteIsNoNews() throws {
+  @Test func failedWritesDoNotNotify() throws {
     @Default("size", defaultValue: 16) var size: Int
-    let notices = Notices()
-    notices.track { size }
+    let notifications = Notifications()
+    notifications.track { size }
     struct Failed: Error {}
     #expect(throws: Failed.self) { try Defaults.update("size", default: 0) { _ in throw Failed() } }
     expectFailure(.encodingFailed) { try Defaults.shared.set(Unwritable(), forKey: "size") }
-    #expect(notices.count == 0)
+    #expect(notifications.count == 0)
   }
 
-  @Test func severalSettingsInOneClosureTellOnce() throws {
+  @Test func oneClosureIsNotifiedOnceForSeveralSettings() throws {
     @Default("a", defaultValue: 0) var a: Int
     @Default("b", defaultValue: 0) var b: Int
     @Default("c", defaultValue: 0, suite: "other") var c: Int
     for write in [{ a += 1 }, { b += 1 }, { c += 1 }] {
-      let notices = Notices()
-      notices.track { a + b + c + a + b + c }
+      let notifications = Notifications()
+      notifications.track { a + b + c + a + b + c }
       write()
-      #expect(notices.count == 1)
+      #expect(notifications.count == 1)
     }
-    let notices = Notices()
-    notices.track { a + b + c }
+    let notifications = Notifications()
+    notifications.track { a + b + c }
     try Defaults.shared.import(Data(#"{"a": 10, "b": 10}"#.utf8))
-    #expect(notices.count == 1)
+    #expect(notifications.count == 1)
   }
 
-  @Test func closuresInsideOneAnotherAreAllTold() {
+  @Test func nestedClosuresAreAllNotified() {
     @Default("size", defaultValue: 16) var size: Int
     @Default("other", defaultValue: 0) var other: Int
-    let (inner, outer) = (Notices(), Notices())
+    let (inner, outer) = (Notifications(), Notifications())
     outer.track {
       _ = other
       inner.track { size }
@@ -93,10 +93,10 @@ import Testing
     #expect(outer.count == 1)
   }
 
-  @Test func keysThatDifferOnlyInTheirBytesAreTwo() {
+  @Test func keysThatDifferOnlyInNormalizationAreSeparate() {
     @Default("caf\u{E9}", defaultValue: 0) var composed: Int
     @Default("cafe\u{301}", defaultValue: 0) var decomposed: Int
-    let (one, other) = (Notices(), Notices())
+    let (one, other) = (Notifications(), Notifications())
     one.track { composed }
     other.track { decomposed }
     decomposed = 1
@@ -104,32 +104,32 @@ import Testing
     #expect(other.count == 1)
   }
 
-  @Test func whatNobodyTracksCostsNothing() {
+  @Test func hasObserversOnlyWhileSettingsAreTracked() {
     @Default("size", defaultValue: 16) var size: Int
     size += 1
-    #expect(!Defaults.shared.observed.isUsed)
-    Notices().track { size }
-    #expect(Defaults.shared.observed.isUsed)
+    #expect(!Defaults.shared.observation.hasObservers)
+    Notifications().track { size }
+    #expect(Defaults.shared.observation.hasObservers)
     size += 1
-    #expect(!Defaults.shared.observed.isUsed, "everybody has been told")
+    #expect(!Defaults.shared.observation.hasObservers, "all observers have been notified")
   }
 
-  @Test func aSuiteWithoutAPlaceIsReportedAndReadsAsTheDefault() {
+  @Test func suiteWithoutDirectoryIsReportedAndReadsAsDefault() {
     let failures = Failures()
     StorageSystem.onFailure = failures.append
     let name = String(repeating: "x", count: 300)
     @Default("size", defaultValue: 16, suite: Defaults.Suite(name)) var size: Int
-    let notices = Notices()
-    #expect(notices.track { size } == 16)
+    let notifications = Notifications()
+    #expect(notifications.track { size } == 16)
     #expect(!$size.reset())
-    #expect(notices.count == 0)
+    #expect(notifications.count == 0)
     #expect(
       failures.all.map(\.operation) == ["Defaults.changes", "Defaults.get", "Defaults.remove"])
   }
 
-  // MARK: What observers do
+  // MARK: Observers that read and write
 
-  @Test func observersReadWhatIsNew() {
+  @Test func observersReadTheNewValue() {
     @Default("size", defaultValue: 16) var size: Int
     let key = $size.key
     let seen = Locked<[Int]>([])
@@ -143,11 +143,11 @@ import Testing
     #expect(seen.withLock { $0 } == [17])
   }
 
-  @Test func observersMayWriteWhatTheyObserve() {
+  @Test func observersCanWriteWhatTheyObserve() {
     @Default("size", defaultValue: 16) var size: Int
     @Default("copy", defaultValue: 0) var copy: Int
     let key = $size.key
-    let (sizes, copies) = (Notices(), Notices())
+    let (sizes, copies) = (Notifications(), Notifications())
     withObservationTracking {
       _ = size
     } onChange: {
@@ -163,7 +163,7 @@ import Testing
     #expect(copy == 21)
   }
 
-  @Test func observersMayTrackAgain() {
+  @Test func observersCanTrackAgain() {
     @Default("size", defaultValue: 16) var size: Int
     let loop = Loop($size.key)
     loop.run()
@@ -171,150 +171,150 @@ import Testing
     #expect(loop.seen.withLock { $0 } == [16] + Array(20...30))
   }
 
-  /// An observer that was called inside the closure could not write.
+  /// Inside the closure an observer could not write.
   @Test(arguments: [Defaults.Suite.standard, .memory])
-  func noObserverIsCalledInsideAnUpdate(_ suite: Defaults.Suite) async throws {
+  func observersAreCalledAfterAnUpdate(_ suite: Defaults.Suite) async throws {
     let failures = Failures()
     StorageSystem.onFailure = failures.append
     @Default("size", defaultValue: 16, suite: "other") var size: Int
-    let notices = Notices()
+    let notifications = Notifications()
     withObservationTracking {
       _ = size
     } onChange: {
       Defaults.update("sum", default: 0, suite: suite) { $0 += 100 }
-      notices.add()
+      notifications.add()
     }
     Defaults.update("sum", default: 0, suite: suite) { sum in
       sum += 1
       size = 17
-      #expect(notices.thread != pthread_self())
+      #expect(notifications.thread != pthread_self())
     }
-    try await eventually("told after it") { notices.count == 1 }
+    try await eventually("notified after the update") { notifications.count == 1 }
     #expect(Defaults.int("sum", suite: suite) == 101)
     #expect(failures.all.isEmpty)
   }
 
-  // MARK: What comes in between
+  // MARK: Races
 
-  @Test func aChangeBeforeTheObserverIsInstalledIsNotMissed() async throws {
+  @Test func changeBeforeObserverIsInstalledIsNotMissed() async throws {
     @Default("size", defaultValue: 16) var size: Int
-    let (first, notices) = (Notices(), Notices())
+    let (first, notifications) = (Notifications(), Notifications())
     first.track { size }
-    notices.track {
+    notifications.track {
       let old = size
       size = old + 1
       return old
     }
     #expect(first.count == 1)
-    try await eventually("told late") { notices.count == 1 }
+    try await eventually("notified late") { notifications.count == 1 }
     #expect(first.count == 1)
-    notices.track { size }
+    notifications.track { size }
     try await Task.sleep(for: .milliseconds(50))
-    #expect(notices.count == 1, "what comes after it is told in time")
+    #expect(notifications.count == 1, "a tracked read after the change is not notified of it")
     size = 0
-    #expect(notices.count == 2)
+    #expect(notifications.count == 2)
   }
 
-  @Test func aValueThatOnlyOneReaderSawIsTakenBackFromIt() async throws {
-    // Looks at the file once a second only.
+  @Test func readerOfAnIntermediateValueIsNotified() async throws {
+    // Without a watch the store checks the file once a second only.
     let directory = try TemporaryDirectory()
     let suite = Defaults.Suite("standard", in: directory.url)
     let other = Defaults.Store(suite: suite, scope: try #require(StorageScope.temporary))
     @Default("size", defaultValue: 1, suite: suite) var size: Int
     size = 1
-    let (early, late) = (Notices(), Notices())
+    let (early, late) = (Notifications(), Notifications())
     let plan = FaultPlan(decide: { $0.call == .watch ? .fail(ENOSPC) : .proceed })
     FaultPlan.$current.withValue(plan) { _ = early.track { size } }
-    // The first look is over before the file changes.
+    // The first check is over before the file changes.
     try await Task.sleep(for: .milliseconds(100))
     try other.set(2, forKey: "size")
     #expect(late.track { size } == 2)
     try other.set(1, forKey: "size")
-    try await eventually("the reader that saw 2 is told") { late.count == 1 }
-    try await eventually("and so is the one before it") { early.count == 1 }
+    try await eventually("the reader that saw 2 is notified") { late.count == 1 }
+    try await eventually("so is the one before it") { early.count == 1 }
   }
 
-  @Test func whatItsOwnWriteChangesIsNeverLeftToTheBackground() throws {
+  @Test func ownWritesAlwaysNotifyOnTheirThread() throws {
     @Default("size", defaultValue: 0) var size: Int
     for number in 1...500 {
-      let notices = Notices()
-      notices.track { size }
+      let notifications = Notifications()
+      notifications.track { size }
       size = number
-      try #require(notices.count == 1, "set \(number)")
-      try #require(notices.thread == pthread_self())
+      try #require(notifications.count == 1, "set \(number)")
+      try #require(notifications.thread == pthread_self())
     }
   }
 
-  @Test func manyWhoReadAgainAreNotToldForEver() async throws {
+  @Test func manyObserversThatReadAgainSettleDown() async throws {
     @Default("size", defaultValue: 0) var size: Int
     let setting = $size
-    let told = Locked(0)
+    let count = Locked(0)
     @Sendable func follow() {
       withObservationTracking {
         _ = setting.wrappedValue
       } onChange: {
-        told.withLock { $0 += 1 }
+        count.withLock { $0 += 1 }
         follow()
       }
     }
     for _ in 0..<1_500 { follow() }
-    // Rounds are found too small and made larger a few times: then there is silence.
+    // The capacity of the tracked value doubles a few times until all of them fit.
     var last = -1
-    try await eventually("nobody is told any more") {
-      defer { last = told.withLock { $0 } }
+    try await eventually("no more notifications") {
+      defer { last = count.withLock { $0 } }
       usleep(100_000)
-      return told.withLock { $0 } == last
+      return count.withLock { $0 } == last
     }
-    #expect(told.withLock { $0 } < 20_000)
+    #expect(count.withLock { $0 } < 20_000)
   }
 
-  @Test func thoseWhoNeverHearAnythingDoNotPileUp() async throws {
+  @Test func observersOfAnUnchangedValueAreFreed() async throws {
     @Default("size", defaultValue: 0) var size: Int
     let setting = $size
-    // What view models that are gone leave behind: told now and then, they are let go.
-    let told = Locked(0)
+    // View models that are gone leave their observers behind until they are notified.
+    let count = Locked(0)
     for _ in 0..<5_000 {
       withObservationTracking {
         _ = setting.wrappedValue
       } onChange: {
-        told.withLock { $0 += 1 }
+        count.withLock { $0 += 1 }
       }
     }
-    try await eventually("full rounds end") { told.withLock { $0 } >= 3_000 }
-    #expect(told.withLock { $0 } < 5_000, "the last ones have nothing to hear yet")
+    try await eventually("full tracked values are replaced") { count.withLock { $0 } >= 3_000 }
+    #expect(count.withLock { $0 } < 5_000, "the last tracked value is not full")
   }
 
-  @Test func anothersChangeIsToldAfterAWriteThatDidNotLookAtIt() async throws {
+  @Test func changeDuringAnUnrelatedWriteIsNotified() async throws {
     let engine = MemoryEngine()
-    let observed = ObservedSettings(.success(engine), try #require(StorageScope.temporary))
-    let notices = Notices()
-    notices.track { observed.noteRead("theme") }
-    try observed.telling(["size"]) { () throws(StorageError) in
+    let observation = SettingsObservation(.success(engine), try #require(StorageScope.temporary))
+    let notifications = Notifications()
+    notifications.track { observation.registerAccess(to: "theme") }
+    try observation.notifyingObservers(of: ["size"]) { () throws(StorageError) in
       try engine.set(.string("dark"), forKey: "theme")
-      observed.check()
+      observation.check()
     }
-    try await eventually("it is told in the background") { notices.count == 1 }
+    try await eventually("notified in the background") { notifications.count == 1 }
   }
 
-  @Test func theBackgroundLeavesAChangeToItsWriter() async throws {
+  @Test func checksLeaveChangesToActiveWrites() async throws {
     let engine = MemoryEngine()
-    let observed = ObservedSettings(.success(engine), try #require(StorageScope.temporary))
-    let notices = Notices()
-    notices.track { observed.noteRead("size") }
-    try observed.telling(["size"]) { () throws(StorageError) in
+    let observation = SettingsObservation(.success(engine), try #require(StorageScope.temporary))
+    let notifications = Notifications()
+    notifications.track { observation.registerAccess(to: "size") }
+    try observation.notifyingObservers(of: ["size"]) { () throws(StorageError) in
       try engine.set(.int(1), forKey: "size")
       let isChecked = DispatchSemaphore(value: 0)
       DispatchQueue.global().async {
-        observed.check()
+        observation.check()
         isChecked.signal()
       }
       isChecked.wait()
     }
-    #expect(notices.count == 1)
-    #expect(notices.thread == pthread_self())
+    #expect(notifications.count == 1)
+    #expect(notifications.thread == pthread_self())
   }
 
-  @Test func nobodyMissesTheLastValue() async throws {
+  @Test func observersAlwaysSeeTheLastValue() async throws {
     @Default("size", defaultValue: 0) var size: Int
     let setting = $size
     let last = 300
@@ -330,7 +330,7 @@ import Testing
             }
             if value >= 2 * last { return }
             for await _ in changes {}
-            // At its time limit the loop above does not wait any more.
+            // The loop above also ends when the test reaches its time limit.
             try Task.checkCancellation()
           }
         }
@@ -350,26 +350,28 @@ import Testing
 
   // MARK: View models
 
-  @Test @MainActor func aViewModelRendersEachState() async throws {
+  @Test @MainActor func viewModelRendersEveryState() async throws {
     let model = ViewModel()
     model.render()
     #expect(model.frames == ["16 -"])
     model.size = 17
-    try await eventually("a property") { model.frames.last == "17 -" }
+    try await eventually("after a property") { model.frames.last == "17 -" }
     model.name = "Ann"
-    try await eventually("an optional one") { model.frames.last == "17 Ann" }
+    try await eventually("after an optional property") { model.frames.last == "17 Ann" }
     Defaults.set(18, forKey: "size")
-    try await eventually("the facade") { model.frames.last == "18 Ann" }
+    try await eventually("after a call of the facade") { model.frames.last == "18 Ann" }
     model.selection = 5
-    try await eventually("a property that is no setting") { model.frames.last == "18 Ann5" }
+    try await eventually("after a property that is not a setting") {
+      model.frames.last == "18 Ann5"
+    }
     model.$size.update { $0 += 1 }
-    try await eventually("an update") { model.frames.last == "19 Ann5" }
+    try await eventually("after an update") { model.frames.last == "19 Ann5" }
     Defaults.removeAll()
-    try await eventually("all gone") { model.frames.last == "16 -5" }
+    try await eventually("after removeAll") { model.frames.last == "16 -5" }
     #expect(model.frames.count == 7)
   }
 
-  @Test func observationsFollow() async throws {
+  @Test func observationsSequenceFollows() async throws {
     guard #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) else { return }
     @Default("size", defaultValue: 16) var size: Int
     let setting = $size
@@ -381,9 +383,9 @@ import Testing
     }
   }
 
-  // MARK: Scopes and the background
+  // MARK: Scopes and lifetimes
 
-  @Test func observersInTheBackgroundReachTheirOwnStores() async throws {
+  @Test func backgroundObserversUseTheStoresOfTheirScope() async throws {
     @Default("size", defaultValue: 16) var size: Int
     let seen = Locked<[Int]>([])
     withObservationTracking {
@@ -392,77 +394,77 @@ import Testing
       let value = Defaults.int("size")
       seen.withLock { $0.append(value) }
     }
-    // As another process.
+    // A store of its own, as in another process.
     let finder = try #require(StorageScope.temporary).finder
     let other = Defaults.Store(suite: .standard, scope: StorageScope(finder: finder))
     try other.set(17, forKey: "size")
-    try await eventually("told") { !seen.withLock { $0 }.isEmpty }
+    try await eventually("notified") { !seen.withLock { $0 }.isEmpty }
     #expect(seen.withLock { $0 } == [17])
   }
 
-  @Test func aTrackedStoreIsFreed() async throws {
+  @Test func trackedStoreIsFreed() async throws {
     weak var store: Defaults.Store?
-    weak var observed: ObservedSettings?
+    weak var observation: SettingsObservation?
     try await StorageSystem.withTemporary {
       @Default("size", defaultValue: 16) var size: Int
-      let notices = Notices()
-      notices.track { size }
+      let notifications = Notifications()
+      notifications.track { size }
       size = 17
-      #expect(notices.count == 1)
-      notices.track { size }
-      // As another process, so that it is known to follow.
+      #expect(notifications.count == 1)
+      notifications.track { size }
+      // A store of its own, as in another process: proves that this one follows its changes.
       let finder = try #require(StorageScope.temporary).finder
       try Defaults.Store(suite: .standard, scope: StorageScope(finder: finder))
         .set(18, forKey: "size")
-      try await eventually("told") { notices.count == 2 }
-      notices.track { size }
+      try await eventually("notified") { notifications.count == 2 }
+      notifications.track { size }
       store = Defaults.shared
-      observed = Defaults.shared.observed
-      #expect(store != nil && observed != nil)
+      observation = Defaults.shared.observation
+      #expect(store != nil && observation != nil)
     }
-    // A look in the background may be under way.
-    try await eventually("freed") { store == nil && observed == nil }
+    // A background check may be running.
+    try await eventually("freed") { store == nil && observation == nil }
   }
 
-  @Test func aStoreThatIsGoneNoLongerWaits() async throws {
+  @Test func freedStoreStopsWaiting() async throws {
     let engine = MemoryEngine()
     let scope = try #require(StorageScope.temporary)
-    var observed: ObservedSettings? = ObservedSettings(.success(engine), scope)
+    var observation: SettingsObservation? = SettingsObservation(.success(engine), scope)
     withObservationTracking {
-      observed?.noteRead("size")
+      observation?.registerAccess(to: "size")
     } onChange: {
     }
     #expect(!engine.observers.isEmpty)
-    observed = nil
+    observation = nil
     try await eventually("no observer") { engine.observers.isEmpty }
   }
 }
 
 extension OneAtATime {
   @Suite(.temporaryStorage, .timeLimit(.minutes(5))) struct ObservationOfProcessesTests {
-    @Test func changesOfOtherProcessesAreTold() async throws {
+    @Test func changesByOtherProcessesNotify() async throws {
       let directory = try TemporaryDirectory()
       let peer = try Peer.start(directory, "serve")
       @Default("size", defaultValue: 16, suite: Defaults.Suite("standard", in: directory.url))
       var size: Int
       for number in 1...20 {
-        let notices = Notices()
-        notices.track { size }
+        let notifications = Notifications()
+        notifications.track { size }
         #expect(try peer.ask("set other \(number)") == "ok")
         #expect(try peer.ask("set size \(number)") == "ok")
-        try await eventually("told of \(number)") { notices.count == 1 }
+        try await eventually("notified of \(number)") { notifications.count == 1 }
         #expect(size == number)
       }
-      let notices = Notices()
-      notices.track { size }
+      let notifications = Notifications()
+      notifications.track { size }
       #expect(try peer.ask("clear") == "ok")
-      try await eventually("told of the end") { notices.count == 1 }
+      try await eventually("notified of the removal") { notifications.count == 1 }
       #expect(size == 16)
     }
   }
 }
 
-/// The ways to change a setting.
+/// All ways to change a setting.
 enum Write: CaseIterable {
   case property, propertyUpdate, reset, set, setNil, remove, removeAll, update, throwingUpdate
   case typedKey, typedUpdate, store, `import`
@@ -490,12 +492,12 @@ enum Write: CaseIterable {
   }
 }
 
-/// Counts how often observers are told.
-private final class Notices: Sendable {
+/// Counts the notifications of observers.
+private final class Notifications: Sendable {
   private let state = Locked<(count: Int, thread: pthread_t?)>((0, nil))
 
   var count: Int { state.withLock { $0.count } }
-  /// Where the last one was told.
+  /// The thread of the last notification.
   var thread: pthread_t? { state.withLock { $0.thread } }
 
   func add() { state.withLock { $0 = ($0.count + 1, pthread_self()) } }
@@ -506,7 +508,7 @@ private final class Notices: Sendable {
   }
 }
 
-/// Tracks anew as often as it is told.
+/// Tracks a setting again after every notification.
 private final class Loop: Sendable {
   let key: Defaults.Key<Int>
   let seen = Locked<[Int]>([])
@@ -529,7 +531,7 @@ private final class Loop: Sendable {
   var selection: Int?
   @ObservationIgnored private(set) var frames: [String] = []
 
-  /// What a user interface does: draws, and again when anything that it drew has changed.
+  /// Renders, and again after every change of what it has read, as a user interface does.
   func render() {
     withObservationTracking {
       frames.append("\(size) \(name ?? "-")\(selection.map(String.init) ?? "")")

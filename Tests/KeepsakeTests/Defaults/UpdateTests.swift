@@ -5,9 +5,9 @@ import Testing
 @testable import Keepsake
 
 @Suite(.temporaryStorage) struct UpdateTests {
-  struct Refusal: Error, Equatable {}
+  struct Failure: Error, Equatable {}
 
-  @Test func updatesFromManyThreadsCountExactly() {
+  @Test func concurrentUpdatesAreAllCounted() {
     let store = Defaults.shared
     DispatchQueue.concurrentPerform(iterations: 8) { _ in
       for _ in 0..<250 { _ = try? store.update("count", default: 0) { $0 += 1 } }
@@ -15,12 +15,12 @@ import Testing
     #expect(Defaults.int("count") == 2_000)
   }
 
-  @Test func whatTheClosureThrowsComesOutAndNothingChanges() {
+  @Test func errorOfTheClosureIsRethrownAndNothingChanges() {
     Defaults.set(1, forKey: "k")
-    #expect(throws: Refusal.self) {
-      try Defaults.update("k", default: 0) { (value: inout Int) throws(Refusal) in
+    #expect(throws: Failure.self) {
+      try Defaults.update("k", default: 0) { (value: inout Int) throws(Failure) in
         value = 2
-        throw Refusal()
+        throw Failure()
       }
     }
     #expect(Defaults.int("k") == 1)
@@ -33,7 +33,7 @@ import Testing
     #expect(!Defaults.contains("k"))
   }
 
-  @Test func anotherTypeIsNotOverwritten() {
+  @Test func valueOfAnotherTypeIsNotOverwritten() {
     let failures = Failures()
     StorageSystem.onFailure = failures.append
     Defaults.set("text", forKey: "k")
@@ -43,7 +43,7 @@ import Testing
   }
 
   @Test(arguments: [Defaults.Suite.standard, .memory])
-  func writingToTheSuiteInsideItsUpdateIsAnError(_ suite: Defaults.Suite) throws {
+  func throwsWhenWritingInsideAnUpdateOfTheSameSuite(_ suite: Defaults.Suite) throws {
     let store = Defaults.suite(suite)
     let attempts: [() throws -> Void] = [
       { try store.update("k", default: 0) { $0 += 1 } },
@@ -60,7 +60,7 @@ import Testing
       #expect(code == .misuse)
     }
     #expect(try store.int("k") == attempts.count)
-    // Reading is fine, and so is another suite.
+    // Reading is allowed, and so is writing to another suite.
     try store.update("k", default: 0) { value in
       value = try store.int("k") + 1
       Defaults.set(1, forKey: "k", suite: "another")
@@ -68,10 +68,10 @@ import Testing
     #expect(try store.int("k") == attempts.count + 1)
   }
 
-  @Test func aLosingUpdateHoldsTheLockInTheEnd() throws {
+  @Test func updateThatKeepsLosingTakesTheLock() throws {
     let store = Defaults.shared
     let directory = try #require(try store.fileURL).deletingLastPathComponent()
-    // The same file through another store, which the update does not know of.
+    // Another store of the same file, which does not count as inside the update.
     let rival = Defaults.suite(Defaults.Suite("standard", in: directory))
     try store.set(0, forKey: "k")
     var runs = 0
@@ -86,7 +86,7 @@ import Testing
   }
 
   @Test(arguments: [Defaults.Suite.standard, .memory])
-  func theClosureMayReadItsSuiteAlsoUnderTheLock(_ suite: Defaults.Suite) throws {
+  func closureCanReadItsSuiteUnderTheLock(_ suite: Defaults.Suite) throws {
     let store = try TemporaryDirectory().store(suite)
     let done = DispatchSemaphore(value: 0)
     Thread {

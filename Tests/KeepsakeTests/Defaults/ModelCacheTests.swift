@@ -3,8 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-/// A decoded model may be handed out again, an instance of a class never.
-@Suite struct ModelMemoryTests {
+@Suite struct ModelCacheTests {
   static let decodes = Locked<[String: Int]>([:])
 
   struct Counted: Codable, Sendable, Equatable {
@@ -12,7 +11,7 @@ import Testing
     init(_ tag: String) { self.tag = tag }
     init(from decoder: any Decoder) throws {
       tag = try decoder.container(keyedBy: CodingKeys.self).decode(String.self, forKey: .tag)
-      ModelMemoryTests.decodes.withLock { [tag] in $0[tag, default: 0] += 1 }
+      ModelCacheTests.decodes.withLock { [tag] in $0[tag, default: 0] += 1 }
     }
     enum CodingKeys: CodingKey { case tag }
   }
@@ -28,7 +27,7 @@ import Testing
     var customMirror: Mirror { Mirror(self, children: [:]) }
   }
 
-  @Test func aSendableModelIsDecodedOnce() throws {
+  @Test func sendableModelIsDecodedOnce() throws {
     let store = try TemporaryDirectory().store()
     let tag = UUID().uuidString
     try store.set(Counted(tag), forKey: "m")
@@ -39,7 +38,7 @@ import Testing
     #expect(try store.model("m") == Counted(other))
   }
 
-  @Test func aGenericReaderDecodesEachTime() throws {
+  @Test func genericReadDecodesEveryTime() throws {
     func read<T: Codable>(_ store: Defaults.Store, as: T.Type) throws {
       _ = try store.model("m") as T?
     }
@@ -50,22 +49,22 @@ import Testing
     #expect(Self.decodes.withLock { $0[tag] } == 3)
   }
 
-  @Test func instancesAreNeverShared() throws {
+  @Test func classInstancesAreNeverShared() throws {
     let store = try TemporaryDirectory().store()
-    func areApart<T: Codable & Sendable>(_ value: T, _ node: (T) -> Node) throws -> Bool {
+    func areDistinct<T: Codable & Sendable>(_ value: T, _ node: (T) -> Node) throws -> Bool {
       try store.set(value, forKey: "m")
       let first = try #require(try store.model("m", type: T.self))
       let second = try #require(try store.model("m", type: T.self))
       return node(first) !== node(second)
     }
-    #expect(try areApart(Node("a")) { $0 })
-    #expect(try areApart(Holder(node: Node("a"))) { $0.node })
-    #expect(try areApart([Holder(node: Node("a"))]) { $0[0].node })
-    #expect(try areApart(["k": Node("a")]) { $0["k"]! })
-    #expect(try areApart(Hidden(node: Node("a"))) { $0.node })
+    #expect(try areDistinct(Node("a")) { $0 })
+    #expect(try areDistinct(Holder(node: Node("a"))) { $0.node })
+    #expect(try areDistinct([Holder(node: Node("a"))]) { $0[0].node })
+    #expect(try areDistinct(["k": Node("a")]) { $0["k"]! })
+    #expect(try areDistinct(Hidden(node: Node("a"))) { $0.node })
   }
 
-  @Test func anotherTypeUnderTheSameKeyIsDecoded() throws {
+  @Test func otherTypesOfTheSameKeyAreDecoded() throws {
     struct A: Codable, Sendable, Equatable { var tag: String }
     let store = try TemporaryDirectory().store()
     try store.set(A(tag: "x"), forKey: "m")
