@@ -521,7 +521,10 @@ private struct Chain: Encodable {
 
 extension SplitMix64 {
   fileprivate mutating func text() -> String {
-    let parts = ["a", "\"", "\\", "\n", "/", "é", "\u{0}", "👩‍👩‍👧‍👦", "abcdefghij", "\u{2028}", "\u{1F}"]
+    let parts = [
+      "a", "\"", "\\", "\n", "/", "é", "\u{0}", "👩‍👩‍👧‍👦", "abcdefghij", "\u{2028}",
+      "\u{1F}",
+    ]
     return (0..<below(5)).map { _ in parts[below(parts.count)] }.joined()
   }
 

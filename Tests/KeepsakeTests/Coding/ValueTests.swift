@@ -98,7 +98,9 @@ import Testing
     try expectRoundTrip(true)
     try expectRoundTrip(false)
     try expectRoundTrip("")
-    try expectRoundTrip("quotes \" back \\ slash / newline \n tab \t NUL \u{0} \u{1F} é 👩‍👩‍👧‍👦 \u{2028}")
+    try expectRoundTrip(
+      "quotes \" back \\ slash / newline \n tab \t NUL \u{0} \u{1F} é 👩‍👩‍👧‍👦 \u{2028}"
+    )
     try expectRoundTrip(Data())
     try expectRoundTrip(Data((0...255).map { UInt8($0) }))
     try expectRoundTrip(UUID())

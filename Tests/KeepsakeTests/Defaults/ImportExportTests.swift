@@ -83,7 +83,8 @@ import Testing
   @Test func importsJSONOfOtherPrograms() throws {
     let text = """
        { "size" : 16, "list": [ 1, {"a b" : "c , }"} ], "e": 1.5e3, "\\u00e9\\n": "\\ud83d\\udc4d",
-      "off":false, "huge": 1e300, "tiny": -1.50E-200, "zero": 0.000, "digits": 0.12345678901234567890 }
+      "off":false, "huge": 1e300, "tiny": -1.50E-200, "zero": 0.000,
+      "digits": 0.12345678901234567890 }
       """
     #expect(Defaults.import(Data(text.utf8)))
     #expect(Defaults.int("size") == 16)
@@ -211,9 +212,10 @@ import Testing
     let cycle = try #require(
       Data(
         base64Encoded: """
-          YnBsaXN0MDDYAQIDBAUGBwgJCgsPEAAAAFRibG9iVWNvdW50VGxpc3RUbmFtZVZuZXN0ZWRSb25VcmF0aW9UAXdoAm5DZQMQKqMM\
-          DQ4QARACEANjAFoAbwDr0hESExZRYVFk0RQVUWJRY6IXGAkIIz/gAAAAAAAAM0HB4PpAAAAACBkeJCkuNTg+U3RyTU9RU1pfYWNm\
-          aGptbm94AQEAAAAAAQEAAAAAAAAAGwAAAAAAAAAAAAAAAAAAAIE=
+          YnBsaXN0MDDYAQIDBAUGBwgJCgsPEAAAAFRibG9iVWNvdW50VGxpc3RUbmFtZVZuZXN0ZWRSb25VcmF0\
+          aW9UAXdoAm5DZQMQKqMMDQ4QARACEANjAFoAbwDr0hESExZRYVFk0RQVUWJRY6IXGAkIIz/gAAAAAAAA\
+          M0HB4PpAAAAACBkeJCkuNTg+U3RyTU9RU1pfYWNmaGptbm94AQEAAAAAAQEAAAAAAAAAGwAAAAAAAAAA\
+          AAAAAAAAAIE=
           """))
     let deep = Data(
       ("<plist><dict><key>k</key>" + String(repeating: "<array>", count: 600)

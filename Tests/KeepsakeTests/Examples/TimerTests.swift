@@ -44,7 +44,11 @@ extension OneAtATime {
       #expect(running.exitStatus == 0)
       // Any number of redrawn lines, as a busy machine may skip some.
       let whole =
-        /\r\u{1B}\[KA timer of 0:05: 0:0[0-5]\r\n(\r\u{1B}\[K0:0[0-5])*\r\u{1B}\[K0:0[0-4]\r\u{1B}\[K\u{7}\r\u{1B}\[KTime is up\.\r\n/
+        #/
+        \r\u{1B}\[KA\ timer\ of\ 0:05:\ 0:0[0-5]\r\n
+        (\r\u{1B}\[K0:0[0-5])*
+        \r\u{1B}\[K0:0[0-4]\r\u{1B}\[K\u{7}\r\u{1B}\[KTime\ is\ up\.\r\n
+        /#
       #expect(screen.wholeMatch(of: whole) != nil, "\(screen)")
     }
 

@@ -28,7 +28,8 @@ extension OneAtATime {
     }
 
     @Test func readersSeeWholeFilesWhileThreadsAndProcessesSave() async throws {
-      try directory.save(SelfCheckingValue(key: 0, writer: 0, number: 0, size: 100).bytes, as: "d/f")
+      try directory.save(
+        SelfCheckingValue(key: 0, writer: 0, number: 0, size: 100).bytes, as: "d/f")
       let peers = try (0..<2).map { try Peer.start(home, "files-stress", "\(100 + $0)", "2000") }
       let faults = Locked<[String]>([])
       let reads = Locked(0)

@@ -28,7 +28,8 @@ import Testing
     ("true", true), ("false", false), ("size", 1), ("data", Data([0, 1, 254, 255])),
     ("date", Date(timeIntervalSinceReferenceDate: 700_000_000.25)),
     ("infinity", -Double.infinity), ("uint", UInt64.max),
-    ("list", PropertyTree.array([.int(1), .double(2.5), .string("a/b")])), ("model", ["name": "Zo\u{EB}"]),
+    ("list", PropertyTree.array([.int(1), .double(2.5), .string("a/b")])),
+    ("model", ["name": "Zo\u{EB}"]),
     ("", "empty"), ("gone", 1), ("size", 16),
   ]
 

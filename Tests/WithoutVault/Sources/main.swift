@@ -59,8 +59,8 @@ for (name, folder) in folders {
   }
 }
 
-// No top-level `await`: Swift's concurrency runtime ends a program that has no /proc, and only fetch
-// needs it.
+// No top-level `await`: Swift's concurrency runtime ends a program that has no /proc, and only
+// fetch needs it.
 if CommandLine.arguments.contains("fetch") {
   Task {
     print("fetch: \(try await DiskCache.fetch("title") { "fetched" })")

@@ -5,7 +5,8 @@ import Testing
 
 /// Files and directories that this user may not use. The peer gives its rights up, so this needs
 /// root.
-@Suite(.singleThreaded, .enabled(if: getuid() == 0, "giving up rights needs root")) struct PermissionTests {
+@Suite(.singleThreaded, .enabled(if: getuid() == 0, "giving up rights needs root"))
+struct PermissionTests {
   static let nobody = "65534"
 
   func asNobody(_ directory: TemporaryDirectory, _ request: String...) throws -> String {

@@ -26,7 +26,9 @@ extension OneAtATime {
           directory, "cache-stress", "\(100 + $0)", "\(seconds * 1_000)", "\(limit)", "50")
       }
       let end = ContinuousClock.now + .seconds(seconds)
-      async let storms = onThreads(8) { CacheStress().run(store, writer: $0, for: .seconds(seconds)) }
+      async let storms = onThreads(8) {
+        CacheStress().run(store, writer: $0, for: .seconds(seconds))
+      }
       var samples: [Int] = []
       while ContinuousClock.now < end {
         samples.append(try blocksTaken(by: directory.path + "/x"))
@@ -178,7 +180,8 @@ extension OneAtATime {
         try store.set(first.bytes, forKey: "key0", expiry: .seconds(0.001))
         // Until about the time when it expires.
         usleep(UInt32.random(in: 700...1_300))
-        let second = SelfCheckingValue(key: 0, writer: 2, number: number, size: .random(in: 32...9_000))
+        let second = SelfCheckingValue(
+          key: 0, writer: 2, number: number, size: .random(in: 32...9_000))
         try store.set(second.bytes, forKey: "key0")
         for _ in 0..<Int.random(in: 1...40) {
           let data = try store.get("key0")

@@ -9,7 +9,8 @@ import Testing
   private static let keys: [String] = [
     "", "a", "A", "ab", "abc", "abcd", ".", "..", "/", "../../etc/passwd", "a/b", "a\u{0}b",
     "\u{0}",
-    "é", "e\u{301}", "日本語", "👩‍👩‍👧", "h.0123456789abcdef0123456789abcdef", "key.meta", " ", "\n", "-",
+    "é", "e\u{301}", "日本語", "👩‍👩‍👧", "h.0123456789abcdef0123456789abcdef",
+    "key.meta", " ", "\n", "-",
     "~",
     String(repeating: "k", count: 187), String(repeating: "k", count: 188),
     String(repeating: "K", count: 188), String(repeating: "x", count: 65_536),
