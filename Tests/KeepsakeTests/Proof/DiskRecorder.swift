@@ -15,17 +15,17 @@ final class DiskRecorder: Sendable {
     var unknown: [String] = []
   }
 
-  private let path: String
+  private let directoryPath: String
   private let state = Locked(State())
   /// Serializes the calls of several threads, so that they are recorded in the order in which they
   /// took effect.
   private let serial = DispatchSemaphore(value: 1)
 
   init(_ directory: TemporaryDirectory) throws {
-    path = directory.path
+    directoryPath = directory.path
     // The modes of some files follow that of their directory.
-    try #require(chmod(path, 0o700) == 0)
-    let status = try #require(try FileSystem.status(path))
+    try #require(chmod(directoryPath, 0o700) == 0)
+    let status = try #require(try FileSystem.status(directoryPath))
     state.withLock { $0.nodes[status.inode] = 0 }
   }
 
@@ -55,7 +55,7 @@ final class DiskRecorder: Sendable {
 
   private func record(_ event: SystemCallEvent, _ value: Int, _ state: inout State) {
     let paths = event.path.split(separator: "\0").map(String.init)
-    let isInside = paths.contains { $0.hasPrefix(path + "/") }
+    let isInside = paths.contains { $0.hasPrefix(directoryPath + "/") }
     switch event.call {
     case .open, .openUnlinked:
       guard isInside, let entry = entry(event.path, state) else { return }
@@ -136,8 +136,8 @@ final class DiskRecorder: Sendable {
 
   /// nil for a path outside of the directory.
   private func entry(_ path: String, _ state: State) -> Entry? {
-    guard path.hasPrefix(path + "/") else { return nil }
-    var parts = path.dropFirst(path.count + 1).split(separator: "/").map(String.init)
+    guard path.hasPrefix(directoryPath + "/") else { return nil }
+    var parts = path.dropFirst(directoryPath.count + 1).split(separator: "/").map(String.init)
     guard let name = parts.popLast() else { return nil }
     var directory = 0
     for part in parts {
