@@ -23,20 +23,30 @@ extension Defaults {
     /// The suite whose settings these are.
     public let suite: Suite
 
-    /// What stores the values; an error if no directory can be found for them.
-    @usableFromInline let engine: Result<any ValueEngine, StorageError>
-    /// The engine if there is one. Reads use this copy: to take it out of the `Result` costs a
-    /// tenth of a read.
-    @usableFromInline let availableEngine: (any ValueEngine)?
+    // Two properties, and not a `Result`: taking the engine out of that would retain it, which is a
+    // tenth of the cost of a read.
+
+    /// What stores the values; an empty `MemoryEngine` if there is an ``engineError``.
+    @usableFromInline let valueEngine: any ValueEngine
+    /// Why nothing can be stored: no directory can be found for the values.
+    @usableFromInline let engineError: StorageError?
     let scope: StorageScope
     let observation: SettingsObservation
 
     init(suite: Suite, scope: StorageScope) {
       self.suite = suite
       self.scope = scope
-      engine = Result { () throws(StorageError) in try Self.makeEngine(for: suite, in: scope) }
-      availableEngine = try? engine.get()
+      let engine = Result { () throws(StorageError) in try Self.makeEngine(for: suite, in: scope) }
+      switch engine {
+      case .success(let engine): (valueEngine, engineError) = (engine, nil)
+      case .failure(let error): (valueEngine, engineError) = (MemoryEngine(), error)
+      }
       observation = SettingsObservation(engine, scope)
+    }
+
+    /// What stores the values, or the reason why there is none.
+    var engine: Result<any ValueEngine, StorageError> {
+      engineError.map { .failure($0) } ?? .success(valueEngine)
     }
 
     private static func makeEngine(
@@ -117,8 +127,8 @@ extension Defaults.Store {
 
   @inlinable @inline(__always)
   func storedValue(forKey key: String) throws(StorageError) -> StoredValue? {
-    if let availableEngine { return try availableEngine.value(forKey: key) }
-    return try engine.get().value(forKey: key)
+    if let engineError { throw engineError }
+    return try valueEngine.value(forKey: key)
   }
 
   /// The value of a key; `defaultValue` if it has none.
@@ -187,7 +197,7 @@ extension Defaults.Store {
   @inlinable
   func get<T: Codable>(_ key: String, allowingCache: Bool) throws(StorageError) -> T? {
     if !allowingCache || Codec.isStoredAsIs(T.self) { return try get(key) }
-    if let model = availableEngine?.cachedModel(forKey: key)?.value(as: T.self) { return model }
+    if let model = valueEngine.cachedModel(forKey: key)?.value(as: T.self) { return model }
     return try decodeAndCache(key)
   }
 
