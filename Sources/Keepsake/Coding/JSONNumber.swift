@@ -1,4 +1,4 @@
-/// JSON numbers, and the strings that stand for the numbers that JSON cannot express.
+/// JSON numbers, and strings for the numbers that JSON cannot express.
 enum JSONNumber {
   static let notANumber = "NaN"
   static let infinity = "Infinity"

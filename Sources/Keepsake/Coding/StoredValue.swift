@@ -20,11 +20,11 @@ enum StoredValue: Sendable {
 extension StoredValue {
   /// Tells values apart whose JSON looks the same. The raw values are part of the journal's format.
   enum Kind: UInt8 {
-    /// The JSON stands for itself.
+    /// The JSON is the value.
     case json = 0x6A  // j
-    /// A string of Base64 that stands for bytes.
+    /// A Base64 string that represents bytes.
     case data = 0x64  // d
-    /// Seconds since 2001 that stand for a date: a number, or its name if it is not finite.
+    /// A number that represents a date, in seconds since 2001, or its name if it is not finite.
     case date = 0x74  // t
     /// The name of a number that is not finite.
     case number = 0x6E  // n
@@ -79,7 +79,7 @@ extension StoredValue {
     }
   }
 
-  /// The value of JSON that stands for itself.
+  /// The value of JSON of the kind `json`.
   ///
   /// A number becomes an `int` or a `double` only if that would be written with the same bytes, so
   /// no digit is lost.
