@@ -17,8 +17,9 @@ extension Command {
       name: "settings set", parameters: "APP[/SUITE] KEY JSON", summary: "store a value",
       argumentCount: 3...3, options: ["string"],
       details: """
-        --string takes the value as a string and not as JSON. Bytes and dates are written as export
-        writes them: {"$data": "<Base64>"} and {"$date": <seconds since 2001>}.
+        --string takes the value as a string and not as JSON. Bytes and dates are
+        written as export writes them: {"$data": "<Base64>"} and
+        {"$date": <seconds since 2001>}.
         """,
       example: "settings set com.example.notes recent '[\"ann\", \"bob\"]'",
       body: SettingsCommands.set),
@@ -40,8 +41,8 @@ extension Command {
       name: "settings import", parameters: "APP[/SUITE] [FILE]",
       summary: "store the values of a document", argumentCount: 1...2,
       details: """
-        The document is JSON or a property list, and read from standard input if no file is named.
-        Settings that it does not contain stay as they are.
+        The document is JSON or a property list, and read from standard input if no
+        file is named. Settings that it does not contain stay as they are.
         """,
       example: "settings import com.example.notes notes.json", body: SettingsCommands.import),
     Command(
@@ -52,8 +53,8 @@ extension Command {
       name: "vault show", parameters: "APP[/SERVICE] KEY", summary: "print one secret",
       argumentCount: 2...2, options: ["reveal"],
       details: """
-        Prints the secret only if standard output is a terminal. --reveal prints it in any case,
-        byte by byte and without a newline.
+        Prints the secret only if standard output is a terminal. --reveal prints it
+        in any case, byte by byte and without a newline.
         """,
       example: "vault show com.example.notes/com.app.auth accessToken", body: VaultCommands.show),
     Command(
@@ -93,9 +94,10 @@ extension Command {
       name: "doctor", parameters: "APP", summary: "find problems in an app's files",
       argumentCount: 1...1, options: ["json", "free=BYTES"],
       details: """
-        Reads copies of settings and caches and opens every secret. Changes nothing, and exits with
-        1 if there is a problem. A vault with a passphrase is opened only if there is a terminal to
-        ask on. --free is the disk space that must be left, by default 100 MB.
+        Reads copies of settings and caches and opens every secret. Changes nothing,
+        and exits with 1 if there is a problem. A vault with a passphrase is opened
+        only if there is a terminal to ask on. --free is the disk space that must be
+        left, by default 100 MB.
         """,
       example: "doctor com.example.notes", body: Doctor.run),
   ]
