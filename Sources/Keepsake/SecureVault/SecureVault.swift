@@ -100,7 +100,9 @@ extension SecureVault {
   /// Calls `body` with a secret's bytes, which are wiped when it returns.
   ///
   /// ```swift
-  /// let signature = SecureVault.withSecret("apiKey") { (bytes: RawSpan) in sign(request, with: bytes) }
+  /// let signature = SecureVault.withSecret("apiKey") { (bytes: RawSpan) in
+  ///   sign(request, with: bytes)
+  /// }
   /// ```
   ///
   /// Text is in UTF-8, a `Codable` value in JSON. No other copy was made on the way.

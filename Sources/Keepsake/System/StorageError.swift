@@ -158,8 +158,8 @@ public struct StorageError: Error, Sendable {
     case EROFS:
       (code, remedy) = (
         .accessDenied,
-        "The file system is read-only: choose a writable directory, by HOME, the XDG variables, TMPDIR or "
-          + "StorageSystem.bootstrap."
+        "The file system is read-only: choose a writable directory, by HOME, the XDG variables, "
+          + "TMPDIR or StorageSystem.bootstrap."
       )
     case ENOSPC, EDQUOT:
       (code, remedy) = (.diskFull, "Free some space or raise the quota, then try again.")

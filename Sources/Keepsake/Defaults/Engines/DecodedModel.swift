@@ -20,7 +20,8 @@ class DecodedModel: @unchecked Sendable {
     return unsafeDowncast(self, to: TypedModel<T>.self).value
   }
 
-  /// Whether no part of `value` is an instance of a class. False if it has more than `budget` parts.
+  /// Whether no part of `value` is an instance of a class. False if it has more than `budget`
+  /// parts.
   private static func isFreeOfInstances(_ value: Any, _ budget: inout Int) -> Bool {
     budget -= 1
     guard budget > 0 else { return false }

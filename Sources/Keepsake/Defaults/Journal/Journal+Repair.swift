@@ -40,8 +40,8 @@ extension Journal {
   /// Keeps a copy of the damaged file and replaces the file by one with all its intact records. The
   /// caller holds the file lock.
   ///
-  /// - Returns: What to report when the lock is released. A failure is reported, not thrown, because
-  ///   the intact records can be read and appended to all the same.
+  /// - Returns: What to report when the lock is released. A failure is reported, not thrown,
+  ///   because the intact records can be read and appended to all the same.
   func repair() -> StorageError? {
     do throws(StorageError) {
       let copy = try copyDamagedFile()

@@ -4,8 +4,8 @@
 /// has written. Writers append one line under the lock file's lock, so the cost of a set depends on
 /// the size of its record and not on the size of the store.
 ///
-/// Locks are taken in this order: `writer`, the file lock, `file`. No record is written while `file`
-/// is locked, only the lock file's word.
+/// Locks are taken in this order: `writer`, the file lock, `file`. No record is written while
+/// `file` is locked, only the lock file's word.
 final class Journal: ValueEngine {
   let location: JournalPaths
   let timeout: Duration

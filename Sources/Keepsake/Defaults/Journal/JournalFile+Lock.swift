@@ -8,9 +8,9 @@ extension JournalFile {
   /// Validates the table under the lock; false if other writers lock another file, so that `lock`
   /// excludes none of them.
   ///
-  /// - Parameter isBrief: Whether the writer only appends, which takes less than a tick of the clock.
-  ///   Then one check within each tick tells early enough that the lock file was deleted, because a
-  ///   process that makes a new one waits for two ticks before it reads the journal.
+  /// - Parameter isBrief: Whether the writer only appends, which takes less than a tick of the
+  ///   clock. Then one check within each tick tells early enough that the lock file was deleted,
+  ///   because a process that makes a new one waits for two ticks before it reads the journal.
   mutating func validate(
     under lock: LockFile, isBrief: Bool
   ) throws(StorageError) -> Bool {
@@ -35,8 +35,8 @@ extension JournalFile {
     validatedWord = word
   }
 
-  /// Whether the word agrees with the file. If not, a writer is about to publish its records, or was
-  /// killed before it could.
+  /// Whether the word agrees with the file. If not, a writer is about to publish its records, or
+  /// was killed before it could.
   var isPublished: Bool {
     guard let lockFile, handle != nil else { return true }
     return lockFile.word() & Self.offsetMask == UInt64(offset)
@@ -63,8 +63,8 @@ extension JournalFile {
     let journal = location.path
     let opened = try LockFile.createOrOpen(location.lockPath, mode: mode, timeout: timeout) {
       () throws(StorageError) in
-      // If there is a journal, its lock file was deleted. A process that still uses that one notices
-      // within a tick. Wait for two, so that everything it appends until then is read here.
+      // If there is a journal, its lock file was deleted. A process that still uses that one
+      // notices within a tick. Wait for two, so that everything it appends until then is read here.
       if try FileSystem.status(journal) != nil {
         BackgroundThread.sleep(for: .nanoseconds(2 * CoarseClock.resolution))
       }

@@ -44,8 +44,8 @@ struct JournalFile {
   /// Whether records may not survive a power cut.
   var isUnsynced = false
   var isDirectoryUnsynced = false
-  /// Whether a sync in the background is scheduled. It may be false although ``isUnsynced`` is true,
-  /// after a sync that failed.
+  /// Whether a sync in the background is scheduled. It may be false although ``isUnsynced`` is
+  /// true, after a sync that failed.
   var isSyncScheduled = false
   /// Whether a sync of this file failed. The kernel reports that only once, so no later sync of the
   /// file can be trusted.

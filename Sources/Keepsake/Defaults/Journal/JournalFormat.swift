@@ -8,9 +8,9 @@
 /// Each line is a JSON array. `sum` is the ``Checksum`` of everything from `kind` to the end of the
 /// value, seeded with the file's random id. `length` is the number of bytes between the first
 /// string's closing quote and the closing bracket. A record counts as soon as it has all those
-/// bytes and the right sum, whatever follows. No record contains a raw newline, so reading continues
-/// after the next newline if a record is damaged. An unfinished record at the end is closed with
-/// ``abandoned``.
+/// bytes and the right sum, whatever follows. No record contains a raw newline, so reading
+/// continues after the next newline if a record is damaged. An unfinished record at the end is
+/// closed with ``abandoned``.
 enum JournalFormat {
   static let version = UInt8(ascii: "1")
   static let headerSize = 76
@@ -66,8 +66,8 @@ enum JournalFormat {
     return prefix + quoted + comma + quoted + comma + quoted + Array("]\n".utf8)
   }
 
-  /// Reads each byte of the header by majority of three copies, so that no single damaged byte makes
-  /// the file unreadable.
+  /// Reads each byte of the header by majority of three copies, so that no single damaged byte
+  /// makes the file unreadable.
   static func header(of bytes: UnsafeRawBufferPointer) -> Header {
     if bytes.allSatisfy({ $0 == 0 }) { return .incomplete }
     guard bytes.count >= headerSize else {

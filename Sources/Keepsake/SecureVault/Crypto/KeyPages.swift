@@ -36,7 +36,8 @@ final class KeyPages: Sendable {
       failure = StorageError(
         .system(error.code), operation: call.rawValue,
         reason: "the memory for keys cannot be shielded (\(call.rawValue): "
-          + "\(String(cString: strerror(error.code)))), so that keys may reach swap space or a dump",
+          + "\(String(cString: strerror(error.code)))), so that keys may reach swap space "
+          + "or a dump",
         remedy: "Raise the limit on locked memory (ulimit -l), or turn swap space and dumps off.")
     }
     return failure
