@@ -69,11 +69,11 @@ bool keepsake_lock_mutex(pthread_mutex_t *mutex, int64_t seconds, int64_t nanose
 #endif
 }
 
-int keepsake_exchange(int folder, const char *a, const char *b) {
+int keepsake_exchange(int directory, const char *a, const char *b) {
 #if defined(RENAME_EXCHANGE)
-  return renameat2(folder, a, folder, b, RENAME_EXCHANGE);
+  return renameat2(directory, a, directory, b, RENAME_EXCHANGE);
 #elif defined(RENAME_SWAP)
-  return renameatx_np(folder, a, folder, b, RENAME_SWAP);
+  return renameatx_np(directory, a, directory, b, RENAME_SWAP);
 #else
   errno = ENOSYS;
   return -1;
@@ -89,12 +89,12 @@ int keepsake_clone(int target, int source) {
 #endif
 }
 
-int keepsake_open_unlinked(int folder, const char *path, int flags) {
+int keepsake_open_no_symlinks(int directory, const char *path, int flags) {
 #if defined(RESOLVE_NO_SYMLINKS)
   struct open_how how = {.flags = (uint64_t)flags, .resolve = RESOLVE_NO_SYMLINKS};
-  return (int)syscall(SYS_openat2, folder, path, &how, sizeof how);
+  return (int)syscall(SYS_openat2, directory, path, &how, sizeof how);
 #elif defined(O_NOFOLLOW_ANY)
-  return openat(folder, path, flags | O_NOFOLLOW_ANY);
+  return openat(directory, path, flags | O_NOFOLLOW_ANY);
 #else
   errno = ENOSYS;
   return -1;

@@ -1,5 +1,5 @@
-// What Swift cannot reach or express: constants behind feature macros, atomic loads from shared
-// mappings, thread-locals. No logic lives here.
+// What Swift cannot reach or express: constants behind feature macros, variadic calls, atomic loads
+// from shared mappings, thread-locals. No logic.
 #ifndef CKEEPSAKE_H
 #define CKEEPSAKE_H
 
@@ -7,29 +7,31 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// Takes or releases the exclusive lock on the whole file without waiting: flock(2), which belongs to
-// the open file description, so that another one of the same process does not share it, and costs
-// two thirds of an F_OFD_SETLK. In the shim because Swift takes `flock` for the struct. Returns 0, or -1 with errno (EAGAIN when somebody else holds it).
+// Takes or releases the exclusive lock on a whole file without waiting. Uses flock(2), which Swift
+// cannot call because the struct has the same name. The lock belongs to the open file description,
+// so a second one in the same process does not share it, and it costs two thirds of F_OFD_SETLK.
+// Returns 0, or -1 with errno (EAGAIN if the lock is held elsewhere).
 int keepsake_lock(int descriptor, bool exclusive);
 
-// Takes or releases the exclusive lock on some bytes without waiting, for the open file description as
-// well (F_OFD_SETLK; where there is none, for the process). Returns as keepsake_lock.
+// Takes or releases the exclusive lock on a range of bytes without waiting. Uses F_OFD_SETLK, which
+// belongs to the open file description too; where it does not exist, the lock belongs to the
+// process. Returns the same as keepsake_lock.
 int keepsake_lock_bytes(int descriptor, uint64_t offset, uint64_t count, bool exclusive);
 
-// Waits for a mutex for so long at most; false when it was not to be had. In the shim because not each
-// C library has a call that a clock which is set back cannot prolong; where there is none at all, as on
-// Apple systems, it waits to the end.
+// Waits for a mutex, at most for the given time. Returns whether the mutex was locked. Uses the
+// monotonic clock if the C library can. Apple systems have no such call: there it waits
+// indefinitely.
 bool keepsake_lock_mutex(pthread_mutex_t *_Nonnull mutex, int64_t seconds, int64_t nanoseconds);
 
-// Lets two files in a folder trade names in one step. Returns 0, or -1 with errno (EINVAL or ENOSYS
-// where the file system cannot).
-int keepsake_exchange(int folder, const char *_Nonnull a, const char *_Nonnull b);
+// Exchanges the names of two files in a directory in one step. Returns 0, or -1 with errno (EINVAL
+// or ENOSYS if the file system cannot).
+int keepsake_exchange(int directory, const char *_Nonnull a, const char *_Nonnull b);
 
-// Makes an empty file share the other one's data until either is written. Returns 0, or -1 with errno
-// where the file system cannot.
+// Makes an empty file share the data of another one until either is written to. Returns 0, or -1
+// with errno if the file system cannot.
 int keepsake_clone(int target, int source);
 
-// What the library asks about a file.
+// What the library needs to know about a file.
 struct keepsake_status {
   uint64_t device;
   uint64_t inode;
@@ -37,29 +39,30 @@ struct keepsake_status {
   uint32_t links;
   uint32_t mode;
   uint32_t owner;
-  // Whether something is mounted there, as far as the system says so.
+  // Whether something is mounted here; false if the system cannot tell.
   bool is_mount;
-  // Nanoseconds since 1970, 0 unless asked for: since Linux 6.13 a file whose times were asked for
-  // gets new ones with its next write, which on ext4 costs as much as that write.
+  // Nanoseconds since 1970; 0 unless requested. Since Linux 6.13 the next write to a file whose
+  // times were queried updates them, which on ext4 costs as much as the write.
   int64_t modified;
   int64_t accessed;
   int64_t changed;
 };
 
-// The status of `path`, seen from the folder `descriptor`, or of `descriptor` itself where that is NULL;
-// of a symbolic link its own unless `follow`. Returns 0, or -1 with errno.
+// The status of `path` relative to the directory `descriptor`, or of `descriptor` itself if `path`
+// is NULL. `follow` returns the status of a symbolic link's target. Returns 0, or -1 with errno.
 int keepsake_stat(
     int descriptor, const char *_Nullable path, bool follow, bool with_times,
     struct keepsake_status *_Nonnull status);
 
-// Opens `path`, seen from the folder, unless a symbolic link stands anywhere in it (ELOOP; openat2(2)
-// with RESOLVE_NO_SYMLINKS). Returns a descriptor, or -1 with errno (ENOSYS where the system cannot).
-int keepsake_open_unlinked(int folder, const char *_Nonnull path, int flags);
+// Opens `path` relative to the directory. Fails with ELOOP if any component is a symbolic link
+// (openat2(2) with RESOLVE_NO_SYMLINKS). Returns a descriptor, or -1 with errno (ENOSYS if the
+// system does not have the call).
+int keepsake_open_no_symlinks(int directory, const char *_Nonnull path, int flags);
 
-// O_PATH, or 0 where there is none.
+// O_PATH, or 0 if the system does not have it.
 extern const int keepsake_path_only;
 
-// A page of one uint64_t that a child process finds zeroed after fork. NULL when it cannot be had.
+// A page with one uint64_t that is zeroed in a child process after fork. NULL if there is none.
 uint64_t *_Nullable keepsake_wipe_on_fork_page(void);
 
 static inline uint64_t keepsake_load(const uint64_t *_Nonnull word) {
@@ -70,8 +73,8 @@ static inline void keepsake_store(uint64_t *_Nonnull word, uint64_t value) {
   __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
-// The path by which the system was asked to start this program (AT_EXECFN), which needs no /proc; NULL where
-// it is not told.
+// The path that this program was started with (AT_EXECFN), which needs no /proc. NULL if it is
+// unknown.
 const char *_Nullable keepsake_started_path(void);
 
 // The innermost `update` whose closure is running on this thread; NULL if there is none.

@@ -1,5 +1,3 @@
-internal import CKeepsake
-
 extension Defaults.Store {
   /// Changes a value atomically: no other thread or process can change it in between.
   ///
@@ -127,28 +125,28 @@ struct RunningUpdate {
   static func run<E: Error>(
     of store: Defaults.Store, _ body: () throws(E) -> Void
   ) throws(E) {
-    let outer = keepsake_innermost_update()
+    let outer = ThreadState.innermostUpdate
     var update = RunningUpdate(engine: store.engineIdentity, outer: outer)
     var failure: E?
     withUnsafePointer(to: &update) { pointer in
-      keepsake_set_innermost_update(pointer)
+      ThreadState.innermostUpdate = UnsafeRawPointer(pointer)
       do throws(E) {
         try body()
       } catch {
         failure = error
       }
-      keepsake_set_innermost_update(outer)
+      ThreadState.innermostUpdate = outer
     }
     if let failure { throw failure }
   }
 
   /// Whether the closure of any update is running on this thread.
-  static var isAnyRunning: Bool { keepsake_innermost_update() != nil }
+  static var isAnyRunning: Bool { ThreadState.innermostUpdate != nil }
 
   /// Throws if the closure of an update of this store is running on this thread: a write inside it
   /// would make the update lose every time, or wait for its own lock.
   static func requireNone(of store: Defaults.Store) throws(StorageError) {
-    var next = keepsake_innermost_update()
+    var next = ThreadState.innermostUpdate
     while let current = next {
       let update = current.load(as: RunningUpdate.self)
       if update.engine == store.engineIdentity {

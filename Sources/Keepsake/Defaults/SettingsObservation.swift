@@ -1,4 +1,3 @@
-internal import CKeepsake
 internal import Observation
 internal import Synchronization
 
@@ -67,10 +66,9 @@ final class SettingsObservation: Observable, Sendable {
   /// share its key path: making one for each read would cost every untracked read an allocation.
   @inline(__always)
   private var isTracking: Bool {
-    let thread = keepsake_thread_observation()
-    let count = thread.pointee.probe_hashes
+    let count = ThreadState.probeHashes
     registrar.access(self, keyPath: Self.probe)
-    return thread.pointee.probe_hashes != count
+    return ThreadState.probeHashes != count
   }
 
   /// If Observation is tracking, has the observer notified when the value of `key` changes. To be
@@ -236,10 +234,9 @@ final class SettingsObservation: Observable, Sendable {
   }
 
   private func notify(_ tracked: TrackedValue) {
-    let thread = keepsake_thread_observation()
-    let outer = thread.pointee.notified_value
-    thread.pointee.notified_value = tracked.address
-    defer { thread.pointee.notified_value = outer }
+    let outer = ThreadState.notifiedValue
+    ThreadState.notifiedValue = tracked.address
+    defer { ThreadState.notifiedValue = outer }
     registrar.willSet(self, keyPath: \.[tracked])
     registrar.didSet(self, keyPath: \.[tracked])
   }
@@ -259,7 +256,7 @@ private struct TrackingProbe: Hashable {
   private let number = 0
 
   func hash(into hasher: inout Hasher) {
-    keepsake_thread_observation().pointee.probe_hashes &+= 1
+    ThreadState.probeHashes &+= 1
     hasher.combine(number)
   }
 }
@@ -310,7 +307,7 @@ private final class TrackedValue: Hashable, Sendable {
     hasher.combine(ObjectIdentifier(self))
     // Notifying hashes the key path as well, to look up and remove the observers.
     if isNotified.load(ordering: .acquiring),
-      keepsake_thread_observation().pointee.notified_value != address
+      ThreadState.notifiedValue != address
     {
       notifyLate(self)
     }

@@ -71,9 +71,9 @@ final class CacheCounts: Sendable {
   }
 }
 
-extension DiskCache {
+enum CacheSizeLimit {
   /// Throws for an entry that would have to be evicted at once.
-  static func requireSize(_ size: Int, within limit: Int?, path: String?) throws(StorageError) {
+  static func check(_ size: Int, within limit: Int?, path: String?) throws(StorageError) {
     guard let limit, size > limit else { return }
     throw StorageError(
       .misuse, operation: "set", path: path,

@@ -215,7 +215,7 @@ extension DiskCache.Store {
     let writer = try await perform { store in
       try store.withContext("set", key) { () throws(StorageError) in
         if let total {
-          try DiskCache.requireSize(total, within: store.sizeLimit, path: store.directoryPath)
+          try CacheSizeLimit.check(total, within: store.sizeLimit, path: store.directoryPath)
         }
         return try store.engine.startWriting(key)
       }

@@ -122,7 +122,7 @@ final class MemoryCache: CacheEngine {
     _ payload: Payload, forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError) {
     let evicted = try state.withLock { state throws(StorageError) in
-      try DiskCache.requireSize(payload.bytes.count, within: state.limit, path: nil)
+      try CacheSizeLimit.check(payload.bytes.count, within: state.limit, path: nil)
       try hook { () throws(StorageError) in
         state.set(payload, options.expiry, forKey: Array(key.utf8))
       }
@@ -176,7 +176,7 @@ private final class MemoryWriter: CacheWriter {
   var count: Int { data.withLock { $0.count } }
 
   func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
-    try DiskCache.requireSize(count + bytes.count, within: cache.sizeLimit, path: nil)
+    try CacheSizeLimit.check(count + bytes.count, within: cache.sizeLimit, path: nil)
     data.withLock { $0.append(contentsOf: bytes) }
   }
 

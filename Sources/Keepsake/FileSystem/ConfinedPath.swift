@@ -1,8 +1,8 @@
 internal import CKeepsake
 internal import KeepsakeLibc
 
-/// A path below a base directory that cannot lead out of it: not through its text, and not through
-/// a symbolic link.
+/// A path below a base directory that cannot lead out of it, neither through its text nor through a
+/// symbolic link.
 ///
 /// Symbolic links in the path of the base directory itself are followed. Below the base directory
 /// a symbolic link is an error.
@@ -21,7 +21,7 @@ struct ConfinedPath: Sendable {
 
   /// The path `text` below `base`. One trailing slash is ignored.
   init(_ text: String, in base: String) throws(StorageError) {
-    // Compare bytes: a slash and a combining mark after it form one `Character`.
+    // Compares bytes: a slash and a combining mark after it form one `Character`.
     let subpath =
       text.utf8.last == UInt8(ascii: "/") ? Substring(text.utf8.dropLast()) : text[...]
     let isInside = subpath.utf8.split(
@@ -33,10 +33,8 @@ struct ConfinedPath: Sendable {
     guard isInside else {
       throw StorageError(
         .misuse, operation: "open", key: text, path: base,
-        reason: "the name does not lead to a place in the directory",
-        remedy:
-          "Use a name as seen from the directory, such as users/1.json, with no dots for a directory."
-      )
+        reason: "the name is not a path inside the folder",
+        remedy: "Use a relative path without \".\" or \"..\", such as users/1.json.")
     }
     self.init(base: base, validated: String(subpath))
   }
@@ -46,7 +44,7 @@ struct ConfinedPath: Sendable {
   var path: String { isBase ? base : base + "/" + subpath }
   var name: String { FileSystem.name(of: subpath) }
 
-  /// The directory that it stands in; of the base, the base itself.
+  /// The directory that contains this path; the parent of the base is the base itself.
   var parent: ConfinedPath {
     guard let slash = subpath.utf8.lastIndex(of: UInt8(ascii: "/")) else {
       return ConfinedPath(base: base)
@@ -54,61 +52,67 @@ struct ConfinedPath: Sendable {
     return ConfinedPath(base: base, validated: String(subpath[..<slash]))
   }
 
-  /// What has this name in the directory at this place.
+  /// The path of an entry of this directory.
   func appending(_ name: String) -> ConfinedPath {
     ConfinedPath(base: base, validated: isBase ? name : subpath + "/" + name)
   }
 
+  /// This path relative to `ancestor`, which must have the same base.
+  func subpath(below ancestor: ConfinedPath) -> String {
+    String(Substring(subpath.utf8.dropFirst(ancestor.isBase ? 0 : ancestor.subpath.utf8.count + 1)))
+  }
+
   // MARK: Opening
 
-  /// A descriptor of what is here, opened as `flags` say.
+  /// Opens the path with `flags` and returns the descriptor.
   func open(_ flags: Int32) -> Result<Int, Errno> {
     let flags = flags | O_CLOEXEC | O_NONBLOCK
-    if isBase { return plainly(base, from: AT_FDCWD, flags) }
-    // All at once. It fails as well where a link leads to the root, or where the system cannot.
-    let direct = systemCall(.openUnlinked, path) {
-      // It refuses what open(2) passes over.
+    if isBase { return open(base, in: AT_FDCWD, flags) }
+    // One call for the whole path. It also fails if the path of the base contains a symbolic link,
+    // or if the system does not have the call.
+    let direct = systemCall(.openNoSymlinks, path) {
+      // openat2 rejects flags that openat ignores.
       let isForPath = flags & keepsake_path_only != 0
       let flags = isForPath ? flags & ~O_NONBLOCK : flags
-      return path.withCString { Int(keepsake_open_unlinked(AT_FDCWD, $0, flags)) }
+      return path.withCString { Int(keepsake_open_no_symlinks(AT_FDCWD, $0, flags)) }
     }
     guard case .failure(let error) = direct,
       [ELOOP, ENOSYS, EPERM, EINVAL].contains(error.code)
     else { return direct }
-    return stepByStep(flags)
+    return openComponentwise(flags)
   }
 
-  private func plainly(_ name: String, from directory: Int32, _ flags: Int32) -> Result<Int, Errno>
-  {
+  private func open(_ name: String, in directory: Int32, _ flags: Int32) -> Result<Int, Errno> {
     systemCall(.open, path) { name.withCString { Int(openat(directory, $0, flags)) } }
   }
 
-  private func stepByStep(_ flags: Int32) -> Result<Int, Errno> {
-    // As all at once: what one way takes and the other does not would be there and not there.
+  /// Opens one component after the other, so that no link is followed below the base.
+  private func openComponentwise(_ flags: Int32) -> Result<Int, Errno> {
+    // The same limit as a single call has: both must agree on what exists.
     guard path.utf8.count < 4_096 else { return .failure(Errno(code: ENAMETOOLONG)) }  // PATH_MAX
     let directoryFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC
-    var found = plainly(base, from: AT_FDCWD, directoryFlags)
-    // By bytes: a slash with a combining mark after it is another character.
+    var result = open(base, in: AT_FDCWD, directoryFlags)
+    // Splits bytes: a slash and a combining mark after it form one `Character`.
     let names = subpath.utf8.split(separator: UInt8(ascii: "/")).map { String(Substring($0)) }
-    for (position, name) in names.enumerated() {
-      guard case .success(let directory) = found else { return found }
+    for (index, name) in names.enumerated() {
+      guard case .success(let directory) = result else { return result }
       defer { close(Int32(directory)) }
-      let isLast = position == names.count - 1
-      found = plainly(name, from: Int32(directory), (isLast ? flags : directoryFlags) | O_NOFOLLOW)
-      // Asked for a directory, the system says of a link that it is none.
-      if case .failure(let error) = found, error.code == ENOTDIR {
+      let isLast = index == names.count - 1
+      result = open(name, in: Int32(directory), (isLast ? flags : directoryFlags) | O_NOFOLLOW)
+      // With O_DIRECTORY the system reports a symbolic link as "not a directory".
+      if case .failure(let error) = result, error.code == ENOTDIR {
         var raw = keepsake_status()
         let isSymbolicLink =
           name.withCString { keepsake_stat(Int32(directory), $0, false, false, &raw) } == 0
           && FileStatus(raw).isSymbolicLink
-        if isSymbolicLink { found = .failure(Errno(code: ELOOP)) }
+        if isSymbolicLink { result = .failure(Errno(code: ELOOP)) }
       }
     }
-    return found
+    return result
   }
 
-  /// Why it could not be opened.
-  func failure(_ error: Errno, _ operation: String = "open") -> StorageError {
+  /// The error for a failed call on this path.
+  func error(_ error: Errno, _ operation: String = "open") -> StorageError {
     if error.code == ELOOP, !isBase { return symbolicLinkError }
     return StorageError(errno: error.code, operation: operation, path: path)
   }
@@ -116,33 +120,33 @@ struct ConfinedPath: Sendable {
   var symbolicLinkError: StorageError {
     StorageError(
       .accessDenied, operation: "open", path: path,
-      reason: "a symbolic link stands in the way, and could lead out of the directory",
-      remedy: "Remove the link, or put the file itself there.")
+      reason: "a symbolic link is in the way and could lead out of the folder",
+      remedy: "Replace the link with the file or directory itself.")
   }
 
-  // MARK: Looking
+  // MARK: Status
 
-  /// The status of what is here, of a link its own; nil when nothing is.
+  /// The status of the entry at this path, of a symbolic link its own; nil if there is none.
   func status(withTimes: Bool = false) throws(StorageError) -> FileStatus? {
     if isBase {
-      return try Self.ifThere { () throws(StorageError) in
+      return try Self.nilIfMissing { () throws(StorageError) in
         try FileSystem.status(base, withTimes: withTimes)
       }
     }
     let parent = parent
     guard !parent.isBase else {
-      // Nothing stands between the root and the name that could be a link.
-      return try Self.ifThere { () throws(StorageError) in
+      // No component between the base and the name could be a symbolic link.
+      return try Self.nilIfMissing { () throws(StorageError) in
         try FileSystem.status(path, followsLinks: false, withTimes: withTimes)
       }
     }
-    return try Self.ifThere { () throws(StorageError) in
+    return try Self.nilIfMissing { () throws(StorageError) in
       try FileSystem.status(
         name, in: DirectoryHandle(parent), followsLinks: false, withTimes: withTimes)
     }
   }
 
-  /// Whether anything is here, a link itself too.
+  /// Whether there is an entry at this path. A symbolic link counts, wherever it leads.
   func exists() throws(StorageError) -> Bool {
     guard !parent.isBase, keepsake_path_only != 0 else { return try status() != nil }
     switch open(keepsake_path_only | O_NOFOLLOW) {
@@ -150,27 +154,27 @@ struct ConfinedPath: Sendable {
       close(Int32(descriptor))
       return true
     case .failure(let error) where error.code == ENOENT || error.code == ENOTDIR: return false
-    case .failure(let error): throw failure(error, "stat")
+    case .failure(let error): throw self.error(error, "stat")
     }
   }
 
-  /// nil where nothing is at the place, or a file where a directory would have to be.
-  private static func ifThere(
-    _ look: () throws(StorageError) -> FileStatus?
+  /// nil if there is no entry, also because a file is where the path has a directory.
+  private static func nilIfMissing(
+    _ status: () throws(StorageError) -> FileStatus?
   ) throws(StorageError) -> FileStatus? {
     do throws(StorageError) {
-      return try look()
-    } catch  where error.code == .notFound || error.code.systemError == ENOTDIR {
+      return try status()
+    } catch  where error.code == .notFound || error.code == .notDirectory {
       return nil
     }
   }
 
-  // MARK: Folders
+  // MARK: Directories
 
-  /// The directory at this place, made with those above it where it is missing.
+  /// Opens the directory at this path, and creates it and its parents if they are missing.
   ///
-  /// - Parameter durable: Whether the names of the root, and of those above it, are to survive a
-  ///   power cut.
+  /// - Parameter durable: Whether the names of the base directory and of its parents must survive
+  ///   a power cut if they are new.
   func makeDirectory(
     mode: UInt32, durable: Bool = false
   ) throws(StorageError) -> (DirectoryHandle, isNew: Bool) {
@@ -187,12 +191,13 @@ struct ConfinedPath: Sendable {
     }
   }
 
-  /// Makes the names of the directory at this place and of all above it survive a power cut.
+  /// Makes the name of the directory at this path, and the names of all its parents up to the base
+  /// directory, survive a power cut.
   func synchronizeAncestors() throws(StorageError) {
-    var place = self
-    while !place.isBase {
-      place = place.parent
-      try DirectoryHandle(place).synchronize()
+    var directory = self
+    while !directory.isBase {
+      directory = directory.parent
+      try DirectoryHandle(directory).synchronize()
     }
     try FileSystem.synchronizeParent(of: base)
   }

@@ -1,9 +1,9 @@
 internal import KeepsakeLibc
 
-/// A directory that is kept open, so that the way to it is not looked up with each call: that is a
-/// quarter of what looking at a file costs.
+/// An open directory.
 ///
-/// It stays the same directory when it is renamed or removed.
+/// Calls relative to it skip the lookup of its path, which is a quarter of the cost of a file's
+/// status. It stays the same directory if it is renamed or removed.
 final class DirectoryHandle: Sendable {
   let path: String
   let descriptor: Int32
@@ -14,22 +14,22 @@ final class DirectoryHandle: Sendable {
     self.path = path
   }
 
-  /// The directory at a place that no symbolic link leads to.
-  init(_ place: ConfinedPath) throws(StorageError) {
-    switch place.open(O_RDONLY | O_DIRECTORY) {
+  /// Opens a directory without following a symbolic link below the path's base.
+  init(_ path: ConfinedPath) throws(StorageError) {
+    switch path.open(O_RDONLY | O_DIRECTORY) {
     case .success(let descriptor): self.descriptor = Int32(descriptor)
-    case .failure(let error): throw place.failure(error)
+    case .failure(let error): throw path.error(error)
     }
-    path = place.path
+    self.path = path.path
   }
 
   deinit { _ = close(descriptor) }
 
-  /// Makes the names in it survive a power cut.
+  /// Makes the names in the directory survive a power cut.
   func synchronize() throws(StorageError) {
     switch systemCall(.fsync, path, on: descriptor, { Int(fsync(descriptor)) }) {
     case .success: return
-    case .failure(let error) where error.code == EINVAL: return  // a file system without it
+    case .failure(let error) where error.code == EINVAL: return  // not supported by the file system
     case .failure(let error): throw StorageError(errno: error.code, operation: "fsync", path: path)
     }
   }
@@ -38,13 +38,28 @@ final class DirectoryHandle: Sendable {
     try FileSystem.status(of: descriptor, path, withTimes: withTimes)
   }
 
-  /// What the calls ending in `at` take: of no directory, the one that relative paths start from.
-  static func descriptor(_ directory: DirectoryHandle?) -> Int32 {
-    directory?.descriptor ?? AT_FDCWD
+  /// The path of `name` in this directory.
+  func path(of name: String) -> String {
+    if name.hasPrefix("/") { return name }
+    return name.isEmpty ? path : path + "/" + name
+  }
+}
+
+extension DirectoryHandle? {
+  /// The first argument of calls such as `openat`; without a directory, paths are relative to the
+  /// current one.
+  var descriptor: Int32 {
+    switch self {
+    case .some(let directory): directory.descriptor
+    case .none: AT_FDCWD
+    }
   }
 
-  static func path(_ name: String, in directory: DirectoryHandle?) -> String {
-    guard let directory, !name.hasPrefix("/") else { return name }
-    return name.isEmpty ? directory.path : directory.path + "/" + name
+  /// The path of `name` in this directory.
+  func path(of name: String) -> String {
+    switch self {
+    case .some(let directory): directory.path(of: name)
+    case .none: name
+    }
   }
 }

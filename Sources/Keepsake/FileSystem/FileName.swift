@@ -1,16 +1,18 @@
-/// Any name as a file name, and back: letters, digits, `-`, `_` and inner dots as they are, other
-/// bytes as `%XX` (RFC 3986, section 2.1).
+/// Encodes any name as a file name, and decodes it.
+///
+/// Letters, digits, `-`, `_` and dots after the first byte stay as they are. Other bytes become
+/// `%XX` (RFC 3986, section 2.1).
 enum FileName {
-  /// nil when the result would be too long for a file system.
+  /// nil if the result would be too long for a file system.
   static func encode(_ name: String) -> String? {
     let encoded = escape(name)
-    return encoded.count <= maximum ? String(decoding: encoded, as: UTF8.self) : nil
+    return encoded.count <= maximumLength ? String(decoding: encoded, as: UTF8.self) : nil
   }
 
   /// Leaves room for a suffix.
-  static let maximum = 200
+  static let maximumLength = 200
 
-  /// The result whatever its length.
+  /// The encoded name without a limit on its length.
   static func escape(_ name: String) -> [UInt8] {
     var encoded: [UInt8] = []
     for (position, byte) in name.utf8.enumerated() {
@@ -24,11 +26,11 @@ enum FileName {
         encoded.append(contentsOf: digits.utf8)
       }
     }
-    // An empty name still needs a file name; a single % stands for nothing else.
+    // An empty name needs a file name too; no other name is encoded as a single %.
     return encoded.isEmpty ? [UInt8(ascii: "%")] : encoded
   }
 
-  /// nil for a name that ``encode(_:)`` does not make.
+  /// nil for a file name that ``encode(_:)`` does not produce.
   static func decode(_ fileName: String) -> String? {
     if fileName == "%" { return "" }
     let bytes = Array(fileName.utf8)

@@ -1,38 +1,38 @@
 internal import CKeepsake
 internal import KeepsakeLibc
 
-/// Operations on paths. With ``File``, ``LockFile`` and ``FileWatcher`` the only code that calls
-/// into libc.
+/// Operations on paths.
+///
+/// Paths are relative to the `directory` parameter unless they are absolute.
 enum FileSystem {
-  /// The status of what `path` leads to, nil when nothing is there.
+  // MARK: Status
+
+  /// The status of the file that `path` leads to; nil if there is none.
   ///
-  /// - Parameters:
-  ///   - directory: The one that `path` is seen from, here and below, where that is no absolute
-  ///     path.
-  ///   - followsLinks: Whether a symbolic link's is that of what it leads to.
+  /// - Parameter followsLinks: Whether to return the status of a symbolic link's target, not of the
+  ///   link.
   static func status(
     _ path: String, in directory: DirectoryHandle? = nil, followsLinks: Bool = true,
     withTimes: Bool = false
   ) throws(StorageError) -> FileStatus? {
     var raw = keepsake_status()
-    // With a closure, because passing a `String` for a C string copies it, and each write comes
-    // here.
-    let result = systemCall(.stat, DirectoryHandle.path(path, in: directory)) {
+    // `withCString` because passing a `String` as a C string copies it, and every write calls this.
+    let result = systemCall(.stat, directory.path(of: path)) {
       path.withCString {
-        Int(keepsake_stat(DirectoryHandle.descriptor(directory), $0, followsLinks, withTimes, &raw))
+        Int(keepsake_stat(directory.descriptor, $0, followsLinks, withTimes, &raw))
       }
     }
     switch result {
     case .success: return FileStatus(raw)
     case .failure(let error) where error.code == ENOENT: return nil
     case .failure(let error):
-      throw StorageError(
-        errno: error.code, operation: "stat", path: DirectoryHandle.path(path, in: directory))
+      throw StorageError(errno: error.code, operation: "stat", path: directory.path(of: path))
     }
   }
 
-  /// The status of what bears a name in an open directory, of a symbolic link its own; nil when
-  /// nothing does.
+  /// The status of an entry of an open directory, of a symbolic link its own; nil if there is none.
+  ///
+  /// - Parameter path: Names the entry in errors.
   static func status(
     _ name: UnsafePointer<CChar>, in directory: Int32, withTimes: Bool,
     _ path: @autoclosure () -> String
@@ -46,7 +46,9 @@ enum FileSystem {
     return FileStatus(raw)
   }
 
-  /// The status of an open file, with its path for errors.
+  /// The status of an open file.
+  ///
+  /// - Parameter path: Names the file in errors.
   static func status(
     of descriptor: Int32, _ path: @autoclosure () -> String, withTimes: Bool = false
   ) throws(StorageError) -> FileStatus {
@@ -56,8 +58,13 @@ enum FileSystem {
     return FileStatus(raw)
   }
 
-  /// Creates `path` and the directories above it that are missing, for the user alone unless `mode`
-  /// says otherwise; with `durable` for good: the names of new directories survive a power cut.
+  // MARK: Creating directories
+
+  /// Creates a directory and its missing parents.
+  ///
+  /// - Parameters:
+  ///   - mode: The permissions of new directories; by default only the user has access.
+  ///   - durable: Whether the names of new directories must survive a power cut.
   static func createDirectory(
     _ path: String, mode: UInt32 = 0o700, durable: Bool = true
   ) throws(StorageError) {
@@ -70,182 +77,78 @@ enum FileSystem {
     if try makeDirectory(path, mode: mode), durable { try synchronizeDirectory(parent) }
   }
 
-  /// Creates one directory; false when something is there already.
+  /// Creates one directory; false if something has this name already.
   @discardableResult
   static func makeDirectory(
     _ path: String, in directory: DirectoryHandle? = nil, mode: UInt32
   ) throws(StorageError) -> Bool {
-    let descriptor = DirectoryHandle.descriptor(directory)
-    let result = systemCall(.mkdir, DirectoryHandle.path(path, in: directory)) {
-      Int(mkdirat(descriptor, path, mode_t(mode)))
+    let result = systemCall(.mkdir, directory.path(of: path)) {
+      Int(mkdirat(directory.descriptor, path, mode_t(mode)))
     }
     switch result {
     case .success: break
     case .failure(let error) where error.code == EEXIST: return false
     case .failure(let error):
-      throw StorageError(
-        errno: error.code, operation: "mkdir", path: DirectoryHandle.path(path, in: directory))
+      throw StorageError(errno: error.code, operation: "mkdir", path: directory.path(of: path))
     }
-    // No umask takes from the user, but many do from others.
+    // The umask rarely restricts the user, but often restricts other users.
     if mode & 0o077 != 0 {
-      try systemCall(.chmod, DirectoryHandle.path(path, in: directory)) {
-        Int(fchmodat(descriptor, path, mode_t(mode), 0))
-      }.get(.chmod, DirectoryHandle.path(path, in: directory))
+      try systemCall(.chmod, directory.path(of: path)) {
+        Int(fchmodat(directory.descriptor, path, mode_t(mode), 0))
+      }.get(.chmod, directory.path(of: path))
     }
     return true
   }
 
-  /// Gives the file at `source` the name `target`, in place of a file that has it.
-  static func rename(
-    _ source: String, to target: String, in directory: DirectoryHandle? = nil
-  ) throws(StorageError) {
-    try systemCall(.rename, paths(source, target, in: directory)) {
-      let descriptor = DirectoryHandle.descriptor(directory)
-      return source.withCString { source in
-        target.withCString { Int(renameat(descriptor, source, descriptor, $0)) }
-      }
-    }.get(.rename, DirectoryHandle.path(target, in: directory))
-  }
+  // MARK: Removing
 
-  /// Gives what is at `source` the name `target` in another directory, in place of a file that has
-  /// it; false when that is on another file system.
-  static func move(
-    _ source: String, in directory: DirectoryHandle?, to target: String,
-    in newDirectory: DirectoryHandle
-  ) throws(StorageError) -> Bool {
-    let shownPath = DirectoryHandle.path(target, in: newDirectory)
-    let result = systemCall(
-      .rename, DirectoryHandle.path(source, in: directory) + "\u{0}" + shownPath
-    ) {
-      source.withCString { source in
-        target.withCString {
-          Int(renameat(DirectoryHandle.descriptor(directory), source, newDirectory.descriptor, $0))
-        }
-      }
-    }
-    if case .failure(let error) = result {
-      if error.code == EXDEV { return false }
-      // Of the two it is what is missing.
-      if error.code == ENOENT {
-        throw StorageError(
-          errno: ENOENT, operation: "rename", path: DirectoryHandle.path(source, in: directory))
-      }
-    }
-    try result.get(.rename, shownPath)
-    return true
-  }
-
-  /// Makes another symbolic link that says the same.
-  ///
-  /// In place of a file that has the name, by way of another one.
-  static func copyLink(
-    _ link: ConfinedPath, to name: String, by temporary: String, in directory: DirectoryHandle
-  ) throws(StorageError) {
-    let target = try linkText(link.name, in: DirectoryHandle(link.parent))
-    let shownPath = DirectoryHandle.path(temporary, in: directory)
-    try systemCall(.link, shownPath) {
-      target.withCString { target in
-        temporary.withCString { Int(symlinkat(target, directory.descriptor, $0)) }
-      }
-    }.get(.link, shownPath)
-    do throws(StorageError) {
-      try rename(temporary, to: name, in: directory)
-    } catch {
-      // The failure says more than that its remains could not be removed; a sweep finds them.
-      try? unlink(temporary, in: directory)
-      throw error
-    }
-  }
-
-  /// Lets the files at two paths trade names in one step; false where nothing is at `target`, or
-  /// the file system cannot.
-  static func exchange(
-    _ source: String, with target: String, in directory: DirectoryHandle? = nil
-  ) throws(StorageError) -> Bool {
-    let result = systemCall(.exchange, paths(source, target, in: directory)) {
-      source.withCString { source in
-        target.withCString {
-          Int(keepsake_exchange(DirectoryHandle.descriptor(directory), source, $0))
-        }
-      }
-    }
-    switch result {
-    case .success: return true
-    case .failure(let error) where [ENOENT, EINVAL, ENOSYS, ENOTSUP].contains(error.code):
-      return false
-    case .failure(let error):
-      throw StorageError(
-        errno: error.code, operation: "rename", path: DirectoryHandle.path(target, in: directory))
-    }
-  }
-
-  /// Both paths of a call, as recordings have them.
-  fileprivate static func paths(_ source: String, _ target: String, in directory: DirectoryHandle?)
-    -> String
-  {
-    DirectoryHandle.path(source, in: directory) + "\u{0}"
-      + DirectoryHandle.path(target, in: directory)
-  }
-
-  /// Sets the times of the file at `path` to now; false when nothing is there.
-  static func touch(_ path: String, in directory: DirectoryHandle? = nil) throws(StorageError)
-    -> Bool
-  {
-    let result = systemCall(.times, DirectoryHandle.path(path, in: directory)) {
-      Int(utimensat(DirectoryHandle.descriptor(directory), path, nil, AT_SYMLINK_NOFOLLOW))
-    }
-    switch result {
-    case .success: return true
-    case .failure(let error) where error.code == ENOENT: return false
-    case .failure(let error):
-      throw StorageError(
-        errno: error.code, operation: "touch", path: DirectoryHandle.path(path, in: directory))
-    }
-  }
-
-  /// Removes a file; one that is gone already is no failure.
+  /// Removes a file. A missing file is not an error.
   static func unlink(_ path: String, in directory: DirectoryHandle? = nil) throws(StorageError) {
-    let result = systemCall(.unlink, DirectoryHandle.path(path, in: directory)) {
-      path.withCString { Int(unlinkat(DirectoryHandle.descriptor(directory), $0, 0)) }
+    let result = systemCall(.unlink, directory.path(of: path)) {
+      path.withCString { Int(unlinkat(directory.descriptor, $0, 0)) }
     }
     switch result {
     case .success: return
     case .failure(let error) where error.code == ENOENT: return
     case .failure(let error):
-      throw StorageError(
-        errno: error.code, operation: "unlink", path: DirectoryHandle.path(path, in: directory))
+      throw StorageError(errno: error.code, operation: "unlink", path: directory.path(of: path))
     }
   }
 
-  /// Removes whatever is at `path`, a directory with all that is in it.
+  /// Removes a file, or a directory and everything in it.
   static func remove(_ path: String, in directory: DirectoryHandle? = nil) throws(StorageError) {
     do throws(StorageError) {
       try unlink(path, in: directory)
-    } catch  where error.code.systemError == EISDIR || error.code == .accessDenied {
-      // What unlink(2) says of directories, here and on other systems.
-      // A link that may not go is not followed either.
+    } catch  where error.code == .isDirectory || error.code == .accessDenied {
+      // The errors of unlink(2) for a directory: EISDIR on Linux, EPERM elsewhere. A symbolic link
+      // that cannot be removed is not followed either.
       guard let status = try status(path, in: directory, followsLinks: false) else { return }
       guard status.isDirectory else { throw error }
-      try removeTree(DirectoryHandle.path(path, in: directory))
+      try removeTree(directory.path(of: path))
     }
   }
+
+  // MARK: Durability
 
   /// Makes the names in a directory survive a power cut.
   static func synchronizeDirectory(_ path: String) throws(StorageError) {
     try DirectoryHandle(path).synchronize()
   }
 
-  /// Makes the name of a directory survive a power cut, as far as the one that it stands in may be
-  /// opened: in one that may not, others make the names.
+  /// Makes the name of a directory survive a power cut. If its parent cannot be opened, it was
+  /// another user who created the name.
   static func synchronizeParent(of directory: String) throws(StorageError) {
     do throws(StorageError) {
       try synchronizeDirectory(parent(of: directory))
     } catch  where error.code == .accessDenied {}
   }
 
-  /// Gives `path` new contents such that a reader, or a crash, finds the old or the new ones whole.
+  // MARK: Writing whole files
+
+  /// Replaces the contents of a file, so that readers find either the old or the new contents
+  /// whole, also after a crash.
   ///
-  /// With `durable` the new ones survive a power cut once this returns.
+  /// - Parameter durable: Whether the new contents survive a power cut once this returns.
   static func replace(
     _ path: String, with bytes: [UInt8], mode: UInt32, durable: Bool
   ) throws(StorageError) {
@@ -254,7 +157,9 @@ enum FileSystem {
     }
   }
 
-  /// The same; unless it is `replacing`, false where something is at the path already.
+  /// Like ``replace(_:with:mode:durable:)``, but without `replacing` it creates the file.
+  ///
+  /// - Returns: Whether the file was written; false if there was one and `replacing` is false.
   static func write(
     _ bytes: UnsafeRawBufferPointer, to path: String, mode: UInt32, durable: Bool, replacing: Bool
   ) throws(StorageError) -> Bool {
@@ -270,7 +175,9 @@ enum FileSystem {
     return true
   }
 
-  /// Removes the temporary files of replacements that were killed so many seconds ago.
+  /// Removes the temporary files that killed processes left beside `destination`.
+  ///
+  /// - Parameter age: How many seconds ago such a file was last written to at least.
   static func removeStaleTemporaryFiles(
     for destination: String, olderThan age: Int64 = 600
   ) throws(StorageError) {
@@ -280,191 +187,8 @@ enum FileSystem {
     for name in try list(directory) where name.hasPrefix(prefix) && name.hasSuffix(".tmp") {
       let path = directory + "/" + name
       guard let status = try status(path, withTimes: true) else { continue }
-      // Another user's, in a shared directory, may not go: no reason to refuse a write.
+      // In a shared directory it may be another user's file: no reason to refuse a write.
       if now.subtractingSaturated(status.modified) > age * WallClock.second { try? unlink(path) }
     }
   }
-
-  /// The size in which the file system of `path` gives out space, and how long its names may be.
-  static func limits(at path: String) throws(StorageError) -> (blockSize: Int, nameLength: Int) {
-    let raw = try space(at: path)
-    let size = Int(clamping: UInt64(raw.f_frsize))
-    // Some say 0, and network file systems the size of a transfer.
-    let isBlock = (512...65_536).contains(size)
-    return (isBlock ? size : 4_096, min(255, max(64, Int(clamping: UInt64(raw.f_namemax)))))
-  }
-
-  private static func space(at path: String) throws(StorageError) -> statvfs {
-    var raw = statvfs()
-    try systemCall(.space, path) { Int(statvfs(path, &raw)) }.get(.space, path)
-    return raw
-  }
-
-  /// The bytes that an unprivileged user can still write to the file system of `path`.
-  ///
-  /// As many as there can be where the file system does not say it.
-  static func freeSpace(at path: String) throws(StorageError) -> Int {
-    let raw = try space(at: path)
-    if raw.f_blocks == 0 { return .max }
-    let (bytes, overflow) = UInt64(raw.f_bavail).multipliedReportingOverflow(
-      by: UInt64(raw.f_frsize))
-    return overflow ? Int.max : Int(clamping: bytes)
-  }
-
-  /// Where `path` leads when it is a symbolic link, so that replacing a file keeps the link. What
-  /// it leads to need not exist yet.
-  static func resolvingLink(_ path: String) throws(StorageError) -> String {
-    var raw = SystemStatus()
-    guard case .success = systemCall(.stat, path, { Int(lstat(path, &raw)) }),
-      raw.st_mode & S_IFMT == S_IFLNK
-    else { return path }
-    return try status(path) == nil ? linkTarget(path) : realPath(path)
-  }
-
-  /// The path of what is at `path`, without any symbolic link.
-  static func realPath(_ path: String) throws(StorageError) -> String {
-    var resolved: UnsafeMutablePointer<CChar>?
-    try systemCall(.resolve, path) {
-      resolved = realpath(path, nil)
-      return resolved == nil ? -1 : 0
-    }.get(.resolve, path)
-    guard let resolved else { return path }
-    defer { free(resolved) }
-    return String(cString: resolved)
-  }
-
-  /// The path itself, or the first one above it at which there is something that can be looked at.
-  static func existingPath(_ path: String) throws(StorageError) -> String {
-    var path = path
-    while path != "/", try !isThere(path) { path = parent(of: path) }
-    return path
-  }
-
-  private static func isThere(_ path: String) throws(StorageError) -> Bool {
-    do throws(StorageError) {
-      return try status(path) != nil
-    } catch  where error.code.systemError == ENOTDIR || error.code == .accessDenied {
-      return false  // some users' home is /dev/null, or another one's
-    }
-  }
-
-  /// What a symbolic link says, as a path.
-  static func linkTarget(_ path: String) throws(StorageError) -> String {
-    let target = try linkText(path)
-    return target.hasPrefix("/") ? target : parent(of: path) + "/" + target
-  }
-
-  private static func linkText(
-    _ path: String, in directory: DirectoryHandle? = nil
-  ) throws(StorageError) -> String {
-    let capacity = 4_096  // PATH_MAX
-    let shownPath = DirectoryHandle.path(path, in: directory)
-    var buffer = [CChar](repeating: 0, count: capacity)
-    let count = try systemCall(.resolve, shownPath) {
-      readlinkat(DirectoryHandle.descriptor(directory), path, &buffer, capacity)
-    }.get(.resolve, shownPath)
-    return String(decoding: buffer[..<count].map { UInt8(bitPattern: $0) }, as: UTF8.self)
-  }
-
-  static func parent(of path: String) -> String {
-    guard let slash = path.utf8.lastIndex(of: UInt8(ascii: "/")) else { return "." }
-    return slash == path.startIndex ? "/" : String(path[..<slash])
-  }
-
-  static func name(of path: String) -> String {
-    guard let slash = path.utf8.lastIndex(of: UInt8(ascii: "/")) else { return path }
-    return String(path[path.utf8.index(after: slash)...])
-  }
-
-  /// Writes one line to standard error; there is nobody to tell when that fails.
-  static func complain(_ line: String) {
-    var text = line + "\n"
-    text.withUTF8 { _ = platformWrite(STDERR_FILENO, $0.baseAddress, $0.count) }
-  }
-}
-
-/// A file beside its destination that is removed unless it is moved there.
-struct TemporaryFile: ~Copyable {
-  let file: File
-  private let path: String
-  private let destination: String
-  /// The one that both paths are seen from, where they are not absolute.
-  private let directory: DirectoryHandle?
-  private var isInPlace = false
-
-  private init(
-    _ file: File, at path: String, for destination: String, in directory: DirectoryHandle?
-  ) {
-    self.file = file
-    self.path = path
-    self.destination = destination
-    self.directory = directory
-  }
-
-  /// - Parameter destination: Where it is going to be moved, if that is not what it lies beside.
-  static func make(
-    beside neighbour: String, for destination: String? = nil, _ access: File.Access = .create,
-    mode: UInt32
-  ) throws(StorageError) -> TemporaryFile {
-    let token = String(UInt64.random(in: .min ... .max), radix: 16)
-    let path =
-      "\(FileSystem.parent(of: neighbour))/.\(FileSystem.name(of: neighbour)).\(token).tmp"
-    return try make(at: path, for: destination ?? neighbour, access, mode: mode)
-  }
-
-  static func make(
-    at path: String, for destination: String, in directory: DirectoryHandle? = nil,
-    _ access: File.Access = .create, mode: UInt32
-  ) throws(StorageError) -> TemporaryFile {
-    let file = try File(path, in: directory, access, mode: mode)
-    let temporary = TemporaryFile(file, at: path, for: destination, in: directory)
-    // No umask takes from the user, but many do from others.
-    if mode & 0o077 != 0 { try temporary.file.setMode(mode) }
-    return temporary
-  }
-
-  mutating func moveToDestination() throws(StorageError) {
-    try FileSystem.rename(path, to: destination, in: directory)
-    isInPlace = true
-  }
-
-  /// Gives the file its name unless another one has it: false then.
-  mutating func moveToDestinationIfAbsent() throws(StorageError) -> Bool {
-    let result = systemCall(.link, FileSystem.paths(path, destination, in: directory)) {
-      let descriptor = DirectoryHandle.descriptor(directory)
-      return path.withCString { path in
-        destination.withCString { Int(linkat(descriptor, path, descriptor, $0, 0)) }
-      }
-    }
-    if case .failure(let error) = result, error.code == EEXIST { return false }
-    try result.get(.link, DirectoryHandle.path(destination, in: directory))
-    try FileSystem.unlink(path, in: directory)
-    isInPlace = true
-    return true
-  }
-
-  /// Takes the place of a file that is there.
-  ///
-  /// By trading names, as a rename over a file makes ext4 write the new one out at once; the
-  /// temporary file's path is the old file's then.
-  mutating func exchangeWithDestination() throws(StorageError) {
-    if try FileSystem.exchange(path, with: destination, in: directory) { return }
-    // Nothing is there, or the file system cannot do it.
-    try moveToDestination()
-  }
-
-  /// Removes the file before its time, unless it was moved.
-  mutating func discard() {
-    // Nothing more can be done about a temporary file that will not go; sweeps find it.
-    if !isInPlace { try? FileSystem.remove(path, in: directory) }
-    isInPlace = true
-  }
-
-  deinit {
-    if !isInPlace { try? FileSystem.remove(path, in: directory) }
-  }
-}
-
-private func platformWrite(_ descriptor: Int32, _ base: UnsafeRawPointer?, _ count: Int) -> Int {
-  write(descriptor, base, count)
 }

@@ -1,29 +1,30 @@
 internal import KeepsakeLibc
 
-/// Tells when files change: one inotify descriptor for the process, made on first use.
+/// Calls handlers when files change, through one inotify descriptor for the process.
 ///
-/// Where the system has no watch left, or no inotify, each file is looked at once a second.
+/// A file that cannot be watched, because the system has no inotify or no watches left, is reported
+/// as changed once a second.
 final class FileWatcher: Sendable {
   static let shared = FileWatcher()
 
   enum Event {
     /// The file may have changed.
     case changed
-    /// Its name leads elsewhere now: nothing more will come.
+    /// The path names another file now, or none. No further events follow.
     case gone
   }
 
-  /// What to look for.
   enum Subject {
-    /// Writes to a file, and its end.
+    /// Writes to a file and its removal.
     case contents
-    /// Names that come and go in a directory, files that are closed after a write, and its end.
+    /// Names added to and removed from a directory, files in it that are closed after a write, and
+    /// its removal.
     case names
   }
 
   typealias Handler = @Sendable (Event) -> Void
 
-  /// Lasts as long as somebody holds it.
+  /// A registration, which ends with its last reference.
   final class Watch: Sendable {
     fileprivate let id: Int
     fileprivate init(id: Int) { self.id = id }
@@ -33,30 +34,30 @@ final class FileWatcher: Sendable {
   private struct State {
     var generation: UInt64 = 0
     var descriptor: Int32 = -1
-    /// Whether a thread waits for events.
-    var isRead = false
+    var hasReader = false
     var lastID = 0
+    /// The handlers by inotify watch and registration.
     var handlers: [Int32: [Int: Handler]] = [:]
-    /// Of those that are looked at once a second, and whether a thread does so.
-    var unwatched: [Int: @Sendable () -> Void] = [:]
-    var isTicking = false
+    /// The handlers that are called once a second.
+    var polled: [Int: @Sendable () -> Void] = [:]
+    var hasPoller = false
   }
 
   private let state = Locked(State())
 
-  /// Calls `handler` after each change at `path`, on a thread of the watcher's.
+  /// Calls `handler` after each change at `path`, on a thread of the watcher.
   func watch(_ subject: Subject, of path: String, handler: @escaping Handler) -> Watch {
-    let carried = carryingTaskLocals { handler(.changed) }
+    let reportChange = carryingTaskLocals { handler(.changed) }
     return state.withLock { state in
       enterGeneration(&state)
       state.lastID += 1
       let id = state.lastID
-      if let watch = add(subject, path, &state) {
+      if let watch = addWatch(subject, path, &state) {
         state.handlers[watch, default: [:]][id] = handler
       } else {
-        state.unwatched[id] = carried
-        if !state.isTicking, !ForkGuard.isForkedChild {
-          state.isTicking = BackgroundThread.start { [self] in tick() }
+        state.polled[id] = reportChange
+        if !state.hasPoller, !ForkGuard.isForkedChild {
+          state.hasPoller = BackgroundThread.start { [self] in pollFiles() }
         }
       }
       return Watch(id: id)
@@ -65,33 +66,33 @@ final class FileWatcher: Sendable {
 
   private func end(_ id: Int) {
     state.withLock { state in
-      // What a child has from its parent is still the parent's.
+      // Registrations of a forked child's parent belong to the parent.
       guard state.generation == ForkGuard.generation else { return }
-      state.unwatched[id] = nil
+      state.polled[id] = nil
       for (watch, var handlers) in state.handlers where handlers[id] != nil {
         handlers[id] = nil
         state.handlers[watch] = handlers.isEmpty ? nil : handlers
         #if os(Linux)
-        // Fails where the file is gone, and the watch with it.
+        // Fails if the file is gone, because then the watch is gone too.
         if handlers.isEmpty { inotify_rm_watch(state.descriptor, watch) }
         #endif
       }
     }
   }
 
-  /// A forked child has none of its parent's threads: what they watched is lost.
+  /// Starts afresh in a forked child, which has none of its parent's threads.
   private func enterGeneration(_ state: inout State) {
     guard state.generation != ForkGuard.generation else { return }
     state = State(generation: ForkGuard.generation, lastID: state.lastID)
   }
 
-  /// Calls each handler whose file has no watch, once a second while there is any.
-  private func tick() {
+  /// Calls each polled handler once a second while there are any.
+  private func pollFiles() {
     while true {
       BackgroundThread.sleep(for: .seconds(1))
       let handlers = state.withLock { state in
-        if state.unwatched.isEmpty { state.isTicking = false }
-        return state.unwatched.values.map { $0 }
+        if state.polled.isEmpty { state.hasPoller = false }
+        return state.polled.values.map { $0 }
       }
       if handlers.isEmpty { return }
       for handler in handlers { handler() }
@@ -99,8 +100,8 @@ final class FileWatcher: Sendable {
   }
 
   #if os(Linux)
-  private func add(_ subject: Subject, _ path: String, _ state: inout State) -> Int32? {
-    guard open(&state), readEvents(&state) else { return nil }
+  private func addWatch(_ subject: Subject, _ path: String, _ state: inout State) -> Int32? {
+    guard open(&state), startReader(&state) else { return nil }
     let changes =
       switch subject {
       case .contents: IN_MODIFY | IN_ATTRIB
@@ -125,52 +126,53 @@ final class FileWatcher: Sendable {
     return true
   }
 
-  private func readEvents(_ state: inout State) -> Bool {
+  private func startReader(_ state: inout State) -> Bool {
     let descriptor = state.descriptor
-    if !state.isRead { state.isRead = BackgroundThread.start { [self] in read(descriptor) } }
-    return state.isRead
+    if !state.hasReader {
+      state.hasReader = BackgroundThread.start { [self] in readEvents(descriptor) }
+    }
+    return state.hasReader
   }
 
-  /// Waits for events as long as something is watched. The end of the last watch is one as well.
-  private func read(_ descriptor: Int32) {
+  /// Handles events while anything is watched. Removing the last watch causes an event too.
+  private func readEvents(_ descriptor: Int32) {
     while true {
       var input = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
       _ = poll(&input, 1, -1)
-      drain(descriptor)
-      // Leaves events alone for a moment, in which the system makes one of those that are alike:
-      // who writes without pause, as this process itself may, would else wake a thread with each
-      // write.
+      handlePendingEvents(descriptor)
+      // The kernel merges equal events that are pending. Without this pause a process that writes
+      // continuously, such as this one, would wake the thread with every write.
       BackgroundThread.sleep(for: .milliseconds(8))
-      let isOver = state.withLock { state in
-        state.isRead = !state.handlers.isEmpty
-        return !state.isRead
+      let isDone = state.withLock { state in
+        state.hasReader = !state.handlers.isEmpty
+        return !state.hasReader
       }
-      if isOver { return }
+      if isDone { return }
     }
   }
 
   /// Reads all pending events and calls each handler once.
-  private func drain(_ descriptor: Int32) {
+  private func handlePendingEvents(_ descriptor: Int32) {
     var events: [Int32: Event] = [:]
-    var hasOverflown = false
+    var hasOverflowed = false
     let size = 4096
     withUnsafeTemporaryAllocation(byteCount: size, alignment: 8) { buffer in
       while true {
-        let count = platformRead(descriptor, buffer.baseAddress, size)
+        let count = read(descriptor, buffer.baseAddress, size)
         guard count > 0 else { break }
         var position = 0
         while position + MemoryLayout<inotify_event>.size <= count {
           let event = buffer.loadUnaligned(fromByteOffset: position, as: inotify_event.self)
           let isGone = event.mask & UInt32(IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED) != 0
           if isGone || events[event.wd] == nil { events[event.wd] = isGone ? .gone : .changed }
-          if event.mask & UInt32(IN_Q_OVERFLOW) != 0 { hasOverflown = true }
+          if event.mask & UInt32(IN_Q_OVERFLOW) != 0 { hasOverflowed = true }
           position += MemoryLayout<inotify_event>.size + Int(event.len)
         }
       }
     }
     let calls = state.withLock { state in
-      // Events were dropped: any file may have changed.
-      if hasOverflown {
+      // The kernel dropped events, so any file may have changed.
+      if hasOverflowed {
         for watch in state.handlers.keys where events[watch] == nil { events[watch] = .changed }
       }
       return events.flatMap { watch, event in
@@ -180,14 +182,6 @@ final class FileWatcher: Sendable {
     for call in calls { call.handler(call.event) }
   }
   #else
-  private func add(_ subject: Subject, _ path: String, _ state: inout State) -> Int32? { nil }
+  private func addWatch(_ subject: Subject, _ path: String, _ state: inout State) -> Int32? { nil }
   #endif
 }
-
-#if os(Linux)
-private func platformRead(
-  _ descriptor: Int32, _ buffer: UnsafeMutableRawPointer?, _ size: Int
-) -> Int {
-  read(descriptor, buffer, size)
-}
-#endif

@@ -2,72 +2,26 @@ internal import CKeepsake
 internal import KeepsakeLibc
 internal import Synchronization
 
-/// The locks of bytes of a file, which is made where it is missing.
+/// A file that processes lock, with words that the lock's holder publishes to all processes.
 ///
-/// What was opened for one lock is kept for the next. Nobody shares it meanwhile, so that the lock
-/// keeps out threads of the same process as well; a forked child must have its own.
-final class ByteRangeLock: Sendable {
-  /// All bytes that can be locked.
-  static let allBytes: Range<UInt64> = 0..<(1 << 62)
-
-  private let path: String
-  /// Open, and nobody's.
-  private let spare = Locked<[File]>([])
-  private static let mostKept = 4
-
-  init(_ path: String) { self.path = path }
-
-  /// Runs `body` while nobody else holds any of the bytes.
-  ///
-  /// - Parameter mode: That of the file, if it is made.
-  func withLock<R>(
-    _ bytes: Range<UInt64>, mode: @autoclosure () throws(StorageError) -> UInt32,
-    timeout: Duration, _ body: () throws(StorageError) -> R
-  ) throws(StorageError) -> R {
-    while true {
-      let kept = spare.withLock { $0.popLast() }
-      let file = if let kept { kept } else { try LockFile.openOrCreate(path, mode: mode()) }
-      try LockFile.lock(file, bytes: bytes, timeout: timeout)
-      var isThere = false
-      defer {
-        // Closing would do, but for a child that inherited the descriptor.
-        LockFile.unlock(file, bytes: bytes)
-        if isThere { spare.withLock { if $0.count < Self.mostKept { $0.append(file) } } }
-      }
-      // Whoever comes after a deletion locks another file.
-      isThere = try file.status().linkCount > 0
-      if isThere { return try body() }
-    }
-  }
-
-  /// The same, for a lock that is rarely taken.
-  static func withLock<R>(
-    _ bytes: Range<UInt64>, of path: String, mode: UInt32, timeout: Duration,
-    _ body: () throws(StorageError) -> R
-  ) throws(StorageError) -> R {
-    try ByteRangeLock(path).withLock(bytes, mode: mode, timeout: timeout, body)
-  }
-}
-
-/// A file that processes lock, with words that its holder publishes to all the others.
-///
-/// The words are mapped read-only, so looking at them costs no system call; they are written with a
-/// system call, so that a full disk is an error and not a signal. The file starts with a dot: shell
-/// patterns do not match it by accident.
+/// The words are mapped read-only, so reading them costs no system call. They are written with a
+/// system call, so that a full disk is an error and not a signal.
 final class LockFile: Sendable {
   let file: File
-  /// The file's identity when it was opened.
+  /// The status of the file when it was opened, which identifies it.
   let status: FileStatus
-  // Only ever read, atomically; unmapped with the last reference.
+  // Read only, with atomic loads; unmapped with the last reference.
   private nonisolated(unsafe) let mapping: UnsafeMutableRawPointer
   private let wordCount: Int
+  /// When ``isDeleted(usingRecentCheck:)`` last checked, by ``CoarseClock``.
   private let lastCheck = Atomic<Int64>(0)
 
   private static let wordSize = MemoryLayout<UInt64>.size
 
   private init?(mapping file: File, wordCount: Int) throws(StorageError) {
     let status = try file.status()
-    // A page beyond the end of a file cannot be read: not ready yet, or emptied by hand.
+    // Reading a page beyond the end of a file raises a signal. The file is too short if another
+    // process is still creating it, or if a user emptied it.
     guard status.size >= wordCount * Self.wordSize else { return nil }
     var address: UnsafeMutableRawPointer?
     try systemCall(.map, file.path) {
@@ -83,7 +37,9 @@ final class LockFile: Sendable {
 
   deinit { munmap(mapping, wordCount * Self.wordSize) }
 
-  /// Opens the lock file if it is there and ready; nil otherwise, or when it cannot be written.
+  // MARK: Opening
+
+  /// Opens the lock file; nil if it does not exist, is still being created, or is not writable.
   static func openExisting(_ path: String, wordCount: Int = 1) throws(StorageError) -> LockFile? {
     do throws(StorageError) {
       return try LockFile(mapping: File(path, .readWriteNoFollow), wordCount: wordCount)
@@ -92,15 +48,14 @@ final class LockFile: Sendable {
     }
   }
 
-  /// Opens the lock file and makes it first where it is missing, with the words that `initial`
-  /// gives.
+  /// Opens the lock file, or creates it with the words that `initial` returns.
   static func createOrOpen(
     _ path: String, mode: UInt32, timeout: Duration, wordCount: Int = 1,
     initial: () throws(StorageError) -> [UInt64]
   ) throws(StorageError) -> LockFile {
     let file = try openOrCreate(path, mode: mode)
     if let ready = try LockFile(mapping: file, wordCount: wordCount) { return ready }
-    // Whoever holds the lock of an empty file writes its first words.
+    // The process that locks the empty file writes the first words.
     try Self.lock(file, timeout: timeout)
     defer { Self.unlock(file) }
     if try file.status().size < wordCount * wordSize {
@@ -110,31 +65,49 @@ final class LockFile: Sendable {
     }
     guard let ready = try LockFile(mapping: file, wordCount: wordCount) else {
       throw StorageError(
-        .damaged, operation: "map", path: path,
-        reason: "another program keeps emptying it", remedy: "Find that program and stop it.")
+        .damaged, operation: "map", path: path, reason: "another program keeps emptying the file",
+        remedy: "Find that program and stop it.")
     }
     return ready
   }
 
-  fileprivate static func openOrCreate(_ path: String, mode: UInt32) throws(StorageError) -> File {
+  static func openOrCreate(_ path: String, mode: UInt32) throws(StorageError) -> File {
     do throws(StorageError) {
-      // Where fs.protected_regular is set, O_CREAT on another user's file in a shared directory
-      // fails. Never through a link, which another user may have laid there: words are written to
-      // the file.
+      // Without O_CREAT, which fails on another user's file in a shared directory if
+      // fs.protected_regular is set. Never through a link, which another user may have planted:
+      // words are written to the file.
       return try File(path, .readWriteNoFollow)
     } catch  where error.code == .notFound {
       let file = try File(path, .createOrOpen, mode: mode)
-      // No umask takes from the user, but many do from others.
+      // The umask rarely restricts the user, but often restricts other users.
       if mode & 0o077 != 0 { try file.setMode(mode) }
       return file
     }
   }
 
-  /// A published word, to look at for as long as the lock file is kept.
+  /// Whether the file has been deleted since it was opened, and other processes lock another one.
   ///
-  /// Unchecked because it holds a pointer, through which nothing but atomic loads are made.
+  /// - Parameter usingRecentCheck: Whether a check made within ``CoarseClock/resolution`` suffices.
+  func isDeleted(usingRecentCheck: Bool) throws(StorageError) -> Bool {
+    let now = CoarseClock.now
+    if usingRecentCheck, now == lastCheck.load(ordering: .relaxed) { return false }
+    lastCheck.store(now, ordering: .relaxed)
+    return try file.status().linkCount == 0
+  }
+
+  /// Whether the path now names another file, or this file was truncated and its words cannot be
+  /// read any more.
+  func isReplaced() throws(StorageError) -> Bool {
+    guard let current = try FileSystem.status(file.path) else { return true }
+    return !current.isSameFile(as: status) || current.size < wordCount * Self.wordSize
+  }
+
+  // MARK: Words
+
+  /// A published word. It can be read while the lock file is referenced.
+  ///
+  /// Unchecked because it holds a pointer, which is only used for atomic loads.
   struct Word: @unchecked Sendable {
-    // Only ever read, atomically.
     private let address: UnsafePointer<UInt64>
 
     fileprivate init(_ address: UnsafePointer<UInt64>) { self.address = address }
@@ -146,81 +119,75 @@ final class LockFile: Sendable {
   /// The first word.
   var mappedWord: Word { Word(mapping.assumingMemoryBound(to: UInt64.self)) }
 
-  /// A word by its number, which must be less than the count that the file was opened with.
-  func word(_ number: Int = 0) -> UInt64 {
-    Word(mapping.assumingMemoryBound(to: UInt64.self) + number).value
+  /// The value of a word. `index` must be less than the `wordCount` that the file was opened with.
+  func word(_ index: Int = 0) -> UInt64 {
+    Word(mapping.assumingMemoryBound(to: UInt64.self) + index).value
   }
 
-  func publish(_ word: UInt64, at number: Int = 0) throws(StorageError) {
+  func publish(_ word: UInt64, at index: Int = 0) throws(StorageError) {
     try withUnsafeBytes(of: word) { bytes throws(StorageError) in
-      try file.overwrite(bytes.bytes, at: number * Self.wordSize, as: .publish)
+      try file.overwrite(bytes.bytes, at: index * Self.wordSize, as: .publish)
     }
   }
 
-  /// Whether the file has been deleted since it was opened: then others lock another one.
-  ///
-  /// - Parameter usingRecentCheck: Whether a check made within ``CoarseClock/resolution`` suffices.
-  func isDeleted(usingRecentCheck: Bool) throws(StorageError) -> Bool {
-    let tick = CoarseClock.now
-    if usingRecentCheck, tick == lastCheck.load(ordering: .relaxed) { return false }
-    lastCheck.store(tick, ordering: .relaxed)
-    return try file.status().linkCount == 0
-  }
+  // MARK: Locking the file
 
-  /// Whether another file stands at the path by now, or this one was cut off, so that its words
-  /// cannot be looked at any more.
-  func isReplaced() throws(StorageError) -> Bool {
-    guard let current = try FileSystem.status(file.path) else { return true }
-    return !current.isSameFile(as: status) || current.size < wordCount * Self.wordSize
-  }
-
+  /// Takes the lock, or throws after `timeout`: a process that was stopped while holding the lock
+  /// must not hang all others.
   func lock(timeout: Duration) throws(StorageError) { try Self.lock(file, timeout: timeout) }
   func unlock() { Self.unlock(file) }
 
-  /// Takes the lock, or gives up with an error: a process that was stopped while it held the lock
-  /// must not hang all others.
   private static func lock(_ file: File, timeout: Duration) throws(StorageError) {
     try wait(file, timeout: timeout) { Int(keepsake_lock(file.descriptor, true)) }
   }
 
-  /// Takes the lock of an open file or directory of any kind, which it has until it is closed;
-  /// false when somebody else has it.
+  private static func unlock(_ file: File) {
+    // Cannot fail on an open descriptor; closing it would release the lock too.
+    _ = keepsake_lock(file.descriptor, false)
+  }
+
+  /// Locks an open file or directory of any kind until it is closed; false if another descriptor
+  /// holds the lock.
   static func tryLock(_ descriptor: Int32, _ path: String) throws(StorageError) -> Bool {
     try attempt(path) { Int(keepsake_lock(descriptor, true)) }
   }
 
-  /// Takes the lock of some bytes, independent of that of the whole file; see ``lock(timeout:)``.
+  // MARK: Locking bytes
+
+  /// Takes the lock on some bytes, which is independent of the lock on the file.
   func lock(bytes: Range<UInt64>, timeout: Duration) throws(StorageError) {
     try Self.lock(file, bytes: bytes, timeout: timeout)
   }
 
-  fileprivate static func lock(
+  static func lock(
     _ file: File, bytes: Range<UInt64>, timeout: Duration
   ) throws(StorageError) {
-    try wait(file, timeout: timeout) { lock(file, bytes, true) }
+    try wait(file, timeout: timeout) { setLock(file, bytes, isExclusive: true) }
   }
 
-  /// Takes the lock of some bytes; false when somebody else has it.
+  /// Takes the lock on some bytes; false if it is held elsewhere.
   func tryLock(bytes: Range<UInt64>) throws(StorageError) -> Bool {
-    try Self.attempt(file.path) { Self.lock(file, bytes, true) }
+    try Self.attempt(file.path) { Self.setLock(file, bytes, isExclusive: true) }
   }
 
   func unlock(bytes: Range<UInt64>) { Self.unlock(file, bytes: bytes) }
 
-  fileprivate static func unlock(_ file: File, bytes: Range<UInt64>) {
-    _ = lock(file, bytes, false)
+  static func unlock(_ file: File, bytes: Range<UInt64>) {
+    _ = setLock(file, bytes, isExclusive: false)
   }
 
-  private static func lock(_ file: File, _ bytes: Range<UInt64>, _ exclusive: Bool) -> Int {
+  private static func setLock(_ file: File, _ bytes: Range<UInt64>, isExclusive: Bool) -> Int {
     let count = bytes.upperBound - bytes.lowerBound
-    return Int(keepsake_lock_bytes(file.descriptor, bytes.lowerBound, count, exclusive))
+    return Int(keepsake_lock_bytes(file.descriptor, bytes.lowerBound, count, isExclusive))
   }
+
+  // MARK: Waiting
 
   private static func wait(
     _ file: File, timeout: Duration, _ call: () -> Int
   ) throws(StorageError) {
     if try attempt(file.path, call) { return }
-    // A holder needs microseconds: stay close at first, then back off.
+    // The lock is usually held for microseconds: retry quickly at first, then back off.
     let deadline = ContinuousClock.now + timeout
     var pause: UInt32 = 10
     while ContinuousClock.now < deadline {
@@ -231,7 +198,7 @@ final class LockFile: Sendable {
     throw StorageError(
       .timedOut, operation: "lock", path: file.path,
       reason: "another process held the lock for more than \(timeout)",
-      remedy: "Look for a stopped or hanging process that has this file open, and end it.")
+      remedy: "End the stopped or hanging process that has this file open.")
   }
 
   private static func attempt(
@@ -243,10 +210,5 @@ final class LockFile: Sendable {
     case .failure(let error):
       throw StorageError(errno: error.code, operation: "lock", path: path())
     }
-  }
-
-  private static func unlock(_ file: File) {
-    // Cannot fail on an open descriptor; closing it would release the lock too.
-    _ = keepsake_lock(file.descriptor, false)
   }
 }

@@ -1,43 +1,43 @@
 internal import KeepsakeLibc
 
-/// The terminal that a person sits at, whatever the standard streams are.
+/// The controlling terminal, even if the standard streams are redirected.
 enum Terminal {
-  /// Asks for a line that is not shown while it is typed; nil when the person ends the input
-  /// instead.
+  /// Asks for a line that is not shown while it is typed; nil if the user ends the input instead.
   ///
-  /// Control-C ends the program as it always does, but with the terminal as it was before.
+  /// Control-C ends the program as usual, after the terminal's settings have been restored.
   static func readHidden(_ prompt: String) throws(StorageError) -> String? {
     let path = "/dev/tty"
     let terminal = try File(path, .readWrite)
-    var before = termios()
-    let result = systemCall(.terminal, path) { Int(tcgetattr(terminal.descriptor, &before)) }
+    var savedSettings = termios()
+    let result = systemCall(.terminal, path) { Int(tcgetattr(terminal.descriptor, &savedSettings)) }
     try result.get(.terminal, path)
-    var hidden = before
-    // Key by key and without signals, so that nothing leaves the terminal without its echo.
-    hidden.c_lflag &= ~tcflag_t(ECHO | ICANON | ISIG)
+    var settings = savedSettings
+    // Reads single keys and handles signals itself, so that the echo is always restored.
+    settings.c_lflag &= ~tcflag_t(ECHO | ICANON | ISIG)
     try systemCall(.terminal, path) {
-      Int(tcsetattr(terminal.descriptor, TCSAFLUSH, &hidden))
+      Int(tcsetattr(terminal.descriptor, TCSAFLUSH, &settings))
     }.get(.terminal, path)
-    defer { tcsetattr(terminal.descriptor, TCSAFLUSH, &before) }
-    // The file is opened without waiting, which reading keys must do.
+    defer { tcsetattr(terminal.descriptor, TCSAFLUSH, &savedSettings) }
+    // `File` opens with O_NONBLOCK, but reading keys must block.
     _ = fcntl(terminal.descriptor, F_SETFL, O_RDWR)
-    try write(shown(prompt), to: terminal)
-    defer { try? write("\n", to: terminal) }
+    try terminal.writeAll(Array(removingControlCharacters(prompt).utf8))
+    defer { try? terminal.writeAll(Array("\n".utf8)) }
 
     var line: [UInt8] = []
     while true {
       var key: UInt8 = 0
-      let got = try systemCall(.read, path) { read(terminal.descriptor, &key, 1) }.get(.read, path)
+      let count = try systemCall(.read, path) { read(terminal.descriptor, &key, 1) }
+        .get(.read, path)
       switch key {
-      case _ where got == 0: return nil
+      case _ where count == 0: return nil
       case 0x03:  // Control-C
-        tcsetattr(terminal.descriptor, TCSAFLUSH, &before)
-        // To the process: the thread may be one of Dispatch's, which take no signals.
+        tcsetattr(terminal.descriptor, TCSAFLUSH, &savedSettings)
+        // To the process, because this may be a Dispatch thread, which blocks signals.
         kill(getpid(), SIGINT)
         return nil
       case 0x04 where line.isEmpty: return nil  // Control-D
       case 0x0A, 0x0D: return String(decoding: line, as: UTF8.self)
-      case 0x08, 0x7F:  // backspace: the whole of a character
+      case 0x08, 0x7F:  // backspace removes all bytes of a character
         while let last = line.popLast(), last & 0xC0 == 0x80 {}
       case 0x15: line = []  // Control-U
       case 0x00..<0x20: continue
@@ -46,13 +46,9 @@ enum Terminal {
     }
   }
 
-  /// Without what a terminal would take for a command: names in it may come from anywhere.
-  private static func shown(_ prompt: String) -> String {
+  /// A prompt may contain names from anywhere, which must not send commands to the terminal.
+  private static func removingControlCharacters(_ prompt: String) -> String {
     let scalars = prompt.unicodeScalars.filter { $0.properties.generalCategory != .control }
     return String(String.UnicodeScalarView(scalars))
-  }
-
-  private static func write(_ text: String, to terminal: File) throws(StorageError) {
-    try terminal.writeAll(Array(text.utf8))
   }
 }

@@ -1,66 +1,69 @@
-/// What writers leave in a ``Folder`` when they are killed.
+/// Files and directories that killed writers left in a ``Folder``.
 ///
-/// A living writer holds the lock of its file, or of the folder that it copies to.
+/// A running writer holds the lock of its file, or of the directory that it is copying to.
 enum AbandonedFiles {
-  /// All names of the library's own in a ``Folder`` start with it: no call shows or takes one.
+  /// The prefix of all names that the library reserves in a ``Folder``: calls neither show nor
+  /// accept them.
   static let reservedPrefix = ".keepsake-"
-  private static let suffix = ".tmp"
+  private static let temporarySuffix = ".tmp"
 
-  /// By bytes, as all names are looked at: a letter with a mark after it is another character.
+  /// Compares bytes, like all checks of names: a letter and a combining mark after it form one
+  /// `Character`.
   static func isReserved(_ name: String) -> Bool { name.utf8.starts(with: reservedPrefix.utf8) }
 
-  static func newName() -> String {
-    reservedPrefix + String(UInt64.random(in: .min ... .max), radix: 16) + suffix
+  static func makeName() -> String {
+    reservedPrefix + String(UInt64.random(in: .min ... .max), radix: 16) + temporarySuffix
   }
 
-  /// For a file of somebody's that is being taken in: no sweep removes it, for there is no other
+  /// A name for a file that is being adopted. Sweeps never remove it, because there is no other
   /// copy.
-  static func nameOfTaken() -> String { newName() + takenSuffix }
-  private static let takenSuffix = ".taken"
+  static func makeAdoptedName() -> String { makeName() + adoptedSuffix }
+  private static let adoptedSuffix = ".taken"
 
-  /// Whether it can go with the folder that it is in.
+  /// Whether a file of this name may be removed with its directory.
   static func isDisposable(_ name: String) -> Bool {
-    isReserved(name) && !name.hasSuffix(takenSuffix)
+    isReserved(name) && !name.hasSuffix(adoptedSuffix)
   }
 
-  static func isName(_ name: String) -> Bool {
-    isReserved(name) && name.hasSuffix(suffix)
+  /// Whether this is a name of ``makeName()``.
+  static func isTemporary(_ name: String) -> Bool {
+    isReserved(name) && name.hasSuffix(temporarySuffix)
   }
 
-  /// Says to all sweeps that its writer lives.
-  static func mark(_ descriptor: Int32, _ path: String) {
-    // New, so nobody else has it; where the file system has no locks sweeps find that none can be
-    // had.
+  /// Locks a new file or directory until it is closed, so that sweeps skip it.
+  static func markInUse(_ descriptor: Int32, _ path: String) {
+    // Cannot fail because the lock is held: the file is new. If the file system has no locks,
+    // sweeps cannot take one either.
     _ = try? LockFile.tryLock(descriptor, path)
   }
 
-  private static let swept = Locked<Set<String>>([])
+  private static let sweptPaths = Locked<Set<String>>([])
 
-  /// Looks a folder through when this process puts its first file into it.
+  /// Sweeps a directory when this process creates its first file in it.
   static func sweepOnce(_ directory: DirectoryHandle) {
-    let isFirst = swept.withLock { swept in
-      if swept.count > 10_000 { swept = [] }
-      return swept.insert(directory.path).inserted
+    let isFirst = sweptPaths.withLock { sweptPaths in
+      if sweptPaths.count > 10_000 { sweptPaths = [] }
+      return sweptPaths.insert(directory.path).inserted
     }
     if isFirst { sweep(directory) }
   }
 
-  /// Removes what has such a name and no writer any more.
+  /// Removes temporary files and directories whose writer is gone.
   static func sweep(_ directory: DirectoryHandle) {
     do throws(StorageError) {
       try FileSystem.scan(in: directory) { entry throws(StorageError) in
-        // Another user's, in a shared directory, may not go: others still may.
-        if let name = entry.name, isName(name) { try? remove(name, entry, in: directory) }
+        // Another user's file in a shared directory cannot be removed; the sweep continues.
+        if let name = entry.name, isTemporary(name) { try? remove(name, entry, in: directory) }
       }
     } catch {
-      // No reason to refuse a write: nobody sees what is left.
+      // No reason to refuse a write: no call shows the files that are left.
     }
   }
 
   private static func remove(
     _ name: String, _ entry: FileSystem.DirectoryEntry, in directory: DirectoryHandle
   ) throws(StorageError) {
-    // Between making one and locking it a writer needs no hour, even where the clock is set.
+    // A new file is not locked yet. An hour is ample for that, even if the clock is set.
     guard let status = try entry.status(withTimes: true),
       WallClock.now.subtractingSaturated(status.modified) > 3_600 * WallClock.second
     else { return }
@@ -69,10 +72,10 @@ enum AbandonedFiles {
       let file = try File(name, in: directory, .readWrite)
       if try LockFile.tryLock(file.descriptor, file.path) { try entry.unlink() }
     case .directory:
-      let place = ConfinedPath(base: directory.path).appending(name)
-      let copy = try DirectoryHandle(place)
-      if try LockFile.tryLock(copy.descriptor, copy.path) { try place.removeTree() }
-    case .link, .other: try entry.unlink()
+      let path = ConfinedPath(base: directory.path).appending(name)
+      let copy = try DirectoryHandle(path)
+      if try LockFile.tryLock(copy.descriptor, copy.path) { try path.removeTree() }
+    case .symbolicLink, .other: try entry.unlink()
     }
   }
 }

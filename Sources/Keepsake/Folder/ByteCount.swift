@@ -1,20 +1,20 @@
-/// A number of bytes as people read it: `1.23 MB`.
+/// A number of bytes with a human-readable description such as `1.23 MB`.
 ///
 /// ```swift
 /// print(ByteCount(DiskCache.totalSize))   // 1.23 MB
 /// ```
 ///
-/// In decimal units, as disks and file managers have them (IEC 80000-13: 1 kB is 1,000 bytes),
-/// rounded to three digits.
+/// Uses decimal units like disks and file managers (IEC 80000-13: 1 kB is 1,000 bytes), rounded to
+/// three digits.
 public struct ByteCount: Hashable, Sendable, CustomStringConvertible {
-  /// The number itself.
+  /// The number of bytes.
   public let bytes: Int
 
   /// Wraps a number of bytes.
   public init(_ bytes: Int) { self.bytes = bytes }
 
-  /// The number in the largest unit of which there is one: `0 bytes`, `1 byte`, `999 bytes`, `1.5
-  /// kB`.
+  /// The number in the largest unit that is not greater than it: `0 bytes`, `1 byte`, `999 bytes`,
+  /// `1.5 kB`.
   public var description: String {
     let sign = bytes < 0 ? "-" : ""
     let count = bytes.magnitude
@@ -30,7 +30,7 @@ public struct ByteCount: Hashable, Sendable, CustomStringConvertible {
     let step = size / [1, 10, 100][decimals]
     var number = (count + step / 2) / step
     if number == 1_000 {
-      // Rounded up to one digit more, or to the next unit.
+      // Rounding up gave a fourth digit, or the next unit.
       number = 100
       if decimals == 0 { unit += 1 }
       decimals = decimals == 0 ? 2 : decimals - 1

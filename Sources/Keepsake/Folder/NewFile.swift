@@ -1,16 +1,19 @@
-/// A file on its way into a ``Folder``; given up when it is let go before it is finished.
+/// A file that is being written to a ``Folder``. It is removed if it is released before
+/// ``finish(durable:)``.
 ///
-/// Unchecked because its state is not guarded: its one caller waits for each call before the next.
+/// Unchecked because its state is not guarded: its only caller waits for each call to return before
+/// it makes the next.
 final class NewFile: @unchecked Sendable {
   private var temporary: TemporaryFile
   private let directory: DirectoryHandle
+  /// The number of bytes written so far.
   private(set) var count = 0
 
   init(_ name: String, in directory: DirectoryHandle, mode: UInt32) throws(StorageError) {
     self.directory = directory
     temporary = try TemporaryFile.make(
-      at: AbandonedFiles.newName(), for: name, in: directory, mode: mode)
-    AbandonedFiles.mark(temporary.file.descriptor, temporary.file.path)
+      at: AbandonedFiles.makeName(), for: name, in: directory, mode: mode)
+    AbandonedFiles.markInUse(temporary.file.descriptor, temporary.file.path)
   }
 
   func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
@@ -18,7 +21,7 @@ final class NewFile: @unchecked Sendable {
     count += bytes.count
   }
 
-  /// Takes all that is in another file; where the file system can, the two share it.
+  /// Appends the contents of another file, and shares them if the file system can.
   func append(contentsOf source: File) throws(StorageError) {
     if count == 0, temporary.file.clone(from: source) { return }
     try Folder.requireFreeSpace(source.status().size, at: directory.path)
@@ -32,20 +35,21 @@ final class NewFile: @unchecked Sendable {
     }
   }
 
-  /// Makes it look like the one that it stands in for.
-  func inherit(_ status: FileStatus) throws(StorageError) {
-    // Without the bits that hand on the rights of its owner, who may be another one now.
+  /// Sets the mode and the times to those of the file that this one replaces.
+  func copyAttributes(of status: FileStatus) throws(StorageError) {
+    // Without setuid and setgid: the owner may be another user now.
     try temporary.file.setMode(status.mode & 0o777)
     try temporary.file.setTimes(accessed: status.accessed, modified: status.modified)
   }
 
-  /// Gives it its name, in place of a file that has it.
+  /// Gives the file its final name. An existing file of that name is replaced.
   func finish(durable: Bool) throws(StorageError) {
     if durable { try temporary.file.synchronize() }
     try temporary.moveToDestination()
     if durable { try directory.synchronize() }
   }
 
-  /// Removes it now, unless it is finished: other threads may be about to let it go.
-  func giveUp() { temporary.discard() }
+  /// Removes the file now unless it is finished. Other threads may hold the last reference for a
+  /// moment longer.
+  func discard() { temporary.discard() }
 }

@@ -1,16 +1,16 @@
 internal import KeepsakeLibc
 
-/// A thread of the library's own, for work that no caller waits for.
+/// Threads of the library, for work that no caller waits for.
 ///
-/// Not one of Dispatch's, which ends a program that has no descriptor left when it begins to wait
-/// for anything.
+/// Not Dispatch threads: Dispatch aborts a program that has no descriptors left when a thread
+/// starts to wait.
 enum BackgroundThread {
   private final class Work: Sendable {
     let body: @Sendable () -> Void
     init(_ body: @escaping @Sendable () -> Void) { self.body = body }
   }
 
-  /// Starts a thread that runs `body`; false where the system has none to give.
+  /// Starts a thread that runs `body`; false if the system cannot create one.
   static func start(_ body: @escaping @Sendable () -> Void) -> Bool {
     let work = Unmanaged.passRetained(Work(body))
     let isStarted = start(work)
@@ -33,8 +33,8 @@ enum BackgroundThread {
     guard pthread_attr_init(&attributes) == 0 else { return false }
     defer { pthread_attr_destroy(&attributes) }
     pthread_attr_setdetachstate(&attributes, Int32(PTHREAD_CREATE_DETACHED))
-    // Signals are for the program's own threads, but for those that tell of a fault: a thread
-    // begins with the mask that its maker has then.
+    // Signals belong to the program's own threads, except those that report a fault of the thread
+    // itself. A new thread inherits the signal mask of its creator.
     var blocked = sigset_t()
     var own = sigset_t()
     sigfillset(&blocked)

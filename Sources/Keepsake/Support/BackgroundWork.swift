@@ -1,66 +1,66 @@
 internal import KeepsakeLibc
 internal import Synchronization
 
-/// What happens off the callers' path: syncing journals within a second and at exit, compaction,
-/// and tidying up caches.
+/// Runs work that no caller waits for: syncing journals within a second and at exit, compacting
+/// them, and sweeping caches.
 enum BackgroundWork {
   private struct Job {
     let due: ContinuousClock.Instant
     let work: @Sendable () -> Void
-    /// Whether a normal exit waits for it.
-    let isAwaited: Bool
+    /// Whether the process waits for it before it exits.
+    let delaysExit: Bool
   }
 
   private struct State {
     var generation = ForkGuard.generation
     var jobs: [Job] = []
     var threadCount = 0
-    /// Whether a thread waits for what is due next: one is enough.
-    var isAnyWaiting = false
-    var unsynced: [(sync: @Sendable () -> Void, syncAtExit: @Sendable () -> Void)] = []
+    /// Whether a thread is waiting for the next job to become due; one is enough.
+    var hasWaitingThread = false
+    var pendingSyncs: [(sync: @Sendable () -> Void, syncAtExit: @Sendable () -> Void)] = []
     var hasExitHook = false
   }
 
   private static let state = Locked(State())
-  /// Enough for work that waits for the disk, and no more however much there is.
-  private static let mostThreads = 4
-  /// What is to come sooner than what a thread waits for is looked for as often.
-  private static let glance = Duration.milliseconds(25)
+  /// Enough for work that waits for the disk, however many jobs there are.
+  private static let maximumThreadCount = 4
+  /// A thread that waits for a job checks this often whether another job is due earlier.
+  private static let pollInterval = Duration.milliseconds(25)
 
-  /// How much goes on that a normal exit waits for: else a program that is started often and runs
-  /// for a moment would never get to the end of a compaction.
-  private static let running = Atomic(0)
-  private static let longestWaitAtExit = Duration.seconds(2)
+  /// The number of running jobs that a normal exit waits for. Otherwise a program that runs only
+  /// for a moment, and often, would never finish a compaction.
+  private static let unfinishedCount = Atomic(0)
+  private static let maximumExitDelay = Duration.seconds(2)
 
-  /// Runs `work` soon, and never on the caller's thread, which may hold what it needs. Only in a
-  /// forked child, which may have no use for threads, it runs at once.
+  /// Runs `work` soon, on another thread because the caller may hold a lock that it needs. A forked
+  /// child, which may not use threads, runs it at once.
   static func run(_ work: @escaping @Sendable () -> Void) {
     if ForkGuard.isForkedChild { return work() }
-    running.add(1, ordering: .sequentiallyConsistent)
-    add(Job(due: .now, work: carryingTaskLocals(work), isAwaited: true))
+    unfinishedCount.add(1, ordering: .sequentiallyConsistent)
+    add(Job(due: .now, work: carryingTaskLocals(work), delaysExit: true))
   }
 
-  /// Runs `work` after a while, unless the process has ended by then.
-  static func run(after pause: Duration, _ work: @escaping @Sendable () -> Void) {
+  /// Runs `work` after `delay`, unless the process has ended by then.
+  static func run(after delay: Duration, _ work: @escaping @Sendable () -> Void) {
     guard !ForkGuard.isForkedChild else { return }
-    add(Job(due: .now + pause, work: carryingTaskLocals(work), isAwaited: false))
+    add(Job(due: .now + delay, work: carryingTaskLocals(work), delaysExit: false))
   }
 
-  /// Runs `sync` about a second from now, together with all others that are due by then.
+  /// Runs `sync` within about a second.
   ///
-  /// - Parameter syncAtExit: Runs in its place if the process exits first. It must not wait for a
-  ///   lock: a thread that was stopped at exit may hold it.
+  /// - Parameter syncAtExit: Runs instead if the process exits first. It must not wait for a lock:
+  ///   a thread that was stopped at exit may hold it.
   static func syncSoon(
     _ sync: @escaping @Sendable () -> Void, atExit syncAtExit: @escaping @Sendable () -> Void
   ) {
     let isFirst = state.withLock { state in
       if state.generation != ForkGuard.generation {
         state.generation = ForkGuard.generation
-        state.unsynced = []  // the parent's
+        state.pendingSyncs = []  // they belong to the parent process
       }
-      state.unsynced.append((carryingTaskLocals(sync), syncAtExit))
+      state.pendingSyncs.append((carryingTaskLocals(sync), syncAtExit))
       installExitHook(&state)
-      return state.unsynced.count == 1
+      return state.pendingSyncs.count == 1
     }
     if ForkGuard.isForkedChild {
       syncNow()
@@ -70,14 +70,14 @@ enum BackgroundWork {
   }
 
   private static func syncNow() {
-    let unsynced = state.withLock { state in
-      // From here on the exit hook does not find them in the list.
-      running.add(1, ordering: .sequentiallyConsistent)
-      defer { state.unsynced = [] }
-      return state.unsynced
+    let pending = state.withLock { state in
+      // From here on the exit hook does not see them in the list, so it has to wait for them.
+      unfinishedCount.add(1, ordering: .sequentiallyConsistent)
+      defer { state.pendingSyncs = [] }
+      return state.pendingSyncs
     }
-    defer { running.subtract(1, ordering: .sequentiallyConsistent) }
-    for (sync, _) in unsynced { sync() }
+    defer { unfinishedCount.subtract(1, ordering: .sequentiallyConsistent) }
+    for (sync, _) in pending { sync() }
   }
 
   // MARK: Threads
@@ -86,65 +86,67 @@ enum BackgroundWork {
     let needsThread = state.withLock { state in
       installExitHook(&state)
       state.jobs.append(job)
-      guard state.threadCount < mostThreads else { return false }
+      guard state.threadCount < maximumThreadCount else { return false }
       state.threadCount += 1
       return true
     }
-    // Where there is none to be had the job waits for the next one that comes.
-    if needsThread, !BackgroundThread.start({ work() }) { state.withLock { $0.threadCount -= 1 } }
+    // If no thread can be created, the job waits for the next one.
+    if needsThread, !BackgroundThread.start({ runJobs() }) {
+      state.withLock { $0.threadCount -= 1 }
+    }
   }
 
-  private enum Next {
-    case job(Job)
+  private enum Step {
+    case run(Job)
     case wait(Duration)
-    case nothing
+    case end
   }
 
-  private static func work() {
+  private static func runJobs() {
     while true {
-      switch state.withLock({ next(&$0) }) {
-      case .job(let job):
+      switch state.withLock({ nextStep(&$0) }) {
+      case .run(let job):
         job.work()
-        if job.isAwaited { running.subtract(1, ordering: .sequentiallyConsistent) }
+        if job.delaysExit { unfinishedCount.subtract(1, ordering: .sequentiallyConsistent) }
       case .wait(let pause):
         BackgroundThread.sleep(for: pause)
-        state.withLock { $0.isAnyWaiting = false }
-      case .nothing: return
+        state.withLock { $0.hasWaitingThread = false }
+      case .end: return
       }
     }
   }
 
-  private static func next(_ state: inout State) -> Next {
+  private static func nextStep(_ state: inout State) -> Step {
     let now = ContinuousClock.now
     let first = state.jobs.indices.min { state.jobs[$0].due < state.jobs[$1].due }
-    if let first, state.jobs[first].due <= now { return .job(state.jobs.remove(at: first)) }
-    if let first, !state.isAnyWaiting {
-      state.isAnyWaiting = true
-      return .wait(min(state.jobs[first].due - now, glance))
+    if let first, state.jobs[first].due <= now { return .run(state.jobs.remove(at: first)) }
+    if let first, !state.hasWaitingThread {
+      state.hasWaitingThread = true
+      return .wait(min(state.jobs[first].due - now, pollInterval))
     }
     state.threadCount -= 1
-    return .nothing
+    return .end
   }
 
-  // MARK: The end
+  // MARK: Exit
 
   private static func installExitHook(_ state: inout State) {
     if state.hasExitHook { return }
     state.hasExitHook = true
-    atexit { BackgroundWork.workAtExit() }
+    atexit { BackgroundWork.finishAtExit() }
   }
 
-  /// Waits for no lock: a thread that was stopped in the middle may hold any.
-  private static func workAtExit() {
-    let end = ContinuousClock.now + longestWaitAtExit
-    while !ForkGuard.isForkedChild, running.load(ordering: .sequentiallyConsistent) > 0,
+  /// Never waits for a lock: a thread that was stopped at exit may hold it.
+  private static func finishAtExit() {
+    let end = ContinuousClock.now + maximumExitDelay
+    while !ForkGuard.isForkedChild, unfinishedCount.load(ordering: .sequentiallyConsistent) > 0,
       ContinuousClock.now < end
     {
-      usleep(500)
+      BackgroundThread.sleep(for: .microseconds(500))
     }
-    let unsynced = state.withLockIfAvailable { state in
-      state.generation == ForkGuard.generation ? state.unsynced : []
+    let pending = state.withLockIfAvailable { state in
+      state.generation == ForkGuard.generation ? state.pendingSyncs : []
     }
-    for (_, syncAtExit) in unsynced ?? [] { syncAtExit() }
+    for (_, syncAtExit) in pending ?? [] { syncAtExit() }
   }
 }

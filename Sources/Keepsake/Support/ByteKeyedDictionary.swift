@@ -1,8 +1,8 @@
-/// A hash table from keys to values that compares keys byte by byte.
+/// A dictionary that compares its keys byte by byte.
 ///
-/// `Dictionary` takes canonically equivalent strings for one key, hashes with SipHash and costs
-/// twice as much per look-up. The seed is random per process, so that nobody can prepare keys that
-/// collide.
+/// `Dictionary` treats canonically equivalent strings as one key, hashes with SipHash and takes
+/// twice as long per lookup. The seed is random per process, so that no one can prepare colliding
+/// keys.
 struct ByteKeyedDictionary<Value> {
   fileprivate struct Slot {
     let hash: UInt64
@@ -12,7 +12,7 @@ struct ByteKeyedDictionary<Value> {
 
   private static var seed: UInt64 { hashSeed }
 
-  /// Open addressing: 0 is free, n is `slots[n - 1]`. Its count is a power of two.
+  /// Open addressing: 0 is a free bucket, n refers to `slots[n - 1]`. The count is a power of two.
   private var index: [UInt32] = [0, 0, 0, 0, 0, 0, 0, 0]
   private var slots: [Slot] = []
 
@@ -25,22 +25,22 @@ struct ByteKeyedDictionary<Value> {
       ?? Checksum.sum(Array(key.utf8))
   }
 
-  /// The place in `index` where `key` is, or where it would go, and its slot if it has one.
+  /// The bucket that `key` has or would get, and its slot if there is one.
   @inline(__always)
-  private func find(_ key: String, _ hash: UInt64) -> (place: Int, slot: Int?) {
+  private func find(_ key: String, _ hash: UInt64) -> (bucket: Int, slot: Int?) {
     let mask = index.count &- 1
-    var place = Int(truncatingIfNeeded: hash) & mask
+    var bucket = Int(truncatingIfNeeded: hash) & mask
     while true {
-      let entry = index[place]
-      if entry == 0 { return (place, nil) }
+      let entry = index[bucket]
+      if entry == 0 { return (bucket, nil) }
       let slot = Int(entry) &- 1
-      // Equal strings can differ in their bytes (NFC and NFD): those hash differently.
+      // Equal strings with different bytes (NFC and NFD) have different hashes.
       if slots[slot].hash == hash, slots[slot].key == key,
         slots[slot].key.utf8.count == key.utf8.count
       {
-        return (place, slot)
+        return (bucket, slot)
       }
-      place = (place &+ 1) & mask
+      bucket = (bucket &+ 1) & mask
     }
   }
 
@@ -53,14 +53,14 @@ struct ByteKeyedDictionary<Value> {
   @discardableResult
   mutating func set(_ key: String, _ value: Value) -> Value? {
     let hash = Self.hash(key)
-    let (place, slot) = find(key, hash)
+    let (bucket, slot) = find(key, hash)
     if let slot {
       let old = slots[slot].value
       slots[slot].value = value
       return old
     }
     slots.append(Slot(hash: hash, key: key, value: value))
-    index[place] = UInt32(slots.count)
+    index[bucket] = UInt32(slots.count)
     if slots.count * 2 > index.count { grow() }
     return nil
   }
@@ -68,14 +68,14 @@ struct ByteKeyedDictionary<Value> {
   /// Removes `key` and returns its value.
   @discardableResult
   mutating func remove(_ key: String) -> Value? {
-    let (place, slot) = find(key, Self.hash(key))
+    let (bucket, slot) = find(key, Self.hash(key))
     guard let slot else { return nil }
     let removed = slots[slot].value
-    vacate(place)
+    vacate(bucket)
     let last = slots.count - 1
     if slot != last {
-      // The last slot moves into the gap: its index entry follows.
-      let moved = find(slots[last].key, slots[last].hash).place
+      // Move the last slot into the gap.
+      let moved = find(slots[last].key, slots[last].hash).bucket
       slots[slot] = slots[last]
       index[moved] = UInt32(slot + 1)
     }
@@ -83,11 +83,11 @@ struct ByteKeyedDictionary<Value> {
     return removed
   }
 
-  /// Frees a place and closes the gap in its run (Knuth, TAOCP 6.4, algorithm R).
-  private mutating func vacate(_ place: Int) {
+  /// Frees a bucket and closes the gap in its probe sequence (Knuth, TAOCP 6.4, algorithm R).
+  private mutating func vacate(_ bucket: Int) {
     let mask = index.count - 1
-    var gap = place
-    var next = (place + 1) & mask
+    var gap = bucket
+    var next = (bucket + 1) & mask
     while index[next] != 0 {
       let home = Int(truncatingIfNeeded: slots[Int(index[next]) - 1].hash) & mask
       if (next &- home) & mask >= (next &- gap) & mask {
@@ -102,14 +102,14 @@ struct ByteKeyedDictionary<Value> {
   private mutating func grow() {
     let mask = index.count * 4 - 1
     index = [UInt32](repeating: 0, count: mask + 1)
-    for (number, slot) in slots.enumerated() {
-      var place = Int(truncatingIfNeeded: slot.hash) & mask
-      while index[place] != 0 { place = (place + 1) & mask }
-      index[place] = UInt32(number + 1)
+    for (position, slot) in slots.enumerated() {
+      var bucket = Int(truncatingIfNeeded: slot.hash) & mask
+      while index[bucket] != 0 { bucket = (bucket + 1) & mask }
+      index[bucket] = UInt32(position + 1)
     }
   }
 
-  /// Lets `change` alter a value in place; false when there is none.
+  /// Changes a value in place; false if there is none.
   @discardableResult
   mutating func modify(_ key: String, _ change: (inout Value) -> Void) -> Bool {
     guard let slot = find(key, Self.hash(key)).slot else { return false }

@@ -1,8 +1,7 @@
 /// A 64-bit keyed checksum: a multiply-fold over little-endian words.
 ///
-/// It finds damage, which is all it is for; it does not withstand an attacker. The formats article
-/// writes it down so that other programs can compute it. The folding step is that of wyhash
-/// (Wang Yi, public domain).
+/// It detects damage, not an attacker. The articles on file formats specify it, so that other
+/// programs can compute it. The folding step is the one of wyhash (Wang Yi, public domain).
 enum Checksum {
   private static let a: UInt64 = 0xA076_1D64_78BD_642F
   private static let b: UInt64 = 0xE703_7ED1_A0B4_28DB
@@ -13,11 +12,11 @@ enum Checksum {
     return product.high ^ product.low
   }
 
-  /// Takes one more word into a sum.
+  /// Adds one word to a sum.
   @inline(__always)
   static func step(_ state: UInt64, _ word: UInt64) -> UInt64 { fold(state ^ word, a) }
 
-  /// Takes two more words into a sum with one multiplication.
+  /// Adds two words to a sum with one multiplication.
   @inline(__always)
   static func step(_ state: UInt64, _ first: UInt64, _ second: UInt64) -> UInt64 {
     fold(state ^ first, b ^ second)
@@ -47,11 +46,11 @@ enum Checksum {
   }
 }
 
-/// The same for data that comes in pieces, of any size: four sums side by side, which keeps the
-/// processor's multipliers busy (more than 20 GB/s).
+/// A checksum of data that arrives in pieces of any size.
 ///
-/// Of each 64 bytes, lane `i` takes the two words at `16 i`; what is left at the end, and the count
-/// of all bytes, are summed by ``Checksum``, seeded with the lanes.
+/// Four parallel sums keep the processor's multipliers busy (more than 20 GB/s). In each block of
+/// 64 bytes, lane `i` adds the two words at offset `16 i`. ``Checksum`` sums the remaining bytes
+/// and the total count, seeded with the lanes.
 struct StreamChecksum: Sendable {
   private var lanes: (UInt64, UInt64, UInt64, UInt64) = (1, 2, 3, 4)
   private var rest: [UInt8] = []
@@ -83,8 +82,8 @@ struct StreamChecksum: Sendable {
     if whole < bytes.count { rest = Array(bytes[whole...]) }
   }
 
-  /// Lanes b and d are one block behind the others: side by side, the compiler would keep all four
-  /// in vectors and carry them to the multiplier and back, which takes three times as long.
+  /// Lanes b and d are one block behind the others. In step, the compiler would keep all four in
+  /// vectors and move them to the multiplier and back, which takes three times as long.
   private mutating func updateBlocks(_ blocks: UnsafeRawBufferPointer) {
     if blocks.isEmpty { return }
     var (a, b, c, d) = lanes

@@ -1,12 +1,12 @@
 internal import CKeepsake
 
-/// Tells a child process after `fork` that it is one.
+/// Detects that this process is a child that was forked from one that used the library.
 ///
-/// Locks taken through descriptors that parent and child share are no locks, so what was opened
-/// under one ``generation`` is not used under another.
+/// Parent and child share the locks taken through descriptors that the child inherited. Files
+/// opened under one ``generation`` are therefore not used under another.
 enum ForkGuard {
-  /// Unchecked because it holds a pointer: it is read and written atomically only, and its memory
-  /// stays for as long as the process lives.
+  /// Unchecked because it holds a pointer: its memory is only accessed atomically and is never
+  /// released.
   private struct Page: @unchecked Sendable {
     let word: UnsafeMutablePointer<UInt64>
   }
@@ -16,7 +16,7 @@ enum ForkGuard {
       keepsake_store(word, 1)
       return Page(word: word)
     }
-    // Without memory for one page nothing works; without a wiped one a child goes unnoticed.
+    // Some systems do not wipe pages on fork: there a forked child is not detected.
     let word = UnsafeMutablePointer<UInt64>.allocate(capacity: 1)
     word.initialize(to: 1)
     return Page(word: word)
@@ -24,7 +24,7 @@ enum ForkGuard {
 
   private static let count = Locked<UInt64>(1)
 
-  /// Changes in a child process.
+  /// A number that is different in a forked child.
   @inline(__always)
   static var generation: UInt64 {
     let current = keepsake_load(page.word)

@@ -1,13 +1,13 @@
 internal import CKeepsake
 internal import KeepsakeLibc
 
-/// A value that one thread at a time can reach.
+/// A value that one thread at a time can access.
 ///
-/// Stands in for `Synchronization.Mutex`, whose contended path ThreadSanitizer cannot see on Linux:
-/// there the kernel takes the lock for the waiter, and every hand-over looks like a race.
+/// Replaces `Synchronization.Mutex`, whose contended path ThreadSanitizer cannot see on Linux: the
+/// kernel takes the lock on behalf of the waiter, so every hand-over looks like a race.
 ///
-/// Unchecked because the compiler does not know that the mutex guards the value, which is never
-/// reached but through ``withLock(_:)``.
+/// Unchecked because the compiler cannot know that the mutex guards the value, which is only
+/// accessed through ``withLock(_:)`` and its variants.
 struct Locked<Value>: ~Copyable, @unchecked Sendable {
   private let mutex: UnsafeMutablePointer<pthread_mutex_t>
   private let value: UnsafeMutablePointer<Value>
@@ -26,7 +26,7 @@ struct Locked<Value>: ~Copyable, @unchecked Sendable {
     mutex.deallocate()
   }
 
-  /// Waits until no other thread is inside, then runs `body`.
+  /// Runs `body` once no other thread is in a call of this kind.
   @inline(__always)
   func withLock<R, E: Error>(_ body: (inout Value) throws(E) -> R) throws(E) -> R {
     pthread_mutex_lock(mutex)
@@ -34,7 +34,7 @@ struct Locked<Value>: ~Copyable, @unchecked Sendable {
     return try body(&value.pointee)
   }
 
-  /// The same, but gives up after `timeout` with nil.
+  /// The same, but returns nil if the lock cannot be taken within `timeout`.
   func withLock<R, E: Error>(
     timeout: Duration, _ body: (inout Value) throws(E) -> R
   ) throws(E) -> R? {
@@ -46,7 +46,7 @@ struct Locked<Value>: ~Copyable, @unchecked Sendable {
     return try body(&value.pointee)
   }
 
-  /// Runs `body` unless a thread is inside; nil then.
+  /// The same, but returns nil at once if another thread holds the lock.
   func withLockIfAvailable<R, E: Error>(_ body: (inout Value) throws(E) -> R) throws(E) -> R? {
     guard pthread_mutex_trylock(mutex) == 0 else { return nil }
     defer { pthread_mutex_unlock(mutex) }

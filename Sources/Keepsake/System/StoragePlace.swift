@@ -1,9 +1,9 @@
 public import FoundationEssentials
 
-/// Names one place of a facade, kept apart from all its others: a suite of settings, a service's
-/// secrets, a cache.
+/// Names one of the places that a facade keeps apart: a suite of settings, a service's secrets, or
+/// a cache.
 ///
-/// A literal or an interpolated text will do:
+/// A string literal or interpolation works too:
 ///
 /// ```swift
 /// Defaults.set(16, forKey: "size", suite: "com.example.shared")
@@ -28,20 +28,20 @@ public struct StoragePlace<Facade>: Hashable, Sendable {
   @usableFromInline
   init(_ location: Location) { self.location = location }
 
-  /// The place that is meant where none is named.
+  /// The place that calls use if they name none.
   @inlinable public static var standard: Self { Self(.standard) }
 
   /// One of the app's own places.
   ///
-  /// Any name will do: characters that a file name cannot hold are escaped in it. `standard` is
-  /// ``standard``.
+  /// Any name is valid: characters that a file name cannot contain are escaped. The name `standard`
+  /// means ``standard``.
   public init(_ name: String) {
     location = name == Self.standardName ? .standard : .named(name)
   }
 
-  /// A place in a directory of its own, which apps and users can share.
+  /// A place in a directory that the caller chooses, which apps and users can share.
   ///
-  /// The directory must exist; the files' modes follow its mode.
+  /// The directory must exist. Files get the permissions of the directory.
   public init(_ name: String, in folder: URL) {
     location = .inDirectory(folder.absoluteString, name: name)
   }
@@ -55,12 +55,12 @@ public struct StoragePlace<Facade>: Hashable, Sendable {
     }
   }
 
-  /// The name of one of the app's own places; nil for all others.
+  /// The name if this is a named place of the app's own; nil otherwise.
   var givenName: String? { if case .named(let name) = location { name } else { nil } }
 
   private static var standardName: String { "standard" }
 
-  /// The name as that of a file.
+  /// The name encoded as a file name.
   func fileName(_ kind: String) throws(StorageError) -> String {
     if let fileName = FileName.encode(name) { return fileName }
     throw StorageError(
@@ -68,7 +68,7 @@ public struct StoragePlace<Facade>: Hashable, Sendable {
       remedy: "Use a name of at most 66 characters.")
   }
 
-  /// The directory that holds the place: the caller's own, or the app's for this purpose.
+  /// The directory of the place: the one that the caller chose, or the app's for this purpose.
   func directory(
     in finder: DirectoryFinder, _ purpose: DirectoryFinder.Purpose
   ) throws(StorageError) -> StoreDirectory {
@@ -77,7 +77,7 @@ public struct StoragePlace<Facade>: Hashable, Sendable {
     }
     guard let url = URL(string: text) else {
       throw StorageError(
-        .misuse, operation: "open", path: text, reason: "not a URL",
+        .misuse, operation: "open", path: text, reason: "this is not a URL",
         remedy: "Make the URL with URL(filePath:).")
     }
     return StoreDirectory(
@@ -86,22 +86,22 @@ public struct StoragePlace<Facade>: Hashable, Sendable {
 }
 
 extension StoragePlace<Defaults> {
-  /// Kept in the process only, and gone with it.
+  /// Kept in memory, and gone when the process ends.
   @inlinable public static var memory: Self { Self(.memory) }
 }
 
 extension StoragePlace<DiskCache> {
-  /// Kept in the process only, and gone with it.
+  /// Kept in memory, and gone when the process ends.
   @inlinable public static var memory: Self { Self(.memory) }
 }
 
 extension StoragePlace: ExpressibleByStringInterpolation {
-  /// The place of this name, as ``init(_:)`` makes it.
+  /// Creates the place of this name like ``init(_:)``.
   public init(stringLiteral name: String) { self.init(name) }
 }
 
 extension StoragePlace: CustomStringConvertible {
-  /// The name, and the directory if it has one of its own.
+  /// The name, and the directory if the caller chose one.
   public var description: String {
     switch location {
     case .standard, .named: name

@@ -1,19 +1,18 @@
-internal import KeepsakeLibc
 internal import Synchronization
 
-/// The stores that belong together: the process's own, or those of a `withTemporary` block.
+/// The stores that belong together: the ones of the process, or of a `withTemporary` block.
 final class StorageScope: Sendable {
   typealias Handler = @Sendable (StorageError) -> Void
 
   let finder: DirectoryFinder
-  /// The suites that do not lie in files of ours.
+  /// The engines of suites that are not kept in the library's own files.
   let engines: [Defaults.Suite: any StorageEngine]
   private let handler: Locked<Handler?>
   private let suites = StoreRegistry<Defaults.Suite, Defaults.Store>()
   private let caches = StoreRegistry<DiskCache.Name, DiskCache.Store>()
   let vaults: ScopeVaults
   private let basePaths = Locked<[Folder.Base: String]>([:])
-  private let complaints = ReportLimiter()
+  private let reportLimiter = ReportLimiter()
 
   init(
     finder: DirectoryFinder, engines: [Defaults.Suite: any StorageEngine] = [:],
@@ -25,20 +24,20 @@ final class StorageScope: Sendable {
     self.handler = Locked(handler)
   }
 
-  // MARK: The scope in force
+  // MARK: The current scope
 
-  /// Whether there has been a temporary scope: only then is the task-local worth its price.
+  /// Whether there has ever been a temporary scope. Reading the task-local value is slow, so it is
+  /// only read then.
   ///
-  /// For good, as a task of a scope may come after its end: it must not find the process's own
-  /// stores.
-  static let hadTemporaryScope = Atomic(false)
+  /// Never reset, because a task may outlive its scope and must not get the stores of the process.
+  static let temporaryScopeWasOpened = Atomic(false)
 
   @inline(__always)
-  static var hasHadTemporaryScope: Bool { hadTemporaryScope.load(ordering: .relaxed) }
+  static var hasHadTemporaryScope: Bool { temporaryScopeWasOpened.load(ordering: .relaxed) }
 
   @TaskLocal static var temporary: StorageScope?
 
-  /// The process's own scope; its settings are final from the first use on.
+  /// The scope of the process, whose configuration is final once it is used.
   static let process = StorageSystem.configuration.makeProcessScope()
 
   static var current: StorageScope {
@@ -59,7 +58,8 @@ final class StorageScope: Sendable {
     caches.store(name, named: name.givenName) { DiskCache.Store(name: name, scope: self) }
   }
 
-  /// Lets go of the stores, which hold this scope; who still has one can go on with it.
+  /// Releases the stores, which reference this scope. Stores that are still referenced elsewhere
+  /// keep working.
   func close() {
     suites.close()
     caches.close()
@@ -79,7 +79,8 @@ final class StorageScope: Sendable {
         case .own(let path): path
         case .unusable(let url):
           throw StorageError(
-            .misuse, operation: "open", path: url, reason: "not the URL of an absolute file path",
+            .misuse, operation: "open", path: url,
+            reason: "this is not the URL of an absolute file path",
             remedy: "Make the URL with URL(filePath:).")
         }
       basePaths[base] = path
@@ -90,94 +91,16 @@ final class StorageScope: Sendable {
   // MARK: Failures
 
   var onFailure: Handler {
-    get { handler.withLock { $0 } ?? Self.complain }
+    get { handler.withLock { $0 } ?? Self.writeToStandardError }
     set { handler.withLock { $0 = newValue } }
   }
 
-  private static let complain: Handler = { FileSystem.complain("keepsake: \($0.description)") }
+  private static let writeToStandardError: Handler = {
+    ProcessEnvironment.writeToStandardError("keepsake: \($0.description)")
+  }
 
-  /// Hands a failure on, the same operation, code and path at most once a second.
+  /// Passes a failure to ``onFailure``, the same operation, code and path at most once a second.
   func report(_ error: StorageError) {
-    if complaints.shouldReport(error) { onFailure(error) }
+    if reportLimiter.shouldReport(error) { onFailure(error) }
   }
-}
-
-/// One store for each place, made when it is first asked for.
-final class StoreRegistry<Place: Hashable & Sendable, Store: Sendable>: Sendable {
-  private struct Stores {
-    /// By their bytes, as their files are told apart; a dictionary would take twice as long.
-    var named = ByteKeyedDictionary<Store>()
-    var others: [Place: Store] = [:]
-    /// A store that a late task asks for is nobody else's.
-    var isClosed = false
-  }
-
-  private let stores = Locked(Stores())
-
-  @inline(__always)
-  func store(named name: String) -> Store? { stores.withLock { $0.named[name] } }
-
-  /// - Parameter name: Says by itself which place it is; nil where it does not.
-  func store(_ place: Place, named name: String?, make: () -> Store) -> Store {
-    stores.withLock { stores in
-      let known = if let name { stores.named[name] } else { stores.others[place] }
-      if let known { return known }
-      let store = make()
-      if stores.isClosed { return store }
-      if let name { stores.named.set(name, store) } else { stores.others[place] = store }
-      return store
-    }
-  }
-
-  func close() { stores.withLock { $0 = Stores(isClosed: true) } }
-}
-
-/// Remembers which failures were reported within the last second.
-private final class ReportLimiter: Sendable {
-  private struct Kind: Hashable {
-    let operation: String
-    let code: StorageError.Code
-    let path: String?
-  }
-
-  private let last = Locked<[Kind: ContinuousClock.Instant]>([:])
-
-  func shouldReport(_ error: StorageError) -> Bool {
-    let kind = Kind(operation: error.operation, code: error.code, path: error.path)
-    let now = ContinuousClock.now
-    return last.withLock { last in
-      if let then = last[kind], now - then < .seconds(1) { return false }
-      if last.count > 1_000 { last = [:] }
-      last[kind] = now
-      return true
-    }
-  }
-}
-
-/// Folders that are removed with all their contents, by the end of the process at the latest.
-enum TemporaryDirectory {
-  static func make(_ label: String) throws(StorageError) -> String {
-    let path = reserve(label)
-    try FileSystem.createDirectory(path)
-    return path
-  }
-
-  /// The path of one that the first store in it makes.
-  static func reserve(_ label: String) -> String {
-    ofProcess.path + "/" + label + "-" + token()
-  }
-
-  private static func token() -> String {
-    String(UInt64.random(in: .min ... .max), radix: 36)
-  }
-
-  private static let ofProcess: (path: String, owner: Int32) = {
-    let base = getenv("TMPDIR").map { String(cString: $0) } ?? ""
-    atexit {
-      // A forked child must not take its parent's directory away.
-      let (path, owner) = TemporaryDirectory.ofProcess
-      if owner == getpid() { try? FileSystem.removeTree(path) }
-    }
-    return ("\(base.hasPrefix("/") ? base : "/tmp")/keepsake-\(getpid())-\(token())", getpid())
-  }()
 }

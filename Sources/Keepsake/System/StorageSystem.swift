@@ -1,14 +1,13 @@
-internal import FoundationEssentials
-internal import KeepsakeLibc
 internal import Synchronization
 
-/// What all stores of a process share: the app's name, its directories, and who hears of failures.
+/// Configures what all stores of a process share: the app's name, its directories, and the handler
+/// for failures.
 public enum StorageSystem {
-  /// Called with each failure that a facade reports, the same operation, code and path at most once
-  /// a second; by default it writes one line to standard error.
+  /// Called with each failure that a facade reports. The default writes one line to standard error.
   ///
-  /// Inside ``withTemporary(engines:keySources:authenticate:isolation:_:)`` it is that block's own.
-  /// It may be called on any thread.
+  /// The same operation, code and path are reported at most once a second. Each
+  /// ``withTemporary(engines:keySources:authenticate:isolation:_:)`` block has a handler of its
+  /// own. The handler may be called on any thread.
   ///
   /// ```swift
   /// StorageSystem.onFailure = { error in logger.error("\(error)") }
@@ -18,7 +17,7 @@ public enum StorageSystem {
     set { StorageScope.current.onFailure = newValue }
   }
 
-  /// What the public calls of this name do, with and without vaults.
+  /// Implements the public calls of this name, with and without vaults.
   static func withTemporary<R>(
     engines: [Defaults.Suite: any StorageEngine], vaultOptions: VaultOptions,
     isolation: isolated (any Actor)?, _ body: () async throws -> R
@@ -27,7 +26,7 @@ public enum StorageSystem {
     let scope = StorageScope(
       finder: .temporary(app: ProcessIdentity.executableName, in: directory), engines: engines,
       vaultOptions: vaultOptions)
-    StorageScope.hadTemporaryScope.store(true, ordering: .relaxed)
+    StorageScope.temporaryScopeWasOpened.store(true, ordering: .relaxed)
     defer {
       scope.close()
       do throws(StorageError) {
@@ -39,13 +38,13 @@ public enum StorageSystem {
     return try await StorageScope.$temporary.withValue(scope, operation: body, isolation: isolation)
   }
 
-  /// Empties all stores of this app: each suite of settings and each cache, named or in memory, and
-  /// its vault, even if nobody can open it any more.
+  /// Empties all stores of this app: every suite of settings and every cache, including those in
+  /// memory, and the vault, even if its key is lost.
   ///
-  /// Those with a directory of their own are not the app's alone and stay, as do the files of each
-  /// ``Folder``.
+  /// Stores in a directory that the caller chose are kept, because other apps may share them. The
+  /// files of a ``Folder`` are kept too.
   ///
-  /// - Returns: Whether everything is empty now; each failure is reported to ``onFailure``.
+  /// - Returns: Whether everything is empty now. Each failure is reported to ``onFailure``.
   @discardableResult
   public static func removeAll() -> Bool {
     let suites = Defaults.shared.attempt { store throws(StorageError) in try store.storedSuites() }
@@ -56,7 +55,7 @@ public enum StorageSystem {
     #if SecureVault
     let isErased = SecureVault.eraseVault(service: .standard)
     #else
-    // What another build of the program has sealed stays: nothing here knows it.
+    // Secrets of another build of the program stay: this build cannot find them.
     let isErased = true
     #endif
     return suites != nil && caches != nil && isErased && isDone.allSatisfy { $0 }
@@ -64,7 +63,7 @@ public enum StorageSystem {
 
   static let configuration = Configuration()
 
-  /// The app's name and directories until they are needed, and final from then on.
+  /// The app's name and directories, which can be set until the first store is used.
   final class Configuration: Sendable {
     private struct State {
       var app: String?
@@ -91,8 +90,9 @@ public enum StorageSystem {
         guard !state.isInUse, state.app == nil else {
           throw StorageError(
             .misuse, operation: "bootstrap",
-            reason: state.isInUse ? "a store is in use already" : "it was called before",
-            remedy: "Call it once, first thing in the program.")
+            reason: state.isInUse
+              ? "a store is already in use" : "bootstrap was called before",
+            remedy: "Call bootstrap once, before any store is used.")
         }
         state.app = app
         state.directories = directories
@@ -106,7 +106,7 @@ public enum StorageSystem {
         state.isInUse = true
         let app = state.app ?? ProcessIdentity.executableName
         if ProcessIdentity.isTestRunner {
-          let directory = TemporaryDirectory.reserve("tests")
+          let directory = TemporaryDirectory.reservePath("tests")
           return StorageScope(
             finder: .temporary(app: app, in: directory), vaultOptions: state.vaultOptions)
         }
@@ -115,17 +115,5 @@ public enum StorageSystem {
           vaultOptions: state.vaultOptions)
       }
     }
-  }
-}
-
-extension DirectoryFinder {
-  /// All directories below one that is going to be removed.
-  static func temporary(app: String, in directory: String) -> DirectoryFinder {
-    func place(_ name: String) -> URL { URL(filePath: "\(directory)/\(name)/\(app)") }
-    return DirectoryFinder(
-      app: app,
-      chosen: .init(
-        configuration: place("config"), data: place("data"), state: place("state"),
-        cache: place("cache"), documents: place("documents"), temporary: place("temporary")))
   }
 }

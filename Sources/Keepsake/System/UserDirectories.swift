@@ -1,20 +1,20 @@
-/// The user's own choice of directories, as xdg-user-dirs keeps it in `user-dirs.dirs`
+/// Parses `user-dirs.dirs`, in which xdg-user-dirs keeps the user's choice of directories
 /// (user-dirs.dirs(5)).
 enum UserDirectories {
-  /// The directory for a purpose such as `DOCUMENTS`; nil when the file does not name it rightly.
+  /// The directory for a purpose such as `DOCUMENTS`; nil if the file has no valid line for it.
   ///
-  /// Lines have the form `XDG_DOCUMENTS_DIR="$HOME/Documents"`: a path that starts with `$HOME` or
-  /// `/` between quotes, in which a backslash stands before what would end it. The last one counts.
+  /// Lines have the form `XDG_DOCUMENTS_DIR="$HOME/Documents"`: a quoted path that starts with
+  /// `$HOME` or `/`, in which a backslash escapes the next character. The last line counts.
   static func directory(_ purpose: String, in text: [UInt8], home: String) -> String? {
     var found: String?
-    // Bytes, because a path need not be text, and text has more line ends than the format.
+    // Compares bytes: a path need not be text, and text has more line ends than the format.
     for line in text.split(separator: UInt8(ascii: "\n")) {
       if let path = directory(of: line, named: "XDG_\(purpose)_DIR", home: home) { found = path }
     }
     return found
   }
 
-  /// All directories that it names.
+  /// All directories in the file.
   static func all(in text: [UInt8], home: String) -> [String] {
     let purposes = [
       "DESKTOP", "DOWNLOAD", "TEMPLATES", "PUBLICSHARE", "DOCUMENTS", "MUSIC", "PICTURES", "VIDEOS",
@@ -44,7 +44,7 @@ enum UserDirectories {
     }
     while rest.first != UInt8(ascii: "\"") {
       if rest.first == UInt8(ascii: "\\") { rest = rest.dropFirst() }
-      guard let byte = rest.popFirst() else { return nil }  // no quote at the end
+      guard let byte = rest.popFirst() else { return nil }  // the closing quote is missing
       path.append(byte)
     }
     while path.count > 1, path.last == UInt8(ascii: "/") { path.removeLast() }

@@ -1,4 +1,4 @@
-// What takes the place of vaults in a build without the package trait `SecureVault`.
+// Replaces the vaults in a build without the package trait `SecureVault`.
 
 #if !SecureVault
 struct VaultOptions: Sendable {}
@@ -9,8 +9,8 @@ struct ScopeVaults: Sendable {
 }
 
 extension StorageSystem {
-  /// Names the app, once, before anything is stored or read: as with vaults, but for their key
-  /// sources.
+  /// Sets the app's name and directories, once, before anything is stored or read. The call has no
+  /// key sources because this build has no vaults.
   public static func bootstrap(
     app: String, directories: Directories = Directories(),
     engines: [Defaults.Suite: any StorageEngine] = [:]
@@ -18,8 +18,8 @@ extension StorageSystem {
     try configuration.bootstrap(app: app, directories: directories, engines: engines)
   }
 
-  /// Runs `body` with empty stores of its own, in a directory that is removed afterwards: as with
-  /// vaults, but for their key sources.
+  /// Runs `body` with empty stores of its own, in a directory that is removed afterwards. The call
+  /// has no key sources because this build has no vaults.
   @discardableResult
   public static func withTemporary<R>(
     engines: [Defaults.Suite: any StorageEngine] = [:],

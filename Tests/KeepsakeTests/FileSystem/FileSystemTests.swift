@@ -4,7 +4,7 @@ import Testing
 @testable import Keepsake
 
 @Suite struct FileSystemTests {
-  @Test func replacingKeepsTheOldContentsUntilTheNewAreWhole() async throws {
+  @Test func replacingShowsOldOrNewContentsWhole() async throws {
     let (old, new) = (Array("old".utf8), Array("new".utf8))
     let count = try await failingEachCall(
       { path in try FileSystem.replace(path, with: new, mode: 0o600, durable: true) },
@@ -26,7 +26,7 @@ import Testing
       "temporary file, write, sync, rename, directory")
   }
 
-  @Test func aDurableReplacementSyncsTheFileBeforeItsNameAndTheDirectoryAfter() throws {
+  @Test func durableReplacementSyncsFileThenRenamesThenSyncsDirectory() throws {
     let directory = try TemporaryDirectory()
     let path = directory.file("f").path
     let calls = try systemCalls {
@@ -35,7 +35,7 @@ import Testing
     #expect(calls == [.open, .write, .fdatasync, .rename, .open, .fsync])
   }
 
-  @Test func aLinkThatMayNotGoIsNotFollowed() throws {
+  @Test func removingALinkWithoutPermissionDoesNotFollowIt() throws {
     let directory = try TemporaryDirectory()
     try FileSystem.createDirectory(directory.path + "/photos")
     try directory.write([1], to: "photos/1")
@@ -51,7 +51,7 @@ import Testing
     #expect(try directory.bytes(of: "photos/1") == [1])
   }
 
-  @Test func directoriesAreMadeRemovedAndListed() throws {
+  @Test func directoriesAreCreatedListedAndRemoved() throws {
     let directory = try TemporaryDirectory()
     let deep = directory.path + "/a/b/c"
     try FileSystem.createDirectory(deep)
@@ -68,11 +68,11 @@ import Testing
     let error = #expect(throws: StorageError.self) {
       try FileSystem.createDirectory(directory.path + "/file/x")
     }
-    #expect(error?.remedy.contains("file stands where a directory belongs") == true)
+    #expect(error?.reason?.contains("a file is in the way of a directory") == true)
     #expect(try FileSystem.freeSpace(at: directory.path) > 0)
   }
 
-  @Test func descriptorsDoNotOutliveTheirFiles() throws {
+  @Test func releasingFilesClosesTheirDescriptors() throws {
     let directory = try TemporaryDirectory()
     // Other tests open files meanwhile: look for our own.
     func ours() throws -> [String] {
@@ -97,7 +97,7 @@ import Testing
     #expect(fcntl(file.descriptor, F_GETFD) & FD_CLOEXEC != 0)
   }
 
-  @Test func onlyOneHolderOfALockAtATime() throws {
+  @Test func lockHasOneHolderAtATime() throws {
     let directory = try TemporaryDirectory()
     let path = directory.file(".l").path
     let a = try LockFile.createOrOpen(path, mode: 0o600, timeout: .seconds(1)) { [1] }

@@ -15,12 +15,12 @@ import Testing
     (999_500_000_000_000, "1 PB"), (999_499_999_999_999_999, "999 PB"),
     (999_500_000_000_000_000, "1 EB"), (.max, "9.22 EB"), (.min, "-9.22 EB"),
   ])
-  func readsAsPeopleWriteIt(_ bytes: Int, _ text: String) {
+  func describesBytesInDecimalUnits(_ bytes: Int, _ text: String) {
     #expect(ByteCount(bytes).description == text)
     #expect(ByteCount(bytes).bytes == bytes)
   }
 
-  @Test func isWithinHalfOfItsLastDigit() {
+  @Test func isRoundedToItsLastDigit() {
     for _ in 0..<5_000 {
       let bytes = Int.random(in: 1_000 ... .max) >> Int.random(in: 0..<50)
       guard bytes >= 1_000 else { continue }

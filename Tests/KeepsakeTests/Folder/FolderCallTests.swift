@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-/// Each call as it is meant to be used, and each of its errors.
+/// Each call in normal use, and its errors.
 @Suite struct FolderCallTests {
   private let home: TemporaryDirectory
   private var directory: Folder { home.files }
@@ -13,7 +13,7 @@ import Testing
     try home.setMode(0o700)
   }
 
-  @Test func aFileIsSavedFoundMeasuredAndDeleted() throws {
+  @Test func fileIsSavedFoundMeasuredAndDeleted() throws {
     #expect(try !directory.exists("a/b.txt"))
     try directory.save("one", as: "a/b.txt")
     #expect(try directory.exists("a/b.txt") && directory.exists("a") && directory.exists("a/"))
@@ -37,13 +37,13 @@ import Testing
     try home.link("d/dangling", to: "/nowhere")
     #expect(try directory.exists(""))
     #expect(try directory.exists("dangling") && directory.exists("d/dangling"))
-    // Below what is no directory nothing can be.
+    // Nothing can exist below a file.
     #expect(
       try !directory.exists("f/x") && !directory.exists("f/x/y") && !directory.exists("d/none/x"))
     #expect(try !Folder(home.file("none")).exists("") && !Folder(home.file("none")).exists("a/b"))
   }
 
-  @Test func aSubfolderIsADirectory() throws {
+  @Test func subfolderIsAFolderOfItsOwn() throws {
     let users = directory.subfolder("a").subfolder("users")
     try users.save(1, as: "1.json")
     #expect(try home.text("a/users/1.json") == "1\n")
@@ -54,7 +54,7 @@ import Testing
     #expect(try home.tree().keys.sorted() == ["a", "a/users"])
   }
 
-  @Test func whatListGivesEachCallTakes() throws {
+  @Test func callsAcceptTheNamesThatListReturns() throws {
     try directory.save("x", as: "old/2.json")
     try directory.save("y", as: "1.json")
     for name in try directory.list() where name.hasSuffix("/") {
@@ -69,7 +69,7 @@ import Testing
     #expect(try directory.list(recursively: true) == ["1.json", "copy/", "copy/2.json"])
   }
 
-  @Test func createMakesTheDirectoryAndNothingElseDoesBeforeItsFirstFile() throws {
+  @Test func folderIsCreatedByCreateOrItsFirstFile() throws {
     let inner = directory.subfolder("a").subfolder("b")
     #expect(try inner.list() == [] && inner.totalSize() == 0 && !inner.exists("x"))
     try inner.clear()
@@ -85,13 +85,13 @@ import Testing
   @Test(arguments: [
     "a b", "ä", "a\u{308}", "a%20b", "%2F", "a?b#c;d", "a:b", "~a", "a\\b", "\u{FF0E}\u{FF0E}",
   ])
-  func aURLIsThatOfTheFile(_ name: String) throws {
+  func urlIsThatOfTheFile(_ name: String) throws {
     try directory.save("here", as: name)
     let url = try directory.url(name)
     #expect(url.isFileURL && Array(url.path.utf8) == Array((home.path + "/" + name).utf8))
     #expect(try String(contentsOf: url, encoding: .utf8) == "here")
     #expect(try directory.list().map { Array($0.utf8) } == [Array(name.utf8)])
-    // And the URL of a directory is that directory, whatever is in its name.
+    // The URL of a folder leads to that folder, whatever characters are in its name.
     let inner = Folder(try directory.url("d" + name))
     try inner.save("there", as: "f")
     #expect(try directory.load("d\(name)/f") as String == "there")
@@ -116,7 +116,7 @@ import Testing
   ]
 
   @Test(arguments: callsOnWhatIsMissing.indices)
-  func whatIsNotThereIsNotFound(which: Int) throws {
+  func missingFileIsNotFound(which: Int) throws {
     let (operation, body) = Self.callsOnWhatIsMissing[which]
     let error = expectFailure(.notFound) { try body(directory, home.file("none")) }
     #expect(error?.operation == operation && error?.remedy.isEmpty == false)
@@ -166,7 +166,7 @@ import Testing
   ]
 
   @Test(arguments: wrongCalls.indices)
-  func aWrongCallIsMisuseAndDoesNothing(which: Int) throws {
+  func incorrectCallIsMisuseAndChangesNothing(which: Int) throws {
     let (operation, body) = Self.wrongCalls[which]
     try directory.save("f", as: "f")
     try directory.save("e", as: "d/e/e")
@@ -178,7 +178,7 @@ import Testing
     #expect(try home.tree() == before)
   }
 
-  @Test func aFileWhereADirectoryBelongsIsAnErrorThatNamesTheCall() throws {
+  @Test func fileInTheWayOfADirectoryIsAnErrorThatNamesTheCall() throws {
     try directory.save("f", as: "f")
     for (operation, body) in [
       ("save", { try directory.save(1, as: "f/x") }),
@@ -194,7 +194,7 @@ import Testing
     #expect(try home.tree() == ["f": "file 600 f"])
   }
 
-  @Test func aDirectoryWhereAFileBelongsStays() throws {
+  @Test func directoryInTheWayOfAFileStays() throws {
     try directory.save("x", as: "d/x")
     try directory.save("f", as: "f")
     for body in [
@@ -205,10 +205,10 @@ import Testing
       #expect(error?.path == home.path + "/d" && error?.remedy.contains("directory") == true)
     }
     #expect(try home.tree() == ["d": "directory 700", "d/x": "file 600 x", "f": "file 600 f"])
-    #expect(try home.leftOvers() == [])
+    #expect(try home.leftoverFiles() == [])
   }
 
-  @Test func linksAreRefusedByWhateverWouldFollowThem() throws {
+  @Test func callsRefuseToFollowLinks() throws {
     try directory.save("x", as: "d/x")
     try home.link("link", to: "d")
     try home.link("file", to: "d/x")
@@ -247,7 +247,7 @@ import Testing
     expectFailure(.misuse) { _ = try directory.subfolder("..").freeSpace }
   }
 
-  @Test func aDirectoryWithoutAPlaceSaysSoAtEachCall() throws {
+  @Test func folderWithoutLocationIsAnErrorOfEachCall() throws {
     let finder = DirectoryFinder(
       app: "test", environment: { _ in nil }, registeredHome: { nil })
     try inScope(finder) { () throws in

@@ -6,7 +6,7 @@ import Testing
 
 private struct Failure: Error {}
 
-/// Files that arrive piece by piece.
+/// Files that are saved in chunks.
 @Suite struct FolderChunkTests {
   private let home: TemporaryDirectory
   private var directory: Folder { home.files }
@@ -28,12 +28,12 @@ private struct Failure: Error {}
     }
     try await directory.save(chunks: data, as: "d/f") { seen.append([$0, $1]) }
     #expect(seen == [[1, nil]])
-    #expect(try home.bytes(of: "d/f") == [7] && home.leftOvers() == [])
+    #expect(try home.bytes(of: "d/f") == [7] && home.leftoverFiles() == [])
     try await directory.save(chunks: FolderNameTests.chunks([]), as: "d/f")
     #expect(try directory.size("d/f") == 0)
   }
 
-  @Test func theOldFileStaysUntilTheLastChunk() async throws {
+  @Test func oldFileStaysUntilTheLastChunk() async throws {
     try directory.save("old", as: "f")
     let directory = directory
     var count = 0
@@ -47,7 +47,7 @@ private struct Failure: Error {}
     #expect(try count == 2 && home.bytes(of: "f") == [1, 2])
   }
 
-  @Test func aSequenceThatFailsLeavesNothingBehind() async throws {
+  @Test func failingSequenceLeavesNothingBehind() async throws {
     try directory.save("old", as: "f")
     for count in 0..<200 {
       let stream = AsyncThrowingStream<[UInt8], any Error> { continuation in
@@ -55,13 +55,13 @@ private struct Failure: Error {}
         continuation.finish(throwing: Failure())
       }
       await #expect(throws: Failure.self) { try await directory.save(chunks: stream, as: "f") }
-      // Right then, and not some time later.
+      // Immediately, not some time later.
       try #require(try home.names() == ["f"], "round \(count)")
     }
     #expect(try directory.load("f") as String == "old")
   }
 
-  @Test(arguments: [0, 1, 2]) func aCancelledTaskLeavesNothingBehind(_ chunks: Int) async throws {
+  @Test(arguments: [0, 1, 2]) func cancelledTaskLeavesNothingBehind(_ chunks: Int) async throws {
     try directory.save("old", as: "f")
     let (stream, continuation) = AsyncStream<[UInt8]>.makeStream()
     for byte in 0..<chunks { continuation.yield([UInt8(byte)]) }
@@ -71,13 +71,13 @@ private struct Failure: Error {}
       try await directory.save(chunks: stream, as: "f") { _, _ in arrived.withLock { $0 += 1 } }
     }
     while arrived.withLock({ $0 }) < chunks { await Task.yield() }
-    if chunks > 0 { #expect(try home.leftOvers().count == 1) }
+    if chunks > 0 { #expect(try home.leftoverFiles().count == 1) }
     task.cancel()
     await #expect(throws: CancellationError.self) { try await task.value }
     #expect(try home.names() == ["f"] && directory.load("f") as String == "old")
   }
 
-  @Test func whatCannotFitIsRefusedBeforeAnythingIsRead() async throws {
+  @Test func insufficientSpaceIsReportedBeforeReading() async throws {
     let isRead = Locked(false)
     let stream = AsyncStream<[UInt8]> {
       isRead.withLock { $0 = true }
@@ -88,7 +88,7 @@ private struct Failure: Error {}
     }
     #expect(error?.code == .diskFull && error?.operation == "save" && error?.path == home.path)
     #expect(try !isRead.withLock { $0 } && home.names().isEmpty)
-    // As is what is too large in one piece.
+    // The same for a single value that is too large.
     let plan = FaultPlan(decide: { $0.call == .space ? .fail(EIO) : .proceed })
     expectFailure(.system(EIO)) {
       try FaultPlan.$current.withValue(plan) { try directory.save(Data(count: 1 << 20), as: "f") }
@@ -96,12 +96,12 @@ private struct Failure: Error {}
     try FaultPlan.$current.withValue(plan) { try directory.save(Data(count: 1_000), as: "f") }
   }
 
-  @Test(.temporaryStorage) func theStoresOfTheTaskAreUsed() async throws {
+  @Test(.temporaryStorage) func usesTheStoresOfTheTask() async throws {
     try await Folder.caches.save(chunks: FolderNameTests.chunks([[1]]), as: "f")
     #expect(try Folder.caches.load("f") as Data == Data([1]))
   }
 
-  @MainActor @Test func progressIsCalledWhereTheCallerIs() async throws {
+  @MainActor @Test func progressRunsInTheCallersIsolation() async throws {
     final class Model { var bytes = 0 }
     let model = Model()
     try await directory.save(chunks: FolderNameTests.chunks([[1], [2]]), as: "f") { bytes, _ in

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Keepsake
 
-/// What clearing a directory takes, and what it leaves alone.
+/// What clearing a folder removes, and what it keeps.
 @Suite struct FolderClearingTests {
   private let home: TemporaryDirectory
 
@@ -13,7 +13,7 @@ import Testing
     try home.setMode(0o700)
   }
 
-  /// Places of an app in the directory of the test, as a system has them.
+  /// The directories of an app, below the directory of the test.
   private func finder(_ environment: [String: String] = [:]) -> DirectoryFinder {
     let environment = ["HOME": home.path, "TMPDIR": home.path].merging(environment) { $1 }
     return DirectoryFinder(
@@ -33,7 +33,7 @@ import Testing
   }
 
   private func expectStoresIntact(sourceLocation: SourceLocation = #_sourceLocation) throws {
-    // From the disk, and not from memory.
+    // Read from the disk, not from memory.
     try inScope(finder()) { () throws in
       #expect(try Defaults.shared.int("k") == 1, sourceLocation: sourceLocation)
       #expect(try SecureVault.shared.get("k") == "s", sourceLocation: sourceLocation)
@@ -43,7 +43,7 @@ import Testing
   }
 
   @Test(arguments: ["Pictures", "Documents", "Downloads", "Bilder", "Documents/app", ""])
-  func directoriesOfTheUserAreRefusedByWhateverWayTheyAreNamed(_ name: String) throws {
+  func refusesDirectoriesOfTheUserUnderAnyPath(_ name: String) throws {
     try FileSystem.createDirectory(home.path + "/.config")
     try home.write(Array("XDG_PICTURES_DIR=\"$HOME/Bilder\"".utf8), to: ".config/user-dirs.dirs")
     try FileSystem.createDirectory(home.path + "/" + (name.isEmpty ? "x" : name))
@@ -55,7 +55,7 @@ import Testing
     }
   }
 
-  @Test func eachPlaceLosesItsOwnFilesAlone() throws {
+  @Test func clearsOnlyItsOwnFiles() throws {
     let places: [Folder] = [.documents, .applicationSupport, .caches, .temporary]
     for place in places {
       try inScope(finder()) { () throws in
@@ -66,7 +66,7 @@ import Testing
         for other in places where other != place {
           #expect(try other.load("d/f") as String == "f")
         }
-        // And it is one that can be cleared again.
+        // It can be cleared again.
         try place.save("f", as: "d/f")
         try place.subfolder("d").clear()
         #expect(try place.list(recursively: true) == ["d/"])
@@ -81,7 +81,7 @@ import Testing
     ".cache/app", ".cache/app/caches", ".cache/app/caches/standard", ".cache", "Documents",
     "linked", "linked/app", "Documents/../.config/app", ".local/share",
   ])
-  func aDirectoryInWhichAStoreOrTheHomeLiesIsRefused(_ name: String) throws {
+  func refusesDirectoryThatContainsAStoreOrTheHome(_ name: String) throws {
     try inScope(finder()) { () throws in
       try fill()
       try home.link("linked", to: ".config")
@@ -94,8 +94,8 @@ import Testing
     try expectStoresIntact()
   }
 
-  /// The directories of one service's secrets, and of a cache's entries.
-  @Test func aDirectoryInsideOfAStoreIsRefused() throws {
+  /// The directories for the secrets of a service, and for the entries of a cache.
+  @Test func refusesDirectoryInsideAStore() throws {
     try inScope(finder()) { () throws in
       try fill()
       let tree = try home.tree()
@@ -114,13 +114,13 @@ import Testing
     try expectStoresIntact()
   }
 
-  @Test func placesOfStoresThatAreEmptyYetAreRefusedToo() throws {
+  @Test func refusesDirectoriesOfEmptyStores() throws {
     try inScope(finder()) { () throws in
       for name in [".config/app", ".config", ".local/share", ".cache/app", "Documents"] {
         try home.makeDirectory(name)
         expectFailure(.misuse) { try Folder(home.file(name)).clear() }
       }
-      // What only starts like one is none.
+      // A path that only starts with the same characters is not inside it.
       try home.makeDirectory(".config/app2/x")
       try Folder(home.file(".config/app2")).clear()
       #expect(try home.tree()[".config/app2/x"] == nil)
@@ -128,7 +128,7 @@ import Testing
   }
 
   @Test(arguments: ["suite", "cache", "vault"])
-  func aSharedDirectoryWithAStoreInItIsRefusedHoweverDeepItLies(_ kind: String) throws {
+  func refusesSharedDirectoryWithAStoreAtAnyDepth(_ kind: String) throws {
     try home.makeDirectory("all/shared/deep")
     let url = home.file("all/shared/deep")
     try inScope(finder(["HOME": home.path + "/elsewhere"])) { () throws in
@@ -146,7 +146,7 @@ import Testing
     }
   }
 
-  @Test func aDocumentsDirectoryThatWasThereBeforeTheAppIsRefused() throws {
+  @Test func refusesDocumentsDirectoryOlderThanTheApp() throws {
     try home.makeDirectory("Documents/app")
     try home.write([1], to: "Documents/app/mine")
     try inScope(finder()) { () throws in
@@ -159,7 +159,7 @@ import Testing
     #expect(try home.bytes(of: "Documents/app/mine") == [1])
   }
 
-  @Test func linksAreRemovedAndNotFollowed() throws {
+  @Test func clearingRemovesLinksWithoutFollowingThem() throws {
     let outside = try TemporaryDirectory()
     try outside.write([1], to: "f")
     try home.makeDirectory("d/e")
@@ -172,19 +172,19 @@ import Testing
     try home.link("d/e/link", to: outside.path)
     try home.files.delete("d")
     #expect(try home.tree().isEmpty && outside.bytes(of: "f") == [1])
-    // The directory itself may be reached by one.
+    // The path of the folder itself may contain a link.
     try outside.link("way", to: home.path)
     try home.files.save("x", as: "x")
     try Folder(outside.file("way")).clear()
     #expect(try home.tree().isEmpty && outside.names() == ["f", "way"])
   }
 
-  @Test func whatSomebodyIsSavingOrCopyingStays() async throws {
+  @Test func filesBeingSavedOrCopiedStay() async throws {
     let directory = home.files
     try directory.save("x", as: "d/x")
     try directory.save("y", as: "d/y")
     let plan = FaultPlan(decide: { event in
-      // Just before the copy gets its name.
+      // Just before the copy gets its final name.
       if event.call == .rename, event.path.hasSuffix("/copy") {
         FaultPlan.$current.withValue(nil) {
           #expect(throws: Never.self) { try directory.clear() }
@@ -208,7 +208,7 @@ import Testing
     #expect(try home.bytes(of: "g/f") == [1, 2])
   }
 
-  @Test func whatKilledWritersLeftGoesWithAllElse() throws {
+  @Test func filesOfKilledWritersAreRemoved() throws {
     try home.makeDirectory("d/.keepsake-2.tmp/e")
     for name in [".keepsake-1.tmp", "d/.keepsake-1.tmp", "d/.keepsake-2.tmp/f"] {
       try home.write([1], to: name)
@@ -220,7 +220,7 @@ import Testing
     #expect(try home.tree().isEmpty)
   }
 
-  @Test func whereAHomeIsNoDirectoryADirectoryCanStillBeCleared() throws {
+  @Test func clearsIfTheHomeIsNotADirectory() throws {
     for path in ["/dev/null", "/nonexistent"] {
       try inScope(finder(["HOME": path, "STATE_DIRECTORY": home.path + "/state"])) { () throws in
         try Folder.applicationSupport.save(1, as: "x")
@@ -231,7 +231,7 @@ import Testing
   }
 
   @Test(.enabled(if: getuid() == 0, "mounting needs root"))
-  func whatIsMountedInADirectoryStays() throws {
+  func mountedFileSystemStays() throws {
     try home.files.save("x", as: "a/x")
     try home.makeDirectory("b/mounted")
     guard mount("tmpfs", home.path + "/b/mounted", "tmpfs", 0, "size=64k") == 0 else { return }

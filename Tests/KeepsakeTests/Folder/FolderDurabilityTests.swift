@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-/// What is synced, and in which order: seen by the recorded system calls.
+/// What is synced, and in which order, according to recorded system calls.
 @Suite struct FolderDurabilityTests {
   private let home: TemporaryDirectory
   private static let durable: [Folder] = [.documents, .applicationSupport]
@@ -17,7 +17,8 @@ import Testing
       DirectoryFinder(app: "app", environment: { environment[$0] }, registeredHome: { nil }), body)
   }
 
-  /// What changes or syncs something, with paths as seen from `root`; temporary names are left out.
+  /// The calls that change or sync something, with paths relative to `root` and without temporary
+  /// names.
   private func steps(_ body: () throws -> Void) throws -> [String] {
     let steps = Locked<[String]>([])
     let kinds: Set<SystemCall> = [
@@ -38,7 +39,7 @@ import Testing
     return steps.withLock { $0 }
   }
 
-  @Test func aSaveSyncsTheFileBeforeItHasItsNameAndTheDirectoryAfter() throws {
+  @Test func saveSyncsFileThenRenamesThenSyncsDirectory() throws {
     let directory = home.files
     try directory.save("old", as: "f")
     #expect(
@@ -50,7 +51,7 @@ import Testing
       try steps { try directory.move("a", to: "b") } == ["rename ~/b", "fsync ~", "fsync ~"])
   }
 
-  @Test func theNamesOfNewDirectoriesAreSyncedUpToTheFirstThatWasThere() throws {
+  @Test func namesOfNewDirectoriesAreSynced() throws {
     try inHome { () throws in
       let support = try steps { try Folder.applicationSupport.save("x", as: "d/f") }
       for path in [
@@ -63,7 +64,7 @@ import Testing
       }
       let documents = try steps { try Folder.documents.create() }
       #expect(documents.contains("fsync ~/Documents") && documents.contains("fsync ~"))
-      // Once is enough.
+      // Only the first time.
       let again = try steps { try Folder.applicationSupport.save("x", as: "d/g") }
       #expect(again.filter { $0.hasPrefix("fsync") } == ["fsync ~/.local/share/app/files/d"])
     }
@@ -85,7 +86,7 @@ import Testing
     ]
 
   @Test(arguments: operations.indices)
-  func cachesAndTemporaryFilesWaitForNoDiskAndOthersDo(which: Int) throws {
+  func onlyDurableFoldersWaitForTheDisk(which: Int) throws {
     let (name, body) = Self.operations[which]
     for (directories, isDurable) in [(Self.durable, true), (Self.fleeting, false)] {
       for directory in directories {
@@ -106,7 +107,7 @@ import Testing
     }
   }
 
-  @Test func aDirectoryIsCopiedAndSyncedBeforeItHasItsName() throws {
+  @Test func directoryCopyIsSyncedBeforeItsRename() throws {
     let directory = home.files
     for name in ["d/a", "d/e/b"] { try directory.save(name, as: name) }
     let steps = try steps { try directory.copy("d", to: "g") }
@@ -118,7 +119,7 @@ import Testing
     #expect(steps.last == "fsync ~")
   }
 
-  @Test func fromCachesToDocumentsTheDataIsSyncedBeforeTheNewName() throws {
+  @Test func moveFromCachesToDocumentsSyncsTheDataFirst() throws {
     try inHome { () throws in
       try Folder.caches.save("x", as: "f")
       try Folder.caches.save("y", as: "d/e/g")
@@ -147,7 +148,7 @@ import Testing
   }
 
   @Test(.enabled(if: TwoFileSystems.areHere), arguments: ["f", "link", "d"])
-  func onAnotherFileSystemTheCopyIsSyncedBeforeTheOriginalGoes(_ name: String) throws {
+  func copyOnAnotherFileSystemIsSyncedBeforeTheOriginalIsRemoved(_ name: String) throws {
     let other = try TemporaryDirectory(isQuick: true)
     try home.files.save("x", as: "f")
     try home.files.save("x", as: "d/x")

@@ -3,14 +3,14 @@ import Testing
 
 @testable import Keepsake
 
-/// What becomes of files when the system refuses a call.
+/// What happens to files if a system call fails.
 @Suite(.singleThreaded) struct FolderFaultTests {
   private static let old = String(repeating: Fault.mark + " old. ", count: 40)
   private static let new = String(repeating: Fault.mark + " new. ", count: 60)
-  /// Written in several pieces.
+  /// Large enough for several writes.
   private static let large = String(repeating: "large, ", count: 150_000)
 
-  /// A directory with files, one beside it, and one on another file system where there is such.
+  /// A directory with files, one beside it, and one on another file system if there is one.
   private struct Stage {
     let home: TemporaryDirectory
     let disk: TemporaryDirectory
@@ -18,7 +18,7 @@ import Testing
     var other: Folder { Folder(disk.file("own")) }
     let before: [String: String]
 
-    /// - Parameter usesDisk: False for an operation that stays in the first one.
+    /// - Parameter usesDisk: Whether the operation uses the other file system.
     init(usesDisk: Bool = true) throws {
       home = try TemporaryDirectory(isQuick: true)
       disk = usesDisk ? try TemporaryDirectory() : home
@@ -42,7 +42,7 @@ import Testing
 
   private typealias Operation = (
     name: String, body: @Sendable (Stage) async throws -> Void,
-    /// Which names it may change, and nothing below or beside them.
+    /// The names that it may change; everything else must stay the same.
     changes: [String]
   )
 
@@ -89,7 +89,7 @@ import Testing
     ("freeSpace", { _ = try $0.directory.subfolder("a/b").freeSpace }, []),
   ]
 
-  @Test func eachFailingCallIsAnErrorAndLosesNothing() async throws {
+  @Test func eachFailingSystemCallIsAnErrorAndLosesNothing() async throws {
     var count = 0
     for operation in Self.operations { count += try await failEachCall(of: operation) }
     print("proof: faults, files in directories: \(count) failing calls")
@@ -108,7 +108,7 @@ import Testing
         let failure = call.failure
         let comment: Comment = "\(name): \(call.comment)"
         let after = try stage.home.tree()
-        let left = try stage.home.leftOvers() + stage.disk.leftOvers()
+        let left = try stage.home.leftoverFiles() + stage.disk.leftoverFiles()
         #expect(left == [], comment)
         for (file, contents) in stage.before
         where !changes.contains(where: { file.hasPrefix($0) }) {
@@ -125,14 +125,14 @@ import Testing
           }
         }
         if name.hasPrefix("move") {
-          // At the one place or at the other, or at both.
+          // In the source, in the target, or in both.
           let count = try stage.places(of: Self.old).count
           let kept = name == "move" ? 3...4 : 4...7
           #expect(kept.contains(count), comment)
           if name == "move", failure != nil, after["own/l"] != nil { #expect(count == 4, comment) }
         }
         if name.hasPrefix("copy directory") {
-          // All of it or nothing.
+          // Everything or nothing.
           let copies = try stage.places(of: Self.old).count - 4
           #expect(copies == 0 || copies == 2, comment)
           if failure == nil { #expect(copies == 2, comment) }
@@ -147,14 +147,14 @@ import Testing
           let call = name.split(separator: " ").first.map(String.init)
           #expect(failure.operation == call, comment)
         }
-        // The directory works as before.
+        // The folder works as before.
         try stage.directory.save("after", as: "after")
         #expect(try stage.directory.load("after") as String == "after", comment)
       })
   }
 
   @Test(arguments: [SystemCall.write, .fdatasync, .rename])
-  func whatFailsBeforeTheRenameLeavesTheOldFile(_ call: SystemCall) throws {
+  func failureBeforeTheRenameKeepsTheOldFile(_ call: SystemCall) throws {
     let stage = try Stage()
     let plan = FaultPlan(decide: { $0.call == call ? .fail(EIO) : .proceed })
     for name in ["k", "d/a", "new"] {
@@ -167,7 +167,7 @@ import Testing
   }
 
   @Test(arguments: [0, 1, 63, 799, 1_199])
-  func aDiskThatTakesOnlyAPartLeavesTheOldFile(length: Int) async throws {
+  func shortWriteThenFullDiskKeepsTheOldFile(length: Int) async throws {
     for (name, body, _) in Self.operations
     where ["save", "copy", "save chunks", "move away", "copy directory away", "adopt away"]
       .contains(name)
@@ -185,17 +185,17 @@ import Testing
         })
       do {
         try await FaultPlan.$current.withValue(plan) { try await body(stage) }
-        // The whole text may be shorter than what the disk took, or need no second file system.
+        // The text may be shorter than the accepted part, or not need the second file system.
         #expect(name.hasSuffix("away") || length >= 799, "\(name)")
       } catch {
         #expect((error as? StorageError)?.code == .diskFull, "\(name)")
         #expect(try stage.home.tree() == stage.before, "\(name)")
-        #expect(try stage.disk.leftOvers() == [], "\(name)")
+        #expect(try stage.disk.leftoverFiles() == [], "\(name)")
       }
     }
   }
 
-  @Test func writesThatTheDiskTakesInPiecesAreWhole() throws {
+  @Test func shortWritesAreContinued() throws {
     let stage = try Stage()
     let plan = FaultPlan(decide: { _ in .proceed }, shorten: { _ in 7 })
     try FaultPlan.$current.withValue(plan) {
@@ -206,7 +206,7 @@ import Testing
     #expect(try stage.directory.load("copy") as String == Self.new)
   }
 
-  @Test func aSweepThatCannotGoOnIsNoReasonToRefuseAWrite() throws {
+  @Test func failingSweepDoesNotFailTheWrite() throws {
     let home = try TemporaryDirectory()
     let plan = FaultPlan(decide: { $0.call == .list || $0.call == .lock ? .fail(EIO) : .proceed })
     try FaultPlan.$current.withValue(plan) { try home.files.save("x", as: "f") }

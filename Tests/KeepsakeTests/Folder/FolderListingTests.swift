@@ -28,7 +28,7 @@ import Testing
     #expect(try directory.list("e") == [])
   }
 
-  @Test func linksAreListedAsNamesAndNotEntered() throws {
+  @Test func linksAreListedAndNotFollowed() throws {
     try directory.save("1234", as: "d/x")
     try home.link("d/loop", to: "..")
     try home.link("link", to: "d")
@@ -38,17 +38,17 @@ import Testing
     #expect(try directory.totalSize() == 4)
   }
 
-  @Test func whatTheLibraryKeepsThereIsNotShown() throws {
+  @Test func reservedNamesAreNotListed() throws {
     try home.write([1], to: ".keepsake-1.tmp")
     try home.makeDirectory(".keepsake-2.tmp/d")
     #expect(try directory.list(recursively: true, includingHidden: true) == [])
-    // By bytes, as the calls that refuse such a name see it.
+    // Compared by bytes, like the calls that refuse such a name.
     try home.write([1], to: ".keepsake-\u{301}")
     #expect(try directory.list(includingHidden: true) == [])
     expectFailure(.misuse) { _ = try directory.exists(".keepsake-\u{301}") }
   }
 
-  @Test func totalSizeIsThatOfAllFiles() throws {
+  @Test func totalSizeCountsAllFiles() throws {
     #expect(try directory.totalSize() == 0)
     for (name, count) in [("a", 1), ("d/b", 20), ("d/e/c", 300), (".h", 4_000), ("d/.k/l", 50_000)]
     {
@@ -70,21 +70,21 @@ import Testing
     try #require(write(descriptor, contents, contents.utf8.count) == contents.utf8.count)
   }
 
-  @Test func namesThatAreNoTextAreNotListedButCountedAndRemoved() throws {
+  @Test func invalidNamesAreCountedAndRemovedButNotListed() throws {
     try directory.save("12", as: "d/x")
     try makeRaw([0xFF, 0x61], "345")
     try makeRaw(Array("d/".utf8) + [0xC3], "6789")
     #expect(try directory.list() == ["d/"] && directory.list("d") == ["x"])
     #expect(try directory.list(recursively: true, includingHidden: true) == ["d/", "d/x"])
     #expect(try directory.totalSize() == 9)
-    // A copy without them would not be one.
+    // A copy without them would be incomplete.
     #expect(throws: StorageError.self) { try directory.copy("d", to: "copy") }
-    #expect(try home.leftOvers() == [])
+    #expect(try home.leftoverFiles() == [])
     try directory.clear()
     #expect(try FileSystem.list(home.path).isEmpty)
   }
 
-  @Test func aDirectoryWhoseNameIsNoTextIsNotEnteredAndSaidSo() throws {
+  @Test func directoryWithInvalidNameIsAnError() throws {
     let raw = Array(home.path.utf8) + [0x2F, 0xFF, 0]
     try #require(
       raw.withUnsafeBytes { mkdir($0.baseAddress!.assumingMemoryBound(to: CChar.self), 0o700) } == 0
@@ -102,7 +102,7 @@ import Testing
       raw.withUnsafeBytes { rmdir($0.baseAddress!.assumingMemoryBound(to: CChar.self)) } == 0)
   }
 
-  @Test func twentyThousandFilesAreAllThere() throws {
+  @Test func listsTwentyThousandFiles() throws {
     let count = 20_000
     for number in 0..<count {
       let way = home.path + "/f\(number % 7)"
@@ -120,7 +120,7 @@ import Testing
   }
 
   /// More directories than a process may have open.
-  @Test func aDeepTreeIsMeasuredCopiedAndRemoved() throws {
+  @Test func deepTreeIsMeasuredCopiedAndRemoved() throws {
     let deep = String(repeating: "d/", count: 1_500)
     try directory.save("1234", as: "a/" + deep + "f")
     #expect(try directory.totalSize() == 4)
@@ -130,10 +130,12 @@ import Testing
     #expect(try home.names().isEmpty)
   }
 
-  @Test(arguments: [0, ENOSYS]) func aPathThatTheSystemDoesNotTakeIsAnErrorEitherWay(
+  @Test(arguments: [0, ENOSYS]) func tooLongPathIsAnErrorWithAndWithoutOpenat2(
     code: Int32
   ) throws {
-    let plan = FaultPlan(decide: { $0.call == .openUnlinked && code != 0 ? .fail(code) : .proceed })
+    let plan = FaultPlan(decide: {
+      $0.call == .openNoSymlinks && code != 0 ? .fail(code) : .proceed
+    })
     let deep = String(repeating: "d/", count: 2_500) + "f"
     FaultPlan.$current.withValue(plan) {
       expectFailure(.system(ENAMETOOLONG)) { try directory.save(1, as: deep) }
@@ -143,9 +145,9 @@ import Testing
     #expect(try home.names().isEmpty)
   }
 
-  // MARK: What a look costs
+  // MARK: System calls of a lookup
 
-  @Test func existsCostsOneCall() throws {
+  @Test func existsMakesOneSystemCall() throws {
     try directory.save("x", as: "f")
     try directory.save("x", as: "a/b/c/f")
     for name in ["f", "none", "a/b/c/f", "a/b/c/none", "a/none/x", "none/x", "a", "f/x"] {
@@ -153,11 +155,11 @@ import Testing
     }
     #expect(try systemCalls { _ = try directory.subfolder("a").exists("b") }.count == 1)
     #expect(try systemCalls { _ = try directory.size("f") } == [.stat])
-    #expect(try systemCalls { _ = try directory.load("a/b/c/f") as Data }.first == .openUnlinked)
+    #expect(try systemCalls { _ = try directory.load("a/b/c/f") as Data }.first == .openNoSymlinks)
     #expect(try systemCalls { _ = try directory.url("f") } == [])
   }
 
-  @Test func aPlaceIsFoundWithoutLookingTheUserUp() throws {
+  @Test func folderIsFoundWithoutTheUserDatabase() throws {
     let asked = Locked(0)
     let home = home
     let environment = ["HOME": home.path, "TMPDIR": home.path]
@@ -183,7 +185,7 @@ import Testing
         }
         #expect(paths.withLock { $0 }.allSatisfy { $0.hasPrefix(home.path) })
       }
-      // The file that names the documents is read once.
+      // user-dirs.dirs is read only once.
       let calls = try systemCalls { _ = try Folder.documents.exists("a/b/f") }
       #expect(calls.count == 1)
       #expect(try systemCalls { _ = try Folder.applicationSupport.exists("a/f") }.count == 1)

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-/// Moving, copying and taking in: nothing is lost, whatever stands at either end.
+/// Moving, copying and adopting never lose a file, whatever exists at the source and the target.
 @Suite struct FolderMovingTests {
   private let home: TemporaryDirectory
   private var directory: Folder { home.files }
@@ -13,7 +13,7 @@ import Testing
     try home.setMode(0o700)
   }
 
-  @Test func aFileTakesThePlaceOfAnother() throws {
+  @Test func fileReplacesFile() throws {
     for name in ["a", "b"] { try directory.save(name, as: name) }
     try directory.copy("a", to: "b")
     #expect(try home.tree() == ["a": "file 600 a", "b": "file 600 a"])
@@ -24,7 +24,7 @@ import Testing
     #expect(try directory.load("new/deep/a") as String == "b" && !directory.exists("a"))
   }
 
-  @Test func ontoItselfNothingHappens() throws {
+  @Test func movingOrCopyingOntoItselfDoesNothing() throws {
     try directory.save("a", as: "a")
     try directory.save("x", as: "d/x")
     let before = try home.tree()
@@ -35,9 +35,9 @@ import Testing
     #expect(try home.tree() == before)
   }
 
-  /// One file under the name that two directories have for it.
+  /// One file that is reached through two directories.
   @Test(arguments: ["alias", "x/../plain", "hard"])
-  func aFileIsNotLostWhereBothNamesAreOne(_ way: String) throws {
+  func movingBetweenNamesOfOneFileKeepsIt(_ way: String) throws {
     try home.makeDirectory("plain")
     try home.link("alias", to: "plain")
     try home.makeDirectory("x")
@@ -49,7 +49,7 @@ import Testing
     try other.move("a", to: isOther ? "second" : "a", in: plain)
     #expect(try plain.load("second") as String == "a")
     #expect(try plain.exists("a") == !isOther)
-    // And with one link alone.
+    // The same with a single link.
     try plain.save("b", as: "b")
     try other.move("b", to: "b", in: plain)
     #expect(try plain.load("b") as String == "b")
@@ -57,14 +57,14 @@ import Testing
     #expect(try plain.load("b") as String == "b")
   }
 
-  @Test func twoNamesOfOneFileBecomeOne() throws {
+  @Test func movingOntoAHardLinkRemovesTheOldName() throws {
     try directory.save("x", as: "a")
     try #require(link(home.path + "/a", home.path + "/b") == 0)
     try directory.move("a", to: "b")
     #expect(try home.tree() == ["b": "file 600 x"])
   }
 
-  @Test func aDirectoryTakesThePlaceOfAnEmptyOneAlone() throws {
+  @Test func directoryReplacesOnlyAnEmptyDirectory() throws {
     try directory.save("x", as: "d/x")
     for name in ["empty1", "empty2", "full"] { try home.makeDirectory(name) }
     try directory.save("y", as: "full/y")
@@ -87,7 +87,7 @@ import Testing
     #expect(try !directory.exists("d"))
   }
 
-  @Test func aCopyOfADirectoryIntoItselfEnds() throws {
+  @Test func copyingADirectoryIntoItselfEnds() throws {
     try directory.save("x", as: "d/x")
     try directory.save("y", as: "d/e/y")
     try directory.copy("d", to: "d/e/copy")
@@ -98,10 +98,10 @@ import Testing
     try directory.copy("", to: "all")
     #expect(
       try directory.list("all/d", recursively: true) == directory.list("d", recursively: true))
-    #expect(try home.leftOvers() == [])
+    #expect(try home.leftoverFiles() == [])
   }
 
-  @Test func aDirectoryCannotBeMovedIntoItselfNorOverWhatItIsIn() throws {
+  @Test func directoryCannotBeMovedIntoItselfOrOverItsParent() throws {
     try directory.save("x", as: "d/e/x")
     let before = try home.tree()
     for target in ["d/f", "d/e/f", "d/new/f"] {
@@ -110,7 +110,7 @@ import Testing
     expectFailure(.misuse) { try directory.subfolder("d").move("", to: "x") }
     #expect(throws: StorageError.self) { try directory.move("d/e", to: "d") }
     #expect(try home.tree() == before)
-    // But beside itself, under a name that only starts like its own.
+    // A target whose name only starts with the same characters is valid.
     try directory.move("d", to: "d2/d")
     #expect(try directory.load("d2/d/e/x") as String == "x")
   }
@@ -126,17 +126,17 @@ import Testing
       #expect(tree[name + "/link"] == "link /keepsake-nowhere", "\(name)")
       #expect(tree[name + "/nowhere"] == "link ../nowhere", "\(name)")
     }
-    // In place of a file, too.
+    // A link replaces a file, too.
     for target in ["f", "g"] { try directory.save("f", as: target) }
     try directory.copy("moved/link", to: "f")
     try directory.move("moved/link", to: "g")
     let tree = try home.tree()
     #expect(tree["f"] == "link /keepsake-nowhere" && tree["g"] == "link /keepsake-nowhere")
     #expect(tree["moved/link"] == nil && tree["copy/link"] != nil)
-    #expect(try home.leftOvers() == [])
+    #expect(try home.leftoverFiles() == [])
   }
 
-  @Test func aCopyHasTheModesOfItsDirectoryAndOtherNamesInIt() throws {
+  @Test func copyGetsTheModesOfItsDirectory() throws {
     try directory.save("x", as: "d/x")
     try home.setMode(0o755, "d")
     try home.setMode(0o4777, "d/x")
@@ -146,7 +146,7 @@ import Testing
     #expect(try directory.load("d/x") as String == "x")
   }
 
-  @Test func whatIsBeingSavedAndReservedIsNotCopied() throws {
+  @Test func reservedFilesAreNotCopied() throws {
     try directory.save("x", as: "d/x")
     try home.write([1], to: "d/.keepsake-1.tmp")
     try directory.copy("d", to: "copy")
@@ -154,9 +154,9 @@ import Testing
     #expect(try FileManager.default.contentsOfDirectory(atPath: home.path + "/copy") == ["x"])
   }
 
-  // MARK: Taking in
+  // MARK: Adopting
 
-  @Test func aFileIsTakenInWithTheModeOfTheDirectory() throws {
+  @Test func adoptedFileGetsTheModeOfTheFolder() throws {
     for mode in [0o644, 0o4777, 0o400] as [mode_t] {
       try home.write(Array("x".utf8), to: "incoming")
       try home.setMode(mode, "incoming")
@@ -167,7 +167,7 @@ import Testing
     }
   }
 
-  @Test(.enabled(if: TwoFileSystems.areHere)) func aFileIsTakenInFromAnotherFileSystem() throws {
+  @Test(.enabled(if: TwoFileSystems.areHere)) func fileIsAdoptedFromAnotherFileSystem() throws {
     let two = try TwoFileSystems()
     try two.disk.setMode(0o700)
     try two.memory.write(Array("x".utf8), to: "incoming")
@@ -176,7 +176,7 @@ import Testing
     #expect(try two.memory.tree().isEmpty)
   }
 
-  @Test func whatIsBeingTakenInIsNotSwept() throws {
+  @Test func fileBeingAdoptedIsNotSwept() throws {
     try home.write([7], to: "incoming")
     let twoHoursAgo = Date(timeIntervalSinceNow: -7_200)
     try FileManager.default.setAttributes(
@@ -184,8 +184,8 @@ import Testing
     let directory = home.files
     try directory.save("x", as: "x")
     let host = try DirectoryHandle(directory.url().path)
-    // Another process looks the directory through just before the file has its name; or this one is
-    // killed there, and the next one does.
+    // Another process sweeps the directory just before the file gets its name. The same happens if
+    // this process is killed at that moment.
     let plan = FaultPlan(decide: { event in
       if event.call == .rename, event.path.hasSuffix("/film") {
         FaultPlan.$current.withValue(nil) { AbandonedFiles.sweep(host) }
@@ -198,13 +198,13 @@ import Testing
     #expect(try directory.load("film") as Data == Data([7]))
   }
 
-  @Test func aFileThatHasAnotherNameIsCopied() throws {
+  @Test func fileWithHardLinksIsCopied() throws {
     try home.write(Array("x".utf8), to: "incoming")
     try #require(link(home.path + "/incoming", home.path + "/kept") == 0)
     try directory.adopt(home.file("incoming"), as: "x")
     try home.write(Array("changed".utf8), to: "kept")
     #expect(try directory.load("x") as String == "x" && !directory.exists("incoming"))
-    // Even where it lies in the directory, under the name that it is to have.
+    // Even if it is already in the folder, under the target name.
     try #require(link(home.path + "/x", home.path + "/y") == 0)
     try directory.adopt(home.file("x"), as: "x")
     #expect(try directory.load("x") as String == "x" && directory.load("y") as String == "x")
@@ -218,7 +218,7 @@ import Testing
     #expect(try home.tree() == ["x": "file 600 x"] && home.status("x")?.owner == geteuid())
   }
 
-  @Test func whatChangesWhileItIsTakenInIsNotLost() throws {
+  @Test func fileThatChangesDuringAdoptionIsNotLost() throws {
     try home.write(Array("x".utf8), to: "incoming")
     try #require(link(home.path + "/incoming", home.path + "/kept") == 0)
     let home = home
@@ -236,7 +236,7 @@ import Testing
   // MARK: Another file system
 
   @Test(.enabled(if: TwoFileSystems.areHere))
-  func modesTimesAndLinksComeAlongToAnotherFileSystem() throws {
+  func modesTimesAndLinksAreKeptOnAnotherFileSystem() throws {
     for isBack in [false, true] {
       let two = try TwoFileSystems()
       let (from, to) = isBack ? (two.memory, two.disk) : (two.disk, two.memory)
@@ -253,7 +253,7 @@ import Testing
       #expect(tree["new/d/e/y"]?.hasSuffix(" y") == true)
       let moved = try #require(try to.status("new/d/x"))
       #expect(moved.modified == status.modified)
-      // Looking at it for the copy is an access, too.
+      // Reading the file for the copy changes its access time.
       #expect(moved.accessed >= status.accessed)
       try to.files.move("new/d/link", to: "link", in: from.files)
       #expect(try from.tree() == ["link": "link e/y"])
@@ -261,7 +261,7 @@ import Testing
   }
 
   @Test(.enabled(if: TwoFileSystems.areHere && getuid() == 0))
-  func noRightsComeAlongThatTheNewOwnerDidNotGive() throws {
+  func setuidIsDroppedOnAnotherFileSystem() throws {
     let two = try TwoFileSystems()
     try two.disk.files.save("x", as: "x")
     try two.disk.setMode(0o6755, "x")
@@ -270,12 +270,12 @@ import Testing
   }
 
   @Test(.enabled(if: TwoFileSystems.areHere), arguments: ["x", "d/x", "d/new"])
-  func whatChangesWhileItIsMovedStays(_ name: String) throws {
+  func originalThatChangesDuringAMoveStays(_ name: String) throws {
     let two = try TwoFileSystems()
     try two.disk.files.save("old", as: "x")
     try two.disk.files.save("old", as: "d/x")
     let plan = FaultPlan(decide: { event in
-      // The moment at which the copy gets its name.
+      // When the copy gets its final name.
       if event.call == .rename, event.path.contains(".tmp\u{0}"),
         event.path.hasPrefix(two.memory.path)
       {
@@ -290,14 +290,15 @@ import Testing
       }
     }
     #expect(error?.code == .system(EBUSY) && error?.operation == "move")
-    #expect(error?.path?.hasPrefix(two.disk.path) == true && error?.remedy.contains("Both") == true)
+    #expect(
+      error?.path?.hasPrefix(two.disk.path) == true && error?.remedy.contains("Compare") == true)
     #expect(try two.disk.text(name) == "changed")
     let copy = try two.memory.tree()
     #expect(copy[moved == "x" ? "moved" : "moved/x"]?.hasSuffix("old") == true)
   }
 
   @Test(.enabled(if: TwoFileSystems.areHere))
-  func aFileOrAnEmptyDirectoryOnTheOtherFileSystemIsReplaced() throws {
+  func fileOrEmptyDirectoryOnAnotherFileSystemIsReplaced() throws {
     let two = try TwoFileSystems()
     try two.disk.files.save("new", as: "x")
     try two.disk.link("link", to: "x")
@@ -315,6 +316,6 @@ import Testing
       try two.disk.files.move("d", to: "d", in: two.memory.files)
     }
     #expect(try two.disk.text("d/x") == "newer" && two.memory.text("d/x") == "new")
-    #expect(try two.memory.leftOvers() == [])
+    #expect(try two.memory.leftoverFiles() == [])
   }
 }

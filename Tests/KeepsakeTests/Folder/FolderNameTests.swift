@@ -3,20 +3,19 @@ import Testing
 
 @testable import Keepsake
 
-/// What a name can do: nothing outside of the directory, whatever it is and whichever call it is
-/// given to.
+/// No path reaches anything outside the folder, in any call.
 ///
-/// Each call is made twice: beside a tree that is none of its business, and without that. It must
-/// leave the tree as it was, and must not say or do anything by which the two could be told apart.
+/// Each call is made twice: beside a tree outside the folder, and without that tree. The call must
+/// not change the tree, and its results and errors must be the same in both cases.
 ///
-/// These calls delete and overwrite, and are made against broken code as well, to see that they
-/// notice. So no name and no link here may lead to anything but that tree, whatever a library makes
-/// of it: not to `/`, not to `/etc`, not to anybody's home. `ARENA` stands for the test's own
-/// directory.
+/// These calls delete and overwrite files, and they also run against a library that was broken on
+/// purpose. So no path and no link in this file may lead to anything but that tree, even if it is
+/// followed: not to `/`, not to `/etc`, not to a home directory. `ARENA` stands for the directory
+/// of the test.
 @Suite(.singleThreaded) struct FolderNameTests {
   private static let secret = "SENTINEL"
 
-  /// A directory with links to all sides, and a tree beside it.
+  /// A folder with links in all directions, and a tree beside it.
   private struct Arena {
     let home: TemporaryDirectory
     let directory: Folder
@@ -53,13 +52,13 @@ import Testing
         home.path + "/" + name, with: Array(text.utf8), mode: 0o600, durable: false)
     }
 
-    /// What a call says, without the name of this arena.
+    /// Replaces the name of this arena in the result of a call.
     func anonymous(_ text: String) -> String {
-      // By bytes: the path can be followed by what would join its last letter.
+      // By bytes: a combining mark may follow the path.
       String(decoding: Data(text.utf8).replacing(home.path, with: "HOME"), as: UTF8.self)
     }
 
-    /// What is in the directory and around it, and what is in the tree beside it.
+    /// The contents of the folder and its surroundings, and of the tree beside it.
     func trees() throws -> (own: [String: String], outside: [String: String]) {
       let tree = try home.tree().mapValues { anonymous($0) }
       func isOutside(_ name: String) -> Bool { name.utf8.starts(with: "outside".utf8) }
@@ -289,7 +288,7 @@ import Testing
     }
   }
 
-  /// Makes the call, in a new arena, and returns all that can be seen of what it did.
+  /// Makes the call in a new arena, and returns all its observable effects.
   private func outcome(
     of call: Call, _ name: String, hasOutside: Bool, plan: FaultPlan?
   ) async throws -> [String: String] {
@@ -318,11 +317,11 @@ import Testing
   }
 
   @Test(arguments: [0, ENOSYS, EPERM], calls.indices)
-  func noNameLeadsOut(withoutOpenat2: Int32, which: Int) async throws {
+  func noPathLeadsOut(withoutOpenat2: Int32, which: Int) async throws {
     let plan =
       withoutOpenat2 == 0
       ? nil
-      : FaultPlan(decide: { $0.call == .openUnlinked ? .fail(withoutOpenat2) : .proceed })
+      : FaultPlan(decide: { $0.call == .openNoSymlinks ? .fail(withoutOpenat2) : .proceed })
     let call = Self.calls[which]
     try #require(Self.untouched.count == 10)
     for name in Coverage.cases(Self.names, every: 8, from: which) {
@@ -333,7 +332,7 @@ import Testing
     }
   }
 
-  /// That the table above is not passed by a library that refuses everything.
+  /// Proves that the folder does not simply refuse every path.
   @Test(arguments: [
     "..\u{301}", "..\u{301}/x", ".\u{301}.", "\u{FF0E}\u{FF0E}/x", "%2e%2e%2fx", "..\\x",
     "~keepsake-nobody/x", "$KEEPSAKE_NOTHING/x", "file:x", "...", "..../f", ".. ", " ..", "a\nb",
@@ -341,7 +340,7 @@ import Testing
     String(repeating: "n", count: 255), String(repeating: "n/", count: 900) + "n", ".hidden",
     "a\u{600}", ".KEEPSAKE-x", "..\r\n", "\u{301}x",
   ])
-  func aStrangeNameIsStillAName(_ name: String) throws {
+  func unusualNamesAreValid(_ name: String) throws {
     let home = try TemporaryDirectory(isQuick: true)
     try home.files.save("x", as: name)
     #expect(try home.files.load(name) as String == "x" && home.files.exists(name))
@@ -351,17 +350,17 @@ import Testing
     #expect(try !home.files.exists(name) && home.files.load("moved") as String == "x")
   }
 
-  @Test func aSlashAtTheEndIsTheOnlyThingThatIsPassedOver() throws {
+  @Test func onlyOneTrailingSlashIsIgnored() throws {
     let home = try TemporaryDirectory()
     for name in ["a", "a\u{600}"] { try home.makeDirectory(name) }
-    // A slash after such a mark is one character with it.
+    // A slash and such a mark form one `Character`.
     try home.files.delete("a\u{600}/")
     #expect(try home.names() == ["a"])
   }
 }
 
 extension Data {
-  /// With each `text` replaced, as bytes.
+  /// Replaces each occurrence of `text`, compared by bytes.
   fileprivate func replacing(_ text: String, with other: String) -> Data {
     var (rest, result) = (self[...], Data())
     while let range = rest.range(of: Data(text.utf8)) {

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Keepsake
 
-/// Where the app's directories are, and who may use what is in them.
+/// Where the folders of an app are, and who can access them.
 @Suite struct FolderPlaceTests {
   private func finder(
     _ environment: [String: String], home: String? = nil
@@ -41,7 +41,7 @@ import Testing
       ["/r/Documents/app/x", "/r/.local/share/app/files/x", "/r/.cache/app/files/x"]
     ),
   ])
-  func theyAreWhereTheSpecificationsSay(
+  func foldersFollowTheSpecifications(
     _ environment: [String: String], _ expected: [String]
   ) throws {
     #expect(try paths(environment, home: "/r") == expected + ["/tmp/app-\(geteuid())/files/x"])
@@ -50,12 +50,12 @@ import Testing
   @Test(arguments: [
     ("/own", "/own"), ("relative", "/tmp"), ("", "/tmp"), ("/own/", "/own/"),
   ])
-  func temporaryFilesLieBelowTMPDIR(_ variable: String, _ base: String) throws {
+  func temporaryFilesAreBelowTMPDIR(_ variable: String, _ base: String) throws {
     let found = try paths(["HOME": "/h", "TMPDIR": variable])[3]
     #expect(found == "\(base)/app-\(geteuid())/files/x")
   }
 
-  @Test func theUsersOwnNameForDocumentsCounts() throws {
+  @Test func usesTheUsersDocumentsDirectory() throws {
     let home = try TemporaryDirectory()
     try home.makeDirectory(".config")
     try home.makeDirectory("xdg")
@@ -67,13 +67,13 @@ import Testing
     #expect(try paths(other)[0] == "/elsewhere/app/x")
     let none = ["HOME": home.path, "XDG_CONFIG_HOME": home.path + "/none"]
     #expect(try paths(none)[0] == home.path + "/Documents/app/x")
-    // A directory of that name says nothing.
+    // A directory of that name is ignored.
     try home.makeDirectory("bad/user-dirs.dirs")
     let bad = ["HOME": home.path, "XDG_CONFIG_HOME": home.path + "/bad"]
     #expect(try paths(bad)[0] == home.path + "/Documents/app/x")
   }
 
-  @Test func directoriesAndFilesAreForTheirUserAlone() throws {
+  @Test func directoriesAndFilesArePrivate() throws {
     let home = try TemporaryDirectory()
     try home.setMode(0o755)
     try inScope(finder(["HOME": home.path, "TMPDIR": home.path])) { () throws in
@@ -94,10 +94,10 @@ import Testing
   @Test(
     arguments: [
       (0o770, 0o770, 0o660), (0o755, 0o755, 0o644), (0o2775, 0o2775, 0o664), (0o700, 0o700, 0o600),
-      // As /tmp: what everybody may add to, nobody shares.
+      // Like /tmp: a folder that all users can write to is not a shared one.
       (0o1777, 0o700, 0o600), (0o711, 0o711, 0o600),
     ] as [(mode_t, mode_t, mode_t)])
-  func aDirectoryOfOnesOwnPassesItsModeOn(_ mode: mode_t, _ directories: mode_t, _ files: mode_t)
+  func callersFolderPassesItsModeOn(_ mode: mode_t, _ directories: mode_t, _ files: mode_t)
     throws
   {
     let home = try TemporaryDirectory()
@@ -113,7 +113,7 @@ import Testing
         ? "directory \(String(directories, radix: 8))" : "file \(String(files, radix: 8))"
       #expect(what.hasPrefix(expected), "\(name): \(what)")
     }
-    // One that is made is for its user alone; the system hands a group on.
+    // A folder that is created is private, but inherits a setgid group.
     try Folder(home.file("new/own")).save("x", as: "d/f")
     let made = try home.tree()
     #expect(made["new/own/d/f"] == "file 600 x")
@@ -160,12 +160,12 @@ import Testing
     ]
 
   @Test(arguments: temporaryDirectories.indices)
-  func aTemporaryDirectoryThatOthersCanChangeIsRefused(which: Int) throws {
+  func refusesTemporaryDirectoryThatOthersCanChange(which: Int) throws {
     let (what, prepare) = Self.temporaryDirectories[which]
     let home = try TemporaryDirectory()
     let name = "app-\(geteuid())"
     try prepare(home, name)
-    // What another user has laid there must not be taken for the app's own.
+    // Files that another user created there must not be used.
     if what != "a file" {
       try home.makeDirectory(name + "/files")
       try home.write(Array("forged".utf8), to: name + "/files/x")
@@ -189,7 +189,7 @@ import Testing
     #expect(try home.tree() == before)
   }
 
-  @Test(.temporaryStorage) func inATestAllPlacesAreInTheDirectoryThatGoes() throws {
+  @Test(.temporaryStorage) func foldersOfATestAreInItsTemporaryDirectory() throws {
     let scope = try #require(StorageScope.temporary).finder.directory(.data)
       .components(separatedBy: "/data/")[0]
     for directory in [Folder.documents, .applicationSupport, .caches, .temporary] {
@@ -201,7 +201,7 @@ import Testing
     }
   }
 
-  @Test func afterATestNothingIsLeft() async throws {
+  @Test func testLeavesNothingBehind() async throws {
     var paths: [String] = []
     try await StorageSystem.withTemporary {
       for directory in [Folder.documents, .applicationSupport, .caches, .temporary] {
@@ -214,13 +214,13 @@ import Testing
       #expect(try Folder.caches.exists("c"))
     }
     #expect(!paths.contains { FileManager.default.fileExists(atPath: $0) })
-    // Outside of it a test run has a directory that goes at its end.
+    // Outside the scope, a test run uses a directory that is removed at its end.
     #expect(try !Folder.documents.url().path.contains("/Documents/"))
     #expect(try Folder.documents.url().path.contains("/keepsake-\(getpid())-"))
   }
 }
 
-/// The rules of xdg-user-dirs: what its own programs read from a line.
+/// Reads lines by the same rules as the programs of xdg-user-dirs.
 @Suite struct FolderUserDirectoriesTests {
   @Test(
     arguments: [
@@ -262,15 +262,15 @@ import Testing
       (#"xdg_documents_dir="/a""#, nil), (#"XDG_DOCUMENTS_DIRX="/a""#, nil),
       (#"export XDG_DOCUMENTS_DIR="/a""#, nil), ("XDG_DOCUMENTS_DIR=\"/a\0b\"", nil),
     ] as [(String, String?)])
-  func aLineSaysWhatItSaysToOthers(_ text: String, _ directory: String?) {
+  func readsALineLikeXdgUserDirs(_ text: String, _ directory: String?) {
     #expect(UserDirectories.directory("DOCUMENTS", in: Array(text.utf8), home: "/h") == directory)
   }
 
-  @Test func aNameThatIsNoTextIsPassedOver() {
+  @Test func ignoresANameThatIsNotUTF8() {
     let line = Array("XDG_DOCUMENTS_DIR=\"/".utf8)
     let bad = line + [0xFC, 0x22, 10]
     #expect(UserDirectories.directory("DOCUMENTS", in: bad, home: "/h") == nil)
-    // And no other line with it.
+    // Other lines are still read.
     let both = Array("# caf".utf8) + [0xE9, 10] + line + Array("d\"\n".utf8) + bad
     #expect(UserDirectories.directory("DOCUMENTS", in: both, home: "/h") == "/d")
   }

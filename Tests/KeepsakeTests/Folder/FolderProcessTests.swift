@@ -5,7 +5,7 @@ import Testing
 @testable import keepsake_peer
 
 extension OneAtATime {
-  /// Several processes at the same files, and processes that die.
+  /// Several processes that use the same files, and processes that are killed.
   @Suite(.serialized) struct FolderProcessTests {
     private let home: TemporaryDirectory
     private var directory: Folder { home.files }
@@ -27,7 +27,7 @@ extension OneAtATime {
       }
     }
 
-    @Test func readersSeeWholeFilesWhileThreadsAndProcessesSave() async throws {
+    @Test func readersSeeWholeFilesDuringConcurrentSaves() async throws {
       try directory.save(
         SelfCheckingValue(key: 0, writer: 0, number: 0, size: 100).bytes, as: "d/f")
       let peers = try (0..<2).map { try Peer.start(home, "files-stress", "\(100 + $0)", "2000") }
@@ -60,13 +60,13 @@ extension OneAtATime {
       #expect(peers.map { $0.finish() } == ["", ""])
       #expect(faults.withLock { $0 }.prefix(5) == [])
       #expect(reads.withLock { $0 } > 100)
-      #expect(try home.leftOvers() == [])
+      #expect(try home.leftoverFiles() == [])
     }
 
-    @Test func aKilledWriterLeavesTheOldFileOrTheNewOne() throws {
+    @Test func killedWriterLeavesTheOldOrTheNewFile() throws {
       let kills = 60
       var last = 0
-      var leftOvers = 0
+      var leftoverFiles = 0
       for _ in 0..<kills {
         let peer = try Peer.start(home, "files-acknowledge", "\(last)")
         let first = peer.line().flatMap { Int($0) } ?? last
@@ -78,20 +78,20 @@ extension OneAtATime {
         let value = try #require(SelfCheckingValue(data, key: 0))
         #expect([acknowledged, acknowledged + 1].contains(value.number))
         #expect(try directory.list("d") == ["f"])
-        leftOvers += try home.leftOvers().count
+        leftoverFiles += try home.leftoverFiles().count
         last = value.number
-        // A young one stays, as its writer may not have come to lock it.
-        let young = try home.leftOvers()
+        // A recent file stays, because its writer may not have locked it yet.
+        let young = try home.leftoverFiles()
         AbandonedFiles.sweep(try DirectoryHandle(home.path + "/d"))
-        #expect(try home.leftOvers() == young)
+        #expect(try home.leftoverFiles() == young)
         for name in young { try home.age(name, seconds: 4_000) }
         AbandonedFiles.sweep(try DirectoryHandle(home.path + "/d"))
-        #expect(try home.leftOvers() == [])
+        #expect(try home.leftoverFiles() == [])
       }
-      #expect(leftOvers > 0, "no writer was killed in the middle")
+      #expect(leftoverFiles > 0, "no writer was killed in the middle")
     }
 
-    @Test func whatAKilledWriterLeftGoesWithTheFirstFileOfAnotherProcess() throws {
+    @Test func nextProcessRemovesFilesOfAKilledWriter() throws {
       try home.makeDirectory("d")
       for name in [".keepsake-1.tmp", ".keepsake-own", ".keepsake-x", "x.tmp"] {
         try home.write([1], to: "d/" + name)
@@ -110,20 +110,20 @@ extension OneAtATime {
       for number in 1...3 { #expect(!names.contains(".keepsake-\(number).tmp")) }
     }
 
-    @Test func aLivingWritersFileIsNotSwept() throws {
+    @Test func runningWritersFileIsNotSwept() throws {
       let peer = try Peer.start(home, "files-hold")
       #expect(peer.line() == "ready")
-      let names = try home.leftOvers()
+      let names = try home.leftoverFiles()
       try #require(names.count == 1)
       try home.age(names[0], seconds: 100_000)
       AbandonedFiles.sweep(try DirectoryHandle(home.path + "/d"))
       try directory.clear()
-      #expect(try home.leftOvers() == names)
+      #expect(try home.leftoverFiles() == names)
       #expect(try peer.ask("go on") == "done")
       #expect(try home.bytes(of: "d/f") == [1, 2])
     }
 
-    @Test func clearingWhileOthersSaveMakesNoErrorAndNoPart() async throws {
+    @Test func clearingDuringConcurrentSavesSucceeds() async throws {
       let peers = try (0..<2).map { try Peer.start(home, "files-stress", "\(100 + $0)", "1500") }
       let faults = Locked<[String]>([])
       let directory = directory
@@ -157,7 +157,7 @@ extension OneAtATime {
       #expect(try directory.list(recursively: true, includingHidden: true) == [])
     }
 
-    @Test func aWriterWithoutRightsIsToldSo() throws {
+    @Test func writerWithoutPermissionGetsAnError() throws {
       guard getuid() == 0 else { return }
       try home.setMode(0o700)
       try directory.save("x", as: "d/f")
@@ -166,7 +166,7 @@ extension OneAtATime {
       let lines = answer.split(separator: "\n")
       #expect(lines.count == 4 && lines.allSatisfy { $0.contains("access denied") }, "\(answer)")
       #expect(lines.allSatisfy { $0.contains(home.path) && $0.contains("mode") }, "\(answer)")
-      #expect(try directory.load("d/f") as String == "x" && home.leftOvers() == [])
+      #expect(try directory.load("d/f") as String == "x" && home.leftoverFiles() == [])
     }
   }
 }

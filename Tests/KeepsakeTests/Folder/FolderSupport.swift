@@ -5,14 +5,14 @@ import Testing
 @testable import Keepsake
 
 extension TemporaryDirectory {
-  /// The directory as one of the app's own.
+  /// The directory as a `Folder`.
   var files: Folder { Folder(url) }
 
-  /// All that is in it, hidden files and links themselves too.
+  /// Everything in it, including hidden files and links.
   func tree() throws -> [String: String] { try FolderTree.snapshot(path) }
 
-  /// What the library left behind anywhere in it.
-  func leftOvers() throws -> [String] {
+  /// The reserved files in it and below.
+  func leftoverFiles() throws -> [String] {
     try tree().keys.filter {
       let name = $0.split(separator: "/").last ?? ""
       return name.hasPrefix(".keepsake-") && name != ".keepsake-own"
@@ -42,7 +42,7 @@ extension TemporaryDirectory {
     try FileSystem.status(path + "/" + name, followsLinks: false, withTimes: true)
   }
 
-  /// Makes a file look as if it had been left alone for so long.
+  /// Sets the times of a file back by so many seconds.
   func age(_ name: String, seconds: Int) throws {
     let then = timespec(tv_sec: time(nil) - seconds, tv_nsec: 0)
     var times = [then, then]
@@ -50,9 +50,9 @@ extension TemporaryDirectory {
   }
 }
 
-/// Folders as they are, without following a link.
+/// Snapshots of directories that follow no links.
 enum FolderTree {
-  /// Each name below with what it is: its kind, its mode and its contents.
+  /// All names below `root`, with kind, mode and contents.
   static func snapshot(_ root: String) throws -> [String: String] {
     var found: [String: String] = [:]
     try add(root, "", to: &found)
@@ -88,15 +88,15 @@ enum FolderTree {
   }
 }
 
-/// Runs `body` with stores and places of its own, as a finder has them.
+/// Runs `body` with the stores and directories of a finder.
 func inScope<R>(_ finder: DirectoryFinder, _ body: () throws -> R) throws -> R {
-  StorageScope.hadTemporaryScope.store(true, ordering: .relaxed)
+  StorageScope.temporaryScopeWasOpened.store(true, ordering: .relaxed)
   let scope = StorageScope(finder: finder)
   defer { scope.close() }
   return try StorageScope.$temporary.withValue(scope) { try body() }
 }
 
-/// Two directories on different file systems, where this machine has such.
+/// Two directories on different file systems, if this machine has them.
 struct TwoFileSystems {
   let disk: TemporaryDirectory
   let memory: TemporaryDirectory

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-/// What values become as files, and what becomes of files that hold none.
+/// How values are stored as files, and how invalid files are reported.
 @Suite struct FolderValueTests {
   private let home: TemporaryDirectory
   private var directory: Folder { home.files }
@@ -28,7 +28,7 @@ import Testing
     #expect(optional == value, sourceLocation: sourceLocation)
   }
 
-  @Test func bytesStayAsTheyAre() throws {
+  @Test func dataIsStoredAsItsBytes() throws {
     for bytes in [Data(), Data([0, 255, 10]), Data("{}".utf8), Data(0...255)] {
       try directory.save(bytes, as: "f")
       #expect(try home.bytes(of: "f") == Array(bytes))
@@ -38,7 +38,7 @@ import Testing
     try directory.save(some, as: "f")
     #expect(try home.bytes(of: "f") == [1])
     #expect(try directory.load("f", type: Data?.self) == Data([1]))
-    // More than one read takes.
+    // Too large for a single read.
     let large = Data((0..<3_000_001).map { UInt8(truncatingIfNeeded: $0) })
     try directory.save(large, as: "f")
     #expect(try directory.load("f") as Data == large)
@@ -55,7 +55,7 @@ import Testing
     #expect(try directory.load("f", type: String?.self) == text)
   }
 
-  @Test func modelsAreJSONThatPeopleRead() throws {
+  @Test func modelsAreStoredAsIndentedJSON() throws {
     let user = User(name: "Ann/Bo", age: 3, site: URL(string: "https://example.com/a"))
     try directory.save(user, as: "users/1.json")
     let text = """
@@ -73,7 +73,7 @@ import Testing
     try expectRoundTrip([User(name: "x", age: 0, picture: Data([0, 255]))])
   }
 
-  @Test func scalarsAreJSONToo() throws {
+  @Test func scalarsAreStoredAsJSON() throws {
     try expectRoundTrip(5, as: "5\n")
     try expectRoundTrip(Int.min)
     try expectRoundTrip(UInt64.max)
@@ -87,7 +87,7 @@ import Testing
     try expectRoundTrip(Decimal(string: "1.10")!)
   }
 
-  @Test func datesAreExact() throws {
+  @Test func datesRoundTripExactly() throws {
     var dates = [Date(), .distantPast, .distantFuture, Date(timeIntervalSince1970: 0)]
     for _ in 0..<200 {
       dates.append(Date(timeIntervalSinceReferenceDate: .random(in: -1e10...1e10)))
@@ -100,7 +100,7 @@ import Testing
     try expectRoundTrip(User(name: "", age: 0, born: dates[4]))
   }
 
-  @Test func nilIsStoredAsNullUnlessItIsOfTextOrBytes() throws {
+  @Test func nilIsStoredAsNullExceptForTextAndBytes() throws {
     try directory.save("old", as: "f")
     expectFailure(.encodingFailed) { try directory.save(nil as String?, as: "f") }
     expectFailure(.encodingFailed) { try directory.save(nil as Data?, as: "f") }
@@ -113,18 +113,18 @@ import Testing
     expectFailure(.decodingFailed) { _ = try directory.load("f", type: User.self) }
   }
 
-  @Test func textAndBytesThatSayNullAreNotNil() throws {
+  @Test func textAndBytesOfTheWordNullAreNotNil() throws {
     try directory.save("null\n", as: "note.txt")
     let text: String? = try directory.load("note.txt")
     let bytes: Data? = try directory.load("note.txt")
     #expect(text == "null\n" && bytes == Data("null\n".utf8))
   }
 
-  @Test func whereThereIsNoFileAnOptionalIsNilAndNothingElseIs() throws {
+  @Test func missingFileIsNilForOptionalsOnly() throws {
     #expect(try directory.load("none", type: String?.self) == nil)
     #expect(try directory.load("no/ne", type: User?.self) == nil)
     expectFailure(.notFound) { _ = try directory.load("none", type: String.self) }
-    // Types that can be written as nil, as those for any JSON can, are no optionals.
+    // A type that is ExpressibleByNilLiteral, such as one for any JSON value, is not an Optional.
     expectFailure(.notFound) { _ = try directory.load("none", type: AnyJSON.self) }
     #expect(try directory.load("none", type: AnyJSON?.self) == nil)
     #expect(try home.names().isEmpty)
@@ -136,7 +136,7 @@ import Testing
   }
 
   @Test(arguments: [[0xFF], [0x61, 0xC3], [0xED, 0xA0, 0x80], [0xC0, 0xAF]] as [[UInt8]])
-  func bytesThatAreNoTextAreAnErrorAndStayData(_ bytes: [UInt8]) throws {
+  func invalidUTF8IsAnErrorAsTextAndValidAsData(_ bytes: [UInt8]) throws {
     try home.write(bytes, to: "f")
     for type in [0, 1] {
       let error = expectFailure(.decodingFailed) {
@@ -155,7 +155,9 @@ import Testing
       ("{\"hunter2\":1}", .wrongType), ("[\"hunter2\"]", .wrongType),
       ("5 hunter2", .decodingFailed),
     ] as [(String, StorageError.Code)])
-  func whatHoldsNoSuchValueIsAnErrorWithoutIt(_ text: String, _ code: StorageError.Code) throws {
+  func fileOfAnotherTypeIsAnErrorThatHidesItsContents(_ text: String, _ code: StorageError.Code)
+    throws
+  {
     try directory.save(text, as: "d/f")
     let error = expectFailure(code) { _ = try directory.load("d/f", type: Int.self) }
     #expect(error?.operation == "load" && error?.path == home.path + "/d/f")
@@ -170,7 +172,7 @@ import Testing
     func encode(to encoder: any Encoder) throws { throw Refusal() }
   }
 
-  @Test func aValueThatCannotBeEncodedLeavesTheOldFileAndNoOther() throws {
+  @Test func encodingFailureKeepsTheOldFile() throws {
     try directory.save("old", as: "f")
     let error = expectFailure(.encodingFailed) { try directory.save(Stubborn(), as: "f") }
     #expect(error?.operation == "save" && error?.path == home.path + "/f")

@@ -57,7 +57,7 @@ final class DiskRecorder: Sendable {
     let paths = event.path.split(separator: "\0").map(String.init)
     let isInside = paths.contains { $0.hasPrefix(directoryPath + "/") }
     switch event.call {
-    case .open, .openUnlinked:
+    case .open, .openNoSymlinks:
       guard isInside, let entry = entry(event.path, state) else { return }
       if state.names[entry.directory][entry.name] == nil { add(entry, Int32(value), &state) }
       if node(Int32(value), state) != state.names[entry.directory][entry.name] {

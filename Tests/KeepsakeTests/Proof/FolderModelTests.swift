@@ -190,7 +190,7 @@ struct FolderModel: StoreModel {
   /// Removes the temporary files of interrupted calls: they count as files, also in cleared
   /// directories, until a sweep removes them after an hour.
   static func recover(_ directory: TemporaryDirectory, _ store: ScriptedFolder) throws {
-    for name in try directory.leftOvers() where try directory.status(name) != nil {
+    for name in try directory.leftoverFiles() where try directory.status(name) != nil {
       try FileManager.default.removeItem(at: directory.file(name))
     }
   }

@@ -140,7 +140,7 @@ extension OneAtATime {
       #expect(try peer.ask("limit size 20000") == "ok")
       let answer = try #require(try peer.ask("fill \(store) k 100000"))
       #expect(
-        answer.contains("disk full") && answer.contains("Raise the file-size limit"), "\(answer)")
+        answer.contains("size limit") && answer.contains("Raise the file-size limit"), "\(answer)")
       try expectAll("old", in: peer, "after the error")
       #expect(try peer.ask("limit size 1000000") == "ok")
       #expect(try peer.ask("fill \(store) large 100000") == "ok")
@@ -252,7 +252,7 @@ extension OneAtATime {
           #expect(found == .value(item.value), "\(item) is \(found)")
         }
       }
-      let left = try directory.temporaries() + directory.leftOvers()
+      let left = try directory.temporaries() + directory.leftoverFiles()
       #expect(left == [])
       try FileSystem.unlink(filler)
       try #require(ftruncate(file.descriptor, 0) == 0)
@@ -285,7 +285,7 @@ extension OneAtATime {
       for item in App.items {
         #expect(try app.get(item) == item.value, "\(item)")
         let error = expectFailure(.accessDenied) { try app.set("new", for: item) }
-        #expect(error?.remedy.contains("read-only") == true, "\(item): \(error?.remedy ?? "")")
+        #expect(error?.reason?.contains("read-only") == true, "\(item): \(error?.remedy ?? "")")
         #expect(try app.get(item) == item.value, "\(item)")
       }
       try remount(0)

@@ -392,6 +392,6 @@ extension PowerCutWorkload {
         }
         try stage.files.delete(name)
       }
-      return try problems + stage.directory.leftOvers().map { "left behind: \($0)" }
+      return try problems + stage.directory.leftoverFiles().map { "left behind: \($0)" }
     })
 }

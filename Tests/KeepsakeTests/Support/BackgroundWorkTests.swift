@@ -4,7 +4,7 @@ import Testing
 @testable import Keepsake
 
 @Suite struct BackgroundWorkTests {
-  @Test func muchWorkTakesFewThreads() async throws {
+  @Test func manyJobsUseFewThreads() async throws {
     let active = Locked(0)
     let most = Locked(0)
     let done = Locked(0)
@@ -24,7 +24,7 @@ import Testing
     #expect((1...4).contains(most.withLock { $0 }))
   }
 
-  @Test func whatIsDueLaterHoldsUpNothing() async throws {
+  @Test func laterJobsDoNotDelayEarlierOnes() async throws {
     let order = Locked<[Int]>([])
     BackgroundWork.run(after: .milliseconds(400)) { order.withLock { $0.append(2) } }
     for _ in 0..<10 { BackgroundWork.run(after: .seconds(5)) {} }
@@ -33,9 +33,9 @@ import Testing
     #expect(order.withLock { $0 } == [1, 2])
   }
 
-  /// A handler of the program's must not run on a thread that it knows nothing of, but a crash must
-  /// be told.
-  @Test func signalsAreForTheProgramsOwnThreadsButForThoseOfAFault() async throws {
+  /// Signal handlers of the program must not run on threads of the library, but a crash must be
+  /// reported.
+  @Test func backgroundThreadsBlockAllSignalsExceptFaults() async throws {
     let blocked = Locked<[Int32: Bool]>([:])
     let isStarted = BackgroundThread.start {
       var mask = sigset_t()

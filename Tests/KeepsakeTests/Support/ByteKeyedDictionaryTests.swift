@@ -3,7 +3,7 @@ import Testing
 @testable import Keepsake
 
 @Suite struct ByteKeyedDictionaryTests {
-  @Test func behavesAsADictionaryUnderRandomOperations() {
+  @Test func matchesDictionaryUnderRandomOperations() {
     var table = ByteKeyedDictionary<Int>()
     var model: [String: Int] = [:]
     for step in 0..<20_000 {

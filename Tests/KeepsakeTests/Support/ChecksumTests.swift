@@ -3,7 +3,7 @@ import Testing
 @testable import Keepsake
 
 @Suite struct ChecksumTests {
-  /// The sum as the article on the cache's format words it.
+  /// The sum as the article on the cache's format defines it.
   private func reference(_ bytes: [UInt8]) -> UInt64 {
     func fold(_ x: UInt64, _ y: UInt64) -> UInt64 {
       let product = x.multipliedFullWidth(by: y)
@@ -33,7 +33,7 @@ import Testing
     return fold(sum ^ a, b)
   }
 
-  @Test func anySplitOfAnyLengthHasTheSumOfTheArticle() {
+  @Test func anySplitHasTheDocumentedSum() {
     let bytes = (0..<400).map { UInt8(truncatingIfNeeded: $0 &* 151 &+ 7) }
     for length in 0...bytes.count {
       let expected = reference(Array(bytes[..<length]))
@@ -46,7 +46,7 @@ import Testing
     }
   }
 
-  @Test func aChangedBitChangesTheSum() {
+  @Test func changingABitChangesTheSum() {
     let bytes = [UInt8](repeating: 0, count: 200)
     let sum = bytes.withUnsafeBytes { StreamChecksum.sum($0) }
     for bit in 0..<(bytes.count * 8) {
@@ -57,7 +57,7 @@ import Testing
     #expect(bytes.dropLast().withUnsafeBytes { StreamChecksum.sum($0) } != sum)
   }
 
-  /// Written once, for good.
+  /// These values must never change.
   @Test func knownSums() {
     let text = "The quick brown fox jumps over the lazy dog, and over the next one as well."
     #expect([UInt8]().withUnsafeBytes { StreamChecksum.sum($0) } == 15_874_983_989_891_001_678)

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-/// Where data lies, for each state of the environment.
+/// The directories of an app in different environments.
 @Suite struct DirectoriesTests {
   func finder(
     _ environment: [String: String], home: String? = "/home/registered",
@@ -33,7 +33,7 @@ import Testing
     #expect(try finder(environment).directory(.configuration) == directory)
   }
 
-  @Test func eachPurposeHasItsDirectory() throws {
+  @Test func purposesHaveDifferentDirectories() throws {
     let home = finder(["HOME": "/h"])
     #expect(try home.directory(.data) == "/h/.local/share/com.example.app")
     #expect(try home.directory(.state) == "/h/.local/state/com.example.app")
@@ -62,7 +62,7 @@ import Testing
     #expect(error?.remedy.contains("HOME") == true)
   }
 
-  @Test func aURLThatIsNoFileIsAnError() throws {
+  @Test func nonFileURLIsAnError() throws {
     let web = try #require(URL(string: "https://example.com/x"))
     #expect(throws: StorageError.self) {
       try finder([:], chosen: .init(configuration: web)).directory(.configuration)
@@ -72,8 +72,8 @@ import Testing
     #expect(error?.code == .misuse)
   }
 
-  /// With no HOME in the environment a real process finds the user's registered one, or says so.
-  @Test func aStoreWithoutAPlaceReportsItOnEachCall() throws {
+  /// Without HOME, a process uses the home directory in the user database, or reports an error.
+  @Test func storeWithoutDirectoryReportsEachCall() throws {
     let scope = StorageScope(finder: finder([:], home: nil))
     let store = scope.defaults(.standard)
     let error = #expect(throws: StorageError.self) { try store.set(1, forKey: "k") }

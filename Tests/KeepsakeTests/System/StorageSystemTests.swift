@@ -5,7 +5,7 @@ import Testing
 @testable import Keepsake
 
 @Suite struct StorageSystemTests {
-  @Test func temporaryStoresAreEmptyApartAndGoneAfterwards() async throws {
+  @Test func temporaryStoresAreEmptySeparateAndRemoved() async throws {
     let path = try await StorageSystem.withTemporary {
       #expect(Defaults.keys().isEmpty)
       Defaults.set(1, forKey: "k")
@@ -19,8 +19,8 @@ import Testing
     #expect(!FileManager.default.fileExists(atPath: path))
   }
 
-  /// Three failures that are alike but for the store are three.
-  @Test(.temporaryStorage) func aReportNamesTheFacade() {
+  /// Failures that differ only in the store are all reported.
+  @Test(.temporaryStorage) func reportsNameTheFacade() {
     let failures = Failures()
     StorageSystem.onFailure = failures.append
     let name = String(repeating: "x", count: 300)
@@ -31,7 +31,7 @@ import Testing
     #expect(failures.all.map(\.operation) == ["Defaults.set", "DiskCache.set", "SecureVault.set"])
   }
 
-  @Test func aTemporaryScopeIsFreedWithItsDescriptors() async throws {
+  @Test func temporaryScopeReleasesItsDescriptors() async throws {
     weak var store: Defaults.Store?
     weak var scope: StorageScope?
     try await StorageSystem.withTemporary {
@@ -44,7 +44,7 @@ import Testing
     #expect(store == nil && scope == nil)
   }
 
-  @Test func parallelTemporaryStoresDoNotMeet() async throws {
+  @Test func parallelTemporaryStoresAreSeparate() async throws {
     try await withThrowingTaskGroup(of: Void.self) { group in
       for number in 0..<20 {
         group.addTask {
@@ -59,8 +59,8 @@ import Testing
     }
   }
 
-  /// Outside a scope, in detached tasks and on queues too, a test run has a directory of its own.
-  @Test func aTestRunNeverTouchesHome() async throws {
+  /// Outside a scope, also in detached tasks and on queues, a test run uses its own directory.
+  @Test func testRunNeverTouchesHome() async throws {
     let paths = [
       try #require(try Defaults.shared.fileURL?.path),
       try await Task.detached { try #require(try Defaults.shared.fileURL?.path) }.value,
@@ -93,7 +93,7 @@ import Testing
     #expect(error?.code == .misuse)
   }
 
-  @Test func bootstrapIsOnceAndFirst() throws {
+  @Test func bootstrapThrowsWhenRepeatedOrLate() throws {
     let twice = StorageSystem.Configuration()
     try twice.bootstrap(app: "a", directories: .init())
     #expect(throws: StorageError.self) { try twice.bootstrap(app: "a", directories: .init()) }
@@ -105,11 +105,11 @@ import Testing
     #expect(error?.code == .misuse)
   }
 
-  @Test func anErrorSaysWhatFailedWhereAndWhatToDo() {
+  @Test func errorDescribesOperationKeyPathAndRemedy() {
     let error = StorageError(errno: ENOSPC, operation: "write", path: "/disk/file")
       .inContext(of: "set", key: "theme")
     let text = error.description
-    for part in ["set", "\"theme\"", "disk full", "/disk/file", "Free some space"] {
+    for part in ["set", "\"theme\"", "disk full (write: ", "/disk/file", "Free some space"] {
       #expect(text.contains(part), "\(text)")
     }
     #expect(error.errorDescription == text)
@@ -118,7 +118,7 @@ import Testing
     #expect(matches(.diskFull) && !matches(.notFound))
   }
 
-  @Test func systemErrorsHaveTheirOwnCodes() {
+  @Test func errnoValuesMapToCodes() {
     let cases: [(Int32, StorageError.Code)] = [
       (ENOENT, .notFound), (EACCES, .accessDenied), (EPERM, .accessDenied), (EROFS, .accessDenied),
       (ENOSPC, .diskFull), (EDQUOT, .diskFull), (EFBIG, .diskFull), (EIO, .system(EIO)),
@@ -132,7 +132,7 @@ import Testing
   }
 }
 
-/// The trait gives each case of a test with arguments stores of its own.
+/// The trait gives each case of a parameterized test its own stores.
 @Suite(.temporaryStorage) struct TemporaryStorageTraitTests {
   @Test(arguments: 0..<8)
   func eachCaseStartsEmpty(_ number: Int) {
@@ -142,13 +142,13 @@ import Testing
   }
 
   @Suite struct Inner {
-    @Test func anInnerSuiteHasItToo() throws {
+    @Test func nestedSuiteInheritsTheTrait() throws {
       let path = try #require(try Defaults.shared.fileURL?.path)
       #expect(path.contains("/scope-"))
     }
   }
 
-  @Test func removeAllSaysSoWhenTheSuitesCannotBeListed() async throws {
+  @Test func removeAllReturnsFalseIfSuitesCannotBeListed() async throws {
     try await StorageSystem.withTemporary {
       StorageSystem.onFailure = { _ in }
       Defaults.set(1, forKey: "k", suite: "named")

@@ -5,9 +5,9 @@ import Testing
 @testable import Keepsake
 @testable import keepsake_peer
 
-/// What belongs to a temporary scope, and what does not.
+/// Which calls use the stores of a temporary scope.
 @Suite(.timeLimit(.minutes(5))) struct TemporaryScopeTests {
-  /// The directory of the scope in force, or of the test run.
+  /// The directory of the current scope, or of the test run.
   private func scopeRoot() throws -> String {
     let path = try StorageScope.current.finder.directory(.configuration)
     return FileSystem.parent(of: FileSystem.parent(of: path))
@@ -28,7 +28,7 @@ import Testing
     #expect(try OneOfEachStore.values() == [mark], sourceLocation: sourceLocation)
   }
 
-  @Test func fiftyAtOnceDoNotMeetAndLeaveNothing() async throws {
+  @Test func fiftyParallelScopesAreSeparateAndLeaveNothing() async throws {
     let roots = try await withThrowingTaskGroup(of: String.self) { group in
       for number in 0..<50 {
         group.addTask {
@@ -53,7 +53,7 @@ import Testing
     for root in roots { #expect(!FileManager.default.fileExists(atPath: root)) }
   }
 
-  @Test func childTasksBelongToIt() async throws {
+  @Test func childTasksUseTheScope() async throws {
     try await StorageSystem.withTemporary {
       let root = try scopeRoot()
       async let bound: Void = expectFilling("async let", below: root)
@@ -68,7 +68,7 @@ import Testing
     }
   }
 
-  @Test func detachedTasksQueuesAndThreadsUseTheDirectoryOfTheTestRun() async throws {
+  @Test func detachedTasksQueuesAndThreadsUseTheTestRunsStores() async throws {
     let home = try #require(ProcessInfo.processInfo.environment["HOME"])
     try await StorageSystem.withTemporary {
       let root = try scopeRoot()
@@ -88,7 +88,7 @@ import Testing
     }
   }
 
-  /// Where things would lie.
+  /// The files that the calls would create.
   private func paths() throws -> [String] {
     let directories: [Folder] = [.documents, .applicationSupport, .caches, .temporary]
     let finder = StorageScope.current.finder
@@ -98,7 +98,7 @@ import Testing
     ] + directories.map { try $0.url("k").path }
   }
 
-  @Test func callsThatHopToAQueueTakeItAlong() async throws {
+  @Test func callsOnOtherQueuesUseTheScope() async throws {
     let (stream, continuation) = AsyncStream.makeStream(of: Data.self)
     continuation.yield(Data("chunk".utf8))
     continuation.finish()
@@ -120,8 +120,8 @@ import Testing
     #expect(try !Folder.documents.exists("film"))
   }
 
-  /// It finds neither the test run's values nor, in a program, the user's.
-  @Test func aTaskThatComesLateStaysInItsScope() async throws {
+  /// It sees neither the values of the test run nor, in a program, those of the user.
+  @Test func taskThatOutlivesItsScopeKeepsItsStores() async throws {
     let (opened, gate) = AsyncStream.makeStream(of: Void.self)
     let (root, late) = try await StorageSystem.withTemporary {
       let root = try scopeRoot()
@@ -137,7 +137,7 @@ import Testing
     try FileSystem.removeTree(root)
   }
 
-  @Test func whatTheBodyThrowsComesOutAndNothingStays() async throws {
+  @Test func errorOfTheBodyIsRethrownAndNothingStays() async throws {
     struct Refused: Error {}
     let root = Locked("")
     await #expect(throws: Refused.self) {
@@ -153,8 +153,7 @@ import Testing
 }
 
 extension OneAtATime {
-  /// Whole processes, whose directories for temporary things and whose home can be looked at
-  /// afterwards.
+  /// Separate processes, whose temporary directory and home can be inspected afterwards.
   @Suite struct TemporaryScopeProcessTests {
     private func run(
       _ directory: TemporaryDirectory, _ arguments: String...
@@ -183,7 +182,7 @@ extension OneAtATime {
       return (paths("outside"), paths("inside"))
     }
 
-    @Test func aTestRunLeavesNothingInItsTemporaryDirectoryAndNothingAtHome() throws {
+    @Test func testRunLeavesNothingBehind() throws {
       let directory = try TemporaryDirectory()
       let (outside, inside) = try run(directory, "--testing-library", "swift-testing")
       #expect(outside.count == 12 && inside.count == 126)
@@ -196,7 +195,7 @@ extension OneAtATime {
       }
     }
 
-    @Test func aProgramsScopesLeaveNothingAndItsOwnThingsStay() throws {
+    @Test func programsScopesLeaveNothingAndItsOwnDataStays() throws {
       let directory = try TemporaryDirectory()
       let (outside, inside) = try run(directory)
       #expect(outside.count == 12 && inside.count == 126)

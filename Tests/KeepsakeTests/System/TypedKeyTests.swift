@@ -19,7 +19,7 @@ extension DiskCache.Key<String> {
   fileprivate static let passingName = Self("name", cache: .memory)
 }
 
-/// A value that is read and written where a key says, and the same by its name and place.
+/// A value that is accessed through a typed key, and by name and place.
 private struct Holder: Sendable, CustomTestStringConvertible {
   let testDescription: String
   let byKey: @Sendable () -> String?
@@ -63,9 +63,9 @@ private struct Holder: Sendable, CustomTestStringConvertible {
   }
 }
 
-/// One name, under three facades and in several places of each.
+/// The same name under three facades and in several places of each.
 @Suite(.temporaryStorage) struct TypedKeyPlaceTests {
-  @Test(arguments: Holder.all) private func isTheOnlyOneThatHolds(_ holder: Holder) {
+  @Test(arguments: Holder.all) private func settingOneValueSetsNoOther(_ holder: Holder) {
     holder.set("value")
     #expect(holder.byKey() == "value" && holder.byName() == "value")
     for other in Holder.all where other.testDescription != holder.testDescription {
@@ -73,7 +73,7 @@ private struct Holder: Sendable, CustomTestStringConvertible {
     }
   }
 
-  @Test func eachKeepsItsOwnValue() {
+  @Test func placesKeepSeparateValues() {
     for holder in Holder.all { holder.set(holder.testDescription) }
     for holder in Holder.all {
       #expect(holder.byKey() == holder.testDescription)
@@ -81,7 +81,7 @@ private struct Holder: Sendable, CustomTestStringConvertible {
     }
   }
 
-  @Test(arguments: Holder.all) private func removingOneLeavesTheOthers(_ holder: Holder) {
+  @Test(arguments: Holder.all) private func removingOneValueKeepsTheOthers(_ holder: Holder) {
     for holder in Holder.all { holder.set(holder.testDescription) }
     #expect(holder.remove())
     for other in Holder.all {
@@ -90,8 +90,8 @@ private struct Holder: Sendable, CustomTestStringConvertible {
     }
   }
 
-  /// What a key says of its place is for the facade; a store that is asked uses its own.
-  @Test func aStoreReadsAKeyInItsOwnPlace() throws {
+  /// Facades use the place of a key; a store always uses its own.
+  @Test func storeIgnoresThePlaceOfAKey() throws {
     for holder in Holder.all { holder.set(holder.testDescription) }
     try Defaults.suite("other").set("another", for: .teamName)
     try SecureVault.service("other").set("another", for: .teamName)
@@ -102,7 +102,7 @@ private struct Holder: Sendable, CustomTestStringConvertible {
     for holder in Holder.all { #expect(holder.byKey() == holder.testDescription) }
   }
 
-  @Test func updatingOneLeavesTheOthers() {
+  @Test func updatingOneValueKeepsTheOthers() {
     for holder in Holder.all { holder.set(holder.testDescription) }
     #expect(Defaults.update(.teamName) { $0 += ", updated" } == "settings, team, updated")
     for holder in Holder.all where holder.testDescription != "settings, team" {
@@ -110,7 +110,7 @@ private struct Holder: Sendable, CustomTestStringConvertible {
     }
   }
 
-  @Test func fetchingOneLeavesTheOthers() async throws {
+  @Test func fetchingOneValueKeepsTheOthers() async throws {
     for holder in Holder.all { holder.set(holder.testDescription) }
     #expect(DiskCache.remove(.teamName))
     #expect(try await DiskCache.fetch(.teamName) { "fetched" } == "fetched")
@@ -119,7 +119,7 @@ private struct Holder: Sendable, CustomTestStringConvertible {
     }
   }
 
-  @Test func aWrapperHoldsWhatItsKeySays() {
+  @Test func wrapperUsesTheValueOfItsKey() {
     struct Settings {
       @Default(.name) var name: String
       @Default(.teamName) var teamName: String

@@ -17,7 +17,7 @@ extension SystemCall {
     switch self {
     case .open:
       [EACCES, EDQUOT, EINTR, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, EPERM, EROFS, ETXTBSY]
-    case .openUnlinked: [EACCES, EINTR, EIO, EMFILE, ENFILE, ENOMEM, ENOSYS, EPERM]
+    case .openNoSymlinks: [EACCES, EINTR, EIO, EMFILE, ENFILE, ENOMEM, ENOSYS, EPERM]
     case .list: [EACCES, EINTR, EIO, EMFILE, ENFILE, ENOMEM]
     case .read: [EINTR, EIO]
     case .write, .publish: [EDQUOT, EFBIG, EINTR, EIO, ENOSPC, EPERM]

@@ -62,7 +62,7 @@ public final class FileEngine: StorageEngine {
   public func synchronize() throws {
     let site = try directory.confinedPath("")
     guard let status = try site.status() else { return }
-    try site.synchronizeData(status)
+    try site.synchronizeContents(status)
     try site.synchronizeAncestors()
   }
 
@@ -101,7 +101,7 @@ public final class FileEngine: StorageEngine {
       while site.subpath != root.subpath, try site.removeEmptyDirectory() { site = site.parent }
       return
     }
-    try directory.write(data, to: directory.fileTarget(path), durable: directory.isDurable)
+    try directory.write(data, to: directory.targetFilePath(path), durable: directory.isDurable)
   }
 
   /// Runs `body` while no other thread or process writes.
@@ -135,7 +135,7 @@ public final class FileEngine: StorageEngine {
       return name.hasSuffix(Self.suffix) || name.hasSuffix(Self.continued)
     }
     try site.walk(entering: isOurs) { visit throws(StorageError) in
-      let path = String(Substring(visit.place.path.utf8.dropFirst(site.path.utf8.count + 1)))
+      let path = String(Substring(visit.path.path.utf8.dropFirst(site.path.utf8.count + 1)))
       if visit.kind == .file, let key = Self.key(of: path) { files.append((path, key)) }
     }
     return files
@@ -156,9 +156,9 @@ public final class FileEngine: StorageEngine {
         remedy: "Use a key of at most 1,000 bytes.")
     }
     var path: [UInt8] = []
-    while rest.count > FileName.maximum {
-      path += rest.prefix(FileName.maximum) + cut.utf8
-      rest = rest.dropFirst(FileName.maximum)
+    while rest.count > FileName.maximumLength {
+      path += rest.prefix(FileName.maximumLength) + cut.utf8
+      rest = rest.dropFirst(FileName.maximumLength)
     }
     return String(decoding: path + rest, as: UTF8.self) + suffix
   }

@@ -1,5 +1,3 @@
-internal import KeepsakeLibc
-
 /// Changing values. Each change is a record that is appended under the file lock.
 extension Journal {
   /// What the writers of this process share.
@@ -148,7 +146,7 @@ extension Journal {
       try file.withLock { file throws(StorageError) in try file.reload() }
     }
     if let plan = file.withLock({ $0.appendPlan() }) { return plan }
-    throw StorageError(errno: EACCES, operation: "open", path: location.path)
+    throw StorageError.notPermitted(location.path)
   }
 
   // MARK: Locking

@@ -1,5 +1,3 @@
-internal import KeepsakeLibc
-
 /// Writing the whole file anew: the first one, an empty one, and one in place of a damaged one.
 extension Journal {
   /// Writes the values of the table to a new file and puts it in place of the old one, durably. The
@@ -62,7 +60,7 @@ extension Journal {
   private func copyDamagedFile() throws(StorageError) -> String {
     let damaged = try File(location.path, .read)
     let bytes = try damaged.read(from: 0, count: damaged.status().size)
-    let stem = "\(location.path).damaged-\(time(nil))"
+    let stem = "\(location.path).damaged-\(WallClock.now / WallClock.second)"
     var path = stem
     var number = 1
     while try FileSystem.status(path) != nil {

@@ -1,5 +1,3 @@
-internal import KeepsakeLibc
-
 /// The lock file, whose word tells all processes how far the journal is valid: 24 bits that change
 /// with every new file, above 40 bits with the offset.
 extension JournalFile {
@@ -57,7 +55,7 @@ extension JournalFile {
     enterGeneration()
     if let lockFile { return lockFile }
     if !mayCreate, try FileSystem.status(location.lockPath) == nil {
-      throw StorageError(errno: ENOENT, operation: "open", path: location.lockPath)
+      throw StorageError.missing(location.lockPath)
     }
     let mode = try location.prepareDirectory()
     let journal = location.path

@@ -137,7 +137,7 @@ final class FileCache: CacheEngine {
       return nil
     }
     let name = try EntryName(key: key, rules: cache.rules)
-    return DirectoryHandle.path(name.path, in: cache.directory)
+    return cache.directory.path(of: name.path)
   }
 
   func entry(_ key: String) throws(StorageError) -> DiskCache.Entry? {
@@ -169,7 +169,7 @@ final class FileCache: CacheEngine {
   /// Throws for an entry that exceeds the size limit alone.
   func requireSize(_ size: Int, _ key: String, _ cache: OpenCache) throws(StorageError) {
     guard let sizeLimit else { return }
-    try DiskCache.requireSize(
+    try CacheSizeLimit.check(
       cache.footprint(size: size, keyLength: key.utf8.count), within: sizeLimit,
       path: paths.directory)
   }

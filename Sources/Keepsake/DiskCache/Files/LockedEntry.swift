@@ -88,7 +88,7 @@ struct LockedEntry {
   private func openSidecar(_ path: String) throws(StorageError) -> File {
     do throws(StorageError) {
       return try File(path, in: cache.directory, .createOrOpen, mode: cache.fileMode)
-    } catch  where error.isDirectory || error.isSymbolicLink {
+    } catch  where error.code == .isDirectory || error.code == .symbolicLink {
       // The cache makes no directories or links of this name.
       try FileSystem.remove(path, in: cache.directory)
       return try File(path, in: cache.directory, .createOrOpen, mode: cache.fileMode)
@@ -98,7 +98,7 @@ struct LockedEntry {
   private func move(_ payload: inout TemporaryFile, isNew: Bool) throws(StorageError) {
     do throws(StorageError) {
       if isNew { try payload.moveToDestination() } else { try payload.exchangeWithDestination() }
-    } catch  where error.isDirectory {
+    } catch  where error.code == .isDirectory {
       // The cache makes no directories of this name.
       try FileSystem.remove(name.path, in: cache.directory)
       try payload.moveToDestination()
@@ -140,7 +140,7 @@ extension ReadableFile where Self: ~Copyable {
         let header = UnsafeRawBufferPointer(rebasing: buffer[..<count])
         return SidecarHead(isEmpty: header.isEmpty, sizes: Sidecar.sizes(header))
       }
-    } catch  where error.isDirectory {
+    } catch  where error.code == .isDirectory {
       return SidecarHead()
     }
   }

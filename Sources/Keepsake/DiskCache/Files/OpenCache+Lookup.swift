@@ -154,7 +154,7 @@ extension OpenCache {
         let record = UnsafeRawBufferPointer(rebasing: buffer[..<count])
         let sidecar = try Sidecar(record, path: file.path)
         return sidecar.map { ($0, body(Sidecar.key(in: record))) }
-      } catch  where error.isDirectory {
+      } catch  where error.code == .isDirectory {
         return nil
       }
     }

@@ -1,6 +1,4 @@
 #if SecureVault
-internal import KeepsakeLibc
-
 /// The file with the random keys that open an app's vaults without asking anybody.
 ///
 /// Keys are added and never taken away: each was some vault's, of which there may be a copy.
@@ -135,16 +133,16 @@ struct KeyFile: Sendable {
       file = try File(path, .readNoFollow)
     } catch  where error.code == .notFound {
       return nil
-    } catch  where error.code.systemError == ELOOP {
+    } catch  where error.code == .symbolicLink {
       throw refusal("it is a symbolic link", "Put the file itself there.")
     }
     let status = try file.status()
     if status.isDirectory { throw refusal("it is a directory", "Move it away.") }
     guard status.isRegularFile else { throw refusal("it is no regular file", "Move it away.") }
-    guard status.owner == geteuid() else {
+    guard status.owner == ProcessEnvironment.userID else {
       throw refusal(
-        "user \(status.owner) owns it, and this is user \(geteuid())",
-        "Run the program as that user, or: chown \(geteuid()) \(path)")
+        "user \(status.owner) owns it, and this is user \(ProcessEnvironment.userID)",
+        "Run the program as that user, or: chown \(ProcessEnvironment.userID) \(path)")
     }
     guard status.mode & 0o077 == 0 else {
       throw refusal(

@@ -1,6 +1,4 @@
 #if SecureVault
-internal import KeepsakeLibc
-
 /// Where a vault's files are: a directory of its own in the one that holds all.
 struct VaultPaths: Sendable {
   let host: StoreDirectory
@@ -15,7 +13,7 @@ struct VaultPaths: Sendable {
   init(host: StoreDirectory) {
     self.host = host
     directory = host.path + "/vault"
-    headerPath = directory + "/" + StoreDirectory.vaultHeaderName
+    headerPath = directory + "/" + VaultMarker.fileName
     lockPath = directory + "/" + Self.lockName
     entryStem = directory + "/entry"
     temporaryStem = directory + "/.entry."
@@ -63,7 +61,7 @@ struct VaultPaths: Sendable {
     let names: [String]
     do throws(StorageError) {
       names = try FileSystem.list(directory + "/" + directoryName)
-    } catch  where error.code.systemError == ENOTDIR {
+    } catch  where error.code == .notDirectory {
       return []  // somebody's file, which is none of ours
     }
     return names.filter(Self.isName).sorted()

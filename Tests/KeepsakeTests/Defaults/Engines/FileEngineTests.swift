@@ -312,7 +312,7 @@ import Testing
         }
         try stage.store.set("after", forKey: key)
         #expect(try stage.store.get(key) == "after", comment)
-        #expect(try directory.temporaries() == [] && directory.leftOvers() == [], comment)
+        #expect(try directory.temporaries() == [] && directory.leftoverFiles() == [], comment)
       })
   }
 

@@ -288,7 +288,7 @@ import Testing
     for attempt in [{ try store.set(1, forKey: "a") }, { _ = try store.int("a") }] {
       let error = #expect(throws: StorageError.self) { try attempt() }
       #expect(error?.path == directory.file(Self.journal).path)
-      #expect(error?.remedy.contains("move it away") == true)
+      #expect(error?.remedy.contains("Move the directory away") == true)
     }
   }
 
@@ -316,7 +316,7 @@ import Testing
     let store = directory.store()
     let error = expectFailure(.system(ELOOP)) { try store.set(2, forKey: "a") }
     #expect(error?.path == directory.file(".standard.lock").path)
-    #expect(error?.remedy.contains("remove it") == true)
+    #expect(error?.remedy.contains("Remove the link") == true)
     #expect(try directory.bytes(of: "foreign") == text)
   }
 

@@ -1,9 +1,9 @@
-// What lets an editor complete the keys of calls whose result is of the key's own type.
+// Declarations that let an editor complete typed keys.
 //
-// While only the dot is written, that type is not known, and a result of no known type makes the
-// compiler drop the call: for the one that takes a string, or for none. A second declaration, whose
-// result says nothing of the type, keeps the keys. No program calls it: it is unavailable, or,
-// where a call with a string would win over that, fits nothing that the first does not fit better.
+// While only the dot is typed, the result type of calls such as `Defaults[.` is unknown, and the
+// compiler drops overloads whose result is the key's value type. These overloads return an opaque
+// type, so completion keeps them. Programs never call them: they are unavailable, or disfavored
+// where an unavailable one would win over the overload that takes a string.
 
 extension Defaults {
   /// Completes the keys after `let size = Defaults[.`.
@@ -44,25 +44,5 @@ extension Defaults.Store {
   @_disfavoredOverload @_documentation(visibility: private)
   public func changes<T: Codable>(_ key: Defaults.Key<T>) -> some AsyncSequence {
     changes(key.name, default: key.defaultValue)
-  }
-}
-
-extension DiskCache {
-  /// Completes the keys after `try await DiskCache.fetch(.`.
-  @available(*, unavailable) @_documentation(visibility: private)
-  public static func fetch<T: Codable>(
-    _ key: Key<T>, _ produce: () async throws -> T
-  ) async throws -> some Any {
-    try await produce()
-  }
-}
-
-extension DiskCache.Store {
-  /// Completes the keys after `try await cache.fetch(.`.
-  @available(*, unavailable) @_documentation(visibility: private)
-  public func fetch<T: Codable>(
-    _ key: DiskCache.Key<T>, _ produce: () async throws -> T
-  ) async throws -> some Any {
-    try await produce()
   }
 }

@@ -1,31 +1,30 @@
 internal import KeepsakeLibc
 
-/// The system calls the library makes, by the name that errors and recordings show.
+/// The system calls the library makes, under the names that errors and recordings show.
 enum SystemCall: String, Sendable {
   case open, read, write, fsync, fdatasync, rename, unlink, rmdir, mkdir, stat, chmod
   case list, link, lock, map, watch, space, resolve, exchange, times, clone
-  case openUnlinked = "openat2"
+  case openNoSymlinks = "openat2"
   case lockMemory = "mlock"
   case adviseMemory = "madvise"
   case terminal = "terminal settings"
   case publish = "write to lock file"
 }
 
-/// An `errno` value on its way to becoming a ``StorageError``.
+/// The `errno` of a failed system call.
 struct Errno: Error {
   let code: Int32
 }
 
-/// Makes one system call: repeats it when a signal interrupted it, and turns -1 into its `errno`.
+/// Makes one system call: retries it if a signal interrupted it, and turns -1 into its `errno`.
 ///
-/// Every call of the library that can fail passes here, which is what lets a test fail the n-th one
-/// or record them all; giving back (close, unlock, unmap) does not.
+/// Every call of the library that can fail goes through this function, which lets a test fail the
+/// n-th one or record them all. Releasing calls (close, unlock, unmap) do not.
 ///
 /// - Parameters:
-///   - descriptor: That of the open file or directory that the call works on; nil where it goes by
-///     the path.
-///   - bytes: What a write hands over.
-///   - offset: Where it puts them; nil for the position that the descriptor is at.
+///   - descriptor: The open file or directory that the call works on; nil if it uses the path.
+///   - bytes: The bytes that a write passes to the system.
+///   - offset: The offset of that write; nil for the descriptor's current position.
 @inline(__always)
 func systemCall(
   _ call: SystemCall, _ path: @autoclosure () -> String, on descriptor: Int32? = nil,
@@ -44,16 +43,16 @@ func systemCall(
       }
       break
     }
-    let result = untilDone(body)
+    let result = retryingInterrupted(body)
     plan.observe?(event, result)
     return result
   }
   #endif
-  return untilDone(body)
+  return retryingInterrupted(body)
 }
 
 @inline(__always)
-private func untilDone(_ body: () -> Int) -> Result<Int, Errno> {
+private func retryingInterrupted(_ body: () -> Int) -> Result<Int, Errno> {
   while true {
     let result = body()
     if result != -1 { return .success(result) }
@@ -62,25 +61,12 @@ private func untilDone(_ body: () -> Int) -> Result<Int, Errno> {
   }
 }
 
-extension Result where Success == Int, Failure == Errno {
-  /// The call's result, or its failure as an error that names the path.
-  @inline(__always)
-  @discardableResult
-  func get(_ call: SystemCall, _ path: @autoclosure () -> String) throws(StorageError) -> Int {
-    switch self {
-    case .success(let value): return value
-    case .failure(let error):
-      throw StorageError(errno: error.code, operation: call.rawValue, path: path())
-    }
-  }
-}
-
 #if DEBUG
 /// One system call as a test sees it.
 struct SystemCallEvent: Sendable {
   let call: SystemCall
   let path: String
-  /// Says which file it is when the path may be another one's by now.
+  /// Identifies the file even if the path names another one by now.
   let descriptor: Int32?
   let offset: Int?
   let bytes: [UInt8]
@@ -97,7 +83,7 @@ struct SystemCallEvent: Sendable {
   }
 }
 
-/// What a test decides about the system calls made below it; absent from release builds.
+/// Decides, for a test, which system calls fail. Release builds have none.
 struct FaultPlan: Sendable {
   enum Decision: Sendable {
     case proceed
@@ -107,16 +93,17 @@ struct FaultPlan: Sendable {
   @TaskLocal static var current: FaultPlan?
 
   let decide: @Sendable (SystemCallEvent) -> Decision
-  /// How many of a write's bytes the disk still takes; nil: all of them.
+  /// How many bytes of a write the disk accepts; nil for all of them.
   var shorten: @Sendable (SystemCallEvent) -> Int? = { _ in nil }
-  /// Sees each call that was made, with its result.
+  /// Receives each call that was made, with its result.
   var observe: (@Sendable (SystemCallEvent, Result<Int, Errno>) -> Void)?
 }
 #endif
 
-/// What the disk takes of a write at once: all, unless a test says otherwise.
+/// The part of `bytes` that the disk accepts in one write: all of it, unless a test's
+/// ``FaultPlan`` shortens it.
 @inline(__always)
-func portion(
+func acceptedPart(
   of bytes: UnsafeRawBufferPointer, _ call: SystemCall, _ path: @autoclosure () -> String,
   on descriptor: Int32, offset: Int? = nil
 ) -> UnsafeRawBufferPointer {
@@ -132,8 +119,8 @@ func portion(
   return bytes
 }
 
-/// Runs `body` later under the faults, and by the clock, that are in force now: a task-local does
-/// not follow a hop to another thread by itself.
+/// Wraps `body` so that on another thread it sees the fault plan and the clock shift of the current
+/// task. Task-local values do not follow a hop to another thread.
 func carryingTaskLocals<R>(_ body: @escaping @Sendable () -> R) -> @Sendable () -> R {
   #if DEBUG
   let (plan, shift) = (FaultPlan.current, WallClock.shift)

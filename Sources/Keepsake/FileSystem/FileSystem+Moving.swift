@@ -1,0 +1,128 @@
+internal import CKeepsake
+internal import KeepsakeLibc
+
+/// Renaming, linking and touching files.
+extension FileSystem {
+  /// Renames a file. An existing file of the name `target` is replaced.
+  static func rename(
+    _ source: String, to target: String, in directory: DirectoryHandle? = nil
+  ) throws(StorageError) {
+    try systemCall(.rename, recordedPaths(source, target, in: directory)) {
+      source.withCString { source in
+        target.withCString {
+          Int(renameat(directory.descriptor, source, directory.descriptor, $0))
+        }
+      }
+    }.get(.rename, directory.path(of: target))
+  }
+
+  /// Moves a file or directory to another directory. An existing file of the name `target` is
+  /// replaced.
+  ///
+  /// - Returns: false, without moving anything, if the directories are on different file systems.
+  static func move(
+    _ source: String, in directory: DirectoryHandle?, to target: String,
+    in newDirectory: DirectoryHandle
+  ) throws(StorageError) -> Bool {
+    let targetPath = newDirectory.path(of: target)
+    let result = systemCall(.rename, directory.path(of: source) + "\u{0}" + targetPath) {
+      source.withCString { source in
+        target.withCString {
+          Int(renameat(directory.descriptor, source, newDirectory.descriptor, $0))
+        }
+      }
+    }
+    if case .failure(let error) = result {
+      if error.code == EXDEV { return false }
+      // The source is missing: the open target directory exists.
+      if error.code == ENOENT {
+        throw StorageError(
+          errno: ENOENT, operation: "rename", path: directory.path(of: source))
+      }
+    }
+    try result.get(.rename, targetPath)
+    return true
+  }
+
+  /// Creates a copy of a symbolic link. An existing file of the name `name` is replaced.
+  ///
+  /// - Parameter temporary: A free name in `directory`, which the copy has at first.
+  static func copyLink(
+    _ link: ConfinedPath, to name: String, by temporary: String, in directory: DirectoryHandle
+  ) throws(StorageError) {
+    let target = try linkText(link.name, in: DirectoryHandle(link.parent))
+    let temporaryPath = directory.path(of: temporary)
+    try systemCall(.link, temporaryPath) {
+      target.withCString { target in
+        temporary.withCString { Int(symlinkat(target, directory.descriptor, $0)) }
+      }
+    }.get(.link, temporaryPath)
+    do throws(StorageError) {
+      try rename(temporary, to: name, in: directory)
+    } catch {
+      // The first error matters more than a failed cleanup; a later sweep removes the link.
+      try? unlink(temporary, in: directory)
+      throw error
+    }
+  }
+
+  /// Exchanges the names of two files in one step.
+  ///
+  /// - Returns: false if `target` does not exist or the file system cannot exchange names.
+  static func exchange(
+    _ source: String, with target: String, in directory: DirectoryHandle? = nil
+  ) throws(StorageError) -> Bool {
+    let result = systemCall(.exchange, recordedPaths(source, target, in: directory)) {
+      source.withCString { source in
+        target.withCString { Int(keepsake_exchange(directory.descriptor, source, $0)) }
+      }
+    }
+    switch result {
+    case .success: return true
+    case .failure(let error) where [ENOENT, EINVAL, ENOSYS, ENOTSUP].contains(error.code):
+      return false
+    case .failure(let error):
+      throw StorageError(errno: error.code, operation: "rename", path: directory.path(of: target))
+    }
+  }
+
+  /// Gives a file a second name.
+  ///
+  /// - Returns: false if something has that name already.
+  static func link(
+    _ source: String, to target: String, in directory: DirectoryHandle?
+  ) throws(StorageError) -> Bool {
+    let result = systemCall(.link, recordedPaths(source, target, in: directory)) {
+      source.withCString { source in
+        target.withCString {
+          Int(linkat(directory.descriptor, source, directory.descriptor, $0, 0))
+        }
+      }
+    }
+    if case .failure(let error) = result, error.code == EEXIST { return false }
+    try result.get(.link, directory.path(of: target))
+    return true
+  }
+
+  /// Both paths of a call in one string, the form in which tests record them.
+  private static func recordedPaths(
+    _ source: String, _ target: String, in directory: DirectoryHandle?
+  ) -> String {
+    directory.path(of: source) + "\u{0}" + directory.path(of: target)
+  }
+
+  /// Sets the times of a file to now; false if the file does not exist.
+  static func touch(
+    _ path: String, in directory: DirectoryHandle? = nil
+  ) throws(StorageError) -> Bool {
+    let result = systemCall(.times, directory.path(of: path)) {
+      Int(utimensat(directory.descriptor, path, nil, AT_SYMLINK_NOFOLLOW))
+    }
+    switch result {
+    case .success: return true
+    case .failure(let error) where error.code == ENOENT: return false
+    case .failure(let error):
+      throw StorageError(errno: error.code, operation: "touch", path: directory.path(of: path))
+    }
+  }
+}

@@ -1,0 +1,150 @@
+internal import FoundationEssentials
+internal import KeepsakeLibc
+
+/// An open file that can be read.
+protocol ReadableFile: ~Copyable {
+  var descriptor: Int32 { get }
+  /// Names the file in errors.
+  var path: String { get }
+}
+
+/// A file that is open for reading within one call, without the cost of an object.
+struct ScopedFile: ReadableFile, ~Copyable {
+  let descriptor: Int32
+  private let name: String
+  private let directory: DirectoryHandle
+
+  /// nil if there is no file. Missing files are common, so no error is constructed for one.
+  init?(ifPresent path: String, in directory: DirectoryHandle) throws(StorageError) {
+    guard let descriptor = try File.descriptorIfPresent(path, in: directory) else { return nil }
+    self.descriptor = Int32(descriptor)
+    name = path
+    self.directory = directory
+  }
+
+  deinit { _ = close(descriptor) }
+
+  var path: String { directory.path(of: name) }
+}
+
+extension ReadableFile where Self: ~Copyable {
+  /// From this many bytes on a file is mapped: below it, copying is cheaper than the page faults of
+  /// reading a mapping.
+  static var mappingThreshold: Int { 4 << 20 }
+
+  func status(withTimes: Bool = false) throws(StorageError) -> FileStatus {
+    try FileSystem.status(of: descriptor, path, withTimes: withTimes)
+  }
+
+  /// Reads `count` bytes from `offset` on, or up to the end of the file.
+  func read(from offset: Int, count: Int) throws(StorageError) -> [UInt8] {
+    // All empty arrays share one buffer, which the initializer below would write to.
+    guard count > 0 else { return [] }
+    var failure: StorageError?
+    let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
+      do throws(StorageError) {
+        filled = try read(from: offset, into: UnsafeMutableRawBufferPointer(buffer))
+      } catch {
+        failure = error
+      }
+    }
+    if let failure { throw failure }
+    return bytes
+  }
+
+  /// Reads the start of the file with one call, which returns the whole of a file that fits.
+  func readOnce(into buffer: UnsafeMutableRawBufferPointer) throws(StorageError) -> Int {
+    try systemCall(.read, path) { pread(descriptor, buffer.baseAddress, buffer.count, 0) }
+      .get(.read, path)
+  }
+
+  /// Fills `buffer` with the bytes from `offset` on, and returns how many there were.
+  func read(
+    from offset: Int, into buffer: UnsafeMutableRawBufferPointer
+  ) throws(StorageError) -> Int {
+    var filled = 0
+    while filled < buffer.count {
+      let rest = UnsafeMutableRawBufferPointer(rebasing: buffer[filled...])
+      let position = offset + filled
+      let result = systemCall(.read, path) {
+        pread(descriptor, rest.baseAddress, rest.count, off_t(position))
+      }
+      let count = try result.get(.read, path)
+      if count == 0 { break }
+      filled += count
+    }
+    return filled
+  }
+
+  /// The first `count` bytes of a file that is no longer written to; nil if it has fewer, or if
+  /// `isValid` rejects them.
+  ///
+  /// From ``mappingThreshold`` on they are mapped instead of read.
+  func data(
+    count: Int, where isValid: (UnsafeRawBufferPointer) -> Bool = { _ in true }
+  ) throws(StorageError) -> Data? {
+    if count >= Self.mappingThreshold { return try mappedData(count: count, where: isValid) }
+    guard count > 0 else {
+      return isValid(UnsafeRawBufferPointer(start: nil, count: 0)) ? Data() : nil
+    }
+    guard let memory = malloc(count) else {
+      throw StorageError(errno: ENOMEM, operation: "read", path: path)
+    }
+    let buffer = UnsafeMutableRawBufferPointer(start: memory, count: count)
+    do throws(StorageError) {
+      guard try read(from: 0, into: buffer) == count, isValid(UnsafeRawBufferPointer(buffer)) else {
+        free(memory)
+        return nil
+      }
+    } catch {
+      free(memory)
+      throw error
+    }
+    return Data(bytesNoCopy: memory, count: count, deallocator: .free)
+  }
+
+  /// All bytes up to the end of a file that other programs may be changing.
+  func contents() throws(StorageError) -> Data {
+    // One byte more than expected, so that the first read reveals the end of the file.
+    let capacity = try status().size.addingReportingOverflow(1).partialValue
+    guard capacity > 0, let memory = malloc(capacity) else {
+      throw StorageError(errno: ENOMEM, operation: "read", path: path)
+    }
+    let count: Int
+    do throws(StorageError) {
+      count = try read(
+        from: 0, into: UnsafeMutableRawBufferPointer(start: memory, count: capacity))
+    } catch {
+      free(memory)
+      throw error
+    }
+    var bytes = Data(bytesNoCopy: memory, count: count, deallocator: .free)
+    var isAtEnd = count < capacity
+    while !isAtEnd {
+      let more = try read(from: bytes.count, count: 1 << 16)
+      bytes.append(contentsOf: more)
+      isAtEnd = more.isEmpty
+    }
+    return bytes
+  }
+
+  private func mappedData(
+    count: Int, where isValid: (UnsafeRawBufferPointer) -> Bool
+  ) throws(StorageError) -> Data? {
+    // Reading a page beyond the end of a file raises a signal.
+    guard try status().size >= count else { return nil }
+    var address: UnsafeMutableRawPointer?
+    try systemCall(.map, path) {
+      address = mmap(nil, count, PROT_READ, MAP_PRIVATE, descriptor, 0)
+      return address == MAP_FAILED ? -1 : 0
+    }.get(.map, path)
+    guard let address else { return nil }
+    guard isValid(UnsafeRawBufferPointer(start: address, count: count)) else {
+      munmap(address, count)
+      return nil
+    }
+    return Data(
+      bytesNoCopy: address, count: count,
+      deallocator: .custom { start, count in munmap(start, count) })
+  }
+}

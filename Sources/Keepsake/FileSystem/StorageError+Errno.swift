@@ -1,0 +1,96 @@
+internal import KeepsakeLibc
+
+extension StorageError {
+  /// A failed system call on `path`.
+  init(errno: Int32, operation: String, path: String) {
+    let (code, problem, remedy): (Code, String, String) =
+      switch errno {
+      case ENOENT:
+        (.notFound, "there is no such file or directory", "Check the path.")
+      case EACCES, EPERM:
+        (.accessDenied, "access denied", "Check the owner and the mode of the path.")
+      case EROFS:
+        (
+          .accessDenied, "the file system is read-only",
+          "Choose a writable directory with HOME, the XDG variables, TMPDIR or "
+            + "StorageSystem.bootstrap."
+        )
+      case ENOSPC:
+        (.diskFull, "disk full", "Free some space, then try again.")
+      case EDQUOT:
+        (.diskFull, "the quota is exhausted", "Free some space or raise the quota, then try again.")
+      case EFBIG:
+        (
+          .diskFull, "the file would exceed the size limit",
+          "Raise the file-size limit, then try again."
+        )
+      case EISDIR:
+        (.isDirectory, "a directory is in the way", "Move the directory away.")
+      case ENOTDIR:
+        (.notDirectory, "a file is in the way of a directory", "Move the file away.")
+      case ENOTEMPTY, EEXIST:
+        (.system(errno), "the name is taken", "Delete what is there, or choose another name.")
+      case ENAMETOOLONG:
+        (.system(errno), "the name is too long", "Use a shorter name.")
+      case EMFILE, ENFILE:
+        (
+          .system(errno), "too many files are open",
+          "Close files, or raise the limit on open descriptors."
+        )
+      case ELOOP:
+        (.symbolicLink, "a symbolic link is in the way", "Remove the link.")
+      case EIO:
+        (
+          .system(errno), "the disk reports an error",
+          "Copy the data to another disk and check this one."
+        )
+      default:
+        (.system(errno), "the system reports an error", "Look up the system's error.")
+      }
+    self.init(
+      code, operation: operation, path: path,
+      reason: "\(problem) (\(operation): \(String(cString: strerror(errno))))", remedy: remedy)
+  }
+
+  /// A file that must exist is missing.
+  static func missing(_ path: String) -> StorageError {
+    StorageError(errno: ENOENT, operation: "open", path: path)
+  }
+
+  /// A file must not be opened for writing.
+  static func notPermitted(_ path: String) -> StorageError {
+    StorageError(errno: EACCES, operation: "open", path: path)
+  }
+
+  /// Whether the process or the system has run out of descriptors, which says nothing about the
+  /// path.
+  var isDescriptorLimit: Bool { code.systemError == EMFILE || code.systemError == ENFILE }
+}
+
+extension StorageError.Code {
+  /// A directory where the call needs a file.
+  static let isDirectory = system(EISDIR)
+  /// A file where the call needs a directory.
+  static let notDirectory = system(ENOTDIR)
+  /// A symbolic link where the call does not follow one, or links in a circle.
+  static let symbolicLink = system(ELOOP)
+  /// A file that changed while it was in use.
+  static let busy = system(EBUSY)
+  /// Two paths on different file systems.
+  static let crossDevice = system(EXDEV)
+  /// A name that is not UTF-8.
+  static let invalidName = system(EILSEQ)
+}
+
+extension Result where Success == Int, Failure == Errno {
+  /// The call's result, or its failure as an error that names the path.
+  @inline(__always)
+  @discardableResult
+  func get(_ call: SystemCall, _ path: @autoclosure () -> String) throws(StorageError) -> Int {
+    switch self {
+    case .success(let value): return value
+    case .failure(let error):
+      throw StorageError(errno: error.code, operation: call.rawValue, path: path())
+    }
+  }
+}

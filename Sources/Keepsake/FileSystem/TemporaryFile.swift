@@ -1,0 +1,76 @@
+/// A new file in the directory of its destination. It is removed unless it is moved there.
+struct TemporaryFile: ~Copyable {
+  let file: File
+  private let path: String
+  private let destination: String
+  /// What both paths are relative to, unless they are absolute.
+  private let directory: DirectoryHandle?
+  private var isMoved = false
+
+  private init(
+    _ file: File, at path: String, for destination: String, in directory: DirectoryHandle?
+  ) {
+    self.file = file
+    self.path = path
+    self.destination = destination
+    self.directory = directory
+  }
+
+  /// Creates a temporary file whose name is derived from that of `sibling`.
+  ///
+  /// - Parameter destination: The path to move the file to, if it is not `sibling`.
+  static func make(
+    beside sibling: String, for destination: String? = nil, _ access: File.Access = .create,
+    mode: UInt32
+  ) throws(StorageError) -> TemporaryFile {
+    let token = String(UInt64.random(in: .min ... .max), radix: 16)
+    let path = "\(FileSystem.parent(of: sibling))/.\(FileSystem.name(of: sibling)).\(token).tmp"
+    return try make(at: path, for: destination ?? sibling, access, mode: mode)
+  }
+
+  static func make(
+    at path: String, for destination: String, in directory: DirectoryHandle? = nil,
+    _ access: File.Access = .create, mode: UInt32
+  ) throws(StorageError) -> TemporaryFile {
+    let file = try File(path, in: directory, access, mode: mode)
+    let temporary = TemporaryFile(file, at: path, for: destination, in: directory)
+    // The umask rarely restricts the user, but often restricts other users.
+    if mode & 0o077 != 0 { try temporary.file.setMode(mode) }
+    return temporary
+  }
+
+  /// Gives the file its final name. An existing file of that name is replaced.
+  mutating func moveToDestination() throws(StorageError) {
+    try FileSystem.rename(path, to: destination, in: directory)
+    isMoved = true
+  }
+
+  /// Gives the file its final name; false if something has that name already.
+  mutating func moveToDestinationIfAbsent() throws(StorageError) -> Bool {
+    guard try FileSystem.link(path, to: destination, in: directory) else { return false }
+    try FileSystem.unlink(path, in: directory)
+    isMoved = true
+    return true
+  }
+
+  /// Gives the file its final name by exchanging names with the file that has it.
+  ///
+  /// Afterwards the old file has the temporary path, and is removed with this value. A rename over
+  /// an existing file would make ext4 write the new one to disk at once.
+  mutating func exchangeWithDestination() throws(StorageError) {
+    if try FileSystem.exchange(path, with: destination, in: directory) { return }
+    // There is no old file, or the file system cannot exchange names.
+    try moveToDestination()
+  }
+
+  /// Removes the file now, unless it was moved.
+  mutating func discard() {
+    // A file that cannot be removed is left to a later sweep.
+    if !isMoved { try? FileSystem.remove(path, in: directory) }
+    isMoved = true
+  }
+
+  deinit {
+    if !isMoved { try? FileSystem.remove(path, in: directory) }
+  }
+}

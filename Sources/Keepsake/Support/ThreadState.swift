@@ -1,0 +1,23 @@
+internal import CKeepsake
+
+/// State of the current thread. Swift has no thread-local variables.
+enum ThreadState {
+  /// The innermost `update` whose closure is running; nil if there is none.
+  static var innermostUpdate: UnsafeRawPointer? {
+    get { keepsake_innermost_update() }
+    set { keepsake_set_innermost_update(newValue) }
+  }
+
+  /// How often the key path has been hashed that shows whether Observation is tracking.
+  @inline(__always)
+  static var probeHashes: UInt64 {
+    get { keepsake_thread_observation().pointee.probe_hashes }
+    set { keepsake_thread_observation().pointee.probe_hashes = newValue }
+  }
+
+  /// The tracked value whose observers are being notified.
+  static var notifiedValue: UnsafeRawPointer? {
+    get { keepsake_thread_observation().pointee.notified_value }
+    set { keepsake_thread_observation().pointee.notified_value = newValue }
+  }
+}

@@ -1,0 +1,196 @@
+internal import FoundationEssentials
+
+/// Finds the directories of an app.
+struct DirectoryFinder: Sendable {
+  enum Purpose: Sendable {
+    case configuration, data, state, cache
+  }
+
+  let app: String
+  var chosen = StorageSystem.Directories()
+  var environment: @Sendable (String) -> String? = { ProcessEnvironment.variable($0) }
+  /// The user's home directory according to the system's user database.
+  var registeredHome: @Sendable () -> String? = { ProcessEnvironment.registeredHome() }
+
+  func directory(_ purpose: Purpose) throws(StorageError) -> String {
+    let (chosen, systemd, xdg, fallback) =
+      switch purpose {
+      case .configuration:
+        (chosen.configuration, "CONFIGURATION_DIRECTORY", "XDG_CONFIG_HOME", "/.config")
+      case .data: (chosen.data, "STATE_DIRECTORY", "XDG_DATA_HOME", "/.local/share")
+      case .state: (chosen.state, "STATE_DIRECTORY", "XDG_STATE_HOME", "/.local/state")
+      case .cache: (chosen.cache, "CACHE_DIRECTORY", "XDG_CACHE_HOME", "/.cache")
+      }
+    if let chosen { return try Self.path(of: chosen, operation: "bootstrap") }
+    #if os(Linux)
+    if let directory = unitDirectory(systemd) { return directory }
+    // "All paths set in these environment variables must be absolute. If an implementation
+    // encounters a relative path […] it should consider the path invalid and ignore it."
+    if let base = environment(xdg), base.hasPrefix("/") { return base + "/" + app }
+    // The configuration directory of a systemd unit without a home is usually written by an
+    // administrator, and often read-only for the unit.
+    if purpose == .configuration, homeIfAny() == nil,
+      let state = unitDirectory("STATE_DIRECTORY")
+    {
+      return state
+    }
+    return try home() + fallback + "/" + app
+    #else
+    let library =
+      switch purpose {
+      case .configuration: "/Library/Preferences/"
+      case .data, .state: "/Library/Application Support/"
+      case .cache: "/Library/Caches/"
+      }
+    return try home() + library + app
+    #endif
+  }
+
+  /// The directory that systemd created for the unit. The variable may list several, separated by
+  /// colons; the first one is the app's own.
+  private func unitDirectory(_ variable: String) -> String? {
+    guard let first = environment(variable)?.split(separator: ":").first, first.hasPrefix("/")
+    else { return nil }
+    return String(first)
+  }
+
+  // MARK: Documents
+
+  /// `<documents of the user>/<app>`, according to the user's `user-dirs.dirs`.
+  func documents() throws(StorageError) -> String {
+    if let chosen = chosen.documents { return try Self.path(of: chosen, operation: "bootstrap") }
+    let home = try home(
+      remedy: "Set HOME, or pass a directory for documents to StorageSystem.bootstrap.")
+    let named = UserDirectories.directory("DOCUMENTS", in: userDirectories(home), home: home)
+    let documents = named ?? home + "/Documents"
+    return documents + "/" + app
+  }
+
+  /// The contents of the user's `user-dirs.dirs`; empty if it is missing or cannot be read.
+  private func userDirectories(_ home: String) -> [UInt8] {
+    #if os(Linux)
+    var configuration = home + "/.config"
+    if let base = environment("XDG_CONFIG_HOME"), base.hasPrefix("/") { configuration = base }
+    if let file = try? File.openIfPresent(configuration + "/user-dirs.dirs"),
+      let bytes = try? file.contents()
+    {
+      return Array(bytes)
+    }
+    #endif
+    return []
+  }
+
+  // MARK: Short-lived files
+
+  /// The directory for short-lived files.
+  func temporary() throws(StorageError) -> String {
+    if let chosen = chosen.temporary { return try Self.path(of: chosen, operation: "bootstrap") }
+    var base = "/tmp"
+    if let named = environment("TMPDIR"), named.hasPrefix("/") { base = named }
+    return "\(base)/\(app)-\(ProcessEnvironment.userID)"
+  }
+
+  /// Creates the directory for short-lived files if it is missing.
+  ///
+  /// Its parent is never created: all users share it, but a new one would belong to this user.
+  func makeTemporaryDirectory() throws(StorageError) {
+    if chosen.temporary != nil { return }
+    let path = try temporary()
+    do throws(StorageError) {
+      try FileSystem.makeDirectory(path, mode: 0o700)
+    } catch {
+      guard error.code == .notFound else { throw error }
+      throw StorageError(
+        .notFound, operation: "open", path: FileSystem.parent(of: path),
+        reason: "the directory for short-lived files does not exist",
+        remedy: "Set TMPDIR to an existing directory.")
+    }
+    // Another user may have created it just now.
+    try requirePrivate(path)
+  }
+
+  /// Throws if other users could have created files in the directory for short-lived files, which
+  /// is in a directory that all users share.
+  func requirePrivate(_ path: String) throws(StorageError) {
+    if chosen.temporary != nil { return }
+    guard let status = try FileSystem.status(path, followsLinks: false) else { return }
+    guard status.isDirectory, status.owner == ProcessEnvironment.userID, status.mode & 0o022 == 0
+    else {
+      throw StorageError(
+        .accessDenied, operation: "open", path: path,
+        reason: "it is not a directory that only this user can write to",
+        remedy: "Delete it, or set TMPDIR to a directory that belongs to this user.")
+    }
+  }
+
+  // MARK: Directories that must not be cleared
+
+  /// Directories whose contents must not be deleted by accident, as far as they can be found.
+  func protectedDirectories() -> [String] {
+    // A directory that cannot be found needs no protection.
+    let documents = try? documents()
+    let found = [
+      try? home(), documents.map { FileSystem.parent(of: $0) }, try? directory(.configuration),
+      try? directory(.data), try? directory(.state), try? directory(.cache),
+    ]
+    return found.compactMap { $0 } + personalDirectories()
+  }
+
+  /// The directories for the user's own files, as far as they can be found.
+  private func personalDirectories() -> [String] {
+    guard let home = try? home() else { return [] }
+    let names = [
+      "Desktop", "Downloads", "Documents", "Music", "Pictures", "Public", "Templates", "Videos",
+    ]
+    return names.map { home + "/" + $0 }
+      + UserDirectories.all(in: userDirectories(home), home: home)
+  }
+
+  // MARK: Home
+
+  private func home(
+    remedy: String =
+      "Set HOME or the XDG variables, or pass the directories to StorageSystem.bootstrap; "
+      + "under systemd use StateDirectory= and CacheDirectory=."
+  ) throws(StorageError) -> String {
+    if let home = homeIfAny() { return home }
+    throw StorageError(
+      .notFound, operation: "open", reason: "this user has no home directory", remedy: remedy)
+  }
+
+  private func homeIfAny() -> String? {
+    if let home = environment("HOME"), home.hasPrefix("/"), home != "/" { return home }
+    if let home = registeredHome(), home.hasPrefix("/"), home != "/" { return home }
+    return nil
+  }
+
+  // MARK: URLs
+
+  /// The path of a file URL.
+  static func path(of url: URL, operation: String) throws(StorageError) -> String {
+    var path = url.path(percentEncoded: false)
+    guard url.isFileURL, path.utf8.first == UInt8(ascii: "/"), !path.utf8.contains(0) else {
+      throw StorageError(
+        .misuse, operation: operation, path: path,
+        reason: "this is not the URL of an absolute file path",
+        remedy: "Make the URL with URL(filePath:).")
+    }
+    // Compares bytes: a slash and a combining mark after it form one `Character`.
+    while path.utf8.count > 1, path.utf8.last == UInt8(ascii: "/") {
+      path = String(Substring(path.utf8.dropLast()))
+    }
+    return path
+  }
+}
+
+extension DirectoryFinder {
+  /// A finder whose directories are all below `directory`, which is removed later.
+  static func temporary(app: String, in directory: String) -> DirectoryFinder {
+    func url(_ name: String) -> URL { URL(filePath: "\(directory)/\(name)/\(app)") }
+    return DirectoryFinder(
+      app: app,
+      chosen: .init(
+        configuration: url("config"), data: url("data"), state: url("state"),
+        cache: url("cache"), documents: url("documents"), temporary: url("temporary")))
+  }
+}

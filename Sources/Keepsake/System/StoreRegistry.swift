@@ -1,0 +1,29 @@
+/// Creates the store of each place when it is first requested, and keeps it.
+final class StoreRegistry<Place: Hashable & Sendable, Store: Sendable>: Sendable {
+  private struct Stores {
+    /// Compares names by their bytes, as file names are. A `Dictionary` would take twice as long.
+    var named = ByteKeyedDictionary<Store>()
+    var unnamed: [Place: Store] = [:]
+    /// After closing, a store is created for each request and not kept.
+    var isClosed = false
+  }
+
+  private let stores = Locked(Stores())
+
+  @inline(__always)
+  func store(named name: String) -> Store? { stores.withLock { $0.named[name] } }
+
+  /// - Parameter name: A name that identifies the place; nil if it has none.
+  func store(_ place: Place, named name: String?, make: () -> Store) -> Store {
+    stores.withLock { stores in
+      let known = if let name { stores.named[name] } else { stores.unnamed[place] }
+      if let known { return known }
+      let store = make()
+      if stores.isClosed { return store }
+      if let name { stores.named.set(name, store) } else { stores.unnamed[place] = store }
+      return store
+    }
+  }
+
+  func close() { stores.withLock { $0 = Stores(isClosed: true) } }
+}
