@@ -146,6 +146,23 @@ import Testing
     try sources(in: "Tests/KeepsakeTests").matches(of: /(?:struct|func) (\w+)/).map(\.1)
   }
 
+  /// The directories in the tables of Contributing, and the source files in its text.
+  @Test func directoriesAndFilesOfContributingExist() throws {
+    let text = try #require(Document.all.first { $0.name == "Contributing" }).text()
+    let paths = ["", "Sources/", "Sources/Keepsake/", "Tests/", "Tests/KeepsakeTests/"]
+    let rows = text.matches(of: /(?m)^\| (`.+?) \|/).map(\.1)
+    for name in rows.flatMap({ $0.matches(of: /`([^`]+)`/).map(\.1) }) {
+      #expect(
+        paths.contains { FileManager.default.fileExists(atPath: Repository.file($0 + name).path) },
+        "\(name)")
+    }
+    let files = try FileManager.default.subpathsOfDirectory(
+      atPath: Repository.file("Sources/Keepsake").path)
+    for name in text.matches(of: /`([\w+]+\.swift)`/).map(\.1) {
+      #expect(files.contains { $0.hasSuffix("/\(name)") }, "\(name)")
+    }
+  }
+
   // MARK: Errors
 
   @Test(arguments: Document.all)
