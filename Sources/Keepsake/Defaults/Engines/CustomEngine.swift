@@ -1,18 +1,20 @@
 internal import FoundationEssentials
 internal import Synchronization
 
-/// Lets a ``Defaults/Store`` use a ``StorageEngine`` that knows bytes alone.
+/// Lets a ``Defaults/Store`` use a ``StorageEngine``, which stores bytes.
 final class CustomEngine: ValueEngine {
   private let engine: any StorageEngine
-  /// The stores that an engine finds which uses some itself, whichever task calls.
+  /// The scope in which the engine was given to a suite. If the engine uses stores itself, it finds
+  /// those of this scope, no matter which task calls.
   private let scope = StorageScope.temporary
   private let observers = Observers()
-  /// Orders this process's updates that have lost too often.
+  /// Orders the updates of this process that other writers have outrun too often.
   private let writer = Locked(())
   private let timeout = Duration.seconds(10)
   private let report: @Sendable (StorageError) -> Void
   private let isFollowing = Atomic(false)
-  /// nil before the engine has told of any changes, or failed to.
+  /// The task that waits for changes, or why there is none; nil if the engine has never had
+  /// changes.
   private let following = Locked<(task: Task<Void, Never>?, failure: StorageError.Code?)?>(nil)
 
   init(_ engine: any StorageEngine, report: @escaping @Sendable (StorageError) -> Void) {
@@ -24,8 +26,8 @@ final class CustomEngine: ValueEngine {
 
   var path: String? { nil }
 
-  /// Runs a call of the engine, which may throw anything.
-  private func asking<R>(_ key: String? = nil, _ call: () throws -> R) throws(StorageError) -> R {
+  /// Runs a call of the engine in its scope, and gives its error a type.
+  private func calling<R>(_ key: String? = nil, _ call: () throws -> R) throws(StorageError) -> R {
     do {
       return try StorageScope.$temporary.withValue(scope, operation: call)
     } catch {
@@ -40,10 +42,10 @@ final class CustomEngine: ValueEngine {
   // MARK: Reading
 
   func value(forKey key: String) throws(StorageError) -> StoredValue? {
-    try value(of: asking(key) { try engine.data(forKey: key) }, key)
+    try value(of: calling(key) { try engine.data(forKey: key) }, key)
   }
 
-  func keys() throws(StorageError) -> [String] { try asking { try engine.keys() } }
+  func keys() throws(StorageError) -> [String] { try calling { try engine.keys() } }
 
   // A `StorageEngine` has no versions, so an outdated model could not be recognized.
 
@@ -59,7 +61,7 @@ final class CustomEngine: ValueEngine {
   func set(_ value: StoredValue?, forKey key: String) throws(StorageError) {
     // Also after an error, which does not say what the engine has stored.
     defer { observers.signal(key) }
-    try asking(key) { try engine.set(value?.engineData, forKey: key) }
+    try calling(key) { try engine.set(value?.engineData, forKey: key) }
   }
 
   func apply(_ changes: [ValueChange]) throws(StorageError) {
@@ -69,12 +71,14 @@ final class CustomEngine: ValueEngine {
   func replace(
     _ old: StoredValue?, with new: StoredValue?, forKey key: String
   ) throws(StorageError) -> Bool {
-    // By the very bytes that are there: others may write the same value in other words.
-    let data = try asking(key) { try engine.data(forKey: key) }
+    // Compare with the current bytes, because other programs may write the same value differently.
+    let data = try calling(key) { try engine.data(forKey: key) }
     guard try value(of: data, key) == old else { return false }
-    let isDone = try asking(key) { try engine.replace(data, with: new?.engineData, forKey: key) }
-    if isDone { observers.signal(key) }
-    return isDone
+    let isReplaced = try calling(key) {
+      try engine.replace(data, with: new?.engineData, forKey: key)
+    }
+    if isReplaced { observers.signal(key) }
+    return isReplaced
   }
 
   func update(
@@ -92,35 +96,35 @@ final class CustomEngine: ValueEngine {
     if isDone == true { return }
     throw StorageError(
       .timedOut, operation: "update", key: key,
-      reason: "others have changed the value again and again for more than \(timeout)",
-      remedy: "Let fewer of them write at once.")
+      reason: "other writers kept changing the value for more than \(timeout)",
+      remedy: "Let fewer of them write at the same time.")
   }
 
   func removeAll() throws(StorageError) {
     defer { observers.signal() }
-    try asking { try engine.removeAll() }
+    try calling { try engine.removeAll() }
   }
 
-  func synchronize() throws(StorageError) { try asking { try engine.synchronize() } }
+  func synchronize() throws(StorageError) { try calling { try engine.synchronize() } }
 
   // MARK: Changes
 
   func changes(where isRelevant: @escaping @Sendable (String) -> Bool) -> AsyncStream<Void> {
     let changes = observers.changes(where: isRelevant)
-    // Not here, as the engine may wait, for a connection say.
+    // In the background, because the engine may wait, for a connection for example.
     if !isFollowing.exchange(true, ordering: .relaxed) {
       BackgroundWork.run { [weak self] in self?.follow() }
     }
     return changes
   }
 
-  /// Looks for changes that others make, again and again where that fails or ends.
+  /// Waits for changes of the engine, and starts again a second after that fails or ends.
   private func follow() {
     do throws(StorageError) {
-      let changes = try asking { try engine.changes() }
+      let changes = try calling { try engine.changes() }
       if let changes {
         let task = Task.detached { [weak self] in
-          // What has changed before it began, or while there was none, shows at the next look.
+          // The value may have changed before the stream began.
           self?.observers.signal()
           for await _ in changes {
             guard let self else { return }

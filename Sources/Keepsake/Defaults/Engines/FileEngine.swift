@@ -1,7 +1,7 @@
 public import FoundationEssentials
 
-/// Keeps each value of a suite as a file of its own in a ``Folder``, for people and programs that
-/// want to look at single values or edit them by hand.
+/// Stores each value of a suite in a separate file in a ``Folder``, for users and programs that
+/// read single values or edit them by hand.
 ///
 /// ```swift
 /// try StorageSystem.bootstrap(
@@ -10,25 +10,25 @@ public import FoundationEssentials
 /// Defaults.set("dark", forKey: "name", suite: "themes")     // themes/name.json holds "dark"
 /// ```
 ///
-/// A file is named as its key, with characters that a file name cannot hold escaped as `%XX`, and
-/// `.json`; of a long key, the first parts are names of directories. A file that is changed by hand
-/// counts from the next read on. Each read is one of a file: where that is too slow stay with the
-/// journal, which is in memory.
+/// The name of a file is its key, with characters that a file name cannot hold escaped as `%XX`,
+/// and `.json`. The first parts of a long key become names of directories. The next read sees a
+/// file that was edited by hand. Each read opens a file; if that is too slow, use the journal,
+/// whose values are in memory.
 ///
-/// Calls may come from any thread and any process. A set survives the end of the process, however
-/// it ends, once it returns; a power cut too, in a directory where ``Folder`` says so, and
-/// otherwise after `synchronize()`. Other files in the directory are left alone. On a file system
-/// that ignores case, so do keys.
+/// Calls may come from any thread and any process. When a set has returned, it survives the end of
+/// the process, however it ends. It also survives a power cut if the ``Folder`` is durable, and
+/// otherwise after `synchronize()`. Other files in the directory are left alone. If the file system
+/// ignores the case of names, keys do too.
 public final class FileEngine: StorageEngine {
   private let directory: Folder
-  /// The paths of directories that somebody has looked for changes of.
-  private let watched = Locked<Set<String>>([])
+  /// The paths of directories in which changes have been watched.
+  private let watchedPaths = Locked<Set<String>>([])
   private let timeout = Duration.seconds(10)
 
-  /// An engine with its files in a directory, which no other engine must use.
+  /// Creates an engine with its files in a directory, which no other engine may use.
   public init(_ folder: Folder) { self.directory = folder }
 
-  /// The contents of a key's file; nil when there is none.
+  /// The contents of a key's file; nil if there is none.
   public func data(forKey key: String) throws -> Data? {
     try directory.load(Self.path(of: key))
   }
@@ -38,7 +38,7 @@ public final class FileEngine: StorageEngine {
     try exclusively { () throws(StorageError) in try put(data, key) }
   }
 
-  /// Writes a key's file if what it holds is still `old`; nil stands for no file.
+  /// Writes a key's file if its current contents are `old`; nil stands for no file.
   public func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool {
     try exclusively { () throws(StorageError) in
       let current: Data? = try directory.load(Self.path(of: key))
@@ -48,7 +48,7 @@ public final class FileEngine: StorageEngine {
     }
   }
 
-  /// The keys of all files that are named as this engine names them.
+  /// The keys of all files that have the name of a key.
   public func keys() throws -> [String] { try files().map(\.key) }
 
   /// Deletes the files of all keys.
@@ -60,30 +60,30 @@ public final class FileEngine: StorageEngine {
 
   /// Returns when all files survive a power cut.
   public func synchronize() throws {
-    let site = try directory.confinedPath("")
-    guard let status = try site.status() else { return }
-    try site.synchronizeContents(status)
-    try site.synchronizeAncestors()
+    let root = try directory.confinedPath("")
+    guard let status = try root.status() else { return }
+    try root.synchronizeContents(status)
+    try root.synchronizeAncestors()
   }
 
-  /// A stream with an element after each change of a file, whoever made it.
+  /// A stream with an element after each change of a file, made by any process.
   public func changes() throws -> AsyncStream<Void>? {
-    let site = try directory.confinedPath("")
-    // One that is gone is not brought back by looking: it may be one that is being removed.
-    let isFirst = watched.withLock { $0.insert(site.path).inserted }
-    if !isFirst, try site.status() == nil { return nil }
-    // Files of long keys lie in directories below, and show in the lock file, which is touched for
-    // each.
+    let root = try directory.confinedPath("")
+    // Do not bring back a directory that was watched before: it may be being removed.
+    let isFirst = watchedPaths.withLock { $0.insert(root.path).inserted }
+    if !isFirst, try root.status() == nil { return nil }
+    // Makes the lock file. It is touched after each change, because the files of long keys are in
+    // subdirectories, which are not watched.
     try exclusively { () throws(StorageError) in }
     let (stream, continuation) = AsyncStream.makeStream(
       of: Void.self, bufferingPolicy: .bufferingNewest(1))
-    let notice: FileWatcher.Handler = { event in
+    let handler: FileWatcher.Handler = { event in
       continuation.yield()
       if event == .gone { continuation.finish() }
     }
     let watches = [
-      FileWatcher.shared.watch(.names, of: site.path, handler: notice),
-      FileWatcher.shared.watch(.contents, of: Self.lock(of: site).path, handler: notice),
+      FileWatcher.shared.watch(.names, of: root.path, handler: handler),
+      FileWatcher.shared.watch(.contents, of: Self.lock(of: root).path, handler: handler),
     ]
     continuation.onTermination = { _ in withExtendedLifetime(watches) {} }
     return stream
@@ -95,10 +95,12 @@ public final class FileEngine: StorageEngine {
     let path = try Self.path(of: key)
     guard let data else {
       try directory.delete(path)
-      // Those of the first parts of a long key, as far as no other key has them.
-      var site = try directory.confinedPath(path).parent
+      // Remove the directories of a long key if no other key uses them.
+      var parent = try directory.confinedPath(path).parent
       let root = try directory.confinedPath("")
-      while site.subpath != root.subpath, try site.removeEmptyDirectory() { site = site.parent }
+      while parent.subpath != root.subpath, try parent.removeEmptyDirectory() {
+        parent = parent.parent
+      }
       return
     }
     try directory.write(data, to: directory.targetFilePath(path), durable: directory.isDurable)
@@ -108,65 +110,64 @@ public final class FileEngine: StorageEngine {
   private func exclusively<R>(
     _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
-    let site = try directory.confinedPath("")
-    _ = try directory.makeDirectory(site)
-    let lock = Self.lock(of: site).path
+    let root = try directory.confinedPath("")
+    _ = try directory.makeDirectory(root)
+    let lock = Self.lock(of: root).path
     return try ByteRangeLock.withLock(
       ByteRangeLock.allBytes, of: lock, mode: directory.fileMode(), timeout: timeout
     ) { () throws(StorageError) in
       let result = try body()
-      // Tells those who wait for changes; what is done by now has not failed when that does.
+      // Signals the change. If that fails, the change has succeeded all the same.
       _ = try? FileSystem.touch(lock)
       return result
     }
   }
 
-  private static func lock(of site: ConfinedPath) -> ConfinedPath {
-    site.appending(AbandonedFiles.reservedPrefix + "engine.lock")
+  private static func lock(of root: ConfinedPath) -> ConfinedPath {
+    root.appending(AbandonedFiles.reservedPrefix + "engine.lock")
   }
 
-  /// The files of keys, by their paths as seen from the directory; no other directory is looked
-  /// into.
+  /// The files of keys, by their subpaths. Does not enter directories of other names.
   private func files() throws(StorageError) -> [(path: String, key: String)] {
-    let site = try directory.confinedPath("")
+    let root = try directory.confinedPath("")
     var files: [(String, String)] = []
-    func isOurs(_ name: String?) -> Bool {
+    func mayContainKeys(_ name: String?) -> Bool {
       guard let name else { return false }
-      return name.hasSuffix(Self.suffix) || name.hasSuffix(Self.continued)
+      return name.hasSuffix(Self.suffix) || name.hasSuffix(Self.continuation)
     }
-    try site.walk(entering: isOurs) { visit throws(StorageError) in
-      let path = String(Substring(visit.path.path.utf8.dropFirst(site.path.utf8.count + 1)))
+    try root.walk(entering: mayContainKeys) { visit throws(StorageError) in
+      let path = String(Substring(visit.path.path.utf8.dropFirst(root.path.utf8.count + 1)))
       if visit.kind == .file, let key = Self.key(of: path) { files.append((path, key)) }
     }
     return files
   }
 
   private static let suffix = ".json"
-  /// Where the name of a long key is cut: at the end of a directory's name and at the start of what
-  /// is in it. No escaped key has it.
-  private static let continued = "+"
-  private static let cut = continued + "/" + continued
+  /// Marks the parts of a long key, at the end of a directory's name and at the start of a name in
+  /// it. No escaped key contains it.
+  private static let continuation = "+"
+  private static let separator = continuation + "/" + continuation
 
-  /// The file of a key, as seen from the directory.
+  /// The subpath of a key's file.
   private static func path(of key: String) throws(StorageError) -> String {
     var rest = FileName.escape(key)[...]
     guard rest.count <= 3_000 else {
       throw StorageError(
-        .misuse, operation: "open", key: key, reason: "the key is too long for the name of a file",
+        .misuse, operation: "open", key: key, reason: "the key is too long for a file name",
         remedy: "Use a key of at most 1,000 bytes.")
     }
     var path: [UInt8] = []
     while rest.count > FileName.maximumLength {
-      path += rest.prefix(FileName.maximumLength) + cut.utf8
+      path += rest.prefix(FileName.maximumLength) + separator.utf8
       rest = rest.dropFirst(FileName.maximumLength)
     }
     return String(decoding: path + rest, as: UTF8.self) + suffix
   }
 
-  /// The key of a file; nil for one that ``path(of:)`` does not make.
+  /// The key of a file; nil if ``path(of:)`` returns this path for no key.
   private static func key(of path: String) -> String? {
     guard path.hasSuffix(suffix),
-      let key = FileName.decode(String(path.dropLast(suffix.count).replacing(cut, with: ""))),
+      let key = FileName.decode(String(path.dropLast(suffix.count).replacing(separator, with: ""))),
       (try? Self.path(of: key)) == path
     else { return nil }
     return key

@@ -1,8 +1,8 @@
 public import FoundationEssentials
 
-/// Keeps a suite in the process: for short-lived data and for tests.
+/// Keeps the values of a suite in memory, for short-lived data and for tests.
 ///
-/// The suite `.memory` has one. To keep another suite in memory, put it on one:
+/// The suite `.memory` has one. To keep another suite in memory, give it one:
 ///
 /// ```swift
 /// try StorageSystem.bootstrap(app: "com.example.notes", engines: ["session": MemoryEngine()])
@@ -16,10 +16,10 @@ public final class MemoryEngine: StorageEngine {
   private let timeout = Duration.seconds(10)
   let observers = Observers()
 
-  /// An empty engine.
+  /// Creates an empty engine.
   public init() {}
 
-  /// The bytes of a key, as JSON that means the same as what was set; nil when there are none.
+  /// The bytes of a key, as JSON with the same meaning as what was set; nil if there are none.
   public func data(forKey key: String) throws -> Data? { value(forKey: key)?.engineData }
 
   /// Stores the bytes of a key, which must be JSON; nil removes them.
@@ -27,7 +27,7 @@ public final class MemoryEngine: StorageEngine {
     try set(Self.value(of: data, key), forKey: key)
   }
 
-  /// Stores the bytes of a key if those there are still `old`; nil stands for none.
+  /// Stores the bytes of a key if its current bytes are `old`; nil stands for no bytes.
   public func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool {
     try replace(Self.value(of: old, key), with: Self.value(of: new, key), forKey: key)
   }
@@ -50,7 +50,7 @@ public final class MemoryEngine: StorageEngine {
     } catch {
       throw StorageError(
         .misuse, operation: "set", key: key, reason: "the bytes are not JSON",
-        remedy: "Give the engine JSON, or use one that keeps any bytes.")
+        remedy: "Set JSON, or use an engine that stores any bytes.")
     }
   }
 }

@@ -1,10 +1,10 @@
 public import FoundationEssentials
 
-/// Keeps the values of one suite of ``Defaults``: bytes by key.
+/// Stores the values of one suite of ``Defaults``: bytes by key.
 ///
-/// The journal, ``MemoryEngine`` and ``FileEngine`` are engines. With one of your own a suite lies
-/// wherever you like; ``StorageSystem/bootstrap(app:directories:engines:keySources:authenticate:)``
-/// says which suite is on which engine.
+/// A suite is stored in the journal unless you give it another engine: ``MemoryEngine``,
+/// ``FileEngine``, or one of your own that stores it wherever you like. Assign engines to suites
+/// with ``StorageSystem/bootstrap(app:directories:engines:keySources:authenticate:)``.
 ///
 /// ```swift
 /// final class TableEngine: StorageEngine {
@@ -25,45 +25,45 @@ public import FoundationEssentials
 /// try StorageSystem.bootstrap(app: "com.example.notes", engines: ["session": TableEngine()])
 /// ```
 ///
-/// The bytes are JSON, one text for each value, which says by itself what it is: `16`, `"dark"`,
-/// `{"name":"Ann"}`; bytes, dates and numbers that JSON has no word for stand in an object as
-/// ``Defaults/ExportFormat/json`` has it. An engine need not look at them, and returns them as they
-/// were set.
+/// The bytes of each value are one JSON text, such as `16`, `"dark"` or `{"name":"Ann"}`. Bytes,
+/// dates, and numbers that JSON cannot express are wrapped in an object, as described for
+/// ``Defaults/ExportFormat/json``. An engine returns the bytes as they were set and does not have
+/// to parse them.
 ///
-/// Each call may come from any thread, several at once, and each read of a setting is a call: one
-/// that asks a server keeps a copy, or makes its readers wait. Where a call throws, ``Defaults``
-/// reports it and its stores throw it; a ``StorageError`` as it is, any other error as the
-/// `underlyingError` of one of code `engineFailed`. `StorageEngineConformance`, in
-/// `KeepsakeTesting`, checks an engine.
+/// Calls come from any thread, and several may run at the same time. Every read of a setting is a
+/// call, so an engine that asks a server should keep a copy. ``Defaults`` reports the errors of an
+/// engine, and its stores throw them: a ``StorageError`` unchanged, and any other error as the
+/// `underlyingError` of a `StorageError` with the code `engineFailed`. `StorageEngineConformance`,
+/// in `KeepsakeTesting`, tests your engine and names each rule it breaks.
 public protocol StorageEngine: Sendable {
-  /// The bytes of a key; nil when there are none.
+  /// The bytes of a key; nil if there are none.
   func data(forKey key: String) throws -> Data?
 
   /// Stores the bytes of a key, which the next read returns; nil removes them.
   ///
-  /// When it throws, the old bytes are there as before.
+  /// If it throws, the key keeps its old bytes.
   func set(_ data: Data?, forKey key: String) throws
 
-  /// Stores the bytes of a key if those there are still `old`, in one step that nothing can come
-  /// between; nil stands for none.
+  /// Stores the bytes of a key if its current bytes are `old`, in one atomic step; nil stands for
+  /// no bytes.
   ///
-  /// - Returns: Whether they were.
+  /// - Returns: Whether the current bytes were `old`.
   func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool
 
   /// All keys that have bytes, in any order.
   func keys() throws -> [String]
 
-  /// Removes all bytes of all keys; by default one key after another.
+  /// Removes the bytes of all keys; by default one key after another.
   func removeAll() throws
 
-  /// Returns when all that was stored survives a power cut; by default at once.
+  /// Returns when everything that was stored survives a power cut; by default immediately.
   func synchronize() throws
 
-  /// A stream with an element after each change that others have made, such as another process; by
-  /// default nil, for an engine that does not learn of them.
+  /// A stream with an element after each change that did not come through this engine, for example
+  /// from another process. By default nil, for an engine that cannot notice such changes.
   ///
-  /// Of its own changes a suite knows without it. When the stream ends it is asked for again a
-  /// second later.
+  /// The stream does not have to include changes that were made through this engine. If it ends, a
+  /// suite asks for another one a second later.
   func changes() throws -> AsyncStream<Void>?
 }
 

@@ -1,6 +1,6 @@
 internal import FoundationEssentials
 
-/// Values as a ``StorageEngine`` has them.
+/// The bytes that a ``StorageEngine`` stores for a value.
 extension StoredValue {
   var engineData: Data {
     var text: [UInt8] = []
@@ -8,7 +8,7 @@ extension StoredValue {
     return Data(text)
   }
 
-  /// The value of a key's bytes, which may have been changed by hand since they were written.
+  /// The value of a key's bytes, which may have been edited by hand; nil if there are none.
   init?(engineData data: Data?, key: String) throws(StorageError) {
     guard let data else { return nil }
     guard let json = JSONScanner.value(of: Array(data)), !json.hasDuplicateNames,

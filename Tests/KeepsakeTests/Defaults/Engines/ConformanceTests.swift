@@ -9,7 +9,7 @@ import Testing
 /// Serialized, as each case keeps four threads busy.
 @Suite(.serialized, .timeLimit(.minutes(5))) struct ConformanceTests {
   @Test(arguments: Coverage.cases(Flaw.allCases, every: 5))
-  func aFlawIsFoundAndNamed(_ flaw: Flaw) async throws {
+  func checkNamesTheRuleThatAFlawBreaks(_ flaw: Flaw) async throws {
     let shared = FlawedEngine.Shared()
     let found = try await issues {
       if flaw.needsReopening {
@@ -29,7 +29,7 @@ import Testing
   }
 
   /// Else a flaw could be found for another reason.
-  @Test func theSameEngineWithoutAFlawConforms() async throws {
+  @Test func engineWithoutAFlawConforms() async throws {
     let shared = FlawedEngine.Shared()
     try await StorageEngineConformance.check(timeLimit: .seconds(600)) {
       FlawedEngine(nil, shared)
@@ -39,7 +39,7 @@ import Testing
     #expect(shared.table.withLock { $0.isEmpty })
   }
 
-  @Test func eachRuleIsBrokenByAnEngine() throws {
+  @Test func eachRuleHasAFlaw() throws {
     let file = Repository.file("Sources/KeepsakeTesting/StorageEngineConformance.swift")
     let source = try String(contentsOf: file.standardized, encoding: .utf8)
     let rules = source.matches(of: /expect\((?s:.*?)"([a-z][^"\\]* [^"\\]*)/).map { String($0.1) }
@@ -50,7 +50,7 @@ import Testing
     }
   }
 
-  @Test func anEngineThatIsNotEmptyIsNotTouched() async throws {
+  @Test func checkLeavesANonEmptyEngineAlone() async throws {
     let table = TableEngine()
     table.set(Data("1".utf8), forKey: "mine")
     let found = try await issues {
@@ -60,7 +60,7 @@ import Testing
     #expect(table.keys() == ["mine"] && table.data(forKey: "mine") == Data("1".utf8))
   }
 
-  @Test func anEnginesErrorEndsTheCheck() async throws {
+  @Test func checkEndsWhenTheEngineThrows() async throws {
     let engine = HookedEngine()
     engine.hook.withLock { $0 = { call in if call == "replace" { throw Unreachable() } } }
     let found = try await issues {
@@ -71,7 +71,7 @@ import Testing
   }
 
   @Test(arguments: ["data", "set", "replace", "keys", "removeAll", "synchronize"])
-  func aCallThatNeverReturnsEndsTheCheck(_ call: String) async throws {
+  func checkEndsWhenACallNeverReturns(_ call: String) async throws {
     let engine = HookedEngine()
     let gate = DispatchSemaphore(value: 0)
     engine.hook.withLock { $0 = { if $0 == call { gate.wait() } } }

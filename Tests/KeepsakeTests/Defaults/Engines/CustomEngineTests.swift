@@ -4,10 +4,10 @@ import Testing
 
 @testable import Keepsake
 
-/// An engine that asks a test before each call.
+/// An engine that runs a hook of the test before each call.
 final class HookedEngine: StorageEngine {
   let table = TableEngine()
-  /// Throws, or waits.
+  /// May throw, or wait.
   let hook = Locked<@Sendable (String) throws -> Void>({ _ in })
   let streams = Locked<[AsyncStream<Void>.Continuation]>([])
 
@@ -42,9 +42,9 @@ final class HookedEngine: StorageEngine {
   }
 }
 
-/// A suite on an engine of somebody else's.
+/// A suite on an engine that an app has written.
 @Suite(.timeLimit(.minutes(5))) struct CustomEngineTests {
-  /// Its text would give a value away.
+  /// An error whose text contains a value.
   private struct Talkative: LocalizedError, CustomStringConvertible {
     var description: String { "cannot store swordfish" }
     var errorDescription: String? { description }
@@ -82,7 +82,7 @@ final class HookedEngine: StorageEngine {
   ]
 
   @Test(arguments: calls.indices)
-  func anErrorOfTheEnginesOwnIsKeptAndNotQuoted(_ index: Int) async throws {
+  func errorOfTheEngineIsWrappedAndNotQuoted(_ index: Int) async throws {
     let engine = HookedEngine()
     engine.hook.withLock { $0 = { _ in throw Talkative() } }
     try await withSuite(on: engine) { store async throws in
@@ -103,7 +103,7 @@ final class HookedEngine: StorageEngine {
   }
 
   @Test(arguments: calls.indices)
-  func anErrorOfTheLibrarysKindPassesThrough(_ index: Int) async throws {
+  func storageErrorOfTheEngineIsThrownUnchanged(_ index: Int) async throws {
     let engine = HookedEngine()
     engine.hook.withLock {
       $0 = { _ in
@@ -116,7 +116,7 @@ final class HookedEngine: StorageEngine {
     }
   }
 
-  @Test func aFacadeReportsAndReturnsTheDefault() async throws {
+  @Test func facadeReportsAndReturnsTheDefault() async throws {
     let engine = HookedEngine()
     try await withSuite(on: engine) { _ in
       Defaults.set("old", forKey: "k", suite: "own")
@@ -134,11 +134,11 @@ final class HookedEngine: StorageEngine {
     }
   }
 
-  /// What people and other programs write.
+  /// Users and other programs write such text.
   @Test(arguments: [
     ("16", 16), (" 16\n", 16), ("\u{FEFF}16", 16), ("\r\n\t16 \r\n", 16), ("16.0", 16), ("-3", -3),
   ])
-  func whiteSpaceAroundANumberDoesNoHarm(_ text: String, _ number: Int) async throws {
+  func whiteSpaceAroundANumberIsIgnored(_ text: String, _ number: Int) async throws {
     let engine = TableEngine()
     engine.set(Data(text.utf8), forKey: "k")
     try await withSuite(on: engine) { store async throws in
@@ -169,11 +169,11 @@ final class HookedEngine: StorageEngine {
   ]
 
   @Test(arguments: unreadable)
-  func whatIsNotJSONIsDamageThatNamesItsKey(_ text: String) async throws {
+  func throwsWhenTheBytesAreNotJSON(_ text: String) async throws {
     try await expectDamage(Data(text.utf8))
   }
 
-  @Test func bytesThatAreNotUTF8AreDamage() async throws {
+  @Test func throwsWhenTheBytesAreNotUTF8() async throws {
     try await expectDamage(Data([0x22, 0xFF, 0x22]))
     try await expectDamage("\u{FEFF}\"dark\"".data(using: .utf16LittleEndian)!)
     try await expectDamage("16".data(using: .utf16BigEndian)!)
@@ -243,13 +243,13 @@ final class HookedEngine: StorageEngine {
     }
   }
 
-  @Test func anUpdateThatLosesEightTimesGoesOnAlone() async throws {
+  @Test func updateThatLosesEightTimesExcludesOtherUpdates() async throws {
     let engine = HookedEngine()
     try await withSuite(on: engine) { store async throws in
       let losses = Locked(0)
       engine.hook.withLock {
         $0 = { [table = engine.table] call in
-          // Somebody else is always quicker.
+          // Another writer always wins.
           guard call == "replace" else { return }
           let number = losses.withLock { losses in
             losses += 1
@@ -263,7 +263,7 @@ final class HookedEngine: StorageEngine {
     }
   }
 
-  @Test func aClosureThatThrowsLeavesTheOldValue() async throws {
+  @Test func updateKeepsTheOldValueWhenItsClosureThrows() async throws {
     try await withSuite(on: TableEngine()) { store async throws in
       try store.set(1, forKey: "k")
       #expect(throws: Refused.self) {
@@ -278,7 +278,7 @@ final class HookedEngine: StorageEngine {
     }
   }
 
-  @Test func anUpdateInsideAnUpdateIsMisuse() async throws {
+  @Test func throwsWhenAnUpdateWritesToItsOwnSuite() async throws {
     try await withSuite(on: TableEngine()) { store async throws in
       for write in [
         { try store.update("other", default: 0) { $0 += 1 } },
@@ -296,7 +296,7 @@ final class HookedEngine: StorageEngine {
     }
   }
 
-  @Test func aDocumentGoesThroughTheEngineAndBack() async throws {
+  @Test func importReadsWhatExportWrote() async throws {
     let document = try await withSuite(on: TableEngine()) { store async throws in
       try store.set(Model(), forKey: "model")
       try store.set(Data([1]), forKey: "data")
@@ -315,8 +315,8 @@ final class HookedEngine: StorageEngine {
     }
   }
 
-  /// The calls of an engine that itself stores something find the stores of its suite.
-  @Test func anEngineFindsTheStoresOfItsSuiteFromAnyTask() async throws {
+  /// An engine that uses stores itself finds those of the scope it was given to.
+  @Test func engineFindsTheStoresOfItsScopeFromAnyTask() async throws {
     final class Indirect: StorageEngine {
       func data(forKey key: String) throws -> Data? { try Folder.caches.load(key) }
       func set(_ data: Data?, forKey key: String) throws { try Folder.caches.save(data!, as: key) }
@@ -333,7 +333,7 @@ final class HookedEngine: StorageEngine {
 
   // MARK: Changes
 
-  @Test(.timeLimit(.minutes(5))) func ownWritesAreNoticed() async throws {
+  @Test(.timeLimit(.minutes(5))) func changesIncludeOwnWrites() async throws {
     try await withSuite(on: TableEngine()) { store async throws in
       let changes = store.changes("k", default: 0)
       let (seen, continuation) = AsyncStream.makeStream(of: Int.self)
@@ -345,7 +345,7 @@ final class HookedEngine: StorageEngine {
         { try store.import(Data(#"{"k": 3}"#.utf8)) }, { try store.removeAll() },
       ]
       for (write, value) in zip(writes, [1, 2, 3, 0]) {
-        // By then it waits; who comes later looks by itself first.
+        // By then the iterator waits.
         try await Task.sleep(for: .milliseconds(50))
         try write()
         #expect(await values.next() == value)
@@ -353,7 +353,7 @@ final class HookedEngine: StorageEngine {
     }
   }
 
-  @Test func othersWritesAreNoticedAlsoAfterTheStreamCameBack() async throws {
+  @Test func changesContinueAfterTheStreamEnded() async throws {
     let engine = HookedEngine()
     try await withSuite(on: engine) { store async throws in
       var changes = store.changes("k", default: 0).makeAsyncIterator()
@@ -361,7 +361,7 @@ final class HookedEngine: StorageEngine {
       try await eventually("it follows") { !engine.streams.withLock { $0.isEmpty } }
       engine.streams.withLock { _ = $0[0].yield() }
       #expect(await changes.next() == 1)
-      // The connection is lost, cannot be had again at first, and then can.
+      // The stream ends, cannot be made again at first, and then can.
       let tries = Locked(0)
       engine.hook.withLock {
         $0 = { [table = engine.table] call in
@@ -375,19 +375,19 @@ final class HookedEngine: StorageEngine {
         }
       }
       engine.streams.withLock { $0[0].finish() }
-      #expect(await changes.next() == 2, "what changed meanwhile is noticed")
+      #expect(await changes.next() == 2, "a change during the gap is delivered")
       #expect(tries.withLock { $0 } == 2)
       engine.table.set(Data("3".utf8), forKey: "k")
       engine.streams.withLock { _ = $0[1].yield() }
       #expect(await changes.next() == 3)
-      // Own writes do not need it.
+      // Own writes do not need the stream.
       try store.set(4, forKey: "k")
       #expect(await changes.next() == 4)
       #expect(engine.streams.withLock { $0.count } == 2)
     }
   }
 
-  @Test func changesThatCannotBeHadAreReportedOnceAndAskedForAgain() async throws {
+  @Test func failingChangesAreReportedOnceAndRetried() async throws {
     let engine = HookedEngine()
     let asked = Locked(0)
     engine.hook.withLock { hook in
@@ -402,13 +402,13 @@ final class HookedEngine: StorageEngine {
       StorageSystem.onFailure = failures.append
       var changes = store.changes("k", default: 0).makeAsyncIterator()
       try store.set(1, forKey: "k")
-      #expect(await changes.next() == 1, "own writes are noticed all the same")
+      #expect(await changes.next() == 1, "own writes are delivered all the same")
       try await eventually("it is asked again") { asked.withLock { $0 } > 2 }
       #expect(failures.all.map(\.code) == [.engineFailed])
     }
   }
 
-  @Test func anEngineThatWaitsForAnotherCallHoldsNobodyUp() async throws {
+  @Test func waitingEngineDoesNotBlockObservers() async throws {
     let engine = HookedEngine()
     let isAsked = Locked(false)
     let gate = DispatchSemaphore(value: 0)
@@ -430,7 +430,7 @@ final class HookedEngine: StorageEngine {
     }
   }
 
-  @Test func whoWaitsForChangesKeepsNothingAlive() async throws {
+  @Test func iteratorOfChangesRetainsNoStore() async throws {
     weak var weakEngine: HookedEngine?
     weak var weakStore: Defaults.Store?
     let ended = Locked(false)
@@ -451,6 +451,6 @@ final class HookedEngine: StorageEngine {
     while weakEngine != nil || !ended.withLock({ $0 }), ContinuousClock.now < end {
       try await Task.sleep(for: .milliseconds(10))
     }
-    #expect(weakEngine == nil && ended.withLock { $0 }, "the follower goes on")
+    #expect(weakEngine == nil && ended.withLock { $0 }, "the follower was not released")
   }
 }

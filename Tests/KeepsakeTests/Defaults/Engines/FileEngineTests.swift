@@ -4,7 +4,7 @@ import Testing
 
 @testable import Keepsake
 
-/// A suite of which each value is a file.
+/// A suite with a file for each value.
 @Suite(.timeLimit(.minutes(5))) struct FileEngineTests {
   private func withSuite<R>(
     in directory: TemporaryDirectory, _ body: (Defaults.Store) async throws -> R
@@ -28,7 +28,7 @@ import Testing
     try String(contentsOf: directory.file(name), encoding: .utf8)
   }
 
-  @Test func eachKeyIsAFileThatPeopleCanRead() async throws {
+  @Test func eachKeyIsAReadableFile() async throws {
     let directory = try TemporaryDirectory()
     try await withSuite(in: directory) { store async throws in
       try store.set("dark", forKey: "theme")
@@ -43,7 +43,7 @@ import Testing
     }
   }
 
-  @Test func whatIsChangedByHandIsReadNext() async throws {
+  @Test func readSeesEditsByHand() async throws {
     let directory = try TemporaryDirectory()
     try await withSuite(in: directory) { store async throws in
       try store.set(16, forKey: "size")
@@ -66,13 +66,13 @@ import Testing
     }
   }
 
-  @Test func whatIsChangedByHandIsNoticed() async throws {
+  @Test func changesIncludeEditsByHand() async throws {
     let directory = try TemporaryDirectory()
     try await withSuite(in: directory) { store async throws in
       var changes = store.changes("size", default: 0).makeAsyncIterator()
       try put("1", "size.json", in: directory)
       #expect(await changes.next() == 1)
-      // In place, as `echo 2 > size.json` does it.
+      // In place, as `echo 2 > size.json` writes.
       try Data("2".utf8).write(to: directory.file("size.json"))
       #expect(await changes.next() == 2)
       try FileManager.default.removeItem(at: directory.file("size.json"))
@@ -80,7 +80,7 @@ import Testing
     }
   }
 
-  @Test func anotherEnginesWritesAreNoticed() async throws {
+  @Test func changesIncludeWritesOfAnotherEngine() async throws {
     let directory = try TemporaryDirectory()
     let long = String(repeating: "k", count: 900)
     try await withSuite(in: directory) { store async throws in
@@ -96,7 +96,7 @@ import Testing
   }
 
   @Test(arguments: ["null\n", " 1\n", "\u{FEFF}1", ""])
-  func bytesThatSomebodyElseWroteAreThere(_ text: String) throws {
+  func engineReturnsBytesOfOtherPrograms(_ text: String) throws {
     let directory = try TemporaryDirectory()
     let engine = FileEngine(Folder(directory.url))
     try put(text, "k.json", in: directory)
@@ -105,7 +105,7 @@ import Testing
     #expect(try engine.replace(Data(text.utf8), with: Data("1".utf8), forKey: "k"))
   }
 
-  @Test func directoriesOfALongKeyGoWithIt() throws {
+  @Test func removingALongKeyRemovesItsDirectories() throws {
     let directory = try TemporaryDirectory()
     let engine = FileEngine(Folder(directory.url))
     let (long, longer) = (String(repeating: "k", count: 500), String(repeating: "k", count: 900))
@@ -116,27 +116,27 @@ import Testing
     #expect(try directory.names() == [".keepsake-engine.lock"])
   }
 
-  @Test func aDirectoryThatIsGoneIsNotBroughtBackByWhoWaits() async throws {
+  @Test func watchingDoesNotBringBackADeletedDirectory() async throws {
     let directory = try TemporaryDirectory()
     try await withSuite(in: directory) { store async throws in
       var changes = store.changes("k", default: 0).makeAsyncIterator()
       try await eventually("it looks") { try directory.names().contains(".keepsake-engine.lock") }
       try await Task.sleep(for: .milliseconds(100))
       try FileManager.default.removeItem(atPath: directory.path)
-      // It is asked for each second.
+      // The suite asks for changes every second.
       for _ in 0..<25 {
         try await Task.sleep(for: .milliseconds(100))
         #expect(!FileManager.default.fileExists(atPath: directory.path))
       }
       try FileEngine(Folder(directory.url)).set(Data("1".utf8), forKey: "k")
-      #expect(await changes.next() == 1, "it is followed again once it is there")
+      #expect(await changes.next() == 1, "the new directory is watched")
     }
   }
 
   @Test(arguments: [
     "", "%", ".", "..", "a/b", "a%2Fb", "A", "a+", "+", "a+/+b", ".keepsake-x", "kö", "k\u{0}",
   ])
-  func keysThatDifferInWhatIsEscapedAreApart(_ key: String) async throws {
+  func keysThatDifferInEscapedCharactersAreDistinct(_ key: String) async throws {
     let directory = try TemporaryDirectory(isQuick: true)
     try await withSuite(in: directory) { store async throws in
       let keys = [key, FileName.encode(key) ?? "", key + ".json", key + "%", "%" + key]
@@ -150,9 +150,9 @@ import Testing
     }
   }
 
-  /// Around each place where the names of long keys are cut.
+  /// Lengths around the limits at which the names of long keys are split.
   @Test(arguments: ["", ".json", ".", "..", ".keepsake-x", "+", "/", "+/+", "é", "x"])
-  func keysOfAnyLengthAreApart(_ end: String) async throws {
+  func keysOfAnyLengthAreDistinct(_ end: String) async throws {
     let directory = try TemporaryDirectory(isQuick: true)
     try await withSuite(in: directory) { store async throws in
       let keys = [1, 197, 198, 199, 200, 201, 202, 205, 399, 400, 401, 600, 900].map {
@@ -169,7 +169,7 @@ import Testing
     }
   }
 
-  @Test func aKeyOfAThousandBytesIsTheLongest() async throws {
+  @Test func keyMayHaveAThousandBytes() async throws {
     let directory = try TemporaryDirectory()
     try await withSuite(in: directory) { store async throws in
       let longest = String(repeating: "/", count: 1_000)
@@ -197,7 +197,7 @@ import Testing
     try manager.createSymbolicLink(
       atPath: directory.path + "/link.json", withDestinationPath: "notes.txt")
     #expect(mkfifo(directory.path + "/pipe.json", 0o600) == 0)
-    // Nobody needs to look into it, even where that is not allowed.
+    // The engine must not enter a directory that it may not read.
     chmod(directory.path + "/sealed", 0)
     defer { chmod(directory.path + "/sealed", 0o700) }
     let before = try visibleFiles(directory)
@@ -215,7 +215,7 @@ import Testing
     }
   }
 
-  @Test func modesAreForTheUserAloneUnlessTheDirectorySaysOtherwise() async throws {
+  @Test func onlyTheUserMayReadTheFilesUnlessTheDirectoryIsShared() async throws {
     let directory = try TemporaryDirectory()
     chmod(directory.path, 0o770)
     try await withSuite(in: directory) { store async throws in
@@ -229,9 +229,9 @@ import Testing
     }
   }
 
-  // MARK: Places
+  // MARK: Directories
 
-  @Test func aStandardDirectoryIsThatOfTheScopeFromAnyTaskAndQueue() async throws {
+  @Test func standardDirectoryIsThatOfTheScopeInAnyTaskAndQueue() async throws {
     let engine = FileEngine(.applicationSupport.subfolder("themes"))
     // One engine in two scopes, whose stores are used first from elsewhere.
     for _ in 0..<2 {
@@ -273,7 +273,7 @@ import Testing
   fileprivate static let old = "old, " + Fault.mark
   fileprivate static let new = "new, " + Fault.mark
 
-  @Test func eachFailingCallIsAnErrorThatLeavesTheOldValue() async throws {
+  @Test func eachFailingCallThrowsAndKeepsTheOldValue() async throws {
     var count = 0
     for operation in Operation.allCases { count += try await failEachCall(of: operation) }
     print("proof: faults, engine of files: \(count) failing calls")
@@ -302,7 +302,7 @@ import Testing
         if call.failure == nil {
           #expect(seen == new, comment)
         } else {
-          // Once the name is there, all that can fail is to make it survive a power cut.
+          // After the move, only the sync of the directory can fail.
           let isInPlace = call.event.call == .fsync && !call.event.path.hasSuffix(".tmp")
           #expect(seen == old || isInPlace && seen == new || operation == .removeAll, comment)
         }
@@ -316,8 +316,8 @@ import Testing
       })
   }
 
-  /// Where Folder says that its files survive a power cut, each value does when the set returns.
-  @Test func setsAreDurableWhereTheDirectoryIs() throws {
+  /// In a durable folder, each value survives a power cut when the set returns.
+  @Test func setsAreDurableInADurableFolder() throws {
     let directory = try TemporaryDirectory()
     let engine = FileEngine(Folder(directory.url))
     try engine.set(Data("1".utf8), forKey: "k")
@@ -330,14 +330,14 @@ import Testing
     #expect(removal.filter { [.unlink, .fsync].contains($0) } == [.unlink, .fsync])
   }
 
-  @Test(.temporaryStorage) func inADirectoryForCachesTheyAreAfterSynchronize() throws {
+  @Test(.temporaryStorage) func setsInACacheDirectoryAreDurableAfterSynchronize() throws {
     let engine = FileEngine(.caches.subfolder("settings"))
     let isSync: (SystemCall) -> Bool = { [.fsync, .fdatasync].contains($0) }
     try engine.set(Data("1".utf8), forKey: "k")
     let value = Data("2".utf8)
     #expect(try !systemCalls { try engine.set(value, forKey: "k") }.contains(where: isSync))
     let calls = try systemCalls { try engine.synchronize() }
-    // The file, its directory, and the directories above.
+    // The file, its directory, and its ancestors.
     #expect(calls.filter(isSync).count >= 3)
   }
 }
@@ -358,7 +358,7 @@ extension OneAtATime {
       #expect(try engine(directory).data(forKey: "count") == Data("900".utf8))
     }
 
-    @Test func aKillWhileItWritesLosesNothing() throws {
+    @Test func killDuringAWriteLosesNothing() throws {
       let directory = try TemporaryDirectory(isQuick: true)
       let engine = engine(directory)
       var last = 0
@@ -374,7 +374,7 @@ extension OneAtATime {
           let text = try JSONDecoder().decode(String.self, from: data)
           #expect(text.utf8.count > 20_000, "torn")
           let kept = try #require(text.split(separator: " ").first.flatMap { Int($0) })
-          // The one in flight may be there as well.
+          // The set that was interrupted may have succeeded.
           #expect(kept == number || kept == acknowledged + 1 && kept % 5 == number % 5)
         }
         #expect(try engine.keys().count <= 5)

@@ -3,8 +3,8 @@ import Testing
 @testable import Keepsake
 
 @Suite struct ObserversTests {
-  /// Whether a signal has left something to look at.
-  private func isTold(by signal: (Observers) -> Void) async -> Bool {
+  /// Whether a stream of the key "wanted" has an element after a signal.
+  private func isWoken(by signal: (Observers) -> Void) async -> Bool {
     let observers = Observers()
     let changes = observers.changes { $0 == "wanted" }
     signal(observers)
@@ -12,18 +12,18 @@ import Testing
       for await _ in changes { return true }
       return false
     }
-    // Nothing else could end it: a cancelled wait takes what is pending first.
+    // Ends the wait if there is no element. A pending element is taken first.
     try? await Task.sleep(for: .milliseconds(20))
     waiting.cancel()
     return await waiting.value
   }
 
-  @Test func onlyThoseWhoWantAKeyAreWokenForIt() async {
-    #expect(await isTold { $0.signal("wanted") })
-    #expect(await !isTold { $0.signal("another") })
-    #expect(await isTold { $0.signal() })
+  @Test func signalWakesOnlyStreamsOfTheKey() async {
+    #expect(await isWoken { $0.signal("wanted") })
+    #expect(await !isWoken { $0.signal("another") })
+    #expect(await isWoken { $0.signal() })
     #expect(
-      await isTold {
+      await isWoken {
         $0.signal("another")
         $0.signal("wanted")
       })

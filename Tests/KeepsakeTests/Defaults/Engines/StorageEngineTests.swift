@@ -43,10 +43,10 @@ private struct JournalEngine: StorageEngine {
 }
 
 @Suite struct StorageEngineTests {
-  /// All other tests run beside these, under a sanitizer too.
+  /// Generous, because all other tests run at the same time, also under a sanitizer.
   private static let timeLimit = Duration.seconds(600)
 
-  @Test func theJournalConforms() async throws {
+  @Test func journalConforms() async throws {
     let directory = try TemporaryDirectory()
     try await StorageEngineConformance.check(timeLimit: Self.timeLimit) {
       try JournalEngine(journal: directory.store().journal)
@@ -55,11 +55,11 @@ private struct JournalEngine: StorageEngine {
     }
   }
 
-  @Test func theEngineInMemoryConforms() async throws {
+  @Test func memoryEngineConforms() async throws {
     try await StorageEngineConformance.check(timeLimit: Self.timeLimit) { MemoryEngine() }
   }
 
-  @Test func theEngineOfFilesConforms() async throws {
+  @Test func fileEngineConforms() async throws {
     let directory = try TemporaryDirectory(isQuick: true)
     try await StorageEngineConformance.check(timeLimit: Self.timeLimit) {
       FileEngine(Folder(directory.file("settings")))
@@ -68,7 +68,7 @@ private struct JournalEngine: StorageEngine {
     }
   }
 
-  @Test func theEngineOfTheDocumentationConforms() async throws {
+  @Test func engineOfTheDocumentationConforms() async throws {
     try await StorageEngineConformance.check(timeLimit: Self.timeLimit) { TableEngine() }
   }
 }

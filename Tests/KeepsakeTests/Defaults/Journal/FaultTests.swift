@@ -3,8 +3,8 @@ import Testing
 
 @testable import Keepsake
 
-/// Each system call of each write failing in turn: an error, the old value intact, the new one
-/// absent or whole, nothing left behind.
+/// Makes each system call of each write fail in turn, and expects an error, the old or the whole
+/// new value, and no temporary files.
 @Suite(.singleThreaded) struct FaultTests {
   private static let old = "old, " + Fault.mark
   private static let new = "new, " + Fault.mark
@@ -25,7 +25,7 @@ import Testing
       }
     }
 
-    /// What `k` is after it.
+    /// The value of `k` afterwards.
     var result: String? {
       switch self {
       case .create, .set, .update: new
@@ -48,7 +48,7 @@ import Testing
     }
   }
 
-  @Test func eachFailingCallLeavesOldOrNew() async throws {
+  @Test func eachFailingCallLeavesTheOldOrTheNewValue() async throws {
     var count = 0
     for operation in Operation.allCases { count += try await failEachCall(of: operation) }
     print("proof: faults, settings: \(count) failing calls")
@@ -66,7 +66,7 @@ import Testing
       },
       check: { store, directory, call in
         let comment: Comment = "\(operation): \(call.comment)"
-        // A fresh reader and the store itself agree on old or new.
+        // A new reader and the store itself see the same value.
         let reader = directory.store()
         let seen = try store.string("k")
         #expect(try reader.string("k") == seen, comment)
@@ -74,7 +74,7 @@ import Testing
         if call.failure == nil {
           #expect(seen == operation.result, comment)
         } else {
-          // The record, or the new file, is there by then.
+          // Here the record or the new file has been written.
           let isWritten =
             call.event.call == .publish
             || call.isAfterChange { $0.hasSuffix("/" + TemporaryDirectory.journal) }
@@ -83,7 +83,7 @@ import Testing
         if operation != .create, operation != .removeAll || seen == Self.old {
           #expect(try reader.string("bystander") == "here", comment)
         }
-        // It works again afterwards, and nothing lies about.
+        // The next write succeeds, and no temporary file is left.
         try store.set("after", forKey: "k")
         #expect(try reader.string("k") == "after", comment)
         #expect(try directory.store().string("k") == "after", comment)
@@ -91,12 +91,12 @@ import Testing
       })
   }
 
-  @Test func eachShortWriteLeavesOldOrNew() throws {
+  @Test func shortWriteLeavesTheOldOrTheNewValue() throws {
     for length in 0..<60 {
       let directory = try TemporaryDirectory(isQuick: true)
       let store = directory.store()
       try store.set("old", forKey: "k")
-      // The first write stops early, the next finds the disk full.
+      // The first write is short, and the disk is full for the next.
       let isFull = Locked(length == 0)
       let plan = FaultPlan(
         decide: { event in
@@ -120,11 +120,11 @@ import Testing
       let reader = directory.store(failures: failures)
       #expect(try reader.string("k") == seen)
       #expect(try reader.int("next") == 1)
-      #expect(failures.all.isEmpty, "length \(length): a torn tail is no damage")
+      #expect(failures.all.isEmpty, "length \(length): a torn tail is not damage")
     }
   }
 
-  @Test func aFailedSyncIsNeverTrustedAgain() throws {
+  @Test func failedSyncIsNeverRepeatedOnTheSameFile() throws {
     let directory = try TemporaryDirectory()
     let store = directory.store()
     try store.set(1, forKey: "a")
@@ -143,7 +143,7 @@ import Testing
     #expect(!after.isSameFile(as: before), "the store was not written to a new file")
     #expect(try directory.store().int("a") == 1)
 
-    // Where that fails too, it is an error.
+    // If the new file cannot be synced either, it is an error.
     let broken = FaultPlan(decide: { $0.call == .fdatasync ? .fail(EIO) : .proceed })
     let error = FaultPlan.$current.withValue(broken) {
       #expect(throws: StorageError.self) { try store.synchronize() }
@@ -153,7 +153,7 @@ import Testing
     #expect(try directory.store().int("a") == 1)
   }
 
-  @Test func synchronizeSyncsTheFileThenTheDirectoryOnce() throws {
+  @Test func synchronizeSyncsTheDirectoryOnce() throws {
     let directory = try TemporaryDirectory()
     let store = directory.store()
     try store.set(1, forKey: "a")
@@ -166,12 +166,11 @@ import Testing
     #expect(calls.filter { $0 == .fdatasync || $0 == .fsync } == [.fdatasync, .fsync, .fdatasync])
   }
 
-  /// Where the design says what a set costs.
-  @Test func aSetMakesFiveSystemCalls() throws {
+  @Test func setMakesFiveSystemCalls() throws {
     let directory = try TemporaryDirectory()
     let store = directory.store()
     try store.set(1, forKey: "a")
-    // Lock, is the journal still there, append, publish; the fifth unlocks.
+    // Lock, check the journal, append, publish. The fifth call, which unlocks, is not recorded.
     let least: [SystemCall] = [.lock, .stat, .write, .publish]
     let all = try (0..<100).map { number in
       try systemCalls {
@@ -180,11 +179,11 @@ import Testing
       }
     }
     #expect(all.contains(least))
-    // Once within a tick of the clock also: is the lock file still there.
+    // One more check within each tick of the clock: whether the lock file still exists.
     #expect(all.allSatisfy { $0 == least || $0 == [.lock, .stat, .stat, .write, .publish] })
   }
 
-  @Test func aSetAfterAnotherProcessesLooksWhetherTheLockFileIsThere() throws {
+  @Test func setAfterAnotherProcessesSetChecksTheLockFile() throws {
     let directory = try TemporaryDirectory()
     let (store, other) = (directory.store(), directory.store())
     for number in 0..<10 {
@@ -195,7 +194,7 @@ import Testing
     }
   }
 
-  @Test func setsAreSyncedAgainAfterASyncThatFailed() async throws {
+  @Test func setsAreSyncedAfterAFailedSync() async throws {
     let store = try TemporaryDirectory().store()
     let journal = try store.journal
     try store.set(0, forKey: "k")
@@ -209,7 +208,7 @@ import Testing
     #expect(!journal.file.withLock { $0.isUnsynced })
   }
 
-  @Test func anOldTemporaryFileThatCannotBeRemovedStopsNoWrite() throws {
+  @Test func setSucceedsWhenAnOldTemporaryFileCannotBeRemoved() throws {
     let directory = try TemporaryDirectory()
     try directory.write([1], to: ".standard.jsonl.a.tmp")
     try FileManager.default.setAttributes(
@@ -221,7 +220,7 @@ import Testing
     #expect(try store.int("k") == 1)
   }
 
-  @Test func aJournalThatIsDeletedBeforeItsCompactionIsNoFailure() throws {
+  @Test func compactionOfADeletedJournalReportsNothing() throws {
     let directory = try TemporaryDirectory()
     let failures = Failures()
     let store = directory.store(failures: failures)

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-/// Damage and foreign hands on the files of a store.
+/// Damaged files, and files that users or other programs change, replace or delete.
 @Suite(.singleThreaded) struct JournalDamageTests {
   static let journal = TemporaryDirectory.journal
 
@@ -20,7 +20,7 @@ import Testing
     try (0..<5).map { try store.get("k\($0)") }
   }
 
-  @Test func eachFlippedByteIsReportedOnceKeptAsideAndCostsOneRecord() throws {
+  @Test func flippedByteIsReportedOnceAndLosesOneRecord() throws {
     let sample = try Self.sample()
     for position in sample.indices {
       let directory = try TemporaryDirectory()
@@ -33,7 +33,7 @@ import Testing
       let wrong = values.indices.filter { values[$0] != intact[$0] }
       #expect(wrong.count <= 1, "byte \(position)")
       for index in wrong {
-        // Missing, or the value before: never anything else.
+        // Missing, or the previous value.
         #expect(values[index] == nil || index == 0 && values[index] == 0, "byte \(position)")
       }
       #expect(failures.all.map(\.code) == [.damaged], "byte \(position): \(failures.all)")
@@ -41,14 +41,14 @@ import Testing
       #expect(aside.count == 1, "byte \(position)")
       if let name = aside.first { #expect(try directory.bytes(of: name) == bytes) }
 
-      // Repaired: the next one to open it has nothing to report.
+      // The file has been repaired, so the next store reports nothing.
       let again = Failures()
       #expect(try Self.values(directory.store(failures: again)) == values)
       #expect(again.all.isEmpty)
     }
   }
 
-  @Test func eachTruncationIsATornTailAndDamageOnlyWhereTheHeaderIsCut() throws {
+  @Test func truncationIsDamageOnlyInTheHeader() throws {
     let sample = try Self.sample()
     for count in 0..<sample.count {
       let directory = try TemporaryDirectory()
@@ -63,14 +63,14 @@ import Testing
       let reader = directory.store(failures: failures)
       #expect(try Self.values(reader) == values)
       #expect(try reader.int("new") == 7)
-      // No journal of ours ever was that short.
+      // A journal gets its name when it has a whole header.
       let isDamage = (1..<JournalFormat.headerSize).contains(count)
       #expect(failures.all.map(\.code) == (isDamage ? [.damaged] : []), "length \(count)")
       #expect(try directory.names().contains { $0.contains("damaged") } == isDamage)
     }
   }
 
-  @Test func aFileOfZerosIsKeptAsideAndReportedOnce() throws {
+  @Test func fileOfZerosIsKeptAsideAndReportedOnce() throws {
     let directory = try TemporaryDirectory()
     let zeros = [UInt8](repeating: 0, count: 5_000)
     try directory.write(zeros, to: Self.journal)
@@ -84,7 +84,7 @@ import Testing
     #expect(try directory.store(failures: failures).int("a") == 1 && failures.all.count == 1)
   }
 
-  @Test func damageBehindALiveReaderLosesNothingThatItHas() throws {
+  @Test func damageAfterAReadLosesNothingInTheTable() throws {
     let directory = try TemporaryDirectory()
     let failures = Failures()
     let store = directory.store(failures: failures)
@@ -99,7 +99,7 @@ import Testing
     #expect(failures.all.map(\.code) == [.damaged])
   }
 
-  @Test func damageFoundByACompactionCostsNothingThatIsInMemory() throws {
+  @Test func compactionRepairsDamageFromTheTable() throws {
     let directory = try TemporaryDirectory()
     let failures = Failures()
     let store = directory.store(failures: failures)
@@ -120,13 +120,13 @@ import Testing
     #expect(try directory.names().contains { $0.contains(".damaged-") })
   }
 
-  @Test func whatAKilledWriterLeftUnpublishedShowsToAll() throws {
+  @Test func readersSeeUnpublishedRecordsOfAKilledWriter() throws {
     let directory = try TemporaryDirectory()
     let store = directory.store()
     try store.set(1, forKey: "a")
     let reader = directory.store()
     #expect(try reader.int("a") == 1)
-    // A writer that died between its write and its word.
+    // A writer that was killed between its write and its publication.
     var record: [UInt8] = []
     let seed = try store.journal.file.withLock { $0.seed }
     JournalFormat.append(.int(2), key: "a", seed: seed, to: &record)
@@ -141,7 +141,7 @@ import Testing
   }
 
   @Test(arguments: ["emptied", "deleted"])
-  func aFileTakenAwayIsACleanStart(_ how: String) throws {
+  func storeStartsEmptyAfterItsFileIsRemoved(_ how: String) throws {
     let directory = try TemporaryDirectory()
     let store = directory.store()
     let reader = directory.store()
@@ -160,7 +160,7 @@ import Testing
     }
   }
 
-  @Test func aDeletedDirectoryIsACleanStart() throws {
+  @Test func storeStartsEmptyAfterItsDirectoryIsDeleted() throws {
     let directory = try TemporaryDirectory()
     let inner = directory.url.appending(path: "inner")
     let scope = StorageScope(
@@ -174,7 +174,7 @@ import Testing
     #expect(FileManager.default.fileExists(atPath: inner.appending(path: Self.journal).path))
   }
 
-  @Test func aDeletedLockFileIsMadeAgain() throws {
+  @Test func setMakesADeletedLockFileAgain() throws {
     let directory = try TemporaryDirectory()
     let a = directory.store()
     let b = directory.store()
@@ -188,9 +188,9 @@ import Testing
     #expect(try directory.store().keys().count == 4)
   }
 
-  /// One still has the deleted file's lock for a moment, the other one that of the next file, under
-  /// which it puts a new journal in place of the old one.
-  @Test func whoMakesALockFileAnewWaitsForThoseWhoHaveTheOld() throws {
+  /// One writer still uses the deleted lock file while the other replaces the journal under the
+  /// lock of a new one.
+  @Test func makingALockFileWaitsForWritersWithTheDeletedOne() throws {
     let directory = try TemporaryDirectory(isQuick: true)
     let store = directory.store()
     try store.set(0, forKey: "k0")
@@ -211,7 +211,7 @@ import Testing
       count.withLock { $0 = number }
       end.signal()
     }.start()
-    // Longer between its last look at the old file and the new one's name.
+    // Widens the gap between the last read of the old file and the move of the new one.
     let plan = FaultPlan(decide: { event in
       if event.call == .rename { usleep(2_000) }
       return .proceed
@@ -230,7 +230,7 @@ import Testing
     #expect((0..<count.withLock { $0 }).filter { !keys.contains("k\($0)") } == [])
   }
 
-  @Test func anExchangedFileIsReadAnew() throws {
+  @Test func storeReloadsAReplacedFile() throws {
     let directory = try TemporaryDirectory()
     let other = try TemporaryDirectory()
     let store = directory.store()
@@ -243,7 +243,7 @@ import Testing
     #expect(try Set(store.keys()) == ["b", "c"])
   }
 
-  @Test func aFileOverwrittenInPlaceIsReadAnew() throws {
+  @Test func storeReloadsAFileOverwrittenInPlace() throws {
     let directory = try TemporaryDirectory()
     let other = try TemporaryDirectory()
     let store = directory.store()
@@ -257,7 +257,7 @@ import Testing
     #expect(try directory.store().keys().count == 21)
   }
 
-  @Test func foreignFilesAreAnErrorAndStay() throws {
+  @Test func throwsWhenTheFileIsForeignAndLeavesIt() throws {
     let directory = try TemporaryDirectory()
     let text = Array("my own notes, nothing to do with settings\n".utf8)
     try directory.write(text, to: Self.journal)
@@ -269,7 +269,7 @@ import Testing
     #expect(try directory.bytes(of: Self.journal) == text)
   }
 
-  @Test func newerFilesAreAnErrorAndStay() throws {
+  @Test func throwsWhenTheFileIsNewerAndLeavesIt() throws {
     let directory = try TemporaryDirectory()
     let newer = Array(
       (#"["keepsake","2:0123456789abcdef","2:0123456789abcdef","2:0123456789abcdef"]"# + "\n?\n")
@@ -280,7 +280,7 @@ import Testing
     #expect(try directory.bytes(of: Self.journal) == newer)
   }
 
-  @Test func aDirectoryInTheFilesPlaceIsAnError() throws {
+  @Test func throwsWhenADirectoryHasTheJournalsName() throws {
     let directory = try TemporaryDirectory()
     try FileManager.default.createDirectory(
       at: directory.file(Self.journal), withIntermediateDirectories: false)
@@ -292,7 +292,7 @@ import Testing
     }
   }
 
-  @Test func aPipeInTheFilesPlaceIsAnErrorAndStays() throws {
+  @Test func throwsWhenAPipeHasTheJournalsName() throws {
     let directory = try TemporaryDirectory()
     let path = directory.file(Self.journal).path
     try #require(mkfifo(path, 0o600) == 0)
@@ -304,10 +304,10 @@ import Testing
     #expect(try FileSystem.status(path)?.kind == .other)
   }
 
-  /// Its words would be written to the file that the link leads to.
-  @Test func aLinkInTheLockFilesPlaceIsAnErrorAndNotFollowed() throws {
+  /// Otherwise the word would be written to the target of the link.
+  @Test func throwsWhenTheLockFileIsASymbolicLink() throws {
     let directory = try TemporaryDirectory()
-    let text = Array("somebody's file, with some text in it".utf8)
+    let text = Array("a file of the user, with some text in it".utf8)
     try directory.write(text, to: "foreign")
     try directory.store().set(1, forKey: "a")
     try FileManager.default.removeItem(at: directory.file(".standard.lock"))
@@ -321,7 +321,7 @@ import Testing
   }
 
   @Test(arguments: [true, false])
-  func aLinkToAFileThatIsNotThereYetIsFollowed(_ isAbsolute: Bool) throws {
+  func setFollowsALinkToAMissingFile(_ isAbsolute: Bool) throws {
     let directory = try TemporaryDirectory()
     let target = isAbsolute ? directory.file("dotfiles.jsonl").path : "dotfiles.jsonl"
     try FileManager.default.createSymbolicLink(
@@ -333,7 +333,7 @@ import Testing
     #expect(try directory.bytes(of: "dotfiles.jsonl").count > JournalFormat.headerSize)
   }
 
-  @Test func aLinkedFileStaysALink() throws {
+  @Test func linkToTheJournalStaysALink() throws {
     let directory = try TemporaryDirectory()
     let dotfiles = try TemporaryDirectory()
     try dotfiles.store().set(1, forKey: "a")
@@ -349,7 +349,7 @@ import Testing
     #expect(try dotfiles.store().keys() == ["c"])
   }
 
-  @Test func aReaderThatFindsTheFilesDeletedSeesTheNextOnes() throws {
+  @Test func readerOfDeletedFilesSeesTheNewOnes() throws {
     let directory = try TemporaryDirectory()
     let (reader, writer) = (directory.store(), directory.store())
     try writer.set(1, forKey: "k")
@@ -357,7 +357,7 @@ import Testing
     for name in try directory.names() {
       try FileManager.default.removeItem(at: directory.file(name))
     }
-    // Looks when the old lock file is given up and the new one is not there yet.
+    // Reads after the old lock file has been dropped and before the new one exists.
     let plan = FaultPlan { event in
       if event.call == .open, event.path.hasSuffix(".lock") {
         FaultPlan.$current.withValue(nil) { _ = try? reader.int("k") }
@@ -370,7 +370,7 @@ import Testing
     #expect(try reader.int("k") == 3)
   }
 
-  @Test func damageUnderAReusedInodeIsRepairedToo() throws {
+  @Test func damageUnderAReusedInodeNumberIsRepaired() throws {
     let directory = try TemporaryDirectory()
     try directory.store().set(1, forKey: "a")
     var bytes = try directory.bytes(of: TemporaryDirectory.journal)
@@ -388,7 +388,7 @@ import Testing
     #expect(try directory.names().filter { $0.contains(".damaged-") }.count == 2)
   }
 
-  @Test func whoHearsOfDamageMayWrite() throws {
+  @Test func failureHandlerMayWriteToTheDamagedSuite() throws {
     let directory = try TemporaryDirectory()
     try directory.store().set(1, forKey: "a")
     var bytes = try directory.bytes(of: TemporaryDirectory.journal)

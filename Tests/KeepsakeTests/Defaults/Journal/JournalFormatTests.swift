@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-/// The bytes alone: what reads back, and what damage costs.
+/// The format of a journal, and which records damage loses.
 @Suite struct JournalFormatTests {
   static let id: UInt64 = 0x0123_4567_89AB_CDEF
 
@@ -36,7 +36,7 @@ import Testing
     a.kind == b.kind && a.key == b.key && a.value == b.value
   }
 
-  @Test func whatIsWrittenReadsBack() throws {
+  @Test func recordsReadBack() throws {
     let (lines, parsed) = try #require(Self.parse(Self.sample))
     #expect(lines.map(\.key) == ["k0", "k1", "k2", "k3", "k4", "k0", "k5", "k6"])
     #expect(parsed.damage == 0 && parsed.tail == .complete && parsed.end == Self.sample.count)
@@ -55,8 +55,8 @@ import Testing
     }
   }
 
-  @Test func theFormatOfVersionOneStays() {
-    // Golden: a change of these bytes makes existing files unreadable.
+  @Test func bytesOfVersionOneAreUnchanged() {
+    // If these bytes change, existing files become unreadable.
     #expect(
       String(decoding: Self.sample.prefix(JournalFormat.headerSize), as: UTF8.self)
         == #"["keepsake","1:0123456789abcdef","1:0123456789abcdef","1:0123456789abcdef"]"# + "\n")
@@ -73,14 +73,14 @@ import Testing
     static let clear = "[\"ed8e1f939b501cdfc0\"]\n"
   }
 
-  @Test func anyFlippedByteCostsAtMostItsRecord() throws {
+  @Test func flippedByteLosesAtMostItsRecord() throws {
     let (lines, _) = try #require(Self.parse(Self.sample))
     for position in Self.sample.indices {
       for mask: UInt8 in [0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xFF] {
         var bytes = Self.sample
         bytes[position] ^= mask
         let (left, parsed) = try #require(Self.parse(bytes), "byte \(position)")
-        // What is left is what was written, in order, with one line missing at most.
+        // The remaining lines are in order, and at most one is missing.
         var rest = lines[...]
         for line in left {
           let match = try #require(rest.firstIndex { Self.isSame($0, line) }, "byte \(position)")
@@ -97,7 +97,7 @@ import Testing
     }
   }
 
-  @Test func anyTruncationKeepsWholeRecordsAndIsNoDamage() throws {
+  @Test func truncationKeepsAllWholeRecords() throws {
     let (lines, _) = try #require(Self.parse(Self.sample))
     for count in 0..<Self.sample.count {
       let bytes = Array(Self.sample.prefix(count))
@@ -109,14 +109,14 @@ import Testing
       #expect(parsed.damage == 0)
       #expect(zip(left, lines).allSatisfy(Self.isSame))
 
-      // Closed by the next writer, it reads the same for everybody, and so does what follows.
+      // The next writer closes the torn record. Then all records and those that follow are read.
       var closed = bytes + parsed.tail.closing
       JournalFormat.append(.int(1), key: "next", seed: Self.id, to: &closed)
       let (after, again) = try #require(Self.parse(closed))
       #expect(again.damage == 0 && again.tail == .complete)
       #expect(after.count == left.count + 1 && after.last?.key == "next")
 
-      // And reading on from where it stopped sees just what is new.
+      // A reader that continues where it stopped sees only the new record.
       let rest = Array(closed[parsed.end...])
       let (count, live) = rest.withUnsafeBytes { buffer in
         var count = 0
@@ -127,7 +127,7 @@ import Testing
     }
   }
 
-  @Test func foreignAndNewerFilesAreToldApart() {
+  @Test func headerTellsForeignFilesFromNewerOnes() {
     func header(_ text: String) -> JournalFormat.Header {
       Array(text.utf8).withUnsafeBytes { JournalFormat.header(of: $0) }
     }

@@ -3,47 +3,49 @@ import Testing
 
 @testable import Keepsake
 
-/// Files and directories that this user may not use. The peer gives its rights up, so this needs
-/// root.
-@Suite(.singleThreaded, .enabled(if: getuid() == 0, "giving up rights needs root"))
+/// Files and directories that the user may not access. The peer process gives up its privileges,
+/// which requires root.
+@Suite(.singleThreaded, .enabled(if: getuid() == 0, "giving up privileges requires root"))
 struct PermissionTests {
-  static let nobody = "65534"
+  static let otherUser = "65534"
 
-  func asNobody(_ directory: TemporaryDirectory, _ request: String...) throws -> String {
-    try Child(Peer.executable, [directory.path, "as-user", Self.nobody, Self.nobody] + request)
-      .finish()
+  func asOtherUser(_ directory: TemporaryDirectory, _ request: String...) throws -> String {
+    try Child(
+      Peer.executable, [directory.path, "as-user", Self.otherUser, Self.otherUser] + request
+    )
+    .finish()
   }
 
   func setMode(_ mode: Int, _ path: String) throws {
     try FileManager.default.setAttributes([.posixPermissions: mode], ofItemAtPath: path)
   }
 
-  @Test func anotherUsersFileIsAnErrorThatNamesIt() throws {
+  @Test func throwsWhenAnotherUserOwnsTheFile() throws {
     let directory = try TemporaryDirectory()
     try directory.store().set(1, forKey: "a")
     try setMode(0o777, directory.path)
     let path = directory.file(TemporaryDirectory.journal).path
-    let answer = try asNobody(directory, "get", "a")
+    let answer = try asOtherUser(directory, "get", "a")
     #expect(answer.contains("access denied") && answer.contains(path), "\(answer)")
-    let refused = try asNobody(directory, "set", "a", "2")
+    let refused = try asOtherUser(directory, "set", "a", "2")
     #expect(refused.contains("access denied") && refused.contains(directory.path), "\(refused)")
     #expect(try directory.store().int("a") == 1)
   }
 
-  @Test func aReadOnlyDirectoryCanBeRead() throws {
+  @Test func readOnlyDirectoryCanBeRead() throws {
     let directory = try TemporaryDirectory()
     try directory.store().set(1, forKey: "a")
     try setMode(0o644, directory.file(TemporaryDirectory.journal).path)
     try setMode(0o644, directory.file(".standard.lock").path)
     try setMode(0o755, directory.path)
-    #expect(try asNobody(directory, "get", "a") == "1\n")
-    let refused = try asNobody(directory, "set", "a", "2")
+    #expect(try asOtherUser(directory, "get", "a") == "1\n")
+    let refused = try asOtherUser(directory, "set", "a", "2")
     #expect(refused.contains("access denied"), "\(refused)")
     #expect(try directory.store().int("a") == 1)
     #expect(try directory.names() == [".standard.lock", TemporaryDirectory.journal])
   }
 
-  @Test func damageInAReadOnlyDirectoryIsReadAround() throws {
+  @Test func intactRecordsOfADamagedReadOnlyFileAreRead() throws {
     let directory = try TemporaryDirectory()
     try directory.store().set(1, forKey: "a")
     let handle = try FileHandle(forWritingTo: directory.file(TemporaryDirectory.journal))
@@ -51,21 +53,21 @@ struct PermissionTests {
     try handle.write(contentsOf: Data("noise\n".utf8))
     try setMode(0o644, directory.file(TemporaryDirectory.journal).path)
     try setMode(0o755, directory.path)
-    #expect(try asNobody(directory, "get", "a") == "1\n")
+    #expect(try asOtherUser(directory, "get", "a") == "1\n")
     #expect(try directory.names().count == 2)
   }
 
-  @Test func aMissingDirectoryThatCannotBeMadeIsAnError() throws {
+  @Test func throwsWhenTheDirectoryCannotBeMade() throws {
     let directory = try TemporaryDirectory()
     try setMode(0o755, directory.path)
     let inner = directory.path + "/inner/deeper"
     let answer = try Child(
-      Peer.executable, [inner, "as-user", Self.nobody, Self.nobody, "set", "a", "1"]
+      Peer.executable, [inner, "as-user", Self.otherUser, Self.otherUser, "set", "a", "1"]
     ).finish()
     #expect(answer.contains("access denied") && answer.contains(directory.path + "/inner"))
   }
 
-  @Test func modesAreForTheUserAlone() throws {
+  @Test func onlyTheUserMayReadTheFiles() throws {
     let outer = try TemporaryDirectory()
     let inner = outer.url.appending(path: "a/b")
     let scope = StorageScope(
@@ -82,7 +84,7 @@ struct PermissionTests {
     #expect(try mode(inner.path + "/standard.jsonl") == 0o600)
   }
 
-  @Test func aSharedDirectoriesModeGoesForItsFiles() throws {
+  @Test func filesHaveTheModeOfASharedDirectory() throws {
     let directory = try TemporaryDirectory()
     try setMode(0o770, directory.path)
     let store = directory.store(Defaults.Suite("team", in: directory.url))

@@ -4,15 +4,15 @@ import Testing
 @testable import Keepsake
 
 extension OneAtATime {
-  /// Several processes, and processes that die.
+  /// Several processes at the same time, and processes that are killed.
   @Suite struct ProcessTests {
-    @Test func aValueOutlivesAPlainExit() throws {
+    @Test func valueSurvivesAnExit() throws {
       let directory = try TemporaryDirectory()
       #expect(try Peer.start(directory, "set", "age", "25").finish() == "ok\n")
       #expect(try Peer.start(directory, "get", "age").finish() == "25\n")
     }
 
-    @Test func aValueOutlivesAKillRightAfterSetReturned() throws {
+    @Test func valueSurvivesAKillAfterSetReturned() throws {
       let directory = try TemporaryDirectory()
       for age in 0..<10 {
         let peer = try Peer.start(directory, "serve")
@@ -41,13 +41,13 @@ extension OneAtATime {
       #expect(try directory.store().int("count") == 8_000)
     }
 
-    @Test func aReadAfterAnotherProcessesSetSeesItWhileAThirdCompacts() throws {
+    @Test func readSeesAnotherProcessesSetWhileAThirdCompacts() throws {
       let directory = try TemporaryDirectory()
       let store = directory.store()
       try store.set(0, forKey: "seen")
       let writer = try Peer.start(directory, "serve")
       let reader = try Peer.start(directory, "serve")
-      // Makes dead records all the time, so that its own process compacts in the background.
+      // Keeps overriding its records, so its process compacts in the background.
       let compactor = try Peer.start(directory, "acknowledge", "0")
       _ = compactor.line()
       var rewrites: Set<UInt64> = []
@@ -62,9 +62,9 @@ extension OneAtATime {
       #expect(rewrites.count > 1, "no compaction took place")
     }
 
-    /// Kills a writer at random moments, its compactions included, and looks for what it had said
-    /// was set. `KEEPSAKE_KILLS` makes the run longer.
-    @Test func killsLoseNothingAcknowledged() throws {
+    /// Kills a writer at random moments, also during compactions, and expects every value that it
+    /// acknowledged. `KEEPSAKE_KILLS` makes the run longer.
+    @Test func killLosesNothingAcknowledged() throws {
       let kills = Coverage.count("KEEPSAKE_KILLS", sample: 40, complete: 500)
       let directory = try TemporaryDirectory()
       let failures = Failures()
@@ -73,8 +73,8 @@ extension OneAtATime {
       let path = directory.file(TemporaryDirectory.journal).path
       for number in 0..<kills {
         let peer = try Peer.start(directory, "acknowledge", String(last))
-        // The first line says that it runs; then it has some time, at random, now and then as long
-        // as a compaction takes.
+        // The first line says that the writer runs. Then it gets a random time, sometimes until a
+        // compaction has replaced the file.
         if let line = peer.line() { last = max(last, Int(line) ?? 0) }
         let before = try FileSystem.status(path)?.inode
         let deadline = ContinuousClock.now + .seconds(5)
@@ -92,24 +92,24 @@ extension OneAtATime {
         for number in max(1, acknowledged - 49)...acknowledged {
           let text: String? = try store.get("key\(number % 50)")
           let kept = try #require(text?.split(separator: " ").first.flatMap { Int($0) })
-          // The one in flight may be there as well.
+          // The set that was interrupted may have succeeded.
           #expect(kept == number || kept == acknowledged + 1 && kept % 50 == number % 50)
         }
-        last = acknowledged  // the next process sets the one in flight again
+        last = acknowledged  // the next process repeats the interrupted set
         files.insert(try #require(try FileSystem.status(store.journal.location.path)).inode)
       }
       #expect(failures.all.isEmpty, "\(failures.all)")
       #expect(files.count > kills / 50, "compactions took part: \(files.count) files")
-      // At most the temporary files of killed compactions are left, for a later sweep.
+      // Only temporary files of killed compactions may be left, which are removed later.
       #expect(try directory.names().allSatisfy { !$0.contains("damaged") })
     }
 
-    @Test func processesThatLiveForAMomentCompactToo() throws {
+    @Test func shortLivedProcessesCompact() throws {
       let directory = try TemporaryDirectory()
       let store = directory.store()
       let text = String(repeating: "x", count: 70_000)
       try store.set(text, forKey: "text")
-      try store.set(text, forKey: "text")  // from here on dead records dominate
+      try store.set(text, forKey: "text")  // now dead records dominate
       let before = try #require(try FileSystem.status(store.journal.location.path))
       #expect(try Peer.start(directory, "set", "text", "1").finish() == "ok\n")
       let after = try #require(try FileSystem.status(store.journal.location.path))
@@ -117,7 +117,7 @@ extension OneAtATime {
       #expect(try store.int("text") == 1)
     }
 
-    @Test func temporaryFilesOfKilledCompactionsAreSwept() throws {
+    @Test func temporaryFilesOfKilledCompactionsAreRemoved() throws {
       let directory = try TemporaryDirectory()
       let old = directory.file(".standard.jsonl.abc.tmp")
       let young = directory.file(".standard.jsonl.def.tmp")
@@ -129,12 +129,12 @@ extension OneAtATime {
       #expect(FileManager.default.fileExists(atPath: young.path))
     }
 
-    @Test func aForkedChildUsesFilesOfItsOwn() throws {
+    @Test func forkedChildOpensItsOwnFiles() throws {
       let directory = try TemporaryDirectory()
       #expect(try Peer.start(directory, "fork", "3000").finish() == "6000 true 0\n")
     }
 
-    @Test func aHeldLockIsAnErrorAfterItsTimeAndNotAHang() throws {
+    @Test func throwsWhenTheLockIsHeldForLongerThanTheTimeout() throws {
       let directory = try TemporaryDirectory()
       try directory.store().set(1, forKey: "a")
       let holder = try LockFile.createOrOpen(
@@ -149,7 +149,7 @@ extension OneAtATime {
       }
       #expect(error?.code == .timedOut)
       #expect(error?.path == directory.file(".standard.lock").path)
-      // Reading takes no lock.
+      // Reads take no lock.
       #expect(try journal.value(forKey: "a") == .int(1))
       holder.unlock()
       try journal.set(.int(2), forKey: "a")

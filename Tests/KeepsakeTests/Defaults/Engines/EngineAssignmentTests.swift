@@ -4,9 +4,9 @@ import Testing
 
 @testable import Keepsake
 
-/// Which suite is on which engine.
-@Suite struct EnginePlacesTests {
-  @Test func anEngineIsThatOfItsSuiteAlone() async throws {
+/// The assignment of engines to suites.
+@Suite struct EngineAssignmentTests {
+  @Test func engineServesOnlyItsSuite() async throws {
     let (session, standard) = (TableEngine(), TableEngine())
     try await StorageSystem.withTemporary(engines: ["session": session, .standard: standard]) {
       () async throws in
@@ -20,7 +20,7 @@ import Testing
       #expect(try Defaults.shared.fileURL == nil)
       #expect(try Defaults.suite("other").fileURL != nil)
     }
-    #expect(session.keys() == ["k"], "an engine is the caller's")
+    #expect(session.keys() == ["k"], "the scope does not empty the engine")
   }
 
   @Test func removeAllEmptiesEngines() async throws {
@@ -39,11 +39,11 @@ import Testing
         #expect(Defaults.keys(suite: suite).isEmpty, "\(suite)")
       }
       #expect(table.keys().isEmpty && memory.keys().isEmpty)
-      #expect(elsewhere.keys() == ["k"], "one with a directory of its own is not the app's alone")
+      #expect(elsewhere.keys() == ["k"], "a suite with its own directory is not removed")
     }
   }
 
-  @Test func removeAllSaysSoWhenAnEngineFails() async throws {
+  @Test func removeAllReportsAFailingEngine() async throws {
     struct Refused: Error {}
     let engine = HookedEngine()
     try await StorageSystem.withTemporary(engines: ["own": engine]) {
@@ -54,11 +54,11 @@ import Testing
       StorageSystem.onFailure = failures.append
       #expect(!StorageSystem.removeAll())
       #expect(failures.all.map(\.code) == [.engineFailed])
-      #expect(Defaults.keys().isEmpty, "the others are emptied all the same")
+      #expect(Defaults.keys().isEmpty, "the other suites are emptied all the same")
     }
   }
 
-  @Test func aTestRunDoesNotUseTheEnginesOfBootstrap() throws {
+  @Test func testRunDoesNotUseTheEnginesOfBootstrap() throws {
     let engine = TableEngine()
     let configuration = StorageSystem.Configuration()
     try configuration.bootstrap(app: "a", directories: .init(), engines: ["session": engine])
@@ -70,11 +70,11 @@ import Testing
   }
 }
 
-/// Each case has values of its own, on its engines too.
+/// Each case has its own values, also on engines.
 @Suite(.temporaryStorage(engines: ["session": MemoryEngine(), "table": TableEngine()]))
 struct EnginesOfATraitTests {
   @Test(arguments: 0..<100)
-  func noCaseSeesAnothersValues(_ number: Int) async {
+  func eachCaseHasItsOwnValues(_ number: Int) async {
     let suites: [Defaults.Suite] = [.standard, .memory, "session", "table", "other"]
     for suite in suites { #expect(Defaults.keys(suite: suite).isEmpty, "\(suite)") }
     #expect(DiskCache.keys().isEmpty && DiskCache.keys(cache: .memory).isEmpty)
