@@ -255,7 +255,7 @@ struct JournalFile {
     /// Appends the records of the changes to `bytes`.
     @inline(__always)
     func encode(_ changes: UnsafeBufferPointer<ValueChange>, to bytes: inout [UInt8]) {
-      bytes.append(contentsOf: closing)
+      if !closing.isEmpty { bytes.append(contentsOf: closing) }
       for index in changes.indices {
         JournalFormat.append(changes[index].value, key: changes[index].key, seed: seed, to: &bytes)
       }
