@@ -222,7 +222,7 @@ extension DiskCache.Store {
 
   /// Stores the value of a typed key with the key's own expiry; nil removes the entry.
   ///
-  /// - Throws: What ``set(_:forKey:expiry:durable:)`` throws.
+  /// - Throws: What ``set(_:forKey:expiry:durable:)-(T?,_,_,_)`` throws.
   @inlinable
   public func set<T: Codable>(
     _ value: T?, for key: DiskCache.Key<T>, durable: Bool = false
