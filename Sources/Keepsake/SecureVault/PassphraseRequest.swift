@@ -1,12 +1,14 @@
 #if SecureVault
 extension SecureVault {
-  /// Asks the person who sits there for a passphrase: what `authenticate` of
-  /// ``StorageSystem/bootstrap(app:directories:engines:keySources:authenticate:)`` is given.
+  /// Asks the user for a passphrase.
+  ///
+  /// The `authenticate` closure of
+  /// ``StorageSystem/bootstrap(app:directories:engines:keySources:authenticate:)`` gets one.
   public struct PassphraseRequest: Sendable {
-    /// What the passphrase is needed for, in words for that person.
+    /// What the passphrase is needed for, in words to show to the user.
     public let reason: String
-    /// Whether it is to be chosen, so that it should be asked for twice; else it is the one that
-    /// was chosen before.
+    /// Whether the user chooses a new passphrase, so that it should be asked for twice. Otherwise
+    /// it is the one that was chosen before.
     public let isNew: Bool
 
     /// A request with the words to show.
@@ -16,24 +18,25 @@ extension SecureVault {
     }
   }
 
-  /// Returns the passphrase, or nil when nobody gives one.
+  /// Returns the passphrase, or nil if the user enters none.
   ///
-  /// It is called on the thread that needs it, with no lock held: it may wait as long as it likes.
+  /// It is called on the thread that needs the passphrase. No lock is held, so it may take as long
+  /// as the user needs.
   public typealias Authenticator = @Sendable (PassphraseRequest) throws -> String?
 }
 
 extension SecureVault {
-  /// Asks for a passphrase on the terminal, without showing it: an ``Authenticator`` for
+  /// Asks for a passphrase on the terminal without echoing it: an ``Authenticator`` for
   /// command-line tools.
   ///
   /// ```swift
   /// try StorageSystem.bootstrap(app: "com.example.notes", authenticate: SecureVault.askTerminal)
   /// ```
   ///
-  /// It uses the terminal that the program was started from, also when its standard streams are
+  /// It uses the terminal that the program was started from, even if the standard streams are
   /// redirected. A new passphrase is asked for twice.
   ///
-  /// - Returns: nil when the person ends the input, with Control-D.
+  /// - Returns: The passphrase; nil if the user ends the input with Control-D.
   /// - Throws: ``StorageError`` of code `locked` when there is no terminal.
   @Sendable
   public static func askTerminal(_ request: PassphraseRequest) throws(StorageError) -> String? {
@@ -45,20 +48,20 @@ extension SecureVault {
         continue
       }
       guard let second = try askTerminal(prompt: "The same again: ") else { return nil }
-      // Its bytes count, and other bytes can be the same text.
+      // Strings are equal if they are canonically equivalent, but the key depends on the bytes.
       if first.utf8.elementsEqual(second.utf8) { return first }
       prompt = "They differ. New passphrase: "
     }
     return nil
   }
 
-  /// Asks for a line on the terminal, without showing it: a token, or a password.
+  /// Asks for a line on the terminal without echoing it, such as a token or a password.
   ///
   /// ```swift
   /// let token = try SecureVault.askTerminal(prompt: "Token: ")
   /// ```
   ///
-  /// - Returns: nil when the person ends the input, with Control-D.
+  /// - Returns: The line; nil if the user ends the input with Control-D.
   /// - Throws: ``StorageError`` of code `locked` when there is no terminal.
   public static func askTerminal(prompt: String) throws(StorageError) -> String? {
     do throws(StorageError) {
@@ -67,7 +70,7 @@ extension SecureVault {
       throw StorageError(
         .locked, operation: "askTerminal", path: error.path,
         reason: "the terminal cannot be used",
-        remedy: "Run the program in a terminal, or let it take what it needs from elsewhere.",
+        remedy: "Run the program in a terminal, or pass the secret to it in another way.",
         underlyingError: error)
     }
   }

@@ -1,25 +1,26 @@
 #if SecureVault
 extension StorageSystem {
-  /// Names the app, once, before anything is stored or read.
+  /// Names the app. Call it once, before anything is stored or read.
   ///
-  /// Without it the executable's name is used, so a renamed program finds other data.
+  /// Without it, the executable's name is used, so a renamed program does not find its data.
   ///
   /// ```swift
   /// try StorageSystem.bootstrap(app: "com.example.notes")
   /// ```
   ///
   /// - Parameters:
-  ///   - app: One path component, by custom in reverse-DNS form.
-  ///   - directories: Folders to use in place of the platform's.
-  ///   - engines: Where suites of settings lie that are not to be journals in files: each on a
-  ///     ``StorageEngine`` of its own. A test run does not use them, no more than the directories.
-  ///   - keySources: Which sources may open a vault by themselves, in the order in which they are
-  ///     tried; those that the vault is not under are passed over. A new vault is made with the
-  ///     first that is there. By default a credential of systemd named `vault.key`, then a key
-  ///     file. With none, a vault is made only by ``SecureVault/protect(with:service:)``.
-  ///   - authenticate: Asks the person who sits there for a passphrase, which secrets with
-  ///     ``SecureVault/Access/userPresence`` need; ``SecureVault/askTerminal(_:)`` is one.
-  /// - Throws: ``StorageError`` of code `misuse` when it comes late or twice, or when the name
+  ///   - app: A single path component, usually in reverse-DNS notation.
+  ///   - directories: Directories to use instead of the platform's.
+  ///   - engines: Engines for suites of settings that are not to be stored as journals. Each needs
+  ///     a ``StorageEngine`` of its own. Test runs ignore the engines and the directories.
+  ///   - keySources: The sources that may open a vault without a call of `unlock`, in the order in
+  ///     which they are tried. Sources that do not protect the vault are skipped. A new vault is
+  ///     created with the first source that is available. By default these are a systemd credential
+  ///     named `vault.key`, then a key file. If the list is empty, only
+  ///     ``SecureVault/protect(with:service:)`` creates a vault.
+  ///   - authenticate: Asks the user for a passphrase, which secrets with
+  ///     ``SecureVault/Access/userPresence`` require; for instance ``SecureVault/askTerminal(_:)``.
+  /// - Throws: ``StorageError`` of code `misuse` if it is called late or twice, or if the name
   ///   cannot be the name of a directory.
   public static func bootstrap(
     app: String, directories: Directories = Directories(),
@@ -34,8 +35,8 @@ extension StorageSystem {
 
   /// Runs `body` with empty stores of its own, in a directory that is removed afterwards.
   ///
-  /// It holds for `body` and the tasks it creates, not for detached tasks and dispatch queues:
-  /// those use the process's stores.
+  /// These stores are used by `body` and the tasks that it creates. Detached tasks and dispatch
+  /// queues use the process's stores.
   ///
   /// ```swift
   /// try await StorageSystem.withTemporary {
@@ -43,12 +44,12 @@ extension StorageSystem {
   /// }
   /// ```
   ///
-  /// `engines`, `keySources` and `authenticate` are as in bootstrap, for the block's stores: a test
-  /// puts a suite on an engine that fails, and answers for the person who would sit there. An
-  /// engine is the caller's, and is not emptied at the end.
+  /// `engines`, `keySources` and `authenticate` have the same meaning as in bootstrap, for the
+  /// block's stores. A test can use an engine that fails, and enter passphrases for the user.
+  /// Engines belong to the caller and are not emptied at the end.
   ///
-  /// - Returns: What `body` returns.
-  /// - Throws: What `body` throws, or a ``StorageError`` when there is no directory to be had.
+  /// - Returns: The result of `body`.
+  /// - Throws: What `body` throws, or a ``StorageError`` if the directory cannot be created.
   @discardableResult
   public static func withTemporary<R>(
     engines: [Defaults.Suite: any StorageEngine] = [:],

@@ -2,26 +2,26 @@
 public import FoundationEssentials
 
 extension SecureVault {
-  /// What it takes to read a secret.
+  /// What reading a secret requires.
   public enum Access: Hashable, Sendable {
-    /// The vault has to be open.
+    /// The vault must be open.
     case whenUnlocked
-    /// A person has to type a passphrase each time: what Face ID and Touch ID items are on Apple
+    /// The user must enter a passphrase each time, as with Face ID and Touch ID items on Apple
     /// systems.
     ///
-    /// The value is sealed once more, under a key that only this passphrase opens: the one that the
-    /// vault is under, or else one that is chosen with the first such secret. The `authenticate`
-    /// closure of bootstrap asks for it, when such a secret is read and when it is set.
+    /// The value is also sealed under a key that only this passphrase opens. It is the vault's
+    /// passphrase if there is one; otherwise the user chooses it with the first such secret. The
+    /// `authenticate` closure of bootstrap asks for it whenever such a secret is read or set.
     case userPresence
   }
 
-  /// What is known of a secret besides its value.
+  /// The metadata of a secret.
   public struct Entry: Hashable, Sendable {
-    /// When it was first stored.
+    /// When the secret was first stored.
     public let created: Date
-    /// When its value was last stored; a change of keys does not count.
+    /// When its value was last stored. Changing keys does not count.
     public let modified: Date
-    /// What it takes to read it.
+    /// What reading it requires.
     public let access: Access
 
     init(_ names: EntryNames, isPresenceRequired: Bool) {

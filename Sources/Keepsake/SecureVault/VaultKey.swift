@@ -1,8 +1,9 @@
 #if SecureVault
 extension SecureVault {
-  /// A secret's name with its type, its access and its service.
+  /// The name of a secret, with its type, its access and its service.
   ///
-  /// Declare keys once and they complete after a dot; a value of another type does not compile.
+  /// Keys that are declared once can be completed after a dot, and a value of another type does not
+  /// compile.
   ///
   /// ```swift
   /// extension SecureVault.Key<Token> {
@@ -12,11 +13,11 @@ extension SecureVault {
   /// SecureVault[.accessToken] = token
   /// ```
   public struct Key<Value: Codable>: Hashable, Sendable {
-    /// The name under which the secret is stored.
+    /// The name that the secret is stored under.
     public let name: String
-    /// Whether a person has to be present to read it; nil leaves that as it is.
+    /// What reading the secret requires; nil keeps the access that it has.
     public let access: Access?
-    /// Where it is stored; nil for ``SecureVault/defaultService``, as it is at each use.
+    /// The service that it belongs to; nil for the ``SecureVault/defaultService`` at each use.
     public let service: Service?
 
     /// Names a secret.
