@@ -4,15 +4,15 @@ public import FoundationEssentials
 extension SecureVault {
   /// Where the key to a vault comes from.
   ///
-  /// ``protect(with:service:)`` puts a vault under one;
-  /// ``StorageSystem/bootstrap(app:directories:engines:keySources:authenticate:)`` says which ones
-  /// may open a vault by themselves, and make a new one.
+  /// ``protect(with:service:)`` protects a vault with a source.
+  /// ``StorageSystem/bootstrap(app:directories:engines:keySources:authenticate:)`` lists the
+  /// sources that may open a vault without a call of `unlock`, and create a new one.
   ///
   /// ```swift
   /// guard SecureVault.protect(with: .passphrase(typed)) else { return }
   /// ```
   ///
-  /// What each protects against is said in the article on the vault's threat model. Neither
+  /// The article on the vault's threat model explains what each source protects against. Neither
   /// `print` nor `dump` shows a secret that a source holds.
   public struct KeySource: Sendable {
     enum Kind: Sendable {
@@ -26,39 +26,44 @@ extension SecureVault {
 
     init(_ kind: Kind) { self.kind = kind }
 
-    /// What is tried where bootstrap says nothing else: a credential of systemd, then a key file.
+    /// The sources that are used unless bootstrap names others: a systemd credential, then a key
+    /// file.
     public static var standard: [Self] { [.credential(), .keyFile] }
 
-    /// A random key in a file of the app's state directory, which is made when it is first needed.
+    /// A random key in a file of the app's state directory, which is created when it is first
+    /// needed.
     ///
-    /// Nobody is asked for anything; who can read the user's whole home can read the secrets.
+    /// The user is not asked for anything. Anyone who can read the user's whole home directory can
+    /// read the secrets.
     public static var keyFile: Self { Self(.keyFile) }
 
-    /// A passphrase, from which scrypt (RFC 7914) makes a key in about half a second and 128 MiB.
+    /// A passphrase, from which scrypt (RFC 7914) derives a key with about half a second and 128
+    /// MiB.
     ///
-    /// The vault can be copied to another machine and opens there. It is taken as it is, in UTF-8:
-    /// the same letters typed in another Unicode form are another passphrase. A `String` cannot be
-    /// wiped from memory; one that is given to bootstrap stays there, and opens the vault after
-    /// `lock()` and `unlock()`, for as long as the process lives.
+    /// A copy of the vault opens with it on another machine. The passphrase is used as its UTF-8
+    /// bytes, so the same letters in another Unicode normalization are a different passphrase. A
+    /// `String` cannot be wiped from memory: one that is given to bootstrap stays there while the
+    /// process runs, and `unlock()` opens the vault with it after `lock()`.
     public static func passphrase(_ passphrase: String) -> Self {
       Self(.passphrase(passphrase, logN: KeySlot.defaultLogN))
     }
 
-    /// A credential that systemd gives the service, `$CREDENTIALS_DIRECTORY/<name>`: at least 32
-    /// bytes that cannot be guessed.
+    /// A credential that systemd passes to the service, in `$CREDENTIALS_DIRECTORY/<name>`: at
+    /// least 32 bytes that cannot be guessed.
     ///
-    /// See `LoadCredentialEncrypted=` in `systemd.exec(5)`. A passphrase does not belong here, as
-    /// nothing slows guessing down.
+    /// See `LoadCredentialEncrypted=` in `systemd.exec(5)`. Do not use a passphrase here: unlike
+    /// with ``passphrase(_:)``, guessing it would be fast.
     public static func credential(_ name: String = "vault.key") -> Self { Self(.credential(name)) }
 
-    /// Whatever a closure returns: at least 32 bytes that cannot be guessed, always the same.
+    /// The key that a closure returns: at least 32 bytes that cannot be guessed, and always the
+    /// same.
     ///
-    /// It may ask a key server or read a mounted secret. It is called on the thread that needs the
-    /// key, must not use the vault itself, and what it throws is reported by its type alone. The
-    /// `Data` that it returns stays in freed memory as Swift leaves it.
+    /// The closure may ask a key server or read a mounted secret. It is called on the thread that
+    /// needs the key, and must not use the vault. If it throws, only the error's type is reported.
+    /// The returned `Data` is not wiped when it is freed.
     ///
     /// - Parameters:
-    ///   - name: Stands in the vault's header, so that the right source is asked again.
+    ///   - name: Identifies the source. It is stored in the vault's header.
     ///   - key: Returns the key.
     public static func closure(
       _ name: String, _ key: @escaping @Sendable () throws -> Data
@@ -67,15 +72,15 @@ extension SecureVault {
     }
   }
 
-  /// What a vault is under.
+  /// The kind of key source that protects a vault.
   public enum Protection: Hashable, Sendable {
     /// A random key in the app's state directory.
     case keyFile
     /// A passphrase.
     case passphrase
-    /// A credential of systemd, by its name.
+    /// A systemd credential, with its name.
     case credential(String)
-    /// What a closure returns, by its name.
+    /// The key that a closure returns, with the source's name.
     case closure(String)
   }
 }
@@ -108,13 +113,13 @@ extension SecureVault.KeySource: CustomStringConvertible, CustomDebugStringConve
   }
   /// The same as ``description``.
   public var debugDescription: String { description }
-  /// Nothing, so that `dump` shows no secret.
+  /// Empty, so that `dump` shows no secret.
   public var customMirror: Mirror { Mirror(self, children: []) }
 }
 
 extension SecureVault.KeySource {
-  /// The slots that this source may open.
-  func fits(_ slot: KeySlot) -> Bool {
+  /// Whether this source may have the secret that opens the slot.
+  func matches(_ slot: KeySlot) -> Bool {
     switch kind {
     case .keyFile: slot.kind == .keyFile
     case .passphrase: slot.kind == .passphrase
@@ -123,20 +128,20 @@ extension SecureVault.KeySource {
     }
   }
 
-  /// What it gives for a vault's slot, or else for a new one.
+  /// The secret for a vault's slot, or for a new vault's if `slot` is nil.
   ///
-  /// - Returns: nil when a new vault cannot be made from it, as it is not there.
+  /// - Returns: nil when the source is not available for a new vault.
   func secret(
     for slot: KeySlot?, in vault: Vault
   ) throws(StorageError) -> SlotSecret? {
     switch kind {
     case .keyFile:
-      if let slot { return try vault.keyFile().secret(slot.locator) }
+      if let slot { return try vault.keyFile().secret(forID: slot.locator) }
       return try vault.keyFile().newestSecret()
     case .passphrase(let text, let logN):
       return try Self.secret(passphrase: text, logN: slot?.logN ?? logN)
     case .credential(let name):
-      let path = try Self.credentialPath(name, vault.finder.environment)
+      let path = try Self.credentialPath(name, vault.paths.finder.environment)
       guard let path, let file = try File.openIfPresent(path) else {
         if slot == nil { return nil }
         throw StorageError(
@@ -144,18 +149,18 @@ extension SecureVault.KeySource {
           reason: "the credential \(name.debugDescription), which opens this vault, is missing",
           remedy: "Give the service LoadCredential=\(name); the secrets are untouched.")
       }
-      let memory = try Self.contents(of: file, atMost: 1 << 20)
+      let memory = try Self.contents(of: file, maxSize: 1 << 20)
       return try Self.secret(.credential, name, memory, path: path)
     case .closure(let name, let key):
       let data: Data
       do {
         data = try key()
       } catch {
-        // The error's text may quote the key: its type must do.
+        // Only its type: the error's text may quote the key.
         throw StorageError(
           .locked, operation: "open",
           reason: "the key source \(name.debugDescription) threw \(type(of: error))",
-          remedy: "See to it that the source can be reached; the secrets are untouched.")
+          remedy: "Make sure that the source can be reached; the secrets are untouched.")
       }
       return try Self.secret(.closure, name, try Self.copy(data.span.bytes), path: nil)
     }
@@ -182,7 +187,7 @@ extension SecureVault.KeySource {
     guard memory.bytes.count >= XAES.keySize else {
       throw StorageError(
         .misuse, operation: "open", path: path,
-        reason: "the key of \(name.debugDescription) has less than \(XAES.keySize) bytes",
+        reason: "the key of \(name.debugDescription) has fewer than \(XAES.keySize) bytes",
         remedy: "Make one that cannot be guessed, as with: openssl rand -base64 48")
     }
     return SlotSecret(kind, locator: Array(name.utf8), memory)
@@ -199,8 +204,8 @@ extension SecureVault.KeySource {
       !name.utf8.contains(where: { $0 == UInt8(ascii: "/") || $0 == 0 })
     else {
       throw StorageError(
-        .misuse, operation: "open", reason: "a credential cannot have that name",
-        remedy: "Use the name that stands in the unit's LoadCredential=.")
+        .misuse, operation: "open", reason: "a credential cannot have this name",
+        remedy: "Use the name in the unit's LoadCredential= setting.")
     }
     guard let directory = environment("CREDENTIALS_DIRECTORY"), directory.hasPrefix("/") else {
       return nil
@@ -208,26 +213,27 @@ extension SecureVault.KeySource {
     return directory + "/" + name
   }
 
-  private static func contents(of file: File, atMost limit: Int) throws(StorageError) -> SecretBytes
-  {
+  private static func contents(
+    of file: File, maxSize: Int
+  ) throws(StorageError) -> SecretBytes {
     let size = try file.status().size
-    guard size <= limit else {
+    guard size <= maxSize else {
       throw StorageError(
-        .misuse, operation: "open", path: file.path, reason: "too large for a key",
+        .misuse, operation: "open", path: file.path, reason: "the file is too large for a key",
         remedy: "Make one with: openssl rand -base64 48")
     }
     let memory = try SecretBytes(count: size)
     guard try file.read(from: 0, into: memory.bytes) == size else {
       throw StorageError(
-        .damaged, operation: "open", path: file.path, reason: "it changed while it was read",
-        remedy: "Try again.")
+        .damaged, operation: "open", path: file.path,
+        reason: "the file changed while it was read", remedy: "Try again.")
     }
     return memory
   }
 }
 
 extension KeySlot {
-  /// What a vault with this slot is under.
+  /// The kind of key source that a vault with this slot is protected with.
   var protection: SecureVault.Protection {
     let name = String(decoding: locator, as: UTF8.self)
     return switch kind {

@@ -1,5 +1,5 @@
 #if SecureVault
-/// The vaults of a scope, and their services.
+/// The vaults of a scope, and the stores of their services.
 final class ScopeVaults: Sendable {
   private let options: VaultOptions
   private let services = StoreRegistry<SecureVault.Service, SecureVault.Store>()
@@ -21,10 +21,11 @@ final class ScopeVaults: Sendable {
     holding service: SecureVault.Service, in scope: StorageScope
   ) -> Result<Vault, StorageError> {
     do throws(StorageError) {
-      let location = VaultPaths(host: try service.directory(in: scope.finder, .data))
+      let paths = VaultPaths(
+        in: try service.directory(in: scope.finder, .data), finder: scope.finder)
       return .success(
-        vaults.store(location.directory, named: location.directory) {
-          Vault(location: location, finder: scope.finder, options: options) { [weak scope] in
+        vaults.store(paths.directory, named: paths.directory) {
+          Vault(paths: paths, options: options) { [weak scope] in
             scope?.report($0.reported(by: "SecureVault"))
           }
         })

@@ -1,46 +1,46 @@
 #if SecureVault
 public import FoundationEssentials
 
-/// Secrets, sealed, in one line each.
+/// Stores secrets in sealed files, with one line for each call.
 ///
 /// ```swift
 /// SecureVault.set("tok", forKey: "accessToken", service: "com.app.auth")
 /// let token = SecureVault.get("accessToken", service: "com.app.auth")
 /// ```
 ///
-/// Each secret is a file of its own, sealed with XAES-256-GCM by OpenSSL; neither keys nor services
-/// can be told from the files. By default the key to them lies in a file that is made when it is
-/// first needed: nobody is asked for anything. ``protect(with:service:)`` puts the vault under a
-/// passphrase or another source, and the article on the threat model says what each protects
-/// against.
+/// Each secret is a file that OpenSSL seals with XAES-256-GCM. File names reveal neither keys nor
+/// services. By default the vault's own key is in a file that is created when it is first needed,
+/// and the user is not asked for anything. ``protect(with:service:)`` protects the vault with a
+/// passphrase or another source instead. The article on the threat model explains what each
+/// protects against.
 ///
-/// A set survives a power cut once it returns. A file that was changed, moved or exchanged is an
-/// error and never a value, and no error shows a secret. All calls are safe from any thread and
-/// between processes, and no reader waits for a writer.
+/// When a set returns, the secret survives a power cut. A file that was altered, moved or exchanged
+/// is an error and never yields a value, and no error contains a secret. All calls are safe from
+/// any thread and between processes, and no reader waits for a writer.
 ///
 /// No call throws a storage error: a call returns nil or `false`, and reports the failure to
 /// ``StorageSystem/onFailure``. `withSecret` throws what your closure throws, and `askTerminal`
 /// throws if the terminal cannot be read. The calls of a ``Store``, which ``shared`` and
 /// ``service(_:)`` return, throw ``StorageError``.
 public enum SecureVault {
-  /// Names a service whose secrets are kept apart from all others.
+  /// The name of a service, whose secrets are separate from those of other services.
   ///
-  /// See ``StoragePlace``. All services of an app are in one vault, under one key; those with a
-  /// directory of their own, as `SecureVault.Service("team", in: url)`, are in that directory's
-  /// vault.
+  /// See ``StoragePlace``. All services of an app share one vault and its key. A service with a
+  /// directory of its own, such as `SecureVault.Service("team", in: url)`, is in the vault of that
+  /// directory.
   public typealias Service = StoragePlace<SecureVault>
 
-  /// The service that is meant where none is named; at first ``StoragePlace/standard``.
+  /// The service of calls that name none; initially ``StoragePlace/standard``.
   ///
-  /// Set it once, first thing in the program. Inside
-  /// ``StorageSystem/withTemporary(engines:keySources:authenticate:isolation:_:)`` it is that
-  /// block's own.
+  /// Set it once, at the start of the program. Each
+  /// ``StorageSystem/withTemporary(engines:keySources:authenticate:isolation:_:)`` block has its
+  /// own.
   public static var defaultService: Service {
     get { StorageScope.current.defaultService }
     set { StorageScope.current.defaultService = newValue }
   }
 
-  /// The throwing store behind the calls that name no service.
+  /// The throwing store of the ``defaultService``.
   public static var shared: Store { service(defaultService) }
 
   /// The throwing store of a service.
@@ -49,22 +49,26 @@ public enum SecureVault {
   /// let auth = SecureVault.service("com.app.auth")
   /// ```
   ///
-  /// Ask for it where it is used: one that is kept, as in a `static let`, goes on with the
-  /// directories of the moment when it was made, in a test as well.
+  /// Ask for a store where you use it. A store that you keep, for example in a `static let`, keeps
+  /// the directories that were in force when it was made, even inside a test's temporary block.
   public static func service(_ service: Service) -> Store { StorageScope.current.vault(service) }
 }
 
 // MARK: - Reading
 
 extension SecureVault {
-  /// A secret that is text; nil when there is none, or, reported, it cannot be read.
+  /// Returns the text of a secret.
   ///
   /// ```swift
   /// let pin = SecureVault.get("pin", reason: "Unlock notes")
   /// ```
   ///
-  /// Of a secret that was set with ``Access/userPresence``, `reason` is what the person is told who
-  /// has to be present.
+  /// - Parameters:
+  ///   - key: The name of the secret.
+  ///   - reason: Shown to the user if the secret was set with ``Access/userPresence``.
+  ///   - service: The service that it belongs to.
+  /// - Returns: nil if there is no such secret. Also nil, with the failure reported, if it is not
+  ///   text or cannot be read.
   public static func get(
     _ key: String, reason: String? = nil, service: Service = defaultService
   ) -> String? {
@@ -72,8 +76,10 @@ extension SecureVault {
     } ?? nil
   }
 
-  /// The bytes of a secret, whatever type it was stored as; nil when there is none, or, reported,
-  /// it cannot be read.
+  /// Returns the bytes of a secret of any type: text in UTF-8, a `Codable` value in JSON.
+  ///
+  /// - Returns: nil if there is no such secret. Also nil, with the failure reported, if it cannot
+  ///   be read.
   public static func getData(
     _ key: String, reason: String? = nil, service: Service = defaultService
   ) -> Data? {
@@ -82,11 +88,14 @@ extension SecureVault {
     } ?? nil
   }
 
-  /// The `Codable` value of a secret; nil when there is none, or, reported, it cannot be read.
+  /// Returns the `Codable` value of a secret.
   ///
   /// ```swift
   /// let credentials: Credentials? = SecureVault.model("credentials")
   /// ```
+  ///
+  /// - Returns: nil if there is no such secret. Also nil, with the failure reported, if it has
+  ///   another type or cannot be read.
   @inlinable
   public static func model<T: Codable>(
     _ key: String, type: T.Type = T.self, reason: String? = nil,
@@ -97,7 +106,7 @@ extension SecureVault {
     } ?? nil
   }
 
-  /// Calls `body` with a secret's bytes, which are wiped when it returns.
+  /// Calls `body` with the bytes of a secret, and wipes them when it returns.
   ///
   /// ```swift
   /// let signature = SecureVault.withSecret("apiKey") { (bytes: RawSpan) in
@@ -105,10 +114,11 @@ extension SecureVault {
   /// }
   /// ```
   ///
-  /// Text is in UTF-8, a `Codable` value in JSON. No other copy was made on the way.
+  /// Text is in UTF-8, a `Codable` value in JSON. There is no other copy of the plaintext.
   ///
-  /// - Returns: What `body` returns; nil when there is no secret, or, reported, it cannot be read.
-  /// - Throws: What `body` throws.
+  /// - Returns: The result of `body`; nil if there is no such secret. Also nil, with the failure
+  ///   reported, if it cannot be read.
+  /// - Throws: Only what `body` throws.
   @discardableResult
   public static func withSecret<R, E: Error>(
     _ key: String, reason: String? = nil, service: Service = defaultService,
@@ -117,7 +127,7 @@ extension SecureVault {
     let store = self.service(service)
     let secret: OpenedSecret?
     do throws(StorageError) {
-      secret = try store.opened(key, reason, "withSecret")
+      secret = try store.open(key, reason, "withSecret")
     } catch {
       store.report(error)
       return nil
@@ -126,27 +136,35 @@ extension SecureVault {
     return try secret.withBytes(body)
   }
 
-  /// Whether there is a secret; it is not opened, and nobody is asked for anything.
+  /// Returns whether a secret exists, without opening it or asking the user.
+  ///
+  /// - Returns: Also false, with the failure reported, if that cannot be determined.
   public static func contains(_ key: String, service: Service = defaultService) -> Bool {
     self.service(service).attempt { store throws(StorageError) in try store.contains(key) } ?? false
   }
 
-  /// When a secret was made and changed, and how it is guarded; nil when there is none.
+  /// Returns the dates and the access of a secret, without opening its value or asking the user.
   ///
-  /// Nobody is asked for anything.
+  /// - Returns: nil if there is no such secret. Also nil, with the failure reported, if its file
+  ///   cannot be read.
   public static func entry(_ key: String, service: Service = defaultService) -> Entry? {
     self.service(service).attempt { store throws(StorageError) in try store.entry(key) } ?? nil
   }
 
-  /// The keys of all secrets of a service, sorted; empty when they cannot be read.
+  /// Returns the keys of all secrets of a service, sorted.
   ///
-  /// An entry whose file is damaged is reported and hides no other.
+  /// A secret whose file is damaged is reported and left out.
+  ///
+  /// - Returns: Also empty, with the failure reported, if the vault cannot be read.
   public static func keys(service: Service = defaultService) -> [String] {
     self.service(service).attempt { store throws(StorageError) in try store.keys() } ?? []
   }
 
-  /// The app's services that have secrets, sorted by name; those with a directory of their own are
-  /// not among them.
+  /// Returns the app's services that have secrets, sorted by name.
+  ///
+  /// Services with a directory of their own are not included.
+  ///
+  /// - Returns: Also empty, with the failure reported, if the vault cannot be read.
   public static func services() -> [Service] {
     service(.standard).attempt { store throws(StorageError) in try store.storedServices() } ?? []
   }
@@ -155,19 +173,22 @@ extension SecureVault {
 // MARK: - Writing
 
 extension SecureVault {
-  /// Stores a secret such that it survives a power cut: `String`, `Data`, or any `Codable` value;
-  /// nil removes it.
+  /// Stores a `String`, `Data` or any other `Codable` value as a secret; nil removes the secret.
   ///
   /// ```swift
   /// SecureVault.set("tok", forKey: "accessToken", service: "com.app.auth")
   /// SecureVault.set(pin, forKey: "pin", access: .userPresence)
   /// ```
   ///
-  /// `access` says whether a person has to be present to read it; nil leaves that as it is, and
-  /// makes a new secret, or one that takes the place of a damaged file, ``Access/whenUnlocked``.
-  ///
-  /// - Returns: Whether it is stored; if not, the old value is intact, unless the report says that
-  ///   its directory could not be synchronized: then it is the old or the new one.
+  /// - Parameters:
+  ///   - value: The value to store.
+  ///   - key: The name of the secret.
+  ///   - access: What reading the secret will require. nil keeps the access of a secret that
+  ///     exists; a new one, or one whose file is damaged, gets ``Access/whenUnlocked``.
+  ///   - service: The service that it belongs to.
+  /// - Returns: Whether the secret is stored and survives a power cut. If not, the old value is
+  ///   intact, unless the reported failure is that of synchronizing the directory: then it is the
+  ///   old or the new value.
   @inlinable @discardableResult
   public static func set<T: Codable>(
     _ value: T?, forKey key: String, access: Access? = nil, service: Service = defaultService
@@ -177,7 +198,7 @@ extension SecureVault {
     } != nil
   }
 
-  /// Removes the secret: what a literal nil means.
+  /// Removes a secret. This makes a literal nil compile.
   @inlinable @discardableResult
   public static func set(
     _ value: Never?, forKey key: String, access: Access? = nil, service: Service = defaultService
@@ -187,9 +208,9 @@ extension SecureVault {
 
   /// Removes a secret.
   ///
-  /// Its file is deleted, not overwritten: what a disk keeps of deleted files stays sealed.
+  /// Its file is deleted and not overwritten. What remains of it on the disk stays sealed.
   ///
-  /// - Returns: Whether there is none now; true also when there was none.
+  /// - Returns: Whether the secret is gone, which includes that it never existed.
   @discardableResult
   public static func remove(_ key: String, service: Service = defaultService) -> Bool {
     self.service(service).attempt { store throws(StorageError) in try store.remove(key) } != nil
@@ -197,18 +218,18 @@ extension SecureVault {
 
   /// Removes all secrets of one service.
   ///
-  /// - Returns: Whether it has none now.
+  /// - Returns: Whether the service has no secrets now.
   @discardableResult
   public static func removeAll(service: Service = defaultService) -> Bool {
     self.service(service).attempt { store throws(StorageError) in try store.removeAll() } != nil
   }
 
-  /// Removes the whole vault: all secrets of all services, and the keys to them, whether it can be
-  /// opened or not.
+  /// Removes the whole vault, whether it can be opened or not: the secrets of all services, and the
+  /// keys to them.
   ///
-  /// It is for those who have forgotten their passphrase or lost the key file, and want to start
-  /// anew. The next vault is made with the first key source that is there. To remove the secrets of
-  /// one service use ``removeAll(service:)``.
+  /// It lets users start again who forgot their passphrase or lost the key file. The next vault is
+  /// created with the first key source that is available. To remove the secrets of one service, use
+  /// ``removeAll(service:)``.
   ///
   /// - Returns: Whether the vault is empty now.
   @discardableResult
@@ -220,20 +241,20 @@ extension SecureVault {
 // MARK: - Protection
 
 extension SecureVault {
-  /// Puts the vault, with all its services, under another source of keys.
+  /// Protects the vault, with all its services, with another key source.
   ///
   /// ```swift
   /// guard SecureVault.protect(with: .passphrase(typed)) else { return }
   /// ```
   ///
-  /// All keys are made anew and all secrets sealed again, so the old passphrase or key opens
-  /// nothing of what is written from now on, not even with an old copy of the vault's header.
-  /// Copies of the vault that were made before still open with the old one. Where there are secrets
-  /// with ``Access/userPresence``, a new passphrase is theirs as well, and the current one is asked
-  /// for.
+  /// All keys are replaced and all secrets are sealed again. From then on the old passphrase or key
+  /// opens nothing that is written, even together with an old copy of the vault's header. Copies of
+  /// the vault that were made before still open with it. A new passphrase also applies to secrets
+  /// with ``Access/userPresence``, for which the user has to enter the current one.
   ///
-  /// - Returns: Whether it is under the new source; if not, it is under the old one, unless the
-  ///   report says that its directory could not be synchronized: then under the old or the new one.
+  /// - Returns: Whether the new source protects the vault. If not, the old one still does, unless
+  ///   the reported failure is that of synchronizing the directory: then it is the old or the new
+  ///   one.
   public static func protect(
     with source: KeySource, service: Service = defaultService
   ) -> Bool {
@@ -241,29 +262,35 @@ extension SecureVault {
       != nil
   }
 
-  /// What the vault is under; nil when there is none yet, or, reported, its header cannot be read.
+  /// The kind of key source that protects the vault of the ``defaultService``.
+  ///
+  /// It is nil if there is no vault yet. It is also nil, with the failure reported, if the vault's
+  /// header cannot be read.
   public static var protection: Protection? {
     shared.attempt { store throws(StorageError) in try store.protection } ?? nil
   }
 
-  /// Seals all secrets again under a new key and forgets the old ones.
+  /// Seals all secrets again under a new key, and drops the old keys.
   ///
-  /// Others may go on reading and writing meanwhile. It may be interrupted anywhere; the next call
-  /// goes on.
+  /// Other threads and processes can read and write in the meantime. The call may be interrupted at
+  /// any point; the next call continues it.
   ///
-  /// - Returns: Whether no secret is under an old key.
+  /// - Returns: Whether all secrets are sealed under the new key.
   @discardableResult
   public static func rotateKeys(service: Service = defaultService) -> Bool {
     self.service(service).attempt { store throws(StorageError) in try store.rotateKeys() } != nil
   }
 
-  /// Opens the vault: with its passphrase, or, after ``lock(service:)``, with whatever key source
-  /// opens it.
+  /// Opens the vault until ``lock(service:)`` is called in this process.
   ///
-  /// It stays open in this process until ``lock(service:)``. A passphrase takes about half a
-  /// second.
+  /// Checking a passphrase takes about half a second.
   ///
-  /// - Returns: Whether it is open; false, and reported, when the passphrase is not the right one.
+  /// - Parameters:
+  ///   - passphrase: The vault's passphrase; nil to use the key sources of bootstrap again after
+  ///     ``lock(service:)``.
+  ///   - service: A service of the vault.
+  /// - Returns: Whether the vault is open. If not, for instance because the passphrase is wrong,
+  ///   the failure is reported.
   public static func unlock(
     passphrase: String? = nil, service: Service = defaultService
   ) -> Bool {
@@ -273,18 +300,19 @@ extension SecureVault {
       != nil
   }
 
-  /// Wipes the keys from this process's memory; nothing can be read until `unlock`, also with a key
+  /// Wipes the keys from this process's memory. Nothing can be read until `unlock`, even with a key
   /// file.
   ///
-  /// It waits for calls on other threads that use the keys, for as long as twice the time-out for
-  /// locks; what is being opened at that moment fails, and wipes its keys itself.
+  /// It waits for calls on other threads that use the keys, but no longer than twice the time-out
+  /// for locks. A call that is just opening the vault fails, and wipes its keys.
   public static func lock(service: Service = defaultService) {
     self.service(service).attempt { store throws(StorageError) in try store.lock() }
   }
 
-  /// Whether nothing can be read before `unlock`: after ``lock(service:)``, or under a passphrase,
-  /// or another source that bootstrap does not name, that was not given yet. Also true, and
-  /// reported, when the header cannot be read.
+  /// Whether the vault of the ``defaultService`` needs `unlock` before anything can be read.
+  ///
+  /// That is so after ``lock(service:)``, and if no key source of bootstrap opens the vault. It is
+  /// also true, with the failure reported, if the vault's header cannot be read.
   public static var isLocked: Bool {
     shared.attempt { store throws(StorageError) in try store.isLocked } ?? true
   }
@@ -293,7 +321,7 @@ extension SecureVault {
 // MARK: - Typed keys
 
 extension SecureVault {
-  /// The secret of a typed key; nil when there is none, and setting it to nil removes it.
+  /// The secret of a typed key, which is nil if there is none. Setting it to nil removes it.
   ///
   /// ```swift
   /// SecureVault[.accessToken] = token
@@ -304,33 +332,39 @@ extension SecureVault {
     set { set(newValue, for: key) }
   }
 
-  /// The secret of a typed key; nil when there is none, or, reported, it cannot be read.
+  /// Returns the secret of a typed key.
+  ///
+  /// - Returns: nil if there is no such secret. Also nil, with the failure reported, if it has
+  ///   another type or cannot be read.
   @inlinable
   public static func get<T: Codable>(_ key: Key<T>, reason: String? = nil) -> T? {
     model(key.name, reason: reason, service: key.service ?? defaultService)
   }
 
-  /// Stores the secret of a typed key with the key's own access; nil removes it.
+  /// Stores the secret of a typed key with the key's access; nil removes the secret.
   ///
-  /// - Returns: Whether it is stored; if not, the old value is intact, as far as its directory
-  ///   could be synchronized.
+  /// - Returns: Whether the secret is stored and survives a power cut. If not, the old value is
+  ///   intact, unless the reported failure is that of synchronizing the directory: then it is the
+  ///   old or the new value.
   @inlinable @discardableResult
   public static func set<T: Codable>(_ value: T?, for key: Key<T>) -> Bool {
     set(value, forKey: key.name, access: key.access, service: key.service ?? defaultService)
   }
 
   /// Removes the secret of a typed key.
+  ///
+  /// - Returns: Whether the secret is gone, which includes that it never existed.
   @discardableResult
   public static func remove<T: Codable>(_ key: Key<T>) -> Bool {
     remove(key.name, service: key.service ?? defaultService)
   }
 
-  /// Whether there is a secret of a typed key.
+  /// Returns whether a secret of a typed key exists, without opening it or asking the user.
   public static func contains<T: Codable>(_ key: Key<T>) -> Bool {
     contains(key.name, service: key.service ?? defaultService)
   }
 
-  /// When a typed key's secret was made and changed, and how it is guarded; nil when there is none.
+  /// Returns the dates and the access of a typed key's secret; nil if there is none.
   public static func entry<T: Codable>(_ key: Key<T>) -> Entry? {
     entry(key.name, service: key.service ?? defaultService)
   }

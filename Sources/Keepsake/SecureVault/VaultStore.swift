@@ -2,10 +2,11 @@
 public import FoundationEssentials
 
 extension SecureVault {
-  /// The secrets of one service, with errors thrown where ``SecureVault`` reports them.
+  /// The secrets of one service, with calls that throw errors where those of ``SecureVault`` report
+  /// them.
   ///
-  /// The calls are those of ``SecureVault``. What is missing is nil; what cannot be read, and a
-  /// value of another type, are errors. All calls are safe from any thread and between processes.
+  /// A missing secret is nil. A secret that cannot be read, or has another type, is an error. All
+  /// calls are safe from any thread and between processes.
   ///
   /// ```swift
   /// do {
@@ -18,38 +19,52 @@ extension SecureVault {
   /// }
   /// ```
   public final class Store: Sendable {
-    /// Which service this is.
+    /// The service whose secrets these are.
     public let service: Service
 
-    private let vault: Result<Vault, StorageError>
+    private let vaultIfAvailable: Result<Vault, StorageError>
     private let scope: StorageScope
 
     init(service: Service, vault: Result<Vault, StorageError>, scope: StorageScope) {
       self.service = service
-      self.vault = vault
+      vaultIfAvailable = vault
       self.scope = scope
+    }
+
+    fileprivate var vault: Vault {
+      get throws(StorageError) { try vaultIfAvailable.get() }
     }
 
     /// Hands a failure to the handler of the scope that made this store.
     @usableFromInline
     func report(_ error: StorageError) { scope.report(error.reported(by: "SecureVault")) }
 
-    /// Does one call, whose failures name it and the key.
-    private func perform<R: ~Copyable>(
-      _ operation: String, _ key: String? = nil, _ body: (Vault) throws(StorageError) -> R
+    /// The result of `body`, whose errors get the name of the call, the key and a path.
+    @inlinable
+    func perform<R: ~Copyable>(
+      _ operation: String, _ key: String? = nil, _ body: () throws(StorageError) -> R
     ) throws(StorageError) -> R {
       do throws(StorageError) {
-        return try body(vault.get())
+        return try body()
       } catch {
-        throw error.inContext(of: operation, key: key)
+        throw error.inContext(of: operation, key: key, path: vaultPath)
       }
     }
 
-    /// The directory of the vault in which the secrets lie, with those of the app's other services.
+    /// The vault's directory, for errors; nil when there is none.
+    @usableFromInline
+    var vaultPath: String? { try? vault.paths.directory }
+
+    /// The directory of the vault that holds the secrets of this and the app's other services.
     ///
-    /// - Throws: ``StorageError`` when there is no place for it, as without a home directory.
+    /// - Throws: ``StorageError`` if there is no place for the directory, for example because the
+    ///   user has no home directory.
     public var folderURL: URL {
-      get throws(StorageError) { URL(filePath: try vault.get().location.directory) }
+      get throws(StorageError) {
+        try perform("folderURL") { () throws(StorageError) in
+          URL(filePath: try vault.paths.directory)
+        }
+      }
     }
   }
 }
@@ -57,53 +72,61 @@ extension SecureVault {
 // MARK: - Reading
 
 extension SecureVault.Store {
-  /// A secret that is text; nil when there is none.
+  /// Returns the text of a secret.
   ///
-  /// Of a secret that was set with ``SecureVault/Access/userPresence``, `reason` is what the person
-  /// is told who has to be present.
-  ///
-  /// - Throws: ``StorageError`` of code `wrongType` when it is no text, `locked` before `unlock`
-  ///   and when the key is not there, `damaged` when its file or the vault's header was changed.
+  /// - Parameters:
+  ///   - key: The name of the secret.
+  ///   - reason: Shown to the user if the secret was set with ``SecureVault/Access/userPresence``.
+  /// - Returns: nil if there is no such secret.
+  /// - Throws: ``StorageError`` of code `wrongType` if the secret is not text, `locked` before
+  ///   `unlock` and if the vault's key is missing, `damaged` if the secret's file or the vault's
+  ///   header was altered.
   public func get(_ key: String, reason: String? = nil) throws(StorageError) -> String? {
-    try decoded(key, reason, "get")
+    try decode(key, reason, "get")
   }
 
-  /// The bytes of a secret, whatever type it was stored as: text in UTF-8, a `Codable` value in
-  /// JSON; nil when there is none.
+  /// Returns the bytes of a secret of any type: text in UTF-8, a `Codable` value in JSON.
+  ///
+  /// - Returns: nil if there is no such secret.
+  /// - Throws: ``StorageError`` of code `locked` before `unlock` and if the vault's key is missing,
+  ///   `damaged` if the secret's file or the vault's header was altered.
   public func getData(_ key: String, reason: String? = nil) throws(StorageError) -> Data? {
-    guard let secret = try opened(key, reason, "getData") else { return nil }
+    guard let secret = try open(key, reason, "getData") else { return nil }
     let range = secret.range
     return secret.memory.data(range)
   }
 
-  /// The `Codable` value of a secret; nil when there is none.
+  /// Returns the `Codable` value of a secret.
   ///
-  /// - Throws: ``StorageError`` of code `wrongType` or `decodingFailed` when another type is
-  ///   stored, and what ``get(_:reason:)`` throws.
+  /// - Returns: nil if there is no such secret.
+  /// - Throws: ``StorageError`` of code `wrongType` or `decodingFailed` if the secret has another
+  ///   type, `locked` before `unlock` and if the vault's key is missing, `damaged` if the secret's
+  ///   file or the vault's header was altered.
   @inlinable
   public func model<T: Codable>(
     _ key: String, type: T.Type = T.self, reason: String? = nil
   ) throws(StorageError) -> T? {
-    try decoded(key, reason, "model")
+    try decode(key, reason, "model")
   }
 
-  /// The secret of a typed key; nil when there is none.
+  /// Returns the secret of a typed key.
+  ///
+  /// - Returns: nil if there is no such secret.
+  /// - Throws: ``StorageError``, as `model` does.
   @inlinable
   public func get<T: Codable>(
     _ key: SecureVault.Key<T>, reason: String? = nil
   ) throws(StorageError) -> T? {
-    try decoded(key.name, reason, "get")
+    try decode(key.name, reason, "get")
   }
 
   @inlinable
-  func decoded<T: Codable>(
+  func decode<T: Codable>(
     _ key: String, _ reason: String?, _ operation: String
   ) throws(StorageError) -> T? {
     guard let stored = try value(key, reason, operation) else { return nil }
-    do throws(StorageError) {
-      return try Codec.decode(stored, as: T.self)
-    } catch {
-      throw error.inContext(of: operation, key: key, path: place)
+    return try perform(operation, key) { () throws(StorageError) in
+      try Codec.decode(stored, as: T.self)
     }
   }
 
@@ -111,94 +134,109 @@ extension SecureVault.Store {
   func value(
     _ key: String, _ reason: String?, _ operation: String
   ) throws(StorageError) -> StoredValue? {
-    guard let secret = try opened(key, reason, operation) else { return nil }
+    guard let secret = try open(key, reason, operation) else { return nil }
     let (kind, range) = (secret.kind, secret.range)
     if kind == .data { return .data(secret.memory.data(range)) }
     if let value = secret.value { return value }
-    throw StorageError(
-      .decodingFailed, operation: operation, key: key, path: place,
-      reason: "its bytes are not what was stored", remedy: "Remove the secret.")
+    return try perform(operation, key) { () throws(StorageError) in
+      throw StorageError(
+        .decodingFailed, operation: operation, reason: "the secret's bytes do not fit its type",
+        remedy: "Remove the secret.")
+    }
   }
 
-  func opened(
+  func open(
     _ key: String, _ reason: String?, _ operation: String
   ) throws(StorageError) -> OpenedSecret? {
-    try perform(operation, key) { vault throws(StorageError) in
+    try perform(operation, key) { () throws(StorageError) in
       try vault.read(service.name, key, reason: reason)
     }
   }
 
-  /// Where the secrets lie, for errors.
-  @usableFromInline
-  var place: String? { try? vault.get().location.directory }
-
-  /// Calls `body` with a secret's bytes, which are wiped when it returns.
+  /// Calls `body` with the bytes of a secret, and wipes them when it returns.
   ///
-  /// Text is in UTF-8, a `Codable` value in JSON. No other copy was made on the way.
+  /// Text is in UTF-8, a `Codable` value in JSON. There is no other copy of the plaintext.
   ///
   /// ```swift
   /// try SecureVault.shared.withSecret("apiKey") { (bytes: RawSpan) in sign(request, with: bytes) }
   /// ```
   ///
-  /// - Returns: What `body` returns; nil when there is no secret.
-  /// - Throws: What `body` throws, or a ``StorageError``.
+  /// - Returns: The result of `body`; nil if there is no such secret.
+  /// - Throws: What `body` throws, or a ``StorageError`` as `getData` does.
   @discardableResult
   public func withSecret<R, E: Error>(
     _ key: String, reason: String? = nil, _ body: (RawSpan) throws(E) -> R
   ) throws -> R? {
-    guard let secret = try opened(key, reason, "withSecret") else { return nil }
+    guard let secret = try open(key, reason, "withSecret") else { return nil }
     return try secret.withBytes(body)
   }
 
-  /// Calls a closure that cannot throw with a secret's bytes, which are wiped when it returns.
+  /// Calls a closure that does not throw with the bytes of a secret, and wipes them when it
+  /// returns.
   ///
-  /// See `withSecret`, whose only errors are then the store's own.
+  /// - Returns: The result of `body`; nil if there is no such secret.
+  /// - Throws: ``StorageError``, as `getData` does.
   @discardableResult
   public func withSecret<R>(
     _ key: String, reason: String? = nil, _ body: (RawSpan) -> R
   ) throws(StorageError) -> R? {
-    guard let secret = try opened(key, reason, "withSecret") else { return nil }
+    guard let secret = try open(key, reason, "withSecret") else { return nil }
     return secret.withBytes(body)
   }
 
-  /// Whether there is a secret; it is not opened.
+  /// Returns whether a secret exists, without opening it or asking the user.
+  ///
+  /// - Throws: ``StorageError`` of code `locked` before `unlock` and if the vault's key is missing.
   public func contains(_ key: String) throws(StorageError) -> Bool {
-    try perform("contains", key) { vault throws(StorageError) in
+    try perform("contains", key) { () throws(StorageError) in
       try vault.contains(service.name, key)
     }
   }
 
-  /// Whether there is a secret of a typed key.
+  /// Returns whether a secret of a typed key exists, without opening it or asking the user.
+  ///
+  /// - Throws: ``StorageError`` of code `locked` before `unlock` and if the vault's key is missing.
   public func contains<T: Codable>(_ key: SecureVault.Key<T>) throws(StorageError) -> Bool {
     try contains(key.name)
   }
 
-  /// When a secret was made and changed, and how it is guarded; nil when there is none.
+  /// Returns the dates and the access of a secret, without opening its value or asking the user.
+  ///
+  /// - Returns: nil if there is no such secret.
+  /// - Throws: ``StorageError`` of code `locked` before `unlock` and if the vault's key is missing,
+  ///   `damaged` if the secret's file or the vault's header was altered.
   public func entry(_ key: String) throws(StorageError) -> SecureVault.Entry? {
-    try perform("entry", key) { vault throws(StorageError) in
+    try perform("entry", key) { () throws(StorageError) in
       try vault.names(service.name, key).map {
         SecureVault.Entry($0.names, isPresenceRequired: $0.isPresenceRequired)
       }
     }
   }
 
-  /// When a typed key's secret was made and changed, and how it is guarded; nil when there is none.
+  /// Returns the dates and the access of a typed key's secret.
+  ///
+  /// - Returns: nil if there is no such secret.
+  /// - Throws: ``StorageError`` of code `locked` before `unlock` and if the vault's key is missing,
+  ///   `damaged` if the secret's file or the vault's header was altered.
   public func entry<T: Codable>(
     _ key: SecureVault.Key<T>
   ) throws(StorageError) -> SecureVault.Entry? {
     try entry(key.name)
   }
 
-  /// The keys of all secrets of this service, sorted.
+  /// Returns the keys of all secrets of this service, sorted.
   ///
-  /// An entry whose file is damaged is reported to ``StorageSystem/onFailure`` and hides no other.
+  /// A secret whose file is damaged is reported to ``StorageSystem/onFailure`` and left out.
+  ///
+  /// - Throws: ``StorageError`` of code `locked` before `unlock` and if the vault's key is missing,
+  ///   `damaged` if the vault's header was altered.
   public func keys() throws(StorageError) -> [String] {
-    try perform("keys") { vault throws(StorageError) in try vault.keys(service.name) }
+    try perform("keys") { () throws(StorageError) in try vault.keys(service.name) }
   }
 
   /// The services of the same vault that have secrets, sorted by name.
   func storedServices() throws(StorageError) -> [SecureVault.Service] {
-    try perform("services") { vault throws(StorageError) in
+    try perform("services") { () throws(StorageError) in
       try vault.services().map { SecureVault.Service($0) }
     }
   }
@@ -207,30 +245,30 @@ extension SecureVault.Store {
 // MARK: - Writing
 
 extension SecureVault.Store {
-  /// Stores a secret such that it survives a power cut: `String`, `Data`, or any `Codable` value;
-  /// nil removes it.
+  /// Stores a `String`, `Data` or any other `Codable` value as a secret; nil removes the secret.
   ///
-  /// `access` says whether a person has to be present to read it; nil leaves that as it is, and
-  /// makes a new secret, or one that takes the place of a damaged file,
-  /// ``SecureVault/Access/whenUnlocked``.
+  /// When it returns, the secret survives a power cut.
   ///
-  /// - Throws: ``StorageError``; the old value is intact then, unless the directory could not be
-  ///   synchronized: then it is the old or the new one.
+  /// - Parameters:
+  ///   - value: The value to store.
+  ///   - key: The name of the secret.
+  ///   - access: What reading the secret will require. nil keeps the access of a secret that
+  ///     exists; a new one, or one whose file is damaged, gets ``SecureVault/Access/whenUnlocked``.
+  /// - Throws: ``StorageError``. The old value is intact then, unless the failure is that of
+  ///   synchronizing the directory: then it is the old or the new value.
   @inlinable
   public func set<T: Codable>(
     _ value: T?, forKey key: String, access: SecureVault.Access? = nil
   ) throws(StorageError) {
-    let stored: StoredValue?
-    do throws(StorageError) {
-      if let value { stored = try Codec.encode(value) } else { stored = nil }
-    } catch {
-      throw error.inContext(of: "set", key: key, path: place)
+    let stored = try perform("set", key) { () throws(StorageError) -> StoredValue? in
+      guard let value else { return nil }
+      return try Codec.encode(value)
     }
     guard let stored else { return try remove(key) }
     try write(stored, forKey: key, access)
   }
 
-  /// Removes the secret: what a literal nil means.
+  /// Removes a secret. This makes a literal nil compile.
   @inlinable
   public func set(
     _ value: Never?, forKey key: String, access: SecureVault.Access? = nil
@@ -238,7 +276,12 @@ extension SecureVault.Store {
     try remove(key)
   }
 
-  /// Stores the secret of a typed key with the key's own access; nil removes it.
+  /// Stores the secret of a typed key with the key's access; nil removes the secret.
+  ///
+  /// When it returns, the secret survives a power cut.
+  ///
+  /// - Throws: ``StorageError``. The old value is intact then, unless the failure is that of
+  ///   synchronizing the directory: then it is the old or the new value.
   @inlinable
   public func set<T: Codable>(_ value: T?, for key: SecureVault.Key<T>) throws(StorageError) {
     try set(value, forKey: key.name, access: key.access)
@@ -248,91 +291,116 @@ extension SecureVault.Store {
   func write(
     _ value: StoredValue, forKey key: String, _ access: SecureVault.Access?
   ) throws(StorageError) {
-    try perform("set", key) { vault throws(StorageError) in
+    try perform("set", key) { () throws(StorageError) in
       try value.withPayload { kind, bytes throws(StorageError) in
         try vault.write(
-          Vault.Secret(kind: kind, value: bytes, service: service.name, key: key, access: access))
+          NewSecret(kind: kind, value: bytes, service: service.name, key: key, access: access))
       }
     }
   }
 
-  /// Removes a secret; nothing happens when it is missing.
+  /// Removes a secret. Removing a missing secret is not an error.
+  ///
+  /// Its file is deleted and not overwritten. What remains of it on the disk stays sealed.
+  ///
+  /// - Throws: ``StorageError``, also of code `locked`; the secret may then still exist.
   public func remove(_ key: String) throws(StorageError) {
-    try perform("remove", key) { vault throws(StorageError) in
+    try perform("remove", key) { () throws(StorageError) in
       try vault.remove(service.name, key)
     }
   }
 
-  /// Removes the secret of a typed key.
+  /// Removes the secret of a typed key. Removing a missing secret is not an error.
+  ///
+  /// - Throws: ``StorageError``, also of code `locked`; the secret may then still exist.
   public func remove<T: Codable>(_ key: SecureVault.Key<T>) throws(StorageError) {
     try remove(key.name)
   }
 
   /// Removes all secrets of this service.
+  ///
+  /// - Throws: ``StorageError``, also of code `locked`; some secrets may then still exist.
   public func removeAll() throws(StorageError) {
-    try perform("removeAll") { vault throws(StorageError) in try vault.removeAll(service.name) }
+    try perform("removeAll") { () throws(StorageError) in try vault.removeAll(service.name) }
   }
 
-  /// Removes all secrets of all services of the vault, and the keys to them, whether it can be
-  /// opened or not.
+  /// Removes the whole vault, whether it can be opened or not: the secrets of all services, and the
+  /// keys to them.
   ///
-  /// The key file stays: what it still opens are copies of the vault.
+  /// The key file stays, because copies of the vault may need it.
+  ///
+  /// - Throws: ``StorageError``; some secrets may then still exist.
   public func eraseVault() throws(StorageError) {
-    try perform("eraseVault") { vault throws(StorageError) in try vault.eraseVault() }
+    try perform("eraseVault") { () throws(StorageError) in try vault.erase() }
   }
 }
 
 // MARK: - Protection
 
 extension SecureVault.Store {
-  /// Puts the vault, with all its services, under another source of keys.
+  /// Protects the vault, with all its services, with another key source.
   ///
   /// See ``SecureVault/protect(with:service:)``. A secret that cannot be sealed again, because its
   /// file is damaged, is reported and keeps its old key.
   ///
-  /// - Throws: ``StorageError``; the vault is then under its old source, unless its directory could
-  ///   not be synchronized: then under the old or the new one.
+  /// - Throws: ``StorageError``. The old source still protects the vault then, unless the failure
+  ///   is that of synchronizing the directory: then it is the old or the new one.
   public func protect(with source: SecureVault.KeySource) throws(StorageError) {
-    try perform("protect") { vault throws(StorageError) in try vault.protect(with: source) }
+    try perform("protect") { () throws(StorageError) in try vault.protect(with: source) }
   }
 
-  /// What the vault is under; nil when there is none yet.
+  /// The kind of key source that protects the vault; nil if there is no vault yet.
+  ///
+  /// - Throws: ``StorageError`` if the vault's header cannot be read.
   public var protection: SecureVault.Protection? {
     get throws(StorageError) {
-      try perform("protection") { vault throws(StorageError) in try vault.protection() }
+      try perform("protection") { () throws(StorageError) in try vault.protection() }
     }
   }
 
-  /// Seals all secrets again under a new key and forgets the old ones.
+  /// Seals all secrets again under a new key, and drops the old keys.
   ///
-  /// - Throws: The first failure with a single secret, after all others are done, or at once one
-  ///   that all would meet, such as a full disk. What is left keeps its key until a call finds
-  ///   nothing wrong.
+  /// Other threads and processes can read and write in the meantime. The call may be interrupted at
+  /// any point; the next call continues it.
+  ///
+  /// - Throws: The first failure of a single secret after all others are done, or at once a failure
+  ///   that every secret would meet, such as a full disk. The old keys are kept until a call
+  ///   succeeds.
   public func rotateKeys() throws(StorageError) {
-    try perform("rotateKeys") { vault throws(StorageError) in try vault.rotateKeys() }
+    try perform("rotateKeys") { () throws(StorageError) in try vault.rotateKeys() }
   }
 
-  /// Opens the vault: with its passphrase, or, after ``lock()``, with whatever key source opens it.
+  /// Opens the vault until ``lock()`` is called in this process.
   ///
-  /// - Throws: ``StorageError`` of code `wrongPassphrase` when it is not the right one.
+  /// Checking a passphrase takes about half a second.
+  ///
+  /// - Parameter passphrase: The vault's passphrase; nil to use the key sources of bootstrap again
+  ///   after ``lock()``.
+  /// - Throws: ``StorageError`` of code `wrongPassphrase` if the passphrase is wrong, `misuse` if
+  ///   the vault has none, `notFound` if there is no vault yet, `locked` if no key source opens it.
   public func unlock(passphrase: String? = nil) throws(StorageError) {
-    try perform("unlock") { vault throws(StorageError) in
+    try perform("unlock") { () throws(StorageError) in
       try vault.unlock(passphrase: passphrase)
     }
   }
 
-  /// Wipes the keys from this process's memory; nothing can be read until `unlock`.
+  /// Wipes the keys from this process's memory. Nothing can be read until `unlock`, even with a key
+  /// file.
   ///
-  /// - Throws: ``StorageError`` of code `timedOut` when a call on another thread goes on using
-  ///   them: they are wiped when it ends.
+  /// - Throws: ``StorageError`` of code `timedOut` if a call on another thread still uses the keys
+  ///   after twice the time-out for locks. They are wiped when that call ends.
   public func lock() throws(StorageError) {
-    try perform("lock") { vault throws(StorageError) in try vault.lock() }
+    try perform("lock") { () throws(StorageError) in try vault.lock() }
   }
 
-  /// Whether nothing can be read before `unlock`.
+  /// Whether the vault needs `unlock` before anything can be read.
+  ///
+  /// That is so after ``lock()``, and if no key source of bootstrap opens the vault.
+  ///
+  /// - Throws: ``StorageError`` if the vault's header cannot be read.
   public var isLocked: Bool {
     get throws(StorageError) {
-      try perform("isLocked") { vault throws(StorageError) in try vault.isLocked() }
+      try perform("isLocked") { () throws(StorageError) in try vault.isLocked() }
     }
   }
 }
@@ -340,7 +408,7 @@ extension SecureVault.Store {
 extension SecureVault.Store: CustomStringConvertible, CustomReflectable {
   /// The service's name.
   public var description: String { "secrets of \(service)" }
-  /// Nothing, so that `dump` shows no secret.
+  /// Empty, so that `dump` shows no secret.
   public var customMirror: Mirror { Mirror(self, children: []) }
 }
 #endif

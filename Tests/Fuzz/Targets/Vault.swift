@@ -32,21 +32,21 @@ private func checkUnreadable(_ error: StorageError) {
   guard let pages = try? KeyPages(count: XAES.keySize + input.count) else { return }
   if !input.isEmpty { pages.bytes[part: XAES.keySize...].copyMemory(from: input) }
   guard let ring = KeyRing(pages) else { return }
-  check(ring.hasKey(ring.primary), "the primary key exists")
+  check(ring.hasKey(ring.primaryID), "the primary key exists")
   check(
-    input.count == XAES.keySize + 8 + ring.ids.count * (4 + XAES.keySize), "no bytes remain")
-  for id in ring.ids {
+    input.count == XAES.keySize + 8 + ring.keyIDs.count * (4 + XAES.keySize), "no bytes remain")
+  for id in ring.keyIDs {
     check(ring.withEntryKey(id) { $0.count } == XAES.keySize, "each key has its size")
   }
 }
 
 /// The header of an entry, and its two boxes after decryption.
 @Sendable func tryVaultEntry(_ input: UnsafeRawBufferPointer) {
-  if let head = try? EntryHeader(input) {
-    check(input.starts(with: head.bytes), "a header is written with the same bytes")
-    check(head.namesLength <= EntryHeader.maxNamesLength, "names are within their limit")
+  if let header = try? EntryHeader(input) {
+    check(input.starts(with: header.bytes), "a header is written with the same bytes")
+    check(header.namesLength <= EntryHeader.maxNamesLength, "names are within their limit")
     check(
-      head.fileLength > head.namesLength && head.fileLength > head.valueLength,
+      header.fileLength > header.namesLength && header.fileLength > header.valueLength,
       "lengths do not overflow")
   }
   let plaintext = UnsafeRawBufferPointer(rebasing: input.dropFirst(EntryHeader.size))
@@ -72,7 +72,7 @@ private func checkUnreadable(_ error: StorageError) {
   for bytes in [Array(input), summed(input)] {
     bytes.withUnsafeBytes { bytes in
       do throws(StorageError) {
-        try file.check(bytes)
+        try file.validate(bytes)
         let records = KeyFile.records(bytes)
         check(records.count == Int(bytes[6]) | Int(bytes[7]) << 8, "as many keys as it says")
         check(records.last?.upperBound ?? 8 == bytes.count - Digest.size, "no bytes remain")

@@ -257,7 +257,7 @@ import Testing
     let kept = Mutex<SecureVault.Store?>(nil)
     let count = Mutex(0)
     let finder = DirectoryFinder(
-      app: "test", chosen: .init(data: directory.url, state: directory.url))
+      app: "test", chosen: .init(data: directory.url, state: directory.file("state")))
     let scope = StorageScope(finder: finder) { _ in
       count.withLock { $0 += 1 }
       try? kept.withLock { $0 }?.lock()
@@ -267,12 +267,8 @@ import Testing
     kept.withLock { $0 = store }
     try store.set("v", forKey: "k")
     try store.set("w", forKey: "l")
-    let vault = Vault(
-      location: VaultPaths(host: StoreDirectory(path: directory.path, isCallerOwned: false)),
-      finder: finder, options: VaultOptions(), report: { _ in })
-    let ring = try #require(try vault.session()).ring
-    let place = try ring.place(of: "standard", "k", in: directory.path + "/vault")
-    try Bytes.write(try Bytes.read(place.path)[40] ^ 1, at: 40, of: place.path)
+    let path = try directory.secretPath("k")
+    try Bytes.write(try Bytes.read(path)[40] ^ 1, at: 40, of: path)
     let start = ContinuousClock.now
     #expect(try store.keys() == ["l"])
     #expect(ContinuousClock.now - start < .seconds(5))

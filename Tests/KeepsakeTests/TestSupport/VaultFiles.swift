@@ -19,10 +19,11 @@ extension TemporaryDirectory {
     let finder = DirectoryFinder(
       app: "test", chosen: .init(data: url, state: url.appending(path: "state")),
       environment: { _ in nil })
+    let paths = VaultPaths(
+      in: StoreDirectory(path: path, isCallerOwned: false), finder: finder)
     return Vault(
-      location: VaultPaths(host: StoreDirectory(path: path, isCallerOwned: false)), finder: finder,
-      options: VaultOptions(sources: sources, authenticate: authenticate), timeout: timeout,
-      report: failures.append)
+      paths: paths, options: VaultOptions(sources: sources, authenticate: authenticate),
+      timeout: timeout, report: failures.append)
   }
 
   /// A session with the keys of the current header.
@@ -35,8 +36,7 @@ extension TemporaryDirectory {
     _ key: String, _ service: String = "standard",
     _ sources: [SecureVault.KeySource] = [.keyFile]
   ) throws -> String {
-    let ring = try openVault(sources).ring
-    return try ring.place(of: service, key, in: path + "/vault").path
+    try openVault(sources).entryPath(service: service, key: key).path
   }
 
   /// All files below with their bytes, except lock files.

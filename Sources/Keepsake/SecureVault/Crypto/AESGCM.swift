@@ -1,14 +1,14 @@
 #if SecureVault
 internal import COpenSSL
 
-/// Messages sealed or opened with AES-256-GCM (NIST SP 800-38D), one after the other, in pieces.
+/// Seals and opens messages with AES-256-GCM (NIST SP 800-38D), one at a time and in pieces.
 ///
-/// The context, which holds the key, lives as long as this value.
+/// OpenSSL's context holds the key, and lives as long as this value.
 struct AESGCM: ~Copyable {
   static let keySize = 32
   static let nonceSize = 12
   static let tagSize = 16
-  /// In bytes (section 5.2.1.1).
+  /// In bytes (NIST SP 800-38D, section 5.2.1.1).
   static let maxMessageSize = (1 << 36) - 32
 
   enum Direction: Int32 {
@@ -31,7 +31,7 @@ struct AESGCM: ~Copyable {
     guard key.count == Self.keySize, nonce.count == Self.nonceSize else {
       throw OpenSSL.failure("AES-256-GCM with a key or nonce of that length")
     }
-    // The algorithm once: given again, all is made anew.
+    // The algorithm is passed only once: passing it again would set up the context again.
     let isFirst = EVP_CIPHER_CTX_get0_cipher(context) == nil
     try EVP_CipherInit_ex2(
       context, isFirst ? try OpenSSL.algorithms.gcm : nil, key.bytePointer, nonce.bytePointer,
@@ -39,8 +39,7 @@ struct AESGCM: ~Copyable {
     ).check("AES-256-GCM")
   }
 
-  /// Takes bytes into the tag that are not part of the message; before the first
-  /// ``update(_:into:)``.
+  /// Includes associated data in the tag. To be called before the first ``update(_:into:)``.
   func authenticate(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
     guard !bytes.isEmpty else { return }
     var count: Int32 = 0
@@ -49,14 +48,16 @@ struct AESGCM: ~Copyable {
     ).check("AES-256-GCM")
   }
 
-  /// Turns one piece of the message into as many bytes, which may be in the same place.
+  /// Encrypts or decrypts one piece of the message into as many bytes, also in place.
   ///
-  /// When opening, nobody may see them before ``verify(tag:)`` has said that they are true.
+  /// When opening, the output must not be used before ``verify(tag:)`` has returned true.
   func update(
     _ input: UnsafeRawBufferPointer, into output: UnsafeMutableRawBufferPointer
   ) throws(StorageError) {
     guard !input.isEmpty else { return }
-    guard output.count >= input.count else { throw OpenSSL.failure("AES-256-GCM into less room") }
+    guard output.count >= input.count else {
+      throw OpenSSL.failure("AES-256-GCM into a shorter buffer")
+    }
     var count: Int32 = 0
     let length = try OpenSSL.length(input.count)
     try EVP_CipherUpdate(context, output.bytePointer, &count, input.bytePointer, length)
@@ -64,7 +65,7 @@ struct AESGCM: ~Copyable {
     guard count == length else { throw OpenSSL.failure("AES-256-GCM of all bytes") }
   }
 
-  /// Ends sealing with the message's tag.
+  /// Ends sealing, and writes the message's tag.
   func finish(tag: UnsafeMutableRawBufferPointer) throws(StorageError) {
     guard tag.count == Self.tagSize else { throw OpenSSL.failure("a tag of that length") }
     var count: Int32 = 0
@@ -74,10 +75,9 @@ struct AESGCM: ~Copyable {
     ).check("AES-256-GCM")
   }
 
-  /// Ends opening: whether all bytes, and those that were authenticated, are the ones that were
-  /// sealed.
+  /// Ends opening, and returns whether the message and the associated data are authentic.
   func verify(tag: UnsafeRawBufferPointer) throws(StorageError) -> Bool {
-    // OpenSSL takes shorter ones, of which some can be guessed.
+    // OpenSSL also accepts shorter tags, which can be guessed.
     guard tag.count == Self.tagSize else { return false }
     try EVP_CIPHER_CTX_ctrl(
       context, EVP_CTRL_AEAD_SET_TAG, Int32(Self.tagSize),

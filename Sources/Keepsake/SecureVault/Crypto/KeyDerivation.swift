@@ -1,14 +1,14 @@
 #if SecureVault
 internal import COpenSSL
 
-/// HMAC-SHA-256 (RFC 2104), SHA-256 (FIPS 180-4).
+/// HMAC-SHA-256 (RFC 2104) and SHA-256 (FIPS 180-4).
 enum Digest {
   static let size = 32
 
   static func hmac(
     key: UnsafeRawBufferPointer, _ message: UnsafeRawBufferPointer
   ) throws(StorageError) -> [UInt8] {
-    // A copy of one without a key, because making one looks the digest up by its name.
+    // Copies a context without a key: making a new one would look up the digest by its name.
     let context = try OpenSSL.required(
       EVP_MAC_CTX_dup(OpenSSL.algorithms.hmac), "HMAC-SHA-256")
     defer { EVP_MAC_CTX_free(context) }
@@ -32,9 +32,9 @@ enum Digest {
   }
 }
 
-/// Keys from secrets and from passphrases.
+/// Derives keys from secrets and from passphrases.
 enum KeyDerivation {
-  /// HKDF-SHA-256 (RFC 5869): keys from a secret that cannot be guessed.
+  /// HKDF-SHA-256 (RFC 5869), for secrets that cannot be guessed.
   static func hkdf(
     _ secret: UnsafeRawBufferPointer, salt: [UInt8], info: [UInt8],
     into output: UnsafeMutableRawBufferPointer
@@ -52,16 +52,16 @@ enum KeyDerivation {
     try result.check("HKDF-SHA-256")
   }
 
-  /// scrypt (RFC 7914): keys from what a person remembers.
+  /// scrypt (RFC 7914), for passphrases.
   ///
   /// - Parameters:
-  ///   - logN: The binary logarithm of N, which decides on memory and time.
-  ///   - r: The block size; memory is 128 x N x r bytes.
+  ///   - logN: The binary logarithm of N, which determines memory and time.
+  ///   - r: The block size. It takes 128 x N x r bytes of memory.
   static func scrypt(
     _ passphrase: UnsafeRawBufferPointer, salt: UnsafeRawBufferPointer, logN: UInt8, r: UInt64 = 8,
     p: UInt64 = 1, into output: UnsafeMutableRawBufferPointer
   ) throws(StorageError) {
-    // As much as it needs: OpenSSL's own bound is below the usual cost.
+    // As much as it needs: OpenSSL's default limit is below the usual cost.
     let memory = 128 * r * ((1 << UInt64(logN)) + p + 2) + (2 << 20)
     try EVP_PBE_scrypt(
       passphrase.baseAddress?.assumingMemoryBound(to: CChar.self), passphrase.count,

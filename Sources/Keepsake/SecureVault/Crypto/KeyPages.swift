@@ -1,13 +1,15 @@
 #if SecureVault
 internal import KeepsakeLibc
 
-/// Memory for keys: kept out of swap space and core dumps, empty in a forked child, wiped before it
-/// is given back.
+/// Memory for keys.
+///
+/// It is kept out of swap space and core dumps, reads as zeros in a forked child, and is wiped
+/// before it is freed.
 final class KeyPages: Sendable {
-  // Written only by whoever made this, before it is shared.
+  // Safe because only the code that makes this object writes the bytes, before it shares it.
   nonisolated(unsafe) let bytes: UnsafeMutableRawBufferPointer
-  /// Why the system may write the pages to swap space; nil when it may not.
-  let lockFailure: StorageError?
+  /// Why the pages may reach swap space or a core dump; nil when they cannot.
+  let shieldFailure: StorageError?
   private let length: Int
 
   init(count: Int) throws(StorageError) {
@@ -21,7 +23,7 @@ final class KeyPages: Sendable {
     }.get(.map, "memory for keys")
     bytes = UnsafeMutableRawBufferPointer(start: start, count: count)
     self.length = length
-    lockFailure = Self.shield(start, length)
+    shieldFailure = Self.shield(start, length)
   }
 
   private static func shield(_ start: UnsafeMutableRawPointer?, _ length: Int) -> StorageError? {
@@ -35,10 +37,9 @@ final class KeyPages: Sendable {
       guard case .failure(let error) = systemCall(call, "memory for keys", body) else { continue }
       failure = StorageError(
         .system(error.code), operation: call.rawValue,
-        reason: "the memory for keys cannot be shielded (\(call.rawValue): "
-          + "\(String(cString: strerror(error.code)))), so that keys may reach swap space "
-          + "or a dump",
-        remedy: "Raise the limit on locked memory (ulimit -l), or turn swap space and dumps off.")
+        reason: "keys may reach swap space or a core dump (\(call.rawValue): "
+          + "\(String(cString: strerror(error.code))))",
+        remedy: "Raise the limit on locked memory (ulimit -l), or turn off swap and core dumps.")
     }
     return failure
   }

@@ -2,17 +2,19 @@
 internal import COpenSSL
 internal import KeepsakeLibc
 
-/// What this library uses of OpenSSL: algorithms are fetched once and shared, contexts live for one
-/// call and are wiped when they are freed.
+/// The parts of OpenSSL that this library uses.
+///
+/// Algorithms are fetched once and shared. Contexts live for one call, and OpenSSL wipes them when
+/// they are freed.
 enum OpenSSL {
-  /// Unchecked because these are pointers: fetched algorithms are never changed and safe to use
-  /// from several threads at once (`crypto(7)`), and the template of an HMAC is only ever copied.
+  /// Unchecked because these are pointers. Fetched algorithms are immutable and safe to use from
+  /// several threads at once (`crypto(7)`), and the HMAC context is only ever copied.
   struct Algorithms: @unchecked Sendable {
     let ecb: OpaquePointer
     let gcm: OpaquePointer
     let sha256: OpaquePointer
     let hkdf: OpaquePointer
-    /// HMAC-SHA-256 without a key.
+    /// A context for HMAC-SHA-256 that has no key yet.
     let hmac: OpaquePointer
   }
 
@@ -39,7 +41,7 @@ enum OpenSSL {
     get throws(StorageError) { try fetched.get() }
   }
 
-  /// A pointer that OpenSSL must not have refused to make.
+  /// Throws if OpenSSL returned no pointer.
   static func required(
     _ pointer: OpaquePointer?, _ what: String
   ) throws(StorageError) -> OpaquePointer {
@@ -47,24 +49,24 @@ enum OpenSSL {
     throw failure(what)
   }
 
-  /// What went wrong in OpenSSL's words, which name no data.
+  /// An error with OpenSSL's own text, which never contains data.
   static func failure(_ what: String) -> StorageError {
-    var reason = "OpenSSL cannot do \(what)"
+    var reason = "OpenSSL failed at \(what)"
     if let text = ERR_reason_error_string(ERR_get_error()) {
       reason += ": \(String(cString: text))"
     }
     ERR_clear_error()
     return StorageError(
       .system(ENOTSUP), operation: "encrypt", reason: reason,
-      remedy: "Check the installation and configuration of OpenSSL 3 and the free memory.")
+      remedy: "Check the installation of OpenSSL 3, its configuration and the free memory.")
   }
 
-  /// Makes memory forget what it held; the compiler does not take that away.
+  /// Overwrites memory in a way that the compiler does not optimize away.
   static func wipe(_ memory: UnsafeMutableRawBufferPointer) {
     if let start = memory.baseAddress { OPENSSL_cleanse(start, memory.count) }
   }
 
-  /// Fills memory with random bytes; those of keys come from a generator of their own.
+  /// Fills memory with random bytes. Keys come from OpenSSL's private generator.
   static func randomize(
     _ memory: UnsafeMutableRawBufferPointer, forKey isKey: Bool = false
   ) throws(StorageError) {
@@ -79,16 +81,15 @@ enum OpenSSL {
     return bytes
   }
 
-  /// A length as OpenSSL takes it.
+  /// The count as the type that OpenSSL expects.
   static func length(_ count: Int) throws(StorageError) -> Int32 {
     if let length = Int32(exactly: count) { return length }
     throw StorageError(
-      .misuse, operation: "encrypt", reason: "\(count) bytes at once are too many",
+      .misuse, operation: "encrypt", reason: "\(count) bytes are too many for one call",
       remedy: "Store less under one key.")
   }
 
-  /// Whether two secrets of one length are equal, in a time that does not depend on where they
-  /// differ.
+  /// Whether two secrets of the same length are equal, in constant time.
   static func areEqual(_ a: UnsafeRawBufferPointer, _ b: UnsafeRawBufferPointer) -> Bool {
     a.count == b.count && CRYPTO_memcmp(a.baseAddress, b.baseAddress, a.count) == 0
   }
@@ -100,14 +101,15 @@ enum OpenSSL {
     case bytes(UnsafeRawBufferPointer)
   }
 
-  /// Calls an OpenSSL function with a list of named parameters; its result, or 0 without memory for
-  /// it.
+  /// Calls an OpenSSL function with a list of named parameters.
+  ///
+  /// - Returns: The function's result, or 0 if there is no memory for the list.
   static func withParameters(
     _ list: [(name: String, value: Parameter)], _ function: ([OSSL_PARAM]) -> Int32
   ) -> Int32 {
     var texts: [UnsafeMutablePointer<CChar>?] = []
     defer { for text in texts { free(text) } }
-    func kept(_ text: String) -> UnsafeMutablePointer<CChar>? {
+    func copy(_ text: String) -> UnsafeMutablePointer<CChar>? {
       texts.append(strdup(text))
       return texts.last ?? nil
     }
@@ -115,22 +117,21 @@ enum OpenSSL {
     for (name, value) in list {
       switch value {
       case .text(let text):
-        parameters.append(OSSL_PARAM_construct_utf8_string(kept(name), kept(text), 0))
+        parameters.append(OSSL_PARAM_construct_utf8_string(copy(name), copy(text), 0))
       case .bytes(let bytes):
-        // OpenSSL only reads what is set, though the pointer's type does not say so.
+        // The pointer has to be mutable, but OpenSSL only reads parameters that it is given.
         let start = UnsafeMutableRawPointer(mutating: bytes.baseAddress)
-        parameters.append(OSSL_PARAM_construct_octet_string(kept(name), start, bytes.count))
+        parameters.append(OSSL_PARAM_construct_octet_string(copy(name), start, bytes.count))
       }
     }
     parameters.append(OSSL_PARAM_construct_end())
-    // One without a name would be taken for the end of the list.
+    // A parameter without a name would end the list.
     return texts.contains { $0 == nil } ? 0 : function(parameters)
   }
 }
 
 extension Int32 {
-  /// Throws unless an OpenSSL function returned 1, which stands for success in all that are used
-  /// here.
+  /// Throws unless this is 1, which means success in all OpenSSL functions that are used here.
   func check(_ what: String) throws(StorageError) {
     if self != 1 { throw OpenSSL.failure(what) }
   }

@@ -1,7 +1,7 @@
 #if SecureVault
 extension UnsafeRawBufferPointer {
   var bytePointer: UnsafePointer<UInt8>? { baseAddress?.assumingMemoryBound(to: UInt8.self) }
-  /// A part as a buffer of its own.
+  /// Part of the memory, with indices that start at 0.
   subscript(part range: some RangeExpression<Int>) -> UnsafeRawBufferPointer {
     UnsafeRawBufferPointer(rebasing: self[range.relative(to: self)])
   }
@@ -11,7 +11,7 @@ extension UnsafeMutableRawBufferPointer {
   var bytePointer: UnsafeMutablePointer<UInt8>? {
     baseAddress?.assumingMemoryBound(to: UInt8.self)
   }
-  /// A part as a buffer of its own.
+  /// Part of the memory, with indices that start at 0.
   subscript(part range: some RangeExpression<Int>) -> UnsafeMutableRawBufferPointer {
     UnsafeMutableRawBufferPointer(rebasing: self[range.relative(to: self)])
   }

@@ -2,16 +2,16 @@
 internal import FoundationEssentials
 internal import KeepsakeLibc
 
-/// Memory for plaintext and for keys on their way; wiped before it is given back.
+/// Memory for plaintext, and for keys in transit. It is wiped before it is freed.
 struct SecretBytes: ~Copyable {
   let bytes: UnsafeMutableRawBufferPointer
 
   init(count: Int) throws(StorageError) {
-    // At least one byte, because of none some systems give no address.
+    // At least one byte: malloc(0) may return nil.
     guard let start = malloc(max(count, 1)) else {
       throw StorageError(
-        .system(ENOMEM), operation: "allocate", reason: "no memory for \(count) bytes",
-        remedy: "Free some memory or store less under one key.")
+        .system(ENOMEM), operation: "allocate", reason: "there is no memory for \(count) bytes",
+        remedy: "Free some memory, or store less under one key.")
     }
     bytes = UnsafeMutableRawBufferPointer(start: start, count: count)
   }
@@ -26,7 +26,7 @@ struct SecretBytes: ~Copyable {
     free(bytes.baseAddress)
   }
 
-  /// Hands a part of the bytes on, which are wiped with the last reference to them.
+  /// Turns part of the memory into `Data` without copying it. It is wiped with the last reference.
   consuming func data(_ range: Range<Int>) -> Data {
     let memory = bytes
     discard self
@@ -34,10 +34,10 @@ struct SecretBytes: ~Copyable {
       free(memory.baseAddress)
       return Data()
     }
-    // The rest, which nobody will see.
+    // The rest stays allocated until the data is freed.
     OpenSSL.wipe(UnsafeMutableRawBufferPointer(rebasing: memory[..<range.lowerBound]))
     OpenSSL.wipe(UnsafeMutableRawBufferPointer(rebasing: memory[range.upperBound...]))
-    // Unchecked because it is a pointer; nobody else has it any more, and it is only freed.
+    // Safe because only the deallocator uses the pointer, to free it.
     nonisolated(unsafe) let whole = start
     return Data(
       bytesNoCopy: start + range.lowerBound, count: range.count,

@@ -1,5 +1,5 @@
 #if SecureVault
-/// Reads numbers and runs of bytes one after the other; nil where the input ends before.
+/// Reads numbers and byte sequences in order. Each read returns nil if the input is too short.
 struct ByteReader {
   private let bytes: UnsafeRawBufferPointer
   private(set) var position = 0
@@ -13,7 +13,7 @@ struct ByteReader {
     take(MemoryLayout<N>.size).map { N(littleEndian: $0.loadUnaligned(as: N.self)) }
   }
 
-  /// The next bytes, in place.
+  /// The next bytes, without copying them.
   mutating func take(_ count: Int) -> UnsafeRawBufferPointer? {
     guard count >= 0, count <= bytes.count - position else { return nil }
     defer { position += count }
@@ -29,7 +29,7 @@ extension [UInt8] {
     Swift.withUnsafeBytes(of: number.littleEndian) { append(contentsOf: $0) }
   }
 
-  /// Calls `body` with the bytes in place, keeping the type of what it throws.
+  /// Calls `body` with the bytes. Unlike `withUnsafeBytes`, it keeps the type of thrown errors.
   func withBytes<R: ~Copyable, E: Error>(
     _ body: (UnsafeRawBufferPointer) throws(E) -> R
   ) throws(E) -> R {

@@ -1,17 +1,17 @@
 #if SecureVault
-/// Memory for pieces of ciphertext, used again and again.
+/// Reused memory for chunks of ciphertext. It never holds plaintext.
 enum ChunkBuffer {
   private static let size = 64 << 10
 
-  /// Unchecked because it is a pointer, which only the one who took it from the pool uses.
+  /// Unchecked because it holds a pointer, which only the call that took it from the pool uses.
   private struct Buffer: @unchecked Sendable {
     let memory: UnsafeMutableRawBufferPointer
   }
 
   private static let pool = Locked<[Buffer]>([])
-  private static let mostKept = 4
+  private static let maxPooled = 4
 
-  /// Calls `body` with a buffer for so many bytes, or for as many of them as one piece may have.
+  /// Calls `body` with a buffer for `count` bytes, or for one chunk if that is less.
   static func with<R>(
     _ count: Int, _ body: (UnsafeMutableRawBufferPointer) throws(StorageError) -> R
   ) throws(StorageError) -> R {
@@ -22,18 +22,18 @@ enum ChunkBuffer {
     let buffer =
       pool.withLock { $0.popLast() } ?? Buffer(memory: .allocate(byteCount: size, alignment: 64))
     defer {
-      let isKept = pool.withLock { pool in
-        guard pool.count < mostKept else { return false }
+      let isPooled = pool.withLock { pool in
+        guard pool.count < maxPooled else { return false }
         pool.append(buffer)
         return true
       }
-      if !isKept { buffer.memory.deallocate() }
+      if !isPooled { buffer.memory.deallocate() }
     }
     return try body(buffer.memory)
   }
 }
 
-/// Gathers pieces in a buffer and writes it out when it is full.
+/// Collects bytes in a buffer, and writes the buffer to a file whenever it is full.
 struct ChunkOutput {
   let file: File
   let buffer: UnsafeMutableRawBufferPointer
@@ -41,18 +41,20 @@ struct ChunkOutput {
 
   mutating func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
     var rest = bytes
-    while let (piece, room) = try next(&rest) { room.copyMemory(from: piece) }
+    while let (piece, target) = try nextPiece(&rest) { target.copyMemory(from: piece) }
   }
 
   mutating func append(
     _ bytes: UnsafeRawBufferPointer, sealedWith cipher: borrowing AESGCM
   ) throws(StorageError) {
     var rest = bytes
-    while let (piece, room) = try next(&rest) { try cipher.update(piece, into: room) }
+    while let (piece, target) = try nextPiece(&rest) { try cipher.update(piece, into: target) }
   }
 
-  /// The next piece of `rest` that the buffer has room for, and that room.
-  private mutating func next(
+  /// Removes the next piece that fits into the buffer from `rest`.
+  ///
+  /// - Returns: The piece, and the part of the buffer to put it in.
+  private mutating func nextPiece(
     _ rest: inout UnsafeRawBufferPointer
   ) throws(StorageError) -> (UnsafeRawBufferPointer, UnsafeMutableRawBufferPointer)? {
     if rest.isEmpty { return nil }

@@ -1,25 +1,32 @@
 #if SecureVault
-/// The head of an entry file, before its two boxes.
+/// The format version and the cipher suite that the vault's files are written in.
+enum VaultFormat {
+  static let version: UInt8 = 1
+  /// XAES-256-GCM, HMAC-SHA-256, HKDF-SHA-256 and scrypt.
+  static let cipherSuite: UInt8 = 1
+}
+
+/// The header of an entry's file, before the names box and the value box.
 ///
-/// The format is written down in the article on the vault's format. All integers are little-endian:
+/// The article on the vault's format describes it. All integers are little-endian:
 ///
-///     0  "SVE1"      4  version    5  suite             6  flags (2 bytes)
+///     0  "SVE1"      4  version   5  cipher suite       6  flags (2 bytes)
 ///     8  key id (4)  12  length of the names box (4)    16  length of the value box (8)
 struct EntryHeader: Equatable, Sendable {
   var isPresenceRequired: Bool
-  /// Which of the vault's keys sealed the two boxes.
+  /// The entry key that both boxes are sealed under.
   var keyID: UInt32
   var namesLength: Int
   var valueLength: Int
 
   static let size = 24
-  /// Of a whole file, by far more than the names of the longest key and service take.
+  /// More than the names box of the longest key and service takes.
   static let maxNamesLength = 2 * EntryNames.maxNameSize + 1_024
   private static let signature: [UInt8] = Array("SVE1".utf8)
   private static let presenceFlag: UInt16 = 1
 
-  enum Failure: Error {
-    case damaged
+  enum ParseError: Error {
+    case invalid
     case newerVersion
   }
 
@@ -44,48 +51,44 @@ struct EntryHeader: Equatable, Sendable {
     self.valueLength = valueLength
   }
 
-  init(_ bytes: UnsafeRawBufferPointer) throws(Failure) {
+  init(_ bytes: UnsafeRawBufferPointer) throws(ParseError) {
     var reader = ByteReader(bytes)
     guard let signature = reader.take(4), signature.elementsEqual(Self.signature),
-      let version = reader.number(UInt8.self), let suite = reader.number(UInt8.self)
-    else { throw .damaged }
-    guard version == VaultFormat.version, suite == VaultFormat.cipherSuite else {
-      throw version == 0 || suite == 0 ? .damaged : .newerVersion
+      let version = reader.number(UInt8.self), let cipherSuite = reader.number(UInt8.self)
+    else { throw .invalid }
+    guard version == VaultFormat.version, cipherSuite == VaultFormat.cipherSuite else {
+      throw version == 0 || cipherSuite == 0 ? .invalid : .newerVersion
     }
     guard let flags = reader.number(UInt16.self), flags & ~Self.presenceFlag == 0,
       let keyID = reader.number(UInt32.self), let names = reader.number(UInt32.self),
       let value = reader.number(UInt64.self)
-    else { throw .damaged }
+    else { throw .invalid }
     guard (XAES.overhead...Self.maxNamesLength).contains(Int(names)),
-      let valueLength = Int(exactly: value), valueLength >= XAES.overhead + PaddedValue.prefixSize,
+      let valueLength = Int(exactly: value),
+      valueLength >= XAES.overhead + PaddedValue.prefixSize,
       valueLength <= AESGCM.maxMessageSize + XAES.overhead
-    else { throw .damaged }
+    else { throw .invalid }
     self.init(
       isPresenceRequired: flags & Self.presenceFlag != 0, keyID: keyID, namesLength: Int(names),
       valueLength: valueLength)
   }
 }
 
-/// The format version and the cipher suite that the vault's files are written in.
-enum VaultFormat {
-  static let version: UInt8 = 1
-  /// XAES-256-GCM, HMAC-SHA-256, HKDF-SHA-256 and scrypt.
-  static let cipherSuite: UInt8 = 1
-}
-
-/// What the first box of an entry holds, so that listing needs no value.
+/// The plaintext of an entry's names box, which is apart from the value so that listing opens no
+/// value.
 struct EntryNames: Equatable, Sendable {
-  /// Nanoseconds since 1970.
+  /// When the secret was first stored, in nanoseconds since 1970.
   var created: Int64
+  /// When its value was last stored, in nanoseconds since 1970.
   var modified: Int64
   var service: String
   var key: String
 
-  /// In UTF-8, of a key and of a service.
+  /// The most bytes that a key or a service may have in UTF-8.
   static let maxNameSize = 65_536
   private static let granularity = 64
 
-  /// The plaintext, padded so that it tells little of the names' lengths.
+  /// Padded, so that the length reveals little about the names.
   var bytes: [UInt8] {
     var bytes: [UInt8] = []
     bytes.reserveCapacity(24 + service.utf8.count + key.utf8.count + Self.granularity)
@@ -95,8 +98,10 @@ struct EntryNames: Equatable, Sendable {
       bytes.append(number: UInt32(name.utf8.count))
       bytes.append(contentsOf: name.utf8)
     }
-    let rest = bytes.count % Self.granularity
-    if rest > 0 { bytes.append(contentsOf: repeatElement(0, count: Self.granularity - rest)) }
+    let remainder = bytes.count % Self.granularity
+    if remainder > 0 {
+      bytes.append(contentsOf: repeatElement(0, count: Self.granularity - remainder))
+    }
     return bytes
   }
 
@@ -120,23 +125,24 @@ struct EntryNames: Equatable, Sendable {
   }
 }
 
-/// What the second box of an entry holds: the value, padded so that the file hides its length.
+/// The plaintext of an entry's value box: the value with its kind and length, padded so that the
+/// file's size hides the length.
 ///
-///     0  kind    1  zero (7 bytes)    8  length (8 bytes)    16  the value, zeros
+///     0  kind    1  zero (7 bytes)    8  length (8 bytes)    16  the value, then zeros
 enum PaddedValue {
   static let prefixSize = 16
-  /// In place of a kind: the value is a box of its own under the presence key.
+  /// In place of a kind: the value is a box under the presence key.
   static let boxKind: UInt8 = 255
 
-  /// The shortest that values are padded to: tokens and passwords are all of one length.
-  private static let shortest = 256
+  /// Tokens and passwords all get this length.
+  private static let minLength = 256
 
-  /// The length to which so many bytes are padded, prefix included.
+  /// The length to which a value of `count` bytes is padded, including the prefix.
   ///
   /// Padmé (Nikitin et al., "Reducing Metadata Leakage from Encrypted Files and Communication with
-  /// PURBs", 2019): at most an eighth more, and lengths tell O(log log n) bits.
+  /// PURBs", 2019) adds at most an eighth, and lengths reveal O(log log n) bits.
   static func paddedLength(_ count: Int) -> Int {
-    let length = max(shortest, count + prefixSize)
+    let length = max(minLength, count + prefixSize)
     let exponent = Int.bitWidth - 1 - length.leadingZeroBitCount
     let digits = Int.bitWidth - exponent.leadingZeroBitCount
     let mask = (1 << (exponent - digits)) - 1
@@ -149,14 +155,14 @@ enum PaddedValue {
     return bytes
   }
 
-  /// The kind of a plaintext and where its value is; nil when it is none.
+  /// The value's kind, and its range in the plaintext; nil when the plaintext is not valid.
   static func parse(_ bytes: UnsafeRawBufferPointer) -> (kind: UInt8, range: Range<Int>)? {
     var reader = ByteReader(bytes)
-    guard let head = reader.number(UInt64.self), head <= 255,
+    guard let kind = reader.number(UInt64.self), kind <= 255,
       let length = reader.number(UInt64.self).flatMap({ Int(exactly: $0) }),
       length <= bytes.count - prefixSize
     else { return nil }
-    return (UInt8(head), prefixSize..<(prefixSize + length))
+    return (UInt8(kind), prefixSize..<(prefixSize + length))
   }
 }
 #endif

@@ -1,16 +1,16 @@
 #if SecureVault
-/// The file with the random keys that open an app's vaults without asking anybody.
+/// The file with the random keys that open an app's vaults without asking the user.
 ///
-/// Keys are added and never taken away: each was some vault's, of which there may be a copy.
+/// Keys are added and never removed: each belongs to a vault, of which there may be a copy.
 ///
 ///     0  "SVK1"   4  version   5  zero   6  number of keys (2 bytes)
-///     8  for each its id (16 bytes) and the key (32), then SHA-256 of all before
+///     8  for each key its id (16 bytes) and the key (32), then SHA-256 of all before
 struct KeyFile: Sendable {
   let path: String
   let timeout: Duration
 
   static let idSize = 16
-  private static let headSize = 8
+  private static let prefixSize = 8
   private static let recordSize = idSize + XAES.keySize
   private static let maxKeyCount = 1_000
   private static let signature: [UInt8] = Array("SVK1".utf8)
@@ -19,45 +19,48 @@ struct KeyFile: Sendable {
     StoreDirectory(path: FileSystem.parent(of: path), isCallerOwned: false)
   }
 
-  /// The key that a vault's slot names.
-  func secret(_ id: [UInt8]) throws(StorageError) -> SlotSecret {
+  // MARK: Keys
+
+  /// The key with the id that a vault's key slot names.
+  func secret(forID id: [UInt8]) throws(StorageError) -> SlotSecret {
     guard let contents = try read() else {
       throw StorageError(
-        .locked, operation: "open", path: path,
-        reason: "the vault's key file is missing", remedy: Self.remedy)
+        .locked, operation: "open", path: path, reason: "the vault's key file is missing",
+        remedy: Self.remedy)
     }
-    let keys = UnsafeRawBufferPointer(contents.bytes)
-    for record in Self.records(keys) where keys[part: record].prefix(Self.idSize).elementsEqual(id)
-    {
-      return try Self.secret(keys[part: record])
+    let bytes = UnsafeRawBufferPointer(contents.bytes)
+    for record in Self.records(bytes)
+    where bytes[part: record].prefix(Self.idSize).elementsEqual(id) {
+      return try Self.secret(in: bytes[part: record])
     }
     throw StorageError(
-      .locked, operation: "open", path: path,
-      reason: "the key file has no key for this vault",
-      remedy: Self.remedy + " Who shares a vault with others needs a passphrase or a closure.")
+      .locked, operation: "open", path: path, reason: "the key file has no key for this vault",
+      remedy: Self.remedy + " To share a vault between users, use a passphrase or a closure.")
   }
 
   private static let remedy =
-    "Put the right key file back, from a backup; the secrets are untouched."
+    "Restore the right key file from a backup; the secrets are untouched."
 
-  /// The key that was added last, which is the first one where the file is missing.
+  /// The key that was added last. If there is no key file, creates it with a first key.
   func newestSecret() throws(StorageError) -> SlotSecret {
     if let contents = try read() {
-      let keys = UnsafeRawBufferPointer(contents.bytes)
-      if let record = Self.records(keys).last { return try Self.secret(keys[part: record]) }
+      let bytes = UnsafeRawBufferPointer(contents.bytes)
+      if let record = Self.records(bytes).last { return try Self.secret(in: bytes[part: record]) }
     }
     return try add(onlyIfEmpty: true)
   }
 
-  /// A new key, which survives a power cut.
+  /// Adds a key, which survives a power cut.
   func addSecret() throws(StorageError) -> SlotSecret { try add(onlyIfEmpty: false) }
 
   /// Makes the file's name survive a power cut.
   func synchronize() throws(StorageError) {
     try FileSystem.synchronizeDirectory(directory.path)
-    // Whoever made the directory may have been killed before the sync.
+    // The process that made the directory may have been killed before it synchronized its name.
     try FileSystem.synchronizeParent(of: directory.path)
   }
+
+  // MARK: Writing
 
   private func add(onlyIfEmpty: Bool) throws(StorageError) -> SlotSecret {
     _ = try directory.createIfNeeded()
@@ -66,63 +69,70 @@ struct KeyFile: Sendable {
       ByteRangeLock.allBytes, of: lockPath, mode: 0o600, timeout: timeout
     ) {
       () throws(StorageError) in
-      let found = try read()
-      let isThere = found != nil
+      let contents = try read()
+      let exists = contents != nil
       let old: SecretBytes
-      if let found { old = found } else { old = try SecretBytes(count: 0) }
-      let oldKeys = UnsafeRawBufferPointer(old.bytes)
-      let records = Self.records(oldKeys)
-      if onlyIfEmpty, let record = records.last { return try Self.secret(oldKeys[part: record]) }
+      if let contents { old = contents } else { old = try SecretBytes(count: 0) }
+      let oldBytes = UnsafeRawBufferPointer(old.bytes)
+      let records = Self.records(oldBytes)
+      if onlyIfEmpty, let record = records.last {
+        return try Self.secret(in: oldBytes[part: record])
+      }
       guard records.count < Self.maxKeyCount else {
         throw StorageError(
-          .misuse, operation: "protect", path: path, reason: "it has \(records.count) keys already",
+          .misuse, operation: "protect", path: path,
+          reason: "the key file already has \(records.count) keys",
           remedy: "Protect the vault with another source, then move this file away.")
       }
-      return try write(oldKeys, records, replacing: isThere)
+      return try write(oldBytes, records, replacing: exists)
     }
   }
 
   /// Replaces the file by one with the same keys and a new one.
   private func write(
-    _ oldKeys: UnsafeRawBufferPointer, _ records: [Range<Int>], replacing: Bool
+    _ oldBytes: UnsafeRawBufferPointer, _ records: [Range<Int>], replacing: Bool
   ) throws(StorageError) -> SlotSecret {
-    let count = Self.headSize + (records.count + 1) * Self.recordSize
+    let count = Self.prefixSize + (records.count + 1) * Self.recordSize
     let new = try SecretBytes(count: count + Digest.size)
-    var head = Self.signature + [VaultFormat.version, 0]
-    head.append(number: UInt16(records.count + 1))
-    new.bytes.copyBytes(from: head)
+    var prefix = Self.signature + [VaultFormat.version, 0]
+    prefix.append(number: UInt16(records.count + 1))
+    new.bytes.copyBytes(from: prefix)
     if let last = records.last {
-      new.bytes[part: Self.headSize...].copyMemory(
-        from: oldKeys[part: Self.headSize..<last.upperBound])
+      new.bytes[part: Self.prefixSize...].copyMemory(
+        from: oldBytes[part: Self.prefixSize..<last.upperBound])
     }
     let added = new.bytes[part: (count - Self.recordSize)..<count]
     try OpenSSL.randomize(added, forKey: true)
-    let sum = try Digest.sha256(UnsafeRawBufferPointer(new.bytes)[part: ..<count])
-    new.bytes[part: count...].copyBytes(from: sum)
+    let checksum = try Digest.sha256(UnsafeRawBufferPointer(new.bytes)[part: ..<count])
+    new.bytes[part: count...].copyBytes(from: checksum)
 
-    // Any that a killed program left holds keys.
+    // Of any age, because those that killed processes left behind hold keys.
     try FileSystem.removeStaleTemporaryFiles(for: path, olderThan: -1)
-    let isThere = try FileSystem.write(
+    let isInPlace = try FileSystem.write(
       UnsafeRawBufferPointer(new.bytes), to: path, mode: 0o600, durable: true,
       replacing: replacing)
-    guard isThere else {
+    guard isInPlace else {
       throw StorageError(
-        .damaged, operation: "protect", path: path, reason: "something else made this file",
+        .damaged, operation: "protect", path: path, reason: "another program created this file",
         remedy: "Try again.")
     }
     try synchronize()
-    return try Self.secret(UnsafeRawBufferPointer(added))
+    return try Self.secret(in: UnsafeRawBufferPointer(added))
   }
 
-  private static func secret(_ record: UnsafeRawBufferPointer) throws(StorageError) -> SlotSecret {
+  // MARK: Reading
+
+  private static func secret(
+    in record: UnsafeRawBufferPointer
+  ) throws(StorageError) -> SlotSecret {
     SlotSecret(
       .keyFile, locator: Array(record[..<idSize]), try SecretBytes(copying: record[part: idSize...])
     )
   }
 
-  /// Where the keys are in contents that ``check(_:)`` took, each after its id.
-  static func records(_ contents: UnsafeRawBufferPointer) -> [Range<Int>] {
-    stride(from: headSize, to: contents.count - Digest.size, by: recordSize)
+  /// The ranges of the keys with their ids, in bytes that ``validate(_:)`` accepts.
+  static func records(_ bytes: UnsafeRawBufferPointer) -> [Range<Int>] {
+    stride(from: prefixSize, to: bytes.count - Digest.size, by: recordSize)
       .map { $0..<($0 + recordSize) }
   }
 
@@ -134,36 +144,40 @@ struct KeyFile: Sendable {
     } catch  where error.code == .notFound {
       return nil
     } catch  where error.code == .symbolicLink {
-      throw refusal("it is a symbolic link", "Put the file itself there.")
+      throw refusal("it is a symbolic link", remedy: "Put the file itself there.")
     }
     let status = try file.status()
-    if status.isDirectory { throw refusal("it is a directory", "Move it away.") }
-    guard status.isRegularFile else { throw refusal("it is no regular file", "Move it away.") }
-    guard status.owner == ProcessEnvironment.userID else {
+    if status.isDirectory { throw refusal("it is a directory", remedy: "Move it away.") }
+    guard status.isRegularFile else {
+      throw refusal("it is not a regular file", remedy: "Move it away.")
+    }
+    let user = ProcessEnvironment.userID
+    guard status.owner == user else {
       throw refusal(
-        "user \(status.owner) owns it, and this is user \(ProcessEnvironment.userID)",
-        "Run the program as that user, or: chown \(ProcessEnvironment.userID) \(path)")
+        "it belongs to user \(status.owner), and this process runs as user \(user)",
+        remedy: "Run the program as that user, or run: chown \(user) \(path)")
     }
     guard status.mode & 0o077 == 0 else {
       throw refusal(
-        "others may open it (mode \(String(status.mode, radix: 8)))",
-        "chmod 600 \(path), and if others may have read it: SecureVault.protect(with: .keyFile)")
+        "other users may open it (mode \(String(status.mode, radix: 8)))",
+        remedy: "Run: chmod 600 \(path). If they may have read it, call "
+          + "SecureVault.protect(with: .keyFile).")
     }
-    let longest = Self.headSize + Self.maxKeyCount * Self.recordSize + Digest.size
-    guard status.size <= longest else { throw damage }
+    let maxSize = Self.prefixSize + Self.maxKeyCount * Self.recordSize + Digest.size
+    guard status.size <= maxSize else { throw damaged }
     let contents = try SecretBytes(count: status.size)
-    guard try file.read(from: 0, into: contents.bytes) == status.size else { throw damage }
-    try check(UnsafeRawBufferPointer(contents.bytes))
+    guard try file.read(from: 0, into: contents.bytes) == status.size else { throw damaged }
+    try validate(UnsafeRawBufferPointer(contents.bytes))
     return contents
   }
 
-  /// Throws unless the bytes are those of a key file of this version.
-  func check(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
+  /// Throws unless the bytes are a key file of this version.
+  func validate(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
     var reader = ByteReader(bytes)
     guard bytes.count > Digest.size, reader.take(4)?.elementsEqual(Self.signature) == true,
       try bytes[part: (bytes.count - Digest.size)...]
         .elementsEqual(Digest.sha256(bytes[part: ..<(bytes.count - Digest.size)]))
-    else { throw damage }
+    else { throw damaged }
     guard reader.number() == VaultFormat.version else {
       throw StorageError(
         .unsupportedVersion, operation: "open", path: path,
@@ -171,17 +185,17 @@ struct KeyFile: Sendable {
         remedy: "Update the library; nothing was changed.")
     }
     guard reader.number() == UInt8(0), let count = reader.number(UInt16.self),
-      bytes.count == Self.headSize + Int(count) * Self.recordSize + Digest.size
-    else { throw damage }
+      bytes.count == Self.prefixSize + Int(count) * Self.recordSize + Digest.size
+    else { throw damaged }
   }
 
-  private var damage: StorageError {
+  private var damaged: StorageError {
     StorageError(
       .damaged, operation: "open", path: path, reason: "the vault's key file is damaged",
       remedy: Self.remedy)
   }
 
-  private func refusal(_ reason: String, _ remedy: String) -> StorageError {
+  private func refusal(_ reason: String, remedy: String) -> StorageError {
     StorageError(
       .accessDenied, operation: "open", path: path,
       reason: "the vault's key file is refused: \(reason)", remedy: remedy)

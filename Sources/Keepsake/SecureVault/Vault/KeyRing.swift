@@ -1,25 +1,24 @@
 #if SecureVault
 /// The keys of an open vault, in memory that is shielded and wiped.
 ///
-///     0  master key    32  key set: key for names (32 bytes), id of the primary entry key (4),
-///                          number of entry keys (4), and for each its id (4) and the key (32)
+///     0   master key (32 bytes)
+///     32  key set: name key (32 bytes), id of the primary entry key (4), number of entry keys (4),
+///         and for each its id (4) and the key (32)
 final class KeyRing: Sendable {
   private let pages: KeyPages
-  /// The key that seals.
-  let primary: UInt32
+  /// The id of the entry key that new entries are sealed under.
+  let primaryID: UInt32
   private let offsets: [UInt32: Int]
-  /// What was made with the key for names.
-  let entryPathCache = Locked(EntryPathCache())
 
-  private static let nameKey = XAES.keySize..<(2 * XAES.keySize)
-  private static let headSize = XAES.keySize + 8
-  private static let entrySize = 4 + XAES.keySize
+  private static let nameKeyRange = XAES.keySize..<(2 * XAES.keySize)
+  private static let keySetPrefixSize = XAES.keySize + 8
+  private static let recordSize = 4 + XAES.keySize
   private static let info = Array("Keepsake vault 1 key set".utf8)
 
-  /// nil when the pages hold no key set.
+  /// nil when the pages do not hold a valid key set.
   init?(_ pages: KeyPages) {
     var reader = ByteReader(UnsafeRawBufferPointer(pages.bytes)[part: XAES.keySize...])
-    guard reader.take(XAES.keySize) != nil, let primary = reader.number(UInt32.self),
+    guard reader.take(XAES.keySize) != nil, let primaryID = reader.number(UInt32.self),
       let count = reader.number(UInt32.self)
     else { return nil }
     var offsets: [UInt32: Int] = [:]
@@ -28,44 +27,47 @@ final class KeyRing: Sendable {
       offsets[id] = XAES.keySize + reader.position
       guard reader.take(XAES.keySize) != nil else { return nil }
     }
-    guard offsets.count == Int(count), offsets[primary] != nil, reader.isAtEnd else { return nil }
+    guard offsets.count == Int(count), offsets[primaryID] != nil, reader.isAtEnd else {
+      return nil
+    }
     self.pages = pages
-    self.primary = primary
+    self.primaryID = primaryID
     self.offsets = offsets
   }
 
-  var ids: Set<UInt32> { Set(offsets.keys) }
-  /// Why the keys may reach swap space or a dump; nil when they may not.
-  var shieldFailure: StorageError? { pages.lockFailure }
+  /// The ids of all entry keys.
+  var keyIDs: Set<UInt32> { Set(offsets.keys) }
+  /// Why the keys may reach swap space or a core dump; nil when they cannot.
+  var shieldFailure: StorageError? { pages.shieldFailure }
 
-  // MARK: Use
+  // MARK: Using keys
 
   /// Calls `body` with the master key, which opens the key set.
-  func withMaster<R: ~Copyable, E: Error>(
+  func withMasterKey<R: ~Copyable, E: Error>(
     _ body: (UnsafeRawBufferPointer) throws(E) -> R
   ) throws(E) -> R {
-    try with(0..<XAES.keySize, body)
+    try withBytes(in: 0..<XAES.keySize, body)
   }
 
-  /// Calls `body` with the key for names, which never changes.
+  /// Calls `body` with the name key, which never changes.
   func withNameKey<R: ~Copyable, E: Error>(
     _ body: (UnsafeRawBufferPointer) throws(E) -> R
   ) throws(E) -> R {
-    try with(Self.nameKey, body)
+    try withBytes(in: Self.nameKeyRange, body)
   }
 
   func hasKey(_ id: UInt32) -> Bool { offsets[id] != nil }
 
-  /// Calls `body` with the entry key of that id; nil when there is none.
+  /// Calls `body` with the entry key of this id; nil when there is none.
   func withEntryKey<R: ~Copyable, E: Error>(
     _ id: UInt32, _ body: (UnsafeRawBufferPointer) throws(E) -> R
   ) throws(E) -> R? {
     guard let offset = offsets[id] else { return nil }
-    return try with(offset..<(offset + XAES.keySize), body)
+    return try withBytes(in: offset..<(offset + XAES.keySize), body)
   }
 
-  private func with<R: ~Copyable, E: Error>(
-    _ range: Range<Int>, _ body: (UnsafeRawBufferPointer) throws(E) -> R
+  private func withBytes<R: ~Copyable, E: Error>(
+    in range: Range<Int>, _ body: (UnsafeRawBufferPointer) throws(E) -> R
   ) throws(E) -> R {
     defer { withExtendedLifetime(pages) {} }
     return try body(UnsafeRawBufferPointer(pages.bytes)[part: range])
@@ -73,77 +75,88 @@ final class KeyRing: Sendable {
 
   // MARK: Sealing and opening
 
-  /// The header of a vault with these keys.
-  func header(vaultID: [UInt8], slots: [KeySlot]) throws(StorageError) -> VaultHeader {
-    var header = VaultHeader(vaultID: vaultID, slots: slots)
-    let keySetKey = try withMaster { master throws(StorageError) in
-      try Self.keySetKey(master, vaultID)
+  /// A key slot that wraps the master key.
+  func makeMasterSlot(vaultID: [UInt8], for secret: SlotSecret) throws(StorageError) -> KeySlot {
+    try withMasterKey { masterKey throws(StorageError) in
+      try KeySlot(wrapping: masterKey, purpose: .master, vaultID: vaultID, for: secret)
     }
-    header.keySetBox = try with(XAES.keySize..<pages.bytes.count) { keySet throws(StorageError) in
+  }
+
+  /// The header of a vault with these keys.
+  func makeHeader(vaultID: [UInt8], slots: [KeySlot]) throws(StorageError) -> VaultHeader {
+    var header = VaultHeader(vaultID: vaultID, slots: slots)
+    let keySetKey = try withMasterKey { masterKey throws(StorageError) in
+      try Self.keySetKey(masterKey, vaultID)
+    }
+    let keySet = XAES.keySize..<pages.bytes.count
+    header.keySetBox = try withBytes(in: keySet) { keySet throws(StorageError) in
       try XAES.seal(
-        keySet, key: UnsafeRawBufferPointer(keySetKey.bytes), authenticating: header.prefix)
+        keySet, key: UnsafeRawBufferPointer(keySetKey.bytes),
+        authenticating: header.associatedData)
     }
     return header
   }
 
-  /// The keys of a vault whose master key `unwrap` puts in place; nil when that one does not open
-  /// them.
+  /// The keys of a vault; nil when the master key does not open its key set.
+  ///
+  /// - Parameter unwrap: Writes the master key to the memory that it is given.
   static func open(
     _ header: VaultHeader, unwrap: (UnsafeMutableRawBufferPointer) throws(StorageError) -> Void
   ) throws(StorageError) -> KeyRing? {
     let count = header.keySetBox.count - XAES.overhead
-    guard count >= headSize else { return nil }
+    guard count >= keySetPrefixSize else { return nil }
     let pages = try KeyPages(count: XAES.keySize + count)
     try unwrap(pages.bytes[part: ..<XAES.keySize])
-    let master = UnsafeRawBufferPointer(pages.bytes)[part: ..<XAES.keySize]
-    let keySetKey = try keySetKey(master, header.vaultID)
-    let isOpen = try header.keySetBox.withBytes { box throws(StorageError) in
+    let masterKey = UnsafeRawBufferPointer(pages.bytes)[part: ..<XAES.keySize]
+    let keySetKey = try keySetKey(masterKey, header.vaultID)
+    let isAuthentic = try header.keySetBox.withBytes { box throws(StorageError) in
       try XAES.open(
-        box, key: UnsafeRawBufferPointer(keySetKey.bytes), authenticating: header.prefix,
+        box, key: UnsafeRawBufferPointer(keySetKey.bytes), authenticating: header.associatedData,
         into: pages.bytes[part: XAES.keySize...])
     }
-    return isOpen ? KeyRing(pages) : nil
+    return isAuthentic ? KeyRing(pages) : nil
   }
 
+  /// The key that the key set is sealed under.
   private static func keySetKey(
-    _ master: UnsafeRawBufferPointer, _ vaultID: [UInt8]
+    _ masterKey: UnsafeRawBufferPointer, _ vaultID: [UInt8]
   ) throws(StorageError) -> SecretBytes {
     let key = try SecretBytes(count: XAES.keySize)
-    try KeyDerivation.hkdf(master, salt: vaultID, info: info, into: key.bytes)
+    try KeyDerivation.hkdf(masterKey, salt: vaultID, info: info, into: key.bytes)
     return key
   }
 
-  // MARK: New keys
+  // MARK: Making keys
 
   /// All keys of a new vault.
   static func makeNew() throws(StorageError) -> KeyRing {
-    try make(from: nil, keeping: [], newMaster: true, addsPrimary: true)
+    try make(from: nil, keeping: [], newMasterKey: true, addsPrimaryKey: true)
   }
 
   /// The same keys and a new primary one, under a new master key if asked for.
-  func addingPrimary(newMaster: Bool) throws(StorageError) -> KeyRing {
-    try Self.make(from: self, keeping: ids, newMaster: newMaster, addsPrimary: true)
+  func addingPrimaryKey(newMasterKey: Bool) throws(StorageError) -> KeyRing {
+    try Self.make(from: self, keeping: keyIDs, newMasterKey: newMasterKey, addsPrimaryKey: true)
   }
 
-  /// The primary entry key and, of the others, those.
-  func keeping(_ others: Set<UInt32>) throws(StorageError) -> KeyRing {
-    let kept = ids.intersection(others.union([primary]))
-    return try Self.make(from: self, keeping: kept, newMaster: false, addsPrimary: false)
+  /// The primary entry key, and of the other entry keys those with these ids.
+  func keepingKeys(_ ids: Set<UInt32>) throws(StorageError) -> KeyRing {
+    let kept = keyIDs.intersection(ids.union([primaryID]))
+    return try Self.make(from: self, keeping: kept, newMasterKey: false, addsPrimaryKey: false)
   }
 
   private static func make(
-    from old: KeyRing?, keeping ids: Set<UInt32>, newMaster: Bool, addsPrimary: Bool
+    from old: KeyRing?, keeping ids: Set<UInt32>, newMasterKey: Bool, addsPrimaryKey: Bool
   ) throws(StorageError) -> KeyRing {
-    let count = ids.count + (addsPrimary ? 1 : 0)
-    let pages = try KeyPages(count: XAES.keySize + headSize + count * entrySize)
+    let count = ids.count + (addsPrimaryKey ? 1 : 0)
+    let pages = try KeyPages(count: XAES.keySize + keySetPrefixSize + count * recordSize)
     var position = 0
-    /// The old key that stands there, or else a new one.
+    /// Copies the old key at `offset`, or makes a new one if that is nil.
     func putKey(_ offset: Int?) throws(StorageError) {
-      let place = pages.bytes[part: position..<(position + XAES.keySize)]
+      let target = pages.bytes[part: position..<(position + XAES.keySize)]
       if let old, let offset {
-        old.with(offset..<(offset + XAES.keySize)) { place.copyMemory(from: $0) }
+        old.withBytes(in: offset..<(offset + XAES.keySize)) { target.copyMemory(from: $0) }
       } else {
-        try OpenSSL.randomize(place, forKey: true)
+        try OpenSSL.randomize(target, forKey: true)
       }
       position += XAES.keySize
     }
@@ -151,21 +164,21 @@ final class KeyRing: Sendable {
       pages.bytes.storeBytes(of: number.littleEndian, toByteOffset: position, as: UInt32.self)
       position += 4
     }
-    try putKey(newMaster ? nil : 0)
-    try putKey(nameKey.lowerBound)
-    var primary = old?.primary ?? 0
-    if addsPrimary {
-      // Random and not the next number, which may be in use where an old header was put back.
-      repeat { primary = UInt32.random(in: 1 ... .max) } while ids.contains(primary)
+    try putKey(newMasterKey ? nil : 0)
+    try putKey(nameKeyRange.lowerBound)
+    var primaryID = old?.primaryID ?? 0
+    if addsPrimaryKey {
+      // Random, because the next number may be in use if an old header was restored.
+      repeat { primaryID = UInt32.random(in: 1 ... .max) } while ids.contains(primaryID)
     }
-    putNumber(primary)
+    putNumber(primaryID)
     putNumber(UInt32(count))
     for id in ids.sorted() {
       putNumber(id)
       try putKey(old?.offsets[id])
     }
-    if addsPrimary {
-      putNumber(primary)
+    if addsPrimaryKey {
+      putNumber(primaryID)
       try putKey(nil)
     }
     guard let ring = KeyRing(pages) else { throw OpenSSL.failure("a key set") }

@@ -1,5 +1,5 @@
 #if SecureVault
-/// One way into a vault: a key, wrapped under one that is derived from a secret.
+/// A key slot of the vault's header: a key, wrapped under one that is derived from a secret.
 ///
 ///     0  kind   1  purpose   2  scrypt's log N   3  length of the locator   4  the locator
 ///     then  salt (32 bytes)   commitment (32)   box of the wrapped key (72)
@@ -12,17 +12,17 @@ struct KeySlot: Equatable, Sendable {
   }
 
   enum Purpose: UInt8, Sendable {
-    /// Opens the vault.
+    /// The slot wraps the master key, which opens the vault.
     case master = 1
-    /// Opens the values that need a person's presence.
+    /// The slot wraps the key to values that require the user's presence.
     case presence = 2
   }
 
   let kind: Kind
   let purpose: Purpose
-  /// 0 where the secret is no passphrase.
+  /// scrypt's cost for a passphrase; 0 for other secrets.
   let logN: UInt8
-  /// Which key of the key file, or the source's name.
+  /// The id of the key in the key file, or the source's name.
   let locator: [UInt8]
   private let salt: [UInt8]
   private var commitment: [UInt8]
@@ -31,21 +31,21 @@ struct KeySlot: Equatable, Sendable {
   /// In bytes.
   static let maxLocatorSize = 255
 
-  /// 128 MiB and about half a second, which is current practice for what lies in files.
+  /// 128 MiB and about half a second, which is current practice for data at rest.
   static let defaultLogN: UInt8 = 17
-  /// A file is not to make anyone use more than 1 GiB.
+  /// A header must not make a process use more than 1 GiB.
   private static let acceptedLogN: ClosedRange<UInt8> = 10...20
   private static let saltSize = 32
   private static let boxSize = XAES.keySize + XAES.overhead
   private static let info = Array("Keepsake vault 1 slot".utf8)
-  private static let context = Array("Keepsake vault 1 wrapped key".utf8)
+  private static let domain = Array("Keepsake vault 1 wrapped key".utf8)
 
-  /// What is the slot's own, before salt and keys.
-  private var head: [UInt8] {
+  /// The slot's fields before the salt.
+  private var prefix: [UInt8] {
     [kind.rawValue, purpose.rawValue, logN, UInt8(clamping: locator.count)] + locator
   }
 
-  var bytes: [UInt8] { head + salt + commitment + box }
+  var bytes: [UInt8] { prefix + salt + commitment + box }
 
   init?(_ reader: inout ByteReader) {
     guard let kind = reader.number(UInt8.self).flatMap({ Kind(rawValue: $0) }),
@@ -64,7 +64,7 @@ struct KeySlot: Equatable, Sendable {
     self.box = box
   }
 
-  /// Wraps a key for whoever has the secret.
+  /// Wraps a key under one that is derived from the secret.
   init(
     wrapping key: UnsafeRawBufferPointer, purpose: Purpose, vaultID: [UInt8],
     for secret: SlotSecret
@@ -79,12 +79,12 @@ struct KeySlot: Equatable, Sendable {
     commitment = Array(derived.bytes[XAES.keySize...])
     box = try XAES.seal(
       key, key: UnsafeRawBufferPointer(derived.bytes)[part: ..<XAES.keySize],
-      authenticating: authenticated(vaultID))
+      authenticating: associatedData(vaultID))
   }
 
-  enum Outcome { case opened, wrongSecret, damaged }
+  enum UnwrapResult { case unwrapped, wrongSecret, damaged }
 
-  /// Whether that is the slot's secret.
+  /// Whether this is the slot's secret.
   func isOpened(by secret: UnsafeRawBufferPointer) throws(StorageError) -> Bool {
     commits(to: try derive(secret))
   }
@@ -96,27 +96,28 @@ struct KeySlot: Equatable, Sendable {
 
   /// Unwraps the key into `key`.
   ///
-  /// The commitment is compared first: it tells a wrong secret from damage, and no box opens under
-  /// two secrets.
+  /// The commitment is compared first. It tells a wrong secret from damage, and rules out that a
+  /// box opens under two secrets.
   func unwrap(
-    _ secret: UnsafeRawBufferPointer, vaultID: [UInt8], into key: UnsafeMutableRawBufferPointer
-  ) throws(StorageError) -> Outcome {
+    with secret: UnsafeRawBufferPointer, vaultID: [UInt8],
+    into key: UnsafeMutableRawBufferPointer
+  ) throws(StorageError) -> UnwrapResult {
     let derived = try derive(secret)
     guard commits(to: derived) else { return .wrongSecret }
     let derivedBytes = UnsafeRawBufferPointer(derived.bytes)
-    let context = authenticated(vaultID)
-    let isOpen = try box.withBytes { box throws(StorageError) in
+    let associatedData = associatedData(vaultID)
+    let isAuthentic = try box.withBytes { box throws(StorageError) in
       try XAES.open(
-        box, key: derivedBytes[part: ..<XAES.keySize], authenticating: context, into: key)
+        box, key: derivedBytes[part: ..<XAES.keySize], authenticating: associatedData, into: key)
     }
-    return isOpen ? .opened : .damaged
+    return isAuthentic ? .unwrapped : .damaged
   }
 
-  private func authenticated(_ vaultID: [UInt8]) -> [UInt8] {
-    Self.context + vaultID + head + salt
+  private func associatedData(_ vaultID: [UInt8]) -> [UInt8] {
+    Self.domain + vaultID + prefix + salt
   }
 
-  /// The key that wraps, and what commits to it.
+  /// The wrapping key, followed by the commitment to it.
   private func derive(_ secret: UnsafeRawBufferPointer) throws(StorageError) -> SecretBytes {
     let output = try SecretBytes(count: XAES.keySize + Digest.size)
     if kind == .passphrase {

@@ -1,5 +1,7 @@
 #if SecureVault
-/// What a source of keys gave, for as long as it is needed.
+/// The secret that opens a key slot, and what the slot records about it.
+///
+/// It lives only while a slot is opened or made.
 final class SlotSecret {
   let kind: KeySlot.Kind
   let logN: UInt8

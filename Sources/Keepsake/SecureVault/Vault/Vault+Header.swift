@@ -1,22 +1,24 @@
 #if SecureVault
-/// Reading the header, and replacing it.
+/// Reading and replacing the vault's header.
 extension Vault {
   func readHeader() throws(StorageError) -> (VaultHeader, HeaderIdentity)? {
-    guard let file = try File.openIfPresent(location.headerPath) else { return nil }
+    guard let file = try File.openIfPresent(paths.header) else { return nil }
     let status = try file.status(withTimes: true)
     guard status.isRegularFile, status.size <= VaultHeader.maxSize else {
       throw StorageError(
-        .damaged, operation: "open", path: file.path, reason: "this is no vault's header",
-        remedy: "Put a copy of the right file back, from a backup; the secrets are untouched.")
+        .damaged, operation: "open", path: file.path, reason: "this is not a vault's header",
+        remedy: "Restore the right file from a backup; the secrets are untouched.")
     }
     let bytes = try file.read(from: 0, count: status.size)
     return (
-      try VaultHeader(bytes, path: location.headerPath), HeaderIdentity(file: file, status: status)
+      try VaultHeader(bytes, path: paths.header), HeaderIdentity(file: file, status: status)
     )
   }
 
-  /// The header; nil when there is no vault yet, and no secret whose header is gone.
-  func headerOfVault() throws(StorageError) -> (VaultHeader, HeaderIdentity)? {
+  /// The header; nil when there is no vault yet.
+  ///
+  /// - Throws: An error of code `damaged` when there are secrets but no header.
+  func headerIfVaultExists() throws(StorageError) -> (VaultHeader, HeaderIdentity)? {
     var attempts = 0
     while true {
       if let found = try readHeader() { return found }
@@ -24,101 +26,107 @@ extension Vault {
         try requireNoEntries()
         return nil
       } catch {
-        // Between the two looks others may have made the vault and stored a secret, even twice if
-        // they erased it meanwhile.
+        // After the header was found missing, another process may have created the vault and stored
+        // a secret, and even have erased and created it again.
         attempts += 1
         if attempts == 4 { throw error }
       }
     }
   }
 
-  /// Entries whose header is gone are not given a new one: their keys would never be found again.
-  func requireNoEntries() throws(StorageError) {
-    for directory in try location.entryDirectories() {
-      guard let place = try location.places(in: directory).first else { continue }
+  /// Throws if there are entries. A new header must not hide that the keys to them are missing.
+  private func requireNoEntries() throws(StorageError) {
+    for directoryName in try paths.entryDirectories() {
+      guard let path = try paths.entries(in: directoryName).first else { continue }
       throw StorageError(
-        .damaged, operation: "open", path: location.headerPath,
-        reason: "the vault's header is missing, but its secrets are there, such as \(place.path)",
-        remedy: "Put the header back, from a backup; the secrets are untouched.")
+        .damaged, operation: "open", path: paths.header,
+        reason: "the vault's header is missing, but secrets exist, such as \(path.path)",
+        remedy: "Restore the header from a backup; the secrets are untouched.")
     }
   }
 
-  /// Puts a header in place; the caller holds all bytes' lock.
-  func write(
+  /// Writes the first header of a new vault; nil when there is a header already.
+  func writeFirstHeader(_ header: VaultHeader) throws(StorageError) -> HeaderIdentity? {
+    try withExclusiveLock { mode throws(StorageError) -> HeaderIdentity? in
+      if try FileSystem.status(paths.header) != nil { return nil }
+      try requireNoEntries()
+      return try write(header, mode: mode, isFirst: true)
+    }
+  }
+
+  /// Writes the header's file. The caller holds the exclusive lock.
+  private func write(
     _ header: VaultHeader, mode: UInt32, isFirst: Bool
   ) throws(StorageError) -> HeaderIdentity {
-    let path = location.headerPath
+    let path = paths.header
     let bytes = try header.bytes()
-    // What cannot be read again must not take the place of what can.
+    // A header that could not be read again must not replace one that can.
     guard bytes.count <= VaultHeader.maxSize, try VaultHeader(bytes, path: path) == header else {
       throw StorageError(
-        .misuse, operation: "open", path: path, reason: "the vault's header grows too large",
-        remedy: "Remove damaged secrets, which keep old keys in it.")
+        .misuse, operation: "open", path: path, reason: "the vault's header would be too large",
+        remedy: "Remove the damaged secrets, whose old keys it has to keep.")
     }
     try FileSystem.removeStaleTemporaryFiles(for: path)
-    let isDone = try bytes.withBytes { bytes throws(StorageError) in
+    let isInPlace = try bytes.withBytes { bytes throws(StorageError) in
       try FileSystem.write(
         bytes, to: path, mode: mode & 0o666, durable: true, replacing: !isFirst)
     }
-    guard isDone, let file = try File.openIfPresent(path) else {
+    guard isInPlace, let file = try File.openIfPresent(path) else {
       throw StorageError(
-        .damaged, operation: "open", path: path, reason: "something else made or removed this file",
-        remedy: "Try again.")
+        .damaged, operation: "open", path: path,
+        reason: "another program created or removed this file", remedy: "Try again.")
     }
     return HeaderIdentity(file: file, status: try file.status(withTimes: true))
   }
 
-  /// Holds off everything that others do to the vault, while `body` runs.
-  func exclusively<R>(
+  /// Runs `body` while no other thread or process writes to the vault.
+  ///
+  /// - Parameter body: Gets the mode of directories in the vault.
+  private func withExclusiveLock<R>(
     _ body: (_ mode: UInt32) throws(StorageError) -> R
   ) throws(StorageError) -> R {
-    let mode = try location.prepare()
+    let mode = try paths.prepareDirectory()
     return try ByteRangeLock.withLock(
-      ByteRangeLock.allBytes, of: location.lockPath, mode: mode & 0o666, timeout: timeout
+      ByteRangeLock.allBytes, of: paths.lock, mode: mode & 0o666, timeout: timeout
     ) { () throws(StorageError) in try body(mode) }
   }
 
-  /// Replaces the header of `session` by one with those slots and the keys that `ring` returns,
-  /// while nobody else writes; or does nothing if that is nil.
+  /// Replaces the header of `session` by one with these slots and the keys that `makeRing` returns.
   ///
-  /// - Returns: nil when nothing was done, as when that of `session` is not the header any more.
+  /// - Parameter makeRing: Called under the exclusive lock. If it returns nil, nothing is done.
+  /// - Returns: nil when nothing was done, also because the header of `session` is out of date.
   func replaceHeader(
-    of session: VaultSession, slots: [KeySlot], _ ring: () throws(StorageError) -> KeyRing?
+    of session: VaultSession, slots: [KeySlot], _ makeRing: () throws(StorageError) -> KeyRing?
   ) throws(StorageError) -> Void? {
-    let epoch = state.withLock { $0.epoch }
-    return try exclusively { mode throws(StorageError) in
-      guard try isCurrent(session) else { return nil }
-      guard let ring = try ring() else { return nil }
-      let header = try ring.header(vaultID: session.header.vaultID, slots: slots)
+    let lockCount = state.withLock { $0.lockCount }
+    return try withExclusiveLock { mode throws(StorageError) in
+      guard try session.isCurrent() else { return nil }
+      guard let ring = try makeRing() else { return nil }
+      let header = try ring.makeHeader(vaultID: session.header.vaultID, slots: slots)
       let identity = try write(header, mode: mode, isFirst: false)
-      // It is the header now, also if somebody has locked the vault meanwhile.
-      keep(
-        VaultSession(
-          header: header, identity: identity, ring: ring, lockPath: location.lockPath), since: epoch
-      )
+      // The header is in place, so this succeeds even if the vault was locked in the meantime.
+      tryMakeCurrent(makeSession(header, identity, ring), ifNotLockedSince: lockCount)
       return ()
     }
   }
 
-  /// The vault is empty and without keys after this, whether it could be opened or not.
-  func eraseVault() throws(StorageError) {
-    guard try FileSystem.status(location.directory) != nil else { return }
-    try exclusively { _ throws(StorageError) in
-      for directory in try location.entryDirectories() {
-        try FileSystem.remove(location.directory + "/" + directory)
+  /// Removes all entries and the header, whether the vault can be opened or not.
+  func erase() throws(StorageError) {
+    guard try FileSystem.status(paths.directory) != nil else { return }
+    try withExclusiveLock { _ throws(StorageError) in
+      for directoryName in try paths.entryDirectories() {
+        try FileSystem.remove(paths.directory + "/" + directoryName)
       }
-      for path in [location.entryStem, location.headerPath] {
+      for path in [paths.entryStem, paths.header] {
         try FileSystem.removeStaleTemporaryFiles(for: path, olderThan: -1)
       }
-      // Without the header, entries that a power cut brought back would be an error for good.
-      try FileSystem.synchronizeDirectory(location.directory)
-      try FileSystem.remove(location.headerPath)
-      try FileSystem.synchronizeDirectory(location.directory)
+      // First the entries, for good: one that a power cut brought back could never be opened
+      // without its header.
+      try FileSystem.synchronizeDirectory(paths.directory)
+      try FileSystem.remove(paths.header)
+      try FileSystem.synchronizeDirectory(paths.directory)
     }
-    state.withLock { state in
-      state.session = nil
-      state.isLocked = false
-    }
+    state.withLock { $0.reset() }
   }
 }
 #endif

@@ -1,63 +1,68 @@
 #if SecureVault
-/// Changing keys.
+/// Changing the vault's keys.
 ///
-/// First a header with the new keys, then entry by entry, then a header without the old keys: each
-/// step leaves a vault that opens, so it may end anywhere, and the next call goes on.
+/// This takes three steps: write a header with the new keys as well, seal each entry again, and
+/// write a header without the old keys. The vault opens after each step, so the work may be
+/// interrupted anywhere and the next call continues it.
 extension Vault {
-  /// Seals everything anew under a new entry key, and forgets the old ones.
+  /// Seals all entries under a new entry key, and drops the old keys.
   ///
-  /// - Throws: The first failure with an entry, after all others are done, or at once one that all
-  ///   of them would meet; the keys stay then.
+  /// - Throws: The first failure of a single entry after all others are done, or at once a failure
+  ///   that every entry would meet. The old keys are kept then.
   func rotateKeys() throws(StorageError) {
     let replaced: Void? = try withSession { session throws(StorageError) in
       try replaceHeader(of: session, slots: session.header.slots) { () throws(StorageError) in
-        try session.ring.addingPrimary(newMaster: false)
+        try session.ring.addingPrimaryKey(newMasterKey: false)
       }
     }
     if replaced == nil { return }
-    let failures = try sealAllAnew()
+    let failures = try resealEntries()
     guard let first = failures.first else { return }
     for failure in failures.dropFirst() { report(failure.inContext(of: "rotateKeys")) }
     throw first
   }
 
-  /// Puts the vault under another source of keys, with new keys for all that it holds.
+  /// Protects the vault with another key source, and replaces all keys.
   func protect(with source: SecureVault.KeySource) throws(StorageError) {
-    // A vault that does not open is to leave no new key in the key file.
-    _ = try freshSession()
-    guard try putUnder(source) else { return }
-    // From here on the vault is under the new source, whatever becomes of the old keys.
+    // Fails before a key is added to the key file if the vault cannot be opened.
+    _ = try currentSession()
+    guard try replaceMasterKey(under: source) else { return }
+    // From here on the vault is protected with the new source, so failures are only reported.
     do throws(StorageError) {
-      for failure in try sealAllAnew() { report(failure.inContext(of: "protect")) }
+      for failure in try resealEntries() { report(failure.inContext(of: "protect")) }
     } catch {
       report(error.inContext(of: "protect"))
     }
   }
 
-  private func secret(of source: SecureVault.KeySource) throws(StorageError) -> SlotSecret? {
+  private func newSecret(of source: SecureVault.KeySource) throws(StorageError) -> SlotSecret? {
     if case .keyFile = source.kind { return try keyFile().addSecret() }
     return try source.secret(for: nil, in: self)
   }
 
-  /// false when the vault is a new one, in which there is nothing to do any more.
-  private func putUnder(_ source: SecureVault.KeySource) throws(StorageError) -> Bool {
-    // What takes time, or asks somebody, holds no lock.
-    guard let secret = try secret(of: source) else {
+  /// Writes a header with a new master key, which the source's secret opens.
+  ///
+  /// - Returns: False when this created the vault, so that there are no entries to seal again.
+  private func replaceMasterKey(
+    under source: SecureVault.KeySource
+  ) throws(StorageError) -> Bool {
+    // No lock is held here: the source may be slow or ask the user.
+    guard let secret = try newSecret(of: source) else {
       throw StorageError(
-        .misuse, operation: "protect", reason: "the \(source) is not there",
+        .misuse, operation: "protect", reason: "the \(source) is missing",
         remedy: "Give the service LoadCredential= of that name.")
     }
     for _ in 0..<Self.maxAttempts {
-      let epoch = state.withLock { $0.epoch }
-      guard let header = try freshSession()?.header else {
-        if try create(under: secret, since: epoch) != nil { return false }
+      let lockCount = state.withLock { $0.lockCount }
+      guard let header = try currentSession()?.header else {
+        if try create(under: secret, ifNotLockedSince: lockCount) != nil { return false }
         continue
       }
       let presenceSlots = try presenceSlots(header, under: secret)
       let replaced = try withSession { session throws(StorageError) -> Bool? in
         guard session.header.hasSlots(of: header) else { return false }
-        let ring = try session.ring.addingPrimary(newMaster: true)
-        let slot = try Self.slot(of: ring, vaultID: header.vaultID, secret)
+        let ring = try session.ring.addingPrimaryKey(newMasterKey: true)
+        let slot = try ring.makeMasterSlot(vaultID: header.vaultID, for: secret)
         return try replaceHeader(of: session, slots: [slot] + presenceSlots) { ring }.map { true }
       }
       if replaced == true { return true }
@@ -65,17 +70,17 @@ extension Vault {
     throw headerKeepsChanging
   }
 
-  /// Seals each entry under the primary key, and forgets all others if that could be done.
+  /// Seals each entry under the primary key, and drops all other keys if no entry failed.
   ///
-  /// - Returns: What failed with single entries.
-  private func sealAllAnew() throws(StorageError) -> [StorageError] {
+  /// - Returns: The failures of single entries.
+  private func resealEntries() throws(StorageError) -> [StorageError] {
     var failures: [StorageError] = []
-    for directory in try location.entryDirectories() {
-      for place in try location.places(in: directory) {
+    for directoryName in try paths.entryDirectories() {
+      for path in try paths.entries(in: directoryName) {
         do throws(StorageError) {
-          try sealAnew(place)
+          try reseal(path)
         } catch {
-          // The next one would fail as well.
+          // The next entry would fail in the same way.
           let isGeneral = [.locked, .timedOut, .diskFull].contains(error.code)
           if isGeneral || error.isDescriptorLimit {
             for failure in failures { report(failure.inContext(of: "rotateKeys")) }
@@ -85,25 +90,27 @@ extension Vault {
         }
       }
     }
-    // An id in a damaged entry may be any, so it says nothing about which keys are in use.
-    if failures.isEmpty { try forgetUnusedKeys() }
+    // The key id in a damaged entry may be wrong, so it is unknown which keys are in use.
+    if failures.isEmpty { try dropUnusedKeys() }
     return failures
   }
 
-  private func sealAnew(_ place: EntryPath) throws(StorageError) {
+  private func reseal(_ path: EntryPath) throws(StorageError) {
     _ = try withSession { session throws(StorageError) -> Void? in
-      try holding(place, session) { () throws(StorageError) in
-        guard try isCurrent(session) else { return nil }
-        switch try SealedFile.read(place, .all, session) {
+      try session.withLock(on: path) { () throws(StorageError) in
+        guard try session.isCurrent() else { return nil }
+        switch try session.readEntry(at: path, .all) {
         case .missing: return
-        case .unknownKey(let id): throw SealedFile.unknownKey(id, place)
-        case .opened(let opened):
-          guard let names = opened.names, opened.head.keyID != session.ring.primary else { return }
-          let contents = SealedFile.Contents(
-            names: names, isPresenceRequired: opened.head.isPresenceRequired,
-            pieces: [UnsafeRawBufferPointer(opened.plaintext.bytes)], paddingLength: 0)
-          var temporary = try makeTemporary(for: place, session)
-          try SealedFile.write(contents, at: place, session, to: temporary.file)
+        case .unknownKey(let id): throw path.unknownKeyError(id)
+        case .opened(let entry):
+          guard let names = entry.names, entry.header.keyID != session.ring.primaryID else {
+            return
+          }
+          let plaintext = EntryPlaintext(
+            names: names, isPresenceRequired: entry.header.isPresenceRequired,
+            pieces: [UnsafeRawBufferPointer(entry.plaintext.bytes)], paddingLength: 0)
+          var temporary = try session.makeTemporaryFile(for: path)
+          try session.write(plaintext, at: path, to: temporary.file)
           try temporary.file.synchronize()
           try temporary.moveToDestination()
         }
@@ -111,23 +118,23 @@ extension Vault {
     }
   }
 
-  private func forgetUnusedKeys() throws(StorageError) {
+  private func dropUnusedKeys() throws(StorageError) {
     _ = try withSession { session throws(StorageError) -> Void? in
-      if session.ring.ids.count == 1, try isCurrent(session) { return () }
+      if session.ring.keyIDs.count == 1, try session.isCurrent() { return () }
       return try replaceHeader(of: session, slots: session.header.slots) {
         () throws(StorageError) in
-        var used: Set<UInt32> = []
-        for directory in try location.entryDirectories() {
-          for place in try location.places(in: directory) {
-            if let head = try SealedFile.head(place) { used.insert(head.keyID) }
+        var usedIDs: Set<UInt32> = []
+        for directoryName in try paths.entryDirectories() {
+          for path in try paths.entries(in: directoryName) {
+            if let header = try path.readHeader() { usedIDs.insert(header.keyID) }
           }
-          // Else a power cut could bring an entry back whose key is forgotten.
-          let path = location.directory + "/" + directory
-          if try FileSystem.status(path)?.isDirectory == true {
-            try FileSystem.synchronizeDirectory(path)
+          // Otherwise a power cut could bring back an entry whose key is gone.
+          let directory = paths.directory + "/" + directoryName
+          if try FileSystem.status(directory)?.isDirectory == true {
+            try FileSystem.synchronizeDirectory(directory)
           }
         }
-        return try session.ring.keeping(used)
+        return try session.ring.keepingKeys(usedIDs)
       }
     }
   }

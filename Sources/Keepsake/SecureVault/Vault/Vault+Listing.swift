@@ -4,8 +4,8 @@ extension Vault {
   func keys(_ service: String) throws(StorageError) -> [String] {
     try list { session, failures throws(StorageError) in
       var keys: [String] = []
-      for place in try location.places(in: try session.ring.directoryName(service)) {
-        if let names = try names(of: place, session, &failures) { keys.append(names.key) }
+      for path in try paths.entries(in: try session.ring.directoryName(service)) {
+        if let names = try session.readNames(at: path, &failures) { keys.append(names.key) }
       }
       return keys
     }
@@ -15,9 +15,9 @@ extension Vault {
   func services() throws(StorageError) -> [String] {
     try list { session, failures throws(StorageError) in
       var services: [String] = []
-      for directory in try location.entryDirectories() {
-        for place in try location.places(in: directory) {
-          guard let names = try names(of: place, session, &failures) else { continue }
+      for directoryName in try paths.entryDirectories() {
+        for path in try paths.entries(in: directoryName) {
+          guard let names = try session.readNames(at: path, &failures) else { continue }
           services.append(names.service)
           break
         }
@@ -27,31 +27,33 @@ extension Vault {
   }
 
   private func list(
-    _ look: (VaultSession, inout [StorageError]) throws(StorageError) -> [String]
+    _ body: (VaultSession, inout [StorageError]) throws(StorageError) -> [String]
   ) throws(StorageError) -> [String] {
     var failures: [StorageError] = []
     let names = try withSession { session throws(StorageError) -> [String]? in
       failures = []
-      let names = try look(session, &failures)
-      return try isCurrent(session) ? names : nil
+      let names = try body(session, &failures)
+      return try session.isCurrent() ? names : nil
     }
-    // Not before the keys are let go of: whoever hears of it may lock the vault.
+    // Only once the session is released: the handler may lock the vault, which waits for that.
     for failure in failures { report(failure.inContext(of: "list")) }
     return (names ?? []).sorted()
   }
+}
 
-  /// nil, and perhaps a failure more, where nothing can be opened.
-  private func names(
-    of place: EntryPath, _ session: VaultSession, _ failures: inout [StorageError]
+extension VaultSession {
+  /// The names in an entry. If it cannot be opened, returns nil and appends the failure.
+  fileprivate func readNames(
+    at path: EntryPath, _ failures: inout [StorageError]
   ) throws(StorageError) -> EntryNames? {
     do throws(StorageError) {
-      switch try SealedFile.read(place, .names, session) {
+      switch try readEntry(at: path, .names) {
       case .missing: return nil
-      case .unknownKey(let id): failures.append(SealedFile.unknownKey(id, place))
-      case .opened(let opened): return opened.names
+      case .unknownKey(let id): failures.append(path.unknownKeyError(id))
+      case .opened(let entry): return entry.names
       }
     } catch {
-      // That is no property of the entry.
+      // Says nothing about the entry.
       if error.isDescriptorLimit { throw error }
       failures.append(error)
     }

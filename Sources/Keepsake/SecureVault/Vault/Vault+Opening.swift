@@ -1,15 +1,15 @@
 #if SecureVault
-/// Opening a vault, making one, and locking it again.
+/// Opening, creating, locking and unlocking a vault.
 extension Vault {
-  // MARK: Sources
+  // MARK: Opening
 
-  /// Opens the vault with the first source that it is under.
+  /// Opens the vault with the first key source that has a slot in the header.
   func open(
     _ header: VaultHeader, _ identity: HeaderIdentity
   ) throws(StorageError) -> VaultSession {
     var failure: StorageError?
     for source in options.sources {
-      for slot in header.slots where slot.purpose == .master && source.fits(slot) {
+      for slot in header.slots where slot.purpose == .master && source.matches(slot) {
         do throws(StorageError) {
           guard let secret = try source.secret(for: slot, in: self) else { continue }
           return try open(header, identity, slot, with: secret)
@@ -18,168 +18,162 @@ extension Vault {
         }
       }
     }
-    throw failure ?? noSource(for: header)
+    throw failure ?? noMatchingSource(for: header)
   }
 
-  private func noSource(for header: VaultHeader) -> StorageError {
-    guard let protection = header.masterSlot?.protection else { return damage }
+  private func noMatchingSource(for header: VaultHeader) -> StorageError {
+    guard let protection = header.masterSlot?.protection else { return damagedHeader }
     let remedy =
       switch protection {
       case .passphrase: "Call SecureVault.unlock(passphrase:) first."
-      default: "Name that one among the key sources of StorageSystem.bootstrap."
+      default: "Add it to the key sources of StorageSystem.bootstrap."
       }
-    return locked("it is under a \(protection)", remedy)
+    return lockedError("the vault is protected with a \(protection)", remedy: remedy)
   }
 
   private func open(
     _ header: VaultHeader, _ identity: HeaderIdentity, _ slot: KeySlot, with secret: SlotSecret
   ) throws(StorageError) -> VaultSession {
-    let ring = try KeyRing.open(header) { master throws(StorageError) in
-      switch try slot.unwrap(secret.bytes, vaultID: header.vaultID, into: master) {
-      case .opened: return
-      case .damaged: throw damage
+    let ring = try KeyRing.open(header) { masterKey throws(StorageError) in
+      switch try slot.unwrap(with: secret.bytes, vaultID: header.vaultID, into: masterKey) {
+      case .unwrapped: return
+      case .damaged: throw damagedHeader
       case .wrongSecret:
-        if slot.kind == .passphrase { throw wrongPassphrase("the vault's") }
-        throw locked(
-          "what the \(slot.protection) gave is not the key that the vault is under",
-          "Give the program the right key; the secrets are untouched.")
+        if slot.kind == .passphrase { throw wrongPassphrase("of the vault") }
+        throw lockedError(
+          "the key from the \(slot.protection) does not open this vault",
+          remedy: "Provide the right key; the secrets are untouched.")
       }
     }
-    guard let ring else { throw damage }
-    return VaultSession(
-      header: header, identity: identity, ring: ring, lockPath: location.lockPath)
+    guard let ring else { throw damagedHeader }
+    return makeSession(header, identity, ring)
   }
 
-  private var damage: StorageError {
+  private var damagedHeader: StorageError {
     StorageError(
-      .damaged, operation: "open", path: location.headerPath,
-      reason: "the vault's header was changed",
-      remedy: "Put a copy of this file back, from a backup; the secrets are untouched.")
+      .damaged, operation: "open", path: paths.header, reason: "the vault's header was altered",
+      remedy: "Restore this file from a backup; the secrets are untouched.")
   }
 
-  func wrongPassphrase(_ whose: String) -> StorageError {
+  /// - Parameter which: Follows "this is not the passphrase".
+  func wrongPassphrase(_ which: String) -> StorageError {
     StorageError(
-      .wrongPassphrase, operation: "unlock", path: location.directory,
-      reason: "the passphrase is not \(whose)", remedy: "Ask for it again.")
+      .wrongPassphrase, operation: "unlock", path: paths.directory,
+      reason: "this is not the passphrase \(which)", remedy: "Ask the user again.")
   }
 
-  /// Makes a vault under the first source that is there; nil when none is.
-  func create(since epoch: Int) throws(StorageError) -> VaultSession? {
-    for source in options.sources {
-      guard let secret = try source.secret(for: nil, in: self) else { continue }
-      if let session = try create(under: secret, since: epoch) { return session }
-      // Another process was faster.
-      guard let (header, identity) = try readHeader() else { continue }
-      return try install(try open(header, identity), since: epoch)
-    }
-    return nil
-  }
-
-  /// Makes a vault; nil when there is one.
-  func create(under secret: SlotSecret, since epoch: Int) throws(StorageError) -> VaultSession? {
-    if try FileSystem.status(location.headerPath) != nil { return nil }
-    let vaultID = try OpenSSL.randomBytes(VaultHeader.idSize)
-    let ring = try KeyRing.makeNew()
-    let slot = try Self.slot(of: ring, vaultID: vaultID, secret)
-    let header = try ring.header(vaultID: vaultID, slots: [slot])
-    let identity = try exclusively { mode throws(StorageError) -> HeaderIdentity? in
-      if try FileSystem.status(location.headerPath) != nil { return nil }
-      try requireNoEntries()
-      return try write(header, mode: mode, isFirst: true)
-    }
-    guard let identity else { return nil }
-    return try install(
-      VaultSession(
-        header: header, identity: identity, ring: ring, lockPath: location.lockPath), since: epoch)
-  }
-
-  static func slot(
-    of ring: KeyRing, vaultID: [UInt8], _ secret: SlotSecret
-  ) throws(StorageError) -> KeySlot {
-    try ring.withMaster { master throws(StorageError) in
-      try KeySlot(wrapping: master, purpose: .master, vaultID: vaultID, for: secret)
-    }
-  }
-
-  /// Asks whoever sits there for a passphrase.
-  func ask(_ request: SecureVault.PassphraseRequest) throws(StorageError) -> String {
+  /// Asks the user for a passphrase.
+  func askForPassphrase(
+    _ request: SecureVault.PassphraseRequest
+  ) throws(StorageError) -> String {
     guard let authenticate = options.authenticate else {
-      throw locked(
-        "a person has to be present",
-        "Give StorageSystem.bootstrap an authenticate closure, such as SecureVault.askTerminal.")
+      throw lockedError(
+        "the user has to enter a passphrase, and there is no authenticate closure",
+        remedy: "Pass one to StorageSystem.bootstrap, such as SecureVault.askTerminal.")
     }
     let answer: String?
     do {
       answer = try authenticate(request)
     } catch {
       if let error = error as? StorageError { throw error }
-      // The error's text may quote what was typed: its type must do.
-      throw locked("authenticate threw \(type(of: error))", "Ask again.")
+      // Only its type: the error's text may quote what the user typed.
+      throw lockedError("authenticate threw \(type(of: error))", remedy: "Ask the user again.")
     }
     if let answer, !answer.isEmpty { return answer }
-    throw locked("no passphrase was given", "Ask again.")
+    throw lockedError("the user entered no passphrase", remedy: "Ask the user again.")
+  }
+
+  // MARK: Creating
+
+  /// Creates a vault under the first source that is available; nil when none is.
+  func create(ifNotLockedSince lockCount: Int) throws(StorageError) -> VaultSession? {
+    for source in options.sources {
+      guard let secret = try source.secret(for: nil, in: self) else { continue }
+      if let session = try create(under: secret, ifNotLockedSince: lockCount) { return session }
+      // Another process created it first.
+      guard let (header, identity) = try readHeader() else { continue }
+      return try makeCurrent(try open(header, identity), ifNotLockedSince: lockCount)
+    }
+    return nil
+  }
+
+  /// Creates a vault; nil when there is one already.
+  func create(
+    under secret: SlotSecret, ifNotLockedSince lockCount: Int
+  ) throws(StorageError) -> VaultSession? {
+    if try FileSystem.status(paths.header) != nil { return nil }
+    let vaultID = try OpenSSL.randomBytes(VaultHeader.idSize)
+    let ring = try KeyRing.makeNew()
+    let slot = try ring.makeMasterSlot(vaultID: vaultID, for: secret)
+    let header = try ring.makeHeader(vaultID: vaultID, slots: [slot])
+    guard let identity = try writeFirstHeader(header) else { return nil }
+    return try makeCurrent(makeSession(header, identity, ring), ifNotLockedSince: lockCount)
   }
 
   // MARK: Locking
 
-  /// Wipes the keys, once the calls under way on other threads have ended.
+  /// Wipes the keys, once the calls that use them on other threads have ended.
   func lock() throws(StorageError) {
     let sessions = state.withLock { $0.lock() }
-    // None keeps the keys while the caller's code runs, and no wait is longer; the last one wipes
-    // them.
+    // The last user of a session wipes its keys. No session is in use while the caller's code runs,
+    // and no call waits longer for a lock than this.
     let deadline = ContinuousClock.now + timeout * 2
     while sessions.contains(where: { $0.session != nil }) {
       guard ContinuousClock.now < deadline else {
         throw StorageError(
-          .timedOut, operation: "lock", path: location.directory,
+          .timedOut, operation: "lock", path: paths.directory,
           reason: "a call on another thread still uses the keys",
-          remedy: "They are wiped when it ends. Look for a disk or a process that hangs.")
+          remedy: "Check for a disk or a process that hangs; the keys are wiped when the call ends."
+        )
       }
       BackgroundThread.sleep(for: .microseconds(50))
     }
   }
 
   func unlock(passphrase: String?) throws(StorageError) {
-    let epoch = state.withLock { $0.epoch }
-    guard let (header, identity) = try headerOfVault() else {
+    let lockCount = state.withLock { $0.lockCount }
+    guard let (header, identity) = try headerIfVaultExists() else {
       guard passphrase == nil else {
         throw StorageError(
-          .notFound, operation: "unlock", path: location.directory, reason: "there is no vault yet",
-          remedy: "Call SecureVault.protect(with:) to make one.")
+          .notFound, operation: "unlock", path: paths.directory, reason: "there is no vault yet",
+          remedy: "Call SecureVault.protect(with:) to create one.")
       }
-      state.withLock { if $0.epoch == epoch { $0.isLocked = false } }
+      state.withLock { if $0.lockCount == lockCount { $0.isLocked = false } }
       return
     }
     guard let passphrase else {
-      _ = try install(try open(header, identity), since: epoch, unlocking: true)
+      _ = try makeCurrent(
+        try open(header, identity), ifNotLockedSince: lockCount, isUnlocking: true)
       return
     }
     guard let slot = header.slots.first(where: { $0.kind == .passphrase && $0.purpose == .master })
     else {
       throw StorageError(
-        .misuse, operation: "unlock", path: location.directory,
-        reason: "the vault is not under a passphrase", remedy: "Call unlock() without one.")
+        .misuse, operation: "unlock", path: paths.directory,
+        reason: "the vault is not protected with a passphrase",
+        remedy: "Call unlock() without one.")
     }
-    if passphrase.isEmpty { throw wrongPassphrase("the vault's") }
+    if passphrase.isEmpty { throw wrongPassphrase("of the vault") }
     let secret = try SecureVault.KeySource.secret(passphrase: passphrase, logN: slot.logN)
-    _ = try install(
-      try open(header, identity, slot, with: secret), since: epoch, unlocking: true)
+    _ = try makeCurrent(
+      try open(header, identity, slot, with: secret), ifNotLockedSince: lockCount,
+      isUnlocking: true)
   }
 
   /// Whether nothing can be read before `unlock`.
   func isLocked() throws(StorageError) -> Bool {
     let (isOpen, isLocked) = state.withLock { state in
-      state.forgetParent()
+      state.dropInheritedSessions()
       return (state.session != nil, state.isLocked)
     }
     if isLocked { return true }
     guard !isOpen, let (header, _) = try readHeader() else { return false }
     return !header.slots.contains { slot in
-      slot.purpose == .master && options.sources.contains { $0.fits(slot) }
+      slot.purpose == .master && options.sources.contains { $0.matches(slot) }
     }
   }
 
-  /// What the vault is under; nil when there is none yet.
+  /// What the vault is protected with; nil when there is no vault yet.
   func protection() throws(StorageError) -> SecureVault.Protection? {
     try readHeader()?.0.masterSlot?.protection
   }

@@ -1,11 +1,24 @@
 #if SecureVault
-/// A value as it was stored, out of its box.
+/// A secret's value, opened.
 struct OpenedSecret: ~Copyable {
   let kind: Payload.Kind
   let memory: SecretBytes
+  /// The part of the memory that is the value.
   let range: Range<Int>
 
-  /// What the bytes mean; nil when they do not fit their kind.
+  /// - Parameter plaintext: That of the value's box.
+  fileprivate init(
+    _ plaintext: consuming SecretBytes, at path: EntryPath
+  ) throws(StorageError) {
+    guard let (rawKind, range) = PaddedValue.parse(UnsafeRawBufferPointer(plaintext.bytes)),
+      let kind = Payload.Kind(rawValue: rawKind)
+    else { throw path.damageError("its value has an unknown kind") }
+    self.kind = kind
+    self.range = range
+    memory = plaintext
+  }
+
+  /// nil when the bytes are not valid for their kind.
   var value: StoredValue? { kind.value(of: UnsafeRawBufferPointer(memory.bytes)[part: range]) }
 
   func withBytes<R, E: Error>(_ body: (RawSpan) throws(E) -> R) throws(E) -> R {
@@ -14,101 +27,84 @@ struct OpenedSecret: ~Copyable {
 }
 
 extension Vault {
-  /// The value of a key; nil when there is none.
+  /// The value of a secret; nil when there is none.
   ///
-  /// - Parameter reason: What a person is told if one has to be present.
+  /// - Parameter reason: Shown to the user if the secret requires the user's presence.
   func read(
     _ service: String, _ key: String, reason: String?
   ) throws(StorageError) -> OpenedSecret? {
-    guard let found = try find(service, key, .value) else { return nil }
-    let (place, header) = (found.place, found.header)
-    guard found.isPresenceRequired else { return try Self.secret(found.plaintext(), place) }
-    let box = found.plaintext()
-    return try Self.secret(
-      try openPresenceBox(box, place, header, reason: reason ?? "Read the secret \(key)"), place)
+    guard let entry = try findEntry(service, key, .value) else { return nil }
+    let (path, header) = (entry.path, entry.vaultHeader)
+    guard entry.isPresenceRequired else { return try OpenedSecret(entry.plaintext(), at: path) }
+    let plaintext = entry.plaintext()
+    return try OpenedSecret(
+      try openPresenceBox(
+        in: plaintext, at: path, header, reason: reason ?? "Read the secret \(key)"), at: path)
   }
 
-  private static func secret(
-    _ plaintext: consuming SecretBytes, _ place: EntryPath
-  ) throws(StorageError) -> OpenedSecret {
-    guard let (rawKind, range) = PaddedValue.parse(UnsafeRawBufferPointer(plaintext.bytes)),
-      let kind = Payload.Kind(rawValue: rawKind)
-    else { throw SealedFile.damage("its value is of an unknown kind", place) }
-    return OpenedSecret(kind: kind, memory: plaintext, range: range)
-  }
-
-  /// Whether there is a secret; it is not opened.
+  /// Whether a secret exists; it is not opened.
   func contains(_ service: String, _ key: String) throws(StorageError) -> Bool {
-    let isThere = try withSession { session throws(StorageError) -> Bool? in
-      if try FileSystem.status(place(of: service, key, session).path) != nil { return true }
-      return try isCurrent(session) ? false : nil
+    let exists = try withSession { session throws(StorageError) -> Bool? in
+      let path = try session.entryPath(service: service, key: key).path
+      if try FileSystem.status(path) != nil { return true }
+      return try session.isCurrent() ? false : nil
     }
-    return isThere ?? false
+    return exists ?? false
   }
 
-  /// The dates of a secret, and whether a person has to be present; nil when there is none.
+  /// A secret's dates, and whether it requires the user's presence; nil when there is none.
   func names(
     _ service: String, _ key: String
   ) throws(StorageError) -> (names: EntryNames, isPresenceRequired: Bool)? {
-    guard let found = try find(service, key, .names), let names = found.names else { return nil }
-    return (names, found.isPresenceRequired)
+    guard let entry = try findEntry(service, key, .names), let names = entry.names else {
+      return nil
+    }
+    return (names, entry.isPresenceRequired)
   }
 
-  /// An entry that was found, without the keys to it: what follows may take its time.
+  /// An entry without the session it came from: asking the user may take long, and must not keep
+  /// the keys in memory.
   private struct FoundEntry: ~Copyable {
-    let place: EntryPath
-    let header: VaultHeader
-    private let opened: SealedFile.Opened
+    let path: EntryPath
+    let vaultHeader: VaultHeader
+    private let opened: OpenedEntry
 
-    init(_ place: EntryPath, _ header: VaultHeader, _ opened: consuming SealedFile.Opened) {
-      self.place = place
-      self.header = header
+    init(_ path: EntryPath, _ vaultHeader: VaultHeader, _ opened: consuming OpenedEntry) {
+      self.path = path
+      self.vaultHeader = vaultHeader
       self.opened = opened
     }
 
-    var isPresenceRequired: Bool { opened.head.isPresenceRequired }
+    var isPresenceRequired: Bool { opened.header.isPresenceRequired }
     var names: EntryNames? { opened.names }
     consuming func plaintext() -> SecretBytes { opened.plaintext }
   }
 
-  private enum Lookup: ~Copyable {
+  private enum LookupResult: ~Copyable {
     case missing
     case found(FoundEntry)
   }
 
   /// Reads an entry; nil when there is none.
-  private func find(
-    _ service: String, _ key: String, _ part: SealedFile.Part
+  private func findEntry(
+    _ service: String, _ key: String, _ part: EntryPart
   ) throws(StorageError) -> FoundEntry? {
-    let lookup = try withSession { session throws(StorageError) -> Lookup? in
-      let place = try place(of: service, key, session)
-      switch try SealedFile.read(place, part, session) {
-      case .opened(let opened): return .found(FoundEntry(place, session.header, opened))
+    let result = try withSession { session throws(StorageError) -> LookupResult? in
+      let path = try session.entryPath(service: service, key: key)
+      switch try session.readEntry(at: path, part) {
+      case .opened(let entry): return .found(FoundEntry(path, session.header, entry))
       case .missing:
-        if try isCurrent(session) { return .missing }
+        if try session.isCurrent() { return .missing }
       case .unknownKey(let id):
-        if try isCurrent(session) { throw SealedFile.unknownKey(id, place) }
+        if try session.isCurrent() { throw path.unknownKeyError(id) }
       }
       return nil
     }
-    guard let lookup else { return nil }
-    switch consume lookup {
+    guard let result else { return nil }
+    switch consume result {
     case .missing: return nil
     case .found(let entry): return entry
     }
-  }
-
-  func place(
-    of service: String, _ key: String, _ session: VaultSession
-  ) throws(StorageError) -> EntryPath {
-    guard service.utf8.count <= EntryNames.maxNameSize, key.utf8.count <= EntryNames.maxNameSize
-    else {
-      throw StorageError(
-        .misuse, operation: "open",
-        reason: "the name of the key or service is longer than \(EntryNames.maxNameSize) bytes",
-        remedy: "Use a shorter name, such as a hash of this one.")
-    }
-    return try session.ring.place(of: service, key, in: location.directory)
   }
 }
 #endif

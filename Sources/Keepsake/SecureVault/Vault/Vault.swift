@@ -1,55 +1,58 @@
 #if SecureVault
-internal import Synchronization
-
-/// A directory of sealed files, and the keys to it while it is open.
+/// A directory of sealed entry files, and the keys to them while the vault is open.
 ///
-/// Who writes an entry holds the lock of one byte, made from the entry's name; who changes the
-/// header holds all bytes. Under its byte a writer looks whether the header is still the one that
-/// its keys are from: so nothing is ever sealed under a key that is going away. Readers take no
-/// lock.
+/// A writer of an entry locks one byte of the vault's lock file, which the entry's file name
+/// determines. A writer of the header locks all bytes. Once a writer has its lock, it checks that
+/// the header is still the one that its keys came from, so nothing is sealed under a key that is
+/// being retired. Readers take no lock.
 final class Vault: Sendable {
-  let location: VaultPaths
-  let finder: DirectoryFinder
+  let paths: VaultPaths
   let options: VaultOptions
+  /// How long to wait for a lock.
   let timeout: Duration
   let report: @Sendable (StorageError) -> Void
-  /// What this process has of the vault.
+  /// What this process knows about the vault.
   let state = Locked(VaultState())
-  /// Opening may ask a source that is slow; all others wait for the one that asks.
+  /// Held while the vault is opened: a key source may be slow, and is asked by one thread only.
   private let opening = Locked(())
 
   init(
-    location: VaultPaths, finder: DirectoryFinder, options: VaultOptions,
-    timeout: Duration = .seconds(10), report: @escaping @Sendable (StorageError) -> Void
+    paths: VaultPaths, options: VaultOptions, timeout: Duration = .seconds(10),
+    report: @escaping @Sendable (StorageError) -> Void
   ) {
-    self.location = location
-    self.finder = finder
+    self.paths = paths
     self.options = options
     self.timeout = timeout
     self.report = report
   }
 
   func keyFile() throws(StorageError) -> KeyFile {
-    KeyFile(path: try finder.directory(.state) + "/vault.key", timeout: timeout)
+    KeyFile(path: try paths.keyFilePath(), timeout: timeout)
+  }
+
+  func makeSession(
+    _ header: VaultHeader, _ identity: HeaderIdentity, _ ring: KeyRing
+  ) -> VaultSession {
+    VaultSession(
+      header: header, identity: identity, ring: ring, paths: paths, lockTimeout: timeout)
   }
 
   // MARK: The open vault
 
-  /// The open vault, opened by its sources if it can be; nil when there is none yet.
+  /// The open vault. Opens it with its key sources if necessary; nil when there is no vault yet.
   func session() throws(StorageError) -> VaultSession? { try session(mayCreate: false) }
 
-  /// The open vault, which is made first where there is none.
+  /// The open vault, which is created when there is none yet.
   func sessionForWriting() throws(StorageError) -> VaultSession {
     if let session = try session(mayCreate: true) { return session }
-    throw locked(
-      "there is no vault yet and none of the configured key sources is there to make one",
-      "Call SecureVault.protect(with:) first.")
+    throw lockedError(
+      "there is no vault yet, and no configured key source is available to create one",
+      remedy: "Call SecureVault.protect(with:) first.")
   }
 
-  /// Does something with the open vault, and again as long as its header changes meanwhile.
+  /// Calls `body` with the open vault, and again whenever the header changed in the meantime.
   ///
-  /// - Parameter body: Returns nil when what it found may be due to keys that are the vault's no
-  ///   more.
+  /// - Parameter body: Returns nil if its result may be due to keys that are out of date.
   /// - Returns: nil when there is no vault.
   func withSession<R: ~Copyable>(
     _ body: (VaultSession) throws(StorageError) -> R?
@@ -57,120 +60,125 @@ final class Vault: Sendable {
     for _ in 0..<Self.maxAttempts {
       guard let session = try session() else { return nil }
       if let result = try body(session) { return result }
-      try refresh(session)
+      try reloadHeader(of: session)
     }
     throw headerKeepsChanging
   }
 
-  /// More often than any number of rotations changes a header during one call.
+  /// Far more often than rotations can change a header during one call.
   static let maxAttempts = 1_000
 
   var headerKeepsChanging: StorageError {
     StorageError(
-      .timedOut, operation: "open", path: location.headerPath,
-      reason: "the vault's header changes all the time",
-      remedy: "Look for a program that keeps writing to it, or use another file system.")
+      .timedOut, operation: "open", path: paths.header,
+      reason: "the vault's header keeps changing",
+      remedy: "Find the program that keeps writing to it, or use another file system.")
   }
 
-  /// The open vault with the header of this moment; nil when there is none.
-  func freshSession() throws(StorageError) -> VaultSession? {
+  /// The open vault with the header as it is now; nil when there is no vault.
+  func currentSession() throws(StorageError) -> VaultSession? {
     try withSession { session throws(StorageError) in
-      try isCurrent(session) ? session : nil
+      try session.isCurrent() ? session : nil
     }
   }
 
   private func session(mayCreate: Bool) throws(StorageError) -> VaultSession? {
-    if let session = try openSession() { return session }
-    var found: VaultSession?
+    if let session = try existingSession() { return session }
+    var opened: VaultSession?
     let isDone: Void? = try opening.withLock(timeout: timeout) { _ throws(StorageError) in
-      found = try openOrCreate(mayCreate: mayCreate)
+      opened = try openOrCreate(mayCreate: mayCreate)
     }
-    if isDone != nil { return found }
+    if isDone != nil { return opened }
     throw StorageError(
-      .timedOut, operation: "open", path: location.directory,
+      .timedOut, operation: "open", path: paths.directory,
       reason: "another thread has been opening the vault for more than \(timeout)",
-      remedy: "Look for a key source that hangs, or that uses the vault itself.")
+      remedy: "Check for a key source that hangs or that uses the vault itself.")
   }
 
   private func openOrCreate(mayCreate: Bool) throws(StorageError) -> VaultSession? {
-    // Another thread may have done it while this one waited.
-    if let session = try openSession() { return session }
-    let epoch = state.withLock { $0.epoch }
-    if let (header, identity) = try headerOfVault() {
-      return try install(try open(header, identity), since: epoch)
+    // Another thread may have opened it while this one waited.
+    if let session = try existingSession() { return session }
+    let lockCount = state.withLock { $0.lockCount }
+    if let (header, identity) = try headerIfVaultExists() {
+      return try makeCurrent(try open(header, identity), ifNotLockedSince: lockCount)
     }
-    return mayCreate ? try create(since: epoch) : nil
+    return mayCreate ? try create(ifNotLockedSince: lockCount) : nil
   }
 
-  /// nil when it is not open; an error after `lock()`.
-  func openSession() throws(StorageError) -> VaultSession? {
+  /// The session that is open already, if any.
+  ///
+  /// - Throws: An error of code `locked` after `lock()`.
+  func existingSession() throws(StorageError) -> VaultSession? {
     let (session, isLocked) = state.withLock { state in
-      state.forgetParent()
+      state.dropInheritedSessions()
       return (state.session, state.isLocked)
     }
-    if isLocked { throw lockedByCall }
+    if isLocked { throw lockWasCalled }
     return session
   }
 
-  func locked(_ reason: String, _ remedy: String) -> StorageError {
+  func lockedError(_ reason: String, remedy: String) -> StorageError {
     StorageError(
-      .locked, operation: "open", path: location.directory, reason: reason, remedy: remedy)
+      .locked, operation: "open", path: paths.directory, reason: reason, remedy: remedy)
   }
 
-  private var lockedByCall: StorageError {
-    locked("lock() was called", "Call SecureVault.unlock first.")
+  private var lockWasCalled: StorageError {
+    lockedError("lock() was called", remedy: "Call SecureVault.unlock first.")
   }
 
-  /// Keeps a vault that was opened; false when `lock()` was called meanwhile.
+  /// Makes `session` the open vault.
+  ///
+  /// - Parameters:
+  ///   - lockCount: The count when the header was read.
+  ///   - isUnlocking: Whether this ends what an earlier `lock()` began.
+  /// - Returns: The session.
+  /// - Throws: An error of code `locked` when `lock()` was called in the meantime.
+  func makeCurrent(
+    _ session: VaultSession, ifNotLockedSince lockCount: Int, isUnlocking: Bool = false
+  ) throws(StorageError) -> VaultSession {
+    let isCurrent = tryMakeCurrent(
+      session, ifNotLockedSince: lockCount, isUnlocking: isUnlocking)
+    if !isCurrent { throw lockWasCalled }
+    return session
+  }
+
+  /// Makes `session` the open vault; false when `lock()` was called in the meantime.
   @discardableResult
-  func keep(_ session: VaultSession, since epoch: Int, unlocking: Bool = false) -> Bool {
-    let (isKept, failure) = state.withLock { state -> (Bool, StorageError?) in
-      state.forgetParent()
-      guard state.epoch == epoch, unlocking || !state.isLocked else { return (false, nil) }
-      state.keep(session)
-      guard let failure = session.ring.shieldFailure, !state.isShieldReported else {
+  func tryMakeCurrent(
+    _ session: VaultSession, ifNotLockedSince lockCount: Int, isUnlocking: Bool = false
+  ) -> Bool {
+    let (isCurrent, failure) = state.withLock { state -> (Bool, StorageError?) in
+      state.dropInheritedSessions()
+      guard state.lockCount == lockCount, isUnlocking || !state.isLocked else {
+        return (false, nil)
+      }
+      state.setSession(session)
+      guard let failure = session.ring.shieldFailure, !state.isShieldFailureReported else {
         return (true, nil)
       }
-      state.isShieldReported = true
+      state.isShieldFailureReported = true
       return (true, failure)
     }
-    // Elsewhere, because whoever hears of it may lock the vault, which waits for who uses the keys.
+    // On another thread: the handler may lock the vault, which waits for calls that use the keys.
     if let failure { BackgroundWork.run { [report] in report(failure) } }
-    return isKept
+    return isCurrent
   }
 
-  /// The same, with an error in place of false.
-  func install(
-    _ session: VaultSession, since epoch: Int, unlocking: Bool = false
-  ) throws(StorageError) -> VaultSession {
-    guard keep(session, since: epoch, unlocking: unlocking) else { throw lockedByCall }
-    return session
-  }
-
-  /// Puts the vault as its header is now in place of `session`, or lets go of it if that needs a
+  /// Replaces `session` by one with the header as it is now, or closes it if that would need a key
   /// source.
-  func refresh(_ session: VaultSession) throws(StorageError) {
-    let epoch = state.withLock { $0.epoch }
+  func reloadHeader(of session: VaultSession) throws(StorageError) {
+    let lockCount = state.withLock { $0.lockCount }
     if let (header, identity) = try readHeader(), header.vaultID == session.header.vaultID {
-      // A rotation keeps the master key: nobody needs to be asked again.
-      let ring = try KeyRing.open(header) { master throws(StorageError) in
-        session.ring.withMaster { master.copyMemory(from: $0) }
+      // A rotation keeps the master key, so no source has to be asked again.
+      let ring = try KeyRing.open(header) { masterKey throws(StorageError) in
+        session.ring.withMasterKey { masterKey.copyMemory(from: $0) }
       }
       if let ring {
-        keep(
-          VaultSession(
-            header: header, identity: identity, ring: ring, lockPath: location.lockPath),
-          since: epoch)
+        tryMakeCurrent(makeSession(header, identity, ring), ifNotLockedSince: lockCount)
         return
       }
     }
-    state.withLock { if $0.session === session { $0.session = nil } }
-  }
-
-  /// Whether the header is still the one that the keys are from.
-  func isCurrent(_ session: VaultSession) throws(StorageError) -> Bool {
-    let status = try FileSystem.status(location.headerPath, withTimes: true)
-    return status.map { session.identity.isSame(as: $0) } ?? false
+    state.withLock { $0.closeSession(ifItIs: session) }
   }
 }
 
@@ -181,77 +189,55 @@ struct VaultOptions: Sendable {
   var authenticate: SecureVault.Authenticator?
 }
 
-/// What a process has of a vault.
+/// What a process knows about a vault.
 struct VaultState {
-  var session: VaultSession?
-  /// After `lock()`, until `unlock`.
+  private(set) var session: VaultSession?
+  /// Whether `lock()` was called, and `unlock` not yet.
   var isLocked = false
-  /// Goes up with each `lock()`, which what was being opened meanwhile must not undo.
-  var epoch = 0
-  var isShieldReported = false
+  /// The number of calls of `lock()`. An opening that started before a call must not undo it.
+  private(set) var lockCount = 0
+  var isShieldFailureReported = false
   private var generation = ForkGuard.generation
-  /// All that may still be in use: an old one holds keys as well.
+  /// All sessions that may still be in use: earlier ones hold keys, too.
   private var sessions: [WeakSession] = []
 
   struct WeakSession {
     weak var session: VaultSession?
   }
 
-  /// A child finds its parent's keys wiped, and the threads that used them gone.
-  mutating func forgetParent() {
+  /// Forgets sessions from before a fork: their keys are wiped in the child, and the threads that
+  /// used them are gone.
+  mutating func dropInheritedSessions() {
     if generation == ForkGuard.generation { return }
     generation = ForkGuard.generation
     session = nil
     sessions = []
   }
 
-  mutating func keep(_ session: VaultSession) {
+  mutating func setSession(_ session: VaultSession) {
     self.session = session
     isLocked = false
     sessions.removeAll { $0.session == nil }
     sessions.append(WeakSession(session: session))
   }
 
-  /// Returns all that may still be in use.
+  mutating func closeSession(ifItIs old: VaultSession) {
+    if session === old { session = nil }
+  }
+
+  /// Closes the session because the vault was erased.
+  mutating func reset() {
+    session = nil
+    isLocked = false
+  }
+
+  /// Returns all sessions that may still be in use.
   mutating func lock() -> [WeakSession] {
-    forgetParent()
-    epoch += 1
+    dropInheritedSessions()
+    lockCount += 1
     isLocked = true
     session = nil
     return sessions
-  }
-}
-
-/// An open vault as its header was at one moment.
-final class VaultSession: Sendable {
-  let header: VaultHeader
-  let identity: HeaderIdentity
-  let ring: KeyRing
-  /// The directories of services whose names are known to survive a power cut.
-  let durableDirectories = Locked<Set<String>>([])
-  /// The vault's lock, as this process has it open.
-  let lock: ByteRangeLock
-  private let temporaryCount = Atomic(UInt64.random(in: .min ... .max))
-
-  init(header: VaultHeader, identity: HeaderIdentity, ring: KeyRing, lockPath: String) {
-    self.header = header
-    self.identity = identity
-    self.ring = ring
-    lock = ByteRangeLock(lockPath)
-  }
-
-  /// Another one each time, and no other session's: without a system call.
-  func temporaryNumber() -> UInt64 { temporaryCount.wrappingAdd(1, ordering: .relaxed).newValue }
-}
-
-/// Which file a header is; it is kept open, so that no other one can get its inode.
-struct HeaderIdentity: Sendable {
-  let file: File
-  let status: FileStatus
-
-  func isSame(as other: FileStatus) -> Bool {
-    status.isSameFile(as: other) && status.size == other.size && status.changed == other.changed
-      && status.modified == other.modified
   }
 }
 #endif

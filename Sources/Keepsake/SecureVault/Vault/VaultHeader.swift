@@ -1,24 +1,23 @@
 #if SecureVault
-/// A vault's header: its id, the slots that open it, and its keys, sealed.
+/// A vault's header: its id, the key slots that open it, and the sealed key set.
 ///
-/// The format is written down in the article on the vault's format. All integers are little-endian:
+/// The article on the vault's format describes it. All integers are little-endian:
 ///
-///     0  "SVH1"   4  version   5  suite   6  number of slots (2 bytes)   8  vault id (16 bytes)
-///     24  slots, then the length of the key set's box (4 bytes), the box, and SHA-256 of all
-///     before
+///     0   "SVH1"   4  version   5  cipher suite   6  number of slots (2)   8  vault id (16)
+///     24  the slots, the length of the key set's box (4), the box, SHA-256 of all before
 ///
-/// The sum tells damage from a wrong key; what keeps others from changing the header is that the
-/// box authenticates all that stands before it.
+/// The checksum tells damage from a wrong key. It does not prevent forgery: for that, the key set's
+/// box authenticates everything before it.
 struct VaultHeader: Equatable, Sendable {
   var vaultID: [UInt8]
   var slots: [KeySlot]
   var keySetBox: [UInt8]
 
-  /// What opens the vault; there always is one.
+  /// The slot that opens the vault. Every vault has one.
   var masterSlot: KeySlot? { slots.first { $0.purpose == .master } }
   var presenceSlot: KeySlot? { slots.first { $0.purpose == .presence } }
 
-  /// Whether what was found out about the slots of that header holds for this one.
+  /// Whether both are headers of the same vault with the same slots; its keys may differ.
   func hasSlots(of other: VaultHeader) -> Bool { vaultID == other.vaultID && slots == other.slots }
 
   static let idSize = 16
@@ -26,8 +25,8 @@ struct VaultHeader: Equatable, Sendable {
   private static let signature: [UInt8] = Array("SVH1".utf8)
   private static let maxSlotCount = 16
 
-  /// What the key set's box authenticates.
-  var prefix: [UInt8] {
+  /// The associated data of the key set's box: the header up to that box.
+  var associatedData: [UInt8] {
     var bytes = Self.signature
     bytes.append(VaultFormat.version)
     bytes.append(VaultFormat.cipherSuite)
@@ -38,7 +37,7 @@ struct VaultHeader: Equatable, Sendable {
   }
 
   func bytes() throws(StorageError) -> [UInt8] {
-    var bytes = prefix
+    var bytes = associatedData
     bytes.append(number: UInt32(keySetBox.count))
     bytes.append(contentsOf: keySetBox)
     bytes.append(contentsOf: try bytes.withBytes(Digest.sha256))
@@ -82,7 +81,7 @@ struct VaultHeader: Equatable, Sendable {
     guard let parsed else {
       throw StorageError(
         .damaged, operation: "open", path: path, reason: "the vault's header is damaged",
-        remedy: "Put a copy of this file back, from a backup; the secrets are untouched.")
+        remedy: "Restore this file from a backup; the secrets are untouched.")
     }
     self = parsed
   }

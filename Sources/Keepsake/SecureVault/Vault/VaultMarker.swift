@@ -1,4 +1,4 @@
-/// The file that marks the directory of a vault, also for a program that was built without vaults.
+/// The file that marks a vault's directory, also for programs that are built without vaults.
 enum VaultMarker {
   static let fileName = "vault.hdr"
 }

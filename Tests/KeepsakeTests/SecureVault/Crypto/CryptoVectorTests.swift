@@ -186,9 +186,9 @@ import Testing
           try cipher.begin(.opening, nonce: box[part: ..<24])
           var output = [UInt8](repeating: 0, count: 32)
           try output.withUnsafeMutableBytes {
-            try cipher.message.update(box[part: 24..<56], into: $0)
+            try cipher.gcm.update(box[part: 24..<56], into: $0)
           }
-          return try cipher.message.verify(tag: box[part: 56..<(56 + count)])
+          return try cipher.gcm.verify(tag: box[part: 56..<(56 + count)])
         }
       }
       #expect(!isTrue)
@@ -285,10 +285,10 @@ import Testing
     return try key.withBytes { key in
       let cipher = try XAES(key: key)
       try nonce.withBytes { try cipher.begin(.sealing, nonce: $0) }
-      try authenticated.withBytes { try cipher.message.authenticate($0) }
-      let sealed = try Self.run(cipher.message, message, 1_000)
+      try authenticated.withBytes { try cipher.gcm.authenticate($0) }
+      let sealed = try Self.run(cipher.gcm, message, 1_000)
       var tag = [UInt8](repeating: 0, count: 16)
-      try tag.withUnsafeMutableBytes { try cipher.message.finish(tag: $0) }
+      try tag.withUnsafeMutableBytes { try cipher.gcm.finish(tag: $0) }
       return nonce + sealed + tag
     }
   }

@@ -176,13 +176,13 @@ import Testing
         let output = try SecretBytes(count: message.count)
         let cipher = try XAES(key: key)
         try box.withBytes { box in try cipher.begin(.opening, nonce: box[part: ..<XAES.nonceSize]) }
-        try [UInt8]([1, 2]).withBytes { context in try cipher.message.authenticate(context) }
+        try [UInt8]([1, 2]).withBytes { context in try cipher.gcm.authenticate(context) }
         try box.withBytes { box in
-          try cipher.message.update(
+          try cipher.gcm.update(
             box[part: XAES.nonceSize..<(box.count - XAES.tagSize)], into: output.bytes)
         }
         let isTrue = try tag.withBytes { tag in
-          try cipher.message.verify(tag: tag[part: ..<length])
+          try cipher.gcm.verify(tag: tag[part: ..<length])
         }
         #expect(isTrue == (length == XAES.tagSize), "\(length) bytes")
       }
@@ -240,7 +240,7 @@ import Testing
     var planted = try Bytes.read(try elsewhere.secretPath("k"))
     try Bytes.write(planted, to: path)
     try expectDamage("as it is", at: path)
-    planted = Bytes.put(try directory.openVault().ring.primary, at: 8, in: planted)
+    planted = Bytes.put(try directory.openVault().ring.primaryID, at: 8, in: planted)
     try Bytes.write(planted, to: path)
     try expectDamage("with this vault's key id", at: path)
     try Bytes.write(good, to: path)
@@ -250,20 +250,20 @@ import Testing
   /// Everything but the vault's id is the same: the keys, the names, the time.
   @Test func aSecretIsBoundToItsVaultsId() throws {
     let path = try makeSecrets()
-    let place = EntryPath(
-      vault: directory.path + "/vault", directory: FileSystem.name(of: FileSystem.parent(of: path)),
-      file: FileSystem.name(of: path))
     let session = try directory.openVault()
+    let entry = try session.entryPath(service: "standard", key: "k")
+    #expect(entry.path == path)
     var header = session.header
     header.vaultID[0] ^= 1
     let other = VaultSession(
-      header: header, identity: session.identity, ring: session.ring, lockPath: "")
-    for part in [SealedFile.Part.names, .value, .all] {
+      header: header, identity: session.identity, ring: session.ring, paths: session.paths,
+      lockTimeout: .zero)
+    for part in [EntryPart.names, .value, .all] {
       failure("\(part)") {
-        if case .opened = try SealedFile.read(place, part, other) { return }
+        if case .opened = try other.readEntry(at: entry, part) { return }
         Issue.record("not found")
       }
-      guard case .opened = try SealedFile.read(place, part, session) else {
+      guard case .opened = try session.readEntry(at: entry, part) else {
         Issue.record("not opened")
         continue
       }
@@ -362,12 +362,12 @@ import Testing
       #expect(try Bytes.read(path) == damaged, "left as it is")
       #expect(try Bytes.read(try directory.secretPath("l")) != before, "all others are done")
       #expect(try directory.secrets().get("l") == "other")
-      #expect(try directory.openVault().ring.ids.count > 1)
+      #expect(try directory.openVault().ring.keyIDs.count > 1)
       // So it can still be put right.
       try Bytes.write(good, to: path)
       #expect(try directory.secrets().getData("k") == Data("tok".utf8))
       try directory.secrets().rotateKeys()
-      #expect(try directory.openVault().ring.ids.count == 1)
+      #expect(try directory.openVault().ring.keyIDs.count == 1)
       #expect(try directory.secrets().getData("k") == Data("tok".utf8))
     }
   }
@@ -433,7 +433,7 @@ import Testing
       let before = try names.map { try Bytes.read(try directory.secretPath($0)) }
       #expect(failure("rotateKeys") { try next.rotateKeys() }?.path == path)
       #expect(try Bytes.read(path) == sealed)
-      let primary = try directory.openVault().ring.primary
+      let primary = try directory.openVault().ring.primaryID
       for (name, old) in zip(names, before) {
         let new = try Bytes.read(try directory.secretPath(name))
         #expect(new != old && Array(new[8..<12]) == Bytes.put(primary, at: 0, in: [0, 0, 0, 0]))
@@ -449,7 +449,7 @@ import Testing
     try directory.secrets().remove("k")
     #expect(try FileSystem.status(path) == nil)
     try directory.secrets().rotateKeys()
-    #expect(try directory.openVault().ring.ids.count == 1)
+    #expect(try directory.openVault().ring.keyIDs.count == 1)
     #expect(try directory.secrets().keys() == names)
   }
 

@@ -48,7 +48,7 @@ extension OneAtATime {
         let records = try directory.bytes(of: "state/vault.key").dropFirst(6).first
         // With one more for whoever made the vault, unless that was one of those that protect it.
         #expect((max(1, protecting)...(protecting + 1)).contains(Int(records ?? 0)))
-        if protecting == 0 { #expect(try directory.vault().freshSession()?.ring.ids.count == 1) }
+        if protecting == 0 { #expect(try directory.vault().currentSession()?.ring.keyIDs.count == 1) }
         #expect(failures.all.isEmpty, "\(failures.all)")
       }
     }
@@ -152,7 +152,7 @@ extension OneAtATime {
             states[key] = [value]
           }
           if !rotatesFirst { try stores[0].rotateKeys() }
-          if try directory.vault().freshSession() != nil { try expectOneKey(directory.vault()) }
+          if try directory.vault().currentSession() != nil { try expectOneKey(directory.vault()) }
         }
         strays += try directory.temporaries().count
         // Ten minutes later those are removed on the way.
@@ -266,7 +266,7 @@ extension OneAtATime {
             { () throws(StorageError) in
               try [1].withBytes { bytes throws(StorageError) in
                 try vault.write(
-                  Vault.Secret(
+                  NewSecret(
                     kind: .data, value: bytes, service: "standard", key: "key0", access: nil))
               }
             }
@@ -278,7 +278,7 @@ extension OneAtATime {
             { () throws(StorageError) in try vault.protect(with: .closure("c") { Data(count: 32) })
             }
           ),
-          ("eraseVault", vault.eraseVault),
+          ("eraseVault", vault.erase),
         ]
         for (name, call) in calls {
           let start = ContinuousClock.now
@@ -537,13 +537,13 @@ private struct KnownKeys {
   init(of directory: TemporaryDirectory, passphrase: String? = nil) throws {
     let vault = directory.vault()
     if let passphrase { try vault.unlock(passphrase: passphrase) }
-    let session = try #require(try vault.freshSession())
+    let session = try #require(try vault.currentSession())
     let (ring, vaultID) = (session.ring, session.header.vaultID)
-    let master = ring.withMaster { Array($0) }
+    let master = ring.withMasterKey { Array($0) }
     let names = ring.withNameKey { Array($0) }
     hold("master", master)
     hold("names", names)
-    for id in ring.ids { hold("entry", try #require(ring.withEntryKey(id) { Array($0) })) }
+    for id in ring.keyIDs { hold("entry", try #require(ring.withEntryKey(id) { Array($0) })) }
 
     // What HMAC makes of a key before it uses it.
     for pad in [0x36, 0x5C] as [UInt8] { add("names in HMAC", names.map { $0 ^ pad }) }
@@ -672,7 +672,7 @@ extension TemporaryDirectory {
 private func set(_ text: String, _ key: Int, _ vault: Vault) throws(StorageError) {
   try Array(text.utf8).withBytes { bytes throws(StorageError) in
     try vault.write(
-      Vault.Secret(
+      NewSecret(
         kind: .text, value: bytes, service: "standard", key: "key\(key)", access: nil))
   }
 }
@@ -703,8 +703,8 @@ private func expectTidy(
 ) throws {
   let root = directory.path + "/vault"
   for name in try FileSystem.list(root) where name != "vault.hdr" && name != ".lock" {
-    try #require(VaultPaths.isName(name), "\(name)", sourceLocation: sourceLocation)
-    let strays = try FileSystem.list(root + "/" + name).filter { !VaultPaths.isName($0) }
+    try #require(EntryPath.isName(name), "\(name)", sourceLocation: sourceLocation)
+    let strays = try FileSystem.list(root + "/" + name).filter { !EntryPath.isName($0) }
     try #require(strays == [], sourceLocation: sourceLocation)
   }
   let state = try FileSystem.list(directory.path + "/state").sorted()
@@ -717,12 +717,12 @@ private func expectTidy(
 private func expectOneKey(
   _ vault: Vault, sourceLocation: SourceLocation = #_sourceLocation
 ) throws {
-  let session = try #require(try vault.freshSession(), sourceLocation: sourceLocation)
-  #expect(session.ring.ids == [session.ring.primary], sourceLocation: sourceLocation)
-  for directory in try vault.location.entryDirectories() {
-    for place in try vault.location.places(in: directory) {
-      let id = try SealedFile.head(place)?.keyID
-      #expect(id == session.ring.primary, sourceLocation: sourceLocation)
+  let session = try #require(try vault.currentSession(), sourceLocation: sourceLocation)
+  #expect(session.ring.keyIDs == [session.ring.primaryID], sourceLocation: sourceLocation)
+  for directory in try vault.paths.entryDirectories() {
+    for path in try vault.paths.entries(in: directory) {
+      let id = try path.readHeader()?.keyID
+      #expect(id == session.ring.primaryID, sourceLocation: sourceLocation)
     }
   }
 }

@@ -15,8 +15,8 @@ import Testing
       for size in [0, 10, 10_000] {
         try store.set(Data(count: size), forKey: key)
         let bytes = Array(try Data(contentsOf: URL(filePath: directory.secretPath(key))))
-        let head = try bytes.withUnsafeBytes { try EntryHeader($0) }
-        for start in [EntryHeader.size, EntryHeader.size + head.namesLength] {
+        let header = try bytes.withUnsafeBytes { try EntryHeader($0) }
+        for start in [EntryHeader.size, EntryHeader.size + header.namesLength] {
           nonces.append(Array(bytes[start..<(start + XAES.nonceSize)]))
         }
       }

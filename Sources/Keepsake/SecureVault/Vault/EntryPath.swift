@@ -1,0 +1,153 @@
+#if SecureVault
+/// The path of one entry's file.
+final class EntryPath: Sendable {
+  let path: String
+  let directoryPath: String
+  let directoryName: String
+  let fileName: String
+  /// The byte of the lock file to lock. Two entries that share one merely wait for each other.
+  let lockByte: Range<UInt64>
+
+  init(vault: String, directoryName: String, fileName: String) {
+    directoryPath = vault + "/" + directoryName
+    path = directoryPath + "/" + fileName
+    self.directoryName = directoryName
+    self.fileName = fileName
+    let byte = UInt64(fileName.prefix(15), radix: 16) ?? 0
+    lockByte = byte..<(byte + 1)
+  }
+
+  /// The hexadecimal digits of half an HMAC-SHA-256.
+  static let nameLength = 32
+
+  /// Whether a directory or a file of this name may belong to the vault.
+  static func isName(_ name: String) -> Bool {
+    name.utf8.count == nameLength
+      && name.utf8.allSatisfy { (0x30...0x39).contains($0) || (0x61...0x66).contains($0) }
+  }
+
+  // MARK: Associated data
+
+  /// Says which of an entry's boxes it is.
+  enum Box: UInt8 {
+    case names = 0
+    case value = 1
+    /// The box inside the value, under the presence key. The entry's header is not part of its
+    /// associated data.
+    case presence = 2
+  }
+
+  /// The associated data of a box, which ties it to the vault, this path and the other box.
+  func associatedData(
+    of box: Box, header: [UInt8] = [], vaultID: [UInt8],
+    namesBox: some Collection<UInt8> = EmptyCollection()
+  ) -> [UInt8] {
+    var bytes: [UInt8] = []
+    bytes.reserveCapacity(
+      header.count + vaultID.count + 2 * Self.nameLength + 1 + namesBox.count)
+    bytes.append(contentsOf: header)
+    bytes.append(contentsOf: vaultID)
+    bytes.append(contentsOf: directoryName.utf8)
+    bytes.append(contentsOf: fileName.utf8)
+    bytes.append(box.rawValue)
+    bytes.append(contentsOf: namesBox)
+    return bytes
+  }
+
+  // MARK: The entry's header
+
+  /// The header of the entry's file, which nothing authenticates yet; nil when there is no file.
+  func readHeader() throws(StorageError) -> EntryHeader? {
+    guard let file = try File.openIfPresent(path) else { return nil }
+    let bytes = try file.read(from: 0, count: EntryHeader.size)
+    return try bytes.withBytes { bytes throws(StorageError) in try parseHeader(bytes) }
+  }
+
+  func parseHeader(_ bytes: UnsafeRawBufferPointer) throws(StorageError) -> EntryHeader {
+    do throws(EntryHeader.ParseError) {
+      return try EntryHeader(bytes)
+    } catch {
+      switch error {
+      case .invalid: throw damageError("its file has no valid header")
+      case .newerVersion:
+        throw StorageError(
+          .unsupportedVersion, operation: "open", path: path,
+          reason: "a newer version of the library wrote this secret",
+          remedy: "Update the library; nothing was changed.")
+      }
+    }
+  }
+
+  // MARK: Errors
+
+  func damageError(_ reason: String) -> StorageError {
+    StorageError(
+      .damaged, operation: "open", path: path, reason: "the secret is damaged: \(reason)",
+      remedy: "Restore this file from a backup, or remove the secret.")
+  }
+
+  var alteredError: StorageError {
+    damageError("its file was altered, or moved here from another key")
+  }
+
+  func unknownKeyError(_ id: UInt32) -> StorageError {
+    StorageError(
+      .damaged, operation: "open", path: path,
+      reason:
+        "the secret is sealed under key \(String(id, radix: 16)), which the vault does not have",
+      remedy: "Restore the vault's header from a backup, or remove the secret.")
+  }
+}
+
+/// The paths of recently used entries, because deriving one takes longer than opening an entry.
+///
+/// It holds no secret: the paths are visible in the file system, and the caller knows the keys.
+struct EntryPathCache {
+  private var services = ByteKeyedDictionary<ByteKeyedDictionary<EntryPath>>()
+  private var count = 0
+  private static let maxCount = 1_000
+  private static let maxNameSize = 256
+
+  subscript(service: String, key: String) -> EntryPath? { services[service]?[key] }
+
+  mutating func insert(_ path: EntryPath, _ service: String, _ key: String) {
+    guard service.utf8.count + key.utf8.count <= Self.maxNameSize else { return }
+    if count >= Self.maxCount { self = EntryPathCache() }
+    if services[service] == nil { services.set(service, ByteKeyedDictionary()) }
+    services.modify(service) { _ = $0.set(key, path) }
+    count += 1
+  }
+}
+
+extension KeyRing {
+  /// The name of a service's directory.
+  func directoryName(_ service: String) throws(StorageError) -> String {
+    try name(domain: UInt8(ascii: "S"), [service])
+  }
+
+  /// The name of an entry's file.
+  func fileName(_ service: String, _ key: String) throws(StorageError) -> String {
+    try name(domain: UInt8(ascii: "K"), [service, key])
+  }
+
+  private func name(domain: UInt8, _ parts: [String]) throws(StorageError) -> String {
+    var message = [domain]
+    for part in parts {
+      message.append(number: UInt32(clamping: part.utf8.count))
+      message.append(contentsOf: part.utf8)
+    }
+    let code = try withNameKey { key throws(StorageError) in
+      try message.withBytes { message throws(StorageError) in
+        try Digest.hmac(key: key, message)
+      }
+    }
+    let length = EntryPath.nameLength
+    return String(unsafeUninitializedCapacity: length) { digits in
+      for (index, byte) in code.prefix(length / 2).enumerated() {
+        Hexadecimal.write(UInt64(byte), to: digits[(2 * index)..<(2 * index + 2)])
+      }
+      return length
+    }
+  }
+}
+#endif

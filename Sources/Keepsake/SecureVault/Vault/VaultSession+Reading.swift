@@ -1,0 +1,154 @@
+#if SecureVault
+/// The parts of an entry to open.
+enum EntryPart { case names, value, all }
+
+/// An entry whose boxes were opened.
+struct OpenedEntry: ~Copyable {
+  let header: EntryHeader
+  /// nil if they were not asked for.
+  let names: EntryNames?
+  /// The value's plaintext with prefix and padding; empty if it was not asked for.
+  let plaintext: SecretBytes
+}
+
+enum EntryReadResult: ~Copyable {
+  case missing
+  /// The entry is sealed under a key that is not in the session's key set.
+  case unknownKey(UInt32)
+  case opened(OpenedEntry)
+}
+
+/// Reading entry files and opening their boxes.
+extension VaultSession {
+  /// Larger entries are read in chunks; most secrets fit with their names.
+  static var smallEntrySize: Int { 4_096 }
+
+  /// Reads an entry and opens the parts that are asked for.
+  ///
+  /// - Throws: An error of code `damaged` if any byte of those parts was altered, or if the entry
+  ///   was moved here.
+  func readEntry(
+    at path: EntryPath, _ part: EntryPart
+  ) throws(StorageError) -> EntryReadResult {
+    guard let file = try File.openIfPresent(path.path) else { return .missing }
+    return try withUnsafeTemporaryAllocation(byteCount: Self.smallEntrySize, alignment: 8) {
+      buffer throws(StorageError) in
+      // One call reads a small entry whole.
+      let count = try file.readOnce(into: buffer)
+      let start = UnsafeRawBufferPointer(buffer)[part: ..<count]
+      let header = try path.parseHeader(start)
+      guard ring.hasKey(header.keyID) else { return .unknownKey(header.keyID) }
+      // If the buffer is full, there may be more in the file.
+      if header.fileLength == count, count < Self.smallEntrySize {
+        return .opened(try open(header, start, nil, part, path))
+      }
+      guard try file.status().size == header.fileLength else {
+        throw path.damageError("its file is not as long as its header says")
+      }
+      let boxStart = EntryHeader.size + header.namesLength
+      let bytes = try file.read(from: 0, count: boxStart)
+      guard bytes.count == boxStart else { throw path.damageError("its file is truncated") }
+      return try bytes.withBytes { bytes throws(StorageError) in
+        .opened(try open(header, bytes, file, part, path))
+      }
+    }
+  }
+
+  /// - Parameters:
+  ///   - bytes: The file from its start: all of it, or up to the value's box.
+  ///   - file: The file to read the value's box from, if the box is not among the bytes.
+  private func open(
+    _ header: EntryHeader, _ bytes: UnsafeRawBufferPointer, _ file: File?, _ part: EntryPart,
+    _ path: EntryPath
+  ) throws(StorageError) -> OpenedEntry {
+    let headerBytes = Array(bytes[..<EntryHeader.size])
+    let valueStart = EntryHeader.size + header.namesLength
+    let namesBox = bytes[part: EntryHeader.size..<valueStart]
+    let opened = try ring.withEntryKey(header.keyID) { key throws(StorageError) -> OpenedEntry in
+      let cipher = try XAES(key: key)
+      var names: EntryNames?
+      // The names box authenticates the lengths in the header. A large value's length has to be
+      // authentic before memory is allocated for it.
+      if part != .value || file != nil {
+        let associatedData = path.associatedData(
+          of: .names, header: headerBytes, vaultID: self.header.vaultID)
+        let plaintext = try SecretBytes(count: header.namesLength - XAES.overhead)
+        guard
+          try cipher.open(namesBox, authenticating: associatedData, into: plaintext.bytes),
+          let found = EntryNames(UnsafeRawBufferPointer(plaintext.bytes)),
+          try isPath(path, of: found.service, found.key)
+        else { throw path.alteredError }
+        names = found
+      }
+      guard part != .names else {
+        return OpenedEntry(header: header, names: names, plaintext: try SecretBytes(count: 0))
+      }
+      let plaintext = try SecretBytes(count: header.valueLength - XAES.overhead)
+      let associatedData = path.associatedData(
+        of: .value, header: headerBytes, vaultID: self.header.vaultID, namesBox: namesBox)
+      let isAuthentic: Bool
+      if let file {
+        isAuthentic = try Self.openValue(
+          in: file, at: valueStart, cipher, associatedData, into: plaintext.bytes)
+      } else {
+        isAuthentic = try cipher.open(
+          bytes[part: valueStart...], authenticating: associatedData, into: plaintext.bytes)
+      }
+      guard isAuthentic else { throw path.alteredError }
+      return OpenedEntry(header: header, names: names, plaintext: plaintext)
+    }
+    if let opened { return opened }
+    throw path.unknownKeyError(header.keyID)
+  }
+
+  /// Opens a box chunk by chunk; false if it is not authentic.
+  private static func openValue(
+    in file: File, at start: Int, _ cipher: borrowing XAES, _ associatedData: [UInt8],
+    into plaintext: UnsafeMutableRawBufferPointer
+  ) throws(StorageError) -> Bool {
+    let messageStart = start + XAES.nonceSize
+    let end = messageStart + plaintext.count
+    let nonce = try file.read(from: start, count: XAES.nonceSize)
+    guard nonce.count == XAES.nonceSize else { return false }
+    try nonce.withBytes { nonce throws(StorageError) in try cipher.begin(.opening, nonce: nonce) }
+    try associatedData.withBytes { bytes throws(StorageError) in
+      try cipher.gcm.authenticate(bytes)
+    }
+    try ChunkBuffer.with(plaintext.count) { buffer throws(StorageError) in
+      var position = messageStart
+      while position < end {
+        let chunk = buffer[part: ..<min(buffer.count, end - position)]
+        guard try file.read(from: position, into: chunk) == chunk.count else { return }
+        let offset = position - messageStart
+        try cipher.gcm.update(
+          UnsafeRawBufferPointer(chunk), into: plaintext[part: offset..<(offset + chunk.count)])
+        position += chunk.count
+      }
+    }
+    let tag = try file.read(from: end, count: XAES.tagSize)
+    return try tag.withBytes { tag throws(StorageError) in try cipher.gcm.verify(tag: tag) }
+  }
+
+  /// Whether any entry requires the user's presence.
+  ///
+  /// Only authenticated headers count. An entry that cannot be opened may require it, provided that
+  /// there is a key for that.
+  func hasEntryRequiringPresence() throws(StorageError) -> Bool {
+    for directoryName in try paths.entryDirectories() {
+      for path in try paths.entries(in: directoryName) {
+        do throws(StorageError) {
+          switch try readEntry(at: path, .names) {
+          case .missing: continue
+          case .opened(let entry): if entry.header.isPresenceRequired { return true }
+          case .unknownKey: if header.presenceSlot != nil { return true }
+          }
+        } catch {
+          if error.isDescriptorLimit { throw error }
+          if header.presenceSlot != nil { return true }
+        }
+      }
+    }
+    return false
+  }
+}
+#endif
