@@ -4,13 +4,13 @@ import Testing
 
 @testable import Keepsake
 
-/// Where a vault's key comes from.
+/// Key sources, and changing from one to another.
 @Suite struct KeySourceTests {
   private static func passphrase(_ text: String) -> SecureVault.KeySource {
     SecureVault.KeySource(.passphrase(text, logN: 10))
   }
 
-  @Test func makesAKeyFileForTheUserAlone() throws {
+  @Test func createsAKeyFileThatOnlyTheUserMayOpen() throws {
     let directory = try TemporaryDirectory()
     try directory.secrets().set("v", forKey: "k")
     func mode(_ name: String) throws -> Int {
@@ -23,7 +23,7 @@ import Testing
     #expect(try directory.secrets().protection == .keyFile)
   }
 
-  @Test func readingMakesNothing() throws {
+  @Test func readingCreatesNoFiles() throws {
     let directory = try TemporaryDirectory()
     let store = directory.secrets()
     #expect(try store.get("k") == nil && store.keys() == [] && !store.contains("k"))
@@ -35,7 +35,7 @@ import Testing
     #expect(try directory.names() == [])
   }
 
-  @Test func takesACredentialWhereThereIsOne() throws {
+  @Test func prefersACredentialToAKeyFile() throws {
     let directory = try TemporaryDirectory()
     let key = Data((0..<48).map { UInt8($0) })
     try FileManager.default.createDirectory(
@@ -46,16 +46,16 @@ import Testing
     #expect(try directory.secrets(environment: environment).get("k") == "v")
     #expect(try directory.secrets().protection == .credential("vault.key"))
     #expect(!FileManager.default.fileExists(atPath: directory.file("state/vault.key").path))
-    // Without it nothing opens, and no key file is made in its place.
+    // Without the credential the vault stays closed, and no key file is created instead.
     let missing = #expect(throws: StorageError.self) { try directory.secrets().get("k") }
     #expect(missing?.code == .locked && missing?.description.contains("LoadCredential") == true)
     #expect(throws: StorageError.self) { try directory.secrets().set("w", forKey: "k") }
-    // Another one does not open it either.
+    // Another credential does not open it.
     try Data(repeating: 1, count: 48).write(to: directory.file("credentials/vault.key"))
     expectFailure(.locked) {
       _ = try directory.secrets(environment: environment).get("k")
     }
-    // One that can be guessed is refused.
+    // A credential that can be guessed is refused.
     try Data("hunter2".utf8).write(to: directory.file("credentials/vault.key"))
     let short = #expect(throws: StorageError.self) {
       try directory.secrets(environment: environment).get("k")
@@ -65,7 +65,7 @@ import Testing
     #expect(try directory.secrets(environment: environment).get("k") == "v")
   }
 
-  @Test func aCredentialsNameReachesNoOtherFile() throws {
+  @Test func refusesCredentialNamesThatLeaveTheDirectory() throws {
     let directory = try TemporaryDirectory()
     let environment = ["CREDENTIALS_DIRECTORY": directory.path]
     for name in ["../x", "/etc/passwd", "", "..", "a\0b"] {
@@ -74,7 +74,7 @@ import Testing
     }
   }
 
-  @Test func asksAClosureOnceAndByItsName() throws {
+  @Test func callsAClosureOnceAndFindsItByName() throws {
     let directory = try TemporaryDirectory()
     let calls = Mutex(0)
     let source = SecureVault.KeySource.closure("kms") {
@@ -97,13 +97,13 @@ import Testing
     #expect(error?.description.contains("swordfish") == false)
   }
 
-  @Test func theOrderOfTheSourcesDecides() throws {
+  @Test func usesTheFirstAvailableSource() throws {
     let directory = try TemporaryDirectory()
     let first = SecureVault.KeySource.closure("first") { Data(repeating: 1, count: 32) }
     let store = directory.secrets(keySources: [.credential("absent"), first, .keyFile])
     try store.set("v", forKey: "k")
     #expect(try store.protection == .closure("first"))
-    // With none of them, only `protect` makes a vault.
+    // Without sources only `protect` creates a vault.
     let empty = try TemporaryDirectory()
     let none = empty.secrets(keySources: [])
     expectFailure(.locked) { _ = try none.set("v", forKey: "k") }
@@ -113,7 +113,7 @@ import Testing
     #expect(try none.get("k") == "v")
   }
 
-  @Test func aVaultUnderAPassphraseOpensElsewhere() throws {
+  @Test func opensACopiedVaultWithItsPassphrase() throws {
     let (here, there) = (try TemporaryDirectory(), try TemporaryDirectory())
     let store = here.secrets("com.app.auth")
     try store.set("tok", forKey: "accessToken")
@@ -125,7 +125,7 @@ import Testing
     expectFailure(.wrongPassphrase) { _ = try copy.unlock(passphrase: "sesame") }
     try copy.unlock(passphrase: "open sesame")
     #expect(try copy.get("accessToken") == "tok")
-    // In a directory that the caller names as well, also by a source of bootstrap.
+    // The same in a directory of the caller, with a key source instead of `unlock`.
     let service = SecureVault.Service("com.app.auth", in: here.url)
     let elsewhere = try TemporaryDirectory()
     let reader = elsewhere.secrets(service, keySources: [Self.passphrase("open sesame")])
@@ -133,7 +133,7 @@ import Testing
     #expect(try elsewhere.names() == [])
   }
 
-  @Test func anOldKeyOpensNothingNew() throws {
+  @Test func oldKeysOpenNothingNew() throws {
     let directory = try TemporaryDirectory()
     let store = directory.secrets()
     try store.set("old", forKey: "k")
@@ -142,10 +142,10 @@ import Testing
     try store.protect(with: Self.passphrase("p"))
     try store.set("new", forKey: "k")
     try store.set("newer", forKey: "k2")
-    // The old key file with the new header:
+    // The old key file and the new header.
     try directory.write(oldKeyFile, to: "state/vault.key")
     expectFailure(.locked) { _ = try directory.secrets().get("k") }
-    // The old key file with the old header:
+    // The old key file and the old header.
     let newHeader = try directory.bytes(of: "vault/vault.hdr")
     try directory.write(oldHeader, to: "vault/vault.hdr")
     for key in ["k", "k2"] {
@@ -154,7 +154,7 @@ import Testing
     try directory.write(newHeader, to: "vault/vault.hdr")
     let reader = directory.secrets(keySources: [Self.passphrase("p")])
     #expect(try reader.get("k") == "new" && reader.get("k2") == "newer")
-    // From one passphrase to another, and back to a key file, which is a new one.
+    // From one passphrase to another, and back to a key file, which gets a new key.
     try reader.protect(with: Self.passphrase("q"))
     expectFailure(.wrongPassphrase) {
       _ = try directory.secrets(keySources: []).unlock(passphrase: "p")
@@ -165,7 +165,7 @@ import Testing
     expectFailure(.locked) { _ = try directory.secrets().get("k") }
   }
 
-  @Test func unlockAndLockSayWhatIsWrong() throws {
+  @Test func unlockAndLockedCallsThrowTheRightErrors() throws {
     let directory = try TemporaryDirectory()
     let store = directory.secrets()
     expectFailure(.notFound) { _ = try store.unlock(passphrase: "p") }
@@ -180,7 +180,7 @@ import Testing
     ] as [() throws -> Void] {
       expectFailure(.locked) { _ = try call() }
     }
-    // Others of the same process, and other processes, have keys of their own.
+    // Another store, like another process, has keys of its own.
     #expect(try directory.secrets().get("k") == "v")
     try store.unlock()
     #expect(try store.get("k") == "v" && !store.isLocked)
@@ -188,7 +188,7 @@ import Testing
     #expect(try store.protection == .keyFile)
   }
 
-  @Test func erasingStartsAnewWithoutTheKey() throws {
+  @Test func erasesAVaultThatItCannotOpen() throws {
     let directory = try TemporaryDirectory()
     let store = directory.secrets()
     try store.protect(with: Self.passphrase("forgotten"))
@@ -199,11 +199,11 @@ import Testing
     #expect(try other.get("k") == nil && other.keys() == [])
     try other.set("w", forKey: "k")
     #expect(try other.protection == .keyFile && other.get("k") == "w")
-    // Who still had the old vault open finds the new one.
+    // A store that still has the old vault open finds the new one.
     #expect(try store.get("k") == "w" && store.keys() == ["k"])
   }
 
-  @Test func aSourcesNameThatDoesNotFitIsRefusedBeforeAnythingIsWritten() throws {
+  @Test func refusesATooLongSourceNameBeforeWriting() throws {
     let directory = try TemporaryDirectory()
     func source(_ count: Int) -> SecureVault.KeySource {
       .closure(String(repeating: "n", count: count)) { Data(repeating: 1, count: 32) }
@@ -219,12 +219,12 @@ import Testing
     #expect(try directory.secrets(keySources: [source(255)]).get("k") == "v")
   }
 
-  @Test func aLockDuringProtectDoesNotMakeItFail() throws {
+  @Test func protectSucceedsWhenLockedInTheMeantime() throws {
     let directory = try TemporaryDirectory()
     let failures = Failures()
     let store = directory.secrets(failures: failures)
     try store.set("v", forKey: "k")
-    // At the last moment, when the header is in place and before anything else is done.
+    // Locks when the header is in place, before any secret is sealed again.
     let isLocked = Mutex(false)
     let plan = FaultPlan(decide: { event in
       if event.call == .fsync, event.path.hasSuffix("/vault"),
@@ -235,7 +235,7 @@ import Testing
       {
         let vault = Thread { try? store.lock() }
         vault.start()
-        // Until it has begun, which it can without waiting.
+        // Wait until it has started, which it does without waiting for this call.
         while (try? store.isLocked) == false { usleep(100) }
       }
       return .proceed
@@ -246,13 +246,13 @@ import Testing
     #expect(try store.isLocked && store.protection == .passphrase)
     try store.unlock(passphrase: "p")
     #expect(try store.get("k") == "v")
-    // What was left to do is reported, and done by the next call.
+    // The rest of the work is reported, and the next call does it.
     #expect(failures.all.map(\.code) == [.locked])
     try store.rotateKeys()
     #expect(try store.get("k") == "v")
   }
 
-  @Test func whoHearsOfAFailureMayLockTheVault() throws {
+  @Test func theFailureHandlerMayLockTheVault() throws {
     let directory = try TemporaryDirectory()
     let kept = Mutex<SecureVault.Store?>(nil)
     let count = Mutex(0)

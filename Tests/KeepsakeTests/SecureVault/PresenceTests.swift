@@ -4,10 +4,10 @@ import Testing
 
 @testable import Keepsake
 
-/// Secrets that need a person's presence.
+/// Secrets that require the user's presence.
 @Suite(.singleThreaded) struct PresenceTests {
-  /// Somebody who types what the test says, and remembers what was asked.
-  final class Person: Sendable {
+  /// Enters the passphrase that the test sets, and records the requests.
+  final class FakeUser: Sendable {
     private let state = Mutex<(answer: String?, requests: [SecureVault.PassphraseRequest])>(
       ("swordfish", []))
     var answer: String? {
@@ -24,8 +24,8 @@ import Testing
     }
   }
 
-  /// Does something once, at the moment when `body` first takes the vault's lock.
-  private func beforeTheLockIsTaken(
+  /// Runs `interruption` once, just before `body` takes the vault's lock for the first time.
+  private func interruptBeforeLocking(
     _ interruption: @escaping @Sendable () throws -> Void, in body: () throws -> Void
   ) throws {
     let isDone = Mutex(false)
@@ -48,23 +48,23 @@ import Testing
     #expect(isDone.withLock { $0 })
   }
 
-  @Test func asksEachTimeItIsReadOrSet() throws {
+  @Test func asksOnEachReadAndWrite() throws {
     let directory = try TemporaryDirectory()
-    let person = Person()
-    let store = directory.secrets(authenticate: person.answer)
+    let user = FakeUser()
+    let store = directory.secrets(authenticate: user.answer)
     try store.set("1234", forKey: "pin", access: .userPresence)
-    #expect(person.requests.map(\.isNew) == [true])
+    #expect(user.requests.map(\.isNew) == [true])
     #expect(try store.get("pin", reason: "Unlock notes") == "1234")
     #expect(try store.get("pin") == "1234")
-    #expect(person.reasons.dropFirst() == ["Unlock notes", "Read the secret pin"])
-    #expect(person.requests.map(\.isNew) == [true, false, false])
-    // Nothing of this asks.
+    #expect(user.reasons.dropFirst() == ["Unlock notes", "Read the secret pin"])
+    #expect(user.requests.map(\.isNew) == [true, false, false])
+    // None of these calls asks.
     #expect(try store.contains("pin") && store.keys() == ["pin"])
     #expect(try store.entry("pin")?.access == .userPresence)
     try store.rotateKeys()
-    #expect(person.requests.count == 3)
+    #expect(user.requests.count == 3)
     #expect(try store.get("pin") == "1234")
-    // Data and models as well.
+    // The same for data and models.
     try store.set(Data([1, 2]), forKey: "data", access: .userPresence)
     #expect(try store.getData("data") == Data([1, 2]))
     try store.set(["a": 1], forKey: "model", access: .userPresence)
@@ -72,31 +72,31 @@ import Testing
     #expect(try store.withSecret("pin") { (bytes: RawSpan) in bytes.byteCount } == 4)
   }
 
-  @Test func failsAsLockedOrWrongPassphraseAndNeverWithTheValue() throws {
+  @Test func throwsWithoutTheRightPassphrase() throws {
     let directory = try TemporaryDirectory()
-    let person = Person()
-    let store = directory.secrets(authenticate: person.answer)
+    let user = FakeUser()
+    let store = directory.secrets(authenticate: user.answer)
     try store.set("1234", forKey: "pin", access: .userPresence)
-    person.answer = "wrong"
+    user.answer = "wrong"
     expectFailure(.wrongPassphrase) { _ = try store.get("pin") }
     expectFailure(.wrongPassphrase) {
       _ = try store.set("5678", forKey: "pin", access: .userPresence)
     }
-    person.answer = nil
+    user.answer = nil
     expectFailure(.locked) { _ = try store.get("pin") }
     expectFailure(.locked) { _ = try directory.secrets().get("pin") }
     struct Secretive: Error { let typed = "swordfish" }
     let failing = directory.secrets(authenticate: { _ in throw Secretive() })
     let error = #expect(throws: StorageError.self) { try failing.get("pin") }
     #expect(error?.code == .locked && error?.description.contains("swordfish") == false)
-    person.answer = "swordfish"
+    user.answer = "swordfish"
     #expect(try store.get("pin") == "1234")
   }
 
-  @Test func aSetKeepsTheAccessUnlessItSaysOtherwise() throws {
+  @Test func setKeepsTheAccessUnlessOneIsGiven() throws {
     let directory = try TemporaryDirectory()
-    let person = Person()
-    let store = directory.secrets(authenticate: person.answer)
+    let user = FakeUser()
+    let store = directory.secrets(authenticate: user.answer)
     try store.set("1", forKey: "pin", access: .userPresence)
     try store.set("2", forKey: "pin")
     #expect(try store.entry("pin")?.access == .userPresence)
@@ -109,66 +109,66 @@ import Testing
     #expect(try store.get(key) == "4" && store.entry(key)?.access == .userPresence)
   }
 
-  @Test func underAPassphraseItIsThatOne() throws {
+  @Test func usesTheVaultsPassphrase() throws {
     let directory = try TemporaryDirectory()
-    let person = Person()
-    let store = directory.secrets(authenticate: person.answer)
+    let user = FakeUser()
+    let store = directory.secrets(authenticate: user.answer)
     try store.protect(with: SecureVault.KeySource(.passphrase("vault", logN: 10)))
     expectFailure(.wrongPassphrase) {
       _ = try store.set("1", forKey: "pin", access: .userPresence)
     }
-    person.answer = "vault"
+    user.answer = "vault"
     try store.set("1", forKey: "pin", access: .userPresence)
-    #expect(person.requests.allSatisfy { !$0.isNew })
+    #expect(user.requests.allSatisfy { !$0.isNew })
     #expect(try store.get("pin") == "1")
-    // A new passphrase takes the secrets that need presence along, once the current one is given.
+    // Secrets that require presence get the new passphrase, once the current one is entered.
     let new = SecureVault.KeySource(.passphrase("new", logN: 10))
-    person.answer = "wrong"
+    user.answer = "wrong"
     expectFailure(.wrongPassphrase) { _ = try store.protect(with: new) }
     #expect(try directory.secrets(keySources: [new]).isLocked == false)
-    person.answer = "vault"
+    user.answer = "vault"
     try store.protect(with: new)
     expectFailure(.wrongPassphrase) { _ = try store.get("pin") }
-    person.answer = "new"
+    user.answer = "new"
     #expect(try store.get("pin") == "1")
-    // Under a key file the passphrase stays theirs.
+    // With a key file they keep their passphrase.
     try store.protect(with: .keyFile)
     #expect(try store.get("pin") == "1")
   }
 
-  @Test func choosesAnewOnceNoneIsLeft() throws {
+  @Test func asksForANewPassphraseWhenNoSuchSecretIsLeft() throws {
     let directory = try TemporaryDirectory()
-    let person = Person()
-    let store = directory.secrets(authenticate: person.answer)
+    let user = FakeUser()
+    let store = directory.secrets(authenticate: user.answer)
     try store.set("1", forKey: "pin", access: .userPresence)
-    person.answer = "another"
+    user.answer = "another"
     expectFailure(.wrongPassphrase) {
       _ = try store.set("2", forKey: "pin2", access: .userPresence)
     }
     try store.remove("pin")
     try store.set("2", forKey: "pin2", access: .userPresence)
-    #expect(person.requests.last?.isNew == true)
+    #expect(user.requests.last?.isNew == true)
     #expect(try store.get("pin2") == "2")
   }
 
-  @Test func noNewKeyIsMadeWhereTheHeaderHasLostTheWay() throws {
+  @Test func makesNoNewKeyWhenTheHeaderHasLostThePresenceSlot() throws {
     let directory = try TemporaryDirectory()
-    let person = Person()
-    let store = directory.secrets(authenticate: person.answer)
+    let user = FakeUser()
+    let store = directory.secrets(authenticate: user.answer)
     try store.set("plain", forKey: "k")
     let before = try directory.bytes(of: "vault/vault.hdr")
     try store.set("1", forKey: "pin", access: .userPresence)
     let after = try directory.bytes(of: "vault/vault.hdr")
     try directory.write(before, to: "vault/vault.hdr")
-    expectFailure(.damaged) { _ = try directory.secrets(authenticate: person.answer).get("pin") }
+    expectFailure(.damaged) { _ = try directory.secrets(authenticate: user.answer).get("pin") }
     expectFailure(.damaged) {
       _ = try store.set("2", forKey: "pin2", access: .userPresence)
     }
     try directory.write(after, to: "vault/vault.hdr")
-    #expect(try directory.secrets(authenticate: person.answer).get("pin") == "1")
+    #expect(try directory.secrets(authenticate: user.answer).get("pin") == "1")
   }
 
-  @Test func theAnswerMayTakeItsTimeAndLockTheVault() throws {
+  @Test func theAuthenticateClosureMayLockTheVault() throws {
     let directory = try TemporaryDirectory()
     let box = Mutex<SecureVault.Store?>(nil)
     let store = directory.secrets(authenticate: { _ in
@@ -188,58 +188,58 @@ import Testing
     #expect(try store.get("pin") == "1")
   }
 
-  @Test func theFirstOneSurvivesThatTheVaultIsPutUnderSomethingElseMeanwhile() throws {
+  @Test func theFirstSuchSecretSurvivesAConcurrentProtect() throws {
     let directory = try TemporaryDirectory()
-    let person = Person()
-    let store = directory.secrets(authenticate: person.answer)
+    let user = FakeUser()
+    let store = directory.secrets(authenticate: user.answer)
     try store.set("v", forKey: "k")
     try store.set("0", forKey: "gone", access: .userPresence)
     try store.remove("gone")
-    // Nothing needs presence when `protect` looks; something does when it replaces the header.
+    // No secret requires presence when `protect` checks; one does when it replaces the header.
     let source = SecureVault.KeySource(.passphrase("p", logN: 10))
-    let other = directory.secrets(authenticate: person.answer)
-    try beforeTheLockIsTaken {
+    let other = directory.secrets(authenticate: user.answer)
+    try interruptBeforeLocking {
       try other.set("1", forKey: "pin", access: .userPresence)
     } in: {
       try store.protect(with: source)
     }
-    // It is moved to the new passphrase, for which the current one was asked.
-    #expect(person.reasons.last == "A new passphrase needs the current one")
-    person.answer = "p"
-    let reader = directory.secrets(keySources: [source], authenticate: person.answer)
+    // It gets the new passphrase, and the user was asked for the current one.
+    #expect(user.reasons.last == "A new passphrase needs the current one")
+    user.answer = "p"
+    let reader = directory.secrets(keySources: [source], authenticate: user.answer)
     #expect(try reader.get("pin") == "1" && reader.get("k") == "v")
   }
 
-  @Test func aFlagThatWasFlippedLosesNoKey() throws {
+  @Test func aFlippedFlagDoesNotLoseTheKey() throws {
     let directory = try TemporaryDirectory()
-    let person = Person()
-    let store = directory.secrets(authenticate: person.answer)
+    let user = FakeUser()
+    let store = directory.secrets(authenticate: user.answer)
     try store.set("1", forKey: "pin", access: .userPresence)
     let path = try directory.secretPath("pin")
     let good = try Bytes.read(path)
     try Bytes.write(good[6] ^ 1, at: 6, of: path)
     try store.protect(with: .keyFile)
-    person.answer = "another"
+    user.answer = "another"
     expectFailure(.wrongPassphrase) {
       try store.set("2", forKey: "pin2", access: .userPresence)
     }
-    // With the right file back it opens, as its key was kept.
+    // With the right file restored it opens, because its key was kept.
     try Bytes.write(good, to: path)
-    person.answer = "swordfish"
-    #expect(try directory.secrets(authenticate: person.answer).get("pin") == "1")
+    user.answer = "swordfish"
+    #expect(try directory.secrets(authenticate: user.answer).get("pin") == "1")
   }
 
   @Test(arguments: [true, false])
-  func aSetThatKeepsTheAccessKeepsTheOneOfTheLastMoment(isFirst: Bool) throws {
+  func setKeepsTheAccessOfAConcurrentSet(isFirst: Bool) throws {
     let directory = try TemporaryDirectory()
-    let person = Person()
-    let store = directory.secrets(authenticate: person.answer)
+    let user = FakeUser()
+    let store = directory.secrets(authenticate: user.answer)
     try store.set("0", forKey: "pin")
-    // With one of them there already, the next one changes nothing in the header.
+    // If there is such a secret already, the next one does not change the header.
     if !isFirst { try store.set("0", forKey: "other", access: .userPresence) }
-    let other = directory.secrets(authenticate: person.answer)
-    // Another one asks for presence after this one has looked, and before it takes the lock.
-    try beforeTheLockIsTaken {
+    let other = directory.secrets(authenticate: user.answer)
+    // Another set requires presence after this one has read the access, before it takes the lock.
+    try interruptBeforeLocking {
       try other.set("1", forKey: "pin", access: .userPresence)
     } in: {
       try store.set("2", forKey: "pin")

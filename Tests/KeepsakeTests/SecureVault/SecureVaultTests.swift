@@ -4,7 +4,7 @@ import KeepsakeTesting
 import Synchronization
 import Testing
 
-/// The calls of the facade, as programs make them.
+/// The facade's calls, without access to internals.
 @Suite(.temporaryStorage) struct SecureVaultTests {
   struct Credentials: Codable, Equatable {
     var user: String
@@ -12,7 +12,7 @@ import Testing
     var scopes: [String] = ["a", "b"]
   }
 
-  @Test func keepsTextDataAndModels() {
+  @Test func storesTextDataAndModels() {
     #expect(SecureVault.set("tok", forKey: "accessToken", service: "com.app.auth"))
     #expect(SecureVault.get("accessToken", service: "com.app.auth") == "tok")
     #expect(SecureVault.get("accessToken") == nil)
@@ -41,8 +41,10 @@ import Testing
     #expect(SecureVault.get("accessToken", service: "com.app.auth") == "tok")
   }
 
-  /// As the article on testing has it.
-  @Test(.temporaryStorage(authenticate: { _ in "swordfish" })) func keepsThePIN() throws {
+  /// The example in the article on testing.
+  @Test(.temporaryStorage(authenticate: { _ in "swordfish" })) func storesAPINWithUserPresence()
+    throws
+  {
     try SecureVault.shared.set("1234", forKey: "pin", access: .userPresence)
     #expect(SecureVault.get("pin", reason: "Unlock notes") == "1234")
     let error = #expect(throws: StorageError.self) {
@@ -51,7 +53,7 @@ import Testing
     #expect(error?.code == .misuse)
   }
 
-  @Test func aPassphraseProtectsLocksAndUnlocks() {
+  @Test func protectsLocksAndUnlocksWithAPassphrase() {
     SecureVault.set("v", forKey: "k")
     #expect(SecureVault.protection == .keyFile)
     #expect(SecureVault.protect(with: .passphrase("open sesame")))
@@ -59,7 +61,7 @@ import Testing
     #expect(SecureVault.get("k") == "v" && !SecureVault.isLocked)
     SecureVault.lock()
     #expect(SecureVault.isLocked)
-    let failures = LockedErrors()
+    let failures = ReportedCodes()
     StorageSystem.onFailure = failures.append
     #expect(SecureVault.get("k") == nil)
     #expect(SecureVault.unlock(passphrase: "wrong") == false)
@@ -73,8 +75,8 @@ import Testing
   }
 }
 
-/// The codes of what was reported.
-final class LockedErrors: Sendable {
+/// The codes of reported failures.
+final class ReportedCodes: Sendable {
   private let list = Mutex<[StorageError.Code]>([])
   var codes: [StorageError.Code] { list.withLock { $0 } }
   @Sendable func append(_ error: StorageError) { list.withLock { $0.append(error.code) } }

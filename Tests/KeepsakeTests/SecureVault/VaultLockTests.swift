@@ -4,7 +4,7 @@ import Testing
 
 @testable import Keepsake
 
-/// The vault's lock, which a process keeps open from one call to the next.
+/// The vault's lock file, which a process keeps open between calls.
 @Suite struct VaultLockTests {
   private let directory: TemporaryDirectory
 
@@ -19,7 +19,7 @@ import Testing
     }
   }
 
-  /// Expects calls to wait for whoever holds all bytes of the file that stands at the path now.
+  /// Expects calls to time out while all bytes of the current lock file are locked.
   private func expectExcluded(_ vault: Vault) throws {
     try ByteRangeLock.withLock(
       ByteRangeLock.allBytes, of: lockPath, mode: 0o600, timeout: .seconds(1)
@@ -32,7 +32,7 @@ import Testing
     #expect(try directory.temporaries() == [])
   }
 
-  @Test func aLockFileThatIsDeletedOrReplacedIsNotLockedAnyMore() throws {
+  @Test func locksTheNewFileAfterTheLockFileIsReplaced() throws {
     let vault = directory.vault(timeout: .milliseconds(50))
     try set("1", vault)
     try expectExcluded(vault)
@@ -46,7 +46,7 @@ import Testing
     try set("3", vault)
     #expect(try directory.secrets().get("k") == "3")
 
-    // With all that is in it, put elsewhere, and another vault in its place.
+    // The whole vault is moved away, and another one takes its place.
     let other = try TemporaryDirectory()
     try other.secrets().set("other", forKey: "k")
     try FileSystem.rename(directory.path + "/vault", to: directory.path + "/old")
@@ -59,7 +59,7 @@ import Testing
     #expect(try directory.secrets().get("k") == "4")
   }
 
-  @Test func threadsOfOneProcessExcludeEachOther() throws {
+  @Test func excludesThreadsOfTheSameProcess() throws {
     let path = directory.path + "/.lock"
     let lock = ByteRangeLock(path)
     let (threads, rounds) = (8, 300)
@@ -70,11 +70,11 @@ import Testing
       for round in 0..<rounds {
         let byte = (thread + round) % 2
         func enter() throws(StorageError) {
-          let others = inside.withLock { inside in
+          let otherCount = inside.withLock { inside in
             defer { inside[byte] += 1 }
             return inside[byte]
           }
-          count.withLock { $0 += others == 0 ? 1 : 0 }
+          count.withLock { $0 += otherCount == 0 ? 1 : 0 }
           if round % 16 == 0 { usleep(20) }
           inside.withLock { $0[byte] -= 1 }
         }
@@ -94,7 +94,7 @@ import Testing
     #expect(count.withLock { $0 } == threads * rounds)
   }
 
-  @Test func aForkedChildWritesAndItsParentGoesOn() throws {
+  @Test func aForkedChildAndItsParentBothWrite() throws {
     let peer = try Peer.start(directory, "vault-serve")
     #expect(try peer.ask("set a parent") == "ok")
     #expect(try peer.ask("fork-set a child") == "ok")
@@ -104,7 +104,7 @@ import Testing
     #expect(peer.finish() == "" && peer.exitStatus == 0)
   }
 
-  @Test func threadsThatSetOneKeyWhileTheKeysChangeLoseNothing() throws {
+  @Test func setsSucceedDuringKeyRotation() throws {
     let vault = directory.vault()
     try set("0", vault)
     let failures = Failures()

@@ -4,13 +4,13 @@ import Testing
 
 @testable import Keepsake
 
-/// Published vectors, through the code that seals and opens.
+/// Checks the ciphers and key derivations against published test vectors.
 @Suite(.singleThreaded) struct CryptoVectorTests {
   struct Vector: Sendable {
     let key, nonce, plaintext, authenticated, ciphertext, tag: String
   }
 
-  /// NIST CAVP, gcmEncryptExtIV256.rsp: one each of several lengths.
+  /// From NIST CAVP, gcmEncryptExtIV256.rsp: one vector for each of several lengths.
   static let aesGCM: [Vector] = [
     .init(
       key: "b52c505a37d78eda5dd34f20c22540ea1b58963cf8e5bf8ffa85f9f2492505b4",
@@ -124,11 +124,11 @@ import Testing
   ]
 
   @Test(arguments: aesGCM)
-  func aesGCMSealsAndOpensAsNISTHasIt(vector: Vector) throws {
+  func aesGCMMatchesNIST(vector: Vector) throws {
     let (key, nonce) = (try bytes(vector.key), try bytes(vector.nonce))
     let plaintext = try bytes(vector.plaintext)
     let authenticated = try bytes(vector.authenticated)
-    // In pieces of every size, as the engine does it.
+    // In pieces of every size, as entries are sealed.
     for size in [1, 7, 16, 1_000] {
       let (sealed, tag) = try key.withBytes { key in
         try nonce.withBytes { nonce in
@@ -174,7 +174,7 @@ import Testing
     return output
   }
 
-  @Test func shortTagsAreNotTaken() throws {
+  @Test func refusesShortTags() throws {
     let key = [UInt8](repeating: 1, count: 32)
     let box = try key.withBytes { key in
       try XAES.seal(key, key: key, authenticating: [])
@@ -195,7 +195,7 @@ import Testing
     }
   }
 
-  /// C2SP, XAES-256-GCM.md, the test vectors; the third is tink-go's.
+  /// The test vectors of C2SP's XAES-256-GCM.md; the third one is from tink-go.
   static let xaes: [Vector] = [
     .init(
       key: "0101010101010101010101010101010101010101010101010101010101010101",
@@ -221,7 +221,7 @@ import Testing
   ]
 
   @Test(arguments: xaes)
-  func xaesSealsAndOpensAsC2SPHasIt(vector: Vector) throws {
+  func xaesMatchesC2SP(vector: Vector) throws {
     let message = try bytes(vector.plaintext)
     let box = try bytes(vector.nonce + vector.ciphertext + vector.tag)
     let key = try bytes(vector.key)
@@ -239,9 +239,9 @@ import Testing
     }
   }
 
-  /// C2SP's accumulated vector: keys, nonces, lengths and bytes from SHAKE-128, and SHAKE-128 of
-  /// all that was sealed. `KEEPSAKE_XAES=1000000` runs the long one.
-  @Test func xaesAccumulatesAsC2SPHasIt() throws {
+  /// C2SP's accumulated vector: keys, nonces and messages come from SHAKE-128, and SHAKE-128 of all
+  /// ciphertexts is compared. `KEEPSAKE_XAES=1000000` runs the long version.
+  @Test func xaesMatchesC2SPsAccumulatedVector() throws {
     let setting = ProcessInfo.processInfo.environment["KEEPSAKE_XAES"].flatMap(Int.init)
     let count = setting ?? 10_000
     let expected = [
@@ -340,7 +340,7 @@ import Testing
   ]
 
   @Test(arguments: hkdf)
-  func hkdfDerivesAsTheRFCHasIt(
+  func hkdfMatchesTheRFC(
     secret: String, salt: String, info: String, output: String
   ) throws {
     let expected = try bytes(output)
@@ -353,8 +353,8 @@ import Testing
     #expect(derived == expected)
   }
 
-  /// RFC 7914, section 12: passphrase, salt, binary logarithm of N, r, p, output. The last takes 1
-  /// GiB.
+  /// RFC 7914, section 12: passphrase, salt, binary logarithm of N, r, p, output. The last one
+  /// takes 1 GiB.
   static let scrypt: [(String, String, UInt8, UInt64, UInt64, String)] = [
     (
       "", "", 4, 1, 1,
@@ -379,7 +379,7 @@ import Testing
   ]
 
   @Test(arguments: scrypt)
-  func scryptDerivesAsTheRFCHasIt(
+  func scryptMatchesTheRFC(
     passphrase: String, salt: String, logN: UInt8, r: UInt64, p: UInt64, output: String
   ) throws {
     var derived = [UInt8](repeating: 0, count: 64)
@@ -394,7 +394,7 @@ import Testing
   }
 
   /// RFC 4231, test case 2.
-  @Test func hmacIsThatOfTheRFC() throws {
+  @Test func hmacMatchesTheRFC() throws {
     let code = try Array("Jefe".utf8).withBytes { key in
       try Array("what do ya want for nothing?".utf8).withBytes { try Digest.hmac(key: key, $0) }
     }

@@ -3,10 +3,10 @@ import Testing
 
 @testable import Keepsake
 
-/// Vaults that version 1 of the format made: whatever comes later opens them.
+/// Opens vaults that were written in version 1 of the format, as every later version must.
 ///
-/// The bytes below were written once, by the library itself, and never change. A test that fails
-/// here says that users lose their secrets with the next release.
+/// The library wrote the bytes below once, and they never change. If a test fails here, users would
+/// lose their secrets with the next release.
 @Suite struct GoldenVaultTests {
   private struct Credentials: Codable, Equatable {
     var user: String
@@ -35,7 +35,7 @@ import Testing
     }
   }
 
-  @Test func aVaultUnderAKeyFileOpens() throws {
+  @Test func opensAVaultWithAKeyFile() throws {
     let directory = try Self.make(Self.underKeyFile)
     let before = try directory.contents()
     let failures = Failures()
@@ -62,7 +62,7 @@ import Testing
     #expect(try directory.contents() == before, "reading changes nothing")
   }
 
-  @Test func aVaultUnderAKeyFileGoesOnAsOneOfToday() throws {
+  @Test func writesToAVaultWithAKeyFile() throws {
     let directory = try Self.make(Self.underKeyFile)
     let store = directory.secrets()
     try store.set("new", forKey: "text")
@@ -78,7 +78,7 @@ import Testing
     try expect(Self.datesUnderKeyFile.filter { $0.service != "standard" }, in: directory.vault())
   }
 
-  @Test func aVaultUnderAPassphraseOpensAnywhere() throws {
+  @Test func opensAVaultWithAPassphrase() throws {
     let directory = try Self.make(Self.underPassphrase)
     let before = try directory.contents()
     let passphrase = "correct horse battery staple"
@@ -106,7 +106,7 @@ import Testing
 
   // MARK: Files
 
-  /// Made with no call but `set`; `text` of the second service was set twice.
+  /// Made with `set` alone; `text` of the second service was set twice.
   private static let underKeyFile = [
     "state/vault.key": """
     U1ZLMQEAAQCdOBz+qPZ94iMWm70zUO5CKWnEi8YXQWUas+sRQYxHqU94R9rXJn47ytWuZi2m0mIUBU/fq5+wJRDf

@@ -3,9 +3,9 @@ import Testing
 
 @testable import Keepsake
 
-/// A program in another language, written from the article on the vault's format alone, opens what
-/// this library makes.
-@Suite(.singleThreaded, .enabled(if: isPythonThere)) struct OtherLanguageTests {
+/// Opens vaults of this library with a Python program that was written from the article on the
+/// vault's format alone.
+@Suite(.singleThreaded, .enabled(if: isPythonAvailable)) struct OtherLanguageTests {
   private struct Secret: Decodable, Equatable {
     let service, key: String
     let presence: Bool
@@ -63,7 +63,7 @@ import Testing
     try fill(store, directory.secrets("com.app.auth"))
     let keyFile = directory.path + "/state/vault.key"
     try expectAll(open(directory, "--key-file", keyFile), pin: nil)
-    // With keys of several generations in the key file, and after a rotation.
+    // With several keys in the key file, and after a rotation.
     try store.protect(with: .keyFile)
     try store.rotateKeys()
     try expectAll(
@@ -81,7 +81,7 @@ import Testing
   }
 }
 
-private let isPythonThere = ["python3", "openssl"].allSatisfy { name in
+private let isPythonAvailable = ["python3", "openssl"].allSatisfy { name in
   (ProcessInfo.processInfo.environment["PATH"] ?? "").split(separator: ":")
     .contains { FileManager.default.isExecutableFile(atPath: "\($0)/\(name)") }
 }

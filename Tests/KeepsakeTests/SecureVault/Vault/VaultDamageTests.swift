@@ -3,14 +3,13 @@ import Testing
 
 @testable import Keepsake
 
-/// What becomes of secrets whose files somebody else has changed, moved or exchanged: never a
-/// value.
+/// Expects errors, and never a value, from files that were altered, moved or exchanged.
 @Suite(.singleThreaded) struct VaultDamageTests {
   private let directory: TemporaryDirectory
 
   init() throws { directory = try TemporaryDirectory() }
 
-  /// That of a call that must not return anything.
+  /// The error of a call that must not return a value.
   @discardableResult
   private func failure<R>(
     _ comment: Comment, codes: Set<StorageError.Code> = [.damaged],
@@ -26,11 +25,10 @@ import Testing
 
   // MARK: Secrets
 
-  private static let head = 24
-  /// Of a secret with short names: its head, and their box.
-  private static let valueStart = head + XAES.overhead + 64
+  /// The offset of the value box in a secret with short names.
+  private static let valueStart = EntryHeader.size + XAES.overhead + 64
 
-  /// The secret `k` is an error, and nothing else is.
+  /// Expects an error for the secret `k`, and for no other.
   private func expectDamage(
     _ comment: Comment, at path: String, codes: Set<StorageError.Code> = [.damaged],
     isListed: Bool = false
@@ -55,13 +53,13 @@ import Testing
     return try directory.secretPath("k")
   }
 
-  @Test func eachByteOfASecretFlippedIsAnErrorAndHidesNoOther() throws {
+  @Test func throwsForEachFlippedByteOfASecretAndHidesNoOther() throws {
     let path = try makeSecrets()
     let good = try Bytes.read(path)
     #expect(good.count == Self.valueStart + XAES.overhead + 256)
     let store = directory.secrets()
     for position in good.indices {
-      // Version and suite are 1: what is no newer one is damage.
+      // Version and cipher suite are 1: higher values are newer versions, 0 is damage.
       let isVersion = (4...5).contains(position)
       for bit in 0..<8 {
         try Bytes.write(good[position] ^ (1 << bit), at: position, of: path)
@@ -73,14 +71,14 @@ import Testing
       try Bytes.write(~good[position], at: position, of: path)
       try expectDamage(
         "byte \(position)", at: path, codes: [isVersion ? .unsupportedVersion : .damaged],
-        // Listing looks at the names alone.
+        // Listing opens only the names.
         isListed: position >= Self.valueStart)
       try Bytes.write(good[position], at: position, of: path)
     }
     #expect(try directory.secrets().getData("k") == Data("tok".utf8))
   }
 
-  @Test func eachWayToReadADamagedSecretIsAnError() throws {
+  @Test func eachCallThatReadsADamagedSecretThrows() throws {
     let path = try makeSecrets()
     let good = try Bytes.read(path)
     for position in [8, 30, 100, Self.valueStart + 30, good.count - 1] {
@@ -97,7 +95,7 @@ import Testing
     }
   }
 
-  @Test func eachLengthOfASecretIsAnError() throws {
+  @Test func throwsForEachWrongLengthOfASecret() throws {
     let path = try makeSecrets()
     let good = try Bytes.read(path)
     for length in good.indices {
@@ -112,8 +110,8 @@ import Testing
     #expect(try directory.secrets().getData("k") == Data("tok".utf8))
   }
 
-  /// It is read and opened in pieces of 64 KiB.
-  @Test func aLargeSecretIsNoExceptionToThat() throws {
+  /// A large secret is read and opened in chunks of 64 KiB.
+  @Test func throwsForDamageInALargeSecret() throws {
     let value = Data((0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* 31) })
     let path = try makeSecrets(value)
     let good = try Bytes.read(path)
@@ -141,7 +139,7 @@ import Testing
     #expect(try directory.secrets().getData("k") == value)
   }
 
-  @Test func aShorterTagIsAnErrorAlsoWhereTheHeadSaysSo() throws {
+  @Test func throwsForAShortTagEvenIfTheHeaderMatches() throws {
     for value in [Data("tok".utf8), Data(count: 9_000)] {
       let path = try makeSecrets(value)
       let good = try Bytes.read(path)
@@ -156,15 +154,15 @@ import Testing
         try Bytes.write(Bytes.put(UInt32(namesLength - missing), at: 12, in: names), to: path)
         try expectDamage("names' tag without \(missing)", at: path)
       }
-      // And one that is all there, but counted among the other box.
+      // The tag is whole, but the header counts it to the other box.
       let moved = Bytes.put(UInt32(namesLength - 16), at: 12, in: good)
       try Bytes.write(Bytes.put(UInt64(valueLength + 16), at: 16, in: moved), to: path)
       try expectDamage("boxes divided elsewhere", at: path)
     }
   }
 
-  /// OpenSSL itself takes a tag of 1 byte, of which one in 256 is right.
-  @Test func noBoxOpensWithAPartOfItsTag() throws {
+  /// OpenSSL itself accepts a tag of 1 byte, which a guess gets right once in 256 times.
+  @Test func noBoxOpensWithPartOfItsTag() throws {
     let key = [UInt8](repeating: 7, count: XAES.keySize)
     let message = Array("a message of some length".utf8)
     try key.withBytes { key in
@@ -176,30 +174,30 @@ import Testing
         let output = try SecretBytes(count: message.count)
         let cipher = try XAES(key: key)
         try box.withBytes { box in try cipher.begin(.opening, nonce: box[part: ..<XAES.nonceSize]) }
-        try [UInt8]([1, 2]).withBytes { context in try cipher.gcm.authenticate(context) }
+        try [UInt8]([1, 2]).withBytes { try cipher.gcm.authenticate($0) }
         try box.withBytes { box in
           try cipher.gcm.update(
             box[part: XAES.nonceSize..<(box.count - XAES.tagSize)], into: output.bytes)
         }
-        let isTrue = try tag.withBytes { tag in
+        let isAuthentic = try tag.withBytes { tag in
           try cipher.gcm.verify(tag: tag[part: ..<length])
         }
-        #expect(isTrue == (length == XAES.tagSize), "\(length) bytes")
+        #expect(isAuthentic == (length == XAES.tagSize), "\(length) bytes")
       }
       for length in 0...box.count {
         let output = try SecretBytes(count: max(0, length - XAES.overhead))
-        let isTrue = try Array(box[..<length]).withBytes { box in
+        let isAuthentic = try Array(box[..<length]).withBytes { box in
           try XAES.open(box, key: key, authenticating: [1, 2], into: output.bytes)
         }
-        #expect(isTrue == (length == box.count), "\(length) bytes")
+        #expect(isAuthentic == (length == box.count), "\(length) bytes")
       }
     }
   }
 
-  @Test func secretsExchangedBetweenKeysAndServicesAreErrors() throws {
+  @Test func throwsForSecretsExchangedBetweenKeysAndServices() throws {
     let store = directory.secrets()
     let second = directory.secrets("second")
-    // Of one length: nothing but their names tells the files apart.
+    // The values have the same length, so that only the names differ.
     try store.set("mine", forKey: "k")
     try store.set("less", forKey: "l")
     try second.set("2nd.", forKey: "k")
@@ -221,7 +219,7 @@ import Testing
       }
       #expect(try FileSystem.exchange(a, with: b))
     }
-    // A whole directory is the service that its name says.
+    // A directory's name determines its service.
     let directories = (FileSystem.parent(of: k), FileSystem.parent(of: other))
     #expect(try FileSystem.exchange(directories.0, with: directories.1))
     let moved = FileSystem.name(of: k)
@@ -232,14 +230,14 @@ import Testing
     #expect(try directory.secrets().keys() == [])
   }
 
-  @Test func secretsOfAnotherVaultAreErrors() throws {
+  @Test func throwsForSecretsOfAnotherVault() throws {
     let path = try makeSecrets()
     let good = try Bytes.read(path)
     let elsewhere = try TemporaryDirectory()
     try elsewhere.secrets().set("planted", forKey: "k")
     var planted = try Bytes.read(try elsewhere.secretPath("k"))
     try Bytes.write(planted, to: path)
-    try expectDamage("as it is", at: path)
+    try expectDamage("unchanged", at: path)
     planted = Bytes.put(try directory.openVault().ring.primaryID, at: 8, in: planted)
     try Bytes.write(planted, to: path)
     try expectDamage("with this vault's key id", at: path)
@@ -247,8 +245,8 @@ import Testing
     #expect(try directory.secrets().getData("k") == Data("tok".utf8))
   }
 
-  /// Everything but the vault's id is the same: the keys, the names, the time.
-  @Test func aSecretIsBoundToItsVaultsId() throws {
+  /// Only the vault's id differs: keys and names are the same.
+  @Test func aSecretIsBoundToItsVaultsID() throws {
     let path = try makeSecrets()
     let session = try directory.openVault()
     let entry = try session.entryPath(service: "standard", key: "k")
@@ -270,7 +268,7 @@ import Testing
     }
   }
 
-  @Test func whatIsNoFileInASecretsPlaceIsAnError() throws {
+  @Test func throwsWhenASecretsFileIsNotAFile() throws {
     let path = try makeSecrets()
     let good = try Bytes.read(path)
     let other = try directory.secretPath("l")
@@ -281,7 +279,7 @@ import Testing
     try expectDamage("a link to another secret", at: path)
     try directory.secrets().set("new", forKey: "k")
     #expect(try directory.secrets().get("k") == "new")
-    #expect(try Bytes.read(other) == untouched, "a set replaces the link and not what it leads to")
+    #expect(try Bytes.read(other) == untouched, "a set replaces the link and not its target")
 
     try FileSystem.unlink(path)
     try #require(mkfifo(path, 0o600) == 0)
@@ -304,7 +302,7 @@ import Testing
     #expect(try directory.secrets().getData("k") == Data("tok".utf8))
   }
 
-  @Test func noLengthThatASecretClaimsIsATrap() throws {
+  @Test func throwsForWrongLengthsInASecretsHeader() throws {
     for value in [Data("tok".utf8), Data(count: 9_000)] {
       let path = try makeSecrets(value)
       let good = try Bytes.read(path)
@@ -323,11 +321,11 @@ import Testing
       try Bytes.write(Bytes.put(UInt16(2), at: 6, in: good), to: path)
       try expectDamage("an unknown flag", at: path)
       try Bytes.write(Bytes.put(UInt16(1), at: 6, in: good), to: path)
-      try expectDamage("a person has to be present", at: path)
+      try expectDamage("presence is required", at: path)
     }
   }
 
-  @Test func aDamagedSecretIsReplacedAndRemoved() throws {
+  @Test func damagedSecretsCanBeReplacedAndRemoved() throws {
     let path = try makeSecrets()
     let good = try Bytes.read(path)
     for position in [0, 30, Self.valueStart + 30] {
@@ -341,7 +339,7 @@ import Testing
       #expect(try !store.contains("k") && store.getData("k") == nil)
       try store.set(Data("tok".utf8), forKey: "k")
     }
-    // What a newer version wrote is not taken for nothing.
+    // A secret of a newer version is not overwritten.
     let newest = try Bytes.read(path)
     try Bytes.write(2, at: 4, of: path)
     failure("set", codes: [.unsupportedVersion]) { try directory.secrets().set("v", forKey: "k") }
@@ -349,7 +347,7 @@ import Testing
     #expect(try Bytes.read(path) == newest)
   }
 
-  @Test func aRotationPassesOverDamageAndKeepsTheKeysForIt() throws {
+  @Test func rotationSkipsDamagedSecretsAndKeepsTheirKeys() throws {
     let path = try makeSecrets()
     for position in [0, 9, 30, Self.valueStart + 30] {
       let good = try Bytes.read(path)
@@ -359,11 +357,11 @@ import Testing
       let before = try Bytes.read(try directory.secretPath("l"))
       let error = failure("byte \(position)") { try directory.secrets().rotateKeys() }
       #expect(error?.path == path)
-      #expect(try Bytes.read(path) == damaged, "left as it is")
+      #expect(try Bytes.read(path) == damaged, "left unchanged")
       #expect(try Bytes.read(try directory.secretPath("l")) != before, "all others are done")
       #expect(try directory.secrets().get("l") == "other")
       #expect(try directory.openVault().ring.keyIDs.count > 1)
-      // So it can still be put right.
+      // So the secret can still be restored.
       try Bytes.write(good, to: path)
       #expect(try directory.secrets().getData("k") == Data("tok".utf8))
       try directory.secrets().rotateKeys()
@@ -372,8 +370,8 @@ import Testing
     }
   }
 
-  /// Whether the key for presence is in use is looked up in all heads.
-  @Test func aDamagedSecretStandsInTheWayOfNoOtherThatNeedsPresence() throws {
+  /// All headers are read to find out whether the presence key is in use.
+  @Test func aDamagedSecretDoesNotBlockSecretsThatRequirePresence() throws {
     func store(_ failures: Failures = Failures()) -> SecureVault.Store {
       directory.secrets(
         failures: failures, keySources: [Self.quick], authenticate: { _ in "correct horse" })
@@ -383,15 +381,15 @@ import Testing
     for position in [0, 4] {
       let good = try Bytes.read(path)
       try Bytes.write(good[position] ^ 0xFE, at: position, of: path)
-      // The first one, for which a key is made, and the next one.
+      // The first one makes the key, the second one uses it.
       for key in ["k", "m"] {
         try store().set("value of \(key)", forKey: key, access: .userPresence)
       }
       let failures = Failures()
       try store(failures).protect(with: Self.quick)
-      #expect(failures.all.map(\.path) == [path], "reported, and no reason to fail")
+      #expect(failures.all.map(\.path) == [path], "reported, but not thrown")
       for key in ["k", "l", "m"] { #expect(try store().get(key) == "value of \(key)") }
-      // The only one that may still need the key: it stays.
+      // Only the damaged secret may still need the key, which is therefore kept.
       for key in ["k", "m"] { try store().remove(key) }
       try store().protect(with: Self.quick)
       #expect(try directory.openVault([Self.quick]).header.presenceSlot != nil)
@@ -400,14 +398,14 @@ import Testing
     }
   }
 
-  @Test func aSecretUnderAnUnknownKeyIsLeftAlone() throws {
+  @Test func leavesASecretUnderAnUnknownKeyUnchanged() throws {
     let store = directory.secrets()
     for key in ["k", "l", "m"] { try store.set("value of \(key)", forKey: key) }
     let names = ["l", "m"]
     let oldHeader = try Bytes.read(directory.headerPath)
     let oldFiles = try names.map { try Bytes.read(try directory.secretPath($0)) }
     try store.rotateKeys()
-    // The header and two of three secrets come back from a backup.
+    // The header and two of the three secrets are restored from a backup.
     let path = try directory.secretPath("k")
     for (name, bytes) in zip(names, oldFiles) {
       try Bytes.write(bytes, to: try directory.secretPath(name))
@@ -428,7 +426,7 @@ import Testing
     #expect(failures.all.map(\.path) == [path])
     #expect(try next.contains("k"))
 
-    // Twice: the second one finds keys that the first one left.
+    // Twice, because the second rotation finds keys that the first one kept.
     for _ in 0..<2 {
       let before = try names.map { try Bytes.read(try directory.secretPath($0)) }
       #expect(failure("rotateKeys") { try next.rotateKeys() }?.path == path)
@@ -440,11 +438,11 @@ import Testing
         #expect(try directory.secrets().get(name) == "value of \(name)")
       }
     }
-    // With the right header it is there again, ...
+    // With the right header the secret can be read again.
     let rotated = try Bytes.read(directory.headerPath)
     try Bytes.write(newHeader, to: directory.headerPath)
     #expect(try directory.secrets().get("k") == "value of k")
-    // ... and without it it can be given up.
+    // Without it, the secret can be removed.
     try Bytes.write(rotated, to: directory.headerPath)
     try directory.secrets().remove("k")
     #expect(try FileSystem.status(path) == nil)
@@ -455,7 +453,7 @@ import Testing
 
   // MARK: The header and the key file
 
-  /// Without a passphrase the key file opens the vault; both need no time.
+  /// A passphrase source with a low cost.
   private static let quick = SecureVault.KeySource(.passphrase("correct horse", logN: 10))
 
   private func expectClosed(
@@ -474,7 +472,7 @@ import Testing
     #expect(try directory.contents() == before, comment)
   }
 
-  @Test func eachByteOfTheHeaderFlippedIsAnError() throws {
+  @Test func throwsForEachFlippedByteOfTheHeader() throws {
     _ = try makeSecrets()
     let good = try Bytes.read(directory.headerPath)
     for position in good.indices {
@@ -490,7 +488,7 @@ import Testing
   }
 
   @Test(arguments: [true, false])
-  func aHeaderThatSomebodyChangedAndSummedAgainIsAnError(isPassphrase: Bool) throws {
+  func throwsForAForgedHeaderWithAValidChecksum(isPassphrase: Bool) throws {
     let sources = isPassphrase ? [Self.quick] : [.keyFile]
     try directory.secrets(keySources: sources).set("other", forKey: "l")
     let good = try Bytes.read(directory.headerPath)
@@ -502,11 +500,11 @@ import Testing
       try Bytes.write(bad, to: directory.headerPath)
       let comment: Comment = "byte \(position)"
       var codes: Set<StorageError.Code> = [.damaged]
-      // Another kind of key, or one for another purpose: none that this program has.
+      // The kind or the purpose of the slot: no key source matches it any more.
       if (slot...(slot + 1)).contains(position) { codes.insert(.locked) }
       if (4...5).contains(position) { codes = [.unsupportedVersion] }
-      // What a passphrase or a key file gives depends on locator, salt and cost, and is compared
-      // with a commitment: it may be another vault's.
+      // Locator, salt and cost change the derived key, and the commitment is compared with it: the
+      // header could be that of another vault.
       if isPassphrase, (slot + 2..<slot + 68).contains(position) { codes.insert(.wrongPassphrase) }
       if !isPassphrase, (slot + 4..<slot + 84).contains(position) { codes = [.locked] }
       try expectClosed(comment, codes: codes, path: nil, sources: sources)
@@ -515,7 +513,7 @@ import Testing
     #expect(try directory.secrets(keySources: sources).get("l") == "other")
   }
 
-  @Test func eachLengthOfTheHeaderIsAnError() throws {
+  @Test func throwsForEachWrongLengthOfTheHeader() throws {
     _ = try makeSecrets()
     let good = try Bytes.read(directory.headerPath)
     for length in good.indices {
@@ -523,7 +521,7 @@ import Testing
       try expectClosed("\(length) bytes", codes: [.damaged], path: directory.headerPath)
       guard length > Digest.size else { continue }
       try Bytes.write(try Bytes.summed(Array(good[..<length])), to: directory.headerPath)
-      // The sum stands where the version and the suite were.
+      // The checksum overlaps the version and the cipher suite.
       try expectClosed(
         "\(length) bytes, summed",
         codes: length < 38 ? [.damaged, .unsupportedVersion] : [.damaged],
@@ -540,7 +538,7 @@ import Testing
     #expect(try directory.secrets().get("l") == "other")
   }
 
-  @Test func eachByteOfTheKeyFileFlippedIsAnError() throws {
+  @Test func throwsForEachFlippedByteOfTheKeyFile() throws {
     _ = try makeSecrets()
     let good = try Bytes.read(directory.keyFilePath)
     for position in good.indices {
@@ -552,7 +550,7 @@ import Testing
         try expectClosed(comment, codes: [.damaged], path: directory.keyFilePath)
         guard position < good.count - Digest.size else { continue }
         try Bytes.write(try Bytes.summed(bad), to: directory.keyFilePath)
-        // A key that is another one is not known by itself: the header says so.
+        // An altered key is only noticed when it does not open the header.
         try expectClosed(
           comment,
           codes: [position == 4 ? .unsupportedVersion : position < 8 ? .damaged : .locked],
@@ -563,7 +561,7 @@ import Testing
     #expect(try directory.secrets().get("l") == "other")
   }
 
-  @Test func eachLengthOfTheKeyFileIsAnError() throws {
+  @Test func throwsForEachWrongLengthOfTheKeyFile() throws {
     _ = try makeSecrets()
     let good = try Bytes.read(directory.keyFilePath)
     for length in good.indices {
@@ -571,7 +569,7 @@ import Testing
       try expectClosed("\(length) bytes", codes: [.damaged], path: directory.keyFilePath)
       guard length > Digest.size else { continue }
       try Bytes.write(try Bytes.summed(Array(good[..<length])), to: directory.keyFilePath)
-      // The sum stands where the version was.
+      // The checksum overlaps the version.
       try expectClosed(
         "\(length) bytes, summed",
         codes: length < 37 ? [.damaged, .unsupportedVersion] : [.damaged],
@@ -588,7 +586,7 @@ import Testing
     #expect(try directory.secrets().get("l") == "other")
   }
 
-  @Test func somebodysFilesAreNoneOfOurs() throws {
+  @Test func ignoresForeignFiles() throws {
     let store = directory.secrets()
     try store.set("v", forKey: "k")
     let name = String(repeating: "a", count: 32)
@@ -600,7 +598,7 @@ import Testing
     #expect(try store.get("k") == "v" && directory.bytes(of: "vault/" + name) == [1])
   }
 
-  @Test func aNewVaultIsNotMadeWithADamagedKeyFile() throws {
+  @Test func createsNoVaultWithADamagedKeyFile() throws {
     _ = try makeSecrets()
     try directory.secrets().eraseVault()
     let good = try Bytes.read(directory.keyFilePath)
@@ -612,14 +610,14 @@ import Testing
     }
     try Bytes.write(good, to: directory.keyFilePath)
     try directory.secrets().set("v", forKey: "k")
-    #expect(try Bytes.read(directory.keyFilePath) == good, "the key in it will do")
+    #expect(try Bytes.read(directory.keyFilePath) == good, "the key in it is used")
     #expect(try directory.secrets().get("k") == "v")
   }
 
-  // MARK: What is missing
+  // MARK: Missing files
 
-  /// All calls that need the keys fail, and all files stay as they are.
-  private func expectNothingDone(
+  /// Expects all calls that need the keys to fail, and all files to stay unchanged.
+  private func expectAllCallsFail(
     _ comment: Comment, code: StorageError.Code = .damaged, path: String
   ) throws {
     let before = try directory.contents()
@@ -640,14 +638,14 @@ import Testing
     }
   }
 
-  @Test func secretsWithoutTheirHeaderAreLeftAlone() throws {
+  @Test func leavesSecretsUnchangedWhenTheHeaderIsMissing() throws {
     _ = try makeSecrets()
     let good = try Bytes.read(directory.headerPath)
     let open = directory.secrets()
     #expect(try open.get("l") == "other")
     try FileSystem.unlink(directory.headerPath)
-    try expectNothingDone("no header", path: directory.headerPath)
-    // Who has the vault open can read it, but gives it no other header.
+    try expectAllCallsFail("no header", path: directory.headerPath)
+    // A store that has the vault open can read it, but does not write a header.
     #expect(try open.get("l") == "other")
     failure("set") { try open.set("new", forKey: "l") }
     failure("rotateKeys") { try directory.secrets().rotateKeys() }
@@ -660,26 +658,26 @@ import Testing
     #expect(try directory.secrets().get("k") == "anew" && directory.secrets().keys() == ["k"])
   }
 
-  @Test func aVaultWithoutItsKeyFileIsLeftAlone() throws {
+  @Test func leavesAVaultUnchangedWhenItsKeyFileIsMissing() throws {
     _ = try makeSecrets()
     let good = try Bytes.read(directory.keyFilePath)
     try FileSystem.unlink(directory.keyFilePath)
-    try expectNothingDone("no key file", code: .locked, path: directory.keyFilePath)
+    try expectAllCallsFail("no key file", code: .locked, path: directory.keyFilePath)
     try FileSystem.removeTree(directory.path + "/state")
-    try expectNothingDone("no state directory", code: .locked, path: directory.keyFilePath)
+    try expectAllCallsFail("no state directory", code: .locked, path: directory.keyFilePath)
 
-    // Another vault's is not taken either, nor changed.
+    // The key file of another vault is not used or changed.
     try FileSystem.createDirectory(directory.path + "/state")
     let elsewhere = try TemporaryDirectory()
     try elsewhere.secrets().set("v", forKey: "k")
     try File(directory.keyFilePath, .create).writeAll(try Bytes.read(elsewhere.keyFilePath))
-    try expectNothingDone("another vault's", code: .locked, path: directory.keyFilePath)
+    try expectAllCallsFail("another vault's", code: .locked, path: directory.keyFilePath)
 
     try Bytes.write(good, to: directory.keyFilePath)
     #expect(try directory.secrets().get("l") == "other")
   }
 
-  @Test func aVaultErasedWithoutItsKeyCanBeUsedAgain() throws {
+  @Test func anErasedVaultCanBeUsedAgainWithoutItsKey() throws {
     _ = try makeSecrets()
     try FileSystem.unlink(directory.keyFilePath)
     try directory.secrets().eraseVault()
@@ -688,20 +686,20 @@ import Testing
     #expect(try directory.secrets().get("k") == "anew")
   }
 
-  @Test func aKeyFileWithTheKeysOfTwoVaultsOpensBoth() throws {
+  @Test func aKeyFileWithTwoKeysOpensBothVaults() throws {
     _ = try makeSecrets()
     let first = try directory.contents()
     try directory.secrets().protect(with: .keyFile)
     #expect(try Bytes.read(directory.keyFilePath).count == 8 + 2 * 48 + 32)
     #expect(try directory.secrets().get("l") == "other")
-    // An older copy of the vault is still opened.
+    // An older copy of the vault still opens.
     for (name, bytes) in first where name.hasPrefix("vault/") && !bytes.isEmpty {
       try bytes.write(to: directory.file(name))
     }
     #expect(try directory.secrets().get("l") == "other")
   }
 
-  // MARK: Whose key file it is
+  // MARK: The key file's owner and mode
 
   private func expectRefused(_ comment: Comment, remedy: String) throws {
     let before = try directory.contents()
@@ -723,7 +721,7 @@ import Testing
     try directory.secrets().remove("n")
   }
 
-  @Test func aKeyFileThatOthersMayOpenIsRefused() throws {
+  @Test func refusesAKeyFileThatOtherUsersMayOpen() throws {
     _ = try makeSecrets()
     let path = directory.keyFilePath
     for mode: mode_t in [0o644, 0o640, 0o604, 0o620, 0o602, 0o610, 0o601, 0o666] {
@@ -733,20 +731,20 @@ import Testing
       try expectUsable("mode")
     }
     try #require(chmod(path, 0o400) == 0)
-    try expectUsable("what nobody may write is fine")
+    try expectUsable("read-only")
   }
 
-  /// Only root can give a file away.
-  @Test(.enabled(if: geteuid() == 0)) func aKeyFileOfAnotherUserIsRefused() throws {
+  /// Only root can change a file's owner.
+  @Test(.enabled(if: geteuid() == 0)) func refusesAKeyFileOfAnotherUser() throws {
     _ = try makeSecrets()
     let path = directory.keyFilePath
     try #require(chown(path, 65_534, 65_534) == 0)
     try expectRefused("another user's", remedy: "chown \(geteuid()) \(path)")
     try #require(chown(path, geteuid(), getegid()) == 0)
-    try expectUsable("mended")
+    try expectUsable("restored")
   }
 
-  @Test func aKeyFileThatIsNoFileIsRefused() throws {
+  @Test func refusesAKeyFileThatIsALinkOrADirectory() throws {
     _ = try makeSecrets()
     let path = directory.keyFilePath
     let aside = directory.path + "/aside"
@@ -759,10 +757,10 @@ import Testing
     try expectRefused("a directory", remedy: "Move it away")
     try FileSystem.removeTree(path)
     try FileSystem.rename(aside, to: path)
-    try expectUsable("mended")
+    try expectUsable("restored")
   }
 
-  @Test func aKeyFileThatIsAPipeIsRefusedAndNotWaitedFor() throws {
+  @Test func refusesAKeyFileThatIsAPipeWithoutWaiting() throws {
     _ = try makeSecrets()
     let aside = directory.path + "/aside"
     try FileSystem.rename(directory.keyFilePath, to: aside)
@@ -770,10 +768,10 @@ import Testing
     let error = failure("a pipe", codes: [.accessDenied]) { try directory.secrets().get("l") }
     #expect(error?.remedy.contains("Move it away") == true)
     try FileSystem.rename(aside, to: directory.keyFilePath)
-    try expectUsable("mended")
+    try expectUsable("restored")
   }
 
-  @Test func aNewVaultIsNotPutUnderARefusedKeyFile() throws {
+  @Test func createsNoVaultWithARefusedKeyFile() throws {
     _ = try makeSecrets()
     try directory.secrets().eraseVault()
     try #require(chmod(directory.keyFilePath, 0o644) == 0)

@@ -3,16 +3,15 @@ import Testing
 
 @testable import Keepsake
 
-/// What becomes of a vault when the system refuses a call: the old or the new state, nothing
-/// between.
+/// Expects a vault in its old or its new state after any failing system call.
 @Suite(.singleThreaded) struct VaultFaultTests {
   private static let old = Data(String(repeating: Fault.mark + " old. ", count: 5).utf8)
   private static let new = Data(String(repeating: Fault.mark + " new. ", count: 6).utf8)
-  /// Sealed and written in several pieces.
+  /// Large enough to be sealed and written in chunks.
   private static let large = Data((0..<200_000).map { UInt8(truncatingIfNeeded: $0 &* 7) })
 
   private static let passphrase = "correct horse"
-  /// Quick, because each try makes its key anew.
+  /// With a low cost, because each attempt derives the key again.
   private static let quick = SecureVault.KeySource(.passphrase(passphrase, logN: 10))
 
   /// A secret by its service and key.
@@ -21,7 +20,7 @@ import Testing
     var key: String
   }
 
-  /// What is in the vault before an operation.
+  /// The secrets in the vault before an operation.
   private static let before: [Name: Data] = [
     Name(key: "k"): old, Name(key: "l"): Data("l".utf8),
     Name(service: "second", key: "k"): Data("m".utf8),
@@ -33,22 +32,22 @@ import Testing
     let testDescription: String
     var start = Start.keyFile
     var service = SecureVault.Service.standard
-    /// The secrets that it changes, as they are after it; nil for one that is gone.
+    /// The secrets that it changes, with their new values; nil for a removed secret.
     var changes: [Name: Data?] = [:]
-    /// What it may be under when it has failed.
+    /// The protections that the vault may have after a failure.
     var protections: Set<SecureVault.Protection?> = [.keyFile]
-    /// What comes before, on the same store. Opening the vault does but once: its calls are the
-    /// same for all.
+    /// Runs before the operation, on the same store. By default it opens the vault, because the
+    /// system calls of opening are the same for all operations and need to fail only in one.
     var prepare: @Sendable (SecureVault.Store) throws -> Void = {
       _ = try $0.isLocked || $0.contains("")
     }
-    /// False when it returns something wrong.
+    /// Returns false if the result is wrong.
     let run: @Sendable (SecureVault.Store) throws -> Bool
   }
 
-  private static let gone: Data? = nil
+  private static let removed: Data? = nil
 
-  /// An operation that returns nothing.
+  /// An operation without a result.
   private static func changing(
     _ name: String, _ start: Operation.Start = .keyFile,
     in service: SecureVault.Service = .standard, to changes: [Name: Data?] = [:],
@@ -68,7 +67,7 @@ import Testing
     changing("first set", .nothing, to: [Name(key: "k"): new], under: [nil, .keyFile]) {
       try $0.set(new, forKey: "k")
     },
-    changing("set over", to: [Name(key: "k"): new]) { try $0.set(new, forKey: "k") },
+    changing("replacing set", to: [Name(key: "k"): new]) { try $0.set(new, forKey: "k") },
     changing("set of a new key", to: [Name(key: "new"): new]) { try $0.set(new, forKey: "new") },
     changing("set in a new service", in: "third", to: [Name(service: "third", key: "k"): new]) {
       try $0.set(new, forKey: "k")
@@ -77,8 +76,10 @@ import Testing
     changing(
       "set with presence", .passphrase, to: [Name(key: "k"): new], under: [.passphrase]
     ) { try $0.set(new, forKey: "k", access: .userPresence) },
-    changing("remove", to: [Name(key: "k"): gone]) { try $0.remove("k") },
-    changing("removeAll", to: [Name(key: "k"): gone, Name(key: "l"): gone]) { try $0.removeAll() },
+    changing("remove", to: [Name(key: "k"): removed]) { try $0.remove("k") },
+    changing("removeAll", to: [Name(key: "k"): removed, Name(key: "l"): removed]) {
+      try $0.removeAll()
+    },
     changing("rotateKeys") { try $0.rotateKeys() },
     changing("rotateKeys with presence", .presence, under: [.passphrase]) { try $0.rotateKeys() },
     changing("protect with key file") { try $0.protect(with: .keyFile) },
@@ -91,13 +92,13 @@ import Testing
     changing("protect with another passphrase", .presence, under: [.passphrase]) {
       try $0.protect(with: quick)
     },
-    changing("erase", to: before.mapValues { _ in gone }, under: [nil, .keyFile]) {
+    changing("erase", to: before.mapValues { _ in removed }, under: [nil, .keyFile]) {
       try $0.eraseVault()
     },
     Operation(
       testDescription: "get", prepare: { _ in }, run: { try $0.getData("k") == old }),
     Operation(testDescription: "get when open") { try $0.getData("k") == old },
-    Operation(testDescription: "get of nothing") { try $0.getData("missing") == nil },
+    Operation(testDescription: "get of a missing secret") { try $0.getData("missing") == nil },
     Operation(testDescription: "get with presence", start: .presence, protections: [.passphrase]) {
       try $0.getData("k") == old
     },
@@ -129,7 +130,7 @@ import Testing
       service, failures: failures, keySources: [.keyFile, quick], authenticate: { _ in passphrase })
   }
 
-  /// A vault as an operation finds it, to be copied: making one takes long.
+  /// The vault before an operation. It is copied, because creating one takes long.
   private static func makeTemplate(_ start: Operation.Start) throws -> Snapshot {
     let directory = try TemporaryDirectory(isQuick: true)
     if start == .nothing { return try Snapshot(of: directory) }
@@ -142,26 +143,26 @@ import Testing
     return try Snapshot(of: directory)
   }
 
-  /// How much of what an operation changes is to be found.
+  /// The changes of an operation that are expected to be visible.
   private enum Extent {
     case nothing, all
-    /// Of each secret the old or the new.
+    /// Each secret may have its old or its new value.
     case any
   }
 
-  /// What is there when it has failed: nothing new unless a secret had come or gone before, or all
-  /// of them.
+  /// All changes after success. After a failure none, unless a secret had been moved into place or
+  /// removed before.
   private func extent(_ call: FailedCall) -> Extent {
     if call.failure == nil { return .all }
     let isAfterChange = call.isAfterChange { path in
       let name = FileSystem.name(of: path)
-      // Names of secrets and of services are that long.
+      // The length of entries' file and directory names.
       return name.count == 32
     }
     return isAfterChange ? .any : .nothing
   }
 
-  /// Every secret is as it was, or as the operation makes it.
+  /// Expects every secret to have its old value or the operation's.
   private func expectOldOrNew(
     _ directory: TemporaryDirectory, _ operation: Operation, _ extent: Extent, _ comment: Comment
   ) throws {
@@ -185,7 +186,7 @@ import Testing
     }
   }
 
-  @Test func eachFailingCallLeavesTheOldStateOrTheNewOne() async throws {
+  @Test func eachFailingCallLeavesTheOldOrTheNewState() async throws {
     var count = 0
     for operation in Self.operations { count += try await failEachCall(of: operation) }
     print("proof: faults, secrets: \(count) failing calls")
@@ -194,7 +195,7 @@ import Testing
   private func failEachCall(of operation: Operation) async throws -> Int {
     let template = try Self.makeTemplate(operation.start)
     let isRight = Locked(true)
-    // A passphrase is slow on purpose.
+    // Deriving a key from a passphrase is slow on purpose.
     let isSlow =
       operation.start == .passphrase || operation.start == .presence
       || operation.protections.contains(.passphrase)
@@ -216,16 +217,16 @@ import Testing
         let (store, failures) = stage
         let comment: Comment = "\(operation): \(call.comment)"
         if call.failure == nil {
-          // What a list leaves out, or a rotation leaves under an old key, is reported.
+          // Entries that a listing leaves out, or a rotation does not seal again, are reported.
           #expect(isRight.withLock { $0 } || !failures.all.isEmpty, comment)
         }
         #expect(failures.all.allSatisfy { !$0.remedy.isEmpty }, comment)
         #expect(!failures.all.contains { "\($0)".contains(Fault.mark) }, comment)
-        // The fault is over when a temporary file is removed, so no sweep needs to find any.
+        // The fault is over when the temporary file is removed, so none is left behind.
         #expect(try directory.temporaries() == [], comment)
         #expect(operation.protections.contains(try Self.store(directory).protection), comment)
         try expectOldOrNew(directory, operation, extent(call), comment)
-        // The very store that failed goes on, and a new one does.
+        // Both the store that failed and a new one work afterwards.
         if call.number % 4 < 2 {
           #expect(try operation.run(store), "\(comment), again")
         } else {
@@ -238,7 +239,7 @@ import Testing
       })
   }
 
-  @Test func aDiskThatTakesOnlyAPartOfAWriteIsNoTornSecret() throws {
+  @Test func aPartialWriteLeavesTheOldSecret() throws {
     let template = try Self.makeTemplate(.keyFile)
     for value in [Self.new, Self.large] {
       for length in [0, 1, 23, 24, 25, 127, 128, 400] {
@@ -261,7 +262,7 @@ import Testing
           #expect(try reader.getData("k") == Self.old && reader.keys() == ["k", "l"])
         }
         #expect(try directory.temporaries() == [])
-        // The same for the header and for the key file.
+        // The same for the header and the key file.
         for call in [{ try store.rotateKeys() }, { try store.protect(with: .keyFile) }] {
           isFull.withLock { $0 = false }
           let error = #expect(throws: StorageError.self) {
@@ -275,7 +276,7 @@ import Testing
     }
   }
 
-  @Test func aDiskThatTakesWritesInPiecesMakesWholeFiles() throws {
+  @Test func shortWritesAreContinued() throws {
     let plan = FaultPlan(decide: { _ in .proceed }, shorten: { _ in 37 })
     let directory = try TemporaryDirectory()
     try FaultPlan.$current.withValue(plan) {
@@ -289,10 +290,10 @@ import Testing
     #expect(try Self.store(directory).getData("l") == Self.large)
   }
 
-  @Test func aSetIsOnTheDiskBeforeItsNameAndTheHeaderBeforeTheOldKeysGo() throws {
+  @Test func synchronizesFilesBeforeTheirNamesAndTheHeaderBeforeDroppingKeys() throws {
     let directory = try TemporaryDirectory()
     let store = Self.store(directory)
-    // The header needs its key file, and a secret the header.
+    // The key file comes before the header, and the header before a secret.
     let first = try pathsSynchronized { try store.set(Self.old, forKey: "k") }
     let key = first.firstIndex { $0.hasSuffix("/state") }
     let header = first.firstIndex { $0.hasSuffix("/vault") }
@@ -333,11 +334,11 @@ import Testing
   }
 
   @Test(arguments: [SystemCall.lockMemory, .adviseMemory])
-  func memoryThatCannotBeShieldedIsReportedOnceAndHindersNothing(call: SystemCall) throws {
+  func reportsUnshieldedMemoryOnceAndContinues(call: SystemCall) throws {
     let directory = try TemporaryDirectory()
     let failures = Failures()
     let store = directory.secrets(failures: failures)
-    // The same failure is handed on once a second at most: by another code it would be again.
+    // A failure is reported at most once a second; a different code would be reported again.
     for code in [EPERM, ENOMEM, EAGAIN] {
       let plan = FaultPlan(decide: { $0.call == call ? .fail(code) : .proceed })
       try FaultPlan.$current.withValue(plan) {
@@ -356,7 +357,7 @@ import Testing
     #expect(failure.description.contains("keys"))
   }
 
-  @Test func memoryThatCannotBeHadIsAnErrorAndNotATrap() throws {
+  @Test func throwsWhenMemoryCannotBeAllocated() throws {
     let directory = try TemporaryDirectory(copying: try Self.makeTemplate(.keyFile))
     let plan = FaultPlan(decide: { $0.call == .map ? .fail(ENOMEM) : .proceed })
     let error = #expect(throws: StorageError.self) {
@@ -366,21 +367,21 @@ import Testing
     #expect(try Self.store(directory).getData("k") == Self.old)
   }
 
-  @Test func whatAKilledWriterLeftIsSweptAfterAWhile() throws {
+  @Test func removesStaleTemporaryFiles() throws {
     let directory = try TemporaryDirectory(copying: try Self.makeTemplate(.keyFile))
-    let left = ["vault/.entry.abc.tmp", "vault/.vault.hdr.abc.tmp"]
+    let stale = ["vault/.entry.abc.tmp", "vault/.vault.hdr.abc.tmp"]
     let fresh = ["vault/.entry.def.tmp", "vault/.vault.hdr.def.tmp"]
     let keys = "state/.vault.key.abc.tmp"
-    for name in left + fresh + [keys] { try directory.write([1, 2, 3], to: name) }
-    for name in left {
+    for name in stale + fresh + [keys] { try directory.write([1, 2, 3], to: name) }
+    for name in stale {
       let file = try File(directory.file(name).path, .readWrite)
       try file.setTimes(accessed: 0, modified: WallClock.now - 3_600 * WallClock.second)
     }
-    // A set sweeps what secrets leave, and who writes the header what headers leave.
+    // A set removes temporary files of entries, and a write of the header those of headers.
     try Self.store(directory).set(Self.new, forKey: "k")
     try Self.store(directory).rotateKeys()
     #expect(try directory.temporaries().sorted() == ([keys] + fresh).sorted())
-    // Keys are not left lying about, however new they are: the lock says that nobody is at work.
+    // Those of the key file hold keys, so they are removed at any age, under the lock.
     try Self.store(directory).protect(with: .keyFile)
     #expect(try directory.temporaries().sorted() == fresh.sorted())
     #expect(try Self.store(directory).getData("k") == Self.new)

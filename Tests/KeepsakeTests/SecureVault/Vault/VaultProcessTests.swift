@@ -5,18 +5,19 @@ import Testing
 @testable import keepsake_peer
 
 extension OneAtATime {
-  /// Several processes at one vault, processes that die or stop, and what is in their memory.
+  /// Several processes that use one vault, are killed or stopped, and what is in their memory.
   ///
-  /// One test at a time, as most of them keep all cores busy.
+  /// Serialized, because most of the tests keep all cores busy.
   @Suite(.serialized) struct VaultProcessTests {
-    /// How long it takes to lock and unlock again and again, five times.
+    /// Five times the duration of the test that locks and unlocks repeatedly.
     private let seconds = Coverage.count("KEEPSAKE_SECONDS", sample: 2, complete: 10)
     private let kills = Coverage.count("KEEPSAKE_KILLS", sample: 20, complete: 200)
 
     // MARK: Several processes
 
-    /// Some of them may put the vault under a new key first.
-    @Test(arguments: [0, 3]) func processesThatMakeTheVaultAtOnceAgreeOnOne(protecting: Int) throws
+    /// The first processes also protect the vault with a new key.
+    @Test(arguments: [0, 3]) func processesThatCreateTheVaultAtOnceAgreeOnOne(protecting: Int)
+      throws
     {
       let (count, secrets) = (8, 4)
       for round in 0..<max(3, seconds / 3) {
@@ -44,24 +45,27 @@ extension OneAtATime {
         }
         #expect(
           try stores.map { try $0.keys().count } == [count * secrets / 2, count * secrets / 2])
-        try expectTidy(directory)
+        try expectNoStrayFiles(directory)
         let records = try directory.bytes(of: "state/vault.key").dropFirst(6).first
-        // With one more for whoever made the vault, unless that was one of those that protect it.
+        // One more for the process that created the vault, unless that also protected it.
         #expect((max(1, protecting)...(protecting + 1)).contains(Int(records ?? 0)))
-        if protecting == 0 { #expect(try directory.vault().currentSession()?.ring.keyIDs.count == 1) }
+        if protecting == 0 {
+          #expect(try directory.vault().currentSession()?.ring.keyIDs.count == 1)
+        }
         #expect(failures.all.isEmpty, "\(failures.all)")
       }
     }
 
-    /// Of all moments the one when the header was not found and the secrets are not looked for yet.
-    @Test(arguments: 0..<4) func aVaultThatAnotherProcessHasJustMadeIsOpened(call: Int) throws {
+    /// The other process creates the vault after the header was found missing, before entries are
+    /// listed.
+    @Test(arguments: 0..<4) func opensAVaultThatAnotherProcessHasJustCreated(call: Int) throws {
       let directory = try TemporaryDirectory()
       let vault = directory.vault()
-      let isMade = Locked(false)
+      let isCreated = Locked(false)
       let plan = FaultPlan(decide: { event in
-        let isNow = isMade.withLock { isMade in
-          defer { isMade = isMade || event.call == .list }
-          return event.call == .list && !isMade
+        let isNow = isCreated.withLock { isCreated in
+          defer { isCreated = isCreated || event.call == .list }
+          return event.call == .list && !isCreated
         }
         if isNow {
           FaultPlan.$current.withValue(nil) {
@@ -78,14 +82,14 @@ extension OneAtATime {
         default: try vault.unlock(passphrase: nil)
         }
       }
-      #expect(isMade.withLock { $0 })
+      #expect(isCreated.withLock { $0 })
       #expect(try directory.secrets().get("key1") == "theirs")
       #expect(try directory.secrets().get("key0") == (call == 1 ? "own" : nil))
       #expect(try vault.keys("standard") == (call == 1 ? ["key0", "key1"] : ["key1"]))
-      try expectTidy(directory)
+      try expectNoStrayFiles(directory)
     }
 
-    @Test func writersLoseNothingWhileTheKeysAreRotatedAllTheTime() throws {
+    @Test func writersLoseNothingDuringConstantRotation() throws {
       let directory = try TemporaryDirectory()
       let (writerCount, count) = (4, 500)
       let rotators = try (0..<2).map { _ in try Peer.start(directory, "vault-rotate") }
@@ -113,7 +117,7 @@ extension OneAtATime {
 
       let failures = Failures()
       let stores = directory.bothServices(failures)
-      try expectTidy(directory)
+      try expectNoStrayFiles(directory)
       try stores[0].rotateKeys()
       try expectOneKey(directory.vault())
       for key in 0..<VaultStress.ownKeys(writerCount).lowerBound {
@@ -123,10 +127,10 @@ extension OneAtATime {
       #expect(failures.all.isEmpty, "\(failures.all)")
     }
 
-    // MARK: Processes that die
+    // MARK: Killed processes
 
     @Test(arguments: [["set", "rotate", "protect"], ["rotate", "rotate", "protect"], ["erase"]])
-    func killsLeaveEachSecretOldOrNew(parts: [String]) throws {
+    func killedWritersLeaveEachSecretOldOrNew(parts: [String]) throws {
       let failures = Failures()
       var strays = 0
       // Each protection leaves a key in the key file, which holds a thousand.
@@ -137,7 +141,7 @@ extension OneAtATime {
         var last = parts.map { _ in 0 }
         var states: [Int: Set<SelfCheckingValue?>] = [:]
         for round in first..<min(rounds, first + roundsPerDirectory) {
-          try letThemDie(parts, directory, &last, &states)
+          try startAndKill(parts, directory, &last, &states)
           let stores = directory.bothServices(failures)
           let rotatesFirst = round.isMultiple(of: 2)
           if rotatesFirst { try stores[0].rotateKeys() }
@@ -155,30 +159,30 @@ extension OneAtATime {
           if try directory.vault().currentSession() != nil { try expectOneKey(directory.vault()) }
         }
         strays += try directory.temporaries().count
-        // Ten minutes later those are removed on the way.
+        // Writes remove temporary files that are ten minutes old.
         for name in try directory.temporaries() { try age(directory.file(name).path, by: 601) }
         let store = directory.secrets("even", failures: failures)
         try store.set("v", forKey: "after")
         try store.protect(with: .keyFile)
         #expect(try store.get("after") == "v")
         #expect(try directory.temporaries() == [])
-        try expectTidy(directory)
+        try expectNoStrayFiles(directory)
         #expect(last.allSatisfy { $0 >= 1 }, "steps done: \(last)")
       }
       #expect(failures.all.isEmpty, "\(failures.all)")
       if parts.count > 1 { #expect(strays > 0, "no writer was killed while it wrote a file") }
     }
 
-    /// Starts writers, kills them at a random moment, and notes what each key may have from then
-    /// on.
-    private func letThemDie(
+    /// Starts writers, kills them at a random moment, and updates the values that each key may
+    /// have.
+    private func startAndKill(
       _ parts: [String], _ directory: TemporaryDirectory, _ last: inout [Int],
       _ states: inout [Int: Set<SelfCheckingValue?>]
     ) throws {
       let peers = try parts.enumerated().map {
         try Peer.start(directory, "vault-acknowledge", $1, "\($0)", "\(last[$0])")
       }
-      // The first line says that a process runs; then it has some time, at random.
+      // The first line shows that a process runs. Then it gets a random time.
       let firsts = peers.map { $0.line() }
       usleep(UInt32.random(in: 0...(Bool.random() ? 5_000 : 60_000)))
       for peer in peers {
@@ -195,7 +199,7 @@ extension OneAtATime {
             Issue.record("\(line)")
           }
         }
-        // The one in flight may have come to any point.
+        // The step that was interrupted may have got to any point.
         for number in (last[writer] + 1)..<(done + 2) {
           let step = VaultStep(parts[writer], writer: writer, number: number)
           let key = step.value.key
@@ -212,7 +216,7 @@ extension OneAtATime {
       }
     }
 
-    @Test func whatAWriterMayStillNeedIsNotSwept() throws {
+    @Test func keepsTemporaryFilesThatWritersMayStillNeed() throws {
       let directory = try TemporaryDirectory()
       try directory.secrets().set("v", forKey: "k")
       let names = ["vault/.entry.1.tmp", "vault/.entry.2.tmp", "vault/.vault.hdr.1.tmp"]
@@ -220,7 +224,7 @@ extension OneAtATime {
         try directory.write([1], to: name)
         try age(directory.file(name).path, by: name.contains("2") ? 601 : 590)
       }
-      // A store that looks at the directory for the first time.
+      // A store that uses the directory for the first time.
       let store = directory.secrets()
       try store.set("w", forKey: "k")
       try store.rotateKeys()
@@ -231,12 +235,12 @@ extension OneAtATime {
       try store.rotateKeys()
       try directory.secrets().set("x", forKey: "k")
       #expect(try directory.temporaries() == [])
-      try expectTidy(directory)
+      try expectNoStrayFiles(directory)
     }
 
-    // MARK: Processes that stop
+    // MARK: Stopped processes
 
-    @Test func writersGiveUpAndReadersGoOnWhileAStoppedProcessHoldsTheVault() throws {
+    @Test func writersTimeOutAndReadersContinueWhileAStoppedProcessHoldsTheLock() throws {
       let directory = try TemporaryDirectory()
       let failures = Failures()
       let writer = directory.secrets(failures: failures)
@@ -255,7 +259,7 @@ extension OneAtATime {
       }
       try #require(isHeld)
 
-      // One that had opened it before, and one that opens it now.
+      // One vault was opened before, the other one is opened now.
       let timeout = Duration.milliseconds(300)
       let vaults = [directory.vault(timeout: timeout), directory.vault(timeout: timeout)]
       #expect(try vaults[0].read("standard", "key0", reason: nil) != nil)
@@ -303,7 +307,7 @@ extension OneAtATime {
 
     // MARK: Locking
 
-    @Test func lockEndsAllUseUntilItIsUnlocked() async throws {
+    @Test func nothingIsReadOrWrittenBetweenLockAndUnlock() async throws {
       let directory = try TemporaryDirectory()
       let failures = Failures()
       let vault = directory.vault(failures: failures)
@@ -314,7 +318,7 @@ extension OneAtATime {
       let isOver = Locked(false)
       let tallies = Locked([0, 0])
       let faults = Locked<[String]>([])
-      // The fifth one makes them open it anew all the time.
+      // The fifth thread makes the others reload the header all the time.
       let threads = (0..<5).map { number in
         Thread {
           while !isOver.withLock({ $0 }) {
@@ -363,7 +367,7 @@ extension OneAtATime {
       #expect(failures.all.isEmpty, "\(failures.all)")
     }
 
-    @Test func whatIsBeingOpenedWhenLockIsCalledStaysLocked() throws {
+    @Test func lockWinsOverAConcurrentOpening() throws {
       let directory = try TemporaryDirectory()
       let key = Data((0..<32).map { UInt8($0) })
       try directory.vault().protect(with: .closure("server") { key })
@@ -408,14 +412,14 @@ extension OneAtATime {
 
     private static let passphrases = ["correct-horse-battery", "staple-of-another-kind"]
 
-    /// The thread sanitizer maps terabytes beside the program, which nobody can look through.
+    /// The thread sanitizer maps terabytes of memory, which cannot be scanned.
     private static let canBeScanned = dlsym(nil, "__tsan_init") == nil
 
-    @Test(.enabled(if: canBeScanned)) func keysAreInTheirPageAloneAndNowhereAfterLock() throws {
+    @Test(.enabled(if: canBeScanned)) func keysAreOnlyInTheirPageAndNowhereAfterLock() throws {
       let directory = try TemporaryDirectory()
       let peer = try Peer.start(directory, "vault-serve")
       var ever = KnownKeys()
-      func look(isOpen: Bool, _ after: String, passphrase: String? = nil) throws {
+      func scan(isOpen: Bool, _ after: String, passphrase: String? = nil) throws {
         let now = try KnownKeys(of: directory, passphrase: passphrase)
         ever.formUnion(now)
         let said = try #require(try peer.ask("scan " + ever.masked))
@@ -426,49 +430,49 @@ extension OneAtATime {
         #expect(answered == answer, "to \(request)")
       }
       try ask("set a first")
-      try look(isOpen: true, "the first set")
+      try scan(isOpen: true, "the first set")
       try ask("lock")
-      try look(isOpen: false, "the first set and lock")
+      try scan(isOpen: false, "the first set and lock")
       try ask("get a", "locked")
-      try look(isOpen: false, "a get while it was locked")
+      try scan(isOpen: false, "a get while it was locked")
       try ask("unlock")
       try ask("get a", "first")
       try ask("set b second")
       try ask("get b", "second")
-      try look(isOpen: true, "unlock")
+      try scan(isOpen: true, "unlock")
       for _ in 0..<3 {
         try ask("rotate")
-        try look(isOpen: true, "a rotation")
+        try scan(isOpen: true, "a rotation")
       }
       try ask("lock")
-      try look(isOpen: false, "rotations and lock")
+      try scan(isOpen: false, "rotations and lock")
       try ask("unlock")
       try ask("protect")
-      try look(isOpen: true, "a new key file's key")
+      try scan(isOpen: true, "a new key file's key")
       try ask("lock")
-      try look(isOpen: false, "a new key file's key and lock")
+      try scan(isOpen: false, "a new key file's key and lock")
       try ask("unlock")
       let (first, second) = (Self.passphrases[0], Self.passphrases[1])
       try ask("protect \(first)")
-      try look(isOpen: true, "a passphrase", passphrase: first)
+      try scan(isOpen: true, "a passphrase", passphrase: first)
       try ask("lock")
-      try look(isOpen: false, "a passphrase and lock", passphrase: first)
+      try scan(isOpen: false, "a passphrase and lock", passphrase: first)
       try ask("unlock not-the-passphrase", "wrong passphrase")
       try ask("get a", "locked")
-      try look(isOpen: false, "a wrong passphrase", passphrase: first)
+      try scan(isOpen: false, "a wrong passphrase", passphrase: first)
       try ask("unlock \(first)")
       try ask("get a", "first")
       try ask("rotate")
-      try look(isOpen: true, "the right passphrase", passphrase: first)
+      try scan(isOpen: true, "the right passphrase", passphrase: first)
       try ask("protect \(second)")
       try ask("lock")
-      try look(isOpen: false, "another passphrase and lock", passphrase: second)
+      try scan(isOpen: false, "another passphrase and lock", passphrase: second)
       #expect(ever.list.filter { $0.name == "entry" }.count == 8)
       #expect(peer.finish() == "" && peer.exitStatus == 0)
     }
 
     @Test(.enabled(if: canBeScanned), arguments: [nil, passphrases[0]])
-    func aForkedChildHasNoKeysOfItsParent(passphrase: String?) throws {
+    func aForkedChildHasNoneOfItsParentsKeys(passphrase: String?) throws {
       let directory = try TemporaryDirectory()
       let peer = try Peer.start(directory, "vault-serve")
       #expect(try peer.ask("set a value") == "ok")
@@ -477,7 +481,7 @@ extension OneAtATime {
       try keys.expect(
         inMemory: [], try #require(try peer.ask("fork-scan " + keys.masked)), "fork")
       #expect(try peer.ask("fork-get a") == (passphrase == nil ? "value" : "locked"))
-      // It has taken nothing from its parent.
+      // The parent still has its keys.
       #expect(try peer.ask("get a") == "value")
       try keys.expect(
         inMemory: keys.held, try #require(try peer.ask("scan " + keys.masked)),
@@ -485,7 +489,7 @@ extension OneAtATime {
       #expect(peer.finish() == "" && peer.exitStatus == 0)
     }
 
-    /// Whether dumps come to the directory in which a process dies.
+    /// Whether a core dump is written to the working directory of the process.
     private static let dumpsArePlainFiles: Bool = {
       let pattern = MemoryScan.text("/proc/sys/kernel/core_pattern").dropLast()
       var limit = rlimit()
@@ -502,16 +506,16 @@ extension OneAtATime {
       if let passphrase { #expect(try peer.ask("protect \(passphrase)") == "ok") }
       let keys = try KnownKeys(of: directory, passphrase: passphrase)
       try keys.expect(inMemory: keys.held, try #require(try peer.ask("scan " + keys.masked)), "set")
-      let place = directory.path + "/dump"
-      try FileManager.default.createDirectory(atPath: place, withIntermediateDirectories: false)
-      try peer.writeLine("abort \(place)")
+      let dumps = directory.path + "/dump"
+      try FileManager.default.createDirectory(atPath: dumps, withIntermediateDirectories: false)
+      try peer.writeLine("abort \(dumps)")
       #expect(peer.exitStatus & 0x7F == SIGABRT)
-      let dump = try #require(try FileManager.default.contentsOfDirectory(atPath: place).first)
-      let bytes = try Data(contentsOf: URL(filePath: place + "/" + dump))
+      let dump = try #require(try FileManager.default.contentsOfDirectory(atPath: dumps).first)
+      let bytes = try Data(contentsOf: URL(filePath: dumps + "/" + dump))
       func has(_ needle: [UInt8]) -> Bool {
         bytes.withUnsafeBytes { bytes in needle.withBytes { MemoryScan.contains($0, in: bytes) } }
       }
-      #expect(has((0..<64).map { UInt8(255 - $0) }), "this is not all of its memory")
+      #expect(has((0..<64).map { UInt8(255 - $0) }), "the dump does not contain all memory")
       for part in keys.parts {
         #expect(!has(part.bytes), "part \(part.number) of \(part.entry.name)")
       }
@@ -521,7 +525,7 @@ extension OneAtATime {
 
 // MARK: - Keys
 
-/// What must be in no memory but the key page, as this process finds it out from the files.
+/// The keys, computed from the files, that may be in no memory but the shielded pages.
 private struct KnownKeys {
   struct Entry: Hashable {
     let name: String
@@ -529,7 +533,7 @@ private struct KnownKeys {
   }
 
   private(set) var list: [Entry] = []
-  /// Those that an open vault needs.
+  /// The keys that an open vault holds.
   private(set) var held: Set<Entry> = []
 
   init() {}
@@ -545,7 +549,7 @@ private struct KnownKeys {
     hold("names", names)
     for id in ring.keyIDs { hold("entry", try #require(ring.withEntryKey(id) { Array($0) })) }
 
-    // What HMAC makes of a key before it uses it.
+    // The padded keys that HMAC computes.
     for pad in [0x36, 0x5C] as [UInt8] { add("names in HMAC", names.map { $0 ^ pad }) }
     try addHKDF("key set", master, vaultID, "Keepsake vault 1 key set", 32)
 
@@ -561,7 +565,7 @@ private struct KnownKeys {
           }
         }
       }
-      // The other half stands in the header.
+      // The other half is in the header.
       add("scrypt", Array(derived.prefix(32)))
       return
     }
@@ -609,8 +613,7 @@ private struct KnownKeys {
     held.formUnion(other.held)
   }
 
-  /// Whoever has a part of a key has the rest sooner; and memory that was given back keeps only a
-  /// part.
+  /// Keys are searched in parts, because freed memory may keep only a part of one.
   private static let partSize = 8
 
   var parts: [(entry: Entry, number: Int, bytes: [UInt8])] {
@@ -622,8 +625,8 @@ private struct KnownKeys {
     }
   }
 
-  /// All of them in parts, as they are handed to another process, which is not to have them from
-  /// there.
+  /// All parts, masked, so that handing them to the other process does not put keys into its
+  /// memory.
   var masked: String {
     parts.map { part in
       part.bytes.map { byte in
@@ -660,10 +663,10 @@ private struct KnownKeys {
   }
 }
 
-// MARK: - Help
+// MARK: - Helpers
 
 extension TemporaryDirectory {
-  /// Where the even keys are, and the odd ones.
+  /// The service of the even keys, and that of the odd ones.
   fileprivate func bothServices(_ failures: Failures) -> [SecureVault.Store] {
     [0, 1].map { secrets(VaultStress.service($0), failures: failures) }
   }
@@ -677,13 +680,13 @@ private func set(_ text: String, _ key: Int, _ vault: Vault) throws(StorageError
   }
 }
 
-/// Makes a file older than it is.
+/// Sets a file's modification time back.
 private func age(_ path: String, by seconds: Int) throws {
   let moment = timespec(tv_sec: time(nil) - seconds, tv_nsec: 0)
   try #require(utimensat(AT_FDCWD, path, [moment, moment], 0) == 0)
 }
 
-/// Whether some process holds off all others from a vault.
+/// Whether a process holds the exclusive lock of a vault.
 private func wholeLockIsHeld(_ directory: TemporaryDirectory) throws -> Bool {
   let descriptor = open(directory.path + "/vault/.lock", O_RDWR | O_CLOEXEC)
   try #require(descriptor >= 0)
@@ -697,8 +700,8 @@ private func wholeLockIsHeld(_ directory: TemporaryDirectory) throws -> Bool {
   return lock.l_type != Int16(F_UNLCK) && lock.l_len == off_t(ByteRangeLock.allBytes.upperBound)
 }
 
-/// Expects a header, a lock file and secrets in a vault that nobody uses, and a key file elsewhere.
-private func expectTidy(
+/// Expects nothing but a header, a lock file, secrets and a key file.
+private func expectNoStrayFiles(
   _ directory: TemporaryDirectory, sourceLocation: SourceLocation = #_sourceLocation
 ) throws {
   let root = directory.path + "/vault"
@@ -713,7 +716,7 @@ private func expectTidy(
   try #require(top == [], sourceLocation: sourceLocation)
 }
 
-/// Expects all secrets under one key and no other key in the header.
+/// Expects all secrets to be sealed under one key, which is the only one in the header.
 private func expectOneKey(
   _ vault: Vault, sourceLocation: SourceLocation = #_sourceLocation
 ) throws {
@@ -727,7 +730,7 @@ private func expectOneKey(
   }
 }
 
-/// Expects each get to have seen a value that no set had replaced before it began.
+/// Expects each get to have returned a value that no set had replaced before the get started.
 private func expectNoOldValue(
   _ events: [VaultStress.Event], sourceLocation: SourceLocation = #_sourceLocation
 ) {

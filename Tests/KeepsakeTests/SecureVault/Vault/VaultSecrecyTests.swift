@@ -3,11 +3,10 @@ import Testing
 
 @testable import Keepsake
 
-/// No secret, key or passphrase is in anything that a program may print.
+/// Expects no secret, key or passphrase in anything that a program may print.
 @Suite(.singleThreaded) struct VaultSecrecyTests {
-  /// Under one key a nonce that comes twice gives away both texts, and the key that tags are made
-  /// with.
-  @Test func noNonceIsUsedTwice() throws {
+  /// Two messages with the same key and nonce reveal each other and the authentication key.
+  @Test func neverReusesANonce() throws {
     let directory = try TemporaryDirectory(isQuick: true)
     let store = directory.secrets()
     var nonces: [[UInt8]] = []
@@ -32,7 +31,7 @@ import Testing
 
   init() throws { directory = try TemporaryDirectory() }
 
-  /// All that a program can make of a value without knowing its type.
+  /// Every text that a program can make of a value without knowing its type.
   private func texts(_ subject: some Any) -> [String] {
     var dumped = ""
     dump(subject, to: &dumped)
@@ -42,14 +41,14 @@ import Testing
       + ((subject as? any Error).map { [$0.localizedDescription] } ?? [])
   }
 
-  /// What must not be in them.
+  /// The secrets that no text may contain.
   private func secrets() throws -> [[UInt8]] {
     var secrets = [Self.passphrase, Self.value].map { Array($0.utf8) } + [Array(Self.closureKey)]
     if let file = try? Bytes.read(directory.keyFilePath) { secrets.append(Array(file[24..<56])) }
     return secrets
   }
 
-  /// The texts do not have it in any of the forms that bytes are shown in.
+  /// Whether a text contains a secret in none of the forms in which bytes are shown.
   private func isFree(_ text: String, of secret: [UInt8]) -> Bool {
     let hexadecimal = secret.map { String(format: "%02x", $0) }.joined()
     let numbers = text.split { !$0.isNumber }.joined(separator: " ")
@@ -68,7 +67,7 @@ import Testing
     }
   }
 
-  @Test func theSearchFindsWhatIsThere() throws {
+  @Test func theSearchFindsSecrets() throws {
     for subject: Any in [
       Self.value, Data(Self.value.utf8), Array(Self.value.utf8), ["a": [Self.value]],
       Data(Self.value.utf8).base64EncodedString(),
@@ -81,7 +80,7 @@ import Testing
     let description = VaultSecrecyTests.passphrase + VaultSecrecyTests.value
   }
 
-  @Test func noTypeShowsWhatItHolds() throws {
+  @Test func noTypePrintsItsSecret() throws {
     let quick = SecureVault.KeySource(.passphrase(Self.passphrase, logN: 10))
     let closure = SecureVault.KeySource.closure("server") { Self.closureKey }
     for source in [quick, .passphrase(Self.passphrase), closure, .keyFile, .credential("name")] {
@@ -161,7 +160,7 @@ import Testing
         }
       ),
       (
-        "a key file that is another one's",
+        "a key file with another key",
         {
           let good = try Bytes.read(directory.keyFilePath)
           var bad = good
