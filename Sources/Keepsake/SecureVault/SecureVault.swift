@@ -227,8 +227,8 @@ extension SecureVault {
   /// Removes the whole vault, whether it can be opened or not: the secrets of all services, and the
   /// keys to them.
   ///
-  /// It lets users start again who forgot their passphrase or lost the key file. The next vault is
-  /// created with the first key source that is available. To remove the secrets of one service, use
+  /// Use it when the passphrase or the key file is lost. The next vault is created with the first
+  /// key source that is available. To remove the secrets of one service, use
   /// ``removeAll(service:)``.
   ///
   /// - Returns: Whether the vault is empty now.

@@ -57,7 +57,7 @@ extension SecureVault {
 
     /// The directory of the vault that holds the secrets of this and the app's other services.
     ///
-    /// - Throws: ``StorageError`` if there is no place for the directory, for example because the
+    /// - Throws: ``StorageError`` if the directory cannot be determined, for example because the
     ///   user has no home directory.
     public var folderURL: URL {
       get throws(StorageError) {

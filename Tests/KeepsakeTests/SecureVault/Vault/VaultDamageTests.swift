@@ -654,8 +654,8 @@ import Testing
     #expect(try directory.secrets().get("l") == "other" && open.get("l") == "other")
     try FileSystem.unlink(directory.headerPath)
     try directory.secrets().eraseVault()
-    try directory.secrets().set("anew", forKey: "k")
-    #expect(try directory.secrets().get("k") == "anew" && directory.secrets().keys() == ["k"])
+    try directory.secrets().set("new", forKey: "k")
+    #expect(try directory.secrets().get("k") == "new" && directory.secrets().keys() == ["k"])
   }
 
   @Test func leavesAVaultUnchangedWhenItsKeyFileIsMissing() throws {
@@ -682,8 +682,8 @@ import Testing
     try FileSystem.unlink(directory.keyFilePath)
     try directory.secrets().eraseVault()
     #expect(try directory.secrets().get("k") == nil)
-    try directory.secrets().set("anew", forKey: "k")
-    #expect(try directory.secrets().get("k") == "anew")
+    try directory.secrets().set("new", forKey: "k")
+    #expect(try directory.secrets().get("k") == "new")
   }
 
   @Test func aKeyFileWithTwoKeysOpensBothVaults() throws {

@@ -25,7 +25,7 @@ import Testing
 
   private static let passphrase = "swordfish passphrase"
   private static let value = "hunter2-the-secret-value"
-  private static let closureKey = Data("a key of a closure that nobody can guess".utf8)
+  private static let closureKey = Data("a closure's key that is impossible to guess".utf8)
 
   private let directory: TemporaryDirectory
 
