@@ -140,7 +140,7 @@ func makeDirectory(_ path: String) throws -> URL {
 }
 
 /// Encodes the key, which may contain characters that file names may not.
-func file(in folder: URL, _ key: String) throws -> URL {
+func file(in directory: URL, _ key: String) throws -> URL {
   guard let name = key.addingPercentEncoding(withAllowedCharacters: .alphanumerics) else {
     throw SystemFailure(code: EINVAL)
   }
