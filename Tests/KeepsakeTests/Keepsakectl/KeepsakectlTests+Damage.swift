@@ -24,7 +24,7 @@ extension OneAtATime.KeepsakectlTests {
     try FileManager.default.removeItem(atPath: header)
     try expectFailure(1, "header is missing", "vault", "list", app)
     try directory.write([], to: "config/file")
-    try expectFailure(74, "A file stands where a directory belongs", "settings", "list", "file")
+    try expectFailure(74, "a file is in the way of a directory", "settings", "list", "file")
 
     try flipBit(of: journal, at: 80)
     let settings = try run("settings", "list", app)

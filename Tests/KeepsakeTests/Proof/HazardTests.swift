@@ -52,7 +52,7 @@ extension OneAtATime {
           // A call that needs no new descriptor succeeds.
           let isDone = isOpen && ["ok", "old"].contains(answer)
           #expect(
-            isDone || answer.contains("Close files or raise the limit on open descriptors."),
+            isDone || answer.contains("Close files, or raise the limit on open descriptors."),
             "\(request): \(answer)")
         }
       }
