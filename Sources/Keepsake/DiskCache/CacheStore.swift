@@ -48,6 +48,7 @@ extension DiskCache {
     }
 
     /// Throws if the cache has no directory, for example because the user has no home directory.
+    @inline(__always)
     var engine: any CacheEngine { get throws(StorageError) { try engineResult.get() } }
 
     /// Hands a failure to the handler of the scope that made this store.

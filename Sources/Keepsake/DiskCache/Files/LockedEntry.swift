@@ -3,12 +3,11 @@ internal import Synchronization
 /// An entry whose key is locked: no other thread or process writes it at the same time.
 struct LockedEntry {
   let cache: OpenCache
-  let ledger: CacheLedger
   let name: EntryName
 
   /// Adds to the size of the entry's subdirectory; nil if the difference is unknown.
   private func addSize(_ bytes: Int?) throws(StorageError) {
-    try ledger.add(bytes, to: name.directory, since: cache.epoch)
+    try cache.ledger?.add(bytes, to: name.directory, since: cache.epoch)
   }
 
   // MARK: Removing

@@ -33,7 +33,9 @@ extension OpenCache {
       switch result {
       case .missing: return result
       case .found(let entry, _):
-        if options.contains(.recordUse) { recordUse(of: name, entry) }
+        if options.contains(.recordUse), entry.shouldRecordUse(at: entry.lastUsed) {
+          recordUse(of: name, entry)
+        }
         return result
       case .expired:
         _ = try withKeyLockUnlessBusy(name) { entry throws(StorageError) in
@@ -164,7 +166,6 @@ extension OpenCache {
   }
 
   private func recordUse(of name: EntryName, _ entry: VerifiedEntry) {
-    guard entry.shouldRecordUse(at: entry.lastUsed) else { return }
     // Fails if this process may only read; the uses of other processes then decide.
     _ = try? FileSystem.touch(name.sidecarPath, in: directory)
     verifiedEntries.setLastRecordedUse(entry.lastUsed, of: name)
@@ -191,6 +192,9 @@ extension Sidecar {
 
 extension String.UTF8View {
   fileprivate func hasSameBytes(as other: UnsafeRawBufferPointer) -> Bool {
-    span.bytes.withUnsafeBytes { $0.count == other.count && $0.elementsEqual(other) }
+    span.bytes.withUnsafeBytes { bytes in
+      // A loop over indices is ten times as fast as `elementsEqual`.
+      bytes.count == other.count && bytes.indices.allSatisfy { bytes[$0] == other[$0] }
+    }
   }
 }

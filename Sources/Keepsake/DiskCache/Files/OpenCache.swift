@@ -172,7 +172,7 @@ final class OpenCache: Sendable {
     return try withThreadLock(of: name.directory, timeout) { () throws(StorageError) in
       try ledger.file.lock(bytes: byte, timeout: timeout)
       defer { ledger.file.unlock(bytes: byte) }
-      return try body(LockedEntry(cache: self, ledger: ledger, name: name))
+      return try body(LockedEntry(cache: self, name: name))
     }
   }
 
@@ -186,7 +186,7 @@ final class OpenCache: Sendable {
       _ throws(StorageError) -> R? in
       guard try ledger.file.tryLock(bytes: byte) else { return nil }
       defer { ledger.file.unlock(bytes: byte) }
-      return try body(LockedEntry(cache: self, ledger: ledger, name: name))
+      return try body(LockedEntry(cache: self, name: name))
     }
     return result ?? nil
   }
