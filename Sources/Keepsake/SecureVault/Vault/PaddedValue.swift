@@ -1,0 +1,42 @@
+#if SecureVault
+/// The plaintext of an entry's value box: the value with its kind and length, padded so that the
+/// file's size hides the length.
+///
+///     0  kind    1  zero (7 bytes)    8  length (8 bytes)    16  the value, then zeros
+enum PaddedValue {
+  static let prefixSize = 16
+  /// In place of a kind: the value is a box under the presence key.
+  static let boxKind: UInt8 = 255
+
+  /// Tokens and passwords all get this length.
+  private static let minLength = 256
+
+  /// The length to which a value of `count` bytes is padded, including the prefix.
+  ///
+  /// Padmé (Nikitin et al., "Reducing Metadata Leakage from Encrypted Files and Communication with
+  /// PURBs", 2019) adds at most an eighth, and lengths reveal O(log log n) bits.
+  static func paddedLength(_ count: Int) -> Int {
+    let length = max(minLength, count + prefixSize)
+    let exponent = Int.bitWidth - 1 - length.leadingZeroBitCount
+    let digits = Int.bitWidth - exponent.leadingZeroBitCount
+    let mask = (1 << (exponent - digits)) - 1
+    return (length + mask) & ~mask
+  }
+
+  static func prefix(kind: UInt8, length: Int) -> [UInt8] {
+    var bytes = [kind, 0, 0, 0, 0, 0, 0, 0]
+    bytes.append(number: UInt64(length))
+    return bytes
+  }
+
+  /// The value's kind, and its range in the plaintext; nil when the plaintext is not valid.
+  static func parse(_ bytes: UnsafeRawBufferPointer) -> (kind: UInt8, range: Range<Int>)? {
+    var reader = ByteReader(bytes)
+    guard let kind = reader.number(UInt64.self), kind <= 255,
+      let length = reader.number(UInt64.self).flatMap({ Int(exactly: $0) }),
+      length <= bytes.count - prefixSize
+    else { return nil }
+    return (UInt8(kind), prefixSize..<(prefixSize + length))
+  }
+}
+#endif
