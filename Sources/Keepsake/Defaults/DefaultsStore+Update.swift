@@ -75,7 +75,7 @@ extension Defaults.Store {
         }
         return .success((value, try Codec.encode(value)))
       }
-      for _ in 0..<8 {
+      for _ in 0..<attemptsWithoutLock {
         let old = try engine.value(forKey: key)
         switch try changed(old) {
         case .failure(let error): return .failure(error)
@@ -158,3 +158,6 @@ struct RunningUpdate {
     }
   }
 }
+
+/// After this many lost races an update takes the lock, so that it cannot lose again.
+private let attemptsWithoutLock = 8

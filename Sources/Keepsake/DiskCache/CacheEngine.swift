@@ -81,3 +81,9 @@ enum CacheSizeLimit {
       remedy: "Raise the cache's sizeLimit or store a smaller value.")
   }
 }
+
+extension DiskCache {
+  /// The size, in bytes, down to which a cache is evicted. Some room is left, so that not every set
+  /// evicts.
+  static func evictionTarget(of limit: Int) -> Int { limit / 10 * 9 }
+}

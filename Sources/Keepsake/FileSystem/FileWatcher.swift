@@ -134,6 +134,8 @@ final class FileWatcher: Sendable {
     return state.hasReader
   }
 
+  private static let pauseBetweenBatches = Duration.milliseconds(8)
+
   /// Handles events while anything is watched. Removing the last watch causes an event too.
   private func readEvents(_ descriptor: Int32) {
     while true {
@@ -142,7 +144,7 @@ final class FileWatcher: Sendable {
       handlePendingEvents(descriptor)
       // The kernel merges equal events that are pending. Without this pause a process that writes
       // continuously, such as this one, would wake the thread with every write.
-      BackgroundThread.sleep(for: .milliseconds(8))
+      BackgroundThread.sleep(for: Self.pauseBetweenBatches)
       let isDone = state.withLock { state in
         state.hasReader = !state.handlers.isEmpty
         return !state.hasReader

@@ -46,6 +46,8 @@ enum BackgroundWork {
     add(Job(due: .now + delay, work: carryingTaskLocals(work), delaysExit: false))
   }
 
+  private static let syncDelay = Duration.seconds(1)
+
   /// Runs `sync` within about a second.
   ///
   /// - Parameter syncAtExit: Runs instead if the process exits first. It must not wait for a lock:
@@ -65,7 +67,7 @@ enum BackgroundWork {
     if ForkGuard.isForkedChild {
       syncNow()
     } else if isFirst {
-      run(after: .seconds(1)) { syncNow() }
+      run(after: syncDelay) { syncNow() }
     }
   }
 
