@@ -30,7 +30,7 @@ extension OneAtATime.KeepsakectlTests {
     Damage("settings of another program", finding: "does not start as a Keepsake journal") {
       try Bytes.write(Array("{\"theme\": 1}\n".utf8), to: $0.journal)
     },
-    Damage("a damaged secret", finding: "its file was altered") {
+    Damage("a damaged secret", finding: "the secret is damaged") {
       let path = try $0.newestSecret()
       try $0.flipBit(of: path, at: try Bytes.read(path).count - 20)
     },
