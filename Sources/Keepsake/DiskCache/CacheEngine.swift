@@ -80,10 +80,7 @@ enum CacheSizeLimit {
       reason: "the value takes \(size) bytes, more than the cache's size limit of \(limit)",
       remedy: "Raise the cache's sizeLimit or store a smaller value.")
   }
-}
 
-extension DiskCache {
-  /// The size, in bytes, down to which a cache is evicted. Some room is left, so that not every set
-  /// evicts.
+  /// The size in bytes down to which a cache evicts. It leaves room, so that not every set evicts.
   static func evictionTarget(of limit: Int) -> Int { limit / 10 * 9 }
 }

@@ -52,7 +52,7 @@ final class MemoryCache: CacheEngine {
       let count = entries.count
       _ = removeExpired()
       let oldestFirst = entries.sorted { $0.value.useNumber < $1.value.useNumber }
-      let target = DiskCache.evictionTarget(of: limit)
+      let target = CacheSizeLimit.evictionTarget(of: limit)
       // The last used entry is kept even if it alone exceeds nine tenths.
       let last = oldestFirst.last?.value.payload.bytes.count ?? 0
       let goal = last > target ? limit : target

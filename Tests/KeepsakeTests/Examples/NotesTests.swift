@@ -111,7 +111,7 @@ import Testing
     try directory.write([0xFF, 0], to: "binary")
     #expect(try notes.run("import", directory.path + "/missing").failed(66, "There is no file"))
     #expect(
-      try notes.run("import", directory.path + "/binary").failed(65, "the file is not UTF-8 text"))
+      try notes.run("import", directory.path + "/binary").failed(65, "cannot be read"))
     #expect(try notes.run("export", directory.path).failed(73, "a directory is in the way"))
     #expect(try run("list").text.hasPrefix("notes: 0,"))
     try directory.write([], to: "Documents")  // a file where the directory belongs

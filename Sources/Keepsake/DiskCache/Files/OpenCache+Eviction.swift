@@ -16,7 +16,7 @@ extension OpenCache {
   /// Takes as many subdirectories as make a fair sample, removes their oldest entries, and
   /// continues with the next subdirectories.
   private func evictOnce(toFit limit: Int, _ ledger: CacheLedger) throws(StorageError) {
-    let target = DiskCache.evictionTarget(of: limit)
+    let target = CacheSizeLimit.evictionTarget(of: limit)
     let totalSize = ledger.totalSize
     let subdirectories = try subdirectoriesToScan()
     let start = Int.random(in: 0...subdirectories.count)
