@@ -308,7 +308,7 @@ import Testing
   private static let tag = """
     Signature: 8a477f597d28d172789f06886806bc55
     # This file is a cache directory tag created by Keepsake.
-    # Backups may leave this directory out: all of it can be made again.
+    # Backups may leave this folder out: all of it can be made again.
     # See https://bford.info/cachedir/
 
     """

@@ -79,7 +79,7 @@ final class FileCache: CacheEngine {
   }
 
   /// Runs `body` with the cache open for writing; repeats it with the cache opened again if its
-  /// directory was removed meanwhile.
+  /// directory was removed in the meantime.
   func withOpenCacheForWriting<R>(
     _ body: (OpenCache) throws(StorageError) -> R
   ) throws(StorageError) -> R {
@@ -88,7 +88,8 @@ final class FileCache: CacheEngine {
       do throws(StorageError) {
         return try body(cache)
       } catch  where error.code == .notFound {
-        close(cache)
+        // A temporary file may be missing alone, as after a clean-up of old files.
+        if try !cache.isCurrent(usingRecentCheck: false) { close(cache) }
         throw error
       }
     }
@@ -98,8 +99,9 @@ final class FileCache: CacheEngine {
     current.withLock { if $0 === cache { $0 = nil } }
   }
 
-  /// Runs `body` again if a directory was removed meanwhile, as it is when the cache is emptied;
-  /// but not endlessly, because the missing directory may be one that the library does not create.
+  /// Runs `body` again if a directory was removed in the meantime, as it is when the cache is
+  /// emptied; but not endlessly, because the missing directory may be one that the library does not
+  /// create.
   func retryingIfRemoved<R>(
     _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {

@@ -32,7 +32,7 @@ final class FileEntryWriter: CacheWriter, @unchecked Sendable {
   }
 
   func append(contentsOf source: File) throws(StorageError) {
-    // The checksum is that of the clone, in case the source changes meanwhile.
+    // Sum the clone, because the source may have changed in the meantime.
     let isCloned = count == 0 && temporary.file.clone(from: source)
     let file = isCloned ? temporary.file : source
     let size = 1 << 20
@@ -58,6 +58,8 @@ final class FileEntryWriter: CacheWriter, @unchecked Sendable {
         try cache.publish(&temporary, summary, as: name, key, options, hook: hook)
       } catch  where error.code == .notFound {
         try cache.makeSubdirectory(of: name)
+        // If the cache was emptied in the meantime, that subdirectory is in the trash.
+        guard try cache.isCurrent() else { throw error }
         try cache.publish(&temporary, summary, as: name, key, options, hook: hook)
       }
       return cache

@@ -16,8 +16,8 @@ final class OpenCache: Sendable {
   ///
   /// A change to a directory that has been emptied since must not be counted in the new one.
   let epoch: UInt64?
-  /// Part of the names of this process's temporary files. The process holds the lock of the byte of
-  /// this number while it has the cache open.
+  /// Part of the names of this process's temporary files. While the cache is open, the process
+  /// locks the ledger byte that this number selects.
   let token: UInt64
   let directoryMode: UInt32
   let timeout: Duration
@@ -57,13 +57,13 @@ final class OpenCache: Sendable {
     lastCheck = Atomic(CoarseClock.now)
   }
 
-  /// Whether these files are still those of the cache.
+  /// Whether the cache still consists of these files.
   ///
   /// An emptied cache is noticed at once, a replaced directory or ledger within a few milliseconds.
-  func isCurrent() throws(StorageError) -> Bool {
+  func isCurrent(usingRecentCheck: Bool = true) throws(StorageError) -> Bool {
     if processGeneration != ForkGuard.generation { return false }
     let now = CoarseClock.now
-    if now != lastCheck.load(ordering: .relaxed) {
+    if !usingRecentCheck || now != lastCheck.load(ordering: .relaxed) {
       lastCheck.store(now, ordering: .relaxed)
       guard try FileSystem.status(directory.path)?.isSameFile(as: status) == true,
         try ledger?.file.isReplaced() != true
@@ -72,8 +72,8 @@ final class OpenCache: Sendable {
     return epoch == ledger?.epoch
   }
 
-  /// Whether the last entry was found that was read for the first time. If so, the next one is
-  /// likely to exist.
+  /// Whether the last first read of an entry found it. If so, the next one is likely to find its
+  /// entry.
   var expectsEntries: Bool {
     get { hasFoundEntry.load(ordering: .relaxed) }
     set {
@@ -176,7 +176,7 @@ final class OpenCache: Sendable {
     }
   }
 
-  /// The same without waiting: nil also if the key is locked.
+  /// The same without waiting: also returns nil if the key is locked.
   func withKeyLockIfAvailable<R>(
     _ name: EntryName, _ body: (LockedEntry) throws(StorageError) -> R
   ) throws(StorageError) -> R? {
