@@ -117,6 +117,19 @@ case "fork":  // COUNT: a child and its parent write at the same time
   }
   let status = waitForExit(of: child)
   printLine("\(Defaults.int("count")) \(Defaults.bool("child")) \(status)")
+case "fork-read":  // prints how many lock files a child has open that only reads
+  Defaults.set(1, forKey: "count")
+  let child = forkedChild()
+  if child == 0 {
+    let count = Defaults.int("count")
+    let names = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")) ?? []
+    let targets = names.compactMap {
+      try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\($0)")
+    }
+    printLine("\(count) \(targets.count { $0.hasSuffix("/.standard.lock") })")
+    exit(0)
+  }
+  if waitForExit(of: child) != 0 { exit(1) }
 case "as-user":  // USER GROUP VERB KEY [VALUE]: answers a request as another user
   guard setgid(gid_t(number(4))) == 0, setuid(uid_t(number(3))) == 0 else { exit(2) }
   printLine(answer(Array(arguments[5...])))

@@ -12,6 +12,12 @@ extension Journal {
 
     /// A larger buffer is not kept. Most settings need less.
     fileprivate static let largestBuffer = 4 << 10
+
+    /// Closes a lock file that is not in use any more. A forked child that only reads would
+    /// otherwise keep the lock of its parent, even after the parent was killed.
+    mutating func releaseLockFile(unless current: LockFile?) {
+      if lockFile !== current { lockFile = nil }
+    }
   }
 
   /// What a writer does after it has released its locks, because it may take long or write itself.
@@ -83,7 +89,7 @@ extension Journal {
   /// What a writer decides as soon as its table is current.
   private enum Decision {
     case refuse
-    /// The changes would remove what is not there.
+    /// The changes only remove keys that do not exist.
     case skip
     /// nil if there is no file that can be written.
     case append(JournalFile.AppendPlan?)
@@ -94,7 +100,7 @@ extension Journal {
     _ changes: UnsafeBufferPointer<ValueChange>, if condition: (borrowing ValueTable) -> Bool
   ) throws(StorageError) -> Bool {
     var isAttempted = false
-    // Also after an error: a part of the changes may have been written.
+    // Even after an error: a part of the changes may have been written.
     defer { if isAttempted { observers.signal(changes.count == 1 ? changes[0].key : nil) } }
     return try locked(isBrief: true) { file in
       guard condition(file.table) else { return Decision.refuse }
@@ -130,7 +136,7 @@ extension Journal {
       followUp.isSyncDue = file.noteUnsyncedRecords()
       try file.finishAppend(of: changes, plan, written: failure == nil ? count : nil)
       followUp.hasChanges = file.takeUnsignaledChanges() || followUp.hasChanges
-      followUp.compaction = file.takeDueCompaction()
+      if failure == nil { followUp.compaction = file.takeDueCompaction() }
     }
     // The last two bytes only end the line: a record without them counts.
     if let failure, written < count - 2 { throw failure }
@@ -189,7 +195,7 @@ extension Journal {
         let lock = try lockFile(of: &writer, mayCreate: mayCreate)
         try lock.lock(timeout: timeout)
         let generation = ForkGuard.generation
-        // A child that was forked meanwhile must not release the lock, which is its parent's.
+        // A child that was forked in the meantime must not release the lock, which is its parent's.
         defer { if generation == ForkGuard.generation { lock.unlock() } }
         var isDamaged = false
         let prepared = try file.withLock { file throws(StorageError) -> Prepared? in

@@ -66,7 +66,7 @@ final class Journal: ValueEngine {
     return result
   }
 
-  /// Brings the table up to date with the file, also with records that are not published.
+  /// Brings the table up to date with the file, including records that are not published.
   func validate() throws(StorageError) {
     try file.withLock { file throws(StorageError) in try file.validate() }
     followUpValidation()
@@ -74,9 +74,13 @@ final class Journal: ValueEngine {
 
   /// Does what a validation requires but must not do while `file` is locked.
   private func followUpValidation() {
-    let (hasChanges, isDamaged, mustPublish) = file.withLock { file in
-      (file.takeUnsignaledChanges(), file.damage != nil, file.claimUnpublishedRecords())
+    let (hasChanges, isDamaged, mustPublish, lockFile) = file.withLock { file in
+      (
+        file.takeUnsignaledChanges(), file.damage != nil, file.claimUnpublishedRecords(),
+        file.lockFile
+      )
     }
+    writer.withLockIfAvailable { $0.releaseLockFile(unless: lockFile) }
     if hasChanges { observers.signal() }
     if isDamaged {
       do throws(StorageError) {

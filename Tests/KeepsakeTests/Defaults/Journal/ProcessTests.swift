@@ -62,8 +62,8 @@ extension OneAtATime {
       #expect(rewrites.count > 1, "no compaction took place")
     }
 
-    /// Kills a writer at random moments, also during compactions, and expects every value that it
-    /// acknowledged. `KEEPSAKE_KILLS` makes the run longer.
+    /// Kills a writer at random moments, including during compactions, and expects every value that
+    /// it acknowledged. `KEEPSAKE_KILLS` makes the run longer.
     @Test func killLosesNothingAcknowledged() throws {
       let kills = Coverage.count("KEEPSAKE_KILLS", sample: 40, complete: 500)
       let directory = try TemporaryDirectory()
@@ -132,6 +132,12 @@ extension OneAtATime {
     @Test func forkedChildOpensItsOwnFiles() throws {
       let directory = try TemporaryDirectory()
       #expect(try Peer.start(directory, "fork", "3000").finish() == "6000 true 0\n")
+    }
+
+    /// A descriptor of the parent's would keep its lock, even after the parent was killed.
+    @Test func forkedChildThatReadsKeepsNoLockFileOfItsParent() throws {
+      let directory = try TemporaryDirectory()
+      #expect(try Peer.start(directory, "fork-read").finish() == "1 1\n")
     }
 
     @Test func throwsWhenTheLockIsHeldForLongerThanTheTimeout() throws {
