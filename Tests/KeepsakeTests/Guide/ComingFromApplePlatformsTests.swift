@@ -102,7 +102,7 @@ import Testing
     #expect(SecureVault.get("token") == "tok")
   }
 
-  @Test func closureProvidesTheKeyOfTheDevice() {
+  @Test func closureProvidesTheDeviceKey() {
     @Sendable func deviceKey() throws -> Data { Data(repeating: 9, count: 32) }
     SecureVault.set("tok", forKey: "token")
     #expect(SecureVault.protect(with: .closure("device") { try deviceKey() }))

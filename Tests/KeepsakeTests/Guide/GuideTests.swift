@@ -12,7 +12,7 @@ import Testing
     }
   }
 
-  /// An app has no access to internal declarations, so neither have these tests.
+  /// Apps cannot use internal declarations, so these tests do not use them either.
   @Test(arguments: Guide.tests.map(\.value))
   func testsUseOnlyPublicCalls(test: String) throws {
     #expect(try !Guide.file(test).contains("@testable"))

@@ -28,12 +28,13 @@ import Testing
     #expect(DiskCache.model("page") == page)
   }
 
-  /// A person decides within seconds whether to go on.
+  /// Visitors decide within seconds whether to read on.
   @Test func readmeIsShort() throws {
     #expect(try Document.readme.text().utf8.count <= 10_000)
   }
 
-  /// One runs the main example and one the tests; each installs what is missing first.
+  /// One command runs the main example, the other runs the tests; both first install what is
+  /// missing.
   @Test func readmeHasTwoCommands() throws {
     let commands = try Document.readme.text().matches(of: /(?ms)^```sh\n(.*?)^```$/).map(\.1)
     #expect(commands.count == 2)

@@ -38,7 +38,7 @@ import Testing
     }
   }
 
-  /// An app has no access to internal declarations, so neither have these tests.
+  /// Apps cannot use internal declarations, so these tests do not use them either.
   @Test(arguments: Set(Self.tests.values))
   func testsOfSnippetsUseOnlyPublicCalls(test: String) throws {
     #expect(try !source(of: test).contains("@testable"))
@@ -68,7 +68,7 @@ import Testing
   @Test func theFirstManifestFindsItsProducts() async throws {
     let manifest = try #require(
       try Document.gettingStarted.snippets().first(where: \.isManifest)?.text)
-    // The program is beside the repository, as the article says.
+    // The program is in a directory next to the repository, as the article says.
     let directory = try TemporaryDirectory()
     let files = FileManager.default
     try files.createSymbolicLink(
