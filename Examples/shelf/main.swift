@@ -131,7 +131,7 @@ final class Source {
 }
 
 /// The chunks of a file as an asynchronous sequence for `save(chunks:)`. The body of a download
-/// works as well.
+/// also works.
 struct Chunks: AsyncSequence, AsyncIteratorProtocol {
   let source: Source
 

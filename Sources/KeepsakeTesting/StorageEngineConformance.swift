@@ -244,10 +244,10 @@ private struct Checker: Sendable {
     of engine: any StorageEngine, and other: any StorageEngine
   ) async throws {
     let keyCount = 50
-    let colours = ["r", "g", "b"].enumerated().map {
+    let colors = ["r", "g", "b"].enumerated().map {
       Self.json(String(repeating: $1, count: 1_000 + 30_000 * $0))
     }
-    try await blocking { try engine.set(colours[0], forKey: "colour") }
+    try await blocking { try engine.set(colors[0], forKey: "color") }
     let progress = Progress()
     let total = try await withThrowingTaskGroup(of: Int.self) { group in
       for task in 0..<4 {
@@ -261,15 +261,15 @@ private struct Checker: Sendable {
                 try own.set(Data("\(round)".utf8), forKey: "own \(task) \(round)")
               }
               // Until the end, because a busy machine may start the reading tasks late.
-              if task < 2 { try own.set(colours[round % 3], forKey: "colour") }
+              if task < 2 { try own.set(colors[round % 3], forKey: "color") }
               if try !incrementCount(in: own) { break }
               round += 1
-              let colour = try own.data(forKey: "colour")
+              let color = try own.data(forKey: "color")
               expect(
-                colours.contains { $0 == colour }, "a read returns the complete old or new bytes")
+                colors.contains { $0 == color }, "a read returns the complete old or new bytes")
               // A task that only reads has seen another task's set.
-              if task >= 2, colour != last { progress.overlaps.add(1, ordering: .relaxed) }
-              last = colour
+              if task >= 2, color != last { progress.overlaps.add(1, ordering: .relaxed) }
+              last = color
               if round % 25 == 0 {
                 let listed = Set(try own.keys())
                 let isComplete = (0..<min(round, keyCount)).allSatisfy {

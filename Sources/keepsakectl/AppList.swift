@@ -28,7 +28,8 @@ enum AppList {
         if app.suites + app.secrets + app.caches > 0 { apps[name] = app }
       }
     }
-    // This program stores nothing itself, but its directories would be beside those of all apps.
+    // This program stores nothing itself, but its directories would be beside the directories of
+    // all apps.
     if let file = try Defaults.shared.fileURL {
       countStores(beside: file.deletingLastPathComponent()) { $1.suites = try suites(in: $0) }
     }

@@ -10,7 +10,7 @@ extension Doctor {
       of: settings, names.filter { $0.contains(".jsonl") || $0.hasSuffix(".lock") })
     for name in names where name.contains(".jsonl.damaged-") {
       note(
-        try path(name, in: settings), "this is the copy of a damaged file",
+        try path(name, in: settings), "the file is a copy of a damaged file",
         "Take from it what you need, then delete it.")
     }
     for suite in try Diagnostics.names({ Defaults.suites() }) {

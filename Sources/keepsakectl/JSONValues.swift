@@ -5,7 +5,7 @@ import Keepsake
 enum JSONValues {
   /// All values of a suite, sorted by key.
   static func all(of suite: Defaults.Store) throws -> [(key: String, json: String)] {
-    // The export has one setting in each line between those of the braces.
+    // The export has one setting in each line between the lines of the braces.
     let lines = try suite.export(as: .json).split(separator: UInt8(ascii: "\n"))
     return try lines.dropFirst().dropLast().map { line in
       let setting = line.drop { $0 == UInt8(ascii: " ") }

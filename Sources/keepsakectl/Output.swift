@@ -60,13 +60,13 @@ enum Output {
     }
   }
 
-  // MARK: Colour
+  // MARK: Color
 
-  private static let hasColour =
+  private static let hasColor =
     isTerminal && variable("NO_COLOR").isEmpty && !["", "dumb"].contains(variable("TERM"))
 
-  static func bold(_ text: String) -> String { hasColour ? "\u{1B}[1m\(text)\u{1B}[0m" : text }
-  static func red(_ text: String) -> String { hasColour ? "\u{1B}[31m\(text)\u{1B}[0m" : text }
+  static func bold(_ text: String) -> String { hasColor ? "\u{1B}[1m\(text)\u{1B}[0m" : text }
+  static func red(_ text: String) -> String { hasColor ? "\u{1B}[31m\(text)\u{1B}[0m" : text }
 
   private static func variable(_ name: String) -> String {
     getenv(name).map { String(cString: $0) } ?? ""

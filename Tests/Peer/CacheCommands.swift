@@ -1,5 +1,5 @@
-// Commands on caches. The tests use this file as well: both processes make and verify the same
-// values, and a test computes what a process that it killed was doing.
+// Commands on caches. The tests also use this file: both processes make and verify the same values,
+// and a test computes what a process that it killed was doing.
 import Dispatch
 import FoundationEssentials
 import Keepsake
@@ -123,7 +123,7 @@ struct CacheStress: Sendable {
 
   static func name(_ key: Int) -> String { "key\(key)" }
 
-  /// Whether the bytes are those of a value that was stored as text.
+  /// Whether the bytes belong to a value that was stored as text.
   private static func isText(_ data: Data, _ key: Int) -> Bool {
     Data(base64Encoded: data).flatMap { SelfCheckingValue($0, key: key) } != nil
   }

@@ -1,4 +1,4 @@
-// Commands that use all kinds of stores. The tests use this file as well, to compute what a process
+// Commands that use all kinds of stores. The tests also use this file, to compute what a process
 // that they killed was doing.
 import FoundationEssentials
 import Keepsake
@@ -170,8 +170,8 @@ private func soak(_ stores: MixedStores, seconds: Int) async throws {
       watcher.cancel()
       _ = await watcher.value
     }
-    // Wait for work in the background: settings are synced about a second after they are set, also
-    // those of closed scopes, and on a busy disk that takes a while.
+    // Wait for work in the background: settings are synced about a second after they are set, even
+    // in closed scopes, and on a busy disk that takes a while.
     var use = ResourceUse.now
     for _ in 0..<100 {
       try await Task.sleep(for: .milliseconds(100))

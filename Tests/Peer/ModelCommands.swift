@@ -1,4 +1,4 @@
-// The calls of model checks. The tests use this file as well, so that both processes make the same
+// The calls of model checks. The tests also use this file, so that both processes make the same
 // calls and describe the results in the same way.
 import FoundationEssentials
 import Keepsake

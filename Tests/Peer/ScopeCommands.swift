@@ -1,4 +1,4 @@
-// Values inside and outside of temporary scopes. The tests use this file as well.
+// Values inside and outside of temporary scopes. The tests also use this file.
 import Dispatch
 import FoundationEssentials
 import Keepsake

@@ -1,5 +1,5 @@
-// Commands on vaults. The tests use this file as well: both processes make and verify the same
-// values, and a test computes what a process that it killed was doing.
+// Commands on vaults. The tests also use this file: both processes make and verify the same values,
+// and a test computes what a process that it killed was doing.
 import FoundationEssentials
 import Keepsake
 
@@ -236,7 +236,7 @@ enum MemoryScan {
     var found: [String] = []
     var total = 0
     for mapping in mappings() where mapping.isReadable {
-      // The kernel may have merged the scratch mapping with others, which are searched as well.
+      // The kernel may have merged the scratch mapping with others, which are also searched.
       for part in [
         mapping.range.clamped(to: 0..<own.lowerBound),
         mapping.range.clamped(to: own.upperBound..<UInt.max),

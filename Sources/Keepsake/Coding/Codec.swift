@@ -42,7 +42,7 @@ enum Codec {
     }
     if let value = exactCast(value, to: Decimal.self), value.isNaN {
       throw StorageError(
-        .encodingFailed, operation: "encode", reason: "the Decimal is not a number",
+        .encodingFailed, operation: "encode", reason: "the Decimal is NaN",
         remedy: "Store nil instead.")
     }
     if T.self is any AnyOptional.Type {
@@ -77,8 +77,8 @@ enum Codec {
     default: if let stored = json.withUnsafeBytes({ StoredValue(json: $0) }) { return stored }
     }
     throw StorageError(
-      .encodingFailed, operation: "encode", reason: "\(type) encoded no value",
-      remedy: "Let its encode(to:) write a value.")
+      .encodingFailed, operation: "encode", reason: "\(type) did not encode a value",
+      remedy: "Make its encode(to:) encode a value.")
   }
 
   static func encode<T: Encodable>(

@@ -166,7 +166,7 @@ struct JSONScanner {
     return true
   }
 
-  /// The name of a member, whose colon is skipped as well.
+  /// The name of a member. Skips the colon after it, too.
   private mutating func name() -> String? {
     guard nextToken() == .quote, let name = string(), skip(.colon) else { return nil }
     return name

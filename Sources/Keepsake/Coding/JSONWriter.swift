@@ -38,7 +38,7 @@ final class JSONWriter {
   @exclusivity(unchecked) private var bytes: [UInt8] = []
   /// The innermost value that is being encoded.
   @exclusivity(unchecked) private var value: OpenValue
-  /// The offsets of the members of all open objects, those of the innermost object last.
+  /// The offsets of the members of all open objects; the innermost object comes last.
   @exclusivity(unchecked) private var memberStarts: [Int] = []
   /// The nested writers, and the offsets at which their bytes belong.
   @exclusivity(unchecked) private var insertions: [(offset: Int, writer: JSONWriter)] = []
@@ -272,7 +272,7 @@ final class JSONWriter {
       }
       var index = value.firstMember
       while index < memberStarts.count {
-        // The colon is compared as well, so equal bytes are equal names.
+        // The colon is compared too, so equal bytes are equal names.
         let start = memberStarts[index]
         var length = 0
         while length < name.count, bytes[start + length] == bytes[name.lowerBound + length] {

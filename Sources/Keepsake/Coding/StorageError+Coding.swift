@@ -3,7 +3,7 @@ internal import FoundationEssentials
 // None of these quotes a value, nor an error text that may quote one.
 
 extension StorageError {
-  /// The stored value has another type than `type`, which the caller asked for.
+  /// The stored value is not of type `type`, which the caller asked for.
   init(mismatch stored: StoredValue?, with type: any Any.Type) {
     let actual = stored.map { "is \($0.typeDescription), not \(type)" } ?? "is not of type \(type)"
     self.init(

@@ -50,8 +50,8 @@ extension Defaults {
   /// A number can be read as any numeric type that holds it without loss: 16 as `Int`, `UInt8` or
   /// `Double`. No other conversions are made.
   ///
-  /// - Returns: The value; nil if the key has none. Nil as well, and reported, if the value has
-  ///   another type or cannot be read.
+  /// - Returns: The value; nil if the key has none. Returns nil and reports the failure if the
+  ///   value has another type or cannot be read.
   @inlinable
   public static func get<T: Codable>(_ key: String, suite: Suite = .standard) -> T? {
     self.suite(suite).attempt { store throws(StorageError) in try store.get(key) as T? } ?? nil
@@ -63,8 +63,8 @@ extension Defaults {
   /// let size = Defaults.get("fontSize", default: 16)
   /// ```
   ///
-  /// - Returns: The value; `defaultValue` if the key has none. `defaultValue` as well, and the
-  ///   error reported, if the value has another type or cannot be read.
+  /// - Returns: The value; `defaultValue` if the key has none. Returns `defaultValue` and reports
+  ///   the failure if the value has another type or cannot be read.
   @inlinable
   public static func get<T: Codable>(
     _ key: String, default defaultValue: @autoclosure () -> T, suite: Suite = .standard
@@ -126,14 +126,14 @@ extension Defaults {
       ?? nil
   }
 
-  /// Whether a key has a value, of any type. False as well, and reported, if the suite cannot be
-  /// read.
+  /// Whether a key has a value, of any type. Returns false and reports the failure if the suite
+  /// cannot be read.
   public static func contains(_ key: String, suite: Suite = .standard) -> Bool {
     self.suite(suite).attempt { store throws(StorageError) in try store.contains(key) } ?? false
   }
 
-  /// All keys that have a value, in no particular order. Empty as well, and reported, if the suite
-  /// cannot be read.
+  /// All keys that have a value, in no particular order. Returns none and reports the failure if
+  /// the suite cannot be read.
   public static func keys(suite: Suite = .standard) -> [String] {
     self.suite(suite).attempt { store throws(StorageError) in try store.keys() } ?? []
   }
@@ -169,14 +169,15 @@ extension Defaults {
 
   /// Removes the value of a key.
   ///
-  /// - Returns: Whether the key has no value now: true as well if it had none before. If not, the
+  /// - Returns: Whether the key has no value now; true even if the key had no value. If not, the
   ///   error is reported.
   @discardableResult
   public static func remove(_ key: String, suite: Suite = .standard) -> Bool {
     self.suite(suite).attempt { store throws(StorageError) in try store.remove(key) } != nil
   }
 
-  /// Removes all values of a suite, also from its file. Copies of damaged files are kept.
+  /// Removes all values of a suite; its file no longer contains them. Copies of damaged files are
+  /// kept.
   ///
   /// - Returns: Whether the suite is empty now. If not, the error is reported.
   @discardableResult
@@ -190,8 +191,9 @@ extension Defaults {
   /// let launches = Defaults.update("launches", default: 0) { $0 += 1 }
   /// ```
   ///
-  /// The closure runs without a lock, and runs again if the value has changed in the meantime, so
-  /// it should have no other effects. Writing to the same suite inside it is an error.
+  /// The closure runs without a lock. It may run several times, so it should have no side effects.
+  /// If the value changes during eight attempts, the ninth holds the suite lock. Writing to the
+  /// same suite inside it is an error.
   ///
   /// - Parameters:
   ///   - key: The key of the value.
@@ -269,7 +271,7 @@ extension Defaults {
 
   /// Changes the value of a typed key atomically.
   ///
-  /// The closure may run several times, as that of `update(_:default:suite:_:)` does.
+  /// The closure may run several times, like the closure of `update(_:default:suite:_:)`.
   ///
   /// - Returns: The new value; the key's default if it could not be stored, which is reported.
   /// - Throws: Only what `change` throws; the old value is intact then.
@@ -294,7 +296,8 @@ extension Defaults {
     remove(key.name, suite: key.suite)
   }
 
-  /// Whether a typed key has a value. False as well, and reported, if the suite cannot be read.
+  /// Whether a typed key has a value. Returns false and reports the failure if the suite cannot be
+  /// read.
   public static func contains<T: Codable>(_ key: Key<T>) -> Bool {
     contains(key.name, suite: key.suite)
   }
@@ -340,16 +343,16 @@ extension Defaults {
 extension Defaults {
   /// The app's suites that have a file or an engine set by `bootstrap`, sorted by name.
   ///
-  /// Suites in memory and suites in a directory of their own are not listed. Empty as well, and
-  /// reported, if the app's directory cannot be read.
+  /// Suites in memory and suites in a directory of their own are not listed. Returns none and
+  /// reports the failure if the app's directory cannot be read.
   public static func suites() -> [Suite] {
     shared.attempt { store throws(StorageError) in try store.storedSuites() } ?? []
   }
 
   /// All values of a suite as one document; see ``Store/export(as:)``.
   ///
-  /// - Returns: The document. Nil, and reported, if the suite cannot be read or the format cannot
-  ///   hold a value.
+  /// - Returns: The document. Returns nil and reports the failure if the suite cannot be read or
+  ///   the format cannot hold one of the values.
   public static func export(as format: ExportFormat, suite: Suite = .standard) -> Data? {
     self.suite(suite).attempt { store throws(StorageError) in try store.export(as: format) }
   }

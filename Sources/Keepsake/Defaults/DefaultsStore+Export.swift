@@ -68,7 +68,8 @@ extension Defaults.Store {
       return try encoder.encode(PropertyTree.dictionary(entries))
     } catch {
       throw StorageError(
-        .encodingFailed, operation: "export", reason: "a property list cannot hold a value",
+        .encodingFailed, operation: "export",
+        reason: "a property list cannot hold one of the values",
         remedy: "Export as JSON.")
     }
   }

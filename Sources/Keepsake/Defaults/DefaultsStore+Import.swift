@@ -47,7 +47,7 @@ extension Defaults.Store {
       }
       if json.bytes.elementsEqual("null".utf8) { continue }
       guard let value = TaggedJSON.value(json.bytes) else {
-        throw unreadable("the wrapped value cannot be read", key: key)
+        throw unreadable("the value of a $data, $date, $number or $json entry is invalid", key: key)
       }
       values.append((key, value))
     }
@@ -77,6 +77,6 @@ extension Defaults.Store {
   private static func unreadable(_ reason: String, key: String? = nil) -> StorageError {
     StorageError(
       .decodingFailed, operation: "import", key: key, reason: reason,
-      remedy: "Give it a JSON object or a property list with one entry for each setting.")
+      remedy: "Import a JSON object or property list with one entry per setting.")
   }
 }

@@ -1,8 +1,8 @@
 extension Defaults.Store {
   /// Changes a value atomically: no other thread or process can change it in between.
   ///
-  /// The closure runs without a lock, and runs again if the value has changed in the meantime, so
-  /// it should have no other effects. The ninth time it runs under the suite's lock. Writing to the
+  /// The closure runs without a lock. It may run several times, so it should have no side effects.
+  /// If the value changes during eight attempts, the ninth holds the suite lock. Writing to the
   /// same suite inside it is an error. It must not wait for another thread that writes to the
   /// suite.
   ///

@@ -3,9 +3,10 @@ public import FoundationEssentials
 extension Defaults {
   /// The settings of one suite, with calls that throw.
   ///
-  /// The calls are those of ``Defaults``, which report an error and return a fallback where these
-  /// throw a ``StorageError``. A key without a value is not an error: it reads as nil or the
-  /// default. A file that cannot be read, and a value of another type, are errors.
+  /// The calls have the same names as the calls of ``Defaults``, but throw a ``StorageError``
+  /// instead of reporting it and returning a fallback. A key without a value is not an error: it
+  /// reads as nil or the default. A file that cannot be read, and a value of another type, are
+  /// errors.
   ///
   /// All calls are safe from any thread and any process. When a call that writes returns, the
   /// change survives a crash or a kill of the process; it survives a power cut about a second
@@ -20,7 +21,7 @@ extension Defaults {
   /// }
   /// ```
   public final class Store: Sendable {
-    /// The suite whose settings these are.
+    /// The suite that this store reads and writes.
     public let suite: Suite
 
     // Two properties, and not a `Result`: taking the engine out of that would retain it, which is a
@@ -268,7 +269,7 @@ extension Defaults.Store {
     try remove(key.name)
   }
 
-  /// Removes all values, also from the file. Copies of damaged files are kept.
+  /// Removes all values; the file no longer contains them. Copies of damaged files are kept.
   public func removeAll() throws(StorageError) {
     try perform("removeAll") { engine in
       try RunningUpdate.requireNone(of: self)

@@ -71,8 +71,8 @@ final class SettingsObservation: Observable, Sendable {
     return ThreadState.probeHashes != count
   }
 
-  /// If Observation is tracking, has the observer notified when the value of `key` changes. To be
-  /// called before the value is read.
+  /// If Observation is tracking, has the observer notified when the value of `key` changes. Call
+  /// this before the value is read.
   func registerAccess(to key: String) {
     if isTracking { track(key) }
   }
@@ -127,7 +127,7 @@ final class SettingsObservation: Observable, Sendable {
       let changes = try engine.get().changes { [weak self] in self?.isTracked($0) ?? false }
       let follower = Task.detached { [weak self] in
         var iterator = changes.makeAsyncIterator()
-        // At once as well: another thread may have read before the engine began to signal.
+        // Check once now: another thread may have read before the engine began to signal.
         repeat { self?.checkSoon() } while await iterator.next() != nil
       }
       state.withLock { $0.follower = follower }
@@ -305,7 +305,7 @@ private final class TrackedValue: Hashable, Sendable {
 
   func hash(into hasher: inout Hasher) {
     hasher.combine(ObjectIdentifier(self))
-    // Notifying hashes the key path as well, to look up and remove the observers.
+    // Notifying hashes the key path too, to look up and remove the observers.
     if isNotified.load(ordering: .acquiring),
       ThreadState.notifiedValue != address
     {

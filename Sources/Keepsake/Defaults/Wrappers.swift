@@ -57,7 +57,7 @@ public struct Default<Value: Codable> {
 
   /// Changes the value atomically: no other thread or process can change it in between.
   ///
-  /// The closure may run several times, as that of `Defaults.update` does.
+  /// The closure may run several times, like the closure of `Defaults.update`.
   ///
   /// - Returns: The new value; the default if it could not be stored, which is reported.
   /// - Throws: Only what `change` throws; the old value is intact then.
@@ -120,7 +120,7 @@ public struct DefaultOptional<Value: Codable> {
 
   /// Changes the value atomically: no other thread or process can change it in between.
   ///
-  /// The closure may run several times, as that of `Defaults.update` does.
+  /// The closure may run several times, like the closure of `Defaults.update`.
   ///
   /// - Returns: The new value; nil if it could not be stored, which is reported.
   /// - Throws: Only what `change` throws; the old value is intact then.

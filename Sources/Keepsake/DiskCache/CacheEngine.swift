@@ -77,8 +77,8 @@ enum CacheSizeLimit {
     guard let limit, size > limit else { return }
     throw StorageError(
       .misuse, operation: "set", path: path,
-      reason: "the value takes \(size) bytes, more than the cache's size limit of \(limit)",
-      remedy: "Raise the cache's sizeLimit or store a smaller value.")
+      reason: "the value takes \(size) bytes, more than the cache size limit of \(limit)",
+      remedy: "Raise sizeLimit, or store a smaller value.")
   }
 
   /// The size in bytes down to which a cache evicts. It leaves room, so that not every set evicts.

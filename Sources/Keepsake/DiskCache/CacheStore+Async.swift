@@ -32,9 +32,9 @@ extension DiskCache.Store {
   ///
   /// If several tasks of this process fetch a key at the same time, one of them runs `produce`, in
   /// its own isolation, and the others wait for the result. If that task is cancelled, the next one
-  /// takes over. If `produce` throws, all waiting tasks get its error and nothing is stored. A
-  /// value that was set, or a removal, in the meantime is newer and is kept. A produced nil is not
-  /// stored.
+  /// takes over. If `produce` throws, all waiting tasks get its error and nothing is stored. If
+  /// this process sets or removes the key while `produce` runs, that change wins. If `produce`
+  /// returns nil, nothing is stored.
   ///
   /// A value that cannot be stored is still returned; the failure is reported to
   /// ``StorageSystem/onFailure``. An entry that cannot be read as a `T` is reported too, and
@@ -73,7 +73,7 @@ extension DiskCache.Store {
 
   /// The value of a typed key, or the value that `produce` returns, which is then stored.
   ///
-  /// See ``fetch(_:expiry:isolation:_:)``, also for what it throws.
+  /// See ``fetch(_:expiry:isolation:_:)``, which throws the same errors.
   @discardableResult
   public func fetch<T: Codable>(
     _ key: DiskCache.Key<T>, isolation: isolated (any Actor)? = #isolation,
@@ -162,7 +162,8 @@ extension DiskCache.Store {
         return value
       }
       throw StorageError(
-        .wrongType, operation: "fetch", reason: "nil was produced, but \(T.self) was requested",
+        .wrongType, operation: "fetch",
+        reason: "the fetch that this call joined returned nil, but \(T.self) was requested",
         remedy: "Use one type for each key.")
     }
   }
@@ -175,8 +176,8 @@ extension DiskCache.Store {
   /// The contents are never held in memory whole.
   ///
   /// - Throws: ``StorageError`` if the file cannot be read or the value was not stored. The key
-  ///   then has its old value or no entry; if only the last step failed, which updates
-  ///   ``totalSize``, it has the new value.
+  ///   then has its old value or no entry; if only updating ``totalSize`` failed, it has the new
+  ///   value.
   public func set(
     contentsOf file: URL, forKey key: String, expiry: DiskCache.Expiry = .never,
     durable: Bool = false

@@ -3,9 +3,9 @@ public import FoundationEssentials
 extension DiskCache {
   /// One cache whose calls throw the errors that ``DiskCache`` reports.
   ///
-  /// The calls are those of ``DiskCache``. A missing, expired or damaged entry is nil. A directory
-  /// that cannot be accessed and a value of another type are errors. All calls are safe from any
-  /// thread and between processes.
+  /// It has the same calls as ``DiskCache``. A missing, expired or damaged entry is nil. A
+  /// directory that cannot be accessed and a value of another type are errors. All calls are safe
+  /// from any thread and between processes.
   ///
   /// ```swift
   /// let images = DiskCache.named("Images")
@@ -200,7 +200,7 @@ extension DiskCache.Store {
   /// misses.
   ///
   /// - Throws: ``StorageError`` if the value was not stored. The key then has its old value or no
-  ///   entry; if only the last step failed, which updates ``totalSize``, it has the new value.
+  ///   entry; if only updating ``totalSize`` failed, it has the new value.
   @inlinable
   public func set<T: Codable>(
     _ value: T?, forKey key: String, expiry: DiskCache.Expiry = .never, durable: Bool = false

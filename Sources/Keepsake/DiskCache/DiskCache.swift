@@ -135,7 +135,7 @@ extension DiskCache {
   /// With `durable` the entry survives a power cut once the call has returned.
   ///
   /// - Returns: Whether the value was stored. If not, the key has its old value or no entry; if
-  ///   only the last step failed, which updates ``totalSize``, it has the new value.
+  ///   only updating ``totalSize`` failed, it has the new value.
   @inlinable @discardableResult
   public static func set<T: Codable>(
     _ value: T?, forKey key: String, expiry: Expiry = .never, durable: Bool = false,
@@ -148,7 +148,7 @@ extension DiskCache {
 
   /// Removes the entry: the call that a literal nil selects.
   ///
-  /// - Returns: Whether there is no entry now; true also if there was none.
+  /// - Returns: Whether there is no entry now; true even if there was none before.
   @inlinable @discardableResult
   public static func set(
     _ value: Never?, forKey key: String, expiry: Expiry = .never, durable: Bool = false,
@@ -161,7 +161,7 @@ extension DiskCache {
   /// until one of them changes.
   ///
   /// - Returns: Whether the contents were stored. If not, the key has its old value or no entry; if
-  ///   only the last step failed, which updates ``totalSize``, it has the new value.
+  ///   only updating ``totalSize`` failed, it has the new value.
   @discardableResult
   public static func set(
     contentsOf file: URL, forKey key: String, expiry: Expiry = .never, durable: Bool = false,
@@ -183,9 +183,9 @@ extension DiskCache {
   /// See ``Store/set(chunks:forKey:expiry:durable:total:isolation:progress:)``, which throws the
   /// sequence's own error.
   ///
-  /// - Returns: Whether the value was stored; false also if the task was cancelled. If not, the key
-  ///   has its old value or no entry; if only the last step failed, which updates ``totalSize``, it
-  ///   has the new value.
+  /// - Returns: Whether the value was stored; false if the task was cancelled. If it was not
+  ///   stored, the key has its old value or no entry; if only updating ``totalSize`` failed, it has
+  ///   the new value.
   @discardableResult
   public static func set<Chunks: AsyncSequence>(
     chunks: Chunks, forKey key: String, expiry: Expiry = .never, durable: Bool = false,
@@ -214,7 +214,7 @@ extension DiskCache {
 
   /// Removes an entry.
   ///
-  /// - Returns: Whether there is no entry now; true also if there was none.
+  /// - Returns: Whether there is no entry now; true even if there was none before.
   @discardableResult
   public static func remove(_ key: String, cache: Name = .standard) -> Bool {
     named(cache).attempt { store throws(StorageError) in try store.remove(key) } != nil
@@ -260,9 +260,9 @@ extension DiskCache {
   ///
   /// If several tasks of this process fetch a key at the same time, one of them runs `produce`, in
   /// its own isolation, and the others wait for the result. If that task is cancelled, the next one
-  /// takes over. If `produce` throws, all waiting tasks get its error and nothing is stored. A
-  /// value that was set, or a removal, in the meantime is newer and is kept. A produced nil is not
-  /// stored.
+  /// takes over. If `produce` throws, all waiting tasks get its error and nothing is stored. If
+  /// this process sets or removes the key while `produce` runs, that change wins. If `produce`
+  /// returns nil, nothing is stored.
   ///
   /// A value that cannot be stored is still returned; the failure is reported to
   /// ``StorageSystem/onFailure``. An entry that cannot be read as a `T` is reported too, and
@@ -281,7 +281,7 @@ extension DiskCache {
 
   /// The value of a typed key, or the value that `produce` returns, which is then stored.
   ///
-  /// See ``fetch(_:expiry:cache:isolation:_:)``, also for what it throws.
+  /// See ``fetch(_:expiry:cache:isolation:_:)``, which throws the same errors.
   @discardableResult
   public static func fetch<T: Codable>(
     _ key: Key<T>, isolation: isolated (any Actor)? = #isolation,
@@ -310,7 +310,7 @@ extension DiskCache {
   /// With `durable` the entry survives a power cut once the call has returned.
   ///
   /// - Returns: Whether the value was stored. If not, the key has its old value or no entry; if
-  ///   only the last step failed, which updates ``totalSize``, it has the new value.
+  ///   only updating ``totalSize`` failed, it has the new value.
   @inlinable @discardableResult
   public static func set<T: Codable>(_ value: T?, for key: Key<T>, durable: Bool = false) -> Bool {
     set(value, forKey: key.name, expiry: key.expiry, durable: durable, cache: key.cache)
@@ -323,7 +323,7 @@ extension DiskCache {
 
   /// Removes the entry of a typed key.
   ///
-  /// - Returns: Whether there is no entry now; true also if there was none.
+  /// - Returns: Whether there is no entry now; true even if there was none before.
   @discardableResult
   public static func remove<T: Codable>(_ key: Key<T>) -> Bool {
     remove(key.name, cache: key.cache)

@@ -8,8 +8,8 @@ extension DiskCache {
   /// DiskCache.set(page, forKey: "page", expiry: .idle(.minutes(30)))
   /// ```
   ///
-  /// A time that is zero, negative, not a number or in the past stores nothing and removes the
-  /// entry. A time that is too long to count never expires. If the system's clock is set back, an
+  /// If the time is zero, negative, NaN or in the past, nothing is stored and any existing entry is
+  /// removed. A time too large to represent means never. If the system's clock is set back, an
   /// entry with a lifetime expires early rather than much too late.
   public struct Expiry: Hashable, Sendable {
     enum Rule: Hashable, Sendable {
@@ -44,8 +44,8 @@ extension DiskCache {
     public static func date(_ date: Date) -> Self { Self(rule: .at(date.timeIntervalSince1970)) }
     /// The entry expires once it has not been read for this long (a sliding expiry).
     ///
-    /// Reads are recorded on disk at most once in a sixteenth of that time, or once in ten minutes
-    /// if that is shorter.
+    /// Reads are recorded on disk at most once per sixteenth of that time or per ten minutes,
+    /// whichever is shorter.
     public static func idle(_ lifetime: Lifetime) -> Self { Self(rule: .idle(lifetime)) }
 
     /// How long an unread entry is kept, for ``DiskCache/Expiry/idle(_:)``.

@@ -10,7 +10,7 @@ extension ConfinedPath {
   }
 
   /// Visits everything below this directory, each directory before its contents. Entries that
-  /// disappear meanwhile are skipped.
+  /// disappear in the meantime are skipped.
   ///
   /// Only one directory is open at a time, so the depth is limited only by the length of a path.
   ///
@@ -45,7 +45,7 @@ extension ConfinedPath {
       remedy: "Rename the file or delete it.")
   }
 
-  /// Removes everything below this directory. Entries that are created meanwhile may stay.
+  /// Removes everything below this directory. Entries that are created in the meantime may stay.
   ///
   /// - Parameter shouldRemove: Whether to remove the entry of this name, which is nil if it is not
   ///   UTF-8.
@@ -84,7 +84,7 @@ extension ConfinedPath {
     while true {
       try removeContents()
       if try removeEmptyDirectory() { return }
-      // Another process had opened the directory and has created a file in it meanwhile.
+      // Another process had opened the directory and has created a file in it in the meantime.
       attempts += 1
       guard attempts < 10 else {
         throw StorageError(errno: ENOTEMPTY, operation: "rmdir", path: path)

@@ -158,7 +158,7 @@ struct ConfinedPath: Sendable {
     }
   }
 
-  /// nil if there is no entry, also because a file is where the path has a directory.
+  /// nil if there is no entry, or if the path leads through a file.
   private static func nilIfMissing(
     _ status: () throws(StorageError) -> FileStatus?
   ) throws(StorageError) -> FileStatus? {

@@ -87,7 +87,7 @@ final class File: ReadableFile, Sendable {
       case .append: O_RDWR | O_APPEND
       case .readWrite: O_RDWR
       case .readWriteNoFollow: O_RDWR | O_NOFOLLOW
-      // Without O_APPEND, which a file must not have to share another file's data.
+      // No O_APPEND: the kernel does not clone data into a file that is open for appending.
       case .create: O_RDWR | O_CREAT | O_EXCL
       case .createAndAppend: O_RDWR | O_CREAT | O_EXCL | O_APPEND
       // Never through a link: in a shared directory another user may have planted it.

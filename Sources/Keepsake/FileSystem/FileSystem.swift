@@ -146,7 +146,7 @@ enum FileSystem {
   // MARK: Writing whole files
 
   /// Replaces the contents of a file, so that readers find either the old or the new contents
-  /// whole, also after a crash.
+  /// whole, even after a crash.
   ///
   /// - Parameter durable: Whether the new contents survive a power cut once this returns.
   static func replace(
@@ -177,7 +177,7 @@ enum FileSystem {
 
   /// Removes the temporary files that killed processes left beside `destination`.
   ///
-  /// - Parameter age: How many seconds ago such a file was last written to at least.
+  /// - Parameter age: The minimum number of seconds since the file was last written.
   static func removeStaleTemporaryFiles(
     for destination: String, olderThan age: Int64 = 600
   ) throws(StorageError) {

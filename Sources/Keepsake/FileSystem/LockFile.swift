@@ -21,7 +21,7 @@ final class LockFile: Sendable {
   private init?(mapping file: File, wordCount: Int) throws(StorageError) {
     let status = try file.status()
     // Reading a page beyond the end of a file raises a signal. The file is too short if another
-    // process is still creating it, or if a user emptied it.
+    // process is still creating it, or if a user truncated it.
     guard status.size >= wordCount * Self.wordSize else { return nil }
     var address: UnsafeMutableRawPointer?
     try systemCall(.map, file.path) {
@@ -65,7 +65,7 @@ final class LockFile: Sendable {
     }
     guard let ready = try LockFile(mapping: file, wordCount: wordCount) else {
       throw StorageError(
-        .damaged, operation: "map", path: path, reason: "another program keeps emptying the file",
+        .damaged, operation: "map", path: path, reason: "another program keeps truncating the file",
         remedy: "Find that program and stop it.")
     }
     return ready
@@ -198,7 +198,7 @@ final class LockFile: Sendable {
     throw StorageError(
       .timedOut, operation: "lock", path: file.path,
       reason: "another process held the lock for more than \(timeout)",
-      remedy: "End the stopped or hanging process that has this file open.")
+      remedy: "Find the process that has this file open (fuser shows it), and resume or end it.")
   }
 
   private static func attempt(

@@ -41,11 +41,11 @@ extension StorageError {
         (.symbolicLink, "a symbolic link is in the way", "Remove the link.")
       case EIO:
         (
-          .system(errno), "the disk reports an error",
+          .system(errno), "the disk reported an error",
           "Copy the data to another disk and check this one."
         )
       default:
-        (.system(errno), "the system reports an error", "Look up the system's error.")
+        (.system(errno), "a system call failed", "See this error in the manual page of the call.")
       }
     self.init(
       code, operation: operation, path: path,

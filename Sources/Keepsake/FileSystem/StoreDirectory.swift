@@ -12,7 +12,7 @@ struct StoreDirectory: Sendable {
     path + "/." + name + suffix
   }
 
-  /// Creates the directory if it is missing and not the caller's.
+  /// Creates the directory if it is missing. A directory that the caller chose must already exist.
   ///
   /// - Returns: The mode for subdirectories; files take it without the execute bits.
   func createIfNeeded(durable: Bool = true) throws(StorageError) -> UInt32 {
@@ -22,7 +22,8 @@ struct StoreDirectory: Sendable {
     }
     guard let status = try FileSystem.status(path) else {
       throw StorageError(
-        .notFound, operation: "open", path: path, reason: "the given directory is missing",
+        .notFound, operation: "open", path: path,
+        reason: "the directory chosen for this store does not exist",
         remedy: "Create the directory with the owner and mode that all its users need.")
     }
     return Self.mode(following: status)

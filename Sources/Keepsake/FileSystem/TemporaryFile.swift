@@ -16,7 +16,7 @@ struct TemporaryFile: ~Copyable {
     self.directory = directory
   }
 
-  /// Creates a temporary file whose name is derived from that of `sibling`.
+  /// Creates a temporary file with a name derived from the name of `sibling`.
   ///
   /// - Parameter destination: The path to move the file to, if it is not `sibling`.
   static func make(

@@ -18,7 +18,7 @@ extension Folder {
       let directory = try DirectoryHandle(folder)
       AbandonedFiles.sweep(directory)
       try folder.walk(entering: { !isReserved($0) }) { visit throws(StorageError) in
-        // A directory that was removed meanwhile needs no sweep.
+        // A directory that was removed in the meantime needs no sweep.
         if visit.kind == .directory, let directory = try? DirectoryHandle(visit.path) {
           AbandonedFiles.sweep(directory)
         }

@@ -53,7 +53,7 @@ extension Folder {
         guard try file.status().isRegularFile else { throw Self.notAFile(path) }
         bytes = try file.contents()
       } catch  where error.code == .notFound || error.code == .notDirectory {
-        // Not ExpressibleByNilLiteral, which a type for any JSON value may conform to as well.
+        // Not ExpressibleByNilLiteral, to which a type for any JSON value may conform too.
         if let type = T.self as? any AnyOptional.Type,
           let none = type.init(nilLiteral: ()) as? T
         {
@@ -74,7 +74,7 @@ extension Folder {
     try perform("delete", path) { item throws(StorageError) in
       guard !item.isBase, !path.isEmpty else {
         throw StorageError(
-          .misuse, operation: "delete", path: item.path, reason: "this is the folder itself",
+          .misuse, operation: "delete", path: item.path, reason: "the path names the folder itself",
           remedy: "Call clear to delete everything in it.")
       }
       guard let status = try item.status() else { return }

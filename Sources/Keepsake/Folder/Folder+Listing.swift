@@ -83,7 +83,7 @@ extension Folder {
     guard bytes > free else { return }
     throw StorageError(
       .diskFull, operation: "requireFreeSpace", path: path,
-      reason: "\(ByteCount(bytes)) are needed, \(ByteCount(free)) are free",
+      reason: "\(ByteCount(bytes)) is needed, but only \(ByteCount(free)) is free",
       remedy: "Free some space or raise the quota, then try again.")
   }
 

@@ -9,8 +9,8 @@ extension Folder {
   /// ```
   ///
   /// A file replaces an existing file, a folder an existing empty folder; anything else is an
-  /// error. If the file system can, the copy shares its data with the original until one of them
-  /// changes.
+  /// error. If the file system supports it, the copy shares its data with the original until one of
+  /// them changes.
   ///
   /// - Parameters:
   ///   - path: The path of the original.
@@ -29,7 +29,7 @@ extension Folder {
     }
   }
 
-  /// Moves a file or a folder, also to another file system.
+  /// Moves a file or a folder, even to another file system.
   ///
   /// A file replaces an existing file, a folder an existing empty folder; anything else is an
   /// error. Permissions are kept. A move to another file system is a complete copy followed by the
@@ -50,7 +50,7 @@ extension Folder {
       let target = try other.targetPath(target, for: status)
       guard !source.isBase else {
         throw StorageError(
-          .misuse, operation: "move", path: source.path, reason: "this is the folder itself",
+          .misuse, operation: "move", path: source.path, reason: "the path names the folder itself",
           remedy: "Move the files and folders in it.")
       }
       guard !status.isDirectory || !target.path.utf8.starts(with: (source.path + "/").utf8) else {
@@ -98,8 +98,8 @@ extension Folder {
   /// If the process is killed during the call, the file may be in the folder under a hidden name
   /// that ends in `.taken`.
   ///
-  /// - Throws: ``StorageError``, also if `file` is a symbolic link or not a file. The file is then
-  ///   still at its old path.
+  /// - Throws: ``StorageError``, for example if `file` is a symbolic link or not a file. The file
+  ///   is then still at its old path.
   public func adopt(_ file: URL, as path: String) throws(StorageError) {
     try perform("adopt") { () throws(StorageError) in
       let source = try DirectoryFinder.path(of: file, operation: "adopt")
@@ -145,8 +145,8 @@ extension Folder {
     // Before the file gets its final name, under which no one may find it with another mode.
     try file.setMode(fileMode())
     do throws(StorageError) {
-      // Under a name that other processes do not know. If they have replaced the source meanwhile,
-      // their file is moved back.
+      // First move the file to a name that other processes do not know. If they have replaced the
+      // source in the meantime, their file is moved back.
       let adoptedName = AbandonedFiles.makeAdoptedName()
       if try FileSystem.move(source, in: nil, to: adoptedName, in: directory) {
         let isSameFile: Bool
@@ -257,7 +257,7 @@ private struct Copier {
       guard try FileSystem.move(temporary.name, in: parent, to: target.name, in: parent) else {
         throw StorageError(
           .crossDevice, operation: "rename", path: target.path,
-          reason: "the target is on another file system than its folder",
+          reason: "the target and its folder are on different file systems",
           remedy: "Choose another target.")
       }
     } catch {
@@ -291,7 +291,7 @@ extension ConfinedPath {
     try DirectoryHandle(self).synchronize()
   }
 
-  /// Ignores files that were removed meanwhile.
+  /// Ignores files that were removed in the meantime.
   private func synchronizeIfPresent(
     _ synchronize: (ConfinedPath) throws(StorageError) -> Void
   ) throws(StorageError) {

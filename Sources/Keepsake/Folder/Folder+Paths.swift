@@ -49,7 +49,7 @@ extension Folder {
     let target = try confinedPath(path)
     guard !path.isEmpty, !target.isBase else {
       throw StorageError(
-        .misuse, operation: "open", path: target.path, reason: "this is the folder itself",
+        .misuse, operation: "open", path: target.path, reason: "the path names the folder itself",
         remedy: "Pass the path of a file or folder in it.")
     }
     return target
@@ -134,13 +134,13 @@ extension Folder {
 
   static func notAFile(_ path: ConfinedPath) -> StorageError {
     StorageError(
-      .misuse, operation: "open", path: path.path, reason: "this is not a file",
+      .misuse, operation: "open", path: path.path, reason: "the path does not name a file",
       remedy: "Pass the path of a file.")
   }
 
   static func notADirectory(_ path: ConfinedPath) -> StorageError {
     StorageError(
-      .misuse, operation: "list", path: path.path, reason: "this is not a folder",
+      .misuse, operation: "list", path: path.path, reason: "the path does not name a folder",
       remedy: "Pass the path of a folder.")
   }
 }

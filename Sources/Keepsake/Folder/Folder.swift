@@ -13,7 +13,7 @@ public import FoundationEssentials
 ///
 /// All calls throw a ``StorageError``, which names the path and says what to do. They can be made
 /// from any thread. Files are replaced in one step, so a reader finds either the old or the new
-/// contents whole, also after a crash. In ``documents``, ``applicationSupport`` and folders that
+/// contents whole, even after a crash. In ``documents``, ``applicationSupport`` and folders that
 /// you choose, the effect of a call survives a power cut once the call returns. In ``caches`` and
 /// ``temporary`` calls do not wait for the disk.
 ///

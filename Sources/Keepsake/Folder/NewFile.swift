@@ -35,7 +35,7 @@ final class NewFile: @unchecked Sendable {
     }
   }
 
-  /// Sets the mode and the times to those of the file that this one replaces.
+  /// Copies the mode and the times of the file that this one replaces.
   func copyAttributes(of status: FileStatus) throws(StorageError) {
     // Without setuid and setgid: the owner may be another user now.
     try temporary.file.setMode(status.mode & 0o777)

@@ -37,7 +37,7 @@ extension SecureVault {
     /// read the secrets.
     public static var keyFile: Self { Self(.keyFile) }
 
-    /// A passphrase, from which scrypt (RFC 7914) derives a key with about half a second and 128
+    /// A passphrase, from which scrypt (RFC 7914) derives a key, using about half a second and 128
     /// MiB.
     ///
     /// A copy of the vault opens with it on another machine. The passphrase is used as its UTF-8
@@ -63,7 +63,7 @@ extension SecureVault {
     /// The returned `Data` is not wiped when it is freed.
     ///
     /// - Parameters:
-    ///   - name: Identifies the source. It is stored in the vault's header.
+    ///   - name: Identifies the source. It is stored in the vault header.
     ///   - key: Returns the key.
     public static func closure(
       _ name: String, _ key: @escaping @Sendable () throws -> Data
@@ -147,7 +147,7 @@ extension SecureVault.KeySource {
         throw StorageError(
           .locked, operation: "open", path: path,
           reason: "the credential \(name.debugDescription), which opens this vault, is missing",
-          remedy: "Give the service LoadCredential=\(name); the secrets are untouched.")
+          remedy: "Add LoadCredential=\(name) to the systemd unit; the secrets are untouched.")
       }
       let memory = try Self.contents(of: file, maxSize: 1 << 20)
       return try Self.secret(.credential, name, memory, path: path)
@@ -181,14 +181,14 @@ extension SecureVault.KeySource {
     guard name.utf8.count <= KeySlot.maxLocatorSize else {
       throw StorageError(
         .misuse, operation: "open",
-        reason: "the key source's name is longer than \(KeySlot.maxLocatorSize) bytes",
+        reason: "the key source name is longer than \(KeySlot.maxLocatorSize) bytes",
         remedy: "Use a shorter name.")
     }
     guard memory.bytes.count >= XAES.keySize else {
       throw StorageError(
         .misuse, operation: "open", path: path,
         reason: "the key of \(name.debugDescription) has fewer than \(XAES.keySize) bytes",
-        remedy: "Make one that cannot be guessed, as with: openssl rand -base64 48")
+        remedy: "Generate a key with: openssl rand -base64 48")
     }
     return SlotSecret(kind, locator: Array(name.utf8), memory)
   }
@@ -204,7 +204,7 @@ extension SecureVault.KeySource {
       !name.utf8.contains(where: { $0 == UInt8(ascii: "/") || $0 == 0 })
     else {
       throw StorageError(
-        .misuse, operation: "open", reason: "a credential cannot have this name",
+        .misuse, operation: "open", reason: "the credential name is invalid",
         remedy: "Use the name in the unit's LoadCredential= setting.")
     }
     guard let directory = environment("CREDENTIALS_DIRECTORY"), directory.hasPrefix("/") else {
@@ -220,7 +220,7 @@ extension SecureVault.KeySource {
     guard size <= maxSize else {
       throw StorageError(
         .misuse, operation: "open", path: file.path, reason: "the file is too large for a key",
-        remedy: "Make one with: openssl rand -base64 48")
+        remedy: "Generate a key with: openssl rand -base64 48")
     }
     let memory = try SecretBytes(count: size)
     guard try file.read(from: 0, into: memory.bytes) == size else {

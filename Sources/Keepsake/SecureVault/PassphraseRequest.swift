@@ -1,6 +1,6 @@
 #if SecureVault
 extension SecureVault {
-  /// Asks the user for a passphrase.
+  /// A request for a passphrase.
   ///
   /// The `authenticate` closure of
   /// ``StorageSystem/bootstrap(app:directories:engines:keySources:authenticate:)`` gets one.
@@ -44,13 +44,13 @@ extension SecureVault {
     var prompt = "\(request.reason). New passphrase: "
     while let first = try askTerminal(prompt: prompt) {
       if first.isEmpty {
-        prompt = "It is empty. New passphrase: "
+        prompt = "The passphrase is empty. New passphrase: "
         continue
       }
-      guard let second = try askTerminal(prompt: "The same again: ") else { return nil }
+      guard let second = try askTerminal(prompt: "Repeat passphrase: ") else { return nil }
       // Strings are equal if they are canonically equivalent, but the key depends on the bytes.
       if first.utf8.elementsEqual(second.utf8) { return first }
-      prompt = "They differ. New passphrase: "
+      prompt = "The passphrases do not match. New passphrase: "
     }
     return nil
   }

@@ -67,8 +67,8 @@ extension SecureVault {
   ///   - key: The name of the secret.
   ///   - reason: Shown to the user if the secret was set with ``Access/userPresence``.
   ///   - service: The service that it belongs to.
-  /// - Returns: nil if there is no such secret. Also nil, with the failure reported, if it is not
-  ///   text or cannot be read.
+  /// - Returns: nil if there is no such secret. If it is not text or cannot be read, the failure is
+  ///   reported and the result is nil.
   public static func get(
     _ key: String, reason: String? = nil, service: Service = defaultService
   ) -> String? {
@@ -78,8 +78,8 @@ extension SecureVault {
 
   /// Returns the bytes of a secret of any type: text in UTF-8, a `Codable` value in JSON.
   ///
-  /// - Returns: nil if there is no such secret. Also nil, with the failure reported, if it cannot
-  ///   be read.
+  /// - Returns: nil if there is no such secret. If it cannot be read, the failure is reported and
+  ///   the result is nil.
   public static func getData(
     _ key: String, reason: String? = nil, service: Service = defaultService
   ) -> Data? {
@@ -94,8 +94,8 @@ extension SecureVault {
   /// let credentials: Credentials? = SecureVault.model("credentials")
   /// ```
   ///
-  /// - Returns: nil if there is no such secret. Also nil, with the failure reported, if it has
-  ///   another type or cannot be read.
+  /// - Returns: nil if there is no such secret. If it has another type or cannot be read, the
+  ///   failure is reported and the result is nil.
   @inlinable
   public static func model<T: Codable>(
     _ key: String, type: T.Type = T.self, reason: String? = nil,
@@ -116,8 +116,8 @@ extension SecureVault {
   ///
   /// Text is in UTF-8, a `Codable` value in JSON. There is no other copy of the plaintext.
   ///
-  /// - Returns: The result of `body`; nil if there is no such secret. Also nil, with the failure
-  ///   reported, if it cannot be read.
+  /// - Returns: The result of `body`; nil if there is no such secret. If it cannot be read, the
+  ///   failure is reported and the result is nil.
   /// - Throws: Only what `body` throws.
   @discardableResult
   public static func withSecret<R, E: Error>(
@@ -138,15 +138,16 @@ extension SecureVault {
 
   /// Returns whether a secret exists, without opening it or asking the user.
   ///
-  /// - Returns: Also false, with the failure reported, if that cannot be determined.
+  /// - Returns: Whether it exists. If that cannot be determined, the failure is reported and the
+  ///   result is false.
   public static func contains(_ key: String, service: Service = defaultService) -> Bool {
     self.service(service).attempt { store throws(StorageError) in try store.contains(key) } ?? false
   }
 
   /// Returns the dates and the access of a secret, without opening its value or asking the user.
   ///
-  /// - Returns: nil if there is no such secret. Also nil, with the failure reported, if its file
-  ///   cannot be read.
+  /// - Returns: nil if there is no such secret. If its file cannot be read, the failure is reported
+  ///   and the result is nil.
   public static func entry(_ key: String, service: Service = defaultService) -> Entry? {
     self.service(service).attempt { store throws(StorageError) in try store.entry(key) } ?? nil
   }
@@ -155,7 +156,8 @@ extension SecureVault {
   ///
   /// A secret whose file is damaged is reported and left out.
   ///
-  /// - Returns: Also empty, with the failure reported, if the vault cannot be read.
+  /// - Returns: The keys. If the vault cannot be read, the failure is reported and the result is
+  ///   empty.
   public static func keys(service: Service = defaultService) -> [String] {
     self.service(service).attempt { store throws(StorageError) in try store.keys() } ?? []
   }
@@ -164,7 +166,8 @@ extension SecureVault {
   ///
   /// Services with a directory of their own are not included.
   ///
-  /// - Returns: Also empty, with the failure reported, if the vault cannot be read.
+  /// - Returns: The services. If the vault cannot be read, the failure is reported and the result
+  ///   is empty.
   public static func services() -> [Service] {
     service(.standard).attempt { store throws(StorageError) in try store.storedServices() } ?? []
   }
@@ -187,8 +190,7 @@ extension SecureVault {
   ///     exists; a new one, or one whose file is damaged, gets ``Access/whenUnlocked``.
   ///   - service: The service that it belongs to.
   /// - Returns: Whether the secret is stored and survives a power cut. If not, the old value is
-  ///   intact, unless the reported failure is that of synchronizing the directory: then it is the
-  ///   old or the new value.
+  ///   intact, unless only synchronizing the directory failed; then either value may be stored.
   @inlinable @discardableResult
   public static func set<T: Codable>(
     _ value: T?, forKey key: String, access: Access? = nil, service: Service = defaultService
@@ -210,7 +212,7 @@ extension SecureVault {
   ///
   /// Its file is deleted and not overwritten. What remains of it on the disk stays sealed.
   ///
-  /// - Returns: Whether the secret is gone, which includes that it never existed.
+  /// - Returns: Whether the secret is gone; true even if it never existed.
   @discardableResult
   public static func remove(_ key: String, service: Service = defaultService) -> Bool {
     self.service(service).attempt { store throws(StorageError) in try store.remove(key) } != nil
@@ -248,13 +250,12 @@ extension SecureVault {
   /// ```
   ///
   /// All keys are replaced and all secrets are sealed again. From then on the old passphrase or key
-  /// opens nothing that is written, even together with an old copy of the vault's header. Copies of
+  /// opens nothing that is written, even together with an old copy of the vault header. Copies of
   /// the vault that were made before still open with it. A new passphrase also applies to secrets
   /// with ``Access/userPresence``, for which the user has to enter the current one.
   ///
   /// - Returns: Whether the new source protects the vault. If not, the old one still does, unless
-  ///   the reported failure is that of synchronizing the directory: then it is the old or the new
-  ///   one.
+  ///   only synchronizing the directory failed; then either may protect it.
   public static func protect(
     with source: KeySource, service: Service = defaultService
   ) -> Bool {
@@ -264,8 +265,8 @@ extension SecureVault {
 
   /// The kind of key source that protects the vault of the ``defaultService``.
   ///
-  /// It is nil if there is no vault yet. It is also nil, with the failure reported, if the vault's
-  /// header cannot be read.
+  /// It is nil if there is no vault yet. If the vault header cannot be read, the failure is
+  /// reported and the value is nil.
   public static var protection: Protection? {
     shared.attempt { store throws(StorageError) in try store.protection } ?? nil
   }
@@ -311,8 +312,8 @@ extension SecureVault {
 
   /// Whether the vault of the ``defaultService`` needs `unlock` before anything can be read.
   ///
-  /// That is so after ``lock(service:)``, and if no key source of bootstrap opens the vault. It is
-  /// also true, with the failure reported, if the vault's header cannot be read.
+  /// That is so after ``lock(service:)``, and if no key source of bootstrap opens the vault. If the
+  /// vault header cannot be read, the failure is reported and the value is true.
   public static var isLocked: Bool {
     shared.attempt { store throws(StorageError) in try store.isLocked } ?? true
   }
@@ -334,8 +335,8 @@ extension SecureVault {
 
   /// Returns the secret of a typed key.
   ///
-  /// - Returns: nil if there is no such secret. Also nil, with the failure reported, if it has
-  ///   another type or cannot be read.
+  /// - Returns: nil if there is no such secret. If it has another type or cannot be read, the
+  ///   failure is reported and the result is nil.
   @inlinable
   public static func get<T: Codable>(_ key: Key<T>, reason: String? = nil) -> T? {
     model(key.name, reason: reason, service: key.service ?? defaultService)
@@ -344,8 +345,7 @@ extension SecureVault {
   /// Stores the secret of a typed key with the key's access; nil removes the secret.
   ///
   /// - Returns: Whether the secret is stored and survives a power cut. If not, the old value is
-  ///   intact, unless the reported failure is that of synchronizing the directory: then it is the
-  ///   old or the new value.
+  ///   intact, unless only synchronizing the directory failed; then either value may be stored.
   @inlinable @discardableResult
   public static func set<T: Codable>(_ value: T?, for key: Key<T>) -> Bool {
     set(value, forKey: key.name, access: key.access, service: key.service ?? defaultService)
@@ -353,7 +353,7 @@ extension SecureVault {
 
   /// Removes the secret of a typed key.
   ///
-  /// - Returns: Whether the secret is gone, which includes that it never existed.
+  /// - Returns: Whether the secret is gone; true even if it never existed.
   @discardableResult
   public static func remove<T: Codable>(_ key: Key<T>) -> Bool {
     remove(key.name, service: key.service ?? defaultService)

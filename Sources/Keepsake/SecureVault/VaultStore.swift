@@ -2,8 +2,7 @@
 public import FoundationEssentials
 
 extension SecureVault {
-  /// The secrets of one service, with calls that throw errors where those of ``SecureVault`` report
-  /// them.
+  /// The secrets of one service. Its calls throw the errors that ``SecureVault`` reports.
   ///
   /// A missing secret is nil. A secret that cannot be read, or has another type, is an error. All
   /// calls are safe from any thread and between processes.
@@ -79,7 +78,7 @@ extension SecureVault.Store {
   ///   - reason: Shown to the user if the secret was set with ``SecureVault/Access/userPresence``.
   /// - Returns: nil if there is no such secret.
   /// - Throws: ``StorageError`` of code `wrongType` if the secret is not text, `locked` before
-  ///   `unlock` and if the vault's key is missing, `damaged` if the secret's file or the vault's
+  ///   `unlock` and if the vault's key is missing, `damaged` if the secret's file or the vault
   ///   header was altered.
   public func get(_ key: String, reason: String? = nil) throws(StorageError) -> String? {
     try decode(key, reason, "get")
@@ -89,7 +88,7 @@ extension SecureVault.Store {
   ///
   /// - Returns: nil if there is no such secret.
   /// - Throws: ``StorageError`` of code `locked` before `unlock` and if the vault's key is missing,
-  ///   `damaged` if the secret's file or the vault's header was altered.
+  ///   `damaged` if the secret's file or the vault header was altered.
   public func getData(_ key: String, reason: String? = nil) throws(StorageError) -> Data? {
     guard let secret = try open(key, reason, "getData") else { return nil }
     let range = secret.range
@@ -101,7 +100,7 @@ extension SecureVault.Store {
   /// - Returns: nil if there is no such secret.
   /// - Throws: ``StorageError`` of code `wrongType` or `decodingFailed` if the secret has another
   ///   type, `locked` before `unlock` and if the vault's key is missing, `damaged` if the secret's
-  ///   file or the vault's header was altered.
+  ///   file or the vault header was altered.
   @inlinable
   public func model<T: Codable>(
     _ key: String, type: T.Type = T.self, reason: String? = nil
@@ -204,7 +203,7 @@ extension SecureVault.Store {
   ///
   /// - Returns: nil if there is no such secret.
   /// - Throws: ``StorageError`` of code `locked` before `unlock` and if the vault's key is missing,
-  ///   `damaged` if the secret's file or the vault's header was altered.
+  ///   `damaged` if the secret's file or the vault header was altered.
   public func entry(_ key: String) throws(StorageError) -> SecureVault.Entry? {
     try perform("entry", key) { () throws(StorageError) in
       try vault.names(service.name, key).map {
@@ -217,7 +216,7 @@ extension SecureVault.Store {
   ///
   /// - Returns: nil if there is no such secret.
   /// - Throws: ``StorageError`` of code `locked` before `unlock` and if the vault's key is missing,
-  ///   `damaged` if the secret's file or the vault's header was altered.
+  ///   `damaged` if the secret's file or the vault header was altered.
   public func entry<T: Codable>(
     _ key: SecureVault.Key<T>
   ) throws(StorageError) -> SecureVault.Entry? {
@@ -229,7 +228,7 @@ extension SecureVault.Store {
   /// A secret whose file is damaged is reported to ``StorageSystem/onFailure`` and left out.
   ///
   /// - Throws: ``StorageError`` of code `locked` before `unlock` and if the vault's key is missing,
-  ///   `damaged` if the vault's header was altered.
+  ///   `damaged` if the vault header was altered.
   public func keys() throws(StorageError) -> [String] {
     try perform("keys") { () throws(StorageError) in try vault.keys(service.name) }
   }
@@ -254,8 +253,8 @@ extension SecureVault.Store {
   ///   - key: The name of the secret.
   ///   - access: What reading the secret will require. nil keeps the access of a secret that
   ///     exists; a new one, or one whose file is damaged, gets ``SecureVault/Access/whenUnlocked``.
-  /// - Throws: ``StorageError``. The old value is intact then, unless the failure is that of
-  ///   synchronizing the directory: then it is the old or the new value.
+  /// - Throws: ``StorageError``. The old value is intact then, unless only synchronizing the
+  ///   directory failed; then either value may be stored.
   @inlinable
   public func set<T: Codable>(
     _ value: T?, forKey key: String, access: SecureVault.Access? = nil
@@ -280,8 +279,8 @@ extension SecureVault.Store {
   ///
   /// When it returns, the secret survives a power cut.
   ///
-  /// - Throws: ``StorageError``. The old value is intact then, unless the failure is that of
-  ///   synchronizing the directory: then it is the old or the new value.
+  /// - Throws: ``StorageError``. The old value is intact then, unless only synchronizing the
+  ///   directory failed; then either value may be stored.
   @inlinable
   public func set<T: Codable>(_ value: T?, for key: SecureVault.Key<T>) throws(StorageError) {
     try set(value, forKey: key.name, access: key.access)
@@ -303,7 +302,7 @@ extension SecureVault.Store {
   ///
   /// Its file is deleted and not overwritten. What remains of it on the disk stays sealed.
   ///
-  /// - Throws: ``StorageError``, also of code `locked`; the secret may then still exist.
+  /// - Throws: ``StorageError``, for example of code `locked`; the secret may then still exist.
   public func remove(_ key: String) throws(StorageError) {
     try perform("remove", key) { () throws(StorageError) in
       try vault.remove(service.name, key)
@@ -312,14 +311,14 @@ extension SecureVault.Store {
 
   /// Removes the secret of a typed key. Removing a missing secret is not an error.
   ///
-  /// - Throws: ``StorageError``, also of code `locked`; the secret may then still exist.
+  /// - Throws: ``StorageError``, for example of code `locked`; the secret may then still exist.
   public func remove<T: Codable>(_ key: SecureVault.Key<T>) throws(StorageError) {
     try remove(key.name)
   }
 
   /// Removes all secrets of this service.
   ///
-  /// - Throws: ``StorageError``, also of code `locked`; some secrets may then still exist.
+  /// - Throws: ``StorageError``, for example of code `locked`; some secrets may then still exist.
   public func removeAll() throws(StorageError) {
     try perform("removeAll") { () throws(StorageError) in try vault.removeAll(service.name) }
   }
@@ -343,15 +342,15 @@ extension SecureVault.Store {
   /// See ``SecureVault/protect(with:service:)``. A secret that cannot be sealed again, because its
   /// file is damaged, is reported and keeps its old key.
   ///
-  /// - Throws: ``StorageError``. The old source still protects the vault then, unless the failure
-  ///   is that of synchronizing the directory: then it is the old or the new one.
+  /// - Throws: ``StorageError``. The old source still protects the vault then, unless only
+  ///   synchronizing the directory failed; then either may protect it.
   public func protect(with source: SecureVault.KeySource) throws(StorageError) {
     try perform("protect") { () throws(StorageError) in try vault.protect(with: source) }
   }
 
   /// The kind of key source that protects the vault; nil if there is no vault yet.
   ///
-  /// - Throws: ``StorageError`` if the vault's header cannot be read.
+  /// - Throws: ``StorageError`` if the vault header cannot be read.
   public var protection: SecureVault.Protection? {
     get throws(StorageError) {
       try perform("protection") { () throws(StorageError) in try vault.protection() }
@@ -397,7 +396,7 @@ extension SecureVault.Store {
   ///
   /// That is so after ``lock()``, and if no key source of bootstrap opens the vault.
   ///
-  /// - Throws: ``StorageError`` if the vault's header cannot be read.
+  /// - Throws: ``StorageError`` if the vault header cannot be read.
   public var isLocked: Bool {
     get throws(StorageError) {
       try perform("isLocked") { () throws(StorageError) in try vault.isLocked() }

@@ -18,7 +18,7 @@ enum BackgroundThread {
     return isStarted
   }
 
-  /// Blocks the calling thread for `duration`, even if signals arrive meanwhile.
+  /// Blocks the calling thread for `duration`, even if signals arrive in the meantime.
   static func sleep(for duration: Duration) {
     let end = ContinuousClock.now + duration
     while true {

@@ -1,6 +1,6 @@
 internal import Dispatch
 
-/// Work that waits for the disk, on other threads than those that tasks share.
+/// Work that waits for the disk, on threads other than those that tasks share.
 package enum BlockingWork {
   private static let queue = DispatchQueue(label: "keepsake.work", attributes: .concurrent)
 

@@ -1,7 +1,7 @@
 /// A 64-bit keyed checksum: a multiply-fold over little-endian words.
 ///
-/// It detects damage, not an attacker. The articles on file formats specify it, so that other
-/// programs can compute it. The folding step is the one of wyhash (Wang Yi, public domain).
+/// It detects damage, not tampering. The articles on file formats specify it, so that other
+/// programs can compute it. The folding step is from wyhash (Wang Yi, public domain).
 enum Checksum {
   private static let a: UInt64 = 0xA076_1D64_78BD_642F
   private static let b: UInt64 = 0xE703_7ED1_A0B4_28DB

@@ -23,7 +23,7 @@ extension StorageSystem {
     public var cache: URL?
     /// The directory for documents that the app creates for its user: ``Folder/documents``.
     public var documents: URL?
-    /// The directory for short-lived files: ``Folder/temporary``.
+    /// The temporary directory: ``Folder/temporary``.
     public var temporary: URL?
 
     /// Chooses directories to use instead of the platform's.

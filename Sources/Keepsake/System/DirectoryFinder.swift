@@ -80,9 +80,9 @@ struct DirectoryFinder: Sendable {
     return []
   }
 
-  // MARK: Short-lived files
+  // MARK: Temporary directory
 
-  /// The directory for short-lived files.
+  /// The temporary directory.
   func temporary() throws(StorageError) -> String {
     if let chosen = chosen.temporary { return try Self.path(of: chosen, operation: "bootstrap") }
     var base = "/tmp"
@@ -90,7 +90,7 @@ struct DirectoryFinder: Sendable {
     return "\(base)/\(app)-\(ProcessEnvironment.userID)"
   }
 
-  /// Creates the directory for short-lived files if it is missing.
+  /// Creates the temporary directory if it is missing.
   ///
   /// Its parent is never created: all users share it, but a new one would belong to this user.
   func makeTemporaryDirectory() throws(StorageError) {
@@ -102,15 +102,15 @@ struct DirectoryFinder: Sendable {
       guard error.code == .notFound else { throw error }
       throw StorageError(
         .notFound, operation: "open", path: FileSystem.parent(of: path),
-        reason: "the directory for short-lived files does not exist",
+        reason: "the temporary directory does not exist",
         remedy: "Set TMPDIR to an existing directory.")
     }
     // Another user may have created it just now.
     try requirePrivate(path)
   }
 
-  /// Throws if other users could have created files in the directory for short-lived files, which
-  /// is in a directory that all users share.
+  /// Throws if other users could have created files in the temporary directory, whose parent all
+  /// users share.
   func requirePrivate(_ path: String) throws(StorageError) {
     if chosen.temporary != nil { return }
     guard let status = try FileSystem.status(path, followsLinks: false) else { return }
@@ -118,8 +118,8 @@ struct DirectoryFinder: Sendable {
     else {
       throw StorageError(
         .accessDenied, operation: "open", path: path,
-        reason: "it is not a directory that only this user can write to",
-        remedy: "Delete it, or set TMPDIR to a directory that belongs to this user.")
+        reason: "other users could write to the temporary directory, or it is not a directory",
+        remedy: "Delete what is there, or set TMPDIR to a directory that belongs to this user.")
     }
   }
 
@@ -172,8 +172,8 @@ struct DirectoryFinder: Sendable {
     guard url.isFileURL, path.utf8.first == UInt8(ascii: "/"), !path.utf8.contains(0) else {
       throw StorageError(
         .misuse, operation: operation, path: path,
-        reason: "this is not the URL of an absolute file path",
-        remedy: "Make the URL with URL(filePath:).")
+        reason: "the URL is not an absolute file URL",
+        remedy: "Create it with URL(filePath:).")
     }
     // Compares bytes: a slash and a combining mark after it form one `Character`.
     while path.utf8.count > 1, path.utf8.last == UInt8(ascii: "/") {

@@ -15,8 +15,8 @@ public import FoundationEssentials
 /// }
 /// ```
 ///
-/// Make the last `catch` unconditional: without it Swift 6.3 may crash with "Found ownership error"
-/// on a `do` statement with typed throws.
+/// Make the last `catch` unconditional: without it, the Swift 6.3 compiler may crash with "Found
+/// ownership error", or hang, on a `do` statement with typed throws.
 public struct StorageError: Error, Sendable {
   /// The kind of failure.
   ///
@@ -32,9 +32,9 @@ public struct StorageError: Error, Sendable {
       self.systemError = systemError
     }
 
-    /// Nothing is stored under the key or path.
+    /// No such file, folder or vault exists, or the user has no home directory.
     public static let notFound = Code("not found")
-    /// The stored value has another type than the requested one.
+    /// The stored value is not of the requested type.
     public static let wrongType = Code("wrong type")
     /// The value's `encode(to:)` or its source failed, or the value cannot be encoded. The old
     /// value is intact.
@@ -49,11 +49,11 @@ public struct StorageError: Error, Sendable {
     public static let locked = Code("locked")
     /// The passphrase is wrong.
     public static let wrongPassphrase = Code("wrong passphrase")
-    /// The disk, the quota or the file-size limit is exhausted.
+    /// The disk is full, or a quota or file-size limit is reached.
     public static let diskFull = Code("disk full")
-    /// Another process held a lock for longer than the timeout.
+    /// A lock or another writer blocked the call for longer than the timeout, usually ten seconds.
     public static let timedOut = Code("timed out")
-    /// A newer version of the library wrote the file.
+    /// A newer version of Keepsake wrote the file.
     public static let unsupportedVersion = Code("unsupported version")
     /// The call is incorrect: an invalid name, a nested update, a late bootstrap.
     public static let misuse = Code("misuse")

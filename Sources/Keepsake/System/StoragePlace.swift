@@ -33,8 +33,8 @@ public struct StoragePlace<Facade>: Hashable, Sendable {
 
   /// One of the app's own places.
   ///
-  /// Any name is valid: characters that a file name cannot contain are escaped. The name `standard`
-  /// means ``standard``.
+  /// Any name that is not too long is valid: characters that a file name cannot contain are
+  /// escaped. The name `standard` means ``standard``.
   public init(_ name: String) {
     location = name == Self.standardName ? .standard : .named(name)
   }
@@ -64,8 +64,8 @@ public struct StoragePlace<Facade>: Hashable, Sendable {
   func fileName(_ kind: String) throws(StorageError) -> String {
     if let fileName = FileName.encode(name) { return fileName }
     throw StorageError(
-      .misuse, operation: "open", reason: "the \(kind)'s name is too long for a file name",
-      remedy: "Use a name of at most 66 characters.")
+      .misuse, operation: "open", reason: "the \(kind) name is too long for a file name",
+      remedy: "Use a shorter name; 66 bytes of UTF-8 always fit.")
   }
 
   /// The directory of the place: the one that the caller chose, or the app's for this purpose.
@@ -77,8 +77,8 @@ public struct StoragePlace<Facade>: Hashable, Sendable {
     }
     guard let url = URL(string: text) else {
       throw StorageError(
-        .misuse, operation: "open", path: text, reason: "this is not a URL",
-        remedy: "Make the URL with URL(filePath:).")
+        .misuse, operation: "open", path: text, reason: "the directory URL is invalid",
+        remedy: "Create it with URL(filePath:).")
     }
     return StoreDirectory(
       path: try DirectoryFinder.path(of: url, operation: "open"), isCallerOwned: true)

@@ -80,8 +80,8 @@ final class StorageScope: Sendable {
         case .unusable(let url):
           throw StorageError(
             .misuse, operation: "open", path: url,
-            reason: "this is not the URL of an absolute file path",
-            remedy: "Make the URL with URL(filePath:).")
+            reason: "the URL is not an absolute file URL",
+            remedy: "Create it with URL(filePath:).")
         }
       basePaths[base] = path
       return path

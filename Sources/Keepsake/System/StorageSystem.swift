@@ -83,7 +83,7 @@ public enum StorageSystem {
         !app.utf8.contains(where: { $0 == UInt8(ascii: "/") || $0 == 0 })
       else {
         throw StorageError(
-          .misuse, operation: "bootstrap", reason: "the app's name cannot be a directory's name",
+          .misuse, operation: "bootstrap", reason: "the app name is not a valid directory name",
           remedy: "Use a name such as com.example.notes.")
       }
       try state.withLock { state throws(StorageError) in
@@ -91,7 +91,7 @@ public enum StorageSystem {
           throw StorageError(
             .misuse, operation: "bootstrap",
             reason: state.isInUse
-              ? "a store is already in use" : "bootstrap was called before",
+              ? "a store is already in use" : "bootstrap has already been called",
             remedy: "Call bootstrap once, before any store is used.")
         }
         state.app = app

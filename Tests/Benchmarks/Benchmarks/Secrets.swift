@@ -1,5 +1,5 @@
 // The vault: reading and writing secrets of three sizes. Keepsake and the floor read the same
-// files, and write files of the same size to neighbouring directories.
+// files, and write files of the same size to neighboring directories.
 import Foundation
 import Keepsake
 

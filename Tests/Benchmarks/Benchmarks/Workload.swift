@@ -16,7 +16,7 @@ struct Workload {
   /// The first one is Keepsake.
   let contestants: [Peer<Work>]
 
-  /// All workloads. In an empty directory, call ``fill(_:)`` as well.
+  /// All workloads. In an empty directory, also call ``fill(_:)``.
   static func all(in directory: String) throws -> [Workload] {
     let table = try PeerTable(at: "\(directory)/workload.sqlite")
     // UserDefaults is thread-safe but not marked as Sendable.

@@ -4,7 +4,7 @@
 //   keepsake-calls --list
 //   keepsake-calls OPERATION COUNT [DIRECTORY]
 //
-// Files in a given directory are not removed, because that would be counted as well.
+// Files in a given directory are not removed, because their removal would also be counted.
 import Foundation
 import Keepsake
 

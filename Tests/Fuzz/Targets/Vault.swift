@@ -13,7 +13,7 @@ private func checkUnreadable(_ error: StorageError) {
   check(error.path == "/vault", "the error has the path")
 }
 
-/// A vault's header, with and without a correct checksum.
+/// A vault header, with and without a correct checksum.
 @Sendable func tryVaultHeader(_ input: UnsafeRawBufferPointer) {
   for bytes in [Array(input), summed(input)] {
     do throws(StorageError) {

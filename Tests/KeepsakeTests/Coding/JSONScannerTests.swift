@@ -43,7 +43,7 @@ import Testing
     "{\"a\":1 \"b\":2}", "\"", "\"\\\"", "\"\\x\"", "\"\\u12\"", "\"\\ud800\"", "\"\\udc00\"",
     "\"\\ud800\\u0041\"", "\"\u{1F}\"", "\"\n\"", "// comment\n1", "1\u{0}", "\u{A0}1",
   ])
-  func rejectsWhatIsNotJSON(_ document: String) {
+  func rejectsInvalidJSON(_ document: String) {
     #expect(compact(document) == nil)
     #expect(compact("[\(document)]") == nil || document.allSatisfy(\.isWhitespace))
     #expect(JSONScanner.members(of: Array("{\"a\":\(document)}".utf8)) == nil)

@@ -22,7 +22,7 @@ import Testing
     #expect(Set(Defaults.keys()) == ["theme", "user"])
     #expect(Defaults.suites() == ["com.example.shared", .standard])
     #expect(Defaults.remove("theme"))
-    #expect(Defaults.remove("theme"), "true as well if there is no value")
+    #expect(Defaults.remove("theme"), "true even if there was no value")
     #expect(Defaults.removeAll())
     #expect(Defaults.keys().isEmpty)
     #expect(Defaults.int("size", suite: "com.example.shared") == 16)

@@ -14,7 +14,7 @@ extension DiskCache.Key<Article> {
 }
 
 @Suite(.temporaryStorage) struct DiskCacheTests {
-  @Test func valuesComeBack() {
+  @Test func valuesRoundTrip() {
     let bytes = Data([0, 1, 2, 255])
     #expect(DiskCache.set(bytes, forKey: "image"))
     #expect(DiskCache.get("image") == bytes)
@@ -85,7 +85,7 @@ extension DiskCache.Key<Article> {
     #expect(DiskCache.model("k", cache: DiskCache.Name("Images", in: directory.url)) == 6)
     #expect(StorageSystem.removeAll())
     #expect(DiskCache.keys() == [] && DiskCache.keys(cache: .memory) == [])
-    // A cache in a directory of its own may belong to other apps as well.
+    // A cache in a directory of its own may also belong to other apps.
     #expect(DiskCache.keys(cache: DiskCache.Name("other", in: directory.url)) == ["k"])
   }
 
@@ -156,7 +156,7 @@ extension DiskCache.Key<Article> {
     #expect(DiskCache.fileURL("missing") == nil && DiskCache.fileURL("k", cache: .memory) == nil)
   }
 
-  @Test func totalSizeIsThatOfTheBlocksOnDisk() throws {
+  @Test func totalSizeCountsBlocksOnDisk() throws {
     for size in [0, 1, 4_096, 4_097, 100_000] {
       DiskCache.set(Data(count: size), forKey: "k\(size)")
     }

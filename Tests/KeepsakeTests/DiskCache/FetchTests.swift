@@ -103,7 +103,7 @@ private actor Gate {
     if producerThrows {
       await #expect(throws: CancellationError.self) { try await producer.value }
     } else {
-      // It gets its own value, but the cache keeps that of the second producer.
+      // It gets its own value, but the cache keeps the value of the second producer.
       #expect(try await producer.value == "first")
     }
     #expect(DiskCache.model("k") == "second")

@@ -26,7 +26,7 @@ private struct Failure: Error {}
   }
 
   @Test(arguments: [0, 1, 31, 32, 33, 1_000_000, File.mappingThreshold, File.mappingThreshold + 1])
-  func valuesOfEachSizeComeBack(size: Int) throws {
+  func valuesOfEachSizeRoundTrip(size: Int) throws {
     let store = directory.cache()
     let value = bytes(size)
     try store.set(value, forKey: "k")
@@ -82,7 +82,7 @@ private struct Failure: Error {}
     #expect(seen == [0, 1, 32, 100_032, 100_039, 400_039])
     #expect(try directory.cache().get("k") == pieces.reduce(Data(), +))
     #expect(try directory.cache().entry("k")?.expires != nil)
-    // Chunks of another type than Data, in a cache in memory.
+    // Chunks of a type other than Data, in a cache in memory.
     let arrays = AsyncStream<[UInt8]> { continuation in
       continuation.yield([1, 2])
       continuation.yield([3])

@@ -91,7 +91,8 @@ extension OneAtATime {
       #expect(truncate(directory.file("film").path, size) == 0)
       let run = try shelf.run("put", directory.file("film").path)
       #expect(
-        run.failed(73, " are needed, ") && run.errors.split(separator: "\n").count == 1, "\(run)")
+        run.failed(73, " is needed, but only ") && run.errors.split(separator: "\n").count == 1,
+        "\(run)")
     }
 
     @Test func explainsWrongUse() throws {

@@ -95,7 +95,7 @@ extension OneAtATime {
       let style = try timer.run("set", "style", "loud")
       #expect(
         style.failed(64, "\"loud\" is not a style. Use one of: clock, bar, words."), "\(style)")
-      for words in [["set", "colour", "red"], ["set", "length"], ["more"], ["reset", "x"]] {
+      for words in [["set", "color", "red"], ["set", "length"], ["more"], ["reset", "x"]] {
         #expect(try timer.run(words).failed(64, "usage: keepsake-timer"))
       }
       #expect(try timer.run("settings").text.hasPrefix("length 4:00, style clock\n"))

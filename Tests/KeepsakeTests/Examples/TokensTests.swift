@@ -63,8 +63,8 @@ import Testing
     var run = try type(
       "protect",
       answers: [
-        ("New passphrase: ", chosen), ("The same again: ", "battery"),
-        ("They differ. New passphrase: ", chosen), ("The same again: ", chosen),
+        ("New passphrase: ", chosen), ("Repeat passphrase: ", "battery"),
+        ("The passphrases do not match. New passphrase: ", chosen), ("Repeat passphrase: ", chosen),
       ])
     #expect(
       run.status == 0 && run.text == "The token is protected by a passphrase.\n", "\(run.text)")
@@ -77,7 +77,7 @@ import Testing
     run = try type("whoami", answers: [("Passphrase: ", chosen)])
     #expect(run.status == 0 && run.text.contains("protected by a passphrase"), "\(run.text)")
     run = try type("token", answers: [("Passphrase: ", "staple")])
-    #expect(run.status == 77 && run.text.contains("this is not the passphrase"), "\(run.text)")
+    #expect(run.status == 77 && run.text.contains("wrong passphrase"), "\(run.text)")
     #expect(!(run.text + run.screen).contains("staple"))
 
     run = try type("token", answers: [("Passphrase: ", "")])
@@ -127,7 +127,7 @@ import Testing
 
   @Test func erasesTheVaultWithoutThePassphrase() throws {
     #expect(try tokens.run("login", "ada", input: token).status == 0)
-    let answers = [("New passphrase: ", "forgotten"), ("The same again: ", "forgotten")]
+    let answers = [("New passphrase: ", "forgotten"), ("Repeat passphrase: ", "forgotten")]
     #expect(try type("protect", answers: answers).status == 0)
     #expect(try tokens.run("login", "ada").status == 77)
     #expect(try tokens.run("logout", "--erase").status == 0)

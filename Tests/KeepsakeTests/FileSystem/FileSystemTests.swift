@@ -74,7 +74,7 @@ import Testing
 
   @Test func releasingFilesClosesTheirDescriptors() throws {
     let directory = try TemporaryDirectory()
-    // Other tests open files meanwhile: look for our own.
+    // Other tests open files at the same time: look for our own.
     func ours() throws -> [String] {
       try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").compactMap {
         try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\($0)")

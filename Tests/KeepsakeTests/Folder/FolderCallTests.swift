@@ -85,7 +85,7 @@ import Testing
   @Test(arguments: [
     "a b", "ä", "a\u{308}", "a%20b", "%2F", "a?b#c;d", "a:b", "~a", "a\\b", "\u{FF0E}\u{FF0E}",
   ])
-  func urlIsThatOfTheFile(_ name: String) throws {
+  func urlNamesTheFile(_ name: String) throws {
     try directory.save("here", as: name)
     let url = try directory.url(name)
     #expect(url.isFileURL && Array(url.path.utf8) == Array((home.path + "/" + name).utf8))
@@ -234,7 +234,7 @@ import Testing
     #expect(try directory.load("d/x") as String == "x" && directory.load("file") as String == "new")
   }
 
-  @Test func freeSpaceIsThatOfTheFileSystem() throws {
+  @Test func reportsTheFileSystemsFreeSpace() throws {
     let free = try directory.freeSpace
     #expect(free > 0)
     #expect(try directory.subfolder("not/yet").freeSpace > 0)
@@ -243,7 +243,7 @@ import Testing
     try directory.requireFreeSpace(1)
     let error = expectFailure(.diskFull) { try directory.requireFreeSpace(.max) }
     #expect(error?.operation == "requireFreeSpace" && error?.path == home.path)
-    #expect(error?.failureReason?.contains("9.22 EB are needed") == true)
+    #expect(error?.failureReason?.contains("9.22 EB is needed") == true)
     expectFailure(.misuse) { _ = try directory.subfolder("..").freeSpace }
   }
 

@@ -47,7 +47,7 @@ extension OneAtATime {
             } else {
               let data: Data = try directory.load("d/f")
               if SelfCheckingValue(data, key: 0) == nil {
-                faults.withLock { $0.append("\(data.count) bytes that are no value") }
+                faults.withLock { $0.append("\(data.count) bytes that are not a value") }
               }
               reads.withLock { $0 += 1 }
               if try directory.list("d") != ["f"] { faults.withLock { $0.append("another file") } }

@@ -27,7 +27,7 @@ import Testing
     print("proof: a newer version of \(what): \(calls.count) calls")
   }
 
-  /// Raises the version number of a vault's header, key file, or entry.
+  /// Raises the version number of a vault header, key file, or entry.
   private func makeNewer(_ path: String, isSummed: Bool) throws {
     let bytes = Bytes.put(UInt8(2), at: 4, in: try Bytes.read(path))
     try Bytes.write(isSummed ? Bytes.summed(bytes) : bytes, to: path)

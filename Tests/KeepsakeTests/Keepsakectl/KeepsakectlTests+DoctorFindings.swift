@@ -27,7 +27,7 @@ extension OneAtATime.KeepsakectlTests {
     Damage("settings of a newer version", finding: "newer version") {
       try $0.makeVersionNewer($0.journal)
     },
-    Damage("settings of another program", finding: "does not start as a Keepsake journal") {
+    Damage("settings of another program", finding: "is not a Keepsake journal") {
       try Bytes.write(Array("{\"theme\": 1}\n".utf8), to: $0.journal)
     },
     Damage("a damaged secret", finding: "the secret is damaged") {

@@ -6,7 +6,7 @@ extension OneAtATime.KeepsakectlTests {
   func doctorFindsAFileOfAnotherOwner() throws {
     try fill()
     chown(journal, 1, 1)
-    try expectOneFinding("another owner") { try run("doctor", app) }
+    try expectOneFinding("its owner differs") { try run("doctor", app) }
   }
 
   @Test(.enabled(if: geteuid() != 0, "root can write to every directory"))

@@ -44,7 +44,7 @@ extension OneAtATime.KeepsakectlTests {
     #expect(wrong.status == 1 && !wrong.errors.contains("\u{1B}"))
   }
 
-  @Test func fitsTablesToATerminalAndColoursThemOnlyThere() throws {
+  @Test func fitsTablesToATerminalAndColorsThemOnlyThere() throws {
     try fill()
     let scope = stores()
     defer { scope.close() }

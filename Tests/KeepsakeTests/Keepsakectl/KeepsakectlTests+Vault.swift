@@ -43,11 +43,12 @@ extension OneAtATime.KeepsakectlTests {
     var run = try type(
       "vault", "protect", app,
       answers: [
-        ("New passphrase: ", ""), ("It is empty. New passphrase: ", chosen),
-        ("The same again: ", "staple"), ("They differ. New passphrase: ", chosen),
-        ("The same again: ", chosen),
+        ("New passphrase: ", ""), ("The passphrase is empty. New passphrase: ", chosen),
+        ("Repeat passphrase: ", "staple"),
+        ("The passphrases do not match. New passphrase: ", chosen),
+        ("Repeat passphrase: ", chosen),
       ])
-    let asked = run.screen.components(separatedBy: "The same again: ").count - 1
+    let asked = run.screen.components(separatedBy: "Repeat passphrase: ").count - 1
     #expect(asked == 2, "an empty passphrase is not asked for again: \(run.screen)")
     #expect(
       run.status == 0 && run.screen.contains("are protected by a passphrase"), "\(run.screen)")

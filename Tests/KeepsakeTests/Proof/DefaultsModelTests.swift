@@ -54,7 +54,7 @@ struct DefaultsModel: StoreModel {
     }
   }
 
-  /// A race needs a second store in the same process, and compacting is no public call.
+  /// A race needs a second store in the same process, and no public call compacts.
   static func isAvailableToPeer(_ call: Call) -> Bool {
     switch call {
     case .race, .compact: false

@@ -23,7 +23,7 @@ final class DiskRecorder: Sendable {
 
   init(_ directory: TemporaryDirectory) throws {
     directoryPath = directory.path
-    // The modes of some files follow that of their directory.
+    // The modes of some files follow the mode of their directory.
     try #require(chmod(directoryPath, 0o700) == 0)
     let status = try #require(try FileSystem.status(directoryPath))
     state.withLock { $0.nodes[status.inode] = 0 }
@@ -33,7 +33,7 @@ final class DiskRecorder: Sendable {
   var unknown: [String] { state.withLock { $0.unknown } }
   var count: Int { state.withLock { $0.disk.operations.count } }
 
-  /// The contents after all recorded operations, which must be those of the directory.
+  /// The contents after all recorded operations, which must equal the contents of the directory.
   var contents: DiskContents {
     let disk = disk
     var contents = DiskContents(disk.nodes)

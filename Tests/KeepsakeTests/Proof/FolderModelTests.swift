@@ -182,12 +182,12 @@ struct FolderModel: StoreModel {
     }
   }
 
-  /// Compares bytes: strings are also equal to other compositions of the same characters.
+  /// Compares bytes: strings also equal other compositions of the same characters.
   private static func isSame(_ a: [String], _ b: [String]) -> Bool {
     Set(a.map { Array($0.utf8) }) == Set(b.map { Array($0.utf8) }) && a.count == b.count
   }
 
-  /// Removes the temporary files of interrupted calls: they count as files, also in cleared
+  /// Removes the temporary files of interrupted calls: they count as files, even in cleared
   /// directories, until a sweep removes them after an hour.
   static func recover(_ directory: TemporaryDirectory, _ store: ScriptedFolder) throws {
     for name in try directory.leftoverFiles() where try directory.status(name) != nil {

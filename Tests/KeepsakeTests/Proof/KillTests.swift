@@ -46,7 +46,8 @@ extension OneAtATime {
         for (item, values) in allowed {
           let data = try stores.read(item.kind, CacheStress.name(item.key))
           let value = data.flatMap { SelfCheckingValue($0, key: item.key) }
-          try #require(data == nil || value != nil, "\(comment): \(item) is no value of that key")
+          try #require(
+            data == nil || value != nil, "\(comment): \(item) is not a value of that key")
           try #require(values.contains(value), "\(comment): \(item)")
           allowed[item] = [value]
         }

@@ -345,7 +345,7 @@ private struct ModelRun<Model: StoreModel> {
     }
     var lines = (0..<min(count, calls.count)).compactMap { _ in peer.line() }
     kill(peer.identifier, SIGKILL)
-    // Calls whose answers it had written are done as well; the last line may be incomplete.
+    // Calls whose answers it had written are done, too; the last line may be incomplete.
     let rest = peer.finish().split(separator: "\n", omittingEmptySubsequences: false).dropLast()
     lines += rest.map(String.init)
     for (call, line) in zip(calls, lines) {

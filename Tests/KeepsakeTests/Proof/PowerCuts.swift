@@ -35,7 +35,7 @@ struct PowerCuts {
   /// bytes; that lose or keep exactly one of the latest operations; that tear the latest write or
   /// keep some of its pages; and `random` cuts that decide for each operation by chance.
   ///
-  /// Cuts that lose an earlier operation alone are among those of an earlier moment.
+  /// Cuts that lose only an earlier operation are among the cuts at an earlier moment.
   func all(latest: Int = 8, random randomCount: Int = 2) -> [PowerCut] {
     (0...disk.operations.count).flatMap { count in
       let pending = (0..<count).filter { syncs[$0] >= count && !isSync($0) }

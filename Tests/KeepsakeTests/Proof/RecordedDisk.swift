@@ -34,8 +34,9 @@ struct RecordedDisk: Sendable {
   var nodes = [Node(isDirectory: true, mode: 0o700)]
   var operations: [Operation] = []
 
-  /// For each operation, the number of the sync that makes it durable, or `Int.max`. By POSIX the
-  /// sync of a file covers its bytes and not its names, that of a directory its names and no bytes.
+  /// For each operation, the number of the sync that makes it durable, or `Int.max`. By POSIX,
+  /// syncing a file covers its bytes and not its names; syncing a directory covers its names and no
+  /// bytes.
   ///
   /// A rename reaches the disk in both directories or in neither, so the sync of either is enough.
   var syncs: [Int] {

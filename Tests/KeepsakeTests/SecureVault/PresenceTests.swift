@@ -204,7 +204,7 @@ import Testing
       try store.protect(with: source)
     }
     // It gets the new passphrase, and the user was asked for the current one.
-    #expect(user.reasons.last == "A new passphrase needs the current one")
+    #expect(user.reasons.last == "To change the passphrase, enter the current one")
     user.answer = "p"
     let reader = directory.secrets(keySources: [source], authenticate: user.answer)
     #expect(try reader.get("pin") == "1" && reader.get("k") == "v")

@@ -43,7 +43,7 @@ import Testing
     ])
     #expect(try unit.directory(.data) == "/var/lib/app")
     #expect(try unit.directory(.cache) == "/var/cache/app")
-    // One without a home of its own has its settings there as well.
+    // A service without a home directory keeps its settings there, too.
     for home in [nil, "/"] {
       let bare = finder(["STATE_DIRECTORY": "/var/lib/app:/var/lib/other"], home: home)
       #expect(try bare.directory(.configuration) == "/var/lib/app")
@@ -54,7 +54,7 @@ import Testing
   }
 
   @Test(arguments: [nil, "", "/", "relative"])
-  func withoutAHomeItIsAnErrorAndNeverADirectoryUnderTheRoot(_ home: String?) {
+  func missingHomeIsAnErrorAndNeverADirectoryUnderTheRoot(_ home: String?) {
     let error = #expect(throws: StorageError.self) {
       try finder([:], home: home).directory(.configuration)
     }
@@ -87,12 +87,14 @@ import Testing
   @Test(arguments: [
     "", "a", "A.b", ".", "..", "../x", "ü", "a b", "%", "%41", "nul\u{0}", "x.jsonl",
   ])
-  func namesComeBack(_ name: String) throws {
+  func namesRoundTrip(_ name: String) throws {
     let encoded = try #require(FileName.encode(name))
     #expect(FileName.decode(encoded) == name)
     #expect(!encoded.contains("/") && !encoded.hasPrefix(".") && !encoded.utf8.contains(0))
   }
 
   @Test(arguments: ["%4", "%ZZ", "a b", "%41", ".hidden", "%C3", "%%"])
-  func otherFilesAreNoSuites(_ fileName: String) { #expect(FileName.decode(fileName) == nil) }
+  func foreignFileNamesAreNotSuites(_ fileName: String) {
+    #expect(FileName.decode(fileName) == nil)
+  }
 }

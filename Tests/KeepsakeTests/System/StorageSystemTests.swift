@@ -59,7 +59,7 @@ import Testing
     }
   }
 
-  /// Outside a scope, also in detached tasks and on queues, a test run uses its own directory.
+  /// Outside a scope, even in detached tasks and on queues, a test run uses its own directory.
   @Test func testRunNeverTouchesHome() async throws {
     let paths = [
       try #require(try Defaults.shared.fileURL?.path),

@@ -120,7 +120,7 @@ import Testing
     #expect(try !Folder.documents.exists("film"))
   }
 
-  /// It sees neither the values of the test run nor, in a program, those of the user.
+  /// It sees neither the values of the test run nor, in a program, the user's values.
   @Test func taskThatOutlivesItsScopeKeepsItsStores() async throws {
     let (opened, gate) = AsyncStream.makeStream(of: Void.self)
     let (root, late) = try await StorageSystem.withTemporary {
@@ -204,7 +204,7 @@ extension OneAtATime {
         #expect(!inside.contains(path))
       }
       for path in inside { #expect(path.hasPrefix(directory.path + "/tmp/"), "\(path)") }
-      // Its own short-lived files are there; no scope is.
+      // Its own temporary files are there; no scope is.
       let rest = try FileManager.default.contentsOfDirectory(atPath: directory.path + "/tmp")
       #expect(rest == ["peer-\(geteuid())"], "\(rest)")
       let file = directory.file("data/files/k.json")

@@ -73,7 +73,7 @@ private struct Holder: Sendable, CustomTestStringConvertible {
     }
   }
 
-  @Test func placesKeepSeparateValues() {
+  @Test func suitesServicesAndCachesAreSeparate() {
     for holder in Holder.all { holder.set(holder.testDescription) }
     for holder in Holder.all {
       #expect(holder.byKey() == holder.testDescription)

@@ -3,7 +3,7 @@ import Testing
 
 /// How much of each proof a run of the tests covers.
 ///
-/// `swift test` checks all behaviour within two minutes, and a sample of what the proofs repeat: of
+/// `swift test` checks all behavior within two minutes, and a sample of what the proofs repeat: of
 /// the system calls that fail, the bytes that are damaged, the processes that are killed.
 /// `.ci/run` sets `KEEPSAKE_TESTS=all` to cover everything, and to run the tests that are `.slow`.
 enum Coverage {

@@ -5,7 +5,7 @@ internal import Synchronization
 final class CustomEngine: ValueEngine {
   private let engine: any StorageEngine
   /// The scope in which the engine was given to a suite. If the engine uses stores itself, it finds
-  /// those of this scope, no matter which task calls.
+  /// the stores of this scope, no matter which task calls.
   private let scope = StorageScope.temporary
   private let observers = Observers()
   /// Orders the updates of this process that other writers have outrun too often.
@@ -59,7 +59,7 @@ final class CustomEngine: ValueEngine {
   // MARK: Writing
 
   func set(_ value: StoredValue?, forKey key: String) throws(StorageError) {
-    // Also after an error, which does not say what the engine has stored.
+    // Even after an error, which does not say what the engine has stored.
     defer { observers.signal(key) }
     try calling(key) { try engine.set(value?.engineData, forKey: key) }
   }
@@ -97,7 +97,7 @@ final class CustomEngine: ValueEngine {
     throw StorageError(
       .timedOut, operation: "update", key: key,
       reason: "other writers kept changing the value for more than \(timeout)",
-      remedy: "Let fewer of them write at the same time.")
+      remedy: "Reduce the number of concurrent writers.")
   }
 
   func removeAll() throws(StorageError) {

@@ -117,7 +117,7 @@ public final class FileEngine: StorageEngine {
       ByteRangeLock.allBytes, of: lock, mode: directory.fileMode(), timeout: timeout
     ) { () throws(StorageError) in
       let result = try body()
-      // Signals the change. If that fails, the change has succeeded all the same.
+      // Signals the change. If that fails, the change has still succeeded.
       _ = try? FileSystem.touch(lock)
       return result
     }

@@ -15,7 +15,7 @@ extension StoredValue {
       let value = TaggedJSON.value(json.bytes)
     else {
       throw StorageError(
-        .damaged, operation: "get", key: key, reason: "the engine's bytes are not JSON",
+        .damaged, operation: "get", key: key, reason: "the engine returned bytes that are not JSON",
         remedy: "Set the value again, or remove it.")
     }
     self = value

@@ -23,7 +23,7 @@ protocol ValueEngine: AnyObject, Sendable {
 
   /// Stores a value if the current one is still `old`; nil stands for no value.
   ///
-  /// - Returns: Whether it was.
+  /// - Returns: Whether the value was stored.
   func replace(
     _ old: StoredValue?, with new: StoredValue?, forKey key: String
   ) throws(StorageError) -> Bool

@@ -54,7 +54,7 @@ extension Journal {
   }
 
   /// Writes the live records to a new file without a lock, then adds under the lock what was
-  /// appended meanwhile, and puts the new file in place of the old one.
+  /// appended in the meantime, and puts the new file in place of the old one.
   func compact() throws(StorageError) {
     try FileSystem.removeStaleTemporaryFiles(for: location.path)
     let source = try File(location.path, .read)

@@ -1,11 +1,10 @@
-/// What happens to a damaged file: it is copied, reported, and replaced by one with all its intact
-/// records.
+/// A damaged file is copied, reported, and replaced by one with all its intact records.
 extension Journal {
   /// Keeps a copy of the damaged file and replaces the file by one with all its intact records. The
   /// caller holds the file lock.
   ///
   /// - Returns: What to report when the lock is released. A failure is reported, not thrown,
-  ///   because the intact records can be read and appended to all the same.
+  ///   because the intact records can still be read and appended to.
   func repair() -> StorageError? {
     do throws(StorageError) {
       let copy = try copyDamagedFile()
@@ -50,11 +49,14 @@ extension Journal {
     var underlying: StorageError?
     switch repair {
     case .success(let copy):
-      remedy = "The damaged file was kept as \(copy); a key in it may show its previous value."
+      remedy =
+        "Check your settings: some may have reverted to an earlier value. "
+        + "The damaged file was kept as \(copy)."
     case .failure(let error):
       underlying = error
       remedy =
-        "A key may show its previous value. The file could not be replaced: \(error.description)"
+        "Check your settings: some may have reverted to an earlier value. "
+        + "The damaged file could not be replaced: \(error.description)"
     }
     return StorageError(
       .damaged, operation: "open", path: location.path,

@@ -26,9 +26,9 @@ extension Journal {
   private func handle(_ event: FileWatcher.Event) {
     if observers.isEmpty, endWatch() { return }
     do throws(StorageError) {
-      // A lock file that was deleted and made again shows as a new name in the directory. Do not
-      // make it here, which would bring back a directory that is being removed. Its deletion is no
-      // event while it is open.
+      // A recreated lock file appears as a new name in the directory. Do not create it here: that
+      // could bring back a directory that is being removed. While the old file is open, its
+      // deletion causes no event.
       let lockFile = file.withLock { $0.lockFile }
       let isReplaced = try lockFile?.isReplaced() ?? true
       if event == .gone || isReplaced {

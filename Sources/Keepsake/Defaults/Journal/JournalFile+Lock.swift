@@ -23,7 +23,7 @@ extension JournalFile {
 
   /// Tells all processes that the file is valid up to ``offset``.
   ///
-  /// - Parameter isReplaced: Whether it is another file than before.
+  /// - Parameter isReplaced: Whether the file was replaced.
   mutating func publish(isReplaced: Bool = false) throws(StorageError) {
     guard let lockFile else { return }
     validatedWord = nil
@@ -40,15 +40,15 @@ extension JournalFile {
     return lockFile.word() & Self.offsetMask == UInt64(offset)
   }
 
-  /// Whether there are unpublished records that are not going to be published yet. Then the caller
-  /// has to do it.
+  /// Returns true if there are unpublished records and publishing is not scheduled; the caller must
+  /// then publish them.
   mutating func claimUnpublishedRecords() -> Bool {
     if isPublished || isPublishingScheduled { return false }
     isPublishingScheduled = true
     return true
   }
 
-  /// The lock file. Opens it if necessary, and makes it if it is missing.
+  /// The lock file. Opens it if necessary, and creates it if it is missing.
   mutating func openLockFile(
     mayCreate: Bool, timeout: Duration
   ) throws(StorageError) -> LockFile {

@@ -135,8 +135,9 @@ struct JournalFile {
     // A pipe would look like an empty file.
     guard status.isRegularFile else {
       throw StorageError(
-        .damaged, operation: "open", path: location.path, reason: "it is not a regular file",
-        remedy: "Move it away; it was left as it is.")
+        .damaged, operation: "open", path: location.path,
+        reason: "the settings file is not a regular file",
+        remedy: "Move the file away; it was left as it is.")
     }
     let bytes = try handle.read(from: 0, count: status.size)
     let id: UInt64
@@ -147,18 +148,19 @@ struct JournalFile {
       if !isIntact { damage += 1 }
     case .incomplete:
       forgetFile()
-      // The user may empty the file. Otherwise it had a complete header before it got its name.
+      // An empty file is not damage: the user may have truncated it. Any other file had a complete
+      // header before it was renamed into place.
       if !bytes.isEmpty { noteDamage(1, of: status) }
       return
     case .unsupported:
       throw StorageError(
         .unsupportedVersion, operation: "open", path: location.path,
-        reason: "a newer version of Keepsake wrote it",
-        remedy: "Update this program; the file was left as it is.")
+        reason: "a newer version of Keepsake wrote the file",
+        remedy: "Update Keepsake; nothing was changed.")
     case .foreign:
       throw StorageError(
         .damaged, operation: "open", path: location.path,
-        reason: "it does not start as a Keepsake journal does",
+        reason: "the file is not a Keepsake journal",
         remedy: "Move the file away or restore it from a backup; it was left as it is.")
     }
     var records: [JournalFormat.Record] = []
@@ -189,7 +191,7 @@ struct JournalFile {
         case .value(let kind):
           let json = UnsafeRawBufferPointer(rebasing: bytes[record.value])
           // A value that cannot be read counts as removed: its checksum is right, so a newer
-          // version of the library wrote it.
+          // version of Keepsake wrote it.
           let value = StoredValue(kind: kind, json: json)
           table.apply(ValueChange(key: record.key, value: value), size: record.size)
         }
@@ -197,8 +199,8 @@ struct JournalFile {
     }
   }
 
-  /// Notes damage to be reported, unless that of the same file is known: a file that cannot be
-  /// repaired is reported once.
+  /// Notes damage to be reported, unless the damage of this file is already known: a file that
+  /// cannot be repaired is reported once.
   private mutating func noteDamage(_ count: Int, of status: FileStatus) {
     if damagedFile?.isSameFile(as: status) != true { damage = count }
     damagedFile = status

@@ -25,8 +25,8 @@ final class CacheLedger: Sendable {
     static let size = 4
     /// The earliest expiry that the last scan found…
     static let scannedExpiry = size + EntryName.directoryCount
-    /// …and that of the entries stored since. They are separate so that a scan that is killed loses
-    /// neither.
+    /// …and the earliest expiry of the entries stored since. They are separate so that a scan that
+    /// is killed loses neither.
     static let storedExpiry = scannedExpiry + EntryName.directoryCount
     static let count = storedExpiry + EntryName.directoryCount
   }
@@ -193,7 +193,7 @@ final class CacheLedger: Sendable {
   /// - Parameters:
   ///   - sizeBefore: The size before ``beginScan(of:)``.
   ///   - start: What ``beginScan(of:)`` returned.
-  /// - Returns: Whether the recorded size is now that of the files.
+  /// - Returns: Whether the recorded size now matches the files.
   func endScan(
     of directory: Int, earliestExpiry: Int64, size: Int, sizeBefore: DirectorySize, start: UInt64,
     since epoch: UInt64?
@@ -237,7 +237,7 @@ final class CacheLedger: Sendable {
     }
   }
 
-  /// Makes all sizes and expiries unknown, because they are not those of the files.
+  /// Makes all sizes and expiries unknown, because they do not match the files.
   func invalidate() throws(StorageError) {
     try change { () throws(StorageError) in try writeWords(isEmpty: false) }
   }

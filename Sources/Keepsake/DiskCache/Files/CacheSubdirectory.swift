@@ -113,7 +113,7 @@ struct CacheSubdirectory {
       }
       return check ?? .expires(.max)
     } catch  where error.code == .unsupportedVersion {
-      // Only a newer version of the library can tell.
+      // Only a newer version of Keepsake can tell.
       return .expires(.max)
     }
   }

@@ -1,6 +1,6 @@
 internal import Synchronization
 
-/// What happens besides the calls: sweeps once a day, and eviction.
+/// Background work: daily sweeps and eviction.
 extension FileCache {
   private static let sweepInterval = 86_400 * WallClock.second
 
@@ -61,7 +61,7 @@ extension FileCache {
   ///
   /// If several processes evict at the same time, each stops once the total size is small enough.
   ///
-  /// - Parameter waits: Whether to wait for a thread that evicts already.
+  /// - Parameter waits: Whether to wait for a thread that is already evicting.
   private func evict(waits: Bool) {
     do throws(StorageError) {
       repeat {

@@ -113,7 +113,7 @@ struct LockedEntry {
     if durable.contains(name.directory) { return }
     try FileSystem.synchronizeDirectory(cache.directory.path)
     if durable.isEmpty {
-      // Each of the directories above may be new as well.
+      // Each of the directories above may also be new.
       var path = cache.directory.path
       while path != "/", path.hasPrefix("/") {
         try FileSystem.synchronizeParent(of: path)

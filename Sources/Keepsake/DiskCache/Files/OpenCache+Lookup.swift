@@ -51,7 +51,7 @@ extension OpenCache {
   }
 
   /// Runs `body` with the key locked, if that is possible without waiting: readers must not wait
-  /// for writers, and the next reader can clean up just as well.
+  /// for writers, and the next reader can also clean up.
   private func withKeyLockUnlessBusy<R>(
     _ name: EntryName, _ body: (LockedEntry) throws(StorageError) -> R
   ) throws(StorageError) -> R? {
@@ -182,8 +182,8 @@ extension Sidecar {
     } catch .newerVersion {
       throw StorageError(
         .unsupportedVersion, operation: "open", path: path(),
-        reason: "a newer version of this library wrote the entry",
-        remedy: "Use that version, or remove the entry.")
+        reason: "a newer version of Keepsake wrote this entry",
+        remedy: "Update Keepsake, or remove the entry.")
     } catch {
       return nil
     }

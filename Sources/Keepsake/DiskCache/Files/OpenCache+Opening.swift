@@ -1,5 +1,5 @@
 extension OpenCache {
-  /// Opens a cache for reading, and also for writing if this process may; nil if there is none.
+  /// Opens a cache for reading, and for writing if this process may write; nil if there is none.
   static func openIfPresent(
     at paths: CachePaths, timeout: Duration, counts: CacheCounts
   ) throws(StorageError) -> OpenCache? {
@@ -62,7 +62,7 @@ extension OpenCache {
   }
 
   /// The same for a reader, which must not wait for a process that was stopped while it held the
-  /// ledger's lock. Without an epoch the cache is opened again for the next call.
+  /// ledger's lock. If the epoch is nil, the next call reopens the cache.
   private static func openDirectoryWithoutWaiting(
     _ paths: CachePaths, _ ledger: CacheLedger?
   ) throws(StorageError) -> (epoch: UInt64?, DirectoryHandle) {

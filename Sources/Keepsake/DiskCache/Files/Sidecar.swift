@@ -17,7 +17,7 @@ struct Sidecar: Equatable, Sendable {
   static let headerSize = 64
   static let suffix = ".meta"
 
-  /// The name of the payload beside a sidecar; nil if the file name is not that of a sidecar.
+  /// The name of the payload beside a sidecar; nil if this is not the name of a sidecar.
   static func payloadName(of fileName: String) -> String? {
     fileName.hasSuffix(suffix) ? String(Substring(fileName.utf8.dropLast(suffix.utf8.count))) : nil
   }
@@ -92,7 +92,7 @@ struct Sidecar: Equatable, Sendable {
     UnsafeRawBufferPointer(rebasing: record[headerSize..<(headerSize + keyLength(record))])
   }
 
-  /// Parses a record. Bytes after it are those of an earlier, longer one.
+  /// Parses a record. Any bytes after it belong to an earlier, longer record.
   init(_ bytes: UnsafeRawBufferPointer) throws(Failure) {
     guard bytes.count >= Self.headerSize else { throw .damaged }
     func load<N: FixedWidthInteger>(_ offset: Int, as type: N.Type = N.self) -> N {

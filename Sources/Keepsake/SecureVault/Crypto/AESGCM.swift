@@ -29,7 +29,7 @@ struct AESGCM: ~Copyable {
     _ direction: Direction, key: UnsafeRawBufferPointer, nonce: UnsafeRawBufferPointer
   ) throws(StorageError) {
     guard key.count == Self.keySize, nonce.count == Self.nonceSize else {
-      throw OpenSSL.failure("AES-256-GCM with a key or nonce of that length")
+      throw OpenSSL.inputError("the key or the nonce has the wrong length")
     }
     // The algorithm is passed only once: passing it again would set up the context again.
     let isFirst = EVP_CIPHER_CTX_get0_cipher(context) == nil
@@ -39,7 +39,7 @@ struct AESGCM: ~Copyable {
     ).check("AES-256-GCM")
   }
 
-  /// Includes associated data in the tag. To be called before the first ``update(_:into:)``.
+  /// Includes associated data in the tag. Call this before the first ``update(_:into:)``.
   func authenticate(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
     guard !bytes.isEmpty else { return }
     var count: Int32 = 0
@@ -48,7 +48,7 @@ struct AESGCM: ~Copyable {
     ).check("AES-256-GCM")
   }
 
-  /// Encrypts or decrypts one piece of the message into as many bytes, also in place.
+  /// Encrypts or decrypts one piece of the message. Both buffers may be the same memory.
   ///
   /// When opening, the output must not be used before ``verify(tag:)`` has returned true.
   func update(
@@ -56,18 +56,20 @@ struct AESGCM: ~Copyable {
   ) throws(StorageError) {
     guard !input.isEmpty else { return }
     guard output.count >= input.count else {
-      throw OpenSSL.failure("AES-256-GCM into a shorter buffer")
+      throw OpenSSL.inputError("the output buffer is shorter than the input")
     }
     var count: Int32 = 0
     let length = try OpenSSL.length(input.count)
     try EVP_CipherUpdate(context, output.bytePointer, &count, input.bytePointer, length)
       .check("AES-256-GCM")
-    guard count == length else { throw OpenSSL.failure("AES-256-GCM of all bytes") }
+    guard count == length else { throw OpenSSL.failure("AES-256-GCM") }
   }
 
   /// Ends sealing, and writes the message's tag.
   func finish(tag: UnsafeMutableRawBufferPointer) throws(StorageError) {
-    guard tag.count == Self.tagSize else { throw OpenSSL.failure("a tag of that length") }
+    guard tag.count == Self.tagSize else {
+      throw OpenSSL.inputError("the tag has the wrong length")
+    }
     var count: Int32 = 0
     try EVP_CipherFinal_ex(context, nil, &count).check("AES-256-GCM")
     try EVP_CIPHER_CTX_ctrl(

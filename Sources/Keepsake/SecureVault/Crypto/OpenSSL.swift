@@ -51,7 +51,7 @@ enum OpenSSL {
 
   /// An error with OpenSSL's own text, which never contains data.
   static func failure(_ what: String) -> StorageError {
-    var reason = "OpenSSL failed at \(what)"
+    var reason = "OpenSSL failed (\(what))"
     if let text = ERR_reason_error_string(ERR_get_error()) {
       reason += ": \(String(cString: text))"
     }
@@ -59,6 +59,12 @@ enum OpenSSL {
     return StorageError(
       .system(ENOTSUP), operation: "encrypt", reason: reason,
       remedy: "Check the installation of OpenSSL 3, its configuration and the free memory.")
+  }
+
+  /// An error for input that was checked here and not by OpenSSL.
+  static func inputError(_ reason: String) -> StorageError {
+    StorageError(
+      .misuse, operation: "encrypt", reason: reason, remedy: "Report this as a bug in Keepsake.")
   }
 
   /// Overwrites memory in a way that the compiler does not optimize away.
@@ -71,7 +77,8 @@ enum OpenSSL {
     _ memory: UnsafeMutableRawBufferPointer, forKey isKey: Bool = false
   ) throws(StorageError) {
     let (start, count) = (memory.bytePointer, try length(memory.count))
-    try (isKey ? RAND_priv_bytes(start, count) : RAND_bytes(start, count)).check("random bytes")
+    try (isKey ? RAND_priv_bytes(start, count) : RAND_bytes(start, count))
+      .check("generating random bytes")
   }
 
   static func randomBytes(_ count: Int) throws(StorageError) -> [UInt8] {

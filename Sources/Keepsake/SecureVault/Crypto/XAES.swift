@@ -21,7 +21,7 @@ struct XAES: ~Copyable {
 
   init(key: UnsafeRawBufferPointer) throws(StorageError) {
     guard key.count == Self.keySize else {
-      throw OpenSSL.failure("XAES-256-GCM with a key of that length")
+      throw OpenSSL.inputError("the key has the wrong length")
     }
     let algorithm = try OpenSSL.algorithms.ecb
     let gcm = try AESGCM()
@@ -41,7 +41,7 @@ struct XAES: ~Copyable {
     _ direction: AESGCM.Direction, nonce: UnsafeRawBufferPointer
   ) throws(StorageError) {
     guard nonce.count == Self.nonceSize else {
-      throw OpenSSL.failure("XAES-256-GCM with a nonce of that length")
+      throw OpenSSL.inputError("the nonce has the wrong length")
     }
     try withUnsafeTemporaryAllocation(byteCount: 64, alignment: 8) { memory throws(StorageError) in
       defer { OpenSSL.wipe(memory) }
@@ -87,7 +87,7 @@ struct XAES: ~Copyable {
     let length = try OpenSSL.length(input.count)
     try EVP_EncryptUpdate(ecb, output.bytePointer, &count, input.bytePointer, length)
       .check("AES-256-ECB")
-    guard count == length else { throw OpenSSL.failure("AES-256-ECB of whole blocks") }
+    guard count == length else { throw OpenSSL.failure("AES-256-ECB") }
   }
 
   /// Seals a message under a new random nonce.

@@ -72,8 +72,8 @@ final class EntryPath: Sendable {
       case .newerVersion:
         throw StorageError(
           .unsupportedVersion, operation: "open", path: path,
-          reason: "a newer version of the library wrote this secret",
-          remedy: "Update the library; nothing was changed.")
+          reason: "a newer version of Keepsake wrote this secret",
+          remedy: "Update Keepsake; nothing was changed.")
       }
     }
   }
@@ -95,7 +95,7 @@ final class EntryPath: Sendable {
       .damaged, operation: "open", path: path,
       reason:
         "the secret is sealed under key \(String(id, radix: 16)), which the vault does not have",
-      remedy: "Restore the vault's header from a backup, or remove the secret.")
+      remedy: "Restore the vault header from a backup, or remove the secret.")
   }
 }
 

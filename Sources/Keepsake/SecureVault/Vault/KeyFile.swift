@@ -25,7 +25,7 @@ struct KeyFile: Sendable {
   func secret(forID id: [UInt8]) throws(StorageError) -> SlotSecret {
     guard let contents = try read() else {
       throw StorageError(
-        .locked, operation: "open", path: path, reason: "the vault's key file is missing",
+        .locked, operation: "open", path: path, reason: "the vault key file is missing",
         remedy: Self.remedy)
     }
     let bytes = UnsafeRawBufferPointer(contents.bytes)
@@ -106,7 +106,7 @@ struct KeyFile: Sendable {
     let checksum = try Digest.sha256(UnsafeRawBufferPointer(new.bytes)[part: ..<count])
     new.bytes[part: count...].copyBytes(from: checksum)
 
-    // Of any age, because those that killed processes left behind hold keys.
+    // Remove temporary files of any age, because they contain keys.
     try FileSystem.removeStaleTemporaryFiles(for: path, olderThan: -1)
     let isInPlace = try FileSystem.write(
       UnsafeRawBufferPointer(new.bytes), to: path, mode: 0o600, durable: true,
@@ -144,7 +144,7 @@ struct KeyFile: Sendable {
     } catch  where error.code == .notFound {
       return nil
     } catch  where error.code == .symbolicLink {
-      throw refusal("it is a symbolic link", remedy: "Put the file itself there.")
+      throw refusal("it is a symbolic link", remedy: "Replace the link with the file itself.")
     }
     let status = try file.status()
     if status.isDirectory { throw refusal("it is a directory", remedy: "Move it away.") }
@@ -159,7 +159,7 @@ struct KeyFile: Sendable {
     }
     guard status.mode & 0o077 == 0 else {
       throw refusal(
-        "other users may open it (mode \(String(status.mode, radix: 8)))",
+        "other users have access to it (mode \(String(status.mode, radix: 8)))",
         remedy: "Run: chmod 600 \(path). If they may have read it, call "
           + "SecureVault.protect(with: .keyFile).")
     }
@@ -181,8 +181,8 @@ struct KeyFile: Sendable {
     guard reader.number() == VaultFormat.version else {
       throw StorageError(
         .unsupportedVersion, operation: "open", path: path,
-        reason: "a newer version of the library made this key file",
-        remedy: "Update the library; nothing was changed.")
+        reason: "a newer version of Keepsake wrote this key file",
+        remedy: "Update Keepsake; nothing was changed.")
     }
     guard reader.number() == UInt8(0), let count = reader.number(UInt16.self),
       bytes.count == Self.prefixSize + Int(count) * Self.recordSize + Digest.size
@@ -191,14 +191,14 @@ struct KeyFile: Sendable {
 
   private var damaged: StorageError {
     StorageError(
-      .damaged, operation: "open", path: path, reason: "the vault's key file is damaged",
+      .damaged, operation: "open", path: path, reason: "the vault key file is damaged",
       remedy: Self.remedy)
   }
 
   private func refusal(_ reason: String, remedy: String) -> StorageError {
     StorageError(
       .accessDenied, operation: "open", path: path,
-      reason: "the vault's key file is refused: \(reason)", remedy: remedy)
+      reason: "the key file is not safe to use: \(reason)", remedy: remedy)
   }
 }
 #endif

@@ -181,7 +181,9 @@ final class KeyRing: Sendable {
       putNumber(primaryID)
       try putKey(nil)
     }
-    guard let ring = KeyRing(pages) else { throw OpenSSL.failure("a key set") }
+    guard let ring = KeyRing(pages) else {
+      throw OpenSSL.inputError("the new key set is not valid")
+    }
     return ring
   }
 }

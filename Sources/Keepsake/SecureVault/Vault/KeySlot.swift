@@ -1,5 +1,5 @@
 #if SecureVault
-/// A key slot of the vault's header: a key, wrapped under one that is derived from a secret.
+/// A key slot of the vault header: a key, wrapped under one that is derived from a secret.
 ///
 ///     0  kind   1  purpose   2  scrypt's log N   3  length of the locator   4  the locator
 ///     then  salt (32 bytes)   commitment (32)   box of the wrapped key (72)

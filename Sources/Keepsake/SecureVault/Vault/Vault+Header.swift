@@ -1,12 +1,12 @@
 #if SecureVault
-/// Reading and replacing the vault's header.
+/// Reading and replacing the vault header.
 extension Vault {
   func readHeader() throws(StorageError) -> (VaultHeader, HeaderIdentity)? {
     guard let file = try File.openIfPresent(paths.header) else { return nil }
     let status = try file.status(withTimes: true)
     guard status.isRegularFile, status.size <= VaultHeader.maxSize else {
       throw StorageError(
-        .damaged, operation: "open", path: file.path, reason: "this is not a vault's header",
+        .damaged, operation: "open", path: file.path, reason: "the file is not a vault header",
         remedy: "Restore the right file from a backup; the secrets are untouched.")
     }
     let bytes = try file.read(from: 0, count: status.size)
@@ -40,7 +40,7 @@ extension Vault {
       guard let path = try paths.entries(in: directoryName).first else { continue }
       throw StorageError(
         .damaged, operation: "open", path: paths.header,
-        reason: "the vault's header is missing, but secrets exist, such as \(path.path)",
+        reason: "the vault header is missing, but secrets exist, such as \(path.path)",
         remedy: "Restore the header from a backup; the secrets are untouched.")
     }
   }
@@ -63,8 +63,9 @@ extension Vault {
     // A header that could not be read again must not replace one that can.
     guard bytes.count <= VaultHeader.maxSize, try VaultHeader(bytes, path: path) == header else {
       throw StorageError(
-        .misuse, operation: "open", path: path, reason: "the vault's header would be too large",
-        remedy: "Remove the damaged secrets, whose old keys it has to keep.")
+        .misuse, operation: "open", path: path,
+        reason: "the vault header has no room for another key",
+        remedy: "Remove the damaged secrets: the header keeps old keys for them.")
     }
     try FileSystem.removeStaleTemporaryFiles(for: path)
     let isInPlace = try bytes.withBytes { bytes throws(StorageError) in
@@ -94,7 +95,8 @@ extension Vault {
   /// Replaces the header of `session` by one with these slots and the keys that `makeRing` returns.
   ///
   /// - Parameter makeRing: Called under the exclusive lock. If it returns nil, nothing is done.
-  /// - Returns: nil when nothing was done, also because the header of `session` is out of date.
+  /// - Returns: nil when nothing was done, for example because the header of `session` is out of
+  ///   date.
   func replaceHeader(
     of session: VaultSession, slots: [KeySlot], _ makeRing: () throws(StorageError) -> KeyRing?
   ) throws(StorageError) -> Void? {
@@ -120,8 +122,8 @@ extension Vault {
       for path in [paths.entryStem, paths.header] {
         try FileSystem.removeStaleTemporaryFiles(for: path, olderThan: -1)
       }
-      // First the entries, for good: one that a power cut brought back could never be opened
-      // without its header.
+      // Make the removal of the entries durable before removing the header: an entry that
+      // reappeared after a power cut could never be opened.
       try FileSystem.synchronizeDirectory(paths.directory)
       try FileSystem.remove(paths.header)
       try FileSystem.synchronizeDirectory(paths.directory)

@@ -1,7 +1,7 @@
 #if SecureVault
 /// Changing the vault's keys.
 ///
-/// This takes three steps: write a header with the new keys as well, seal each entry again, and
+/// This takes three steps: write a header that also has the new keys, seal each entry again, and
 /// write a header without the old keys. The vault opens after each step, so the work may be
 /// interrupted anywhere and the next call continues it.
 extension Vault {
@@ -50,7 +50,7 @@ extension Vault {
     guard let secret = try newSecret(of: source) else {
       throw StorageError(
         .misuse, operation: "protect", reason: "the \(source) is missing",
-        remedy: "Give the service LoadCredential= of that name.")
+        remedy: "Add a LoadCredential= line with its name to the systemd unit.")
     }
     for _ in 0..<Self.maxAttempts {
       let lockCount = state.withLock { $0.lockCount }

@@ -39,7 +39,7 @@ extension Vault {
       case .unwrapped: return
       case .damaged: throw damagedHeader
       case .wrongSecret:
-        if slot.kind == .passphrase { throw wrongPassphrase("of the vault") }
+        if slot.kind == .passphrase { throw wrongPassphrase("for the vault") }
         throw lockedError(
           "the key from the \(slot.protection) does not open this vault",
           remedy: "Provide the right key; the secrets are untouched.")
@@ -51,15 +51,15 @@ extension Vault {
 
   private var damagedHeader: StorageError {
     StorageError(
-      .damaged, operation: "open", path: paths.header, reason: "the vault's header was altered",
+      .damaged, operation: "open", path: paths.header, reason: "the vault header was altered",
       remedy: "Restore this file from a backup; the secrets are untouched.")
   }
 
-  /// - Parameter which: Follows "this is not the passphrase".
+  /// - Parameter which: Follows "wrong passphrase".
   func wrongPassphrase(_ which: String) -> StorageError {
     StorageError(
       .wrongPassphrase, operation: "unlock", path: paths.directory,
-      reason: "this is not the passphrase \(which)", remedy: "Ask the user again.")
+      reason: "wrong passphrase \(which)", remedy: "Ask the user again.")
   }
 
   /// Asks the user for a passphrase.
@@ -77,7 +77,9 @@ extension Vault {
     } catch {
       if let error = error as? StorageError { throw error }
       // Only its type: the error's text may quote what the user typed.
-      throw lockedError("authenticate threw \(type(of: error))", remedy: "Ask the user again.")
+      throw lockedError(
+        "authenticate threw \(type(of: error))",
+        remedy: "Fix the authenticate closure, or ask the user again.")
     }
     if let answer, !answer.isEmpty { return answer }
     throw lockedError("the user entered no passphrase", remedy: "Ask the user again.")
@@ -123,7 +125,7 @@ extension Vault {
         throw StorageError(
           .timedOut, operation: "lock", path: paths.directory,
           reason: "a call on another thread still uses the keys",
-          remedy: "Check for a disk or a process that hangs; the keys are wiped when the call ends."
+          remedy: "Look for a hung disk or process; the keys are wiped when the call ends."
         )
       }
       BackgroundThread.sleep(for: .microseconds(50))
@@ -153,7 +155,7 @@ extension Vault {
         reason: "the vault is not protected with a passphrase",
         remedy: "Call unlock() without one.")
     }
-    if passphrase.isEmpty { throw wrongPassphrase("of the vault") }
+    if passphrase.isEmpty { throw wrongPassphrase("for the vault") }
     let secret = try SecureVault.KeySource.secret(passphrase: passphrase, logN: slot.logN)
     _ = try makeCurrent(
       try open(header, identity, slot, with: secret), ifNotLockedSince: lockCount,

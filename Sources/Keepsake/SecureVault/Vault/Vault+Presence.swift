@@ -74,7 +74,7 @@ extension Vault {
   private var presenceSlotMissing: StorageError {
     StorageError(
       .damaged, operation: "open", path: paths.header,
-      reason: "the vault's header has no usable key slot for secrets that require user presence",
+      reason: "the vault header has no usable key slot for secrets that require user presence",
       remedy: "Restore this file from a backup; the secrets are untouched.")
   }
 
@@ -121,7 +121,7 @@ extension Vault {
     let secret = try SecureVault.KeySource.secret(
       passphrase: passphrase, logN: vaultSlot?.logN ?? KeySlot.defaultLogN)
     if let vaultSlot, try !vaultSlot.isOpened(by: secret.bytes) {
-      throw wrongPassphrase("of the vault")
+      throw wrongPassphrase("for the vault")
     }
     let key = try SecretBytes(count: XAES.keySize)
     try OpenSSL.randomize(key.bytes, forKey: true)
@@ -158,7 +158,7 @@ extension Vault {
     let result = try slot.unwrap(with: secret.bytes, vaultID: header.vaultID, into: key.bytes)
     if case .unwrapped = result { return [slot] }
     let current = try askForPresenceKey(
-      in: slot, header, reason: "A new passphrase needs the current one")
+      in: slot, header, reason: "To change the passphrase, enter the current one")
     return [
       try KeySlot(
         wrapping: current.bytes, purpose: .presence, vaultID: header.vaultID, for: secret)

@@ -6,7 +6,7 @@ struct OpenedSecret: ~Copyable {
   /// The part of the memory that is the value.
   let range: Range<Int>
 
-  /// - Parameter plaintext: That of the value's box.
+  /// - Parameter plaintext: The plaintext of the value box.
   fileprivate init(
     _ plaintext: consuming SecretBytes, at path: EntryPath
   ) throws(StorageError) {

@@ -46,7 +46,8 @@ extension Vault {
     return outcome
   }
 
-  /// Removes a secret such that it stays removed after a power cut. A missing one is no error.
+  /// Removes a secret such that it stays removed after a power cut. Removing a missing secret is
+  /// not an error.
   func remove(_ service: String, _ key: String) throws(StorageError) {
     _ = try withSession { session throws(StorageError) in
       try session.removeEntry(at: session.entryPath(service: service, key: key))
@@ -61,7 +62,8 @@ extension Vault {
         guard try session.removeEntry(at: path) != nil else { return nil }
       }
       guard try session.isCurrent() else { return nil }
-      // Even if there was no file: an earlier call may have removed it without synchronizing.
+      // Synchronize even if there was no file: an earlier call may have removed it without
+      // synchronizing.
       let directory = paths.directory + "/" + directoryName
       if try FileSystem.status(directory) != nil { try FileSystem.synchronizeDirectory(directory) }
       return ()

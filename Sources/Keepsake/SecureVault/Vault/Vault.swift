@@ -1,7 +1,7 @@
 #if SecureVault
 /// A directory of sealed entry files, and the keys to them while the vault is open.
 ///
-/// A writer of an entry locks one byte of the vault's lock file, which the entry's file name
+/// A writer of an entry locks one byte of the vault lock file, which the entry's file name
 /// determines. A writer of the header locks all bytes. Once a writer has its lock, it checks that
 /// the header is still the one that its keys came from, so nothing is sealed under a key that is
 /// being retired. Readers take no lock.
@@ -11,7 +11,7 @@ final class Vault: Sendable {
   /// How long to wait for a lock.
   let timeout: Duration
   let report: @Sendable (StorageError) -> Void
-  /// What this process knows about the vault.
+  /// The state of the vault in this process.
   let state = Locked(VaultState())
   /// Held while the vault is opened: a key source may be slow, and is asked by one thread only.
   private let opening = Locked(())
@@ -71,7 +71,7 @@ final class Vault: Sendable {
   var headerKeepsChanging: StorageError {
     StorageError(
       .timedOut, operation: "open", path: paths.header,
-      reason: "the vault's header keeps changing",
+      reason: "the vault header keeps changing",
       remedy: "Find the program that keeps writing to it, or use another file system.")
   }
 
@@ -92,7 +92,7 @@ final class Vault: Sendable {
     throw StorageError(
       .timedOut, operation: "open", path: paths.directory,
       reason: "another thread has been opening the vault for more than \(timeout)",
-      remedy: "Check for a key source that hangs or that uses the vault itself.")
+      remedy: "Look for a key source that hangs or that uses the vault itself.")
   }
 
   private func openOrCreate(mayCreate: Bool) throws(StorageError) -> VaultSession? {
@@ -189,7 +189,7 @@ struct VaultOptions: Sendable {
   var authenticate: SecureVault.Authenticator?
 }
 
-/// What a process knows about a vault.
+/// The state of a vault in this process.
 struct VaultState {
   private(set) var session: VaultSession?
   /// Whether `lock()` was called, and `unlock` not yet.

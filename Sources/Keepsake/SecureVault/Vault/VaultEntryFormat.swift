@@ -8,7 +8,7 @@ enum VaultFormat {
 
 /// The header of an entry's file, before the names box and the value box.
 ///
-/// The article on the vault's format describes it. All integers are little-endian:
+/// The article on the vault format describes it. All integers are little-endian:
 ///
 ///     0  "SVE1"      4  version   5  cipher suite       6  flags (2 bytes)
 ///     8  key id (4)  12  length of the names box (4)    16  length of the value box (8)

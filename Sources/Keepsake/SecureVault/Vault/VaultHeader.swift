@@ -1,7 +1,7 @@
 #if SecureVault
-/// A vault's header: its id, the key slots that open it, and the sealed key set.
+/// A vault header: its id, the key slots that open it, and the sealed key set.
 ///
-/// The article on the vault's format describes it. All integers are little-endian:
+/// The article on the vault format describes it. All integers are little-endian:
 ///
 ///     0   "SVH1"   4  version   5  cipher suite   6  number of slots (2)   8  vault id (16)
 ///     24  the slots, the length of the key set's box (4), the box, SHA-256 of all before
@@ -62,8 +62,8 @@ struct VaultHeader: Equatable, Sendable {
       else {
         throw StorageError(
           .unsupportedVersion, operation: "open", path: path,
-          reason: "a newer version of the library made this vault",
-          remedy: "Update the library; nothing was changed.")
+          reason: "a newer version of Keepsake wrote this vault header",
+          remedy: "Update Keepsake; nothing was changed.")
       }
       guard let count = reader.number(UInt16.self), count <= Self.maxSlotCount,
         let vaultID = reader.array(Self.idSize)
@@ -80,7 +80,7 @@ struct VaultHeader: Equatable, Sendable {
     }
     guard let parsed else {
       throw StorageError(
-        .damaged, operation: "open", path: path, reason: "the vault's header is damaged",
+        .damaged, operation: "open", path: path, reason: "the vault header is damaged",
         remedy: "Restore this file from a backup; the secrets are untouched.")
     }
     self = parsed

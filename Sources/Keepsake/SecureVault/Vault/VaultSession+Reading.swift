@@ -43,7 +43,7 @@ extension VaultSession {
         return .opened(try open(header, start, nil, part, path))
       }
       guard try file.status().size == header.fileLength else {
-        throw path.damageError("its file is not as long as its header says")
+        throw path.damageError("the file's length does not match its header")
       }
       let boxStart = EntryHeader.size + header.namesLength
       let bytes = try file.read(from: 0, count: boxStart)

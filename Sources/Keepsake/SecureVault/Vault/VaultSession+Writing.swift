@@ -228,7 +228,7 @@ extension VaultSession {
 
   /// Removes an entry, and makes the removal survive a power cut.
   ///
-  /// - Returns: nil when the vault's header has changed.
+  /// - Returns: nil when the vault header has changed.
   func removeEntry(at path: EntryPath) throws(StorageError) -> Void? {
     guard try FileSystem.status(path.directoryPath) != nil else {
       return try isCurrent() ? () : nil
@@ -239,7 +239,8 @@ extension VaultSession {
       return true
     }
     guard isRemoved else { return nil }
-    // Even if there was no file: an earlier call may have removed it without synchronizing.
+    // Synchronize even if there was no file: an earlier call may have removed it without
+    // synchronizing.
     return try FileSystem.synchronizeDirectory(path.directoryPath)
   }
 }

@@ -26,7 +26,7 @@ final class VaultSession: Sendable {
     lock = ByteRangeLock(paths.lock)
   }
 
-  /// Whether the vault's header is still the one that the keys came from.
+  /// Whether the vault header is still the one that the keys came from.
   func isCurrent() throws(StorageError) -> Bool {
     let status = try FileSystem.status(paths.header, withTimes: true)
     return status.map { identity.isSame(as: $0) } ?? false

@@ -183,7 +183,7 @@ enum Flaw: CaseIterable {
     }
   }
 
-  /// Whether it cannot be emptied either.
+  /// Whether it cannot be cleared either.
   var isLitterer: Bool { [.leavesOne, .keepsModel, .keepsBytes].contains(self) }
 
   /// A key without bytes, in the eyes of this engine.

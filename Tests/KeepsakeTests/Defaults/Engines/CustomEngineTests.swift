@@ -199,7 +199,7 @@ final class HookedEngine: StorageEngine {
     }
   }
 
-  @Test func valuesOfAllTypesComeBack() async throws {
+  @Test func valuesOfAllTypesRoundTrip() async throws {
     let engine = TableEngine()
     try await withSuite(on: engine) { store async throws in
       func expect<T: Codable & Equatable>(_ value: T, _ json: String) throws {
@@ -315,7 +315,7 @@ final class HookedEngine: StorageEngine {
     }
   }
 
-  /// An engine that uses stores itself finds those of the scope it was given to.
+  /// An engine that uses stores itself finds the stores of its own scope.
   @Test func engineFindsTheStoresOfItsScopeFromAnyTask() async throws {
     final class Indirect: StorageEngine {
       func data(forKey key: String) throws -> Data? { try Folder.caches.load(key) }
@@ -361,7 +361,7 @@ final class HookedEngine: StorageEngine {
       try await eventually("it follows") { !engine.streams.withLock { $0.isEmpty } }
       engine.streams.withLock { _ = $0[0].yield() }
       #expect(await changes.next() == 1)
-      // The stream ends, cannot be made again at first, and then can.
+      // The stream ends, cannot be recreated at first, and then can.
       let tries = Locked(0)
       engine.hook.withLock {
         $0 = { [table = engine.table] call in
@@ -402,7 +402,7 @@ final class HookedEngine: StorageEngine {
       StorageSystem.onFailure = failures.append
       var changes = store.changes("k", default: 0).makeAsyncIterator()
       try store.set(1, forKey: "k")
-      #expect(await changes.next() == 1, "own writes are delivered all the same")
+      #expect(await changes.next() == 1, "own writes are still delivered")
       try await eventually("it is asked again") { asked.withLock { $0 } > 2 }
       #expect(failures.all.map(\.code) == [.engineFailed])
     }

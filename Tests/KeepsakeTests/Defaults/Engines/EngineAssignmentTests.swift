@@ -54,7 +54,7 @@ import Testing
       StorageSystem.onFailure = failures.append
       #expect(!StorageSystem.removeAll())
       #expect(failures.all.map(\.code) == [.engineFailed])
-      #expect(Defaults.keys().isEmpty, "the other suites are emptied all the same")
+      #expect(Defaults.keys().isEmpty, "the other suites are still cleared")
     }
   }
 
@@ -70,7 +70,7 @@ import Testing
   }
 }
 
-/// Each case has its own values, also on engines.
+/// Each case has its own values, even on engines.
 @Suite(.temporaryStorage(engines: ["session": MemoryEngine(), "table": TableEngine()]))
 struct EnginesOfATraitTests {
   @Test(arguments: 0..<100)

@@ -231,7 +231,7 @@ import Testing
 
   // MARK: Directories
 
-  @Test func standardDirectoryIsThatOfTheScopeInAnyTaskAndQueue() async throws {
+  @Test func standardDirectoryFollowsTheScopeInAnyTaskAndQueue() async throws {
     let engine = FileEngine(.applicationSupport.subfolder("themes"))
     // One engine in two scopes, whose stores are used first from elsewhere.
     for _ in 0..<2 {

@@ -43,7 +43,7 @@ private struct JournalEngine: StorageEngine {
 }
 
 @Suite struct StorageEngineTests {
-  /// Generous, because all other tests run at the same time, also under a sanitizer.
+  /// Generous, because all other tests run at the same time, possibly under a sanitizer.
   private static let timeLimit = Duration.seconds(600)
 
   @Test func journalConforms() async throws {

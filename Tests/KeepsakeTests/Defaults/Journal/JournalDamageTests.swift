@@ -140,14 +140,14 @@ import Testing
     #expect(try [reader.int("a"), newcomer.int("a")] == [2, 2])
   }
 
-  @Test(arguments: ["emptied", "deleted"])
+  @Test(arguments: ["truncated", "deleted"])
   func storeStartsEmptyAfterItsFileIsRemoved(_ how: String) throws {
     let directory = try TemporaryDirectory()
     let store = directory.store()
     let reader = directory.store()
     try store.set(1, forKey: "a")
     #expect(try reader.int("a") == 1)
-    if how == "emptied" {
+    if how == "truncated" {
       try Data().write(to: directory.file(Self.journal))
     } else {
       try FileManager.default.removeItem(at: directory.file(Self.journal))
@@ -174,7 +174,7 @@ import Testing
     #expect(FileManager.default.fileExists(atPath: inner.appending(path: Self.journal).path))
   }
 
-  @Test func setMakesADeletedLockFileAgain() throws {
+  @Test func setRecreatesADeletedLockFile() throws {
     let directory = try TemporaryDirectory()
     let a = directory.store()
     let b = directory.store()
@@ -299,7 +299,7 @@ import Testing
     let store = directory.store()
     for attempt in [{ try store.set(1, forKey: "a") }, { _ = try store.int("a") }] {
       let error = expectFailure(.damaged) { try attempt() }
-      #expect(error?.path == path && error?.remedy.contains("ove it away") == true)
+      #expect(error?.path == path && error?.remedy.contains("ove the file away") == true)
     }
     #expect(try FileSystem.status(path)?.kind == .other)
   }

@@ -327,7 +327,7 @@ import Testing
   }
 
   @Test(arguments: [0, 8, 4_096, 6_175])
-  func aTruncatedLedgerIsCreatedAgain(length: off_t) throws {
+  func truncatedLedgerIsRecreated(length: off_t) throws {
     let store = directory.cache()
     for number in 0..<20 { try store.set(value, forKey: "k\(number)") }
     #expect(truncate(directory.file("caches/.standard.ledger").path, length) == 0)
@@ -337,7 +337,7 @@ import Testing
     #expect(try store.totalSize == 20 * 8_192 && directory.cache().totalSize == 20 * 8_192)
   }
 
-  @Test func filesThatACleanerRemovesAreCreatedAgain() throws {
+  @Test func filesThatACleanerRemovesAreRecreated() throws {
     let store = directory.cache()
     let path = directory.path + "/caches/standard"
     for removed in [

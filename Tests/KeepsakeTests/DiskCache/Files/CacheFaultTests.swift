@@ -89,8 +89,8 @@ import Testing
         // The cache works, and a sweep removes everything that was left behind.
         let next = directory.cache()
         try next.set(Self.new, forKey: "after")
-        // With a limit the entry may have been evicted in the background, because its time of use
-        // may equal that of another.
+        // With a limit the entry may have been evicted in the background, because another entry may
+        // have the same time of use.
         if name != "limit" { #expect(try next.get("after") == Self.new, comment) }
         #expect(try isSwept(directory, by: next), comment)
         if name != "limit" {
@@ -352,7 +352,7 @@ import Testing
     try store.set(Self.old, forKey: "k")
     try store.set("v", forKey: "over", expiry: .seconds(0.01))
     let cache = try #require(try store.files.openCache())
-    // The lock is that of a writer of the key.
+    // A writer of the key holds the lock.
     for key in ["k", "over", "missing"] {
       let name = try EntryName(key: key, rules: cache.rules)
       let outcome = try cache.withKeyLock(name, timeout: .seconds(1)) {

@@ -249,8 +249,8 @@ import Testing
     let ledger = try #require(try directory.cache().files.openCacheForWriting().ledger)
     try ledger.recordExpiry(1_000, in: 7)
     // The entry is removed before the first scan lists the directory. After that, another one is
-    // stored that expires at the same time, as with a date. A second scan starts and ends
-    // meanwhile.
+    // stored that expires at the same time, as with a date. A second scan starts and ends in the
+    // meantime.
     let first = try ledger.beginScan(of: 7)
     try ledger.recordExpiry(1_000, in: 7)
     let second = try ledger.beginScan(of: 7)
@@ -262,7 +262,7 @@ import Testing
     #expect(ledger.earliestExpiry(in: 7) == 1_000)
   }
 
-  @Test func aScanKeepsTheExpiryOfAnEntryStoredMeanwhile() throws {
+  @Test func aScanKeepsTheExpiryOfAnEntryStoredDuringIt() throws {
     let ledger = try #require(try directory.cache().files.openCacheForWriting().ledger)
     func end(_ start: UInt64, found: Int64) throws {
       #expect(
@@ -270,7 +270,8 @@ import Testing
           of: 7, earliestExpiry: found, size: 0, sizeBefore: ledger.size(of: 7), start: start,
           since: ledger.epoch))
     }
-    // The expiry that the scan replaces is earlier than that of the entry stored meanwhile.
+    // The expiry that the scan replaces is earlier than the expiry of the entry stored during the
+    // scan.
     try ledger.recordExpiry(1_000, in: 7)
     let start = try ledger.beginScan(of: 7)
     try ledger.recordExpiry(2_000, in: 7)

@@ -235,7 +235,7 @@ extension OneAtATime {
         let old = try Data(contentsOf: sidecar)
         try store.set(Data(count: 100_000), forKey: "a")
         try old.write(to: sidecar)
-        // The sweep counts the new payload, although the sidecar is that of the old one.
+        // The sweep counts the new payload, although the sidecar belongs to the old one.
         try store.removeExpired()
         if removes { try store.remove("a") } else { #expect(try store.get("a") == nil) }
         #expect(try store.totalSize == bytesTaken(directory, "x"))

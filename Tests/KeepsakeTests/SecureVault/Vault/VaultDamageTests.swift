@@ -504,7 +504,7 @@ import Testing
       if (slot...(slot + 1)).contains(position) { codes.insert(.locked) }
       if (4...5).contains(position) { codes = [.unsupportedVersion] }
       // Locator, salt and cost change the derived key, and the commitment is compared with it: the
-      // header could be that of another vault.
+      // header could belong to another vault.
       if isPassphrase, (slot + 2..<slot + 68).contains(position) { codes.insert(.wrongPassphrase) }
       if !isPassphrase, (slot + 4..<slot + 84).contains(position) { codes = [.locked] }
       try expectClosed(comment, codes: codes, path: nil, sources: sources)
@@ -750,7 +750,7 @@ import Testing
     let aside = directory.path + "/aside"
     try FileSystem.rename(path, to: aside)
     try FileManager.default.createSymbolicLink(atPath: path, withDestinationPath: aside)
-    try expectRefused("a link", remedy: "Put the file itself there")
+    try expectRefused("a link", remedy: "Replace the link with the file itself")
     #expect(try FileSystem.linkTarget(path) == aside)
     try FileSystem.unlink(path)
     try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: false)

@@ -377,11 +377,12 @@ import Testing
       let file = try File(directory.file(name).path, .readWrite)
       try file.setTimes(accessed: 0, modified: WallClock.now - 3_600 * WallClock.second)
     }
-    // A set removes temporary files of entries, and a write of the header those of headers.
+    // A set removes temporary files of entries; a write of the header removes temporary files of
+    // headers.
     try Self.store(directory).set(Self.new, forKey: "k")
     try Self.store(directory).rotateKeys()
     #expect(try directory.temporaries().sorted() == ([keys] + fresh).sorted())
-    // Those of the key file hold keys, so they are removed at any age, under the lock.
+    // Temporary files of the key file contain keys, so they are removed at any age, under the lock.
     try Self.store(directory).protect(with: .keyFile)
     #expect(try directory.temporaries().sorted() == fresh.sorted())
     #expect(try Self.store(directory).getData("k") == Self.new)

@@ -666,7 +666,7 @@ private struct KnownKeys {
 // MARK: - Helpers
 
 extension TemporaryDirectory {
-  /// The service of the even keys, and that of the odd ones.
+  /// The service of the even keys, then the service of the odd ones.
   fileprivate func bothServices(_ failures: Failures) -> [SecureVault.Store] {
     [0, 1].map { secrets(VaultStress.service($0), failures: failures) }
   }
