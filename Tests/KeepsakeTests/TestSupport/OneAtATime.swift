@@ -3,4 +3,20 @@ import Testing
 /// Tests that occupy all cores, or block a thread for long, while they wait for other processes.
 ///
 /// They run one at a time, because all tests share the few threads of the concurrency pool.
-@Suite(.serialized, .multiprocess) enum OneAtATime {}
+@Suite(.serialized, .multiprocess, .startsFirst) enum OneAtATime {}
+
+/// Runs a suite with a high priority. The serialized tests would otherwise wait for a thread behind
+/// all others, each time anew, and begin when the others have ended.
+struct StartsFirst: SuiteTrait, TestScoping {
+  func provideScope(
+    for test: Test, testCase: Test.Case?, performing function: @Sendable () async throws -> Void
+  ) async throws {
+    try await withoutActuallyEscaping(function) { function in
+      try await Task(priority: .high) { try await function() }.value
+    }
+  }
+}
+
+extension Trait where Self == StartsFirst {
+  static var startsFirst: Self { Self() }
+}
