@@ -141,7 +141,7 @@ extension OneAtATime {
             let checksAllStores = position % 32 == 0
             // The ledger of a cache holds thousands of numbers, which are all used in the same way.
             if position > 512, position % 7 > 0 { continue }
-            if !Coverage.isComplete, position % 13 > 0 { continue }
+            if !Coverage.isComplete, position % 29 > 0 { continue }
             for mask: UInt8 in [0x01, 0x80, 0xFF] {
               try check(
                 .flipped(position, mask), file, store, checksAllStores ? template : own,

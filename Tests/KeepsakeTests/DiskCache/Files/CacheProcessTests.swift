@@ -11,8 +11,8 @@ extension OneAtATime {
   /// written. The tests run one at a time because each of them keeps all cores busy.
   @Suite(.serialized) struct CacheProcessTests {
     /// The duration of the longest test; the others take a fifth of it.
-    private let seconds = Coverage.count("KEEPSAKE_SECONDS", sample: 2, complete: 10)
-    private let kills = Coverage.count("KEEPSAKE_KILLS", sample: 40, complete: 500)
+    private let seconds = Coverage.count("KEEPSAKE_SECONDS", sample: 1, complete: 10)
+    private let kills = Coverage.count("KEEPSAKE_KILLS", sample: 20, complete: 500)
 
     @Test func hitsAreRightAndTheLimitHoldsWithManyWriters() async throws {
       let directory = try TemporaryDirectory()

@@ -10,8 +10,8 @@ extension OneAtATime {
   /// Serialized, because most of the tests keep all cores busy.
   @Suite(.serialized) struct VaultProcessTests {
     /// Five times the duration of the test that locks and unlocks repeatedly.
-    private let seconds = Coverage.count("KEEPSAKE_SECONDS", sample: 2, complete: 10)
-    private let kills = Coverage.count("KEEPSAKE_KILLS", sample: 20, complete: 200)
+    private let seconds = Coverage.count("KEEPSAKE_SECONDS", sample: 1, complete: 10)
+    private let kills = Coverage.count("KEEPSAKE_KILLS", sample: 8, complete: 200)
 
     // MARK: Several processes
 
