@@ -61,8 +61,8 @@ final class OpenCache: Sendable {
   ///
   /// An emptied cache is noticed at once, a replaced directory or ledger within a few milliseconds.
   ///
-  /// - Parameter usingRecentCheck: Whether to skip the file system if it was checked within the same
-  ///   tick of the coarse clock.
+  /// - Parameter usingRecentCheck: Whether to skip the file system if it was checked within the
+  ///   same tick of the coarse clock.
   func isCurrent(usingRecentCheck: Bool = true) throws(StorageError) -> Bool {
     if processGeneration != ForkGuard.generation { return false }
     let now = CoarseClock.now
