@@ -56,10 +56,14 @@ extension Vault {
 
   /// Removes all secrets of a service.
   func removeAll(_ service: String) throws(StorageError) {
+    // A secret is removed once, even if this is repeated because the header has changed: another
+    // process may have stored and read it again since.
+    var removed: Set<String> = []
     _ = try withSession { session throws(StorageError) -> Void? in
       let directoryName = try session.ring.directoryName(service)
-      for path in try paths.entries(in: directoryName) {
+      for path in try paths.entries(in: directoryName) where !removed.contains(path.path) {
         guard try session.removeEntry(at: path) != nil else { return nil }
+        removed.insert(path.path)
       }
       guard try session.isCurrent() else { return nil }
       // Synchronize even if there was no file: an earlier call may have removed it without
