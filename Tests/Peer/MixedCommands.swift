@@ -20,6 +20,20 @@ struct MixedStores: Sendable {
   let cache: DiskCache.Store
   let files: Folder
 
+  init(
+    settings: Defaults.Store, secrets: SecureVault.Store, cache: DiskCache.Store, files: Folder
+  ) {
+    (self.settings, self.secrets, self.cache, self.files) = (settings, secrets, cache, files)
+  }
+
+  /// The stores of this process, with a cache and files in the directory.
+  init(in directory: URL) {
+    self.init(
+      settings: Defaults.shared, secrets: SecureVault.shared,
+      cache: DiskCache.named(DiskCache.Name("mixed", in: directory)),
+      files: Folder(directory.appending(path: "own")))
+  }
+
   func set(_ data: Data, _ kind: Kind, _ name: String) throws(StorageError) {
     switch kind {
     case .settings: try settings.set(data, forKey: name)
@@ -189,10 +203,7 @@ private func soak(_ stores: MixedStores, seconds: Int) async throws {
 /// Runs the command if it belongs to all stores; false otherwise.
 func runMixedCommand(_ words: [String], in folder: URL) async throws -> Bool {
   func number(_ index: Int) -> Int { words.indices.contains(index) ? Int(words[index]) ?? 0 : 0 }
-  let stores = MixedStores(
-    settings: Defaults.shared, secrets: SecureVault.shared,
-    cache: DiskCache.named(DiskCache.Name("mixed", in: directory)),
-    files: Folder(directory.appending(path: "own")))
+  let stores = MixedStores(in: directory)
   switch words[0] {
   case "mixed":  // WRITER START: runs step after step, and prints the number of each
     StorageSystem.onFailure = { printLine("error \($0)") }

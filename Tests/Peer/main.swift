@@ -136,8 +136,8 @@ case "as-user":  // USER GROUP VERB KEY [VALUE]: answers a request as another us
 default:
   let words = Array(arguments[2...])
   if runCacheCommand(words, in: directory) || runFolderCommand(words, in: directory)
-    || runHazardCommand(words, in: directory) || runModelCommand(words, in: directory)
-    || runVaultCommand(words)
+    || runHazardCommand(words, in: directory) || runHistoryCommand(words, in: directory)
+    || runModelCommand(words, in: directory) || runVaultCommand(words)
   {
     break
   }

@@ -4,20 +4,21 @@ import Testing
 @testable import Keepsake
 @testable import keepsake_peer
 
+extension MixedStores {
+  /// New stores, which share nothing in memory with others, on the files of a peer process.
+  init(opening directory: TemporaryDirectory, _ failures: Failures) {
+    self.init(
+      settings: directory.store(failures: failures),
+      secrets: directory.secrets(failures: failures),
+      cache: directory.ownCache("mixed", failures: failures), files: Folder(directory.file("own")))
+  }
+}
+
 extension OneAtATime {
   /// Kills processes that use all stores at once, while another process keeps using them.
   ///
   /// `KEEPSAKE_KILLS` is the number of kills, `KEEPSAKE_SOAK` the seconds of the long run.
   @Suite(.singleThreaded, .serialized) struct KillTests {
-    private static func stores(_ directory: TemporaryDirectory, _ failures: Failures) -> MixedStores
-    {
-      MixedStores(
-        settings: directory.store(failures: failures),
-        secrets: directory.secrets(failures: failures),
-        cache: directory.ownCache("mixed", failures: failures), files: Folder(directory.file("own"))
-      )
-    }
-
     private struct Item: Hashable {
       let kind: MixedStores.Kind
       let key: Int
@@ -42,7 +43,7 @@ extension OneAtATime {
       }
       /// Expects each item to have an allowed value, which is its only one from then on.
       func check(_ comment: Comment) throws {
-        let stores = Self.stores(directory, failures)
+        let stores = MixedStores(opening: directory, failures)
         for (item, values) in allowed {
           let data = try stores.read(item.kind, CacheStress.name(item.key))
           let value = data.flatMap { SelfCheckingValue($0, key: item.key) }

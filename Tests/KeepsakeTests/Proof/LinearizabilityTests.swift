@@ -1,0 +1,165 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import keepsake_peer
+
+extension OneAtATime {
+  /// Several processes read and write the same keys while some of them are stopped and killed: the
+  /// calls on each key are linearizable, so a write counts for all processes from one moment on.
+  @Suite(.singleThreaded, .serialized) struct LinearizabilityTests {
+    /// The recordings of all processes that use one directory.
+    ///
+    /// Unchecked because one thread uses it at a time.
+    private final class History: @unchecked Sendable {
+      let directory: TemporaryDirectory
+      let failures = Failures()
+      let kind: MixedStores.Kind
+      private let recordings: TemporaryDirectory
+      private var count = 0
+      /// Calls of this process, which runs on while others are stopped.
+      let own: CallRecording
+
+      init(_ kind: MixedStores.Kind) throws {
+        (directory, recordings) = try (.init(isQuick: true), .init(isQuick: true))
+        self.kind = kind
+        own = try CallRecording(recordings.path + "/0")
+      }
+
+      /// New stores of this process, which share nothing in memory with others.
+      func client() -> RegisterClient {
+        RegisterClient(
+          stores: MixedStores(opening: directory, failures), kind: kind, recording: own)
+      }
+
+      func startPeer() throws -> Child {
+        count += 1
+        return try Peer.start(
+          directory, "history", "\(kind)", "\(count)", "\(recordings.path)/\(count)")
+      }
+
+      func calls() throws -> [RegisterCall] {
+        try (0...count).flatMap { process in
+          let path = "\(recordings.path)/\(process)"
+          guard FileManager.default.fileExists(atPath: path) else { return [RegisterCall]() }
+          return try CallRecording.calls(path, process: process)
+        }
+      }
+
+      /// Returns how many calls there are.
+      func expectLinearizable() throws -> Int {
+        let calls = try calls()
+        for key in RegisterClient.keys {
+          let violation = LinearizabilityCheck.violation(
+            in: calls.filter { $0.key == key }, mayLose: kind == .cache)
+          #expect(violation == nil, "\(kind): \(violation?.description ?? "")")
+        }
+        return calls.count
+      }
+    }
+
+    /// Reads with stores that know the suite, and with new ones, while a set has written its record
+    /// and has not returned yet.
+    @Test func aSettingCountsForAllReadersFromOneMomentOn() throws {
+      let history = try History(.settings)
+      let (old, writer) = (history.client(), history.client())
+      try writer.write(1, 0)
+      try old.read(0)
+      let isDone = Locked(false)
+      let plan = FaultPlan(decide: { event in
+        let isNow =
+          event.call == .publish
+          && isDone.withLock { isDone in
+            defer { isDone = true }
+            return !isDone
+          }
+        if isNow {
+          FaultPlan.$current.withValue(nil) {
+            #expect(throws: Never.self) {
+              try history.client().read(0)
+              try old.read(0)
+              try history.client().read(0)
+            }
+          }
+        }
+        return .proceed
+      })
+      try FaultPlan.$current.withValue(plan) { try writer.write(2, 0) }
+      for client in [old, history.client()] { try client.read(0) }
+      #expect(isDone.withLock { $0 })
+      withKnownIssue("readers that open the suite see records that are not published") {
+        _ = try history.expectLinearizable()
+      }
+    }
+
+    /// A writer was killed after it had written its record.
+    @Test func theRecordOfAKilledWriterCountsForAllReadersOrForNone() throws {
+      let history = try History(.settings)
+      let (old, other) = (history.client(), history.client())
+      try other.write(1, 0)
+      try other.write(2, 1)
+      try old.read(0)
+      let path = history.directory.path + "/" + TemporaryDirectory.journal
+      let header = try Bytes.read(path).withUnsafeBytes { JournalFormat.header(of: $0) }
+      guard case .valid(let seed, _) = header else { throw CancellationError() }
+      var record: [UInt8] = []
+      JournalFormat.append(
+        try Codec.encode(Data("3".utf8)), key: "0", seed: seed, to: &record)
+      #expect(throws: CancellationError.self) {
+        try history.own.write(3, keys: 0..<1) {
+          try File(path, .append).writeAll(record)
+          throw CancellationError()
+        }
+      }
+      for client in [history.client(), old, history.client(), old] { try client.read(0) }
+      // The next writer settles whether the record counts.
+      try other.write(4, 1)
+      for client in [history.client(), old, other] { try client.read(0) }
+      withKnownIssue("readers that open the suite see records that are not published") {
+        _ = try history.expectLinearizable()
+      }
+    }
+
+    /// Processes are stopped in the middle of their calls, and half of them are then killed.
+    @Test(arguments: [MixedStores.Kind.settings, .secrets, .cache])
+    func callsTakeEffectAtOneMoment(kind: MixedStores.Kind) throws {
+      let histories = Coverage.count("KEEPSAKE_HISTORIES", sample: 1, complete: 10)
+      var (stops, count) = (0, 0)
+      for _ in 0..<histories {
+        let history = try History(kind)
+        let old = history.client()
+        var peers = try (0..<3).map { _ in try history.startPeer() }
+        for peer in peers { try #require(peer.line() == "begins") }
+        for round in 0..<Coverage.count(sample: 10, complete: 30) {
+          let index = round % peers.count
+          usleep(UInt32.random(in: 0...2_000))
+          kill(peers[index].identifier, SIGSTOP)
+          stops += 1
+          let new = history.client()
+          for client in [new, old] { for key in RegisterClient.keys { try client.read(key) } }
+          if Bool.random() {
+            peers[index].killAndWait()
+            for key in RegisterClient.keys { try old.read(key) }
+            let newest = history.client()
+            for client in [newest, old] { for key in RegisterClient.keys { try client.read(key) } }
+            peers[index] = try history.startPeer()
+            try #require(peers[index].line() == "begins")
+          } else {
+            kill(peers[index].identifier, SIGCONT)
+          }
+        }
+        for peer in peers { kill(peer.identifier, SIGKILL) }
+        for peer in peers { #expect(peer.finish() == "") }
+        #expect(history.failures.all.isEmpty, "\(history.failures.all)")
+        try withKnownIssue(
+          "running readers do not see the record of a stopped writer", isIntermittent: true
+        ) {
+          count += try history.expectLinearizable()
+        } when: {
+          kind == .settings
+        }
+      }
+      print("proof: linearizable, \(kind): \(count) calls, \(stops) stops and kills")
+    }
+  }
+}
