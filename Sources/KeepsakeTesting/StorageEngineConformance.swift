@@ -245,7 +245,7 @@ private struct Checker: Sendable {
   ) async throws {
     let keyCount = 50
     let colors = ["r", "g", "b"].enumerated().map {
-      Self.json(String(repeating: $1, count: 1_000 + 30_000 * $0))
+      Self.json(String(repeating: $1, count: 1_000 + 8_000 * $0))
     }
     try await blocking { try engine.set(colors[0], forKey: "color") }
     let progress = Progress()

@@ -294,8 +294,9 @@ private func answerSealing(_ words: [String]) -> String {
     case "set": try store.set(words[2], forKey: words[1])
     case "get": return try store.get(words[1]) ?? "nil"
     case "rotate": try store.rotateKeys()
-    case "protect":
-      try store.protect(with: words.count > 1 ? .passphrase(words[1]) : .keyFile)
+    case "protect":  // [PASSPHRASE LOGN]
+      let logN = words.count > 2 ? UInt8(words[2]) : nil
+      try store.protect(with: logN.map { .passphrase(words[1], logN: $0) } ?? .keyFile)
     case "lock": try store.lock()
     case "unlock": try store.unlock(passphrase: words.count > 1 ? words[1] : nil)
     case "scan": return MemoryScan.run(Array(words[1...]))

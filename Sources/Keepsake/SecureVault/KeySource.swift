@@ -45,7 +45,11 @@ extension SecureVault {
     /// `String` cannot be wiped from memory: one that is given to bootstrap stays there while the
     /// process runs, and `unlock()` opens the vault with it after `lock()`.
     public static func passphrase(_ passphrase: String) -> Self {
-      Self(.passphrase(passphrase, logN: KeySlot.defaultLogN))
+      .passphrase(passphrase, logN: KeySlot.defaultLogN)
+    }
+
+    package static func passphrase(_ passphrase: String, logN: UInt8) -> Self {
+      Self(.passphrase(passphrase, logN: logN))
     }
 
     /// A credential that systemd passes to the service, in `$CREDENTIALS_DIRECTORY/<name>`: at

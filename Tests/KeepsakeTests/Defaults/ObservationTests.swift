@@ -442,7 +442,7 @@ import Testing
 
 extension OneAtATime {
   @Suite(.temporaryStorage, .timeLimit(.minutes(5))) struct ObservationOfProcessesTests {
-    @Test func changesByOtherProcessesNotify() async throws {
+    @Test func changesByOtherProcessesNotify() throws {
       let directory = try TemporaryDirectory()
       let peer = try Peer.start(directory, "serve")
       @Default("size", defaultValue: 16, suite: Defaults.Suite("standard", in: directory.url))
@@ -452,13 +452,13 @@ extension OneAtATime {
         notifications.track { size }
         #expect(try peer.ask("set other \(number)") == "ok")
         #expect(try peer.ask("set size \(number)") == "ok")
-        try await eventually("notified of \(number)") { notifications.count == 1 }
+        try waitUntil("notified of \(number)") { notifications.count == 1 }
         #expect(size == number)
       }
       let notifications = Notifications()
       notifications.track { size }
       #expect(try peer.ask("clear") == "ok")
-      try await eventually("notified of the removal") { notifications.count == 1 }
+      try waitUntil("notified of the removal") { notifications.count == 1 }
       #expect(size == 16)
     }
   }

@@ -123,12 +123,12 @@ import Testing
     #expect(try directory.cache().totalSize == 0)
   }
 
-  @Test func entryExpiresWhileItIsInUse() throws {
+  @Test func entryExpiresWhileItIsInUse() async throws {
     let store = directory.cache()
     try store.set("v", forKey: "k", expiry: .seconds(0.2))
     try store.set("v", forKey: "date", expiry: .date(.now.addingTimeInterval(0.2)))
     #expect(try store.get("k") != nil && store.get("date") != nil)
-    Thread.sleep(forTimeInterval: 0.21)
+    try await Task.sleep(for: .milliseconds(210))
     #expect(try found("k", store) == noneFound)
     #expect(try found("date", store) == noneFound)
     #expect(store.statistics.hits == 2)

@@ -49,9 +49,9 @@ import Testing
     #expect(try run(link.path).text.contains("lines 0, words 1 ("))
   }
 
-  @Test func deletesExpiredEntries() throws {
+  @Test func deletesExpiredEntries() async throws {
     #expect(try run("--expiry", "3", notes).status == 0)
-    Thread.sleep(forTimeInterval: 3.1)
+    try await Task.sleep(for: .milliseconds(3_100))
     #expect(try run("--sweep").text.contains("deleted entries: 1"))
     #expect(try run("--expiry", "0.01", notes).text.contains("miss"))
   }

@@ -324,7 +324,7 @@ import Testing
       : FaultPlan(decide: { $0.call == .openNoSymlinks ? .fail(withoutOpenat2) : .proceed })
     let call = Self.calls[which]
     try #require(Self.untouched.count == 10)
-    for name in Coverage.cases(Self.names, every: 8, from: which) {
+    for name in Coverage.cases(Self.names, every: 16, from: which) {
       let outcome = try await outcome(of: call, name, hasOutside: true, plan: plan)
       guard withoutOpenat2 != EPERM else { continue }
       let alone = try await self.outcome(of: call, name, hasOutside: false, plan: plan)

@@ -30,14 +30,20 @@ extension OneAtATime {
     @Test func readersSeeWholeFilesDuringConcurrentSaves() async throws {
       try directory.save(
         SelfCheckingValue(key: 0, writer: 0, number: 0, size: 100).bytes, as: "d/f")
-      let peers = try (0..<2).map { try Peer.start(home, "files-stress", "\(100 + $0)", "2000") }
+      let milliseconds = Coverage.count(sample: 500, complete: 2_000)
+      let peers = try (0..<2).map {
+        try Peer.start(home, "files-stress", "\(100 + $0)", "\(milliseconds)")
+      }
       let faults = Locked<[String]>([])
       let reads = Locked(0)
       let directory = directory
-      let end = ContinuousClock.now + .seconds(2)
+      let end = ContinuousClock.now + .milliseconds(milliseconds)
       await onThreads(4) { thread in
         var number = 0
-        while ContinuousClock.now < end {
+        // A busy machine needs longer for a hundred reads.
+        while ContinuousClock.now < end
+          || reads.withLock({ $0 <= 100 }) && ContinuousClock.now < end + .seconds(30)
+        {
           number += 1
           do {
             if thread < 2 {
@@ -124,10 +130,13 @@ extension OneAtATime {
     }
 
     @Test func clearingDuringConcurrentSavesSucceeds() async throws {
-      let peers = try (0..<2).map { try Peer.start(home, "files-stress", "\(100 + $0)", "1500") }
+      let milliseconds = Coverage.count(sample: 500, complete: 1_500)
+      let peers = try (0..<2).map {
+        try Peer.start(home, "files-stress", "\(100 + $0)", "\(milliseconds)")
+      }
       let faults = Locked<[String]>([])
       let directory = directory
-      let end = ContinuousClock.now + .milliseconds(1_500)
+      let end = ContinuousClock.now + .milliseconds(milliseconds)
       await onThreads(3) { thread in
         var number = 0
         while ContinuousClock.now < end {

@@ -64,7 +64,9 @@ import Testing
     #expect(await sizes.next() == 18)
   }
 
-  @Test(.temporaryStorage(authenticate: { request in request.isNew ? "swordfish" : nil }))
+  @Test(
+    .temporaryStorage(authenticate: { request in request.isNew ? "swordfish" : nil }),
+    .quickPassphrases)
   func presenceIsRequiredToReadASecret() {
     let failures = Failures()
     StorageSystem.onFailure = failures.append
@@ -77,14 +79,14 @@ import Testing
   @Test(
     .temporaryStorage(authenticate: { request in
       request.isNew || request.reason == "Unlock notes" ? "swordfish" : nil
-    }))
+    }), .quickPassphrases)
   func passphraseOpensASecret() {
     SecureVault.set("1234", forKey: "pin", access: .userPresence)
     let pin = SecureVault.get("pin", reason: "Unlock notes")
     #expect(pin == "1234")
   }
 
-  @Test func passphraseOpensTheVaultUntilItIsLocked() {
+  @Test(.quickPassphrases) func passphraseOpensTheVaultUntilItIsLocked() {
     StorageSystem.onFailure = { _ in }
     let typed = "swordfish"
     SecureVault.set("tok", forKey: "token")

@@ -67,7 +67,7 @@ private struct BrokenEngine: StorageEngine {
     #expect(try SecureVault.shared.keys() == [])
   }
 
-  @Test(.temporaryStorage(authenticate: { _ in "swordfish" }))
+  @Test(.temporaryStorage(authenticate: { _ in "swordfish" }), .quickPassphrases)
   func authenticatorUnlocksASecret() throws {
     let pin = "1234"
     try SecureVault.shared.set(pin, forKey: "pin", access: .userPresence)

@@ -116,7 +116,9 @@ private typealias CloudEngine = TableEngine
     #expect(try Folder.applicationSupport.exists("note.txt"))
   }
 
-  @Test(.temporaryStorage(authenticate: { $0.isNew || $0.reason == "Unlock notes" ? "p" : nil }))
+  @Test(
+    .temporaryStorage(authenticate: { $0.isNew || $0.reason == "Unlock notes" ? "p" : nil }),
+    .quickPassphrases)
   func keysNameTheirAccess() {
     SecureVault.set("tok", forKey: "token", access: .whenUnlocked)
     #expect(SecureVault.get("token") == "tok")

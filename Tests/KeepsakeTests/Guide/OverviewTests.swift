@@ -5,7 +5,7 @@ import Testing
 
 /// The snippets of the landing page and of the articles on the first steps, set-ups, engines and
 /// testing; `SnippetTests` compares them.
-@Suite(.temporaryStorage) struct OverviewTests {
+@Suite(.temporaryStorage, .quickPassphrases) struct OverviewTests {
   // MARK: The landing page
 
   @Test func allStoresReturnWhatWasStored() throws {

@@ -168,11 +168,13 @@ extension OneAtATime {
 
     private static func otherDamage(_ file: Snapshot.File, _ template: Snapshot) -> [Damage] {
       let count = file.bytes.count
+      // Exchange each pair once.
+      let others = template.files.filter { $0.name > file.name }
+      let partners = Coverage.cases(others, every: 4, from: others.count)
       let blocks = stride(from: 0, to: count, by: 512).map { $0..<min($0 + 512, count) }
       return blocks.map { .zeroed($0) } + (blocks.count > 1 ? [.zeroed(0..<count)] : [])
         + [1, 8, 511, 4_096, 70_000].map { .longer($0) } + [.deleted, .directory, .link, .pipe]
-        // Exchange each pair once.
-        + template.files.filter { $0.name > file.name }.map { .exchanged($0.name) }
+        + partners.map { .exchanged($0.name) }
     }
 
     private func check(

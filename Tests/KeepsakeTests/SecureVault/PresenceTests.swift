@@ -5,7 +5,7 @@ import Testing
 @testable import Keepsake
 
 /// Secrets that require the user's presence.
-@Suite(.singleThreaded) struct PresenceTests {
+@Suite(.singleThreaded, .quickPassphrases) struct PresenceTests {
   /// Enters the passphrase that the test sets, and records the requests.
   final class FakeUser: Sendable {
     private let state = Mutex<(answer: String?, requests: [SecureVault.PassphraseRequest])>(
@@ -49,7 +49,7 @@ import Testing
   }
 
   @Test func asksOnEachReadAndWrite() throws {
-    let directory = try TemporaryDirectory()
+    let directory = try TemporaryDirectory(isQuick: true)
     let user = FakeUser()
     let store = directory.secrets(authenticate: user.answer)
     try store.set("1234", forKey: "pin", access: .userPresence)
@@ -73,7 +73,7 @@ import Testing
   }
 
   @Test func throwsWithoutTheRightPassphrase() throws {
-    let directory = try TemporaryDirectory()
+    let directory = try TemporaryDirectory(isQuick: true)
     let user = FakeUser()
     let store = directory.secrets(authenticate: user.answer)
     try store.set("1234", forKey: "pin", access: .userPresence)
@@ -94,7 +94,7 @@ import Testing
   }
 
   @Test func setKeepsTheAccessUnlessOneIsGiven() throws {
-    let directory = try TemporaryDirectory()
+    let directory = try TemporaryDirectory(isQuick: true)
     let user = FakeUser()
     let store = directory.secrets(authenticate: user.answer)
     try store.set("1", forKey: "pin", access: .userPresence)
@@ -110,7 +110,7 @@ import Testing
   }
 
   @Test func usesTheVaultsPassphrase() throws {
-    let directory = try TemporaryDirectory()
+    let directory = try TemporaryDirectory(isQuick: true)
     let user = FakeUser()
     let store = directory.secrets(authenticate: user.answer)
     try store.protect(with: SecureVault.KeySource(.passphrase("vault", logN: 10)))
@@ -137,7 +137,7 @@ import Testing
   }
 
   @Test func asksForANewPassphraseWhenNoSuchSecretIsLeft() throws {
-    let directory = try TemporaryDirectory()
+    let directory = try TemporaryDirectory(isQuick: true)
     let user = FakeUser()
     let store = directory.secrets(authenticate: user.answer)
     try store.set("1", forKey: "pin", access: .userPresence)
@@ -152,7 +152,7 @@ import Testing
   }
 
   @Test func makesNoNewKeyWhenTheHeaderHasLostThePresenceSlot() throws {
-    let directory = try TemporaryDirectory()
+    let directory = try TemporaryDirectory(isQuick: true)
     let user = FakeUser()
     let store = directory.secrets(authenticate: user.answer)
     try store.set("plain", forKey: "k")
@@ -169,7 +169,7 @@ import Testing
   }
 
   @Test func theAuthenticateClosureMayLockTheVault() throws {
-    let directory = try TemporaryDirectory()
+    let directory = try TemporaryDirectory(isQuick: true)
     let box = Mutex<SecureVault.Store?>(nil)
     let store = directory.secrets(authenticate: { _ in
       try box.withLock { $0 }?.lock()
@@ -189,7 +189,7 @@ import Testing
   }
 
   @Test func theFirstSuchSecretSurvivesAConcurrentProtect() throws {
-    let directory = try TemporaryDirectory()
+    let directory = try TemporaryDirectory(isQuick: true)
     let user = FakeUser()
     let store = directory.secrets(authenticate: user.answer)
     try store.set("v", forKey: "k")
@@ -211,7 +211,7 @@ import Testing
   }
 
   @Test func aFlippedFlagDoesNotLoseTheKey() throws {
-    let directory = try TemporaryDirectory()
+    let directory = try TemporaryDirectory(isQuick: true)
     let user = FakeUser()
     let store = directory.secrets(authenticate: user.answer)
     try store.set("1", forKey: "pin", access: .userPresence)
@@ -231,7 +231,7 @@ import Testing
 
   @Test(arguments: [true, false])
   func setKeepsTheAccessOfAConcurrentSet(isFirst: Bool) throws {
-    let directory = try TemporaryDirectory()
+    let directory = try TemporaryDirectory(isQuick: true)
     let user = FakeUser()
     let store = directory.secrets(authenticate: user.answer)
     try store.set("0", forKey: "pin")

@@ -5,7 +5,7 @@ import Synchronization
 import Testing
 
 /// The facade's calls, without access to internals.
-@Suite(.temporaryStorage) struct SecureVaultTests {
+@Suite(.temporaryStorage, .quickPassphrases) struct SecureVaultTests {
   struct Credentials: Codable, Equatable {
     var user: String
     var password: String

@@ -32,7 +32,11 @@ struct KeySlot: Equatable, Sendable {
   static let maxLocatorSize = 255
 
   /// 128 MiB and about half a second, which is current practice for data at rest.
+  #if DEBUG
+  @TaskLocal static var defaultLogN: UInt8 = 17
+  #else
   static let defaultLogN: UInt8 = 17
+  #endif
   /// A header must not make a process use more than 1 GiB.
   private static let acceptedLogN: ClosedRange<UInt8> = 10...20
   private static let saltSize = 32

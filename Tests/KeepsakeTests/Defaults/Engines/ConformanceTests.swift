@@ -70,6 +70,11 @@ import Testing
     #expect(engine.table.keys().isEmpty, "something was left")
   }
 
+  private struct Unreachable: Error {}
+}
+
+/// The check ends when an engine's call does not.
+@Suite(.timeLimit(.minutes(5))) struct ConformanceTimeLimitTests {
   @Test(arguments: ["data", "set", "replace", "keys", "removeAll", "synchronize"])
   func checkEndsWhenACallNeverReturns(_ call: String) async throws {
     let engine = HookedEngine()
@@ -82,21 +87,19 @@ import Testing
     engine.hook.withLock { $0 = { _ in } }
     gate.signal()
   }
+}
 
-  private struct Unreachable: Error {}
-
-  /// The issues that `check` records, and what it throws; there must be some.
-  private func issues(of check: () async throws -> Void) async throws -> [String] {
-    let found = Locked<[String]>([])
-    try await withKnownIssue {
-      try await check()
-    } matching: { issue in
-      let text = issue.error.map { "\($0)" } ?? issue.comments.map(\.rawValue).joined()
-      found.withLock { $0.append(text) }
-      return true
-    }
-    return found.withLock { $0 }
+/// The issues that `check` records, and what it throws; there must be some.
+private func issues(of check: () async throws -> Void) async throws -> [String] {
+  let found = Locked<[String]>([])
+  try await withKnownIssue {
+    try await check()
+  } matching: { issue in
+    let text = issue.error.map { "\($0)" } ?? issue.comments.map(\.rawValue).joined()
+    found.withLock { $0.append(text) }
+    return true
   }
+  return found.withLock { $0 }
 }
 
 /// What is wrong with an engine, in the order in which it is found.

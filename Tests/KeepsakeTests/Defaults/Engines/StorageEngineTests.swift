@@ -47,7 +47,7 @@ private struct JournalEngine: StorageEngine {
   private static let timeLimit = Duration.seconds(600)
 
   @Test func journalConforms() async throws {
-    let directory = try TemporaryDirectory()
+    let directory = try TemporaryDirectory(isQuick: true)
     try await StorageEngineConformance.check(timeLimit: Self.timeLimit) {
       try JournalEngine(journal: directory.store().journal)
     } reopening: {

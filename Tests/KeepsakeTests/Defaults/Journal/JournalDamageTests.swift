@@ -23,7 +23,7 @@ import Testing
   @Test func flippedByteIsReportedOnceAndLosesOneRecord() throws {
     let sample = try Self.sample()
     for position in sample.indices {
-      let directory = try TemporaryDirectory()
+      let directory = try TemporaryDirectory(isQuick: true)
       var bytes = sample
       bytes[position] ^= 0x01
       try directory.write(bytes, to: Self.journal)
@@ -51,7 +51,7 @@ import Testing
   @Test func truncationIsDamageOnlyInTheHeader() throws {
     let sample = try Self.sample()
     for count in 0..<sample.count {
-      let directory = try TemporaryDirectory()
+      let directory = try TemporaryDirectory(isQuick: true)
       try directory.write(Array(sample.prefix(count)), to: Self.journal)
       let failures = Failures()
       let store = directory.store(failures: failures)

@@ -7,7 +7,7 @@ import Testing
 @Suite(.singleThreaded) struct VaultDamageTests {
   private let directory: TemporaryDirectory
 
-  init() throws { directory = try TemporaryDirectory() }
+  init() throws { directory = try TemporaryDirectory(isQuick: true) }
 
   /// The error of a call that must not return a value.
   @discardableResult

@@ -91,7 +91,7 @@ extension OneAtATime {
 
     @Test func writersLoseNothingDuringConstantRotation() throws {
       let directory = try TemporaryDirectory()
-      let (writerCount, count) = (4, 500)
+      let (writerCount, count) = (4, Coverage.count(sample: 200, complete: 500))
       let rotators = try (0..<2).map { _ in try Peer.start(directory, "vault-rotate") }
       for rotator in rotators { #expect(rotator.line() == "ready") }
       let writers = try (0..<writerCount).map {
@@ -135,7 +135,7 @@ extension OneAtATime {
       var strays = 0
       // Each protection leaves a key in the key file, which holds a thousand.
       let roundsPerDirectory = 20
-      let rounds = max(roundsPerDirectory, kills / 3 / parts.count)
+      let rounds = max(10, kills / 3 / parts.count)
       for first in stride(from: 0, to: rounds, by: roundsPerDirectory) {
         let directory = try TemporaryDirectory()
         var last = parts.map { _ in 0 }
@@ -170,7 +170,9 @@ extension OneAtATime {
         #expect(last.allSatisfy { $0 >= 1 }, "steps done: \(last)")
       }
       #expect(failures.all.isEmpty, "\(failures.all)")
-      if parts.count > 1 { #expect(strays > 0, "no writer was killed while it wrote a file") }
+      if parts.count > 1, rounds >= roundsPerDirectory {
+        #expect(strays > 0, "no writer was killed while it wrote a file")
+      }
     }
 
     /// Starts writers, kills them at a random moment, and updates the values that each key may
@@ -260,7 +262,7 @@ extension OneAtATime {
       try #require(isHeld)
 
       // One vault was opened before, the other one is opened now.
-      let timeout = Duration.milliseconds(300)
+      let timeout = Duration.milliseconds(100)
       let vaults = [directory.vault(timeout: timeout), directory.vault(timeout: timeout)]
       #expect(try vaults[0].read("standard", "key0", reason: nil) != nil)
       for vault in vaults {
@@ -411,6 +413,7 @@ extension OneAtATime {
     // MARK: Memory
 
     private static let passphrases = ["correct-horse-battery", "staple-of-another-kind"]
+    private static let logN = QuickPassphrases.logN
 
     /// The thread sanitizer maps terabytes of memory, which cannot be scanned.
     private static let canBeScanned = dlsym(nil, "__tsan_init") == nil
@@ -453,7 +456,7 @@ extension OneAtATime {
       try scan(isOpen: false, "a new key file's key and lock")
       try ask("unlock")
       let (first, second) = (Self.passphrases[0], Self.passphrases[1])
-      try ask("protect \(first)")
+      try ask("protect \(first) \(Self.logN)")
       try scan(isOpen: true, "a passphrase", passphrase: first)
       try ask("lock")
       try scan(isOpen: false, "a passphrase and lock", passphrase: first)
@@ -464,7 +467,7 @@ extension OneAtATime {
       try ask("get a", "first")
       try ask("rotate")
       try scan(isOpen: true, "the right passphrase", passphrase: first)
-      try ask("protect \(second)")
+      try ask("protect \(second) \(Self.logN)")
       try ask("lock")
       try scan(isOpen: false, "another passphrase and lock", passphrase: second)
       #expect(ever.list.filter { $0.name == "entry" }.count == 8)
@@ -476,7 +479,7 @@ extension OneAtATime {
       let directory = try TemporaryDirectory()
       let peer = try Peer.start(directory, "vault-serve")
       #expect(try peer.ask("set a value") == "ok")
-      if let passphrase { #expect(try peer.ask("protect \(passphrase)") == "ok") }
+      if let passphrase { #expect(try peer.ask("protect \(passphrase) \(Self.logN)") == "ok") }
       let keys = try KnownKeys(of: directory, passphrase: passphrase)
       try keys.expect(
         inMemory: [], try #require(try peer.ask("fork-scan " + keys.masked)), "fork")
@@ -503,7 +506,7 @@ extension OneAtATime {
       let directory = try TemporaryDirectory()
       let peer = try Peer.start(directory, "vault-serve")
       #expect(try peer.ask("set a value") == "ok")
-      if let passphrase { #expect(try peer.ask("protect \(passphrase)") == "ok") }
+      if let passphrase { #expect(try peer.ask("protect \(passphrase) \(Self.logN)") == "ok") }
       let keys = try KnownKeys(of: directory, passphrase: passphrase)
       try keys.expect(inMemory: keys.held, try #require(try peer.ask("scan " + keys.masked)), "set")
       let dumps = directory.path + "/dump"
