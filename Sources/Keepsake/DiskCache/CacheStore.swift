@@ -84,7 +84,7 @@ extension DiskCache {
 extension DiskCache.Store {
   /// The bytes of an entry, regardless of the type it was stored as; nil if there is none.
   ///
-  /// From 4 MiB on the file is mapped instead of read, so that only the pages in use are loaded.
+  /// The whole value is read into memory; `entry(_:)` has its size without reading it.
   ///
   /// - Throws: ``StorageError`` if the entry cannot be read.
   public func get(_ key: String) throws(StorageError) -> Data? {
@@ -200,7 +200,7 @@ extension DiskCache.Store {
   /// misses.
   ///
   /// - Throws: ``StorageError`` if the value was not stored. The key then has its old value or no
-  ///   entry; if only updating ``totalSize`` failed, it has the new value.
+  ///   entry.
   @inlinable
   public func set<T: Codable>(
     _ value: T?, forKey key: String, expiry: DiskCache.Expiry = .never, durable: Bool = false

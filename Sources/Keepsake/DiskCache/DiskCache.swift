@@ -57,7 +57,8 @@ public enum DiskCache {
 extension DiskCache {
   /// The bytes of an entry, regardless of the type it was stored as; nil if there is none.
   ///
-  /// From 4 MiB on the file is mapped instead of read, so that only the pages in use are loaded.
+  /// The whole value is read into memory. ``entry(_:cache:)`` has its size without
+  /// reading it.
   public static func get(_ key: String, cache: Name = .standard) -> Data? {
     named(cache).attempt { store throws(StorageError) in try store.get(key) } ?? nil
   }

@@ -37,7 +37,8 @@ enum StoredExpiry: Equatable, Sendable {
   }
 
   func hasPassed(created: Int64, lastUsed: Int64, now: Int64) -> Bool {
-    if now >= time(created: created, lastUsed: lastUsed) { return true }
+    let end = time(created: created, lastUsed: lastUsed)
+    if now >= end, end != .max { return true }
     // If the entry is dated in the future, the clock was set back and its age is unknown.
     switch self {
     case .never, .at: return false

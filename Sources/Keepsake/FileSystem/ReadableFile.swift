@@ -28,10 +28,6 @@ struct ScopedFile: ReadableFile, ~Copyable {
 }
 
 extension ReadableFile where Self: ~Copyable {
-  /// From this many bytes on a file is mapped: below it, copying is cheaper than the page faults of
-  /// reading a mapping.
-  static var mappingThreshold: Int { 4 << 20 }
-
   func status(withTimes: Bool = false) throws(StorageError) -> FileStatus {
     try FileSystem.status(of: descriptor, path, withTimes: withTimes)
   }
@@ -76,14 +72,12 @@ extension ReadableFile where Self: ~Copyable {
     return filled
   }
 
-  /// The first `count` bytes of a file that is no longer written to; nil if it has fewer, or if
-  /// `isValid` rejects them.
+  /// The first `count` bytes of a file; nil if it has fewer, or if `isValid` rejects them.
   ///
-  /// From ``mappingThreshold`` on they are mapped instead of read.
+  /// They are read, not mapped: another program may overwrite or truncate the file at any time.
   func data(
     count: Int, where isValid: (UnsafeRawBufferPointer) -> Bool = { _ in true }
   ) throws(StorageError) -> Data? {
-    if count >= Self.mappingThreshold { return try mappedData(count: count, where: isValid) }
     guard count > 0 else {
       return isValid(UnsafeRawBufferPointer(start: nil, count: 0)) ? Data() : nil
     }
@@ -126,25 +120,5 @@ extension ReadableFile where Self: ~Copyable {
       isAtEnd = more.isEmpty
     }
     return bytes
-  }
-
-  private func mappedData(
-    count: Int, where isValid: (UnsafeRawBufferPointer) -> Bool
-  ) throws(StorageError) -> Data? {
-    // Reading a page beyond the end of a file raises a signal.
-    guard try status().size >= count else { return nil }
-    var address: UnsafeMutableRawPointer?
-    try systemCall(.map, path) {
-      address = mmap(nil, count, PROT_READ, MAP_PRIVATE, descriptor, 0)
-      return address == MAP_FAILED ? -1 : 0
-    }.get(.map, path)
-    guard let address else { return nil }
-    guard isValid(UnsafeRawBufferPointer(start: address, count: count)) else {
-      munmap(address, count)
-      return nil
-    }
-    return Data(
-      bytesNoCopy: address, count: count,
-      deallocator: .custom { start, count in munmap(start, count) })
   }
 }

@@ -21,6 +21,21 @@ import Testing
 
   init() throws { directory = try TemporaryDirectory() }
 
+  @Test func aClockPastTheLastTimeThatFitsIsHandled() throws {
+    let store = directory.cache()
+    try store.set("old", forKey: "old", expiry: .days(1))
+    // In the year 2262.
+    try WallClock.$shift.withValue(.max) {
+      for number in 0..<8 { try store.set(number, forKey: "k\(number)", expiry: .never) }
+      try store.set("late", forKey: "late", expiry: .days(1))
+      let next = directory.cache()
+      _ = try next.removeExpired()
+      #expect(try next.model("k1") == 1 && !next.keys().contains("old") && next.totalSize > 0)
+    }
+    #expect(try directory.cache().model("k1") == 1)
+    #expect(try directory.cache().totalSize > 0)
+  }
+
   /// Makes an entry older by moving all its times, as if the clock had advanced.
   private func age(_ key: String, by seconds: Int64) throws {
     let store = directory.cache()

@@ -25,7 +25,7 @@ private struct Failure: Error {}
       .filter { $0.hasSuffix(".tmp") }
   }
 
-  @Test(arguments: [0, 1, 31, 32, 33, 1_000_000, File.mappingThreshold, File.mappingThreshold + 1])
+  @Test(arguments: [0, 1, 31, 32, 33, 1_000_000, 4 << 20, (4 << 20) + 1])
   func valuesOfEachSizeRoundTrip(size: Int) throws {
     let store = directory.cache()
     let value = bytes(size)
@@ -39,17 +39,29 @@ private struct Failure: Error {}
     #expect(try temporaries().isEmpty)
   }
 
-  @Test func mappedValueOutlivesItsEntry() throws {
+  /// Another program restores a backup over the files of the cache.
+  @Test func aLargeValueIsUnchangedWhenItsFileIsOverwrittenOrTruncated() throws {
     let store = directory.cache()
-    let value = bytes(File.mappingThreshold)
+    let value = bytes(4 << 20)
     try store.set(value, forKey: "k")
-    var read: Data?
-    let calls = try systemCalls { read = try store.get("k") }
-    #expect(calls.contains(.map) && read == value)
-    let mapped = try #require(try store.get("k"))
-    try store.set(bytes(File.mappingThreshold), forKey: "k")
-    try store.removeAll()
-    #expect(mapped == value)
+    let path = try store.payload("k")
+    let first = try #require(try store.get("k"))
+    let second = try #require(try store.get("k"))
+    let file = try File(path, .readWrite)
+    try file.overwrite(Array("other".utf8).span.bytes, at: 0)
+    #expect(first == value && second == value)
+    #expect(ftruncate(file.descriptor, 0) == 0)
+    #expect(first == value && second == value)
+    #expect(try store.get("k") == nil)
+  }
+
+  @Test func theSizeOfALargeValueIsKnownWithoutReadingIt() throws {
+    let store = directory.cache()
+    try store.set(bytes(1 << 20), forKey: "k")
+    var size: Int?
+    let calls = try systemCalls { size = try directory.cache().entry("k")?.size }
+    #expect(size == 1 << 20)
+    #expect(calls.count { $0 == .read } == 1, "only the sidecar")
   }
 
   @Test func throwsAndKeepsTheOldValueIfTheSourceIsMissing() throws {

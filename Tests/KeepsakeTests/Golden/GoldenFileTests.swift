@@ -212,12 +212,33 @@ import Testing
         directory.bytes(of: Self.cacheDirectory + entry.path + Sidecar.suffix))
       #expect(sidecar.kind == entry.kind && sidecar.expiry == entry.expiry)
       (sidecar.created, sidecar.modified) = (Self.created, entry.modified)
-      let record = try sidecar.withRecord(of: entry.key) { Data($0) }
-      #expect(try record == entry.sidecarBytes(), "\(entry.path)")
+      #expect(try sidecar.record(of: entry.key) == entry.sidecarBytes(), "\(entry.path)")
     }
     let tag = try String(
       contentsOf: directory.file(Self.cacheDirectory + "CACHEDIR.TAG"), encoding: .utf8)
     #expect(tag == Self.tag)
+  }
+
+  /// The state between the two steps of a set that replaces the first golden entry.
+  @Test(arguments: [true, false])
+  func cacheEntryThatIsBeingOverwrittenIsRead(isPublished: Bool) throws {
+    let entry = Self.entries[0]
+    let new = Data("newer!".utf8)
+    let path = Self.cacheDirectory + entry.path
+    let sidecar = try #require(
+      Data(base64Encoded: Self.overwritten, options: .ignoreUnknownCharacters))
+    try write(isPublished ? new : entry.payloadBytes(), to: path)
+    try write(sidecar, to: path + Sidecar.suffix)
+    let modified = isPublished ? 1_700_000_060_987_654_321 : entry.modified
+    try File(directory.file(path).path, .readWrite).setTimes(accessed: 0, modified: modified)
+    let store = directory.cache()
+    #expect(try store.get(entry.key) == (isPublished ? new : entry.payloadBytes()))
+    #expect(
+      try store.entry(entry.key)?.created
+        == Date(
+          nanoseconds: Self.created + (isPublished ? 60_000_000_000 : 0)))
+    #expect(store.statistics.damaged == 0)
+    #expect(try directory.bytes(of: path + Sidecar.suffix) == Array(sidecar))
   }
 
   /// Three numbers for each of the 256 subdirectories: its size, and twice the earliest expiry.
@@ -316,6 +337,13 @@ import Testing
   private static let hundredYears: Int64 = 3_153_600_000_000_000_000
 
   /// All times of creation and modification are in 2023.
+  /// The record of a text that replaces the first entry, and the header of the record before it.
+  private static let overwritten = """
+    S1NDAQEAAABFGeYecq1H5gYAAAAAAAAAscBPaQydlxeRxsHo2cHFtQBYcS4MnZcXAAAAAAAAAAAJAAAAAAAAAGlt
+    YWdlXzAwMUtTQwEAAAAAH1Q6SZEZQQsEAAAAAAAAABXNhT3+nJcXGGzkW0Cn4foAACo2/pyXFwAAAAAAAAAACQAA
+    AAAAAAA=
+    """
+
   private static let entries = [
     Entry(
       key: "image_001", path: "8f/aW1hZ2VfMDAx", kind: .data,

@@ -36,9 +36,8 @@ extension OneAtATime {
       func note(_ step: MixedStep, isDone: Bool) {
         let item = Item(kind: step.kind, key: step.value.key)
         var after: Set<SelfCheckingValue?> = [step.isRemoval ? nil : step.value]
-        // A killed writer may have left the old value; a cache may have lost the entry.
+        // A killed writer may have left the old value.
         if !isDone { after.formUnion(allowed[item] ?? [nil]) }
-        if !isDone, step.kind == .cache { after.insert(nil) }
         allowed[item] = after
       }
       /// Expects each item to have an allowed value, which is its only one from then on.

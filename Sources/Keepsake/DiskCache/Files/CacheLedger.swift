@@ -3,7 +3,8 @@
 ///
 /// They are words in the lock file beside the cache. Reading one is a memory access; changing one
 /// takes a lock for about a microsecond. The next sweep corrects what a killed process could not
-/// record.
+/// record. On some file systems, no word can be changed while the disk is full: a change that a
+/// later one makes good is then left out.
 final class CacheLedger: Sendable {
   let file: LockFile
   private let timeout: Duration
@@ -65,7 +66,7 @@ final class CacheLedger: Sendable {
 
   // MARK: Reading
 
-  /// A random number that changes whenever the cache is emptied.
+  /// A random number that changes whenever the cache is emptied; 0 if the ledger was truncated.
   var epoch: UInt64 { file.word(Word.epoch) }
 
   /// The word of a subdirectory: its size on disk in the lower 48 bits, above them a count of its
@@ -134,6 +135,15 @@ final class CacheLedger: Sendable {
         remedy: "Find the blocked thread in this program.")
     }
     return result
+  }
+
+  /// Changes words, but not if the disk is full and the file system needs space even for that.
+  private func changeUnlessFull(
+    _ body: () throws(StorageError) -> Void
+  ) throws(StorageError) {
+    do throws(StorageError) {
+      try change(body)
+    } catch  where error.code == .diskFull {}
   }
 
   /// Adds to the size of a subdirectory, unless the cache was emptied since `epoch`.
@@ -215,7 +225,7 @@ final class CacheLedger: Sendable {
   /// Records the subdirectory with which a sweep continues; the sweep is complete if it is past the
   /// last one.
   func setNextSweep(from directory: Int) throws(StorageError) {
-    try change { () throws(StorageError) in
+    try changeUnlessFull { () throws(StorageError) in
       let isComplete = directory >= EntryName.directoryCount
       try file.publish(isComplete ? 0 : UInt64(directory), at: Word.nextSweepStart)
       if isComplete { try file.publish(UInt64(max(0, WallClock.now)), at: Word.lastSweep) }
@@ -229,11 +239,21 @@ final class CacheLedger: Sendable {
     try change(timeout: timeout) { () throws(StorageError) in try body(epoch) }
   }
 
-  /// Runs `removeFiles`, which empties the cache, and resets all words.
-  func reset(_ removeFiles: () throws(StorageError) -> Void) throws(StorageError) {
+  /// Runs `removeFiles`, and resets all words if it returns that the cache is empty.
+  func reset(_ removeFiles: () throws(StorageError) -> Bool) throws(StorageError) {
     try change { () throws(StorageError) in
-      try removeFiles()
-      try writeWords(isEmpty: true)
+      do throws(StorageError) {
+        // The epoch changes first: once any process finds the cache empty, no other one reads the
+        // old files. If this process is killed in between, all sizes are unknown.
+        try writeWords(isEmpty: false)
+      } catch  where error.code == .diskFull {}
+      guard try removeFiles() else { return }
+      do throws(StorageError) {
+        try writeWords(isEmpty: true)
+      } catch  where error.code == .diskFull {
+        // The next set makes a new ledger.
+        try FileSystem.unlink(file.file.path)
+      }
     }
   }
 
@@ -253,12 +273,14 @@ final class CacheLedger: Sendable {
   /// first may no longer be the first.
   func checkClock() throws(StorageError) {
     let now = WallClock.now
-    let latest = Int64(clamping: file.word(Word.latestTime))
-    if now < latest - 60 * WallClock.second {
+    let age = now.subtractingSaturated(Int64(clamping: file.word(Word.latestTime)))
+    if age < -60 * WallClock.second {
       // With the same epoch, because it is still the same cache.
-      try change { () throws(StorageError) in try writeWords(isEmpty: false, epoch: epoch) }
-    } else if now > latest + 60 * WallClock.second {
-      try change { () throws(StorageError) in
+      try changeUnlessFull { () throws(StorageError) in
+        try writeWords(isEmpty: false, epoch: epoch)
+      }
+    } else if age > 60 * WallClock.second {
+      try changeUnlessFull { () throws(StorageError) in
         try file.publish(UInt64(max(0, now)), at: Word.latestTime)
       }
     }

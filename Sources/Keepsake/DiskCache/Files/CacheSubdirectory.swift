@@ -24,19 +24,30 @@ struct CacheSubdirectory {
     // Repeated if the size changed in the meantime, as it does if an entry is removed; but not
     // endlessly.
     for _ in 0..<3 {
+      let unrecordedSize = cache.takeUnrecordedSize(of: number)
       let sizeBefore = ledger.size(of: number)
-      let start = try ledger.beginScan(of: number)
-      var scan = try scanFiles()
-      expiredCount += scan.expiredCount
-      scan.expiredCount = expiredCount
-      // A writer adds an entry's size after its files, which the scan may have listed already.
-      try cache.awaitWriters(in: number)
-      let isSizeKnown = try ledger.endScan(
-        of: number, earliestExpiry: scan.earliestExpiry, size: scan.size, sizeBefore: sizeBefore,
-        start: start, since: cache.epoch)
-      if isSizeKnown { return scan }
+      var scan = Scan()
+      do throws(StorageError) {
+        let start = try ledger.beginScan(of: number)
+        scan = try scanFiles()
+        expiredCount += scan.expiredCount
+        scan.expiredCount = expiredCount
+        // A writer adds an entry's size after its files, which the scan may have listed already.
+        try cache.awaitWriters(in: number)
+        let isSizeKnown = try ledger.endScan(
+          of: number, earliestExpiry: scan.earliestExpiry, size: scan.size,
+          sizeBefore: sizeBefore, start: start, since: cache.epoch)
+        if isSizeKnown { return scan }
+      } catch {
+        cache.putBackUnrecordedSize(unrecordedSize, of: number)
+        // On some file systems, not even the ledger can be changed when the disk is full.
+        guard error.code == .diskFull else { throw error }
+        break
+      }
     }
-    return try scanFiles()
+    var scan = try scanFiles()
+    scan.expiredCount += expiredCount
+    return scan
   }
 
   private func scanFiles() throws(StorageError) -> Scan {
@@ -75,7 +86,7 @@ struct CacheSubdirectory {
         }
       }
       let footprint = cache.footprint(
-        size: payload.size, keyLength: try keyLength(name, fileName: fileName))
+        size: payload.size, keyLength: try cache.keyLength(of: name))
       scan.size += footprint
       scan.entries.append((name, payload, footprint))
     }
@@ -116,14 +127,6 @@ struct CacheSubdirectory {
       // Only a newer version of Keepsake can tell.
       return .expires(.max)
     }
-  }
-
-  private func keyLength(_ name: EntryName, fileName: String) throws(StorageError) -> Int {
-    if let length = EntryName.keyLength(fileName: fileName) { return length }
-    guard let status = try FileSystem.status(name.sidecarPath, in: cache.directory) else {
-      return 0
-    }
-    return max(0, status.size - Sidecar.headerSize)
   }
 
   /// Removes one file of two, unless a writer has added the other in the meantime.

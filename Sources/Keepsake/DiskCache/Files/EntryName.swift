@@ -26,6 +26,7 @@ struct EntryName: Sendable {
   /// Likewise for the key if the name is a hash, because two keys may then have the same name;
   /// otherwise 0.
   let keyID: Int
+  let isHashed: Bool
 
   var directory: Int { Int(hash >> 56) }
   var sidecarPath: String { path + Sidecar.suffix }
@@ -41,10 +42,11 @@ struct EntryName: Sendable {
     self = name
   }
 
-  private init(hash: UInt64, path: String, keyID: Int) {
+  private init(hash: UInt64, path: String, keyID: Int, isHashed: Bool) {
     self.hash = hash
     self.path = path
     self.keyID = keyID
+    self.isHashed = isHashed
     id = path.utf8.span.bytes.withUnsafeBytes { Self.id($0) }
   }
 
@@ -63,7 +65,8 @@ struct EntryName: Sendable {
   /// The entry whose payload file has this name; nil if it is not the name of a payload file.
   init?(fileName: String) {
     let hash: UInt64
-    if Self.isHashed(fileName.utf8), fileName.utf8.count == Self.hashedLength,
+    let isHashed = Self.isHashed(fileName.utf8)
+    if isHashed, fileName.utf8.count == Self.hashedLength,
       let number = UInt64(fileName.dropFirst(2).prefix(16), radix: 16)
     {
       hash = number
@@ -77,7 +80,7 @@ struct EntryName: Sendable {
         UnsafeMutableRawBufferPointer($0).copyBytes(from: bytes)
       }
     }
-    self.init(hash: hash, path: path, keyID: 0)
+    self.init(hash: hash, path: path, keyID: 0, isHashed: isHashed)
   }
 
   /// The key; nil if the name is a hash.
@@ -86,18 +89,14 @@ struct EntryName: Sendable {
   }
 
   /// The length of the key; nil if the name is a hash.
-  static func keyLength(fileName: String) -> Int? {
-    isHashed(fileName.utf8) ? nil : fileName.utf8.count * 3 / 4
-  }
+  var keyLength: Int? { isHashed ? nil : (path.utf8.count - 3) * 3 / 4 }
 
   static func directoryName(_ number: Int) -> String {
     let digits = String(number, radix: 16)
     return number < 16 ? "0" + digits : digits
   }
 
-  var isHashed: Bool { Self.isHashed(path.utf8.dropFirst(3)) }
-
-  private static func isHashed(_ fileName: some Sequence<UInt8>) -> Bool {
+  private static func isHashed(_ fileName: String.UTF8View) -> Bool {
     fileName.starts(with: "h.".utf8)
   }
 
@@ -132,7 +131,8 @@ struct EntryName: Sendable {
         Base64.encode(key, to: name)
       }
     }
-    return EntryName(hash: hash, path: path, keyID: isHashed ? keyID(key) : 0)
+    return EntryName(
+      hash: hash, path: path, keyID: isHashed ? keyID(key) : 0, isHashed: isHashed)
   }
 }
 

@@ -15,7 +15,7 @@ extension FileCache {
     guard let ledger = cache.ledger else { return }
     if isSweepDue(ledger) { cleanUpInBackground(cache) }
     guard let sizeLimit else { return }
-    let totalSize = ledger.totalSize
+    let totalSize = cache.recordedSize(ledger)
     if totalSize.subtractingReportingOverflow(sizeLimit).partialValue > sizeLimit / 10 {
       evict(waits: true)
     } else if totalSize > sizeLimit || !ledger.isTotalSizeKnown {

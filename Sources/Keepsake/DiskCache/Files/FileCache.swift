@@ -80,17 +80,21 @@ final class FileCache: CacheEngine {
 
   /// Runs `body` with the cache open for writing; repeats it with the cache opened again if its
   /// directory was removed in the meantime.
+  ///
+  @inline(__always)
   func withOpenCacheForWriting<R>(
     _ body: (OpenCache) throws(StorageError) -> R
   ) throws(StorageError) -> R {
-    try retryingIfRemoved { () throws(StorageError) in
+    var attempts = 0
+    while true {
       let cache = try openCacheForWriting()
       do throws(StorageError) {
         return try body(cache)
-      } catch  where error.code == .notFound {
+      } catch {
+        attempts += 1
+        guard error.code == .notFound, attempts < Self.maximumAttempts else { throw error }
         // A temporary file may be missing alone, as after a clean-up of old files.
         if try !cache.isCurrent(usingRecentCheck: false) { close(cache) }
-        throw error
       }
     }
   }
@@ -99,13 +103,15 @@ final class FileCache: CacheEngine {
     current.withLock { if $0 === cache { $0 = nil } }
   }
 
+  private static let maximumAttempts = 100
+
   /// Runs `body` again if a directory was removed in the meantime, as it is when the cache is
   /// emptied; but not endlessly, because the missing directory may be one that the library does not
   /// create.
   func retryingIfRemoved<R>(
     _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
-    for _ in 0..<100 {
+    for _ in 1..<Self.maximumAttempts {
       do throws(StorageError) {
         return try body()
       } catch  where error.code == .notFound {}
@@ -212,15 +218,22 @@ final class FileCache: CacheEngine {
     let cache = try retryingIfRemoved { () throws(StorageError) in try openCacheForWriting() }
     guard let ledger = cache.ledger else { return }
     let trash = paths.makeTrashPath()
+    var isMoved = true
     try ledger.reset { () throws(StorageError) in
       do throws(StorageError) {
-        try FileSystem.rename(paths.directory, to: trash)
+        isMoved = try FileSystem.move(
+          paths.directory, in: nil, to: trash, in: DirectoryHandle(paths.parent.path))
       } catch  where error.code == .notFound {
         // Another process has emptied the cache at the same time.
       }
+      return isMoved
     }
     close(old)
     close(cache)
+    if !isMoved {
+      // An overlay file system does not rename a directory of its lower layer.
+      return try ConfinedPath(base: paths.directory).removeContents { $0 != CachePaths.tagName }
+    }
     BackgroundWork.run { [self] in
       do throws(StorageError) {
         try FileSystem.removeTree(trash)

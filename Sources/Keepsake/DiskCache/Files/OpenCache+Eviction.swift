@@ -8,7 +8,7 @@ extension OpenCache {
       for number in 0..<EntryName.directoryCount where ledger.size(of: number).bytes == nil {
         try CacheSubdirectory(cache: self, ledger: ledger, number: number).scan()
       }
-      guard ledger.totalSize > limit else { return }
+      guard recordedSize(ledger) > limit else { return }
       try evictOnce(toFit: limit, ledger)
     }
   }
@@ -17,7 +17,7 @@ extension OpenCache {
   /// continues with the next subdirectories.
   private func evictOnce(toFit limit: Int, _ ledger: CacheLedger) throws(StorageError) {
     let target = CacheSizeLimit.evictionTarget(of: limit)
-    let totalSize = ledger.totalSize
+    let totalSize = recordedSize(ledger)
     let subdirectories = try subdirectoriesToScan()
     let start = Int.random(in: 0...subdirectories.count)
     var sample: [EvictionCandidate] = []
@@ -40,7 +40,7 @@ extension OpenCache {
       let size = sample.reduce(0) { $0 + $1.footprint }
       var surplus = size - Int(Double(size) * min(1, Double(goal) / Double(max(1, totalSize))))
       for candidate in sample {
-        guard surplus > 0, ledger.totalSize > goal else { break }
+        guard surplus > 0, recordedSize(ledger) > goal else { break }
         surplus -= try evict(candidate) ? candidate.footprint : 0
       }
       sample = []

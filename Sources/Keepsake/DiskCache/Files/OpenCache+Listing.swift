@@ -33,7 +33,7 @@ extension OpenCache {
   /// The key that the sidecar records; nil if it cannot be read.
   private func readKey(_ name: EntryName) throws(StorageError) -> [UInt8]? {
     do throws(StorageError) {
-      return try readSidecar(name, keyLength: nil) { Array($0) }?.2
+      return try readSidecar(name, of: nil, keyLength: nil) { Array($0) }?.2
     } catch  where error.code == .unsupportedVersion {
       return nil
     }
@@ -43,11 +43,14 @@ extension OpenCache {
     guard let ledger else { return try totalSizeOfEntries() }
     try ledger.checkClock()
     let now = WallClock.now
+    var unknownSize = 0
     for number in 0..<EntryName.directoryCount
     where ledger.size(of: number).bytes == nil || ledger.earliestExpiry(in: number) <= now {
-      try CacheSubdirectory(cache: self, ledger: ledger, number: number).scan()
+      let scan = try CacheSubdirectory(cache: self, ledger: ledger, number: number).scan()
+      // Still unknown if the ledger cannot be changed because the disk is full.
+      if ledger.size(of: number).bytes == nil { unknownSize += scan.size }
     }
-    return ledger.totalSize
+    return recordedSize(ledger) + unknownSize
   }
 
   /// The total size for a process that may not write, and so cannot use the ledger.

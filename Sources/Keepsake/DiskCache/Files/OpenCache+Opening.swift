@@ -5,7 +5,8 @@ extension OpenCache {
   ) throws(StorageError) -> OpenCache? {
     guard let status = try FileSystem.status(paths.directory) else { return nil }
     let file = try LockFile.openExisting(paths.ledgerPath, wordCount: CacheLedger.wordCount)
-    let ledger = file.map { CacheLedger(file: $0, timeout: timeout) }
+    var ledger = file.map { CacheLedger(file: $0, timeout: timeout) }
+    if ledger?.epoch == 0 { ledger = nil }
     let (epoch, directory) = try openDirectoryWithoutWaiting(paths, ledger)
     return try open(
       at: paths, directory, epoch, ledger, mode: status.mode & 0o2777, timeout: timeout,
@@ -25,8 +26,10 @@ extension OpenCache {
       CacheLedger.initialWords(isEmpty: isNew)
     }
     let ledger = CacheLedger(file: file, timeout: timeout)
-    // The directory was removed without the ledger beside it.
-    if isNew, ledger.totalSize > 0 || !ledger.isTotalSizeKnown { try ledger.invalidate() }
+    // The ledger was truncated, or the directory was removed without the ledger beside it.
+    if ledger.epoch == 0 || isNew && (ledger.totalSize > 0 || !ledger.isTotalSizeKnown) {
+      try ledger.invalidate()
+    }
     try ledger.checkClock()
     try paths.writeTagIfMissing(mode: mode & 0o666)
     let (epoch, directory) = try openDirectory(paths, ledger, timeout: timeout)

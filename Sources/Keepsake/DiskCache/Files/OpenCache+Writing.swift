@@ -8,6 +8,7 @@ struct PayloadSummary {
 }
 
 extension OpenCache {
+  @inline(__always)
   func write(
     _ payload: Payload, forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError) {
@@ -55,18 +56,17 @@ extension OpenCache {
     let sidecar = Sidecar(
       kind: summary.kind, expiry: options.expiry, size: summary.size, modified: modified,
       checksum: summary.checksum, created: created)
-    // Recorded before and after: a process that is killed in between, or a scan that runs in
-    // between, must not lose it.
+    // Recorded again once the entry is visible.
     try ledger?.recordExpiry(expires, in: name.directory)
-    try sidecar.withRecord(of: key) { (record) throws(StorageError) in
+    try sidecar.withContents(of: key) { (contents) throws(StorageError) in
       _ = try withKeyLock(name, timeout: timeout) { entry throws(StorageError) in
         try hook { () throws(StorageError) in
           try entry.publish(
-            &temporary, size: summary.size, sidecar: record, isDurable: options.isDurable)
+            &temporary, size: summary.size, sidecar: contents, expires: expires,
+            isDurable: options.isDurable)
         }
       }
     }
-    try ledger?.recordExpiry(expires, in: name.directory)
   }
 
   /// Sets the times of a payload file.
@@ -81,7 +81,8 @@ extension OpenCache {
     of file: File, created: Int64, expires: Int64
   ) throws(StorageError) -> Int64 {
     let random = Int64(randomNumber() % UInt64(WallClock.second / 2)) * 2
-    let second = created / WallClock.second * WallClock.second
+    let latest = Int64.max - WallClock.second
+    let second = min(created, latest) / WallClock.second * WallClock.second
     let modified = second + random + (expires == .max ? 1 : 0)
     try file.setTimes(accessed: expires == .max ? created : expires, modified: modified)
     if let keepsNanoseconds { return keepsNanoseconds ? modified : 0 }

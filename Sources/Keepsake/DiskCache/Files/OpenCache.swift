@@ -19,6 +19,8 @@ final class OpenCache: Sendable {
   /// Part of the names of this process's temporary files. While the cache is open, the process
   /// locks the ledger byte that this number selects.
   let token: UInt64
+  /// `.<token>-`, in hexadecimal.
+  private let temporaryPrefix: [UInt8]
   let directoryMode: UInt32
   let timeout: Duration
   let counts: CacheCounts
@@ -32,10 +34,15 @@ final class OpenCache: Sendable {
   private let lastCheck: Atomic<Int64>
   private let timePrecision = Atomic<UInt8>(0)
   private let hasFoundEntry = Atomic(false)
+  /// The changes of sizes, by subdirectory, that the ledger has not accepted yet.
+  private let unrecordedSizes = Locked<[Int: Int]>([:])
+  private let hasUnrecordedSizes = Atomic(false)
 
   /// Keeps the writers of this process apart, which share the locks of a descriptor.
   private final class ThreadLock: Sendable {
     let lock = Locked(())
+    /// The modification time of the last payload that this process published under the lock.
+    let lastPublished = Atomic<Int64>(0)
   }
 
   init(
@@ -50,6 +57,9 @@ final class OpenCache: Sendable {
     self.ledger = ledger
     self.epoch = epoch
     self.token = token
+    let digits = String(token, radix: 16)
+    temporaryPrefix = Array(
+      (".\(String(repeating: "0", count: 16 - digits.utf8.count))\(digits)-").utf8)
     self.directoryMode = directoryMode
     self.timeout = timeout
     self.counts = counts
@@ -102,12 +112,68 @@ final class OpenCache: Sendable {
 
   /// The number of bytes that an entry takes on disk.
   func footprint(size: Int, keyLength: Int) -> Int {
-    rounded(size) + rounded(Sidecar.headerSize + keyLength)
+    rounded(size) + rounded(Sidecar.fileSize(keyLength: keyLength))
+  }
+
+  /// The length of an entry's key; if the name is a hash, it follows from the size of the sidecar.
+  func keyLength(of name: EntryName) throws(StorageError) -> Int {
+    if let length = name.keyLength { return length }
+    let sidecar = try FileSystem.status(name.sidecarPath, in: directory)
+    return sidecar.map { max(0, $0.size - Sidecar.fileSize(keyLength: 0)) } ?? 0
   }
 
   private func rounded(_ size: Int) -> Int {
     // Bounded, because a damaged sidecar may claim a size with which sums would overflow.
     (min(size, 1 << 48) + blockSize - 1) / blockSize * blockSize
+  }
+
+  // MARK: Published payloads
+
+  /// Notes that the payload of a record has got its name. The key must be locked.
+  func notePublished(_ claim: Sidecar.Claim, as name: EntryName) {
+    threadLock(of: name.directory).lastPublished.store(claim.modified, ordering: .relaxed)
+  }
+
+  /// Whether this process knows that the payload of a record has got its name. The key must be
+  /// locked.
+  func hasPublished(_ claim: Sidecar.Claim, as name: EntryName) -> Bool {
+    claim.modified != 0
+      && claim.modified == threadLock(of: name.directory).lastPublished.load(ordering: .relaxed)
+  }
+
+  // MARK: Sizes
+
+  /// Adds to the size of a subdirectory; nil if the difference is unknown.
+  ///
+  /// The entry is stored or removed by now, so this does not fail: what cannot be recorded, as on a
+  /// full disk, is recorded with the next change.
+  func addSize(_ bytes: Int?, to subdirectory: Int) {
+    guard let ledger else { return }
+    let rest = takeUnrecordedSize(of: subdirectory)
+    let bytes = bytes.map { $0 + rest }
+    do throws(StorageError) {
+      try ledger.add(bytes, to: subdirectory, since: epoch)
+    } catch {
+      putBackUnrecordedSize(bytes ?? rest, of: subdirectory)
+    }
+  }
+
+  func takeUnrecordedSize(of subdirectory: Int) -> Int {
+    if !hasUnrecordedSizes.load(ordering: .relaxed) { return 0 }
+    return unrecordedSizes.withLock { $0.removeValue(forKey: subdirectory) ?? 0 }
+  }
+
+  func putBackUnrecordedSize(_ bytes: Int, of subdirectory: Int) {
+    if bytes == 0 { return }
+    unrecordedSizes.withLock { $0[subdirectory, default: 0] += bytes }
+    hasUnrecordedSizes.store(true, ordering: .relaxed)
+  }
+
+  /// The size of all entries, without the subdirectories that have to be scanned.
+  func recordedSize(_ ledger: CacheLedger) -> Int {
+    let size = ledger.totalSize
+    if !hasUnrecordedSizes.load(ordering: .relaxed) { return size }
+    return unrecordedSizes.withLock { max(0, $0.values.reduce(size, +)) }
   }
 
   // MARK: Temporary files
@@ -122,23 +188,23 @@ final class OpenCache: Sendable {
     let number = nameCount.add(1, ordering: .relaxed).newValue
     return String(unsafeUninitializedCapacity: 41) { buffer in
       var count = 0
-      func write(_ character: UInt8) {
+      if let subdirectory {
+        Hexadecimal.write(UInt64(subdirectory), to: buffer[..<2])
+        buffer[2] = UInt8(ascii: "/")
+        count = 3
+      }
+      func append(_ bytes: [UInt8]) {
+        UnsafeMutableRawBufferPointer(UnsafeMutableBufferPointer(rebasing: buffer[count...]))
+          .copyBytes(from: bytes)
+        count += bytes.count
+      }
+      append(temporaryPrefix)
+      Hexadecimal.write(number, to: buffer[count..<count + 16])
+      count += 16
+      for character in ".tmp".utf8 {
         buffer[count] = character
         count += 1
       }
-      func write(_ number: UInt64, digits: Int) {
-        Hexadecimal.write(number, to: buffer[count..<count + digits])
-        count += digits
-      }
-      if let subdirectory {
-        write(UInt64(subdirectory), digits: 2)
-        write(UInt8(ascii: "/"))
-      }
-      write(UInt8(ascii: "."))
-      write(token, digits: 16)
-      write(UInt8(ascii: "-"))
-      write(number, digits: 16)
-      for character in ".tmp".utf8 { write(character) }
       return count
     }
   }
@@ -167,6 +233,7 @@ final class OpenCache: Sendable {
   /// Runs `body` while no other thread or process writes the key.
   ///
   /// - Returns: What `body` returns; nil if this process may not write.
+  @inline(__always)
   func withKeyLock<R>(
     _ name: EntryName, timeout: Duration, _ body: (LockedEntry) throws(StorageError) -> R
   ) throws(StorageError) -> R? {
@@ -208,6 +275,7 @@ final class OpenCache: Sendable {
     threadLocks[subdirectory % threadLocks.count]
   }
 
+  @inline(__always)
   private func withThreadLock<R>(
     of subdirectory: Int, _ timeout: Duration, _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {

@@ -5,6 +5,9 @@
 ///     0  "KSC", version    8  checksum of all else   16  payload size    24  payload modified
 ///     4  kind, expiry     32  payload checksum       40  created         48  time of the expiry
 ///     6  zero (2 bytes)   56  key length             60  zero (4 bytes)  64  the key
+///
+/// After the key there is room for the header of the previous record. While an entry is
+/// overwritten, its payload belongs to either of the two.
 struct Sidecar: Equatable, Sendable {
   var kind: Payload.Kind
   var expiry: StoredExpiry
@@ -31,10 +34,14 @@ struct Sidecar: Equatable, Sendable {
   private static let signatureWord: UInt32 = 0x43_534B
   private static let version: UInt8 = 1
 
-  /// Calls `body` with the record for a key. It holds the whole key, because some file names are
-  /// hashes.
-  func withRecord<R>(
-    of key: String, _ body: (UnsafeRawBufferPointer) throws(StorageError) -> R
+  /// The size of a sidecar file.
+  static func fileSize(keyLength: Int) -> Int { 2 * headerSize + keyLength }
+
+  /// Calls `body` with the contents of a sidecar file: the record for a key, and room for the
+  /// header of the previous one, which is zero. The record holds the whole key, because some file
+  /// names are hashes.
+  func withContents<R>(
+    of key: String, _ body: (UnsafeMutableRawBufferPointer) throws(StorageError) -> R
   ) throws(StorageError) -> R {
     let (rule, time): (UInt8, Int64) =
       switch expiry {
@@ -45,8 +52,10 @@ struct Sidecar: Equatable, Sendable {
       }
     return try key.utf8.span.bytes.withUnsafeBytes { (key) throws(StorageError) in
       try withUnsafeTemporaryAllocation(
-        byteCount: Self.headerSize + key.count, alignment: 8
-      ) { (record) throws(StorageError) in
+        byteCount: Self.fileSize(keyLength: key.count), alignment: 8
+      ) { (contents) throws(StorageError) in
+        let end = Self.headerSize + key.count
+        let record = UnsafeMutableRawBufferPointer(rebasing: contents[..<end])
         func store(_ number: some FixedWidthInteger & BitwiseCopyable, at offset: Int) {
           record.storeBytes(of: number.littleEndian, toByteOffset: offset, as: type(of: number))
         }
@@ -63,24 +72,26 @@ struct Sidecar: Equatable, Sendable {
         store(UInt32(0), at: 60)
         UnsafeMutableRawBufferPointer(rebasing: record[Self.headerSize...]).copyBytes(from: key)
         store(Self.sum(UnsafeRawBufferPointer(record)), at: 8)
-        return try body(UnsafeRawBufferPointer(record))
+        UnsafeMutableRawBufferPointer(rebasing: contents[end...]).initializeMemory(
+          as: UInt8.self, repeating: 0)
+        return try body(contents)
       }
     }
   }
 
-  /// The lengths of a payload and its key, from which the entry's size on disk follows.
-  struct Sizes {
-    let payload: Int
-    let key: Int
-  }
+  /// What the header of a record, which may be damaged, says of the payload.
+  struct Claim {
+    let size: UInt64
+    let modified: Int64
 
-  /// The sizes that a record claims, even if it is damaged; nil if there is no record.
-  static func sizes(_ header: UnsafeRawBufferPointer) -> Sizes? {
-    guard header.count >= headerSize else { return nil }
-    let first = UInt32(littleEndian: header.loadUnaligned(as: UInt32.self))
-    let size = UInt64(littleEndian: header.loadUnaligned(fromByteOffset: 16, as: UInt64.self))
-    guard first & 0xFF_FFFF == signatureWord, let size = Int(exactly: size) else { return nil }
-    return Sizes(payload: size, key: keyLength(header))
+    init(header: UnsafeRawBufferPointer) {
+      size = UInt64(littleEndian: header.loadUnaligned(fromByteOffset: 16, as: UInt64.self))
+      modified = Int64(littleEndian: header.loadUnaligned(fromByteOffset: 24, as: Int64.self))
+    }
+
+    func fits(_ payload: FileStatus) -> Bool {
+      size == payload.size && (modified == payload.modified || modified == 0)
+    }
   }
 
   private static func keyLength(_ record: UnsafeRawBufferPointer) -> Int {
@@ -92,7 +103,23 @@ struct Sidecar: Equatable, Sendable {
     UnsafeRawBufferPointer(rebasing: record[headerSize..<(headerSize + keyLength(record))])
   }
 
-  /// Parses a record. Any bytes after it belong to an earlier, longer record.
+  /// The record before the one at the start of a sidecar file; nil if there is none, or if it is
+  /// damaged.
+  ///
+  /// - Parameter bytes: The contents of the file, whose first record ``init(_:)`` has accepted.
+  static func previous(in bytes: UnsafeRawBufferPointer) -> Sidecar? {
+    let end = headerSize + keyLength(bytes)
+    guard bytes.count - end >= headerSize else { return nil }
+    return withUnsafeTemporaryAllocation(byteCount: end, alignment: 8) { record in
+      record.copyMemory(from: UnsafeRawBufferPointer(rebasing: bytes[..<end]))
+      record.copyMemory(from: UnsafeRawBufferPointer(rebasing: bytes[end..<end + headerSize]))
+      // Both have the key of the first.
+      guard headerSize + keyLength(UnsafeRawBufferPointer(record)) == end else { return nil }
+      return try? Sidecar(UnsafeRawBufferPointer(record))
+    }
+  }
+
+  /// Parses a record. Bytes after it belong to an earlier one.
   init(_ bytes: UnsafeRawBufferPointer) throws(Failure) {
     guard bytes.count >= Self.headerSize else { throw .damaged }
     func load<N: FixedWidthInteger>(_ offset: Int, as type: N.Type = N.self) -> N {
@@ -144,5 +171,10 @@ struct Sidecar: Equatable, Sendable {
   /// Whether this is the sidecar of the payload that has this status.
   func belongs(to payload: FileStatus) -> Bool {
     size == payload.size && modified == payload.modified
+  }
+
+  /// The same if the file system stores nanoseconds; otherwise only the checksum can tell.
+  func fits(_ payload: FileStatus) -> Bool {
+    size == payload.size && (modified == payload.modified || modified == 0)
   }
 }

@@ -173,6 +173,112 @@ import Testing
     }
   }
 
+  /// Stops a process before each system call of a set in turn, as a kill does: no later call of it
+  /// has an effect.
+  @Test(arguments: [(30, false), (30, true), (6_000, false)])
+  func aSetThatIsKilledLeavesTheOldOrTheNewValue(keyLength: Int, isDurable: Bool) throws {
+    let key = String(repeating: "k", count: keyLength)
+    var values: [Data?] = []
+    for number in 0... {
+      try #require(number < 60)
+      let directory = try TemporaryDirectory(isQuick: true)
+      try directory.cache().set("first", forKey: key)
+      try directory.cache().set(Self.old, forKey: key, expiry: .days(1))
+      let size = try directory.cache().totalSize
+      /// Whether the set was killed.
+      func set(_ value: Data, untilCall number: Int) throws -> Bool {
+        let count = Locked(0)
+        let plan = FaultPlan(decide: { _ in
+          count.withLock { count in
+            count += 1
+            return count > number ? .fail(EIO) : .proceed
+          }
+        })
+        let store = directory.cache()
+        FaultPlan.$current.withValue(plan) {
+          // Its clean-up fails too.
+          try? store.set(value, forKey: key, durable: isDurable)
+        }
+        return count.withLock { $0 } > number
+      }
+      // Killed twice at the same point, without a read in between.
+      let isKilled = try set(Self.new, untilCall: number)
+      if isKilled { _ = try set(Self.new, untilCall: number) }
+      let found = try directory.cache().get(key)
+      #expect(found == Self.old || found == Self.new, "before call \(number)")
+      values.append(found)
+      let next = directory.cache()
+      #expect(try next.entry(key)?.size == found?.count && next.keys() == [key])
+      #expect(next.statistics.damaged == 0)
+      try next.set(Self.new, forKey: key)
+      #expect(try directory.cache().get(key) == Self.new)
+      try next.removeExpired()
+      #expect(try next.totalSize == size)
+      if !isKilled { break }
+    }
+    #expect(values.first == Self.old && values.last == Self.new && values.count > 8)
+  }
+
+  /// Where a file system copies on write, as btrfs does, a full disk does not accept changes to the
+  /// ledger either.
+  @Test func aFullDiskFailsNoRemoval() throws {
+    let directory = try TemporaryDirectory()
+    try prepare(directory)
+    let footprint = 8_192
+    let plan = FaultPlan(decide: { $0.call == .publish ? .fail(ENOSPC) : .proceed })
+    try FaultPlan.$current.withValue(plan) {
+      let store = directory.cache()
+      #expect(try store.totalSize == 3 * footprint)
+      try store.set("x", forKey: "k")
+      try store.set("y", forKey: "late")
+      #expect(try store.model("k") == "x" && store.model("late") == "y")
+      // A set that fails leaves no entry.
+      #expect(throws: StorageError.self) { try store.set("z", forKey: "z", expiry: .days(1)) }
+      #expect(try !store.contains("z") && store.totalSize == 4 * footprint)
+      try store.remove("late")
+      #expect(try store.removeExpired() == 0 && store.totalSize == 3 * footprint)
+      store.sizeLimit = 2 * footprint
+      for _ in 0..<500 where try store.keys().count > 2 { Thread.sleep(forTimeInterval: 0.01) }
+      #expect(try (1...2).contains(store.keys().count))
+      store.sizeLimit = nil
+      try store.removeAll()
+      #expect(try store.keys() == [] && store.totalSize == 0)
+      #expect(try directory.cache().totalSize == 0)
+    }
+    let next = directory.cache()
+    try next.set("x", forKey: "k", expiry: .days(1))
+    #expect(try next.totalSize == footprint && directory.cache().model("k") == "x")
+  }
+
+  @Test func aSizeThatCouldNotBeRecordedIsRecordedWithTheNextChange() throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.cache()
+    try store.set("x", forKey: "k")
+    let plan = FaultPlan(decide: { $0.call == .publish ? .fail(ENOSPC) : .proceed })
+    try FaultPlan.$current.withValue(plan) { try store.set(Data(count: 100_000), forKey: "k") }
+    #expect(try store.totalSize == 102_400 + 4_096 && directory.cache().totalSize == 8_192)
+    try store.set(Data(count: 200_000), forKey: "k")
+    #expect(try store.totalSize == 200_704 + 4_096)
+    #expect(try directory.cache().totalSize == store.totalSize)
+  }
+
+  /// An overlay file system does not rename a directory of its lower layer.
+  @Test func aCacheThatCannotBeMovedIsEmptied() throws {
+    let directory = try TemporaryDirectory()
+    try prepare(directory)
+    let (store, other) = (directory.cache(), directory.cache())
+    #expect(try other.get("k") == Self.old)
+    let plan = FaultPlan(decide: {
+      $0.call == .rename && $0.path.contains(".trash") ? .fail(EXDEV) : .proceed
+    })
+    try FaultPlan.$current.withValue(plan) { try store.removeAll() }
+    for reader in [store, other, directory.cache()] {
+      #expect(try reader.get("k") == nil && reader.keys() == [] && reader.totalSize == 0)
+    }
+    try other.set(Self.new, forKey: "k")
+    #expect(try store.get("k") == Self.new && directory.cache().totalSize == 8_192)
+  }
+
   @Test func facadeReturnsFalseAndReportsErrorsWithoutTheValue() async throws {
     let directory = try TemporaryDirectory()
     try directory.write([], to: "caches")  // a file instead of the directory
@@ -251,7 +357,7 @@ import Testing
     // First the payload with its times, then the sidecar, then their names.
     #expect(
       durable.filter { syncs.contains($0) || $0 == .exchange }
-        == [.fsync, .exchange, .fdatasync, .fsync])
+        == [.fsync, .fdatasync, .exchange, .fsync])
   }
 
   @Test func theFirstDurableEntryOfEachSubdirectorySynchronizesItsName() throws {
@@ -342,7 +448,7 @@ import Testing
       ])
     #expect(
       try fewest { try store.set(Self.old, forKey: "k") } == [
-        .open, .write, .times, .lock, .open, .read, .exchange, .write, .unlink,
+        .open, .write, .times, .lock, .open, .read, .write, .exchange, .unlink,
       ])
   }
 

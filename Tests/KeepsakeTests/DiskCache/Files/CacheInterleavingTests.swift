@@ -150,6 +150,28 @@ import Testing
     #expect(code.withLock { $0 } == .timedOut)
   }
 
+  /// A process that has looked a moment ago would otherwise still read the directory that has just
+  /// been moved away, after another one has found it gone.
+  @Test func nobodyReadsOldEntriesOnceTheCacheIsMovedAway() throws {
+    for _ in 0..<5 {
+      let (store, other) = (directory.cache(), directory.cache())
+      try store.set(value, forKey: "k")
+      #expect(try other.get("k") == value)
+      let found = Locked<[Data?]>([])
+      let plan = FaultPlan(
+        decide: { _ in .proceed },
+        observe: { event, _ in
+          guard event.call == .rename else { return }
+          FaultPlan.$current.withValue(nil) {
+            found.withLock { $0.append(try? other.get("k")) }
+          }
+        })
+      _ = try other.contains("k")
+      try FaultPlan.$current.withValue(plan) { try store.removeAll() }
+      #expect(found.withLock { $0 } == [nil])
+    }
+  }
+
   @Test func noticesAnEmptiedCacheAtOnce() throws {
     let (store, other) = (directory.cache(), directory.cache())
     // Repeated, because it is also noticed if the coarse clock ticks between the two calls.

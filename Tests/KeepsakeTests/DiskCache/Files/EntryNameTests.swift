@@ -57,7 +57,7 @@ import Testing
       let entry = try EntryName(key: key, rules: rules)
       #expect(entry.path.hasSuffix("/" + name))
       #expect(EntryName.key(fileName: name) == Array(key.utf8))
-      #expect(EntryName.keyLength(fileName: name) == key.utf8.count)
+      #expect(entry.keyLength == key.utf8.count)
       let back = try #require(EntryName(fileName: name))
       #expect(back.path == entry.path && back.hash == entry.hash && back.id == entry.id)
     }
