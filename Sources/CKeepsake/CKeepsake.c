@@ -198,6 +198,25 @@ const char *keepsake_started_path(void) {
 #endif
 }
 
+static bool has_standard_error;
+static struct stat standard_error;
+
+__attribute__((constructor)) static void check_standard_streams(void) {
+  has_standard_error = fstat(2, &standard_error) == 0;
+#ifdef O_PATH
+  // open(2) returns the lowest number that is free.
+  for (int stream = 0; stream <= 2; stream++) {
+    if (fcntl(stream, F_GETFD) == -1) open("/", O_PATH | O_CLOEXEC);
+  }
+#endif
+}
+
+bool keepsake_has_standard_error(void) {
+  struct stat current;
+  return has_standard_error && fstat(2, &current) == 0 &&
+         current.st_dev == standard_error.st_dev && current.st_ino == standard_error.st_ino;
+}
+
 static _Thread_local const void *innermost_update;
 const void *keepsake_innermost_update(void) { return innermost_update; }
 void keepsake_set_innermost_update(const void *update) { innermost_update = update; }

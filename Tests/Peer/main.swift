@@ -64,11 +64,13 @@ func blocking<R: Sendable>(on body: @escaping @Sendable () async throws -> R) th
 limitLifetime()
 let arguments = CommandLine.arguments
 let directory = URL(filePath: arguments[1])
-try StorageSystem.bootstrap(
-  app: "peer",
-  directories: .init(
-    configuration: directory, data: directory, state: directory.appending(path: "state")),
-  engines: ["files": FileEngine(Folder(directory.appending(path: "files")))])
+if arguments[2] != "change-home" {
+  try StorageSystem.bootstrap(
+    app: "peer",
+    directories: .init(
+      configuration: directory, data: directory, state: directory.appending(path: "state")),
+    engines: ["files": FileEngine(Folder(directory.appending(path: "files")))])
+}
 
 switch arguments[2] {
 case "serve":  // [SUITE]: answers requests until its input ends; the suite is in the directory
@@ -135,9 +137,10 @@ case "as-user":  // USER GROUP VERB KEY [VALUE]: answers a request as another us
   printLine(answer(Array(arguments[5...])))
 default:
   let words = Array(arguments[2...])
-  if runCacheCommand(words, in: directory) || runFolderCommand(words, in: directory)
-    || runHazardCommand(words, in: directory) || runHistoryCommand(words, in: directory)
-    || runModelCommand(words, in: directory) || runVaultCommand(words)
+  if runProcessCommand(words) || runCacheCommand(words, in: directory)
+    || runFolderCommand(words, in: directory) || runHazardCommand(words, in: directory)
+    || runHistoryCommand(words, in: directory) || runModelCommand(words, in: directory)
+    || runVaultCommand(words)
   {
     break
   }

@@ -77,6 +77,13 @@ static inline void keepsake_store(uint64_t *_Nonnull word, uint64_t value) {
 // unknown.
 const char *_Nullable keepsake_started_path(void);
 
+// Whether descriptor 2 still is the standard error that this program was started with.
+//
+// When the program is loaded, each standard stream that is closed gets a descriptor that can be
+// neither read nor written, as a closed one, and that other programs do not inherit. Otherwise the
+// next file that any part of the program opens would become that stream.
+bool keepsake_has_standard_error(void);
+
 // The innermost `update` whose closure is running on this thread; NULL if there is none.
 const void *_Nullable keepsake_innermost_update(void);
 void keepsake_set_innermost_update(const void *_Nullable update);

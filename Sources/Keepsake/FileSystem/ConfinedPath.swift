@@ -70,7 +70,7 @@ struct ConfinedPath: Sendable {
     if isBase { return open(base, in: AT_FDCWD, flags) }
     // One call for the whole path. It also fails if the path of the base contains a symbolic link,
     // or if the system does not have the call.
-    let direct = systemCall(.openNoSymlinks, path) {
+    let direct = openDescriptor(.openNoSymlinks, path) {
       // openat2 rejects flags that openat ignores.
       let isForPath = flags & keepsake_path_only != 0
       let flags = isForPath ? flags & ~O_NONBLOCK : flags
@@ -83,7 +83,7 @@ struct ConfinedPath: Sendable {
   }
 
   private func open(_ name: String, in directory: Int32, _ flags: Int32) -> Result<Int, Errno> {
-    systemCall(.open, path) { name.withCString { Int(openat(directory, $0, flags)) } }
+    openDescriptor(.open, path) { name.withCString { Int(openat(directory, $0, flags)) } }
   }
 
   /// Opens one component after the other, so that no link is followed below the base.

@@ -61,7 +61,7 @@ extension FileSystem {
   ) throws(StorageError) {
     let fullPath = parent.path(of: path == "." ? "" : path)
     let descriptor = Int32(
-      try systemCall(.list, fullPath) {
+      try openDescriptor(.list, fullPath) {
         let flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK
         return path.withCString { Int(openat(parent.descriptor, $0, flags)) }
       }.get(.list, fullPath))

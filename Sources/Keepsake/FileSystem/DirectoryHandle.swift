@@ -9,7 +9,7 @@ final class DirectoryHandle: Sendable {
   let descriptor: Int32
 
   init(_ path: String) throws(StorageError) {
-    let result = systemCall(.open, path) { Int(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) }
+    let result = openDescriptor(.open, path) { Int(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) }
     descriptor = Int32(try result.get(.open, path))
     self.path = path
   }

@@ -51,7 +51,7 @@ final class File: ReadableFile, Sendable {
 
   /// The same open file under the path that it is about to get.
   func duplicate(as path: String) throws(StorageError) -> File {
-    let copy = try systemCall(.open, self.path) { Int(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)) }
+    let copy = try systemCall(.open, self.path) { duplicateDescriptor(descriptor) }
       .get(.open, path)
     return File(copy, path, in: nil, isWritable: isWritable)
   }
@@ -94,7 +94,7 @@ final class File: ReadableFile, Sendable {
       case .createOrOpen: O_RDWR | O_CREAT | O_NOFOLLOW
       }
     // `withCString` because passing a `String` as a C string copies it.
-    return systemCall(.open, directory.path(of: path)) {
+    return openDescriptor(.open, directory.path(of: path), isNew: flags & O_EXCL != 0) {
       path.withCString { path in
         Int(
           platformOpen(

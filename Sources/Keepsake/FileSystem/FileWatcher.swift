@@ -119,7 +119,7 @@ final class FileWatcher: Sendable {
     guard !ForkGuard.isForkedChild else { return false }
     let flags = Int32(IN_CLOEXEC) | Int32(IN_NONBLOCK)
     guard
-      case .success(let descriptor) = systemCall(
+      case .success(let descriptor) = openDescriptor(
         .watch, "inotify", { Int(inotify_init1(flags)) })
     else { return false }
     state.descriptor = Int32(descriptor)

@@ -30,7 +30,11 @@ enum ProcessEnvironment {
   static func atExit(_ body: @escaping @convention(c) () -> Void) { atexit(body) }
 
   /// Writes one line to standard error. A failure is ignored: it could be reported nowhere else.
+  ///
+  /// Does nothing if the program closed or replaced the stream that it was started with: its
+  /// descriptor may then be any file.
   static func writeToStandardError(_ line: String) {
+    guard keepsake_has_standard_error() else { return }
     var text = line + "\n"
     text.withUTF8 { _ = write(STDERR_FILENO, $0.baseAddress, $0.count) }
   }

@@ -3,7 +3,8 @@ internal import Synchronization
 /// Configures what all stores of a process share: the app's name, its directories, and the handler
 /// for failures.
 public enum StorageSystem {
-  /// Called with each failure that a facade reports. The default writes one line to standard error.
+  /// Called with each failure that a facade reports. The default writes one line to the standard
+  /// error that the program was started with, and nothing if the program has replaced that stream.
   ///
   /// The same operation, code and path are reported at most once a second. Each
   /// ``withTemporary(engines:keySources:authenticate:isolation:_:)`` block has a handler of its

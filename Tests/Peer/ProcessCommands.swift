@@ -1,0 +1,69 @@
+// Commands of a process that changes its standard streams or its environment.
+import Dispatch
+import FoundationEssentials
+import Keepsake
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#elseif canImport(Darwin)
+import Darwin
+#endif
+
+/// What a process stores while it prints to streams that are closed. The tests also use this file.
+enum PrintingProcess {
+  static let count = 20
+  static let text = "printed text\n"
+
+  static func value(_ number: Int) -> Data { Data("\(number) of \(count)".utf8) }
+}
+
+/// Stores values of all kinds while two threads print.
+private func storeWhilePrinting(_ stores: MixedStores) -> Bool {
+  for stream in [STDOUT_FILENO, STDERR_FILENO] {
+    DispatchQueue.global().async {
+      while true { _ = write(stream, PrintingProcess.text, PrintingProcess.text.utf8.count) }
+    }
+  }
+  do throws(StorageError) {
+    for number in 0..<PrintingProcess.count {
+      for kind in MixedStores.Kind.allCases {
+        try stores.set(PrintingProcess.value(number), kind, "\(number)")
+      }
+    }
+    try stores.settings.synchronize()
+    return true
+  } catch {
+    return false
+  }
+}
+
+/// Runs the command if it is one of these; false otherwise.
+func runProcessCommand(_ words: [String]) -> Bool {
+  switch words[0] {
+  case "print":  // exits with 0 if everything was stored; "closing" first closes the streams
+    if words.count > 1 { for stream in 0...2 { close(Int32(stream)) } }
+    exit(storeWhilePrinting(MixedStores(in: directory)) ? 0 : 1)
+  case "report":  // reports a failure; with a PATH, after that file has taken the place of stream 2
+    if words.count > 1 {
+      close(STDERR_FILENO)
+      if open(words[1], O_WRONLY | O_CREAT, 0o600) != STDERR_FILENO { exit(1) }
+    }
+    Defaults.set(1, forKey: "k", suite: Defaults.Suite(String(repeating: "x", count: 300)))
+  case "change-home":  // FIRST SECOND: uses stores before and after HOME changes
+    for name in ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"] {
+      unsetenv(name)
+    }
+    setenv("HOME", words[1], 1)
+    Defaults.set(1, forKey: "k")
+    setenv("HOME", words[2], 1)
+    let isDone = [
+      Defaults.set(1, forKey: "k", suite: "other"), SecureVault.set("v", forKey: "k"),
+      DiskCache.set("v", forKey: "k"),
+    ]
+    printLine(isDone.allSatisfy { $0 } ? "ok" : "failed")
+  default: return false
+  }
+  return true
+}
