@@ -72,12 +72,13 @@ extension FileSystem {
     }
     defer { closedir(directory) }
     while true {
-      errno = 0
-      guard let entry = readdir(directory) else {
-        let code = errno
-        if code != 0 { throw StorageError(errno: code, operation: "list", path: fullPath) }
-        return
-      }
+      var next: UnsafeMutablePointer<dirent>?
+      try systemCall(.list, fullPath) {
+        errno = 0
+        next = readdir(directory)
+        return next == nil && errno != 0 ? -1 : 0
+      }.get(.list, fullPath)
+      guard let entry = next else { return }
       let type = Int32(entry.pointee.d_type)
       try withUnsafePointer(to: &entry.pointee.d_name) { name throws(StorageError) in
         let rawName = UnsafeRawPointer(name).assumingMemoryBound(to: CChar.self)

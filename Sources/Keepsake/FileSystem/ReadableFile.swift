@@ -32,7 +32,7 @@ extension ReadableFile where Self: ~Copyable {
     try FileSystem.status(of: descriptor, path, withTimes: withTimes)
   }
 
-  /// Reads `count` bytes from `offset` on, or up to the end of the file.
+  /// Reads `count` bytes from `offset` on; fewer only if the file ends there.
   func read(from offset: Int, count: Int) throws(StorageError) -> [UInt8] {
     // All empty arrays share one buffer, which the initializer below would write to.
     guard count > 0 else { return [] }
@@ -48,17 +48,23 @@ extension ReadableFile where Self: ~Copyable {
     return bytes
   }
 
-  /// Reads the start of the file with one call, which returns the whole of a file that fits.
+  /// Reads the start of the file with one call, which usually returns the whole of a file that
+  /// fits.
   func readOnce(into buffer: UnsafeMutableRawBufferPointer) throws(StorageError) -> Int {
     try systemCall(.read, path) { pread(descriptor, buffer.baseAddress, buffer.count, 0) }
       .get(.read, path)
   }
 
-  /// Fills `buffer` with the bytes from `offset` on, and returns how many there were.
+  /// Fills `buffer` with the bytes from `offset` on, and returns how many there were: fewer only if
+  /// the file ends there.
+  ///
+  /// - Parameter expectedSize: The size that the file had; an end there needs no check.
+  /// - Throws: An error if the file is longer than what the system returns of it.
   func read(
-    from offset: Int, into buffer: UnsafeMutableRawBufferPointer
+    from offset: Int, into buffer: UnsafeMutableRawBufferPointer, expectedSize: Int = .max
   ) throws(StorageError) -> Int {
     var filled = 0
+    var emptyReads = 0
     while filled < buffer.count {
       let rest = UnsafeMutableRawBufferPointer(rebasing: buffer[filled...])
       let position = offset + filled
@@ -66,8 +72,14 @@ extension ReadableFile where Self: ~Copyable {
         pread(descriptor, rest.baseAddress, rest.count, off_t(position))
       }
       let count = try result.get(.read, path)
-      if count == 0 { break }
       filled += count
+      if count > 0 { continue }
+      // A failing network or disk can look like the end of the file. What is missing would be
+      // taken for deleted.
+      guard position < expectedSize, try status().size > position else { break }
+      // Another process may have appended to the file since it was read.
+      emptyReads += 1
+      if emptyReads == 3 { throw StorageError.prematureEnd(path) }
     }
     return filled
   }
@@ -107,7 +119,8 @@ extension ReadableFile where Self: ~Copyable {
     let count: Int
     do throws(StorageError) {
       count = try read(
-        from: 0, into: UnsafeMutableRawBufferPointer(start: memory, count: capacity))
+        from: 0, into: UnsafeMutableRawBufferPointer(start: memory, count: capacity),
+        expectedSize: capacity - 1)
     } catch {
       free(memory)
       throw error

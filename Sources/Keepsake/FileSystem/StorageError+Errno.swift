@@ -62,6 +62,14 @@ extension StorageError {
     StorageError(errno: EACCES, operation: "open", path: path)
   }
 
+  /// The system returned less of a file than its size.
+  static func prematureEnd(_ path: String) -> StorageError {
+    StorageError(
+      .system(EIO), operation: "read", path: path,
+      reason: "the file ended before its size (read: 0 bytes)",
+      remedy: "Copy the data to another disk and check this one.")
+  }
+
   /// Whether the process or the system has run out of descriptors, which says nothing about the
   /// path.
   var isDescriptorLimit: Bool { code.systemError == EMFILE || code.systemError == ENFILE }

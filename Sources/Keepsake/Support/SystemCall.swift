@@ -39,6 +39,7 @@ func systemCall(
       switch plan.decide(event) {
       case .fail(EINTR): continue
       case .fail(let code): return .failure(Errno(code: code))
+      case .succeed(let value): return .success(value)
       case .proceed: break
       }
       break
@@ -88,6 +89,8 @@ struct FaultPlan: Sendable {
   enum Decision: Sendable {
     case proceed
     case fail(Int32)
+    /// Returns this value without making the call.
+    case succeed(Int)
   }
 
   @TaskLocal static var current: FaultPlan?

@@ -50,6 +50,8 @@ enum Fault {
   case short(Int)
   /// The disk accepts that many bytes of a write and is full then.
   case full(Int)
+  /// From here on, reads of this file find its end although it is longer.
+  case endOfFile
 
   /// A text that is part of the tests' values and must not appear in an error.
   static let mark = "part-of-no-error"
@@ -57,6 +59,7 @@ enum Fault {
   /// All faults that the call can have.
   static func all(of event: SystemCallEvent) -> [Fault] {
     var faults = event.call.possibleErrors.map { Fault.error($0) }
+    if event.call == .read { faults.append(.endOfFile) }
     if event.call == .write || event.call == .publish {
       let parts = Set([1, event.bytes.count / 2, event.bytes.count - 1]).filter { $0 > 0 }
       faults += parts.sorted().flatMap { [.short($0), .full($0)] } + [.short(0), .full(0)]
@@ -71,6 +74,7 @@ enum Fault {
     case .error(let code): StorageError(errno: code, operation: "", path: "").code
     case .short(let count): count == 0 ? .diskFull : nil
     case .full: .diskFull
+    case .endOfFile: .system(EIO)
     }
   }
 }
@@ -105,6 +109,8 @@ private final class FaultyCall: Sendable {
     var isOver = false
     /// The path of a write that was cut short: the next write to it finds the disk full.
     var fullPath: String?
+    /// The path of a file that seems to end.
+    var endedPath: String?
     var failed: (event: SystemCallEvent, fault: Fault)?
     /// How many faults the call can have.
     var faultCount = 0
@@ -156,9 +162,18 @@ private final class FaultyCall: Sendable {
         state.fullPath = nil
         return .fail(ENOSPC)
       }
-      guard let fault = fault(event, &state), case .error(let code) = fault else { return .proceed }
-      state.failed = (event, fault)
-      return .fail(code)
+      if state.endedPath == event.path, event.call == .read { return .succeed(0) }
+      guard let fault = fault(event, &state) else { return .proceed }
+      switch fault {
+      case .error(let code):
+        state.failed = (event, fault)
+        return .fail(code)
+      case .endOfFile:
+        state.failed = (event, fault)
+        state.endedPath = event.path
+        return .succeed(0)
+      case .short, .full: return .proceed
+      }
     }
   }
 
@@ -177,7 +192,7 @@ private final class FaultyCall: Sendable {
     state.withLock { state in
       guard let fault = fault(event, &state) else { return nil }
       switch fault {
-      case .error: return nil
+      case .error, .endOfFile: return nil
       case .short(let count):
         state.failed = (event, fault)
         return count

@@ -34,7 +34,8 @@ extension VaultSession {
     return try withUnsafeTemporaryAllocation(byteCount: Self.smallEntrySize, alignment: 8) {
       buffer throws(StorageError) in
       // One call reads a small entry whole.
-      let count = try file.readOnce(into: buffer)
+      var count = try file.readOnce(into: buffer)
+      if count < EntryHeader.size { count = try file.read(from: 0, into: buffer) }
       let start = UnsafeRawBufferPointer(buffer)[part: ..<count]
       let header = try path.parseHeader(start)
       guard ring.hasKey(header.keyID) else { return .unknownKey(header.keyID) }

@@ -444,7 +444,7 @@ import Testing
     try store.set(Self.old, forKey: "k")
     #expect(
       try fewest { try store.remove("k") } == [
-        .open, .write, .times, .lock, .open, .read, .write, .rename, .lock, .publish,
+        .open, .write, .times, .lock, .open, .read, .stat, .write, .rename, .lock, .publish,
       ])
     #expect(
       try fewest { try store.set(Self.old, forKey: "k") } == [
