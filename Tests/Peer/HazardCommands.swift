@@ -114,6 +114,9 @@ func runHazardCommand(_ words: [String], in folder: URL) -> Bool {
     case "ignore-size":
       signal(SIGXFSZ, SIG_IGN)
       printLine("ok")
+    case "umask":  // MODE in decimal digits
+      umask(mode_t(number))
+      printLine("ok")
     case "become":  // USER
       printLine(setgid(gid_t(number)) == 0 && setuid(uid_t(number)) == 0 ? "ok" : "errno \(errno)")
     case "fork":  // COUNT: a child and its parent write with the stores that the parent opened

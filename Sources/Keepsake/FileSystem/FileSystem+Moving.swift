@@ -50,12 +50,11 @@ extension FileSystem {
   static func copyLink(
     _ link: ConfinedPath, to name: String, by temporary: String, in directory: DirectoryHandle
   ) throws(StorageError) {
-    let target = try linkText(link.name, in: DirectoryHandle(link.parent))
+    let target =
+      try linkText(link.name, in: DirectoryHandle(link.parent)).map { CChar(bitPattern: $0) } + [0]
     let temporaryPath = directory.path(of: temporary)
     try systemCall(.link, temporaryPath) {
-      target.withCString { target in
-        temporary.withCString { Int(symlinkat(target, directory.descriptor, $0)) }
-      }
+      temporary.withCString { Int(symlinkat(target, directory.descriptor, $0)) }
     }.get(.link, temporaryPath)
     do throws(StorageError) {
       try rename(temporary, to: name, in: directory)

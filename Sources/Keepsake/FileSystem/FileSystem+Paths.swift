@@ -47,26 +47,51 @@ extension FileSystem {
     }.get(.resolve, path)
     guard let resolved else { return path }
     defer { free(resolved) }
-    return String(cString: resolved)
+    if let text = String(validatingCString: resolved) { return text }
+    throw StorageError.targetNotUTF8(path)
   }
 
   /// The target of a symbolic link, as a path.
   static func linkTarget(_ path: String) throws(StorageError) -> String {
-    let target = try linkText(path)
+    guard let target = String(validating: try linkText(path), as: UTF8.self) else {
+      throw StorageError.targetNotUTF8(path)
+    }
     return target.hasPrefix("/") ? target : parent(of: path) + "/" + target
   }
 
-  /// The target of a symbolic link as the link has it.
+  /// The bytes of a symbolic link.
   static func linkText(
     _ path: String, in directory: DirectoryHandle? = nil
-  ) throws(StorageError) -> String {
+  ) throws(StorageError) -> [UInt8] {
     let capacity = 4_096  // PATH_MAX
     let fullPath = directory.path(of: path)
     var buffer = [CChar](repeating: 0, count: capacity)
     let count = try systemCall(.resolve, fullPath) {
       readlinkat(directory.descriptor, path, &buffer, capacity)
     }.get(.resolve, fullPath)
-    return String(decoding: buffer[..<count].map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    return buffer[..<count].map { UInt8(bitPattern: $0) }
+  }
+
+  // MARK: File systems
+
+  /// Names the type of the file system of `path` for errors, such as "the file system vfat".
+  static func typeName(at path: String) -> String {
+    let names: [UInt64: String] = [
+      0x0102_1997: "9p", 0x9123_683E: "btrfs", 0xFF53_4D42: "cifs", 0x2011_BAB0: "exfat",
+      0xEF53: "ext4", 0x6573_5546: "fuse", 0x6969: "nfs", 0x7366_746E: "ntfs3",
+      0x794C_7630: "overlay", 0xFE53_4D42: "smb2", 0x0102_1994: "tmpfs", 0x4D44: "vfat",
+      0x786F_4256: "vboxsf", 0x5846_5342: "xfs",
+    ]
+    // The file itself may be missing.
+    var path = path
+    while path.hasPrefix("/") {
+      // On some systems the type is a signed 32-bit number.
+      let type = keepsake_file_system_type(path) & 0xFFFF_FFFF
+      if type != 0 { return "the file system " + (names[type] ?? "0x" + String(type, radix: 16)) }
+      if path == "/" { break }
+      path = parent(of: path)
+    }
+    return "the system"
   }
 
   // MARK: Space

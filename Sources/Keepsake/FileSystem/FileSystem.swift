@@ -91,13 +91,33 @@ enum FileSystem {
     case .failure(let error):
       throw StorageError(errno: error.code, operation: "mkdir", path: directory.path(of: path))
     }
-    // The umask rarely restricts the user, but often restricts other users.
-    if mode & 0o077 != 0 {
-      try systemCall(.chmod, directory.path(of: path)) {
-        Int(fchmodat(directory.descriptor, path, mode_t(mode), 0))
-      }.get(.chmod, directory.path(of: path))
-    }
+    // The umask often restricts other users. If it restricts this user too, a directory such as
+    // ~/.config would be of no use to any program.
+    var raw = keepsake_status()
+    let isRestricted =
+      keepsake_stat(directory.descriptor, path, false, false, &raw) == 0
+      && FileStatus(raw).mode & 0o700 != mode & 0o700
+    if mode & 0o077 != 0 || isRestricted { try setMode(mode, ofDirectory: path, in: directory) }
     return true
+  }
+
+  private static func setMode(
+    _ mode: UInt32, ofDirectory path: String, in directory: DirectoryHandle?
+  ) throws(StorageError) {
+    let fullPath = directory.path(of: path)
+    let result = systemCall(.chmod, fullPath) {
+      Int(fchmodat(directory.descriptor, path, mode_t(mode), 0))
+    }
+    guard case .failure(let error) = result else { return }
+    if try isFixedMode(error, status(path, in: directory), includes: mode) { return }
+    try result.get(.chmod, fullPath)
+  }
+
+  /// Whether setting a mode failed because the file system has none, or cannot change it, and the
+  /// mode that the file has grants as much.
+  static func isFixedMode(_ error: Errno, _ status: FileStatus?, includes mode: UInt32) -> Bool {
+    guard let status, [EPERM, ENOTSUP, ENOSYS, EINVAL].contains(error.code) else { return false }
+    return status.mode & 0o777 & mode == mode & 0o777
   }
 
   // MARK: Removing

@@ -3,7 +3,36 @@ internal import KeepsakeLibc
 
 /// Facts about this process and its user that only the system knows.
 enum ProcessEnvironment {
-  static func variable(_ name: String) -> String? { getenv(name).map { String(cString: $0) } }
+  /// The variables that decide where files are, with their values when the first store was used.
+  ///
+  /// If the program changes one of them later, its stores stay together where they are.
+  private static let directoryVariables: [String: Result<String, StorageError>] = {
+    let names = [
+      "HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME",
+      "CONFIGURATION_DIRECTORY", "STATE_DIRECTORY", "CACHE_DIRECTORY", "CREDENTIALS_DIRECTORY",
+    ]
+    var values: [String: Result<String, StorageError>] = [:]
+    for name in names {
+      guard let value = getenv(name) else { continue }
+      values[name] =
+        String(validatingCString: value).map { .success($0) }
+        ?? .failure(notUTF8("the environment variable \(name)"))
+    }
+    return values
+  }()
+
+  /// The value of a variable that decides where files are; nil if it is not set.
+  ///
+  /// - Throws: An error if it is not UTF-8. A repaired path would be another directory.
+  static func directoryVariable(_ name: String) throws(StorageError) -> String? {
+    try directoryVariables[name]?.get()
+  }
+
+  private static func notUTF8(_ what: String) -> StorageError {
+    StorageError(
+      .invalidName, operation: "open", reason: "\(what) is not UTF-8",
+      remedy: "Set it to a path in UTF-8, or pass the directories to StorageSystem.bootstrap.")
+  }
 
   static var processID: Int32 { getpid() }
 
@@ -13,16 +42,28 @@ enum ProcessEnvironment {
   /// The path that the program was started with, which needs no `/proc`; nil if it is unknown.
   static var startedPath: String? { keepsake_started_path().map { String(cString: $0) } }
 
-  /// The user's home directory according to the system's user database.
-  static func registeredHome() -> String? {
+  private static let knownHome = Locked<String?>(nil)
+
+  /// The user's home directory according to the system's user database. Once it was found, it stays
+  /// the same.
+  static func registeredHome() throws(StorageError) -> String? {
+    try knownHome.withLock { knownHome throws(StorageError) in
+      if knownHome == nil { knownHome = try findRegisteredHome() }
+      return knownHome
+    }
+  }
+
+  private static func findRegisteredHome() throws(StorageError) -> String? {
     var entry = passwd()
     var found: UnsafeMutablePointer<passwd>?
-    return withUnsafeTemporaryAllocation(of: CChar.self, capacity: 16_384) { buffer in
+    return try withUnsafeTemporaryAllocation(of: CChar.self, capacity: 16_384) {
+      buffer throws(StorageError) in
       guard let start = buffer.baseAddress,
         getpwuid_r(getuid(), &entry, start, buffer.count, &found) == 0,
         found != nil, let home = entry.pw_dir
       else { return nil }
-      return String(cString: home)
+      if let home = String(validatingCString: home) { return home }
+      throw notUTF8("the home directory in the user database")
     }
   }
 

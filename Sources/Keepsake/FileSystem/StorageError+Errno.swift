@@ -57,6 +57,14 @@ extension StorageError {
     StorageError(errno: ENOENT, operation: "open", path: path)
   }
 
+  /// A symbolic link leads to a path that no other call could be given.
+  static func targetNotUTF8(_ path: String) -> StorageError {
+    StorageError(
+      .invalidName, operation: "resolve", path: path,
+      reason: "the symbolic link leads to a path that is not UTF-8",
+      remedy: "Rename the directory that it leads to, or remove the link.")
+  }
+
   /// A file must not be opened for writing.
   static func notPermitted(_ path: String) -> StorageError {
     StorageError(errno: EACCES, operation: "open", path: path)

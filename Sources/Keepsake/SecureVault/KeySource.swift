@@ -202,7 +202,7 @@ extension SecureVault.KeySource {
   }
 
   private static func credentialPath(
-    _ name: String, _ environment: (String) -> String?
+    _ name: String, _ environment: (String) throws(StorageError) -> String?
   ) throws(StorageError) -> String? {
     guard !name.isEmpty, name != ".", name != "..", name.utf8.count <= 255,
       !name.utf8.contains(where: { $0 == UInt8(ascii: "/") || $0 == 0 })
@@ -211,7 +211,7 @@ extension SecureVault.KeySource {
         .misuse, operation: "open", reason: "the credential name is invalid",
         remedy: "Use the name in the unit's LoadCredential= setting.")
     }
-    guard let directory = environment("CREDENTIALS_DIRECTORY"), directory.hasPrefix("/") else {
+    guard let directory = try environment("CREDENTIALS_DIRECTORY"), directory.hasPrefix("/") else {
       return nil
     }
     return directory + "/" + name

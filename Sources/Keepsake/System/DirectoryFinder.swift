@@ -8,9 +8,11 @@ struct DirectoryFinder: Sendable {
 
   let app: String
   var chosen = StorageSystem.Directories()
-  var environment: @Sendable (String) -> String? = { ProcessEnvironment.variable($0) }
+  var environment: @Sendable (String) throws(StorageError) -> String? = ProcessEnvironment
+    .directoryVariable
   /// The user's home directory according to the system's user database.
-  var registeredHome: @Sendable () -> String? = { ProcessEnvironment.registeredHome() }
+  var registeredHome: @Sendable () throws(StorageError) -> String? = ProcessEnvironment
+    .registeredHome
 
   func directory(_ purpose: Purpose) throws(StorageError) -> String {
     let (chosen, systemd, xdg, fallback) =
@@ -23,14 +25,14 @@ struct DirectoryFinder: Sendable {
       }
     if let chosen { return try Self.path(of: chosen, operation: "bootstrap") }
     #if os(Linux)
-    if let directory = unitDirectory(systemd) { return directory }
+    if let directory = try unitDirectory(systemd) { return directory }
     // "All paths set in these environment variables must be absolute. If an implementation
     // encounters a relative path […] it should consider the path invalid and ignore it."
-    if let base = environment(xdg), base.hasPrefix("/") { return base + "/" + app }
+    if let base = try environment(xdg), base.hasPrefix("/") { return base + "/" + app }
     // The configuration directory of a systemd unit without a home is usually written by an
     // administrator, and often read-only for the unit.
-    if purpose == .configuration, homeIfAny() == nil,
-      let state = unitDirectory("STATE_DIRECTORY")
+    if purpose == .configuration, try homeIfAny() == nil,
+      let state = try unitDirectory("STATE_DIRECTORY")
     {
       return state
     }
@@ -48,8 +50,8 @@ struct DirectoryFinder: Sendable {
 
   /// The directory that systemd created for the unit. The variable may list several, separated by
   /// colons; the first one is the app's own.
-  private func unitDirectory(_ variable: String) -> String? {
-    guard let first = environment(variable)?.split(separator: ":").first, first.hasPrefix("/")
+  private func unitDirectory(_ variable: String) throws(StorageError) -> String? {
+    guard let first = try environment(variable)?.split(separator: ":").first, first.hasPrefix("/")
     else { return nil }
     return String(first)
   }
@@ -61,16 +63,16 @@ struct DirectoryFinder: Sendable {
     if let chosen = chosen.documents { return try Self.path(of: chosen, operation: "bootstrap") }
     let home = try home(
       remedy: "Set HOME, or pass a directory for documents to StorageSystem.bootstrap.")
-    let named = UserDirectories.directory("DOCUMENTS", in: userDirectories(home), home: home)
+    let named = UserDirectories.directory("DOCUMENTS", in: try userDirectories(home), home: home)
     let documents = named ?? home + "/Documents"
     return documents + "/" + app
   }
 
   /// The contents of the user's `user-dirs.dirs`; empty if it is missing or cannot be read.
-  private func userDirectories(_ home: String) -> [UInt8] {
+  private func userDirectories(_ home: String) throws(StorageError) -> [UInt8] {
     #if os(Linux)
     var configuration = home + "/.config"
-    if let base = environment("XDG_CONFIG_HOME"), base.hasPrefix("/") { configuration = base }
+    if let base = try environment("XDG_CONFIG_HOME"), base.hasPrefix("/") { configuration = base }
     if let file = try? File.openIfPresent(configuration + "/user-dirs.dirs"),
       let bytes = try? file.contents()
     {
@@ -86,7 +88,7 @@ struct DirectoryFinder: Sendable {
   func temporary() throws(StorageError) -> String {
     if let chosen = chosen.temporary { return try Self.path(of: chosen, operation: "bootstrap") }
     var base = "/tmp"
-    if let named = environment("TMPDIR"), named.hasPrefix("/") { base = named }
+    if let named = try environment("TMPDIR"), named.hasPrefix("/") { base = named }
     return "\(base)/\(app)-\(ProcessEnvironment.userID)"
   }
 
@@ -143,7 +145,7 @@ struct DirectoryFinder: Sendable {
       "Desktop", "Downloads", "Documents", "Music", "Pictures", "Public", "Templates", "Videos",
     ]
     return names.map { home + "/" + $0 }
-      + UserDirectories.all(in: userDirectories(home), home: home)
+      + UserDirectories.all(in: (try? userDirectories(home)) ?? [], home: home)
   }
 
   // MARK: Home
@@ -153,14 +155,14 @@ struct DirectoryFinder: Sendable {
       "Set HOME or the XDG variables, or pass the directories to StorageSystem.bootstrap; "
       + "under systemd use StateDirectory= and CacheDirectory=."
   ) throws(StorageError) -> String {
-    if let home = homeIfAny() { return home }
+    if let home = try homeIfAny() { return home }
     throw StorageError(
       .notFound, operation: "open", reason: "this user has no home directory", remedy: remedy)
   }
 
-  private func homeIfAny() -> String? {
-    if let home = environment("HOME"), home.hasPrefix("/"), home != "/" { return home }
-    if let home = registeredHome(), home.hasPrefix("/"), home != "/" { return home }
+  private func homeIfAny() throws(StorageError) -> String? {
+    if let home = try environment("HOME"), home.hasPrefix("/"), home != "/" { return home }
+    if let home = try registeredHome(), home.hasPrefix("/"), home != "/" { return home }
     return nil
   }
 

@@ -16,7 +16,7 @@ enum TemporaryDirectory {
   }
 
   private static let processDirectory: (path: String, owner: Int32) = {
-    let base = ProcessEnvironment.variable("TMPDIR") ?? ""
+    let base = (try? ProcessEnvironment.directoryVariable("TMPDIR")) ?? ""
     ProcessEnvironment.atExit {
       // A forked child must not remove its parent's directory.
       let (path, owner) = TemporaryDirectory.processDirectory
