@@ -15,6 +15,7 @@
 #include <sys/auxv.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 #endif
 #if defined(SYS_openat2) && __has_include(<linux/openat2.h>)
@@ -80,6 +81,17 @@ int keepsake_exchange(int directory, const char *a, const char *b) {
 #endif
 }
 
+int keepsake_rename_new(int directory, const char *source, const char *target) {
+#if defined(RENAME_NOREPLACE)
+  return renameat2(directory, source, directory, target, RENAME_NOREPLACE);
+#elif defined(RENAME_EXCL)
+  return renameatx_np(directory, source, directory, target, RENAME_EXCL);
+#else
+  errno = ENOSYS;
+  return -1;
+#endif
+}
+
 int keepsake_clone(int target, int source) {
 #ifdef FICLONE
   return ioctl(target, FICLONE, source);
@@ -98,6 +110,15 @@ int keepsake_open_no_symlinks(int directory, const char *path, int flags) {
 #else
   errno = ENOSYS;
   return -1;
+#endif
+}
+
+uint64_t keepsake_file_system_type(const char *path) {
+#ifdef __linux__
+  struct statfs found;
+  return statfs(path, &found) == 0 ? (uint64_t)found.f_type : 0;
+#else
+  return 0;
 #endif
 }
 

@@ -27,6 +27,10 @@ bool keepsake_lock_mutex(pthread_mutex_t *_Nonnull mutex, int64_t seconds, int64
 // or ENOSYS if the file system cannot).
 int keepsake_exchange(int directory, const char *_Nonnull a, const char *_Nonnull b);
 
+// Renames a file or directory in a directory unless the new name is taken. Returns 0, or -1 with
+// errno (EEXIST, or EINVAL or ENOSYS if the file system cannot).
+int keepsake_rename_new(int directory, const char *_Nonnull source, const char *_Nonnull target);
+
 // Makes an empty file share the data of another one until either is written to. Returns 0, or -1
 // with errno if the file system cannot.
 int keepsake_clone(int target, int source);
@@ -58,6 +62,9 @@ int keepsake_stat(
 // (openat2(2) with RESOLVE_NO_SYMLINKS). Returns a descriptor, or -1 with errno (ENOSYS if the
 // system does not have the call).
 int keepsake_open_no_symlinks(int directory, const char *_Nonnull path, int flags);
+
+// The type of the file system of `path`, as statfs(2) identifies it; 0 if it is unknown.
+uint64_t keepsake_file_system_type(const char *_Nonnull path);
 
 // O_PATH, or 0 if the system does not have it.
 extern const int keepsake_path_only;

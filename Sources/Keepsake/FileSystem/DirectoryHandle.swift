@@ -29,7 +29,8 @@ final class DirectoryHandle: Sendable {
   func synchronize() throws(StorageError) {
     switch systemCall(.fsync, path, on: descriptor, { Int(fsync(descriptor)) }) {
     case .success: return
-    case .failure(let error) where error.code == EINVAL: return  // not supported by the file system
+    // Not supported by the file system.
+    case .failure(let error) where [EINVAL, ENOTSUP, ENOSYS].contains(error.code): return
     case .failure(let error): throw StorageError(errno: error.code, operation: "fsync", path: path)
     }
   }

@@ -166,11 +166,16 @@ final class File: ReadableFile, Sendable {
   /// Sets both times, in nanoseconds since 1970.
   func setTimes(accessed: Int64, modified: Int64) throws(StorageError) {
     var times = (timespec(nanoseconds: accessed), timespec(nanoseconds: modified))
-    try withUnsafePointer(to: &times) { pair in
+    let result = withUnsafePointer(to: &times) { pair in
       pair.withMemoryRebound(to: timespec.self, capacity: 2) { times in
         systemCall(.times, path, on: descriptor) { Int(futimens(descriptor, times)) }
       }
-    }.get(.times, path)
+    }
+    if case .failure(let error) = result, error.code == EPERM {
+      // The file is this user's own.
+      throw StorageError.unsupported(EPERM, .accessDenied, "set times", path)
+    }
+    try result.get(.times, path)
   }
 
   /// Shares the data of `source` with this empty file; false if the file system cannot.
@@ -198,8 +203,10 @@ final class File: ReadableFile, Sendable {
 
   /// Sets the mode, which the umask restricted when the file was created.
   func setMode(_ mode: UInt32) throws(StorageError) {
-    try systemCall(.chmod, path, on: descriptor) { Int(fchmod(descriptor, mode_t(mode))) }.get(
-      .chmod, path)
+    let result = systemCall(.chmod, path, on: descriptor) { Int(fchmod(descriptor, mode_t(mode))) }
+    guard case .failure(let error) = result else { return }
+    if try FileSystem.isFixedMode(error, status(), includes: mode) { return }
+    try result.get(.chmod, path)
   }
 }
 

@@ -78,17 +78,22 @@ extension FileSystem {
     }
     switch result {
     case .success: return true
-    case .failure(let error) where [ENOENT, EINVAL, ENOSYS, ENOTSUP].contains(error.code):
-      return false
+    case .failure(let error) where error.code == ENOENT || isUnsupported(error): return false
     case .failure(let error):
       throw StorageError(errno: error.code, operation: "rename", path: directory.path(of: target))
     }
   }
 
-  /// Gives a file a second name.
+  /// Whether a call failed because the file system, or a sandbox, does not have it. If it failed
+  /// for lack of permission, so does the fallback.
+  private static func isUnsupported(_ error: Errno) -> Bool {
+    [EINVAL, ENOSYS, ENOTSUP, EPERM].contains(error.code)
+  }
+
+  /// Renames a file that no other process knows.
   ///
-  /// - Returns: false if something has that name already.
-  static func link(
+  /// - Returns: false, without renaming it, if something has the new name already.
+  static func moveIfAbsent(
     _ source: String, to target: String, in directory: DirectoryHandle?
   ) throws(StorageError) -> Bool {
     let result = systemCall(.link, recordedPaths(source, target, in: directory)) {
@@ -98,9 +103,40 @@ extension FileSystem {
         }
       }
     }
-    if case .failure(let error) = result, error.code == EEXIST { return false }
-    try result.get(.link, directory.path(of: target))
-    return true
+    switch result {
+    case .success:
+      try unlink(source, in: directory)
+      return true
+    case .failure(let error) where error.code == EEXIST: return false
+    case .failure(let error) where isUnsupported(error):
+      if try status(target, in: directory, followsLinks: false) != nil { return false }
+      return try renameIfAbsent(source, to: target, in: directory)
+    case .failure(let error):
+      throw StorageError(errno: error.code, operation: "link", path: directory.path(of: target))
+    }
+  }
+
+  /// Renames a file or directory; false if something has the new name already.
+  ///
+  /// On a file system that cannot do both in one step, a file that gets the name at the same moment
+  /// is replaced. Callers hold a lock, or replace an empty directory.
+  static func renameIfAbsent(
+    _ source: String, to target: String, in directory: DirectoryHandle?
+  ) throws(StorageError) -> Bool {
+    let result = systemCall(.rename, recordedPaths(source, target, in: directory)) {
+      source.withCString { source in
+        target.withCString { Int(keepsake_rename_new(directory.descriptor, source, $0)) }
+      }
+    }
+    switch result {
+    case .success: return true
+    case .failure(let error) where error.code == EEXIST: return false
+    case .failure(let error) where isUnsupported(error):
+      try rename(source, to: target, in: directory)
+      return true
+    case .failure(let error):
+      throw StorageError(errno: error.code, operation: "rename", path: directory.path(of: target))
+    }
   }
 
   /// Both paths of a call in one string, the form in which tests record them.

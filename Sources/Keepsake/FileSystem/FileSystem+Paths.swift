@@ -1,3 +1,4 @@
+internal import CKeepsake
 internal import KeepsakeLibc
 
 /// Paths, the links in them, and the file systems they are on.
@@ -102,7 +103,8 @@ extension FileSystem {
     let size = Int(clamping: UInt64(raw.f_frsize))
     // Some file systems report 0, and network file systems the size of a transfer.
     let isBlock = (512...65_536).contains(size)
-    return (isBlock ? size : 4_096, min(255, max(64, Int(clamping: UInt64(raw.f_namemax)))))
+    let length = raw.f_namemax == 0 ? 255 : Int(clamping: UInt64(raw.f_namemax))
+    return (isBlock ? size : 4_096, min(255, max(64, length)))
   }
 
   /// The bytes that an unprivileged user can still write to the file system of `path`; `Int.max`
@@ -115,9 +117,14 @@ extension FileSystem {
     return overflow ? Int.max : Int(clamping: bytes)
   }
 
+  /// All zeros if the file system does not support the call.
   private static func space(at path: String) throws(StorageError) -> statvfs {
     var raw = statvfs()
-    try systemCall(.space, path) { Int(statvfs(path, &raw)) }.get(.space, path)
+    let result = systemCall(.space, path) { Int(statvfs(path, &raw)) }
+    if case .failure(let error) = result, [ENOSYS, ENOTSUP].contains(error.code) {
+      return statvfs()
+    }
+    try result.get(.space, path)
     return raw
   }
 }

@@ -179,11 +179,14 @@ enum FileSystem {
 
   /// Like ``replace(_:with:mode:durable:)``, but without `replacing` it creates the file.
   ///
+  /// - Parameter validate: Throws if the new file, which is still empty, must not be used.
   /// - Returns: Whether the file was written; false if there was one and `replacing` is false.
   static func write(
-    _ bytes: UnsafeRawBufferPointer, to path: String, mode: UInt32, durable: Bool, replacing: Bool
+    _ bytes: UnsafeRawBufferPointer, to path: String, mode: UInt32, durable: Bool, replacing: Bool,
+    validate: ((FileStatus) throws(StorageError) -> Void)? = nil
   ) throws(StorageError) -> Bool {
     var temporary = try TemporaryFile.make(beside: path, mode: mode)
+    if let validate { try validate(temporary.file.status()) }
     if let failure = temporary.file.write(bytes).failure { throw failure }
     if durable { try temporary.file.synchronize() }
     if replacing {

@@ -3,6 +3,13 @@ internal import KeepsakeLibc
 extension StorageError {
   /// A failed system call on `path`.
   init(errno: Int32, operation: String, path: String) {
+    let isUnsupported =
+      [ENOSYS, ENOTSUP, ENOLCK, ENODEV].contains(errno)
+      || errno == EINVAL && ["lock", "map", "times"].contains(operation)
+    if isUnsupported {
+      self = .unsupported(errno, .system(errno), operation, path)
+      return
+    }
     let (code, problem, remedy): (Code, String, String) =
       switch errno {
       case ENOENT:
@@ -50,6 +57,18 @@ extension StorageError {
     self.init(
       code, operation: operation, path: path,
       reason: "\(problem) (\(operation): \(String(cString: strerror(errno))))", remedy: remedy)
+  }
+
+  /// A system call that the file system of `path` does not have.
+  static func unsupported(
+    _ errno: Int32, _ code: Code, _ operation: String, _ path: String
+  ) -> StorageError {
+    StorageError(
+      code, operation: operation, path: path,
+      reason: "\(FileSystem.typeName(at: path)) does not support this call "
+        + "(\(operation): \(String(cString: strerror(errno))))",
+      remedy: "Choose a directory on another file system with HOME, the XDG variables, TMPDIR or "
+        + "StorageSystem.bootstrap.")
   }
 
   /// A file that must exist is missing.

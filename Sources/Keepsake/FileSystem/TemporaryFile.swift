@@ -47,10 +47,8 @@ struct TemporaryFile: ~Copyable {
 
   /// Gives the file its final name; false if something has that name already.
   mutating func moveToDestinationIfAbsent() throws(StorageError) -> Bool {
-    guard try FileSystem.link(path, to: destination, in: directory) else { return false }
-    try FileSystem.unlink(path, in: directory)
-    isMoved = true
-    return true
+    isMoved = try FileSystem.moveIfAbsent(path, to: destination, in: directory)
+    return isMoved
   }
 
   /// Gives the file its final name by exchanging names with the file that has it.

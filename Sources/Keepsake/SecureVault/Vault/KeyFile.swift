@@ -110,7 +110,7 @@ struct KeyFile: Sendable {
     try FileSystem.removeStaleTemporaryFiles(for: path, olderThan: -1)
     let isInPlace = try FileSystem.write(
       UnsafeRawBufferPointer(new.bytes), to: path, mode: 0o600, durable: true,
-      replacing: replacing)
+      replacing: replacing, validate: requireKeptMode)
     guard isInPlace else {
       throw StorageError(
         .damaged, operation: "protect", path: path, reason: "another program created this file",
@@ -152,7 +152,7 @@ struct KeyFile: Sendable {
       throw refusal("it is not a regular file", remedy: "Move it away.")
     }
     let user = ProcessEnvironment.userID
-    guard status.owner == user else {
+    guard try isOwnerTrusted(status) else {
       throw refusal(
         "it belongs to user \(status.owner), and this process runs as user \(user)",
         remedy: "Run the program as that user, or run: chown \(user) \(path)")
@@ -187,6 +187,25 @@ struct KeyFile: Sendable {
     guard reader.number() == UInt8(0), let count = reader.number(UInt16.self),
       bytes.count == Self.prefixSize + Int(count) * Self.recordSize + Digest.size
     else { throw damaged }
+  }
+
+  /// Whether the file belongs to this user or, if that is root, to the user whose directory it is in.
+  private func isOwnerTrusted(_ status: FileStatus) throws(StorageError) -> Bool {
+    let user = ProcessEnvironment.userID
+    if status.owner == user { return true }
+    guard user == 0 else { return false }
+    return try FileSystem.status(directory.path)?.owner == status.owner
+  }
+
+  /// Throws if a new key file could not be used again, before there is a key in it.
+  private func requireKeptMode(_ status: FileStatus) throws(StorageError) {
+    if status.mode & 0o077 == 0, try isOwnerTrusted(status) { return }
+    throw StorageError(
+      .accessDenied, operation: "open", path: directory.path,
+      reason: "\(FileSystem.typeName(at: path)) does not keep permissions, so other users could "
+        + "read the key file (mode \(String(status.mode, radix: 8)), owner \(status.owner))",
+      remedy: "Choose a directory for state on another file system with XDG_STATE_HOME or "
+        + "StorageSystem.bootstrap, or protect the vault with a passphrase.")
   }
 
   private var damaged: StorageError {
