@@ -143,7 +143,8 @@ int keepsake_stat(
   int flags = path ? (follow ? 0 : AT_SYMLINK_NOFOLLOW) : 0;
 #ifdef STATX_BASIC_STATS
   struct statx found;
-  unsigned wanted = STATX_TYPE | STATX_MODE | STATX_NLINK | STATX_UID | STATX_INO | STATX_SIZE;
+  unsigned wanted = STATX_TYPE | STATX_MODE | STATX_NLINK | STATX_UID | STATX_GID | STATX_INO |
+                    STATX_SIZE;
   if (with_times) wanted |= STATX_MTIME | STATX_ATIME | STATX_CTIME;
   int result = path ? statx(descriptor, path, flags, wanted, &found)
                     : statx(descriptor, "", AT_EMPTY_PATH, wanted, &found);
@@ -155,6 +156,7 @@ int keepsake_stat(
         .links = found.stx_nlink,
         .mode = found.stx_mode,
         .owner = found.stx_uid,
+        .group = found.stx_gid,
 #ifdef STATX_ATTR_MOUNT_ROOT
         .is_mount = (found.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0,
 #endif
@@ -178,6 +180,7 @@ int keepsake_stat(
       .links = (uint32_t)plain.st_nlink,
       .mode = (uint32_t)plain.st_mode,
       .owner = (uint32_t)plain.st_uid,
+      .group = (uint32_t)plain.st_gid,
 #ifdef __APPLE__
       .modified = nanoseconds(plain.st_mtimespec.tv_sec, plain.st_mtimespec.tv_nsec),
       .accessed = nanoseconds(plain.st_atimespec.tv_sec, plain.st_atimespec.tv_nsec),

@@ -43,6 +43,7 @@ struct keepsake_status {
   uint32_t links;
   uint32_t mode;
   uint32_t owner;
+  uint32_t group;
   // Whether something is mounted here; false if the system cannot tell.
   bool is_mount;
   // Nanoseconds since 1970; 0 unless requested. Since Linux 6.13 the next write to a file whose

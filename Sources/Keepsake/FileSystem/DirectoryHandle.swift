@@ -1,4 +1,6 @@
+internal import CKeepsake
 internal import KeepsakeLibc
+internal import Synchronization
 
 /// An open directory.
 ///
@@ -23,7 +25,40 @@ final class DirectoryHandle: Sendable {
     self.path = path.path
   }
 
+  /// Opens a directory in another one, and follows no symbolic link.
+  init(_ name: String, in parent: DirectoryHandle) throws(StorageError) {
+    let path = parent.path(of: name)
+    let result = openDescriptor(.open, path) {
+      Int(openat(parent.descriptor, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC))
+    }
+    descriptor = Int32(try result.get(.open, path))
+    self.path = path
+  }
+
   deinit { _ = close(descriptor) }
+
+  private let knownOwner = Atomic<Int64>(-1)
+
+  /// The owner of the directory, when it was first needed, if this process runs as root and the
+  /// owner is another user; otherwise nil. See ``ForeignDirectory``.
+  var foreignOwner: UInt32? {
+    guard ProcessEnvironment.userID == 0 else { return nil }
+    var owner = knownOwner.load(ordering: .relaxed)
+    if owner < 0 {
+      var raw = keepsake_status()
+      // Cannot fail on an open descriptor.
+      guard keepsake_stat(descriptor, nil, true, false, &raw) == 0 else { return nil }
+      owner = Int64(raw.owner)
+      knownOwner.store(owner, ordering: .relaxed)
+    }
+    return owner == 0 ? nil : UInt32(owner)
+  }
+
+  func isEmpty() throws(StorageError) -> Bool {
+    var isEmpty = true
+    try FileSystem.scan(in: self) { _ throws(StorageError) in isEmpty = false }
+    return isEmpty
+  }
 
   /// Makes the names in the directory survive a power cut.
   func synchronize() throws(StorageError) {

@@ -13,6 +13,13 @@ final class File: ReadableFile, Sendable {
     case create  // a new file; an error if there is one already
     case createAndAppend
     case createOrOpen
+
+    fileprivate var mayCreate: Bool {
+      switch self {
+      case .create, .createAndAppend, .createOrOpen: true
+      case .read, .readNoFollow, .append, .readWrite, .readWriteNoFollow: false
+      }
+    }
   }
 
   let descriptor: Int32
@@ -24,8 +31,13 @@ final class File: ReadableFile, Sendable {
   convenience init(
     _ path: String, in directory: DirectoryHandle? = nil, _ access: Access, mode: UInt32 = 0o600
   ) throws(StorageError) {
-    let descriptor = try Self.open(path, in: directory, access, mode: mode)
-      .get(.open, directory.path(of: path))
+    let descriptor: Int
+    if access.mayCreate, let parent = try ForeignDirectory(of: path, in: directory) {
+      descriptor = try parent.openFile(access, mode: mode)
+    } else {
+      descriptor = try Self.open(path, in: directory, access, mode: mode)
+        .get(.open, directory.path(of: path))
+    }
     self.init(
       descriptor, path, in: directory, isWritable: access != .read && access != .readNoFollow)
   }
@@ -77,7 +89,8 @@ final class File: ReadableFile, Sendable {
     }
   }
 
-  private static func open(
+  /// Opens a file, and creates it for this process's user if necessary; returns its descriptor.
+  static func open(
     _ path: String, in directory: DirectoryHandle?, _ access: Access, mode: UInt32
   ) -> Result<Int, Errno> {
     let flags: Int32 =

@@ -10,6 +10,7 @@ struct FileStatus: Sendable, Equatable {
   /// The permission bits, including setuid, setgid and the sticky bit.
   let mode: UInt32
   let owner: UInt32
+  let group: UInt32
   let isDirectory: Bool
   let isRegularFile: Bool
   let isSymbolicLink: Bool
@@ -27,6 +28,7 @@ struct FileStatus: Sendable, Equatable {
     linkCount = Int(raw.links)
     mode = raw.mode & 0o7777
     owner = raw.owner
+    group = raw.group
     isDirectory = raw.mode & UInt32(S_IFMT) == UInt32(S_IFDIR)
     isRegularFile = raw.mode & UInt32(S_IFMT) == UInt32(S_IFREG)
     isSymbolicLink = raw.mode & UInt32(S_IFMT) == UInt32(S_IFLNK)

@@ -78,10 +78,15 @@ enum FileSystem {
   }
 
   /// Creates one directory; false if something has this name already.
+  ///
+  /// - Parameter followsOwner: Whether root gives the directory to the owner of its parent.
   @discardableResult
   static func makeDirectory(
-    _ path: String, in directory: DirectoryHandle? = nil, mode: UInt32
+    _ path: String, in directory: DirectoryHandle? = nil, mode: UInt32, followsOwner: Bool = true
   ) throws(StorageError) -> Bool {
+    if followsOwner, let parent = try ForeignDirectory(of: path, in: directory) {
+      return try parent.makeDirectory(mode: mode)
+    }
     let result = systemCall(.mkdir, directory.path(of: path)) {
       Int(mkdirat(directory.descriptor, path, mode_t(mode)))
     }

@@ -64,7 +64,11 @@ extension Folder {
       let directory = try DirectoryHandle(source.parent)
       let newDirectory = try other.makeDirectory(target.parent)
       let old = try target.status()
-      if try FileSystem.move(source.name, in: directory, to: target.name, in: newDirectory) {
+      // Root copies what the owner of the new directory could not use.
+      let keepsOwner = newDirectory.foreignOwner.map { $0 == status.owner } ?? true
+      if keepsOwner,
+        try FileSystem.move(source.name, in: directory, to: target.name, in: newDirectory)
+      {
         // rename(2) does nothing if both names refer to one file, so the old name is removed here.
         // Unless they are one name: in a directory that has two paths, or on a file system that
         // ignores case.
@@ -116,7 +120,8 @@ extension Folder {
       if isDurable { try opened.synchronize() }
       // A file of another user is copied, because it would stay that user's. So is a file with
       // other names, through which it could still be changed.
-      let canMove = status.linkCount == 1 && status.owner == ProcessEnvironment.userID
+      let owner = directory.foreignOwner ?? ProcessEnvironment.userID
+      let canMove = status.linkCount == 1 && status.owner == owner
       var isMoved = false
       if canMove { isMoved = try moveIn(opened, status, from: source, to: target, in: directory) }
       if !isMoved {

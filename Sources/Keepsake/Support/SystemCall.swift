@@ -3,7 +3,7 @@ internal import KeepsakeLibc
 /// The system calls the library makes, under the names that errors and recordings show.
 enum SystemCall: String, Sendable {
   case open, read, write, fsync, fdatasync, rename, unlink, rmdir, mkdir, stat, chmod
-  case list, link, lock, map, watch, space, resolve, exchange, times, clone
+  case list, link, lock, map, watch, space, resolve, exchange, times, clone, chown
   case openNoSymlinks = "openat2"
   case lockMemory = "mlock"
   case adviseMemory = "madvise"

@@ -99,7 +99,8 @@ struct DirectoryFinder: Sendable {
     if chosen.temporary != nil { return }
     let path = try temporary()
     do throws(StorageError) {
-      try FileSystem.makeDirectory(path, mode: 0o700)
+      // It stays this user's own even in another user's directory.
+      try FileSystem.makeDirectory(path, mode: 0o700, followsOwner: false)
     } catch {
       guard error.code == .notFound else { throw error }
       throw StorageError(

@@ -37,6 +37,7 @@ extension SystemCall {
     case .watch: [EACCES, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC]
     case .space: [EACCES, EINTR, EIO, ENOMEM, ENOSYS]
     case .times: [EACCES, EIO, EPERM, EROFS]
+    case .chown: [EACCES, EIO, ENOMEM, EPERM, EROFS]
     case .clone: [EINVAL, EIO, EOPNOTSUPP, EPERM, EXDEV]
     case .terminal: [EINTR, EIO, ENOTTY]
     }

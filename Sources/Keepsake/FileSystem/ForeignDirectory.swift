@@ -1,0 +1,140 @@
+internal import CKeepsake
+internal import KeepsakeLibc
+
+/// A directory of another user in which this process, running as root, creates an entry.
+///
+/// The entry gets the owner and group of the directory. A file of root's, with access for its owner
+/// only, would make the user's own programs fail.
+struct ForeignDirectory {
+  private let directory: DirectoryHandle
+  private let name: String
+  private let status: FileStatus
+
+  /// nil unless this process runs as root, and another user owns the directory that contains
+  /// `path`.
+  init?(of path: String, in base: DirectoryHandle?) throws(StorageError) {
+    guard ProcessEnvironment.userID == 0 else { return nil }
+    let parent = FileSystem.parent(of: path)
+    if let base, !path.hasPrefix("/") {
+      guard base.foreignOwner != nil else { return nil }
+      directory = parent == "." ? base : try DirectoryHandle(parent, in: base)
+    } else {
+      var raw = keepsake_status()
+      // If this fails, so does creating the entry, which reports the error.
+      guard keepsake_stat(AT_FDCWD, parent, true, false, &raw) == 0, raw.owner != 0 else {
+        return nil
+      }
+      directory = try DirectoryHandle(parent)
+    }
+    // The user may exchange directories at any time: what counts is the one that is open.
+    status = try directory.status()
+    if status.owner == 0 { return nil }
+    name = FileSystem.name(of: path)
+  }
+
+  private static func makeTemporaryName() -> String {
+    ".keepsake-" + String(UInt64.random(in: .min ... .max), radix: 16) + ".tmp"
+  }
+
+  // MARK: Files
+
+  /// Opens a file that may have to be created, and returns its descriptor.
+  func openFile(_ access: File.Access, mode: UInt32) throws(StorageError) -> Int {
+    guard access == .createOrOpen else { return try createFile(name, access, mode: mode) }
+    while true {
+      let existing = File.open(name, in: directory, .readWriteNoFollow, mode: 0)
+      if case .failure(let error) = existing, error.code == ENOENT {
+        if let descriptor = try createFileIfAbsent(mode: mode) { return descriptor }
+      } else {
+        return try existing.get(.open, directory.path(of: name))
+      }
+    }
+  }
+
+  /// Gives the file its name when the user owns it; nil if something has that name already.
+  private func createFileIfAbsent(mode: UInt32) throws(StorageError) -> Int? {
+    let temporaryName = Self.makeTemporaryName()
+    let descriptor = try createFile(temporaryName, .create, mode: mode)
+    do throws(StorageError) {
+      if try FileSystem.moveIfAbsent(temporaryName, to: name, in: directory) { return descriptor }
+      try FileSystem.unlink(temporaryName, in: directory)
+    } catch {
+      close(Int32(descriptor))
+      try? FileSystem.unlink(temporaryName, in: directory)
+      throw error
+    }
+    close(Int32(descriptor))
+    return nil
+  }
+
+  private func createFile(
+    _ name: String, _ access: File.Access, mode: UInt32
+  ) throws(StorageError) -> Int {
+    let path = directory.path(of: name)
+    let descriptor = try File.open(name, in: directory, access, mode: mode).get(.open, path)
+    do throws(StorageError) {
+      try giveToOwner(Int32(descriptor), path)
+    } catch {
+      close(Int32(descriptor))
+      try? FileSystem.unlink(name, in: directory)
+      throw error
+    }
+    return descriptor
+  }
+
+  // MARK: Directories
+
+  /// Creates the directory; false if something has this name already.
+  func makeDirectory(mode: UInt32) throws(StorageError) -> Bool {
+    if try FileSystem.status(name, in: directory, followsLinks: false) != nil { return false }
+    // It gets its name when the user owns it.
+    let temporaryName = Self.makeTemporaryName()
+    let path = directory.path(of: temporaryName)
+    try systemCall(.mkdir, path) { Int(mkdirat(directory.descriptor, temporaryName, 0o700)) }
+      .get(.mkdir, path)
+    do throws(StorageError) {
+      let new = try DirectoryHandle(temporaryName, in: directory)
+      // The user may have put another directory of root's in its place, which is not theirs.
+      guard try new.status().owner == 0, try new.isEmpty() else {
+        throw StorageError(errno: EBUSY, operation: "mkdir", path: path)
+      }
+      try giveToOwner(new.descriptor, path)
+      try systemCall(.chmod, path, on: new.descriptor) {
+        Int(fchmod(new.descriptor, mode_t(mode)))
+      }.get(.chmod, path)
+      if try FileSystem.renameIfAbsent(temporaryName, to: name, in: directory) { return true }
+    } catch {
+      removeDirectory(temporaryName)
+      throw error
+    }
+    removeDirectory(temporaryName)
+    return false
+  }
+
+  private func removeDirectory(_ name: String) {
+    _ = systemCall(.rmdir, directory.path(of: name)) {
+      Int(unlinkat(directory.descriptor, name, AT_REMOVEDIR))
+    }
+  }
+
+  // MARK: Owners
+
+  private func giveToOwner(_ descriptor: Int32, _ path: String) throws(StorageError) {
+    let result = systemCall(.chown, path, on: descriptor) {
+      Int(fchown(descriptor, status.owner, status.group))
+    }
+    guard case .failure(let error) = result else { return }
+    // The owner has no number in this user namespace, as in a container that another user started.
+    if error.code == EINVAL { return }
+    guard error.code == EPERM else {
+      throw StorageError(errno: error.code, operation: "chown", path: path)
+    }
+    // On some file systems one user owns everything.
+    if try FileSystem.status(of: descriptor, path).owner == status.owner { return }
+    throw StorageError(
+      .accessDenied, operation: "chown", path: directory.path,
+      reason: "the directory belongs to user \(status.owner), who could not use what this process "
+        + "creates in it (chown: \(String(cString: strerror(error.code))))",
+      remedy: "Run the program as that user.")
+  }
+}
