@@ -60,6 +60,34 @@ private struct NamedStores {
   }
 }
 
+/// Sets a value in each of many suites or caches, and then reads them all.
+private func useMany(_ kind: String, _ count: Int, in directory: URL) -> String {
+  do {
+    for isReading in [false, true] {
+      for number in 0..<count {
+        let value = "value \(number)"
+        var found: String?
+        if kind == "caches" {
+          // Opening a cache lists the directory in which it lies.
+          let parent = directory.appending(path: "caches\(number / 100)")
+          try FileManager.default.createDirectory(at: parent, withIntermediateDirectories: true)
+          let cache = DiskCache.named(DiskCache.Name("cache\(number)", in: parent))
+          if !isReading { try cache.set(value, forKey: "k") }
+          found = try cache.model("k")
+        } else {
+          let suite = Defaults.suite(Defaults.Suite("suite\(number)", in: directory))
+          if !isReading { try suite.set(value, forKey: "k") }
+          found = try suite.get("k")
+        }
+        if found != value { return "number \(number) has \(found ?? "nothing")" }
+      }
+    }
+    return "ok"
+  } catch {
+    return "error \(error)"
+  }
+}
+
 private func setLimit(_ kind: __rlimit_resource, _ number: Int) -> Bool {
   var limit = rlimit()
   getrlimit(__rlimit_resource_t(kind.rawValue), &limit)
@@ -108,6 +136,8 @@ func runHazardCommand(_ words: [String], in folder: URL) -> Bool {
       for descriptor in taken { close(descriptor) }
       taken = []
       printLine("ok")
+    case "many":  // KIND COUNT: uses that many stores, twice
+      printLine(useMany(words[1], number, in: directory))
     case "watch":  // KEY
       watching.append(Defaults.shared.changes(words[1], default: "").makeAsyncIterator())
       printLine("ok")

@@ -4,12 +4,14 @@ internal import Synchronization
 /// A cache in files; the article on the cache format describes them.
 ///
 /// It opens the cache when it is first used, and again after the cache was emptied or removed.
-final class FileCache: CacheEngine {
+final class FileCache: CacheEngine, FileHoldingStore {
   let paths: CachePaths
   let timeout: Duration
   let counts = CacheCounts()
   private let onFailure: @Sendable (StorageError) -> Void
   private let current = Locked<OpenCache?>(nil)
+  /// Whether ``current`` was closed because other stores needed its descriptors.
+  private let isClosedAsIdle = Atomic(false)
   private let limit = Atomic(Int.max)
   let evictionLock = Locked(())
   let isEvictionDue = Atomic(false)
@@ -45,13 +47,15 @@ final class FileCache: CacheEngine {
 
   /// The open cache; nil if there is none yet.
   func openCache() throws(StorageError) -> OpenCache? {
-    try withCurrent { current throws(StorageError) in
-      if let open = current, try open.isCurrent() { return open }
+    let (cache, isNew) = try withCurrent { current throws(StorageError) in
+      if let open = current, try open.isCurrent() { return (open as OpenCache?, false) }
       current = try retryingIfRemoved { () throws(StorageError) in
         try OpenCache.openIfPresent(at: paths, timeout: timeout, counts: counts)
       }
-      return current
+      return (current, current != nil)
     }
+    if isNew { OpenStores.shared.add(self) }
+    return cache
   }
 
   /// The cache, open for writing and created if it was missing.
@@ -64,7 +68,10 @@ final class FileCache: CacheEngine {
       current = opened
       return (opened, true)
     }
-    if isNew { cleanUpInBackground(cache) }
+    if isNew {
+      OpenStores.shared.add(self)
+      if !isClosedAsIdle.exchange(false, ordering: .relaxed) { cleanUpInBackground(cache) }
+    }
     return cache
   }
 
@@ -101,6 +108,24 @@ final class FileCache: CacheEngine {
 
   private func close(_ cache: OpenCache) {
     current.withLock { if $0 === cache { $0 = nil } }
+  }
+
+  // MARK: Closing
+
+  var lastUse: Int64? { current.withLockIfAvailable { $0?.lastUse ?? 0 } }
+
+  /// Calls that are using the files keep them open until they end.
+  func closeIdleFiles() -> Bool {
+    // Released outside the lock.
+    var idle: OpenCache?
+    let isClosed = current.withLockIfAvailable { current in
+      if current?.hasUnrecordedSize == true { return false }
+      idle = current
+      current = nil
+      return true
+    }
+    if idle != nil { isClosedAsIdle.store(true, ordering: .relaxed) }
+    return isClosed ?? false
   }
 
   private static let maximumAttempts = 100

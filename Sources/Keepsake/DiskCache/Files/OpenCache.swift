@@ -85,6 +85,9 @@ final class OpenCache: Sendable {
     return epoch == ledger?.epoch
   }
 
+  /// When a call last used the cache, by ``CoarseClock``.
+  var lastUse: Int64 { lastCheck.load(ordering: .relaxed) }
+
   /// Whether the last first read of an entry found it. If so, the next one is likely to find its
   /// entry.
   var expectsEntries: Bool {
@@ -167,6 +170,11 @@ final class OpenCache: Sendable {
     if bytes == 0 { return }
     unrecordedSizes.withLock { $0[subdirectory, default: 0] += bytes }
     hasUnrecordedSizes.store(true, ordering: .relaxed)
+  }
+
+  /// Whether a change of the size would be lost with this object.
+  var hasUnrecordedSize: Bool {
+    hasUnrecordedSizes.load(ordering: .relaxed) && unrecordedSizes.withLock { !$0.isEmpty }
   }
 
   /// The size of all entries, without the subdirectories that have to be scanned.

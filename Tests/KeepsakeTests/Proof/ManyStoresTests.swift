@@ -1,0 +1,23 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+extension OneAtATime {
+  /// A program may use more stores than it may have descriptors.
+  @Suite(.singleThreaded) struct ManyStoresTests {
+    @Test(arguments: ["caches"])
+    func moreStoresThanDescriptorsAreUsable(kind: String) throws {
+      let directory = try TemporaryDirectory(isQuick: true)
+      let peer = try Peer.start(directory, "hazards")
+      #expect(try peer.ask("limit files \(Coverage.isComplete ? 256 : 64)") == "ok")
+      let count = Coverage.count(sample: 100, complete: 10_000)
+      #expect(try peer.ask("many \(kind) \(count)") == "ok")
+      let path = "/proc/\(peer.identifier)/fd"
+      let descriptors = try FileManager.default.contentsOfDirectory(atPath: path)
+      #expect(descriptors.count < (Coverage.isComplete ? 128 : 40))
+      #expect(peer.finish() == "")
+      print("proof: \(count) \(kind) under a limit on descriptors")
+    }
+  }
+}
