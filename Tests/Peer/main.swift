@@ -140,7 +140,7 @@ default:
   if runProcessCommand(words) || runCacheCommand(words, in: directory)
     || runFolderCommand(words, in: directory) || runHazardCommand(words, in: directory)
     || runHistoryCommand(words, in: directory) || runModelCommand(words, in: directory)
-    || runVaultCommand(words)
+    || runRestoreCommand(words, in: directory) || runVaultCommand(words)
   {
     break
   }
