@@ -91,6 +91,31 @@ extension Command {
       details: "--yes does not ask for confirmation.",
       example: "cache clear com.example.notes/Images", body: CacheCommands.clear),
     Command(
+      name: "backup", parameters: "APP DIRECTORY",
+      summary: "back up settings and secrets", argumentCount: 2...2,
+      options: ["without-key"],
+      details: """
+        Each suite, and the vault with its keys, is copied as it is at one moment,
+        while programs may write.
+        DIRECTORY must be new or empty. If a key file protects the vault, the backup
+        has a copy of it, so keep the backup as safe as the secrets; --without-key
+        leaves the key file out, and then it must be kept elsewhere. Caches are left
+        out, because the app creates them again, and so are files of a Folder, suites
+        in directories of their own and custom engines.
+        """,
+      example: "backup com.example.notes /media/backup/notes", body: BackupCommands.backUp),
+    Command(
+      name: "restore", parameters: "APP DIRECTORY",
+      summary: "restore a backup", argumentCount: 2...2,
+      options: ["replace"],
+      details: """
+        Checks the whole backup first, then replaces each suite and the vault at one
+        moment; running programs continue with the restored values. Suites that the
+        backup does not have stay as they are. Nothing is replaced without --replace,
+        and what is replaced is kept under a name that ends in .replaced-TIME.
+        """,
+      example: "restore com.example.notes /media/backup/notes", body: BackupCommands.restore),
+    Command(
       name: "doctor", parameters: "APP", summary: "find problems in an app's files",
       argumentCount: 1...1, options: ["json", "free=BYTES"],
       details: """

@@ -62,7 +62,8 @@ struct Command: Sendable {
   static func unknownCommand(_ words: [String]) -> Failure {
     guard let first = words.first else {
       return .usage(
-        "a command is missing: list, settings, vault, cache or doctor. Run `keepsakectl help`.")
+        "a command is missing: list, settings, vault, cache, backup, restore or doctor. "
+          + "Run `keepsakectl help`.")
     }
     let group = all.filter { $0.name.hasPrefix(first + " ") }
     if group.isEmpty { return .usage("unknown command \(first). Run `keepsakectl help`.") }

@@ -1,5 +1,6 @@
 // keepsakectl shows, changes and checks what this user's apps have stored. It is to Keepsake what
-// `defaults` and `security` are to macOS, and uses only the library's public calls.
+// `defaults` and `security` are to macOS, and uses the library's public calls, and a few of its
+// package to make backups under its locks.
 //
 //   swift run keepsakectl help                                  list all commands
 //   swift run keepsakectl list                                  list the apps on this machine
@@ -9,6 +10,7 @@
 //   swift run keepsakectl settings watch com.example.notes      print changes until Control-C
 //   swift run keepsakectl vault list com.example.notes          list secrets without their values
 //   swift run keepsakectl cache sizes com.example.notes
+//   swift run keepsakectl backup com.example.notes /media/backup/notes
 //   swift run keepsakectl doctor com.example.notes              find problems and their remedies
 //
 // An app is named as in its call of StorageSystem.bootstrap, or else as its executable. A suite,

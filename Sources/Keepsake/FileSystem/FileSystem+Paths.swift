@@ -28,6 +28,18 @@ extension FileSystem {
     }
   }
 
+  /// A path that nothing has: `stem` with the time in seconds.
+  static func unusedPath(_ stem: String) throws(StorageError) -> String {
+    let stem = "\(stem)-\(WallClock.now / WallClock.second)"
+    var path = stem
+    var number = 1
+    while try status(path, followsLinks: false) != nil {
+      number += 1
+      path = "\(stem)-\(number)"
+    }
+    return path
+  }
+
   // MARK: Links
 
   /// The path that a symbolic link at `path` leads to, so that replacing the file keeps the link;

@@ -30,7 +30,7 @@ extension SecureVault {
       self.scope = scope
     }
 
-    fileprivate var vault: Vault {
+    var vault: Vault {
       get throws(StorageError) { try vaultIfAvailable.get() }
     }
 

@@ -51,14 +51,14 @@ enum Checksum {
 /// Four parallel sums keep the processor's multipliers busy (more than 20 GB/s). In each block of
 /// 64 bytes, lane `i` adds the two words at offset `16 i`. ``Checksum`` sums the remaining bytes
 /// and the total count, seeded with the lanes.
-struct StreamChecksum: Sendable {
+package struct StreamChecksum: Sendable {
   private var lanes: (UInt64, UInt64, UInt64, UInt64) = (1, 2, 3, 4)
   private var rest: [UInt8] = []
   private var count: UInt64 = 0
 
   private static let block = 64
 
-  static func sum(_ bytes: UnsafeRawBufferPointer) -> UInt64 {
+  package static func sum(_ bytes: UnsafeRawBufferPointer) -> UInt64 {
     var sum = StreamChecksum()
     let whole = bytes.count & ~(block - 1)
     sum.updateBlocks(UnsafeRawBufferPointer(rebasing: bytes[..<whole]))

@@ -61,7 +61,7 @@ public struct StoragePlace<Facade>: Hashable, Sendable {
   private static var standardName: String { "standard" }
 
   /// The name encoded as a file name.
-  func fileName(_ kind: String) throws(StorageError) -> String {
+  package func fileName(_ kind: String) throws(StorageError) -> String {
     if let fileName = FileName.encode(name) { return fileName }
     throw StorageError(
       .misuse, operation: "open", reason: "the \(kind) name is too long for a file name",

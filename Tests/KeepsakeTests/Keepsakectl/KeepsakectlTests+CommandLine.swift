@@ -11,6 +11,8 @@ extension OneAtATime.KeepsakectlTests {
       ["settings", "get", "..", "x"], ["settings", "get", "", "x"], ["help", "bogus"],
       ["settings", "list", app, "--json=1"], ["--", "--help"], ["list", app + "/team"],
       ["list", "-x"], ["settings", "get", app, "-dash"], ["vault", "protect", app + "/x"],
+      ["backup"], ["backup", app], ["restore", app], ["backup", app + "/team", "x"],
+      ["restore", app, "x", "--bogus"],
     ] {
       let run = try inspector.run(arguments)
       #expect(run.failed(64, "keepsakectl: "), "\(arguments): \(run)")
@@ -20,7 +22,7 @@ extension OneAtATime.KeepsakectlTests {
     #expect(try help.status == 0 && help.text == run("help").text)
     #expect(help.text.split(separator: "\n").allSatisfy { $0.count <= 80 })
     let commands = help.text.split(separator: "\n").filter { $0.hasPrefix("  ") }
-    #expect(commands.count == 19)
+    #expect(commands.count == 21)
     for line in commands {
       let words = line.split(separator: " ")
       let name = words.prefix { $0.allSatisfy(\.isLowercase) }.map(String.init)

@@ -212,16 +212,16 @@ extension OneAtATime {
     // MARK: The disk
 
     /// Mounts a small file system on a test's directory; false without the right to do so.
-    private static func mountDisk(at directory: TemporaryDirectory) -> Bool {
+    static func mountDisk(at directory: TemporaryDirectory) -> Bool {
       mount("tmpfs", directory.path, "tmpfs", 0, "size=1m,mode=700") == 0
     }
 
-    private static func unmountDisk(at directory: TemporaryDirectory) {
+    static func unmountDisk(at directory: TemporaryDirectory) {
       umount2(directory.path, 2)  // MNT_DETACH: stores may be open
     }
 
     /// Found by trying: in some containers even root may not mount.
-    private static let canMount: Bool = {
+    static let canMount: Bool = {
       guard let directory = try? TemporaryDirectory(), mountDisk(at: directory) else {
         return false
       }

@@ -106,7 +106,7 @@ extension Journal {
 
   /// Appends the last record of each key, with checksums for the new seed; returns the offset where
   /// the next record begins, or nil if there is damage.
-  private static func copyLiveRecords(
+  static func copyLiveRecords(
     _ bytes: [UInt8], from start: Int, seed: UInt64, newSeed: UInt64, to output: inout [UInt8]
   ) -> Int? {
     bytes.withUnsafeBytes { bytes in

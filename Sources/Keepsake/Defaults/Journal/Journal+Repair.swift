@@ -25,13 +25,7 @@ extension Journal {
   private func copyDamagedFile() throws(StorageError) -> String {
     let damaged = try File(location.path, .read)
     let bytes = try damaged.read(from: 0, count: damaged.status().size)
-    let stem = "\(location.path).damaged-\(WallClock.now / WallClock.second)"
-    var path = stem
-    var number = 1
-    while try FileSystem.status(path) != nil {
-      number += 1
-      path = "\(stem)-\(number)"
-    }
+    let path = try FileSystem.unusedPath(location.path + ".damaged")
     try FileSystem.replace(path, with: bytes, mode: location.fileMode(), durable: true)
     return path
   }

@@ -1,5 +1,16 @@
 /// Writing the whole file anew: the first file of a suite, an empty one after `removeAll`, and one
 /// that replaces a damaged file.
+extension JournalFile {
+  /// The values of the table as the bytes of a new file.
+  func encodedTable(id: UInt64) -> [UInt8] {
+    var bytes = JournalFormat.header(id: id)
+    for (key, entry) in table.entries.elements {
+      JournalFormat.append(entry.value, key: key, seed: id, to: &bytes)
+    }
+    return bytes
+  }
+}
+
 extension Journal {
   /// Writes the values of the table to a new file and puts it in place of the old one, durably. The
   /// caller holds the file lock.
@@ -8,12 +19,7 @@ extension Journal {
   func rewrite(asEmpty isEmpty: Bool = false) throws(StorageError) {
     try FileSystem.removeStaleTemporaryFiles(for: location.path)
     let id = UInt64.random(in: .min ... .max)
-    var bytes = JournalFormat.header(id: id)
-    file.withLock { file in
-      for (key, entry) in file.table.entries.elements where !isEmpty {
-        JournalFormat.append(entry.value, key: key, seed: id, to: &bytes)
-      }
-    }
+    let bytes = isEmpty ? JournalFormat.header(id: id) : file.withLock { $0.encodedTable(id: id) }
     let temporary = try TemporaryFile.make(
       beside: location.path, .createAndAppend, mode: location.fileMode())
     try temporary.file.writeAll(bytes)

@@ -23,11 +23,7 @@ struct KeyFile: Sendable {
 
   /// The key with the id that a vault's key slot names.
   func secret(forID id: [UInt8]) throws(StorageError) -> SlotSecret {
-    guard let contents = try read() else {
-      throw StorageError(
-        .locked, operation: "open", path: path, reason: "the vault key file is missing",
-        remedy: Self.remedy)
-    }
+    guard let contents = try read() else { throw missing }
     let bytes = UnsafeRawBufferPointer(contents.bytes)
     for record in Self.records(bytes)
     where bytes[part: record].prefix(Self.idSize).elementsEqual(id) {
@@ -53,6 +49,14 @@ struct KeyFile: Sendable {
   /// Adds a key, which survives a power cut.
   func addSecret() throws(StorageError) -> SlotSecret { try add(onlyIfEmpty: false) }
 
+  /// Copies the file to a path that nothing has, durably.
+  func copy(to target: String) throws(StorageError) {
+    guard let contents = try read() else { throw missing }
+    _ = try FileSystem.write(
+      UnsafeRawBufferPointer(contents.bytes), to: target, mode: 0o600, durable: true,
+      replacing: false)
+  }
+
   /// Makes the file's name survive a power cut.
   func synchronize() throws(StorageError) {
     try FileSystem.synchronizeDirectory(directory.path)
@@ -63,6 +67,38 @@ struct KeyFile: Sendable {
   // MARK: Writing
 
   private func add(onlyIfEmpty: Bool) throws(StorageError) -> SlotSecret {
+    try change { bytes, records, exists throws(StorageError) in
+      if onlyIfEmpty, let record = records.last { return try Self.secret(in: bytes[part: record]) }
+      let new = try SecretBytes(count: Self.recordSize)
+      try OpenSSL.randomize(new.bytes, forKey: true)
+      let record = UnsafeRawBufferPointer(new.bytes)
+      try write(bytes, records, adding: record, replacing: exists)
+      return try Self.secret(in: record)
+    }
+  }
+
+  /// Adds the keys of another key file that this one does not have.
+  func addKeys(of other: KeyFile) throws(StorageError) {
+    guard let contents = try other.read() else { throw other.missing }
+    let otherBytes = UnsafeRawBufferPointer(contents.bytes)
+    try change { bytes, records, exists throws(StorageError) in
+      let known = Set(records.map { Array(bytes[part: $0].prefix(Self.idSize)) })
+      let new = Self.records(otherBytes)
+        .filter { !known.contains(Array(otherBytes[part: $0].prefix(Self.idSize))) }
+      if new.isEmpty { return }
+      let added = try SecretBytes(count: new.count * Self.recordSize)
+      for (index, record) in new.enumerated() {
+        added.bytes[part: (index * Self.recordSize)...].copyMemory(from: otherBytes[part: record])
+      }
+      try write(bytes, records, adding: UnsafeRawBufferPointer(added.bytes), replacing: exists)
+    }
+  }
+
+  /// Runs `body` with the file's contents while no other thread or process adds a key.
+  private func change<R>(
+    _ body: (UnsafeRawBufferPointer, _ records: [Range<Int>], _ exists: Bool)
+      throws(StorageError) -> R
+  ) throws(StorageError) -> R {
     _ = try directory.createIfNeeded()
     let lockPath = directory.lockPath(for: FileSystem.name(of: path))
     return try ByteRangeLock.withLock(
@@ -73,36 +109,34 @@ struct KeyFile: Sendable {
       let exists = contents != nil
       let old: SecretBytes
       if let contents { old = contents } else { old = try SecretBytes(count: 0) }
-      let oldBytes = UnsafeRawBufferPointer(old.bytes)
-      let records = Self.records(oldBytes)
-      if onlyIfEmpty, let record = records.last {
-        return try Self.secret(in: oldBytes[part: record])
-      }
-      guard records.count < Self.maxKeyCount else {
-        throw StorageError(
-          .misuse, operation: "protect", path: path,
-          reason: "the key file already has \(records.count) keys",
-          remedy: "Protect the vault with another source, then move this file away.")
-      }
-      return try write(oldBytes, records, replacing: exists)
+      let bytes = UnsafeRawBufferPointer(old.bytes)
+      return try body(bytes, Self.records(bytes), exists)
     }
   }
 
-  /// Replaces the file by one with the same keys and a new one.
+  /// Replaces the file by one with the same keys and new ones.
   private func write(
-    _ oldBytes: UnsafeRawBufferPointer, _ records: [Range<Int>], replacing: Bool
-  ) throws(StorageError) -> SlotSecret {
-    let count = Self.prefixSize + (records.count + 1) * Self.recordSize
+    _ oldBytes: UnsafeRawBufferPointer, _ records: [Range<Int>],
+    adding added: UnsafeRawBufferPointer, replacing: Bool
+  ) throws(StorageError) {
+    let recordCount = records.count + added.count / Self.recordSize
+    guard recordCount <= Self.maxKeyCount else {
+      throw StorageError(
+        .misuse, operation: "protect", path: path,
+        reason: "the key file already has \(records.count) keys",
+        remedy: "Protect the vault with another source, then move this file away.")
+    }
+    let oldEnd = Self.prefixSize + records.count * Self.recordSize
+    let count = oldEnd + added.count
     let new = try SecretBytes(count: count + Digest.size)
     var prefix = Self.signature + [VaultFormat.version, 0]
-    prefix.append(number: UInt16(records.count + 1))
+    prefix.append(number: UInt16(recordCount))
     new.bytes.copyBytes(from: prefix)
-    if let last = records.last {
+    if !records.isEmpty {
       new.bytes[part: Self.prefixSize...].copyMemory(
-        from: oldBytes[part: Self.prefixSize..<last.upperBound])
+        from: oldBytes[part: Self.prefixSize..<oldEnd])
     }
-    let added = new.bytes[part: (count - Self.recordSize)..<count]
-    try OpenSSL.randomize(added, forKey: true)
+    new.bytes[part: oldEnd...].copyMemory(from: added)
     let checksum = try Digest.sha256(UnsafeRawBufferPointer(new.bytes)[part: ..<count])
     new.bytes[part: count...].copyBytes(from: checksum)
 
@@ -117,7 +151,6 @@ struct KeyFile: Sendable {
         remedy: "Try again.")
     }
     try synchronize()
-    return try Self.secret(in: UnsafeRawBufferPointer(added))
   }
 
   // MARK: Reading
@@ -206,6 +239,12 @@ struct KeyFile: Sendable {
         + "read the key file (mode \(String(status.mode, radix: 8)), owner \(status.owner))",
       remedy: "Choose a directory for state on another file system with XDG_STATE_HOME or "
         + "StorageSystem.bootstrap, or protect the vault with a passphrase.")
+  }
+
+  private var missing: StorageError {
+    StorageError(
+      .locked, operation: "open", path: path, reason: "the vault key file is missing",
+      remedy: Self.remedy)
   }
 
   private var damaged: StorageError {

@@ -83,7 +83,7 @@ extension Vault {
   /// Runs `body` while no other thread or process writes to the vault.
   ///
   /// - Parameter body: Gets the mode of directories in the vault.
-  private func withExclusiveLock<R>(
+  func withExclusiveLock<R>(
     _ body: (_ mode: UInt32) throws(StorageError) -> R
   ) throws(StorageError) -> R {
     let mode = try paths.prepareDirectory()

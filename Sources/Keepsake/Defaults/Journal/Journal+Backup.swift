@@ -1,0 +1,84 @@
+/// Backups of a suite, and replacing a suite by a backup. A backup is a journal too.
+extension Journal {
+  /// Writes the values at one moment to a new file, durably.
+  func backUp(to path: String) throws(StorageError) {
+    try validate()
+    let bytes = file.withLock { $0.encodedTable(id: .random(in: .min ... .max)) }
+    try FileSystem.replace(path, with: bytes, mode: 0o600, durable: true)
+  }
+
+  /// Prepares to replace all values by those of a backup.
+  func prepareRestore(from path: String) throws(StorageError) -> PreparedRestore {
+    let id = UInt64.random(in: .min ... .max)
+    let bytes = try Self.values(ofBackupAt: path, id: id)
+    _ = try location.prepareDirectory()
+    let temporary = try TemporaryFile.make(
+      beside: location.path, .createAndAppend, mode: location.fileMode())
+    try temporary.file.writeAll(bytes)
+    try temporary.file.synchronize()
+    let replacement = Replacement(temporary)
+    return PreparedRestore { () throws(StorageError) in try self.restore(replacement) }
+  }
+
+  /// The complete file that is about to replace a journal.
+  ///
+  /// Unchecked because its only user is the one call that moves it.
+  private final class Replacement: @unchecked Sendable {
+    var temporary: TemporaryFile
+
+    init(_ temporary: consuming TemporaryFile) { self.temporary = temporary }
+  }
+
+  /// The bytes of a journal with the values of a backup.
+  private static func values(
+    ofBackupAt path: String, id: UInt64
+  ) throws(StorageError) -> [UInt8] {
+    let backup = try File(path, .readNoFollow)
+    let bytes = try backup.read(from: 0, count: backup.status().size)
+    switch bytes.withUnsafeBytes({ JournalFormat.header(of: $0) }) {
+    case .valid(let oldID, isIntact: true):
+      var output = JournalFormat.header(id: id)
+      let end = copyLiveRecords(
+        bytes, from: JournalFormat.headerSize, seed: oldID, newSeed: id, to: &output)
+      if end == bytes.count { return output }
+    case .unsupported:
+      throw StorageError(
+        .unsupportedVersion, operation: "restore", path: path,
+        reason: "a newer version of Keepsake wrote the file",
+        remedy: "Update Keepsake; nothing was changed.")
+    case .valid, .incomplete, .foreign: break
+    }
+    throw StorageError(
+      .damaged, operation: "restore", path: path, reason: "the backup of the suite is damaged",
+      remedy: "Restore another backup; nothing was changed.")
+  }
+
+  /// Puts the file in place of the journal, and tells the other processes.
+  ///
+  /// - Returns: The path of the replaced journal; nil if it had no values.
+  private func restore(_ replacement: Replacement) throws(StorageError) -> String? {
+    var kept: String?
+    try locked { () throws(StorageError) in
+      kept = try keepReplacedFile()
+      try replacement.temporary.moveToDestination()
+      try file.withLock { file throws(StorageError) in
+        try file.reload()
+        try file.publish(isReplaced: true)
+      }
+    }
+    try synchronizeDirectory()
+    return kept
+  }
+
+  /// Gives the file a second name, which it keeps when it is replaced.
+  private func keepReplacedFile() throws(StorageError) -> String? {
+    if file.withLock({ $0.table.entries.keys.isEmpty }) { return nil }
+    let path = try FileSystem.unusedPath(location.path + ".replaced")
+    if try !FileSystem.link(location.path, to: path) {
+      let replaced = try File(location.path, .read)
+      let bytes = try replaced.read(from: 0, count: replaced.status().size)
+      try FileSystem.replace(path, with: bytes, mode: location.fileMode(), durable: true)
+    }
+    return path
+  }
+}

@@ -1,0 +1,133 @@
+#if SecureVault
+/// Backups of a vault, and replacing a vault by a backup. A backup is a vault's directory too.
+extension Vault {
+  /// Copies the header and all entries as they are at one moment, so that no entry is sealed under
+  /// a key that the header does not have. Durable.
+  ///
+  /// - Parameters:
+  ///   - directory: The path of the copy, where nothing exists yet.
+  ///   - keyFile: The path for a copy of the key file; nil for no copy.
+  func backUp(to directory: String, keyFile: String?) throws(StorageError) {
+    try withExclusiveLock { _ throws(StorageError) in
+      guard try readHeader() != nil else { throw StorageError.missing(paths.header) }
+      try Self.copyFiles(from: paths.directory, to: directory, mode: 0o700)
+    }
+    if let keyFile { try self.keyFile().copy(to: keyFile) }
+    try Self.synchronizeFiles(in: directory)
+  }
+
+  /// Prepares to replace the vault by a backup.
+  ///
+  /// - Parameter keyFile: The path of the backup's key file; nil if it has none.
+  func prepareRestore(
+    from directory: String, keyFile: String?
+  ) throws(StorageError) -> PreparedRestore {
+    let backedUpKeys = keyFile.map { KeyFile(path: $0, timeout: timeout) }
+    let keys = if let backedUpKeys { backedUpKeys } else { try self.keyFile() }
+    try requireKey(to: directory, in: keys)
+    let mode = try paths.prepareDirectory()
+    let staged = StagedDirectory(
+      FileSystem.parent(of: paths.directory) + "/.vault."
+        + String(UInt64.random(in: .min ... .max), radix: 16) + ".tmp")
+    try Self.copyFiles(from: directory, to: staged.path, mode: mode)
+    try Self.synchronizeFiles(in: staged.path)
+    return PreparedRestore { () throws(StorageError) in
+      // Keys are only added, so the vault that is replaced can still be opened.
+      if let backedUpKeys { try self.keyFile().addKeys(of: backedUpKeys) }
+      return try self.restore(staged)
+    }
+  }
+
+  /// Throws if the vault in a backup is damaged, or needs a key file that is missing.
+  private func requireKey(to directory: String, in keyFile: KeyFile) throws(StorageError) {
+    let path = directory + "/" + VaultMarker.fileName
+    let file = try File(path, .readNoFollow)
+    let header = try VaultHeader(file.read(from: 0, count: file.status().size), path: path)
+    if let slot = header.masterSlot, slot.kind == .keyFile {
+      _ = try keyFile.secret(forID: slot.locator)
+    }
+  }
+
+  /// A directory that is removed unless it has taken another one's place.
+  private final class StagedDirectory: Sendable {
+    let path: String
+
+    init(_ path: String) { self.path = path }
+
+    // A directory that cannot be removed has only sealed files.
+    deinit { try? FileSystem.remove(path) }
+  }
+
+  /// Exchanges the vault with a complete one.
+  ///
+  /// - Returns: The path of the replaced vault; nil if it had no header.
+  private func restore(_ staged: StagedDirectory) throws(StorageError) -> String? {
+    try withExclusiveLock { _ throws(StorageError) in
+      // All processes go on locking the same file. Without hard links they lock a new one, and their
+      // sessions are out of date.
+      _ = try FileSystem.link(paths.lock, to: staged.path + "/.lock")
+      let hasVault = try FileSystem.status(paths.header) != nil
+      guard try FileSystem.exchange(staged.path, with: paths.directory) else {
+        throw StorageError(
+          .misuse, operation: "restore", path: paths.directory,
+          reason: "this file system cannot exchange two directories",
+          remedy: "Put the vault of the backup there by hand while no program uses it.")
+      }
+      try FileSystem.synchronizeParent(of: paths.directory)
+      guard hasVault else { return nil }
+      let kept = try FileSystem.unusedPath(paths.directory + ".replaced")
+      try FileSystem.rename(staged.path, to: kept)
+      return kept
+    }
+  }
+
+  // MARK: Copying files
+
+  /// Copies the header and the entries in one directory to a new one.
+  private static func copyFiles(
+    from source: String, to target: String, mode: UInt32
+  ) throws(StorageError) {
+    try FileSystem.createDirectory(target, mode: mode, durable: false)
+    for directory in try FileSystem.list(source).filter(EntryPath.isName) {
+      let path = source + "/" + directory
+      guard try FileSystem.status(path, followsLinks: false)?.isDirectory == true else { continue }
+      try FileSystem.makeDirectory(target + "/" + directory, mode: mode)
+      for name in try FileSystem.list(path).filter(EntryPath.isName) {
+        try copyFile(path + "/" + name, to: "\(target)/\(directory)/\(name)", mode & 0o666)
+      }
+    }
+    let header = "/" + VaultMarker.fileName
+    try copyFile(source + header, to: target + header, mode & 0o666)
+  }
+
+  private static func copyFile(
+    _ source: String, to target: String, _ mode: UInt32
+  ) throws(StorageError) {
+    let original = try File(source, .readNoFollow)
+    let copy = try File(target, .create, mode: mode)
+    if mode & 0o077 != 0 { try copy.setMode(mode) }
+    if copy.clone(from: original) { return }
+    let size = 1 << 20
+    var position = 0
+    while true {
+      let bytes = try original.read(from: position, count: size)
+      try copy.writeAll(bytes)
+      if bytes.count < size { return }
+      position += size
+    }
+  }
+
+  /// Makes the files in a copy, and their names, survive a power cut.
+  private static func synchronizeFiles(in directory: String) throws(StorageError) {
+    for name in try FileSystem.list(directory) {
+      let path = directory + "/" + name
+      if try FileSystem.status(path)?.isDirectory == true {
+        try synchronizeFiles(in: path)
+      } else {
+        try File(path, .read).synchronize()
+      }
+    }
+    try FileSystem.synchronizeDirectory(directory)
+  }
+}
+#endif

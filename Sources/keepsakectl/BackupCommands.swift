@@ -1,0 +1,128 @@
+import FoundationEssentials
+import Keepsake
+
+#if canImport(Glibc)
+@preconcurrency import Glibc
+#elseif canImport(Musl)
+@preconcurrency import Musl
+#endif
+
+/// The commands `backup` and `restore`, which are safe while programs read and write.
+///
+/// The copies are made by the library, under its locks.
+enum BackupCommands {
+  static func backUp(_ arguments: Arguments) throws -> Int32 {
+    try arguments.bootstrapApp()
+    let suites = try Diagnostics.names { Defaults.suites() }
+    let vault = SecureVault.shared
+    let protection = try vault.protection
+    if suites.isEmpty, protection == nil {
+      throw Failure.nothingStored(by: arguments.app, "no settings or secrets")
+    }
+    let directory = try makeDirectory(arguments.words[1])
+    var manifest = BackupManifest(app: arguments.app)
+    do {
+      for suite in suites {
+        let file = "settings/" + (try suite.fileName("suite")) + ".jsonl"
+        try directory.folder.subfolder("settings").create()
+        try Defaults.suite(suite).backUp(to: directory.path + "/" + file)
+        manifest.suites.append(BackupManifest.Suite(name: suite.name, file: file))
+      }
+      if let protection {
+        manifest.hasVault = true
+        manifest.hasKeyFile = protection == .keyFile && !arguments.hasOption("without-key")
+        try vault.backUp(
+          to: directory.path + "/" + BackupManifest.vault,
+          keyFile: manifest.hasKeyFile ? directory.path + "/" + BackupManifest.keyFile : nil)
+      }
+      try manifest.write(to: directory.folder)
+    } catch {
+      // Without the last file it could not be restored.
+      try? directory.folder.clear()
+      rmdir(directory.path)
+      throw error
+    }
+    let counts = Output.count(suites.count, "suite") + (protection == nil ? "" : " and the vault")
+    print("Backed up \(counts) of \(Output.escaped(arguments.app)).")
+    if manifest.hasKeyFile {
+      Output.note("The backup has the vault's key file: keep it as safe as the secrets.")
+    }
+    return Diagnostics.status
+  }
+
+  /// Creates the directory of a backup, or uses an empty one.
+  private static func makeDirectory(_ path: String) throws -> (path: String, folder: Folder) {
+    if mkdir(path, 0o700) != 0 {
+      let code = errno
+      guard code == EEXIST else {
+        throw Failure(
+          message: "\(path) cannot be created: \(String(cString: strerror(code))). "
+            + "Name a new directory in one that you can write to.", status: 74)
+      }
+      let folder = Folder(URL(filePath: path))
+      guard try folder.list(includingHidden: true).isEmpty else {
+        throw Failure.usage("\(path) is not empty. Name a new directory.")
+      }
+    }
+    let url = URL(filePath: path)
+    return (url.path(percentEncoded: false), Folder(url))
+  }
+
+  // MARK: Restoring
+
+  static func restore(_ arguments: Arguments) throws -> Int32 {
+    let directory = Folder(URL(filePath: arguments.words[1]))
+    let path = try directory.url().path(percentEncoded: false)
+    let manifest = try BackupManifest.read(from: directory)
+    guard manifest.app == arguments.app else {
+      throw Failure.usage(
+        "\(path) is a backup of \(manifest.app). Restore it with that name.")
+    }
+    try arguments.bootstrapApp()
+    if !arguments.hasOption("replace") { try requireNothingToReplace(manifest) }
+
+    // Everything that can fail for want of space comes before the first replacement.
+    var prepared: [(name: String, restore: PreparedRestore)] = []
+    if manifest.hasVault {
+      let keyFile = manifest.hasKeyFile ? path + "/" + BackupManifest.keyFile : nil
+      let restore = try SecureVault.shared.prepareRestore(
+        from: path + "/" + BackupManifest.vault, keyFile: keyFile)
+      prepared.append(("the vault", restore))
+    }
+    for suite in manifest.suites {
+      let store = Defaults.suite(Defaults.Suite(suite.name))
+      let restore = try store.prepareRestore(from: path + "/" + suite.file)
+      prepared.append(("suite \(suite.name)", restore))
+    }
+    var restored: [String] = []
+    for (name, restore) in prepared {
+      do {
+        if let kept = try restore.commit() {
+          print("Kept what was replaced as \(Output.escaped(kept)).")
+        }
+        restored.append(name)
+      } catch {
+        Diagnostics.report(error)
+      }
+    }
+    if !restored.isEmpty {
+      let names = Output.escaped(restored.joined(separator: ", "))
+      print("Restored \(names) of \(Output.escaped(arguments.app)).")
+    }
+    return Diagnostics.status
+  }
+
+  private static func requireNothingToReplace(_ manifest: BackupManifest) throws {
+    var present: [String] = []
+    for suite in manifest.suites {
+      if try !Defaults.suite(Defaults.Suite(suite.name)).keys().isEmpty {
+        present.append("suite \(suite.name)")
+      }
+    }
+    if manifest.hasVault, try SecureVault.shared.protection != nil { present.append("a vault") }
+    if present.isEmpty { return }
+    throw Failure.usage(
+      "\(manifest.app) has \(present.joined(separator: ", ")) here. Add --replace to replace them; "
+        + "what is replaced is kept under another name.")
+  }
+}

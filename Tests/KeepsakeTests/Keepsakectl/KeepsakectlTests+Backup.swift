@@ -1,0 +1,236 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+extension OneAtATime.KeepsakectlTests {
+  private var backup: String { path("backup") }
+
+  /// Another user's machine.
+  private func otherMachine() throws -> Example {
+    Example("keepsakectl", in: try TemporaryDirectory(isQuick: true))
+  }
+
+  private func scope(_ machine: Example, _ failures: Failures = Failures()) -> StorageScope {
+    let variables = machine.environment
+    return StorageScope(
+      finder: DirectoryFinder(app: app, environment: { variables[$0] }), handler: failures.append)
+  }
+
+  private func files(in path: String) throws -> [String] {
+    try FileManager.default.subpathsOfDirectory(atPath: path).sorted().filter {
+      try FileSystem.status(path + "/" + $0, followsLinks: false)?.isDirectory == false
+    }
+  }
+
+  @Test func aBackupCanBeRestored() throws {
+    try fill()
+    let backedUp = try run("backup", app, backup)
+    #expect(backedUp.status == 0, "\(backedUp)")
+    #expect(backedUp.text == "Backed up 2 suites and the vault of \(app).\n")
+    let files = try files(in: backup)
+    #expect(
+      files.filter { !$0.hasPrefix("vault/") } == [
+        "backup.json", "settings/standard.jsonl", "settings/team.jsonl", "vault.key",
+      ])
+    for file in files {
+      #expect(try FileSystem.status("\(backup)/\(file)")?.mode == 0o600, "\(file)")
+    }
+    #expect(try FileSystem.status(backup)?.mode == 0o700)
+
+    #expect(try run("settings", "set", app, "theme", "\"light\"").status == 0)
+    #expect(try run("settings", "set", app, "later", "1").status == 0)
+    #expect(try run("settings", "set", app + "/other", "kept", "1").status == 0)
+    #expect(try run("vault", "delete", app, "pin").status == 0)
+    #expect(try run("vault", "rotate", app).status == 0)
+    try expectFailure(64, "Add --replace", "restore", app, backup)
+    #expect(try run("settings", "get", app, "theme").text == "\"light\"\n")
+    let restored = try run("restore", app, backup, "--replace")
+    #expect(
+      restored.status == 0 && restored.text.contains("Restored the vault, suite"), "\(restored)")
+    #expect(try run("settings", "get", app, "theme").text == "\"dark\"\n")
+    #expect(try run("settings", "get", app, "later").status == 1)
+    #expect(try run("settings", "get", app + "/other", "kept").status == 0)
+    #expect(try run("vault", "show", app, "pin", "--reveal").text == "7734")
+    #expect(try run("cache", "list", app, "--json").rows().count == 3)
+    let kept = restored.text.split(separator: "\n").filter { $0.hasPrefix("Kept") }
+    #expect(kept.count == 3 && kept.allSatisfy { $0.contains(".replaced-") }, "\(kept)")
+    for line in kept {
+      let file = String(try #require(line.split(separator: " ").last).dropLast())
+      #expect(FileManager.default.fileExists(atPath: file))
+    }
+    #expect(try run("doctor", app).status == 0)
+  }
+
+  @Test func aBackupCanBeRestoredOnAnotherMachine() throws {
+    try fill()
+    #expect(try run("backup", app, backup).status == 0)
+    let other = try otherMachine()
+    let restored = try other.run("restore", app, backup)
+    #expect(restored.status == 0 && !restored.text.contains("Kept"), "\(restored)")
+    #expect(try other.run("vault", "show", app, "pin", "--reveal").text == "7734")
+    #expect(try other.run("settings", "get", app + "/team", "numbers").text == "[1,2]\n")
+    #expect(try other.run("doctor", app).status == 0)
+
+    // The keys of a vault that is replaced are kept with it.
+    let third = try otherMachine()
+    #expect(try scope(third).vault(.standard).set("other", forKey: "pin") == ())
+    #expect(try third.run("restore", app, backup, "--replace").status == 0)
+    #expect(try third.run("vault", "show", app, "pin", "--reveal").text == "7734")
+    let data = third.directory.path + "/data/" + app
+    let names = try FileManager.default.contentsOfDirectory(atPath: data).sorted()
+    try #require(names.count == 2 && names[1].hasPrefix("vault.replaced-"), "\(names)")
+    #expect(try FileSystem.exchange("\(data)/\(names[0])", with: "\(data)/\(names[1])"))
+    #expect(try third.run("vault", "show", app, "pin", "--reveal").text == "other")
+
+    // Without the key file nothing is restored that could not be opened.
+    let keyless = path("keyless")
+    #expect(try run("backup", app, keyless, "--without-key").status == 0)
+    #expect(try !files(in: keyless).contains("vault.key"))
+    let fourth = try otherMachine()
+    let refused = try fourth.run("restore", app, keyless)
+    #expect(refused.failed(77, "the vault key file is missing"), "\(refused)")
+    #expect(try fourth.run("settings", "list", app).status == 1)
+    #expect(try other.run("restore", app, keyless, "--replace").status == 0)
+    #expect(try other.run("vault", "show", app, "pin", "--reveal").text == "7734")
+  }
+
+  @Test func refusesWhatIsNotACompleteBackup() throws {
+    try fill()
+    #expect(try run("backup", app, backup).status == 0)
+    try expectFailure(64, "is not empty", "backup", app, backup)
+    try expectFailure(74, "cannot be created", "backup", app, path("missing/backup"))
+    try expectFailure(1, "no settings or secrets here", "backup", "com.example.none", path("b"))
+    try expectFailure(64, "is a backup of \(app)", "restore", "com.example.other", backup)
+    try expectFailure(1, "is not a complete backup", "restore", app, path("config"))
+    try expectFailure(1, "is not a complete backup", "restore", app, path("missing"))
+    try expectFailure(64, "applies to a whole app", "backup", app + "/team", path("b"))
+    let header = try Bytes.read(header)
+    for file in try files(in: backup) {
+      let path = "\(backup)/\(file)"
+      let bytes = try Bytes.read(path)
+      for position in Coverage.cases(Array(bytes.indices), every: 997, from: bytes.count / 2) {
+        if Coverage.isComplete, position % 61 > 0 { continue }
+        // Of the manifest, the app and the list of files; the rest is information.
+        if file == "backup.json", bytes[position] != UInt8(ascii: "{") { continue }
+        var damaged = bytes
+        damaged[position] ^= 1
+        try Bytes.write(damaged, to: path)
+        try expectFailure(1, "missing or damaged", "restore", app, backup, "--replace")
+      }
+      try FileSystem.unlink(path)
+      let message = file == "backup.json" ? "is not a complete backup" : "missing or damaged"
+      try expectFailure(1, message, "restore", app, backup, "--replace")
+      try Data(bytes).write(to: URL(filePath: path))
+    }
+    let manifest = try String(contentsOfFile: backup + "/backup.json", encoding: .utf8)
+    let newer = manifest.replacing("\"keepsakeBackup\" : 1", with: "\"keepsakeBackup\" : 2")
+    #expect(newer != manifest)
+    try Bytes.write(Array(newer.utf8), to: backup + "/backup.json")
+    try expectFailure(1, "newer version", "restore", app, backup, "--replace")
+    #expect(try Bytes.read(self.header) == header, "nothing was changed")
+    let names = try FileManager.default.contentsOfDirectory(atPath: path("data/\(app)"))
+    #expect(names == ["vault"])
+  }
+
+  @Test(.enabled(if: OneAtATime.HazardTests.canMount, "a file system cannot be mounted here"))
+  func aFullDiskReplacesNothing() throws {
+    let disk = try TemporaryDirectory()
+    try #require(OneAtATime.HazardTests.mountDisk(at: disk))
+    defer { OneAtATime.HazardTests.unmountDisk(at: disk) }
+    func fillDisk() throws {
+      let file = try File(disk.path + "/filler", .create)
+      let chunk = [UInt8](repeating: 1, count: 4_096)
+      while (try? file.writeAll(chunk)) != nil {}
+    }
+    try fill()
+    try fillDisk()
+    var run = try run("backup", app, disk.path + "/backup")
+    #expect(run.failed(74, "Free some space"), "\(run)")
+    #expect(try disk.names() == ["filler"])
+    try FileSystem.unlink(disk.path + "/filler")
+    #expect(try self.run("backup", app, disk.path + "/backup").status == 0)
+
+    let other = Example("keepsakectl", in: disk)
+    let scope = scope(other)
+    defer { scope.close() }
+    try scope.defaults(.standard).set("light", forKey: "theme")
+    try scope.vault(.standard).set("0000", forKey: "pin")
+    try fillDisk()
+    let before = try files(in: disk.path)
+    run = try other.run("restore", app, disk.path + "/backup", "--replace")
+    #expect(run.failed(74, "Free some space"), "\(run)")
+    #expect(try scope.defaults(.standard).string("theme") == "light")
+    #expect(try scope.vault(.standard).get("pin") == "0000")
+    #expect(try files(in: disk.path) == before)
+  }
+
+  /// Programs write, and rotate the vault's keys, while backups are made and restored.
+  @Test func backsUpAndRestoresBesideRunningPrograms() throws {
+    let failures = Failures()
+    let (source, other) = (scope(inspector, failures), try otherMachine())
+    let target = scope(other, failures)
+    defer {
+      source.close()
+      target.close()
+    }
+    for name in ["a", "b"] {
+      try source.defaults(.standard).set(0, forKey: name)
+      try source.vault(.standard).set("0", forKey: name)
+      try target.defaults(.standard).set(0, forKey: name)
+      try target.vault(.standard).set("0", forKey: name)
+    }
+    // "b" is always set after "a", so it is never ahead.
+    let isDone = Locked(false)
+    let group = DispatchGroup()
+    func loop(_ body: @escaping @Sendable (Int) throws -> Void) {
+      group.enter()
+      Thread.detachNewThread {
+        var number = 0
+        while !isDone.withLock({ $0 }) {
+          number += 1
+          #expect(throws: Never.self) { try body(number) }
+          usleep(500)
+        }
+        group.leave()
+      }
+    }
+    loop { number in
+      for name in ["a", "b"] { try source.defaults(.standard).set(number, forKey: name) }
+    }
+    loop { number in
+      for name in ["a", "b"] { try source.vault(.standard).set("\(number)", forKey: name) }
+    }
+    loop { _ in try source.vault(.standard).rotateKeys() }
+    loop { number in
+      try target.defaults(.standard).set(number, forKey: "own")
+      try target.vault(.standard).set("\(number)", forKey: "own")
+      if number.isMultiple(of: 10) { try target.vault(.standard).rotateKeys() }
+    }
+    defer {
+      isDone.withLock { $0 = true }
+      group.wait()
+    }
+    var last = (settings: -1, secrets: -1)
+    let count = Coverage.count(sample: 3, complete: 40)
+    for number in 0..<count {
+      let comment: Comment = "backup \(number)"
+      let directory = path("backup\(number)")
+      let backedUp = try run("backup", app, directory)
+      try #require(backedUp.status == 0, "\(comment): \(backedUp)")
+      let restored = try other.run("restore", app, directory, "--replace")
+      try #require(restored.status == 0, "\(comment): \(restored)")
+      let settings = try ["a", "b"].map { try target.defaults(.standard).int($0) }
+      #expect((0...1).contains(settings[0] - settings[1]), "\(comment): \(settings)")
+      #expect(settings[0] > last.settings, comment)
+      let secrets = try ["a", "b"].map {
+        try #require(Int(try target.vault(.standard).get($0) ?? ""), comment)
+      }
+      #expect((0...1).contains(secrets[0] - secrets[1]), "\(comment): \(secrets)")
+      #expect(secrets[0] > last.secrets, comment)
+      last = (settings[0], secrets[0])
+    }
+    #expect(failures.all.isEmpty, "\(failures.all)")
+    print("proof: backups beside writers and rotations: \(count)")
+  }
+}
