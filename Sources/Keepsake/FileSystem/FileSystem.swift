@@ -203,7 +203,7 @@ enum FileSystem {
     return true
   }
 
-  /// Removes the temporary files that killed processes left beside `destination`.
+  /// Removes the temporary files and directories that killed processes left beside `destination`.
   ///
   /// - Parameter age: The minimum number of seconds since the file was last written.
   static func removeStaleTemporaryFiles(
@@ -216,7 +216,7 @@ enum FileSystem {
       let path = directory + "/" + name
       guard let status = try status(path, withTimes: true) else { continue }
       // In a shared directory it may be another user's file: no reason to refuse a write.
-      if now.subtractingSaturated(status.modified) > age * WallClock.second { try? unlink(path) }
+      if now.subtractingSaturated(status.modified) > age * WallClock.second { try? remove(path) }
     }
   }
 }

@@ -74,6 +74,11 @@ extension OneAtATime.KeepsakectlTests {
 
     // The keys of a vault that is replaced are kept with it.
     let third = try otherMachine()
+    let abandoned = third.directory.path + "/data/\(app)/.vault.0.tmp"
+    try FileManager.default.createDirectory(
+      atPath: abandoned + "/x", withIntermediateDirectories: true)
+    try FileManager.default.setAttributes(
+      [.modificationDate: Date(timeIntervalSinceNow: -3_600)], ofItemAtPath: abandoned)
     #expect(try scope(third).vault(.standard).set("other", forKey: "pin") == ())
     #expect(try third.run("restore", app, backup, "--replace").status == 0)
     #expect(try third.run("vault", "show", app, "pin", "--reveal").text == "7734")

@@ -26,6 +26,7 @@ extension Vault {
     let keys = if let backedUpKeys { backedUpKeys } else { try self.keyFile() }
     try requireKey(to: directory, in: keys)
     let mode = try paths.prepareDirectory()
+    try FileSystem.removeStaleTemporaryFiles(for: paths.directory)
     let staged = StagedDirectory(
       FileSystem.parent(of: paths.directory) + "/.vault."
         + String(UInt64.random(in: .min ... .max), radix: 16) + ".tmp")
