@@ -49,6 +49,13 @@ struct ByteKeyedDictionary<Value> {
     get { find(key, Self.hash(key)).slot.map { slots[$0].value } }
   }
 
+  /// Passes the value of a key to `body` without copying it; nil if the key has none.
+  @inline(__always)
+  func withValue<R>(of key: String, _ body: (borrowing Value) -> R?) -> R? {
+    guard let slot = find(key, Self.hash(key)).slot else { return nil }
+    return body(slots[slot].value)
+  }
+
   /// Stores `value` and returns the one it replaces.
   @discardableResult
   mutating func set(_ key: String, _ value: Value) -> Value? {

@@ -19,6 +19,7 @@ func key(_ number: Int) -> String { "article.\(10_000_000 + number % entries)" }
 let names = (0..<entries).map(key)
 /// Keys for calls that can be made only once for each key.
 let many = (0..<2_000).map { "article.\(20_000_000 + $0)" }
+let few = many.prefix(640)
 let payload = Data((0..<100).map { UInt8(truncatingIfNeeded: $0) })
 nonisolated(unsafe) var sink = 0
 
@@ -133,6 +134,22 @@ let operations: [(name: String, prepare: () -> Void, call: (Int) throws -> Void)
   (
     "SecureVault.set", { for name in names { SecureVault.set("tok", forKey: name) } },
     { SecureVault.set("tok", forKey: names[$0 % entries]) }
+  ),
+  (
+    "SecureVault.set-new", { SecureVault.set("tok", forKey: "other") },
+    { SecureVault.set("tok", forKey: "article.\(30_000_000 + $0)") }
+  ),
+  (
+    "SecureVault.remove", { SecureVault.set("tok", forKey: "other") },
+    { SecureVault.remove(names[$0 % entries]) }
+  ),
+  (
+    "SecureVault.remove-present", { for name in few { SecureVault.set("tok", forKey: name) } },
+    { SecureVault.remove(few[$0]) }
+  ),
+  (
+    "SecureVault.keys", { for name in names { SecureVault.set("tok", forKey: name) } },
+    { _ in sink &+= SecureVault.keys().count }
   ),
   (
     "Folder.save", {}, { try Folder.caches.save(payload, as: names[$0 % entries]) }

@@ -108,7 +108,10 @@ struct EntryPathCache {
   private static let maxCount = 1_000
   private static let maxNameSize = 256
 
-  subscript(service: String, key: String) -> EntryPath? { services[service]?[key] }
+  subscript(service: String, key: String) -> EntryPath? {
+    @inline(__always)
+    get { services.withValue(of: service) { $0[key] } }
+  }
 
   mutating func insert(_ path: EntryPath, _ service: String, _ key: String) {
     guard service.utf8.count + key.utf8.count <= Self.maxNameSize else { return }

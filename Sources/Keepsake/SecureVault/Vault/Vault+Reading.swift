@@ -45,8 +45,8 @@ extension Vault {
   /// Whether a secret exists; it is not opened.
   func contains(_ service: String, _ key: String) throws(StorageError) -> Bool {
     let exists = try withSession { session throws(StorageError) -> Bool? in
-      let path = try session.entryPath(service: service, key: key).path
-      if try FileSystem.status(path) != nil { return true }
+      let path = try session.entryPath(service: service, key: key)
+      if try FileSystem.status(path.path) != nil { return true }
       return try session.isCurrent() ? false : nil
     }
     return exists ?? false

@@ -54,6 +54,7 @@ final class Vault: Sendable {
   ///
   /// - Parameter body: Returns nil if its result may be due to keys that are out of date.
   /// - Returns: nil when there is no vault.
+  @inline(__always)
   func withSession<R: ~Copyable>(
     _ body: (VaultSession) throws(StorageError) -> R?
   ) throws(StorageError) -> R? {
