@@ -18,6 +18,9 @@ enum BackgroundThread {
     return isStarted
   }
 
+  /// The code of the error when the system allows no more threads.
+  static let limitError = EAGAIN
+
   /// Blocks the calling thread for `duration`, even if signals arrive in the meantime.
   static func sleep(for duration: Duration) {
     let end = ContinuousClock.now + duration

@@ -8,7 +8,9 @@ enum BackgroundWork {
     let due: ContinuousClock.Instant
     let work: @Sendable () -> Void
     /// Whether the process waits for it before it exits.
-    let delaysExit: Bool
+    var delaysExit = false
+    /// Whether it makes the pending syncs.
+    var isSync = false
   }
 
   private struct State {
@@ -19,6 +21,7 @@ enum BackgroundWork {
     var hasWaitingThread = false
     var pendingSyncs: [(sync: @Sendable () -> Void, syncAtExit: @Sendable () -> Void)] = []
     var hasExitHook = false
+    var isShortageReported = false
   }
 
   private static let state = Locked(State())
@@ -37,24 +40,26 @@ enum BackgroundWork {
   static func run(_ work: @escaping @Sendable () -> Void) {
     if ForkGuard.isForkedChild { return work() }
     unfinishedCount.add(1, ordering: .sequentiallyConsistent)
-    add(Job(due: .now, work: carryingTaskLocals(work), delaysExit: true))
+    _ = add(Job(due: .now, work: carryingTaskLocals(work), delaysExit: true))
   }
 
   /// Runs `work` after `delay`, unless the process has ended by then.
   static func run(after delay: Duration, _ work: @escaping @Sendable () -> Void) {
     guard !ForkGuard.isForkedChild else { return }
-    add(Job(due: .now + delay, work: carryingTaskLocals(work), delaysExit: false))
+    _ = add(Job(due: .now + delay, work: carryingTaskLocals(work)))
   }
 
   private static let syncDelay = Duration.seconds(1)
 
-  /// Runs `sync` within about a second.
+  /// Runs `sync` within about a second; before it returns if there is no thread for it. The caller
+  /// must hold no lock that `sync` needs.
   ///
   /// - Parameter syncAtExit: Runs instead if the process exits first. It must not wait for a lock:
   ///   a thread that was stopped at exit may hold it.
+  /// - Returns: Whether this is the first time in this process that there was no thread.
   static func syncSoon(
     _ sync: @escaping @Sendable () -> Void, atExit syncAtExit: @escaping @Sendable () -> Void
-  ) {
+  ) -> Bool {
     let isFirst = state.withLock { state in
       if state.generation != ForkGuard.generation {
         state.generation = ForkGuard.generation
@@ -66,13 +71,18 @@ enum BackgroundWork {
     }
     if ForkGuard.isForkedChild {
       syncNow()
-    } else if isFirst {
-      run(after: syncDelay) { syncNow() }
+    } else if isFirst, !add(Job(due: .now + syncDelay, work: { syncNow() }, isSync: true)) {
+      return state.withLock { state in
+        defer { state.isShortageReported = true }
+        return !state.isShortageReported
+      }
     }
+    return false
   }
 
   private static func syncNow() {
     let pending = state.withLock { state in
+      state.jobs.removeAll { $0.isSync }
       // From here on the exit hook does not see them in the list, so it has to wait for them.
       unfinishedCount.add(1, ordering: .sequentiallyConsistent)
       defer { state.pendingSyncs = [] }
@@ -84,7 +94,10 @@ enum BackgroundWork {
 
   // MARK: Threads
 
-  private static func add(_ job: Job) {
+  /// Leaves a job to a thread; returns false if there is none and none can be started.
+  ///
+  /// The job then waits until one can be: each later call tries again. Pending syncs do not wait.
+  private static func add(_ job: Job) -> Bool {
     let needsThread = state.withLock { state in
       installExitHook(&state)
       state.jobs.append(job)
@@ -92,10 +105,13 @@ enum BackgroundWork {
       state.threadCount += 1
       return true
     }
-    // If no thread can be created, the job waits for the next one.
-    if needsThread, !BackgroundThread.start({ runJobs() }) {
-      state.withLock { $0.threadCount -= 1 }
+    if !needsThread || BackgroundThread.start({ runJobs() }) { return true }
+    let hasThreads = state.withLock { state in
+      state.threadCount -= 1
+      return state.threadCount > 0
     }
+    if !hasThreads { syncNow() }
+    return hasThreads
   }
 
   private enum Step {
@@ -141,14 +157,20 @@ enum BackgroundWork {
   /// Never waits for a lock: a thread that was stopped at exit may hold it.
   private static func finishAtExit() {
     let end = ContinuousClock.now + maximumExitDelay
-    while !ForkGuard.isForkedChild, unfinishedCount.load(ordering: .sequentiallyConsistent) > 0,
-      ContinuousClock.now < end
-    {
+    while !ForkGuard.isForkedChild, hasUnfinishedWork, ContinuousClock.now < end {
       BackgroundThread.sleep(for: .microseconds(500))
     }
     let pending = state.withLockIfAvailable { state in
       state.generation == ForkGuard.generation ? state.pendingSyncs : []
     }
     for (_, syncAtExit) in pending ?? [] { syncAtExit() }
+  }
+
+  private static var hasUnfinishedWork: Bool {
+    // Without a thread, jobs that are waiting will not be run.
+    let waitingCount = state.withLockIfAvailable { state in
+      state.threadCount > 0 ? 0 : state.jobs.count { $0.delaysExit }
+    }
+    return unfinishedCount.load(ordering: .sequentiallyConsistent) > waitingCount ?? 0
   }
 }

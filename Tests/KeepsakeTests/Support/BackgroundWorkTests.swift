@@ -49,4 +49,68 @@ import Testing
     let signals = blocked.withLock { $0 }
     #expect(signals.filter(\.value).keys.sorted() == [SIGINT, SIGUSR1, SIGTERM].sorted())
   }
+
+  /// The address space has no room for the stack of another thread.
+  @Test(.singleThreaded, .multiprocess) func eachChangeIsSyncedIfNoThreadCanBeStarted() async {
+    await #expect(processExitsWith: .success) {
+      let directory = try TemporaryDirectory()
+      let failures = Failures()
+      let store = directory.store(failures: failures)
+      let syncCount = Locked(0)
+      let plan = FaultPlan(
+        decide: { _ in .proceed },
+        observe: { event, _ in
+          if event.call == .fdatasync { syncCount.withLock { $0 += 1 } }
+        })
+      try await FaultPlan.$current.withValue(plan) {
+        // The limit is in force.
+        try withoutNewThreads {
+          try #require(!BackgroundThread.start {})
+          // Makes the file, which is synced before it gets its name.
+          try store.set(0, forKey: "k")
+          for number in 1...3 {
+            let count = syncCount.withLock { $0 }
+            try store.set(number, forKey: "k")
+            #expect(syncCount.withLock { $0 } == count + 1)
+          }
+        }
+        #expect(failures.all.map(\.operation) == ["Defaults.synchronize"])
+        #expect(failures.all.first?.remedy.contains("ulimit -u") == true)
+        // A thread can be started again: it syncs the next change.
+        let count = syncCount.withLock { $0 }
+        try store.set(4, forKey: "k")
+        #expect(syncCount.withLock { $0 } == count)
+        try await eventually("the change is synced") { syncCount.withLock { $0 } == count + 1 }
+      }
+      #expect(failures.all.count == 1)
+    }
+  }
+
+  @Test(.singleThreaded, .multiprocess) func jobsWaitForTheNextThread() async {
+    await #expect(processExitsWith: .success) {
+      let done = Locked(0)
+      try withoutNewThreads {
+        for _ in 0..<3 { BackgroundWork.run { done.withLock { $0 += 1 } } }
+        #expect(done.withLock { $0 } == 0, "the caller may hold a lock that they need")
+      }
+      BackgroundWork.run { done.withLock { $0 += 1 } }
+      try await eventually("all have run") { done.withLock { $0 } == 4 }
+    }
+  }
+}
+
+/// Runs `body` while this process can start no thread.
+private func withoutNewThreads(_ body: () throws -> Void) throws {
+  let pages = try #require(
+    try String(contentsOfFile: "/proc/self/statm", encoding: .utf8).split(separator: " ").first)
+  let size = try #require(Int(pages)) * Int(getpagesize())
+  var limit = rlimit()
+  getrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limit)
+  let old = limit
+  limit.rlim_cur = rlim_t(size + 1 << 20)
+  try #require(setrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limit) == 0)
+  defer {
+    withUnsafePointer(to: old) { _ = setrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), $0) }
+  }
+  try body()
 }

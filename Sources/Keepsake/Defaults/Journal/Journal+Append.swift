@@ -242,10 +242,7 @@ extension Journal {
 
   @inline(__always)
   private func finish(_ followUp: FollowUp) {
-    if followUp.isSyncDue {
-      BackgroundWork.syncSoon(
-        { self.synchronizeInBackground() }, atExit: { self.synchronizeAtExit() })
-    }
+    if followUp.isSyncDue { synchronizeSoon() }
     if followUp.hasChanges { observers.signal() }
     if let compaction = followUp.compaction { start(compaction) }
     if let damage = followUp.damage { report(damage) }

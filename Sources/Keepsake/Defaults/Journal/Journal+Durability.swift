@@ -9,6 +9,18 @@ extension JournalFile {
 }
 
 extension Journal {
+  /// Has records that were written become durable within about a second. The caller holds no lock.
+  func synchronizeSoon() {
+    let isThreadMissing = BackgroundWork.syncSoon(
+      { self.synchronizeInBackground() }, atExit: { self.synchronizeAtExit() })
+    guard isThreadMissing else { return }
+    report(
+      StorageError(
+        .system(BackgroundThread.limitError), operation: "synchronize", path: path,
+        reason: "the system allows no thread for it, so each change waits for the disk",
+        remedy: "Raise the limit on threads: ulimit -u, or TasksMax= of the systemd unit."))
+  }
+
   func synchronize() throws(StorageError) {
     let (handle, isDirectoryUnsynced, isCondemned) = try file.withLock {
       file throws(StorageError) in

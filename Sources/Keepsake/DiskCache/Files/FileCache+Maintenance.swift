@@ -37,7 +37,8 @@ extension FileCache {
     BackgroundWork.run { [self] in
       do throws(StorageError) {
         try sweepLock.withLockIfAvailable { _ throws(StorageError) in
-          if isSweepDue {
+          // Another thread may have swept since.
+          if self.isSweepDue(ledger) {
             _ = try cache.sweep(from: ledger.nextSweepStart)
           } else {
             try cache.removeAbandonedFiles()
