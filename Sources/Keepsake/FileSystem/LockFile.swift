@@ -15,6 +15,7 @@ final class LockFile: Sendable {
   private let wordCount: Int
   /// When ``isDeleted(usingRecentCheck:)`` last checked, by ``CoarseClock``.
   private let lastCheck = Atomic<Int64>(0)
+  private let waitingCount = Atomic(0)
 
   private static let wordSize = MemoryLayout<UInt64>.size
 
@@ -134,7 +135,11 @@ final class LockFile: Sendable {
 
   /// Takes the lock, or throws after `timeout`: a process that was stopped while holding the lock
   /// must not hang all others.
-  func lock(timeout: Duration) throws(StorageError) { try Self.lock(file, timeout: timeout) }
+  func lock(timeout: Duration) throws(StorageError) {
+    if try Self.tryLock(file.descriptor, file.path) { return }
+    try waiting { () throws(StorageError) in try Self.lock(file, timeout: timeout) }
+  }
+
   func unlock() { Self.unlock(file) }
 
   private static func lock(_ file: File, timeout: Duration) throws(StorageError) {
@@ -156,18 +161,53 @@ final class LockFile: Sendable {
 
   /// Takes the lock on some bytes, which is independent of the lock on the file.
   func lock(bytes: Range<UInt64>, timeout: Duration) throws(StorageError) {
-    try Self.lock(file, bytes: bytes, timeout: timeout)
+    if try tryLock(bytes: bytes) { return }
+    try waiting { () throws(StorageError) in
+      try Self.lock(file, bytes: bytes, timeout: timeout)
+    }
   }
 
   static func lock(
     _ file: File, bytes: Range<UInt64>, timeout: Duration
   ) throws(StorageError) {
-    try wait(file, timeout: timeout) { setLock(file, bytes, isExclusive: true) }
+    do throws(StorageError) {
+      try lockInParts(file, bytes, start: .now, timeout: timeout)
+    } catch {
+      // Some parts may be locked.
+      unlock(file, bytes: bytes)
+      throw error
+    }
+  }
+
+  /// Takes the lock on all bytes at once if it can, and otherwise on one half after the other:
+  /// while many others lock single bytes, there may never be a moment when all are free.
+  ///
+  /// Each caller takes the bytes in ascending order, so no two wait for each other.
+  private static func lockInParts(
+    _ file: File, _ bytes: Range<UInt64>, start: ContinuousClock.Instant, timeout: Duration
+  ) throws(StorageError) {
+    let count = bytes.upperBound - bytes.lowerBound
+    guard count > 1 else {
+      return try wait(file, start: start, timeout: timeout) {
+        setLock(file, bytes, isExclusive: true)
+      }
+    }
+    if try tryLock(file, bytes: bytes) { return }
+    let middle = bytes.lowerBound + count / 2
+    for half in [bytes.lowerBound..<middle, middle..<bytes.upperBound] {
+      try lockInParts(file, half, start: start, timeout: timeout)
+    }
   }
 
   /// Takes the lock on some bytes; false if it is held elsewhere.
   func tryLock(bytes: Range<UInt64>) throws(StorageError) -> Bool {
-    try Self.attempt(file.path) { Self.setLock(file, bytes, isExclusive: true) }
+    try Self.tryLock(file, bytes: bytes)
+  }
+
+  private static func tryLock(
+    _ file: File, bytes: Range<UInt64>
+  ) throws(StorageError) -> Bool {
+    try attempt(file.path) { setLock(file, bytes, isExclusive: true) }
   }
 
   func unlock(bytes: Range<UInt64>) { Self.unlock(file, bytes: bytes) }
@@ -183,22 +223,52 @@ final class LockFile: Sendable {
 
   // MARK: Waiting
 
+  /// Runs `body`, which waits for a lock that is held elsewhere.
+  private func waiting(_ body: () throws(StorageError) -> Void) throws(StorageError) {
+    waitingCount.add(1, ordering: .relaxed)
+    defer { waitingCount.subtract(1, ordering: .relaxed) }
+    try body()
+  }
+
+  /// Whether a thread of this process waits for a lock that is held elsewhere.
+  var isAwaited: Bool { waitingCount.load(ordering: .relaxed) > 0 }
+
   private static func wait(
-    _ file: File, timeout: Duration, _ call: () -> Int
+    _ file: File, start: ContinuousClock.Instant = .now, timeout: Duration, _ call: () -> Int
   ) throws(StorageError) {
     if try attempt(file.path, call) { return }
     // The lock is usually held for microseconds: retry quickly at first, then back off.
-    let deadline = ContinuousClock.now + timeout
+    let deadline = start + timeout
     var pause: UInt32 = 10
     while ContinuousClock.now < deadline {
       if pause < 40 { sched_yield() } else { usleep(pause) }
       if try attempt(file.path, call) { return }
       pause = min(pause * 2, 2_000)
     }
-    throw StorageError(
-      .timedOut, operation: "lock", path: file.path,
+    throw timeoutError(file.path, timeout)
+  }
+
+  private static func timeoutError(_ path: String, _ timeout: Duration) -> StorageError {
+    StorageError(
+      .timedOut, operation: "lock", path: path,
       reason: "another process held the lock for more than \(timeout)",
-      remedy: "Find the process that has this file open (fuser shows it), and resume or end it.")
+      remedy: "Resume or end a stopped process that has this file open (fuser shows it), or try "
+        + "again.")
+  }
+
+  /// The error of a call that waited too long for another thread of this process, which may itself
+  /// be waiting for a process that holds the lock.
+  ///
+  /// - Parameters:
+  ///   - lockFile: The lock file that the other thread may be waiting for.
+  ///   - remedy: Says what to do about the thread if it is not.
+  static func threadTimeoutError(
+    _ timeout: Duration, path: String, lockFile: LockFile?, remedy: String
+  ) -> StorageError {
+    if let lockFile, lockFile.isAwaited { return timeoutError(lockFile.file.path, timeout) }
+    return StorageError(
+      .timedOut, operation: "lock", path: path,
+      reason: "another thread was writing for more than \(timeout)", remedy: remedy)
   }
 
   private static func attempt(

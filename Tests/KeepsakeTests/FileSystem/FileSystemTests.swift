@@ -110,4 +110,36 @@ import Testing
     try b.publish(7)
     #expect(a.word() == 7)
   }
+
+  /// At any moment one of the others holds a byte.
+  @Test func allBytesCanBeLockedAmongManyLocksOfSingleOnes() async throws {
+    let directory = try TemporaryDirectory()
+    let path = directory.file("lock").path
+    let isOver = Locked(false)
+    let startedCount = Locked(0)
+    let endedCount = Locked(0)
+    let threadCount = 12
+    for number in 0..<threadCount {
+      Thread.detachNewThread {
+        let lock = ByteRangeLock(path)
+        let byte = UInt64(number) << 50
+        startedCount.withLock { $0 += 1 }
+        while !isOver.withLock({ $0 }) {
+          _ = try? lock.withLock(byte..<(byte + 1), mode: 0o600, timeout: .seconds(30)) {
+            usleep(4_000)
+          }
+          usleep(1_000)
+        }
+        endedCount.withLock { $0 += 1 }
+      }
+    }
+    try await eventually("the others have begun") { startedCount.withLock { $0 } == threadCount }
+    for _ in 0..<3 {
+      try ByteRangeLock.withLock(
+        ByteRangeLock.allBytes, of: path, mode: 0o600, timeout: .seconds(20)
+      ) {}
+    }
+    isOver.withLock { $0 = true }
+    try await eventually("the others have ended") { endedCount.withLock { $0 } == threadCount }
+  }
 }

@@ -219,9 +219,8 @@ extension Journal {
       }
     }
     if let result { return result }
-    throw StorageError(
-      .timedOut, operation: "lock", path: location.path,
-      reason: "another thread was writing for more than \(timeout)",
+    throw LockFile.threadTimeoutError(
+      timeout, path: location.path, lockFile: file.withLock { $0.lockFile },
       remedy: "Do not wait for other threads inside the closure of an update.")
   }
 

@@ -129,9 +129,8 @@ final class CacheLedger: Sendable {
       return try body()
     }
     guard let result else {
-      throw StorageError(
-        .timedOut, operation: "lock", path: file.file.path,
-        reason: "another thread has held the lock for more than \(timeout)",
+      throw LockFile.threadTimeoutError(
+        timeout, path: file.file.path, lockFile: file,
         remedy: "Find the blocked thread in this program.")
     }
     return result

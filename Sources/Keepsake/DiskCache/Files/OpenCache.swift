@@ -247,7 +247,7 @@ final class OpenCache: Sendable {
   ) throws(StorageError) -> R? {
     guard let ledger else { return nil }
     let byte = CacheLedger.Byte.key(name.hash)
-    return try withThreadLock(of: name.directory, timeout) { () throws(StorageError) in
+    return try withThreadLock(of: name.directory, ledger, timeout) { () throws(StorageError) in
       try ledger.file.lock(bytes: byte, timeout: timeout)
       defer { ledger.file.unlock(bytes: byte) }
       return try body(LockedEntry(cache: self, name: name))
@@ -273,7 +273,7 @@ final class OpenCache: Sendable {
   func awaitWriters(in subdirectory: Int) throws(StorageError) {
     guard let ledger else { return }
     let bytes = CacheLedger.Byte.directory(subdirectory)
-    try withThreadLock(of: subdirectory, timeout) { () throws(StorageError) in
+    try withThreadLock(of: subdirectory, ledger, timeout) { () throws(StorageError) in
       try ledger.file.lock(bytes: bytes, timeout: timeout)
       ledger.file.unlock(bytes: bytes)
     }
@@ -285,16 +285,16 @@ final class OpenCache: Sendable {
 
   @inline(__always)
   private func withThreadLock<R>(
-    of subdirectory: Int, _ timeout: Duration, _ body: () throws(StorageError) -> R
+    of subdirectory: Int, _ ledger: CacheLedger, _ timeout: Duration,
+    _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
     let threadLock = threadLock(of: subdirectory)
     let result = try threadLock.lock.withLock(timeout: timeout) { _ throws(StorageError) in
       try body()
     }
     if let result { return result }
-    throw StorageError(
-      .timedOut, operation: "lock", path: path(ofSubdirectory: subdirectory),
-      reason: "another thread has been writing for more than \(timeout)",
+    throw LockFile.threadTimeoutError(
+      timeout, path: path(ofSubdirectory: subdirectory), lockFile: ledger.file,
       remedy: "Find the blocked thread in this program.")
   }
 }

@@ -162,5 +162,42 @@ extension OneAtATime {
       try journal.set(.int(2), forKey: "a")
       #expect(try journal.value(forKey: "a") == .int(2))
     }
+
+    /// Another thread waits for the same lock, and this one for that thread.
+    @Test func blamesTheProcessThatHoldsTheLockAndNotAnUpdate() async throws {
+      let directory = try TemporaryDirectory()
+      try directory.store().set(1, forKey: "a")
+      let location = try JournalPaths(
+        directory: StoreDirectory(path: directory.path, isCallerOwned: false), name: "standard")
+      let journal = Journal(location: location, timeout: .milliseconds(50)) { _ in }
+      let isWaiting = Locked(false)
+      let isOver = Locked(false)
+      let attempts = Locked(0)
+      // Another process holds the lock at the first attempt, and the second one takes long.
+      let plan = FaultPlan(decide: { event in
+        guard event.call == .lock else { return .proceed }
+        let attempt = attempts.withLock { attempts in
+          attempts += 1
+          return attempts
+        }
+        if attempt == 1 { return .fail(EAGAIN) }
+        isWaiting.withLock { $0 = true }
+        let deadline = ContinuousClock.now + .seconds(60)
+        while !isOver.withLock({ $0 }), ContinuousClock.now < deadline { usleep(1_000) }
+        return .proceed
+      })
+      let isSet = Locked(false)
+      Thread.detachNewThread {
+        FaultPlan.$current.withValue(plan) { try? journal.set(.int(2), forKey: "a") }
+        isSet.withLock { $0 = true }
+      }
+      try await eventually("the other thread waits") { isWaiting.withLock { $0 } }
+      let error = expectFailure(.timedOut) { try journal.set(.int(3), forKey: "a") }
+      #expect(error?.description.contains("another process held the lock") == true)
+      #expect(error?.remedy.contains("fuser") == true && error?.path == location.lockPath)
+      isOver.withLock { $0 = true }
+      try await eventually("the other thread is done") { isSet.withLock { $0 } }
+      #expect(try journal.value(forKey: "a") == .int(2))
+    }
   }
 }
