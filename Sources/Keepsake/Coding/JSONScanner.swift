@@ -24,8 +24,8 @@ struct JSONScanner {
   }
 
   /// The value of a document; nil if it is not JSON.
-  static func value(of document: [UInt8]) -> Value? {
-    scan(document) { scanner in scanner.value() }
+  static func value(of document: [UInt8], maximumDepth: Int = maximumDepth) -> Value? {
+    scan(document, maximumDepth) { scanner in scanner.value() }
   }
 
   /// The members of a document that is an object, in their order and including any duplicates; nil
@@ -39,11 +39,13 @@ struct JSONScanner {
     scan(document) { scanner in scanner.elements() }
   }
 
-  private static func scan<R>(_ document: [UInt8], _ body: (inout JSONScanner) -> R?) -> R? {
+  private static func scan<R>(
+    _ document: [UInt8], _ maximumDepth: Int = maximumDepth, _ body: (inout JSONScanner) -> R?
+  ) -> R? {
     document.withUnsafeBytes { bytes in
       // Checks all strings at once; outside strings only ASCII is accepted anyway.
       guard String(utf8: bytes) != nil else { return nil }
-      var scanner = JSONScanner(bytes: bytes)
+      var scanner = JSONScanner(bytes: bytes, maximumDepth: maximumDepth)
       // RFC 8259, section 8.1, lets readers ignore the mark that some editors add.
       if bytes.starts(with: byteOrderMark) { scanner.position = byteOrderMark.count }
       guard let result = body(&scanner), scanner.nextToken() == nil else { return nil }
@@ -52,9 +54,13 @@ struct JSONScanner {
   }
 
   private let bytes: UnsafeRawBufferPointer
+  private let maximumDepth: Int
   private var position = 0
 
-  private init(bytes: UnsafeRawBufferPointer) { self.bytes = bytes }
+  private init(bytes: UnsafeRawBufferPointer, maximumDepth: Int) {
+    self.bytes = bytes
+    self.maximumDepth = maximumDepth
+  }
 
   // MARK: Documents
 
@@ -101,7 +107,7 @@ struct JSONScanner {
       case .openingBrace, .openingBracket:
         let isObject = token == .openingBrace
         let closing: UInt8 = isObject ? .closingBrace : .closingBracket
-        guard depth + containers.count < Self.maximumDepth else { return nil }
+        guard depth + containers.count < maximumDepth else { return nil }
         value.bytes.append(token)
         position += 1
         if skip(closing) {

@@ -107,17 +107,71 @@ extension PropertyTree: Codable {
         count -= 1
         return count >= 0
       }
-      guard isWithinBudget, depth <= JSONScanner.maximumDepth else { throw BudgetExceeded() }
+      guard isWithinBudget, depth <= maximumDepth else { throw BudgetExceeded() }
     }
 
     private struct BudgetExceeded: Error {}
   }
 
-  /// Reads a property list, binary or XML.
+  /// How deeply containers can be nested in a property list.
+  ///
+  /// Foundation's coders call themselves for each level. This many levels fit into the stack of a
+  /// thread that has 128 KiB, as musl's do.
+  static let maximumDepth = 64
+
+  private struct Unreadable: Error {}
+
+  /// Reads a property list: binary, or XML in UTF-8.
   init(propertyList document: Data) throws {
+    guard document.starts(with: "bplist".utf8) || Self.isShallowXML(document) else {
+      throw Unreadable()
+    }
     let decoder = PropertyListDecoder()
     if let key = Self.budgetKey { decoder.userInfo[key] = Budget(document.count) }
     self = try decoder.decode(PropertyTree.self, from: document)
+  }
+}
+
+extension PropertyTree {
+  /// Whether a document looks like XML whose elements are not nested too deeply, by its tags alone.
+  private static func isShallowXML(_ document: Data) -> Bool {
+    let mark = JSONScanner.byteOrderMark
+    var rest = document.starts(with: mark) ? document.dropFirst(mark.count) : document
+    rest = rest.drop(while: JSONScanner.isWhitespace)
+    guard rest.first == UInt8(ascii: "<") else { return false }
+    // The root element and a value are elements besides the containers.
+    let maximumElementDepth = maximumDepth + 2
+    return Array(rest).withUnsafeBytes { bytes in
+      var rest = bytes[...]
+      /// Moves past the next `end`; to the end if there is none.
+      func skip(past end: StaticString) {
+        let end = UnsafeRawBufferPointer(start: end.utf8Start, count: end.utf8CodeUnitCount)
+        while !rest.isEmpty, !rest.starts(with: end) { rest = rest.dropFirst() }
+        rest = rest.dropFirst(end.count)
+      }
+      var depth = 0
+      while let tag = rest.firstIndex(of: UInt8(ascii: "<")) {
+        rest = rest[tag...].dropFirst()
+        if rest.starts(with: "!--".utf8) {
+          rest = rest.dropFirst(3)
+          skip(past: "-->")
+        } else if rest.starts(with: "![CDATA[".utf8) {
+          skip(past: "]]>")
+        } else if rest.starts(with: "?".utf8) {
+          skip(past: "?>")
+        } else if rest.starts(with: "!".utf8) {
+          skip(past: ">")
+        } else {
+          let isEnd = rest.starts(with: "/".utf8)
+          skip(past: ">")
+          let isEmptyElement =
+            !isEnd && bytes[..<rest.startIndex].dropLast().last == UInt8(ascii: "/")
+          if !isEmptyElement { depth += isEnd ? -1 : 1 }
+          guard depth <= maximumElementDepth else { return false }
+        }
+      }
+      return true
+    }
   }
 }
 

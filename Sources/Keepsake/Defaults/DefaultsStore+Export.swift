@@ -18,8 +18,8 @@ extension Defaults.Store {
   /// All values of the suite as one document.
   ///
   /// JSON keeps every value exactly. A property list cannot hold infinities, NaN, a `Decimal` with
-  /// more digits than a `Double`, or dates before the year 1 or after 9999. It drops fractions of a
-  /// second from dates.
+  /// more digits than a `Double`, dates before the year 1 or after 9999, or values nested more than
+  /// 64 levels deep. It drops fractions of a second from dates.
   ///
   /// - Throws: ``StorageError`` with the code `encodingFailed` if the format cannot hold a value;
   ///   its ``StorageError/key`` says which.
@@ -91,7 +91,9 @@ extension Defaults.Store {
         years1To9999.contains(value)
         ? .date(Date(timeIntervalSinceReferenceDate: value)) : nil
     case .json(let bytes):
-      tree = try? Codec.decoder.decode(PropertyTree.self, from: Data(bytes))
+      let isShallow =
+        JSONScanner.value(of: bytes, maximumDepth: PropertyTree.maximumDepth - 1) != nil
+      tree = isShallow ? try? Codec.decoder.decode(PropertyTree.self, from: Data(bytes)) : nil
     }
     guard let tree, tree.fitsPropertyList else {
       throw StorageError(

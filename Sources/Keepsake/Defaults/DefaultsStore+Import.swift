@@ -5,8 +5,10 @@ extension Defaults.Store {
   ///
   /// The document is either a JSON object, such as ``export(as:)`` or any other program writes, or
   /// a property list, binary or XML, such as the file of Foundation's `UserDefaults`. A member that
-  /// is null is skipped. Nothing is set unless the whole document can be read. If a
-  /// ``StorageEngine`` fails halfway, the values before that are set.
+  /// is null is skipped. JSON can be nested 512 levels deep, and a property list 64 levels.
+  ///
+  /// Nothing is set unless the whole document can be read. If a ``StorageEngine`` fails halfway,
+  /// the values before that are set.
   ///
   /// ```swift
   /// try Defaults.shared.import(Data(contentsOf: oldSettings))
