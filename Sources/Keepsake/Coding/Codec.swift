@@ -37,7 +37,7 @@ enum Codec {
     if let value = exactCast(value, to: Bool?.self) { return value.map { .bool($0) } }
     if let value = exactCast(value, to: Double?.self) { return value.map { .double($0) } }
     if let value = exactCast(value, to: Data?.self) { return value.map { .data($0) } }
-    if let value = exactCast(value, to: URL.self), value.baseURL != nil {
+    if let value = exactCast(value, to: URL.self), value.baseURL != nil || value.isPathOnly {
       return try encodeModel(RelativeURL(value), of: T.self)
     }
     if let value = exactCast(value, to: Decimal.self), value.isNaN {
@@ -166,11 +166,12 @@ enum Codec {
     case let type as any AnyOptional.Type: decoded = try type.decodeWrapped(stored)
     case let type as any FixedWidthInteger.Type: decoded = integer(stored, as: type)
     default:
-      if case .json = stored {
-        let relative: RelativeURL = try decodeModel(stored, as: T.self)
-        decoded = relative.url
-      } else {
-        decoded = try decodeModel(stored, as: T.self) as URL
+      switch stored {
+      case .json: decoded = (try decodeModel(stored, as: T.self) as RelativeURL).url
+      // Foundation's `UserDefaults` stores a file URL as its path.
+      case .string(let path) where path.utf8.first == UInt8(ascii: "/"):
+        decoded = URL(filePath: path, directoryHint: .inferFromPath)
+      default: decoded = try decodeModel(stored, as: T.self) as URL
       }
     }
     guard let value = decoded as? T else { throw StorageError(mismatch: stored, with: T.self) }
@@ -240,6 +241,14 @@ func exactCast<T, Concrete>(_ value: T, to type: Concrete.Type) -> Concrete? {
 /// `value`, whose type the caller has found to be `T`.
 @inline(__always)
 private func bitCast<Concrete, T>(_ value: Concrete) -> T { unsafeBitCast(value, to: T.self) }
+
+extension URL {
+  /// Whether it is a path without a scheme, such as `/a`, which read as a string would become a
+  /// file URL.
+  fileprivate var isPathOnly: Bool {
+    scheme == nil && relativeString.utf8.first == UInt8(ascii: "/")
+  }
+}
 
 /// A URL with its base, which Foundation's coders would resolve into one absolute URL.
 private struct RelativeURL: Codable {

@@ -144,6 +144,27 @@ import Testing
     #expect(Defaults.get("nested") == Nested(a: ["b": "c"], d: [true, false]))
   }
 
+  /// Foundation's `UserDefaults` stores a file URL as its path.
+  @Test func importedFileURLIsAFileURL() throws {
+    let url = URL(filePath: "/srv/My Notes/\u{FC}.txt")
+    let document = try PropertyListSerialization.data(
+      fromPropertyList: ["file": url.path], format: .xml, options: 0)
+    #expect(Defaults.import(document))
+    let read: URL? = Defaults.get("file")
+    #expect(read == url && read?.isFileURL == true)
+    #expect(Defaults.string("file") == url.path)
+  }
+
+  @Test func urlWithoutASchemeStaysWithoutOne() throws {
+    for text in ["/a%20b?c=d#e", "//host/a", "a/b", "/"] {
+      let url = try #require(URL(string: text))
+      Defaults.set(url, forKey: "url")
+      let read: URL? = Defaults.get("url")
+      #expect(read == url && read?.isFileURL == false, "\(text)")
+      #expect(Defaults.get("url") == Optional(Optional(url)), "\(text)")
+    }
+  }
+
   @Test func listsSuitesBesideALinkedFile() throws {
     let (directory, linked) = (try TemporaryDirectory(), try TemporaryDirectory())
     try linked.write([], to: "settings.jsonl")
@@ -220,11 +241,73 @@ import Testing
     let deep = Data(
       ("<plist><dict><key>k</key>" + String(repeating: "<array>", count: 600)
         + String(repeating: "</array>", count: 600) + "</dict></plist>").utf8)
-    for document in [cycle, deep] {
+    for document in [cycle, deep, try nested(65, .binary), try nested(65, .xml)] {
       let store = try TemporaryDirectory().store()
       expectFailure(.decodingFailed) { try store.import(document) }
       #expect(try store.keys().isEmpty)
     }
+  }
+
+  /// Arrays in each other, in a dictionary.
+  private func nested(
+    _ depth: Int, _ format: PropertyListSerialization.PropertyListFormat
+  ) throws -> Data {
+    var value: Any = "x"
+    for _ in 1..<depth { value = [value] }
+    return try PropertyListSerialization.data(
+      fromPropertyList: ["k": value], format: format, options: 0)
+  }
+
+  @Test func importsAndExportsPropertyListsOf64Levels() throws {
+    for format in [PropertyListSerialization.PropertyListFormat.binary, .xml] {
+      let store = try TemporaryDirectory().store()
+      try store.import(try nested(64, format))
+      let copy = try TemporaryDirectory().store()
+      try copy.import(try store.export(as: .propertyList))
+      #expect(try copy.export(as: .json) == store.export(as: .json))
+    }
+    let store = try TemporaryDirectory().store()
+    let json = "{\"k\":" + String(repeating: "[", count: 64) + String(repeating: "]", count: 64)
+    try store.import(Data((json + "}").utf8))
+    let error = expectFailure(.encodingFailed) { _ = try store.export(as: .propertyList) }
+    #expect(error?.key == "k")
+  }
+
+  /// Threads of an app may have a stack of half a megabyte.
+  @Test func deeplyNestedDocumentsFitIntoASmallStack() async throws {
+    let arrays = String(repeating: "<array>", count: 10_000)
+    let ends = String(repeating: "</array>", count: 10_000)
+    let documents =
+      [
+        "<plist><dict><key>k</key>\(arrays)\(ends)</dict></plist>",
+        "\u{FEFF} <?xml version=\"1.0\"?><!-- </array> --><dict><key>k</key>\(arrays)",
+        String(repeating: "<plist>", count: 10_000),
+        "<dict><key>k</key>"
+          + String(repeating: "<array><string><![CDATA[</array>]]></string>", count: 500),
+        "<dict>" + String(repeating: "<key>k</key><dict a=\"/\">", count: 500),
+        String(repeating: "(", count: 10_000),
+        "/* x */ {k = " + String(repeating: "(", count: 10_000),
+        "{\"k\":" + String(repeating: "[", count: 10_000),
+      ].map { Data($0.utf8) } + [try nested(500, .binary), Data([0xFF, 0xFE] + "<\0p\0".utf8)]
+    let store = try TemporaryDirectory().store()
+    let deepest = try nested(64, .xml)
+    let codes = Locked<[StorageError.Code?]>([])
+    let thread = Thread {
+      for document in documents + [deepest] {
+        do throws(StorageError) {
+          try store.import(document)
+          _ = try store.export(as: .propertyList)
+          codes.withLock { $0.append(nil) }
+        } catch {
+          codes.withLock { $0.append(error.code) }
+        }
+      }
+    }
+    thread.stackSize = 512 << 10
+    thread.start()
+    try await eventually("all are read") { codes.withLock { $0.count } == documents.count + 1 }
+    let expected = documents.map { _ in Optional(StorageError.Code.decodingFailed) } + [nil]
+    #expect(codes.withLock { $0 } == expected)
   }
 
   @Test func throwsWhenPropertyListWouldReadTextAsNull() throws {
