@@ -75,31 +75,31 @@ extension Defaults {
   /// The value of a key as a string; nil if it has none.
   @inlinable
   public static func string(_ key: String, suite: Suite = .standard) -> String? {
-    get(key, suite: suite)
+    self.suite(suite).attempt { store throws(StorageError) in try store.string(key) } ?? nil
   }
 
   /// The value of a key as an integer; 0 if it has none.
   @inlinable
   public static func int(_ key: String, suite: Suite = .standard) -> Int {
-    get(key, default: 0, suite: suite)
+    self.suite(suite).attempt { store throws(StorageError) in try store.int(key) } ?? 0
   }
 
   /// The value of a key as a floating-point number; 0 if it has none.
   @inlinable
   public static func double(_ key: String, suite: Suite = .standard) -> Double {
-    get(key, default: 0, suite: suite)
+    self.suite(suite).attempt { store throws(StorageError) in try store.double(key) } ?? 0
   }
 
   /// The value of a key as a Boolean; false if it has none.
   @inlinable
   public static func bool(_ key: String, suite: Suite = .standard) -> Bool {
-    get(key, default: false, suite: suite)
+    self.suite(suite).attempt { store throws(StorageError) in try store.bool(key) } ?? false
   }
 
   /// The value of a key as bytes; nil if it has none.
   @inlinable
   public static func data(_ key: String, suite: Suite = .standard) -> Data? {
-    get(key, suite: suite)
+    self.suite(suite).attempt { store throws(StorageError) in try store.data(key) } ?? nil
   }
 
   /// The `Codable` value of a key; nil if it has none.
@@ -111,7 +111,8 @@ extension Defaults {
   public static func model<T: Codable>(
     _ key: String, type: T.Type = T.self, suite: Suite = .standard
   ) -> T? {
-    get(key, suite: suite)
+    self.suite(suite).attempt { store throws(StorageError) in try store.model(key, type: type) }
+      ?? nil
   }
 
   /// The `Codable` value of a key; nil if it has none.

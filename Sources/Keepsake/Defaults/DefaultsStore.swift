@@ -117,12 +117,20 @@ extension Defaults.Store {
   /// - Throws: ``StorageError`` with the code `wrongType` if the value has another type.
   @inlinable
   public func get<T: Codable>(_ key: String) throws(StorageError) -> T? {
+    try value(forKey: key, operation: "get")
+  }
+
+  /// The value of a key.
+  ///
+  /// - Parameter operation: The call that errors name.
+  @inlinable @inline(__always)
+  func value<T: Codable>(forKey key: String, operation: String) throws(StorageError) -> T? {
     do throws(StorageError) {
       guard let stored = try storedValue(forKey: key) else { return nil }
       // With an inferred type it would be decoded as `T?`, which takes the slow path.
       return try Codec.decode(stored, as: T.self)
     } catch {
-      throw error.inContext(of: "get", key: key, path: path)
+      throw error.inContext(of: operation, key: key, path: path)
     }
   }
 
@@ -145,28 +153,41 @@ extension Defaults.Store {
   /// The value of a typed key; the key's default if it has none.
   @inlinable
   public func get<T: Codable>(_ key: Defaults.Key<T>) throws(StorageError) -> T {
-    try get(key.name, allowingCache: key.allowsCaching) ?? key.defaultValue
+    if key.allowsCaching {
+      return try cachedValue(forKey: key.name, operation: "get") ?? key.defaultValue
+    }
+    return try get(key.name) ?? key.defaultValue
   }
 
   /// The value of a key as a string; nil if it has none.
   @inlinable
-  public func string(_ key: String) throws(StorageError) -> String? { try get(key) }
+  public func string(_ key: String) throws(StorageError) -> String? {
+    try value(forKey: key, operation: "string")
+  }
 
   /// The value of a key as an integer; 0 if it has none.
   @inlinable
-  public func int(_ key: String) throws(StorageError) -> Int { try get(key) ?? 0 }
+  public func int(_ key: String) throws(StorageError) -> Int {
+    try value(forKey: key, operation: "int") ?? 0
+  }
 
   /// The value of a key as a floating-point number; 0 if it has none.
   @inlinable
-  public func double(_ key: String) throws(StorageError) -> Double { try get(key) ?? 0 }
+  public func double(_ key: String) throws(StorageError) -> Double {
+    try value(forKey: key, operation: "double") ?? 0
+  }
 
   /// The value of a key as a Boolean; false if it has none.
   @inlinable
-  public func bool(_ key: String) throws(StorageError) -> Bool { try get(key) ?? false }
+  public func bool(_ key: String) throws(StorageError) -> Bool {
+    try value(forKey: key, operation: "bool") ?? false
+  }
 
   /// The value of a key as bytes; nil if it has none.
   @inlinable
-  public func data(_ key: String) throws(StorageError) -> Data? { try get(key) }
+  public func data(_ key: String) throws(StorageError) -> Data? {
+    try value(forKey: key, operation: "data")
+  }
 
   /// The `Codable` value of a key; nil if it has none.
   ///
@@ -176,7 +197,7 @@ extension Defaults.Store {
   public func model<T: Codable>(
     _ key: String, type: T.Type = T.self
   ) throws(StorageError) -> T? {
-    try get(key)
+    try value(forKey: key, operation: "model")
   }
 
   /// The `Codable` value of a key; nil if it has none.
@@ -190,21 +211,24 @@ extension Defaults.Store {
   public func model<T: Codable & Sendable>(
     _ key: String, type: T.Type = T.self
   ) throws(StorageError) -> T? {
-    try get(key, allowingCache: true)
+    try cachedValue(forKey: key, operation: "model")
   }
 
-  /// The value of a key, from the cache of decoded models if `allowingCache` is true, for which `T`
-  /// must be `Sendable`.
+  /// The value of a key, from the cache of decoded models if it is there. `T` must be `Sendable`.
   @inlinable
-  func get<T: Codable>(_ key: String, allowingCache: Bool) throws(StorageError) -> T? {
-    if !allowingCache || Codec.isStoredAsIs(T.self) { return try get(key) }
+  func cachedValue<T: Codable>(
+    forKey key: String, operation: String
+  ) throws(StorageError) -> T? {
+    if Codec.isStoredAsIs(T.self) { return try value(forKey: key, operation: operation) }
     if let model = valueEngine.cachedModel(forKey: key)?.value(as: T.self) { return model }
-    return try decodeAndCache(key)
+    return try decodeAndCache(key, operation)
   }
 
   @usableFromInline
-  func decodeAndCache<T: Codable>(_ key: String) throws(StorageError) -> T? {
-    try perform("get", key) { engine in
+  func decodeAndCache<T: Codable>(
+    _ key: String, _ operation: String
+  ) throws(StorageError) -> T? {
+    try perform(operation, key) { engine in
       guard let stored = try engine.versionedValue(forKey: key) else { return nil }
       let value: T = try Codec.decode(stored.value)
       if case .json = stored.value, let model = DecodedModel.make(value) {

@@ -49,7 +49,7 @@ import Testing
     let unreadable = Defaults.Suite("standard", in: URL(filePath: path).deletingLastPathComponent())
     let error = #expect(throws: StorageError.self) { try Defaults.suite(unreadable).int("k") }
     #expect(error?.code == .damaged)
-    #expect(error?.operation == "get")
+    #expect(error?.operation == "int")
     #expect(error?.key == "k")
   }
 
@@ -57,7 +57,7 @@ import Testing
     let failures = Failures()
     StorageSystem.onFailure = failures.append
     Defaults.set("hunter2", forKey: "k")
-    #expect(Defaults.int("k") == 0)
+    #expect(Defaults.get("k", default: 0) == 0)
     #expect(Defaults.get("k", default: 7) == 7)
     #expect(failures.all.count == 1, "the same error at most once a second")
     #expect(failures.all.first?.key == "k")
@@ -88,6 +88,40 @@ import Testing
     Defaults.set(2, forKey: "e\u{301}")
     #expect(Defaults.int("\u{E9}") == 1)
     #expect(Defaults.int("e\u{301}") == 2)
+  }
+
+  @Test func reportsNameTheCall() {
+    struct Profile: Codable, Sendable { var name: String }
+    final class Account: Codable { var name = "" }
+    let failures = Failures()
+    StorageSystem.onFailure = failures.append
+    let suite = Defaults.Suite(String(repeating: "x", count: 300))
+    let calls: [(name: String, call: () -> Void)] = [
+      ("get", { _ = Defaults.get("k", suite: suite) as Int? }),
+      ("get", { _ = Defaults[Defaults.Key("k", default: 0, suite: suite)] }),
+      ("get", { _ = Defaults[Defaults.Key("k", default: Profile(name: ""), suite: suite)] }),
+      ("model", { _ = Defaults.model("k", type: Profile.self, suite: suite) }),
+      ("model", { _ = Defaults.model("k", type: Account.self, suite: suite) }),
+      ("string", { _ = Defaults.string("k", suite: suite) }),
+      ("int", { _ = Defaults.int("k", suite: suite) }),
+      ("double", { _ = Defaults.double("k", suite: suite) }),
+      ("bool", { _ = Defaults.bool("k", suite: suite) }),
+      ("data", { _ = Defaults.data("k", suite: suite) }),
+      ("contains", { _ = Defaults.contains("k", suite: suite) }),
+    ]
+    for (name, call) in calls {
+      StorageSystem.onFailure = { error in
+        #expect(error.operation == "Defaults." + name && error.key == "k")
+        failures.append(error)
+      }
+      call()
+    }
+    // The second and third `get` are the same failure as the first.
+    #expect(failures.all.count >= calls.count - 3)
+    Defaults.set(1, forKey: "number")
+    StorageSystem.onFailure = failures.append
+    #expect(Defaults.model("number", type: Profile.self) == nil)
+    #expect(failures.all.last?.operation == "Defaults.model")
   }
 
   @Test func memorySuiteHasNoFile() throws {

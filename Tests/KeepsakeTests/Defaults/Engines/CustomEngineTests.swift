@@ -68,7 +68,7 @@ final class HookedEngine: StorageEngine {
 
   private static let calls: [(name: String, call: @Sendable (Defaults.Store) throws -> Void)] = [
     ("get", { _ = try $0.get("k") as String? }),
-    ("get", { _ = try $0.model("k") as Model? }),
+    ("model", { _ = try $0.model("k") as Model? }),
     ("contains", { _ = try $0.contains("k") }),
     ("set", { try $0.set("swordfish", forKey: "k") }),
     ("set", { try $0.set(nil as String?, forKey: "k") }),
