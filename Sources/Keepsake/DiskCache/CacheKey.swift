@@ -14,6 +14,8 @@ extension DiskCache {
   public struct Key<Value: Codable>: Hashable, Sendable {
     /// The name under which the value is stored.
     public let name: String
+    /// Has keys compared by their bytes.
+    private let exactName: ExactString
     /// When an entry that is stored under this key expires.
     public let expiry: Expiry
     /// The cache in which the value is stored.
@@ -22,6 +24,7 @@ extension DiskCache {
     /// Makes the key of an entry.
     public init(_ name: String, expiry: Expiry = .never, cache: Name = .standard) {
       self.name = name
+      exactName = ExactString(name)
       self.expiry = expiry
       self.cache = cache
     }

@@ -37,13 +37,13 @@ enum AbandonedFiles {
     _ = try? LockFile.tryLock(descriptor, path)
   }
 
-  private static let sweptPaths = Locked<Set<String>>([])
+  private static let sweptPaths = Locked<Set<ExactString>>([])
 
   /// Sweeps a directory when this process creates its first file in it.
   static func sweepOnce(_ directory: DirectoryHandle) {
     let isFirst = sweptPaths.withLock { sweptPaths in
       if sweptPaths.count > 10_000 { sweptPaths = [] }
-      return sweptPaths.insert(directory.path).inserted
+      return sweptPaths.insert(ExactString(directory.path)).inserted
     }
     if isFirst { sweep(directory) }
   }

@@ -68,7 +68,7 @@ extension Folder {
   }
 
   private func basePath() throws(StorageError) -> String {
-    if case .own(let path) = base { return path }
+    if case .own(let path) = base { return path.text }
     let scope = StorageScope.current
     let path = try scope.path(of: base)
     if case .temporary = base { try scope.finder.requirePrivate(FileSystem.parent(of: path)) }
@@ -81,8 +81,10 @@ extension Folder {
   func directoryMode() throws(StorageError) -> UInt32 {
     guard case .own(let path) = base else { return 0o700 }
     // In a directory like /tmp, where all users may create files, each user's files are private.
-    if let status = try FileSystem.status(path), status.mode & 0o1002 == 0o1002 { return 0o700 }
-    return try StoreDirectory(path: path, isCallerOwned: true).directoryMode()
+    if let status = try FileSystem.status(path.text), status.mode & 0o1002 == 0o1002 {
+      return 0o700
+    }
+    return try StoreDirectory(path: path.text, isCallerOwned: true).directoryMode()
   }
 
   func fileMode() throws(StorageError) -> UInt32 { try directoryMode() & 0o666 }
@@ -103,11 +105,12 @@ extension Folder {
     }
     let (directory, isNew) = try path.makeDirectory(mode: directoryMode(), durable: isDurable)
     // Another process may have just created it, but not synchronized it yet.
-    if isDurable, isNew || Self.synchronizedPaths.withLock({ !$0.contains(path.path) }) {
+    if isDurable, isNew || Self.synchronizedPaths.withLock({ !$0.contains(ExactString(path.path)) })
+    {
       try path.synchronizeAncestors()
       Self.synchronizedPaths.withLock { known in
         if known.count > 10_000 { known = [] }
-        known.insert(path.path)
+        known.insert(ExactString(path.path))
       }
     }
     AbandonedFiles.sweepOnce(directory)
@@ -115,7 +118,7 @@ extension Folder {
   }
 
   /// The directories whose names are known to survive a power cut.
-  private static let synchronizedPaths = Locked<Set<String>>([])
+  private static let synchronizedPaths = Locked<Set<ExactString>>([])
   static let ownershipMarker = AbandonedFiles.reservedPrefix + "own"
 
   func makeFile(_ path: ConfinedPath) throws(StorageError) -> NewFile {

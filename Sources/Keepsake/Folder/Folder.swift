@@ -22,18 +22,19 @@ public import FoundationEssentials
 public struct Folder: Hashable, Sendable {
   enum Base: Hashable, Sendable {
     case documents, applicationSupport, caches, temporary
-    case own(path: String)
+    case own(path: ExactString)
     /// A URL that is not a file URL, which every call reports.
     case unusable(url: String)
   }
 
   let base: Base
+  private let exactSubpath: ExactString
   /// The path of this folder relative to its base; empty for the base itself.
-  let subpath: String
+  var subpath: String { exactSubpath.text }
 
   private init(_ base: Base, _ subpath: String = "") {
     self.base = base
-    self.subpath = subpath
+    exactSubpath = ExactString(subpath)
   }
 
   /// Documents that the app creates for its user: a folder with the app's name in the user's
@@ -59,7 +60,8 @@ public struct Folder: Hashable, Sendable {
   /// ```
   public init(_ url: URL) {
     let path = try? DirectoryFinder.path(of: url, operation: "open")
-    self.init(path.map { .own(path: $0) } ?? .unusable(url: url.absoluteString))
+    self.init(
+      path.map { .own(path: ExactString($0)) } ?? .unusable(url: url.absoluteString))
   }
 
   /// A folder below this one. It is created with its first file.

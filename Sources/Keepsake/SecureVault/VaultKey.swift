@@ -15,6 +15,8 @@ extension SecureVault {
   public struct Key<Value: Codable>: Hashable, Sendable {
     /// The name that the secret is stored under.
     public let name: String
+    /// Has keys compared by their bytes.
+    private let exactName: ExactString
     /// What reading the secret requires; nil keeps the access that it has.
     public let access: Access?
     /// The service that it belongs to; nil for the ``SecureVault/defaultService`` at each use.
@@ -23,6 +25,7 @@ extension SecureVault {
     /// Names a secret.
     public init(_ name: String, access: Access? = nil, service: Service? = nil) {
       self.name = name
+      exactName = ExactString(name)
       self.access = access
       self.service = service
     }

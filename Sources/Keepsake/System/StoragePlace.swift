@@ -12,15 +12,18 @@ public import FoundationEssentials
 /// DiskCache.set(png, forKey: "avatar", cache: "Images")
 /// ```
 ///
+/// Names are compared by their bytes, as file names are. Two names that differ only in Unicode
+/// normalization (NFC and NFD) are two places.
+///
 /// Places of different facades are different types: ``Defaults/Suite``, ``SecureVault/Service`` and
 /// ``DiskCache/Name``.
 public struct StoragePlace<Facade>: Hashable, Sendable {
   @usableFromInline
   enum Location: Hashable, Sendable {
     case standard
-    case named(String)
+    case named(ExactString)
     case memory
-    case inDirectory(String, name: String)
+    case inDirectory(String, name: ExactString)
   }
 
   @usableFromInline let location: Location
@@ -36,27 +39,27 @@ public struct StoragePlace<Facade>: Hashable, Sendable {
   /// Any name that is not too long is valid: characters that a file name cannot contain are
   /// escaped. The name `standard` means ``standard``.
   public init(_ name: String) {
-    location = name == Self.standardName ? .standard : .named(name)
+    location = name == Self.standardName ? .standard : .named(ExactString(name))
   }
 
   /// A place in a directory that the caller chooses, which apps and users can share.
   ///
   /// The directory must exist. Files get the permissions of the directory.
   public init(_ name: String, in folder: URL) {
-    location = .inDirectory(folder.absoluteString, name: name)
+    location = .inDirectory(folder.absoluteString, name: ExactString(name))
   }
 
   /// The place's name; empty for `memory`.
   public var name: String {
     switch location {
     case .standard: Self.standardName
-    case .named(let name), .inDirectory(_, let name): name
+    case .named(let name), .inDirectory(_, let name): name.text
     case .memory: ""
     }
   }
 
   /// The name if this is a named place of the app's own; nil otherwise.
-  var givenName: String? { if case .named(let name) = location { name } else { nil } }
+  var givenName: String? { if case .named(let name) = location { name.text } else { nil } }
 
   private static var standardName: String { "standard" }
 
@@ -106,7 +109,7 @@ extension StoragePlace: CustomStringConvertible {
     switch location {
     case .standard, .named: name
     case .memory: "memory"
-    case .inDirectory(let directory, let name): "\(name) in \(directory)"
+    case .inDirectory(let directory, _): "\(name) in \(directory)"
     }
   }
 }

@@ -48,7 +48,7 @@ final class StorageScope: Sendable {
   // MARK: Stores
 
   func defaults(_ suite: Defaults.Suite) -> Defaults.Store {
-    if case .named(let name) = suite.location, let store = suites.store(named: name) {
+    if case .named(let name) = suite.location, let store = suites.store(named: name.text) {
       return store
     }
     return suites.store(suite, named: suite.givenName) { Defaults.Store(suite: suite, scope: self) }
@@ -76,7 +76,7 @@ final class StorageScope: Sendable {
         case .applicationSupport: try finder.directory(.data) + "/files"
         case .caches: try finder.directory(.cache) + "/files"
         case .temporary: try finder.temporary() + "/files"
-        case .own(let path): path
+        case .own(let path): path.text
         case .unusable(let url):
           throw StorageError(
             .misuse, operation: "open", path: url,

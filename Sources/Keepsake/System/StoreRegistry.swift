@@ -1,7 +1,7 @@
 /// Creates the store of each place when it is first requested, and keeps it.
 final class StoreRegistry<Place: Hashable & Sendable, Store: Sendable>: Sendable {
   private struct Stores {
-    /// Compares names by their bytes, as file names are. A `Dictionary` would take twice as long.
+    /// Takes half as long as a `Dictionary`.
     var named = ByteKeyedDictionary<Store>()
     var unnamed: [Place: Store] = [:]
     /// After closing, a store is created for each request and not kept.

@@ -1,0 +1,23 @@
+/// A string that equals another one only if both have the same bytes, as file names do.
+///
+/// `String` treats canonically equivalent texts as equal: an "é" of one scalar (NFC) and one of two
+/// (NFD).
+@usableFromInline
+struct ExactString: Hashable, Sendable {
+  @usableFromInline let text: String
+
+  init(_ text: String) { self.text = text }
+
+  @usableFromInline
+  static func == (a: Self, b: Self) -> Bool {
+    a.text.utf8.count == b.text.utf8.count && a.text.utf8.elementsEqual(b.text.utf8)
+  }
+
+  @usableFromInline
+  func hash(into hasher: inout Hasher) {
+    var text = text
+    text.withUTF8 { hasher.combine(bytes: UnsafeRawBufferPointer($0)) }
+    // No byte of UTF-8 has this value, so it ends the text.
+    hasher.combine(0xFF as UInt8)
+  }
+}
