@@ -1,21 +1,66 @@
-/// Limits reports of the same failure to one a second.
+/// Limits how often failures are reported, and counts those that are not.
+///
+/// A failure with the same operation, code, path and key passes at most once a second. Of each
+/// operation, code and path, ``maximumKeyCount`` keys pass a second, so that a full disk does not
+/// flood the log with every key.
 final class ReportLimiter: Sendable {
-  private struct Kind: Hashable {
-    let operation: String
-    let code: StorageError.Code
-    let path: String?
+  static let maximumKeyCount = 10
+  /// The number of different operations, codes and paths that pass in one second.
+  static let maximumKindCount = 1_000
+
+  private struct Report {
+    let key: ExactString?
+    let time: ContinuousClock.Instant
   }
 
-  private let lastReports = Locked<[Kind: ContinuousClock.Instant]>([:])
+  private struct State {
+    /// The reports of the last second by operation, code and path.
+    var recentReports = ByteKeyedDictionary<[Report]>()
+    /// The failures that were held back since the last report.
+    var suppressedCount = 0
 
-  func shouldReport(_ error: StorageError) -> Bool {
-    let kind = Kind(operation: error.operation, code: error.code, path: error.path)
-    let now = ContinuousClock.now
-    return lastReports.withLock { lastReports in
-      if let last = lastReports[kind], now - last < .seconds(1) { return false }
-      if lastReports.count > 1_000 { lastReports = [:] }
-      lastReports[kind] = now
+    /// Notes a report; returns false if it has to be held back.
+    mutating func note(_ kind: String, _ report: Report) -> Bool {
+      var reports = Self.reports(recentReports[kind] ?? [], since: report.time)
+      guard reports.count < maximumKeyCount, !reports.contains(where: { $0.key == report.key })
+      else { return false }
+      if reports.isEmpty, recentReports.count >= maximumKindCount {
+        removeReports(before: report.time)
+        guard recentReports.count < maximumKindCount else { return false }
+      }
+      reports.append(report)
+      recentReports.set(kind, reports)
       return true
+    }
+
+    private mutating func removeReports(before time: ContinuousClock.Instant) {
+      for (kind, reports) in Array(recentReports.elements)
+      where Self.reports(reports, since: time).isEmpty {
+        recentReports.remove(kind)
+      }
+    }
+
+    private static func reports(
+      _ reports: [Report], since time: ContinuousClock.Instant
+    ) -> [Report] {
+      reports.filter { time - $0.time < .seconds(1) }
+    }
+  }
+
+  private let state = Locked(State())
+
+  /// `error` with the number of failures that were held back before it; nil if it is held back too.
+  func admit(
+    _ error: StorageError, at time: ContinuousClock.Instant = .now
+  ) -> StorageError? {
+    let kind = "\(error.operation)\0\(error.code)\0\(error.path ?? "")"
+    return state.withLock { state in
+      guard state.note(kind, Report(key: error.key.map { ExactString($0) }, time: time)) else {
+        state.suppressedCount += 1
+        return nil
+      }
+      defer { state.suppressedCount = 0 }
+      return error.reported(suppressedCount: state.suppressedCount)
     }
   }
 }

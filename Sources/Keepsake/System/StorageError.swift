@@ -74,10 +74,11 @@ public struct StorageError: Error, Sendable {
     let reason: String?
     let remedy: String
     let underlyingError: (any Error)?
+    let suppressedCount: Int
 
     init(
       _ code: Code, _ operation: String, _ key: String?, _ path: String?, _ reason: String?,
-      _ remedy: String, _ underlyingError: (any Error)?
+      _ remedy: String, _ underlyingError: (any Error)?, _ suppressedCount: Int = 0
     ) {
       self.code = code
       self.operation = operation
@@ -86,6 +87,7 @@ public struct StorageError: Error, Sendable {
       self.reason = reason
       self.remedy = remedy
       self.underlyingError = underlyingError
+      self.suppressedCount = suppressedCount
     }
   }
 
@@ -102,6 +104,9 @@ public struct StorageError: Error, Sendable {
   public var remedy: String { details.remedy }
   /// The error that caused this one, if any.
   public var underlyingError: (any Error)? { details.underlyingError }
+  /// In an error that ``StorageSystem/onFailure`` receives, the number of failures that were not
+  /// reported since the previous report; otherwise 0.
+  public var suppressedCount: Int { details.suppressedCount }
   /// What is wrong, more precisely than ``code``: a short clause.
   var reason: String? { details.reason }
 
@@ -131,6 +136,15 @@ public struct StorageError: Error, Sendable {
       remedy: remedy, underlyingError: underlyingError)
   }
 
+  /// The same failure for a report, after failures that were not reported.
+  func reported(suppressedCount: Int) -> StorageError {
+    StorageError(
+      Details(
+        code, operation, key, path, reason, remedy, underlyingError, suppressedCount))
+  }
+
+  private init(_ details: Details) { self.details = details }
+
   /// The same failure with the facade's name in ``operation``, for reports.
   func reported(by facade: String) -> StorageError { inContext(of: "\(facade).\(operation)") }
 }
@@ -141,13 +155,20 @@ public func ~= (code: StorageError.Code, error: any Error) -> Bool {
 }
 
 extension StorageError: CustomStringConvertible, LocalizedError {
-  /// One line: the operation, the key, what is wrong, the path, and the remedy.
+  /// One line: the operation, the key, what is wrong, the path, the remedy, and how many failures
+  /// were not reported.
   public var description: String {
     var line = "\(operation) failed"
     if let key { line += " for key \(key.debugDescription)" }
     line += ": \(reason ?? code.description)"
     if let path { line += " at \(path)" }
-    return line + ". " + remedy
+    line += ". " + remedy
+    switch suppressedCount {
+    case 0: break
+    case 1: line += " 1 other failure was not reported."
+    default: line += " \(suppressedCount) other failures were not reported."
+    }
+    return line
   }
 
   /// The same line as ``description``.

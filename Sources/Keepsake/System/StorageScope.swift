@@ -99,8 +99,8 @@ final class StorageScope: Sendable {
     ProcessEnvironment.writeToStandardError("keepsake: \($0.description)")
   }
 
-  /// Passes a failure to ``onFailure``, the same operation, code and path at most once a second.
+  /// Passes a failure to ``onFailure``, unless too many like it were reported in the last second.
   func report(_ error: StorageError) {
-    if reportLimiter.shouldReport(error) { onFailure(error) }
+    if let error = reportLimiter.admit(error) { onFailure(error) }
   }
 }
