@@ -1,12 +1,23 @@
 #if SecureVault
 /// The vaults of a scope, and the stores of their services.
 final class ScopeVaults: Sendable {
-  private let options: VaultOptions
+  private let givenOptions: VaultOptions
+  private let bootstrappedOptions = Locked<VaultOptions?>(nil)
   private let services = StoreRegistry<SecureVault.Service, SecureVault.Store>()
   private let vaults = StoreRegistry<String, Vault>()
   fileprivate let defaultService = Locked(SecureVault.Service.standard)
 
-  init(_ options: VaultOptions) { self.options = options }
+  init(_ options: VaultOptions) { givenOptions = options }
+
+  /// Sets the options that the scope was not given.
+  func bootstrap(_ options: VaultOptions) { bootstrappedOptions.withLock { $0 = options } }
+
+  private var options: VaultOptions {
+    guard let bootstrapped = bootstrappedOptions.withLock({ $0 }) else { return givenOptions }
+    return VaultOptions(
+      sources: givenOptions.hasStandardSources ? bootstrapped.sources : givenOptions.sources,
+      authenticate: givenOptions.authenticate ?? bootstrapped.authenticate)
+  }
 
   fileprivate func store(
     _ service: SecureVault.Service, in scope: StorageScope
@@ -25,7 +36,7 @@ final class ScopeVaults: Sendable {
         in: try service.directory(in: scope.finder, .data), finder: scope.finder)
       return .success(
         vaults.store(paths.directory, named: paths.directory) {
-          Vault(paths: paths, options: options) { [weak scope] in
+          Vault(paths: paths, options: self.options) { [weak scope] in
             scope?.report($0.reported(by: "SecureVault"))
           }
         })

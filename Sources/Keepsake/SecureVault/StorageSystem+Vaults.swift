@@ -3,6 +3,13 @@ extension StorageSystem {
   /// Names the app. Call it once, before anything is stored or read.
   ///
   /// Without it, the executable's name is used, so a renamed program does not find its data.
+  /// Another call with the same arguments does nothing: the same app, directories and kinds of
+  /// engines and key sources.
+  ///
+  /// In a test run, and in a ``withTemporary(engines:keySources:authenticate:isolation:_:)`` block
+  /// of any program, it can be called at any time and with any arguments. It then sets the key
+  /// sources and `authenticate` of the test run or the block, except for what the block was given.
+  /// The directories and the engines have no effect there.
   ///
   /// ```swift
   /// try StorageSystem.bootstrap(app: "com.example.notes")
@@ -12,7 +19,7 @@ extension StorageSystem {
   ///   - app: A single path component, usually in reverse-DNS notation.
   ///   - directories: Directories to use instead of the platform's.
   ///   - engines: Engines for suites of settings that are not to be stored as journals. Each needs
-  ///     a ``StorageEngine`` of its own. Test runs ignore the engines and the directories.
+  ///     a ``StorageEngine`` of its own.
   ///   - keySources: The sources that may open a vault without a call of `unlock`, in the order in
   ///     which they are tried. Sources that do not protect the vault are skipped. A new vault is
   ///     created with the first source that is available. By default these are a systemd credential
@@ -20,17 +27,18 @@ extension StorageSystem {
   ///     ``SecureVault/protect(with:service:)`` creates a vault.
   ///   - authenticate: Asks the user for a passphrase, which secrets with
   ///     ``SecureVault/Access/userPresence`` require; for instance ``SecureVault/askTerminal(_:)``.
-  /// - Throws: ``StorageError`` of code `misuse` if it is called late or twice, or if the name
-  ///   cannot be the name of a directory.
+  /// - Throws: ``StorageError`` of code `misuse` if it is called late, or again with other
+  ///   arguments, or if the name cannot be the name of a directory.
   public static func bootstrap(
     app: String, directories: Directories = Directories(),
     engines: [Defaults.Suite: any StorageEngine] = [:],
     keySources: [SecureVault.KeySource] = SecureVault.KeySource.standard,
     authenticate: SecureVault.Authenticator? = nil
   ) throws(StorageError) {
-    try configuration.bootstrap(
-      app: app, directories: directories, engines: engines,
-      vaultOptions: VaultOptions(sources: keySources, authenticate: authenticate))
+    try bootstrap(
+      Setup(
+        app: app, directories: directories, engines: engines,
+        vaultOptions: VaultOptions(sources: keySources, authenticate: authenticate)))
   }
 
   /// Runs `body` with empty stores of its own, in a directory that is removed afterwards.

@@ -1,3 +1,4 @@
+internal import FoundationEssentials
 internal import Synchronization
 
 /// Configures what all stores of a process share: the app's name, its directories, and the handler
@@ -6,7 +7,9 @@ public enum StorageSystem {
   /// Called with each failure that a facade reports. The default writes one line to the standard
   /// error that the program was started with, and nothing if the program has replaced that stream.
   ///
-  /// The same operation, code and path are reported at most once a second. Each
+  /// The same operation, code, path and key are reported at most once a second, and of each
+  /// operation, code and path at most ten keys a second. ``StorageError/suppressedCount`` of the
+  /// next report says how many failures were not reported. Each
   /// ``withTemporary(engines:keySources:authenticate:isolation:_:)`` block has a handler of its
   /// own. The handler may be called on any thread.
   ///
@@ -62,59 +65,108 @@ public enum StorageSystem {
     return suites != nil && caches != nil && isErased && isDone.allSatisfy { $0 }
   }
 
+  // MARK: Bootstrap
+
+  /// The arguments of `bootstrap`.
+  struct Setup: Sendable {
+    let app: String
+    var directories = Directories()
+    var engines: [Defaults.Suite: any StorageEngine] = [:]
+    var vaultOptions = VaultOptions()
+  }
+
   static let configuration = Configuration()
 
-  /// The app's name and directories, which can be set until the first store is used.
+  /// Implements the public calls of this name, with and without vaults.
+  static func bootstrap(_ setup: Setup) throws(StorageError) {
+    try setup.requireValidName()
+    if StorageScope.hasHadTemporaryScope, let scope = StorageScope.temporary {
+      scope.vaults.bootstrap(setup.vaultOptions)
+    } else {
+      try configuration.bootstrap(setup)
+    }
+  }
+
+  /// What the scope of the process is made from, which can be set until the first store is used.
   final class Configuration: Sendable {
     private struct State {
-      var app: String?
-      var directories = Directories()
-      var engines: [Defaults.Suite: any StorageEngine] = [:]
-      var vaultOptions = VaultOptions()
-      var isInUse = false
+      var setup: Setup?
+      /// nil until a store is used.
+      var scope: StorageScope?
     }
 
     private let state = Locked(State())
+    private let isTestRun: Bool
 
-    func bootstrap(
-      app: String, directories: Directories, engines: [Defaults.Suite: any StorageEngine] = [:],
-      vaultOptions: VaultOptions = VaultOptions()
-    ) throws(StorageError) {
-      guard !app.isEmpty, app != ".", app != "..", app.utf8.count <= 200,
-        !app.utf8.contains(where: { $0 == UInt8(ascii: "/") || $0 == 0 })
-      else {
-        throw StorageError(
-          .misuse, operation: "bootstrap", reason: "the app name is not a valid directory name",
-          remedy: "Use a name such as com.example.notes.")
-      }
+    init(isTestRun: Bool = ProcessIdentity.isTestRunner) { self.isTestRun = isTestRun }
+
+    func bootstrap(_ setup: Setup) throws(StorageError) {
       try state.withLock { state throws(StorageError) in
-        guard !state.isInUse, state.app == nil else {
+        if isTestRun {
+          state.setup = setup
+          state.scope?.vaults.bootstrap(setup.vaultOptions)
+          return
+        }
+        if let old = state.setup, old.isSame(as: setup) { return }
+        guard state.scope == nil, state.setup == nil else {
           throw StorageError(
             .misuse, operation: "bootstrap",
-            reason: state.isInUse
-              ? "a store is already in use" : "bootstrap has already been called",
+            reason: state.setup == nil
+              ? "a store is already in use"
+              : "bootstrap has already been called with other arguments",
             remedy: "Call bootstrap once, before any store is used.")
         }
-        state.app = app
-        state.directories = directories
-        state.engines = engines
-        state.vaultOptions = vaultOptions
+        state.setup = setup
       }
     }
 
     func makeProcessScope() -> StorageScope {
       state.withLock { state in
-        state.isInUse = true
-        let app = state.app ?? ProcessIdentity.executableName
-        if ProcessIdentity.isTestRunner {
+        let setup = state.setup ?? Setup(app: ProcessIdentity.executableName)
+        let scope: StorageScope
+        if isTestRun {
           let directory = TemporaryDirectory.reservePath("tests")
-          return StorageScope(
-            finder: .temporary(app: app, in: directory), vaultOptions: state.vaultOptions)
+          scope = StorageScope(finder: .temporary(app: setup.app, in: directory))
+          scope.vaults.bootstrap(setup.vaultOptions)
+        } else {
+          scope = StorageScope(
+            finder: DirectoryFinder(app: setup.app, chosen: setup.directories),
+            engines: setup.engines, vaultOptions: setup.vaultOptions)
         }
-        return StorageScope(
-          finder: DirectoryFinder(app: app, chosen: state.directories), engines: state.engines,
-          vaultOptions: state.vaultOptions)
+        state.scope = scope
+        return scope
       }
     }
   }
+}
+
+extension StorageSystem.Setup {
+  func requireValidName() throws(StorageError) {
+    guard !app.isEmpty, app != ".", app != "..", app.utf8.count <= 200,
+      !app.utf8.contains(where: { $0 == UInt8(ascii: "/") || $0 == 0 })
+    else {
+      throw StorageError(
+        .misuse, operation: "bootstrap", reason: "the app name is not a valid directory name",
+        remedy: "Use a name such as com.example.notes.")
+    }
+  }
+
+  /// Whether both have the same effect, as far as values can be compared: engines by their types
+  /// and folders, closures by whether they are there.
+  fileprivate func isSame(as other: Self) -> Bool {
+    ExactString(app) == ExactString(other.app) && directories.all == other.directories.all
+      && engines.count == other.engines.count
+      && engines.allSatisfy { suite, engine in
+        other.engines[suite].map { Self.isSame(engine, $0) } ?? false
+      } && vaultOptions.isSame(as: other.vaultOptions)
+  }
+
+  private static func isSame(_ a: any StorageEngine, _ b: any StorageEngine) -> Bool {
+    if let a = a as? FileEngine, let b = b as? FileEngine { return a.directory == b.directory }
+    return type(of: a) == type(of: b)
+  }
+}
+
+extension StorageSystem.Directories {
+  fileprivate var all: [URL?] { [configuration, data, state, cache, documents, temporary] }
 }

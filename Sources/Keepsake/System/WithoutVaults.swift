@@ -1,10 +1,13 @@
 // Replaces the vaults in a build without the package trait `SecureVault`.
 
 #if !SecureVault
-struct VaultOptions: Sendable {}
+struct VaultOptions: Sendable {
+  func isSame(as other: Self) -> Bool { true }
+}
 
 struct ScopeVaults: Sendable {
   init(_ options: VaultOptions) {}
+  func bootstrap(_ options: VaultOptions) {}
   func close() {}
 }
 
@@ -15,7 +18,7 @@ extension StorageSystem {
     app: String, directories: Directories = Directories(),
     engines: [Defaults.Suite: any StorageEngine] = [:]
   ) throws(StorageError) {
-    try configuration.bootstrap(app: app, directories: directories, engines: engines)
+    try bootstrap(Setup(app: app, directories: directories, engines: engines))
   }
 
   /// Runs `body` with empty stores of its own, in a directory that is removed afterwards. The call

@@ -26,11 +26,8 @@ import Testing
     #expect(age == 25 && token == "tok" && image == data && ann == user)
   }
 
-  @Test func theAppIsNamedOnce() async {
-    await #expect(processExitsWith: .success) {
-      try StorageSystem.bootstrap(app: "com.example.notes")
-      #expect(throws: StorageError.self) { try StorageSystem.bootstrap(app: "other") }
-    }
+  @Test func theAppIsNamed() throws {
+    try StorageSystem.bootstrap(app: "com.example.notes")
   }
 
   // MARK: First steps
@@ -96,6 +93,17 @@ import Testing
       try SecureVault.shared.unlock(passphrase: "x")
     }
     #expect(error?.code == .misuse)
+  }
+
+  func run() throws {
+    try StorageSystem.bootstrap(app: "com.example.notes")
+    Defaults.update("launches", default: 0) { $0 += 1 }
+  }
+
+  @Test(.temporaryStorage) func countsLaunches() throws {
+    try run()
+    try run()
+    #expect(Defaults.int("launches") == 2)
   }
 
   @Test func scopesStartEmpty() async throws {

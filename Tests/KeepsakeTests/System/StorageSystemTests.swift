@@ -88,21 +88,86 @@ import Testing
   @Test(arguments: ["", ".", "..", "a/b", "nul\u{0}", String(repeating: "x", count: 300)])
   func aNameThatCannotBeADirectoryIsRefused(_ name: String) {
     let error = #expect(throws: StorageError.self) {
-      try StorageSystem.Configuration().bootstrap(app: name, directories: .init())
+      try StorageSystem.bootstrap(app: name)
     }
     #expect(error?.code == .misuse)
   }
 
-  @Test func bootstrapThrowsWhenRepeatedOrLate() throws {
-    let twice = StorageSystem.Configuration()
-    try twice.bootstrap(app: "a", directories: .init())
-    #expect(throws: StorageError.self) { try twice.bootstrap(app: "a", directories: .init()) }
-    let late = StorageSystem.Configuration()
-    _ = late.makeProcessScope()
-    let error = #expect(throws: StorageError.self) {
-      try late.bootstrap(app: "a", directories: .init())
+  // MARK: Bootstrap
+
+  /// A source that opens in a moment.
+  private static let quick = SecureVault.KeySource(.passphrase("swordfish", logN: 10))
+
+  private typealias Setup = StorageSystem.Setup
+
+  @Test func bootstrapThrowsIfRepeatedWithOtherArgumentsOrLate() throws {
+    let program = StorageSystem.Configuration(isTestRun: false)
+    func setup(_ app: String = "a", sources: [SecureVault.KeySource] = [.keyFile]) -> Setup {
+      Setup(
+        app: app, directories: .init(data: URL(filePath: "/data")),
+        engines: ["m": MemoryEngine(), "f": FileEngine(.documents)],
+        vaultOptions: VaultOptions(sources: sources))
     }
-    #expect(error?.code == .misuse)
+    try program.bootstrap(setup())
+    try program.bootstrap(setup())
+    var others = [
+      setup("b"), setup(sources: [.credential("x")]), setup(), setup(), setup(), setup(),
+    ]
+    others[2].directories.cache = URL(filePath: "/cache")
+    others[3].engines["m"] = nil
+    others[4].engines["f"] = FileEngine(.caches)
+    others[5].vaultOptions.authenticate = { _ in nil }
+    for other in others { expectFailure(.misuse) { try program.bootstrap(other) } }
+    _ = program.makeProcessScope()
+    try program.bootstrap(setup())
+    expectFailure(.misuse) { try program.bootstrap(setup("b")) }
+
+    let late = StorageSystem.Configuration(isTestRun: false)
+    _ = late.makeProcessScope()
+    let error = expectFailure(.misuse) { try late.bootstrap(Setup(app: "a")) }
+    #expect(error?.description.contains("a store is already in use") == true)
+  }
+
+  @Test func bootstrapConfiguresATestRunAtAnyTime() throws {
+    let testRun = StorageSystem.Configuration(isTestRun: true)
+    try testRun.bootstrap(Setup(app: "a"))
+    try testRun.bootstrap(Setup(app: "b"))
+    let scope = testRun.makeProcessScope()
+    defer { scope.close() }
+    try scope.defaults(.standard).set(1, forKey: "k")
+    let vault = scope.vault(.standard)
+    #expect(try vault.protection == nil)
+    try testRun.bootstrap(Setup(app: "c", vaultOptions: VaultOptions(sources: [Self.quick])))
+    try vault.set("tok", forKey: "k")
+    #expect(try vault.protection == .passphrase)
+    #expect(try scope.defaults(.standard).int("k") == 1)
+  }
+
+  @Test(.temporaryStorage) func bootstrapConfiguresAScopeAtAnyTime() throws {
+    Defaults.set("dark", forKey: "theme")
+    for app in ["com.example.notes", "com.example.notes", "other"] {
+      try StorageSystem.bootstrap(
+        app: app, directories: .init(configuration: URL(filePath: "/nowhere")),
+        engines: ["session": TableEngine()], keySources: [Self.quick])
+    }
+    #expect(Defaults.string("theme") == "dark")
+    #expect(Defaults.set(1, forKey: "k", suite: "session"))
+    #expect(try Defaults.suite("session").fileURL?.path.contains("/scope-") == true)
+    #expect(SecureVault.set("tok", forKey: "k"))
+    #expect(SecureVault.protection == .passphrase)
+  }
+
+  @Test(.temporaryStorage(keySources: [quick], authenticate: { _ in "swordfish" }))
+  func aScopeKeepsWhatItWasGiven() throws {
+    try StorageSystem.bootstrap(
+      app: "a", keySources: [.keyFile],
+      authenticate: { _ in
+        Issue.record("the other closure was given")
+        return nil
+      })
+    #expect(SecureVault.set("1234", forKey: "pin", access: .userPresence))
+    #expect(SecureVault.protection == .passphrase)
+    #expect(SecureVault.get("pin", reason: "Unlock") == "1234")
   }
 
   @Test func errorDescribesOperationKeyPathAndRemedy() {

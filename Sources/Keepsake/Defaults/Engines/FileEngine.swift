@@ -20,7 +20,7 @@ public import FoundationEssentials
 /// otherwise after `synchronize()`. Other files in the directory are left alone. If the file system
 /// ignores the case of names, keys do too.
 public final class FileEngine: StorageEngine {
-  private let directory: Folder
+  let directory: Folder
   /// The paths of directories in which changes have been watched.
   private let watchedPaths = Locked<Set<String>>([])
   private let timeout = Duration.seconds(10)

@@ -7,7 +7,7 @@
 /// being retired. Readers take no lock.
 final class Vault: Sendable {
   let paths: VaultPaths
-  let options: VaultOptions
+  private let currentOptions: @Sendable () -> VaultOptions
   /// How long to wait for a lock.
   let timeout: Duration
   let report: @Sendable (StorageError) -> Void
@@ -16,15 +16,18 @@ final class Vault: Sendable {
   /// Held while the vault is opened: a key source may be slow, and is asked by one thread only.
   private let opening = Locked(())
 
+  /// - Parameter options: Evaluated at each use, because a later `bootstrap` may change them.
   init(
-    paths: VaultPaths, options: VaultOptions, timeout: Duration = .seconds(10),
-    report: @escaping @Sendable (StorageError) -> Void
+    paths: VaultPaths, options: @escaping @autoclosure @Sendable () -> VaultOptions,
+    timeout: Duration = .seconds(10), report: @escaping @Sendable (StorageError) -> Void
   ) {
     self.paths = paths
-    self.options = options
+    currentOptions = options
     self.timeout = timeout
     self.report = report
   }
+
+  var options: VaultOptions { currentOptions() }
 
   func keyFile() throws(StorageError) -> KeyFile {
     KeyFile(path: try paths.keyFilePath(), timeout: timeout)
@@ -188,6 +191,15 @@ struct VaultOptions: Sendable {
   /// In the order in which they are tried.
   var sources = SecureVault.KeySource.standard
   var authenticate: SecureVault.Authenticator?
+
+  var hasStandardSources: Bool { sourceNames == VaultOptions().sourceNames }
+
+  /// Whether both have the same kinds and names of sources, and both or neither ask the user.
+  func isSame(as other: Self) -> Bool {
+    sourceNames == other.sourceNames && (authenticate == nil) == (other.authenticate == nil)
+  }
+
+  private var sourceNames: [String] { sources.map(\.description) }
 }
 
 /// The state of a vault in this process.

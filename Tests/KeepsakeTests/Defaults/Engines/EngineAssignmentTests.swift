@@ -61,7 +61,7 @@ import Testing
   @Test func testRunDoesNotUseTheEnginesOfBootstrap() throws {
     let engine = TableEngine()
     let configuration = StorageSystem.Configuration()
-    try configuration.bootstrap(app: "a", directories: .init(), engines: ["session": engine])
+    try configuration.bootstrap(.init(app: "a", engines: ["session": engine]))
     let scope = configuration.makeProcessScope()
     defer { scope.close() }
     try scope.defaults("session").set(1, forKey: "k")
