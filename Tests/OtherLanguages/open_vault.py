@@ -9,7 +9,7 @@ import argparse, base64, functools, hashlib, hmac, json, os, re, stat, subproces
 PREFIX = b"Keepsake vault 1 "
 KEY_FILE, PASSPHRASE = 1, 2  # the kinds of a slot's secret that this program knows how to get
 MASTER_KEY, PRESENCE_KEY = 1, 2  # purposes of a slot
-KINDS, BOX = {0: "data", 1: "text", 2: "json", 3: "date", 4: "number"}, 255  # kinds of a content
+KINDS, BOX = {0: "data", 1: "text", 2: "json", 3: "date", 4: "number"}, 255  # kinds of a padded value
 
 def check(condition, message):
     if not condition:
@@ -74,12 +74,12 @@ def ghash(h, data):
             y = y >> 8 ^ REDUCED[y & 255] ^ table[byte]
     return y.to_bytes(16, "big")
 
-def gcm_open(key, nonce, ciphertext, tag, context, what):
+def gcm_open(key, nonce, ciphertext, tag, associated_data, what):
     """AES-256-GCM of NIST SP 800-38D, with a nonce of 12 bytes and a tag of 16."""
     counters = (nonce + number.to_bytes(4, "big") for number in range(1, -(-len(ciphertext) // 16) + 2))
     stream = aes(key, bytes(16) + b"".join(counters))
-    data = b"".join(part + bytes(-len(part) % 16) for part in (context, ciphertext))
-    data += b"".join((8 * len(part)).to_bytes(8, "big") for part in (context, ciphertext))
+    data = b"".join(part + bytes(-len(part) % 16) for part in (associated_data, ciphertext))
+    data += b"".join((8 * len(part)).to_bytes(8, "big") for part in (associated_data, ciphertext))
     expected = xor(ghash(stream[:16], data), stream[16:32])
     check(hmac.compare_digest(expected, tag), f"{what} is damaged, forged or not where it belongs: its tag differs")
     return xor(ciphertext, stream[32:32 + len(ciphertext)])
@@ -89,11 +89,11 @@ def k1(key):
     shifted = int.from_bytes(aes(key, bytes(16)), "big") << 1
     return (shifted ^ (1 << 128 | 0x87) if shifted >> 128 else shifted).to_bytes(16, "big")
 
-def open_box(box, key, context, what):
+def open_box(box, key, associated_data, what):
     check(len(box) >= 40, f"{what} is too short for a box")
     nonce, ciphertext, tag = box[:24], box[24:-16], box[-16:]
     kx = aes(key, xor(b"\0\1X\0" + nonce[:12], k1(key)) + xor(b"\0\2X\0" + nonce[:12], k1(key)))
-    return gcm_open(kx, nonce[12:], ciphertext, tag, context, what)
+    return gcm_open(kx, nonce[12:], ciphertext, tag, associated_data, what)
 
 def hkdf(secret, salt, info, length):
     extracted = hmac.digest(salt, secret, "sha256")
@@ -119,17 +119,17 @@ class Slot:
             d = hashlib.scrypt(secret, salt=self.salt, n=1 << self.log_n, r=8, p=1, maxmem=2 ** 31 - 1, dklen=64)
         else:
             d = hkdf(secret, self.salt, PREFIX + b"slot", 64)
-        context = PREFIX + b"wrapped key" + vault_id + self.before
-        return hmac.compare_digest(d[32:], self.commitment) and open_box(self.box, d[:32], context, "a slot's box")
+        associated_data = PREFIX + b"wrapped key" + vault_id + self.before
+        return hmac.compare_digest(d[32:], self.commitment) and open_box(self.box, d[:32], associated_data, "a slot's box")
 
 class Vault:
     def __init__(self, folder, keys, passphrase, presence_passphrase):
         self.folder = folder
-        key_set_box, context = self.header()
+        key_set_box, associated_data = self.header()
         master_key = self.unlock(MASTER_KEY, keys, passphrase)
         self.presence_key = presence_passphrase is not None and self.unlock(PRESENCE_KEY, {}, presence_passphrase)
         key = hkdf(master_key, self.id, PREFIX + b"key set", 32)
-        fields = Fields(open_box(key_set_box, key, context, "the key set"), "the key set")
+        fields = Fields(open_box(key_set_box, key, associated_data, "the key set"), "the key set")
         self.names_key, primary, self.entry_keys = fields.bytes(32), fields.bytes(4), fields.keys(4, 4)
         fields.end()
         check(primary in self.entry_keys, "the key set lacks the primary entry key")
@@ -138,12 +138,12 @@ class Vault:
         fields.start(b"SVH1", 1)
         count, self.id = fields.integer(2), fields.bytes(16)
         self.slots = [Slot(fields) for _ in range(count)]
-        context, key_set_box = fields.data[:fields.at], fields.bytes(fields.integer(4))
+        associated_data, key_set_box = fields.data[:fields.at], fields.bytes(fields.integer(4))
         fields.sum()
         for slot in self.slots:
             check(slot.kind in (1, 2, 3, 4) and slot.purpose in (1, 2), "a slot is of an unknown kind or purpose")
             check(slot.log_n in range(10, 21) if slot.kind == PASSPHRASE else slot.log_n == 0, "a slot's N is wrong")
-        return key_set_box, context
+        return key_set_box, associated_data
     def unlock(self, purpose, keys, passphrase):
         for slot in self.slots:
             secret = {KEY_FILE: keys.get(slot.locator), PASSPHRASE: passphrase}.get(slot.kind)
@@ -175,19 +175,19 @@ class Vault:
         names.end(zeros=-names.at % 64)
         check(self.name(b"S", service) == folder, f"{what}: the folder is another service's")
         check(self.name(b"K", service, key) == file, f"{what}: the file is another key's")
-        kind, value = content(open_box(value_box, entry_key, h + b"\1" + names_box, f"{what}, value,"), what)
+        kind, value = padded_value(open_box(value_box, entry_key, h + b"\1" + names_box, f"{what}, value,"), what)
         check((kind == BOX) == (flags == 1), f"{what}: flags and value differ about presence")
         if kind == BOX and self.presence_key:
-            kind, value = content(open_box(value, self.presence_key, place + b"\2", f"{what}, inner value,"), what)
+            kind, value = padded_value(open_box(value, self.presence_key, place + b"\2", f"{what}, inner value,"), what)
             check(kind != BOX, f"{what}: a box in a box")
         return {"service": service.decode(), "key": key.decode(), "created": created, "modified": modified,
                 "presence": flags == 1, "kind": KINDS.get(kind),
                 "value": None if kind == BOX else base64.b64encode(value).decode()}
 
-def content(plaintext, what):
-    fields = Fields(plaintext, f"{what}, content,")
+def padded_value(plaintext, what):
+    fields = Fields(plaintext, f"{what}, padded value,")
     kind, zero = fields.integer(1), fields.integer(7)
-    check((kind in KINDS or kind == BOX) and zero == 0, f"{what}: the content's first 8 bytes are unknown")
+    check((kind in KINDS or kind == BOX) and zero == 0, f"{what}: the padded value's first 8 bytes are unknown")
     value = fields.bytes(fields.integer(8))
     fields.end(zeros=len(plaintext) - fields.at)
     if kind in (1, 2, 3, 4):
