@@ -80,6 +80,20 @@ enum Fault {
   }
 }
 
+/// Runs `body` on a disk that accepts so many bytes of the first write, and no write after it.
+func withDiskFull<R>(afterBytes count: Int, _ body: () throws -> R) rethrows -> R {
+  let isFull = Locked(false)
+  let plan = FaultPlan(
+    decide: { event in
+      event.call == .write && isFull.withLock { $0 } ? .fail(ENOSPC) : .proceed
+    },
+    shorten: { _ in
+      isFull.withLock { $0 = true }
+      return count
+    })
+  return try FaultPlan.$current.withValue(plan, operation: body)
+}
+
 /// A system call that failed, and how the operation ended.
 struct FailedCall {
   let number: Int

@@ -156,17 +156,8 @@ import Testing
       let directory = try TemporaryDirectory()
       try prepare(directory)
       let store = directory.cache()
-      let isFull = Locked(false)
-      let plan = FaultPlan(
-        decide: { event in
-          event.call == .write && isFull.withLock { $0 } ? .fail(ENOSPC) : .proceed
-        },
-        shorten: { _ in
-          isFull.withLock { $0 = true }
-          return length
-        })
       let error = #expect(throws: StorageError.self) {
-        try FaultPlan.$current.withValue(plan) { try store.set(Self.new, forKey: "k") }
+        try withDiskFull(afterBytes: length) { try store.set(Self.new, forKey: "k") }
       }
       #expect(error?.code == .diskFull && error?.key == "k" && error?.operation == "set")
       #expect(try store.get("k") == Self.old && directory.cache().get("k") == Self.old)

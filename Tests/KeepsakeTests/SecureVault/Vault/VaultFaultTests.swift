@@ -245,17 +245,8 @@ import Testing
       for length in [0, 1, 23, 24, 25, 127, 128, 400] {
         let directory = try TemporaryDirectory(copying: template)
         let store = Self.store(directory)
-        let isFull = Locked(false)
-        let plan = FaultPlan(
-          decide: { event in
-            event.call == .write && isFull.withLock { $0 } ? .fail(ENOSPC) : .proceed
-          },
-          shorten: { _ in
-            isFull.withLock { $0 = true }
-            return length
-          })
         let error = #expect(throws: StorageError.self) {
-          try FaultPlan.$current.withValue(plan) { try store.set(value, forKey: "k") }
+          try withDiskFull(afterBytes: length) { try store.set(value, forKey: "k") }
         }
         #expect(error?.code == .diskFull && error?.key == "k" && error?.operation == "set")
         for reader in [store, Self.store(directory)] {
@@ -264,9 +255,8 @@ import Testing
         #expect(try directory.temporaries() == [])
         // The same for the header and the key file.
         for call in [{ try store.rotateKeys() }, { try store.protect(with: .keyFile) }] {
-          isFull.withLock { $0 = false }
           let error = #expect(throws: StorageError.self) {
-            try FaultPlan.$current.withValue(plan) { try call() }
+            try withDiskFull(afterBytes: length) { try call() }
           }
           #expect(error?.code == .diskFull)
           #expect(
