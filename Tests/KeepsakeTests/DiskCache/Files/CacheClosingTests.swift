@@ -1,0 +1,46 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import keepsake_peer
+
+/// A cache that closes its files, because other stores need the descriptors, while it is in use.
+@Suite struct CacheClosingTests {
+  @Test func closingDuringUseLosesNothing() throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    let store = directory.ownCache("x")
+    let files = try store.files
+    let count = Coverage.count(sample: 100, complete: 2_000)
+    let faults = Locked<[String]>([])
+    let isOver = Locked(false)
+    let threads = (0..<3).map { number in
+      Thread {
+        for round in 1...count {
+          do {
+            let value = SelfCheckingValue(key: number, writer: number, number: round, size: 500)
+            try store.set(value.bytes, forKey: "\(number)")
+            if try store.get("\(number)") != value.bytes { faults.withLock { $0.append("lost") } }
+          } catch {
+            faults.withLock { $0.append("\(error)") }
+          }
+        }
+      }
+    }
+    let closer = Thread {
+      while !isOver.withLock({ $0 }) {
+        _ = files.closeIdleFiles()
+        usleep(200)
+      }
+    }
+    for thread in threads + [closer] { thread.start() }
+    for thread in threads { while !thread.isFinished { usleep(500) } }
+    isOver.withLock { $0 = true }
+    while !closer.isFinished { usleep(500) }
+    #expect(faults.withLock { Array($0.prefix(3)) } == [])
+    #expect(store.statistics.damaged == 0)
+    #expect(try Set(store.keys()) == ["0", "1", "2"])
+    let size = try store.totalSize
+    try store.removeExpired()
+    #expect(try store.totalSize == size)
+  }
+}

@@ -1,0 +1,98 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// All stores on small disks with the usual file systems of Linux.
+@Suite(
+  .serialized, .singleThreaded, .multiprocess,
+  .enabled(if: MountedDisk.isPossible, "needs root, mount(8), mkfs.ext4, mkfs.btrfs, mkfs.xfs"))
+struct DiskTests {
+  @Test(arguments: MountedDisk.kinds)
+  func valuesSurviveAnotherProcessAndAMount(kind: String) async throws {
+    let disk = try MountedDisk(kind)
+    let directory = disk.directory
+    do {
+      let app = App(directory)
+      try app.fill()
+      for item in App.items { #expect(try App(directory).get(item) == item.value, "\(item)") }
+      // Locks and published words are shared with another process.
+      let peer = try Peer.start(directory, "serve")
+      #expect(try peer.ask("set theirs 1") == "ok")
+      #expect(try app.directory.store().int("theirs") == 1)
+      #expect(peer.finish() == "")
+      try directory.store().journal.compact()
+      try directory.secrets().rotateKeys()
+      let cache = directory.cache()
+      for number in 0..<20 { try cache.set(Data(count: 8_000), forKey: "\(number)") }
+      try cache.set("v", forKey: "short", expiry: .seconds(0.001))
+      try cache.remove("0")
+      usleep(10_000)
+      #expect(try cache.removeExpired() <= 1 && cache.get("short") == nil)
+      #expect(try cache.totalSize > 19 * 8_000)
+      let other = directory.cache("other")
+      try other.set("v", forKey: "k", durable: true)
+      try other.removeAll()
+      #expect(try other.keys() == [])
+      try directory.files.save("text", as: "x/y")
+      try directory.files.move("x/y", to: "z")
+      try directory.store().synchronize()
+      #expect(app.failures.all.isEmpty, "\(app.failures.all)")
+    }
+    try await disk.remount()
+    let app = App(directory)
+    for item in App.items { #expect(try app.get(item) == item.value, "\(item)") }
+    #expect(try directory.files.load("z") == "text")
+    #expect(try directory.temporaries() + directory.leftoverFiles() == [])
+  }
+
+  @Test(arguments: MountedDisk.kinds)
+  func killedWritersLoseNothing(kind: String) throws {
+    let disk = try MountedDisk(kind)
+    var last = 0
+    for _ in 0..<Coverage.count("KEEPSAKE_KILLS", sample: 2, complete: 40) {
+      let peer = try Peer.start(disk.directory, "acknowledge", "\(last)")
+      let first = peer.line().flatMap { Int($0) } ?? last
+      usleep(UInt32.random(in: 0...20_000))
+      kill(peer.identifier, SIGKILL)
+      let said = peer.finish().split(separator: "\n").compactMap { Int($0) }
+      last = said.last ?? first
+      let value: String? = try disk.directory.store().get("key\(last % 50)")
+      #expect(value?.hasPrefix("\(last) ") == true, "\(last): \(value?.prefix(20) ?? "nil")")
+    }
+  }
+
+  @Test(arguments: MountedDisk.kinds)
+  func aFullDiskLosesNothing(kind: String) throws {
+    let disk = try MountedDisk(kind)
+    let directory = disk.directory
+    let app = App(directory)
+    try app.fill()
+    let filler = directory.file("filler").path
+    let file = try File(filler, .create)
+    for size in [1 << 20, 4_096] {
+      let chunk = [UInt8](repeating: 1, count: size)
+      while (try? file.writeAll(chunk)) != nil {}
+    }
+    let large = String(repeating: "x", count: 60_000)
+    var expected = Dictionary(uniqueKeysWithValues: App.items.map { ($0, $0.value) })
+    for item in App.items {
+      do throws(any Error) {
+        try app.set(large, for: item)
+        expected[item] = large
+      } catch {
+        #expect((error as? StorageError)?.code == .diskFull, "\(item): \(error)")
+      }
+    }
+    #expect(expected.values.contains { $0 != large })
+    for app in [app, App(directory)] {
+      for (item, value) in expected { #expect(try app.get(item) == value, "\(item)") }
+    }
+    try FileSystem.unlink(filler)
+    try #require(ftruncate(file.descriptor, 0) == 0)
+    for item in App.items {
+      try app.set(item.value, for: item)
+      #expect(try App(directory).get(item) == item.value, "\(item)")
+    }
+  }
+}
