@@ -250,13 +250,16 @@ final class FileCache: CacheEngine, FileHoldingStore {
           paths.directory, in: nil, to: trash, in: DirectoryHandle(paths.parent.path))
       } catch  where error.code == .notFound {
         // Another process has emptied the cache at the same time.
+      } catch  where error.code == .diskFull {
+        isMoved = false
       }
       return isMoved
     }
     close(old)
     close(cache)
     if !isMoved {
-      // An overlay file system does not rename a directory of its lower layer.
+      // An overlay file system does not rename a directory of its lower layer, and btrfs needs
+      // space for a new name.
       return try ConfinedPath(base: paths.directory).removeContents { $0 != CachePaths.tagName }
     }
     BackgroundWork.run { [self] in
