@@ -256,9 +256,10 @@ import Testing
 
   @Test func anEntryOfANewerVersionIsAnErrorAndIsKept() throws {
     let store = directory.cache()
+    try store.set(value, forKey: "k")
+    let path = try store.sidecar("k")
     try store.set(value, forKey: "k", expiry: .seconds(0.01))
     try store.set(value, forKey: "other")
-    let path = try store.sidecar("k")
     var sidecar = try bytes(path)
     sidecar[3] = 2
     sidecar = Sidecar.summed(sidecar)
