@@ -58,8 +58,14 @@ public struct StoragePlace<Facade>: Hashable, Sendable {
     }
   }
 
-  /// The name if this is a named place of the app's own; nil otherwise.
-  var givenName: String? { if case .named(let name) = location { name.text } else { nil } }
+  /// The name if it identifies one of the app's own places; nil otherwise.
+  var givenName: String? {
+    switch location {
+    case .standard: Self.standardName
+    case .named(let name): name.text
+    case .memory, .inDirectory: nil
+    }
+  }
 
   private static var standardName: String { "standard" }
 
