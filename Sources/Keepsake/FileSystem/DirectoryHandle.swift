@@ -54,6 +54,13 @@ final class DirectoryHandle: Sendable {
     return owner == 0 ? nil : UInt32(owner)
   }
 
+  func setMode(_ mode: UInt32) throws(StorageError) {
+    let result = systemCall(.chmod, path, on: descriptor) { Int(fchmod(descriptor, mode_t(mode))) }
+    guard case .failure(let error) = result else { return }
+    if try FileSystem.isFixedMode(error, status(), includes: mode) { return }
+    try result.get(.chmod, path)
+  }
+
   func isEmpty() throws(StorageError) -> Bool {
     var isEmpty = true
     try FileSystem.scan(in: self) { _ throws(StorageError) in isEmpty = false }

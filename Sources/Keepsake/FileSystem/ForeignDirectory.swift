@@ -94,14 +94,14 @@ struct ForeignDirectory {
       .get(.mkdir, path)
     do throws(StorageError) {
       let new = try DirectoryHandle(temporaryName, in: directory)
-      // The user may have put another directory of root's in its place, which is not theirs.
-      guard try new.status().owner == 0, try new.isEmpty() else {
-        throw StorageError(errno: EBUSY, operation: "mkdir", path: path)
+      // On some file systems one user owns everything.
+      let owner = try new.status().owner
+      if owner != status.owner {
+        // The user may have put another directory of root's in its place, which is not theirs.
+        guard owner == 0, try new.isEmpty() else { throw notOwnable(EPERM) }
+        try giveToOwner(new.descriptor, path)
       }
-      try giveToOwner(new.descriptor, path)
-      try systemCall(.chmod, path, on: new.descriptor) {
-        Int(fchmod(new.descriptor, mode_t(mode)))
-      }.get(.chmod, path)
+      try new.setMode(mode)
       if try FileSystem.renameIfAbsent(temporaryName, to: name, in: directory) { return true }
     } catch {
       removeDirectory(temporaryName)
@@ -131,10 +131,14 @@ struct ForeignDirectory {
     }
     // On some file systems one user owns everything.
     if try FileSystem.status(of: descriptor, path).owner == status.owner { return }
-    throw StorageError(
+    throw notOwnable(error.code)
+  }
+
+  private func notOwnable(_ code: Int32) -> StorageError {
+    StorageError(
       .accessDenied, operation: "chown", path: directory.path,
       reason: "the directory belongs to user \(status.owner), who could not use what this process "
-        + "creates in it (chown: \(String(cString: strerror(error.code))))",
+        + "creates in it (chown: \(String(cString: strerror(code))))",
       remedy: "Run the program as that user.")
   }
 }
