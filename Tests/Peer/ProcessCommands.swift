@@ -20,12 +20,19 @@ enum PrintingProcess {
 }
 
 /// Stores values of all kinds while two threads print.
-private func storeWhilePrinting(_ stores: MixedStores) -> Bool {
+private func storeWhilePrinting(_ stores: MixedStores, closesStreams: Bool) -> Bool {
+  let (isRunning, mayPrint) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
   for stream in [STDOUT_FILENO, STDERR_FILENO] {
     DispatchQueue.global().async {
+      isRunning.signal()
+      mayPrint.wait()
       while true { _ = write(stream, PrintingProcess.text, PrintingProcess.text.utf8.count) }
     }
   }
+  // Dispatch opens descriptors of its own first, which otherwise would get the numbers.
+  for _ in 1...2 { isRunning.wait() }
+  if closesStreams { for stream in 0...2 { close(Int32(stream)) } }
+  for _ in 1...2 { mayPrint.signal() }
   do throws(StorageError) {
     for number in 0..<PrintingProcess.count {
       for kind in MixedStores.Kind.allCases {
@@ -43,8 +50,8 @@ private func storeWhilePrinting(_ stores: MixedStores) -> Bool {
 func runProcessCommand(_ words: [String]) -> Bool {
   switch words[0] {
   case "print":  // exits with 0 if everything was stored; "closing" first closes the streams
-    if words.count > 1 { for stream in 0...2 { close(Int32(stream)) } }
-    exit(storeWhilePrinting(MixedStores(in: directory)) ? 0 : 1)
+    let isDone = storeWhilePrinting(MixedStores(in: directory), closesStreams: words.count > 1)
+    exit(isDone ? 0 : 1)
   case "report":  // reports a failure; with a PATH, after that file has taken the place of stream 2
     if words.count > 1 {
       close(STDERR_FILENO)
