@@ -88,7 +88,7 @@ private func useMany(_ kind: String, _ count: Int, in directory: URL) -> String 
   }
 }
 
-private func setLimit(_ kind: __rlimit_resource, _ number: Int) -> Bool {
+func setLimit(_ kind: __rlimit_resource, _ number: Int) -> Bool {
   var limit = rlimit()
   getrlimit(__rlimit_resource_t(kind.rawValue), &limit)
   limit.rlim_cur = rlim_t(number)

@@ -138,9 +138,10 @@ case "as-user":  // USER GROUP VERB KEY [VALUE]: answers a request as another us
 default:
   let words = Array(arguments[2...])
   if runProcessCommand(words) || runCacheCommand(words, in: directory)
-    || runFolderCommand(words, in: directory) || runHazardCommand(words, in: directory)
-    || runHistoryCommand(words, in: directory) || runModelCommand(words, in: directory)
-    || runRestoreCommand(words, in: directory) || runVaultCommand(words)
+    || runFaultCommand(words, in: directory) || runFolderCommand(words, in: directory)
+    || runHazardCommand(words, in: directory) || runHistoryCommand(words, in: directory)
+    || runModelCommand(words, in: directory) || runRestoreCommand(words, in: directory)
+    || runVaultCommand(words)
   {
     break
   }

@@ -1,10 +1,11 @@
 // What Swift cannot reach or express: constants behind feature macros, variadic calls, atomic loads
-// from shared mappings, thread-locals. No logic.
+// from shared mappings, signal handlers, thread-locals. No other logic.
 #ifndef CKEEPSAKE_H
 #define CKEEPSAKE_H
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 // Takes or releases the exclusive lock on a whole file without waiting. Uses flock(2), which Swift
@@ -80,6 +81,17 @@ static inline uint64_t keepsake_load(const uint64_t *_Nonnull word) {
 static inline void keepsake_store(uint64_t *_Nonnull word, uint64_t value) {
   __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
+
+// Maps the start of a file that other programs may truncate. If that raises SIGBUS, a handler
+// replaces the mapping by zeros, and the load or store continues. Other signals go to the handler
+// that the program had before the first call, or have their default effect. Returns NULL with
+// errno.
+void *_Nullable keepsake_map(int descriptor, size_t size, bool writable);
+void keepsake_unmap(void *_Nonnull start, size_t size);
+
+// Returns 1 if the file is on a file system where a store into a page that was written before needs
+// no new block, so that it succeeds on a full disk; 0 if that is not proven; or -1 with errno.
+int keepsake_keeps_blocks(int descriptor);
 
 // The path that this program was started with (AT_EXECFN), which needs no /proc. NULL if it is
 // unknown.

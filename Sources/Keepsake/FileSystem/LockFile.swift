@@ -4,67 +4,119 @@ internal import Synchronization
 
 /// A file that processes lock, with words that the lock's holder publishes to all processes.
 ///
-/// The words are mapped read-only, so reading them costs no system call. They are written with a
-/// system call, so that a full disk is an error and not a signal.
+/// The words are mapped, so reading them costs no system call. If another program truncates the
+/// file, the mapping turns into zeros instead of ending the process, and ``isLost`` tells so.
+///
+/// The words are written with a system call, so that a full disk is an error. Only the words of a
+/// file with a mark are stored through the mapping, and only on a file system where a store into a
+/// page that was written before needs no new block. Should such a store fail nevertheless, the
+/// check that follows it finds zeros, and the words are written with a system call.
 final class LockFile: Sendable {
   let file: File
   /// The status of the file when it was opened, which identifies it.
   let status: FileStatus
-  // Read only, with atomic loads; unmapped with the last reference.
+  // Accessed with atomic loads and stores; unmapped with the last reference.
   private nonisolated(unsafe) let mapping: UnsafeMutableRawPointer
+  private let mappedSize: Int
   private let wordCount: Int
-  /// When ``isDeleted(usingRecentCheck:)`` last checked, by ``CoarseClock``.
-  private let lastCheck = Atomic<Int64>(0)
+  /// Whether words are stored through the mapping.
+  private let storesWords: Bool
   private let waitingCount = Atomic(0)
 
   private static let wordSize = MemoryLayout<UInt64>.size
 
-  private init?(mapping file: File, wordCount: Int) throws(StorageError) {
+  /// The first page of a file with a mark. Older versions only know its first word.
+  private enum Page {
+    static let size = 4_096
+    static let mark = 1
+    static let magic = 2
+    /// `keepsake` in ASCII. A file without it has no mark.
+    static let magicValue = UInt64(littleEndian: 0x656B_6173_7065_656B)
+
+    /// The page from `word` on, of which `words` are the first.
+    static func bytes(_ words: [UInt64], from word: Int) -> [UInt64] {
+      words + Array(repeating: 0, count: size / wordSize - words.count - word)
+    }
+  }
+
+  private init?(mapping file: File, wordCount: Int, hasMark: Bool) throws(StorageError) {
     let status = try file.status()
-    // Reading a page beyond the end of a file raises a signal. The file is too short if another
-    // process is still creating it, or if a user truncated it.
+    // The file is too short if another process is still creating it, or if a user truncated it.
     guard status.size >= wordCount * Self.wordSize else { return nil }
+    let storesWords = hasMark && file.isWritable && Self.keepsBlocks(file)
+    let mappedSize = hasMark ? Page.size : wordCount * Self.wordSize
     var address: UnsafeMutableRawPointer?
     try systemCall(.map, file.path) {
-      address = mmap(nil, wordCount * Self.wordSize, PROT_READ, MAP_SHARED, file.descriptor, 0)
-      return address == MAP_FAILED ? -1 : 0
+      address = keepsake_map(file.descriptor, mappedSize, storesWords)
+      return address == nil ? -1 : 0
     }.get(.map, file.path)
     guard let address else { return nil }
+    self.storesWords = storesWords
+    self.mappedSize = mappedSize
     self.mapping = address
     self.file = file
     self.status = status
     self.wordCount = wordCount
   }
 
-  deinit { munmap(mapping, wordCount * Self.wordSize) }
+  deinit { keepsake_unmap(mapping, mappedSize) }
+
+  private static func keepsBlocks(_ file: File) -> Bool {
+    // If the file system is unknown, system calls do.
+    let result = systemCall(.space, file.path) { Int(keepsake_keeps_blocks(file.descriptor)) }
+    return (try? result.get()) == 1
+  }
 
   // MARK: Opening
 
-  /// Opens the lock file; nil if it does not exist, is still being created, or is not writable.
-  static func openExisting(_ path: String, wordCount: Int = 1) throws(StorageError) -> LockFile? {
-    do throws(StorageError) {
-      return try LockFile(mapping: File(path, .readWriteNoFollow), wordCount: wordCount)
-    } catch  where error.code == .notFound || error.code == .accessDenied {
-      return nil
+  /// Opens the lock file; nil if it does not exist, is still being created, or may not be used.
+  ///
+  /// - Parameter hasMark: Whether the file may have a mark. If it has words for readers only, it is
+  ///   opened for reading.
+  static func openExisting(
+    _ path: String, wordCount: Int = 1, hasMark: Bool = false
+  ) throws(StorageError) -> LockFile? {
+    for access in hasMark ? [File.Access.readWriteNoFollow, .readNoFollow] : [.readWriteNoFollow] {
+      do throws(StorageError) {
+        return try LockFile(mapping: File(path, access), wordCount: wordCount, hasMark: hasMark)
+      } catch  where error.code == .notFound {
+        return nil
+      } catch  where error.code == .accessDenied {
+        continue
+      }
     }
+    return nil
   }
 
   /// Opens the lock file, or creates it with the words that `initial` returns.
+  ///
+  /// - Parameter hasMark: Whether the file gets a page with a mark, where the file system allows to
+  ///   store it through a mapping.
   static func createOrOpen(
-    _ path: String, mode: UInt32, timeout: Duration, wordCount: Int = 1,
+    _ path: String, mode: UInt32, timeout: Duration, wordCount: Int = 1, hasMark: Bool = false,
     initial: () throws(StorageError) -> [UInt64]
   ) throws(StorageError) -> LockFile {
     let file = try openOrCreate(path, mode: mode)
-    if let ready = try LockFile(mapping: file, wordCount: wordCount) { return ready }
-    // The process that locks the empty file writes the first words.
+    if let ready = try LockFile(mapping: file, wordCount: wordCount, hasMark: hasMark),
+      !ready.isLost, !ready.lacksMark
+    {
+      return ready
+    }
+    // The process that locks the unfinished file writes the first words.
     try Self.lock(file, timeout: timeout)
     defer { Self.unlock(file) }
-    if try file.status().size < wordCount * wordSize {
+    let found = try LockFile(mapping: file, wordCount: wordCount, hasMark: hasMark)
+    if found?.isLost ?? true {
       try file.setMode(mode)
-      let words = try initial()
+      var words = try initial()
+      if hasMark, keepsBlocks(file) { words = Page.bytes(words + [0, Page.magicValue], from: 0) }
       try file.overwrite(words.span.bytes, at: 0, as: .publish)
+    } else if let found, found.lacksMark {
+      // An older version made the file. Its word stays, and the file can do without a mark.
+      let words = Page.bytes([0, Page.magicValue], from: Page.mark)
+      try? file.overwrite(words.span.bytes, at: Page.mark * wordSize, as: .publish)
     }
-    guard let ready = try LockFile(mapping: file, wordCount: wordCount) else {
+    guard let ready = try LockFile(mapping: file, wordCount: wordCount, hasMark: hasMark) else {
       throw StorageError(
         .damaged, operation: "map", path: path, reason: "another program keeps truncating the file",
         remedy: "Find that program and stop it.")
@@ -87,21 +139,19 @@ final class LockFile: Sendable {
   }
 
   /// Whether the file has been deleted since it was opened, and other processes lock another one.
-  ///
-  /// - Parameter usingRecentCheck: Whether a check made within ``CoarseClock/resolution`` suffices.
-  func isDeleted(usingRecentCheck: Bool) throws(StorageError) -> Bool {
-    let now = CoarseClock.now
-    if usingRecentCheck, now == lastCheck.load(ordering: .relaxed) { return false }
-    lastCheck.store(now, ordering: .relaxed)
-    return try file.status().linkCount == 0
-  }
+  func isDeleted() throws(StorageError) -> Bool { try file.status().linkCount == 0 }
 
   /// Whether the path now names another file, or this file was truncated and its words cannot be
   /// read any more.
   func isReplaced() throws(StorageError) -> Bool {
+    if isLost { return true }
     guard let current = try FileSystem.status(file.path) else { return true }
     return !current.isSameFile(as: status) || current.size < wordCount * Self.wordSize
   }
+
+  /// Whether the mapping only shows zeros, because another program truncated the file. It has to be
+  /// opened again. No first word is 0.
+  var isLost: Bool { word() == 0 }
 
   // MARK: Words
 
@@ -117,18 +167,68 @@ final class LockFile: Sendable {
     var value: UInt64 { keepsake_load(address) }
   }
 
-  /// The first word.
-  var mappedWord: Word { Word(mapping.assumingMemoryBound(to: UInt64.self)) }
-
-  /// The value of a word. `index` must be less than the `wordCount` that the file was opened with.
-  func word(_ index: Int = 0) -> UInt64 {
-    Word(mapping.assumingMemoryBound(to: UInt64.self) + index).value
+  private var words: UnsafeMutablePointer<UInt64> {
+    mapping.assumingMemoryBound(to: UInt64.self)
   }
 
-  func publish(_ word: UInt64, at index: Int = 0) throws(StorageError) {
+  /// The first word.
+  var mappedWord: Word { Word(words) }
+
+  /// The value of a word. `index` must be less than the `wordCount` that the file was opened with.
+  func word(_ index: Int = 0) -> UInt64 { Word(words + index).value }
+
+  func publish(_ word: UInt64, at index: Int) throws(StorageError) {
     try withUnsafeBytes(of: word) { bytes throws(StorageError) in
       try file.overwrite(bytes.bytes, at: index * Self.wordSize, as: .publish)
     }
+  }
+
+  // MARK: Marking
+
+  /// Whether the file has a mark.
+  private var isMarkable: Bool { word(Page.magic) == Page.magicValue }
+
+  /// Whether an older version made the file, so that creating it again would add a mark.
+  var lacksMark: Bool { storesWords && !isMarkable }
+
+  /// Whether the mark is missing because nobody is writing, and not because the file has none.
+  var isUnmarked: Bool { isMarkable && word(Page.mark) == 0 }
+
+  var isMarked: Bool { isMarkable && word(Page.mark) != 0 }
+
+  /// Marks that the holder of the lock is about to write. The mark stays if it is killed before it
+  /// publishes a word.
+  func mark() throws(StorageError) {
+    guard isMarkable else { return }
+    try withUnsafeBytes(of: UInt64(1)) { bytes throws(StorageError) in
+      try put(bytes, at: Page.mark) { keepsake_store(words + Page.mark, 1) }
+    }
+  }
+
+  /// Publishes the first word, and removes the mark.
+  func publish(_ word: UInt64) throws(StorageError) {
+    guard isMarkable else { return try publish(word, at: 0) }
+    try withUnsafeBytes(of: (word, UInt64(0))) { bytes throws(StorageError) in
+      try put(bytes, at: 0) {
+        keepsake_store(words, word)
+        keepsake_store(words + Page.mark, 0)
+      }
+    }
+  }
+
+  /// Stores words through the mapping, or writes them if that is not possible.
+  private func put(
+    _ bytes: UnsafeRawBufferPointer, at index: Int, _ store: () -> Void
+  ) throws(StorageError) {
+    let offset = index * Self.wordSize
+    if storesWords {
+      try systemCall(.publish, file.path, on: file.descriptor, bytes: bytes, offset: offset) {
+        store()
+        return bytes.count
+      }.get(.publish, file.path)
+      if isMarkable { return }
+    }
+    try file.overwrite(bytes.bytes, at: offset, as: .publish)
   }
 
   // MARK: Locking the file
@@ -141,6 +241,9 @@ final class LockFile: Sendable {
   }
 
   func unlock() { Self.unlock(file) }
+
+  /// Takes the lock; false if it is held elsewhere.
+  func tryLock() throws(StorageError) -> Bool { try Self.tryLock(file.descriptor, file.path) }
 
   private static func lock(_ file: File, timeout: Duration) throws(StorageError) {
     try wait(file, timeout: timeout) { Int(keepsake_lock(file.descriptor, true)) }

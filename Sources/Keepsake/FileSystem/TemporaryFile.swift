@@ -51,6 +51,12 @@ struct TemporaryFile: ~Copyable {
     return isMoved
   }
 
+  /// The same in one step, so that a crash leaves no temporary file.
+  mutating func renameToDestinationIfAbsent() throws(StorageError) -> Bool {
+    isMoved = try FileSystem.renameIfAbsent(path, to: destination, in: directory)
+    return isMoved
+  }
+
   /// Gives the file its final name by exchanging names with the file that has it.
   ///
   /// Afterwards the old file has the temporary path, and is removed with this value. A rename over

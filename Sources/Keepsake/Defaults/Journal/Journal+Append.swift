@@ -50,28 +50,49 @@ extension Journal {
   ) throws(StorageError) {
     var isAttempted = false
     defer { if isAttempted { observers.signal(key) } }
-    try locked { file in
-      file.table[key]?.value
-    } _: { old, writer, followUp throws(StorageError) in
-      let generation = ForkGuard.generation
-      guard let new = try change(old), new != nil || old != nil else { return }
-      guard generation == ForkGuard.generation else {
-        throw StorageError(
-          .misuse, operation: "update", path: path, reason: "the closure forked the process",
-          remedy: "Fork outside the closure.")
-      }
-      isAttempted = true
-      try withUnsafePointer(to: ValueChange(key: key, value: new)) { change throws(StorageError) in
-        try append(
-          UnsafeBufferPointer(start: change, count: 1), file.withLock { $0.appendPlan() }, &writer,
-          &followUp)
+    var isDone = false
+    while !isDone {
+      isDone = try locked { file in
+        file.table[key]?.value
+      } _: { old, writer, followUp throws(StorageError) in
+        let generation = ForkGuard.generation
+        guard let new = try change(old), new != nil || old != nil else { return true }
+        guard generation == ForkGuard.generation else {
+          throw StorageError(
+            .misuse, operation: "update", path: path, reason: "the closure forked the process",
+            remedy: "Fork outside the closure.")
+        }
+        isAttempted = true
+        return try withUnsafePointer(to: ValueChange(key: key, value: new)) {
+          change throws(StorageError) in
+          try append(
+            UnsafeBufferPointer(start: change, count: 1), file.withLock { $0.appendPlan() },
+            &writer, &followUp)
+        }
       }
     }
   }
 
   func removeAll() throws(StorageError) {
-    try locked { () throws(StorageError) in
-      if file.withLock({ $0.handle != nil }) { try rewrite(asEmpty: true) }
+    try locked { _ in
+    } _: { _, writer, followUp throws(StorageError) in
+      guard file.withLock({ $0.handle != nil }) else { return }
+      defer {
+        followUp.hasChanges = file.withLock { $0.takeUnsignaledChanges() } || followUp.hasChanges
+      }
+      guard let plan = file.withLock({ $0.appendPlan() }) else {
+        try rewrite(asEmpty: true)
+        return
+      }
+      // The removal counts from the moment that this record is published. The new file only
+      // spares the space; without it, the record has to survive a power cut.
+      try append(nil, plan, &writer, &followUp)
+      do throws(StorageError) {
+        try rewrite()
+      } catch {
+        if file.withLock({ $0.isCondemned }) { throw error }
+        try plan.handle.synchronize()
+      }
     }
   }
 
@@ -102,35 +123,43 @@ extension Journal {
     var isAttempted = false
     // Even after an error: a part of the changes may have been written.
     defer { if isAttempted { observers.signal(changes.count == 1 ? changes[0].key : nil) } }
-    return try locked(isBrief: true) { file in
-      guard condition(file.table) else { return Decision.refuse }
-      guard changes.contains(where: { $0.value != nil || file.table[$0.key] != nil }) else {
-        return .skip
+    while true {
+      let isDone: Bool? = try locked(isBrief: true) { file in
+        guard condition(file.table) else { return Decision.refuse }
+        guard changes.contains(where: { $0.value != nil || file.table[$0.key] != nil }) else {
+          return .skip
+        }
+        return .append(file.appendPlan())
+      } _: { decision, writer, followUp throws(StorageError) in
+        switch decision {
+        case .refuse: return false
+        case .skip: return true
+        case .append(let plan):
+          isAttempted = true
+          return try append(changes, plan, &writer, &followUp) ? true : nil
+        }
       }
-      return .append(file.appendPlan())
-    } _: { decision, writer, followUp throws(StorageError) in
-      switch decision {
-      case .refuse: return false
-      case .skip: return true
-      case .append(let plan):
-        isAttempted = true
-        try append(changes, plan, &writer, &followUp)
-        return true
-      }
+      if let isDone { return isDone }
     }
   }
 
   /// Appends the changes in one write, under the file lock, and publishes them.
+  ///
+  /// - Parameter changes: nil to remove all keys.
+  /// - Returns: Whether they were appended; false if another program has made the file in the
+  ///   meantime, so that the table has to be validated again.
+  @discardableResult
   private func append(
-    _ changes: UnsafeBufferPointer<ValueChange>, _ plan: JournalFile.AppendPlan?,
+    _ changes: UnsafeBufferPointer<ValueChange>?, _ plan: JournalFile.AppendPlan?,
     _ writer: inout Writer, _ followUp: inout FollowUp
-  ) throws(StorageError) {
-    let plan = if let plan { plan } else { try makeFile() }
+  ) throws(StorageError) -> Bool {
+    guard let plan = if let plan { plan } else { try makeFile() } else { return false }
     defer {
       writer.buffer.removeAll(keepingCapacity: writer.buffer.capacity <= Writer.largestBuffer)
     }
     plan.encode(changes, to: &writer.buffer)
     let count = writer.buffer.count
+    try writer.lockFile?.mark()
     let (written, failure) = writer.buffer.withUnsafeBytes { plan.handle.write($0) }
     try file.withLock { file throws(StorageError) in
       followUp.isSyncDue = file.noteUnsyncedRecords()
@@ -140,16 +169,22 @@ extension Journal {
     }
     // The last two bytes only end the line: a record without them counts.
     if let failure, written < count - 2 { throw failure }
+    return true
   }
 
-  /// Makes the file if there is none, or throws why it cannot be written.
-  private func makeFile() throws(StorageError) -> JournalFile.AppendPlan {
-    if file.withLock({ $0.handle == nil }) {
-      try rewrite()
+  /// Makes the file if there is none, or throws why it cannot be written; nil if another program
+  /// has made it in the meantime.
+  private func makeFile() throws(StorageError) -> JournalFile.AppendPlan? {
+    let (isNew, isMissing) = file.withLock { ($0.handle == nil, $0.isMissing) }
+    if isNew {
+      guard try rewrite(mayReplace: !isMissing) else { return nil }
     } else {
       // Throws unless the file's mode has changed since it was opened.
       _ = try File(location.path, .append)
-      try file.withLock { file throws(StorageError) in try file.reload() }
+      let isCurrent = try file.withLock { file throws(StorageError) in
+        try file.reload(file.lockFile?.word(), isLocked: true)
+      }
+      if !isCurrent { return nil }
     }
     if let plan = file.withLock({ $0.appendPlan() }) { return plan }
     throw StorageError.notPermitted(location.path)
@@ -191,29 +226,37 @@ extension Journal {
     var followUp = FollowUp()
     defer { finish(followUp) }
     let result = try writer.withLock(timeout: timeout) { writer throws(StorageError) in
+      var deadline: ContinuousClock.Instant?
       while true {
         let lock = try lockFile(of: &writer, mayCreate: mayCreate)
         try lock.lock(timeout: timeout)
         let generation = ForkGuard.generation
         // A child that was forked in the meantime must not release the lock, which is its parent's.
         defer { if generation == ForkGuard.generation { lock.unlock() } }
-        var isDamaged = false
-        let prepared = try file.withLock { file throws(StorageError) -> Prepared? in
-          guard try file.validate(under: lock, isBrief: isBrief) else { return nil }
-          isDamaged = file.damage != nil
+        var validity = JournalFile.Validity.current
+        var needsRepair = false
+        var prepared = try file.withLock { file throws(StorageError) -> Prepared? in
+          validity = try file.validate(under: lock, isBrief: isBrief)
+          guard validity == .current else { return nil }
+          needsRepair = file.damage != nil || file.restoration != nil
           followUp.hasChanges = file.takeUnsignaledChanges()
           return prepare(file)
         }
-        guard var prepared else {
-          writer.lockFile = nil
+        if validity == .overwritten {
+          try waitForRestoration(lock, until: &deadline)
           continue
         }
-        if isDamaged {
-          followUp.damage = repair()
+        if needsRepair {
+          let isRestored = file.withLock { $0.restoration != nil }
+          followUp.damage = isRestored ? try completeRestoration() : repair()
           prepared = file.withLock { file in
             followUp.hasChanges = file.takeUnsignaledChanges() || followUp.hasChanges
             return prepare(file)
           }
+        }
+        guard let prepared else {
+          writer.lockFile = nil
+          continue
         }
         return try body(prepared, &writer, &followUp)
       }
@@ -222,6 +265,22 @@ extension Journal {
     throw LockFile.threadTimeoutError(
       timeout, path: location.path, lockFile: file.withLock { $0.lockFile },
       remedy: "Do not wait for other threads inside the closure of an update.")
+  }
+
+  /// Waits a moment for a program that is replacing the journal, without the lock.
+  private func waitForRestoration(
+    _ lock: LockFile, until deadline: inout ContinuousClock.Instant?
+  ) throws(StorageError) {
+    lock.unlock()
+    let end = deadline ?? .now + timeout
+    deadline = end
+    guard ContinuousClock.now < end else {
+      throw StorageError(
+        .timedOut, operation: "lock", path: location.path,
+        reason: "another program has been replacing the file for more than \(timeout)",
+        remedy: "Try again when that program has finished.")
+    }
+    BackgroundThread.sleep(for: .milliseconds(10))
   }
 
   @inline(__always)

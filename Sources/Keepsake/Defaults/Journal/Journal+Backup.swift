@@ -9,7 +9,7 @@ extension Journal {
 
   /// Prepares to replace all values by those of a backup.
   func prepareRestore(from path: String) throws(StorageError) -> PreparedRestore {
-    let id = UInt64.random(in: .min ... .max)
+    let id = file.withLock { $0.newID() }
     let bytes = try Self.values(ofBackupAt: path, id: id)
     _ = try location.prepareDirectory()
     let temporary = try TemporaryFile.make(
@@ -60,10 +60,12 @@ extension Journal {
     var kept: String?
     try locked { () throws(StorageError) in
       kept = try keepReplacedFile()
+      try mark()
       try replacement.temporary.moveToDestination()
       try file.withLock { file throws(StorageError) in
-        try file.reload()
-        try file.publish(isReplaced: true)
+        file.forgetFile()
+        _ = try file.reload(nil, isLocked: true)
+        try file.publish()
       }
     }
     try synchronizeDirectory()

@@ -66,7 +66,7 @@ extension Journal {
       })
     else { return try repairFromTable() }
 
-    let id = UInt64.random(in: .min ... .max)
+    let id = file.withLock { $0.newID() }
     var output = JournalFormat.header(id: id)
     guard
       let end = Self.copyLiveRecords(
@@ -88,8 +88,9 @@ extension Journal {
     var waiting: TemporaryFile? = consume temporary
     var isInstalled = false
     try maintain { () throws(StorageError) in
-      guard let temporary = waiting.take(), file.withLock({ $0.isSameFile(as: identity) })
-      else { return }  // another process has replaced the file
+      guard let temporary = waiting.take(),
+        file.withLock({ $0.isSameFile(as: identity) && $0.seed == oldID && $0.offset >= end })
+      else { return }  // another process has replaced the file, or a program has written over it
       let rest = try source.read(from: end, count: max(0, source.status().size - end))
       var added: [UInt8] = []
       // If the rest is damaged, the next compaction repairs it.

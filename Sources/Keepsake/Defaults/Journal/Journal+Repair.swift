@@ -22,10 +22,14 @@ extension Journal {
   }
 
   /// Returns the path of the copy.
-  private func copyDamagedFile() throws(StorageError) -> String {
+  func copyDamagedFile() throws(StorageError) -> String {
     let damaged = try File(location.path, .read)
-    let bytes = try damaged.read(from: 0, count: damaged.status().size)
-    let path = try FileSystem.unusedPath(location.path + ".damaged")
+    return try keep(damaged.read(from: 0, count: damaged.status().size), as: "damaged")
+  }
+
+  /// Writes bytes to a new file beside the journal, and returns its path.
+  func keep(_ bytes: [UInt8], as kind: String) throws(StorageError) -> String {
+    let path = try FileSystem.unusedPath("\(location.path).\(kind)")
     try FileSystem.replace(path, with: bytes, mode: location.fileMode(), durable: true)
     return path
   }

@@ -15,30 +15,57 @@ extension Journal {
   /// Writes the values of the table to a new file and puts it in place of the old one, durably. The
   /// caller holds the file lock.
   ///
-  /// - Parameter isEmpty: Whether to leave the values out, which removes them.
-  func rewrite(asEmpty isEmpty: Bool = false) throws(StorageError) {
+  /// - Parameters:
+  ///   - isEmpty: Whether to leave the values out, which removes them.
+  ///   - mayReplace: Whether there may be an old file.
+  /// - Returns: Whether the file is in place; false if there is one that may not be replaced.
+  @discardableResult
+  func rewrite(
+    asEmpty isEmpty: Bool = false, mayReplace: Bool = true
+  ) throws(StorageError) -> Bool {
     try FileSystem.removeStaleTemporaryFiles(for: location.path)
-    let id = UInt64.random(in: .min ... .max)
-    let bytes = isEmpty ? JournalFormat.header(id: id) : file.withLock { $0.encodedTable(id: id) }
+    let (id, bytes) = file.withLock { file in
+      let id = file.newID()
+      return (id, isEmpty ? JournalFormat.header(id: id) : file.encodedTable(id: id))
+    }
     let temporary = try TemporaryFile.make(
       beside: location.path, .createAndAppend, mode: location.fileMode())
     try temporary.file.writeAll(bytes)
     try temporary.file.synchronize()
-    try install(temporary, seed: id, size: bytes.count, isEmpty: isEmpty)
+    guard
+      try install(
+        temporary, seed: id, size: bytes.count, isEmpty: isEmpty, mayReplace: mayReplace)
+    else { return false }
     try synchronizeDirectory()
+    return true
   }
 
   /// Gives a synced file the journal's name, continues with it, and tells the other processes.
+  ///
+  /// - Returns: Whether it has the name; false if there is a file that may not be replaced.
+  @discardableResult
   func install(
-    _ temporary: consuming TemporaryFile, seed: UInt64, size: Int, isEmpty: Bool = false
-  ) throws(StorageError) {
+    _ temporary: consuming TemporaryFile, seed: UInt64, size: Int, isEmpty: Bool = false,
+    mayReplace: Bool = true
+  ) throws(StorageError) -> Bool {
     // Everything that can fail precedes the move.
     let handle = try temporary.file.duplicate(as: location.path)
     let status = try handle.status()
-    try temporary.moveToDestination()
+    try mark()
+    if mayReplace {
+      try temporary.moveToDestination()
+    } else if try !temporary.renameToDestinationIfAbsent() {
+      return false  // a program has begun to restore the journal
+    }
     try file.withLock { file throws(StorageError) in
       file.adopt(handle, status, seed: seed, size: size, isEmpty: isEmpty)
-      try file.publish(isReplaced: true)
+      try file.publish()
     }
+    return true
+  }
+
+  /// Marks the lock file before the journal changes. The caller holds the file lock.
+  func mark() throws(StorageError) {
+    try file.withLock { file throws(StorageError) in try file.lockFile?.mark() }
   }
 }

@@ -15,13 +15,23 @@ extension Journal {
       report(error.inContext(of: "changes"))
     }
     let handler: FileWatcher.Handler = { [weak self] event in self?.handle(event) }
-    let watches = [
+    var watches = [
       FileWatcher.shared.watch(.contents, of: location.lockPath, handler: handler),
       // A user who deletes or replaces the journal publishes nothing.
       FileWatcher.shared.watch(.names, of: location.directory, handler: handler),
     ]
-    file.withLock { $0.watches = watches }
+    // A word that is stored through a mapping causes no event, but the write before it does.
+    let journal = journalStatus
+    if journal != nil {
+      watches.append(FileWatcher.shared.watch(.contents, of: location.path, handler: handler))
+    }
+    file.withLock { file in
+      file.watches = watches
+      file.watchedFile = journal
+    }
   }
+
+  private var journalStatus: FileStatus? { try? FileSystem.status(location.path) }
 
   private func handle(_ event: FileWatcher.Event) {
     if observers.isEmpty, endWatch() { return }
@@ -29,13 +39,18 @@ extension Journal {
       // A recreated lock file appears as a new name in the directory. Do not create it here: that
       // could bring back a directory that is being removed. While the old file is open, its
       // deletion causes no event.
-      let lockFile = file.withLock { $0.lockFile }
-      let isReplaced = try lockFile?.isReplaced() ?? true
+      let (lockFile, watchedFile) = file.withLock { ($0.lockFile, $0.watchedFile) }
+      let journal = try FileSystem.status(location.path)
+      let isSameJournal = journal.map { watchedFile?.isSameFile(as: $0) ?? false }
+      let isReplaced =
+        try lockFile?.isReplaced() ?? true || (isSameJournal ?? (watchedFile == nil)) == false
       if event == .gone || isReplaced {
         file.withLock { $0.watches = [] }
         watch(mayCreate: false)
       }
-      try validate()
+      if let pause = try validate() {
+        BackgroundWork.run(after: pause) { [weak self] in self?.handle(.changed) }
+      }
       file.withLock { $0.watchingFailure = nil }
     } catch {
       let isNew = file.withLock { file in

@@ -56,29 +56,57 @@ final class Journal: ValueEngine {
   private func read<R: Sendable>(
     _ body: (borrowing ValueTable) -> R
   ) throws(StorageError) -> R {
-    let (result, needsFollowUp) = try file.withLock { file throws(StorageError) in
+    var (result, needsFollowUp, hasUnpublishedRecords) = try file.withLock {
+      file throws(StorageError) in
       // An earlier validation, as part of a sync, may have left changes to signal.
-      if file.isCurrent { return (body(file.table), file.hasUnsignaledChanges) }
+      if file.isCurrent { return (body(file.table), file.hasUnsignaledChanges, false) }
       try file.validate()
-      return (body(file.table), true)
+      return (body(file.table), true, file.hasUnpublishedRecords)
+    }
+    if hasUnpublishedRecords, publishRecordsOfKilledWriter() {
+      result = file.withLock { body($0.table) }
     }
     if needsFollowUp { followUpValidation() }
     return result
   }
 
-  /// Brings the table up to date with the file, including records that are not published.
-  func validate() throws(StorageError) {
-    try file.withLock { file throws(StorageError) in try file.validate() }
+  /// Brings the table up to date with the file.
+  ///
+  /// - Returns: When to look again, because a change is under way.
+  @discardableResult
+  func validate() throws(StorageError) -> Duration? {
+    let isSettled = try file.withLock { file throws(StorageError) in try file.validate() }
+    if file.withLock({ $0.hasUnpublishedRecords }) { publishRecordsOfKilledWriter() }
     followUpValidation()
+    return file.withLock { file in
+      if file.hasUnpublishedRecords { return .milliseconds(10) }
+      return isSettled || file.handle == nil ? nil : .milliseconds(100)
+    }
+  }
+
+  /// Publishes records beyond the word if no process holds the lock, so that their writer was
+  /// killed. Waits for nobody.
+  ///
+  /// - Returns: Whether the table has all records now.
+  @discardableResult
+  private func publishRecordsOfKilledWriter() -> Bool {
+    let isDone = writer.withLockIfAvailable { _ in
+      guard let lock = file.withLock({ $0.lockFile }), lock.file.isWritable,
+        (try? lock.tryLock()) == true
+      else { return false }
+      let generation = ForkGuard.generation
+      defer { if generation == ForkGuard.generation { lock.unlock() } }
+      return file.withLock { file in
+        (try? file.validate(under: lock, isBrief: false)) == .current
+      }
+    }
+    return isDone ?? false
   }
 
   /// Does what a validation requires but must not do while `file` is locked.
   private func followUpValidation() {
-    let (hasChanges, isDamaged, mustPublish, lockFile) = file.withLock { file in
-      (
-        file.takeUnsignaledChanges(), file.damage != nil, file.claimUnpublishedRecords(),
-        file.lockFile
-      )
+    let (hasChanges, isDamaged, lockFile) = file.withLock { file in
+      (file.takeUnsignaledChanges(), file.damage != nil, file.lockFile)
     }
     writer.withLockIfAvailable { $0.releaseLockFile(unless: lockFile) }
     if hasChanges { observers.signal() }
@@ -89,26 +117,7 @@ final class Journal: ValueEngine {
         // The directory may be read-only, for example.
         if let damage = damageReport(.failure(error)) { report(damage) }
       }
-    } else if mustPublish {
-      // Most likely their writer is about to publish them.
-      BackgroundWork.run(after: .milliseconds(100)) { [weak self] in
-        self?.publishUnpublishedRecords()
-      }
     }
-  }
-
-  /// Publishes records whose writer was killed before it could, so that all processes agree.
-  private func publishUnpublishedRecords() {
-    do throws(StorageError) {
-      try maintain { () throws(StorageError) in
-        try file.withLock { file throws(StorageError) in
-          if !file.isPublished { try file.publish() }
-        }
-      }
-    } catch {
-      // The next writer publishes them. Until then only new processes see them.
-    }
-    file.withLock { $0.isPublishingScheduled = false }
   }
 
   // MARK: Changes

@@ -1,51 +1,99 @@
-/// The lock file, whose word tells all processes how far the journal is valid: 24 bits that change
-/// with every new file, above 40 bits with the offset.
+/// The lock file, whose word tells all processes how far the journal is valid: the upper 24 bits of
+/// the journal's id, and 40 bits with the offset.
+///
+/// - A record counts, for every process, from the moment that the word covers it. Under the lock
+///   nothing else changes what counts: a file that replaces another one has the same values.
+/// - A word whose id is another journal's, or whose offset is beyond the file, says nothing: it was
+///   restored from a backup, or another version wrote it. Then everything that reads as a record
+///   counts.
+/// - A writer marks the lock file before it changes the journal, and removes the mark with the
+///   word. As long as there is no mark, and the word is as this process left it, no process has
+///   changed the journal. Only programs that are not writers of this journal can, such as `rm`.
+/// - If there is a mark, or records beyond the word, while no process holds the lock, their writer
+///   was killed. Whoever takes the lock then publishes what it left.
 extension JournalFile {
   private static let offsetMask: UInt64 = (1 << 40) - 1
 
-  /// Validates the table under the lock; false if other writers lock another file, so that `lock`
-  /// excludes none of them.
+  enum Validity {
+    case current
+    /// Other writers lock another file, so that the lock excludes none of them.
+    case lockFileReplaced
+    /// Another program may be replacing the journal; the table is what was known before.
+    case overwritten
+  }
+
+  /// Validates the table under the lock.
   ///
-  /// - Parameter isBrief: Whether the writer only appends, which takes less than a tick of the
-  ///   clock. Then one check within each tick tells early enough that the lock file was deleted,
-  ///   because a process that makes a new one waits for two ticks before it reads the journal.
+  /// The files are only looked at once in a tick of the clock, unless another process has written:
+  /// a process that makes a new lock file waits for two ticks before it reads the journal.
+  ///
+  /// - Parameter isBrief: Whether the writer only appends, which takes less than a tick.
   mutating func validate(
     under lock: LockFile, isBrief: Bool
-  ) throws(StorageError) -> Bool {
-    guard lockFile === lock else { return false }
-    if try lock.isDeleted(usingRecentCheck: isBrief && isCurrent) {
+  ) throws(StorageError) -> Validity {
+    guard lockFile === lock else { return .lockFileReplaced }
+    let now = CoarseClock.now
+    let isRecent = isBrief && now == lastCheck && isCurrent && restoration == nil
+    if isRecent, lock.isUnmarked { return .current }
+    lastCheck = now
+    if !isRecent, try lock.isDeleted() {
       dropLockFile()
-      return false
+      return .lockFileReplaced
     }
-    try validate()
-    return lockFile === lock
+    let isSettled = try validate(isLocked: true)
+    guard lockFile === lock else { return .lockFileReplaced }
+    guard isSettled else { return .overwritten }
+    if !isPublished || lock.isMarked { try publish() }
+    return .current
   }
 
   /// Tells all processes that the file is valid up to ``offset``.
-  ///
-  /// - Parameter isReplaced: Whether the file was replaced.
-  mutating func publish(isReplaced: Bool = false) throws(StorageError) {
+  mutating func publish() throws(StorageError) {
     guard let lockFile else { return }
     validatedWord = nil
-    let epoch = (lockFile.word() >> 40) &+ (isReplaced ? 1 : 0)
-    let word = epoch << 40 | UInt64(offset) & Self.offsetMask
+    let word = word(upTo: offset)
     try lockFile.publish(word)
     validatedWord = word
+    tableWord = word
   }
 
-  /// Whether the word agrees with the file. If not, a writer is about to publish its records, or
-  /// was killed before it could.
-  var isPublished: Bool {
+  private func word(upTo offset: Int) -> UInt64 {
+    seed & ~Self.offsetMask | UInt64(offset) & Self.offsetMask
+  }
+
+  /// Whether the word covers all records of the table.
+  private var isPublished: Bool {
     guard let lockFile, handle != nil else { return true }
-    return lockFile.word() & Self.offsetMask == UInt64(offset)
+    return lockFile.word() == word(upTo: offset)
   }
 
-  /// Returns true if there are unpublished records and publishing is not scheduled; the caller must
-  /// then publish them.
-  mutating func claimUnpublishedRecords() -> Bool {
-    if isPublished || isPublishingScheduled { return false }
-    isPublishingScheduled = true
-    return true
+  /// The offset up to which the word says that the journal with this id is valid; nil if it says
+  /// nothing about the journal.
+  static func offset(of word: UInt64?, id: UInt64, size: Int) -> Int? {
+    guard let word, word & ~offsetMask == id & ~offsetMask, word & offsetMask <= size else {
+      return nil
+    }
+    return Int(word & offsetMask)
+  }
+
+  /// Whether the word says that there is a journal.
+  static func isOfJournal(_ word: UInt64?) -> Bool { word.map { $0 & offsetMask > 0 } ?? false }
+
+  /// Whether the word says that a journal ends here, whatever its id.
+  static func ends(_ word: UInt64?, at offset: Int) -> Bool {
+    word.map { $0 & offsetMask == offset } ?? false
+  }
+
+  /// An id for a new journal, whose word differs from that of the journal before.
+  func newID() -> UInt64 {
+    let current = lockFile?.word() ?? 0
+    while true {
+      let id = UInt64.random(in: .min ... .max)
+      let bits = id & ~Self.offsetMask
+      if bits != 0, bits != current & ~Self.offsetMask, bits != seed & ~Self.offsetMask {
+        return id
+      }
+    }
   }
 
   /// The lock file. Opens it if necessary, and creates it if it is missing.
@@ -53,21 +101,22 @@ extension JournalFile {
     mayCreate: Bool, timeout: Duration
   ) throws(StorageError) -> LockFile {
     enterGeneration()
-    if let lockFile { return lockFile }
+    if let lockFile, lockFile.file.isWritable, !lockFile.lacksMark { return lockFile }
     if !mayCreate, try FileSystem.status(location.lockPath) == nil {
       throw StorageError.missing(location.lockPath)
     }
     let mode = try location.prepareDirectory()
     let journal = location.path
-    let opened = try LockFile.createOrOpen(location.lockPath, mode: mode, timeout: timeout) {
-      () throws(StorageError) in
+    let opened = try LockFile.createOrOpen(
+      location.lockPath, mode: mode, timeout: timeout, hasMark: true
+    ) { () throws(StorageError) in
       // If there is a journal, its lock file was deleted. A process that still uses that one
       // notices within a tick. Wait for two, so that everything it appends until then is read here.
       if try FileSystem.status(journal) != nil {
         BackgroundThread.sleep(for: .nanoseconds(2 * CoarseClock.resolution))
       }
-      // A random epoch, so that a process which knows the word of an earlier lock file does not
-      // mistake this one for it.
+      // Random, so that a process which knows the word of an earlier lock file does not mistake
+      // this one for it.
       return [UInt64.random(in: 1...0xFF_FFFF) << 40]
     }
     lockFile = opened
@@ -78,7 +127,9 @@ extension JournalFile {
   /// Stops using a lock file that has been deleted or replaced.
   mutating func dropLockFile() {
     // Make the processes that still use it validate their table.
-    try? lockFile?.publish(UInt64.random(in: .min ... .max))
+    if let lockFile, lockFile.file.isWritable, !lockFile.isLost {
+      try? lockFile.publish(UInt64.random(in: 1 ... .max))
+    }
     lockFile = nil
     validatedWord = nil
   }
@@ -99,7 +150,7 @@ extension JournalFile {
     isUnsynced = false
     isSyncScheduled = false
     isCompacting = false
-    isPublishingScheduled = false
+    restoration = nil
     watches = []
   }
 }

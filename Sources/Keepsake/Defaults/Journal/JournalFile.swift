@@ -10,7 +10,7 @@ struct JournalFile {
 
   private(set) var table = ValueTable()
   private(set) var handle: File?
-  private var identity: FileStatus?
+  private(set) var identity: FileStatus?
   /// The file's random id, which seeds its checksums.
   private(set) var seed: UInt64 = 0
   /// Where the next record begins that is not in the table.
@@ -18,14 +18,19 @@ struct JournalFile {
   /// The file's size when it was last checked.
   private(set) var size = 0
   private var tail = JournalFormat.Tail.complete
+  /// Whether there was no file when it was last validated.
+  private(set) var isMissing = true
   /// The file whose damage is known, so that it is reported once.
   private var damagedFile: FileStatus?
   /// How many places of the file are damaged; nil once that has been reported.
   var damage: Int?
   /// Whether reading has changed values, which observers have not been told yet.
   private(set) var hasUnsignaledChanges = false
-  /// Whether unpublished records are going to be published; see ``claimUnpublishedRecords()``.
-  var isPublishingScheduled = false
+  /// Whether the file has bytes that were not read because they are not published.
+  private(set) var hasUnpublishedRecords = false
+  /// What a writer has to complete after another program replaced the file; see
+  /// JournalFile+Restoration.
+  var restoration: Restoration?
 
   // The lock file, see JournalFile+Lock.
 
@@ -36,6 +41,12 @@ struct JournalFile {
   private var word: LockFile.Word?
   /// The published word with which `table` agrees; nil if that is not known.
   var validatedWord: UInt64?
+  /// The published word with which `table` last agreed.
+  var tableWord: UInt64?
+  /// When a writer last looked at the files, by ``CoarseClock``.
+  var lastCheck: Int64 = 0
+  /// When the header was last read, by ``CoarseClock``.
+  private var lastHeaderCheck: Int64 = 0
   /// The process that opened the files.
   var generation = ForkGuard.generation
 
@@ -61,6 +72,8 @@ struct JournalFile {
   // Watching, see Journal+Watching.
 
   var watches: [FileWatcher.Watch] = []
+  /// The journal that is watched.
+  var watchedFile: FileStatus?
   /// Why the last check for changes failed, so that the same failure is reported once.
   var watchingFailure: StorageError.Code?
 
@@ -84,54 +97,104 @@ struct JournalFile {
 
   // MARK: Validating
 
-  /// Makes the table agree with the file at the path, including records that are not published.
+  /// Makes the table agree with the file at the path: for a reader with what is published, for the
+  /// holder of the lock with everything.
   ///
-  /// Needs no file lock: a file only grows, and a new one gets the name when it is complete.
-  mutating func validate() throws(StorageError) {
+  /// A reader needs no lock: a file only grows, and a new one gets the name when it is complete.
+  ///
+  /// - Returns: Whether the file is what a writer of this journal left. If not, the table may be
+  ///   what was known before, and the next read looks again.
+  @discardableResult
+  mutating func validate(isLocked: Bool = false) throws(StorageError) -> Bool {
     enterGeneration()
-    if lockFile == nil { lockFile = try LockFile.openExisting(location.lockPath) }
+    if lockFile?.isLost == true { lockFile = nil }
+    if lockFile == nil {
+      lockFile = try LockFile.openExisting(location.lockPath, hasMark: true)
+    }
     // Load the word first, so that anything published later still counts as a change.
     let published = word?.value
     validatedWord = nil
-    try validateTable()
+    guard try validateTable(published, isLocked: isLocked) else { return false }
     validatedWord = published
+    tableWord = published
+    return true
   }
 
-  private mutating func validateTable() throws(StorageError) {
-    guard let current = try FileSystem.status(location.path) else {
+  private mutating func validateTable(
+    _ published: UInt64?, isLocked: Bool
+  ) throws(StorageError) -> Bool {
+    hasUnpublishedRecords = false
+    let current = try FileSystem.status(location.path)
+    isMissing = current == nil
+    guard let current else {
       try dropReplacedLockFile()
       forgetFile()
-      return
+      // The file may come back: some programs delete a file before they restore it.
+      return isLocked || !Self.isOfJournal(published)
     }
-    if let identity, current.isSameFile(as: identity), current.size >= offset {
-      size = current.size
-      if current.size > offset { try catchUp(to: current.size) }
-      return
+    if let identity, current.isSameFile(as: identity), current.size >= offset,
+      try hasOwnHeader()
+    {
+      let covered = isLocked ? nil : Self.offset(of: published, id: seed, size: current.size)
+      let end = max(offset, covered ?? current.size)
+      if try catchUp(to: end, of: current.size) { return true }
+    }
+    // The file is being replaced. What was published in the old one counts until the new one is.
+    if identity != nil, let end = Self.offset(of: published, id: seed, size: .max), end > offset {
+      _ = try catchUp(to: end, of: end)
     }
     try dropReplacedLockFile()
-    try reload()
+    return try reload(published, isLocked: isLocked)
   }
 
-  /// Reads what was appended.
-  private mutating func catchUp(to size: Int) throws(StorageError) {
-    guard let handle else { return try reload() }
-    let bytes = try handle.read(from: offset, count: size - offset)
-    var records: [JournalFormat.Record] = []
-    let parsed = bytes.withUnsafeBytes { bytes in
-      JournalFormat.parse(bytes, from: 0, seed: seed) { records.append($0) }
+  /// Whether the file still begins with the header that was read, by a check within this tick of
+  /// the clock.
+  private mutating func hasOwnHeader(usingRecentCheck: Bool = true) throws(StorageError) -> Bool {
+    guard let handle else { return false }
+    let now = CoarseClock.now
+    if usingRecentCheck, now == lastHeaderCheck { return true }
+    lastHeaderCheck = now
+    let bytes = try handle.read(from: 0, count: JournalFormat.headerSize)
+    guard case .valid(seed, _) = bytes.withUnsafeBytes({ JournalFormat.header(of: $0) }) else {
+      return false
     }
-    // Either damage or, after an edit by hand, another file with the same inode number.
-    if parsed.damage > 0 { return try reload() }
-    apply(records, in: bytes)
-    if !records.isEmpty { hasUnsignaledChanges = true }
-    offset += parsed.end
-    tail = parsed.tail
+    return true
   }
 
-  /// Reads the whole file into an empty table.
-  mutating func reload() throws(StorageError) {
+  /// Reads what was appended up to `end`; false if the file has to be reloaded.
+  private mutating func catchUp(to end: Int, of size: Int) throws(StorageError) -> Bool {
+    guard let handle else { return false }
+    if end > offset {
+      let bytes = try handle.read(from: offset, count: end - offset)
+      var records: [JournalFormat.Record] = []
+      let parsed = bytes.withUnsafeBytes { bytes in
+        JournalFormat.parse(bytes, from: 0, seed: seed) { records.append($0) }
+      }
+      // Either damage or another journal, with the same inode number or written over this one.
+      if parsed.damage > 0 || bytes.count < end - offset { return false }
+      if parsed.tail == .torn {
+        guard try hasOwnHeader(usingRecentCheck: false) else { return false }
+        // The published offset is not the end of a record, so it says nothing about this file.
+        if end < size { return try catchUp(to: size, of: size) }
+      }
+      apply(records, in: bytes)
+      if !records.isEmpty { hasUnsignaledChanges = true }
+      offset += parsed.end
+      tail = parsed.tail
+    }
+    self.size = size
+    hasUnpublishedRecords = end < size
+    return true
+  }
+
+  /// Reads the whole file into an empty table, unless another program may still be writing it.
+  ///
+  /// - Returns: Whether the file is what a writer of this journal left.
+  mutating func reload(
+    _ published: UInt64?, isLocked: Bool
+  ) throws(StorageError) -> Bool {
     let handle = try File.openForAppending(location.path)
-    let status = try handle.status()
+    let status = try handle.status(withTimes: true)
     // A pipe would look like an empty file.
     guard status.isRegularFile else {
       throw StorageError(
@@ -140,6 +203,9 @@ struct JournalFile {
         remedy: "Move the file away; it was left as it is.")
     }
     let bytes = try handle.read(from: 0, count: status.size)
+    let mayWait = isLocked || identity != nil
+    // The file was truncated in the meantime.
+    if bytes.count < status.size, knowsJournal(published), mayWait { return false }
     let id: UInt64
     var damage = 0
     switch bytes.withUnsafeBytes({ JournalFormat.header(of: $0) }) {
@@ -147,39 +213,74 @@ struct JournalFile {
       id = validID
       if !isIntact { damage += 1 }
     case .incomplete:
+      if let isSettled = keepTable(insteadOf: status, published, isLocked: isLocked) {
+        return isSettled
+      }
       forgetFile()
       // An empty file is not damage: the user may have truncated it. Any other file had a complete
       // header before it was renamed into place.
       if !bytes.isEmpty { noteDamage(1, of: status) }
-      return
+      return isLocked || !knowsJournal(published)
     case .unsupported:
       throw StorageError(
         .unsupportedVersion, operation: "open", path: location.path,
         reason: "a newer version of Keepsake wrote the file",
         remedy: "Update Keepsake; nothing was changed.")
     case .foreign:
+      if let isSettled = keepTable(insteadOf: status, published, isLocked: isLocked) {
+        return isSettled
+      }
       throw StorageError(
         .damaged, operation: "open", path: location.path,
         reason: "the file is not a Keepsake journal",
         remedy: "Move the file away or restore it from a backup; it was left as it is.")
     }
-    var records: [JournalFormat.Record] = []
-    let parsed = bytes.withUnsafeBytes { bytes in
-      JournalFormat.parse(bytes, from: JournalFormat.headerSize, seed: id) { records.append($0) }
-    }
+    let covered = Self.offset(of: published, id: id, size: bytes.count)
+    let (records, parsed) = Self.records(in: bytes, upTo: isLocked ? nil : covered, seed: id)
     damage += parsed.damage
+    let isComplete = damage == 0 && parsed.tail == .complete
+    // Another process has published the file, even if it is of a version with other words.
+    let isPublished =
+      covered != nil
+      || isComplete && published != tableWord
+        && Self.ends(published, at: parsed.end)
+    let isSettled =
+      isPublished || !knowsJournal(published)
+      || (isLocked || isComplete) && !isUnsettled(status, isComplete: isComplete, published)
+    if !isSettled, mayWait { return false }
+    let restoration = restoration(
+      by: id, upTo: parsed.end, isPublished: isPublished, isComplete: isComplete)
+
     table.removeAll()
     apply(records, in: bytes)
     let damagedFile = damagedFile
     adopt(handle, status, seed: id, size: parsed.end)
     size = bytes.count
     tail = parsed.tail
+    self.restoration = restoration
+    hasUnpublishedRecords = !isLocked && covered.map { $0 < size } ?? false
     // Another process may have replaced the damaged file.
     if damagedFile?.isSameFile(as: status) != true { self.damage = nil }
     if damage > 0 {
       self.damagedFile = damagedFile
       noteDamage(damage, of: status)
     }
+    return isSettled
+  }
+
+  /// The records up to an offset; all of them if it is not the end of a record.
+  private static func records(
+    in bytes: [UInt8], upTo end: Int?, seed: UInt64
+  ) -> ([JournalFormat.Record], JournalFormat.Parsed) {
+    var records: [JournalFormat.Record] = []
+    let parsed = bytes.withUnsafeBytes { bytes in
+      JournalFormat.parse(
+        UnsafeRawBufferPointer(rebasing: bytes[..<(end ?? bytes.count)]),
+        from: JournalFormat.headerSize, seed: seed
+      ) { records.append($0) }
+    }
+    if end != nil, parsed.tail == .torn { return Self.records(in: bytes, upTo: nil, seed: seed) }
+    return (records, parsed)
   }
 
   private mutating func apply(_ records: [JournalFormat.Record], in bytes: [UInt8]) {
@@ -218,6 +319,7 @@ struct JournalFile {
     size = 0
     tail = .complete
     isCondemned = false
+    restoration = nil
   }
 
   /// Continues with another file, of which the first `size` bytes are in the table.
@@ -237,6 +339,8 @@ struct JournalFile {
     // The process that made the file may have been killed before it synced the directory.
     isDirectoryUnsynced = true
     isCondemned = false
+    restoration = nil
+    lastHeaderCheck = 0
     damagedFile = nil  // a later file may have its inode number
     compactionFloor = Self.smallestCompaction
   }
@@ -254,10 +358,13 @@ struct JournalFile {
     /// What completes the last record of a writer that was killed.
     fileprivate let closing: [UInt8]
 
-    /// Appends the records of the changes to `bytes`.
+    /// Appends the records of the changes to `bytes`; nil removes all keys.
     @inline(__always)
-    func encode(_ changes: UnsafeBufferPointer<ValueChange>, to bytes: inout [UInt8]) {
+    func encode(_ changes: UnsafeBufferPointer<ValueChange>?, to bytes: inout [UInt8]) {
       if !closing.isEmpty { bytes.append(contentsOf: closing) }
+      guard let changes else {
+        return JournalFormat.append(.cleared, key: "", value: [], seed: seed, to: &bytes)
+      }
       for index in changes.indices {
         JournalFormat.append(changes[index].value, key: changes[index].key, seed: seed, to: &bytes)
       }
@@ -275,19 +382,29 @@ struct JournalFile {
   ///
   /// - Parameter written: The number of bytes; nil if the write failed.
   mutating func finishAppend(
-    of changes: UnsafeBufferPointer<ValueChange>, _ plan: AppendPlan, written: Int?
+    of changes: UnsafeBufferPointer<ValueChange>?, _ plan: AppendPlan, written: Int?
   ) throws(StorageError) {
     if let written, handle === plan.handle, offset == plan.offset {
+      guard let changes else {
+        table.removeAll()
+        hasUnsignaledChanges = true
+        return try finishAppend(at: plan.size + written)
+      }
       // The sizes only decide when a compaction pays, so the mean suffices.
       let mean = written / max(1, changes.count)
       for index in changes.indices { table.apply(changes[index], size: mean) }
-      size = plan.size + written
-      offset = size
-      tail = .complete
+      try finishAppend(at: plan.size + written)
     } else {
       // A part was written, or another thread has read the records already.
-      try validate()
+      try validate(isLocked: true)
+      try publish()
     }
+  }
+
+  private mutating func finishAppend(at end: Int) throws(StorageError) {
+    size = end
+    offset = end
+    tail = .complete
     try publish()
   }
 }

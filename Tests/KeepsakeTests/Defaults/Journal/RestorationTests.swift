@@ -1,0 +1,240 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// Backups that are restored while programs use the settings.
+@Suite(.singleThreaded) struct RestorationTests {
+  static let journal = TemporaryDirectory.journal
+
+  /// Lets a file that was left alone for a tenth of a second, or for two, count as finished.
+  private static func later(_ body: () throws -> Void) throws {
+    waitForTick()
+    try WallClock.$shift.withValue(10 * WallClock.second) { try body() }
+  }
+
+  private static func overwrite(_ directory: TemporaryDirectory, with bytes: [UInt8]) throws {
+    let file = try File(directory.file(journal).path, .readWrite)
+    try #require(ftruncate(file.descriptor, 0) == 0)
+    if !bytes.isEmpty { try file.overwrite(bytes.span.bytes, at: 0) }
+  }
+
+  @Test(arguments: ["", "notes of the user\n", "[\"keepsake\",\"1:01"])
+  func knownValuesStayIfNothingReadsAsAJournal(_ content: String) throws {
+    let directory = try TemporaryDirectory()
+    let failures = Failures()
+    let store = directory.store(failures: failures)
+    let reader = directory.store()
+    for key in 0..<3 { try store.set(key, forKey: "k\(key)") }
+    #expect(try reader.int("k2") == 2)
+    try Self.overwrite(directory, with: Array(content.utf8))
+    try Self.later {
+      #expect(try reader.int("k2") == 2 && store.int("k2") == 2)
+      try store.set(7, forKey: "new")
+    }
+    for store in [store, reader, directory.store()] {
+      #expect(try (0..<3).map { try store.int("k\($0)") } == [0, 1, 2])
+      #expect(try store.int("new") == 7)
+    }
+    #expect(failures.all.map(\.code) == [.damaged])
+    let kept = try directory.names().filter { $0.contains(".damaged-") }
+    #expect(kept.count == (content.isEmpty ? 0 : 1))
+    for name in kept { #expect(try directory.bytes(of: name) == Array(content.utf8)) }
+  }
+
+  @Test func writersWaitUntilAnEmptyFileIsRestored() throws {
+    let directory = try TemporaryDirectory()
+    let failures = Failures()
+    let store = directory.store(failures: failures)
+    try store.set("from the backup", forKey: "text")
+    let backup = try directory.bytes(of: Self.journal)
+    for number in 0..<50 { try store.set(number, forKey: "number") }
+    try Self.overwrite(directory, with: [])
+    waitForTick()
+    let restore = Thread {
+      usleep(300_000)
+      do { try Self.overwrite(directory, with: backup) } catch { Issue.record(error) }
+    }
+    restore.start()
+    #expect(try store.int("number") == 49, "reading does not wait")
+    try store.set(1, forKey: "new")
+    for store in [store, directory.store()] {
+      #expect(try store.string("text") == "from the backup")
+      #expect(try store.int("number") == 0 && store.int("new") == 1)
+    }
+    #expect(failures.all.isEmpty, "\(failures.all)")
+  }
+
+  @Test func whatWasKnownIsKeptIfTheRestoredFileIsIncomplete() throws {
+    let directory = try TemporaryDirectory()
+    let failures = Failures()
+    let store = directory.store(failures: failures)
+    try store.set(1, forKey: "a")
+    try store.set(2, forKey: "b")
+    let backup = try directory.bytes(of: Self.journal)
+    try store.set(3, forKey: "c")
+    try Self.overwrite(directory, with: Array(backup.dropLast(10)))
+    try Self.later { try store.set(4, forKey: "d") }
+    #expect(try Set(directory.store().keys()) == ["a", "d"])
+    #expect(failures.all.map(\.code) == [.damaged])
+    let kept = try #require(try directory.names().first { $0.contains(".previous-") })
+    let other = try TemporaryDirectory()
+    try other.write(directory.bytes(of: kept), to: Self.journal)
+    #expect(try Set(other.store().keys()) == ["a", "b", "c"])
+  }
+
+  /// The file has the same inode, the same length and other contents.
+  @Test func aRestoredFileOfEqualLengthIsNoticed() throws {
+    let directory = try TemporaryDirectory()
+    let other = try TemporaryDirectory()
+    let store = directory.store()
+    try store.set(111, forKey: "a")
+    try other.store().set(222, forKey: "a")
+    let file = try File(directory.file(Self.journal).path, .readWrite)
+    let bytes = try other.bytes(of: Self.journal)
+    try file.overwrite(bytes.span.bytes, at: 0)
+    try Self.later { try store.set(3, forKey: "b") }
+    for store in [store, directory.store()] {
+      #expect(try store.int("a") == 222 && store.int("b") == 3)
+    }
+  }
+
+  /// The restored file has the id of the old one, so words of the old one would fit it.
+  @Test func aRestoredFileIsWrittenAnew() throws {
+    let directory = try TemporaryDirectory()
+    let (store, idle) = (directory.store(), directory.store())
+    try store.set(1, forKey: "a")
+    let backup = try directory.bytes(of: Self.journal)
+    try store.set(2, forKey: "b")
+    #expect(try idle.int("b") == 2)
+    try Self.overwrite(directory, with: backup)
+    try Self.later { try store.set(3, forKey: "c") }
+    #expect(try !idle.contains("b") && idle.int("c") == 3)
+  }
+
+  @Test func aCompactionDoesNotReplaceARestoredFile() throws {
+    let directory = try TemporaryDirectory()
+    let other = try TemporaryDirectory()
+    let store = directory.store()
+    try store.set(1, forKey: "a")
+    try other.store().set(2, forKey: "b")
+    let backup = try other.bytes(of: Self.journal)
+    // The file is restored while the compaction writes its own.
+    let isRestored = Locked(false)
+    let plan = FaultPlan { event in
+      guard event.call == .fdatasync, isRestored.withLock({ !$0 }) else { return .proceed }
+      isRestored.withLock { $0 = true }
+      #expect(throws: Never.self) { try Self.overwrite(directory, with: backup) }
+      return .proceed
+    }
+    try FaultPlan.$current.withValue(plan) { try store.journal.compact() }
+    #expect(isRestored.withLock { $0 })
+    for store in [directory.store(), store] { #expect(try store.int("b") == 2) }
+    #expect(try !store.contains("a"))
+  }
+
+  // MARK: Programs that restore
+
+  enum Program: String, CaseIterable {
+    case copy = "cp"
+    case redirect = "slow redirect"
+    case copyAll = "cp -a"
+    case move = "mv"
+    case tar
+    case slowTar = "slow tar"
+    case inPlace = "rsync --inplace"
+
+    /// Puts `backup` in place of a file, in the steps of the program.
+    func restore(_ backup: [UInt8], to path: String) throws {
+      switch self {
+      case .copy, .copyAll: try write(backup, to: path, O_TRUNC)
+      case .redirect: try write(backup, to: path, O_TRUNC, pause: 30_000)
+      case .move:
+        let other = path + ".copy"
+        try write(backup, to: other, O_CREAT)
+        try #require(rename(other, path) == 0)
+      case .tar, .slowTar:
+        // A writer may make a new file in between.
+        unlink(path)
+        while try !write(
+          backup, to: path, O_CREAT | O_EXCL, pause: self == .tar ? 0 : 30_000)
+        {
+          unlink(path)
+        }
+      case .inPlace:
+        try write(backup, to: path, 0)
+        try #require(truncate(path, backup.count) == 0)
+      }
+    }
+
+    @discardableResult
+    private func write(
+      _ bytes: [UInt8], to path: String, _ flags: Int32, pause: UInt32 = 0
+    ) throws -> Bool {
+      let descriptor = open(path, O_WRONLY | O_CLOEXEC | flags, 0o600)
+      if descriptor < 0, errno == EEXIST { return false }
+      try #require(descriptor >= 0)
+      defer { close(descriptor) }
+      let parts = pause > 0 ? 3 : 1
+      var rest = bytes[...]
+      for part in 0..<parts {
+        if pause > 0 { usleep(pause) }
+        let count = part == parts - 1 ? rest.count : bytes.count / parts
+        let written = rest.prefix(count).withUnsafeBytes {
+          Glibc.write(descriptor, $0.baseAddress, count)
+        }
+        try #require(written == count)
+        rest = rest.dropFirst(count)
+      }
+      return true
+    }
+  }
+
+  /// After each restore beside a writer and a reader, the values of the backup are there, and every
+  /// later set.
+  @Test(arguments: Program.allCases)
+  func restoringBesideAWriterLosesNothing(_ program: Program) throws {
+    let directory = try TemporaryDirectory()
+    let failures = Failures()
+    let store = directory.store(failures: failures)
+    let text = String(repeating: "from the backup ", count: 20)
+    try store.set(text, forKey: "text")
+    for number in 0..<20 { try store.set(number, forKey: "k\(number)") }
+    let backup = try directory.bytes(of: Self.journal)
+    let lockFile = try directory.bytes(of: ".standard.lock")
+    for round in 0..<Coverage.count(sample: 2, complete: 40) {
+      try store.removeAll()
+      try store.set(round, forKey: "number")
+      let isDone = Locked(false)
+      let end = DispatchSemaphore(value: 0)
+      Thread {
+        do {
+          usleep(.random(in: 0...20_000))
+          try program.restore(backup, to: directory.file(Self.journal).path)
+          if program == .copyAll {
+            try program.restore(lockFile, to: directory.file(".standard.lock").path)
+          }
+        } catch {
+          Issue.record(error)
+        }
+        isDone.withLock { $0 = true }
+        end.signal()
+      }.start()
+      let reader = directory.store()
+      while !isDone.withLock({ $0 }) {
+        try store.set(round, forKey: "number")
+        _ = try reader.int("number")
+        usleep(500)
+      }
+      end.wait()
+      waitForTick()
+      try store.set(round, forKey: "after")
+      for store in [store, reader, directory.store()] {
+        #expect(try store.string("text") == text, "\(program), \(round)")
+        #expect(try store.int("k19") == 19 && store.int("after") == round, "\(program), \(round)")
+      }
+    }
+    // What was set within the tick in which the file was replaced may lie in the restored file.
+    #expect(failures.all.allSatisfy { $0.code == .damaged }, "\(program): \(failures.all)")
+  }
+}
