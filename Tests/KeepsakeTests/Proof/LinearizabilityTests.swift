@@ -90,6 +90,40 @@ extension OneAtATime {
       _ = try history.expectLinearizable()
     }
 
+    /// A reader knows a file that has been replaced twice. The second replacement is in place, and
+    /// not published yet.
+    @Test func aReaderOfAnEarlierFileDoesNotReadOlderValuesThanOthers() throws {
+      let history = try History(.settings)
+      let (old, writer) = (history.client(), history.client())
+      try writer.write(1, 0)
+      try old.read(0)
+      try writer.stores.settings.journal.compact()
+      try writer.write(2, 0)
+      let count = Locked(0)
+      let plan = FaultPlan(decide: { event in
+        // The first one publishes the removal.
+        let isNow =
+          event.call == .publish && event.offset == 0
+          && count.withLock { count in
+            count += 1
+            return count == 2
+          }
+        if isNow {
+          FaultPlan.$current.withValue(nil) {
+            #expect(throws: Never.self) {
+              try history.client().read(0)
+              try old.read(0)
+            }
+          }
+        }
+        return .proceed
+      })
+      try FaultPlan.$current.withValue(plan) { try writer.removeAll() }
+      #expect(count.withLock { $0 } >= 2)
+      for client in [old, history.client()] { try client.read(0) }
+      _ = try history.expectLinearizable()
+    }
+
     /// A writer was killed after it had written its record.
     @Test func theRecordOfAKilledWriterCountsForAllReadersOrForNone() throws {
       let history = try History(.settings)

@@ -165,9 +165,7 @@ extension OneAtATime {
         "\(restores) restores, \(losses) lost in silence, \(reports) reported, "
         + "\(deaths) programs ended, \(hangs) hung"
       print("proof: restores, \(tool.testDescription): \(summary)")
-      withKnownIssue("a writer replaces a file that is being restored", isIntermittent: true) {
-        #expect(losses == 0 && deaths == 0 && hangs == 0, "\(summary)")
-      }
+      #expect(losses == 0 && deaths == 0 && hangs == 0, "\(summary)")
     }
 
     private func keptFiles() throws -> [String] {

@@ -247,9 +247,12 @@ struct JournalFile {
     let isSettled =
       isPublished || !knowsJournal(published)
       || (isLocked || isComplete) && !isUnsettled(status, isComplete: isComplete, published)
-    if !isSettled, mayWait { return false }
-    let restoration = restoration(
-      by: id, upTo: parsed.end, isPublished: isPublished, isComplete: isComplete)
+    let isReplacement = !isLocked && isComplete && isReplacedUnseen(published)
+    if !isSettled, mayWait, !isReplacement { return false }
+    let restoration =
+      isReplacement
+      ? nil
+      : restoration(by: id, upTo: parsed.end, isPublished: isPublished, isComplete: isComplete)
 
     table.removeAll()
     apply(records, in: bytes)
@@ -266,6 +269,16 @@ struct JournalFile {
       noteDamage(damage, of: status)
     }
     return isSettled
+  }
+
+  /// Whether a writer is replacing the published journal by the file at the path, and the table is
+  /// of an earlier one. The published one cannot be read any more, and its replacement has the same
+  /// values.
+  private func isReplacedUnseen(_ published: UInt64?) -> Bool {
+    guard identity != nil, lockFile?.isMarked == true, Self.isOfJournal(published) else {
+      return false
+    }
+    return Self.offset(of: published, id: seed, size: .max).map { $0 > offset } ?? true
   }
 
   /// The records up to an offset; all of them if it is not the end of a record.
