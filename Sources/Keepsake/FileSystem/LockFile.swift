@@ -21,6 +21,8 @@ final class LockFile: Sendable {
   private let wordCount: Int
   /// Whether words are stored through the mapping.
   private let storesWords: Bool
+  /// Whether a store found the mapping replaced, so that it may hold that word instead of zeros.
+  private let hasFailedStore = Atomic(false)
   private let waitingCount = Atomic(0)
 
   private static let wordSize = MemoryLayout<UInt64>.size
@@ -151,7 +153,7 @@ final class LockFile: Sendable {
 
   /// Whether the mapping only shows zeros, because another program truncated the file. It has to be
   /// opened again. No first word is 0.
-  var isLost: Bool { word() == 0 }
+  var isLost: Bool { word() == 0 || hasFailedStore.load(ordering: .acquiring) }
 
   // MARK: Words
 
@@ -227,6 +229,7 @@ final class LockFile: Sendable {
         return bytes.count
       }.get(.publish, file.path)
       if isMarkable { return }
+      hasFailedStore.store(true, ordering: .releasing)
     }
     try file.overwrite(bytes.bytes, at: offset, as: .publish)
   }

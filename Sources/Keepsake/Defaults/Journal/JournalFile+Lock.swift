@@ -44,7 +44,8 @@ extension JournalFile {
     guard lockFile === lock else { return .lockFileReplaced }
     guard isSettled else { return .overwritten }
     if !isPublished || lock.isMarked { try publish() }
-    return .current
+    // Publishing may have found that the lock file was truncated.
+    return lockFile === lock ? .current : .lockFileReplaced
   }
 
   /// Tells all processes that the file is valid up to ``offset``.
@@ -53,8 +54,12 @@ extension JournalFile {
     validatedWord = nil
     let word = word(upTo: offset)
     try lockFile.publish(word)
-    validatedWord = word
     tableWord = word
+    if lockFile.isLost {
+      self.lockFile = nil
+    } else {
+      validatedWord = word
+    }
   }
 
   private func word(upTo offset: Int) -> UInt64 {
