@@ -6,7 +6,7 @@ import Testing
 extension OneAtATime {
   /// A program may use more stores than it may have descriptors.
   @Suite(.singleThreaded) struct ManyStoresTests {
-    @Test(arguments: ["caches"])
+    @Test(arguments: ["suites", "caches"])
     func moreStoresThanDescriptorsAreUsable(kind: String) throws {
       let directory = try TemporaryDirectory(isQuick: true)
       let peer = try Peer.start(directory, "hazards")

@@ -26,6 +26,7 @@ extension Journal {
     /// Whether values have changed that this writer did not change.
     fileprivate var hasChanges = false
     fileprivate var isSyncDue = false
+    fileprivate var hasOpenedFiles = false
     fileprivate var compaction: JournalFile.Compaction?
   }
 
@@ -240,10 +241,11 @@ extension Journal {
           guard validity == .current else { return nil }
           needsRepair = file.damage != nil || file.restoration != nil
           followUp.hasChanges = file.takeUnsignaledChanges()
+          followUp.hasOpenedFiles = file.takeHasOpenedFiles()
           return prepare(file)
         }
         if validity == .overwritten {
-          try waitForRestoration(lock, until: &deadline)
+          try waitForOtherProgram(lock, at: location.path, until: &deadline)
           continue
         }
         if needsRepair {
@@ -256,6 +258,7 @@ extension Journal {
         }
         guard let prepared else {
           writer.lockFile = nil
+          try waitForOtherProgram(lock, at: location.lockPath, until: &deadline)
           continue
         }
         return try body(prepared, &writer, &followUp)
@@ -267,16 +270,16 @@ extension Journal {
       remedy: "Do not wait for other threads inside the closure of an update.")
   }
 
-  /// Waits a moment for a program that is replacing the journal, without the lock.
-  private func waitForRestoration(
-    _ lock: LockFile, until deadline: inout ContinuousClock.Instant?
+  /// Waits a moment for a program that is replacing the journal or its lock file, without the lock.
+  private func waitForOtherProgram(
+    _ lock: LockFile, at path: String, until deadline: inout ContinuousClock.Instant?
   ) throws(StorageError) {
     lock.unlock()
     let end = deadline ?? .now + timeout
     deadline = end
     guard ContinuousClock.now < end else {
       throw StorageError(
-        .timedOut, operation: "lock", path: location.path,
+        .timedOut, operation: "lock", path: path,
         reason: "another program has been replacing the file for more than \(timeout)",
         remedy: "Try again when that program has finished.")
     }
@@ -301,6 +304,7 @@ extension Journal {
   @inline(__always)
   private func finish(_ followUp: FollowUp) {
     if followUp.isSyncDue { synchronizeSoon() }
+    if followUp.hasOpenedFiles { OpenStores.shared.add(self) }
     if followUp.hasChanges { observers.signal() }
     if let compaction = followUp.compaction { start(compaction) }
     if let damage = followUp.damage { report(damage) }

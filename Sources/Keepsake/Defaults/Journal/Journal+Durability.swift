@@ -22,12 +22,14 @@ extension Journal {
   }
 
   func synchronize() throws(StorageError) {
-    let (handle, isDirectoryUnsynced, isCondemned) = try file.withLock {
+    let (handle, isDirectoryUnsynced, isCondemned, hasOpenedFiles) = try file.withLock {
       file throws(StorageError) in
       if !file.isCurrent { try file.validate() }
       defer { file.isUnsynced = false }
-      return (file.handle, file.isDirectoryUnsynced, file.isCondemned)
+      let hasOpenedFiles = file.takeHasOpenedFiles()
+      return (file.handle, file.isDirectoryUnsynced, file.isCondemned, hasOpenedFiles)
     }
+    if hasOpenedFiles { OpenStores.shared.add(self) }
     guard let handle else { return }
     if isCondemned { return try replaceCondemnedFile(nil) }
     do throws(StorageError) {
@@ -84,6 +86,7 @@ extension Journal {
     let handle = file.withLockIfAvailable { file -> File? in
       guard file.isUnsynced, !file.isCondemned else { return nil }
       file.isUnsynced = false
+      _ = try? file.reopenIfClosed()
       return file.handle
     }
     guard case .some(.some(let handle)) = handle else { return }

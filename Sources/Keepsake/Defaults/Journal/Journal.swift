@@ -6,7 +6,7 @@
 ///
 /// Locks are taken in this order: `writer`, the file lock, `file`. No record is written while
 /// `file` is locked, only the lock file's word.
-final class Journal: ValueEngine {
+final class Journal: ValueEngine, FileHoldingStore {
   let location: JournalPaths
   let timeout: Duration
   let report: @Sendable (StorageError) -> Void
@@ -105,10 +105,13 @@ final class Journal: ValueEngine {
 
   /// Does what a validation requires but must not do while `file` is locked.
   private func followUpValidation() {
-    let (hasChanges, isDamaged, lockFile) = file.withLock { file in
-      (file.takeUnsignaledChanges(), file.damage != nil, file.lockFile)
+    let (hasChanges, isDamaged, lockFile, hasOpenedFiles) = file.withLock { file in
+      (
+        file.takeUnsignaledChanges(), file.damage != nil, file.lockFile, file.takeHasOpenedFiles()
+      )
     }
     writer.withLockIfAvailable { $0.releaseLockFile(unless: lockFile) }
+    if hasOpenedFiles { OpenStores.shared.add(self) }
     if hasChanges { observers.signal() }
     if isDamaged {
       do throws(StorageError) {
@@ -118,6 +121,19 @@ final class Journal: ValueEngine {
         if let damage = damageReport(.failure(error)) { report(damage) }
       }
     }
+  }
+
+  // MARK: Closing files
+
+  var lastUse: Int64? { file.withLockIfAvailable { $0.lastUse } }
+
+  func closeIdleFiles() -> Bool {
+    let isClosed = writer.withLockIfAvailable { writer in
+      guard file.withLockIfAvailable({ $0.closeFiles() }) == true else { return false }
+      writer.releaseLockFile(unless: nil)
+      return true
+    }
+    return isClosed ?? false
   }
 
   // MARK: Changes

@@ -35,7 +35,10 @@ struct JournalFile {
   // The lock file, see JournalFile+Lock.
 
   var lockFile: LockFile? {
-    didSet { word = lockFile?.mappedWord }
+    didSet {
+      word = lockFile?.mappedWord
+      if lockFile != nil { hasOpenedFiles = true }
+    }
   }
   /// The word in ``lockFile``. A copy, so that a read retains no object.
   private var word: LockFile.Word?
@@ -49,6 +52,9 @@ struct JournalFile {
   private var lastHeaderCheck: Int64 = 0
   /// The process that opened the files.
   var generation = ForkGuard.generation
+  /// Whether files were opened since ``takeHasOpenedFiles()``, and when it last returned true.
+  private var hasOpenedFiles = false
+  private var lastOpening: Int64 = 0
 
   // Durability, see Journal+Durability.
 
@@ -133,7 +139,7 @@ struct JournalFile {
       return isLocked || !Self.isOfJournal(published)
     }
     if let identity, current.isSameFile(as: identity), current.size >= offset,
-      try hasOwnHeader()
+      try reopenIfClosed(), try hasOwnHeader()
     {
       let covered = isLocked ? nil : Self.offset(of: published, id: seed, size: current.size)
       let end = max(offset, covered ?? current.size)
@@ -322,6 +328,42 @@ struct JournalFile {
 
   // MARK: Files
 
+  /// When the files were last used, by ``CoarseClock``. Reads of a current table do not count: they
+  /// use no file.
+  var lastUse: Int64 { max(lastCheck, lastOpening) }
+
+  @inline(__always)
+  mutating func takeHasOpenedFiles() -> Bool {
+    guard hasOpenedFiles else { return false }
+    hasOpenedFiles = false
+    lastOpening = CoarseClock.now
+    return true
+  }
+
+  /// Closes the files. The table stays, and the next validation opens them again; returns false if
+  /// they have to stay open.
+  mutating func closeFiles() -> Bool {
+    if isCompacting || isCondemned || restoration != nil || damage != nil { return false }
+    handle = nil
+    lockFile = nil
+    validatedWord = nil
+    hasOpenedFiles = false
+    return true
+  }
+
+  /// Opens the journal after ``closeFiles()``; false if it is another file now.
+  mutating func reopenIfClosed() throws(StorageError) -> Bool {
+    if handle != nil { return true }
+    guard let identity else { return false }
+    let opened = try File.openForAppending(location.path)
+    guard try opened.status().isSameFile(as: identity) else { return false }
+    handle = opened
+    hasOpenedFiles = true
+    // A new file may have got the inode number of the old one.
+    lastHeaderCheck = 0
+    return true
+  }
+
   /// Starts over with no file and no values.
   mutating func forgetFile() {
     if !table.entries.keys.isEmpty { hasUnsignaledChanges = true }
@@ -343,6 +385,7 @@ struct JournalFile {
   ) {
     if isEmpty { table.removeAll() }
     self.handle = handle
+    hasOpenedFiles = true
     self.identity = status
     self.seed = seed
     offset = size
