@@ -87,7 +87,6 @@ final class FileCache: CacheEngine, FileHoldingStore {
 
   /// Runs `body` with the cache open for writing; repeats it with the cache opened again if its
   /// directory was removed in the meantime.
-  ///
   @inline(__always)
   func withOpenCacheForWriting<R>(
     _ body: (OpenCache) throws(StorageError) -> R

@@ -222,7 +222,7 @@ struct KeyFile: Sendable {
     else { throw damaged }
   }
 
-  /// Whether the file belongs to this user or, if that is root, to the user whose directory it is in.
+  /// Whether the file belongs to this user or, if that is root, to the owner of its directory.
   private func isOwnerTrusted(_ status: FileStatus) throws(StorageError) -> Bool {
     let user = ProcessEnvironment.userID
     if status.owner == user { return true }

@@ -64,8 +64,8 @@ extension Vault {
   /// - Returns: The path of the replaced vault; nil if it had no header.
   private func restore(_ staged: StagedDirectory) throws(StorageError) -> String? {
     try withExclusiveLock { _ throws(StorageError) in
-      // All processes go on locking the same file. Without hard links they lock a new one, and their
-      // sessions are out of date.
+      // All processes continue to lock the same file. Without hard links they lock a new one, and
+      // their sessions are out of date.
       _ = try FileSystem.link(paths.lock, to: staged.path + "/.lock")
       let hasVault = try FileSystem.status(paths.header) != nil
       guard try FileSystem.exchange(staged.path, with: paths.directory) else {

@@ -152,7 +152,7 @@ import Testing
 
   /// A process that has looked a moment ago would otherwise still read the directory that has just
   /// been moved away, after another one has found it gone.
-  @Test func nobodyReadsOldEntriesOnceTheCacheIsMovedAway() throws {
+  @Test func oldEntriesAreNotReadOnceTheCacheIsMovedAway() throws {
     for _ in 0..<5 {
       let (store, other) = (directory.cache(), directory.cache())
       try store.set(value, forKey: "k")
