@@ -4,14 +4,12 @@ internal import Synchronization
 /// A cache in files; the article on the cache format describes them.
 ///
 /// It opens the cache when it is first used, and again after the cache was emptied or removed.
-final class FileCache: CacheEngine, FileHoldingStore {
+final class FileCache: CacheEngine {
   let paths: CachePaths
   let timeout: Duration
   let counts = CacheCounts()
   private let onFailure: @Sendable (StorageError) -> Void
-  private let current = Locked<OpenCache?>(nil)
-  /// Whether ``current`` was closed because other stores needed its descriptors.
-  private let isClosedAsIdle = Atomic(false)
+  let current = CurrentCache()
   private let limit = Atomic(Int.max)
   let evictionLock = Locked(())
   let isEvictionDue = Atomic(false)
@@ -54,7 +52,7 @@ final class FileCache: CacheEngine, FileHoldingStore {
       }
       return (current, current != nil)
     }
-    if isNew { OpenStores.shared.add(self) }
+    if isNew { OpenStores.shared.add(current) }
     return cache
   }
 
@@ -69,8 +67,8 @@ final class FileCache: CacheEngine, FileHoldingStore {
       return (opened, true)
     }
     if isNew {
-      OpenStores.shared.add(self)
-      if !isClosedAsIdle.exchange(false, ordering: .relaxed) { cleanUpInBackground(cache) }
+      OpenStores.shared.add(current)
+      if !current.takeIsClosedAsIdle() { cleanUpInBackground(cache) }
     }
     return cache
   }
@@ -78,7 +76,7 @@ final class FileCache: CacheEngine, FileHoldingStore {
   private func withCurrent<R>(
     _ body: (inout OpenCache?) throws(StorageError) -> R
   ) throws(StorageError) -> R {
-    if let result = try current.withLock(timeout: timeout, body) { return result }
+    if let result = try current.cache.withLock(timeout: timeout, body) { return result }
     throw StorageError(
       .timedOut, operation: "open", path: paths.directory,
       reason: "another thread has been opening the cache for more than \(timeout)",
@@ -106,25 +104,7 @@ final class FileCache: CacheEngine, FileHoldingStore {
   }
 
   private func close(_ cache: OpenCache) {
-    current.withLock { if $0 === cache { $0 = nil } }
-  }
-
-  // MARK: Closing
-
-  var lastUse: Int64? { current.withLockIfAvailable { $0?.lastUse ?? 0 } }
-
-  /// Calls that are using the files keep them open until they end.
-  func closeIdleFiles() -> Bool {
-    // Released outside the lock.
-    var idle: OpenCache?
-    let isClosed = current.withLockIfAvailable { current in
-      if current?.hasUnrecordedSize == true { return false }
-      idle = current
-      current = nil
-      return true
-    }
-    if idle != nil { isClosedAsIdle.store(true, ordering: .relaxed) }
-    return isClosed ?? false
+    current.cache.withLock { if $0 === cache { $0 = nil } }
   }
 
   private static let maximumAttempts = 100

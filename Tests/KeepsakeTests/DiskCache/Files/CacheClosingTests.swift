@@ -28,7 +28,7 @@ import Testing
     }
     let closer = Thread {
       while !isOver.withLock({ $0 }) {
-        _ = files.closeIdleFiles()
+        _ = files.current.closeIdleFiles()
         usleep(200)
       }
     }
