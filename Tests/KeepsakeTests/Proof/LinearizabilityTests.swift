@@ -124,6 +124,35 @@ extension OneAtATime {
       _ = try history.expectLinearizable()
     }
 
+    /// The file is replaced and published while a reader, which knows the one before, validates.
+    @Test func aReaderSeesAFileThatIsPublishedWhileItValidates() throws {
+      let history = try History(.settings)
+      let (old, writer) = (history.client(), history.client())
+      try writer.write(1, 0)
+      try old.read(0)
+      let journal = try writer.stores.settings.journal
+      try journal.compact()
+      try writer.write(2, 0)
+      let isReplaced = Locked(false)
+      let plan = FaultPlan(decide: { event in
+        let isFirst =
+          event.call == .stat
+          && isReplaced.withLock { isReplaced in
+            defer { isReplaced = true }
+            return !isReplaced
+          }
+        if isFirst {
+          FaultPlan.$current.withValue(nil) {
+            #expect(throws: Never.self) { try journal.compact() }
+          }
+        }
+        return .proceed
+      })
+      try FaultPlan.$current.withValue(plan) { try old.read(0) }
+      #expect(isReplaced.withLock { $0 })
+      _ = try history.expectLinearizable()
+    }
+
     /// A writer was killed after it had written its record.
     @Test func theRecordOfAKilledWriterCountsForAllReadersOrForNone() throws {
       let history = try History(.settings)

@@ -113,17 +113,22 @@ struct JournalFile {
   @discardableResult
   mutating func validate(isLocked: Bool = false) throws(StorageError) -> Bool {
     enterGeneration()
-    if lockFile?.isLost == true { lockFile = nil }
-    if lockFile == nil {
-      lockFile = try LockFile.openExisting(location.lockPath, hasMark: true)
+    while true {
+      if lockFile?.isLost == true { lockFile = nil }
+      if lockFile == nil {
+        lockFile = try LockFile.openExisting(location.lockPath, hasMark: true)
+      }
+      // Load the word first, so that anything published later still counts as a change.
+      let published = word?.value
+      validatedWord = nil
+      if try validateTable(published, isLocked: isLocked) {
+        validatedWord = published
+        tableWord = published
+        return true
+      }
+      // A writer that replaced the file after the word was loaded has published another one by now.
+      guard !isLocked, let word, word.value != published else { return false }
     }
-    // Load the word first, so that anything published later still counts as a change.
-    let published = word?.value
-    validatedWord = nil
-    guard try validateTable(published, isLocked: isLocked) else { return false }
-    validatedWord = published
-    tableWord = published
-    return true
   }
 
   private mutating func validateTable(
