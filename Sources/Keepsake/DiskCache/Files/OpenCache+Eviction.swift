@@ -30,7 +30,7 @@ extension OpenCache {
         sample.append(
           EvictionCandidate(
             name: entry.name, payload: entry.payload, footprint: entry.footprint, sidecar: sidecar,
-            lastUsed: lastUse(of: entry.name, sidecar)))
+            lastUsed: lastUse(of: entry.name, entry.payload, sidecar)))
       }
       let isLast = step == subdirectories.count - 1
       guard sample.count >= 10_000 || isLast else { continue }
@@ -55,8 +55,13 @@ extension OpenCache {
     let lastUsed: Int64
   }
 
-  private func lastUse(of name: EntryName, _ sidecar: FileStatus) -> Int64 {
-    let lastUsed = max(sidecar.modified, verifiedEntries.lastUse(of: name) ?? .min)
+  private func lastUse(
+    of name: EntryName, _ payload: FileStatus, _ sidecar: FileStatus
+  ) -> Int64 {
+    // The kernel's time of the sidecar can be a timer tick before the exact times in memory. An
+    // entry that was stored in that tick must not count as older than all that were read in it.
+    let created = payload.canExpire ? .min : payload.accessed
+    let lastUsed = max(sidecar.modified, created, verifiedEntries.lastUse(of: name) ?? .min)
     // A time in the future says nothing, because the clock has been set back since.
     return lastUsed > WallClock.now + 60 * WallClock.second ? .min : lastUsed
   }
