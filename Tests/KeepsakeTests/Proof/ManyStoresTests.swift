@@ -4,14 +4,15 @@ import Testing
 @testable import Keepsake
 
 extension OneAtATime {
-  /// A program may use more stores than it may have descriptors.
+  /// A program may use more stores than it may have descriptors. `KEEPSAKE_STORES` is the number of
+  /// suites and of caches.
   @Suite(.singleThreaded) struct ManyStoresTests {
     @Test(arguments: ["suites", "caches"])
     func moreStoresThanDescriptorsAreUsable(kind: String) throws {
       let directory = try TemporaryDirectory(isQuick: true)
       let peer = try Peer.start(directory, "hazards")
       #expect(try peer.ask("limit files \(Coverage.isComplete ? 256 : 64)") == "ok")
-      let count = Coverage.count(sample: 100, complete: 10_000)
+      let count = Coverage.count("KEEPSAKE_STORES", sample: 100, complete: 2_000)
       #expect(try peer.ask("many \(kind) \(count)") == "ok")
       let path = "/proc/\(peer.identifier)/fd"
       let descriptors = try FileManager.default.contentsOfDirectory(atPath: path)

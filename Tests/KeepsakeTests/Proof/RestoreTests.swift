@@ -135,7 +135,7 @@ extension OneAtATime {
       }
       var programs = try rates.map { try start("writer\($0)", $0) } + [start("", 2_000)]
       var (losses, reports, deaths, hangs) = (0, 0, 0, 0)
-      let restores = Coverage.count("KEEPSAKE_RESTORES", sample: 1, complete: 91)
+      let restores = Coverage.count("KEEPSAKE_RESTORES", sample: 1, complete: 24)
       for round in 0..<restores {
         // Shorter than the backup in every second round.
         if round % 2 == 1 || tool.skipsLongerFiles { #expect(try ask("clear") == "ok") }
