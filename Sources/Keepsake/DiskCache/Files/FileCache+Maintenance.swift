@@ -83,8 +83,7 @@ extension FileCache {
     isEvictionDue.store(false, ordering: .sequentiallyConsistent)
     try retryingIfRemoved { () throws(StorageError) in
       // A cache that was removed in the meantime is not created again for this.
-      guard let sizeLimit else { return }
-      try openCache()?.evict(toFit: sizeLimit)
+      if sizeLimit != nil { try openCache()?.evict { sizeLimit } }
     }
   }
 }

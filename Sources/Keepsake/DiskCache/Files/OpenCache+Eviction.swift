@@ -2,13 +2,17 @@ internal import Synchronization
 
 extension OpenCache {
   /// Removes the least recently used entries until nine tenths of the limit are left.
-  func evict(toFit limit: Int) throws(StorageError) {
+  ///
+  /// - Parameter limit: The limit; nil if there is none any more.
+  func evict(toFit limit: () -> Int?) throws(StorageError) {
     guard let ledger else { return }
     for _ in 0..<3 {
       for number in 0..<EntryName.directoryCount where ledger.size(of: number).bytes == nil {
         try CacheSubdirectory(cache: self, ledger: ledger, number: number).scan()
       }
-      guard recordedSize(ledger) > limit else { return }
+      let size = recordedSize(ledger)
+      // The limit after the size: what was stored under a raised limit is not evicted for the old.
+      guard let limit = limit(), size > limit else { return }
       try evictOnce(toFit: limit, ledger)
     }
   }
