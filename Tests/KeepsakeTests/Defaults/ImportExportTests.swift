@@ -274,7 +274,7 @@ import Testing
   }
 
   /// Threads of an app may have a stack of half a megabyte.
-  @Test func deeplyNestedDocumentsFitIntoASmallStack() async throws {
+  @Test(.smallStack) func deeplyNestedDocumentsFitIntoASmallStack() async throws {
     let arrays = String(repeating: "<array>", count: 10_000)
     let ends = String(repeating: "</array>", count: 10_000)
     let documents =

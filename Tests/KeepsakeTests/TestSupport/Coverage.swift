@@ -39,6 +39,11 @@ extension Trait where Self == ConditionTrait {
     .disabled(if: sanitizer == "address", "checks other processes")
   }
 
+  /// For tests of how much stack a call needs, which a sanitizer multiplies.
+  static var smallStack: Self {
+    .disabled(if: sanitizer == "address", "needs more stack than without the sanitizer")
+  }
+
   private static var sanitizer: String? {
     ProcessInfo.processInfo.environment["KEEPSAKE_SANITIZER"]
   }
