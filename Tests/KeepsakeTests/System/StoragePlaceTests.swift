@@ -86,7 +86,9 @@ import Testing
   }
 
   @Test func engineValuesOfTwoNormalizationsAreSeparate() throws {
-    let files = FileEngine(Folder(try TemporaryDirectory().url))
+    let directory = try TemporaryDirectory()
+    defer { withExtendedLifetime(directory) {} }
+    let files = FileEngine(Folder(directory.url))
     for engine in [MemoryEngine(), files] as [any StorageEngine] {
       for (number, key) in Self.names.enumerated() {
         try engine.set(Data("\(number)".utf8), forKey: key)

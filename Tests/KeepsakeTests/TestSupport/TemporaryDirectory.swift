@@ -28,7 +28,12 @@ final class TemporaryDirectory: Sendable {
 
   deinit {
     // Unlike FileManager, it continues if work in the background removes files at the same time.
-    try? FileSystem.removeTree(path)
+    do {
+      try FileSystem.removeTree(path)
+    } catch {
+      // Names that are not UTF-8, for example.
+      _ = try? Child("/bin/rm", ["-rf", path]).exitStatus
+    }
   }
 
   var url: URL { URL(filePath: path) }
