@@ -65,8 +65,8 @@ static void take_out(uintptr_t start) {
   }
 }
 
-// Replaces the mapping that contains the address by zeros. Whoever has the fault uses the mapping,
-// so it is not unmapped at the same time.
+// Replaces the mapping that contains the address by zeros. The thread with the fault is using the
+// mapping, so no thread unmaps it at the same time.
 static bool replace(uintptr_t address) {
   for (struct table *table = &mappings; table; table = atomic_load(&table->next)) {
     for (size_t index = 0; index < sizeof table->slots / sizeof table->slots[0]; index++) {

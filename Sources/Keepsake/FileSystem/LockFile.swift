@@ -15,7 +15,8 @@ final class LockFile: Sendable {
   let file: File
   /// The status of the file when it was opened, which identifies it.
   let status: FileStatus
-  // Accessed with atomic loads and stores; unmapped with the last reference.
+  // Safe because the pointer never changes, all access to the memory is atomic, and it is unmapped
+  // with the last reference.
   private nonisolated(unsafe) let mapping: UnsafeMutableRawPointer
   private let mappedSize: Int
   private let wordCount: Int
@@ -193,7 +194,7 @@ final class LockFile: Sendable {
   /// Whether an older version made the file, so that creating it again would add a mark.
   var lacksMark: Bool { storesWords && !isMarkable }
 
-  /// Whether the mark is missing because nobody is writing, and not because the file has none.
+  /// Whether the mark is missing because no process is writing, and not because the file has none.
   var isUnmarked: Bool { isMarkable && word(Page.mark) == 0 }
 
   var isMarked: Bool { isMarkable && word(Page.mark) != 0 }

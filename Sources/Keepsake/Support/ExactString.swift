@@ -1,7 +1,7 @@
 /// A string that equals another one only if both have the same bytes, as file names do.
 ///
-/// `String` treats canonically equivalent texts as equal: an "é" of one scalar (NFC) and one of two
-/// (NFD).
+/// `String` treats canonically equivalent texts as equal: an "é" of one scalar (NFC) and one of
+/// two (NFD).
 @usableFromInline
 struct ExactString: Hashable, Sendable {
   @usableFromInline let text: String

@@ -5,8 +5,8 @@ import Testing
 ///
 /// The quickstart is not one of them: it leaves out options and exit codes to stay short.
 @Suite(.singleThreaded) struct ExampleTests {
-  /// The directories. Programs are called `keepsake-…`, because an app that depends on the library
-  /// could not have a target of the same name.
+  /// The directories. Programs are called `keepsake-…`, because an app that depends on the
+  /// library could not have a target of the same name.
   static let names = ["textstats", "tokens", "notes", "timer", "shelf"]
 
   @Test(arguments: names) func printsHelpAndRefusesWrongUse(name: String) throws {

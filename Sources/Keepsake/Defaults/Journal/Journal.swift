@@ -84,8 +84,8 @@ final class Journal: ValueEngine, FileHoldingStore {
     }
   }
 
-  /// Publishes records beyond the word if no process holds the lock, so that their writer was
-  /// killed. Waits for nobody.
+  /// Publishes records beyond the word, whose writer was killed if no process holds the lock. If
+  /// the lock is held, it does nothing and does not wait.
   ///
   /// - Returns: Whether the table has all records now.
   @discardableResult

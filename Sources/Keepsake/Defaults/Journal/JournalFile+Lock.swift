@@ -10,7 +10,7 @@
 ///   word. As long as there is no mark, and the word is as this process left it, no process has
 ///   changed the journal. Only programs that are not writers of this journal can, such as `rm`.
 /// - If there is a mark, or records beyond the word, while no process holds the lock, their writer
-///   was killed. Whoever takes the lock then publishes what it left.
+///   was killed. The next process that takes the lock publishes what it left.
 extension JournalFile {
   private static let offsetMask: UInt64 = (1 << 40) - 1
 

@@ -1,8 +1,8 @@
 /// A journal that another program replaces or writes over while it is in use, as restoring a backup
 /// does. It may do so in several steps, and be empty in between.
 ///
-/// Nobody says when such a program has finished. So the file has to be left alone for a while:
-/// until then readers keep the table, and writers wait. What then reads as a journal is the journal
+/// Such a program does not tell when it has finished. So the file has to stay unchanged for a
+/// while: until then readers keep the table, and writers wait. What then reads as a journal is the journal
 /// from now on, even if it is older. If nothing does, the values of the table stay.
 extension JournalFile {
   /// What a writer still has to do for a restored file.

@@ -26,8 +26,8 @@ final class CacheLedger: Sendable {
     static let size = 4
     /// The earliest expiry that the last scan found…
     static let scannedExpiry = size + EntryName.directoryCount
-    /// …and the earliest expiry of the entries stored since. They are separate so that a scan that
-    /// is killed loses neither.
+    /// …and the earliest expiry of the entries stored since. They are separate so that a scan
+    /// that is killed loses neither.
     static let storedExpiry = scannedExpiry + EntryName.directoryCount
     static let count = storedExpiry + EntryName.directoryCount
   }
