@@ -2,8 +2,8 @@
 /// does. It may do so in several steps, and be empty in between.
 ///
 /// Such a program does not tell when it has finished. So the file has to stay unchanged for a
-/// while: until then readers keep the table, and writers wait. What then reads as a journal is the journal
-/// from now on, even if it is older. If nothing does, the values of the table stay.
+/// while: until then readers keep the table, and writers wait. What then reads as a journal is the
+/// journal from now on, even if it is older. If nothing does, the values of the table stay.
 extension JournalFile {
   /// What a writer still has to do for a restored file.
   enum Restoration {
