@@ -4,19 +4,22 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 #ifdef __linux__
 #include <linux/fs.h>
 #include <sys/auxv.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 #endif
 #if defined(SYS_openat2) && __has_include(<linux/openat2.h>)
 #include <linux/openat2.h>
@@ -70,6 +73,59 @@ bool keepsake_lock_mutex(pthread_mutex_t *mutex, int64_t seconds, int64_t nanose
 #endif
 }
 
+void keepsake_make_condition(pthread_cond_t *condition) {
+#ifdef __APPLE__
+  pthread_cond_init(condition, NULL);
+#else
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(condition, &attributes);
+  pthread_condattr_destroy(&attributes);
+#endif
+}
+
+bool keepsake_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, int64_t nanoseconds) {
+  struct timespec time = {nanoseconds / 1000000000, nanoseconds % 1000000000};
+#ifdef __APPLE__
+  return pthread_cond_timedwait_relative_np(condition, mutex, &time) != ETIMEDOUT;
+#else
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  time.tv_sec += now.tv_sec + (now.tv_nsec + time.tv_nsec) / 1000000000;
+  time.tv_nsec = (now.tv_nsec + time.tv_nsec) % 1000000000;
+  return pthread_cond_timedwait(condition, mutex, &time) != ETIMEDOUT;
+#endif
+}
+
+int32_t keepsake_thread_id(void) {
+#ifdef __linux__
+  return (int32_t)syscall(SYS_gettid);
+#else
+  return 0;
+#endif
+}
+
+void keepsake_name_thread(const char *name) {
+#ifdef __APPLE__
+  pthread_setname_np(name);
+#else
+  pthread_setname_np(pthread_self(), name);
+#endif
+}
+
+int32_t keepsake_processor_count(void) {
+#ifdef __linux__
+  cpu_set_t processors;
+  if (sched_getaffinity(0, sizeof processors, &processors) == 0) {
+    int count = CPU_COUNT(&processors);
+    if (count > 0) return count;
+  }
+#endif
+  long count = sysconf(_SC_NPROCESSORS_ONLN);
+  return count > 0 ? (int32_t)count : 1;
+}
+
 int keepsake_exchange(int directory, const char *a, const char *b) {
 #if defined(RENAME_EXCHANGE)
   return renameat2(directory, a, directory, b, RENAME_EXCHANGE);
@@ -95,6 +151,27 @@ int keepsake_rename_new(int directory, const char *source, const char *target) {
 int keepsake_clone(int target, int source) {
 #ifdef FICLONE
   return ioctl(target, FICLONE, source);
+#else
+  errno = ENOSYS;
+  return -1;
+#endif
+}
+
+int keepsake_reserve(int descriptor, uint64_t offset, uint64_t size) {
+#ifdef FALLOC_FL_KEEP_SIZE
+  return fallocate(descriptor, FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)size);
+#else
+  errno = ENOSYS;
+  return -1;
+#endif
+}
+
+int keepsake_write_in_place(int descriptor) {
+#ifdef FS_NOCOW_FL
+  int flags;
+  if (ioctl(descriptor, FS_IOC_GETFLAGS, &flags) != 0) return -1;
+  flags |= FS_NOCOW_FL;
+  return ioctl(descriptor, FS_IOC_SETFLAGS, &flags);
 #else
   errno = ENOSYS;
   return -1;
@@ -195,23 +272,30 @@ int keepsake_stat(
 }
 
 #ifndef MADV_WIPEONFORK
-static uint64_t *forked_page;
-static void zero_page(void) { keepsake_store(forked_page, 0); }
+static void *forked_pages[4];
+static void zero_pages(void) {
+  for (size_t page = 0; page < 4 && forked_pages[page]; page++) memset(forked_pages[page], 0, 4096);
+}
+static bool zero_on_fork(void *page) {
+  static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  pthread_mutex_lock(&mutex);
+  size_t count = 0;
+  while (count < 4 && forked_pages[count]) count++;
+  bool is_added = count < 4 && (count > 0 || pthread_atfork(NULL, NULL, zero_pages) == 0);
+  if (is_added) forked_pages[count] = page;
+  pthread_mutex_unlock(&mutex);
+  return is_added;
+}
+#else
+static bool zero_on_fork(void *page) { return madvise(page, 4096, MADV_WIPEONFORK) == 0; }
 #endif
 
 uint64_t *keepsake_wipe_on_fork_page(void) {
   void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return NULL;
-#ifdef MADV_WIPEONFORK
-  if (madvise(page, 4096, MADV_WIPEONFORK) != 0) {
-    munmap(page, 4096);
-    return NULL;
-  }
-#else
-  forked_page = page;
-  if (pthread_atfork(NULL, NULL, zero_page) != 0) return NULL;
-#endif
-  return page;
+  if (zero_on_fork(page)) return page;
+  munmap(page, 4096);
+  return NULL;
 }
 
 const char *keepsake_started_path(void) {
@@ -220,6 +304,23 @@ const char *keepsake_started_path(void) {
 #else
   return NULL;
 #endif
+}
+
+bool keepsake_may_be_root(void) {
+#ifdef __linux__
+  return getauxval(AT_UID) == 0 || getauxval(AT_EUID) == 0 || getauxval(AT_SECURE) != 0;
+#else
+  return true;
+#endif
+}
+
+bool keepsake_replace_signal_handler(int signal, void (*expected)(int), void (*desired)(int)) {
+  struct sigaction current;
+  if (sigaction(signal, NULL, &current) != 0 || (current.sa_flags & SA_SIGINFO)) return false;
+  if (current.sa_handler != (expected ? expected : SIG_DFL)) return false;
+  struct sigaction action = {.sa_handler = desired ? desired : SIG_DFL, .sa_flags = SA_RESTART};
+  sigfillset(&action.sa_mask);
+  return sigaction(signal, &action, NULL) == 0;
 }
 
 static bool has_standard_error;
@@ -247,3 +348,7 @@ void keepsake_set_innermost_update(const void *update) { innermost_update = upda
 
 static _Thread_local struct keepsake_observation thread_observation;
 struct keepsake_observation *keepsake_thread_observation(void) { return &thread_observation; }
+
+static _Thread_local void *reader_slot;
+void *keepsake_reader_slot(void) { return reader_slot; }
+void keepsake_set_reader_slot(void *slot) { reader_slot = slot; }

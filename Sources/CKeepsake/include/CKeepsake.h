@@ -24,6 +24,21 @@ int keepsake_lock_bytes(int descriptor, uint64_t offset, uint64_t count, bool ex
 // indefinitely.
 bool keepsake_lock_mutex(pthread_mutex_t *_Nonnull mutex, int64_t seconds, int64_t nanoseconds);
 
+// Initializes a condition for keepsake_wait, which waits until it is signaled, at most for the
+// given time, on a clock that cannot be set. Returns whether it waited for less than that.
+void keepsake_make_condition(pthread_cond_t *_Nonnull condition);
+bool keepsake_wait(
+    pthread_cond_t *_Nonnull condition, pthread_mutex_t *_Nonnull mutex, int64_t nanoseconds);
+
+// The number that /proc has for the calling thread; 0 on systems without it.
+int32_t keepsake_thread_id(void);
+
+// Names the calling thread, with at most 15 bytes.
+void keepsake_name_thread(const char *_Nonnull name);
+
+// How many processors the calling thread may run on, at least 1.
+int32_t keepsake_processor_count(void);
+
 // Exchanges the names of two files in a directory in one step. Returns 0, or -1 with errno (EINVAL
 // or ENOSYS if the file system cannot).
 int keepsake_exchange(int directory, const char *_Nonnull a, const char *_Nonnull b);
@@ -35,6 +50,14 @@ int keepsake_rename_new(int directory, const char *_Nonnull source, const char *
 // Makes an empty file share the data of another one until either is written to. Returns 0, or -1
 // with errno if the file system cannot.
 int keepsake_clone(int target, int source);
+
+// Gives a file blocks beyond its end without changing its size. Returns 0, or -1 with errno if the
+// file system cannot.
+int keepsake_reserve(int descriptor, uint64_t offset, uint64_t size);
+
+// Makes an empty file's blocks be written in place on a file system that would otherwise write each
+// change to a new one. Returns 0, or -1 with errno if the file system has no such choice.
+int keepsake_write_in_place(int descriptor);
 
 // What the library needs to know about a file.
 struct keepsake_status {
@@ -71,7 +94,7 @@ uint64_t keepsake_file_system_type(const char *_Nonnull path);
 // O_PATH, or 0 if the system does not have it.
 extern const int keepsake_path_only;
 
-// A page with one uint64_t that is zeroed in a child process after fork. NULL if there is none.
+// A page of 4,096 bytes that is zeroed in a child process after fork. NULL if there is none.
 uint64_t *_Nullable keepsake_wipe_on_fork_page(void);
 
 static inline uint64_t keepsake_load(const uint64_t *_Nonnull word) {
@@ -80,6 +103,14 @@ static inline uint64_t keepsake_load(const uint64_t *_Nonnull word) {
 
 static inline void keepsake_store(uint64_t *_Nonnull word, uint64_t value) {
   __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+// Stores the value if the word is 0. Returns what the word is then.
+static inline uint64_t keepsake_store_first(uint64_t *_Nonnull word, uint64_t value) {
+  uint64_t found = 0;
+  bool is_first = __atomic_compare_exchange_n(
+      word, &found, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+  return is_first ? value : found;
 }
 
 // Maps the start of a file that other programs may truncate. If that raises SIGBUS, a handler
@@ -93,9 +124,27 @@ void keepsake_unmap(void *_Nonnull start, size_t size);
 // no new block, so that it succeeds on a full disk; 0 if that is not proven; or -1 with errno.
 int keepsake_keeps_blocks(int descriptor);
 
+// The calls of keyrings(7) that the library uses, for keys of the type `user`. Each returns what
+// the system call returns, or -1 with errno (ENOSYS if the system has no keyrings).
+int64_t keepsake_add_key(
+    const char *_Nonnull description, const void *_Nonnull payload, size_t size, int32_t keyring);
+int64_t keepsake_find_key(const char *_Nonnull description, int32_t keyring);
+int64_t keepsake_read_key(int32_t key, void *_Nonnull buffer, size_t size);
+// keyctl(2) with an operation that takes a key and a number.
+int64_t keepsake_control_key(int32_t operation, int32_t key, uint32_t argument);
+
 // The path that this program was started with (AT_EXECFN), which needs no /proc. NULL if it is
 // unknown.
 const char *_Nullable keepsake_started_path(void);
+
+// Whether this program was started by root, as root, or with more rights than its user has. Others
+// cannot become root.
+bool keepsake_may_be_root(void);
+
+// Gives a signal the handler `desired` if its handler is `expected`; NULL is the default effect.
+// While the new handler runs, its thread receives no signal. Returns whether it was given.
+bool keepsake_replace_signal_handler(
+    int signal, void (*_Nullable expected)(int), void (*_Nullable desired)(int));
 
 // Whether descriptor 2 still is the standard error that this program was started with.
 //
@@ -116,5 +165,9 @@ struct keepsake_observation {
   const void *_Nullable notified_value;
 };
 struct keepsake_observation *_Nonnull keepsake_thread_observation(void);
+
+// Where this thread announces what it reads; NULL if it has read nothing yet.
+void *_Nullable keepsake_reader_slot(void);
+void keepsake_set_reader_slot(void *_Nullable slot);
 
 #endif

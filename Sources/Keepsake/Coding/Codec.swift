@@ -115,6 +115,36 @@ enum Codec {
     return try decodeOther(stored)
   }
 
+  /// The stored value of a setting as a `T`, as ``decode(_:as:)`` returns it.
+  ///
+  /// A program on Foundation's `UserDefaults` stores a model as the bytes of a `JSONEncoder`. After
+  /// an import, these bytes are read as the model.
+  @inlinable @inline(__always)
+  static func decodeSetting<T: Codable>(
+    _ stored: StoredValue, as type: T.Type = T.self
+  ) throws(StorageError) -> T {
+    do throws(StorageError) {
+      return try decode(stored, as: T.self)
+    } catch {
+      return try decodeJSON(in: stored, after: error)
+    }
+  }
+
+  @usableFromInline
+  static func decodeJSON<T: Codable>(
+    in stored: StoredValue, after error: StorageError
+  ) throws(StorageError) -> T {
+    // Only objects and arrays, because a number or a text may be anything.
+    guard case .data(let bytes) = stored, error.code == .wrongType, let first = bytes.first,
+      first == UInt8(ascii: "{") || first == UInt8(ascii: "[")
+    else { throw error }
+    do throws(StorageError) {
+      return try decode(.json(Array(bytes)), as: T.self)
+    } catch let failure {
+      throw failure.code == .wrongType ? error : failure
+    }
+  }
+
   /// Whether a ``StoredValue`` holds values of this type as they are, so that reading one decodes
   /// nothing.
   @inlinable

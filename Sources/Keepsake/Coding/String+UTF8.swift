@@ -12,21 +12,3 @@ extension String {
     if !isValid { return nil }
   }
 }
-
-extension UnsafeRawBufferPointer {
-  /// Compares eight bytes at a time, which `elementsEqual` does not.
-  fileprivate func hasSameBytes(as other: UnsafeRawBufferPointer) -> Bool {
-    guard count == other.count else { return false }
-    var position = 0
-    while position + 8 <= count {
-      let word = loadUnaligned(fromByteOffset: position, as: UInt64.self)
-      if word != other.loadUnaligned(fromByteOffset: position, as: UInt64.self) { return false }
-      position += 8
-    }
-    while position < count {
-      if self[position] != other[position] { return false }
-      position += 1
-    }
-    return true
-  }
-}

@@ -3,7 +3,7 @@
 ///
 /// A value that JSON cannot express is an object with one member: `{"$data": "<Base64>"}`,
 /// `{"$date": <seconds since 2001>}` or `{"$number": "Infinity"}`. A value that looks like one of
-/// these is wrapped as `{"$json": <value>}`.
+/// these is wrapped as `{"$json": <value>}`. A date is also read from `{"$date": "<ISO 8601>"}`.
 enum TaggedJSON {
   private static let data = "$data"
   private static let date = "$date"
@@ -35,12 +35,22 @@ enum TaggedJSON {
       let (name, value) = members[0]
       switch name {
       case data: (kind, content) = (.data, value.bytes)
-      case date: (kind, content) = (.date, value.bytes)
+      case date: (kind, content) = (.date, secondsOfISODate(value.bytes) ?? value.bytes)
       case number: (kind, content) = (.number, value.bytes)
       case Self.json: content = value.bytes
       default: break
       }
     }
     return content.withUnsafeBytes { StoredValue(kind: kind, json: $0) }
+  }
+
+  /// The seconds since 2001 of a JSON string such as `"2026-11-22T00:13:28Z"`, as JSON.
+  private static func secondsOfISODate(_ json: [UInt8]) -> [UInt8]? {
+    let quote = UInt8(ascii: "\"")
+    guard json.count > 2, json.first == quote, json.last == quote,
+      let seconds = ISO8601Time.seconds(
+        of: String(decoding: json[1..<(json.count - 1)], as: UTF8.self))
+    else { return nil }
+    return Array(seconds.description.utf8)
   }
 }

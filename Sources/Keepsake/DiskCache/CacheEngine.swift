@@ -14,6 +14,11 @@ protocol CacheEngine: AnyObject, Sendable {
   var sizeLimit: Int? { get set }
 
   func read(_ key: String) throws(StorageError) -> Payload?
+  /// Finds what a fetch can use: also an entry that is kept after its expiry, and with `noValue` a
+  /// record that there is no value.
+  func find(_ key: String, noValue: Bool) throws(StorageError) -> FoundEntry
+  /// The value of an entry, to be read in pieces; nil if there is none.
+  func openChunks(_ key: String) throws(StorageError) -> ChunkSource?
   func contains(_ key: String) throws(StorageError) -> Bool
   func entry(_ key: String) throws(StorageError) -> DiskCache.Entry?
   /// The path of the payload file; nil if there is no entry, or if it is not in a file.
@@ -24,6 +29,17 @@ protocol CacheEngine: AnyObject, Sendable {
   ) throws(StorageError)
   /// Starts an entry that is written in pieces; it becomes visible when the writer finishes.
   func startWriting(_ key: String) throws(StorageError) -> any CacheWriter
+
+  /// Records, in place of the value, that there is none.
+  func writeNoValue(
+    forKey key: String, _ options: WriteOptions, hook: CommitHook
+  ) throws(StorageError)
+  /// Stores an entry that was found stale again without its value, which lives on.
+  ///
+  /// - Returns: Whether the entry is still that one.
+  func renew(
+    _ stale: StaleEntry, forKey key: String, _ options: WriteOptions, hook: CommitHook
+  ) throws(StorageError) -> Bool
 
   func remove(_ key: String, hook: CommitHook) throws(StorageError)
   /// Returns the number of entries that were removed.
@@ -44,6 +60,44 @@ struct WriteOptions: Sendable {
   let expiry: StoredExpiry
   /// Whether the entry has to survive a power cut once it is stored.
   let isDurable: Bool
+  let details: EntryDetails?
+
+  init(expiry: StoredExpiry, details: EntryDetails? = nil, isDurable: Bool) {
+    self.expiry = expiry
+    self.details = details
+    self.isDurable = isDurable
+  }
+
+  /// nil if the entry would expire at once and not be kept.
+  init?(_ expiry: DiskCache.Expiry, _ details: EntryDetails? = nil, isDurable: Bool) {
+    let now = WallClock.now
+    if let expiry = StoredExpiry(expiry, now: now) {
+      self.init(expiry: expiry, details: details, isDurable: isDurable)
+    } else if let details, details.kept > 0 {
+      self.init(expiry: .at(now), details: details, isDurable: isDurable)
+    } else {
+      return nil
+    }
+  }
+}
+
+/// What a fetch finds.
+enum FoundEntry: Sendable {
+  case missing
+  /// A record that there is no value.
+  case noValue
+  case fresh(Payload)
+  case stale(StaleEntry)
+}
+
+/// An entry that has expired and is kept.
+struct StaleEntry: Sendable {
+  let payload: Payload
+  /// In nanoseconds since 1970.
+  let created: Int64
+  /// Likewise.
+  let expired: Int64
+  let tags: [String: String]
 }
 
 /// Writes an entry in pieces; discards them if it is released before it has finished.

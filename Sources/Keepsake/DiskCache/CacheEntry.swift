@@ -12,14 +12,21 @@ extension DiskCache {
     /// With ``DiskCache/Expiry/idle(_:)`` this is the date on which it expires unless it is read
     /// before.
     public let expires: Date?
+    /// Until when the entry is kept after its expiry, so that a fetch can use it; nil if it is not.
+    public let keptUntil: Date?
+    /// The texts that were stored with the value, such as its type; empty if there are none.
+    public let tags: [String: String]
 
     /// - Parameters:
     ///   - created: In nanoseconds since 1970.
     ///   - expires: Likewise; `Int64.max` for never.
-    init(size: Int, created: Int64, expires: Int64) {
+    init(size: Int, created: Int64, expires: Int64, _ details: EntryDetails? = nil) {
       self.size = size
       self.created = Date(nanoseconds: created)
       self.expires = expires == .max ? nil : Date(nanoseconds: expires)
+      tags = details?.tags ?? [:]
+      let end = expires.addingSaturated(details?.kept ?? 0)
+      keptUntil = end == expires || end == .max ? nil : Date(nanoseconds: end)
     }
   }
 

@@ -18,15 +18,61 @@ extension DiskCache {
     private let exactName: ExactString
     /// When an entry that is stored under this key expires.
     public let expiry: Expiry
+    /// For how long after its expiry a fetch returns an entry at once while it is produced anew;
+    /// nil for no such time.
+    public let staleFor: Expiry.Lifetime?
+    /// For how long after its expiry a fetch returns an entry if producing it anew fails; nil for
+    /// no such time.
+    public let staleIfFailing: Expiry.Lifetime?
     /// The cache in which the value is stored.
     public let cache: Name
 
     /// Makes the key of an entry.
     public init(_ name: String, expiry: Expiry = .never, cache: Name = .standard) {
+      self.init(name, expiry, nil, nil, cache)
+    }
+
+    /// Makes the key of an entry that a fetch may return for some time after its expiry.
+    ///
+    /// ```swift
+    /// static let frontPage = Self("frontPage", expiry: .minutes(5), staleFor: .hours(1))
+    /// ```
+    ///
+    /// - `staleFor`: For how long after its expiry a fetch returns the entry at once while it is
+    ///   produced anew.
+    /// - `staleIfFailing`: For how long after its expiry a fetch returns the entry if producing it
+    ///   anew fails.
+    public init(
+      _ name: String, expiry: Expiry, staleFor: Expiry.Lifetime,
+      staleIfFailing: Expiry.Lifetime? = nil, cache: Name = .standard
+    ) {
+      self.init(name, expiry, staleFor, staleIfFailing, cache)
+    }
+
+    /// Makes the key of an entry that a fetch returns for some time after its expiry if producing
+    /// it anew fails.
+    public init(
+      _ name: String, expiry: Expiry, staleIfFailing: Expiry.Lifetime, cache: Name = .standard
+    ) {
+      self.init(name, expiry, nil, staleIfFailing, cache)
+    }
+
+    private init(
+      _ name: String, _ expiry: Expiry, _ staleFor: Expiry.Lifetime?,
+      _ staleIfFailing: Expiry.Lifetime?, _ cache: Name
+    ) {
       self.name = name
       exactName = ExactString(name)
       self.expiry = expiry
+      self.staleFor = staleFor
+      self.staleIfFailing = staleIfFailing
       self.cache = cache
+    }
+
+    /// For how long after its expiry a stored entry is kept.
+    @usableFromInline
+    var keptFor: Expiry.Lifetime? {
+      [staleFor, staleIfFailing].compactMap { $0 }.max { $0.length < $1.length }
     }
   }
 }

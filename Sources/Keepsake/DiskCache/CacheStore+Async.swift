@@ -1,12 +1,14 @@
 public import FoundationEssentials
 
 extension DiskCache.Store {
-  /// Runs `body` with this store on a concurrent queue, so that the caller's thread does not wait
-  /// for the disk.
+  /// Runs `body` with this store on a thread of the library, so that the caller's thread does not
+  /// wait for the disk.
   ///
   /// ```swift
   /// let names = try await DiskCache.shared.perform { store in try store.keys() }
   /// ```
+  ///
+  /// See ``StorageSystem/perform(_:)``.
   ///
   /// - Returns: What `body` returns.
   /// - Throws: What `body` throws, or `CancellationError` if the task was cancelled before `body`
@@ -18,154 +20,6 @@ extension DiskCache.Store {
     // The closure is transferred rather than shared: this function does not use it again.
     nonisolated(unsafe) let body = body
     return try await BlockingWork.run { try body(self) }
-  }
-
-  // MARK: Fetching
-
-  /// The value of an entry, or the value that `produce` returns, which is then stored.
-  ///
-  /// ```swift
-  /// let article: Article = try await DiskCache.shared.fetch("article_1", expiry: .minutes(5)) {
-  ///   try await download()
-  /// }
-  /// ```
-  ///
-  /// If several tasks of this process fetch a key at the same time, one of them runs `produce`, in
-  /// its own isolation, and the others wait for the result. If that task is cancelled, the next one
-  /// takes over. If `produce` throws, all waiting tasks get its error and nothing is stored. If
-  /// this process sets or removes the key while `produce` runs, that change wins. If `produce`
-  /// returns nil, nothing is stored.
-  ///
-  /// A value that cannot be stored is still returned; the failure is reported to
-  /// ``StorageSystem/onFailure``. An entry that cannot be read as a `T` is reported too, and
-  /// produced again.
-  ///
-  /// - Throws: What `produce` throws, `CancellationError`, or a ``StorageError`` of code
-  ///   `wrongType` or `decodingFailed` if the task that produced the value stores another type
-  ///   under this key.
-  @discardableResult
-  public func fetch<T: Codable>(
-    _ key: String, expiry: DiskCache.Expiry = .never,
-    isolation: isolated (any Actor)? = #isolation, _ produce: () async throws -> T
-  ) async throws -> T {
-    let fetches = InFlightFetches.shared
-    let call = fetches.makeCall(to: InFlightFetches.Target(self, key))
-    defer { fetches.leave(call) }
-    switch await fetches.join(call) {
-    case .cancelled: throw CancellationError()
-    case .failure(let error): throw error
-    case .value(let stored): return try decode(stored, key)
-    case .produce:
-      return try await withTaskCancellationHandler {
-        do {
-          return try await readOrProduce(call, key, expiry, isolation: isolation, produce)
-        } catch {
-          // A cancellation concerns this task only. Its handler may not have run yet.
-          if Task.isCancelled { fetches.handOver(call) }
-          fetches.finish(call, with: .failure(error))
-          throw error
-        }
-      } onCancel: {
-        fetches.handOver(call)
-      }
-    }
-  }
-
-  /// The value of a typed key, or the value that `produce` returns, which is then stored.
-  ///
-  /// See ``fetch(_:expiry:isolation:_:)``, which throws the same errors.
-  @discardableResult
-  public func fetch<T: Codable>(
-    _ key: DiskCache.Key<T>, isolation: isolated (any Actor)? = #isolation,
-    _ produce: () async throws -> T
-  ) async throws -> T {
-    try await fetch(key.name, expiry: key.expiry, isolation: isolation, produce)
-  }
-
-  private func readOrProduce<T: Codable>(
-    _ call: InFlightFetches.Call, _ key: String, _ expiry: DiskCache.Expiry,
-    isolation: isolated (any Actor)?, _ produce: () async throws -> T
-  ) async throws -> T {
-    if let (stored, value): (StoredValue, T) = try await readUsable(key) {
-      InFlightFetches.shared.finish(call, with: .value(stored))
-      return value
-    }
-    try Task.checkCancellation()
-    let value = try await InFlightFetches.$producing.withValue(
-      InFlightFetches.producing + [call], operation: produce, isolation: isolation)
-    let stored: StoredValue?
-    do throws(StorageError) {
-      stored = try Codec.encode(value)
-    } catch {
-      report(error.inContext(of: "set", key: key, path: directoryPath))
-      // Without a stored form there is nothing to share: each waiter produces its own value.
-      InFlightFetches.shared.handOver(call)
-      return value
-    }
-    await store(stored, forKey: key, expiry, call)
-    InFlightFetches.shared.finish(call, with: .value(stored))
-    return value
-  }
-
-  /// The stored value; nil if there is none, or if it was reported as unusable.
-  private func readUsable<T: Codable>(
-    _ key: String, isolation: isolated (any Actor)? = #isolation
-  ) async throws -> (StoredValue, T)? {
-    let stored = try await perform { store -> StoredValue? in
-      do throws(StorageError) {
-        return try store.value(key)
-      } catch {
-        store.report(error.inContext(of: "model", key: key, path: store.directoryPath))
-        return nil
-      }
-    }
-    guard let stored else { return nil }
-    do throws(StorageError) {
-      return (stored, try Codec.decode(stored))
-    } catch {
-      report(error.inContext(of: "model", key: key, path: directoryPath))
-      return nil
-    }
-  }
-
-  /// Stores a produced value unless the key was changed in the meantime; reports a failure.
-  private func store(
-    _ stored: StoredValue?, forKey key: String, _ expiry: DiskCache.Expiry,
-    _ call: InFlightFetches.Call
-  ) async {
-    await withCheckedContinuation { continuation in
-      BlockingWork.start { [self] in
-        let hook: CommitHook = { commit throws(StorageError) in
-          if InFlightFetches.shared.isCurrentProducer(call) { try commit() }
-        }
-        do throws(StorageError) {
-          if let stored {
-            try write(stored, forKey: key, expiry, durable: false, hook: hook)
-          } else {
-            try engine.remove(key, hook: hook)
-          }
-        } catch {
-          report(error.inContext(of: "set", key: key, path: directoryPath))
-        }
-        continuation.resume()
-      }
-    }
-  }
-
-  /// The value that another call produced, as the type that this call asks for.
-  private func decode<T: Codable>(_ stored: StoredValue?, _ key: String) throws(StorageError) -> T {
-    try withContext("fetch", key, path: directoryPath) { () throws(StorageError) in
-      if let stored { return try Codec.decode(stored) }
-      if let type = T.self as? any ExpressibleByNilLiteral.Type,
-        let value = type.init(nilLiteral: ()) as? T
-      {
-        return value
-      }
-      throw StorageError(
-        .wrongType, operation: "fetch",
-        reason: "the fetch that this call joined returned nil, but \(T.self) was requested",
-        remedy: "Use one type for each key.")
-    }
   }
 
   // MARK: Large values
@@ -184,11 +38,13 @@ extension DiskCache.Store {
   ) throws(StorageError) {
     try withContext("set", key) { () throws(StorageError) in
       let source = try File(DirectoryFinder.path(of: file, operation: "set"), .read)
-      guard let expiry = StoredExpiry(expiry, now: WallClock.now) else { return try remove(key) }
+      let options = WriteOptions(expiry, isDurable: durable)
+      guard let options else { return try remove(key) }
       let writer = try engine.startWriting(key)
       try writer.append(contentsOf: source)
-      try writer.finish(
-        WriteOptions(expiry: expiry, isDurable: durable), hook: invalidatingFetch(of: key))
+      try writer.finish(options) { commit throws(StorageError) in
+        try invalidateFetch(of: key, after: commit)
+      }
     }
   }
 
@@ -235,11 +91,11 @@ extension DiskCache.Store {
     }
     try await perform { store in
       try store.withContext("set", key) { () throws(StorageError) in
-        guard let expiry = StoredExpiry(expiry, now: WallClock.now) else {
-          return try store.remove(key)
+        let options = WriteOptions(expiry, isDurable: durable)
+        guard let options else { return try store.remove(key) }
+        try writer.finish(options) { commit throws(StorageError) in
+          try store.invalidateFetch(of: key, after: commit)
         }
-        try writer.finish(
-          WriteOptions(expiry: expiry, isDurable: durable), hook: store.invalidatingFetch(of: key))
       }
     }
   }

@@ -22,6 +22,7 @@ extension DiskCache {
 
     private let engineResult: Result<any CacheEngine, StorageError>
     private let scope: StorageScope
+    let backoff = FetchBackoff()
 
     init(name: Name, scope: StorageScope) {
       self.name = name
@@ -115,7 +116,11 @@ extension DiskCache.Store {
 
   @usableFromInline
   func value(_ key: String) throws(StorageError) -> StoredValue? {
-    guard let payload = try engine.read(key) else { return nil }
+    try engine.read(key).map { (payload) throws(StorageError) in try storedValue(payload, key) }
+  }
+
+  /// Throws if the bytes of an entry are not of the type that its sidecar says.
+  func storedValue(_ payload: Payload, _ key: String) throws(StorageError) -> StoredValue {
     if let value = payload.value { return value }
     throw StorageError(
       .decodingFailed, operation: "model", key: key,
@@ -166,6 +171,31 @@ extension DiskCache.Store {
   public func fileURL(_ key: String) throws(StorageError) -> URL? {
     try withContext("fileURL", key) { () throws(StorageError) in
       try engine.path(key).map { URL(filePath: $0) }
+    }
+  }
+
+  /// The bytes of an entry in pieces, for values that should not be in memory whole; nil if there
+  /// is no entry.
+  ///
+  /// ```swift
+  /// if let film = try cache.chunks("film") {
+  ///   for try await piece in film { try await send(piece) }
+  /// }
+  /// ```
+  ///
+  /// The first pass of a process over the whole value verifies it as it is read: if its bytes are
+  /// not those that were stored, a ``StorageError`` of code `damaged` is thrown instead of the last
+  /// piece, and the entry is removed. For a part of an entry that this process has not verified,
+  /// the whole value is read once before the first piece.
+  ///
+  /// - `size`: The size of a piece in bytes.
+  /// - `range`: The bytes to read; nil for all.
+  /// - Throws: ``StorageError`` if the entry cannot be opened.
+  public func chunks(
+    _ key: String, size: Int = 1 << 20, range: Range<Int>? = nil
+  ) throws(StorageError) -> FileChunks? {
+    try withContext("chunks", key) { () throws(StorageError) in
+      try engine.openChunks(key).map { FileChunks($0, range, size: size) }
     }
   }
 
@@ -228,33 +258,66 @@ extension DiskCache.Store {
   public func set<T: Codable>(
     _ value: T?, for key: DiskCache.Key<T>, durable: Bool = false
   ) throws(StorageError) {
-    try set(value, forKey: key.name, expiry: key.expiry, durable: durable)
+    if key.staleFor == nil, key.staleIfFailing == nil {
+      return try set(value, forKey: key.name, expiry: key.expiry, durable: durable)
+    }
+    try set(
+      value, forKey: key.name, expiry: key.expiry, keptFor: key.keptFor, tags: [:],
+      durable: durable)
+  }
+
+  /// Stores a value with tags: short texts, such as its type or a validator.
+  ///
+  /// ```swift
+  /// try cache.set(png, forKey: "logo", tags: ["type": "image/png", "etag": etag])
+  /// let type = try cache.entry("logo")?.tags["type"]
+  /// ```
+  ///
+  /// - `keptFor`: For how long after its expiry the entry is kept, so that a fetch can use it.
+  /// - `tags`: Together at most 1,024 bytes, with 4 bytes for each.
+  /// - Throws: What ``set(_:forKey:expiry:durable:)-(T?,_,_,_)`` throws; a ``StorageError`` of code
+  ///   `misuse` if the tags are too long.
+  public func set<T: Codable>(
+    _ value: T?, forKey key: String, expiry: DiskCache.Expiry = .never,
+    keptFor: DiskCache.Expiry.Lifetime? = nil, tags: [String: String], durable: Bool = false
+  ) throws(StorageError) {
+    try withContext("set", key) { () throws(StorageError) in
+      guard let value, let stored = try Codec.encode(value) else { return try remove(key) }
+      try EntryDetails.check(tags, path: directoryPath)
+      let details = EntryDetails(kept: keptFor?.nanoseconds ?? 0, tags: tags)
+      try write(stored, forKey: key, expiry, details, durable: durable) {
+        commit throws(StorageError) in
+        try invalidateFetch(of: key, after: commit)
+      }
+    }
   }
 
   @usableFromInline
   func write(
     _ value: StoredValue, forKey key: String, _ expiry: DiskCache.Expiry, durable: Bool
   ) throws(StorageError) {
-    try write(value, forKey: key, expiry, durable: durable, hook: invalidatingFetch(of: key))
+    try write(value, forKey: key, expiry, nil, durable: durable) { commit throws(StorageError) in
+      try invalidateFetch(of: key, after: commit)
+    }
   }
 
   func write(
-    _ value: StoredValue, forKey key: String, _ expiry: DiskCache.Expiry, durable: Bool,
-    hook: CommitHook
+    _ value: StoredValue, forKey key: String, _ expiry: DiskCache.Expiry,
+    _ details: EntryDetails?, durable: Bool, hook: CommitHook
   ) throws(StorageError) {
-    guard let expiry = StoredExpiry(expiry, now: WallClock.now) else {
-      return try engine.remove(key, hook: hook)
-    }
-    try engine.write(
-      Payload(value), forKey: key, WriteOptions(expiry: expiry, isDurable: durable), hook: hook)
+    let options = WriteOptions(expiry, details, isDurable: durable)
+    guard let options else { return try engine.remove(key, hook: hook) }
+    try engine.write(Payload(value), forKey: key, options, hook: hook)
   }
 
-  /// Keeps a fetch that is running at the time of a change from overwriting the change.
-  func invalidatingFetch(of key: String) -> CommitHook {
-    { [self] commit throws(StorageError) in
-      try commit()
-      if !InFlightFetches.shared.isEmpty { InFlightFetches.shared.invalidate(.init(self, key)) }
-    }
+  /// The body of a ``CommitHook``: keeps a fetch that is running at the time of a change from
+  /// overwriting it.
+  @inline(__always)
+  func invalidateFetch(
+    of key: String, after commit: () throws(StorageError) -> Void
+  ) throws(StorageError) {
+    try commit()
+    if !InFlightFetches.shared.isEmpty { InFlightFetches.shared.invalidate(.init(self, key)) }
   }
 
   /// Removes an entry; does nothing if there is none.
@@ -262,7 +325,9 @@ extension DiskCache.Store {
   /// - Throws: ``StorageError`` if the entry was not removed.
   public func remove(_ key: String) throws(StorageError) {
     try withContext("remove", key) { () throws(StorageError) in
-      try engine.remove(key, hook: invalidatingFetch(of: key))
+      try engine.remove(key) { commit throws(StorageError) in
+        try invalidateFetch(of: key, after: commit)
+      }
     }
   }
 

@@ -1,10 +1,14 @@
 // See Defaults+KeyCompletion.swift: these let an editor complete typed keys.
+//
+// Unavailable overloads would be dropped in favor of those that take a string and return an
+// optional. The closures never return a value, so only code that always throws fits; for such code,
+// too, the compiler prefers the call that it is meant for.
 
 extension DiskCache {
   /// Completes the keys after `try await DiskCache.fetch(.`.
-  @available(*, unavailable) @_documentation(visibility: private)
+  @_disfavoredOverload @_documentation(visibility: private)
   public static func fetch<T: Codable>(
-    _ key: Key<T>, _ produce: () async throws -> T
+    _ key: Key<T>, _ produce: () async throws -> Never
   ) async throws -> some Any {
     try await produce()
   }
@@ -12,9 +16,9 @@ extension DiskCache {
 
 extension DiskCache.Store {
   /// Completes the keys after `try await cache.fetch(.`.
-  @available(*, unavailable) @_documentation(visibility: private)
+  @_disfavoredOverload @_documentation(visibility: private)
   public func fetch<T: Codable>(
-    _ key: DiskCache.Key<T>, _ produce: () async throws -> T
+    _ key: DiskCache.Key<T>, _ produce: () async throws -> Never
   ) async throws -> some Any {
     try await produce()
   }

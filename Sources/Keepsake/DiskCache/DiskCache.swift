@@ -96,6 +96,30 @@ extension DiskCache {
     named(cache).attempt { store throws(StorageError) in try store.fileURL(key) } ?? nil
   }
 
+  /// The bytes of an entry in pieces, for values that should not be in memory whole; nil if there
+  /// is no entry.
+  ///
+  /// ```swift
+  /// if let film = DiskCache.chunks("film") {
+  ///   for try await piece in film { try await send(piece) }
+  /// }
+  /// ```
+  ///
+  /// The first pass of a process over the whole value verifies it as it is read: if its bytes are
+  /// not those that were stored, a ``StorageError`` of code `damaged` is thrown instead of the last
+  /// piece, and the entry is removed. For a part of an entry that this process has not verified,
+  /// the whole value is read once before the first piece.
+  ///
+  /// - `size`: The size of a piece in bytes.
+  /// - `range`: The bytes to read; nil for all.
+  public static func chunks(
+    _ key: String, size: Int = 1 << 20, range: Range<Int>? = nil, cache: Name = .standard
+  ) -> FileChunks? {
+    named(cache).attempt { store throws(StorageError) in
+      try store.chunks(key, size: size, range: range)
+    } ?? nil
+  }
+
   /// The keys of all entries, in no particular order; empty if the cache cannot be read.
   public static func keys(cache: Name = .standard) -> [String] {
     named(cache).attempt { store throws(StorageError) in try store.keys() } ?? []
@@ -144,6 +168,28 @@ extension DiskCache {
   ) -> Bool {
     named(cache).attempt { store throws(StorageError) in
       try store.set(value, forKey: key, expiry: expiry, durable: durable)
+    } != nil
+  }
+
+  /// Stores a value with tags: short texts, such as its type or a validator.
+  ///
+  /// ```swift
+  /// DiskCache.set(png, forKey: "logo", tags: ["type": "image/png", "etag": etag])
+  /// let type = DiskCache.entry("logo")?.tags["type"]
+  /// ```
+  ///
+  /// - `keptFor`: For how long after its expiry the entry is kept, so that a fetch can use it.
+  /// - `tags`: Together at most 1,024 bytes, with 4 bytes for each.
+  /// - Returns: Whether the value was stored. If not, the key has its old value or no entry; if
+  ///   only updating ``totalSize`` failed, it has the new value.
+  @discardableResult
+  public static func set<T: Codable>(
+    _ value: T?, forKey key: String, expiry: Expiry = .never, keptFor: Expiry.Lifetime? = nil,
+    tags: [String: String], durable: Bool = false, cache: Name = .standard
+  ) -> Bool {
+    named(cache).attempt { store throws(StorageError) in
+      try store.set(
+        value, forKey: key, expiry: expiry, keptFor: keptFor, tags: tags, durable: durable)
     } != nil
   }
 
@@ -303,7 +349,7 @@ extension DiskCache {
   @inlinable
   public static subscript<T: Codable>(key: Key<T>) -> T? {
     get { model(key.name, cache: key.cache) }
-    set { set(newValue, forKey: key.name, expiry: key.expiry, cache: key.cache) }
+    set { set(newValue, for: key) }
   }
 
   /// Stores the value of a typed key with the key's own expiry; nil removes the entry.
@@ -314,7 +360,9 @@ extension DiskCache {
   ///   only updating ``totalSize`` failed, it has the new value.
   @inlinable @discardableResult
   public static func set<T: Codable>(_ value: T?, for key: Key<T>, durable: Bool = false) -> Bool {
-    set(value, forKey: key.name, expiry: key.expiry, durable: durable, cache: key.cache)
+    named(key.cache).attempt { store throws(StorageError) in
+      try store.set(value, for: key, durable: durable)
+    } != nil
   }
 
   /// The size, creation date and expiry of a typed key's entry; nil if there is none.

@@ -61,6 +61,14 @@ final class InFlightFetches: Sendable {
       return lastID
     }
 
+    /// Starts a fetch with this call as its producer.
+    mutating func start(_ call: Call) {
+      let id = makeID()
+      fetches[id] = Fetch(producer: call)
+      current[call.target] = id
+      fetchIDs[call] = id
+    }
+
     /// The fetch whose value this call produces.
     func fetchID(producedBy call: Call) -> FetchID? {
       fetchIDs[call].flatMap { fetches[$0]?.producer == call ? $0 : nil }
@@ -108,10 +116,7 @@ final class InFlightFetches: Sendable {
         let outcome: Outcome? = state.withLock { state in
           if state.cancelled.remove(call) != nil { return .cancelled }
           guard let id = state.current[call.target] else {
-            let id = state.makeID()
-            state.fetches[id] = Fetch(producer: call)
-            state.current[call.target] = id
-            state.fetchIDs[call] = id
+            state.start(call)
             return .produce
           }
           // Waiting for a fetch that waits for this task would be a deadlock.
@@ -136,6 +141,17 @@ final class InFlightFetches: Sendable {
       continuation?.resume(returning: .cancelled)
     }
   }
+
+  /// Makes the call the producer of its key; false if there is one.
+  func lead(_ call: Call) -> Bool {
+    state.withLock { state in
+      if state.current[call.target] != nil { return false }
+      state.start(call)
+      return true
+    }
+  }
+
+  func isFetching(_ target: Target) -> Bool { state.withLock { $0.current[target] != nil } }
 
   private func removeDependency(of producers: [Call], on call: Call) {
     state.withLock { state in

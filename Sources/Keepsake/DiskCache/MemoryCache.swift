@@ -4,9 +4,11 @@ internal import Synchronization
 /// A cache in the memory of this process.
 final class MemoryCache: CacheEngine {
   private struct Entry {
-    let payload: Payload
-    let expiry: StoredExpiry
-    let created: Int64
+    /// nil for a record that there is no value.
+    let payload: Payload?
+    var expiry: StoredExpiry
+    var details: EntryDetails?
+    var created: Int64
     var lastUsed: Int64
     /// Orders the uses of entries: the clock is too coarse for that.
     var useNumber: UInt64
@@ -14,6 +16,16 @@ final class MemoryCache: CacheEngine {
     func hasExpired(at now: Int64) -> Bool {
       expiry.hasPassed(created: created, lastUsed: lastUsed, now: now)
     }
+
+    var expires: Int64 { expiry.time(created: created, lastUsed: lastUsed) }
+
+    /// Whether it has expired and is not kept.
+    func isOver(at now: Int64) -> Bool {
+      guard hasExpired(at: now) else { return false }
+      return now < expires || now >= expires.addingSaturated(details?.kept ?? 0)
+    }
+
+    var size: Int { payload?.bytes.count ?? 0 }
   }
 
   private struct State {
@@ -25,22 +37,23 @@ final class MemoryCache: CacheEngine {
 
     mutating func remove(_ key: [UInt8]) -> Bool {
       guard let entry = entries.removeValue(forKey: key) else { return false }
-      size -= entry.payload.bytes.count
+      size -= entry.size
       return true
     }
 
-    mutating func set(_ payload: Payload, _ expiry: StoredExpiry, forKey key: [UInt8]) {
+    mutating func set(_ payload: Payload?, _ options: WriteOptions, forKey key: [UInt8]) {
       let now = WallClock.now
       _ = remove(key)
       lastUseNumber += 1
       entries[key] = Entry(
-        payload: payload, expiry: expiry, created: now, lastUsed: now, useNumber: lastUseNumber)
-      size += payload.bytes.count
+        payload: payload, expiry: options.expiry, details: options.details, created: now,
+        lastUsed: now, useNumber: lastUseNumber)
+      size += payload?.bytes.count ?? 0
     }
 
     mutating func removeExpired() -> Int {
       let now = WallClock.now
-      let expired = entries.filter { $0.value.hasExpired(at: now) }.keys
+      let expired = entries.filter { $0.value.isOver(at: now) }.keys
       for key in expired { _ = remove(key) }
       return expired.count
     }
@@ -54,7 +67,7 @@ final class MemoryCache: CacheEngine {
       let oldestFirst = entries.sorted { $0.value.useNumber < $1.value.useNumber }
       let target = CacheSizeLimit.evictionTarget(of: limit)
       // The last used entry is kept even if it alone exceeds nine tenths.
-      let last = oldestFirst.last?.value.payload.bytes.count ?? 0
+      let last = oldestFirst.last?.value.size ?? 0
       let goal = last > target ? limit : target
       for (key, _) in oldestFirst {
         guard size > goal else { break }
@@ -86,9 +99,10 @@ final class MemoryCache: CacheEngine {
       let now = WallClock.now
       guard let entry = state.entries[key] else { return nil }
       if entry.hasExpired(at: now) {
-        _ = state.remove(key)
+        if entry.isOver(at: now) { _ = state.remove(key) }
         return nil
       }
+      if entry.payload == nil { return nil }
       if isUse {
         state.lastUseNumber += 1
         state.entries[key]?.lastUsed = now
@@ -99,12 +113,40 @@ final class MemoryCache: CacheEngine {
   }
 
   func read(_ key: String) -> Payload? {
-    guard let entry = find(key, isUse: true) else {
+    guard let payload = find(key, isUse: true)?.payload else {
       counts.misses.add(1, ordering: .relaxed)
       return nil
     }
     counts.hits.add(1, ordering: .relaxed)
-    return entry.payload
+    return payload
+  }
+
+  func find(_ key: String, noValue: Bool) -> FoundEntry {
+    let found = findUncounted(key, noValue: noValue)
+    switch found {
+    case .fresh, .noValue: counts.hits.add(1, ordering: .relaxed)
+    case .stale, .missing: counts.misses.add(1, ordering: .relaxed)
+    }
+    return found
+  }
+
+  private func findUncounted(_ key: String, noValue: Bool) -> FoundEntry {
+    if let payload = find(key, isUse: true)?.payload { return .fresh(payload) }
+    return state.withLock { state in
+      let now = WallClock.now
+      guard let entry = state.entries[Array(key.utf8)], !entry.isOver(at: now) else {
+        return .missing
+      }
+      guard let payload = entry.payload else { return noValue ? .noValue : .missing }
+      return .stale(
+        StaleEntry(
+          payload: payload, created: entry.created, expired: entry.expires,
+          tags: entry.details?.tags ?? [:]))
+    }
+  }
+
+  func openChunks(_ key: String) -> ChunkSource? {
+    read(key).map { ChunkSource(contents: .data($0.bytes), size: $0.bytes.count) }
   }
 
   func contains(_ key: String) -> Bool { find(key, isUse: false) != nil }
@@ -113,8 +155,7 @@ final class MemoryCache: CacheEngine {
   func entry(_ key: String) -> DiskCache.Entry? {
     find(key, isUse: false).map { entry in
       DiskCache.Entry(
-        size: entry.payload.bytes.count, created: entry.created,
-        expires: entry.expiry.time(created: entry.created, lastUsed: entry.lastUsed))
+        size: entry.size, created: entry.created, expires: entry.expires, entry.details)
     }
   }
 
@@ -124,11 +165,30 @@ final class MemoryCache: CacheEngine {
     let evicted = try state.withLock { state throws(StorageError) in
       try CacheSizeLimit.check(payload.bytes.count, within: state.limit, path: nil)
       try hook { () throws(StorageError) in
-        state.set(payload, options.expiry, forKey: Array(key.utf8))
+        state.set(payload, options, forKey: Array(key.utf8))
       }
       return state.evict()
     }
     counts.evictions.add(evicted, ordering: .relaxed)
+  }
+
+  func writeNoValue(
+    forKey key: String, _ options: WriteOptions, hook: CommitHook
+  ) throws(StorageError) {
+    try state.withLock { state throws(StorageError) in
+      try hook { () throws(StorageError) in state.set(nil, options, forKey: Array(key.utf8)) }
+    }
+  }
+
+  func renew(
+    _ stale: StaleEntry, forKey key: String, _ options: WriteOptions, hook: CommitHook
+  ) throws(StorageError) -> Bool {
+    try state.withLock { state throws(StorageError) in
+      let key = Array(key.utf8)
+      guard let entry = state.entries[key], entry.created == stale.created else { return false }
+      try hook { () throws(StorageError) in state.set(entry.payload, options, forKey: key) }
+      return true
+    }
   }
 
   func startWriting(_ key: String) -> any CacheWriter { MemoryWriter(self, key) }
@@ -151,7 +211,11 @@ final class MemoryCache: CacheEngine {
   func keys() -> [String] {
     state.withLock { state in
       _ = state.removeExpired()
-      return state.entries.keys.map { String(decoding: $0, as: UTF8.self) }
+      let now = WallClock.now
+      return state.entries.compactMap { key, entry in
+        if entry.payload == nil || entry.hasExpired(at: now) { return nil }
+        return String(decoding: key, as: UTF8.self)
+      }
     }
   }
 

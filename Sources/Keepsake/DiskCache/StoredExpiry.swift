@@ -14,7 +14,9 @@ enum StoredExpiry: Equatable, Sendable {
     case .never: self = .never
     case .after(let lifetime):
       guard let length = lifetime.nanoseconds else { return nil }
-      self = length == .max ? .never : .after(length)
+      let part = expiry.jitter
+      self =
+        length == .max ? .never : .after(part > 0 ? Self.shortened(length, by: part) : length)
     case .idle(let lifetime):
       guard let length = lifetime.nanoseconds else { return nil }
       self = length == .max ? .never : .idle(length)
@@ -23,6 +25,22 @@ enum StoredExpiry: Equatable, Sendable {
         return nil
       }
       self = time == .max ? .never : .at(time)
+    }
+  }
+
+  /// The length, less a random part of it up to this one; not less than one.
+  private static func shortened(_ length: Int64, by part: Double) -> Int64 {
+    let most = Int64(clamping: Int(min(Double(length) * part, 9e18)))
+    return max(1, length - .random(in: 0...min(most, length)))
+  }
+
+  /// The rule and its time as a sidecar holds them.
+  var stored: (rule: UInt8, time: Int64) {
+    switch self {
+    case .never: (0, 0)
+    case .after(let length): (1, length)
+    case .at(let time): (2, time)
+    case .idle(let length): (3, length)
     }
   }
 

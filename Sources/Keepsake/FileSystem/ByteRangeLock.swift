@@ -6,6 +6,13 @@ final class ByteRangeLock: Sendable {
   /// All bytes that can be locked.
   static let allBytes: Range<UInt64> = 0..<(1 << 62)
 
+  /// The byte that a thread holds while it waits for others.
+  ///
+  /// Waiting threads look from time to time whether their bytes are free, so a process that takes
+  /// all bytes again and again, as one that rotates keys, would keep them out. But it has to take
+  /// this byte first.
+  private static let turn: Range<UInt64> = (1 << 62)..<(1 << 62 + 1)
+
   private let path: String
   private let idleFiles = Locked<[File]>([])
   private static let maximumIdleCount = 4
@@ -22,7 +29,7 @@ final class ByteRangeLock: Sendable {
     while true {
       let idle = idleFiles.withLock { $0.popLast() }
       let file = if let idle { idle } else { try LockFile.openOrCreate(path, mode: mode()) }
-      try LockFile.lock(file, bytes: bytes, timeout: timeout)
+      try Self.lock(file, bytes, timeout: timeout)
       var exists = false
       defer {
         // Closing the file would not release the lock if a child inherited the descriptor.
@@ -32,6 +39,33 @@ final class ByteRangeLock: Sendable {
       // If the file was deleted, other processes lock a new one.
       exists = try file.status().linkCount > 0
       if exists { return try body() }
+    }
+  }
+
+  private static func lock(
+    _ file: File, _ bytes: Range<UInt64>, timeout: Duration
+  ) throws(StorageError) {
+    let isSingle = bytes.count == 1
+    if isSingle, try LockFile.tryLock(file, bytes: bytes) { return }
+    // A turn ends before the timeout, because the thread may wait for a byte of a stopped process,
+    // and the other bytes can still be locked.
+    let longestTurn = timeout / 4
+    if try locks(file, turn, within: longestTurn) {
+      defer { LockFile.unlock(file, bytes: turn) }
+      if !isSingle { return try LockFile.lock(file, bytes: bytes, timeout: timeout) }
+      if try locks(file, bytes, within: longestTurn) { return }
+    }
+    try LockFile.lock(file, bytes: bytes, timeout: timeout)
+  }
+
+  private static func locks(
+    _ file: File, _ bytes: Range<UInt64>, within timeout: Duration
+  ) throws(StorageError) -> Bool {
+    do throws(StorageError) {
+      try LockFile.lock(file, bytes: bytes, timeout: timeout)
+      return true
+    } catch  where error.code == .timedOut {
+      return false
     }
   }
 

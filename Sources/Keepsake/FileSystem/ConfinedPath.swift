@@ -22,13 +22,9 @@ struct ConfinedPath: Sendable {
   /// The path `text` below `base`. One trailing slash is ignored.
   init(_ text: String, in base: String) throws(StorageError) {
     // Compares bytes: a slash and a combining mark after it form one `Character`.
-    let subpath =
-      text.utf8.last == UInt8(ascii: "/") ? Substring(text.utf8.dropLast()) : text[...]
-    let isInside = subpath.utf8.split(
-      separator: UInt8(ascii: "/"), omittingEmptySubsequences: false
-    ).allSatisfy { name in
-      !name.isEmpty && !name.elementsEqual(".".utf8) && !name.elementsEqual("..".utf8)
-        && !name.contains(0)
+    let hasSlash = text.utf8.last == UInt8(ascii: "/")
+    let isInside = text.utf8.span.bytes.withUnsafeBytes {
+      Self.isInside(UnsafeRawBufferPointer(rebasing: $0.dropLast(hasSlash ? 1 : 0)))
     }
     guard isInside else {
       throw StorageError(
@@ -36,7 +32,26 @@ struct ConfinedPath: Sendable {
         reason: "the name is not a path inside the folder",
         remedy: "Use a relative path without \".\" or \"..\", such as users/1.json.")
     }
-    self.init(base: base, validated: String(subpath))
+    self.init(
+      base: base, validated: hasSlash ? String(Substring(text.utf8.dropLast())) : text)
+  }
+
+  /// Whether each name of a path is one of an entry: not empty, `.` or `..`, and without a zero.
+  private static func isInside(_ path: UnsafeRawBufferPointer) -> Bool {
+    let (dot, slash) = (UInt8(ascii: "."), UInt8(ascii: "/"))
+    var length = 0
+    var dotCount = 0
+    for byte in path {
+      if byte == 0 { return false }
+      if byte == slash {
+        if length == 0 || length <= 2 && dotCount == length { return false }
+        (length, dotCount) = (0, 0)
+      } else {
+        length += 1
+        if byte == dot { dotCount += 1 }
+      }
+    }
+    return length > 0 && !(length <= 2 && dotCount == length)
   }
 
   /// Whether this is the base directory itself.

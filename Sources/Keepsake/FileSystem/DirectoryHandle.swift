@@ -39,19 +39,26 @@ final class DirectoryHandle: Sendable {
 
   private let knownOwner = Atomic<Int64>(-1)
 
+  /// Whether ``foreignOwner`` may not be nil. Costs one load after the first use.
+  @inline(__always)
+  var mayHaveForeignOwner: Bool { knownOwner.load(ordering: .relaxed) != 0 }
+
   /// The owner of the directory, when it was first needed, if this process runs as root and the
   /// owner is another user; otherwise nil. See ``ForeignDirectory``.
   var foreignOwner: UInt32? {
-    guard ProcessEnvironment.userID == 0 else { return nil }
     var owner = knownOwner.load(ordering: .relaxed)
+    // Once it is known to be root, this makes no system call.
+    if owner == 0 || ProcessEnvironment.userID != 0 { return nil }
     if owner < 0 {
+      owner = 0
       var raw = keepsake_status()
       // Cannot fail on an open descriptor.
-      guard keepsake_stat(descriptor, nil, true, false, &raw) == 0 else { return nil }
-      owner = Int64(raw.owner)
+      if ProcessEnvironment.mayBeRoot, keepsake_stat(descriptor, nil, true, false, &raw) == 0 {
+        owner = Int64(raw.owner)
+      }
       knownOwner.store(owner, ordering: .relaxed)
     }
-    return owner == 0 ? nil : UInt32(owner)
+    return owner == 0 || ProcessEnvironment.userID != 0 ? nil : UInt32(owner)
   }
 
   func setMode(_ mode: UInt32) throws(StorageError) {
@@ -68,12 +75,18 @@ final class DirectoryHandle: Sendable {
   }
 
   /// Makes the names in the directory survive a power cut.
-  func synchronize() throws(StorageError) {
-    switch systemCall(.fsync, path, on: descriptor, { Int(fsync(descriptor)) }) {
+  func synchronize() throws(StorageError) { try Self.synchronize(descriptor, path) }
+
+  /// - Parameter path: Names the directory in errors.
+  static func synchronize(
+    _ descriptor: Int32, _ path: @autoclosure () -> String
+  ) throws(StorageError) {
+    switch systemCall(.fsync, path(), on: descriptor, { Int(fsync(descriptor)) }) {
     case .success: return
     // Not supported by the file system.
     case .failure(let error) where [EINVAL, ENOTSUP, ENOSYS].contains(error.code): return
-    case .failure(let error): throw StorageError(errno: error.code, operation: "fsync", path: path)
+    case .failure(let error):
+      throw StorageError(errno: error.code, operation: "fsync", path: path())
     }
   }
 

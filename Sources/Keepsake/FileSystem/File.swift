@@ -31,15 +31,21 @@ final class File: ReadableFile, Sendable {
   convenience init(
     _ path: String, in directory: DirectoryHandle? = nil, _ access: Access, mode: UInt32 = 0o600
   ) throws(StorageError) {
-    let descriptor: Int
-    if access.mayCreate, let parent = try ForeignDirectory(of: path, in: directory) {
-      descriptor = try parent.openFile(access, mode: mode)
-    } else {
-      descriptor = try Self.open(path, in: directory, access, mode: mode)
-        .get(.open, directory.path(of: path))
-    }
     self.init(
-      descriptor, path, in: directory, isWritable: access != .read && access != .readNoFollow)
+      try Self.descriptor(path, in: directory, access, mode: mode), path, in: directory,
+      isWritable: access != .read && access != .readNoFollow)
+  }
+
+  private static func descriptor(
+    _ path: String, in directory: DirectoryHandle?, _ access: Access, mode: UInt32
+  ) throws(StorageError) -> Int {
+    if access.mayCreate, ForeignDirectory.isPossible(in: directory),
+      let parent = try ForeignDirectory(of: path, in: directory)
+    {
+      return try parent.openFile(access, mode: mode)
+    }
+    return try open(path, in: directory, access, mode: mode)
+      .get(.open, directory.path(of: path))
   }
 
   /// Opens a file for reading without following a symbolic link below the path's base.

@@ -135,6 +135,18 @@ extension FileSystem {
   static func renameIfAbsent(
     _ source: String, to target: String, in directory: DirectoryHandle?
   ) throws(StorageError) -> Bool {
+    if let isRenamed = try renameExclusively(source, to: target, in: directory) {
+      return isRenamed
+    }
+    try rename(source, to: target, in: directory)
+    return true
+  }
+
+  /// Renames a file or directory in one step; false if something has the new name already, and nil
+  /// if the file system cannot do that.
+  static func renameExclusively(
+    _ source: String, to target: String, in directory: DirectoryHandle?
+  ) throws(StorageError) -> Bool? {
     let result = systemCall(.rename, recordedPaths(source, target, in: directory)) {
       source.withCString { source in
         target.withCString { Int(keepsake_rename_new(directory.descriptor, source, $0)) }
@@ -143,9 +155,7 @@ extension FileSystem {
     switch result {
     case .success: return true
     case .failure(let error) where error.code == EEXIST: return false
-    case .failure(let error) where isUnsupported(error):
-      try rename(source, to: target, in: directory)
-      return true
+    case .failure(let error) where isUnsupported(error): return nil
     case .failure(let error):
       throw StorageError(errno: error.code, operation: "rename", path: directory.path(of: target))
     }

@@ -84,7 +84,9 @@ enum FileSystem {
   static func makeDirectory(
     _ path: String, in directory: DirectoryHandle? = nil, mode: UInt32, followsOwner: Bool = true
   ) throws(StorageError) -> Bool {
-    if followsOwner, let parent = try ForeignDirectory(of: path, in: directory) {
+    if followsOwner, ForeignDirectory.isPossible(in: directory),
+      let parent = try ForeignDirectory(of: path, in: directory)
+    {
       return try parent.makeDirectory(mode: mode)
     }
     let result = systemCall(.mkdir, directory.path(of: path)) {
@@ -158,6 +160,20 @@ enum FileSystem {
   /// Makes the names in a directory survive a power cut.
   static func synchronizeDirectory(_ path: String) throws(StorageError) {
     try DirectoryHandle(path).synchronize()
+  }
+
+  /// The same for a directory in an open one, which may be a link to a directory.
+  static func synchronizeDirectory(
+    _ name: String, in parent: DirectoryHandle
+  ) throws(StorageError) {
+    let result = openDescriptor(.open, parent.path(of: name)) {
+      name.withCString {
+        Int(openat(parent.descriptor, $0, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
+      }
+    }
+    let descriptor = Int32(try result.get(.open, parent.path(of: name)))
+    defer { close(descriptor) }
+    try DirectoryHandle.synchronize(descriptor, parent.path(of: name))
   }
 
   /// Makes the name of a directory survive a power cut. If its parent cannot be opened, it was

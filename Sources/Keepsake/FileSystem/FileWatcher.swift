@@ -31,15 +31,26 @@ final class FileWatcher: Sendable {
     deinit { FileWatcher.shared.end(id) }
   }
 
+  private struct Registration {
+    let subject: Subject
+    let path: String
+    let handler: Handler
+    /// Calls the handler in the context of the caller that registered it.
+    let reportChange: @Sendable () -> Void
+  }
+
   private struct State {
     var generation: UInt64 = 0
     var descriptor: Int32 = -1
     var hasReader = false
     var lastID = 0
-    /// The handlers by inotify watch and registration.
-    var handlers: [Int32: [Int: Handler]] = [:]
-    /// The handlers that are called once a second.
-    var polled: [Int: @Sendable () -> Void] = [:]
+    var registrations: [Int: Registration] = [:]
+    /// The registrations by inotify watch.
+    var watched: [Int32: Set<Int>] = [:]
+    /// The registrations whose watch ended with its first event.
+    var fired: Set<Int> = []
+    /// The registrations whose handlers are called once a second.
+    var polled: Set<Int> = []
     var hasPoller = false
   }
 
@@ -47,37 +58,45 @@ final class FileWatcher: Sendable {
 
   /// Calls `handler` after each change at `path`, on a thread of the watcher.
   func watch(_ subject: Subject, of path: String, handler: @escaping Handler) -> Watch {
-    let reportChange = carryingTaskLocals { handler(.changed) }
+    let registration = Registration(
+      subject: subject, path: path, handler: handler,
+      reportChange: carryingTaskLocals { handler(.changed) })
     return state.withLock { state in
       enterGeneration(&state)
       state.lastID += 1
       let id = state.lastID
-      if let watch = addWatch(subject, path, &state) {
-        state.handlers[watch, default: [:]][id] = handler
-      } else {
-        state.polled[id] = reportChange
-        if !state.hasPoller, !ForkGuard.isForkedChild {
-          state.hasPoller = BackgroundThread.start { [self] in pollFiles() }
-        }
-      }
+      state.registrations[id] = registration
+      if case .failure = addWatch(id, registration, &state) { checkRegularly(id, &state) }
       return Watch(id: id)
     }
   }
 
+  private func checkRegularly(_ id: Int, _ state: inout State) {
+    state.polled.insert(id)
+    if !state.hasPoller, !ForkGuard.isForkedChild {
+      state.hasPoller = BackgroundThread.start(.watcher) { [self] in pollFiles() }
+    }
+  }
+
   private func end(_ id: Int) {
+    // Released outside the lock.
+    var registration: Registration?
     state.withLock { state in
       // Registrations of a forked child's parent belong to the parent.
       guard state.generation == ForkGuard.generation else { return }
-      state.polled[id] = nil
-      for (watch, var handlers) in state.handlers where handlers[id] != nil {
-        handlers[id] = nil
-        state.handlers[watch] = handlers.isEmpty ? nil : handlers
+      registration = state.registrations.removeValue(forKey: id)
+      state.polled.remove(id)
+      state.fired.remove(id)
+      for (watch, var ids) in state.watched where ids.contains(id) {
+        ids.remove(id)
+        state.watched[watch] = ids.isEmpty ? nil : ids
         #if os(Linux)
         // Fails if the file is gone, because then the watch is gone too.
-        if handlers.isEmpty { inotify_rm_watch(state.descriptor, watch) }
+        if ids.isEmpty { inotify_rm_watch(state.descriptor, watch) }
         #endif
       }
     }
+    withExtendedLifetime(registration) {}
   }
 
   /// Starts afresh in a forked child, which has none of its parent's threads.
@@ -92,7 +111,7 @@ final class FileWatcher: Sendable {
       BackgroundThread.sleep(for: .seconds(1))
       let handlers = state.withLock { state in
         if state.polled.isEmpty { state.hasPoller = false }
-        return state.polled.values.map { $0 }
+        return state.polled.compactMap { state.registrations[$0]?.reportChange }
       }
       if handlers.isEmpty { return }
       for handler in handlers { handler() }
@@ -100,18 +119,24 @@ final class FileWatcher: Sendable {
   }
 
   #if os(Linux)
-  private func addWatch(_ subject: Subject, _ path: String, _ state: inout State) -> Int32? {
-    guard open(&state), startReader(&state) else { return nil }
-    let changes =
-      switch subject {
-      case .contents: IN_MODIFY | IN_ATTRIB
-      case .names: IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_CLOSE_WRITE
+  private func addWatch(
+    _ id: Int, _ registration: Registration, _ state: inout State
+  ) -> Result<Void, Errno> {
+    guard open(&state), startReader(&state) else { return .failure(Errno(code: ENOSPC)) }
+    let events =
+      switch registration.subject {
+      // Events are expensive for the writer, which is often this process: a write takes two thirds
+      // longer. So the watch ends with the first event, and begins again after a pause.
+      case .contents: UInt32(IN_MODIFY | IN_ATTRIB) | UInt32(IN_ONESHOT)
+      case .names:
+        UInt32(IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_CLOSE_WRITE)
       }
-    let mask = UInt32(changes | IN_DELETE_SELF | IN_MOVE_SELF)
+    let mask = events | UInt32(IN_DELETE_SELF | IN_MOVE_SELF)
     let descriptor = state.descriptor
-    let result = systemCall(.watch, path) { Int(inotify_add_watch(descriptor, path, mask)) }
-    guard case .success(let watch) = result else { return nil }
-    return Int32(watch)
+    let result = systemCall(.watch, registration.path) {
+      Int(inotify_add_watch(descriptor, registration.path, mask))
+    }
+    return result.map { watch in _ = state.watched[Int32(watch), default: []].insert(id) }
   }
 
   private func open(_ state: inout State) -> Bool {
@@ -129,7 +154,7 @@ final class FileWatcher: Sendable {
   private func startReader(_ state: inout State) -> Bool {
     let descriptor = state.descriptor
     if !state.hasReader {
-      state.hasReader = BackgroundThread.start { [self] in readEvents(descriptor) }
+      state.hasReader = BackgroundThread.start(.watcher) { [self] in readEvents(descriptor) }
     }
     return state.hasReader
   }
@@ -142,11 +167,12 @@ final class FileWatcher: Sendable {
       var input = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
       _ = poll(&input, 1, -1)
       handlePendingEvents(descriptor)
-      // The kernel merges equal events that are pending. Without this pause a process that writes
-      // continuously, such as this one, would wake the thread with every write.
+      // Without this pause a process that writes continuously, such as this one, would wake the
+      // thread with every write.
       BackgroundThread.sleep(for: Self.pauseBetweenBatches)
+      watchAgain()
       let isDone = state.withLock { state in
-        state.hasReader = !state.handlers.isEmpty
+        state.hasReader = !state.watched.isEmpty
         return !state.hasReader
       }
       if isDone { return }
@@ -155,7 +181,7 @@ final class FileWatcher: Sendable {
 
   /// Reads all pending events and calls each handler once.
   private func handlePendingEvents(_ descriptor: Int32) {
-    var events: [Int32: Event] = [:]
+    var masks: [Int32: UInt32] = [:]
     var hasOverflowed = false
     let size = 4096
     withUnsafeTemporaryAllocation(byteCount: size, alignment: 8) { buffer in
@@ -165,25 +191,59 @@ final class FileWatcher: Sendable {
         var position = 0
         while position + MemoryLayout<inotify_event>.size <= count {
           let event = buffer.loadUnaligned(fromByteOffset: position, as: inotify_event.self)
-          let isGone = event.mask & UInt32(IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED) != 0
-          if isGone || events[event.wd] == nil { events[event.wd] = isGone ? .gone : .changed }
+          masks[event.wd, default: 0] |= event.mask
           if event.mask & UInt32(IN_Q_OVERFLOW) != 0 { hasOverflowed = true }
           position += MemoryLayout<inotify_event>.size + Int(event.len)
         }
       }
     }
-    let calls = state.withLock { state in
-      // The kernel dropped events, so any file may have changed.
-      if hasOverflowed {
-        for watch in state.handlers.keys where events[watch] == nil { events[watch] = .changed }
-      }
-      return events.flatMap { watch, event in
-        (state.handlers[watch] ?? [:]).values.map { (handler: $0, event: event) }
-      }
-    }
-    for call in calls { call.handler(call.event) }
+    call(
+      state.withLock { state in
+        // The kernel dropped events, so any file may have changed.
+        if hasOverflowed {
+          for watch in state.watched.keys where masks[watch] == nil { masks[watch] = 0 }
+        }
+        return masks.flatMap { watch, mask in
+          (state.watched[watch] ?? []).compactMap { id in
+            guard let registration = state.registrations[id] else { return nil }
+            // The kernel ignores a watch of contents after its first event.
+            let isIgnored =
+              registration.subject == .names && mask & UInt32(IN_IGNORED) != 0
+            let isGone = isIgnored || mask & UInt32(IN_DELETE_SELF | IN_MOVE_SELF) != 0
+            if registration.subject == .contents {
+              state.watched[watch] = nil
+              if !isGone { state.fired.insert(id) }
+            }
+            return (registration.handler, isGone ? .gone : .changed)
+          }
+        }
+      })
+  }
+
+  /// Continues to watch the files whose watch has ended. They may have changed since.
+  private func watchAgain() {
+    call(
+      state.withLock { state in
+        defer { state.fired = [] }
+        return state.fired.compactMap { id in
+          guard let registration = state.registrations[id] else { return nil }
+          switch addWatch(id, registration, &state) {
+          case .success: return (registration.handler, .changed)
+          case .failure(let error) where error.code == ENOENT: return (registration.handler, .gone)
+          case .failure:
+            checkRegularly(id, &state)
+            return (registration.handler, .changed)
+          }
+        }
+      })
+  }
+
+  private func call(_ calls: [(handler: Handler, event: Event)]) {
+    for (handler, event) in calls { handler(event) }
   }
   #else
-  private func addWatch(_ subject: Subject, _ path: String, _ state: inout State) -> Int32? { nil }
+  private func addWatch(
+    _ id: Int, _ registration: Registration, _ state: inout State
+  ) -> Result<Void, Errno> { .failure(Errno(code: ENOSYS)) }
   #endif
 }

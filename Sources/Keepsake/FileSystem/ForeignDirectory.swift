@@ -10,16 +10,24 @@ struct ForeignDirectory {
   private let name: String
   private let status: FileStatus
 
+  /// Whether there may be one for paths in this directory. Costs one load if it is known.
+  @inline(__always)
+  static func isPossible(in base: DirectoryHandle?) -> Bool {
+    base.map { $0.mayHaveForeignOwner } ?? ProcessEnvironment.mayBeRoot
+  }
+
   /// nil unless this process runs as root, and another user owns the directory that contains
   /// `path`.
+  ///
+  /// - Parameter base: What `path` is relative to; nil if it is absolute.
   init?(of path: String, in base: DirectoryHandle?) throws(StorageError) {
-    guard ProcessEnvironment.userID == 0 else { return nil }
     // The parent is cut from the path only if it is needed: that costs a quarter of a cache's set.
-    if let base, path.utf8.first != UInt8(ascii: "/") {
+    if let base {
       guard base.foreignOwner != nil else { return nil }
       let parent = FileSystem.parent(of: path)
       directory = parent == "." ? base : try DirectoryHandle(parent, in: base)
     } else {
+      guard ProcessEnvironment.userID == 0 else { return nil }
       let parent = FileSystem.parent(of: path)
       var raw = keepsake_status()
       // If this fails, so does creating the entry, which reports the error.

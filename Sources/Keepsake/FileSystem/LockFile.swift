@@ -70,6 +70,14 @@ final class LockFile: Sendable {
     return (try? result.get()) == 1
   }
 
+  /// Lets the words be written on a full disk even where a change needs a new block, as on btrfs.
+  private static func writeInPlace(_ file: File) {
+    // File systems without that choice fail.
+    _ = systemCall(.flags, file.path, on: file.descriptor) {
+      Int(keepsake_write_in_place(file.descriptor))
+    }
+  }
+
   // MARK: Opening
 
   /// Opens the lock file; nil if it does not exist, is still being created, or may not be used.
@@ -109,11 +117,17 @@ final class LockFile: Sendable {
     try Self.lock(file, timeout: timeout)
     defer { Self.unlock(file) }
     let found = try LockFile(mapping: file, wordCount: wordCount, hasMark: hasMark)
+    var reservesSpace = false
     if found?.isLost ?? true {
       try file.setMode(mode)
       var words = try initial()
-      if hasMark, keepsBlocks(file) { words = Page.bytes(words + [0, Page.magicValue], from: 0) }
+      if hasMark {
+        let magic = keepsBlocks(file) ? Page.magicValue : 0
+        if magic == 0 { writeInPlace(file) }
+        words = Page.bytes(words + [0, magic], from: 0)
+      }
       try file.overwrite(words.span.bytes, at: 0, as: .publish)
+      reservesSpace = hasMark
     } else if let found, found.lacksMark {
       // An older version made the file. Its word stays, and the file can do without a mark.
       let words = Page.bytes([0, Page.magicValue], from: Page.mark)
@@ -124,6 +138,7 @@ final class LockFile: Sendable {
         .damaged, operation: "map", path: path, reason: "another program keeps truncating the file",
         remedy: "Find that program and stop it.")
     }
+    if reservesSpace { ready.reserveSpace() }
     return ready
   }
 
@@ -139,6 +154,30 @@ final class LockFile: Sendable {
       if mode & 0o077 != 0 { try file.setMode(mode) }
       return file
     }
+  }
+
+  // MARK: Reserving space
+
+  /// Two blocks, for a record and for the file that compaction makes of a small journal; twice as
+  /// much where a change needs a new block. btrfs also keeps the old ones of a run that was
+  /// written at once until the last of them is replaced.
+  private var reserveSize: Int { (storesWords ? 2 : 4) * 4_096 }
+
+  /// Keeps space for removals on a full disk, where the file system can.
+  func reserveSpace() {
+    // Without a reserve, removing one key may fail on a full disk, which is then reported.
+    _ = systemCall(.reserve, file.path, on: file.descriptor) {
+      Int(keepsake_reserve(file.descriptor, UInt64(Page.size), UInt64(reserveSize)))
+    }
+  }
+
+  /// Frees the reserved space, for the caller to use at once.
+  func releaseSpace() throws(StorageError) {
+    // Beyond the end of the file, this also works where punching a hole does nothing, as on ext4.
+    let size = try file.status().size
+    try systemCall(.truncate, file.path, on: file.descriptor) {
+      Int(ftruncate(file.descriptor, off_t(size)))
+    }.get(.truncate, file.path)
   }
 
   /// Whether the file has been deleted since it was opened, and other processes lock another one.
@@ -179,6 +218,18 @@ final class LockFile: Sendable {
 
   /// The value of a word. `index` must be less than the `wordCount` that the file was opened with.
   func word(_ index: Int = 0) -> UInt64 { Word(words + index).value }
+
+  /// Calls `body` with the values of words. All must be less than the `wordCount` that the file was
+  /// opened with.
+  @inline(__always)
+  func forEachWord(from index: Int, count: Int, _ body: (UInt64) -> Void) {
+    let words = words + index
+    var position = 0
+    while position < count {
+      body(Word(words + position).value)
+      position &+= 1
+    }
+  }
 
   func publish(_ word: UInt64, at index: Int) throws(StorageError) {
     try withUnsafeBytes(of: word) { bytes throws(StorageError) in
@@ -311,7 +362,7 @@ final class LockFile: Sendable {
     try Self.tryLock(file, bytes: bytes)
   }
 
-  private static func tryLock(
+  static func tryLock(
     _ file: File, bytes: Range<UInt64>
   ) throws(StorageError) -> Bool {
     try attempt(file.path) { setLock(file, bytes, isExclusive: true) }

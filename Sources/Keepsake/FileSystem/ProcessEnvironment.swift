@@ -39,6 +39,10 @@ enum ProcessEnvironment {
   /// The effective user, who owns the files that this process creates.
   static var userID: UInt32 { geteuid() }
 
+  /// Whether this process runs as root, or may do so later. Unlike ``userID``, it takes no system
+  /// call.
+  static let mayBeRoot = keepsake_may_be_root()
+
   /// The path that the program was started with, which needs no `/proc`; nil if it is unknown.
   static var startedPath: String? { keepsake_started_path().map { String(cString: $0) } }
 

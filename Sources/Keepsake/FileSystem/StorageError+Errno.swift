@@ -113,6 +113,8 @@ extension StorageError.Code {
   static let busy = system(EBUSY)
   /// Two paths on different file systems.
   static let crossDevice = system(EXDEV)
+  /// A copy whose task was cancelled, which callers see as a `CancellationError`.
+  static let cancelled = system(ECANCELED)
   /// A name that is not UTF-8.
   static let invalidName = system(EILSEQ)
 }

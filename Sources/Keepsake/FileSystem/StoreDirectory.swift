@@ -5,6 +5,8 @@
 struct StoreDirectory: Sendable {
   let path: String
   let isCallerOwned: Bool
+  /// Whether what is created here is never writable by all users, and keeps the sticky bit.
+  var isRestricted = false
 
   /// The path of a lock file. It starts with a dot so that shell patterns do not match it by
   /// accident.
@@ -26,19 +28,19 @@ struct StoreDirectory: Sendable {
         reason: "the directory chosen for this store does not exist",
         remedy: "Create the directory with the owner and mode that all its users need.")
     }
-    return Self.mode(following: status)
+    return mode(following: status)
   }
 
   /// The mode that ``createIfNeeded(durable:)`` returns, without creating anything.
   func directoryMode() throws(StorageError) -> UInt32 {
     guard isCallerOwned, let status = try FileSystem.status(path) else { return Self.privateMode }
-    return Self.mode(following: status)
+    return mode(following: status)
   }
 
   private static let privateMode: UInt32 = 0o700
 
   /// Includes the setgid bit, which makes new files inherit the directory's group.
-  private static func mode(following status: FileStatus) -> UInt32 {
-    status.mode & 0o2777 | 0o700
+  private func mode(following status: FileStatus) -> UInt32 {
+    status.mode & (isRestricted ? 0o3775 : 0o2777) | 0o700
   }
 }

@@ -51,6 +51,17 @@ struct TemporaryFile: ~Copyable {
     return isMoved
   }
 
+  /// The same, in one step where the file system can. On one that has neither such a rename nor
+  /// hard links, as some network file systems, two callers at the same moment may both succeed.
+  mutating func claimDestination() throws(StorageError) -> Bool {
+    if let isRenamed = try FileSystem.renameExclusively(path, to: destination, in: directory) {
+      isMoved = isRenamed
+    } else {
+      isMoved = try FileSystem.moveIfAbsent(path, to: destination, in: directory)
+    }
+    return isMoved
+  }
+
   /// The same in one step, so that a crash leaves no temporary file.
   mutating func renameToDestinationIfAbsent() throws(StorageError) -> Bool {
     isMoved = try FileSystem.renameIfAbsent(path, to: destination, in: directory)

@@ -11,6 +11,19 @@ enum AbandonedFiles {
   /// `Character`.
   static func isReserved(_ name: String) -> Bool { name.utf8.starts(with: reservedPrefix.utf8) }
 
+  /// Whether a name in the path is reserved.
+  static func hasReservedName(_ path: String) -> Bool {
+    path.utf8.span.bytes.withUnsafeBytes { path in
+      var start = path.startIndex
+      while start < path.endIndex {
+        if path[start...].starts(with: reservedPrefix.utf8) { return true }
+        let slash = path[start...].firstIndex(of: UInt8(ascii: "/")) ?? path.endIndex
+        start = min(slash + 1, path.endIndex)
+      }
+      return false
+    }
+  }
+
   static func makeName() -> String {
     reservedPrefix + String(UInt64.random(in: .min ... .max), radix: 16) + temporarySuffix
   }
@@ -37,13 +50,15 @@ enum AbandonedFiles {
     _ = try? LockFile.tryLock(descriptor, path)
   }
 
-  private static let sweptPaths = Locked<Set<ExactString>>([])
+  private static let sweptPaths = Locked(ByteKeyedDictionary<Void>())
 
   /// Sweeps a directory when this process creates its first file in it.
   static func sweepOnce(_ directory: DirectoryHandle) {
     let isFirst = sweptPaths.withLock { sweptPaths in
-      if sweptPaths.count > 10_000 { sweptPaths = [] }
-      return sweptPaths.insert(ExactString(directory.path)).inserted
+      if sweptPaths[directory.path] != nil { return false }
+      if sweptPaths.count > 10_000 { sweptPaths = ByteKeyedDictionary() }
+      sweptPaths.set(directory.path, ())
+      return true
     }
     if isFirst { sweep(directory) }
   }

@@ -1,4 +1,27 @@
 extension Folder {
+  /// The bytes of a file in pieces, for files that should not be in memory whole.
+  ///
+  /// ```swift
+  /// for try await piece in try Folder.documents.chunks(of: "film.mp4") { try await send(piece) }
+  /// ```
+  ///
+  /// - Parameters:
+  ///   - path: The path of the file.
+  ///   - size: The size of a piece in bytes.
+  ///   - range: The bytes to read; nil for all.
+  /// - Throws: ``StorageError``, of code `notFound` if there is no file.
+  public func chunks(
+    of path: String, size: Int = 1 << 20, range: Range<Int>? = nil
+  ) throws(StorageError) -> FileChunks {
+    try perform("chunks", path) { path throws(StorageError) in
+      let file = try File(path)
+      let status = try file.status()
+      guard status.isRegularFile else { throw Self.notAFile(path) }
+      return FileChunks(
+        ChunkSource(contents: .file(file), size: status.size), range, size: size)
+    }
+  }
+
   /// Saves the chunks of an asynchronous sequence, such as a download, as a file.
   ///
   /// ```swift
@@ -9,7 +32,8 @@ extension Folder {
   ///
   /// The file appears when the sequence ends; until then the old file stays. If the sequence throws
   /// or the task is cancelled, nothing is left behind. The bytes are never held in memory whole.
-  /// They are written on a separate queue, so that the caller's thread does not wait for the disk.
+  /// They are written on threads of the library, so that the caller's thread does not wait for the
+  /// disk.
   ///
   /// - Parameters:
   ///   - chunks: Pieces of any size, such as `Data` or `[UInt8]`. The sequence must throw if it
@@ -24,11 +48,41 @@ extension Folder {
     isolation: isolated (any Actor)? = #isolation,
     progress: (_ bytes: Int, _ total: Int?) -> Void = { _, _ in }
   ) async throws where Chunks.Element: Sequence<UInt8> {
+    try await save(
+      chunks: chunks, as: path, replacing: true, total: total, isolation: isolation,
+      progress: progress)
+  }
+
+  /// Saves the chunks of an asynchronous sequence as a file, and chooses whether an existing file
+  /// of that name is replaced.
+  ///
+  /// ```swift
+  /// try await Folder.documents.save(chunks: body, as: "film.mp4", replacing: false)
+  /// ```
+  ///
+  /// If several threads and processes save a file of one name at the same time without
+  /// `replacing`, exactly one succeeds.
+  ///
+  /// - Parameters:
+  ///   - chunks: Pieces of any size, like ``save(chunks:as:total:isolation:progress:)``.
+  ///   - path: The path of the file.
+  ///   - replacing: Whether an existing file is replaced.
+  ///   - total: The expected number of bytes, if it is known, to check the free space first.
+  ///   - isolation: The isolation in which `progress` is called, by default the caller's.
+  ///   - progress: Called after each chunk with the number of bytes so far and `total`.
+  /// - Throws: What ``save(chunks:as:total:isolation:progress:)`` throws. Without `replacing`, a
+  ///   ``StorageError`` of code `alreadyExists` if something has that name: before the sequence is
+  ///   read or, if it appears meanwhile, in the end.
+  public func save<Chunks: AsyncSequence>(
+    chunks: Chunks, as path: String, replacing: Bool, total: Int? = nil,
+    isolation: isolated (any Actor)? = #isolation,
+    progress: (_ bytes: Int, _ total: Int?) -> Void = { _, _ in }
+  ) async throws where Chunks.Element: Sequence<UInt8> {
     let file = try await BlockingWork.run {
       try perform("save") { () throws(StorageError) in
         let target = try targetFilePath(path)
         if let total { try requireFreeSpace(total) }
-        return try makeFile(target)
+        return try makeFile(target, replacing: replacing)
       }
     }
     do {

@@ -14,6 +14,31 @@ extension Folder {
   /// - Throws: ``StorageError``. The old file is then intact, or the new one is complete and only
   ///   its last synchronization with the disk failed.
   public func save<T: Codable>(_ value: T, as path: String) throws(StorageError) {
+    try save(value, as: path, replacing: true)
+  }
+
+  /// Saves a value as a file, and chooses whether an existing file of that name is replaced.
+  ///
+  /// ```swift
+  /// do {
+  ///   try Folder.documents.save(draft, as: "untitled.txt", replacing: false)
+  /// } catch StorageError.Code.alreadyExists {
+  ///   try Folder.documents.save(draft, as: "untitled 2.txt", replacing: false)
+  /// }
+  /// ```
+  ///
+  /// If several threads and processes save a file of one name at the same time without
+  /// `replacing`, exactly one succeeds.
+  ///
+  /// - Parameters:
+  ///   - value: The value to save, like ``save(_:as:)``.
+  ///   - path: The path of the file.
+  ///   - replacing: Whether an existing file is replaced.
+  /// - Throws: What ``save(_:as:)`` throws; without `replacing`, a ``StorageError`` of code
+  ///   `alreadyExists` if there is a file, a folder or a symbolic link of that name.
+  public func save<T: Codable>(
+    _ value: T, as path: String, replacing: Bool
+  ) throws(StorageError) {
     try perform("save") { () throws(StorageError) in
       let file = try targetFilePath(path)
       let bytes: Data
@@ -22,13 +47,15 @@ extension Folder {
       } catch {
         throw error.inContext(of: "save", path: file.path)
       }
-      try write(bytes, to: file, durable: isDurable)
+      try write(bytes, to: file, durable: isDurable, replacing: replacing)
     }
   }
 
-  func write(_ bytes: Data, to path: ConfinedPath, durable: Bool) throws(StorageError) {
-    try requireFreeSpace(bytes.count)
-    let file = try makeFile(path)
+  func write(
+    _ bytes: Data, to path: ConfinedPath, durable: Bool, replacing: Bool = true
+  ) throws(StorageError) {
+    if bytes.count >= Self.smallestCheckedSize { try requireFreeSpace(bytes.count) }
+    let file = try makeFile(path, replacing: replacing)
     try bytes.span.bytes.withUnsafeBytes { (bytes) throws(StorageError) in try file.append(bytes) }
     try file.finish(durable: durable)
   }

@@ -48,8 +48,7 @@ extension Folder {
       try item.walk { visit throws(StorageError) in
         guard visit.kind == .file, let status = try visit.entry.status() else { return }
         // Sparse files may have any size.
-        let (sum, overflow) = total.addingReportingOverflow(status.size)
-        total = overflow ? .max : sum
+        total = total.addingSaturated(status.size)
       }
       return total
     }
@@ -77,8 +76,11 @@ extension Folder {
     }
   }
 
+  /// The size from which a write is checked in advance.
+  static let smallestCheckedSize = 1 << 20
+
   static func requireFreeSpace(_ bytes: Int, at path: String) throws(StorageError) {
-    guard bytes >= 1 << 20 else { return }
+    guard bytes >= smallestCheckedSize else { return }
     let free = try FileSystem.freeSpace(at: path)
     guard bytes > free else { return }
     throw StorageError(

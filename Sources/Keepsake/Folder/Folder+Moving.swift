@@ -21,9 +21,44 @@ extension Folder {
   public func copy(
     _ path: String, to target: String, in other: Folder? = nil
   ) throws(StorageError) {
+    try copy(path, to: target, in: other ?? self, nil)
+  }
+
+  /// Copies a file or a folder like ``copy(_:to:in:)``, and reports how much has been copied.
+  ///
+  /// ```swift
+  /// try await Folder.documents.copy("film.mp4", to: "film.mp4", in: backups) { done, total in
+  ///   print(ByteCount(done), "of", ByteCount(total))
+  /// }
+  /// ```
+  ///
+  /// The bytes are copied on threads of the library, so that the caller's thread does not wait for
+  /// the disk. If the task is cancelled, the copy ends soon and nothing is left behind.
+  ///
+  /// - Parameters:
+  ///   - path: The path of the original.
+  ///   - target: The path of the copy.
+  ///   - other: The folder for the copy; nil for this one.
+  ///   - isolation: The isolation in which `progress` is called, by default the caller's.
+  ///   - progress: Called at most twenty times a second with the number of bytes so far and of all
+  ///     files together, and in the end with the total twice.
+  /// - Throws: `CancellationError`, or what ``copy(_:to:in:)`` throws.
+  public func copy(
+    _ path: String, to target: String, in other: Folder? = nil,
+    isolation: isolated (any Actor)? = #isolation,
+    progress: (_ bytes: Int, _ total: Int) -> Void
+  ) async throws {
+    try await CopyProgress.report(to: progress, isolation: isolation) { progress in
+      try copy(path, to: target, in: other ?? self, progress)
+    }
+  }
+
+  private func copy(
+    _ path: String, to target: String, in other: Folder, _ progress: CopyProgress?
+  ) throws(StorageError) {
     try perform("copy", path) { source throws(StorageError) in
-      let other = other ?? self
-      let copier = Copier(folder: other, keepsAttributes: false, isDurable: other.isDurable)
+      let copier = Copier(
+        folder: other, keepsAttributes: false, isDurable: other.isDurable, progress: progress)
       let status = try Self.existingStatus(source)
       _ = try copier.copy(source, status, to: other.targetPath(target, for: status))
     }
@@ -105,6 +140,41 @@ extension Folder {
   /// - Throws: ``StorageError``, for example if `file` is a symbolic link or not a file. The file
   ///   is then still at its old path.
   public func adopt(_ file: URL, as path: String) throws(StorageError) {
+    try adopt(file, as: path, nil)
+  }
+
+  /// Moves a file into this folder like ``adopt(_:as:)``, and reports how much has been copied if
+  /// it comes from another file system.
+  ///
+  /// ```swift
+  /// try await Folder.documents.adopt(downloaded, as: "films/1.mp4") { done, total in
+  ///   print(ByteCount(done), "of", ByteCount(total))
+  /// }
+  /// ```
+  ///
+  /// The bytes are copied on threads of the library, so that the caller's thread does not wait for
+  /// the disk. If the task is cancelled, the copy ends soon, and the file is still at its old path.
+  ///
+  /// - Parameters:
+  ///   - file: The file to move.
+  ///   - path: Its path in this folder.
+  ///   - isolation: The isolation in which `progress` is called, by default the caller's.
+  ///   - progress: Called at most twenty times a second with the number of bytes so far and of the
+  ///     whole file, and in the end with the total twice. A file that need not be copied has only
+  ///     that one call.
+  /// - Throws: `CancellationError`, or what ``adopt(_:as:)`` throws.
+  public func adopt(
+    _ file: URL, as path: String, isolation: isolated (any Actor)? = #isolation,
+    progress: (_ bytes: Int, _ total: Int) -> Void
+  ) async throws {
+    try await CopyProgress.report(to: progress, isolation: isolation) { progress in
+      try adopt(file, as: path, progress)
+    }
+  }
+
+  private func adopt(
+    _ file: URL, as path: String, _ progress: CopyProgress?
+  ) throws(StorageError) {
     try perform("adopt") { () throws(StorageError) in
       let source = try DirectoryFinder.path(of: file, operation: "adopt")
       let opened: File
@@ -122,12 +192,13 @@ extension Folder {
       // other names, through which it could still be changed.
       let owner = directory.foreignOwner ?? ProcessEnvironment.userID
       let canMove = status.linkCount == 1 && status.owner == owner
+      progress?.start(total: status.size)
       var isMoved = false
       if canMove { isMoved = try moveIn(opened, status, from: source, to: target, in: directory) }
       if !isMoved {
         let before = try opened.status(withTimes: true)
         let copy = try makeFile(target)
-        try copy.append(contentsOf: opened)
+        try copy.append(contentsOf: opened, progress)
         try copy.finish(durable: true)
         if !isDurable { try target.parent.synchronizeAncestors() }
         // The original is gone already if the copy has replaced it.
@@ -197,6 +268,7 @@ private struct Copier {
   /// Whether files keep their modes and times.
   let keepsAttributes: Bool
   let isDurable: Bool
+  var progress: CopyProgress?
 
   typealias Copied = [(ConfinedPath, FileStatus)]
 
@@ -205,6 +277,7 @@ private struct Copier {
     _ source: ConfinedPath, _ status: FileStatus, to target: ConfinedPath
   ) throws(StorageError) -> Copied {
     if status.isDirectory { return [(source, status)] + (try copyDirectory(source, to: target)) }
+    progress?.start(total: status.isRegularFile ? status.size : 0)
     try copyFile(source, status, to: target.name, in: folder.makeDirectory(target.parent))
     return [(source, status)]
   }
@@ -222,7 +295,7 @@ private struct Copier {
     let file = try File(source)
     guard try file.status().isRegularFile else { throw Folder.notAFile(source) }
     let copy = try NewFile(name, in: directory, mode: folder.fileMode())
-    try copy.append(contentsOf: file)
+    try copy.append(contentsOf: file, progress)
     if keepsAttributes { try copy.copyAttributes(of: status) }
     try copy.finish(durable: isDurable)
   }
@@ -239,6 +312,11 @@ private struct Copier {
         found.append((visit.path, status))
       }
     }
+    progress?.start(
+      total: found.reduce(0) { total, item in
+        // Sparse files may have any size.
+        item.1.isRegularFile ? total.addingSaturated(item.1.size) : total
+      })
     let parent = try folder.makeDirectory(target.parent)
     let temporary = target.parent.appending(AbandonedFiles.makeName())
     let mode = try folder.directoryMode()
@@ -246,6 +324,7 @@ private struct Copier {
       let copy = try temporary.makeDirectory(mode: mode).0
       AbandonedFiles.markInUse(copy.descriptor, copy.path)
       for (path, status) in found {
+        try progress?.checkCancellation()
         let target = temporary.appending(path.subpath(below: source))
         if status.isDirectory {
           _ = try target.makeDirectory(mode: mode)

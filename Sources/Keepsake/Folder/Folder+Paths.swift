@@ -30,12 +30,10 @@ extension Folder {
   /// The path of a file or directory; the folder itself if `path` is empty.
   func confinedPath(_ path: String) throws(StorageError) -> ConfinedPath {
     let base = try basePath()
-    let subpath = [self.subpath, path].filter { !$0.isEmpty }.joined(separator: "/")
+    let parent = self.subpath
+    let subpath = parent.isEmpty ? path : path.isEmpty ? parent : parent + "/" + path
     if subpath.isEmpty { return ConfinedPath(base: base) }
-    guard
-      !subpath.utf8.split(separator: UInt8(ascii: "/"))
-        .contains(where: { AbandonedFiles.isReserved(String(Substring($0))) })
-    else {
+    if AbandonedFiles.hasReservedName(subpath) {
       throw StorageError(
         .misuse, operation: "open", key: path, path: base,
         reason: "names that start with \(AbandonedFiles.reservedPrefix) are reserved",
@@ -105,12 +103,11 @@ extension Folder {
     }
     let (directory, isNew) = try path.makeDirectory(mode: directoryMode(), durable: isDurable)
     // Another process may have just created it, but not synchronized it yet.
-    if isDurable, isNew || Self.synchronizedPaths.withLock({ !$0.contains(ExactString(path.path)) })
-    {
+    if isDurable, isNew || Self.synchronizedPaths.withLock({ $0[directory.path] == nil }) {
       try path.synchronizeAncestors()
       Self.synchronizedPaths.withLock { known in
-        if known.count > 10_000 { known = [] }
-        known.insert(ExactString(path.path))
+        if known.count > 10_000 { known = ByteKeyedDictionary() }
+        known.set(directory.path, ())
       }
     }
     AbandonedFiles.sweepOnce(directory)
@@ -118,14 +115,17 @@ extension Folder {
   }
 
   /// The directories whose names are known to survive a power cut.
-  private static let synchronizedPaths = Locked<Set<ExactString>>([])
+  private static let synchronizedPaths = Locked(ByteKeyedDictionary<Void>())
   static let ownershipMarker = AbandonedFiles.reservedPrefix + "own"
 
-  func makeFile(_ path: ConfinedPath) throws(StorageError) -> NewFile {
+  func makeFile(
+    _ path: ConfinedPath, replacing: Bool = true
+  ) throws(StorageError) -> NewFile {
     var attempts = 0
     while true {
       do throws(StorageError) {
-        return try NewFile(path.name, in: makeDirectory(path.parent), mode: fileMode())
+        return try NewFile(
+          path.name, in: makeDirectory(path.parent), mode: fileMode(), replaces: replacing)
       } catch  where error.code == .notFound && attempts < 10 {
         // Another process removed the directory just now.
         attempts += 1

@@ -6,11 +6,24 @@
 final class NewFile: @unchecked Sendable {
   private var temporary: TemporaryFile
   private let directory: DirectoryHandle
+  private let name: String
+  /// Whether an existing file of that name is replaced.
+  private let replaces: Bool
   /// The number of bytes written so far.
   private(set) var count = 0
 
-  init(_ name: String, in directory: DirectoryHandle, mode: UInt32) throws(StorageError) {
+  /// - Throws: A ``StorageError`` of code `alreadyExists` if something has the name already and may
+  ///   not be replaced.
+  init(
+    _ name: String, in directory: DirectoryHandle, mode: UInt32, replaces: Bool = true
+  ) throws(StorageError) {
     self.directory = directory
+    self.name = name
+    self.replaces = replaces
+    // Checked again in the end. This saves the work if the answer is known now.
+    if !replaces, try FileSystem.status(name, in: directory, followsLinks: false) != nil {
+      throw Self.alreadyExists(name, in: directory)
+    }
     temporary = try TemporaryFile.make(
       at: AbandonedFiles.makeName(), for: name, in: directory, mode: mode)
     AbandonedFiles.markInUse(temporary.file.descriptor, temporary.file.path)
@@ -21,15 +34,28 @@ final class NewFile: @unchecked Sendable {
     count += bytes.count
   }
 
+  private static func alreadyExists(_ name: String, in directory: DirectoryHandle) -> StorageError {
+    StorageError(
+      .alreadyExists, operation: "save", path: directory.path(of: name),
+      reason: "something has this name already",
+      remedy: "Choose another name, or delete what is there.")
+  }
+
   /// Appends the contents of another file, and shares them if the file system can.
-  func append(contentsOf source: File) throws(StorageError) {
-    if count == 0, temporary.file.clone(from: source) { return }
+  func append(
+    contentsOf source: File, _ progress: CopyProgress? = nil
+  ) throws(StorageError) {
+    if count == 0, temporary.file.clone(from: source) {
+      try progress?.add(source.status().size)
+      return
+    }
     try Folder.requireFreeSpace(source.status().size, at: directory.path)
     let size = 1 << 20
     var position = 0
     while true {
       let bytes = try source.read(from: position, count: size)
       try bytes.span.bytes.withUnsafeBytes { (bytes) throws(StorageError) in try append(bytes) }
+      try progress?.add(bytes.count)
       if bytes.count < size { return }
       position += size
     }
@@ -42,10 +68,17 @@ final class NewFile: @unchecked Sendable {
     try temporary.file.setTimes(accessed: status.accessed, modified: status.modified)
   }
 
-  /// Gives the file its final name. An existing file of that name is replaced.
+  /// Gives the file its final name.
+  ///
+  /// - Throws: A ``StorageError`` of code `alreadyExists` if something has the name already and may
+  ///   not be replaced.
   func finish(durable: Bool) throws(StorageError) {
     if durable { try temporary.file.synchronize() }
-    try temporary.moveToDestination()
+    if replaces {
+      try temporary.moveToDestination()
+    } else if try !temporary.claimDestination() {
+      throw Self.alreadyExists(name, in: directory)
+    }
     if durable { try directory.synchronize() }
   }
 

@@ -105,7 +105,7 @@ enum BackgroundWork {
       state.threadCount += 1
       return true
     }
-    if !needsThread || BackgroundThread.start({ runJobs() }) { return true }
+    if !needsThread || BackgroundThread.start(.maintenance, { runJobs() }) { return true }
     let hasThreads = state.withLock { state in
       state.threadCount -= 1
       return state.threadCount > 0

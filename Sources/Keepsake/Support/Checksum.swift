@@ -32,7 +32,12 @@ enum Checksum {
       state = step(state, UInt64(littleEndian: word))
       position += 8
     }
-    if position < bytes.count {
+    if position < bytes.count, words > 0 {
+      // The last word, without the bytes that are summed already.
+      let end = bytes.loadUnaligned(fromByteOffset: bytes.count - 8, as: UInt64.self)
+      let tail = UInt64(littleEndian: end) >> UInt64(64 - 8 * (bytes.count - words))
+      state = fold(state ^ tail, b)
+    } else if position < bytes.count {
       var tail: UInt64 = 0
       var shift: UInt64 = 0
       while position < bytes.count {

@@ -6,11 +6,12 @@
 struct ExactString: Hashable, Sendable {
   @usableFromInline let text: String
 
+  @inlinable
   init(_ text: String) { self.text = text }
 
   @usableFromInline
   static func == (a: Self, b: Self) -> Bool {
-    a.text.utf8.count == b.text.utf8.count && a.text.utf8.elementsEqual(b.text.utf8)
+    b.text.utf8.span.bytes.withUnsafeBytes { a.text.utf8.hasSameBytes(as: $0) }
   }
 
   @usableFromInline

@@ -1,4 +1,5 @@
 internal import CKeepsake
+internal import Synchronization
 
 /// Detects that this process is a child that was forked from one that used the library.
 ///
@@ -22,7 +23,7 @@ enum ForkGuard {
     return Page(word: word)
   }()
 
-  private static let count = Locked<UInt64>(1)
+  private static let count = Atomic<UInt64>(1)
 
   /// A number that is different in a forked child.
   @inline(__always)
@@ -34,13 +35,9 @@ enum ForkGuard {
   /// Whether this process was forked from one that used the library.
   static var isForkedChild: Bool { generation != 1 }
 
+  /// Uses no lock: a thread of the parent may have held it.
   private static func enterChild() -> UInt64 {
-    count.withLock { count in
-      let current = keepsake_load(page.word)
-      if current != 0 { return current }
-      count += 1
-      keepsake_store(page.word, count)
-      return count
-    }
+    let (_, next) = count.add(1, ordering: .relaxed)
+    return keepsake_store_first(page.word, next)
   }
 }

@@ -11,17 +11,35 @@ enum Hexadecimal {
   }
 
   /// Fills `buffer` with the least significant digits of `number`, in lowercase.
+  @inline(__always)
   static func write(_ number: UInt64, to buffer: Slice<UnsafeMutableBufferPointer<UInt8>>) {
-    let buffer = UnsafeMutableBufferPointer(rebasing: buffer)
+    let buffer = UnsafeMutableRawBufferPointer(UnsafeMutableBufferPointer(rebasing: buffer))
     var rest = number
     var position = buffer.count
-    // Not over `indices`, which are not specialized for a slice and cost a microsecond for 32
-    // digits.
-    let digits = ("0123456789abcdef" as StaticString).utf8Start
+    while position >= 8 {
+      position -= 8
+      buffer.storeBytes(
+        of: digits(of: UInt32(truncatingIfNeeded: rest)).bigEndian, toByteOffset: position,
+        as: UInt64.self)
+      rest >>= 32
+    }
     while position > 0 {
       position -= 1
-      buffer[position] = digits[Int(rest & 15)]
+      let digit = UInt8(truncatingIfNeeded: rest & 15)
+      buffer[position] = digit < 10 ? UInt8(ascii: "0") + digit : UInt8(ascii: "a") - 10 + digit
       rest >>= 4
     }
+  }
+
+  /// Eight digits, one in each byte, which takes a quarter of the time of one after the other.
+  private static func digits(of number: UInt32) -> UInt64 {
+    var digits = UInt64(number)
+    digits = (digits | digits << 16) & 0x0000_FFFF_0000_FFFF
+    digits = (digits | digits << 8) & 0x00FF_00FF_00FF_00FF
+    digits = (digits | digits << 4) & 0x0F0F_0F0F_0F0F_0F0F
+    // One for each digit from 10 on, which is a letter.
+    let letters = ((digits &+ 0x0606_0606_0606_0606) >> 4) & 0x0101_0101_0101_0101
+    let offset = UInt64(UInt8(ascii: "a") - 10 - UInt8(ascii: "0"))
+    return digits &+ 0x3030_3030_3030_3030 &+ letters &* offset
   }
 }

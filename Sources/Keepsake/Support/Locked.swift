@@ -9,26 +9,35 @@ internal import KeepsakeLibc
 /// Unchecked because the compiler cannot know that the mutex guards the value, which is only
 /// accessed through ``withLock(_:)`` and its variants.
 struct Locked<Value>: ~Copyable, @unchecked Sendable {
-  private let mutex: UnsafeMutablePointer<pthread_mutex_t>
+  private let mutex = ProcessMutex()
   private let value: UnsafeMutablePointer<Value>
+  private let replacement: (@Sendable () -> Value)?
 
-  init(_ initial: consuming sending Value) {
-    mutex = .allocate(capacity: 1)
-    pthread_mutex_init(mutex, nil)
+  /// - Parameter replacement: Makes the value for a forked child whose parent was changing it in
+  ///   another thread. Without it, the child uses the value as it is.
+  init(_ initial: consuming sending Value, afterFork replacement: (@Sendable () -> Value)? = nil) {
     value = .allocate(capacity: 1)
     value.initialize(to: initial)
+    self.replacement = replacement
   }
 
   deinit {
     value.deinitialize(count: 1)
     value.deallocate()
-    pthread_mutex_destroy(mutex)
-    mutex.deallocate()
+  }
+
+  /// The mutex, which the caller may lock.
+  @inline(__always)
+  private func usableMutex() -> UnsafeMutablePointer<pthread_mutex_t> {
+    // The old value is not released: another thread may have left it half changed.
+    mutex.enter { if let replacement { value.initialize(to: replacement()) } }
+    return mutex.pointer
   }
 
   /// Runs `body` once no other thread is in a call of this kind.
   @inline(__always)
   func withLock<R, E: Error>(_ body: (inout Value) throws(E) -> R) throws(E) -> R {
+    let mutex = usableMutex()
     pthread_mutex_lock(mutex)
     defer { pthread_mutex_unlock(mutex) }
     return try body(&value.pointee)
@@ -38,6 +47,7 @@ struct Locked<Value>: ~Copyable, @unchecked Sendable {
   func withLock<R, E: Error>(
     timeout: Duration, _ body: (inout Value) throws(E) -> R
   ) throws(E) -> R? {
+    let mutex = usableMutex()
     if pthread_mutex_trylock(mutex) != 0 {
       let (seconds, attoseconds) = timeout.components
       guard keepsake_lock_mutex(mutex, seconds, attoseconds / 1_000_000_000) else { return nil }
@@ -48,8 +58,48 @@ struct Locked<Value>: ~Copyable, @unchecked Sendable {
 
   /// The same, but returns nil at once if another thread holds the lock.
   func withLockIfAvailable<R, E: Error>(_ body: (inout Value) throws(E) -> R) throws(E) -> R? {
+    let mutex = usableMutex()
     guard pthread_mutex_trylock(mutex) == 0 else { return nil }
     defer { pthread_mutex_unlock(mutex) }
     return try body(&value.pointee)
   }
+
+  /// The result of `body`, which is called until it returns one: at once, when `condition` was
+  /// signaled, and each time that `timeout` has passed since, which it is told.
+  func wait<R>(
+    for condition: Condition, timeout: Duration,
+    _ body: (inout Value, _ isTimedOut: Bool) -> R?
+  ) -> R {
+    let (seconds, attoseconds) = timeout.components
+    let mutex = usableMutex()
+    pthread_mutex_lock(mutex)
+    defer { pthread_mutex_unlock(mutex) }
+    var isTimedOut = false
+    while true {
+      if let result = body(&value.pointee, isTimedOut) { return result }
+      isTimedOut = !keepsake_wait(
+        condition.pointer, mutex, seconds * 1_000_000_000 + attoseconds / 1_000_000_000)
+    }
+  }
+}
+
+/// What a thread waits for in ``Locked/wait(for:timeout:_:)`` until another thread signals it.
+///
+/// Unchecked because it holds a pointer, which never changes. Threads may use a condition at the
+/// same time.
+final class Condition: @unchecked Sendable {
+  fileprivate let pointer: UnsafeMutablePointer<pthread_cond_t>
+
+  init() {
+    pointer = .allocate(capacity: 1)
+    keepsake_make_condition(pointer)
+  }
+
+  deinit {
+    pthread_cond_destroy(pointer)
+    pointer.deallocate()
+  }
+
+  /// Wakes one thread that waits.
+  func signal() { pthread_cond_signal(pointer) }
 }

@@ -19,14 +19,14 @@ extension timespec {
   }
 }
 
-/// Arithmetic on times, which may be any number in a file.
-extension Int64 {
-  func addingSaturated(_ other: Int64) -> Int64 {
+/// Arithmetic on times and sizes, which may be any number in a file.
+extension SignedInteger where Self: FixedWidthInteger {
+  func addingSaturated(_ other: Self) -> Self {
     let (sum, overflow) = addingReportingOverflow(other)
     return overflow ? (other < 0 ? .min : .max) : sum
   }
 
-  func subtractingSaturated(_ other: Int64) -> Int64 {
+  func subtractingSaturated(_ other: Self) -> Self {
     let (difference, overflow) = subtractingReportingOverflow(other)
     return overflow ? (other < 0 ? .max : .min) : difference
   }

@@ -4,11 +4,13 @@ internal import KeepsakeLibc
 enum SystemCall: String, Sendable {
   case open, read, write, fsync, fdatasync, rename, unlink, rmdir, mkdir, stat, chmod
   case list, link, lock, map, watch, space, resolve, exchange, times, clone, chown
+  case reserve, truncate, flags
   case openNoSymlinks = "openat2"
   case lockMemory = "mlock"
   case adviseMemory = "madvise"
   case terminal = "terminal settings"
   case publish = "write to lock file"
+  case keyring = "keyctl"
 }
 
 /// The `errno` of a failed system call.
@@ -122,14 +124,14 @@ func acceptedPart(
   return bytes
 }
 
-/// Wraps `body` so that on another thread it sees the fault plan and the clock shift of the current
+/// Wraps `body` so that on another thread it sees the fault plan and the clock of the current
 /// task. Task-local values do not follow a hop to another thread.
 func carryingTaskLocals<R>(_ body: @escaping @Sendable () -> R) -> @Sendable () -> R {
   #if DEBUG
-  let (plan, shift) = (FaultPlan.current, WallClock.shift)
-  if plan == nil, shift == 0 { return body }
+  let (plan, time) = (FaultPlan.current, WallClock.fixed)
+  if plan == nil, time == nil { return body }
   return {
-    WallClock.$shift.withValue(shift) { FaultPlan.$current.withValue(plan, operation: body) }
+    WallClock.$fixed.withValue(time) { FaultPlan.$current.withValue(plan, operation: body) }
   }
   #else
   return body

@@ -20,4 +20,11 @@ enum ThreadState {
     get { keepsake_thread_observation().pointee.notified_value }
     set { keepsake_thread_observation().pointee.notified_value = newValue }
   }
+
+  /// Where this thread announces what it reads; nil if it has read nothing yet.
+  @inline(__always)
+  static var readerSlot: UnsafeMutableRawPointer? {
+    get { keepsake_reader_slot() }
+    set { keepsake_set_reader_slot(newValue) }
+  }
 }

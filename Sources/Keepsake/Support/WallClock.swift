@@ -5,17 +5,16 @@ enum WallClock {
   static let second: Int64 = 1_000_000_000
 
   static var now: Int64 {
+    #if DEBUG
+    if let fixed { return fixed }
+    #endif
     var time = timespec()
     clock_gettime(CLOCK_REALTIME, &time)
-    #if DEBUG
-    return time.nanoseconds.addingSaturated(shift)
-    #else
     return time.nanoseconds
-    #endif
   }
 
   #if DEBUG
-  /// How far a test has set the clock forward, or back if negative.
-  @TaskLocal static var shift: Int64 = 0
+  /// The time to which a test has set the clock, which then stands still.
+  @TaskLocal static var fixed: Int64?
   #endif
 }

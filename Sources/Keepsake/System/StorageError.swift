@@ -34,6 +34,8 @@ public struct StorageError: Error, Sendable {
 
     /// No such file, folder or vault exists, or the user has no home directory.
     public static let notFound = Code("not found")
+    /// Something has the name already, and the call may not replace it.
+    public static let alreadyExists = Code("already exists")
     /// The stored value is not of the requested type.
     public static let wrongType = Code("wrong type")
     /// The value's `encode(to:)` or its source failed, or the value cannot be encoded. The old
@@ -59,6 +61,9 @@ public struct StorageError: Error, Sendable {
     public static let misuse = Code("misuse")
     /// A custom ``StorageEngine`` threw an error: see ``StorageError/underlyingError``.
     public static let engineFailed = Code("engine failed")
+    /// The producer of a value failed, and `DiskCache.fetch` returned the expired one: see
+    /// ``StorageError/underlyingError``.
+    public static let fetchFailed = Code("fetch failed")
     /// Any other error of the operating system, with its `errno`.
     public static func system(_ errno: Int32) -> Code { Code("system error", systemError: errno) }
   }

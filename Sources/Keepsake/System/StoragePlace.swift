@@ -38,8 +38,11 @@ public struct StoragePlace<Facade>: Hashable, Sendable {
   ///
   /// Any name that is not too long is valid: characters that a file name cannot contain are
   /// escaped. The name `standard` means ``standard``.
+  @inlinable
   public init(_ name: String) {
-    location = name == Self.standardName ? .standard : .named(ExactString(name))
+    // Comparing the lengths first is fast.
+    let isStandard = name.utf8.count == 8 && name == "standard"
+    location = isStandard ? .standard : .named(ExactString(name))
   }
 
   /// A place in a directory that the caller chooses, which apps and users can share.
@@ -106,6 +109,7 @@ extension StoragePlace<DiskCache> {
 
 extension StoragePlace: ExpressibleByStringInterpolation {
   /// Creates the place of this name like ``init(_:)``.
+  @inlinable
   public init(stringLiteral name: String) { self.init(name) }
 }
 

@@ -26,12 +26,38 @@ public enum StorageSystem {
     engines: [Defaults.Suite: any StorageEngine], vaultOptions: VaultOptions,
     isolation: isolated (any Actor)?, _ body: () async throws -> R
   ) async throws -> R {
-    let directory = try TemporaryDirectory.make("scope")
-    let scope = StorageScope(
-      finder: .temporary(app: ProcessIdentity.executableName, in: directory), engines: engines,
-      vaultOptions: vaultOptions)
-    StorageScope.temporaryScopeWasOpened.store(true, ordering: .relaxed)
-    defer {
+    let temporary = try TemporaryScope(engines: engines, vaultOptions: vaultOptions)
+    defer { temporary.close() }
+    return try await StorageScope.$temporary.withValue(
+      temporary.scope, operation: body, isolation: isolation)
+  }
+
+  /// The same for code that cannot wait.
+  static func withTemporarySynchronously<R>(
+    engines: [Defaults.Suite: any StorageEngine], vaultOptions: VaultOptions,
+    _ body: () throws -> R
+  ) throws -> R {
+    let temporary = try TemporaryScope(engines: engines, vaultOptions: vaultOptions)
+    defer { temporary.close() }
+    return try StorageScope.$temporary.withValue(temporary.scope, operation: body)
+  }
+
+  /// The stores of one `withTemporary` call.
+  private struct TemporaryScope {
+    let scope: StorageScope
+    private let directory: String
+
+    init(
+      engines: [Defaults.Suite: any StorageEngine], vaultOptions: VaultOptions
+    ) throws(StorageError) {
+      directory = try TemporaryDirectory.make("scope")
+      scope = StorageScope(
+        finder: .temporary(app: ProcessIdentity.executableName, in: directory), engines: engines,
+        vaultOptions: vaultOptions)
+      StorageScope.temporaryScopeWasOpened.store(true, ordering: .relaxed)
+    }
+
+    func close() {
       scope.close()
       do throws(StorageError) {
         try FileSystem.removeTree(directory)
@@ -39,7 +65,6 @@ public enum StorageSystem {
         scope.report(error.inContext(of: "withTemporary"))
       }
     }
-    return try await StorageScope.$temporary.withValue(scope, operation: body, isolation: isolation)
   }
 
   /// Empties all stores of this app: every suite of settings and every cache, including those in

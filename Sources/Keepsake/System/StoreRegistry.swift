@@ -8,14 +8,15 @@ final class StoreRegistry<Place: Hashable & Sendable, Store: Sendable>: Sendable
     var isClosed = false
   }
 
-  private let stores = Locked(Stores())
+  private let stores = ReadWriteLocked(Stores())
 
   @inline(__always)
-  func store(named name: String) -> Store? { stores.withLock { $0.named[name] } }
+  func store(named name: String) -> Store? { stores.withReadLock { $0.named[name] } }
 
   /// - Parameter name: A name that identifies the place; nil if it has none.
   func store(_ place: Place, named name: String?, make: () -> Store) -> Store {
-    stores.withLock { stores in
+    if let name, let known = store(named: name) { return known }
+    return stores.withLock { stores in
       let known = if let name { stores.named[name] } else { stores.unnamed[place] }
       if let known { return known }
       let store = make()

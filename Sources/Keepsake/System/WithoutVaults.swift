@@ -31,5 +31,14 @@ extension StorageSystem {
     try await withTemporary(
       engines: engines, vaultOptions: VaultOptions(), isolation: isolation, body)
   }
+
+  /// Runs `body` with empty stores of its own, for code that cannot wait, such as `invokeTest()` of
+  /// an `XCTestCase`.
+  @discardableResult
+  public static func withTemporarySynchronously<R>(
+    engines: [Defaults.Suite: any StorageEngine] = [:], _ body: () throws -> R
+  ) throws -> R {
+    try withTemporarySynchronously(engines: engines, vaultOptions: VaultOptions(), body)
+  }
 }
 #endif

@@ -207,6 +207,33 @@ extension DiskCache.Key<Article> {
     #expect(store.statistics.evictions == 3)
   }
 
+  /// A scan looks at every file, so evicting a few entries must not need one each time.
+  @Test func oneScanFindsTheEntriesOfManyEvictions() throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    let store = directory.cache()
+    for number in 0..<100 { try store.set(value, forKey: "k\(number)") }
+    store.sizeLimit = 100 * 8_192
+    let scanned = Locked(0)
+    let plan = FaultPlan(
+      decide: { _ in .proceed },
+      observe: { event, _ in if event.call == .list { scanned.withLock { $0 += 1 } } })
+    try FaultPlan.$current.withValue(plan) {
+      for round in 0..<5 {
+        // Entries that are used after the scan stay, like those that are stored after it.
+        for number in 95..<100 { _ = try store.get("k\(number)") }
+        // Each eviction leaves nine tenths.
+        for number in 0..<11 { try store.set(value, forKey: "r\(round).\(number)") }
+        try waitForEviction(of: store, to: 100 * 8_192, count: 11 * round + 1)
+      }
+    }
+    let keys = try Set(store.keys())
+    #expect(keys.isSuperset(of: (95..<100).map { "k\($0)" }))
+    #expect(keys.isSuperset(of: (0..<5).flatMap { round in (0..<11).map { "r\(round).\($0)" } }))
+    #expect(keys.isDisjoint(with: (0..<40).map { "k\($0)" }))
+    // A scan lists about a hundred subdirectories with seven calls each, and there were five.
+    #expect(scanned.withLock { $0 } <= 1_500)
+  }
+
   @Test func usesAreKnownAfterARestart() throws {
     let directory = try TemporaryDirectory()
     for number in 0..<10 { try directory.cache().set(value, forKey: "k\(number)") }

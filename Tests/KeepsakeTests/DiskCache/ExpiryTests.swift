@@ -10,7 +10,7 @@ import Testing
     for number in 0..<5 { try store.set(Data(count: 3_000), forKey: "k\(number)") }
     let size = try store.totalSize
     #expect(size == 5 * 8_192)
-    try WallClock.$shift.withValue(-2 * 86_400 * WallClock.second) {
+    try WallClock.$fixed.withValue(WallClock.now - 2 * 86_400 * WallClock.second) {
       #expect(try store.totalSize == size)
       try store.removeExpired()
       #expect(try store.totalSize == size && directory.cache().totalSize == size)
@@ -25,7 +25,7 @@ import Testing
     let store = directory.cache()
     try store.set("old", forKey: "old", expiry: .days(1))
     // In the year 2262.
-    try WallClock.$shift.withValue(.max) {
+    try WallClock.$fixed.withValue(.max) {
       for number in 0..<8 { try store.set(number, forKey: "k\(number)", expiry: .never) }
       try store.set("late", forKey: "late", expiry: .days(1))
       let next = directory.cache()
@@ -71,6 +71,7 @@ import Testing
     DiskCache.Expiry.seconds(0), .seconds(-1), .minutes(-0.0), .hours(-.infinity), .days(.nan),
     .idle(.seconds(0)), .idle(.days(-1)), .idle(.minutes(.nan)), .date(.distantPast), .date(.now),
     .date(Date(timeIntervalSince1970: -.infinity)), .date(Date(timeIntervalSince1970: .nan)),
+    .after(.zero), .after(.seconds(Int64.min)), .idle(for: .nanoseconds(-1)),
   ])
   func expiryInThePastRemovesTheEntry(expiry: DiskCache.Expiry) throws {
     let store = directory.cache()
@@ -84,7 +85,7 @@ import Testing
   @Test(arguments: [
     DiskCache.Expiry.never, .seconds(.infinity), .days(1e300), .hours(.greatestFiniteMagnitude),
     .idle(.days(.infinity)), .idle(.minutes(1e200)), .date(.distantFuture),
-    .date(Date(timeIntervalSince1970: .infinity)),
+    .date(Date(timeIntervalSince1970: .infinity)), .after(.seconds(Int64.max)),
   ])
   func expiryTooLongToCountNeverComes(expiry: DiskCache.Expiry) throws {
     let store = directory.cache()
@@ -99,6 +100,7 @@ import Testing
     (DiskCache.Expiry.seconds(90), 90.0), (.minutes(1.5), 90), (.hours(2), 7_200),
     (.days(7), 604_800), (.idle(.seconds(90)), 90), (.idle(.minutes(30)), 1_800),
     (.idle(.hours(2)), 7_200), (.idle(.days(1)), 86_400), (.date(.now + 3_600), 3_600),
+    (.after(.milliseconds(90_500)), 90.5), (.idle(for: .seconds(90)), 90),
   ])
   func expiredEntryIsMissingForAllCalls(expiry: DiskCache.Expiry, seconds: Double) throws {
     let before = Date.now
@@ -138,29 +140,53 @@ import Testing
     #expect(try directory.cache().totalSize == 0)
   }
 
-  @Test func entryExpiresWhileItIsInUse() async throws {
+  @Test func entryExpiresWhileItIsInUse() throws {
     let store = directory.cache()
-    try store.set("v", forKey: "k", expiry: .seconds(0.2))
-    try store.set("v", forKey: "date", expiry: .date(.now.addingTimeInterval(0.2)))
+    try store.set("v", forKey: "k", expiry: .minutes(10))
+    try store.set("v", forKey: "date", expiry: .date(.now.addingTimeInterval(600)))
     #expect(try store.get("k") != nil && store.get("date") != nil)
-    try await Task.sleep(for: .milliseconds(210))
-    #expect(try found("k", store) == noneFound)
-    #expect(try found("date", store) == noneFound)
+    try after(seconds: 601) { () throws in
+      #expect(try found("k", store) == noneFound)
+      #expect(try found("date", store) == noneFound)
+    }
     #expect(store.statistics.hits == 2)
   }
 
   @Test func readsInAnyProcessKeepAnIdleEntry() throws {
     let (store, other) = (directory.cache(), directory.cache())
+    var value: Data?? = .none
+    for _ in 0..<50 where value == nil { value = try valueKeptByReads(of: store, for: other) }
+    // This store has not read the entry for a second, but sees that the other one has.
+    #expect(value == Data("v".utf8))
+    Thread.sleep(forTimeInterval: 0.6)
+    #expect(try other.get("k") == nil && store.get("k") == nil)
+  }
+
+  /// What `other` finds after `store` has read an idle entry for longer than its expiry; nil if the
+  /// machine was too busy to read it in time.
+  private func valueKeptByReads(
+    of store: DiskCache.Store, for other: DiskCache.Store
+  ) throws -> Data?? {
     try store.set("v", forKey: "k", expiry: .idle(.seconds(0.5)))
+    var lastUse = ContinuousClock.now
     _ = try other.get("k")
     for _ in 0..<10 {
       Thread.sleep(forTimeInterval: 0.1)
-      #expect(try store.get("k") != nil)
+      let now = ContinuousClock.now
+      let isKept = try store.get("k") != nil
+      guard ContinuousClock.now - lastUse < .milliseconds(400) else { return .none }
+      #expect(isKept)
+      lastUse = now
     }
-    // This store has not read the entry for a second, but sees that the other one has.
-    #expect(try other.get("k") != nil)
-    Thread.sleep(forTimeInterval: 0.6)
-    #expect(try other.get("k") == nil && store.get("k") == nil)
+    let value = try other.get("k")
+    return ContinuousClock.now - lastUse < .milliseconds(400) ? .some(value) : .none
+  }
+
+  /// Runs `body` as if that much time had passed.
+  private func after<R>(seconds: Int, _ body: () throws -> R) throws -> R {
+    try WallClock.$fixed.withValue(WallClock.now + Int64(seconds) * WallClock.second) {
+      try body()
+    }
   }
 
   @Test(arguments: [DiskCache.Expiry.minutes(10), .idle(.minutes(10))])

@@ -25,7 +25,7 @@ private actor Gate {
   }
 }
 
-@Suite(.temporaryStorage, .timeLimit(.minutes(5))) struct FetchTests {
+@Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct FetchTests {
   /// Returns once `condition` holds; the time limit ends it otherwise.
   private func wait(until condition: () async -> Bool) async throws {
     while !(await condition()) { try await Task.sleep(for: .milliseconds(1)) }
@@ -299,7 +299,7 @@ private actor Gate {
 
 extension InFlightFetches {
   /// The number of calls that wait for a value of this store.
-  fileprivate func waiterCount(of store: DiskCache.Store) -> Int {
+  func waiterCount(of store: DiskCache.Store) -> Int {
     let store = ObjectIdentifier(store)
     return state.withLock { state in
       state.fetches.values.filter { $0.producer.target.store == store }
@@ -308,7 +308,7 @@ extension InFlightFetches {
   }
 
   /// Whether nothing remains of any fetch of this store.
-  fileprivate func isEmpty(for store: DiskCache.Store) -> Bool {
+  func isEmpty(for store: DiskCache.Store) -> Bool {
     let store = ObjectIdentifier(store)
     return state.withLock { state in
       let calls =

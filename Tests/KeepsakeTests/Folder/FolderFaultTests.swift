@@ -50,7 +50,19 @@ import Testing
     ("save", { try $0.directory.save(new, as: "k") }, ["own/k"]),
     ("save new", { try $0.directory.save(new, as: "new/deep/k") }, ["own/new"]),
     ("save large", { try $0.directory.save(large, as: "k") }, ["own/k"]),
+    (
+      "save exclusively", { try $0.directory.save(new, as: "empty/k", replacing: false) },
+      ["own/empty"]
+    ),
     ("load", { _ = try $0.directory.load("d/a") as String }, []),
+    (
+      "chunks",
+      { stage in
+        var bytes = Data()
+        for try await piece in try stage.directory.chunks(of: "k", size: 100) { bytes += piece }
+        #expect(bytes == Data(old.utf8))
+      }, []
+    ),
     ("delete", { try $0.directory.delete("k") }, ["own/k"]),
     ("delete directory", { try $0.directory.delete("d") }, ["own/d"]),
     (
@@ -65,6 +77,9 @@ import Testing
     ("totalSize", { _ = try $0.directory.totalSize() }, []),
     ("clear", { try $0.directory.clear() }, ["own/"]),
     ("copy", { try $0.directory.copy("l", to: "k") }, ["own/k"]),
+    (
+      "copy with progress", { try await $0.directory.copy("l", to: "k") { _, _ in } }, ["own/k"]
+    ),
     ("copy link", { try $0.directory.copy("d/link", to: "k") }, ["own/k"]),
     ("copy directory", { try $0.directory.copy("d", to: "new/d") }, ["own/new"]),
     ("copy directory onto empty", { try $0.directory.copy("d", to: "empty") }, ["own/empty"]),
@@ -169,9 +184,10 @@ import Testing
   @Test(arguments: [0, 1, 63, 799, 1_199])
   func shortWriteThenFullDiskKeepsTheOldFile(length: Int) async throws {
     for (name, body, _) in Self.operations
-    where ["save", "copy", "save chunks", "move away", "copy directory away", "adopt away"]
-      .contains(name)
-    {
+    where [
+      "save", "save exclusively", "save chunks", "copy", "copy with progress", "move away",
+      "copy directory away", "adopt away",
+    ].contains(name) {
       let stage = try Stage()
       let isFull = Locked(false)
       let plan = FaultPlan(

@@ -97,6 +97,50 @@ extension OneAtATime {
       #expect(leftoverFiles > 0, "no writer was killed in the middle")
     }
 
+    @Test func oneOfSeveralProcessesCreatesEachFile() throws {
+      let count = Coverage.count(sample: 300, complete: 3_000)
+      let peers = try (0..<3).map { try Peer.start(home, "files-create", "\($0)", "\(count)") }
+      var winners: [Int: [Int]] = [:]
+      for (writer, peer) in peers.enumerated() {
+        for line in peer.finish().split(separator: "\n") {
+          winners[try #require(Int(line), "\(line)"), default: []].append(writer)
+        }
+      }
+      #expect(winners.count == count && winners.values.allSatisfy { $0.count == 1 })
+      for (number, writers) in winners {
+        let data: Data = try directory.load("d/\(number)")
+        let value = try #require(SelfCheckingValue(data, key: 0))
+        #expect(value.number == number && [value.writer] == writers)
+      }
+      #expect(try directory.list("d").count == count && home.leftoverFiles() == [])
+      let shares = (0..<3).map { writer in winners.values.count { $0 == [writer] } }
+      print("proof: new files: \(count) names, created by three processes: \(shares)")
+    }
+
+    @Test func killedWriterCreatesAWholeFileOrNone() throws {
+      let kills = Coverage.count(sample: 15, complete: 200)
+      var last = 0
+      for _ in 0..<kills {
+        let peer = try Peer.start(home, "files-create-more", "\(last)")
+        let first = peer.line().flatMap { Int($0) } ?? last
+        usleep(UInt32.random(in: 0...4_000))
+        kill(peer.identifier, SIGKILL)
+        let said = peer.finish().split(separator: "\n")
+        #expect(said.filter { $0.hasPrefix("error") } == [])
+        let acknowledged = said.compactMap { Int($0) }.max() ?? first
+        let found = try directory.list("d").compactMap { Int($0) }.sorted()
+        let highest = try #require(found.last)
+        // The line of the last file may have been cut off.
+        #expect(found == Array(1...highest) && acknowledged...acknowledged + 1 ~= highest)
+        for number in found where number > last {
+          let data: Data = try directory.load("d/\(number)")
+          #expect(SelfCheckingValue(data, key: 0)?.number == number)
+        }
+        last = highest
+      }
+      print("proof: new files: \(kills) kills, \(last) files, none of them incomplete")
+    }
+
     @Test func nextProcessRemovesFilesOfAKilledWriter() throws {
       try home.makeDirectory("d")
       for name in [".keepsake-1.tmp", ".keepsake-own", ".keepsake-x", "x.tmp"] {

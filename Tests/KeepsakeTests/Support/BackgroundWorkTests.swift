@@ -37,7 +37,7 @@ import Testing
   /// reported.
   @Test func backgroundThreadsBlockAllSignalsExceptFaults() async throws {
     let blocked = Locked<[Int32: Bool]>([:])
-    let isStarted = BackgroundThread.start {
+    let isStarted = BackgroundThread.start(.maintenance) {
       var mask = sigset_t()
       pthread_sigmask(SIG_SETMASK, nil, &mask)
       for signal in [SIGTERM, SIGINT, SIGUSR1, SIGSEGV, SIGBUS, SIGABRT] {
@@ -65,7 +65,7 @@ import Testing
       try await FaultPlan.$current.withValue(plan) {
         // The limit is in force.
         try withoutNewThreads {
-          try #require(!BackgroundThread.start {})
+          try #require(!BackgroundThread.start(.maintenance) {})
           // Makes the file, which is synced before it gets its name.
           try store.set(0, forKey: "k")
           for number in 1...3 {
@@ -100,7 +100,7 @@ import Testing
 }
 
 /// Runs `body` while this process can start no thread.
-private func withoutNewThreads(_ body: () throws -> Void) throws {
+func withoutNewThreads(_ body: () throws -> Void) throws {
   let pages = try #require(
     try String(contentsOfFile: "/proc/self/statm", encoding: .utf8).split(separator: " ").first)
   let size = try #require(Int(pages)) * Int(getpagesize())

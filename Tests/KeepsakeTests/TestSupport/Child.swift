@@ -50,7 +50,11 @@ final class Child {
     sigemptyset(&defaults)
     sigaddset(&defaults, SIGINT)
     posix_spawnattr_setsigdefault(&attributes, &defaults)
-    var flags = Int16(POSIX_SPAWN_SETSIGDEF)
+    // The threads of Dispatch block signals, and children inherit that too.
+    var noSignals = sigset_t()
+    sigemptyset(&noSignals)
+    posix_spawnattr_setsigmask(&attributes, &noSignals)
+    var flags = Int16(POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK)
     if startsSession || terminal != nil { flags |= 0x80 }  // POSIX_SPAWN_SETSID
     posix_spawnattr_setflags(&attributes, flags)
     if let terminal {

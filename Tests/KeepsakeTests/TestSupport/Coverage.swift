@@ -34,6 +34,13 @@ extension Trait where Self == ConditionTrait {
     .disabled(if: sanitizer == "thread", "has no threads for the sanitizer to check")
   }
 
+  /// For tests that fork while another thread runs. Under the thread sanitizer, Swift's runtime
+  /// takes a lock at each use of a global or a generic type, and not only at the first: a child
+  /// that is forked meanwhile finds it locked by a thread that it does not have.
+  static var forksBesideThreads: Self {
+    .disabled(if: sanitizer == "thread", "forks beside threads")
+  }
+
   /// For tests that need other processes, whose output and memory a sanitizer changes.
   static var multiprocess: Self {
     .disabled(if: sanitizer == "address", "checks other processes")

@@ -7,8 +7,8 @@ extension SystemCall {
   /// The errors that a correct call can fail with, according to its manual page: open(2),
   /// openat2(2), read(2), write(2), fsync(2), rename(2), unlink(2), rmdir(2), mkdir(2), statx(2),
   /// chmod(2), link(2), symlink(2), flock(2), fcntl(2), mmap(2), mlock(2), madvise(2),
-  /// inotify_add_watch(2), statvfs(3), realpath(3), utimensat(2), ioctl_ficlone(2) and
-  /// tcsetattr(3).
+  /// inotify_add_watch(2), statvfs(3), realpath(3), utimensat(2), ioctl_ficlone(2),
+  /// ioctl_iflags(2), fallocate(2), ftruncate(2) and tcsetattr(3).
   ///
   /// EIO is possible for most calls. Left out are errors that cannot occur here (EBADF, EFAULT),
   /// and those that state a fact about names (ENOENT, EEXIST, ENOTDIR, EISDIR, ELOOP, ENOTEMPTY):
@@ -37,9 +37,13 @@ extension SystemCall {
     case .watch: [EACCES, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC]
     case .space: [EACCES, EINTR, EIO, ENOMEM, ENOSYS]
     case .times: [EACCES, EIO, EPERM, EROFS]
+    case .reserve: [EDQUOT, EINTR, EIO, ENOSPC, ENOSYS, EOPNOTSUPP, EPERM]
+    case .flags: [EACCES, EINVAL, EIO, ENOTTY, EOPNOTSUPP, EPERM]
+    case .truncate: [EINTR, EIO, EPERM, EROFS]
     case .chown: [EACCES, EIO, ENOMEM, EPERM, EROFS]
     case .clone: [EINVAL, EIO, EOPNOTSUPP, EPERM, EXDEV]
     case .terminal: [EINTR, EIO, ENOTTY]
+    case .keyring: [EACCES, EDQUOT, ENOKEY, ENOMEM, ENOSYS, EPERM]
     }
   }
 }

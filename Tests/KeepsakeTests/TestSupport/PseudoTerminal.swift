@@ -25,10 +25,21 @@ final class PseudoTerminal {
 
   deinit { close(descriptor) }
 
+  /// Whether it shows what is typed.
+  var isEchoing: Bool {
+    var settings = termios()
+    return tcgetattr(descriptor, &settings) == 0 && settings.c_lflag & tcflag_t(ECHO) != 0
+  }
+
   /// Waits for the next occurrence of `prompt` and types a line.
   func answer(_ prompt: String, _ line: String) throws {
     try expect(prompt)
-    let bytes = Array((line + "\n").utf8)
+    try type(line + "\n")
+  }
+
+  func type(_ keys: String) throws { try type(bytes: Array(keys.utf8)) }
+
+  func type(bytes: [UInt8]) throws {
     try #require(write(descriptor, bytes, bytes.count) == bytes.count)
   }
 

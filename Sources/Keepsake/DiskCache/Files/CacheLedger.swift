@@ -90,17 +90,17 @@ final class CacheLedger: Sendable {
     DirectorySize(word: file.word(Word.size + directory))
   }
 
-  /// The size of all entries, without the subdirectories that have to be scanned.
-  var totalSize: Int {
-    var total: UInt64 = 0
-    for directory in 0..<EntryName.directoryCount {
-      total = total.addingReportingOverflow(size(of: directory).bytes ?? 0).partialValue
+  /// The size of all entries, without the subdirectories that have to be scanned, and whether there
+  /// are none of those.
+  var totalSize: (bytes: Int, isKnown: Bool) {
+    var (total, unknown): (UInt64, UInt64) = (0, 0)
+    // Each set of a cache with a limit comes here. 256 sizes of 48 bits do not overflow.
+    file.forEachWord(from: Word.size, count: EntryName.directoryCount) { word in
+      let isUnknown = word >> 63
+      unknown |= isUnknown
+      total &+= word & DirectorySize.mask & (isUnknown &- 1)
     }
-    return Int(clamping: total)
-  }
-
-  var isTotalSizeKnown: Bool {
-    (0..<EntryName.directoryCount).allSatisfy { size(of: $0).bytes != nil }
+    return (Int(clamping: total), unknown == 0)
   }
 
   /// No entry of the subdirectory expires before this time.

@@ -6,9 +6,9 @@ struct CacheSubdirectory {
   let ledger: CacheLedger
   let number: Int
 
-  /// The valid entries that a scan found.
+  /// The valid entries that a scan found. Those without a value have no payload.
   struct Scan {
-    var entries: [(name: EntryName, payload: FileStatus, footprint: Int)] = []
+    var entries: [(name: EntryName, payload: FileStatus?, footprint: Int)] = []
     var earliestExpiry = Int64.max
     var size = 0
     /// The number of expired entries that were removed.
@@ -66,6 +66,14 @@ struct CacheSubdirectory {
       // A sidecar is handled with its payload.
       if let payloadName, fileNames.contains(payloadName) { continue }
       guard let name = EntryName(fileName: payloadName ?? fileName) else { continue }
+      if payloadName != nil, let expires = try cache.expiryOfNoValue(name, key: nil), expires > now
+      {
+        let footprint = cache.footprint(size: 0, keyLength: try cache.keyLength(of: name))
+        scan.earliestExpiry = min(scan.earliestExpiry, expires)
+        scan.size += footprint
+        scan.entries.append((name, nil, footprint))
+        continue
+      }
       if payloadName != nil || !fileNames.contains(fileName + Sidecar.suffix) {
         try removeIncomplete(name)
         continue
@@ -116,6 +124,9 @@ struct CacheSubdirectory {
         case .found(let found, _):
           let used = found.lastRecordedUse
           return .expires(found.expiry.time(created: found.created, lastUsed: used))
+        case .stale(let stale, _, _):
+          // In the past, so that listings look at each entry of the subdirectory.
+          return .expires(stale.expiry.time(created: stale.created, lastUsed: stale.lastUsed))
         case .expired:
           try entry.remove()
           return .expired
@@ -136,6 +147,11 @@ struct CacheSubdirectory {
       let payload = try FileSystem.status(name.path, in: cache.directory)
       let sidecar = try FileSystem.status(name.sidecarPath, in: cache.directory)
       if let payload, sidecar != nil, !payload.isDirectory { return }
+      if payload == nil, let expires = try cache.expiryOfNoValue(name, key: nil),
+        expires > WallClock.now
+      {
+        return
+      }
       if payload != nil { cache.counts.damaged.add(1, ordering: .relaxed) }
       try entry.remove()
     }

@@ -15,10 +15,10 @@ extension FileCache {
     guard let ledger = cache.ledger else { return }
     if isSweepDue(ledger) { cleanUpInBackground(cache) }
     guard let sizeLimit else { return }
-    let totalSize = cache.recordedSize(ledger)
+    let (totalSize, isSizeKnown) = cache.recordedSize(ledger)
     if totalSize.subtractingReportingOverflow(sizeLimit).partialValue > sizeLimit / 10 {
       evict(waits: true)
-    } else if totalSize > sizeLimit || !ledger.isTotalSizeKnown {
+    } else if totalSize > sizeLimit || !isSizeKnown {
       evictInBackground()
     }
   }

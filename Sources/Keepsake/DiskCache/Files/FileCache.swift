@@ -136,6 +136,47 @@ final class FileCache: CacheEngine {
     return Payload(bytes: data, kind: entry.kind)
   }
 
+  func find(_ key: String, noValue: Bool) throws(StorageError) -> FoundEntry {
+    let found = try findUncounted(key, noValue: noValue)
+    switch found {
+    case .fresh, .noValue: counts.hits.add(1, ordering: .relaxed)
+    case .stale, .missing: counts.misses.add(1, ordering: .relaxed)
+    }
+    return found
+  }
+
+  private func findUncounted(
+    _ key: String, noValue: Bool
+  ) throws(StorageError) -> FoundEntry {
+    guard let cache = try openCache() else { return .missing }
+    switch try cache.lookUp(key, [.readPayload, .recordUse, .acceptStale]) {
+    case .found(let entry, let data?): return .fresh(Payload(bytes: data, kind: entry.kind))
+    case .stale(let entry, let data?, let details):
+      return .stale(
+        StaleEntry(
+          payload: Payload(bytes: data, kind: entry.kind), created: entry.created,
+          expired: entry.expiry.time(created: entry.created, lastUsed: entry.lastUsed),
+          tags: details.tags))
+    default: break
+    }
+    if noValue {
+      let name = try EntryName(key: key, rules: cache.rules)
+      if let expires = try cache.expiryOfNoValue(name, key: key), expires > .min {
+        return .noValue
+      }
+    }
+    return .missing
+  }
+
+  func openChunks(_ key: String) throws(StorageError) -> ChunkSource? {
+    guard let cache = try openCache(), let source = try cache.openChunks(key) else {
+      counts.misses.add(1, ordering: .relaxed)
+      return nil
+    }
+    counts.hits.add(1, ordering: .relaxed)
+    return source
+  }
+
   func contains(_ key: String) throws(StorageError) -> Bool {
     guard let cache = try openCache(), case .found = try cache.lookUp(key, []) else {
       return false
@@ -153,12 +194,20 @@ final class FileCache: CacheEngine {
   }
 
   func entry(_ key: String) throws(StorageError) -> DiskCache.Entry? {
-    guard let cache = try openCache(), case .found(let entry, _) = try cache.lookUp(key, []) else {
-      return nil
+    guard let cache = try openCache() else { return nil }
+    // Repeated if the entry is replaced between the two look-ups.
+    for _ in 0..<3 {
+      guard case .found(let entry, _) = try cache.lookUp(key, []) else { return nil }
+      var details: EntryDetails?
+      if entry.hasDetails {
+        details = try cache.details(of: EntryName(key: key, rules: cache.rules), key, entry)
+        if details == nil { continue }
+      }
+      return DiskCache.Entry(
+        size: entry.size, created: entry.created,
+        expires: entry.expiry.time(created: entry.created, lastUsed: entry.lastUsed), details)
     }
-    return DiskCache.Entry(
-      size: entry.size, created: entry.created,
-      expires: entry.expiry.time(created: entry.created, lastUsed: entry.lastUsed))
+    return nil
   }
 
   func keys() throws(StorageError) -> [String] { try openCache()?.keys() ?? [] }
@@ -176,6 +225,24 @@ final class FileCache: CacheEngine {
       return cache
     }
     maintain(cache)
+  }
+
+  func writeNoValue(
+    forKey key: String, _ options: WriteOptions, hook: CommitHook
+  ) throws(StorageError) {
+    let cache = try withOpenCacheForWriting { cache throws(StorageError) in
+      try cache.writeNoValue(forKey: key, options, hook: hook)
+      return cache
+    }
+    maintain(cache)
+  }
+
+  func renew(
+    _ stale: StaleEntry, forKey key: String, _ options: WriteOptions, hook: CommitHook
+  ) throws(StorageError) -> Bool {
+    try withOpenCacheForWriting { cache throws(StorageError) in
+      try cache.renew(stale, forKey: key, options, hook: hook)
+    }
   }
 
   /// Throws for an entry that exceeds the size limit alone.

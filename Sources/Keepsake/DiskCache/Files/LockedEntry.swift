@@ -18,9 +18,11 @@ struct LockedEntry {
     guard let payload else {
       let sidecar = try FileSystem.status(sidecarPath, in: cache.directory, followsLinks: false)
       if sidecar == nil { return }
+      let keyLength = try cache.keyLength(of: name)
+      let hasNoValue = try cache.expiryOfNoValue(name, key: nil) != nil
       try FileSystem.remove(sidecarPath, in: cache.directory)
-      // It is unknown whether the missing payload was counted.
-      return addSize(nil)
+      // Otherwise it is unknown whether the missing payload was counted.
+      return addSize(hasNoValue ? -cache.footprint(size: 0, keyLength: keyLength) : nil)
     }
     let keyLength = try cache.keyLength(of: name)
     // The payload goes first, because a sidecar without one counts as missing.
@@ -40,7 +42,7 @@ struct LockedEntry {
   func resolveMismatch(key: String?) throws(StorageError) -> LookupResult {
     let result = try cache.lookUpOnce(name, key, [.readPayload, .revalidate])
     switch result {
-    case .found, .missing: return result
+    case .found, .missing, .stale: return result
     case .expired: break
     case .mismatch: cache.counts.damaged.add(1, ordering: .relaxed)
     }
@@ -50,26 +52,27 @@ struct LockedEntry {
 
   // MARK: Publishing
 
+  /// What a change of an entry replaces.
+  private struct Replaced {
+    /// nil if there is no payload.
+    var payloadSize: Int?
+    /// The number of bytes that the entry takes on disk.
+    var footprint = 0
+    /// Set if the old or the new record has details: the whole sidecar, and its record to keep.
+    var detailed: (sidecar: [UInt8], record: [UInt8])?
+  }
+
   /// Makes the payload in a temporary file, and the contents of its sidecar, visible as the entry.
   ///
-  /// The new record is written before the payload gets its name, together with the header of the
-  /// record before it. So there is an old or a new value at any moment, even if this process is
-  /// killed.
+  /// The new record is written before the payload gets its name, together with the record before
+  /// it. So there is an old or a new value at any moment, even if this process is killed.
   func publish(
     _ payload: inout TemporaryFile, size: Int, sidecar contents: UnsafeMutableRawBufferPointer,
     expires: Int64, isDurable: Bool
   ) throws(StorageError) {
-    let file = try openSidecar(name.sidecarPath)
-    let oldSize = try readOld(file, contents)
-    do throws(StorageError) {
-      try write(contents, to: file, isNew: oldSize == nil)
-      // Before the payload gets its name, so that no power cut leaves a payload without a record.
-      if isDurable { try file.synchronize() }
-      try move(&payload, isNew: oldSize == nil)
-    } catch {
-      // A sidecar alone counts as missing.
-      if oldSize == nil { try? FileSystem.unlink(name.sidecarPath, in: cache.directory) }
-      throw error
+    let replaced = try replaceSidecar(with: contents, isDurable: isDurable) {
+      replaced throws(StorageError) in
+      try move(&payload, isNew: replaced.payloadSize == nil)
     }
     do throws(StorageError) {
       // Recorded before and after: a process that is killed in between, or a scan that runs in
@@ -81,32 +84,127 @@ struct LockedEntry {
       throw error
     }
     cache.notePublished(Sidecar.Claim(header: UnsafeRawBufferPointer(contents)), as: name)
-    let keyLength = contents.count - Sidecar.fileSize(keyLength: 0)
-    let growth = cache.footprint(size: size, keyLength: keyLength)
-    addSize(growth - (oldSize.map { cache.footprint(size: $0, keyLength: keyLength) } ?? 0))
+    addSize(footprint(size: size, sidecar: contents.count) - replaced.footprint)
   }
 
-  /// The size of the payload that is going to be replaced, whose header is added to the contents of
-  /// the new sidecar; nil if there is none.
+  /// Removes the payload, and makes a record visible that there is no value.
+  func publishNoValue(
+    sidecar contents: UnsafeMutableRawBufferPointer, expires: Int64
+  ) throws(StorageError) {
+    let replaced = try replaceSidecar(with: contents, isDurable: false) {
+      replaced throws(StorageError) in
+      // Until then, the record before counts, because the payload belongs to it.
+      if replaced.payloadSize != nil { try FileSystem.remove(name.path, in: cache.directory) }
+    }
+    cache.verifiedEntries.remove(name)
+    try cache.ledger?.recordExpiry(expires, in: name.directory)
+    addSize(footprint(size: 0, sidecar: contents.count) - replaced.footprint)
+  }
+
+  /// Gives the entry a new record. Its payload stays, with other times.
+  func renew(
+    sidecar contents: UnsafeMutableRawBufferPointer, times: PayloadTimes, expires: Int64
+  ) throws(StorageError) {
+    let payload = try File(name.path, in: cache.directory, .readNoFollow)
+    let size = try payload.status().size
+    let replaced = try replaceSidecar(with: contents, isDurable: false) { _ throws(StorageError) in
+      // Until then, the record before counts, because the payload belongs to it.
+      try payload.setTimes(accessed: times.accessed, modified: times.modified)
+    }
+    try cache.ledger?.recordExpiry(expires, in: name.directory)
+    cache.notePublished(Sidecar.Claim(header: UnsafeRawBufferPointer(contents)), as: name)
+    addSize(footprint(size: size, sidecar: contents.count) - replaced.footprint)
+  }
+
+  /// Writes a sidecar that holds the new and the old record, and then runs `change`, which makes
+  /// the new one count.
+  private func replaceSidecar(
+    with contents: UnsafeMutableRawBufferPointer, isDurable: Bool,
+    _ change: (Replaced) throws(StorageError) -> Void
+  ) throws(StorageError) -> Replaced {
+    let file = try openSidecar(name.sidecarPath)
+    let replaced = try readOld(file, contents)
+    do throws(StorageError) {
+      if let detailed = replaced.detailed {
+        try writeDetailed(
+          contents, to: file, detailed, isNew: replaced.payloadSize == nil, isDurable: isDurable)
+      } else {
+        try write(contents, to: file, isNew: replaced.payloadSize == nil)
+        // Before the payload gets its name, so that no power cut leaves a payload without a record.
+        if isDurable { try file.synchronize() }
+      }
+      try change(replaced)
+    } catch {
+      // A sidecar alone counts as missing.
+      if replaced.payloadSize == nil {
+        try? FileSystem.unlink(name.sidecarPath, in: cache.directory)
+      }
+      throw error
+    }
+    return replaced
+  }
+
+  /// - Parameter sidecar: The size of the sidecar, which counts only if the name is a hash, because
+  ///   scans do not look at other sidecars.
+  private func footprint(size: Int, sidecar: Int) -> Int {
+    let keyLength = name.keyLength ?? max(0, sidecar - Sidecar.fileSize(keyLength: 0))
+    return cache.footprint(size: size, keyLength: keyLength)
+  }
+
+  /// Reads what is going to be replaced. Unless a record has details, the old header is added to
+  /// the contents of the new sidecar.
   private func readOld(
     _ file: File, _ contents: UnsafeMutableRawBufferPointer
-  ) throws(StorageError) -> Int? {
+  ) throws(StorageError) -> Replaced {
     let end = contents.count - Sidecar.headerSize
     let header = UnsafeMutableRawBufferPointer(rebasing: contents[end...])
     if try file.read(from: 0, into: header) == 0 {
       if cache.fileMode & 0o077 != 0 { try file.setMode(cache.fileMode) }
-      return nil
+      return Replaced()
+    }
+    if Sidecar.isDetailed(header: UnsafeRawBufferPointer(header))
+      || Sidecar.isDetailed(header: UnsafeRawBufferPointer(contents))
+    {
+      header.initializeMemory(as: UInt8.self, repeating: 0)
+      return try readOldDetailed(file, UnsafeRawBufferPointer(contents))
     }
     let claim = Sidecar.Claim(header: UnsafeRawBufferPointer(header))
     // The payload of a record that another process wrote may not have got its name.
-    if cache.hasPublished(claim, as: name) { return Int(clamping: claim.size) }
+    if cache.hasPublished(claim, as: name) {
+      let size = Int(clamping: claim.size)
+      return Replaced(
+        payloadSize: size, footprint: footprint(size: size, sidecar: contents.count))
+    }
     let payload = try FileSystem.status(name.path, in: cache.directory, withTimes: true)
     guard let payload else {
       header.initializeMemory(as: UInt8.self, repeating: 0)
-      return nil
+      return Replaced()
     }
     if !claim.fits(payload) { _ = try file.read(from: end, into: header) }
-    return payload.size
+    return Replaced(
+      payloadSize: payload.size,
+      footprint: footprint(size: payload.size, sidecar: contents.count))
+  }
+
+  private func readOldDetailed(
+    _ file: File, _ contents: UnsafeRawBufferPointer
+  ) throws(StorageError) -> Replaced {
+    let keyLength = Sidecar.key(in: contents).count
+    let sidecar = try file.read(
+      from: 0, count: Sidecar.largestFileSize(keyLength: keyLength))
+    let payload = try FileSystem.status(name.path, in: cache.directory, withTimes: true)
+    return sidecar.withUnsafeBytes { bytes in
+      let footprint = footprint(size: payload?.size ?? 0, sidecar: bytes.count)
+      if let payload {
+        let record = Sidecar.bytesOfRecord(of: payload, in: bytes)
+        return Replaced(
+          payloadSize: payload.size, footprint: footprint, detailed: (sidecar, record))
+      }
+      let isCounted = (try? Sidecar(bytes)).map { $0.kind == nil } ?? false
+      return Replaced(
+        footprint: isCounted ? footprint : 0,
+        detailed: (sidecar, Array(repeating: 0, count: Sidecar.headerSize)))
+    }
   }
 
   /// Writes a sidecar so that it holds the old record, the new one, or both, whenever the process
@@ -120,7 +218,7 @@ struct LockedEntry {
     do throws(StorageError) {
       // The kernel completes what it writes to one page. On a longer sidecar, the old header goes
       // first.
-      if !isNew, contents.count > 4_096 { try file.overwrite(header.bytes, at: end) }
+      if !isNew, contents.count > Self.pageSize { try file.overwrite(header.bytes, at: end) }
       try file.overwrite(contents.bytes, at: 0)
     } catch {
       if !isNew {
@@ -134,6 +232,45 @@ struct LockedEntry {
       throw error
     }
   }
+
+  /// The same if a record has details, so that the new sidecar is laid out differently.
+  private func writeDetailed(
+    _ contents: UnsafeMutableRawBufferPointer, to file: File,
+    _ old: (sidecar: [UInt8], record: [UInt8]), isNew: Bool, isDurable: Bool
+  ) throws(StorageError) {
+    let bytes = Array(contents.dropLast(Sidecar.headerSize)) + old.record
+    guard isNew || bytes.count <= Self.pageSize else {
+      return try replaceFile(with: bytes, isDurable: isDurable)
+    }
+    do throws(StorageError) {
+      try file.overwrite(bytes.span.bytes, at: 0)
+    } catch {
+      if !isNew {
+        do throws(StorageError) {
+          try file.overwrite(old.sidecar.span.bytes, at: 0)
+        } catch {
+          try remove()
+        }
+      }
+      throw error
+    }
+    if isDurable { try file.synchronize() }
+  }
+
+  /// Replaces a sidecar that is too long to be overwritten at once.
+  private func replaceFile(with bytes: [UInt8], isDurable: Bool) throws(StorageError) {
+    var temporary = try TemporaryFile.make(
+      at: cache.temporaryName(in: name.directory), for: name.sidecarPath, in: cache.directory,
+      mode: cache.fileMode)
+    try temporary.file.writeAll(bytes)
+    if isDurable { try temporary.file.synchronize() }
+    try temporary.moveToDestination()
+    if isDurable {
+      try FileSystem.synchronizeDirectory(cache.path(ofSubdirectory: name.directory))
+    }
+  }
+
+  private static let pageSize = 4_096
 
   private func openSidecar(_ path: String) throws(StorageError) -> File {
     do throws(StorageError) {

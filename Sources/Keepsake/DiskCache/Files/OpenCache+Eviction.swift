@@ -10,9 +10,10 @@ extension OpenCache {
       for number in 0..<EntryName.directoryCount where ledger.size(of: number).bytes == nil {
         try CacheSubdirectory(cache: self, ledger: ledger, number: number).scan()
       }
-      let size = recordedSize(ledger)
+      let size = recordedSize(ledger).bytes
       // The limit after the size: what was stored under a raised limit is not evicted for the old.
       guard let limit = limit(), size > limit else { return }
+      if try evictKnownEntries(toFit: limit, ledger) { continue }
       try evictOnce(toFit: limit, ledger)
     }
   }
@@ -21,11 +22,12 @@ extension OpenCache {
   /// continues with the next subdirectories.
   private func evictOnce(toFit limit: Int, _ ledger: CacheLedger) throws(StorageError) {
     let target = CacheSizeLimit.evictionTarget(of: limit)
-    let totalSize = recordedSize(ledger)
+    let totalSize = recordedSize(ledger).bytes
     let subdirectories = try subdirectoriesToScan()
     let start = Int.random(in: 0...subdirectories.count)
     var sample: [EvictionCandidate] = []
     let rotated = subdirectories[start...] + subdirectories[..<start]
+    var isWhole = true
     for (step, subdirectory) in rotated.enumerated() {
       for entry in try subdirectory.scan().entries {
         let sidecar = try FileSystem.status(
@@ -43,28 +45,59 @@ extension OpenCache {
       let goal = sample.last.map { $0.footprint > target ? limit : target } ?? target
       let size = sample.reduce(0) { $0 + $1.footprint }
       var surplus = size - Int(Double(size) * min(1, Double(goal) / Double(max(1, totalSize))))
-      for candidate in sample {
-        guard surplus > 0, recordedSize(ledger) > goal else { break }
+      var rest = sample[...]
+      while surplus > 0, recordedSize(ledger).bytes > goal, let candidate = rest.popFirst() {
         surplus -= try evict(candidate) ? candidate.footprint : 0
       }
+      // Only if the sample was the whole cache, no other entry is older.
+      if isLast, isWhole {
+        let oldest = rest.dropLast().prefix(Self.mostKnownEntries).reversed()
+        evictionCandidates.withLock { $0 = Array(oldest) }
+      }
+      isWhole = false
       sample = []
     }
   }
 
-  private struct EvictionCandidate {
-    let name: EntryName
-    let payload: FileStatus
-    let footprint: Int
-    let sidecar: FileStatus
-    let lastUsed: Int64
+  /// The entries that a scan found are older than all that are stored or used after it. So this
+  /// many of them can be evicted later without another scan. They take about 1 MB.
+  private static let mostKnownEntries = 4_000
+
+  /// Removes the least recently used entries that the last scan found.
+  ///
+  /// - Returns: Whether they were enough. Otherwise a scan is needed, also to remove what has
+  ///   expired.
+  private func evictKnownEntries(
+    toFit limit: Int, _ ledger: CacheLedger
+  ) throws(StorageError) -> Bool {
+    let target = CacheSizeLimit.evictionTarget(of: limit)
+    let knownSize = evictionCandidates.withLock { $0.reduce(0) { $0 + $1.footprint } }
+    let now = WallClock.now
+    // If the other entries alone exceed the target, one of them may be too large for it.
+    guard knownSize > 0, recordedSize(ledger).bytes - knownSize <= target,
+      (0..<EntryName.directoryCount).allSatisfy({ ledger.earliestExpiry(in: $0) > now })
+    else { return false }
+    while recordedSize(ledger).bytes > target {
+      guard let candidate = evictionCandidates.withLock({ $0.popLast() }) else { return false }
+      _ = try evict(candidate)
+    }
+    return true
+  }
+
+  struct EvictionCandidate: Sendable {
+    fileprivate let name: EntryName
+    fileprivate let payload: FileStatus?
+    fileprivate let footprint: Int
+    fileprivate let sidecar: FileStatus
+    fileprivate let lastUsed: Int64
   }
 
   private func lastUse(
-    of name: EntryName, _ payload: FileStatus, _ sidecar: FileStatus
+    of name: EntryName, _ payload: FileStatus?, _ sidecar: FileStatus
   ) -> Int64 {
     // The kernel's time of the sidecar can be a timer tick before the exact times in memory. An
     // entry that was stored in that tick must not count as older than all that were read in it.
-    let created = payload.canExpire ? .min : payload.accessed
+    let created = payload.map { $0.canExpire ? .min : $0.accessed } ?? .min
     let lastUsed = max(sidecar.modified, created, verifiedEntries.lastUse(of: name) ?? .min)
     // A time in the future says nothing, because the clock has been set back since.
     return lastUsed > WallClock.now + 60 * WallClock.second ? .min : lastUsed
@@ -79,7 +112,9 @@ extension OpenCache {
       entry throws(StorageError) -> Bool in
       let sidecar = try FileSystem.status(name.sidecarPath, in: directory, withTimes: true)
       let payload = try FileSystem.status(name.path, in: directory, withTimes: true)
-      guard sidecar == candidate.sidecar, payload == candidate.payload else { return false }
+      guard let sidecar, sidecar == candidate.sidecar, payload == candidate.payload,
+        lastUse(of: name, payload, sidecar) == candidate.lastUsed
+      else { return false }
       try entry.remove()
       return true
     }

@@ -11,6 +11,8 @@ struct LookupOptions: OptionSet {
   /// Ignores what this process knows, and accepts a payload whose time is not the one in the
   /// sidecar if its checksum is right. The key must be locked.
   static let revalidate = Self(rawValue: 4)
+  /// Finds an entry that has expired and is kept, without counting that as a use.
+  static let acceptStale = Self(rawValue: 8)
 }
 
 enum LookupResult {
@@ -19,6 +21,8 @@ enum LookupResult {
   /// replacing both.
   case mismatch
   case expired
+  /// It has expired but is kept. With the payload if that was read, and with the details.
+  indirect case stale(VerifiedEntry, Data?, EntryDetails)
   /// With the payload if it was read.
   case found(VerifiedEntry, Data?)
 }
@@ -31,7 +35,7 @@ extension OpenCache {
     for _ in 0..<3 {
       let result = try lookUpOnce(name, key, options)
       switch result {
-      case .missing: return result
+      case .missing, .stale: return result
       case .found(let entry, _):
         if options.contains(.recordUse), entry.shouldRecordUse(at: entry.lastUsed) {
           recordUse(of: name, entry)
@@ -116,6 +120,7 @@ extension OpenCache {
     }
     guard let (sidecar, lastUsed, hasKey) = record else { return .mismatch }
     if !hasKey { return name.isHashed ? .missing : .mismatch }
+    guard let kind = sidecar.kind else { return .mismatch }
     let belongs = sidecar.belongs(to: payload)
     let isChecksumSufficient = options.contains(.revalidate) || sidecar.modified == 0
     guard belongs || sidecar.size == payload.size && isChecksumSufficient else {
@@ -124,9 +129,18 @@ extension OpenCache {
     var entry = VerifiedEntry(
       inode: payload.inode, size: payload.size, modified: payload.modified,
       changed: payload.changed, keyID: name.keyID, created: sidecar.created, lastUsed: lastUsed,
-      lastRecordedUse: lastUsed, expiry: sidecar.expiry, kind: sidecar.kind,
-      isPayloadVerified: false)
-    if entry.hasExpired(at: now) { return .expired }
+      lastRecordedUse: lastUsed, expiry: sidecar.expiry, kind: kind,
+      hasDetails: sidecar.details != nil, isPayloadVerified: false)
+    if entry.hasExpired(at: now) {
+      guard let details = sidecar.details, entry.isKept(for: details.kept, at: now) else {
+        return .expired
+      }
+      guard options.contains(.acceptStale), options.contains(.readPayload) else {
+        return .stale(entry, nil, details)
+      }
+      let data = try read { StreamChecksum.sum($0) == sidecar.checksum }
+      return data.map { .stale(entry, $0, details) } ?? .mismatch
+    }
     if options.contains(.recordUse) { entry.lastUsed = now }
     var data: Data?
     if options.contains(.readPayload) {
@@ -151,20 +165,29 @@ extension OpenCache {
     guard let file = try ScopedFile(ifPresent: name.sidecarPath, in: directory) else {
       return nil
     }
-    let size = Sidecar.fileSize(keyLength: keyLength ?? EntryName.longestKey)
+    @inline(__always)
+    func parse(_ contents: UnsafeRawBufferPointer) throws(StorageError) -> (Sidecar, R)? {
+      guard var sidecar = try Sidecar(contents, path: file.path) else { return nil }
+      if let payload, !sidecar.fits(payload),
+        let previous = Sidecar.previous(in: contents), previous.fits(payload)
+      {
+        // The writer of the latest record has not published its payload, and may never do so.
+        sidecar = previous
+      }
+      return (sidecar, body(Sidecar.key(in: contents)))
+    }
+    let length = keyLength ?? EntryName.longestKey
+    let size = Sidecar.fileSize(keyLength: length)
     let found = try withUnsafeTemporaryAllocation(byteCount: size, alignment: 8) {
       (buffer) throws(StorageError) -> (Sidecar, R)? in
       do throws(StorageError) {
         let count = try file.read(from: 0, into: buffer)
         let contents = UnsafeRawBufferPointer(rebasing: buffer[..<count])
-        guard var sidecar = try Sidecar(contents, path: file.path) else { return nil }
-        if let payload, !sidecar.fits(payload),
-          let previous = Sidecar.previous(in: contents), previous.fits(payload)
-        {
-          // The writer of the latest record has not published its payload, and may never do so.
-          sidecar = previous
+        if count == size, Sidecar.hasMore(after: contents) {
+          let all = try file.read(from: 0, count: Sidecar.largestFileSize(keyLength: length))
+          return try all.span.bytes.withUnsafeBytes { (all) throws(StorageError) in try parse(all) }
         }
-        return (sidecar, body(Sidecar.key(in: contents)))
+        return try parse(contents)
       } catch  where error.code == .isDirectory {
         return nil
       }
@@ -172,6 +195,66 @@ extension OpenCache {
     guard let (sidecar, result) = found else { return nil }
     guard case .idle = sidecar.expiry else { return (sidecar, sidecar.created, result) }
     return (sidecar, try file.status(withTimes: true).modified, result)
+  }
+
+  /// When a record that there is no value expires; nil if there is no such record.
+  func expiryOfNoValue(_ name: EntryName, key: String?) throws(StorageError) -> Int64? {
+    let record: (Sidecar, lastUsed: Int64, Bool)?
+    do throws(StorageError) {
+      record = try readSidecar(name, of: nil, keyLength: key?.utf8.count) { found in
+        key.map { $0.utf8.hasSameBytes(as: found) } ?? true
+      }
+    } catch  where error.code == .unsupportedVersion {
+      return nil
+    }
+    guard let (sidecar, lastUsed, hasKey) = record, hasKey, sidecar.kind == nil else { return nil }
+    let (created, now) = (sidecar.created, WallClock.now)
+    let hasPassed = sidecar.expiry.hasPassed(created: created, lastUsed: lastUsed, now: now)
+    return hasPassed ? .min : sidecar.expiry.time(created: created, lastUsed: lastUsed)
+  }
+
+  /// The details of an entry that was found; nil if it was changed since.
+  func details(
+    of name: EntryName, _ key: String, _ entry: VerifiedEntry
+  ) throws(StorageError) -> EntryDetails? {
+    guard let payload = try FileSystem.status(name.path, in: directory, withTimes: true),
+      entry.matches(payload, keyID: name.keyID),
+      let (sidecar, _, _) = try readSidecar(
+        name, of: payload, keyLength: key.utf8.count, { _ in () }),
+      sidecar.created == entry.created
+    else { return nil }
+    return sidecar.details
+  }
+
+  /// Opens the payload of an entry, to be read in pieces; nil if there is no entry.
+  func openChunks(_ key: String) throws(StorageError) -> ChunkSource? {
+    let name = try EntryName(key: key, rules: rules)
+    // Repeated if the entry is replaced before its payload is open.
+    for _ in 0..<3 {
+      guard case .found(let entry, _) = try lookUp(key, .recordUse) else { return nil }
+      guard let file = try File.openIfPresent(name.path, in: directory) else { continue }
+      let payload = try file.status(withTimes: true)
+      guard entry.matches(payload, keyID: name.keyID) else { continue }
+      var source = ChunkSource(contents: .file(file), size: payload.size)
+      if entry.isPayloadVerified { return source }
+      guard
+        let (sidecar, _, _) = try readSidecar(
+          name, of: payload, keyLength: key.utf8.count, { _ in () }),
+        sidecar.created == entry.created
+      else { continue }
+      source.verify = { [self] sum throws(StorageError) in
+        if sum == sidecar.checksum { return verifiedEntries.notePayloadVerified(entry, of: name) }
+        _ = try withKeyLock(name, timeout: timeout) { entry throws(StorageError) in
+          try entry.resolveMismatch(key: key)
+        }
+        throw StorageError(
+          .damaged, operation: "chunks", path: file.path,
+          reason: "the bytes are not those that were stored",
+          remedy: "Store the value again; the damaged entry was removed.")
+      }
+      return source
+    }
+    return nil
   }
 
   private func recordUse(of name: EntryName, _ entry: VerifiedEntry) {
@@ -195,21 +278,6 @@ extension Sidecar {
         remedy: "Update Keepsake, or remove the entry.")
     } catch {
       return nil
-    }
-  }
-}
-
-extension String.UTF8View {
-  fileprivate func hasSameBytes(as other: UnsafeRawBufferPointer) -> Bool {
-    span.bytes.withUnsafeBytes { bytes in
-      guard bytes.count == other.count else { return false }
-      // Whole words first, because keys are compared at each first read.
-      let words = bytes.count & ~7
-      for position in stride(from: 0, to: words, by: 8) {
-        let word = bytes.loadUnaligned(fromByteOffset: position, as: UInt64.self)
-        if word != other.loadUnaligned(fromByteOffset: position, as: UInt64.self) { return false }
-      }
-      return (words..<bytes.count).allSatisfy { bytes[$0] == other[$0] }
     }
   }
 }

@@ -27,7 +27,7 @@ extension OpenCache {
     }
     let ledger = CacheLedger(file: file, timeout: timeout)
     // The ledger was truncated, or the directory was removed without the ledger beside it.
-    if ledger.epoch == 0 || isNew && (ledger.totalSize > 0 || !ledger.isTotalSizeKnown) {
+    if ledger.epoch == 0 || isNew && ledger.totalSize != (0, true) {
       try ledger.invalidate()
     }
     try ledger.checkClock()

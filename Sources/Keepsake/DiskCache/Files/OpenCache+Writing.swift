@@ -50,12 +50,13 @@ extension OpenCache {
   ) throws(StorageError) {
     let created = WallClock.now
     let expires = options.expiry.time(created: created, lastUsed: created)
-    let modified = try setTimes(of: temporary.file, created: created, expires: expires)
+    let times = PayloadTimes(created: created, expires: expires, random: randomNumber())
+    let modified = try set(times, of: temporary.file)
     // The times are synchronized too, because they tell which sidecar belongs to the payload.
     if options.isDurable { try temporary.file.synchronize(withTimes: true) }
     let sidecar = Sidecar(
       kind: summary.kind, expiry: options.expiry, size: summary.size, modified: modified,
-      checksum: summary.checksum, created: created)
+      checksum: summary.checksum, created: created, details: options.details)
     // Recorded again once the entry is visible.
     try ledger?.recordExpiry(expires, in: name.directory)
     try sidecar.withContents(of: key) { (contents) throws(StorageError) in
@@ -69,26 +70,91 @@ extension OpenCache {
     }
   }
 
-  /// Sets the times of a payload file.
-  ///
-  /// The nanoseconds of its modification time are random, so that no other payload of this name has
-  /// the same time; they are odd if the entry never expires. The time of the last access is the
-  /// time of expiry, so that a scan need not read the sidecar.
+  /// Sets the times of a new payload file.
   ///
   /// - Returns: The modification time for the sidecar; 0 if the file system does not keep
   ///   nanoseconds.
-  private func setTimes(
-    of file: File, created: Int64, expires: Int64
-  ) throws(StorageError) -> Int64 {
-    let random = Int64(randomNumber() % UInt64(WallClock.second / 2)) * 2
+  private func set(_ times: PayloadTimes, of file: File) throws(StorageError) -> Int64 {
+    try file.setTimes(accessed: times.accessed, modified: times.modified)
+    if let keepsNanoseconds { return keepsNanoseconds ? times.modified : 0 }
+    let isKept = try file.status(withTimes: true).modified == times.modified
+    keepsNanoseconds = isKept
+    return isKept ? times.modified : 0
+  }
+
+  /// Records, in place of the value, that there is none.
+  func writeNoValue(
+    forKey key: String, _ options: WriteOptions, hook: CommitHook
+  ) throws(StorageError) {
+    let name = try EntryName(key: key, rules: rules)
+    let created = WallClock.now
+    let expires = options.expiry.time(created: created, lastUsed: created)
+    let sidecar = Sidecar(
+      kind: nil, expiry: options.expiry, size: 0, modified: 0, checksum: 0, created: created)
+    try ledger?.recordExpiry(expires, in: name.directory)
+    do throws(StorageError) {
+      try sidecar.withContents(of: key) { (contents) throws(StorageError) in
+        _ = try withKeyLock(name, timeout: timeout) { entry throws(StorageError) in
+          try hook { () throws(StorageError) in
+            try entry.publishNoValue(sidecar: contents, expires: expires)
+          }
+        }
+      }
+    } catch  where error.code == .notFound {
+      // The caller repeats the call.
+      try makeSubdirectory(of: name)
+      throw error
+    }
+  }
+
+  /// Stores an entry that was found again without its value, which lives on.
+  ///
+  /// - Returns: Whether the entry is still that one.
+  func renew(
+    _ stale: StaleEntry, forKey key: String, _ options: WriteOptions, hook: CommitHook
+  ) throws(StorageError) -> Bool {
+    let name = try EntryName(key: key, rules: rules)
+    let created = WallClock.now
+    let expires = options.expiry.time(created: created, lastUsed: created)
+    let times = PayloadTimes(created: created, expires: expires, random: randomNumber())
+    try ledger?.recordExpiry(expires, in: name.directory)
+    let isSame = try withKeyLock(name, timeout: timeout) { entry throws(StorageError) -> Bool in
+      guard let payload = try FileSystem.status(name.path, in: directory, withTimes: true),
+        let (old, _, hasKey) = try readSidecar(
+          name, of: payload, keyLength: key.utf8.count, { key.utf8.hasSameBytes(as: $0) }),
+        hasKey, old.fits(payload), old.created == stale.created
+      else { return false }
+      let sidecar = Sidecar(
+        kind: old.kind, expiry: options.expiry, size: old.size,
+        modified: old.modified == 0 ? 0 : times.modified, checksum: old.checksum,
+        created: created, details: options.details)
+      try sidecar.withContents(of: key) { (contents) throws(StorageError) in
+        try hook { () throws(StorageError) in
+          try entry.renew(sidecar: contents, times: times, expires: expires)
+        }
+      }
+      return true
+    }
+    return isSame == true
+  }
+}
+
+/// The times of a payload file.
+///
+/// The nanoseconds of its modification time are random, so that no other payload of this name has
+/// the same time; they are odd if the entry never expires. The time of the last access is the time
+/// of expiry, so that a scan need not read the sidecar.
+struct PayloadTimes {
+  let accessed: Int64
+  let modified: Int64
+
+  @inline(__always)
+  init(created: Int64, expires: Int64, random: UInt64) {
+    let nanoseconds = Int64(random % UInt64(WallClock.second / 2)) * 2
     let latest = Int64.max - WallClock.second
     let second = min(created, latest) / WallClock.second * WallClock.second
-    let modified = second + random + (expires == .max ? 1 : 0)
-    try file.setTimes(accessed: expires == .max ? created : expires, modified: modified)
-    if let keepsNanoseconds { return keepsNanoseconds ? modified : 0 }
-    let isKept = try file.status(withTimes: true).modified == modified
-    keepsNanoseconds = isKept
-    return isKept ? modified : 0
+    modified = second + nanoseconds + (expires == .max ? 1 : 0)
+    accessed = expires == .max ? created : expires
   }
 }
 

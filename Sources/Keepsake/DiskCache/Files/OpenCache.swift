@@ -25,11 +25,15 @@ final class OpenCache: Sendable {
   let timeout: Duration
   let counts: CacheCounts
   let verifiedEntries = VerifiedEntries()
+  /// The least recently used entries that the last scan found, the first to go at the end.
+  let evictionCandidates = Locked<[EvictionCandidate]>([])
   /// The subdirectories whose names, and those of the directories above, survive a power cut.
   let durableDirectories = Locked<Set<Int>>([])
 
   private let processGeneration = ForkGuard.generation
+  /// Keep the writers of this process apart, which share the locks of a descriptor.
   private let threadLocks = (0..<64).map { _ in ThreadLock() }
+  private let publishedTimes = PublishedTimes()
   private let nameCount = Atomic<UInt64>(0)
   private let lastCheck: Atomic<Int64>
   private let timePrecision = Atomic<UInt8>(0)
@@ -38,11 +42,8 @@ final class OpenCache: Sendable {
   private let unrecordedSizes = Locked<[Int: Int]>([:])
   private let hasUnrecordedSizes = Atomic(false)
 
-  /// Keeps the writers of this process apart, which share the locks of a descriptor.
   private final class ThreadLock: Sendable {
     let lock = Locked(())
-    /// The modification time of the last payload that this process published under the lock.
-    let lastPublished = Atomic<Int64>(0)
   }
 
   init(
@@ -134,14 +135,13 @@ final class OpenCache: Sendable {
 
   /// Notes that the payload of a record has got its name. The key must be locked.
   func notePublished(_ claim: Sidecar.Claim, as name: EntryName) {
-    threadLock(of: name.directory).lastPublished.store(claim.modified, ordering: .relaxed)
+    publishedTimes.note(claim.modified, of: name)
   }
 
   /// Whether this process knows that the payload of a record has got its name. The key must be
   /// locked.
   func hasPublished(_ claim: Sidecar.Claim, as name: EntryName) -> Bool {
-    claim.modified != 0
-      && claim.modified == threadLock(of: name.directory).lastPublished.load(ordering: .relaxed)
+    claim.modified != 0 && claim.modified == publishedTimes.last(of: name)
   }
 
   // MARK: Sizes
@@ -151,6 +151,7 @@ final class OpenCache: Sendable {
   /// The entry is stored or removed by now, so this does not fail: what cannot be recorded, as on a
   /// full disk, is recorded with the next change.
   func addSize(_ bytes: Int?, to subdirectory: Int) {
+    if bytes == 0, !hasUnrecordedSizes.load(ordering: .relaxed) { return }
     guard let ledger else { return }
     let rest = takeUnrecordedSize(of: subdirectory)
     let bytes = bytes.map { $0 + rest }
@@ -177,11 +178,14 @@ final class OpenCache: Sendable {
     hasUnrecordedSizes.load(ordering: .relaxed) && unrecordedSizes.withLock { !$0.isEmpty }
   }
 
-  /// The size of all entries, without the subdirectories that have to be scanned.
-  func recordedSize(_ ledger: CacheLedger) -> Int {
-    let size = ledger.totalSize
-    if !hasUnrecordedSizes.load(ordering: .relaxed) { return size }
-    return unrecordedSizes.withLock { max(0, $0.values.reduce(size, +)) }
+  /// The size of all entries, without the subdirectories that have to be scanned, and whether there
+  /// are none of those.
+  func recordedSize(_ ledger: CacheLedger) -> (bytes: Int, isKnown: Bool) {
+    var size = ledger.totalSize
+    if hasUnrecordedSizes.load(ordering: .relaxed) {
+      size.bytes = unrecordedSizes.withLock { max(0, $0.values.reduce(size.bytes, +)) }
+    }
+    return size
   }
 
   // MARK: Temporary files

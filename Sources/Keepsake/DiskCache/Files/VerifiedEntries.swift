@@ -14,11 +14,23 @@ struct VerifiedEntry: Sendable {
   // The smaller fields come last, so that no padding is needed between others.
   let expiry: StoredExpiry
   let kind: Payload.Kind
+  /// Whether its sidecar has details.
+  let hasDetails: Bool
   /// Whether the payload's checksum was compared.
   var isPayloadVerified: Bool
 
   func hasExpired(at now: Int64) -> Bool {
     expiry.hasPassed(created: created, lastUsed: lastUsed, now: now)
+  }
+
+  /// Whether an entry that has expired is kept.
+  ///
+  /// False if it is dated in the future: the clock was set back, and its age is unknown.
+  ///
+  /// - Parameter length: For how long after the expiry.
+  func isKept(for length: Int64, at now: Int64) -> Bool {
+    let end = expiry.time(created: created, lastUsed: lastUsed)
+    return now >= end && now < end.addingSaturated(length)
   }
 
   /// Whether this is the entry that has this payload file.
@@ -82,6 +94,18 @@ final class VerifiedEntries: Sendable {
       guard let index = entries.index(forKey: name.id) else { return }
       entries.values[index].lastUsed = time
       entries.values[index].lastRecordedUse = time
+    }
+  }
+
+  /// Notes that the payload of an entry has the right checksum.
+  func notePayloadVerified(_ entry: VerifiedEntry, of name: EntryName) {
+    shard(name.id).entries.withLock { entries in
+      guard let index = entries.index(forKey: name.id),
+        entries.values[index].inode == entry.inode, entries.values[index].keyID == entry.keyID,
+        entries.values[index].modified == entry.modified,
+        entries.values[index].changed == entry.changed
+      else { return }
+      entries.values[index].isPayloadVerified = true
     }
   }
 

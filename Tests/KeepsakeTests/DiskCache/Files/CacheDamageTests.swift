@@ -71,6 +71,39 @@ import Testing
     try file.setTimes(accessed: modified, modified: modified)
   }
 
+  @Test func anyChangedByteOfARecordThatThereIsNoValueIsAMiss() throws {
+    let options = WriteOptions(expiry: .after(86_400 * WallClock.second), isDurable: false)
+    func find() throws -> FoundEntry { try directory.cache().engine.find("k", noValue: true) }
+    try directory.cache().engine.writeNoValue(forKey: "k", options, hook: commitDirectly)
+    guard case .noValue = try find() else {
+      Issue.record("there is no record")
+      return
+    }
+    let name = try #require(try entryFiles().first)
+    let path = directory.path + "/caches/standard/" + name
+    let original = try bytes(path)
+    func expectMiss(_ damaged: [UInt8], at position: Int) throws {
+      try Data(damaged).write(to: URL(filePath: path))
+      switch try find() {
+      case .missing: break
+      // After the record is room for the previous one.
+      case .noValue: #expect(position >= original.count - Sidecar.headerSize, "byte \(position)")
+      case .fresh, .stale: Issue.record("byte \(position) makes a value")
+      }
+      #expect(try directory.cache().get("k") == nil, "byte \(position)")
+    }
+    for position in original.indices {
+      for mask: UInt8 in [1, 0x80] {
+        var damaged = original
+        damaged[position] ^= mask
+        try expectMiss(damaged, at: position)
+      }
+      try expectMiss(Array(original[..<position]), at: position)
+    }
+    try directory.cache().set(value, forKey: "k")
+    #expect(try directory.cache().get("k") == value)
+  }
+
   @Test func anyChangedByteOfThePayloadIsAMiss() throws {
     try directory.cache().set(value, forKey: "k")
     let path = try directory.cache().payload("k")
@@ -208,7 +241,7 @@ import Testing
         inode: status.inode + UInt64(other(1)), size: status.size + other(2),
         modified: status.modified + Int64(other(3)), changed: status.changed + Int64(other(4)),
         keyID: 7 + other(5), created: 0, lastUsed: 0, lastRecordedUse: 0, expiry: .never,
-        kind: .data, isPayloadVerified: true)
+        kind: .data, hasDetails: false, isPayloadVerified: true)
       #expect(entry.matches(status, keyID: 7) == (changed == 0), "\(changed)")
     }
   }
@@ -261,7 +294,7 @@ import Testing
     try store.set(value, forKey: "k", expiry: .seconds(0.01))
     try store.set(value, forKey: "other")
     var sidecar = try bytes(path)
-    sidecar[3] = 2
+    sidecar[3] = 3
     sidecar = Sidecar.summed(sidecar)
     try overwrite(path, with: sidecar)
     Thread.sleep(forTimeInterval: 0.02)

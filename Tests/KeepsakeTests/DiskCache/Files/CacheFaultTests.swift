@@ -8,14 +8,35 @@ import Testing
   private static let old = Data(String(repeating: Fault.mark + " old. ", count: 30).utf8)
   private static let new = Data(String(repeating: Fault.mark + " new. ", count: 40).utf8)
 
-  private static let operations: [(String, @Sendable (DiskCache.Store) throws -> Void)] = [
+  private static let operations: [(String, @Sendable (DiskCache.Store) async throws -> Void)] = [
     ("set", { try $0.set(new, forKey: "k", expiry: .days(1)) }),
     ("set new", { try $0.set(new, forKey: "new") }),
     ("set durable", { try $0.set(new, forKey: "k", durable: true) }),
+    ("tagged", { try $0.set(new, forKey: "k", expiry: .days(1), tags: ["t": "1"]) }),
+    (
+      "tagged durable",
+      { try $0.set(new, forKey: "k", keptFor: .days(1), tags: ["t": "1"], durable: true) }
+    ),
+    ("over tags", { try $0.set(new, forKey: "tagged") }),
+    ("renew", { try Self.renew("tagged", $0) }),
+    (
+      "no value",
+      { try $0.engine.writeNoValue(forKey: "k", Self.day, hook: commitDirectly) }
+    ),
+    ("find", { _ = try $0.engine.find("k", noValue: true) }),
     ("remove", { try $0.remove("k") }),
     ("removeAll", { try $0.removeAll() }),
     ("removeExpired", { _ = try $0.removeExpired() }),
     ("get", { _ = try $0.get("k") }),
+    (
+      "chunks",
+      { store in
+        var bytes = Data()
+        guard let chunks = try store.chunks("k", size: 100) else { return }
+        for try await piece in chunks { bytes += piece }
+        #expect(bytes == old)
+      }
+    ),
     ("contains", { _ = try $0.contains("k") }),
     ("entry", { _ = try $0.entry("k") }),
     ("fileURL", { _ = try $0.fileURL("k") }),
@@ -31,9 +52,25 @@ import Testing
     ("file", { try $0.set(contentsOf: URL(filePath: #filePath), forKey: "k") }),
   ]
 
-  private func prepare(_ directory: TemporaryDirectory) throws {
+  private static let day = WriteOptions(
+    expiry: .after(86_400 * WallClock.second), details: EntryDetails(kept: 1), isDurable: false)
+
+  /// Gives an entry that is found stale a new life.
+  private static func renew(_ key: String, _ store: DiskCache.Store) throws {
+    let found = try WallClock.$fixed.withValue(WallClock.now + 36 * 3_600 * WallClock.second) {
+      try store.engine.find(key, noValue: true)
+    }
+    guard case .stale(let entry) = found else { return }
+    _ = try store.engine.renew(entry, forKey: key, day, hook: commitDirectly)
+  }
+
+  private func prepare(_ directory: TemporaryDirectory, hasTags: Bool = false) throws {
     let store = directory.cache()
     for key in ["k", "l", "m"] { try store.set(Self.old, forKey: key) }
+    if hasTags {
+      try store.set(
+        Self.old, forKey: "tagged", expiry: .days(1), keptFor: .days(1), tags: ["t": "0"])
+    }
     try store.set("gone", forKey: "gone", expiry: .seconds(1e-9))
     // Otherwise opening the cache would clean it up in the background during the call.
     try store.removeExpired()
@@ -41,7 +78,7 @@ import Testing
 
   @Test func everyFailingCallIsAnErrorOrAMissAndNeverAWrongValue() async throws {
     let directory = try TemporaryDirectory(isQuick: true)
-    try prepare(directory)
+    try prepare(directory, hasTags: true)
     let template = try Snapshot(of: directory)
     let payload = String(try directory.cache().payload("k").dropFirst(directory.path.count))
     var count = 0
@@ -52,16 +89,16 @@ import Testing
   }
 
   private func failEachCall(
-    of name: String, _ operation: @Sendable (DiskCache.Store) throws -> Void,
+    of name: String, _ operation: @Sendable (DiskCache.Store) async throws -> Void,
     on template: Snapshot, _ payload: String
   ) async throws -> Int {
     // The values that the operations store.
     let results = [
-      "set": Self.new, "set durable": Self.new,
+      "set": Self.new, "set durable": Self.new, "tagged": Self.new, "tagged durable": Self.new,
       "file": try Data(contentsOf: URL(filePath: #filePath)),
     ]
     return try await failingEachCall(
-      { (store: DiskCache.Store) in try operation(store) },
+      { (store: DiskCache.Store) in try await operation(store) },
       on: {
         let directory = try TemporaryDirectory(copying: template)
         return (directory.cache(), [directory])
@@ -80,6 +117,14 @@ import Testing
             #expect(value == nil || value == Self.old || isNew, comment)
           }
           if !["removeAll", "limit"].contains(name) {
+            let tagged = try reader.get("tagged")
+            let allowed: [Data?] =
+              switch name {
+              case "over tags": [Self.old, Self.new, nil]
+              case "renew": [Self.old, nil]
+              default: [Self.old]
+              }
+            #expect(allowed.contains(tagged), comment)
             #expect(try reader.get("l") == Self.old && reader.get("m") == Self.old, comment)
           }
         }
@@ -93,7 +138,7 @@ import Testing
         // have the same time of use.
         if name != "limit" { #expect(try next.get("after") == Self.new, comment) }
         #expect(try isSwept(directory, by: next), comment)
-        if name != "limit" {
+        if !["limit", "no value"].contains(name) {
           let sum = try next.keys().reduce(0) { try $0 + footprint(next, $1) }
           #expect(try next.totalSize == sum, comment)
         }
@@ -166,15 +211,27 @@ import Testing
 
   /// Stops a process before each system call of a set in turn, as a kill does: no later call of it
   /// has an effect.
-  @Test(arguments: [(30, false), (30, true), (6_000, false)])
-  func aSetThatIsKilledLeavesTheOldOrTheNewValue(keyLength: Int, isDurable: Bool) throws {
+  @Test(
+    arguments: [(30, "set", false), (30, "durable", false), (6_000, "set", false)]
+      + [30, 6_000].flatMap { length in
+        ["set", "tagged", "renew", "no value"].map { (length, $0, true) }
+      } + [(30, "tagged", false), (30, "no value", false)])
+  func aSetThatIsKilledLeavesTheOldOrTheNewValue(
+    keyLength: Int, change: String, oldHasTags: Bool
+  ) throws {
     let key = String(repeating: "k", count: keyLength)
+    let after: Data? = change == "renew" ? Self.old : change == "no value" ? nil : Self.new
     var values: [Data?] = []
     for number in 0... {
       try #require(number < 60)
       let directory = try TemporaryDirectory(isQuick: true)
       try directory.cache().set("first", forKey: key)
-      try directory.cache().set(Self.old, forKey: key, expiry: .days(1))
+      if oldHasTags {
+        try directory.cache().set(
+          Self.old, forKey: key, expiry: .days(1), keptFor: .days(1), tags: ["t": "0"])
+      } else {
+        try directory.cache().set(Self.old, forKey: key, expiry: .days(1))
+      }
       let size = try directory.cache().totalSize
       /// Whether the set was killed.
       func set(_ value: Data, untilCall number: Int) throws -> Bool {
@@ -188,7 +245,13 @@ import Testing
         let store = directory.cache()
         FaultPlan.$current.withValue(plan) {
           // Its clean-up fails too.
-          try? store.set(value, forKey: key, durable: isDurable)
+          switch change {
+          case "tagged": try? store.set(value, forKey: key, tags: ["t": "1", "u": "2"])
+          case "renew": try? Self.renew(key, store)
+          case "no value":
+            try? store.engine.writeNoValue(forKey: key, Self.day, hook: commitDirectly)
+          default: try? store.set(value, forKey: key, durable: change == "durable")
+          }
         }
         return count.withLock { $0 } > number
       }
@@ -196,18 +259,30 @@ import Testing
       let isKilled = try set(Self.new, untilCall: number)
       if isKilled { _ = try set(Self.new, untilCall: number) }
       let found = try directory.cache().get(key)
-      #expect(found == Self.old || found == Self.new, "before call \(number)")
+      #expect(found == Self.old || found == after, "before call \(number)")
       values.append(found)
       let next = directory.cache()
-      #expect(try next.entry(key)?.size == found?.count && next.keys() == [key])
+      #expect(try next.entry(key)?.size == found?.count)
+      #expect(try next.keys() == (found == nil ? [] : [key]))
       #expect(next.statistics.damaged == 0)
       try next.set(Self.new, forKey: key)
       #expect(try directory.cache().get(key) == Self.new)
       try next.removeExpired()
-      #expect(try next.totalSize == size)
+      #expect(try next.totalSize == (oldHasTags ? blocksTaken(directory) : size))
       if !isKilled { break }
     }
-    #expect(values.first == Self.old && values.last == Self.new && values.count > 8)
+    #expect(values.first == Self.old && values.last == after && values.count > 8)
+  }
+
+  /// The size of all files of entries, in whole blocks.
+  private func blocksTaken(_ directory: TemporaryDirectory) throws -> Int {
+    let root = directory.path + "/caches/standard/"
+    return try FileManager.default.subpathsOfDirectory(atPath: root).reduce(0) { sum, name in
+      let status = try #require(try FileSystem.status(root + name))
+      // A process that another test starts may hold the lock of a temporary file for a moment.
+      let isEntry = status.isRegularFile && name != "CACHEDIR.TAG" && !name.hasSuffix(".tmp")
+      return sum + (isEntry ? (status.size + 4_095) / 4_096 * 4_096 : 0)
+    }
   }
 
   /// Where a file system copies on write, as btrfs does, a full disk does not accept changes to the

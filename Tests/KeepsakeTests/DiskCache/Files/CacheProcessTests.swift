@@ -45,11 +45,11 @@ extension OneAtATime {
 
       // A writer waits for the eviction if the cache exceeds the limit by a tenth. Only the entries
       // that the eleven writers have just published and not counted yet can exceed that, and
-      // usually there are few.
+      // usually there are at most five: other tests on the same processors hold writers up.
       let inFlight = 65_536 + 4_096
       let (highest, median) = (samples.max() ?? 0, samples.sorted()[samples.count / 2])
       #expect(highest <= limit / 10 * 11 + 11 * inFlight, "of \(samples.count) samples")
-      #expect(median <= limit / 10 * 11 + inFlight, "of \(samples.count) samples")
+      #expect(median <= limit / 10 * 11 + 5 * inFlight, "of \(samples.count) samples")
 
       // Once this lock is available, the eviction in the background has ended.
       store.sizeLimit = nil
@@ -76,6 +76,41 @@ extension OneAtATime {
       #expect(failures.all.isEmpty, "\(failures.all)")
       #expect(store.statistics.damaged == 0)
       try expectTidy(store, directory, "x")
+    }
+
+    @Test func piecesAreOfOneValueWhileOtherProcessesReplaceIt() async throws {
+      let directory = try TemporaryDirectory(isQuick: true)
+      let failures = Failures()
+      let store = directory.ownCache("x", failures: failures)
+      let milliseconds = seconds * 100
+      let peers = try (0..<2).map {
+        try Peer.start(directory, "cache-stress", "\(100 + $0)", "\(milliseconds)", "0", "1")
+      }
+      let end = ContinuousClock.now + .milliseconds(milliseconds)
+      var (count, pieceCount) = (0, 0)
+      // A busy machine needs longer for some reads.
+      while ContinuousClock.now < end
+        || count < 20 && ContinuousClock.now < end + .seconds(60)
+      {
+        guard let chunks = try store.chunks(CacheStress.name(0), size: 5_000) else {
+          await Task.yield()
+          continue
+        }
+        var data = Data()
+        for try await piece in chunks {
+          data += piece
+          pieceCount += 1
+        }
+        // Values are also stored as text.
+        let isWhole = [data, Data(base64Encoded: data) ?? Data()].contains {
+          SelfCheckingValue($0, key: 0) != nil
+        }
+        try #require(isWhole, "\(data.count) bytes")
+        count += 1
+      }
+      #expect(peers.map { $0.finish() } == ["", ""])
+      #expect(count >= 20 && store.statistics.damaged == 0 && failures.all.isEmpty)
+      print("proof: pieces: \(count) values in \(pieceCount) pieces while two processes set them")
     }
 
     /// Kills writers at random moments and expects the values that they had acknowledged.
@@ -275,12 +310,14 @@ extension [Int: CacheStepState] {
     let key = step.value.key
     var after: Set<SelfCheckingValue?> =
       switch step.action {
-      case .remove: [nil]
-      case .set, .setLasting, .setFile, .setChunks: [step.value]
+      case .remove, .setGone: [nil]
+      case .set, .setLasting, .setFile, .setChunks, .setTagged, .revalidate: [step.value]
       case .setFleeting: [step.value, nil]
       }
     // A writer that was killed during the step may have left the old value.
     if !isDone { after.formUnion((self[key] ?? CacheStepState()).allowed) }
+    // Between its two calls, the entry has expired.
+    if !isDone, case .revalidate = step.action { after.insert(nil) }
     self[key, default: CacheStepState()].allowed = after
   }
 }
@@ -349,6 +386,12 @@ private func expectTidy(
     let strays = names.filter { file in
       if file.hasPrefix(".") { return true }
       let isSidecar = file.hasSuffix(Sidecar.suffix)
+      // A record that there is no value has no payload.
+      if isSidecar, let bytes = try? Bytes.read("\(path)/\(top)/\(file)"),
+        let sidecar = try? Sidecar(bytes), sidecar.kind == nil
+      {
+        return false
+      }
       return !names.contains(
         isSidecar ? String(file.dropLast(Sidecar.suffix.count)) : file + Sidecar.suffix)
     }

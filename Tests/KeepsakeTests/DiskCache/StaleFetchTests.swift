@@ -1,0 +1,275 @@
+import Foundation
+import KeepsakeTesting
+import Testing
+
+@testable import Keepsake
+
+private struct Offline: Error {}
+
+/// What a producer has done, and whether it may go on.
+private final class Probe: Sendable {
+  let count = Locked(0)
+  let isOpen = Locked(false)
+}
+
+/// Fetches of entries that have expired and are kept.
+@Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct StaleFetchTests {
+  private let start = WallClock.now
+
+  /// Runs `body` while the clock stands still, this many minutes after the beginning of the test.
+  private func after(
+    _ minutes: Int64, isolation: isolated (any Actor)? = #isolation,
+    _ body: () async throws -> Void
+  ) async throws {
+    try await WallClock.$fixed.withValue(
+      start + minutes * 60 * WallClock.second, operation: body, isolation: isolation)
+  }
+
+  private func wait(
+    until condition: () throws -> Bool, isolation: isolated (any Actor)? = #isolation
+  ) async throws {
+    while !(try condition()) { try await Task.sleep(for: .milliseconds(1)) }
+  }
+
+  private func fetch(
+    _ value: String, _ cache: DiskCache.Name = .standard
+  ) async throws -> String {
+    try await DiskCache.fetch(
+      "k", expiry: .minutes(5), staleFor: .hours(1), staleIfFailing: .hours(2), cache: cache
+    ) {
+      value
+    }
+  }
+
+  @Test(arguments: [DiskCache.Name.standard, .memory])
+  func aStaleEntryIsReturnedAtOnceAndProducedAnewInTheBackground(
+    cache: DiskCache.Name
+  ) async throws {
+    let store = DiskCache.named(cache)
+    #expect(try await fetch("first", cache) == "first")
+    #expect(try await fetch("unused", cache) == "first")
+    try await after(6) { () async throws in
+      // Hidden from all other calls, but kept.
+      #expect(try store.get("k") == nil && !store.contains("k") && store.entry("k") == nil)
+      #expect(try store.keys() == [] && store.fileURL("k") == nil)
+      #expect(try store.removeExpired() == 0 && store.keys() == [])
+      #expect(try await fetch("second", cache) == "first")
+      try await wait { try store.model("k") == "second" }
+      #expect(try await fetch("unused", cache) == "second")
+    }
+    // Past both ends, the caller waits for the new value.
+    try await after(6 + 6 + 180) { () async throws in
+      #expect(try store.removeExpired() == 1)
+      #expect(try await fetch("third", cache) == "third")
+    }
+    try await wait { InFlightFetches.shared.isEmpty(for: store) }
+  }
+
+  @Test func aSweepRemovesAStaleEntryAtItsLastEnd() async throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.cache()
+    try store.set("v", forKey: "k", expiry: .minutes(5), keptFor: .hours(1), tags: [:])
+    let entry = try #require(try store.entry("k"))
+    #expect(entry.keptUntil == entry.expires?.addingTimeInterval(3_600) && entry.tags == [:])
+    let size = try store.totalSize
+    for (minutes, isKept) in [(4, true), (6, true), (64, true), (66, false)] {
+      try WallClock.$fixed.withValue(start + Int64(minutes) * 60 * WallClock.second) {
+        let count = try directory.cache().removeExpired()
+        #expect(count == (isKept ? 0 : 1))
+        #expect(try directory.cache().keys() == (minutes < 5 ? ["k"] : []))
+        #expect(try store.totalSize == (isKept ? size : 0))
+      }
+    }
+  }
+
+  @Test func aThousandCallsOnAStaleKeyRunOneProducerAndNoneWaits() async throws {
+    let calls = Coverage.count(sample: 1_000, complete: 1_000)
+    #expect(try await fetch("old") == "old")
+    try await after(6) { () async throws in
+      let probe = Probe()
+      @Sendable func fetch() async throws -> String {
+        try await DiskCache.fetch("k", expiry: .minutes(5), staleFor: .hours(1)) {
+          probe.count.withLock { $0 += 1 }
+          while !probe.isOpen.withLock({ $0 }) { try await Task.sleep(for: .milliseconds(1)) }
+          return "new"
+        }
+      }
+      let values = try await withThrowingTaskGroup(of: String.self) { group in
+        for _ in 0..<calls { group.addTask { try await fetch() } }
+        // The producer does not end before all callers have their value.
+        return try await group.reduce(into: []) { $0.append($1) }
+      }
+      #expect(values == Array(repeating: "old", count: calls))
+      try await wait { probe.count.withLock { $0 } == 1 }
+      probe.isOpen.withLock { $0 = true }
+      try await wait { DiskCache.model("k") == "new" }
+      #expect(probe.count.withLock { $0 } == 1)
+      print(
+        "proof: stale fetches: \(calls) calls, \(probe.count.withLock { $0 }) producer, none waited"
+      )
+    }
+    try await wait { InFlightFetches.shared.isEmpty(for: DiskCache.shared) }
+  }
+
+  @Test func aProducerThatFailsAHundredTimesGivesAHundredStaleAnswers() async throws {
+    let directory = try TemporaryDirectory()
+    let failures = Failures()
+    let store = directory.cache(failures: failures)
+    try store.set("old", forKey: "k", expiry: .minutes(5), keptFor: .hours(10), tags: [:])
+    let probe = Probe()
+    @Sendable func fetch() async throws -> String {
+      try await store.fetch("k", expiry: .minutes(5), staleFor: .hours(10)) {
+        probe.count.withLock { $0 += 1 }
+        throw Offline()
+      }
+    }
+    let start = ContinuousClock.now
+    for round in 0..<100 {
+      // More than the longest delay between two attempts.
+      try await after(6 + 2 * Int64(round)) { () async throws in
+        #expect(try await fetch() == "old")
+        try await wait { probe.count.withLock { $0 } == round + 1 && store.backoff.isWaiting("k") }
+        // Until the delay has passed, there is no further attempt.
+        #expect(try await fetch() == "old")
+        try await wait { InFlightFetches.shared.isEmpty(for: store) }
+        #expect(probe.count.withLock { $0 } == round + 1)
+      }
+    }
+    let reports = failures.all
+    #expect(reports.allSatisfy { $0.code == .fetchFailed && $0.key == "k" })
+    #expect(reports.first?.underlyingError is Offline)
+    // One report for a key and a second of the real clock.
+    let seconds = (ContinuousClock.now - start) / .seconds(1)
+    #expect(reports.count >= 1 && reports.count <= Int(seconds) + 1)
+    print("proof: failing producer: 100 failures, \(reports.count) reports, 200 stale answers")
+  }
+
+  @Test func theDelayDoublesUpToAMinuteAndEndsWithASuccess() throws {
+    let backoff = FetchBackoff()
+    func isWaiting(_ key: String, after delay: Int64 = 0) -> Bool {
+      WallClock.$fixed.withValue(start + delay) { backoff.isWaiting(key) }
+    }
+    func noteFailure(_ key: String) {
+      WallClock.$fixed.withValue(start) { backoff.noteFailure(key) }
+    }
+    for delay in [1, 2, 4, 8, 16, 32, 60, 60] {
+      noteFailure("k")
+      let end = Int64(delay) * WallClock.second
+      #expect(isWaiting("k", after: end - WallClock.second / 2))
+      #expect(!isWaiting("k", after: end + 1_000_000))
+      #expect(!isWaiting("l"))
+    }
+    backoff.noteSuccess("k")
+    #expect(!isWaiting("k"))
+    noteFailure("k")
+    #expect(isWaiting("k") && !isWaiting("k", after: WallClock.second + 1_000_000))
+    for number in 0..<3_000 { noteFailure("k\(number)") }
+    #expect(isWaiting("k2999"))
+  }
+
+  @Test func anOldValueIsReturnedOnlyWhileTheProducerFails() async throws {
+    let directory = try TemporaryDirectory()
+    let failures = Failures()
+    let store = directory.cache(failures: failures)
+    let probe = Probe()
+    @Sendable func fetch(_ value: String?) async throws -> String {
+      try await store.fetch("k", expiry: .minutes(5), staleIfFailing: .hours(2)) {
+        probe.count.withLock { $0 += 1 }
+        guard let value else { throw Offline() }
+        return value
+      }
+    }
+    await #expect(throws: Offline.self) { try await fetch(nil) }
+    #expect(try await fetch("old") == "old" && failures.all.isEmpty)
+    try await after(6) { () async throws in
+      #expect(try await fetch(nil) == "old")
+      #expect(failures.all.map(\.code) == [.fetchFailed])
+      let before = probe.count.withLock { $0 }
+      #expect(try await fetch("unused") == "old")
+      #expect(probe.count.withLock { $0 } == before, "the delay has not passed")
+      // A fetch that does not accept an expired value produces one.
+      await #expect(throws: Offline.self) {
+        try await store.fetch("k") { () async throws -> String in throw Offline() }
+      }
+    }
+    try await after(8) { () async throws in #expect(try await fetch("new") == "new") }
+    try await after(8 + 6 + 120) { () async throws in
+      await #expect(throws: Offline.self, "too old") { try await fetch(nil) }
+    }
+  }
+
+  @Test func waitersThatAcceptAnOldValueGetItWhenTheProducerFails() async throws {
+    let store = DiskCache.shared
+    try store.set("old", forKey: "k", expiry: .minutes(5), keptFor: .hours(1), tags: [:])
+    try await after(6) { () async throws in
+      let probe = Probe()
+      @Sendable func fetch() async throws -> String {
+        try await store.fetch("k", expiry: .minutes(5), staleIfFailing: .hours(1)) {
+          while !probe.isOpen.withLock({ $0 }) { try await Task.sleep(for: .milliseconds(1)) }
+          throw Offline()
+        }
+      }
+      let tasks = (0..<50).map { _ in Task { try await fetch() } }
+      try await wait { InFlightFetches.shared.waiterCount(of: store) == 49 }
+      let strict = Task { try await store.fetch("k") { "strict" } }
+      try await wait { InFlightFetches.shared.waiterCount(of: store) == 50 }
+      probe.isOpen.withLock { $0 = true }
+      for task in tasks { #expect(try await task.value == "old") }
+      await #expect(throws: Offline.self) { try await strict.value }
+    }
+  }
+
+  @Test func typedKeysHaveBothTimes() async throws {
+    let key = DiskCache.Key<String>(
+      "k", expiry: .minutes(5), staleFor: .hours(1), staleIfFailing: .hours(2))
+    #expect(key.staleFor == .hours(1) && key.staleIfFailing == .hours(2))
+    DiskCache[key] = "old"
+    let entry = try #require(DiskCache.entry(key))
+    #expect(entry.keptUntil == entry.expires?.addingTimeInterval(7_200))
+    try await after(6) { () async throws in
+      let probe = Probe()
+      // The producer's own call waits; all others have the old value.
+      let producer = Task {
+        try await DiskCache.fetch(key) {
+          while !probe.isOpen.withLock({ $0 }) { try await Task.sleep(for: .milliseconds(1)) }
+          return "new"
+        }
+      }
+      try await wait { InFlightFetches.shared.isFetching(.init(DiskCache.shared, "k")) }
+      #expect(try await DiskCache.fetch(key) { "unused" } == "old")
+      #expect(try await DiskCache.fetch(key, refresh: .inBackground) { "unused" } == "old")
+      probe.isOpen.withLock { $0 = true }
+      #expect(try await producer.value == "new")
+    }
+    try await after(12) { () async throws in
+      #expect(try await DiskCache.fetch(key, refresh: .inBackground) { "newer" } == "new")
+      try await wait { DiskCache[key] == "newer" }
+    }
+    let plain = DiskCache.Key<String>("plain", expiry: .minutes(5))
+    DiskCache[plain] = "v"
+    #expect(DiskCache.entry(plain)?.keptUntil == nil)
+  }
+
+  @Test @MainActor func aBackgroundFetchEncodesInTheCallersIsolation() async throws {
+    let store = DiskCache.shared
+    try store.set(["old"], forKey: "k", expiry: .minutes(5), keptFor: .hours(1), tags: [:])
+    try await after(6) { () async throws in
+      let value = try await DiskCache.fetch("k", expiry: .minutes(5), staleFor: .hours(1)) {
+        ["new"]
+      }
+      #expect(value == ["old"])
+      try await wait { DiskCache.model("k") == ["new"] }
+    }
+  }
+
+  @Test func aFetchThatFindsAnotherTypeProducesInTheForeground() async throws {
+    let directory = try TemporaryDirectory()
+    let failures = Failures()
+    let store = directory.cache(failures: failures)
+    try store.set("text", forKey: "k", expiry: .minutes(5), keptFor: .hours(1), tags: [:])
+    try await after(6) { () async throws in
+      let value = try await store.fetch("k", expiry: .minutes(5), staleFor: .hours(1)) { [1] }
+      #expect(value == [1] && failures.all.map(\.code).contains(.wrongType))
+    }
+  }
+}

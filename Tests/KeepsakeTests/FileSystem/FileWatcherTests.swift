@@ -1,0 +1,101 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+#if os(Linux)
+@Suite(.timeLimit(.minutes(20))) struct FileWatcherTests {
+  /// The events of one watch.
+  private final class Events: Sendable {
+    let all = Locked<[FileWatcher.Event]>([])
+    var count: Int { all.withLock { $0.count } }
+    var isGone: Bool { all.withLock { $0.contains(.gone) } }
+  }
+
+  private func watch(_ path: String, _ events: Events) -> FileWatcher.Watch {
+    FileWatcher.shared.watch(.contents, of: path) { event in
+      events.all.withLock { $0.append(event) }
+    }
+  }
+
+  private let directory: TemporaryDirectory
+  private var path: String { directory.file("file").path(percentEncoded: false) }
+
+  init() throws {
+    directory = try TemporaryDirectory(isQuick: true)
+    try directory.write([], to: "file")
+  }
+
+  private func append(_ count: Int = 1) throws {
+    let file = try File(path, .append)
+    for _ in 0..<count { try file.writeAll([1]) }
+  }
+
+  /// The watch ends with its first event and begins again later: a change in between counts, too.
+  @Test func aChangeRightAfterAnotherOneIsReported() async throws {
+    let events = Events()
+    let watch = watch(path, events)
+    defer { withExtendedLifetime(watch) {} }
+    for _ in 0..<5 {
+      let before = events.count
+      try append()
+      try await eventually("the first change is reported") { events.count > before }
+      let first = events.count
+      try append()
+      try await eventually("the second change is reported") { events.count > first }
+    }
+  }
+
+  @Test func manyChangesAreFewEvents() async throws {
+    let events = Events()
+    let watch = watch(path, events)
+    defer { withExtendedLifetime(watch) {} }
+    let start = ContinuousClock.now
+    try append(10_000)
+    try await eventually("a change is reported") { events.count > 0 }
+    // Two in eight milliseconds: a change, and the end of the pause. A few may follow.
+    let periods = Int((ContinuousClock.now - start) / .milliseconds(8)) + 1
+    #expect(events.count <= 2 * periods + 4)
+  }
+
+  @Test(arguments: [true, false]) func aFileThatIsDeletedIsGone(isOpen: Bool) async throws {
+    let events = Events()
+    let watch = watch(path, events)
+    defer { withExtendedLifetime(watch) {} }
+    let file = isOpen ? try File(path, .read) : nil
+    defer { withExtendedLifetime(file) {} }
+    try append()
+    try FileManager.default.removeItem(atPath: path)
+    try await eventually("the file is gone") { events.isGone }
+  }
+
+  @Test func theFileThatReplacesAnotherIsWatched() async throws {
+    let events = Events()
+    let watch = watch(path, events)
+    defer { withExtendedLifetime(watch) {} }
+    let first = events.count
+    try append()
+    try directory.write([1], to: "new")
+    try FileSystem.rename(directory.file("new").path(percentEncoded: false), to: path)
+    try await eventually("the change is reported") { events.count > first }
+    // At the latest once the watch has begun again, writes to the new file are events.
+    for _ in 0..<3 where !events.isGone {
+      let before = events.count
+      try await eventually("the new file is watched") {
+        try append()
+        return events.count > before + 1 || events.isGone
+      }
+    }
+  }
+
+  @Test func aWatchThatHasEndedReportsNothing() async throws {
+    let (events, others) = (Events(), Events())
+    let other = watch(path, others)
+    defer { withExtendedLifetime(other) {} }
+    _ = watch(path, events)
+    try append()
+    try await eventually("the other watch goes on") { others.count > 0 }
+    #expect(events.count == 0)
+  }
+}
+#endif

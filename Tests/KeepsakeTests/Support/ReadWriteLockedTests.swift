@@ -1,0 +1,103 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+@Suite struct ReadWriteLockedTests {
+  private let deadline = DispatchTime.now() + 30
+
+  /// Runs `body` on threads of their own; false if they do not end in time.
+  private func run(threads count: Int, _ body: @escaping @Sendable (Int) -> Void) -> Bool {
+    let hasEnded = DispatchSemaphore(value: 0)
+    for number in 0..<count {
+      Thread.detachNewThread {
+        body(number)
+        hasEnded.signal()
+      }
+    }
+    return (0..<count).allSatisfy { _ in hasEnded.wait(timeout: deadline) == .success }
+  }
+
+  /// More threads than there are slots.
+  @Test func readersDoNotWaitForEachOther() {
+    let locked = Box(0)
+    let (isReading, mayEnd) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+    let count = 40
+    let isDone = run(threads: count + 1) { number in
+      if number < count {
+        locked.value.withReadLock { _ in
+          isReading.signal()
+          _ = mayEnd.wait(timeout: deadline)
+        }
+      } else {
+        // One reader may hold the mutex, and only one thread finds no free slot at a time.
+        for _ in 0..<32 { _ = isReading.wait(timeout: deadline) }
+        for _ in 0..<count { mayEnd.signal() }
+      }
+    }
+    #expect(isDone)
+  }
+
+  @Test func noReaderSeesAHalfChangedValue() {
+    let locked = Box((0, 0))
+    let failures = Locked(0)
+    let rounds = Coverage.count(sample: 2_000, complete: 50_000)
+    let isDone = run(threads: 5) { number in
+      for _ in 0..<rounds {
+        if number < 2 {
+          locked.value.withLock { value in
+            value.0 += 1
+            value.1 += 1
+          }
+        } else if locked.value.withReadLock({ $0.0 != $0.1 }) {
+          failures.withLock { $0 += 1 }
+        }
+      }
+    }
+    #expect(isDone && failures.withLock { $0 } == 0)
+    #expect(locked.value.withReadLock { $0.0 } == 2 * rounds)
+  }
+
+  @Test func writerWaitsForReaders() {
+    let locked = Box(0)
+    let (isReading, mayEnd) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+    let isDone = run(threads: 2) { number in
+      if number == 0 {
+        locked.value.withReadLock { value in
+          isReading.signal()
+          _ = mayEnd.wait(timeout: deadline)
+          #expect(value == 0)
+        }
+      } else {
+        _ = isReading.wait(timeout: deadline)
+        // A writer of another value does not wait for this reader.
+        Box(0).value.withLock { $0 += 1 }
+        Thread.detachNewThread {
+          usleep(20_000)
+          mayEnd.signal()
+        }
+        locked.value.withLock { $0 += 1 }
+      }
+    }
+    #expect(isDone && locked.value.withReadLock { $0 } == 1)
+  }
+
+  @Test func lockIsNotAvailableToASecondWriter() {
+    let locked = Box(1)
+    locked.value.withLock { _ in
+      let other = Locked<Int?>(0)
+      _ = run(threads: 1) { _ in
+        let found = locked.value.withLockIfAvailable { $0 }
+        other.withLock { $0 = found }
+      }
+      #expect(other.withLock { $0 } == nil)
+    }
+    #expect(locked.value.withLockIfAvailable { $0 } == 1)
+  }
+}
+
+private final class Box<Value: Sendable>: Sendable {
+  let value: ReadWriteLocked<Value>
+
+  init(_ value: Value) { self.value = ReadWriteLocked(value) }
+}

@@ -1,0 +1,210 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+@Suite(.timeLimit(.minutes(20))) struct WorkerPoolTests {
+  @Test func asManyJobsWaitAsTheBoundAllows() async throws {
+    let (pool, gate) = (WorkerPool(), ThreadGate())
+    let running = Locked(0)
+    for _ in 0..<70 {
+      pool.submit { _ in
+        running.withLock { $0 += 1 }
+        gate.wait()
+        running.withLock { $0 -= 1 }
+      }
+    }
+    try await eventually("64 jobs wait") { running.withLock { $0 } == 64 }
+    #expect(pool.threadCount == 64 && pool.pendingCount == 6)
+    gate.open()
+    try await eventually("all have run") {
+      pool.pendingCount == 0 && running.withLock { $0 } == 0
+    }
+  }
+
+  @Test func jobsStartInTheOrderOfTheirSubmission() async throws {
+    let (pool, gate) = (WorkerPool(bound: 1), ThreadGate())
+    let order = Locked<[Int]>([])
+    pool.submit { _ in gate.wait() }
+    for number in 0..<200 { pool.submit { _ in order.withLock { $0.append(number) } } }
+    gate.open()
+    try await eventually("all have run") { order.withLock { $0.count } == 200 }
+    #expect(order.withLock { $0 } == Array(0..<200))
+  }
+
+  /// Each job waits for one that it submitted, with which it fills two levels of the bound.
+  @Test func jobsMayWaitForJobsThatTheySubmit() async throws {
+    let pool = WorkerPool(bound: 3)
+    let ended = Locked(0)
+    for _ in 0..<9 {
+      pool.submit { _ in
+        let (outer, inner) = (ThreadGate(), ThreadGate())
+        pool.submit(depth: 1) { _ in
+          pool.submit(depth: 2) { _ in inner.open() }
+          inner.wait()
+          outer.open()
+        }
+        outer.wait()
+        ended.withLock { $0 += 1 }
+      }
+    }
+    try await eventually("all have ended") { ended.withLock { $0 } == 9 }
+    #expect(pool.threadCount <= 9)
+  }
+
+  /// Otherwise the tasks of the program would wait for a processor behind all of them.
+  @Test func jobsThatComputeRunOnFewThreads() async throws {
+    let pool = WorkerPool()
+    let counts = Locked((running: 0, most: 0, ended: 0))
+    for _ in 0..<60 {
+      pool.submit { _ in
+        counts.withLock {
+          $0.running += 1
+          $0.most = max($0.most, $0.running)
+        }
+        let end = threadTime() + 2_000_000
+        while threadTime() < end {}
+        counts.withLock {
+          $0.running -= 1
+          $0.ended += 1
+        }
+      }
+    }
+    try await eventually("all have ended") { counts.withLock { $0.ended } == 60 }
+    // On a busy machine a job may get the next one started because it takes long.
+    #expect(counts.withLock { $0.most } <= BackgroundThread.processorCount + 8)
+  }
+
+  @Test func threadsEndWithoutWork() async throws {
+    let pool = WorkerPool(idleTime: .milliseconds(10))
+    let names = Locked<Set<String>>([])
+    for _ in 0..<20 {
+      pool.submit { _ in
+        let name = threadName()
+        names.withLock { _ = $0.insert(name) }
+        usleep(5_000)
+      }
+    }
+    try await eventually("all threads have ended") {
+      pool.pendingCount == 0 && pool.threadCount == 0
+    }
+    #expect(names.withLock { $0 } == ["keepsake-io"])
+    // The next job gets a new one.
+    let isDone = Locked(false)
+    pool.submit { _ in isDone.withLock { $0 = true } }
+    try await eventually("it has run") { isDone.withLock { $0 } }
+  }
+
+  @Test func backgroundThreadsHaveNames() async throws {
+    let name = Locked("")
+    BackgroundWork.run { name.withLock { $0 = threadName() } }
+    try await eventually("it has run") { name.withLock { $0 } == "keepsake-bg" }
+  }
+
+  @Test func aCancelledTaskLeavesTheQueueAtOnce() async throws {
+    let (pool, gate) = (WorkerPool(bound: 1), ThreadGate())
+    let isStarted = Locked(false)
+    let hasRun = Locked(false)
+    let running = Task {
+      try await BlockingWork.run(on: pool) { @Sendable in
+        isStarted.withLock { $0 = true }
+        gate.wait()
+        return 5
+      }
+    }
+    try await eventually("the first has started") { isStarted.withLock { $0 } }
+    let queued = Task {
+      try await BlockingWork.run(on: pool) { @Sendable in hasRun.withLock { $0 = true } }
+    }
+    try await eventually("the second is queued") { pool.pendingCount == 1 }
+    queued.cancel()
+    await #expect(throws: CancellationError.self) { try await queued.value }
+    #expect(pool.pendingCount == 0)
+    // One that has started ends as if it had not been cancelled.
+    running.cancel()
+    gate.open()
+    #expect(try await running.value == 5)
+    #expect(!hasRun.withLock { $0 })
+  }
+
+  /// A task that is cancelled at any moment runs its closure or throws, and never both or neither.
+  @Test func cancellationRacesWithTheStart() async throws {
+    let pool = WorkerPool(bound: 2)
+    var cancelledCount = 0
+    for _ in 0..<200 {
+      let count = Locked(0)
+      let task = Task {
+        try await BlockingWork.run(on: pool) { @Sendable in count.withLock { $0 += 1 } }
+      }
+      await Task.yield()
+      task.cancel()
+      switch await task.result {
+      case .success: #expect(count.withLock { $0 } == 1)
+      case .failure(let error):
+        #expect(error is CancellationError && count.withLock { $0 } == 0)
+        cancelledCount += 1
+      }
+    }
+    #expect(pool.pendingCount == 0 && cancelledCount <= 200)
+  }
+
+  @Test(.singleThreaded, .multiprocess) func workIsDoneIfNoThreadCanBeStarted() async {
+    await #expect(processExitsWith: .success) {
+      let pool = WorkerPool(bound: 1)
+      let done = Locked<[Int]>([])
+      let gate = ThreadGate()
+      try withoutNewThreads {
+        // There is no thread that could do it later.
+        pool.submit { _ in done.withLock { $0.append(1) } }
+        #expect(done.withLock { $0 } == [1] && pool.threadCount == 0)
+      }
+      pool.submit { _ in
+        done.withLock { $0.append(0) }
+        gate.wait()
+      }
+      try await eventually("it has started") { done.withLock { $0 } == [1, 0] }
+      try withoutNewThreads {
+        // The thread that waits at the gate does it, unless that may wait for it.
+        pool.submit { _ in done.withLock { $0.append(2) } }
+        #expect(done.withLock { $0 } == [1, 0])
+        pool.submit(depth: 1) { _ in done.withLock { $0.append(3) } }
+        #expect(done.withLock { $0 } == [1, 0, 3])
+      }
+      gate.open()
+      try await eventually("the thread has done it") { done.withLock { $0 } == [1, 0, 3, 2] }
+    }
+  }
+}
+
+extension WorkerPool {
+  fileprivate func submit(depth: Int = 0, _ work: @escaping @Sendable (JobID) -> Void) {
+    let id = makeID()
+    submit(Job(id: id, depth: depth, work: { work(id) }, onCancel: {}))
+  }
+}
+
+/// What jobs wait for.
+final class ThreadGate: Sendable {
+  private let semaphore = DispatchSemaphore(value: 0)
+
+  /// Waits for ``open()``, a minute at most.
+  func wait() {
+    if semaphore.wait(timeout: .now() + 60) == .timedOut { Issue.record("the gate stayed closed") }
+    semaphore.signal()
+  }
+
+  func open() { semaphore.signal() }
+}
+
+/// The name of the calling thread.
+func threadName() -> String {
+  let text = try? String(contentsOfFile: "/proc/thread-self/comm", encoding: .utf8)
+  return text?.trimmingCharacters(in: .newlines) ?? ""
+}
+
+/// The processor time of the calling thread, in nanoseconds.
+private func threadTime() -> Int {
+  var time = timespec()
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
+  return time.tv_sec * 1_000_000_000 + time.tv_nsec
+}

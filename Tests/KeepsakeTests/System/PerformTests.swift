@@ -1,0 +1,193 @@
+import Foundation
+import KeepsakeTesting
+import Testing
+
+@testable import Keepsake
+
+/// `perform` of the stores and of `StorageSystem`.
+@Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct PerformTests {
+  @Test func runsCallsOnThreadsOfTheLibrary() async throws {
+    let name = try await StorageSystem.perform { threadName() }
+    #expect(name == "keepsake-io")
+    SecureVault.set("tok", forKey: "token")
+    Defaults.set(5, forKey: "size")
+    #expect(try await StorageSystem.perform { SecureVault.get("token") } == "tok")
+    let values = try await Defaults.shared.perform { store -> [Int?] in
+      #expect(threadName() == "keepsake-io")
+      return [try store.get("size"), try store.get("missing")]
+    }
+    #expect(values == [5, nil])
+    let token = try await SecureVault.shared.perform { store in
+      #expect(threadName() == "keepsake-io")
+      return try store.get("token")
+    }
+    #expect(token == "tok")
+    try await StorageSystem.perform { try Folder.documents.save("text", as: "note") }
+    #expect(try Folder.documents.load("note") == "text")
+  }
+
+  @Test func throwsWhatTheClosureThrows() async throws {
+    struct Failure: Error {}
+    await #expect(throws: Failure.self) { try await StorageSystem.perform { throw Failure() } }
+    Defaults.set("text", forKey: "k")
+    await #expect { try await Defaults.shared.perform { try $0.get("k") as Int? } } throws: {
+      ($0 as? StorageError)?.code == .wrongType
+    }
+    await #expect {
+      try await SecureVault.shared.perform { try $0.unlock(passphrase: "p") }
+    } throws: {
+      ($0 as? StorageError)?.operation == "unlock"
+    }
+    let task = Task {
+      withUnsafeCurrentTask { $0?.cancel() }
+      try await StorageSystem.perform { Defaults.set("other", forKey: "k") }
+    }
+    await #expect(throws: CancellationError.self) { try await task.value }
+    #expect(Defaults.string("k") == "text")
+  }
+
+  private enum Request { @TaskLocal static var id = 0 }
+
+  @Test func closuresSeeTheTaskLocalValuesOfTheTask() async throws {
+    try await Request.$id.withValue(7) { () async throws in
+      #expect(try await StorageSystem.perform { Request.id } == 7)
+      #expect(try await Defaults.shared.perform { _ in Request.id } == 7)
+      #expect(try await SecureVault.shared.perform { _ in Request.id } == 7)
+      #expect(try await DiskCache.shared.perform { _ in Request.id } == 7)
+    }
+  }
+
+  @Test func closuresSeeThatTheTaskIsCancelled() async throws {
+    typealias Perform = @Sendable (@escaping @Sendable () throws -> Void) async throws -> Void
+    let performs: [Perform] = [
+      { body in try await StorageSystem.perform { try body() } },
+      { body in try await Defaults.shared.perform { _ in try body() } },
+      { body in try await SecureVault.shared.perform { _ in try body() } },
+      { body in try await DiskCache.shared.perform { _ in try body() } },
+    ]
+    for perform in performs {
+      let handle = Locked<Task<Void, any Error>?>(nil)
+      let task = Task {
+        try await perform {
+          #expect(!Task.isCancelled)
+          try waitUntil("the task has a handle") { handle.withLock { $0 != nil } }
+          handle.withLock { $0?.cancel() }
+          try waitUntil("the closure knows it") { Task.isCancelled }
+          try Task.checkCancellation()
+        }
+      }
+      handle.withLock { $0 = task }
+      await #expect(throws: CancellationError.self) { try await task.value }
+    }
+  }
+
+  /// Otherwise the caller would compute on a thread of the library.
+  @Test func theCallerGoesOnWhereItWas() async throws {
+    func expectPoolOfSwift() async throws {
+      _ = try await StorageSystem.perform { threadName() }
+      #expect(threadName() != "keepsake-io")
+    }
+    try await expectPoolOfSwift()
+    try await Task.detached { try await expectPoolOfSwift() }.value
+    try await Task { @MainActor in
+      let name = try await StorageSystem.perform { threadName() }
+      #expect(name == "keepsake-io")
+      MainActor.assertIsolated()
+      #expect(threadName() != "keepsake-io")
+    }.value
+  }
+
+  /// With a concurrent Dispatch queue, the tasks wait until the closures have ended.
+  @Test func tasksGoOnWhileAllClosuresWait() async throws {
+    let gate = ThreadGate()
+    let waiting = Locked(0)
+    let wait: @Sendable () -> Void = {
+      waiting.withLock { $0 += 1 }
+      gate.wait()
+    }
+    try await withThrowingTaskGroup { group in
+      for _ in 0..<64 {
+        group.addTask { try await StorageSystem.perform { wait() } }
+      }
+      try await eventually("all closures wait") { waiting.withLock { $0 } == 64 }
+      for _ in 0..<20 { await Task.detached { await Task.yield() }.value }
+      gate.open()
+      try await group.waitForAll()
+    }
+  }
+
+  /// 64 closures, each of which waits for another one: more than there are threads for the first.
+  @Test func closuresMayWaitForClosuresOfTheirOwn() async throws {
+    let values = try await withThrowingTaskGroup(of: Int.self) { group in
+      for number in 0..<64 {
+        group.addTask {
+          try await StorageSystem.perform {
+            let gate = ThreadGate()
+            let value = Locked(0)
+            Task {
+              let inner = try await StorageSystem.perform { number }
+              value.withLock { $0 = inner }
+              gate.open()
+            }
+            gate.wait()
+            return value.withLock { $0 }
+          }
+        }
+      }
+      return try await group.reduce(into: []) { $0.append($1) }
+    }
+    #expect(values.sorted() == Array(0..<64))
+  }
+
+  @Test func protectsAndUnlocksInTheBackground() async throws {
+    let failures = Failures()
+    StorageSystem.onFailure = failures.append
+    SecureVault.set("tok", forKey: "token")
+    let source = SecureVault.KeySource.passphrase("one", logN: QuickPassphrases.logN)
+    #expect(await SecureVault.protectInBackground(with: source))
+    #expect(SecureVault.protection == .passphrase)
+    SecureVault.lock()
+    #expect(await !SecureVault.unlockInBackground(passphrase: "two"))
+    #expect(failures.all.map(\.operation) == ["SecureVault.unlock"] && SecureVault.isLocked)
+    #expect(await SecureVault.unlockInBackground(passphrase: "one"))
+    #expect(SecureVault.get("token") == "tok")
+    let store = SecureVault.shared
+    try store.lock()
+    await #expect { try await store.unlockInBackground(passphrase: "two") } throws: {
+      ($0 as? StorageError)?.code == .wrongPassphrase
+    }
+    try await store.unlockInBackground(passphrase: "one")
+    try await store.protectInBackground(with: .keyFile)
+    #expect(try store.protection == .keyFile && failures.all.count == 1)
+  }
+
+  @Test(.enabled(if: Keyring.isAvailable)) func remembersAKeyInTheBackground() async throws {
+    let failures = Failures()
+    StorageSystem.onFailure = failures.append
+    let source = SecureVault.KeySource.passphrase("one", logN: QuickPassphrases.logN)
+    #expect(await SecureVault.protectInBackground(with: source))
+    let header = try SecureVault.shared.folderURL.appending(path: "vault.hdr").path
+    let name = try Keyring.name(ofHeader: header)
+    SecureVault.lock()
+    #expect(await !SecureVault.unlockInBackground(passphrase: "two", rememberFor: .minutes(1)))
+    #expect(SecureVault.isLocked && Keyring.find(name) == nil)
+    #expect(failures.all.map(\.code) == [.wrongPassphrase])
+    #expect(await SecureVault.unlockInBackground(passphrase: "one", rememberFor: .minutes(1)))
+    #expect(!SecureVault.isLocked && Keyring.find(name) != nil)
+    SecureVault.lock()
+    #expect(Keyring.find(name) == nil && failures.all.count == 1)
+  }
+
+  @Test func aCancelledUnlockReportsNothing() async throws {
+    let failures = Failures()
+    StorageSystem.onFailure = failures.append
+    let task = Task {
+      withUnsafeCurrentTask { $0?.cancel() }
+      let isOpen = await SecureVault.unlockInBackground()
+      let isRemembered = await SecureVault.unlockInBackground(
+        passphrase: "one", rememberFor: .minutes(1))
+      return isOpen || isRemembered
+    }
+    #expect(await !task.value && failures.all.isEmpty)
+  }
+}
