@@ -13,6 +13,9 @@ extension Defaults {
   /// }
   /// ```
   ///
+  /// Changes in quick succession are combined: a loop gets at most five elements in ten
+  /// milliseconds.
+  ///
   /// The loop ends when its task is cancelled. While it waits it uses no processor time, because
   /// the kernel wakes it (`inotify(7)`); only if the system has no watches left does it check once
   /// a second.
@@ -73,7 +76,7 @@ extension Defaults {
           lastValue = current
           guard let current else { return sequence.defaultValue }
           do throws(StorageError) {
-            return try Codec.decode(current)
+            return try Codec.decodeSetting(current)
           } catch {
             sequence.store.report(error.inContext(of: "changes", key: sequence.key))
             return sequence.defaultValue
@@ -88,6 +91,15 @@ extension Defaults {
 struct ChangeSignals {
   /// nil if the store cannot be watched.
   private var signals: AsyncStream<Void>.Iterator?
+  /// Whether values may have changed since the last check.
+  private var isCheckDue = true
+  /// When the current period began, and how many checks have been made in it.
+  private var period = (start: ContinuousClock.now, checkCount: 0)
+
+  /// A check reads values, which delays writers, and waking a task takes longer than a set. A loop
+  /// that follows many changes in a row leaves the writers alone most of the time.
+  private static let lengthOfPeriod = Duration.milliseconds(10)
+  private static let mostChecks = 5
 
   /// Receives the signals from now on; reports a failure to do so.
   init(of store: Defaults.Store, key: String? = nil) {
@@ -98,17 +110,32 @@ struct ChangeSignals {
     }
   }
 
-  /// Calls `check` now and after each signal until it returns a result.
+  /// Calls `check` when it is first called, and then after signals, until it returns a result.
   ///
   /// - Returns: The result; nil if the task is cancelled or the store cannot be watched.
   mutating func firstResult<R>(
     isolation actor: isolated (any Actor)?, _ check: () -> R?
   ) async -> R? {
     while signals != nil, !Task.isCancelled {
-      if let result = check() { return result }
+      if isCheckDue {
+        isCheckDue = false
+        if let result = check() { return result }
+      }
+      // Signals that come until the next check make one.
       if await signals?.next(isolation: actor) == nil { break }
+      isCheckDue = true
+      await limitRate(isolation: actor)
     }
     return nil
+  }
+
+  /// Waits if there have been too many checks lately.
+  private mutating func limitRate(isolation actor: isolated (any Actor)?) async {
+    let now = ContinuousClock.now
+    if now - period.start >= Self.lengthOfPeriod { period = (now, 0) }
+    period.checkCount += 1
+    // Throws if the task is cancelled, which the caller notices.
+    if period.checkCount > Self.mostChecks { try? await Task.sleep(for: Self.lengthOfPeriod) }
   }
 }
 

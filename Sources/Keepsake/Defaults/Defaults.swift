@@ -26,16 +26,42 @@ public enum Defaults {
   /// try Defaults.suite("team").set("dark", forKey: "theme")
   /// ```
   public static func suite(_ suite: Suite) -> Store {
-    if case .standard = suite.location,
-      !StorageScope.hasHadTemporaryScope || StorageScope.temporary == nil
-    {
-      return standardStore
+    let (store, isRetained) = storeForCall(suite)
+    return isRetained ? store.takeRetainedValue() : store.takeUnretainedValue()
+  }
+
+  /// Runs one call on the store of a suite; returns nil if it throws, after its error has been
+  /// reported.
+  @inlinable @inline(__always)
+  static func attempt<R>(
+    _ suite: Suite, _ body: (Store) throws(StorageError) -> R
+  ) -> R? {
+    let (store, isRetained) = storeForCall(suite)
+    defer { if isRetained { store.release() } }
+    // Counting a reference would make threads that read at the same time wait for each other.
+    return store._withUnsafeGuaranteedRef { $0.attempt(body) }
+  }
+
+  /// The store of a suite. It is only retained if it may be released before the process ends.
+  @usableFromInline
+  static func storeForCall(_ suite: Suite) -> (Unmanaged<Store>, isRetained: Bool) {
+    if !StorageScope.hasHadTemporaryScope || StorageScope.temporary == nil {
+      switch suite.location {
+      case .standard: return (standardStore, false)
+      case .named(let name):
+        if let store = KnownSuites.ofProcess.store(named: name.text) { return (store, false) }
+        let store = StorageScope.process.defaults(suite)
+        KnownSuites.ofProcess.add(store, named: name.text)
+        return (.passRetained(store), true)
+      case .memory, .inDirectory: break
+      }
     }
-    return StorageScope.current.defaults(suite)
+    return (.passRetained(StorageScope.current.defaults(suite)), true)
   }
 
   /// Kept because nearly every call uses it.
-  private static let standardStore = StorageScope.process.defaults(.standard)
+  private static let standardStore = Unmanaged.passRetained(
+    StorageScope.process.defaults(.standard))
 }
 
 // MARK: - Reading
@@ -50,11 +76,16 @@ extension Defaults {
   /// A number can be read as any numeric type that holds it without loss: 16 as `Int`, `UInt8` or
   /// `Double`. No other conversions are made.
   ///
+  /// Each call decodes a value that is stored as JSON, such as a struct or an array. For a struct
+  /// of three properties that takes 38,000 instructions, where reading an integer takes 530.
+  /// `model` keeps the decoded value if its type is `Sendable`, and so do typed keys and wrappers:
+  /// reading it again takes 660.
+  ///
   /// - Returns: The value; nil if the key has none. Returns nil and reports the failure if the
   ///   value has another type or cannot be read.
   @inlinable
   public static func get<T: Codable>(_ key: String, suite: Suite = .standard) -> T? {
-    self.suite(suite).attempt { store throws(StorageError) in try store.get(key) as T? } ?? nil
+    attempt(suite) { store throws(StorageError) in try store.get(key) as T? } ?? nil
   }
 
   /// The value of a key, or a default.
@@ -75,31 +106,55 @@ extension Defaults {
   /// The value of a key as a string; nil if it has none.
   @inlinable
   public static func string(_ key: String, suite: Suite = .standard) -> String? {
-    self.suite(suite).attempt { store throws(StorageError) in try store.string(key) } ?? nil
+    attempt(suite) { store throws(StorageError) in try store.string(key) } ?? nil
   }
 
   /// The value of a key as an integer; 0 if it has none.
   @inlinable
   public static func int(_ key: String, suite: Suite = .standard) -> Int {
-    self.suite(suite).attempt { store throws(StorageError) in try store.int(key) } ?? 0
+    attempt(suite) { store throws(StorageError) in try store.int(key) } ?? 0
+  }
+
+  /// The value of a key as an integer; `defaultValue` if it has none.
+  @inlinable
+  public static func int(
+    _ key: String, default defaultValue: @autoclosure () -> Int, suite: Suite = .standard
+  ) -> Int {
+    get(key, default: defaultValue(), suite: suite)
   }
 
   /// The value of a key as a floating-point number; 0 if it has none.
   @inlinable
   public static func double(_ key: String, suite: Suite = .standard) -> Double {
-    self.suite(suite).attempt { store throws(StorageError) in try store.double(key) } ?? 0
+    attempt(suite) { store throws(StorageError) in try store.double(key) } ?? 0
+  }
+
+  /// The value of a key as a floating-point number; `defaultValue` if it has none.
+  @inlinable
+  public static func double(
+    _ key: String, default defaultValue: @autoclosure () -> Double, suite: Suite = .standard
+  ) -> Double {
+    get(key, default: defaultValue(), suite: suite)
   }
 
   /// The value of a key as a Boolean; false if it has none.
   @inlinable
   public static func bool(_ key: String, suite: Suite = .standard) -> Bool {
-    self.suite(suite).attempt { store throws(StorageError) in try store.bool(key) } ?? false
+    attempt(suite) { store throws(StorageError) in try store.bool(key) } ?? false
+  }
+
+  /// The value of a key as a Boolean; `defaultValue` if it has none.
+  @inlinable
+  public static func bool(
+    _ key: String, default defaultValue: @autoclosure () -> Bool, suite: Suite = .standard
+  ) -> Bool {
+    get(key, default: defaultValue(), suite: suite)
   }
 
   /// The value of a key as bytes; nil if it has none.
   @inlinable
   public static func data(_ key: String, suite: Suite = .standard) -> Data? {
-    self.suite(suite).attempt { store throws(StorageError) in try store.data(key) } ?? nil
+    attempt(suite) { store throws(StorageError) in try store.data(key) } ?? nil
   }
 
   /// The `Codable` value of a key; nil if it has none.
@@ -111,7 +166,7 @@ extension Defaults {
   public static func model<T: Codable>(
     _ key: String, type: T.Type = T.self, suite: Suite = .standard
   ) -> T? {
-    self.suite(suite).attempt { store throws(StorageError) in try store.model(key, type: type) }
+    attempt(suite) { store throws(StorageError) in try store.model(key, type: type) }
       ?? nil
   }
 
@@ -123,20 +178,20 @@ extension Defaults {
   public static func model<T: Codable & Sendable>(
     _ key: String, type: T.Type = T.self, suite: Suite = .standard
   ) -> T? {
-    self.suite(suite).attempt { store throws(StorageError) in try store.model(key, type: type) }
+    attempt(suite) { store throws(StorageError) in try store.model(key, type: type) }
       ?? nil
   }
 
   /// Whether a key has a value, of any type. Returns false and reports the failure if the suite
   /// cannot be read.
   public static func contains(_ key: String, suite: Suite = .standard) -> Bool {
-    self.suite(suite).attempt { store throws(StorageError) in try store.contains(key) } ?? false
+    attempt(suite) { store throws(StorageError) in try store.contains(key) } ?? false
   }
 
   /// All keys that have a value, in no particular order. Returns none and reports the failure if
   /// the suite cannot be read.
   public static func keys(suite: Suite = .standard) -> [String] {
-    self.suite(suite).attempt { store throws(StorageError) in try store.keys() } ?? []
+    attempt(suite) { store throws(StorageError) in try store.keys() } ?? []
   }
 }
 
@@ -156,7 +211,7 @@ extension Defaults {
   public static func set<T: Codable>(
     _ value: T?, forKey key: String, suite: Suite = .standard
   ) -> Bool {
-    self.suite(suite).attempt { store throws(StorageError) in try store.set(value, forKey: key) }
+    attempt(suite) { store throws(StorageError) in try store.set(value, forKey: key) }
       != nil
   }
 
@@ -174,7 +229,20 @@ extension Defaults {
   ///   error is reported.
   @discardableResult
   public static func remove(_ key: String, suite: Suite = .standard) -> Bool {
-    self.suite(suite).attempt { store throws(StorageError) in try store.remove(key) } != nil
+    attempt(suite) { store throws(StorageError) in try store.remove(key) } != nil
+  }
+
+  /// Removes the values of several keys in one step: other processes see all of them or none.
+  ///
+  /// ```swift
+  /// Defaults.remove(["name", "age"])
+  /// ```
+  ///
+  /// - Returns: Whether none of the keys has a value now; true even if they had none. If not, the
+  ///   error is reported.
+  @discardableResult
+  public static func remove(_ keys: some Sequence<String>, suite: Suite = .standard) -> Bool {
+    self.suite(suite).attempt { store throws(StorageError) in try store.remove(keys) } != nil
   }
 
   /// Removes all values of a suite; its file no longer contains them. Copies of damaged files are
@@ -183,7 +251,7 @@ extension Defaults {
   /// - Returns: Whether the suite is empty now. If not, the error is reported.
   @discardableResult
   public static func removeAll(suite: Suite = .standard) -> Bool {
-    self.suite(suite).attempt { store throws(StorageError) in try store.removeAll() } != nil
+    attempt(suite) { store throws(StorageError) in try store.removeAll() } != nil
   }
 
   /// Changes a value atomically: no other thread or process can change it in between.
@@ -227,7 +295,7 @@ extension Defaults {
   public static func update<T: Codable>(
     _ key: String, default defaultValue: T, suite: Suite = .standard, _ change: (inout T) -> Void
   ) -> T {
-    self.suite(suite).attempt { store throws(StorageError) in
+    attempt(suite) { store throws(StorageError) in
       try store.update(key, default: defaultValue, change)
     } ?? defaultValue
   }
@@ -237,7 +305,7 @@ extension Defaults {
   /// - Returns: Whether it does. If not, the error is reported.
   @discardableResult
   public static func synchronize(suite: Suite = .standard) -> Bool {
-    self.suite(suite).attempt { store throws(StorageError) in try store.synchronize() } != nil
+    attempt(suite) { store throws(StorageError) in try store.synchronize() } != nil
   }
 }
 
@@ -255,16 +323,32 @@ extension Defaults {
   @inlinable
   public static subscript<T: Codable>(key: Key<T>) -> T {
     get {
-      self.suite(key.suite).attempt { store throws(StorageError) in try store.get(key) }
+      attempt(key.suite) { store throws(StorageError) in try store.get(key) }
         ?? key.defaultValue
     }
     set { set(newValue, forKey: key.name, suite: key.suite) }
   }
 
+  /// Stores the value of a typed key.
+  ///
+  /// Survives the end of the process when the call returns, as with
+  /// ``set(_:forKey:suite:)-(T?,_,_)``.
+  ///
+  /// ```swift
+  /// guard Defaults.set(18, for: .fontSize) else { return }
+  /// ```
+  ///
+  /// - Returns: Whether the value was stored. If not, the old one is unchanged, and the failure is
+  ///   reported.
+  @inlinable @discardableResult
+  public static func set<T: Codable>(_ value: T, for key: Key<T>) -> Bool {
+    set(value, forKey: key.name, suite: key.suite)
+  }
+
   /// The value of a typed key, read such that Observation can track it.
   @inlinable
   static func observableValue<T: Codable>(of key: Key<T>) -> T {
-    self.suite(key.suite).attempt { store throws(StorageError) in
+    attempt(key.suite) { store throws(StorageError) in
       store.registerAccess(to: key.name)
       return try store.get(key)
     } ?? key.defaultValue
@@ -355,7 +439,7 @@ extension Defaults {
   /// - Returns: The document. Returns nil and reports the failure if the suite cannot be read or
   ///   the format cannot hold one of the values.
   public static func export(as format: ExportFormat, suite: Suite = .standard) -> Data? {
-    self.suite(suite).attempt { store throws(StorageError) in try store.export(as: format) }
+    attempt(suite) { store throws(StorageError) in try store.export(as: format) }
   }
 
   /// Sets all values of a document that ``export(as:suite:)``, another program or Foundation's
@@ -365,6 +449,6 @@ extension Defaults {
   ///   the disk filled up, the first ones may be.
   @discardableResult
   public static func `import`(_ document: Data, suite: Suite = .standard) -> Bool {
-    self.suite(suite).attempt { store throws(StorageError) in try store.import(document) } != nil
+    attempt(suite) { store throws(StorageError) in try store.import(document) } != nil
   }
 }

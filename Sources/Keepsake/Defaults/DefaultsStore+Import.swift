@@ -5,7 +5,8 @@ extension Defaults.Store {
   ///
   /// The document is either a JSON object, such as ``export(as:)`` or any other program writes, or
   /// a property list, binary or XML, such as the file of Foundation's `UserDefaults`. A member that
-  /// is null is skipped. JSON can be nested 512 levels deep, and a property list 64 levels.
+  /// is null is skipped. A date is a member `$date`, with the seconds since 2001 or a text such as
+  /// `"2026-11-22T00:13:28Z"`. JSON can be nested 512 levels deep, and a property list 64 levels.
   ///
   /// Nothing is set unless the whole document can be read. If a ``StorageEngine`` fails halfway,
   /// the values before that are set.

@@ -66,7 +66,7 @@ extension Defaults.Store {
       func changed(_ old: StoredValue?) throws(StorageError) -> Result<(T, StoredValue?), E> {
         var value =
           try old.map { stored throws(StorageError) in
-            try Codec.decode(stored, as: T.self)
+            try Codec.decodeSetting(stored, as: T.self)
           } ?? defaultValue
         do throws(E) {
           try RunningUpdate.run(of: self) { () throws(E) in try change(&value) }

@@ -1,4 +1,5 @@
 public import FoundationEssentials
+internal import Synchronization
 
 extension Defaults {
   /// The settings of one suite, with calls that throw.
@@ -33,6 +34,7 @@ extension Defaults {
     @usableFromInline let engineError: StorageError?
     let scope: StorageScope
     let observation: SettingsObservation
+    private let knownNames = Atomic(0)
 
     init(suite: Suite, scope: StorageScope) {
       self.suite = suite
@@ -64,6 +66,9 @@ extension Defaults {
         scope?.report($0.reported(by: "Defaults"))
       }
     }
+
+    /// Counts a name in ``KnownSuites``; false if this store has had its share.
+    func mayAddKnownName() -> Bool { knownNames.add(1, ordering: .relaxed).oldValue < 4 }
 
     /// Passes an error to the handler of the scope that made this store.
     @usableFromInline
@@ -112,7 +117,9 @@ extension Defaults.Store {
   /// The value of a key; nil if it has none.
   ///
   /// A number can be read as any numeric type that holds it without loss. No other conversions are
-  /// made.
+  /// made. Each call decodes a value that is stored as JSON, such as a struct, which takes seventy
+  /// times as long as reading an integer; `model` keeps the decoded value if its type is
+  /// `Sendable`.
   ///
   /// - Throws: ``StorageError`` with the code `wrongType` if the value has another type.
   @inlinable
@@ -128,13 +135,13 @@ extension Defaults.Store {
     do throws(StorageError) {
       guard let stored = try storedValue(forKey: key) else { return nil }
       // With an inferred type it would be decoded as `T?`, which takes the slow path.
-      return try Codec.decode(stored, as: T.self)
+      return try Codec.decodeSetting(stored, as: T.self)
     } catch {
       throw error.inContext(of: operation, key: key, path: path)
     }
   }
 
-  @inlinable @inline(__always)
+  @usableFromInline
   func storedValue(forKey key: String) throws(StorageError) -> StoredValue? {
     if let engineError { throw engineError }
     return try valueEngine.value(forKey: key)
@@ -171,16 +178,46 @@ extension Defaults.Store {
     try value(forKey: key, operation: "int") ?? 0
   }
 
+  /// The value of a key as an integer; `defaultValue` if it has none.
+  ///
+  /// - Throws: ``StorageError`` with the code `wrongType` if the value has another type.
+  @inlinable
+  public func int(
+    _ key: String, default defaultValue: @autoclosure () -> Int
+  ) throws(StorageError) -> Int {
+    try value(forKey: key, operation: "int") ?? defaultValue()
+  }
+
   /// The value of a key as a floating-point number; 0 if it has none.
   @inlinable
   public func double(_ key: String) throws(StorageError) -> Double {
     try value(forKey: key, operation: "double") ?? 0
   }
 
+  /// The value of a key as a floating-point number; `defaultValue` if it has none.
+  ///
+  /// - Throws: ``StorageError`` with the code `wrongType` if the value has another type.
+  @inlinable
+  public func double(
+    _ key: String, default defaultValue: @autoclosure () -> Double
+  ) throws(StorageError) -> Double {
+    try value(forKey: key, operation: "double") ?? defaultValue()
+  }
+
   /// The value of a key as a Boolean; false if it has none.
   @inlinable
   public func bool(_ key: String) throws(StorageError) -> Bool {
     try value(forKey: key, operation: "bool") ?? false
+  }
+
+  /// The value of a key as a Boolean; `defaultValue` if it has none.
+  ///
+  /// - Throws: ``StorageError`` with the code `wrongType` if the value has another type.
+  @inlinable
+  public func bool(
+    _ key: String, default defaultValue: @autoclosure () -> Bool
+  ) throws(StorageError) -> Bool {
+    try value(forKey: key, operation: "bool") ?? defaultValue()
   }
 
   /// The value of a key as bytes; nil if it has none.
@@ -230,7 +267,7 @@ extension Defaults.Store {
   ) throws(StorageError) -> T? {
     try perform(operation, key) { engine in
       guard let stored = try engine.versionedValue(forKey: key) else { return nil }
-      let value: T = try Codec.decode(stored.value)
+      let value = try Codec.decodeSetting(stored.value, as: T.self)
       if case .json = stored.value, let model = DecodedModel.make(value) {
         engine.cache(model, forKey: key, version: stored.version)
       }
@@ -288,6 +325,18 @@ extension Defaults.Store {
     try perform("remove", key) { _ in try write(nil, forKey: key) }
   }
 
+  /// Removes the values of several keys in one step, if they have any.
+  ///
+  /// See ``Defaults/remove(_:suite:)-(Sequence<String>,_)``. A suite on a custom
+  /// ``StorageEngine`` removes them one by one; if that fails halfway, the first ones are removed.
+  public func remove(_ keys: some Sequence<String>) throws(StorageError) {
+    try perform("remove") { engine in
+      try RunningUpdate.requireNone(of: self)
+      let changes = keys.map { ValueChange(key: $0, value: nil) }
+      try observation.notifyingObservers(of: changes.map(\.key)) { try engine.apply(changes) }
+    }
+  }
+
   /// Removes the value of a typed key, which then reads as its default.
   public func remove<T: Codable>(_ key: Defaults.Key<T>) throws(StorageError) {
     try remove(key.name)
@@ -305,7 +354,8 @@ extension Defaults.Store {
   func write(_ value: StoredValue?, forKey key: String) throws(StorageError) {
     try RunningUpdate.requireNone(of: self)
     try observation.notifyingObservers(of: [key]) { () throws(StorageError) in
-      try engine.get().set(value, forKey: key)
+      if let engineError { throw engineError }
+      try valueEngine.set(value, forKey: key)
     }
   }
 

@@ -13,53 +13,83 @@ extension Defaults {
   /// ```
   ///
   /// The sequence can be used from any thread and by several loops, each of which gets every
-  /// change. A loop ends when its task is cancelled. It uses no processor time while it waits, and
-  /// compares all values of the suite after each change. A suite that cannot be read counts as
+  /// change. A loop ends when its task is cancelled. It uses no processor time while it waits.
+  /// After a change it compares the values that were set since the last element, and all values of
+  /// the suite only if some were removed. Changes in quick succession are combined: a loop looks at
+  /// most five times in ten milliseconds. A suite that cannot be read counts as
   /// unchanged, and the error is reported to ``StorageSystem/onFailure``. Keys that differ only in
   /// Unicode normalization (NFC and NFD) are one element of the set. For the values of one key, see
   /// ``Changes``.
   public struct SuiteChanges: AsyncSequence, Sendable {
     private let store: Store
-    private let initialValues: ByteKeyedDictionary<StoredValue>?
+    private let initial: Known?
 
     init(_ store: Store) {
       self.store = store
-      initialValues = Self.currentValues(store)
+      var known: Known?
+      _ = Self.update(&known, from: store)
+      initial = known
     }
 
-    /// All values; nil if they cannot be read, which is reported.
-    private static func currentValues(_ store: Store) -> ByteKeyedDictionary<StoredValue>? {
+    /// The values of the suite at one moment.
+    fileprivate struct Known: Sendable {
       var values = ByteKeyedDictionary<StoredValue>()
-      do throws(StorageError) {
-        let engine = try store.engine.get()
-        for key in try engine.keys() {
-          if let value = try engine.value(forKey: key) { values.set(key, value) }
+      /// Stands for the moment; see ``ValueEngine/changedValues(since:)``.
+      var version: UInt64?
+
+      init(_ all: ChangedValues) {
+        for (key, value) in all.values { values.set(key, value) }
+        version = all.version
+      }
+
+      /// Applies changes, and returns the keys whose values differ from those before.
+      mutating func apply(_ changes: ChangedValues) -> Set<String> {
+        var keys: Set<String> = []
+        for (key, value) in changes.values where values[key] != value {
+          keys.insert(key)
+          if !changes.isComplete { values.set(key, value) }
         }
+        if changes.isComplete {
+          let current = Known(changes)
+          for key in values.keys where current.values[key] == nil { keys.insert(key) }
+          self = current
+        }
+        version = changes.version
+        return keys
+      }
+    }
+
+    /// Brings `known` up to date.
+    ///
+    /// - Returns: The keys whose values have changed since it was; none for the first time. If the
+    ///   suite cannot be read, that is reported, and it counts as unchanged.
+    private static func update(_ known: inout Known?, from store: Store) -> Set<String> {
+      do throws(StorageError) {
+        let changes = try store.engine.get().changedValues(since: known?.version)
+        if let keys = known?.apply(changes) { return keys }
+        known = Known(changes)
       } catch {
         store.report(error.inContext(of: "changes"))
-        return nil
       }
-      return values
+      return []
     }
 
     /// Makes an iterator, which begins with the first change after the sequence was made.
     public func makeAsyncIterator() -> Iterator {
-      Iterator(sequence: self, lastValues: initialValues)
+      Iterator(store, known: initial)
     }
 
     /// Returns one set of keys after another.
     public struct Iterator: AsyncIteratorProtocol {
-      private let sequence: SuiteChanges
-      /// nil until the suite can be read.
-      private var lastValues: ByteKeyedDictionary<StoredValue>?
+      private let store: Store
+      /// The values at the last element; nil until the suite can be read.
+      private var known: Known?
       private var signals: ChangeSignals
 
-      fileprivate init(
-        sequence: SuiteChanges, lastValues: ByteKeyedDictionary<StoredValue>?
-      ) {
-        self.sequence = sequence
-        self.lastValues = lastValues
-        signals = ChangeSignals(of: sequence.store)
+      fileprivate init(_ store: Store, known: Known?) {
+        self.store = store
+        self.known = known
+        signals = ChangeSignals(of: store)
       }
 
       /// Waits for the next changed keys; nil if the task is cancelled or the suite cannot be
@@ -73,27 +103,17 @@ extension Defaults {
       public mutating func next(
         isolation actor: isolated (any Actor)?
       ) async throws(Never) -> Set<String>? {
-        // `self` is being modified while `signals` waits, so the closure needs a copy.
-        var lastValues = lastValues
-        defer { self.lastValues = lastValues }
-        return await signals.firstResult(isolation: actor) { [sequence] () -> Set<String>? in
-          guard let current = SuiteChanges.currentValues(sequence.store) else { return nil }
-          let keys = current.keysWithOtherValues(than: lastValues ?? current)
-          lastValues = current
+        // `self` is being modified while `signals` waits. The values are moved and not copied, so
+        // that changing one of them does not copy all.
+        var known = known
+        self.known = nil
+        defer { self.known = known }
+        return await signals.firstResult(isolation: actor) { [store] () -> Set<String>? in
+          let keys = SuiteChanges.update(&known, from: store)
           return keys.isEmpty ? nil : keys
         }
       }
     }
-  }
-}
-
-extension ByteKeyedDictionary<StoredValue> {
-  /// The keys that only one of the dictionaries has, or that have different values in them.
-  fileprivate func keysWithOtherValues(than other: Self) -> Set<String> {
-    var keys: Set<String> = []
-    for (key, value) in elements where other[key] != value { keys.insert(key) }
-    for key in other.keys where self[key] == nil { keys.insert(key) }
-    return keys
   }
 }
 

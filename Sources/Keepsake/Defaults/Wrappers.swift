@@ -1,10 +1,12 @@
 /// A setting as a property of your type.
 ///
 /// ```swift
-/// @Default("fontSize", defaultValue: 16) var fontSize: Int
+/// @Default("fontSize") var fontSize = 16   // 16 while no value is stored
 /// fontSize = 18
 /// $fontSize.reset()
 /// ```
+///
+/// A typed key has the name, the type and the default: `@Default(.fontSize) var fontSize`.
 ///
 /// Reading and writing behave as in ``Defaults``: storage errors are reported, never thrown.
 /// `fontSize += 1` is a read followed by a write, which is not atomic: use
@@ -17,7 +19,7 @@
 ///
 /// ```swift
 /// @MainActor @Observable final class Preferences {
-///   @ObservationIgnored @Default("fontSize", defaultValue: 16) var fontSize: Int
+///   @ObservationIgnored @Default("fontSize") var fontSize = 16
 /// }
 /// ```
 @propertyWrapper
@@ -36,7 +38,26 @@ public struct Default<Value: Codable> {
     self.key = Defaults.Key(key, default: defaultValue, suite: suite)
   }
 
+  /// Makes a setting that has the property's initial value while no value is stored.
+  ///
+  /// ```swift
+  /// @Default("tags", suite: "team") var tags: [String] = []
+  /// ```
+  public init(wrappedValue: Value, _ key: String, suite: Defaults.Suite = .standard) {
+    self.key = Defaults.Key(key, default: wrappedValue, suite: suite)
+  }
+
+  /// Makes a setting that has the property's initial value while no value is stored.
+  public init(wrappedValue: Value, _ key: String, suite: Defaults.Suite = .standard)
+  where Value: Sendable {
+    self.key = Defaults.Key(key, default: wrappedValue, suite: suite)
+  }
+
   /// Makes a setting from its typed key.
+  ///
+  /// ```swift
+  /// @Default(.fontSize) var fontSize
+  /// ```
   public init(_ key: Defaults.Key<Value>) { self.key = key }
 
   /// The stored value; the default if there is none.

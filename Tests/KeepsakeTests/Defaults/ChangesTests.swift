@@ -4,7 +4,7 @@ import Testing
 
 @testable import Keepsake
 
-@Suite(.temporaryStorage, .timeLimit(.minutes(5))) struct ChangesTests {
+@Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct ChangesTests {
   @Test(arguments: [Defaults.Suite.standard, .memory])
   func deliversChangesByThisProcess(_ suite: Defaults.Suite) async {
     var changes = Defaults.changes("k", default: 0, suite: suite).makeAsyncIterator()
@@ -26,6 +26,34 @@ import Testing
     Defaults.set("early", forKey: "k")
     var changes = sequence.makeAsyncIterator()
     #expect(await changes.next() == "early")
+  }
+
+  /// Waking a task takes longer than a set, so a loop must not be woken for each.
+  @Test(arguments: [Defaults.Suite.standard, .memory])
+  func changesInQuickSuccessionAreCombined(_ suite: Defaults.Suite) async throws {
+    let store = Defaults.suite(suite)
+    let last = -1
+    let sequence = store.changes("k", default: 0)
+    let loop = Task {
+      var count = 0
+      for await value in sequence {
+        count += 1
+        if value == last { break }
+      }
+      return count
+    }
+    let clock = ContinuousClock()
+    let start = clock.now
+    var number = 0
+    while clock.now - start < .milliseconds(100) {
+      number += 1
+      try store.set(number, forKey: "k")
+    }
+    try store.set(last, forKey: "k")
+    let count = await loop.value
+    // Five in ten milliseconds, and the one that had to wait.
+    let periods = Int((clock.now - start) / .milliseconds(10)) + 1
+    #expect(count <= 6 * periods)
   }
 
   @Test func deliversChangesByOtherProcesses() async throws {
@@ -146,7 +174,7 @@ import Testing
   }
 }
 
-@Suite(.temporaryStorage, .timeLimit(.minutes(5))) struct SuiteChangesTests {
+@Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct SuiteChangesTests {
   @Test(arguments: [Defaults.Suite.standard, .memory])
   func deliversKeysThatWereAddedChangedOrRemoved(_ suite: Defaults.Suite) async throws {
     Defaults.import(Data(#"{"kept": 1, "changed": 1, "removed": 1}"#.utf8), suite: suite)
@@ -161,6 +189,57 @@ import Testing
     #expect(await changes.next() == ["set"])
     Defaults.removeAll(suite: suite)
     #expect(await changes.next() == ["kept", "changed", "set"])
+  }
+
+  /// A loop over 10,000 keys must not compare all of them after each set.
+  @Test(arguments: [Defaults.Suite.standard, .memory])
+  func onlyTheValuesSetSinceAreLookedAt(_ suite: Defaults.Suite) throws {
+    let engine = try Defaults.suite(suite).engine.get()
+    for number in 0..<100 { try engine.set(.int(0), forKey: "k\(number)") }
+    let all = try engine.changedValues(since: nil)
+    #expect(all.values.count == 100 && all.isComplete)
+    #expect(try engine.changedValues(since: all.version).values.isEmpty)
+    for number in [7, 3, 7] { try engine.set(.int(1), forKey: "k\(number)") }
+    let few = try engine.changedValues(since: all.version)
+    #expect(Set(few.values.map(\.key)) == ["k3", "k7"] && few.values.count == 2)
+    #expect(!few.isComplete)
+    // The key of a removed value is only missing.
+    try engine.set(nil, forKey: "k5")
+    let removed = try engine.changedValues(since: few.version)
+    #expect(removed.values.count == 99 && removed.isComplete)
+    #expect(try engine.changedValues(since: removed.version).values.isEmpty)
+    try engine.removeAll()
+    let none = try engine.changedValues(since: removed.version)
+    #expect(none.values.isEmpty && none.isComplete)
+  }
+
+  @Test(arguments: [Defaults.Suite.standard, .memory])
+  func elementsAreTheDifferencesOfAllValues(_ suite: Defaults.Suite) async throws {
+    let store = Defaults.suite(suite)
+    var changes = store.changes().makeAsyncIterator()
+    var values: [String: Int] = [:]
+    var random = SystemRandomNumberGenerator()
+    for _ in 0..<30 {
+      var new = values
+      for _ in 0..<Int.random(in: 1...4, using: &random) {
+        let key = "k\(Int.random(in: 0..<12, using: &random))"
+        switch Int.random(in: 0..<10, using: &random) {
+        case 0:
+          try store.removeAll()
+          new = [:]
+        case 1...3:
+          try store.remove(key)
+          new[key] = nil
+        default:
+          let value = Int.random(in: 0..<3, using: &random)
+          try store.set(value, forKey: key)
+          new[key] = value
+        }
+      }
+      let keys = Set(values.keys).union(new.keys).filter { values[$0] != new[$0] }
+      if !keys.isEmpty { #expect(await changes.next() == keys) }
+      values = new
+    }
   }
 
   @Test func ignoresValuesThatWereChangedBack() async {
@@ -234,7 +313,7 @@ import Testing
 }
 
 extension OneAtATime {
-  @Suite(.timeLimit(.minutes(5))) struct SuiteChangesOfProcessesTests {
+  @Suite(.timeLimit(.minutes(20))) struct SuiteChangesOfProcessesTests {
     @Test func deliversChangesByOtherProcesses() async throws {
       let directory = try TemporaryDirectory()
       let store = directory.store()

@@ -228,7 +228,9 @@ extension Defaults.Key<String?> {
   @MainActor struct Settings {
     @Default("fontSize", defaultValue: 16) var fontSize: Int
     @Default("title", defaultValue: "untitled", suite: "window") var title: String
-    @Default(.fontSize) var typed: Int
+    @Default(.fontSize) var typed
+    @Default("volume") var volume = 0.5
+    @Default("tags", suite: "window") var tags: [String] = []
     @DefaultOptional("lastLogin") var lastLogin: Date?
     @DefaultOptional("note", suite: "window") var note: String?
   }
@@ -255,5 +257,73 @@ extension Defaults.Key<String?> {
     settings.note = "n"
     #expect(settings.$note.reset())
     #expect(settings.note == nil)
+  }
+
+  @Test @MainActor func initialValuesAreDefaults() {
+    let settings = Settings()
+    #expect(settings.volume == 0.5 && settings.tags == [])
+    #expect(!Defaults.contains("volume"), "the initial value is not stored")
+    settings.volume = 0.75
+    settings.tags.append("new")
+    #expect(Defaults.double("volume") == 0.75 && Settings().volume == 0.75)
+    #expect(Defaults.get("tags", default: [String](), suite: "window") == ["new"])
+    #expect(settings.$volume.reset() && settings.volume == 0.5)
+  }
+
+  @Test func typedGettersTakeADefault() throws {
+    #expect(Defaults.bool("b", default: true) && Defaults.int("i", default: 3) == 3)
+    #expect(Defaults.double("d", default: 0.5) == 0.5)
+    Defaults.set(false, forKey: "b")
+    Defaults.set(4, forKey: "i")
+    Defaults.set(4, forKey: "d", suite: "other")
+    #expect(!Defaults.bool("b", default: true) && Defaults.int("i", default: 3) == 4)
+    #expect(Defaults.double("d", default: 0.5, suite: "other") == 4)
+    let store = Defaults.shared
+    #expect(try store.int("i", default: 3) == 4 && !store.bool("b", default: true))
+    #expect(try store.double("none", default: 0.5) == 0.5)
+    let error = expectFailure(.wrongType) { _ = try store.int("b", default: 3) }
+    #expect(error?.operation == "int")
+  }
+
+  @Test func severalKeysAreRemovedInOneStep() throws {
+    for key in ["a", "b", "c"] { Defaults.set(1, forKey: key) }
+    let store = Defaults.shared
+    let size = try Data(contentsOf: #require(try store.fileURL)).count
+    #expect(Defaults.remove(["a", "b", "none"]) && Defaults.keys() == ["c"])
+    let document = try Data(contentsOf: #require(try store.fileURL)).dropFirst(size)
+    #expect(document.count { $0 == UInt8(ascii: "\n") } <= 3)
+    #expect(Defaults.remove(["a", "b"]) && Defaults.remove([]) && Defaults.remove(Set(["c"])))
+    #expect(Defaults.keys() == [])
+    Defaults.set(1, forKey: "a", suite: "other")
+    #expect(Defaults.remove(["a"], suite: "other") && !Defaults.contains("a", suite: "other"))
+  }
+
+  /// As programs on Foundation's `UserDefaults` store them.
+  @Test func modelsAreReadFromJSONData() throws {
+    struct User: Codable, Equatable { var name: String }
+    let failures = Failures()
+    StorageSystem.onFailure = failures.append
+    let ann = User(name: "Ann")
+    Defaults.set(try JSONEncoder().encode(ann), forKey: "user")
+    Defaults.set(try JSONEncoder().encode([ann]), forKey: "users")
+    #expect(Defaults.model("user") == ann && Defaults.model("users") == [ann])
+    let user: User? = Defaults.get("user")
+    let key = Defaults.Key<User?>("user")
+    #expect(user == ann && Defaults[key] == ann)
+    #expect(Defaults.data("user") == (try JSONEncoder().encode(ann)))
+    #expect(Defaults.update("user", default: User(name: "")) { $0.name += "e" }.name == "Anne")
+    #expect(failures.all.isEmpty)
+
+    // Only objects and arrays, and only models.
+    Defaults.set(Data("5".utf8), forKey: "number")
+    Defaults.set(Data("{x".utf8), forKey: "damaged")
+    Defaults.set(Data("[1]".utf8), forKey: "list")
+    let store = Defaults.shared
+    expectFailure(.wrongType) { _ = try store.get("number") as Int? }
+    expectFailure(.wrongType) { _ = try store.model("number") as UInt8? }
+    expectFailure(.wrongType) { _ = try store.get("list") as String? }
+    expectFailure(.wrongType) { _ = try store.get("list") as Int? }
+    expectFailure(.decodingFailed) { _ = try store.model("damaged") as User? }
+    expectFailure(.wrongType) { _ = try store.model("list") as User? }
   }
 }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Keepsake
 
-@Suite(.temporaryStorage, .timeLimit(.minutes(5))) struct ObservationTests {
+@Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct ObservationTests {
   // MARK: Which observers are notified
 
   @Test(arguments: Write.allCases, [Defaults.Suite.standard, .memory])
@@ -441,7 +441,7 @@ import Testing
 }
 
 extension OneAtATime {
-  @Suite(.temporaryStorage, .timeLimit(.minutes(5))) struct ObservationOfProcessesTests {
+  @Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct ObservationOfProcessesTests {
     @Test func changesByOtherProcessesNotify() throws {
       let directory = try TemporaryDirectory()
       let peer = try Peer.start(directory, "serve")

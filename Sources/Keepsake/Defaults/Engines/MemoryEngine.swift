@@ -10,7 +10,7 @@ public import FoundationEssentials
 ///
 /// Its values are gone when the engine is deallocated. Calls may come from any thread.
 public final class MemoryEngine: StorageEngine {
-  private let table = Locked(ValueTable())
+  private let table = ReadWriteLocked(ValueTable())
   /// Orders writers. Readers never take it, so that the closure of an update may read.
   private let writer = Locked(())
   private let timeout = Duration.seconds(10)
@@ -33,7 +33,7 @@ public final class MemoryEngine: StorageEngine {
   }
 
   /// All keys that have bytes.
-  public func keys() -> [String] { table.withLock { $0.entries.keys } }
+  public func keys() -> [String] { table.withReadLock { $0.entries.copiedKeys }.keys }
 
   /// Removes all bytes of all keys in one step.
   public func removeAll() throws {
@@ -59,15 +59,15 @@ extension MemoryEngine: ValueEngine {
   @usableFromInline var path: String? { nil }
 
   @usableFromInline
-  func value(forKey key: String) -> StoredValue? { table.withLock { $0[key]?.value } }
+  func value(forKey key: String) -> StoredValue? { table.withReadLock { $0.value(forKey: key) } }
 
   @usableFromInline
   func versionedValue(forKey key: String) -> VersionedValue? {
-    table.withLock { $0.versionedValue(forKey: key) }
+    table.withReadLock { $0.versionedValue(forKey: key) }
   }
 
   @usableFromInline
-  func cachedModel(forKey key: String) -> DecodedModel? { table.withLock { $0[key]?.model } }
+  func cachedModel(forKey key: String) -> DecodedModel? { table.withReadLock { $0[key]?.model } }
 
   @usableFromInline
   func cache(_ model: DecodedModel, forKey key: String, version: UInt64) {
@@ -112,6 +112,11 @@ extension MemoryEngine: ValueEngine {
       table.withLock { $0.apply(ValueChange(key: key, value: replacement)) }
     }
     observers.signal(key)
+  }
+
+  @usableFromInline
+  func changedValues(since version: UInt64?) -> ChangedValues {
+    table.withReadLock { $0.changedValues(since: version) }.values
   }
 
   @usableFromInline

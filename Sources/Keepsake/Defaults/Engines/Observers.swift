@@ -2,17 +2,21 @@ internal import Synchronization
 
 /// The streams that wait for changes of one suite.
 final class Observers: Sendable {
-  private struct Observer {
+  /// A class, because copying a closure and a continuation takes a tenth of a set.
+  private final class Observer: Sendable {
     let isRelevant: @Sendable (String) -> Bool
     let continuation: AsyncStream<Void>.Continuation
+
+    init(
+      isRelevant: @escaping @Sendable (String) -> Bool,
+      continuation: AsyncStream<Void>.Continuation
+    ) {
+      self.isRelevant = isRelevant
+      self.continuation = continuation
+    }
   }
 
-  private struct State {
-    var lastID = 0
-    var observers: [Int: Observer] = [:]
-  }
-
-  private let state = Locked(State())
+  private let observers = Locked<[Observer]>([])
   private let count = Atomic(0)
 
   var isEmpty: Bool { count.load(ordering: .relaxed) == 0 }
@@ -26,8 +30,7 @@ final class Observers: Sendable {
 
   private func wake(_ key: String?) {
     // Outside the lock, because a resumed task may end another stream.
-    for observer in state.withLock({ Array($0.observers.values) })
-    where key.map(observer.isRelevant) ?? true {
+    for observer in observers.withLock({ $0 }) where key.map(observer.isRelevant) ?? true {
       observer.continuation.yield()
     }
   }
@@ -37,18 +40,19 @@ final class Observers: Sendable {
   func changes(where isRelevant: @escaping @Sendable (String) -> Bool) -> AsyncStream<Void> {
     let (stream, continuation) = AsyncStream.makeStream(
       of: Void.self, bufferingPolicy: .bufferingNewest(1))
-    let id = state.withLock { state in
-      state.lastID += 1
-      state.observers[state.lastID] = Observer(isRelevant: isRelevant, continuation: continuation)
-      count.add(1, ordering: .relaxed)
-      return state.lastID
-    }
+    let observer = Observer(isRelevant: isRelevant, continuation: continuation)
+    observers.withLock { $0.append(observer) }
+    count.add(1, ordering: .relaxed)
+    let id = ObjectIdentifier(observer)
     continuation.onTermination = { [weak self] _ in self?.remove(id) }
     return stream
   }
 
-  private func remove(_ id: Int) {
-    let removed = state.withLock { $0.observers.removeValue(forKey: id) }
+  private func remove(_ id: ObjectIdentifier) {
+    // Released outside the lock.
+    let removed = observers.withLock { observers in
+      observers.firstIndex { ObjectIdentifier($0) == id }.map { observers.remove(at: $0) }
+    }
     if removed != nil { count.subtract(1, ordering: .relaxed) }
   }
 }

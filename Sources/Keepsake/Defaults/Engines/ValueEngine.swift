@@ -37,6 +37,10 @@ protocol ValueEngine: AnyObject, Sendable {
 
   func keys() throws(StorageError) -> [String]
 
+  /// The values that may have changed since an earlier call returned this version; all values if it
+  /// is nil.
+  func changedValues(since version: UInt64?) throws(StorageError) -> ChangedValues
+
   // These two have no typed error because `MemoryEngine` implements them as a public
   // `StorageEngine`, whose calls may throw any.
 
@@ -60,6 +64,28 @@ protocol ValueEngine: AnyObject, Sendable {
 struct VersionedValue: Sendable {
   let value: StoredValue
   let version: UInt64
+}
+
+/// Values of a suite that may have changed since an earlier moment.
+@usableFromInline
+struct ChangedValues: Sendable {
+  let values: [(key: String, value: StoredValue)]
+  /// Whether these are all values, so that a key which is missing has none.
+  let isComplete: Bool
+  /// Stands for the moment at which the values were read; nil if the engine has no versions.
+  let version: UInt64?
+}
+
+extension ValueEngine {
+  /// For engines without versions: always returns all values.
+  @usableFromInline
+  func changedValues(since version: UInt64?) throws(StorageError) -> ChangedValues {
+    var values: [(key: String, value: StoredValue)] = []
+    for key in try keys() {
+      if let value = try value(forKey: key) { values.append((key, value)) }
+    }
+    return ChangedValues(values: values, isComplete: true, version: nil)
+  }
 }
 
 /// The new value of a key; nil removes it.

@@ -1,5 +1,5 @@
 /// The values of a suite by key, as engines keep them in memory.
-struct ValueTable {
+struct ValueTable: ~Copyable {
   struct Entry {
     var value: StoredValue
     var version: UInt64
@@ -13,16 +13,25 @@ struct ValueTable {
   private(set) var liveSize = 0
   /// Grows with every change and never starts over, so that a version identifies one value.
   private var version: UInt64 = 0
+  /// The version of the last change that removed values.
+  private var lastRemoval: UInt64 = 0
 
   @inline(__always)
   subscript(key: String) -> Entry? { entries[key] }
 
+  /// The value of a key; nil if it has none.
+  @inline(__always)
+  borrowing func value(forKey key: String) -> StoredValue? {
+    entries.withValue(of: key) { $0.value }
+  }
+
   mutating func apply(_ change: ValueChange, size: Int = 0) {
+    version += 1
     guard let value = change.value else {
+      lastRemoval = version
       liveSize -= entries.remove(change.key)?.size ?? 0
       return
     }
-    version += 1
     let entry = Entry(value: value, version: version, size: size, model: nil)
     liveSize += size
     var oldSize = 0
@@ -35,6 +44,8 @@ struct ValueTable {
   }
 
   mutating func removeAll() {
+    version += 1
+    lastRemoval = version
     entries = ByteKeyedDictionary()
     liveSize = 0
   }
@@ -42,6 +53,28 @@ struct ValueTable {
   /// Caches a model beside its value, unless the value has changed since `version`.
   mutating func cache(_ model: DecodedModel, forKey key: String, version: UInt64) {
     entries.modify(key) { if $0.version == version { $0.model = model } }
+  }
+
+  /// A copy of what has changed, which can be made under a lock.
+  struct Changes: Sendable {
+    fileprivate let copies: ByteKeyedDictionary<Entry>.Copies<StoredValue>
+    fileprivate let isComplete: Bool
+    fileprivate let version: UInt64
+
+    var values: ChangedValues {
+      ChangedValues(
+        values: copies.elements.map { ($0.key, $0.element) }, isComplete: isComplete,
+        version: version)
+    }
+  }
+
+  /// The values that were set since the table had this version; all values if that is nil, or if a
+  /// value was removed since.
+  func changedValues(since version: UInt64?) -> Changes {
+    let known = version.flatMap { $0 < lastRemoval ? nil : $0 }
+    let start = known ?? 0
+    let copies = entries.copies { $0.version > start ? $0.value : nil }
+    return Changes(copies: copies, isComplete: known == nil, version: self.version)
   }
 
   func versionedValue(forKey key: String) -> VersionedValue? {

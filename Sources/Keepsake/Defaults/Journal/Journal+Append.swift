@@ -87,14 +87,32 @@ extension Journal {
       }
       // The removal counts from the moment that this record is published. The new file only
       // spares the space; without it, the record has to survive a power cut.
-      try append(nil, plan, &writer, &followUp)
+      do throws(StorageError) {
+        try append(nil, plan, &writer, &followUp)
+      } catch  where error.code == .diskFull {
+        return try deleteFile()
+      }
       do throws(StorageError) {
         try rewrite()
+      } catch  where error.code == .diskFull {
+        try deleteFile()
       } catch {
         if file.withLock({ $0.isCondemned }) { throw error }
         try plan.handle.synchronize()
       }
     }
+  }
+
+  /// Removes all values by deleting the file, durably: that needs no space. The caller holds the
+  /// file lock.
+  private func deleteFile() throws(StorageError) {
+    try mark()
+    try FileSystem.remove(location.path)
+    try file.withLock { file throws(StorageError) in
+      file.forgetFile()
+      try file.publish()
+    }
+    try synchronizeDirectory()
   }
 
   // MARK: Appending
@@ -155,6 +173,26 @@ extension Journal {
     _ writer: inout Writer, _ followUp: inout FollowUp
   ) throws(StorageError) -> Bool {
     guard let plan = if let plan { plan } else { try makeFile() } else { return false }
+    do throws(StorageError) {
+      try write(changes, plan, &writer, &followUp)
+    } catch  where error.code == .diskFull {
+      guard changes?.allSatisfy({ $0.value == nil }) ?? true, let lockFile = writer.lockFile,
+        let plan = file.withLock({ $0.appendPlan() })
+      else { throw error }
+      // A removal works on a full disk, or a user could not free space.
+      try lockFile.releaseSpace()
+      try write(changes, plan, &writer, &followUp)
+      // Frees the space of the removed values, and reserves it for the next removal. There may be
+      // no room to do so, but the removal is complete.
+      if changes != nil { _ = try? rewrite() }
+    }
+    return true
+  }
+
+  private func write(
+    _ changes: UnsafeBufferPointer<ValueChange>?, _ plan: JournalFile.AppendPlan,
+    _ writer: inout Writer, _ followUp: inout FollowUp
+  ) throws(StorageError) {
     defer {
       writer.buffer.removeAll(keepingCapacity: writer.buffer.capacity <= Writer.largestBuffer)
     }
@@ -170,7 +208,6 @@ extension Journal {
     }
     // The last two bytes only end the line: a record without them counts.
     if let failure, written < count - 2 { throw failure }
-    return true
   }
 
   /// Makes the file if there is none, or throws why it cannot be written; nil if another program

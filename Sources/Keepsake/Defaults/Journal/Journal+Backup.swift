@@ -74,7 +74,7 @@ extension Journal {
 
   /// Gives the file a second name, which it keeps when it is replaced.
   private func keepReplacedFile() throws(StorageError) -> String? {
-    if file.withLock({ $0.table.entries.keys.isEmpty }) { return nil }
+    if file.withLock({ $0.table.entries.count == 0 }) { return nil }
     let path = try FileSystem.unusedPath(location.path + ".replaced")
     if try !FileSystem.link(location.path, to: path) {
       let replaced = try File(location.path, .read)

@@ -60,6 +60,8 @@ extension Journal {
     try file.withLock { file throws(StorageError) in
       file.adopt(handle, status, seed: seed, size: size, isEmpty: isEmpty)
       try file.publish()
+      // It may have been needed while the disk was full.
+      file.lockFile?.reserveSpace()
     }
     return true
   }

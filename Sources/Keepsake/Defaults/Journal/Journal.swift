@@ -12,9 +12,9 @@ final class Journal: ValueEngine, FileHoldingStore {
   let report: @Sendable (StorageError) -> Void
   let observers = Observers()
   /// The journal's file and the table that was read from it.
-  let file: Locked<JournalFile>
+  let file: ReadWriteLocked<JournalFile>
   /// Orders the writers of this process. The file lock is only taken under it.
-  let writer = Locked(Writer())
+  let writer = Locked(Writer(), afterFork: { Writer() })
 
   init(
     location: JournalPaths, timeout: Duration = .seconds(10),
@@ -23,7 +23,8 @@ final class Journal: ValueEngine, FileHoldingStore {
     self.location = location
     self.timeout = timeout
     self.report = report
-    self.file = Locked(JournalFile(location: location))
+    self.file = ReadWriteLocked(
+      JournalFile(location: location), afterFork: { JournalFile(location: location) })
   }
 
   var path: String? { location.path }
@@ -31,11 +32,11 @@ final class Journal: ValueEngine, FileHoldingStore {
   // MARK: Reading
 
   func value(forKey key: String) throws(StorageError) -> StoredValue? {
-    let current: StoredValue?? = file.withLock { file in
-      file.isCurrent ? .some(file.table[key]?.value) : nil
+    let current: StoredValue?? = file.withReadLock { file in
+      file.isCurrent ? .some(file.table.value(forKey: key)) : nil
     }
     if let current { return current }
-    return try read { $0[key]?.value }
+    return try read { $0.value(forKey: key) }
   }
 
   func versionedValue(forKey key: String) throws(StorageError) -> VersionedValue? {
@@ -43,22 +44,30 @@ final class Journal: ValueEngine, FileHoldingStore {
   }
 
   func cachedModel(forKey key: String) -> DecodedModel? {
-    file.withLock { $0.isCurrent ? $0.table[key]?.model : nil }
+    file.withReadLock { $0.isCurrent ? $0.table[key]?.model : nil }
   }
 
   func cache(_ model: DecodedModel, forKey key: String, version: UInt64) {
     file.withLock { $0.cache(model, forKey: key, version: version) }
   }
 
-  func keys() throws(StorageError) -> [String] { try read { $0.entries.keys } }
+  func keys() throws(StorageError) -> [String] { try read { $0.entries.copiedKeys }.keys }
+
+  func changedValues(since version: UInt64?) throws(StorageError) -> ChangedValues {
+    try read { $0.changedValues(since: version) }.values
+  }
 
   /// Reads the table, which then holds everything that other processes have published.
   private func read<R: Sendable>(
     _ body: (borrowing ValueTable) -> R
   ) throws(StorageError) -> R {
+    let current = file.withReadLock { file in
+      // An earlier validation, as part of a sync, may have left changes to signal.
+      file.isCurrent && !file.hasUnsignaledChanges ? body(file.table) : nil
+    }
+    if let current { return current }
     var (result, needsFollowUp, hasUnpublishedRecords) = try file.withLock {
       file throws(StorageError) in
-      // An earlier validation, as part of a sync, may have left changes to signal.
       if file.isCurrent { return (body(file.table), file.hasUnsignaledChanges, false) }
       try file.validate()
       return (body(file.table), true, file.hasUnpublishedRecords)

@@ -43,7 +43,9 @@ extension JournalFile {
     let isSettled = try validate(isLocked: true)
     guard lockFile === lock else { return .lockFileReplaced }
     guard isSettled else { return .overwritten }
-    if !isPublished || lock.isMarked { try publish() }
+    // A part of a record does not count, so the word stays the same. Only the mark tells the other
+    // processes of it, until the next writer has appended a record behind it.
+    if !isPublished || lock.isMarked && endsWithRecord { try publish() }
     // Publishing may have found that the lock file was truncated.
     return lockFile === lock ? .current : .lockFileReplaced
   }

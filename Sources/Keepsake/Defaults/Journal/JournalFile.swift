@@ -5,7 +5,7 @@
 /// There is one verb for each step: `validate` makes the table agree with the file, by `catchUp`
 /// (reads what was appended) or `reload` (reads the whole file) where necessary; `publish` tells
 /// other processes how far the file is valid.
-struct JournalFile {
+struct JournalFile: ~Copyable {
   let location: JournalPaths
 
   private(set) var table = ValueTable()
@@ -18,6 +18,8 @@ struct JournalFile {
   /// The file's size when it was last checked.
   private(set) var size = 0
   private var tail = JournalFormat.Tail.complete
+  /// Whether the file does not end with a part of a record, which a killed writer has left.
+  var endsWithRecord: Bool { tail != .torn }
   /// Whether there was no file when it was last validated.
   private(set) var isMissing = true
   /// The file whose damage is known, so that it is reported once.
@@ -122,7 +124,9 @@ struct JournalFile {
       let published = word?.value
       validatedWord = nil
       if try validateTable(published, isLocked: isLocked) {
-        validatedWord = published
+        // Of a lock file that was truncated only now, all words are 0 from here on: it has to be
+        // opened again.
+        validatedWord = published == 0 ? nil : published
         tableWord = published
         return true
       }
@@ -371,7 +375,7 @@ struct JournalFile {
 
   /// Starts over with no file and no values.
   mutating func forgetFile() {
-    if !table.entries.keys.isEmpty { hasUnsignaledChanges = true }
+    if table.entries.count > 0 { hasUnsignaledChanges = true }
     table.removeAll()
     handle = nil
     identity = nil

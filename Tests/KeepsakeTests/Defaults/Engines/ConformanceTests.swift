@@ -7,7 +7,7 @@ import Testing
 /// The suite for engines finds what is wrong with an engine, and says which rule it breaks.
 ///
 /// Serialized, as each case keeps four threads busy.
-@Suite(.serialized, .timeLimit(.minutes(5))) struct ConformanceTests {
+@Suite(.serialized, .timeLimit(.minutes(20))) struct ConformanceTests {
   @Test(arguments: Coverage.cases(Flaw.allCases, every: 10))
   func checkNamesTheRuleThatAFlawBreaks(_ flaw: Flaw) async throws {
     let shared = FlawedEngine.Shared()
@@ -74,7 +74,7 @@ import Testing
 }
 
 /// The check ends when an engine's call does not.
-@Suite(.timeLimit(.minutes(5))) struct ConformanceTimeLimitTests {
+@Suite(.timeLimit(.minutes(20))) struct ConformanceTimeLimitTests {
   @Test(arguments: ["data", "set", "replace", "keys", "removeAll", "synchronize"])
   func checkEndsWhenACallNeverReturns(_ call: String) async throws {
     let engine = HookedEngine()

@@ -43,7 +43,7 @@ final class HookedEngine: StorageEngine {
 }
 
 /// A suite on an engine that an app has written.
-@Suite(.timeLimit(.minutes(5))) struct CustomEngineTests {
+@Suite(.timeLimit(.minutes(20))) struct CustomEngineTests {
   /// An error whose text contains a value.
   private struct Talkative: LocalizedError, CustomStringConvertible {
     var description: String { "cannot store swordfish" }
@@ -333,7 +333,7 @@ final class HookedEngine: StorageEngine {
 
   // MARK: Changes
 
-  @Test(.timeLimit(.minutes(5))) func changesIncludeOwnWrites() async throws {
+  @Test(.timeLimit(.minutes(20))) func changesIncludeOwnWrites() async throws {
     try await withSuite(on: TableEngine()) { store async throws in
       let changes = store.changes("k", default: 0)
       let (seen, continuation) = AsyncStream.makeStream(of: Int.self)

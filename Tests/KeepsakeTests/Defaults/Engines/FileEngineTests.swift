@@ -5,7 +5,7 @@ import Testing
 @testable import Keepsake
 
 /// A suite with a file for each value.
-@Suite(.timeLimit(.minutes(5))) struct FileEngineTests {
+@Suite(.timeLimit(.minutes(20))) struct FileEngineTests {
   private func withSuite<R>(
     in directory: TemporaryDirectory, _ body: (Defaults.Store) async throws -> R
   ) async throws -> R {

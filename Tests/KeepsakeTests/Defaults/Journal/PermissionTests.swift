@@ -57,6 +57,40 @@ struct PermissionTests {
     #expect(try directory.names().count == 2)
   }
 
+  /// Everybody may add files to a directory of mode 1777, and nobody may change another user's.
+  @Test func aVaultInADirectoryForEverybodyIsWritableByItsUserOnly() throws {
+    let directory = try TemporaryDirectory()
+    try setMode(0o1777, directory.path)
+    let service = SecureVault.Service("team", in: directory.url)
+    let scope = StorageScope(
+      finder: DirectoryFinder(
+        app: "test", chosen: .init(state: directory.url.appending(path: "state")),
+        environment: { _ in nil }))
+    defer { scope.close() }
+    let store = scope.vault(service)
+    try store.set("v", forKey: "k")
+    try store.rotateKeys()
+    let vault = directory.path + "/vault"
+    let names = try FileManager.default.subpathsOfDirectory(atPath: vault)
+    #expect(names.count == 4)
+    for path in [vault] + names.map({ vault + "/" + $0 }) {
+      let status = try #require(try FileSystem.status(path))
+      #expect(status.mode & 0o002 == 0, "\(path)")
+      if status.isDirectory { #expect(status.mode == 0o1775, "\(path)") }
+    }
+    // As another user: write to the files, replace them, and add to the directory.
+    let script = """
+      for f in "$0"/vault.hdr "$0"/.lock "$0"/*/*; do echo x 2>/dev/null >>"$f" && echo wrote "$f"
+        rm -f "$f" 2>/dev/null; [ -e "$f" ] || echo removed "$f"; done
+      touch "$0"/new 2>/dev/null && echo added
+      true
+      """
+    let child = try Child(
+      "setpriv", ["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script, vault])
+    #expect(child.finish() == "" && child.exitStatus == 0)
+    #expect(try store.get("k") == "v")
+  }
+
   @Test func throwsWhenTheDirectoryCannotBeMade() throws {
     let directory = try TemporaryDirectory()
     try setMode(0o755, directory.path)

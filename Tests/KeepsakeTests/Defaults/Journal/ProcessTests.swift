@@ -135,6 +135,15 @@ extension OneAtATime {
       #expect(try Peer.start(directory, "fork", "\(count)").finish() == "\(2 * count) true 0\n")
     }
 
+    /// The other thread does not exist in the child, which must not wait for a lock that it held.
+    @Test(.forksBesideThreads, arguments: ["reading", "writing"])
+    func aForkedChildWritesWhateverAThreadOfItsParentDoes(work: String) throws {
+      let directory = try TemporaryDirectory(isQuick: true)
+      let count = Coverage.count(sample: 20, complete: 200)
+      let output = try Peer.start(directory, "fork-beside", work, "\(count)").finish()
+      #expect(output == "\(count)\n")
+    }
+
     /// A descriptor of the parent's would keep its lock, even after the parent was killed.
     @Test func forkedChildThatReadsKeepsNoLockFileOfItsParent() throws {
       let directory = try TemporaryDirectory()

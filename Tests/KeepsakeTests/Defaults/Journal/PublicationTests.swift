@@ -107,6 +107,81 @@ import Testing
     }
   }
 
+  // MARK: Writers that are killed
+
+  /// What a writer leaves that is killed at one point.
+  private struct Remains {
+    let point: String
+    var journal: [UInt8]
+    var lock: [UInt8]
+
+    init(_ point: String, _ directory: TemporaryDirectory) throws {
+      self.point = point
+      journal = try directory.bytes(of: TemporaryDirectory.journal)
+      lock = try directory.bytes(of: ".standard.lock")
+    }
+  }
+
+  /// What a set leaves at each point: before and after each system call and each store of a word,
+  /// and within the record.
+  private static func remains(
+    of store: Defaults.Store, in directory: TemporaryDirectory
+  ) throws -> [Remains] {
+    let all = Locked<[Remains]>([])
+    let plan = FaultPlan { event in
+      guard let before = try? Remains("before \(event.call)", directory) else { return .proceed }
+      all.withLock { all in
+        all.append(before)
+        guard event.call == .write else { return }
+        for count in [1, event.bytes.count / 2, event.bytes.count - 1] {
+          var part = before
+          part.journal += event.bytes.prefix(count)
+          all.append(part)
+        }
+      }
+      return .proceed
+    }
+    try FaultPlan.$current.withValue(plan) { try store.set(2, forKey: "a") }
+    let end = try Remains("the end", directory)
+    var marked = end
+    marked.lock[8] = 1
+    return all.withLock { $0 } + [marked, end]
+  }
+
+  /// Killed before its mark, between mark, write and publication, between the two words that
+  /// publish, and after them.
+  @Test func readersAndWritersAgreeOnWhatAKilledWriterLeft() throws {
+    let (origin, store) = try Self.pair()
+    let start = try Remains("start", origin)
+    let remains = try Self.remains(of: store, in: origin)
+    try #require(remains.count >= 8 && remains.contains { $0.lock[8] == 1 })
+    let record = remains[remains.count - 1].journal.count - start.journal.count
+    for (number, state) in remains.enumerated() {
+      let comment: Comment = "\(number): \(state.point)"
+      let directory = try TemporaryDirectory(isQuick: true)
+      try directory.write(start.journal, to: TemporaryDirectory.journal)
+      try directory.write(start.lock, to: ".standard.lock")
+      let (reader, writer) = (directory.store(), directory.store())
+      #expect(try reader.int("a") == 1)
+      // Takes the lock and looks at the files, so that another set within this tick does not.
+      try writer.remove("c")
+      let added = Array(state.journal.dropFirst(start.journal.count))
+      let journal = try File(directory.file(TemporaryDirectory.journal).path, .append)
+      if !added.isEmpty { try journal.writeAll(added) }
+      let words = Array(state.lock.prefix(16))
+      try File(directory.file(".standard.lock").path, .readWrite).overwrite(words.span.bytes, at: 0)
+      let seen = try [reader, directory.store(), reader, directory.store()].map { try $0.int("a") }
+      let isWhole = added.count >= record - 2
+      #expect(seen[1...].allSatisfy { $0 == (isWhole ? 2 : 1) }, "\(comment): \(seen)")
+      try writer.set(3, forKey: "b")
+      for store in [reader, writer, directory.store()] {
+        #expect(try [store.int("a"), store.int("b")] == [seen[3], 3], comment)
+      }
+      let lock = try directory.bytes(of: ".standard.lock")
+      #expect(lock[8..<16].allSatisfy { $0 == 0 }, "\(comment): the mark is left")
+    }
+  }
+
   // MARK: Versions
 
   /// A lock file of an older version, which has one word and no mark.
@@ -170,7 +245,8 @@ import Testing
     }
     let fresh = try TemporaryDirectory(isQuick: true)
     try FaultPlan.$current.withValue(unknown) { try fresh.store().set(1, forKey: "a") }
-    #expect(try fresh.bytes(of: ".standard.lock").count == 8)
+    let words = try fresh.bytes(of: ".standard.lock")
+    #expect(words.count == 4_096 && words[8...].allSatisfy { $0 == 0 })
   }
 
   // MARK: Lock files that a restore touches
@@ -230,6 +306,11 @@ extension OneAtATime {
           try file.overwrite(backup.span.bytes, at: 0)
         }
         if number % 2 == 0 { usleep(1_000) }
+        if number % 5 == 0 {
+          // Set again, because a word that was restored may hide the last value for a moment.
+          try store.set(number, forKey: "k")
+          try eventuallyEqual(number) { try reader.int("k") }
+        }
       }
       let last = Coverage.count(sample: 20, complete: 200)
       try store.set(last, forKey: "k")
