@@ -7,8 +7,9 @@ The AES keys are arguments of openssl: who may list this machine's processes may
 import argparse, base64, functools, hashlib, hmac, json, os, re, stat, subprocess, sys
 
 PREFIX = b"Keepsake vault 1 "
-KEY_FILE, PASSPHRASE = 1, 2  # the kinds of a slot's secret that this program knows how to get
-MASTER_KEY, PRESENCE_KEY = 1, 2  # purposes of a slot
+# The kinds of a slot's secret that this program knows how to get.
+KEY_FILE, PASSPHRASE, RECOVERY_CODE = 1, 2, 5
+MASTER_KEY, PRESENCE_KEY, RECOVERY = 1, 2, 3  # purposes of a slot
 KINDS, BOX = {0: "data", 1: "text", 2: "json", 3: "date", 4: "number"}, 255  # kinds of a padded value
 
 def check(condition, message):
@@ -28,10 +29,12 @@ class Fields:
         keys = [(self.bytes(id_length), self.bytes(32)) for _ in range(self.integer(count_length))]
         check(len(dict(keys)) == len(keys), f"{self.what} has an id twice")
         return dict(keys)
-    def start(self, magic, sixth):
+    def start(self, magic, sixth, versions=(1,)):
         check(self.bytes(4) == magic, f"{self.what} does not start with {magic.decode()}")
-        check(self.integer(1) == 1, f"{self.what} is of an unknown version")
+        version = self.integer(1)
+        check(version in versions, f"{self.what} is of an unknown version")
         check(self.integer(1) == sixth, f"{self.what} is of an unknown suite")
+        return version
     def sum(self):
         digest = hashlib.sha256(self.data[:self.at]).digest()
         check(digest == self.bytes(32), f"{self.what} is damaged: its SHA-256 differs")
@@ -107,12 +110,32 @@ def key_file(path):
     fields.sum()
     return keys
 
+ALPHABET = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+def recovery_code(text):
+    """The secret of a code as a user types it, or nothing if the text is not a code."""
+    code = text.upper().translate(bytes.maketrans(b"OIL", b"011"), b"- ")
+    if len(code) == 28 and all(letter in ALPHABET for letter in code):
+        bits = int.from_bytes(hashlib.sha256(code[:26]).digest()[:2], "big") >> 6
+        if code[26:] == bytes((ALPHABET[bits >> 5], ALPHABET[bits & 31])):
+            return code
+
 class Slot:
-    def __init__(self, fields):
+    def __init__(self, fields, version, sealed):
         start = fields.at
         self.kind, self.purpose, self.log_n, length = fields.bytes(4)
         self.locator, self.salt, self.before = fields.bytes(length), fields.bytes(32), fields.data[start:fields.at]
         self.commitment, self.box = fields.bytes(32), fields.bytes(72)
+        if sealed:
+            purposes = (PRESENCE_KEY,)
+        else:
+            purposes = (MASTER_KEY, PRESENCE_KEY if version == 1 else RECOVERY)
+        check(self.kind in range(1, 5 if version == 1 else 6) and self.purpose in purposes,
+              "a slot is of an unknown kind or purpose")
+        check(self.kind != RECOVERY_CODE or self.purpose == RECOVERY,
+              "a recovery code has another purpose")
+        check(self.log_n in range(10, 21) if self.kind == PASSPHRASE else self.log_n == 0,
+              "a slot's N is wrong")
     def wrapped_key(self, secret, vault_id):
         """The key that the slot wraps, or nothing if the secret is not the right one."""
         if self.kind == PASSPHRASE:
@@ -126,30 +149,36 @@ class Vault:
     def __init__(self, folder, keys, passphrase, presence_passphrase):
         self.folder = folder
         key_set_box, associated_data = self.header()
-        master_key = self.unlock(MASTER_KEY, keys, passphrase)
-        self.presence_key = presence_passphrase is not None and self.unlock(PRESENCE_KEY, {}, presence_passphrase)
+        master_key = self.unlock((MASTER_KEY, RECOVERY), keys, passphrase)
         key = hkdf(master_key, self.id, PREFIX + b"key set", 32)
         fields = Fields(open_box(key_set_box, key, associated_data, "the key set"), "the key set")
         self.names_key, primary, self.entry_keys = fields.bytes(32), fields.bytes(4), fields.keys(4, 4)
+        if self.version > 1:
+            self.slots += [Slot(fields, self.version, True) for _ in range(fields.integer(2))]
         fields.end()
+        self.presence_key = presence_passphrase is not None and self.unlock(
+            (PRESENCE_KEY,), {}, presence_passphrase)
         check(primary in self.entry_keys, "the key set lacks the primary entry key")
     def header(self):
         fields = Fields(read_file(os.path.join(self.folder, "vault.hdr")), "the header")
-        fields.start(b"SVH1", 1)
+        self.version = fields.start(b"SVH1", 1, (1, 2))
         count, self.id = fields.integer(2), fields.bytes(16)
-        self.slots = [Slot(fields) for _ in range(count)]
+        self.slots = [Slot(fields, self.version, False) for _ in range(count)]
         associated_data, key_set_box = fields.data[:fields.at], fields.bytes(fields.integer(4))
         fields.sum()
-        for slot in self.slots:
-            check(slot.kind in (1, 2, 3, 4) and slot.purpose in (1, 2), "a slot is of an unknown kind or purpose")
-            check(slot.log_n in range(10, 21) if slot.kind == PASSPHRASE else slot.log_n == 0, "a slot's N is wrong")
         return key_set_box, associated_data
-    def unlock(self, purpose, keys, passphrase):
+    def unlock(self, purposes, keys, passphrase):
+        code = passphrase and recovery_code(passphrase)
         for slot in self.slots:
-            secret = {KEY_FILE: keys.get(slot.locator), PASSPHRASE: passphrase}.get(slot.kind)
-            if slot.purpose == purpose and secret is not None and (key := slot.wrapped_key(secret, self.id)):
+            secrets = {
+                KEY_FILE: keys.get(slot.locator), PASSPHRASE: passphrase, RECOVERY_CODE: code}
+            secret = secrets.get(slot.kind)
+            if slot.purpose not in purposes or secret is None:
+                continue
+            if key := slot.wrapped_key(secret, self.id):
                 return key
-        raise ValueError(f"what was given opens no slot of the {'master' if purpose == MASTER_KEY else 'presence'} key")
+        name = "master" if MASTER_KEY in purposes else "presence"
+        raise ValueError(f"what was given opens no slot of the {name} key")
     def name(self, letter, *texts):
         message = letter + b"".join(len(text).to_bytes(4, "little") + text for text in texts)
         return hmac.digest(self.names_key, message, "sha256")[:16].hex()
@@ -172,7 +201,6 @@ class Vault:
         names = Fields(open_box(names_box, entry_key, h + b"\0", f"{what}, names,"), f"{what}, names,")
         created, modified = names.integer(8, signed=True), names.integer(8, signed=True)
         service, key = names.bytes(names.integer(4)), names.bytes(names.integer(4))
-        names.end(zeros=-names.at % 64)
         check(self.name(b"S", service) == folder, f"{what}: the folder is another service's")
         check(self.name(b"K", service, key) == file, f"{what}: the file is another key's")
         kind, value = padded_value(open_box(value_box, entry_key, h + b"\1" + names_box, f"{what}, value,"), what)

@@ -242,7 +242,7 @@ extension KeySlot {
     let name = String(decoding: locator, as: UTF8.self)
     return switch kind {
     case .keyFile: .keyFile
-    case .passphrase: .passphrase
+    case .passphrase, .recoveryCode: .passphrase
     case .credential: .credential(name)
     case .closure: .closure(name)
     }

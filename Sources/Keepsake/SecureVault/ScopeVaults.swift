@@ -6,6 +6,7 @@ final class ScopeVaults: Sendable {
   private let services = StoreRegistry<SecureVault.Service, SecureVault.Store>()
   private let vaults = StoreRegistry<String, Vault>()
   fileprivate let defaultService = Locked(SecureVault.Service.standard)
+  fileprivate let maxLogN = Locked(PassphraseAttempts.defaultMaxLogN)
 
   init(_ options: VaultOptions) { givenOptions = options }
 
@@ -13,10 +14,13 @@ final class ScopeVaults: Sendable {
   func bootstrap(_ options: VaultOptions) { bootstrappedOptions.withLock { $0 = options } }
 
   private var options: VaultOptions {
-    guard let bootstrapped = bootstrappedOptions.withLock({ $0 }) else { return givenOptions }
-    return VaultOptions(
-      sources: givenOptions.hasStandardSources ? bootstrapped.sources : givenOptions.sources,
-      authenticate: givenOptions.authenticate ?? bootstrapped.authenticate)
+    var options = givenOptions
+    if let bootstrapped = bootstrappedOptions.withLock({ $0 }) {
+      if options.hasStandardSources { options.sources = bootstrapped.sources }
+      options.authenticate = options.authenticate ?? bootstrapped.authenticate
+    }
+    options.maxLogN = maxLogN.withLock { $0 }
+    return options
   }
 
   fileprivate func store(
@@ -59,6 +63,17 @@ extension StorageScope {
   var defaultService: SecureVault.Service {
     get { vaults.defaultService.withLock { $0 } }
     set { vaults.defaultService.withLock { $0 = newValue } }
+  }
+
+  /// The binary logarithm of scrypt's N, within the bounds of the format.
+  var maxPassphraseLogN: Int {
+    get { Int(vaults.maxLogN.withLock { $0 }) }
+    set {
+      let bounds = KeySlot.acceptedLogN
+      let clamped = UInt8(
+        clamping: max(Int(bounds.lowerBound), min(newValue, Int(bounds.upperBound))))
+      vaults.maxLogN.withLock { $0 = clamped }
+    }
   }
 }
 #endif

@@ -40,6 +40,27 @@ public enum SecureVault {
     set { StorageScope.current.defaultService = newValue }
   }
 
+  /// The greatest cost of a passphrase that this process accepts when it opens a vault: the binary
+  /// logarithm of scrypt's N. It is 19 at first, which takes 512 MiB and about two seconds.
+  ///
+  /// ```swift
+  /// SecureVault.maxWorkFactor = 20       // the vaults of another program, which chose that
+  /// ```
+  ///
+  /// Anyone who can write to a vault's files can forge a header that demands much work. A vault
+  /// whose passphrase costs more than this is therefore refused with an error of code
+  /// `unsupportedVersion`, before any work is done, and one call of `unlock` never costs more than
+  /// twice as much. ``protect(with:service:)`` makes passphrases of cost 17, which takes 128 MiB
+  /// and half a second: a smaller value refuses these too.
+  ///
+  /// Values are limited to 10 through 20, as the format is. Each
+  /// ``StorageSystem/withTemporary(engines:keySources:authenticate:isolation:_:)`` block has its
+  /// own.
+  public static var maxWorkFactor: Int {
+    get { StorageScope.current.maxPassphraseLogN }
+    set { StorageScope.current.maxPassphraseLogN = newValue }
+  }
+
   /// The throwing store of the ``defaultService``.
   public static var shared: Store { service(defaultService) }
 
@@ -200,6 +221,32 @@ extension SecureVault {
     } != nil
   }
 
+  /// Stores a secret unless there is one under this key already.
+  ///
+  /// ```swift
+  /// guard SecureVault.add(newToken, forKey: "installation") else { return }   // there is one
+  /// ```
+  ///
+  /// Of several threads and processes that add a secret under one key, exactly one stores its own.
+  ///
+  /// - Parameters:
+  ///   - value: The value to store.
+  ///   - key: The name of the secret.
+  ///   - access: What reading the secret will require.
+  ///   - service: The service that it belongs to.
+  /// - Returns: Whether this call stored the secret, so that it survives a power cut. False if
+  ///   there is one, even a damaged one. If it cannot be stored, the failure is reported and the
+  ///   result is false.
+  @inlinable
+  public static func add<T: Codable>(
+    _ value: T, forKey key: String, access: Access = .whenUnlocked,
+    service: Service = defaultService
+  ) -> Bool {
+    self.service(service).attempt { store throws(StorageError) in
+      try store.add(value, forKey: key, access: access)
+    } ?? false
+  }
+
   /// Removes a secret. This makes a literal nil compile.
   @inlinable @discardableResult
   public static func set(
@@ -233,6 +280,12 @@ extension SecureVault {
   /// key source that is available. To remove the secrets of one service, use
   /// ``removeAll(service:)``.
   ///
+  /// The header, which has the wrapped keys, is overwritten before it is removed; the files of the
+  /// secrets are only removed. A backup of the vault still opens, with the passphrase, the recovery
+  /// code or the key that it had then: the key file stays, because copies of the vault may need it.
+  /// So do snapshots of a file system, and possibly blocks that a flash disk or a copy-on-write
+  /// file system has not reused. A header that has another hard link is not overwritten.
+  ///
   /// - Returns: Whether the vault is empty now.
   @discardableResult
   public static func eraseVault(service: Service = defaultService) -> Bool {
@@ -250,9 +303,17 @@ extension SecureVault {
   /// ```
   ///
   /// All keys are replaced and all secrets are sealed again. From then on the old passphrase or key
-  /// opens nothing that is written, even together with an old copy of the vault header. Copies of
-  /// the vault that were made before still open with it. A new passphrase also applies to secrets
-  /// with ``Access/userPresence``, for which the user has to enter the current one.
+  /// opens nothing that is written, even together with an old copy of the vault header. That makes
+  /// it the call after a compromise: recovery codes and recovery passphrases open nothing any more
+  /// either, including any that an intruder added, and a remembered key is forgotten. Call
+  /// ``addRecovery(service:)`` again if you use it.
+  ///
+  /// Copies of the vault that were made before still open with what opened them. A new passphrase
+  /// also applies to secrets with ``Access/userPresence``, for which the user has to enter the
+  /// current one.
+  ///
+  /// While a file in the vault is damaged, the old keys are kept for it, under the new source, and
+  /// the damage is reported. ``forgetOldKeys(service:)`` drops them nevertheless.
   ///
   /// - Returns: Whether the new source protects the vault. If not, the old one still does, unless
   ///   only synchronizing the directory failed; then either may protect it.
@@ -276,6 +337,10 @@ extension SecureVault {
   /// Other threads and processes can read and write in the meantime. The call may be interrupted at
   /// any point; the next call continues it.
   ///
+  /// Everything that opened the vault still opens it: the master key, recovery codes and recovery
+  /// passphrases stay. After a compromise, call ``protect(with:service:)``. While a file in the
+  /// vault is damaged, the old keys are kept for it; see ``forgetOldKeys(service:)``.
+  ///
   /// - Returns: Whether all secrets are sealed under the new key.
   @discardableResult
   public static func rotateKeys(service: Service = defaultService) -> Bool {
@@ -287,8 +352,8 @@ extension SecureVault {
   /// Checking a passphrase takes about half a second.
   ///
   /// - Parameters:
-  ///   - passphrase: The vault's passphrase; nil to use the key sources of bootstrap again after
-  ///     ``lock(service:)``.
+  ///   - passphrase: The vault's passphrase, or a recovery code or recovery passphrase; nil to use
+  ///     the key sources of bootstrap, or a remembered key, again after ``lock(service:)``.
   ///   - service: A service of the vault.
   /// - Returns: Whether the vault is open. If not, for instance because the passphrase is wrong,
   ///   the failure is reported.
@@ -304,6 +369,9 @@ extension SecureVault {
   /// Wipes the keys from this process's memory. Nothing can be read until `unlock`, even with a key
   /// file.
   ///
+  /// A key that ``unlock(passphrase:rememberFor:service:)`` put in the keyring of the login is
+  /// destroyed, so that no other process can open the vault with it.
+  ///
   /// It waits for calls on other threads that use the keys, but no longer than twice the time-out
   /// for locks. A call that is just opening the vault fails, and wipes its keys.
   public static func lock(service: Service = defaultService) {
@@ -312,8 +380,9 @@ extension SecureVault {
 
   /// Whether the vault of the ``defaultService`` needs `unlock` before anything can be read.
   ///
-  /// That is so after ``lock(service:)``, and if no key source of bootstrap opens the vault. If the
-  /// vault header cannot be read, the failure is reported and the value is true.
+  /// That is so after ``lock(service:)``, and if neither a key source of bootstrap nor a remembered
+  /// key opens the vault. If the vault header cannot be read, the failure is reported and the value
+  /// is true.
   public static var isLocked: Bool {
     shared.attempt { store throws(StorageError) in try store.isLocked } ?? true
   }
@@ -335,11 +404,14 @@ extension SecureVault {
 
   /// Returns the secret of a typed key.
   ///
-  /// - Returns: nil if there is no such secret. If it has another type or cannot be read, the
-  ///   failure is reported and the result is nil.
+  /// - Returns: nil if there is no such secret. If it has another type or cannot be read, or if the
+  ///   key's access is ``Access/userPresence`` and the secret was stored without it, the failure is
+  ///   reported and the result is nil.
   @inlinable
   public static func get<T: Codable>(_ key: Key<T>, reason: String? = nil) -> T? {
-    model(key.name, reason: reason, service: key.service ?? defaultService)
+    service(key.service ?? defaultService).attempt { store throws(StorageError) in
+      try store.get(key, reason: reason)
+    } ?? nil
   }
 
   /// Stores the secret of a typed key with the key's access; nil removes the secret.

@@ -69,5 +69,27 @@ extension StorageSystem {
       engines: engines, vaultOptions: VaultOptions(sources: keySources, authenticate: authenticate),
       isolation: isolation, body)
   }
+
+  /// Does the same as ``withTemporary(engines:keySources:authenticate:isolation:_:)``, for code
+  /// that cannot wait, such as `invokeTest()` of an `XCTestCase`.
+  ///
+  /// ```swift
+  /// try StorageSystem.withTemporarySynchronously { super.invokeTest() }
+  /// ```
+  ///
+  /// - Returns: The result of `body`.
+  /// - Throws: What `body` throws, or a ``StorageError`` if the directory cannot be created.
+  // It has a name of its own because in top-level code the compiler would prefer this call whenever
+  // `body` does not wait, and warn of the `await`.
+  @discardableResult
+  public static func withTemporarySynchronously<R>(
+    engines: [Defaults.Suite: any StorageEngine] = [:],
+    keySources: [SecureVault.KeySource] = SecureVault.KeySource.standard,
+    authenticate: SecureVault.Authenticator? = nil, _ body: () throws -> R
+  ) throws -> R {
+    try withTemporarySynchronously(
+      engines: engines, vaultOptions: VaultOptions(sources: keySources, authenticate: authenticate),
+      body)
+  }
 }
 #endif

@@ -111,19 +111,20 @@ extension SecureVault.Store {
   /// Returns the secret of a typed key.
   ///
   /// - Returns: nil if there is no such secret.
-  /// - Throws: ``StorageError``, as `model` does.
+  /// - Throws: ``StorageError``, as `model` does; of code `accessDenied` if the key's access is
+  ///   ``SecureVault/Access/userPresence`` and the secret was stored without it.
   @inlinable
   public func get<T: Codable>(
     _ key: SecureVault.Key<T>, reason: String? = nil
   ) throws(StorageError) -> T? {
-    try decode(key.name, reason, "get")
+    try decode(key.name, reason, "get", key.access)
   }
 
   @inlinable
   func decode<T: Codable>(
-    _ key: String, _ reason: String?, _ operation: String
+    _ key: String, _ reason: String?, _ operation: String, _ access: SecureVault.Access? = nil
   ) throws(StorageError) -> T? {
-    guard let stored = try value(key, reason, operation) else { return nil }
+    guard let stored = try value(key, reason, operation, access) else { return nil }
     return try perform(operation, key) { () throws(StorageError) in
       try Codec.decode(stored, as: T.self)
     }
@@ -131,9 +132,9 @@ extension SecureVault.Store {
 
   @usableFromInline
   func value(
-    _ key: String, _ reason: String?, _ operation: String
+    _ key: String, _ reason: String?, _ operation: String, _ access: SecureVault.Access?
   ) throws(StorageError) -> StoredValue? {
-    guard let secret = try open(key, reason, operation) else { return nil }
+    guard let secret = try open(key, reason, operation, access) else { return nil }
     let (kind, range) = (secret.kind, secret.range)
     if kind == .data { return .data(secret.memory.data(range)) }
     if let value = secret.value { return value }
@@ -145,10 +146,10 @@ extension SecureVault.Store {
   }
 
   func open(
-    _ key: String, _ reason: String?, _ operation: String
+    _ key: String, _ reason: String?, _ operation: String, _ access: SecureVault.Access? = nil
   ) throws(StorageError) -> OpenedSecret? {
     try perform(operation, key) { () throws(StorageError) in
-      try vault.read(service.name, key, reason: reason)
+      try vault.read(service.name, key, reason: reason, expectsPresence: access == .userPresence)
     }
   }
 
@@ -264,7 +265,28 @@ extension SecureVault.Store {
       return try Codec.encode(value)
     }
     guard let stored else { return try remove(key) }
-    try write(stored, forKey: key, access)
+    _ = try write(stored, forKey: key, access, "set")
+  }
+
+  /// Stores a secret unless there is one under this key already.
+  ///
+  /// When it returns true, the secret survives a power cut. Of several threads and processes that
+  /// add a secret under one key, exactly one stores its own.
+  ///
+  /// - Parameters:
+  ///   - value: The value to store; an optional that is nil stores nothing.
+  ///   - key: The name of the secret.
+  ///   - access: What reading the secret will require.
+  /// - Returns: Whether this call stored the secret; false if there is one, even a damaged one.
+  /// - Throws: ``StorageError``. Nothing is stored then, unless only synchronizing the directory
+  ///   failed.
+  @inlinable
+  public func add<T: Codable>(
+    _ value: T, forKey key: String, access: SecureVault.Access = .whenUnlocked
+  ) throws(StorageError) -> Bool {
+    let stored = try perform("add", key) { () throws(StorageError) in try Codec.encode(value) }
+    guard let stored else { return false }
+    return try write(stored, forKey: key, access, "add", replaces: false)
   }
 
   /// Removes a secret. This makes a literal nil compile.
@@ -288,12 +310,15 @@ extension SecureVault.Store {
 
   @usableFromInline
   func write(
-    _ value: StoredValue, forKey key: String, _ access: SecureVault.Access?
-  ) throws(StorageError) {
-    try perform("set", key) { () throws(StorageError) in
+    _ value: StoredValue, forKey key: String, _ access: SecureVault.Access?, _ operation: String,
+    replaces: Bool = true
+  ) throws(StorageError) -> Bool {
+    try perform(operation, key) { () throws(StorageError) in
       try value.withPayload { kind, bytes throws(StorageError) in
         try vault.write(
-          NewSecret(kind: kind, value: bytes, service: service.name, key: key, access: access))
+          NewSecret(
+            kind: kind, value: bytes, service: service.name, key: key, access: access,
+            replaces: replaces))
       }
     }
   }
@@ -326,7 +351,7 @@ extension SecureVault.Store {
   /// Removes the whole vault, whether it can be opened or not: the secrets of all services, and the
   /// keys to them.
   ///
-  /// The key file stays, because copies of the vault may need it.
+  /// See ``SecureVault/eraseVault(service:)``.
   ///
   /// - Throws: ``StorageError``; some secrets may then still exist.
   public func eraseVault() throws(StorageError) {
@@ -340,7 +365,7 @@ extension SecureVault.Store {
   /// Protects the vault, with all its services, with another key source.
   ///
   /// See ``SecureVault/protect(with:service:)``. A secret that cannot be sealed again, because its
-  /// file is damaged, is reported and keeps its old key.
+  /// file is damaged, is reported, and the old keys are kept for it.
   ///
   /// - Throws: ``StorageError``. The old source still protects the vault then, unless only
   ///   synchronizing the directory failed; then either may protect it.
@@ -373,8 +398,8 @@ extension SecureVault.Store {
   ///
   /// Checking a passphrase takes about half a second.
   ///
-  /// - Parameter passphrase: The vault's passphrase; nil to use the key sources of bootstrap again
-  ///   after ``lock()``.
+  /// - Parameter passphrase: The vault's passphrase, or a recovery code or recovery passphrase; nil
+  ///   to use the key sources of bootstrap again after ``lock()``.
   /// - Throws: ``StorageError`` of code `wrongPassphrase` if the passphrase is wrong, `misuse` if
   ///   the vault has none, `notFound` if there is no vault yet, `locked` if no key source opens it.
   public func unlock(passphrase: String? = nil) throws(StorageError) {
@@ -383,8 +408,8 @@ extension SecureVault.Store {
     }
   }
 
-  /// Wipes the keys from this process's memory. Nothing can be read until `unlock`, even with a key
-  /// file.
+  /// Wipes the keys from this process's memory, and makes the login forget a remembered key.
+  /// Nothing can be read until `unlock`, even with a key file.
   ///
   /// - Throws: ``StorageError`` of code `timedOut` if a call on another thread still uses the keys
   ///   after twice the time-out for locks. They are wiped when that call ends.

@@ -151,6 +151,58 @@ import Testing
     #expect(try store.get("pin2") == "2")
   }
 
+  /// A copy of the data directory of a vault with a key file includes the header. A short
+  /// passphrase is soon found by trying all of them against a slot.
+  @Test func theHeaderDoesNotShowThePresenceSlot() throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    let user = FakeUser()
+    let store = directory.secrets(authenticate: user.answer)
+    try store.set("1234", forKey: "pin", access: .userPresence)
+    for _ in 0..<2 {
+      let bytes = try Bytes.read(directory.headerPath)
+      let header = try VaultHeader(bytes, path: directory.headerPath)
+      #expect(header.version == 2 && header.slots.map(\.purpose) == [.master])
+      let session = try directory.openVault()
+      let slot = try #require(session.header.presenceSlot)
+      #expect(Data(bytes).range(of: Data(slot.bytes.suffix(176))) == nil)
+      #expect(try store.get("pin") == "1234")
+      _ = try store.addRecovery()
+      try store.removeRecovery()
+      try store.rotateKeys()
+    }
+    user.answer = "wrong"
+    expectFailure(.wrongPassphrase) { _ = try store.get("pin") }
+  }
+
+  @Test func aTypedKeyThatRequiresPresenceRefusesASecretWithoutIt() throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    let user = FakeUser()
+    let store = directory.secrets(authenticate: user.answer)
+    let key = SecureVault.Key<String>("pin", access: .userPresence)
+    #expect(try store.get(key) == nil)
+    // Another program has replaced the secret, which takes no passphrase.
+    try store.set("1", for: key)
+    try store.set("planted", forKey: "pin", access: .whenUnlocked)
+    let error = #expect(throws: StorageError.self) { try store.get(key) }
+    #expect(error?.code == .accessDenied && error?.key == "pin" && error?.operation == "get")
+    #expect(error?.path == (try directory.secretPath("pin")))
+    #expect(try store.get("pin") == "planted")
+    #expect(try store.get(SecureVault.Key<String>("pin")) == "planted")
+    try store.set("2", for: key)
+    #expect(try store.get(key) == "2")
+  }
+
+  @Test func addRefusesBeforeItAsks() throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    let user = FakeUser()
+    let store = directory.secrets(authenticate: user.answer)
+    #expect(try store.add("1", forKey: "pin", access: .userPresence))
+    let count = user.requests.count
+    #expect(try !store.add("2", forKey: "pin", access: .userPresence))
+    #expect(user.requests.count == count)
+    #expect(try store.get("pin") == "1" && store.entry("pin")?.access == .userPresence)
+  }
+
   @Test func makesNoNewKeyWhenTheHeaderHasLostThePresenceSlot() throws {
     let directory = try TemporaryDirectory(isQuick: true)
     let user = FakeUser()

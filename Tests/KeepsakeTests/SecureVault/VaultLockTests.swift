@@ -14,7 +14,7 @@ import Testing
 
   private func set(_ text: String, _ vault: Vault) throws(StorageError) {
     try Array(text.utf8).withBytes { bytes throws(StorageError) in
-      try vault.write(
+      _ = try vault.write(
         NewSecret(kind: .text, value: bytes, service: "standard", key: "k", access: nil))
     }
   }

@@ -56,7 +56,7 @@ struct XAES: ~Copyable {
   /// (NIST SP 800-108).
   ///
   /// It is built on ECB because OpenSSL 3.0's KBKDF has no 16-bit counter.
-  private func derive(
+  func derive(
     into memory: UnsafeMutableRawBufferPointer, _ nonce: UnsafeRawBufferPointer
   ) throws(StorageError) {
     let output = memory[part: ..<32]
@@ -97,28 +97,30 @@ struct XAES: ~Copyable {
     _ message: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer,
     authenticating associatedData: [UInt8]
   ) throws(StorageError) -> [UInt8] {
-    let nonce = try OpenSSL.randomBytes(nonceSize)
-    return try nonce.withBytes { nonce throws(StorageError) in
-      try XAES(key: key).seal(message, nonce: nonce, authenticating: associatedData)
-    }
-  }
-
-  /// Seals a message under a nonce that no other box of this key has.
-  func seal(
-    _ message: UnsafeRawBufferPointer, nonce: UnsafeRawBufferPointer,
-    authenticating associatedData: [UInt8]
-  ) throws(StorageError) -> [UInt8] {
-    try begin(.sealing, nonce: nonce)
-    try associatedData.withBytes { bytes throws(StorageError) in try gcm.authenticate(bytes) }
-    var box = [UInt8](repeating: 0, count: message.count + Self.overhead)
+    var box = [UInt8](repeating: 0, count: message.count + overhead)
     var span = box.mutableSpan
     try span.withUnsafeMutableBytes { box throws(StorageError) in
-      box.copyMemory(from: nonce)
-      let tag = box.count - Self.tagSize
-      try gcm.update(message, into: box[part: Self.nonceSize..<tag])
-      try gcm.finish(tag: box[part: tag...])
+      try OpenSSL.randomize(box[part: ..<nonceSize])
+      try associatedData.withBytes { associatedData throws(StorageError) in
+        try XAES(key: key).seal(message, authenticating: associatedData, into: box)
+      }
     }
     return box
+  }
+
+  /// Seals a message into `box`, which begins with a nonce that no other box of this key has.
+  func seal(
+    _ message: UnsafeRawBufferPointer, authenticating associatedData: UnsafeRawBufferPointer,
+    into box: UnsafeMutableRawBufferPointer
+  ) throws(StorageError) {
+    guard box.count == message.count + Self.overhead else {
+      throw OpenSSL.inputError("the box has the wrong length")
+    }
+    try begin(.sealing, nonce: UnsafeRawBufferPointer(box)[part: ..<Self.nonceSize])
+    try gcm.authenticate(associatedData)
+    let tag = box.count - Self.tagSize
+    try gcm.update(message, into: box[part: Self.nonceSize..<tag])
+    try gcm.finish(tag: box[part: tag...])
   }
 
   /// Opens a box into `message`, which must have the length of the box's message.

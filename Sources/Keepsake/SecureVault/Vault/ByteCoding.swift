@@ -23,7 +23,52 @@ struct ByteReader {
   mutating func array(_ count: Int) -> [UInt8]? { take(count).map { Array($0) } }
 }
 
+/// Writes numbers and byte sequences in order to memory that has room for all of them.
+struct ByteWriter {
+  private let memory: UnsafeMutableRawBufferPointer
+  private(set) var count = 0
+
+  init(_ memory: UnsafeMutableRawBufferPointer) { self.memory = memory }
+
+  /// Appends a number, little-endian.
+  mutating func append<N: FixedWidthInteger & BitwiseCopyable>(_ number: N) {
+    let size = MemoryLayout<N>.size
+    memory[part: count..<(count + size)].storeBytes(of: number.littleEndian, as: N.self)
+    count += size
+  }
+
+  mutating func append(_ bytes: UnsafeRawBufferPointer) {
+    memory[part: count..<(count + bytes.count)].copyMemory(from: bytes)
+    count += bytes.count
+  }
+
+  /// Appends a text in UTF-8.
+  mutating func append(_ text: String) {
+    let isAppended: Void? = text.utf8.withContiguousStorageIfAvailable {
+      append(UnsafeRawBufferPointer($0))
+    }
+    if isAppended == nil { Array(text.utf8).withUnsafeBytes { append($0) } }
+  }
+
+  mutating func append(_ bytes: [UInt8]) { bytes.withUnsafeBytes { append($0) } }
+
+  mutating func appendZeros(_ zeroCount: Int) {
+    memory[part: count..<(count + zeroCount)].initializeMemory(as: UInt8.self, repeating: 0)
+    count += zeroCount
+  }
+}
+
 extension [UInt8] {
+  /// The bytes that `body` writes.
+  init(count: Int, _ body: (inout ByteWriter) -> Void) {
+    self.init(unsafeUninitializedCapacity: count) { memory, initializedCount in
+      var writer = ByteWriter(
+        UnsafeMutableRawBufferPointer(start: memory.baseAddress, count: count))
+      body(&writer)
+      initializedCount = writer.count
+    }
+  }
+
   /// Appends a number, little-endian.
   mutating func append<N: FixedWidthInteger>(number: N) {
     Swift.withUnsafeBytes(of: number.littleEndian) { append(contentsOf: $0) }

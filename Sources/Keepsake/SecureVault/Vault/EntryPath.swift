@@ -2,18 +2,22 @@
 /// The path of one entry's file.
 final class EntryPath: Sendable {
   let path: String
-  let directoryPath: String
+  /// The path in the vault's directory.
+  let subpath: String
   let directoryName: String
   let fileName: String
   /// The byte of the lock file to lock. Two entries that share one merely wait for each other.
   let lockByte: Range<UInt64>
 
   init(vault: String, directoryName: String, fileName: String) {
-    directoryPath = vault + "/" + directoryName
-    path = directoryPath + "/" + fileName
+    var subpath = ""
+    subpath.reserveCapacity(2 * Self.nameLength + 1)
+    for part in [directoryName, "/", fileName] { subpath += part }
+    self.subpath = subpath
+    path = vault + "/" + subpath
     self.directoryName = directoryName
     self.fileName = fileName
-    let byte = UInt64(fileName.prefix(15), radix: 16) ?? 0
+    let byte = fileName.utf8.prefix(15).reduce(0) { $0 << 4 | (Hexadecimal.digit($1) ?? 0) }
     lockByte = byte..<(byte + 1)
   }
 
@@ -39,19 +43,27 @@ final class EntryPath: Sendable {
 
   /// The associated data of a box, which ties it to the vault, this path and the other box.
   func associatedData(
-    of box: Box, header: [UInt8] = [], vaultID: [UInt8],
-    namesBox: some Collection<UInt8> = EmptyCollection()
+    of box: Box, header: UnsafeRawBufferPointer = .init(start: nil, count: 0), vaultID: [UInt8],
+    namesBox: UnsafeRawBufferPointer = .init(start: nil, count: 0)
   ) -> [UInt8] {
-    var bytes: [UInt8] = []
-    bytes.reserveCapacity(
-      header.count + vaultID.count + 2 * Self.nameLength + 1 + namesBox.count)
-    bytes.append(contentsOf: header)
-    bytes.append(contentsOf: vaultID)
-    bytes.append(contentsOf: directoryName.utf8)
-    bytes.append(contentsOf: fileName.utf8)
-    bytes.append(box.rawValue)
-    bytes.append(contentsOf: namesBox)
-    return bytes
+    let count = header.count + Self.bindingLength + namesBox.count
+    return [UInt8](count: count) { writer in
+      writer.append(header)
+      writeBinding(of: box, vaultID: vaultID, to: &writer)
+      writer.append(namesBox)
+    }
+  }
+
+  /// The number of bytes that ``writeBinding(of:vaultID:to:)`` writes.
+  static let bindingLength = VaultHeader.idSize + 2 * nameLength + 1
+
+  /// Writes the part of the associated data that is the same for all entries at this path. Its last
+  /// byte is the box.
+  func writeBinding(of box: Box, vaultID: [UInt8], to writer: inout ByteWriter) {
+    writer.append(vaultID)
+    writer.append(directoryName)
+    writer.append(fileName)
+    writer.append(box.rawValue)
   }
 
   // MARK: The entry's header
@@ -104,6 +116,7 @@ final class EntryPath: Sendable {
 /// It holds no secret: the paths are visible in the file system, and the caller knows the keys.
 struct EntryPathCache {
   private var services = ByteKeyedDictionary<ByteKeyedDictionary<EntryPath>>()
+  private var directoryNames = ByteKeyedDictionary<String>()
   private var count = 0
   private static let maxCount = 1_000
   private static let maxNameSize = 256
@@ -113,10 +126,16 @@ struct EntryPathCache {
     get { services.withValue(of: service) { $0[key] } }
   }
 
+  /// The name of the service's directory, if any of its paths is known.
+  func directoryName(of service: String) -> String? { directoryNames[service] }
+
   mutating func insert(_ path: EntryPath, _ service: String, _ key: String) {
     guard service.utf8.count + key.utf8.count <= Self.maxNameSize else { return }
     if count >= Self.maxCount { self = EntryPathCache() }
-    if services[service] == nil { services.set(service, ByteKeyedDictionary()) }
+    if directoryName(of: service) == nil {
+      directoryNames.set(service, path.directoryName)
+      services.set(service, ByteKeyedDictionary())
+    }
     services.modify(service) { _ = $0.set(key, path) }
     count += 1
   }
@@ -134,10 +153,13 @@ extension KeyRing {
   }
 
   private func name(domain: UInt8, _ parts: [String]) throws(StorageError) -> String {
-    var message = [domain]
-    for part in parts {
-      message.append(number: UInt32(clamping: part.utf8.count))
-      message.append(contentsOf: part.utf8)
+    let count = parts.reduce(1) { $0 + 4 + $1.utf8.count }
+    let message = [UInt8](count: count) { writer in
+      writer.append(domain)
+      for part in parts {
+        writer.append(UInt32(clamping: part.utf8.count))
+        writer.append(part)
+      }
     }
     let code = try withNameKey { key throws(StorageError) in
       try message.withBytes { message throws(StorageError) in

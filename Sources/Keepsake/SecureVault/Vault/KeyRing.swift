@@ -4,19 +4,25 @@
 ///     0   master key (32 bytes)
 ///     32  key set: name key (32 bytes), id of the primary entry key (4), number of entry keys (4),
 ///         and for each its id (4) and the key (32)
+///
+/// In the header's version 2, the key set's box has more: the number of presence slots (2), and the
+/// slots.
 final class KeyRing: Sendable {
   private let pages: KeyPages
   /// The id of the entry key that new entries are sealed under.
   let primaryID: UInt32
   private let offsets: [UInt32: Int]
+  private let keySetEnd: Int
+  /// The slots that the key set's box had besides the keys.
+  let sealedSlots: [KeySlot]
 
   private static let nameKeyRange = XAES.keySize..<(2 * XAES.keySize)
   private static let keySetPrefixSize = XAES.keySize + 8
   private static let recordSize = 4 + XAES.keySize
   private static let info = Array("Keepsake vault 1 key set".utf8)
 
-  /// nil when the pages do not hold a valid key set.
-  init?(_ pages: KeyPages) {
+  /// nil when the pages do not hold a valid key set of a header of this version.
+  init?(_ pages: KeyPages, version: UInt8 = 1) throws(KeySlot.ParseError) {
     var reader = ByteReader(UnsafeRawBufferPointer(pages.bytes)[part: XAES.keySize...])
     guard reader.take(XAES.keySize) != nil, let primaryID = reader.number(UInt32.self),
       let count = reader.number(UInt32.self)
@@ -27,9 +33,21 @@ final class KeyRing: Sendable {
       offsets[id] = XAES.keySize + reader.position
       guard reader.take(XAES.keySize) != nil else { return nil }
     }
+    keySetEnd = XAES.keySize + reader.position
+    var slots: [KeySlot] = []
+    if version > 1 {
+      guard let slotCount = reader.number(UInt16.self), slotCount <= VaultHeader.maxSlotCount
+      else { return nil }
+      for _ in 0..<slotCount {
+        let slot = try KeySlot(&reader)
+        if slot.opensVault { return nil }
+        slots.append(slot)
+      }
+    }
     guard offsets.count == Int(count), offsets[primaryID] != nil, reader.isAtEnd else {
       return nil
     }
+    sealedSlots = slots
     self.pages = pages
     self.primaryID = primaryID
     self.offsets = offsets
@@ -76,9 +94,11 @@ final class KeyRing: Sendable {
   // MARK: Sealing and opening
 
   /// A key slot that wraps the master key.
-  func makeMasterSlot(vaultID: [UInt8], for secret: SlotSecret) throws(StorageError) -> KeySlot {
+  func makeSlot(
+    _ purpose: KeySlot.Purpose = .master, vaultID: [UInt8], for secret: SlotSecret
+  ) throws(StorageError) -> KeySlot {
     try withMasterKey { masterKey throws(StorageError) in
-      try KeySlot(wrapping: masterKey, purpose: .master, vaultID: vaultID, for: secret)
+      try KeySlot(wrapping: masterKey, purpose: purpose, vaultID: vaultID, for: secret)
     }
   }
 
@@ -88,12 +108,16 @@ final class KeyRing: Sendable {
     let keySetKey = try withMasterKey { masterKey throws(StorageError) in
       try Self.keySetKey(masterKey, vaultID)
     }
-    let keySet = XAES.keySize..<pages.bytes.count
-    header.keySetBox = try withBytes(in: keySet) { keySet throws(StorageError) in
-      try XAES.seal(
-        keySet, key: UnsafeRawBufferPointer(keySetKey.bytes),
-        authenticating: header.associatedData)
-    }
+    var sealedSlots: [UInt8] = []
+    sealedSlots.append(number: UInt16(header.sealedSlots.count))
+    for slot in header.sealedSlots { sealedSlots += slot.bytes }
+    let keySet = XAES.keySize..<keySetEnd
+    let plaintext = try SecretBytes(count: keySet.count + sealedSlots.count)
+    withBytes(in: keySet) { plaintext.bytes.copyMemory(from: $0) }
+    plaintext.bytes[part: keySet.count...].copyBytes(from: sealedSlots)
+    header.keySetBox = try XAES.seal(
+      UnsafeRawBufferPointer(plaintext.bytes), key: UnsafeRawBufferPointer(keySetKey.bytes),
+      authenticating: header.associatedData)
     return header
   }
 
@@ -114,7 +138,13 @@ final class KeyRing: Sendable {
         box, key: UnsafeRawBufferPointer(keySetKey.bytes), authenticating: header.associatedData,
         into: pages.bytes[part: XAES.keySize...])
     }
-    return isAuthentic ? KeyRing(pages) : nil
+    guard isAuthentic else { return nil }
+    do throws(KeySlot.ParseError) {
+      return try KeyRing(pages, version: header.version)
+    } catch {
+      if error == .newerVersion { throw VaultHeader.newerVersionError(nil) }
+      return nil
+    }
   }
 
   /// The key that the key set is sealed under.
@@ -181,7 +211,7 @@ final class KeyRing: Sendable {
       putNumber(primaryID)
       try putKey(nil)
     }
-    guard let ring = KeyRing(pages) else {
+    guard let ring = try? KeyRing(pages) else {
       throw OpenSSL.inputError("the new key set is not valid")
     }
     return ring

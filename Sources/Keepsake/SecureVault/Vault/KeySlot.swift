@@ -9,13 +9,21 @@ struct KeySlot: Equatable, Sendable {
     case passphrase = 2
     case credential = 3
     case closure = 4
+    case recoveryCode = 5
   }
 
   enum Purpose: UInt8, Sendable {
-    /// The slot wraps the master key, which opens the vault.
+    /// The slot wraps the master key for the source that protects the vault.
     case master = 1
     /// The slot wraps the key to values that require the user's presence.
     case presence = 2
+    /// The slot wraps the master key for recovery, by a code or a second passphrase.
+    case recovery = 3
+  }
+
+  enum ParseError: Error {
+    case invalid
+    case newerVersion
   }
 
   let kind: Kind
@@ -37,8 +45,8 @@ struct KeySlot: Equatable, Sendable {
   #else
   static let defaultLogN: UInt8 = 17
   #endif
-  /// A header must not make a process use more than 1 GiB.
-  private static let acceptedLogN: ClosedRange<UInt8> = 10...20
+  /// ``PassphraseAttempts`` limits what a process does for a header.
+  static let acceptedLogN: ClosedRange<UInt8> = 10...20
   private static let saltSize = 32
   private static let boxSize = XAES.keySize + XAES.overhead
   private static let info = Array("Keepsake vault 1 slot".utf8)
@@ -49,16 +57,27 @@ struct KeySlot: Equatable, Sendable {
     [kind.rawValue, purpose.rawValue, logN, UInt8(clamping: locator.count)] + locator
   }
 
+  /// Whether the slot wraps the key that opens the vault.
+  var opensVault: Bool { purpose != .presence }
+  /// Whether what opens the slot is entered by a user.
+  var isTyped: Bool { kind == .passphrase || kind == .recoveryCode }
+  /// Distinguishes the slots of a header, and changes with what opens the slot.
+  var id: String { String(salt.prefix(4).reduce(0) { $0 << 8 | UInt32($1) }, radix: 16) }
+
   var bytes: [UInt8] { prefix + salt + commitment + box }
 
-  init?(_ reader: inout ByteReader) {
-    guard let kind = reader.number(UInt8.self).flatMap({ Kind(rawValue: $0) }),
-      let purpose = reader.number(UInt8.self).flatMap({ Purpose(rawValue: $0) }),
+  init(_ reader: inout ByteReader) throws(ParseError) {
+    guard let rawKind = reader.number(UInt8.self), let rawPurpose = reader.number(UInt8.self),
       let logN = reader.number(UInt8.self), let length = reader.number(UInt8.self),
       let locator = reader.array(Int(length)), let salt = reader.array(Self.saltSize),
       let commitment = reader.array(Digest.size), let box = reader.array(Self.boxSize)
-    else { return nil }
-    guard kind == .passphrase ? Self.acceptedLogN.contains(logN) : logN == 0 else { return nil }
+    else { throw .invalid }
+    guard let kind = Kind(rawValue: rawKind), let purpose = Purpose(rawValue: rawPurpose) else {
+      throw rawKind == 0 || rawPurpose == 0 ? .invalid : .newerVersion
+    }
+    guard kind == .passphrase ? Self.acceptedLogN.contains(logN) : logN == 0,
+      kind != .recoveryCode || purpose == .recovery
+    else { throw .invalid }
     self.kind = kind
     self.purpose = purpose
     self.logN = logN

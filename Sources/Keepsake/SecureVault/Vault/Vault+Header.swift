@@ -61,7 +61,8 @@ extension Vault {
     let path = paths.header
     let bytes = try header.bytes()
     // A header that could not be read again must not replace one that can.
-    guard bytes.count <= VaultHeader.maxSize, try VaultHeader(bytes, path: path) == header else {
+    guard bytes.count <= VaultHeader.maxSize, try VaultHeader(bytes, path: path).bytes() == bytes
+    else {
       throw StorageError(
         .misuse, operation: "open", path: path,
         reason: "the vault header has no room for another key",
@@ -112,9 +113,36 @@ extension Vault {
     }
   }
 
+  /// Overwrites the header and removes it, so that the disk keeps no copy if the file system writes
+  /// in place.
+  ///
+  /// A header that has another hard link is only removed: the link may be a backup.
+  private func eraseHeader() throws(StorageError) {
+    guard let status = try FileSystem.status(paths.header, followsLinks: false) else { return }
+    guard status.isRegularFile, status.linkCount == 1 else {
+      return try FileSystem.remove(paths.header)
+    }
+    // Readers find the whole header or none.
+    let doomed = paths.directory + "/." + VaultMarker.fileName + ".erased.tmp"
+    try FileSystem.rename(paths.header, to: doomed)
+    do throws(StorageError) {
+      // After a power cut, too.
+      try FileSystem.synchronizeDirectory(paths.directory)
+      let file = try File(doomed, .readWriteNoFollow)
+      let zeros = [UInt8](repeating: 0, count: min(status.size, VaultHeader.maxSize))
+      try file.overwrite(zeros.span.bytes, at: 0)
+      try file.synchronize()
+    } catch {
+      report(error.inContext(of: "eraseVault"))
+    }
+    // Like any temporary file, it does not stay because of a failure that is over by now.
+    if (try? FileSystem.remove(doomed)) == nil { try FileSystem.remove(doomed) }
+  }
+
   /// Removes all entries and the header, whether the vault can be opened or not.
   func erase() throws(StorageError) {
     guard try FileSystem.status(paths.directory) != nil else { return }
+    let header = (try? readHeader())?.0
     try withExclusiveLock { _ throws(StorageError) in
       for directoryName in try paths.entryDirectories() {
         try FileSystem.remove(paths.directory + "/" + directoryName)
@@ -125,10 +153,11 @@ extension Vault {
       // Make the removal of the entries durable before removing the header: an entry that
       // reappeared after a power cut could never be opened.
       try FileSystem.synchronizeDirectory(paths.directory)
-      try FileSystem.remove(paths.header)
+      try eraseHeader()
       try FileSystem.synchronizeDirectory(paths.directory)
     }
     state.withLock { $0.reset() }
+    if let failure = forgetRemembered(header) { throw failure }
   }
 }
 #endif

@@ -11,7 +11,7 @@ extension Vault {
   ///   that every entry would meet. The old keys are kept then.
   func rotateKeys() throws(StorageError) {
     let replaced: Void? = try withSession { session throws(StorageError) in
-      try replaceHeader(of: session, slots: session.header.slots) { () throws(StorageError) in
+      try replaceHeader(of: session, slots: session.header.allSlots) { () throws(StorageError) in
         try session.ring.addingPrimaryKey(newMasterKey: false)
       }
     }
@@ -25,14 +25,29 @@ extension Vault {
   /// Protects the vault with another key source, and replaces all keys.
   func protect(with source: SecureVault.KeySource) throws(StorageError) {
     // Fails before a key is added to the key file if the vault cannot be opened.
-    _ = try currentSession()
+    let old = try currentSession()?.header
     guard try replaceMasterKey(under: source) else { return }
     // From here on the vault is protected with the new source, so failures are only reported.
     do throws(StorageError) {
+      if let failure = forgetRemembered(old) { report(failure.inContext(of: "protect")) }
       for failure in try resealEntries() { report(failure.inContext(of: "protect")) }
     } catch {
       report(error.inContext(of: "protect"))
     }
+  }
+
+  /// Seals each entry under the primary key, and drops all other keys even if entries are damaged.
+  ///
+  /// - Throws: The first failure of another kind than damage. The old keys are kept then.
+  func forgetOldKeys() throws(StorageError) {
+    let failures = try resealEntries(dropsKeys: false)
+    if let failure = failures.first(where: { !isDamage($0) }) { throw failure }
+    try dropUnusedKeys(forgetsOthers: true)
+  }
+
+  /// Whether no key would open the entry. A directory that has the name of an entry is not one.
+  private func isDamage(_ failure: StorageError) -> Bool {
+    [.damaged, .isDirectory].contains(failure.code)
   }
 
   private func newSecret(of source: SecureVault.KeySource) throws(StorageError) -> SlotSecret? {
@@ -62,7 +77,7 @@ extension Vault {
       let replaced = try withSession { session throws(StorageError) -> Bool? in
         guard session.header.hasSlots(of: header) else { return false }
         let ring = try session.ring.addingPrimaryKey(newMasterKey: true)
-        let slot = try ring.makeMasterSlot(vaultID: header.vaultID, for: secret)
+        let slot = try ring.makeSlot(vaultID: header.vaultID, for: secret)
         return try replaceHeader(of: session, slots: [slot] + presenceSlots) { ring }.map { true }
       }
       if replaced == true { return true }
@@ -73,7 +88,7 @@ extension Vault {
   /// Seals each entry under the primary key, and drops all other keys if no entry failed.
   ///
   /// - Returns: The failures of single entries.
-  private func resealEntries() throws(StorageError) -> [StorageError] {
+  private func resealEntries(dropsKeys: Bool = true) throws(StorageError) -> [StorageError] {
     var failures: [StorageError] = []
     for directoryName in try paths.entryDirectories() {
       for path in try paths.entries(in: directoryName) {
@@ -91,7 +106,7 @@ extension Vault {
       }
     }
     // The key id in a damaged entry may be wrong, so it is unknown which keys are in use.
-    if failures.isEmpty { try dropUnusedKeys() }
+    if failures.isEmpty, dropsKeys { try dropUnusedKeys() }
     return failures
   }
 
@@ -109,7 +124,8 @@ extension Vault {
           let plaintext = EntryPlaintext(
             names: names, isPresenceRequired: entry.header.isPresenceRequired,
             pieces: [UnsafeRawBufferPointer(entry.plaintext.bytes)], paddingLength: 0)
-          var temporary = try session.makeTemporaryFile(for: path)
+          guard let directory = try session.directory() else { return nil }
+          var temporary = try session.makeTemporaryFile(for: path, in: directory)
           try session.write(plaintext, at: path, to: temporary.file)
           try temporary.file.synchronize()
           try temporary.moveToDestination()
@@ -118,15 +134,32 @@ extension Vault {
     }
   }
 
-  private func dropUnusedKeys() throws(StorageError) {
+  /// The key under which an entry is sealed; nil if the entry is missing or damaged.
+  private func keyID(
+    ofIntact path: EntryPath, _ session: VaultSession
+  ) throws(StorageError) -> UInt32? {
+    do throws(StorageError) {
+      guard case .opened(let entry) = try session.readEntry(at: path, .all) else { return nil }
+      return entry.header.keyID
+    } catch  where isDamage(error) {
+      return nil
+    }
+  }
+
+  /// - Parameter forgetsOthers: Whether to drop also those that a damaged entry may need. Another
+  ///   process may have changed the primary key since the entries were sealed again.
+  private func dropUnusedKeys(forgetsOthers: Bool = false) throws(StorageError) {
     _ = try withSession { session throws(StorageError) -> Void? in
       if session.ring.keyIDs.count == 1, try session.isCurrent() { return () }
-      return try replaceHeader(of: session, slots: session.header.slots) {
+      return try replaceHeader(of: session, slots: session.header.allSlots) {
         () throws(StorageError) in
         var usedIDs: Set<UInt32> = []
         for directoryName in try paths.entryDirectories() {
           for path in try paths.entries(in: directoryName) {
-            if let header = try path.readHeader() { usedIDs.insert(header.keyID) }
+            let id =
+              forgetsOthers
+              ? try keyID(ofIntact: path, session) : try path.readHeader()?.keyID
+            if let id { usedIDs.insert(id) }
           }
           // Otherwise a power cut could bring back an entry whose key is gone.
           let directory = paths.directory + "/" + directoryName

@@ -8,9 +8,12 @@ extension Vault {
     _ header: VaultHeader, _ identity: HeaderIdentity
   ) throws(StorageError) -> VaultSession {
     var failure: StorageError?
+    let options = options
+    var attempts = PassphraseAttempts(maxLogN: options.maxLogN)
     for source in options.sources {
-      for slot in header.slots where slot.purpose == .master && source.matches(slot) {
+      for slot in header.slots where slot.opensVault && source.matches(slot) {
         do throws(StorageError) {
+          try attempts.count(slot, paths.header)
           guard let secret = try source.secret(for: slot, in: self) else { continue }
           return try open(header, identity, slot, with: secret)
         } catch {
@@ -18,7 +21,9 @@ extension Vault {
         }
       }
     }
-    throw failure ?? noMatchingSource(for: header)
+    if let failure { throw failure }
+    if let session = try openRemembered(header, identity) { return session }
+    throw noMatchingSource(for: header)
   }
 
   private func noMatchingSource(for header: VaultHeader) -> StorageError {
@@ -39,14 +44,14 @@ extension Vault {
       case .unwrapped: return
       case .damaged: throw damagedHeader
       case .wrongSecret:
-        if slot.kind == .passphrase { throw wrongPassphrase("for the vault") }
+        if slot.isTyped { throw wrongPassphrase("for the vault") }
         throw lockedError(
           "the key from the \(slot.protection) does not open this vault",
           remedy: "Provide the right key; the secrets are untouched.")
       }
     }
     guard let ring else { throw damagedHeader }
-    return makeSession(header, identity, ring)
+    return makeSession(header.with(sealed: ring), identity, ring)
   }
 
   private var damagedHeader: StorageError {
@@ -59,7 +64,7 @@ extension Vault {
   func wrongPassphrase(_ which: String) -> StorageError {
     StorageError(
       .wrongPassphrase, operation: "unlock", path: paths.directory,
-      reason: "wrong passphrase \(which)", remedy: "Ask the user again.")
+      reason: "wrong passphrase \(which)", remedy: "Enter the passphrase again.")
   }
 
   /// Asks the user for a passphrase.
@@ -82,7 +87,7 @@ extension Vault {
         remedy: "Fix the authenticate closure, or ask the user again.")
     }
     if let answer, !answer.isEmpty { return answer }
-    throw lockedError("the user entered no passphrase", remedy: "Ask the user again.")
+    throw lockedError("the user entered no passphrase", remedy: "Enter the passphrase again.")
   }
 
   // MARK: Creating
@@ -106,7 +111,7 @@ extension Vault {
     if try FileSystem.status(paths.header) != nil { return nil }
     let vaultID = try OpenSSL.randomBytes(VaultHeader.idSize)
     let ring = try KeyRing.makeNew()
-    let slot = try ring.makeMasterSlot(vaultID: vaultID, for: secret)
+    let slot = try ring.makeSlot(vaultID: vaultID, for: secret)
     let header = try ring.makeHeader(vaultID: vaultID, slots: [slot])
     guard let identity = try writeFirstHeader(header) else { return nil }
     return try makeCurrent(makeSession(header, identity, ring), ifNotLockedSince: lockCount)
@@ -116,7 +121,12 @@ extension Vault {
 
   /// Wipes the keys, once the calls that use them on other threads have ended.
   func lock() throws(StorageError) {
+    // The header alone: its session must not stay in use here.
+    let openHeader = state.withLock { $0.session?.header }
     let sessions = state.withLock { $0.lock() }
+    // A process that has not opened the vault locks it for others too.
+    let header = openHeader ?? (try? readHeader())?.0
+    let failure = forgetRemembered(header)
     // The last user of a session wipes its keys. No session is in use while the caller's code runs,
     // and no call waits longer for a lock than this.
     let deadline = ContinuousClock.now + timeout * 2
@@ -130,9 +140,13 @@ extension Vault {
       }
       BackgroundThread.sleep(for: .microseconds(50))
     }
+    if let failure { throw failure }
   }
 
-  func unlock(passphrase: String?) throws(StorageError) {
+  /// - Parameter seconds: How long other processes may open the vault without a passphrase.
+  func unlock(
+    passphrase: String?, rememberingFor seconds: UInt32? = nil
+  ) throws(StorageError) {
     let lockCount = state.withLock { $0.lockCount }
     guard let (header, identity) = try headerIfVaultExists() else {
       guard passphrase == nil else {
@@ -148,18 +162,58 @@ extension Vault {
         try open(header, identity), ifNotLockedSince: lockCount, isUnlocking: true)
       return
     }
-    guard let slot = header.slots.first(where: { $0.kind == .passphrase && $0.purpose == .master })
-    else {
+    guard header.hasTypedSlot else {
       throw StorageError(
         .misuse, operation: "unlock", path: paths.directory,
         reason: "the vault is not protected with a passphrase",
         remedy: "Call unlock() without one.")
     }
-    if passphrase.isEmpty { throw wrongPassphrase("for the vault") }
-    let secret = try SecureVault.KeySource.secret(passphrase: passphrase, logN: slot.logN)
-    _ = try makeCurrent(
-      try open(header, identity, slot, with: secret), ifNotLockedSince: lockCount,
+    let session = try makeCurrent(
+      try open(header, identity, passphrase: passphrase), ifNotLockedSince: lockCount,
       isUnlocking: true)
+    if let seconds { remember(session, seconds: seconds, ifNotLockedSince: lockCount) }
+  }
+
+  /// Opens the vault with what a user typed: a recovery code, or the passphrase of any slot.
+  private func open(
+    _ header: VaultHeader, _ identity: HeaderIdentity, passphrase: String
+  ) throws(StorageError) -> VaultSession {
+    if passphrase.isEmpty { throw wrongPassphrase("for the vault") }
+    var failure = wrongPassphrase("for the vault")
+    func attempt(_ slot: KeySlot, with secret: SlotSecret) throws(StorageError) -> VaultSession? {
+      do throws(StorageError) {
+        return try open(header, identity, slot, with: secret)
+      } catch  where error.code == .wrongPassphrase {
+        return nil
+      }
+    }
+    // Recovery codes first, because trying one costs nothing.
+    if let code = try RecoveryCode(passphrase) {
+      for slot in header.slots where slot.kind == .recoveryCode {
+        if let session = try attempt(slot, with: code.secret) { return session }
+      }
+    }
+    var attempts = PassphraseAttempts(maxLogN: options.maxLogN)
+    for slot in header.slots where slot.opensVault && slot.kind == .passphrase {
+      do throws(StorageError) {
+        try attempts.count(slot, paths.header)
+      } catch {
+        failure = error
+        continue
+      }
+      let secret = try SecureVault.KeySource.secret(passphrase: passphrase, logN: slot.logN)
+      if let session = try attempt(slot, with: secret) { return session }
+    }
+    throw failure
+  }
+
+  /// Opens the vault with its key source unless it is open, also after `lock()`.
+  func openWithKeySource() throws(StorageError) {
+    if state.withLock({ $0.isLocked }) {
+      try unlock(passphrase: nil)
+    } else {
+      _ = try session()
+    }
   }
 
   /// Whether nothing can be read before `unlock`.
@@ -169,10 +223,12 @@ extension Vault {
       return (state.session != nil, state.isLocked)
     }
     if isLocked { return true }
-    guard !isOpen, let (header, _) = try readHeader() else { return false }
-    return !header.slots.contains { slot in
-      slot.purpose == .master && options.sources.contains { $0.matches(slot) }
+    guard !isOpen, let (header, identity) = try readHeader() else { return false }
+    let hasSource = header.slots.contains { slot in
+      slot.opensVault && options.sources.contains { $0.matches(slot) }
     }
+    if hasSource { return false }
+    return try openRemembered(header, identity) == nil
   }
 
   /// What the vault is protected with; nil when there is no vault yet.

@@ -29,13 +29,23 @@ struct OpenedSecret: ~Copyable {
 extension Vault {
   /// The value of a secret; nil when there is none.
   ///
-  /// - Parameter reason: Shown to the user if the secret requires the user's presence.
+  /// - Parameters:
+  ///   - reason: Shown to the user if the secret requires the user's presence.
+  ///   - expectsPresence: Whether a secret that does not require the user's presence is an error.
   func read(
-    _ service: String, _ key: String, reason: String?
+    _ service: String, _ key: String, reason: String?, expectsPresence: Bool = false
   ) throws(StorageError) -> OpenedSecret? {
     guard let entry = try findEntry(service, key, .value) else { return nil }
     let (path, header) = (entry.path, entry.vaultHeader)
-    guard entry.isPresenceRequired else { return try OpenedSecret(entry.plaintext(), at: path) }
+    guard entry.isPresenceRequired else {
+      if expectsPresence {
+        throw StorageError(
+          .accessDenied, operation: "get", path: path.path,
+          reason: "the secret was stored without requiring the user's presence",
+          remedy: "Set it again with this key; another program may have replaced it.")
+      }
+      return try OpenedSecret(entry.plaintext(), at: path)
+    }
     let plaintext = entry.plaintext()
     return try OpenedSecret(
       try openPresenceBox(

@@ -7,16 +7,22 @@ struct NewSecret {
   let key: String
   /// nil keeps the access that the secret has.
   let access: SecureVault.Access?
+  /// Whether it may replace a secret.
+  var replaces = true
 }
 
 extension Vault {
   /// Stores a secret such that it survives a power cut.
-  func write(_ secret: NewSecret) throws(StorageError) {
+  ///
+  /// - Returns: False if there is one already that it may not replace.
+  @discardableResult
+  func write(_ secret: NewSecret) throws(StorageError) -> Bool {
     var presenceKey: PresenceKey?
     for attempt in 0..<Self.maxAttempts {
       // A writer that keeps losing to rotations takes the lock before it starts.
       switch try write(secret, presenceKey, lockingFirst: attempt >= 8) {
-      case .stored: return
+      case .stored: return true
+      case .exists: return false
       case .overtaken: continue
       case .presenceKeyNeeded(let header):
         presenceKey = try presenceKeyForWriting(

@@ -178,7 +178,8 @@ final class Vault: Sendable {
         session.ring.withMasterKey { masterKey.copyMemory(from: $0) }
       }
       if let ring {
-        tryMakeCurrent(makeSession(header, identity, ring), ifNotLockedSince: lockCount)
+        tryMakeCurrent(
+          makeSession(header.with(sealed: ring), identity, ring), ifNotLockedSince: lockCount)
         return
       }
     }
@@ -191,6 +192,8 @@ struct VaultOptions: Sendable {
   /// In the order in which they are tried.
   var sources = SecureVault.KeySource.standard
   var authenticate: SecureVault.Authenticator?
+  /// See ``SecureVault/maxWorkFactor``.
+  var maxLogN = PassphraseAttempts.defaultMaxLogN
 
   var hasStandardSources: Bool { sourceNames == VaultOptions().sourceNames }
 

@@ -32,16 +32,16 @@ struct EntryHeader: Equatable, Sendable {
 
   var fileLength: Int { Self.size + namesLength + valueLength }
 
-  var bytes: [UInt8] {
-    var bytes = Self.signature
-    bytes.reserveCapacity(Self.size)
-    bytes.append(VaultFormat.version)
-    bytes.append(VaultFormat.cipherSuite)
-    bytes.append(number: isPresenceRequired ? Self.presenceFlag : 0)
-    bytes.append(number: keyID)
-    bytes.append(number: UInt32(namesLength))
-    bytes.append(number: UInt64(valueLength))
-    return bytes
+  var bytes: [UInt8] { [UInt8](count: Self.size) { write(to: &$0) } }
+
+  func write(to writer: inout ByteWriter) {
+    writer.append(Self.signature)
+    writer.append(VaultFormat.version)
+    writer.append(VaultFormat.cipherSuite)
+    writer.append(isPresenceRequired ? Self.presenceFlag : 0)
+    writer.append(keyID)
+    writer.append(UInt32(namesLength))
+    writer.append(UInt64(valueLength))
   }
 
   init(isPresenceRequired: Bool, keyID: UInt32, namesLength: Int, valueLength: Int) {
@@ -89,20 +89,23 @@ struct EntryNames: Equatable, Sendable {
   private static let granularity = 64
 
   /// Padded, so that the length reveals little about the names.
-  var bytes: [UInt8] {
-    var bytes: [UInt8] = []
-    bytes.reserveCapacity(24 + service.utf8.count + key.utf8.count + Self.granularity)
-    bytes.append(number: created)
-    bytes.append(number: modified)
-    for name in [service, key] {
-      bytes.append(number: UInt32(name.utf8.count))
-      bytes.append(contentsOf: name.utf8)
-    }
-    let remainder = bytes.count % Self.granularity
-    if remainder > 0 {
-      bytes.append(contentsOf: repeatElement(0, count: Self.granularity - remainder))
-    }
-    return bytes
+  var length: Int {
+    let count = 24 + service.utf8.count + key.utf8.count
+    return (count + Self.granularity - 1) / Self.granularity * Self.granularity
+  }
+
+  var bytes: [UInt8] { [UInt8](count: length) { write(to: &$0) } }
+
+  /// Writes as many bytes as ``length`` says.
+  func write(to writer: inout ByteWriter) {
+    let end = writer.count + length
+    writer.append(created)
+    writer.append(modified)
+    writer.append(UInt32(service.utf8.count))
+    writer.append(service)
+    writer.append(UInt32(key.utf8.count))
+    writer.append(key)
+    writer.appendZeros(end - writer.count)
   }
 
   init(created: Int64, modified: Int64, service: String, key: String) {

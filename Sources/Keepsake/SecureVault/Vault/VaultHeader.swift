@@ -6,29 +6,44 @@
 ///     0   "SVH1"   4  version   5  cipher suite   6  number of slots (2)   8  vault id (16)
 ///     24  the slots, the length of the key set's box (4), the box, SHA-256 of all before
 ///
+/// In version 1, the presence slots are among those slots. Version 2 seals them with the key set:
+/// a copy of the header alone does not let anyone guess the passphrase.
+///
 /// The checksum tells damage from a wrong key. It does not prevent forgery: for that, the key set's
 /// box authenticates everything before it.
 struct VaultHeader: Equatable, Sendable {
+  /// The version that every header is written in.
+  static let version: UInt8 = 2
+
+  var version = Self.version
   var vaultID: [UInt8]
+  /// The slots that are not sealed.
   var slots: [KeySlot]
+  /// The slots in the key set's box; empty until the vault is open.
+  var sealedSlots: [KeySlot] = []
   var keySetBox: [UInt8]
 
-  /// The slot that opens the vault. Every vault has one.
+  /// The slot of the source that protects the vault. Every vault has one.
   var masterSlot: KeySlot? { slots.first { $0.purpose == .master } }
-  var presenceSlot: KeySlot? { slots.first { $0.purpose == .presence } }
+  var presenceSlot: KeySlot? { slots.first { $0.purpose == .presence } ?? sealedSlots.first }
+  var allSlots: [KeySlot] { slots + sealedSlots }
+  /// Whether a passphrase or a recovery code opens the vault.
+  var hasTypedSlot: Bool { slots.contains { $0.opensVault && $0.isTyped } }
 
   /// Whether both are headers of the same vault with the same slots; its keys may differ.
-  func hasSlots(of other: VaultHeader) -> Bool { vaultID == other.vaultID && slots == other.slots }
+  func hasSlots(of other: VaultHeader) -> Bool {
+    vaultID == other.vaultID && slots == other.slots && sealedSlots == other.sealedSlots
+  }
 
   static let idSize = 16
   static let maxSize = 1 << 20
   private static let signature: [UInt8] = Array("SVH1".utf8)
-  private static let maxSlotCount = 16
+  static let maxSlotCount = 16
 
   /// The associated data of the key set's box: the header up to that box.
   var associatedData: [UInt8] {
     var bytes = Self.signature
-    bytes.append(VaultFormat.version)
+    bytes.append(version)
     bytes.append(VaultFormat.cipherSuite)
     bytes.append(number: UInt16(slots.count))
     bytes.append(contentsOf: vaultID)
@@ -44,7 +59,23 @@ struct VaultHeader: Equatable, Sendable {
     return bytes
   }
 
-  init(vaultID: [UInt8], slots: [KeySlot], keySetBox: [UInt8] = []) {
+  /// A header of the current version, whose key set is sealed later.
+  init(vaultID: [UInt8], slots: [KeySlot]) {
+    self.vaultID = vaultID
+    self.slots = slots.filter(\.opensVault)
+    sealedSlots = slots.filter { !$0.opensVault }
+    keySetBox = []
+  }
+
+  /// The header of a vault whose key set was opened.
+  func with(sealed ring: KeyRing) -> VaultHeader {
+    var header = self
+    header.sealedSlots = ring.sealedSlots
+    return header
+  }
+
+  private init(version: UInt8, vaultID: [UInt8], slots: [KeySlot], keySetBox: [UInt8]) {
+    self.version = version
     self.vaultID = vaultID
     self.slots = slots
     self.keySetBox = keySetBox
@@ -58,25 +89,29 @@ struct VaultHeader: Equatable, Sendable {
       else { return nil }
       let sum = try Digest.sha256(bytes[part: ..<(bytes.count - Digest.size)])
       guard bytes[part: (bytes.count - Digest.size)...].elementsEqual(sum) else { return nil }
-      guard reader.number() == VaultFormat.version, reader.number() == VaultFormat.cipherSuite
-      else {
-        throw StorageError(
-          .unsupportedVersion, operation: "open", path: path,
-          reason: "a newer version of Keepsake wrote this vault header",
-          remedy: "Update Keepsake; nothing was changed.")
-      }
+      guard let version = reader.number(UInt8.self), (1...Self.version).contains(version),
+        reader.number() == VaultFormat.cipherSuite
+      else { throw Self.newerVersionError(path) }
       guard let count = reader.number(UInt16.self), count <= Self.maxSlotCount,
         let vaultID = reader.array(Self.idSize)
       else { return nil }
       var slots: [KeySlot] = []
       for _ in 0..<count {
-        guard let slot = KeySlot(&reader) else { return nil }
-        slots.append(slot)
+        do throws(KeySlot.ParseError) {
+          let slot = try KeySlot(&reader)
+          guard version == 1 || slot.opensVault else { return nil }
+          // Version 1 has no recovery slots.
+          if version == 1, slot.purpose == .recovery { throw .newerVersion }
+          slots.append(slot)
+        } catch {
+          if error == .newerVersion { throw Self.newerVersionError(path) }
+          return nil
+        }
       }
       guard let length = reader.number(UInt32.self), let box = reader.array(Int(length)),
         reader.take(Digest.size) != nil, reader.isAtEnd
       else { return nil }
-      return VaultHeader(vaultID: vaultID, slots: slots, keySetBox: box)
+      return VaultHeader(version: version, vaultID: vaultID, slots: slots, keySetBox: box)
     }
     guard let parsed else {
       throw StorageError(
@@ -84,6 +119,13 @@ struct VaultHeader: Equatable, Sendable {
         remedy: "Restore this file from a backup; the secrets are untouched.")
     }
     self = parsed
+  }
+
+  static func newerVersionError(_ path: String?) -> StorageError {
+    StorageError(
+      .unsupportedVersion, operation: "open", path: path,
+      reason: "a newer version of Keepsake wrote this vault header",
+      remedy: "Update Keepsake; nothing was changed.")
   }
 }
 #endif

@@ -11,21 +11,28 @@ struct VaultPaths: Sendable {
   let lock: String
   /// The name of which new entries' temporary files are variations; they are beside the header.
   let entryStem: String
-  private let temporaryStem: String
 
   init(in storeDirectory: StoreDirectory, finder: DirectoryFinder) {
     self.finder = finder
+    var storeDirectory = storeDirectory
+    storeDirectory.isRestricted = true
     self.storeDirectory = storeDirectory
     directory = storeDirectory.path + "/vault"
     header = directory + "/" + VaultMarker.fileName
     lock = directory + "/.lock"
     entryStem = directory + "/entry"
-    temporaryStem = directory + "/.entry."
   }
 
-  /// The path of a new entry's file before it is moved into place.
+  /// The name of a new entry's file before it is moved into place.
   func temporaryEntry(_ number: UInt64) -> String {
-    temporaryStem + String(number, radix: 16) + ".tmp"
+    let (prefix, suffix, digits) = (".entry.", ".tmp", 16)
+    let count = prefix.utf8.count + digits + suffix.utf8.count
+    return String(unsafeUninitializedCapacity: count) { name in
+      _ = name.update(fromContentsOf: prefix.utf8)
+      Hexadecimal.write(number, to: name[prefix.utf8.count..<(prefix.utf8.count + digits)])
+      _ = name[(prefix.utf8.count + digits)...].update(fromContentsOf: suffix.utf8)
+      return count
+    }
   }
 
   func keyFilePath() throws(StorageError) -> String {

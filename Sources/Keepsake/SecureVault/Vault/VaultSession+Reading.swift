@@ -25,12 +25,19 @@ extension VaultSession {
 
   /// Reads an entry and opens the parts that are asked for.
   ///
+  /// - Parameter directory: The vault's directory, if it is open.
   /// - Throws: An error of code `damaged` if any byte of those parts was altered, or if the entry
   ///   was moved here.
   func readEntry(
-    at path: EntryPath, _ part: EntryPart
+    at path: EntryPath, in directory: DirectoryHandle? = nil, _ part: EntryPart
   ) throws(StorageError) -> EntryReadResult {
-    guard let file = try File.openIfPresent(path.path) else { return .missing }
+    let found =
+      if let directory {
+        try File.openIfPresent(path.subpath, in: directory)
+      } else {
+        try File.openIfPresent(path.path)
+      }
+    guard let file = found else { return .missing }
     return try withUnsafeTemporaryAllocation(byteCount: Self.smallEntrySize, alignment: 8) {
       buffer throws(StorageError) in
       // One call reads a small entry whole.
@@ -62,7 +69,7 @@ extension VaultSession {
     _ header: EntryHeader, _ bytes: UnsafeRawBufferPointer, _ file: File?, _ part: EntryPart,
     _ path: EntryPath
   ) throws(StorageError) -> OpenedEntry {
-    let headerBytes = Array(bytes[..<EntryHeader.size])
+    let headerBytes = bytes[part: ..<EntryHeader.size]
     let valueStart = EntryHeader.size + header.namesLength
     let namesBox = bytes[part: EntryHeader.size..<valueStart]
     let opened = try ring.withEntryKey(header.keyID) { key throws(StorageError) -> OpenedEntry in

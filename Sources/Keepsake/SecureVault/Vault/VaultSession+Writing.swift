@@ -11,6 +11,8 @@ struct EntryPlaintext {
 /// What an attempt to store a secret led to.
 enum WriteOutcome {
   case stored
+  /// There is a secret, which may not be replaced.
+  case exists
   /// The header or the old value changed in the meantime.
   case overtaken
   /// Asking the user may take long, so it is done while no session is in use.
@@ -27,6 +29,8 @@ extension VaultSession {
   func write(
     _ secret: NewSecret, _ presenceKey: PresenceKey?, at path: EntryPath, isLockHeld: Bool
   ) throws(StorageError) -> WriteOutcome {
+    // Before the user is asked for anything; what counts is the same look under the lock.
+    if !secret.replaces, try isPresent(path) { return .exists }
     let now = WallClock.now
     var names = EntryNames(created: now, modified: now, service: secret.service, key: secret.key)
     var isPresenceRequired = secret.access == .userPresence
@@ -42,20 +46,21 @@ extension VaultSession {
       }
       box = try presenceKey.seal(secret.kind, secret.value, at: path, vaultID: header.vaultID)
     }
-    let isStored: Bool
-    if let box {
-      isStored = try box.withBytes { box throws(StorageError) in
-        try put(
-          NewEntry(names: names, isPresenceRequired: true, kind: PaddedValue.boxKind, value: box),
-          secret.access, at: path, isLockHeld: isLockHeld)
-      }
-    } else {
-      isStored = try put(
+    guard let box else {
+      return try put(
         NewEntry(
           names: names, isPresenceRequired: false, kind: secret.kind.rawValue, value: secret.value),
-        secret.access, at: path, isLockHeld: isLockHeld)
+        for: secret, at: path, isLockHeld: isLockHeld)
     }
-    return isStored ? .stored : .overtaken
+    return try box.withBytes { box throws(StorageError) in
+      try put(
+        NewEntry(names: names, isPresenceRequired: true, kind: PaddedValue.boxKind, value: box),
+        for: secret, at: path, isLockHeld: isLockHeld)
+    }
+  }
+
+  private func isPresent(_ path: EntryPath) throws(StorageError) -> Bool {
+    try FileSystem.status(path.path, followsLinks: false) != nil
   }
 
   private struct NewEntry {
@@ -71,7 +76,7 @@ extension VaultSession {
   ) throws(StorageError) -> (names: EntryNames, isPresenceRequired: Bool)? {
     var unknownKeyID: UInt32?
     do throws(StorageError) {
-      switch try readEntry(at: path, .names) {
+      switch try readEntry(at: path, in: directories.withLock { $0.vault }, .names) {
       case .missing: return nil
       case .opened(let entry):
         return entry.names.map { ($0, entry.header.isPresenceRequired) }
@@ -85,42 +90,44 @@ extension VaultSession {
     return nil
   }
 
-  /// Writes an entry and moves it into place; false when the header or the old value changed in the
+  /// Writes an entry and moves it into place, unless the header or the old value changed in the
   /// meantime.
   private func put(
-    _ entry: NewEntry, _ access: SecureVault.Access?, at path: EntryPath, isLockHeld: Bool
-  ) throws(StorageError) -> Bool {
+    _ entry: NewEntry, for secret: NewSecret, at path: EntryPath, isLockHeld: Bool
+  ) throws(StorageError) -> WriteOutcome {
     var attempts = 0
     while true {
       do throws(StorageError) {
-        try prepareDirectory(of: path)
-        var temporary = try makeTemporaryFile(for: path)
+        guard let directory = try prepareDirectory(of: path) else { return .overtaken }
+        var temporary = try makeTemporaryFile(for: path, in: directory)
         try write(entry, at: path, to: temporary.file)
         try temporary.file.synchronize()
         if isLockHeld {
+          if !secret.replaces, try isPresent(path) { return .exists }
           try temporary.moveToDestination()
         } else {
-          let isInPlace = try withLock(on: path) { () throws(StorageError) in
-            guard try isCurrent() else { return false }
+          let outcome = try withLock(on: path) { () throws(StorageError) -> WriteOutcome in
+            guard try isCurrent() else { return .overtaken }
+            if !secret.replaces, try isPresent(path) { return .exists }
             // If the access was taken from the old entry, another process may have replaced that
             // entry since, provided that this header has a key for presence.
-            if access == nil, header.presenceSlot != nil,
+            if secret.access == nil, header.presenceSlot != nil,
               try isPresenceRequired(at: path) != entry.isPresenceRequired
             {
-              return false
+              return .overtaken
             }
             try temporary.moveToDestination()
-            return true
+            return .stored
           }
-          guard isInPlace else { return false }
+          guard case .stored = outcome else { return outcome }
         }
-        try FileSystem.synchronizeDirectory(path.directoryPath)
-        return true
+        try FileSystem.synchronizeDirectory(path.directoryName, in: directory)
+        return .stored
       } catch  where error.code == .notFound && attempts < 3 {
         // Another process removed the service's directory, or the whole vault.
         attempts += 1
-        durableDirectories.withLock { _ = $0.remove(path.directoryName) }
-        if try !isCurrent() { return false }
+        directories.withLock { _ = $0.durable.remove(path.directoryName) }
+        if try !isCurrent() { return .overtaken }
       }
     }
   }
@@ -135,15 +142,23 @@ extension VaultSession {
   }
 
   /// Creates a service's directory if it is missing, and makes its name survive a power cut.
-  private func prepareDirectory(of path: EntryPath) throws(StorageError) {
-    if durableDirectories.withLock({ $0.contains(path.directoryName) }) { return }
-    try FileSystem.makeDirectory(path.directoryPath, mode: try paths.prepareDirectory())
+  ///
+  /// - Returns: The vault's directory; nil if it is not the one that the header is in.
+  private func prepareDirectory(of path: EntryPath) throws(StorageError) -> DirectoryHandle? {
+    let known = directories.withLock { known in
+      known.durable.contains(path.directoryName) ? known.vault : nil
+    }
+    if let known { return known }
+    let mode = try paths.prepareDirectory()
+    guard let directory = try directory() else { return nil }
+    try FileSystem.makeDirectory(path.directoryName, in: directory, mode: mode)
     // The process that made that directory, the header or the key may have been killed before it
     // synchronized them.
     try paths.synchronize()
     if header.masterSlot?.kind == .keyFile { try keyFile().synchronize() }
     try FileSystem.removeStaleTemporaryFiles(for: paths.entryStem)
-    durableDirectories.withLock { _ = $0.insert(path.directoryName) }
+    directories.withLock { _ = $0.durable.insert(path.directoryName) }
+    return directory
   }
 
   // MARK: Sealing
@@ -175,38 +190,46 @@ extension VaultSession {
         .misuse, operation: "set", reason: "the value is too large for one secret",
         remedy: "Encrypt it in a file of your own, and store that file's key here.")
     }
-    let names = plaintext.names.bytes
+    let names = plaintext.names
+    let namesBoxLength = names.length + XAES.overhead
     let header = EntryHeader(
       isPresenceRequired: plaintext.isPresenceRequired, keyID: ring.primaryID,
-      namesLength: names.count + XAES.overhead, valueLength: size + XAES.overhead
-    ).bytes
+      namesLength: namesBoxLength, valueLength: size + XAES.overhead)
+    // The associated data of the value: the header, what binds the boxes to this path, and the
+    // names box. What is before that is the associated data of the names.
+    let bindingEnd = EntryHeader.size + EntryPath.bindingLength
+    let dataLength = bindingEnd + namesBoxLength
     let isDone: Void? = try ring.withEntryKey(ring.primaryID) { key throws(StorageError) in
-      let vaultID = self.header.vaultID
-      let cipher = try XAES(key: key)
-      // For both boxes at once: each call of the generator costs as much as sealing a box.
-      let nonces = try OpenSSL.randomBytes(2 * XAES.nonceSize)
-      try nonces.withBytes { nonces throws(StorageError) in
-        let namesData = path.associatedData(of: .names, header: header, vaultID: vaultID)
-        let namesBox = try names.withBytes { names throws(StorageError) in
-          try cipher.seal(
-            names, nonce: nonces[part: ..<XAES.nonceSize], authenticating: namesData)
-        }
-        let nonce = nonces[part: XAES.nonceSize...]
-        try cipher.begin(.sealing, nonce: nonce)
-        // With the names box in it, opening the value alone detects a change of either.
-        let associatedData = path.associatedData(
-          of: .value, header: header, vaultID: vaultID, namesBox: namesBox)
-        try associatedData.withBytes { bytes throws(StorageError) in
-          try cipher.gcm.authenticate(bytes)
-        }
+      try withUnsafeTemporaryAllocation(
+        byteCount: dataLength + XAES.nonceSize + names.length, alignment: 8
+      ) { memory throws(StorageError) in
+        let (data, rest) = (memory[part: ..<dataLength], memory[part: dataLength...])
+        var writer = ByteWriter(data)
+        header.write(to: &writer)
+        path.writeBinding(of: .names, vaultID: self.header.vaultID, to: &writer)
+        let (nonce, namesText) = (rest[part: ..<XAES.nonceSize], rest[part: XAES.nonceSize...])
+        let namesBox = data[part: bindingEnd...]
+        // Both nonces at once: a call takes as long as sealing a small box. The names, which take
+        // the place of the second one, are longer.
+        try OpenSSL.randomize(rest[part: ..<(2 * XAES.nonceSize)])
+        namesBox.copyMemory(from: UnsafeRawBufferPointer(namesText[part: ..<XAES.nonceSize]))
+        writer = ByteWriter(namesText)
+        names.write(to: &writer)
 
-        let capacity = header.count + namesBox.count + size + XAES.overhead
-        try ChunkBuffer.with(capacity) { buffer throws(StorageError) in
+        let cipher = try XAES(key: key)
+        try cipher.seal(
+          UnsafeRawBufferPointer(namesText),
+          authenticating: UnsafeRawBufferPointer(data)[part: ..<bindingEnd], into: namesBox)
+        // With the names box in it, opening the value alone detects a change of either.
+        data[bindingEnd - 1] = EntryPath.Box.value.rawValue
+        try cipher.begin(.sealing, nonce: UnsafeRawBufferPointer(nonce))
+        try cipher.gcm.authenticate(UnsafeRawBufferPointer(data))
+
+        try ChunkBuffer.with(header.fileLength) { buffer throws(StorageError) in
           var output = ChunkOutput(file: file, buffer: buffer)
-          for part in [header, namesBox] {
-            try part.withBytes { part throws(StorageError) in try output.append(part) }
-          }
-          try output.append(nonce)
+          try output.append(UnsafeRawBufferPointer(data)[part: ..<EntryHeader.size])
+          try output.append(UnsafeRawBufferPointer(namesBox))
+          try output.append(UnsafeRawBufferPointer(nonce))
           for piece in plaintext.pieces { try output.append(piece, sealedWith: cipher.gcm) }
           var paddingLeft = plaintext.paddingLength
           while paddingLeft > 0 {
@@ -230,7 +253,8 @@ extension VaultSession {
   ///
   /// - Returns: nil when the vault header has changed.
   func removeEntry(at path: EntryPath) throws(StorageError) -> Void? {
-    guard try FileSystem.status(path.directoryPath) != nil else {
+    let directoryPath = paths.directory + "/" + path.directoryName
+    guard try FileSystem.status(directoryPath) != nil else {
       return try isCurrent() ? () : nil
     }
     let isRemoved = try withLock(on: path) { () throws(StorageError) in
@@ -241,7 +265,7 @@ extension VaultSession {
     guard isRemoved else { return nil }
     // Synchronize even if there was no file: an earlier call may have removed it without
     // synchronizing.
-    return try FileSystem.synchronizeDirectory(path.directoryPath)
+    return try FileSystem.synchronizeDirectory(directoryPath)
   }
 }
 

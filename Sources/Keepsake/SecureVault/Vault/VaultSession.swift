@@ -7,8 +7,8 @@ final class VaultSession: Sendable {
   let identity: HeaderIdentity
   let ring: KeyRing
   let paths: VaultPaths
-  /// The service directories whose names are known to survive a power cut.
-  let durableDirectories = Locked<Set<String>>([])
+  /// What the session knows of the vault's directory.
+  let directories = Locked(KnownDirectories())
   private let lock: ByteRangeLock
   private let lockTimeout: Duration
   private let entryPathCache = Locked(EntryPathCache())
@@ -43,11 +43,27 @@ final class VaultSession: Sendable {
     try lock.withLock(path.lockByte, mode: try paths.fileMode(), timeout: lockTimeout, body)
   }
 
-  func makeTemporaryFile(for path: EntryPath) throws(StorageError) -> TemporaryFile {
+  func makeTemporaryFile(
+    for path: EntryPath, in directory: DirectoryHandle
+  ) throws(StorageError) -> TemporaryFile {
     // Counting from a random number makes the name unique without a system call.
     let number = temporaryCount.wrappingAdd(1, ordering: .relaxed).newValue
     return try TemporaryFile.make(
-      at: paths.temporaryEntry(number), for: path.path, mode: try paths.fileMode())
+      at: paths.temporaryEntry(number), for: path.subpath, in: directory,
+      mode: try paths.fileMode())
+  }
+
+  /// The vault's directory, which stays open; nil if it is not the one that the header is in.
+  ///
+  /// Another process may replace the vault. Callers that write through this handle therefore check
+  /// the header under the lock.
+  func directory() throws(StorageError) -> DirectoryHandle? {
+    if let known = directories.withLock({ $0.vault }) { return known }
+    let opened = try DirectoryHandle(paths.directory)
+    let status = try FileSystem.status(VaultMarker.fileName, in: opened, withTimes: true)
+    guard let status, identity.isSame(as: status) else { return nil }
+    directories.withLock { $0.vault = opened }
+    return opened
   }
 
   // MARK: Paths
@@ -62,8 +78,10 @@ final class VaultSession: Sendable {
         remedy: "Use a shorter name, such as a hash of this one.")
     }
     if let path = entryPathCache.withLock({ $0[service, key] }) { return path }
+    let known = entryPathCache.withLock { $0.directoryName(of: service) }
+    let directoryName = if let known { known } else { try ring.directoryName(service) }
     let path = EntryPath(
-      vault: paths.directory, directoryName: try ring.directoryName(service),
+      vault: paths.directory, directoryName: directoryName,
       fileName: try ring.fileName(service, key))
     entryPathCache.withLock { $0.insert(path, service, key) }
     return path
@@ -78,6 +96,13 @@ final class VaultSession: Sendable {
     let fileName = try ring.fileName(service, key)
     return directoryName == path.directoryName && fileName == path.fileName
   }
+}
+
+/// The directories that a session has written to.
+struct KnownDirectories {
+  var vault: DirectoryHandle?
+  /// The names of service directories that are known to survive a power cut.
+  var durable: Set<String> = []
 }
 
 /// Identifies the file that a header was read from.

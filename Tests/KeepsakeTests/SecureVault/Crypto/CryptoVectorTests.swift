@@ -393,13 +393,22 @@ import Testing
     #expect(try derived == bytes(output))
   }
 
-  /// RFC 4231, test case 2.
-  @Test func hmacMatchesTheRFC() throws {
-    let code = try Array("Jefe".utf8).withBytes { key in
-      try Array("what do ya want for nothing?".utf8).withBytes { try Digest.hmac(key: key, $0) }
+  /// RFC 4231, test cases 2 and 6. The second key is longer than a block.
+  @Test(arguments: [
+    (
+      Array("Jefe".utf8), "what do ya want for nothing?",
+      "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+    ),
+    (
+      [UInt8](repeating: 0xAA, count: 131),
+      "Test Using Larger Than Block-Size Key - Hash Key First",
+      "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"
+    ),
+  ]) func hmacMatchesTheRFC(key: [UInt8], message: String, expected: String) throws {
+    let code = try key.withBytes { key in
+      try Array(message.utf8).withBytes { try Digest.hmac(key: key, $0) }
     }
-    #expect(
-      try code == bytes("5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"))
+    #expect(try code == bytes(expected))
   }
 
   private func bytes(_ hexadecimal: String) throws -> [UInt8] {

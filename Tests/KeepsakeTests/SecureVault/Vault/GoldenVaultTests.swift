@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-/// Opens vaults that were written in version 1 of the format, as every later version must.
+/// Opens vaults that were written in each version of the format, as every later version must.
 ///
 /// The library wrote the bytes below once, and they never change. If a test fails here, users would
 /// lose their secrets with the next release.
@@ -13,7 +13,7 @@ import Testing
     var scopes: [String]
   }
 
-  private static func make(_ files: [String: String]) throws -> TemporaryDirectory {
+  static func make(_ files: [String: String]) throws -> TemporaryDirectory {
     let directory = try TemporaryDirectory()
     for (name, text) in files {
       let bytes = try #require(Data(base64Encoded: text, options: .ignoreUnknownCharacters))
@@ -104,10 +104,118 @@ import Testing
     #expect(try directory.contents() == before, "reading changes nothing")
   }
 
+  // MARK: Version 2 of the header
+
+  /// Written once by ``makeVersion2()``, and never changed: a directory for each vault.
+  private static let version2 = Repository.file("Tests/Golden/vault-2")
+  private static let passphrase = "correct horse battery staple"
+  private static let recoveryPassphrase = "second"
+  private static let cheap = SecureVault.KeySource(.passphrase(passphrase, logN: 10))
+
+  private static func copy(_ name: String) throws -> TemporaryDirectory {
+    let directory = try TemporaryDirectory()
+    let golden = version2.appending(path: name)
+    for file in ["vault", "state", "code"] {
+      let source = golden.appending(path: file)
+      if FileManager.default.fileExists(atPath: source.path) {
+        try FileManager.default.copyItem(at: source, to: directory.file(file))
+      }
+    }
+    // A checkout does not keep modes.
+    let keyFile = directory.keyFilePath
+    if FileManager.default.fileExists(atPath: keyFile) { chmod(keyFile, 0o600) }
+    return directory
+  }
+
+  /// A vault with a key file, a recovery code and a secret that requires presence; and one with a
+  /// passphrase, a recovery passphrase and such a secret.
+  @Test(.enabled(if: ProcessInfo.processInfo.environment["KEEPSAKE_WRITE_GOLDEN"] != nil))
+  func makeVersion2() throws {
+    try KeySlot.$defaultLogN.withValue(10) {
+      for (name, source) in [("key-file", .keyFile), ("passphrase", Self.cheap)] {
+        let directory = try TemporaryDirectory()
+        let store = directory.secrets(
+          keySources: [source], authenticate: { _ in name == "key-file" ? "1234" : Self.passphrase }
+        )
+        try store.set("tok-\u{2713}", forKey: "text")
+        try store.set("4711", forKey: "pin", access: .userPresence)
+        let other = directory.secrets("com.example.auth", keySources: [source])
+        try other.set(Data([0, 1, 254, 255]), forKey: "data")
+        if name == "key-file" {
+          try Data(store.addRecovery().utf8).write(to: directory.file("code"))
+        } else {
+          try store.addRecovery(passphrase: Self.recoveryPassphrase)
+        }
+        let golden = Self.version2.appending(path: name)
+        try FileManager.default.createDirectory(at: golden, withIntermediateDirectories: true)
+        for file in try directory.names() {
+          try FileManager.default.copyItem(
+            at: directory.file(file), to: golden.appending(path: file))
+        }
+      }
+    }
+  }
+
+  private func expectVersion2(_ store: SecureVault.Store, _ other: SecureVault.Store) throws {
+    #expect(try store.get("text") == "tok-\u{2713}" && store.get("pin") == "4711")
+    #expect(try store.keys() == ["pin", "text"] && store.entry("pin")?.access == .userPresence)
+    #expect(try other.getData("data") == Data([0, 1, 254, 255]))
+  }
+
+  @Test func opensVersion2WithAKeyFileAndARecoveryCode() throws {
+    let directory = try Self.copy("key-file")
+    let header = try Bytes.read(directory.headerPath)
+    #expect(header[4...6] == [2, 1, 2])
+    let before = try directory.contents()
+    try expectVersion2(
+      directory.secrets(authenticate: { _ in "1234" }), directory.secrets("com.example.auth"))
+    let wrong = directory.secrets(authenticate: { _ in "4321" })
+    expectFailure(.wrongPassphrase) { _ = try wrong.get("pin") }
+    let code = String(decoding: try directory.bytes(of: "code"), as: UTF8.self)
+    let recovered = directory.secrets(keySources: [], authenticate: { _ in "1234" })
+    #expect(try recovered.openers.map(\.kind) == [.keySource(.keyFile), .recoveryCode])
+    try recovered.unlock(passphrase: code)
+    #expect(try recovered.get("pin") == "4711")
+    #expect(try directory.contents() == before, "reading changes nothing")
+    try recovered.rotateKeys()
+    try expectVersion2(
+      directory.secrets(authenticate: { _ in "1234" }), directory.secrets("com.example.auth"))
+  }
+
+  @Test func opensVersion2WithEachPassphrase() throws {
+    let directory = try Self.copy("passphrase")
+    let before = try directory.contents()
+    for typed in [Self.passphrase, Self.recoveryPassphrase] {
+      let store = directory.secrets(keySources: [], authenticate: { _ in Self.passphrase })
+      #expect(
+        try store.openers.map(\.kind) == [.keySource(.passphrase), .recoveryPassphrase])
+      try store.unlock(passphrase: typed)
+      let source = SecureVault.KeySource(.passphrase(typed, logN: 10))
+      try expectVersion2(store, directory.secrets("com.example.auth", keySources: [source]))
+    }
+    #expect(try directory.contents() == before, "reading changes nothing")
+  }
+
+  /// The next change of keys writes the current version, in which the presence slot is sealed.
+  @Test func aChangeOfKeysUpgradesTheHeader() throws {
+    let directory = try Self.make(Self.underPassphrase)
+    let passphrase = "correct horse battery staple"
+    let source = SecureVault.KeySource(.passphrase(passphrase, logN: 10))
+    let store = directory.secrets(keySources: [source], authenticate: { _ in passphrase })
+    try store.set("new", forKey: "text")
+    #expect(try Bytes.read(directory.headerPath)[4...6] == [1, 1, 2], "a set is no change of keys")
+    try store.rotateKeys()
+    #expect(try Bytes.read(directory.headerPath)[4...6] == [2, 1, 1])
+    let next = directory.secrets(keySources: [source], authenticate: { _ in passphrase })
+    #expect(try next.get("pin") == "1234" && next.get("text") == "new")
+    let wrong = directory.secrets(keySources: [source], authenticate: { _ in "wrong" })
+    expectFailure(.wrongPassphrase) { _ = try wrong.get("pin") }
+  }
+
   // MARK: Files
 
   /// Made with `set` alone; `text` of the second service was set twice.
-  private static let underKeyFile = [
+  static let underKeyFile = [
     "state/vault.key": """
     U1ZLMQEAAQCdOBz+qPZ94iMWm70zUO5CKWnEi8YXQWUas+sRQYxHqU94R9rXJn47ytWuZi2m0mIUBU/fq5+wJRDf
     SYzc57ClduWu2Sym6seergIDbbw6UA==
@@ -197,7 +305,7 @@ import Testing
 
   /// The passphrase is "correct horse battery staple", the binary logarithm of scrypt's N is 10,
   /// which is less than any program would choose; `pin` needs a person's presence.
-  private static let underPassphrase = [
+  static let underPassphrase = [
     "vault/59b7a2f6db0c4eb673d22b3010b83ee0/1c40608b8a3d860bf65bc2b0027a306b": """
     U1ZFMQEBAADEaa9daAAAACgBAAAAAAAAG9v4GqKf/cX59KrdNfYrhTvO2WuCBBNBJU82SiQC75dZrp8rDXK8BqQT
     c8Ju2mG2hGTh8xfKcWwI4gtcEScYfRP8SIY3t/Z7fuPvH85ZdTUQTGJYgWrs3CWbzZEM3xcLXqTFABBvH3jYYTmX

@@ -501,7 +501,9 @@ import Testing
       let comment: Comment = "byte \(position)"
       var codes: Set<StorageError.Code> = [.damaged]
       // The kind or the purpose of the slot: no key source matches it any more.
-      if (slot...(slot + 1)).contains(position) { codes.insert(.locked) }
+      if (slot...(slot + 1)).contains(position) {
+        codes.formUnion([.locked, .unsupportedVersion])
+      }
       if (4...5).contains(position) { codes = [.unsupportedVersion] }
       // Locator, salt and cost change the derived key, and the commitment is compared with it: the
       // header could belong to another vault.

@@ -27,7 +27,7 @@ import Testing
   ]
 
   struct Operation: Sendable, CustomTestStringConvertible {
-    enum Start { case nothing, keyFile, passphrase, presence }
+    enum Start { case nothing, keyFile, passphrase, presence, recovery }
 
     let testDescription: String
     var start = Start.keyFile
@@ -92,6 +92,15 @@ import Testing
     changing("protect with another passphrase", .presence, under: [.passphrase]) {
       try $0.protect(with: quick)
     },
+    changing("add", to: [Name(key: "new"): new]) { store in
+      // Again after a failure that came too late.
+      let isStored = try store.add(new, forKey: "new")
+      if !isStored, try store.getData("new") != new { throw CancellationError() }
+    },
+    changing("addRecovery") { _ = try $0.addRecovery() },
+    changing("removeRecovery", .recovery) { try $0.removeRecovery() },
+    changing("forgetOldKeys", .recovery) { try $0.forgetOldKeys() },
+    Operation(testDescription: "openers", start: .recovery) { try $0.openers.count >= 1 },
     changing("erase", to: before.mapValues { _ in removed }, under: [nil, .keyFile]) {
       try $0.eraseVault()
     },
@@ -134,11 +143,19 @@ import Testing
   private static func makeTemplate(_ start: Operation.Start) throws -> Snapshot {
     let directory = try TemporaryDirectory(isQuick: true)
     if start == .nothing { return try Snapshot(of: directory) }
-    if start != .keyFile { try store(directory).protect(with: quick) }
+    if start == .passphrase || start == .presence { try store(directory).protect(with: quick) }
     for (name, value) in before {
       let access = start == .presence ? SecureVault.Access.userPresence : nil
       try store(directory, SecureVault.Service(name.service))
         .set(value, forKey: name.key, access: access)
+    }
+    if start == .recovery {
+      _ = try store(directory).addRecovery()
+      // With old keys that are still in use.
+      let plan = FaultPlan(decide: { event in
+        event.call == .rename && !event.path.hasSuffix("/vault.hdr") ? .fail(ENOSPC) : .proceed
+      })
+      try? FaultPlan.$current.withValue(plan) { try store(directory).rotateKeys() }
     }
     return try Snapshot(of: directory)
   }
@@ -340,6 +357,8 @@ import Testing
         #expect(try store.keys() == ["k"])
       }
     }
+    // Another thread reports it.
+    try waitUntil("the failure is reported") { !failures.all.isEmpty }
     #expect(failures.all.count == 1)
     let failure = try #require(failures.all.first)
     #expect(failure.code == .system(EPERM) && failure.operation == "SecureVault." + call.rawValue)

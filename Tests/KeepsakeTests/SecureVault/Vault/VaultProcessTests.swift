@@ -211,7 +211,7 @@ extension OneAtATime {
             for (key, allowed) in states {
               states[key] = number > done ? allowed.union([nil]) : [nil]
             }
-          case .rotate, .protect: break
+          case .rotate, .protect, .forget, .recover: break
           }
         }
         last[writer] = done
@@ -271,7 +271,7 @@ extension OneAtATime {
             "set",
             { () throws(StorageError) in
               try [1].withBytes { bytes throws(StorageError) in
-                try vault.write(
+                _ = try vault.write(
                   NewSecret(
                     kind: .data, value: bytes, service: "standard", key: "key0", access: nil))
               }
@@ -470,8 +470,52 @@ extension OneAtATime {
       try ask("protect \(second) \(Self.logN)")
       try ask("lock")
       try scan(isOpen: false, "another passphrase and lock", passphrase: second)
+      try ask("unlock \(second)")
+      try ask("recovery third")
+      try scan(isOpen: true, "a recovery passphrase", passphrase: second)
+      try ask("lock")
+      try scan(isOpen: false, "a recovery passphrase and lock", passphrase: second)
       #expect(ever.list.filter { $0.name == "entry" }.count == 8)
       #expect(peer.finish() == "" && peer.exitStatus == 0)
+    }
+
+    /// A second process opens the vault without a passphrase until one of them calls `lock()`.
+    @Test(.enabled(if: Keyring.isAvailable), arguments: [nil, PermissionTests.otherUser])
+    func theNextProcessOpensAVaultThatIsRemembered(user: String?) throws {
+      if user != nil, getuid() != 0 { return }
+      let directory = try TemporaryDirectory()
+      try #require(chmod(directory.path, 0o777) == 0)
+      func start() throws -> Child {
+        let peer = try Peer.start(directory, "vault-serve")
+        if let user { #expect(try peer.ask("become \(user)") == "ok") }
+        return peer
+      }
+      let passphrase = Self.passphrases[0]
+      let first = try start()
+      #expect(try first.ask("protect \(passphrase) \(Self.logN)") == "ok")
+      #expect(try first.ask("set a value") == "ok")
+      #expect(try first.ask("lock") == "ok")
+      #expect(try start().ask("get a") == "locked")
+      #expect(try first.ask("remember \(passphrase) 60") == "ok")
+      let second = try start()
+      #expect(try second.ask("get a") == "value")
+      if Self.canBeScanned, user == nil {
+        let keys = try KnownKeys(of: directory, passphrase: passphrase)
+        // The positive control: both processes hold the keys, in their page alone.
+        for peer in [first, second] {
+          try keys.expect(
+            inMemory: keys.held, try #require(try peer.ask("scan " + keys.masked)), "remembered")
+        }
+        for peer in [second, first] {
+          #expect(try peer.ask("lock") == "ok")
+          try keys.expect(
+            inMemory: [], try #require(try peer.ask("scan " + keys.masked)), "remembered and lock")
+        }
+      } else {
+        #expect(try second.ask("lock") == "ok")
+      }
+      #expect(try start().ask("get a") == "locked")
+      #expect(first.finish() == "" && second.finish() == "")
     }
 
     @Test(.enabled(if: canBeScanned), arguments: [nil, passphrases[0]])
@@ -490,6 +534,23 @@ extension OneAtATime {
         inMemory: keys.held, try #require(try peer.ask("scan " + keys.masked)),
         "fork, in the parent")
       #expect(peer.finish() == "" && peer.exitStatus == 0)
+    }
+
+    @Test func aForkedChildDoesNotUseItsParentsNonces() throws {
+      let directory = try TemporaryDirectory()
+      let peer = try Peer.start(directory, "vault-serve")
+      #expect(try peer.ask("set a value") == "ok")
+      #expect(try peer.ask("fork-set b value") == "ok")
+      #expect(try peer.ask("set c value") == "ok")
+      #expect(peer.finish() == "" && peer.exitStatus == 0)
+      let nonces = try ["a", "b", "c"].flatMap { key in
+        let bytes = try Bytes.read(directory.secretPath(key))
+        let header = try bytes.withUnsafeBytes { try EntryHeader($0) }
+        return [EntryHeader.size, EntryHeader.size + header.namesLength].map { start in
+          Array(bytes[start..<(start + XAES.nonceSize)])
+        }
+      }
+      #expect(Set(nonces).count == 6)
     }
 
     /// Whether a core dump is written to the working directory of the process.
@@ -556,6 +617,8 @@ private struct KnownKeys {
     for pad in [0x36, 0x5C] as [UInt8] { add("names in HMAC", names.map { $0 ^ pad }) }
     try addHKDF("key set", master, vaultID, "Keepsake vault 1 key set", 32)
 
+    try addMessageKeys(of: session)
+
     let slot = try #require(session.header.masterSlot)
     let salt = Array(slot.bytes[(4 + slot.locator.count)...].prefix(32))
     if let passphrase {
@@ -578,6 +641,25 @@ private struct KnownKeys {
       guard Array(file[start..<(start + 16)]) == slot.locator else { continue }
       try addHKDF(
         "slot", Array(file[(start + 16)..<(start + 48)]), salt, "Keepsake vault 1 slot", 64)
+    }
+  }
+
+  /// The keys of the boxes of one entry, each of which is derived for one message.
+  private mutating func addMessageKeys(of session: VaultSession) throws {
+    let directories = try session.paths.entryDirectories().prefix(1)
+    for path in try directories.flatMap({ try session.paths.entries(in: $0).prefix(1) }) {
+      let bytes = try Bytes.read(path.path)
+      let header = try bytes.withUnsafeBytes { try EntryHeader($0) }
+      for start in [EntryHeader.size, EntryHeader.size + header.namesLength] {
+        let memory = try SecretBytes(count: 64)
+        _ = try session.ring.withEntryKey(header.keyID) { key throws(StorageError) in
+          let cipher = try XAES(key: key)
+          try bytes.withBytes { bytes throws(StorageError) in
+            try cipher.derive(into: memory.bytes, bytes[part: start..<(start + XAES.nonceSize)])
+          }
+        }
+        add("message", Array(memory.bytes.prefix(XAES.keySize)))
+      }
     }
   }
 
@@ -677,7 +759,7 @@ extension TemporaryDirectory {
 
 private func set(_ text: String, _ key: Int, _ vault: Vault) throws(StorageError) {
   try Array(text.utf8).withBytes { bytes throws(StorageError) in
-    try vault.write(
+    _ = try vault.write(
       NewSecret(
         kind: .text, value: bytes, service: "standard", key: "key\(key)", access: nil))
   }

@@ -1,0 +1,69 @@
+#if SecureVault
+/// A random code that a user keeps on paper, and that opens a vault if nothing else does.
+///
+/// 26 random characters and 2 check characters, in groups of 4, with the 32 characters of
+/// Crockford's Base32, which leave out I, L, O and U. The secret of the slot is the 28 characters
+/// in upper case.
+struct RecoveryCode {
+  private static let alphabet = Array("0123456789ABCDEFGHJKMNPQRSTVWXYZ".utf8)
+  private static let randomCount = 26
+  private static let checkCount = 2
+  private static let groupSize = 4
+
+  let secret: SlotSecret
+
+  /// A new code, and the text to show to the user.
+  static func makeNew() throws(StorageError) -> (code: RecoveryCode, text: String) {
+    let random = try SecretBytes(count: randomCount)
+    try OpenSSL.randomize(random.bytes, forKey: true)
+    let characters = try SecretBytes(count: randomCount + checkCount)
+    for index in 0..<randomCount {
+      characters.bytes[index] = alphabet[Int(random.bytes[index] & 31)]
+    }
+    try writeCheck(characters.bytes)
+    var text = ""
+    for (index, character) in characters.bytes.enumerated() {
+      if index > 0, index.isMultiple(of: groupSize) { text += "-" }
+      text.unicodeScalars.append(UnicodeScalar(character))
+    }
+    return (RecoveryCode(secret: SlotSecret(.recoveryCode, characters)), text)
+  }
+
+  /// Reads a code as a user types it: in any case, with or without dashes and spaces, and with O
+  /// for 0 and I or L for 1. nil if the text is not a code, or has a typing error.
+  init?(_ text: String) throws(StorageError) {
+    let count = Self.randomCount + Self.checkCount
+    let characters = try SecretBytes(count: count)
+    var position = 0
+    for byte in text.utf8 where byte != UInt8(ascii: "-") && byte != UInt8(ascii: " ") {
+      guard position < count, let character = Self.character(byte) else { return nil }
+      characters.bytes[position] = character
+      position += 1
+    }
+    guard position == count else { return nil }
+    let typed = (characters.bytes[count - 2], characters.bytes[count - 1])
+    try Self.writeCheck(characters.bytes)
+    guard typed == (characters.bytes[count - 2], characters.bytes[count - 1]) else { return nil }
+    secret = SlotSecret(.recoveryCode, characters)
+  }
+
+  private init(secret: SlotSecret) { self.secret = secret }
+
+  private static func character(_ byte: UInt8) -> UInt8? {
+    let upper = (0x61...0x7A).contains(byte) ? byte - 32 : byte
+    switch upper {
+    case UInt8(ascii: "O"): return UInt8(ascii: "0")
+    case UInt8(ascii: "I"), UInt8(ascii: "L"): return UInt8(ascii: "1")
+    default: return alphabet.contains(upper) ? upper : nil
+    }
+  }
+
+  /// Writes the first ten bits of the random characters' SHA-256 as the last two characters.
+  private static func writeCheck(_ characters: UnsafeMutableRawBufferPointer) throws(StorageError) {
+    let sum = try Digest.sha256(UnsafeRawBufferPointer(characters)[part: ..<randomCount])
+    let bits = Int(sum[0]) << 2 | Int(sum[1] >> 6)
+    characters[randomCount] = alphabet[bits >> 5]
+    characters[randomCount + 1] = alphabet[bits & 31]
+  }
+}
+#endif

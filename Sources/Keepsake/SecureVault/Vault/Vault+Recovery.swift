@@ -1,0 +1,63 @@
+#if SecureVault
+/// Key slots besides the one of the source that protects the vault.
+extension Vault {
+  /// Adds a recovery code, which opens the vault.
+  ///
+  /// - Returns: The code. It is not stored anywhere.
+  func addRecoveryCode() throws(StorageError) -> String {
+    let (code, text) = try RecoveryCode.makeNew()
+    try addRecoverySlot(for: code.secret)
+    return text
+  }
+
+  /// Adds another passphrase, which opens the vault.
+  func addRecovery(passphrase: String) throws(StorageError) {
+    try addRecoverySlot(
+      for: SecureVault.KeySource.secret(passphrase: passphrase, logN: KeySlot.defaultLogN))
+  }
+
+  private func addRecoverySlot(for secret: SlotSecret) throws(StorageError) {
+    for _ in 0..<Self.maxAttempts {
+      let session = try sessionForWriting()
+      let header = session.header
+      let slot = try session.ring.makeSlot(.recovery, vaultID: header.vaultID, for: secret)
+      let slots = header.slots + [slot]
+      guard slots.count <= VaultHeader.maxSlotCount,
+        PassphraseAttempts.allow(slots, maxLogN: options.maxLogN)
+      else {
+        throw StorageError(
+          .misuse, operation: "addRecovery", path: paths.header,
+          reason: "the vault has no room for another way to open it",
+          remedy: "Call SecureVault.removeRecovery first.")
+      }
+      if try replaceSlots(of: session, by: slots + header.sealedSlots) != nil { return }
+      try reloadHeader(of: session)
+    }
+    throw headerKeepsChanging
+  }
+
+  /// Removes one recovery slot, or all of them. A missing one is not an error.
+  func removeRecovery(id: String?) throws(StorageError) {
+    _ = try withSession { session throws(StorageError) -> Void? in
+      let slots = session.header.allSlots.filter {
+        $0.purpose != .recovery || (id != nil && $0.id != id)
+      }
+      if slots.count == session.header.allSlots.count, try session.isCurrent() { return () }
+      return try replaceSlots(of: session, by: slots)
+    }
+  }
+
+  private func replaceSlots(
+    of session: VaultSession, by slots: [KeySlot]
+  ) throws(StorageError) -> Void? {
+    try replaceHeader(of: session, slots: slots) { () throws(StorageError) in
+      try session.ring.keepingKeys(session.ring.keyIDs)
+    }
+  }
+
+  /// What opens the vault, in the order of the header; empty when there is no vault yet.
+  func openers() throws(StorageError) -> [SecureVault.Opener] {
+    try (readHeader()?.0.slots ?? []).filter(\.opensVault).map { SecureVault.Opener($0) }
+  }
+}
+#endif

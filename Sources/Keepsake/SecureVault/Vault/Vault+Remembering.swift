@@ -1,0 +1,66 @@
+#if SecureVault
+/// The master key of an open vault in the keyring of the login, for the next process.
+///
+/// A vault has one only if the caller asked for it. A key of a vault that has a new master key by
+/// now opens nothing.
+extension Vault {
+  private static func keyName(_ vaultID: [UInt8]) -> String {
+    "keepsake:vault:"
+      + String(unsafeUninitializedCapacity: 2 * vaultID.count) { digits in
+        for (index, byte) in vaultID.enumerated() {
+          Hexadecimal.write(UInt64(byte), to: digits[(2 * index)..<(2 * index + 2)])
+        }
+        return 2 * vaultID.count
+      }
+  }
+
+  /// Remembers the key of the open vault unless `lock()` was called since. A failure is reported:
+  /// the vault is open all the same.
+  func remember(
+    _ session: VaultSession, seconds: UInt32, ifNotLockedSince lockCount: Int
+  ) {
+    do throws(StorageError) {
+      let name = Self.keyName(session.header.vaultID)
+      try session.ring.withMasterKey { key throws(StorageError) in
+        try SessionKeyring.add(key, named: name, seconds: seconds)
+      }
+      if state.withLock({ $0.lockCount != lockCount }) { try SessionKeyring.remove(name) }
+    } catch {
+      report(
+        StorageError(
+          error.code, operation: "unlock", path: paths.directory,
+          reason:
+            "the vault is open, but the system does not remember its key (\(error.reason ?? ""))",
+          remedy: "Unlock the vault in each process; containers often forbid kernel keyrings."))
+    }
+  }
+
+  /// Opens the vault with a remembered key; nil if there is none that opens it.
+  func openRemembered(
+    _ header: VaultHeader, _ identity: HeaderIdentity
+  ) throws(StorageError) -> VaultSession? {
+    // Only a vault that asks a user for a passphrase is remembered.
+    guard header.hasTypedSlot else { return nil }
+    let key = try SecretBytes(count: XAES.keySize)
+    guard SessionKeyring.read(Self.keyName(header.vaultID), into: key.bytes) else { return nil }
+    let ring = try KeyRing.open(header) { masterKey throws(StorageError) in
+      masterKey.copyMemory(from: UnsafeRawBufferPointer(key.bytes))
+    }
+    return ring.map { makeSession(header.with(sealed: $0), identity, $0) }
+  }
+
+  /// Makes all processes forget the key of the vault with this header. Returns the failure.
+  func forgetRemembered(_ header: VaultHeader?) -> StorageError? {
+    guard let header, header.hasTypedSlot else { return nil }
+    do throws(StorageError) {
+      try SessionKeyring.remove(Self.keyName(header.vaultID))
+      return nil
+    } catch {
+      return StorageError(
+        error.code, operation: "lock", path: paths.directory,
+        reason: "the system still remembers the vault's key (\(error.reason ?? ""))",
+        remedy: "End the login session, or wait until the key expires.")
+    }
+  }
+}
+#endif

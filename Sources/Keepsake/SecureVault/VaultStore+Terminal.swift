@@ -1,0 +1,112 @@
+#if SecureVault
+extension SecureVault {
+  /// Opens a locked vault, and asks for its passphrase on the terminal if it has one.
+  ///
+  /// ```swift
+  /// guard SecureVault.unlockAtTerminal(reason: "Unlock the notes") else { exit(77) }
+  /// ```
+  ///
+  /// For command-line tools: call it before the first secret is read. It returns at once if the
+  /// vault is open, does not exist yet, or is opened by a key source. What the user types is not
+  /// shown. A wrong passphrase can be corrected twice. The vault then stays open until
+  /// ``lock(service:)``.
+  ///
+  /// If the key of a vault without a passphrase is missing, it asks for what
+  /// ``addRecovery(service:)`` added. After that, protect the vault with a new source.
+  ///
+  /// It waits for the user, and checking a passphrase takes about half a second.
+  ///
+  /// - Parameters:
+  ///   - reason: What the passphrase is needed for, in words to show to the user.
+  ///   - period: How long other programs of this login may open the vault without asking; nil for
+  ///     not at all. See ``unlock(passphrase:rememberFor:service:)``.
+  ///   - service: A service of the vault.
+  /// - Returns: Whether the vault is open. It is false if the user cancels with Control-D or an
+  ///   empty line. If the passphrase is wrong three times, no key source opens the vault, or there
+  ///   is no terminal, the failure is reported and the result is false.
+  public static func unlockAtTerminal(
+    reason: String = "Unlock the secrets", rememberFor period: Period? = nil,
+    service: Service = defaultService
+  ) -> Bool {
+    self.service(service).attempt { store throws(StorageError) in
+      try store.unlockAtTerminal(reason: reason, rememberFor: period)
+    } ?? false
+  }
+}
+
+extension SecureVault.Store {
+  /// Opens a locked vault, and asks for its passphrase on the terminal if it has one.
+  ///
+  /// See ``SecureVault/unlockAtTerminal(reason:rememberFor:service:)``.
+  ///
+  /// ```swift
+  /// guard try SecureVault.shared.unlockAtTerminal() else { return }  // the user cancelled
+  /// ```
+  ///
+  /// - Parameters:
+  ///   - reason: What the passphrase is needed for, in words to show to the user.
+  ///   - period: How long other programs of this login may open the vault without asking; nil for
+  ///     not at all.
+  /// - Returns: Whether the vault is open; false if the user cancels with Control-D or an empty
+  ///   line when asked for the vault's passphrase.
+  /// - Throws: ``StorageError`` of code `wrongPassphrase` if the passphrase is wrong three times,
+  ///   `locked` if there is no terminal, or if no key source opens the vault and the user enters no
+  ///   recovery code either.
+  public func unlockAtTerminal(
+    reason: String = "Unlock the secrets", rememberFor period: SecureVault.Period? = nil
+  ) throws(StorageError) -> Bool {
+    try perform("unlockAtTerminal") { () throws(StorageError) in
+      guard try vault.protection() == .passphrase else {
+        try unlockWithKeySource(orAskingBecauseOf: reason, period)
+        return true
+      }
+      guard try vault.isLocked() else { return true }
+      return try ask("\(reason). Passphrase: ", "The passphrase is wrong. Passphrase: ", period)
+    }
+  }
+
+  /// Opens a vault that no passphrase protects. If its key is missing, asks for what was added for
+  /// recovery.
+  private func unlockWithKeySource(
+    orAskingBecauseOf reason: String, _ period: SecureVault.Period?
+  ) throws(StorageError) {
+    do throws(StorageError) {
+      try vault.openWithKeySource()
+    } catch {
+      guard try vault.openers().contains(where: \.isRecovery) else { throw error }
+      let question = "Recovery code or passphrase: "
+      _ = try ask("\(reason). \(question)", "That is wrong. \(question)", period, because: error)
+    }
+  }
+
+  /// Opens the vault with what the user types; false if the user cancels.
+  ///
+  /// - Parameter missingKey: Why the key source did not open it. It is thrown if the user cancels
+  ///   or there is no terminal.
+  private func ask(
+    _ prompt: String, _ nextPrompt: String, _ period: SecureVault.Period?,
+    because missingKey: StorageError? = nil
+  ) throws(StorageError) -> Bool {
+    var prompt = prompt
+    var attempts = 3
+    while true {
+      let typed: String?
+      do throws(StorageError) {
+        typed = try SecureVault.askTerminal(prompt: prompt)
+      } catch {
+        throw missingKey ?? error
+      }
+      guard let typed, !typed.isEmpty else { break }
+      attempts -= 1
+      do throws(StorageError) {
+        try vault.unlock(passphrase: typed, rememberingFor: period?.seconds)
+        return true
+      } catch  where error.code == .wrongPassphrase && attempts > 0 {
+        prompt = nextPrompt
+      }
+    }
+    if let missingKey { throw missingKey }
+    return false
+  }
+}
+#endif

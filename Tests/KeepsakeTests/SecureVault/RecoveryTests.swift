@@ -1,0 +1,410 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// Recovery codes, second passphrases, and what a change of keys does to them.
+@Suite(.singleThreaded, .quickPassphrases) struct RecoveryTests {
+  private let directory: TemporaryDirectory
+  private let source = SecureVault.KeySource(.passphrase("correct horse", logN: 10))
+
+  init() throws { directory = try TemporaryDirectory(isQuick: true) }
+
+  private func locked(_ sources: [SecureVault.KeySource] = []) -> SecureVault.Store {
+    directory.secrets(keySources: sources)
+  }
+
+  /// A vault under a passphrase, with the secret `k`.
+  private func makeVault() throws -> SecureVault.Store {
+    let store = directory.secrets(keySources: [source])
+    try store.set("v", forKey: "k")
+    return store
+  }
+
+  private func expectOpens(_ passphrase: String, _ comment: Comment? = nil) throws {
+    let store = locked()
+    try store.unlock(passphrase: passphrase)
+    #expect(try store.get("k") == "v", comment)
+  }
+
+  private func expectCloses(_ passphrase: String, _ comment: Comment? = nil) throws {
+    expectFailure(.wrongPassphrase) { try locked().unlock(passphrase: passphrase) }
+  }
+
+  @Test func aRecoveryCodeOpensAVaultWhoseKeyIsLost() throws {
+    let store = directory.secrets()
+    try store.set("v", forKey: "k")
+    let code = try store.addRecovery()
+    #expect(code.count == 34 && code.split(separator: "-").allSatisfy { $0.count == 4 })
+    #expect(try store.addRecovery() != code)
+    try FileSystem.unlink(directory.keyFilePath)
+    #expect(try locked().isLocked)
+    try expectOpens(code)
+    // As a user types it from paper.
+    try expectOpens(code.lowercased().replacing("-", with: " "))
+    try expectOpens(
+      " " + code.replacing("-", with: "").replacing("0", with: "o").replacing("1", with: "l"))
+    var wrong = Array(code)
+    wrong[5] = wrong[5] == "2" ? "3" : "2"
+    try expectCloses(String(wrong))
+    try expectCloses(String(code.dropLast()))
+    try expectCloses(try RecoveryCode.makeNew().text, "another vault's code")
+  }
+
+  @Test func unlockTriesEveryPassphrase() throws {
+    let store = try makeVault()
+    try store.addRecovery(passphrase: "second")
+    let code = try store.addRecovery()
+    for passphrase in ["correct horse", "second", code] { try expectOpens(passphrase) }
+    try expectCloses("third")
+    expectFailure(.misuse) { try store.addRecovery(passphrase: "") }
+    expectFailure(.locked) { _ = try locked().addRecovery() }
+    // A passphrase of bootstrap is tried at every slot, too.
+    let second = SecureVault.KeySource(.passphrase("second", logN: 10))
+    #expect(try locked([second]).get("k") == "v")
+  }
+
+  @Test func openersListsAllSlots() throws {
+    #expect(try locked().openers.isEmpty)
+    let store = try makeVault()
+    _ = try store.addRecovery()
+    try store.addRecovery(passphrase: "second")
+    let openers = try locked().openers
+    #expect(
+      openers.map(\.kind) == [.keySource(.passphrase), .recoveryCode, .recoveryPassphrase])
+    #expect(openers.map(\.isRecovery) == [false, true, true])
+    #expect(Set(openers.map(\.id)).count == 3 && Set(openers.map(\.description)).count == 3)
+    #expect(try locked().protection == .passphrase)
+    expectFailure(.misuse) { try store.removeRecovery(openers[0]) }
+
+    try store.removeRecovery(openers[1])
+    #expect(try locked().openers.map(\.id) == [openers[0].id, openers[2].id])
+    try store.removeRecovery(openers[1])
+    try expectOpens("second")
+    try store.removeRecovery()
+    try expectCloses("second")
+    #expect(try locked().openers == [openers[0]])
+    try store.removeRecovery()
+    try expectOpens("correct horse")
+  }
+
+  /// `rotateKeys` keeps every opener, so it is not the call after a compromise: `protect` is.
+  @Test func onlyProtectEndsEveryOpener() throws {
+    let store = try makeVault()
+    let code = try store.addRecovery()
+    try store.addRecovery(passphrase: "attacker")
+    let oldHeader = try Bytes.read(directory.headerPath)
+    try store.rotateKeys()
+    for passphrase in ["correct horse", "attacker", code] { try expectOpens(passphrase) }
+
+    // Removing an opener keeps the master key: an old header and what was removed open the vault.
+    try store.removeRecovery()
+    try expectCloses("attacker")
+    let master = try KeyRing.open(
+      VaultHeader(Bytes.read(directory.headerPath), path: directory.headerPath)
+    ) { key throws(StorageError) in
+      let old = try VaultHeader(oldHeader, path: "old")
+      let secret = try SecureVault.KeySource.secret(passphrase: "attacker", logN: 10)
+      _ = try old.slots[2].unwrap(with: secret.bytes, vaultID: old.vaultID, into: key)
+    }
+    #expect(master != nil)
+
+    let next = SecureVault.KeySource(.passphrase("next", logN: 10))
+    try store.protect(with: next)
+    #expect(try locked().openers.count == 1)
+    for passphrase in ["correct horse", "attacker", code] { try expectCloses(passphrase) }
+    try expectOpens("next")
+    try Bytes.write(oldHeader, to: directory.headerPath)
+    let old = locked()
+    try old.unlock(passphrase: "attacker")
+    #expect(throws: StorageError.self, "sealed under keys that the old header does not have") {
+      try old.get("k")
+    }
+  }
+
+  @Test func thereIsRoomForSevenPassphrasesAndFifteenCodes() throws {
+    try KeySlot.$defaultLogN.withValue(10) {
+      let store = directory.secrets()
+      try store.set("v", forKey: "k")
+      for _ in 0..<15 { _ = try store.addRecovery() }
+      expectFailure(.misuse) { _ = try store.addRecovery() }
+      #expect(try store.openers.count == 16)
+    }
+    var attempts = PassphraseAttempts(maxLogN: 19)
+    let header = try directory.openVault()
+    let secret = SlotSecret(.passphrase, logN: 10, try SecretBytes(count: 1))
+    let bytes = try header.ring.makeSlot(vaultID: header.header.vaultID, for: secret).bytes
+    func slot(_ logN: UInt8) throws -> KeySlot {
+      var changed = bytes
+      changed[2] = logN
+      return try changed.withBytes { bytes in
+        var reader = ByteReader(bytes)
+        return try KeySlot(&reader)
+      }
+    }
+    let usual = try slot(17)
+    #expect(PassphraseAttempts.allow(Array(repeating: usual, count: 8), maxLogN: 19))
+    #expect(!PassphraseAttempts.allow(Array(repeating: usual, count: 9), maxLogN: 19))
+    #expect(PassphraseAttempts.allow(Array(repeating: usual, count: 8), maxLogN: 10))
+    #expect(PassphraseAttempts.allow(Array(repeating: usual, count: 16), maxLogN: 20))
+    for _ in 0..<8 { try attempts.count(usual, "header") }
+    expectFailure(.unsupportedVersion) { try attempts.count(usual, "header") }
+    attempts = PassphraseAttempts(maxLogN: 19)
+    expectFailure(.unsupportedVersion) { try attempts.count(slot(20), "header") }
+    for _ in 0..<2 { try attempts.count(slot(19), "header") }
+    expectFailure(.unsupportedVersion) { try attempts.count(slot(19), "header") }
+    // The caller allows it.
+    attempts = PassphraseAttempts(maxLogN: 20)
+    for _ in 0..<2 { try attempts.count(slot(20), "header") }
+    expectFailure(.unsupportedVersion) { try attempts.count(slot(20), "header") }
+  }
+
+  /// The limit is the caller's choice: another program may have made a vault with a higher cost.
+  @Test func theCallerSetsTheGreatestWorkFactor() async throws {
+    let source = SecureVault.KeySource.passphrase("correct horse", logN: 12)
+    try await StorageSystem.withTemporary(keySources: [source]) {
+      let store = SecureVault.shared
+      try store.set("v", forKey: "k")
+      try store.lock()
+      #expect(SecureVault.maxWorkFactor == 19)
+      SecureVault.maxWorkFactor = 11
+      for unlock in [{ try store.unlock() }, { try store.unlock(passphrase: "correct horse") }] {
+        let error = #expect(throws: StorageError.self) { try unlock() }
+        #expect(error?.code == .unsupportedVersion)
+        #expect(error?.reason?.contains("work factor 12, at most 11") == true)
+        #expect(error?.remedy.contains("raise SecureVault.maxWorkFactor") == true)
+      }
+      SecureVault.maxWorkFactor = 12
+      try store.unlock(passphrase: "correct horse")
+      #expect(try store.get("k") == "v")
+      // The bounds of the format.
+      for (value, expected) in [(99, 20), (20, 20), (.min, 10), (.max, 20)] {
+        SecureVault.maxWorkFactor = value
+        #expect(SecureVault.maxWorkFactor == expected)
+      }
+    }
+    #expect(SecureVault.maxWorkFactor == 19)
+  }
+
+  /// It takes 1 GiB and some seconds.
+  @Test(.slow) func aVaultOfTheGreatestCostOpensIfTheCallerAllowsIt() async throws {
+    try await StorageSystem.withTemporary(keySources: []) {
+      let store = SecureVault.shared
+      try store.protect(with: .passphrase("correct horse", logN: 20))
+      try store.set("v", forKey: "k")
+      try store.lock()
+      expectFailure(.unsupportedVersion) { try store.unlock(passphrase: "correct horse") }
+      SecureVault.maxWorkFactor = 20
+      try store.unlock(passphrase: "correct horse")
+      #expect(try store.get("k") == "v")
+    }
+  }
+
+  /// Without a limit, 16 slots of the greatest cost take a minute and a half.
+  @Test func aForgedHeaderCausesLittleWork() throws {
+    let store = try makeVault()
+    let session = try directory.openVault([source])
+    var header = session.header
+    var bytes = header.slots[0].bytes
+    bytes[2] = 20
+    let slot = try bytes.withBytes { bytes in
+      var reader = ByteReader(bytes)
+      return try KeySlot(&reader)
+    }
+    header.slots = Array(repeating: slot, count: 16)
+    try Bytes.write(try header.bytes(), to: directory.headerPath)
+    try store.lock()
+    let start = ContinuousClock.now
+    expectFailure(.unsupportedVersion) { try locked().unlock(passphrase: "x") }
+    expectFailure(.unsupportedVersion) { _ = try locked([source]).get("k") }
+    #expect(ContinuousClock.now - start < .seconds(20))
+  }
+
+  @Test func recoveriesSurviveConcurrentChangesOfKeys() throws {
+    let store = try makeVault()
+    let other = directory.secrets(keySources: [source])
+    #expect(try other.get("k") == "v")
+    let code = try store.addRecovery()
+    // This session's header is out of date.
+    try other.addRecovery(passphrase: "second")
+    try store.rotateKeys()
+    for passphrase in ["correct horse", "second", code] { try expectOpens(passphrase) }
+  }
+
+  // MARK: Versions of the header
+
+  @Test(arguments: [(0, UInt8(6)), (0, 200), (1, 4), (1, 77)])
+  func anUnknownSlotIsANewerVersion(offset: Int, value: UInt8) throws {
+    _ = try makeVault()
+    let good = try Bytes.read(directory.headerPath)
+    var bad = good
+    bad[24 + offset] = value
+    try Bytes.write(try Bytes.summed(bad), to: directory.headerPath)
+    for call in [
+      { _ = try locked([source]).get("k") }, { try locked().unlock(passphrase: "correct horse") },
+      { _ = try locked().openers }, { _ = try locked().protection },
+    ] {
+      let error = #expect(throws: StorageError.self) { try call() }
+      #expect(error?.code == .unsupportedVersion && error?.remedy.contains("Update") == true)
+    }
+    try Bytes.write(good, to: directory.headerPath)
+    #expect(try locked([source]).get("k") == "v")
+  }
+
+  // MARK: Adding secrets
+
+  @Test func addNeverReplaces() throws {
+    let store = try makeVault()
+    #expect(try store.add("1", forKey: "new") && !store.add("2", forKey: "new"))
+    #expect(try !store.add("2", forKey: "k") && store.get("k") == "v" && store.get("new") == "1")
+    #expect(try store.add(["a": 1], forKey: "model") && store.model("model") == ["a": 1])
+    // Not even a damaged one.
+    try Bytes.write(0, at: 30, of: try directory.secretPath("new", "standard", [source]))
+    #expect(try !store.add("3", forKey: "new"))
+    try store.remove("new")
+    #expect(try store.add("3", forKey: "new") && store.get("new") == "3")
+    let none: String? = nil
+    #expect(try !store.add(none, forKey: "nothing") && store.get("nothing") == nil)
+    #expect(try directory.temporaries() == [])
+  }
+
+  /// Another process stores the secret after this one found none, before it takes the lock.
+  @Test func addLosesToAConcurrentAdd() throws {
+    let store = try makeVault()
+    let other = directory.secrets(keySources: [source])
+    let isDone = Locked(false)
+    let plan = FaultPlan(decide: { event in
+      let isNow = event.call == .lock && event.path.hasSuffix("/vault/.lock")
+      let isFirst =
+        isNow
+        && isDone.withLock { isDone in
+          defer { isDone = true }
+          return !isDone
+        }
+      if isFirst {
+        FaultPlan.$current.withValue(nil) {
+          #expect((try? other.add("theirs", forKey: "new")) == true)
+        }
+      }
+      return .proceed
+    })
+    let isStored = try FaultPlan.$current.withValue(plan) { try store.add("mine", forKey: "new") }
+    #expect(!isStored && isDone.withLock { $0 })
+    #expect(try store.get("new") == "theirs" && directory.temporaries() == [])
+  }
+
+  // MARK: Forgetting and erasing
+
+  @Test func forgetOldKeysDropsThemDespiteJunk() throws {
+    let store = try makeVault()
+    try store.set("damaged", forKey: "damaged")
+    let junk =
+      FileSystem.parent(of: try directory.secretPath("k", "standard", [source])) + "/"
+      + String(repeating: "a", count: 32)
+    try File(junk, .create).writeAll([1, 2, 3])
+    try FileManager.default.createDirectory(
+      atPath: junk.dropLast() + "b", withIntermediateDirectories: false)
+    let path = try directory.secretPath("damaged", "standard", [source])
+    let good = try Bytes.read(path)
+    try Bytes.write(good[100] ^ 1, at: 100, of: path)
+    let failures = Failures()
+    let owner = directory.secrets(failures: failures, keySources: [source])
+    try owner.protect(with: source)
+    // The exception that the documentation states.
+    #expect(failures.all.count == 3)
+    #expect(try directory.openVault([source]).ring.keyIDs.count == 2)
+    #expect(throws: StorageError.self) { try owner.rotateKeys() }
+    #expect(try directory.openVault([source]).ring.keyIDs.count == 3)
+
+    try owner.forgetOldKeys()
+    #expect(try directory.openVault([source]).ring.keyIDs.count == 1)
+    #expect(try owner.get("k") == "v" && FileSystem.status(junk) != nil)
+    try Bytes.write(good, to: path)
+    expectFailure(.damaged) { _ = try owner.get("damaged") }
+    try owner.forgetOldKeys()
+  }
+
+  /// A secret that cannot be read at the moment is not forgotten.
+  @Test func forgetOldKeysKeepsThemWhenTheDiskFails() throws {
+    let store = try makeVault()
+    try store.set("w", forKey: "l")
+    let path = try directory.secretPath("l", "standard", [source])
+    let plan = FaultPlan(decide: {
+      $0.call == .open && $0.path == path ? .fail(EIO) : .proceed
+    })
+    try? FaultPlan.$current.withValue(plan) { try store.rotateKeys() }
+    let error = #expect(throws: StorageError.self) {
+      try FaultPlan.$current.withValue(plan) { try store.forgetOldKeys() }
+    }
+    #expect(error?.code == .system(EIO) && error?.path == path)
+    #expect(try directory.openVault([source]).ring.keyIDs.count == 2)
+    #expect(try store.get("l") == "w")
+    try store.forgetOldKeys()
+    #expect(try store.get("l") == "w")
+    #expect(try directory.openVault([source]).ring.keyIDs.count == 1)
+  }
+
+  /// Between sealing the entries again and dropping the old keys, another process adds a key and is
+  /// killed.
+  @Test func forgetOldKeysKeepsTheKeysOfAnInterruptedRotation() throws {
+    let store = try makeVault()
+    let other = directory.secrets(keySources: [source])
+    #expect(try other.get("k") == "v")
+    let interrupting = FaultPlan(decide: {
+      $0.call == .rename && !$0.path.hasSuffix("/vault.hdr") ? .fail(ENOSPC) : .proceed
+    })
+    try? FaultPlan.$current.withValue(interrupting) { try store.rotateKeys() }
+    let isSealed = Locked(false)
+    let isInterrupted = Locked(false)
+    let plan = FaultPlan(decide: { event in
+      if event.call == .rename { isSealed.withLock { $0 = true } }
+      if event.call == .lock, isSealed.withLock({ $0 }), !isInterrupted.withLock({ $0 }) {
+        isInterrupted.withLock { $0 = true }
+        try? FaultPlan.$current.withValue(interrupting) { try other.rotateKeys() }
+      }
+      return .proceed
+    })
+    try FaultPlan.$current.withValue(plan) { try store.forgetOldKeys() }
+    #expect(isInterrupted.withLock { $0 })
+    #expect(try directory.secrets(keySources: [source]).get("k") == "v")
+    try store.forgetOldKeys()
+    #expect(try directory.openVault([source]).ring.keyIDs.count == 1 && store.get("k") == "v")
+  }
+
+  @Test func eraseOverwritesTheHeaderBeforeItIsRemoved() throws {
+    let store = try makeVault()
+    let header = try Bytes.read(directory.headerPath)
+    let file = try File(directory.headerPath, .read)
+    try store.eraseVault()
+    let rest = try file.read(from: 0, count: header.count)
+    #expect(rest == [UInt8](repeating: 0, count: header.count))
+    #expect(try FileSystem.status(directory.headerPath) == nil && directory.temporaries() == [])
+
+    // A backup made with hard links stays whole, and so does what a link leads to.
+    _ = try makeVault()
+    let backup = directory.path + "/backup"
+    #expect(try FileSystem.link(directory.headerPath, to: backup))
+    let kept = try Bytes.read(backup)
+    try directory.secrets().eraseVault()
+    #expect(try Bytes.read(backup) == kept)
+    try FileManager.default.createSymbolicLink(
+      atPath: directory.headerPath, withDestinationPath: backup)
+    try directory.secrets().eraseVault()
+    #expect(try Bytes.read(backup) == kept)
+    #expect(try FileSystem.status(directory.headerPath, followsLinks: false) == nil)
+  }
+
+  @Test(arguments: [SystemCall.open, .write, .fdatasync])
+  func aHeaderThatCannotBeOverwrittenIsRemovedAndReported(call: SystemCall) throws {
+    _ = try makeVault()
+    let failures = Failures()
+    let plan = FaultPlan(decide: {
+      $0.call == call && $0.path.hasSuffix(".erased.tmp") ? .fail(EIO) : .proceed
+    })
+    try FaultPlan.$current.withValue(plan) {
+      try directory.secrets(failures: failures).eraseVault()
+    }
+    #expect(failures.all.map(\.code) == [.system(EIO)])
+    #expect(try FileSystem.status(directory.headerPath) == nil && directory.temporaries() == [])
+  }
+}

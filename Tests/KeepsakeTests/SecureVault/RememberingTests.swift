@@ -1,0 +1,266 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// The master key in the keyring of the login. Stores here share nothing in memory, so another
+/// store is like another process; `VaultProcessTests` uses other processes.
+@Suite(.singleThreaded, .quickPassphrases, .enabled(if: Keyring.isAvailable))
+struct RememberingTests {
+  private let directory: TemporaryDirectory
+  private let source = SecureVault.KeySource(.passphrase("correct horse", logN: 10))
+
+  init() throws {
+    directory = try TemporaryDirectory(isQuick: true)
+    let store = directory.secrets(keySources: [source])
+    try store.set("v", forKey: "k")
+  }
+
+  private func make(_ failures: Failures = Failures()) -> SecureVault.Store {
+    directory.secrets(failures: failures, keySources: [])
+  }
+
+  private var keyName: String {
+    get throws { try Keyring.name(ofHeader: directory.headerPath) }
+  }
+
+  @Test func theNextStoreOpensTheVaultUntilLock() throws {
+    let first = make()
+    try first.unlock(passphrase: "correct horse")
+    #expect(try make().isLocked, "nothing is remembered unless that is asked for")
+    try first.lock()
+    try first.unlock(passphrase: "correct horse", rememberFor: .minutes(15))
+    let second = make()
+    #expect(try !second.isLocked && second.get("k") == "v")
+    // A rotation keeps the master key.
+    try second.rotateKeys()
+    #expect(try make().get("k") == "v")
+    // unlock() uses it after lock() only if it is remembered again.
+    try second.lock()
+    expectFailure(.locked) { try second.unlock() }
+    expectFailure(.locked) { _ = try make().get("k") }
+    #expect(try make().isLocked && Keyring.find(try keyName) == nil)
+    #expect(try first.get("k") == "v", "a process that has opened the vault keeps it open")
+    // A store that has not opened the vault makes all forget the key, too.
+    try first.unlock(passphrase: "correct horse", rememberFor: .seconds(60))
+    try make().lock()
+    #expect(try make().isLocked)
+  }
+
+  @Test func theBackgroundFormRemembersToo() async throws {
+    let first = make()
+    await #expect {
+      try await first.unlockInBackground(passphrase: "staple", rememberFor: .minutes(1))
+    } throws: {
+      ($0 as? StorageError)?.code == .wrongPassphrase
+    }
+    #expect(try make().isLocked && Keyring.find(keyName) == nil)
+    try await first.unlockInBackground(passphrase: "correct horse", rememberFor: .minutes(1))
+    #expect(try first.get("k") == "v" && make().get("k") == "v")
+    try make().lock()
+    #expect(try make().isLocked)
+  }
+
+  @Test func theKeyIsOnlyForPossessorsAndExpires() throws {
+    let store = make()
+    try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
+    defer { try? store.lock() }
+    let name = try keyName
+    #expect(Keyring.describe(name) == "3f000000 \(getuid()) \(getgid()) user")
+    // A new one replaces it, and ends earlier.
+    try store.unlock(passphrase: "correct horse", rememberFor: .seconds(1))
+    let end = ContinuousClock.now + .seconds(30)
+    while Keyring.find(name) != nil, ContinuousClock.now < end { usleep(50_000) }
+    #expect(Keyring.find(name) == nil)
+    #expect(try make().isLocked && store.get("k") == "v")
+  }
+
+  @Test func aNewMasterKeyMakesItUseless() throws {
+    let store = make()
+    try store.unlock(passphrase: "correct horse", rememberFor: .minutes(1))
+    let name = try keyName
+    let key = try SecretBytes(count: XAES.keySize)
+    #expect(SessionKeyring.read(name, into: key.bytes))
+    let next = SecureVault.KeySource(.passphrase("next", logN: 10))
+    try store.protect(with: next)
+    #expect(Keyring.find(name) == nil)
+    #expect(try make().isLocked)
+    // Even if it had stayed.
+    try SessionKeyring.add(UnsafeRawBufferPointer(key.bytes), named: name, seconds: 60)
+    defer { try? SessionKeyring.remove(name) }
+    expectFailure(.locked) { _ = try make().get("k") }
+    #expect(try make().isLocked)
+    // So are bytes that are no key.
+    try SessionKeyring.add(UnsafeRawBufferPointer(key.bytes)[part: ..<7], named: name, seconds: 60)
+    #expect(try make().isLocked)
+    try make().eraseVault()
+    #expect(Keyring.find(name) == nil)
+  }
+
+  @Test func aRecoveryCodeIsRememberedAndAKeyFileIsNot() throws {
+    let store = make()
+    try store.unlock(passphrase: "correct horse")
+    let code = try store.addRecovery()
+    try make().unlock(passphrase: code, rememberFor: .minutes(1))
+    #expect(try make().get("k") == "v")
+    try store.lock()
+    #expect(try make().isLocked)
+    // A vault that no user unlocks does not use the keyring.
+    let other = try TemporaryDirectory(isQuick: true)
+    let calls = try systemCalls {
+      try other.secrets().set("v", forKey: "k")
+      #expect(try !other.secrets().isLocked && other.secrets(keySources: []).isLocked)
+      try other.secrets().lock()
+    }
+    #expect(!calls.contains(.keyring))
+  }
+
+  /// Containers forbid the calls; some systems lack them.
+  @Test(arguments: [EPERM, ENOSYS, EACCES, EDQUOT])
+  func worksWithoutAKeyringAndSaysSo(code: Int32) throws {
+    let failures = Failures()
+    let store = make(failures)
+    let plan = FaultPlan(decide: { $0.call == .keyring ? .fail(code) : .proceed })
+    try FaultPlan.$current.withValue(plan) {
+      try store.unlock(passphrase: "correct horse", rememberFor: .minutes(1))
+      #expect(try store.get("k") == "v" && make().isLocked)
+      expectFailure(.locked) { _ = try make().get("k") }
+      // Nothing is remembered, so there is nothing to forget; other failures are errors.
+      if code == EPERM || code == ENOSYS {
+        try store.lock()
+      } else {
+        #expect(throws: StorageError.self) { try store.lock() }
+      }
+      #expect(try store.isLocked)
+    }
+    let failure = try #require(failures.all.first)
+    #expect(failures.all.count == 1 && failure.operation == "SecureVault.unlock")
+    #expect(failure.reason?.contains("does not remember") == true, "\(failure)")
+    #expect(failure.reason?.contains("keyctl: \(String(cString: strerror(code)))") == true)
+    #expect(failure.remedy.contains("Unlock the vault in each process"))
+  }
+
+  /// Between any two calls, the process may be killed.
+  @Test func aKilledProcessLeavesNoKeyThatDoesNotExpire() throws {
+    let name = try keyName
+    let timeouts = Locked<[String]>([])
+    let plan = FaultPlan(decide: { event in
+      guard event.call == .keyring else { return .proceed }
+      FaultPlan.$current.withValue(nil) {
+        // The key of this thread's keyring ends with the thread.
+        guard Keyring.find(name) != nil, let timeout = Keyring.timeout(name) else { return }
+        timeouts.withLock { $0.append(timeout) }
+      }
+      return .proceed
+    })
+    let store = make()
+    try FaultPlan.$current.withValue(plan) {
+      try store.unlock(passphrase: "correct horse", rememberFor: .minutes(1))
+    }
+    try store.lock()
+    let seen = timeouts.withLock { $0 }
+    #expect(!seen.isEmpty && !seen.contains("perm"), "\(seen)")
+  }
+
+  /// Whichever call fails, no key stays that does not expire.
+  @Test func eachFailingCallLeavesNoKeyBehind() throws {
+    var number = 0
+    var isDone = false
+    while !isDone {
+      let count = Locked(0)
+      let plan = FaultPlan(decide: { [number] event in
+        guard event.call == .keyring else { return .proceed }
+        let index = count.withLock { count in
+          defer { count += 1 }
+          return count
+        }
+        return index == number ? .fail(ENOMEM) : .proceed
+      })
+      let failures = Failures()
+      let store = make(failures)
+      try FaultPlan.$current.withValue(plan) {
+        try store.unlock(passphrase: "correct horse", rememberFor: .minutes(1))
+      }
+      isDone = count.withLock { $0 } <= number
+      // The last call only removes the key from this thread's keyring.
+      let isRemembered = Keyring.find(try keyName) != nil
+      #expect(isRemembered == failures.all.isEmpty, "call \(number)")
+      try store.lock()
+      #expect(Keyring.find(try keyName) == nil, "call \(number)")
+      number += 1
+      try #require(number < 20)
+    }
+    #expect(number > 5)
+  }
+
+  @Test func aLockDuringUnlockForgetsTheKey() throws {
+    let store = make()
+    let isLocked = Locked(false)
+    let plan = FaultPlan(decide: { event in
+      let isNow =
+        event.call == .keyring
+        && isLocked.withLock { isLocked in
+          defer { isLocked = true }
+          return !isLocked
+        }
+      // In another thread's place: the session is still in use here, so only the count matters.
+      if isNow { try? FaultPlan.$current.withValue(nil) { try store.lock() } }
+      return .proceed
+    })
+    try? FaultPlan.$current.withValue(plan) {
+      try store.unlock(passphrase: "correct horse", rememberFor: .minutes(1))
+    }
+    #expect(isLocked.withLock { $0 })
+    #expect(try Keyring.find(keyName) == nil)
+    #expect(try store.isLocked && make().isLocked)
+  }
+
+  @Test func periodsAreClamped() {
+    #expect(SecureVault.Period.minutes(15).seconds == 900)
+    #expect(SecureVault.Period.hours(2).seconds == 7_200)
+    #expect(SecureVault.Period.seconds(0).seconds == 1)
+    #expect(SecureVault.Period.seconds(-5).seconds == 1)
+    #expect(SecureVault.Period.hours(.max).seconds == .max)
+  }
+}
+
+/// The keyring of the login.
+enum Keyring {
+  /// The description of the key of the vault with this header.
+  static func name(ofHeader path: String) throws -> String {
+    let id = try Bytes.read(path)[8..<24]
+    return "keepsake:vault:" + id.map { String(format: "%02x", $0) }.joined()
+  }
+
+  static func find(_ name: String) -> Int? { try? SessionKeyring.find(name).get() }
+
+  /// The owner, the permissions and the type of a key, as the system lists them.
+  static func describe(_ name: String) -> String? {
+    fields(of: name).map { $0[4...7].joined(separator: " ") }
+  }
+
+  /// In how much time a key expires, as the system lists it; "perm" for never.
+  static func timeout(_ name: String) -> String? { fields(of: name).map { String($0[3]) } }
+
+  /// ID, flags, usage, time-out, permissions, user, group, type, description.
+  private static func fields(of name: String) -> [Substring]? {
+    // While other processes add and remove keys, the list may lack some.
+    for _ in 0..<100 {
+      let keys = (try? String(contentsOfFile: "/proc/keys", encoding: .utf8)) ?? ""
+      if let line = keys.split(separator: "\n").first(where: { $0.contains(name) }) {
+        return line.split(separator: " ", omittingEmptySubsequences: true)
+      }
+      usleep(10_000)
+    }
+    return nil
+  }
+
+  static let isAvailable: Bool = {
+    let name = "keepsake:test:\(getpid())"
+    let bytes: [UInt8] = [1, 2, 3]
+    return bytes.withUnsafeBytes { bytes in
+      (try? SessionKeyring.add(bytes, named: name, seconds: 5)) != nil
+        && (try? SessionKeyring.remove(name)) != nil
+    }
+  }()
+}

@@ -1,0 +1,199 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// Passphrases and secrets that are typed at a terminal, in a second process.
+@Suite(.multiprocess, .quickPassphrases) struct TerminalTests {
+  private let directory: TemporaryDirectory
+  private let passphrase = "correct horse"
+
+  init() throws { directory = try TemporaryDirectory(isQuick: true) }
+
+  private func protectVault() throws {
+    let store = directory.secrets()
+    try store.set("tok", forKey: "token")
+    try store.protect(with: .passphrase(passphrase))
+  }
+
+  /// Runs `unlockAtTerminal` in the peer, which prints the result, the secret and the failures.
+  private func unlock(
+    _ answers: (prompt: String, line: String)...
+  ) throws -> (text: String, screen: String) {
+    let terminal = try PseudoTerminal()
+    let peer = try Child(
+      Peer.executable, [directory.path, "unlock-at-terminal"], mergesErrors: true,
+      terminal: terminal)
+    for answer in answers { try terminal.answer(answer.prompt, answer.line) }
+    let text = peer.finish()
+    #expect(peer.exitStatus == 0 && terminal.isEchoing)
+    return (text, terminal.finish())
+  }
+
+  private let first = "Unlock the peer. Passphrase: "
+  private let next = "The passphrase is wrong. Passphrase: "
+
+  @Test func aWrongPassphraseCanBeCorrectedTwice() throws {
+    try protectVault()
+    var (text, screen) = try unlock((first, "staple"), (next, "battery"), (next, passphrase))
+    #expect(text == "true tok\n")
+    #expect(!["staple", "battery", "horse"].contains { screen.contains($0) }, "\(screen)")
+
+    (text, screen) = try unlock((first, "staple"), (next, "battery"), (next, "stable"))
+    #expect(text.hasSuffix("\nfalse nil\n"), "\(text)")
+    #expect(
+      text.hasPrefix("error SecureVault.unlockAtTerminal failed: wrong passphrase"), "\(text)")
+    #expect(screen.components(separatedBy: "Passphrase: ").count - 1 == 3, "\(screen)")
+  }
+
+  @Test(arguments: ["", "\u{4}"]) func cancellingReportsNothing(_ line: String) throws {
+    try protectVault()
+    #expect(try unlock((first, line)).text == "false nil\n")
+    #expect(try unlock((first, "staple"), (next, line)).text == "false nil\n")
+  }
+
+  @Test func anOpenVaultNeedsNoTerminal() throws {
+    #expect(try unlock().text == "true nil\n", "there is no vault yet")
+    let store = directory.secrets()
+    try store.set("tok", forKey: "token")
+    let (text, screen) = try unlock()
+    #expect(text == "true tok\n" && screen == "")
+
+    try store.lock()
+    #expect(try store.unlockAtTerminal() && store.get("token") == "tok")
+  }
+
+  /// The key file is lost, and a recovery code opens the vault.
+  @Test func aRecoveryCodeReplacesAMissingKey() throws {
+    let store = directory.secrets()
+    try store.set("tok", forKey: "token")
+    try FileManager.default.moveItem(atPath: directory.keyFilePath, toPath: directory.path + "/key")
+    var (text, screen) = try unlock()
+    #expect(
+      text.contains("vault.key") && text.hasSuffix("\nfalse nil\n") && screen == "", "\(text)")
+    try FileManager.default.moveItem(atPath: directory.path + "/key", toPath: directory.keyFilePath)
+    let code = try store.addRecovery()
+    #expect(try unlock().text == "true tok\n")
+
+    try FileSystem.unlink(directory.keyFilePath)
+    let (first, next) = (
+      "Unlock the peer. Recovery code or passphrase: ",
+      "That is wrong. Recovery code or passphrase: "
+    )
+    (text, screen) = try unlock((first, "nonsense"), (next, code.lowercased()))
+    #expect(text == "true tok\n" && !screen.contains(code.lowercased()))
+    // The reason is that the key is missing, not that the user cancelled or there is no terminal.
+    (text, _) = try unlock((first, ""))
+    #expect(text.contains("vault.key") && text.hasSuffix("\nfalse nil\n"), "\(text)")
+    let peer = try Child(
+      Peer.executable, [directory.path, "unlock-at-terminal"], mergesErrors: true,
+      startsSession: true)
+    text = peer.finish()
+    #expect(text.contains("vault.key") && text.hasSuffix("\nfalse nil\n"), "\(text)")
+    (text, _) = try unlock((first, "a"), (next, "b"), (next, "c"))
+    #expect(text.contains("wrong passphrase") && text.hasSuffix("\nfalse nil\n"), "\(text)")
+  }
+
+  @Test func withoutATerminalItSaysSo() throws {
+    try protectVault()
+    let peer = try Child(
+      Peer.executable, [directory.path, "unlock-at-terminal"], mergesErrors: true,
+      startsSession: true)
+    let text = peer.finish()
+    #expect(text.contains("unlockAtTerminal failed: the terminal cannot be used"), "\(text)")
+    #expect(text.hasSuffix("false nil\n"), "\(text)")
+  }
+
+  // MARK: The echo
+
+  /// Starts the peer, which asks for a line and shows nothing of it.
+  private func ask(_ arguments: String..., at terminal: PseudoTerminal) throws -> Child {
+    let peer = try Child(
+      Peer.executable, [directory.path, "ask"] + arguments, terminal: terminal)
+    try terminal.expect("Secret: ")
+    #expect(!terminal.isEchoing)
+    return peer
+  }
+
+  @Test(arguments: ["typed\n", "\n", "\u{4}", "\u{3}"])
+  func theEchoReturnsAfterTheKeys(_ keys: String) throws {
+    let terminal = try PseudoTerminal()
+    let peer = try ask(at: terminal)
+    try terminal.type(keys)
+    let text = peer.finish()
+    #expect(peer.exitStatus == (keys == "\u{3}" ? 128 + SIGINT : 0))
+    let typed = ["typed\n": "typed\n", "\n": "\n", "\u{4}": "nil\n"]
+    #expect(text == typed[keys, default: ""])
+    #expect(terminal.isEchoing && !terminal.finish().contains("typed"))
+  }
+
+  @Test(arguments: [SIGHUP, SIGINT, SIGQUIT, SIGTERM])
+  func theEchoReturnsWhenASignalEndsTheProgram(_ number: Int32) async throws {
+    let terminal = try PseudoTerminal()
+    let peer = try ask(at: terminal)
+    try #require(kill(peer.identifier, number) == 0)
+    try await eventually("the signal ends it") { !peer.isRunning }
+    if peer.isRunning { peer.killAndWait() }
+    #expect(peer.exitStatus == 128 + number)
+    #expect(terminal.isEchoing)
+  }
+
+  @Test func theEchoReturnsWhenTheProgramExits() throws {
+    let terminal = try PseudoTerminal()
+    let peer = try ask("exiting", at: terminal)
+    peer.finish()
+    #expect(peer.exitStatus == 3)
+    #expect(terminal.isEchoing)
+  }
+
+  /// The second prompt waits for the first, and finds the settings as they were.
+  @Test func twoPromptsDoNotMix() async throws {
+    let terminal = try PseudoTerminal()
+    let peer = try ask("twice", at: terminal)
+    // Enough for the other thread to begin, if it did not wait.
+    try await Task.sleep(for: .milliseconds(100))
+    try terminal.type("one\n")
+    try terminal.answer("Secret: ", "two")
+    #expect(peer.finish().split(separator: "\n").sorted() == ["one", "two"])
+    #expect(peer.exitStatus == 0 && terminal.isEchoing)
+  }
+
+  /// Two inputs that were repaired would be the same passphrase.
+  @Test func inputThatIsNotUTF8IsRefused() throws {
+    let terminal = try PseudoTerminal()
+    let peer = try ask(at: terminal)
+    for input in [[0x61, 0xFF, 0x0A], [0xC3, 0x0A]] as [[UInt8]] {
+      try terminal.type(bytes: input)
+      try terminal.expect("not valid UTF-8. Secret: ")
+    }
+    try terminal.type("tök\n")
+    #expect(peer.finish() == "tök\n" && peer.exitStatus == 0)
+    #expect(terminal.isEchoing && !terminal.finish().contains("t\u{F6}k"))
+  }
+
+  /// The next program of the same login is not asked.
+  @Test(.enabled(if: Keyring.isAvailable)) func aRememberedVaultNeedsNoTerminal() throws {
+    try protectVault()
+    let terminal = try PseudoTerminal()
+    let peer = try Child(
+      Peer.executable, [directory.path, "unlock-at-terminal", "remember"], mergesErrors: true,
+      terminal: terminal)
+    try terminal.answer(first, passphrase)
+    #expect(peer.finish() == "true tok\n")
+    let (text, screen) = try unlock()
+    #expect(text == "true tok\n" && screen == "")
+    try directory.secrets().lock()
+    #expect(try unlock((first, passphrase)).text == "true tok\n")
+  }
+
+  @Test func aProgramKeepsItsOwnSignalHandlers() throws {
+    let terminal = try PseudoTerminal()
+    let peer = try ask("handling", at: terminal)
+    try #require(kill(peer.identifier, SIGTERM) == 0)
+    #expect(peer.line() == "terminated")
+    #expect(!terminal.isEchoing, "the prompt goes on")
+    try terminal.type("one\n")
+    #expect(peer.finish() == "one\n" && peer.exitStatus == 0)
+    #expect(terminal.isEchoing)
+  }
+}

@@ -1,0 +1,94 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// An open vault keeps its directory open, and other programs may move or replace that.
+@Suite(.singleThreaded) struct VaultDirectoryTests {
+  private let directory: TemporaryDirectory
+  private let store: SecureVault.Store
+
+  init() throws {
+    directory = try TemporaryDirectory(isQuick: true)
+    store = directory.secrets()
+    try store.set("1", forKey: "k")
+    try store.set("1", forKey: "l")
+  }
+
+  private func move(_ name: String, to newName: String) throws {
+    try FileManager.default.moveItem(at: directory.file(name), to: directory.file(newName))
+  }
+
+  private func expect(_ value: String, _ comment: Comment) throws {
+    for store in [store, directory.secrets()] {
+      #expect(try store.get("k") == value && store.get("l") == "1", comment)
+    }
+    #expect(try directory.temporaries() == [], comment)
+  }
+
+  @Test func writesGoToTheVaultThatReplacedTheOpenOne() throws {
+    try move("vault", to: "old")
+    try FileManager.default.copyItem(at: directory.file("old"), to: directory.file("vault"))
+    let old = try directory.contents().filter { $0.key.hasPrefix("old/") }
+    try store.set("2", forKey: "k")
+    try expect("2", "set")
+    try store.rotateKeys()
+    try expect("2", "rotate")
+    #expect(try directory.contents().filter { $0.key.hasPrefix("old/") } == old)
+  }
+
+  /// The other vault takes its place while the new value is sealed.
+  @Test(arguments: [SystemCall.write, .fdatasync, .lock])
+  func aVaultThatIsReplacedDuringASetGetsTheValue(call: SystemCall) throws {
+    let directory = directory
+    let isMoved = Locked(false)
+    let plan = FaultPlan(decide: { event in
+      let isNow =
+        event.call == call
+        && isMoved.withLock { isMoved in
+          defer { isMoved = true }
+          return !isMoved
+        }
+      if isNow {
+        let files = FileManager.default
+        try? files.moveItem(at: directory.file("vault"), to: directory.file("old"))
+        try? files.copyItem(at: directory.file("old"), to: directory.file("vault"))
+      }
+      return .proceed
+    })
+    try FaultPlan.$current.withValue(plan) { try store.set("2", forKey: "k") }
+    #expect(isMoved.withLock { $0 })
+    // The copy has the temporary file, which is no longer of use.
+    for name in try directory.temporaries() { try FileSystem.unlink(directory.file(name).path) }
+    try expect("2", "\(call)")
+  }
+
+  @Test func aServiceWhoseDirectoryWasMovedGetsANewOne() throws {
+    let path = try directory.openVault().entryPath(service: "standard", key: "k")
+    let name = "vault/" + path.directoryName
+    try move(name, to: "old")
+    try store.set("2", forKey: "k")
+    #expect(try store.get("k") == "2" && directory.secrets().get("k") == "2")
+    #expect(try store.get("l") == nil)
+    // A link in its place is followed.
+    try FileManager.default.removeItem(at: directory.file(name))
+    try FileManager.default.createSymbolicLink(
+      at: directory.file(name), withDestinationURL: directory.file("old"))
+    try expect("1", "link")
+    try store.set("3", forKey: "k")
+    try expect("3", "set through a link")
+  }
+
+  @Test func theVaultMayBeALink() throws {
+    try move("vault", to: "elsewhere")
+    try FileManager.default.createSymbolicLink(
+      at: directory.file("vault"), withDestinationURL: directory.file("elsewhere"))
+    try store.set("2", forKey: "k")
+    try expect("2", "the open vault")
+    try directory.secrets().set("3", forKey: "k")
+    try expect("3", "another store")
+    #expect(
+      try FileSystem.status(directory.file("vault").path, followsLinks: false)?.isSymbolicLink
+        == true)
+  }
+}
