@@ -15,6 +15,23 @@ enum AppList {
 
   static func show(_ arguments: Arguments) throws -> Int32 {
     if !arguments.words.isEmpty { return try AppContents.show(arguments) }
+    let found = try apps()
+    if arguments.hasOption("json") {
+      try Output.show(json: found)
+    } else if found.isEmpty {
+      Output.note("No app has stored anything here.")
+    } else {
+      Table.show(
+        ["APP", "SUITES", "SECRETS", "CACHES"],
+        found.map { [$0.app, "\($0.suites)", "\($0.secrets)", "\($0.caches)"] })
+    }
+    return Diagnostics.status
+  }
+
+  /// The names of all apps, sorted.
+  static func names() throws -> [String] { try apps().map(\.app) }
+
+  private static func apps() throws -> [App] {
     try StorageSystem.bootstrap(app: ownName)
     var apps: [String: App] = [:]
     func countStores(beside directory: URL, _ count: (Folder, inout App) throws -> Void) {
@@ -41,18 +58,7 @@ enum AppList {
         $1.caches = try caches(in: $0)
       }
     }
-
-    let found = apps.values.sorted { $0.app < $1.app }
-    if arguments.hasOption("json") {
-      try Output.show(json: found)
-    } else if found.isEmpty {
-      Output.note("No app has stored anything here.")
-    } else {
-      Table.show(
-        ["APP", "SUITES", "SECRETS", "CACHES"],
-        found.map { [$0.app, "\($0.suites)", "\($0.secrets)", "\($0.caches)"] })
-    }
-    return Diagnostics.status
+    return apps.values.sorted { $0.app < $1.app }
   }
 
   /// The names of the directories beside this program's own.

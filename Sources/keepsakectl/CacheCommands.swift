@@ -24,6 +24,47 @@ enum CacheCommands {
     var bytes: Int
   }
 
+  /// What the entries of a cache have in common: their ages, and when they expire.
+  private struct Stats: Encodable {
+    var cache: String
+    var entries: Int
+    /// Of the values.
+    var bytes: Int
+    var bytesOnDisk: Int
+    /// In seconds; null without entries.
+    var medianAge: Nullable<Int>
+    var greatestAge: Nullable<Int>
+    /// The number of entries that expire within the hour, the day after that, the week after that,
+    /// later, and never.
+    var expireWithinHour = 0
+    var expireWithinDay = 0
+    var expireWithinWeek = 0
+    var expireLater = 0
+    var expireNever = 0
+
+    init(_ cache: DiskCache.Store, _ entries: [DiskCache.Entry], bytesOnDisk: Int, now: Date) {
+      self.cache = cache.name.name
+      self.entries = entries.count
+      bytes = entries.reduce(0) { $0 + $1.size }
+      self.bytesOnDisk = bytesOnDisk
+      let ages = entries.map { max(0, Int(now.timeIntervalSince($0.created))) }.sorted()
+      medianAge = Nullable(value: ages.isEmpty ? nil : ages[ages.count / 2])
+      greatestAge = Nullable(value: ages.last)
+      for entry in entries {
+        guard let expires = entry.expires else {
+          expireNever += 1
+          continue
+        }
+        switch expires.timeIntervalSince(now) {
+        case ...3_600: expireWithinHour += 1
+        case ...86_400: expireWithinDay += 1
+        case ...604_800: expireWithinWeek += 1
+        default: expireLater += 1
+        }
+      }
+    }
+  }
+
   private struct SweepResult: Encodable {
     var cache: String
     var expired: Int
@@ -103,6 +144,45 @@ enum CacheCommands {
         sizes.map { [$0.cache, "\($0.entries)", "\(ByteCount($0.bytes))"] })
     }
     return Diagnostics.status
+  }
+
+  static func stats(_ arguments: Arguments) throws -> Int32 {
+    let now = Date()
+    let stats = try caches(arguments).compactMap { cache in
+      Diagnostics.attempt {
+        let found = entries(of: [cache]).map(\.entry)
+        return Stats(cache, found, bytesOnDisk: try cache.totalSize, now: now)
+      }
+    }
+    if arguments.hasOption("json") {
+      try Output.show(json: stats)
+    } else {
+      Table.show(
+        [
+          "CACHE", "ENTRIES", "SIZE", "ON DISK", "MEDIAN AGE", "OLDEST", "END IN 1 H", "1 DAY",
+          "7 DAYS", "LATER", "NEVER",
+        ],
+        stats.map { stats in
+          [
+            stats.cache, "\(stats.entries)", "\(ByteCount(stats.bytes))",
+            "\(ByteCount(stats.bytesOnDisk))", age(stats.medianAge.value),
+            age(stats.greatestAge.value), "\(stats.expireWithinHour)", "\(stats.expireWithinDay)",
+            "\(stats.expireWithinWeek)", "\(stats.expireLater)", "\(stats.expireNever)",
+          ]
+        })
+    }
+    return Diagnostics.status
+  }
+
+  /// An age in its largest unit.
+  private static func age(_ seconds: Int?) -> String {
+    switch seconds {
+    case nil: "-"
+    case .some(let seconds) where seconds < 60: "\(seconds) s"
+    case .some(let seconds) where seconds < 3_600: "\(seconds / 60) min"
+    case .some(let seconds) where seconds < 172_800: "\(seconds / 3_600) h"
+    case .some(let seconds): "\(seconds / 86_400) days"
+    }
   }
 
   static func sweep(_ arguments: Arguments) throws -> Int32 {

@@ -19,7 +19,7 @@ extension Command {
       details: """
         --string takes the value as a string and not as JSON. Bytes and dates are
         written as export writes them: {"$data": "<Base64>"} and
-        {"$date": <seconds since 2001>}.
+        {"$date": "2026-11-22T00:13:28Z"}, or with the seconds since 2001.
         """,
       example: "settings set com.example.notes recent '[\"ann\", \"bob\"]'",
       body: SettingsCommands.set),
@@ -47,11 +47,17 @@ extension Command {
       example: "settings import com.example.notes notes.json", body: SettingsCommands.import),
     Command(
       name: "vault list", parameters: "APP[/SERVICE]",
-      summary: "list services and keys, but no values", argumentCount: 1...1, options: ["json"],
+      summary: "list services and keys, but no values", argumentCount: 1...1,
+      options: ["json", "remember"],
+      details: """
+        --remember lets the next commands, and other programs of this login, open the
+        vault without a prompt for 15 minutes; `vault lock` ends that. All commands
+        that prompt for the passphrase of a vault take it.
+        """,
       example: "vault list com.example.notes", body: VaultCommands.list),
     Command(
       name: "vault show", parameters: "APP[/SERVICE] KEY", summary: "print one secret",
-      argumentCount: 2...2, options: ["reveal"],
+      argumentCount: 2...2, options: ["reveal", "remember"],
       details: """
         Prints the secret only if standard output is a terminal. --reveal prints it
         in any case, byte by byte and without a newline.
@@ -59,15 +65,49 @@ extension Command {
       example: "vault show com.example.notes/com.app.auth accessToken", body: VaultCommands.show),
     Command(
       name: "vault protect", parameters: "APP", summary: "protect the vault with a passphrase",
-      argumentCount: 1...1, options: ["key-file"],
+      argumentCount: 1...1, options: ["key-file", "remember"],
       details: "--key-file protects it with a key file, so that it opens without a prompt.",
       example: "vault protect com.example.notes", body: VaultCommands.protect),
     Command(
       name: "vault rotate", parameters: "APP", summary: "encrypt all secrets with a new key",
-      argumentCount: 1...1, example: "vault rotate com.example.notes", body: VaultCommands.rotate),
+      argumentCount: 1...1, options: ["remember"], example: "vault rotate com.example.notes",
+      body: VaultCommands.rotate),
+    Command(
+      name: "vault openers", parameters: "APP", summary: "list what opens the vault",
+      argumentCount: 1...1, options: ["json"],
+      details: """
+        The first opener is what protects the vault; the others were added for
+        recovery. The list needs no key and shows no secret.
+        """,
+      example: "vault openers com.example.notes", body: VaultCommands.openers),
+    Command(
+      name: "vault add-recovery", parameters: "APP", summary: "add a recovery code",
+      argumentCount: 1...1, options: ["passphrase", "remember"],
+      details: """
+        Prints a new code that opens the vault if its passphrase is forgotten or its
+        key is lost. It is shown only once, and only on a terminal. --passphrase asks
+        for a second passphrase instead. Enter either where a command asks for the
+        passphrase, or for the recovery code if the key is missing.
+        """,
+      example: "vault add-recovery com.example.notes", body: VaultCommands.addRecovery),
+    Command(
+      name: "vault remove-recovery", parameters: "APP [ID]",
+      summary: "remove one recovery, or all", argumentCount: 1...2, options: ["remember"],
+      details: """
+        `vault openers` shows the ID. What is removed still opens older copies of the
+        vault, and its header if that is put back. If it was exposed, run
+        `vault protect`, which makes all openers useless.
+        """,
+      example: "vault remove-recovery com.example.notes 3f2a91c0",
+      body: VaultCommands.removeRecovery),
+    Command(
+      name: "vault lock", parameters: "APP", summary: "forget a remembered key",
+      argumentCount: 1...1,
+      details: "Programs that have opened the vault already keep it open.",
+      example: "vault lock com.example.notes", body: VaultCommands.lock),
     Command(
       name: "vault delete", parameters: "APP[/SERVICE] KEY", summary: "delete a secret",
-      argumentCount: 2...2, example: "vault delete com.example.notes pin",
+      argumentCount: 2...2, options: ["remember"], example: "vault delete com.example.notes pin",
       body: VaultCommands.delete),
     Command(
       name: "cache list", parameters: "APP[/CACHE]", summary: "list entries by key",
@@ -81,6 +121,10 @@ extension Command {
       name: "cache expiry", parameters: "APP[/CACHE]",
       summary: "list entries that expire, soonest first", argumentCount: 1...1, options: ["json"],
       example: "cache expiry com.example.notes", body: CacheCommands.expiry),
+    Command(
+      name: "cache stats", parameters: "APP[/CACHE]",
+      summary: "show sizes, ages, and when entries expire", argumentCount: 1...1,
+      options: ["json"], example: "cache stats com.example.notes", body: CacheCommands.stats),
     Command(
       name: "cache sweep", parameters: "APP[/CACHE]", summary: "delete expired entries",
       argumentCount: 1...1, options: ["json"], example: "cache sweep com.example.notes",
@@ -116,9 +160,18 @@ extension Command {
         """,
       example: "restore com.example.notes /media/backup/notes", body: BackupCommands.restore),
     Command(
-      name: "doctor", parameters: "APP", summary: "find problems in an app's files",
-      argumentCount: 1...1, options: ["json", "free=BYTES"],
+      name: "completions", parameters: "SHELL", summary: "print completions for bash or zsh",
+      argumentCount: 1...1,
       details: """
+        Add this line to ~/.bashrc or ~/.zshrc, there with zsh:
+        eval "$(keepsakectl completions bash)"
+        """,
+      example: "completions bash", body: Completions.show),
+    Command(
+      name: "doctor", parameters: "[APP]", summary: "find problems in the files of apps",
+      argumentCount: 0...1, options: ["json", "free=BYTES"],
+      details: """
+        Without APP, checks all apps, one after the other.
         Reads copies of settings and caches and opens every secret. Changes nothing,
         and exits with 1 if there is a problem. A vault with a passphrase is opened
         only if there is a terminal to ask on. --free is the disk space that must be

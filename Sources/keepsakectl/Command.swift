@@ -20,6 +20,10 @@ struct Command: Sendable {
 
   static func run(_ words: some Sequence<String>) async throws -> Int32 {
     var arguments = Arguments(words)
+    if arguments.words.isEmpty, arguments.hasOption("version") {
+      print("keepsakectl \(version)")
+      return 0
+    }
     let isHelpCommand = arguments.words.first == "help"
     if isHelpCommand { arguments.removeFirst(1) }
     if isHelpCommand || arguments.hasOption("help") {
@@ -31,6 +35,9 @@ struct Command: Sendable {
     try command.validate(arguments)
     return try await command.body(arguments)
   }
+
+  /// The newest version in CHANGELOG.md.
+  private static let version = "unreleased"
 
   /// The command whose name the words begin with.
   static func named(_ words: [String]) -> Command? {

@@ -34,6 +34,7 @@ struct Doctor: Sendable {
     guard let minimum = Int(arguments.options["--free"] ?? "100000000"), minimum >= 0 else {
       throw Failure.usage("--free takes a number of bytes, such as --free=100000000.")
     }
+    if arguments.words.isEmpty { return try AllApps.examine(arguments) }
     try arguments.bootstrapApp()
     let doctor = try Doctor(arguments.app)
     try doctor.unlock()

@@ -31,7 +31,7 @@ enum SettingsCommands {
   static func list(_ arguments: Arguments) throws -> Int32 {
     let store = try existingSuite(arguments)
     if arguments.hasOption("json") {
-      Output.show(json: String(decoding: try store.export(as: .json).dropLast(), as: UTF8.self))
+      Output.show(json: String(try JSONValues.document(of: store).dropLast()))
     } else {
       Table.show(["KEY", "VALUE"], try JSONValues.all(of: store).map { [$0.key, $0.json] })
     }
@@ -104,9 +104,11 @@ enum SettingsCommands {
   }
 
   static func export(_ arguments: Arguments) throws -> Int32 {
-    let document = try existingSuite(arguments).export(
-      as: arguments.hasOption("plist") ? .propertyList : .json)
-    let text = String(decoding: document, as: UTF8.self)
+    let store = try existingSuite(arguments)
+    let text =
+      arguments.hasOption("plist")
+      ? String(decoding: try store.export(as: .propertyList), as: UTF8.self)
+      : try JSONValues.document(of: store)
     if Output.isTerminal { Output.show(json: text) } else { print(text, terminator: "") }
     return Diagnostics.status
   }

@@ -7,7 +7,8 @@ import Keepsake
 @preconcurrency import Musl
 #endif
 
-/// The commands that begin with `vault`. Only `vault show` prints a secret.
+/// The commands that begin with `vault`. Only `vault show` prints a secret, and
+/// `vault add-recovery` a new code.
 enum VaultCommands {
   private struct Secret: Encodable {
     var service: String
@@ -33,16 +34,28 @@ enum VaultCommands {
     guard try vault.protection != nil || !services().isEmpty else {
       throw Failure.nothingStored(by: arguments.app, "no secrets")
     }
-    try unlock(vault, of: arguments.app)
+    try unlock(
+      vault, of: arguments.app,
+      rememberFor: arguments.hasOption("remember") ? .minutes(15) : nil)
     return vault
   }
 
-  static func unlock(_ vault: SecureVault.Store, of app: String) throws {
-    guard try vault.isLocked, let protection = try vault.protection else { return }
+  static func unlock(
+    _ vault: SecureVault.Store, of app: String, rememberFor period: SecureVault.Period? = nil
+  ) throws {
+    guard let protection = try vault.protection else { return }
+    if try protection == .passphrase || vault.openers.contains(where: \.isRecovery) {
+      do {
+        let reason = "The secrets of \(app) are locked"
+        if try vault.unlockAtTerminal(reason: reason, rememberFor: period) { return }
+        throw noPassphrase
+      } catch let error as StorageError where error.code == .locked && protection != .passphrase {
+        // The error below names the source.
+      }
+    }
+    guard try vault.isLocked else { return }
     let problem = "the secrets of \(app) are protected by a \(protection)"
     switch protection {
-    case .passphrase:
-      try vault.unlock(passphrase: try askPassphrase("The secrets of \(app) are locked"))
     case .credential(let name):
       throw Failure(
         message: "\(problem) of systemd, which is missing here. Run "
@@ -52,16 +65,12 @@ enum VaultCommands {
       throw Failure(
         message: "\(problem), which only the app has. "
           + "Let the app call SecureVault.protect with a key file or a passphrase.", status: 77)
-    case .keyFile: break
+    case .keyFile, .passphrase: break
     }
   }
 
-  private static func askPassphrase(_ reason: String, isNew: Bool = false) throws -> String {
-    let request = SecureVault.PassphraseRequest(reason: reason, isNew: isNew)
-    let passphrase = try SecureVault.askTerminal(request)
-    if let passphrase, !passphrase.isEmpty { return passphrase }
-    throw Failure(message: "no passphrase was given. Type it at the prompt.", status: 77)
-  }
+  private static let noPassphrase = Failure(
+    message: "no passphrase was given. Type it at the prompt.", status: 77)
 
   private static func services() throws -> [SecureVault.Service] {
     try Diagnostics.names { SecureVault.services() }
@@ -136,17 +145,102 @@ enum VaultCommands {
     if arguments.hasOption("key-file") {
       try vault.protect(with: .keyFile)
     } else {
-      let reason = "Protect the secrets of \(arguments.app)"
-      try vault.protect(with: .passphrase(try askPassphrase(reason, isNew: true)))
+      let request = SecureVault.PassphraseRequest(
+        reason: "Protect the secrets of \(arguments.app)", isNew: true)
+      guard let passphrase = try SecureVault.askTerminal(request) else { throw noPassphrase }
+      try vault.protect(with: .passphrase(passphrase))
     }
     let protection = try vault.protection ?? .keyFile
     print("The secrets of \(arguments.app) are protected by a \(protection).")
     return Diagnostics.status
   }
 
+  // MARK: Recovery
+
+  private struct Opener: Encodable {
+    var id: String
+    var kind: String
+    var isRecovery: Bool
+
+    init(_ opener: SecureVault.Opener) {
+      id = opener.id
+      isRecovery = opener.isRecovery
+      kind =
+        switch opener.kind {
+        case .keySource(let protection): protection.description
+        case .recoveryCode: "recovery code"
+        case .recoveryPassphrase: "recovery passphrase"
+        }
+    }
+  }
+
+  /// Needs no key, so that a user can see what opens a vault that is locked.
+  static func openers(_ arguments: Arguments) throws -> Int32 {
+    try arguments.bootstrapApp()
+    let openers = try SecureVault.shared.openers.map(Opener.init)
+    if openers.isEmpty { throw Failure.nothingStored(by: arguments.app, "no secrets") }
+    if arguments.hasOption("json") {
+      try Output.show(json: openers)
+    } else {
+      Table.show(["ID", "OPENER"], openers.map { [$0.id, $0.kind] })
+    }
+    return Diagnostics.status
+  }
+
+  static func addRecovery(_ arguments: Arguments) throws -> Int32 {
+    let app = arguments.app
+    if arguments.hasOption("passphrase") {
+      let vault = try open(arguments)
+      let request = SecureVault.PassphraseRequest(
+        reason: "Let another passphrase open the secrets of \(app)", isNew: true)
+      guard let passphrase = try SecureVault.askTerminal(request) else { throw noPassphrase }
+      try vault.addRecovery(passphrase: passphrase)
+      print("Another passphrase opens the secrets of \(app).")
+      return Diagnostics.status
+    }
+    guard Output.isTerminal else {
+      throw Failure(
+        message: "standard output is not a terminal, so a file or another program would get the "
+          + "recovery code. Run the command at a terminal.", status: 77)
+    }
+    let code = try open(arguments).addRecovery()
+    print(
+      """
+      This code opens the secrets of \(app), whatever happens to their key.
+      Write it down now: it is not shown again. Anyone who has it can read the secrets.
+
+        \(code)
+      """)
+    return Diagnostics.status
+  }
+
+  static func removeRecovery(_ arguments: Arguments) throws -> Int32 {
+    let vault = try open(arguments)
+    var openers = try vault.openers.filter(\.isRecovery)
+    if let id = arguments.words.dropFirst().first {
+      guard let opener = openers.first(where: { $0.id == id }) else {
+        throw Failure(
+          message: "\(arguments.app) has no recovery \"\(id)\". "
+            + "Run `keepsakectl vault openers \(arguments.app)`.")
+      }
+      openers = [opener]
+      try vault.removeRecovery(opener)
+    } else {
+      try vault.removeRecovery()
+    }
+    for opener in openers { print("Removed \(opener).") }
+    return Diagnostics.status
+  }
+
   static func rotate(_ arguments: Arguments) throws -> Int32 {
     try open(arguments).rotateKeys()
     print("The secrets of \(arguments.app) are encrypted with a new key.")
+    return Diagnostics.status
+  }
+
+  static func lock(_ arguments: Arguments) throws -> Int32 {
+    try arguments.bootstrapApp()
+    try SecureVault.shared.lock()
     return Diagnostics.status
   }
 

@@ -221,6 +221,14 @@ extension OneAtATime.KeepsakectlTests {
     for number in 0..<count {
       let comment: Comment = "backup \(number)"
       let directory = path("backup\(number)")
+      // On a busy machine the writers may not run for a while.
+      let deadline = ContinuousClock.now + .seconds(30)
+      while try source.defaults(.standard).int("b") <= last.settings
+        || Int(source.vault(.standard).get("b") ?? "") ?? 0 <= last.secrets,
+        ContinuousClock.now < deadline
+      {
+        usleep(500)
+      }
       let backedUp = try run("backup", app, directory)
       try #require(backedUp.status == 0, "\(comment): \(backedUp)")
       let restored = try other.run("restore", app, directory, "--replace")

@@ -16,6 +16,17 @@ extension OneAtATime.KeepsakectlTests {
     let sizes = try run("cache", "sizes", app, "--json").rows()
     #expect(sizes.map { $0["entries"] as? Int } == [2, 1])
     #expect(sizes.allSatisfy { ($0["bytes"] as? Int ?? 0) >= 8_192 })
+    let stats = try run("cache", "stats", app, "--json").rows()
+    #expect(stats.map { $0["entries"] as? Int } == [2, 1])
+    #expect(stats.map { $0["bytes"] as? Int } == [6, 5_000])
+    #expect(stats.map { $0["bytesOnDisk"] as? Int } == sizes.map { $0["bytes"] as? Int })
+    let times = ["WithinHour", "WithinDay", "WithinWeek", "Later", "Never"].map { "expire\($0)" }
+    for row in stats {
+      #expect(times.reduce(0) { $0 + (row[$1] as? Int ?? 0) } == row["entries"] as? Int)
+      #expect((row["greatestAge"] as? Int ?? -1) >= (row["medianAge"] as? Int ?? 0))
+    }
+    #expect(stats.map { $0["expireNever"] as? Int } == [0, 1])
+    #expect(try run("cache", "stats", app).text.contains("MEDIAN AGE"))
     try expectFailure(1, "has no cache \"Imgs\". It has: Images", "cache", "list", app + "/Imgs")
     try expectFailure(1, "has no cache here", "cache", "sizes", "com.example.missing")
 

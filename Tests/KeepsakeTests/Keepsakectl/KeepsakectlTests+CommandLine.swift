@@ -1,13 +1,16 @@
 import Foundation
 import Testing
 
+@testable import Keepsake
+
 extension OneAtATime.KeepsakectlTests {
   @Test func explainsItsUse() throws {
     for arguments in [
       [], ["bogus"], ["settings"], ["settings", "bogus"], ["settings", "get"],
       ["settings", "get", app], ["settings", "get", app, "a", "b"], ["list", "a", "b"],
       ["settings", "get", app, "a", "--bogus"], ["vault"], ["vault", "show", app],
-      ["cache", "list"], ["doctor"], ["doctor", app + "/x"], ["doctor", app, "--free"],
+      ["cache", "list"], ["completions"], ["completions", "fish"], ["doctor", app + "/x"],
+      ["doctor", app, "--free"],
       ["settings", "get", "..", "x"], ["settings", "get", "", "x"], ["help", "bogus"],
       ["settings", "list", app, "--json=1"], ["--", "--help"], ["list", app + "/team"],
       ["list", "-x"], ["settings", "get", app, "-dash"], ["vault", "protect", app + "/x"],
@@ -22,10 +25,11 @@ extension OneAtATime.KeepsakectlTests {
     #expect(try help.status == 0 && help.text == run("help").text)
     #expect(help.text.split(separator: "\n").allSatisfy { $0.count <= 80 })
     let commands = help.text.split(separator: "\n").filter { $0.hasPrefix("  ") }
-    #expect(commands.count == 21)
+    #expect(commands.count == 27)
     for line in commands {
       let words = line.split(separator: " ")
-      let name = words.prefix { $0.allSatisfy(\.isLowercase) }.map(String.init)
+      let name = words.prefix { $0.allSatisfy { $0.isLowercase || $0 == "-" } }
+        .map(String.init)
       let usage = try inspector.run(["help"] + name)
       #expect(
         usage.status == 0
@@ -36,6 +40,50 @@ extension OneAtATime.KeepsakectlTests {
     }
     #expect(try run("help", "vault").text.contains("vault rotate"))
     #expect(try directory.names().isEmpty, "help creates no files")
+  }
+
+  @Test func printsItsVersion() throws {
+    let changelog = try String(contentsOf: Repository.file("CHANGELOG.md"), encoding: .utf8)
+    let newest = try #require(changelog.firstMatch(of: /(?m)^## \[(.+?)\]/)?.1)
+    let run = try run("--version")
+    #expect(run.status == 0 && run.text == "keepsakectl \(newest.lowercased())\n")
+    #expect(try self.run("list", "--version").status == 64)
+  }
+
+  /// Sources the script in bash, and completes command lines as the shell would.
+  @Test func completesCommandsOptionsAndApps() throws {
+    try fill()
+    try stores(of: "com.example.mail").defaults(.standard).set(1, forKey: "k")
+    let script = """
+      PATH="${0%/*}:$PATH"
+      eval "$(keepsakectl completions bash)"
+      while read -r -a COMP_WORDS; do
+        [ "${COMP_WORDS[-1]}" = . ] && COMP_WORDS[-1]=""
+        COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+        COMPREPLY=()
+        _keepsakectl
+        echo "${COMPREPLY[@]}"
+      done
+      """
+    let child = try Child(
+      "bash", ["--norc", "-c", script, inspector.path], environment: inspector.environment)
+    func complete(_ line: String) throws -> [Substring] {
+      try #require(try child.ask("keepsakectl \(line)")).split(separator: " ")
+    }
+    #expect(try complete(".").contains("settings"))
+    #expect(try complete("se") == ["settings"])
+    #expect(try complete("vault r") == ["rotate", "remove-recovery"])
+    #expect(try complete("vault add-recovery com.example.notes --p") == ["--passphrase"])
+    #expect(try complete("vault openers com.example.n") == ["com.example.notes"])
+    #expect(try complete("doctor .") == ["com.example.mail", "com.example.notes"])
+    #expect(try complete("settings get com.example.n") == ["com.example.notes"])
+    #expect(try complete("settings get com.example.notes --s") == ["--string"])
+    #expect(try complete("doctor --") == ["--json", "--free=", "--help"])
+    #expect(try complete("completions .") == ["bash", "zsh"])
+    #expect(child.finish() == "" && child.exitStatus == 0)
+    let zsh = try run("completions", "zsh")
+    #expect(zsh.status == 0 && zsh.text.hasPrefix("autoload -Uz bashcompinit && bashcompinit\n"))
+    #expect(try zsh.text.hasSuffix(run("completions", "bash").text))
   }
 
   @Test func worksWithoutHOME() throws {

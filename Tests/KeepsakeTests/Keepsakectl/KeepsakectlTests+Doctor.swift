@@ -79,4 +79,26 @@ extension OneAtATime.KeepsakectlTests {
     }
     return files
   }
+
+  @Test func examinesAllApps() throws {
+    let none = try run("doctor")
+    #expect(none.status == 0 && none.text.isEmpty && none.errors.isEmpty, "\(none)")
+    try fill()
+    try stores(of: "com.example.mail").defaults(.standard).set("text", forKey: "k")
+    let run = try run("doctor")
+    #expect(run.status == 0 && run.errors.isEmpty, "\(run)")
+    #expect(
+      run.text == """
+        com.example.mail: no problems. Checked 1 suite, 0 secrets, 0 cache entries.
+        com.example.notes: no problems. Checked 2 suites, 2 secrets, 3 cache entries.
+
+        """)
+    let position = try #require(try Bytes.read(journal).firstRange(of: Array("dark".utf8)))
+    try flipBit(of: journal, at: position.lowerBound)
+    let damaged = try self.run("doctor", "--json")
+    #expect(damaged.status == 1, "\(damaged)")
+    let rows = try damaged.rows()
+    #expect(rows.map { $0["app"] as? String } == ["com.example.mail", "com.example.notes"])
+    #expect(rows.map { ($0["findings"] as? [Any])?.count } == [0, 1])
+  }
 }

@@ -113,4 +113,41 @@ extension OneAtATime.KeepsakectlTests {
     #expect(
       screen.components(separatedBy: "the output cannot be written").count == 2, "\(screen)")
   }
+
+  @Test func printsDatesAsPeopleReadThem() throws {
+    // Years before 1 and tiny fractions stay numbers.
+    let dates = [
+      Date(timeIntervalSinceReferenceDate: 785_549_608.125), .distantPast,
+      Date(timeIntervalSinceReferenceDate: -0.1), Date(timeIntervalSinceReferenceDate: 1e-7),
+      Date(timeIntervalSinceReferenceDate: 785_549_608.123_456_7),
+    ]
+    let scope = stores()
+    defer { scope.close() }
+    let store = scope.defaults(.standard)
+    for (number, date) in dates.enumerated() { try store.set(date, forKey: "date\(number)") }
+    let first = #"{"$date": "2025-11-23T00:13:28.125Z"}"#
+    #expect(try run("settings", "get", app, "date0").text == first + "\n")
+    #expect(try run("settings", "get", app, "date1").text.contains(": -63114076800"))
+    #expect(try run("settings", "get", app, "date2").text.contains("2000-12-31T23:59:59.9Z"))
+    #expect(try run("settings", "get", app, "date3").text == "{\"$date\": 1e-07}\n")
+    #expect(try run("settings", "list", app).text.contains(first))
+    let document = try run("settings", "export", app).text
+    #expect(document.contains("\n  \"date0\": \(first),\n"))
+    let copy = "com.example.copy/team"
+    #expect(try run("settings", "import", copy, input: document).status == 0)
+    let copies = stores(of: "com.example.copy")
+    defer { copies.close() }
+    for (number, date) in dates.enumerated() {
+      #expect(try copies.defaults("team").get("date\(number)") == date)
+    }
+    let number = #"{"$date": 785549608.125}"#
+    #expect(try run("settings", "set", copy, "old", number).status == 0)
+    #expect(try run("settings", "get", copy, "old").text == first + "\n")
+    let later = #"{"$date": "2025-11-23T01:13:28.125+01:00"}"#
+    #expect(try run("settings", "set", copy, "later", later).status == 0)
+    #expect(try run("settings", "get", copy, "later").text == first + "\n")
+    for wrong in ["2025-02-29T00:00:00Z", "2025-11-22", "2025-11-22T24:00:00Z", "soon", ""] {
+      #expect(try run("settings", "set", copy, "k", "{\"$date\": \"\(wrong)\"}").status == 65)
+    }
+  }
 }

@@ -70,7 +70,10 @@ extension OneAtATime.KeepsakectlTests {
 
     run = try type("vault", "show", app, "pin", answers: [("Passphrase: ", chosen)])
     #expect(run.status == 0 && run.screen.hasSuffix("7734\r\n") && !run.screen.contains("horse"))
-    run = try type("vault", "list", app, answers: [("Passphrase: ", "staple")])
+    let wrong = "The passphrase is wrong. Passphrase: "
+    run = try type(
+      "vault", "list", app,
+      answers: [("locked. Passphrase: ", "staple"), (wrong, "battery"), (wrong, "stable")])
     #expect(run.status == 77 && run.screen.contains("wrong passphrase"))
     run = try type("vault", "list", app, answers: [("Passphrase: ", "")])
     #expect(run.status == 77 && run.screen.contains("no passphrase was given"))
@@ -79,13 +82,101 @@ extension OneAtATime.KeepsakectlTests {
     #expect(run.status == 128 + SIGINT, "\(run.screen)")
     run = try type("doctor", app, answers: [("Passphrase: ", "\u{3}")])
     #expect(run.status == 128 + SIGINT, "\(run.screen)")
-    run = try type("doctor", app, answers: [("Passphrase: ", "staple")])
-    #expect(run.status == 77 && run.screen.contains("wrong passphrase"))
-    run = try type("doctor", app, answers: [("Passphrase: ", chosen)])
+    run = try type(
+      "doctor", app, answers: [("locked. Passphrase: ", "staple"), (wrong, chosen)])
     #expect(run.status == 0 && run.screen.contains("2 secrets"), "\(run.screen)")
     run = try type("vault", "protect", app, "--key-file", answers: [("Passphrase: ", chosen)])
     #expect(run.status == 0, "\(run.screen)")
     #expect(try self.run("vault", "show", app, "pin", "--reveal").text == "7734")
+  }
+
+  @Test(.enabled(if: Keyring.isAvailable)) func remembersAKeyUntilTheVaultIsLocked() throws {
+    let chosen = "correct horse"
+    let scope = stores()
+    let store = scope.vault(.standard)
+    try store.set("7734", forKey: "pin")
+    try store.protect(with: .passphrase(chosen, logN: 10))
+    scope.close()
+    var run = try type(
+      "vault", "list", app, "--remember", answers: [("Passphrase: ", chosen)])
+    #expect(run.status == 0 && run.screen.contains("pin"), "\(run.screen)")
+    run = try self.run("vault", "show", app, "pin", "--reveal")
+    #expect(run.status == 0 && run.text == "7734", "\(run)")
+    #expect(try self.run("vault", "lock", app).status == 0)
+    run = try self.run("vault", "show", app, "pin", "--reveal")
+    #expect(run.failed(77, "terminal"), "\(run)")
+  }
+
+  @Test func addsListsAndRemovesRecoveries() throws {
+    try fill()
+    func openers() throws -> [[String: Any]] {
+      try self.run("vault", "openers", app, "--json").rows()
+    }
+    var rows = try openers()
+    #expect(rows.map { $0["kind"] as? String } == ["key file"])
+    #expect(rows[0].keys.sorted() == ["id", "isRecovery", "kind"])
+    try expectFailure(77, "standard output is not a terminal", "vault", "add-recovery", app)
+    #expect(try openers().count == 1)
+    var run = try type("vault", "add-recovery", app)
+    let code = String(
+      try #require(run.screen.firstMatch(of: /([0-9A-Z]{4}-){6}[0-9A-Z]{4}/), "\(run)").0)
+    #expect(run.status == 0 && run.screen.contains("it is not shown again"))
+    rows = try openers()
+    #expect(rows.map { $0["kind"] as? String } == ["key file", "recovery code"])
+    #expect(rows.map { $0["isRecovery"] as? Bool } == [false, true])
+    let id = try #require(rows[1]["id"] as? String)
+    let list = try self.run("vault", "openers", app)
+    #expect(list.status == 0 && list.text.contains("\(id)  recovery code") && list.errors == "")
+
+    let key = path("state/\(app)/vault.key")
+    try FileManager.default.moveItem(atPath: key, toPath: path("key"))
+    try expectFailure(77, "vault.key", "vault", "show", app, "pin", "--reveal")
+    #expect(try openers().count == 2, "the list needs no key")
+    run = try type(
+      "vault", "show", app, "pin",
+      answers: [
+        ("are locked. Recovery code or passphrase: ", "nonsense"),
+        ("That is wrong. Recovery code or passphrase: ", code),
+      ])
+    #expect(run.status == 0 && run.screen.hasSuffix("7734\r\n"), "\(run.screen)")
+    #expect(!run.screen.contains(code))
+    // It protects the vault with a new key, which ends all recoveries.
+    run = try type(
+      "vault", "protect", app, "--key-file", answers: [("Recovery code or passphrase: ", code)])
+    #expect(run.status == 0 && run.screen.contains("protected by a key file"), "\(run.screen)")
+    #expect(try openers().count == 1)
+    #expect(try self.run("vault", "show", app, "pin", "--reveal").text == "7734")
+
+    let scope = stores()
+    defer { scope.close() }
+    try KeySlot.$defaultLogN.withValue(10) {
+      try scope.vault(.standard).addRecovery(passphrase: "staple")
+    }
+    _ = try scope.vault(.standard).addRecovery()
+    rows = try openers()
+    #expect(rows.count == 3 && rows[1]["kind"] as? String == "recovery passphrase")
+    try expectFailure(1, "has no recovery \"\(id)\"", "vault", "remove-recovery", app, id)
+    let (first, second) = (rows[1]["id"] as? String ?? "", rows[2]["id"] as? String ?? "")
+    run = try self.run("vault", "remove-recovery", app, first)
+    #expect(run.status == 0 && run.text == "Removed recovery passphrase \(first).\n")
+    run = try self.run("vault", "remove-recovery", app)
+    #expect(run.status == 0 && run.text == "Removed recovery code \(second).\n")
+    #expect(try openers().count == 1)
+    try expectFailure(1, "no secrets here", "vault", "openers", "com.example.missing")
+  }
+
+  /// Deriving a key from a passphrase takes half a second here.
+  @Test(.slow) func addsARecoveryPassphrase() throws {
+    try fill()
+    let chosen = "battery staple"
+    var run = try type(
+      "vault", "add-recovery", app, "--passphrase",
+      answers: [("New passphrase: ", chosen), ("Repeat passphrase: ", chosen)])
+    #expect(run.status == 0 && run.screen.contains("Another passphrase opens"), "\(run.screen)")
+    try FileManager.default.removeItem(atPath: path("state/\(app)/vault.key"))
+    run = try type(
+      "vault", "show", app, "pin", answers: [("Recovery code or passphrase: ", chosen)])
+    #expect(run.status == 0 && run.screen.hasSuffix("7734\r\n"), "\(run.screen)")
   }
 
   /// Lets the programs that open the vault from now on spend less time on the passphrase.
