@@ -13,6 +13,8 @@ let package = Package(
     .executable(name: "keepsake-notes", targets: ["keepsake-notes"]),
     .executable(name: "keepsake-timer", targets: ["keepsake-timer"]),
     .executable(name: "keepsake-shelf", targets: ["keepsake-shelf"]),
+    .executable(name: "keepsake-server", targets: ["keepsake-server"]),
+    .executable(name: "keepsake-pages", targets: ["keepsake-pages"]),
     .executable(name: "keepsakectl", targets: ["keepsakectl"]),
   ],
   traits: [
@@ -43,6 +45,8 @@ let package = Package(
     .executableTarget(name: "keepsake-notes", dependencies: ["Keepsake"], path: "Examples/notes"),
     .executableTarget(name: "keepsake-timer", dependencies: ["Keepsake"], path: "Examples/timer"),
     .executableTarget(name: "keepsake-shelf", dependencies: ["Keepsake"], path: "Examples/shelf"),
+    .executableTarget(name: "keepsake-server", dependencies: ["Keepsake"], path: "Examples/server"),
+    .executableTarget(name: "keepsake-pages", dependencies: ["Keepsake"], path: "Examples/pages"),
     .executableTarget(name: "keepsakectl", dependencies: ["Keepsake"]),
     // A second process for the tests, which reads and writes on request.
     .executableTarget(name: "keepsake-peer", dependencies: ["Keepsake"], path: "Tests/Peer"),
@@ -51,7 +55,7 @@ let package = Package(
       dependencies: [
         "Keepsake", "KeepsakeTesting", "COpenSSL", "keepsake-peer", "keepsakectl",
         "keepsake-quickstart", "keepsake-textstats", "keepsake-tokens", "keepsake-notes",
-        "keepsake-timer", "keepsake-shelf",
+        "keepsake-timer", "keepsake-shelf", "keepsake-server", "keepsake-pages",
       ]),
   ]
 )

@@ -35,7 +35,11 @@ enum Shelf {
   static let folder = Folder.applicationSupport.subfolder("shelf")
 
   static func put(_ path: String) async throws {
-    try await copy(path, to: folder, as: URL(filePath: path).lastPathComponent)
+    let file = URL(filePath: path)
+    let source = file.resolvingSymlinksInPath()
+    let directory = Folder(source.deletingLastPathComponent())  // any directory can be a Folder
+    try await copy(
+      source.lastPathComponent, in: directory, to: folder, as: file.lastPathComponent)
   }
 
   static func get(_ name: String, to path: String) async throws {
@@ -43,12 +47,11 @@ enum Shelf {
     var target = URL(filePath: path, directoryHint: .checkFileSystem)
     if target.hasDirectoryPath { target.append(path: name) }
     let parent = target.deletingLastPathComponent()
-    // Saving would create missing directories and so hide a typing error.
+    // Copying would create missing directories and so hide a typing error.
     guard FileManager.default.fileExists(atPath: parent.path) else {
       throw Exit(message: "There is no directory \"\(parent.path)\".", status: 66)
     }
-    let folder = Folder(parent)  // any directory can be a Folder
-    try await copy(try Shelf.folder.url(name).path, to: folder, as: target.lastPathComponent)
+    try await copy(name, in: folder, to: Folder(parent), as: target.lastPathComponent)
   }
 
   static func remove(_ name: String) throws {
@@ -72,90 +75,33 @@ enum Shelf {
   }
 
   /// Copies a file. The copy appears when it is complete; a failed or cancelled one leaves nothing.
-  private static func copy(_ path: String, to folder: Folder, as name: String) async throws {
-    let source = try Source(path)
-    var line = ProgressLine(name, total: source.size)
-    let chunks = Chunks(source: source)
+  private static func copy(
+    _ name: String, in source: Folder, to target: Folder, as newName: String
+  ) async throws {
+    let size: Int
+    do {
+      size = try source.size(name)
+    } catch {
+      throw Exit(message: "\(error)", status: 66)
+    }
+    let line = ProgressLine(name: newName)
     do {
       defer { line.clear() }
-      try await folder.save(chunks: chunks, as: name, total: source.size) { bytes, _ in
-        line.show(bytes)
-      }
+      try await source.copy(name, to: newName, in: target) { line.show($0, of: $1) }
     }
-    print("\(name): \(ByteCount(source.size))")
+    print("\(newName): \(ByteCount(size))")
   }
-}
-
-/// A file that is read in chunks.
-final class Source {
-  let size: Int
-  private let path: String
-  private let descriptor: Int32
-  private var readCount = 0
-
-  init(_ path: String) throws {
-    self.path = path
-    // Opening a pipe without O_NONBLOCK would wait for a writer.
-    descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
-    var status = stat()
-    guard descriptor >= 0, fstat(descriptor, &status) == 0 else {
-      throw Self.unreadable(path, String(cString: strerror(errno)))
-    }
-    size = Int(status.st_size)
-    guard status.st_mode & S_IFMT == S_IFREG else {
-      throw Self.unreadable(path, "not a regular file")
-    }
-  }
-
-  private static func unreadable(_ path: String, _ reason: String) -> Exit {
-    Exit(message: "Cannot read \"\(path)\": \(reason).", status: 66)
-  }
-
-  deinit { close(descriptor) }
-
-  /// The next mebibyte, or nil at the end.
-  ///
-  /// - Throws: An ``Exit`` if the file's size has changed, so that half a file is never stored.
-  func readChunk() throws -> [UInt8]? {
-    let chunk = try [UInt8](unsafeUninitializedCapacity: 1 << 20) { buffer, count in
-      let result = read(descriptor, buffer.baseAddress, buffer.count)
-      if result < 0 { throw Self.unreadable(path, String(cString: strerror(errno))) }
-      count = result
-    }
-    readCount += chunk.count
-    guard chunk.isEmpty ? readCount == size : readCount <= size else {
-      throw Exit(message: "\"\(path)\" changed while it was read. Try again.", status: 75)
-    }
-    return chunk.isEmpty ? nil : chunk
-  }
-}
-
-/// The chunks of a file as an asynchronous sequence for `save(chunks:)`. The body of a download
-/// also works.
-struct Chunks: AsyncSequence, AsyncIteratorProtocol {
-  let source: Source
-
-  func makeAsyncIterator() -> Chunks { self }
-  mutating func next() async throws -> [UInt8]? { try source.readChunk() }
 }
 
 /// One line on standard error that shows the progress, if that is a terminal.
 struct ProgressLine {
-  private let name: String
-  private let total: Int
-  private var lastUpdate: ContinuousClock.Instant?
+  let name: String
   private static let isShown = isatty(STDERR_FILENO) == 1
 
-  init(_ name: String, total: Int) {
-    self.name = String(name.prefix(40))  // a line that wraps could not be redrawn
-    self.total = total
-  }
-
-  mutating func show(_ bytes: Int) {
-    let isDue = lastUpdate.map { .now - $0 > .milliseconds(100) } ?? true
-    guard Self.isShown, isDue || bytes == total else { return }
-    lastUpdate = .now
-    let percent = Int(100 * Double(bytes) / Double(total))
+  func show(_ bytes: Int, of total: Int) {
+    guard Self.isShown else { return }
+    let percent = total == 0 ? 100 : Int(100 * Double(bytes) / Double(total))
+    let name = name.prefix(40)  // a line that wraps could not be redrawn
     fputs("\r\u{1B}[K\(name)  \(percent) %  \(ByteCount(bytes)) of \(ByteCount(total))", stderr)
   }
 

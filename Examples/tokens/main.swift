@@ -49,17 +49,11 @@ let usage = """
 /// The app's vault, unlocked with the passphrase if it is protected by one.
 func openVault() throws -> SecureVault.Store {
   let vault = SecureVault.shared
-  guard try vault.protection == .passphrase, try vault.isLocked else { return vault }
-  try vault.unlock(passphrase: try askPassphrase("The token is locked"))
+  guard try vault.unlockAtTerminal(reason: "The token is locked") else { throw noPassphrase }
   return vault
 }
 
-func askPassphrase(_ reason: String, isNew: Bool = false) throws -> String {
-  let request = SecureVault.PassphraseRequest(reason: reason, isNew: isNew)
-  let passphrase = try SecureVault.askTerminal(request)
-  if let passphrase, !passphrase.isEmpty { return passphrase }
-  throw Exit(message: "No passphrase was given.", status: 77)
-}
+let noPassphrase = Exit(message: "No passphrase was given.", status: 77)
 
 func login(in vault: SecureVault.Store) throws -> Login {
   if let login = try vault.get(.login) { return login }
@@ -100,7 +94,8 @@ func run(_ arguments: [String]) throws {
     print("Logged out. The vault is empty.")
   case ("protect", nil, _):
     let vault = try openVault()
-    let passphrase = try askPassphrase("Protect the token", isNew: true)
+    let request = SecureVault.PassphraseRequest(reason: "Protect the token", isNew: true)
+    guard let passphrase = try SecureVault.askTerminal(request) else { throw noPassphrase }
     try vault.protect(with: .passphrase(passphrase))
     print("The token is protected by a passphrase.")
   case ("protect", "--key-file", 2):

@@ -7,7 +7,7 @@ import Testing
 @Suite(.singleThreaded) struct ExampleTests {
   /// The directories. Programs are called `keepsake-…`, because an app that depends on the
   /// library could not have a target of the same name.
-  static let names = ["textstats", "tokens", "notes", "timer", "shelf"]
+  static let names = ["textstats", "tokens", "notes", "timer", "shelf", "server", "pages"]
 
   @Test(arguments: names) func printsHelpAndRefusesWrongUse(name: String) throws {
     let example = Example("keepsake-\(name)", in: try TemporaryDirectory())

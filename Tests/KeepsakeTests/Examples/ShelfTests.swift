@@ -55,7 +55,7 @@ extension OneAtATime {
       let putting = try shelf.run("put", directory.file("film").path, at: terminal)
       #expect(putting.finish() == "film: 8.39 MB\n", "progress is not on standard output")
       let screen = terminal.finish()
-      #expect(screen.hasPrefix("\r\u{1B}[Kfilm  12 %  1.05 MB of 8.39 MB"), "\(screen)")
+      #expect(screen.contains(/^\r\x1B\[Kfilm  \d+ %  [\d.]+ MB of 8.39 MB/), "\(screen)")
       #expect(screen.hasSuffix("film  100 %  8.39 MB of 8.39 MB\r\u{1B}[K"), "\(screen)")
       let percents = screen.matches(of: /(\d+) %/).compactMap { Int($0.1) }
       #expect(percents == percents.sorted(), "\(percents)")
@@ -103,19 +103,18 @@ extension OneAtATime {
       }
       #expect(mkfifo(directory.file("pipe").path, 0o600) == 0)
       for (name, reason) in [
-        ("missing", "No such file"), ("pipe", "not a regular file"), ("", "not a regular file"),
+        ("missing", "no such file"), ("pipe", "does not name a file"), ("", "not name a file"),
       ] {
         let run = try shelf.run("put", directory.file(name).path)
-        #expect(run.failed(66, reason) && run.errors.hasPrefix("Cannot read \""), "\(run)")
+        #expect(run.failed(66, reason) && run.errors.contains(directory.path), "\(run)")
       }
       // Its size is reported as 0, but it can be read.
-      let changed = try shelf.run("put", "/proc/version")
-      #expect(changed.failed(75, "\"/proc/version\" changed while it was read"), "\(changed)")
+      #expect(try shelf.run("put", "/proc/version").status == 0)
+      #expect(try !directory.bytes(of: "\(storage)/version").isEmpty)
+      #expect(try shelf.run("remove", "version").status == 0)
       // Its first page is not mapped, so reading it fails.
       let unreadable = try shelf.run("put", "/proc/self/mem")
-      #expect(
-        unreadable.failed(66, "Cannot read \"/proc/self/mem\": Input/output error."),
-        "\(unreadable)")
+      #expect(unreadable.failed(73, "Input/output error"), "\(unreadable)")
       for verb in ["get", "remove"] {
         let missing = try shelf.run(verb, "missing")
         #expect(missing.failed(66, "no \"missing\" on the shelf. Run keepsake-shelf list."))
@@ -126,7 +125,7 @@ extension OneAtATime {
       _ = try makeFile("film", 10)
       try FileManager.default.removeItem(at: directory.file("data"))
       try directory.write([], to: "data")  // a file where the directory belongs
-      #expect(try shelf.run("put", directory.file("film").path).failed(73, "save failed"))
+      #expect(try shelf.run("put", directory.file("film").path).failed(73, "copy failed"))
     }
   }
 }
