@@ -216,6 +216,11 @@ struct CacheStep: Sendable {
     case setFleeting
     case setFile
     case setChunks
+    case setTagged
+    /// Stores the value with a fetch that finds it unchanged.
+    case revalidate
+    /// Records that there is no value.
+    case setGone
     case remove
   }
 
@@ -235,7 +240,10 @@ struct CacheStep: Sendable {
       case 9..<11: .setLasting
       case 11..<13: .setFleeting
       case 13..<15: .setFile
-      case 15..<17: .setChunks
+      case 15: .setChunks
+      case 16: .setTagged
+      case 17: .revalidate
+      case 18: .setGone
       default: .remove
       }
     value = SelfCheckingValue(
@@ -252,7 +260,25 @@ struct CacheStep: Sendable {
       try value.bytes.write(to: source)
       try store.set(contentsOf: source, forKey: name)
     case .setChunks: try setChunks(value.bytes, store, name)
+    case .setTagged:
+      let tags = ["tag": String(repeating: "t", count: value.bytes.count % 900)]
+      try store.set(value.bytes, forKey: name, expiry: .days(1), tags: tags)
+    case .revalidate: try fetchAgain(store, name, .unchanged)
+    case .setGone: try fetchAgain(store, name, .gone)
     case .remove: try store.remove(name)
+    }
+  }
+
+  /// Stores the value so that it is only kept, and then fetches it with that result.
+  private func fetchAgain(
+    _ store: DiskCache.Store, _ name: String, _ result: DiskCache.FetchResult<Data>
+  ) throws {
+    try store.set(
+      value.bytes, forKey: name, expiry: .seconds(0), keptFor: .days(1), tags: ["tag": "t"])
+    try waiting {
+      _ = try await store.fetch(name, expiry: .days(1), nilExpiry: .days(1)) {
+        (_: DiskCache.CachedValue<Data>?) in result
+      }
     }
   }
 }
@@ -266,12 +292,17 @@ private func setChunks(_ bytes: Data, _ store: DiskCache.Store, _ name: String) 
     rest = rest.dropFirst(30_000)
   }
   continuation.finish()
+  try waiting { try await store.set(chunks: chunks, forKey: name) }
+}
+
+/// Runs `body` in a task and waits for its end.
+private func waiting(_ body: @escaping @Sendable () async throws -> Void) throws {
   // Written before the semaphore is signalled, read after.
   nonisolated(unsafe) var failure: (any Error)?
   let done = DispatchSemaphore(value: 0)
   Task {
     do {
-      try await store.set(chunks: chunks, forKey: name)
+      try await body()
     } catch {
       failure = error
     }
@@ -329,6 +360,12 @@ func runCacheCommand(_ words: [String], in folder: URL) -> Bool {
     acknowledge(writer: number(1), from: number(2), directory)
   case "cache-fork":  // COUNT: a child and its parent write the same keys
     writeForked(number(1), cache("x", directory))
+  case "cache-read-chunks":  // KEY: prints by how many bytes the memory grows while a value is read
+    do {
+      printLine("\(try blocking { try await memoryGrowth(reading: words[1], directory) })")
+    } catch {
+      printLine("error \(error)")
+    }
   case "cache-sweep":  // KEY: reads a key and removes expired entries until it is killed
     let store = cache("x", directory)
     printLine("ready")
@@ -399,4 +436,32 @@ private func writeForked(_ count: Int, _ store: DiskCache.Store) {
   }
   if child == 0 { exit(0) }
   printLine("done \(waitForExit(of: child))")
+}
+
+/// By how many bytes the resident memory grows at most while all pieces of a value are read: while
+/// they are verified, and then without.
+private func memoryGrowth(reading key: String, _ directory: URL) async throws -> Int {
+  let store = cache("x", directory)
+  try store.set(Data(count: 100), forKey: "small")
+  func read(_ key: String) async throws {
+    guard let chunks = try store.chunks(key) else { throw Missing() }
+    for try await piece in chunks { _ = piece.first }
+  }
+  try await read("small")
+  // Resets the highest value; see proc_pid_clear_refs(5).
+  try Data("5".utf8).write(to: URL(filePath: "/proc/self/clear_refs"))
+  let before = try memory("VmRSS")
+  for _ in 0..<2 { try await read(key) }
+  return try memory("VmHWM") - before
+}
+
+private struct Missing: Error {}
+
+/// A line of proc_pid_status(5), in bytes.
+private func memory(_ name: String) throws -> Int {
+  let status = try String(contentsOf: URL(filePath: "/proc/self/status"), encoding: .utf8)
+  guard let line = status.split(separator: "\n").first(where: { $0.hasPrefix(name + ":") }),
+    let kilobytes = line.split(whereSeparator: { !$0.isNumber }).first.flatMap({ Int($0) })
+  else { throw Missing() }
+  return kilobytes * 1_024
 }

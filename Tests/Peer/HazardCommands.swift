@@ -2,6 +2,7 @@
 import Dispatch
 import FoundationEssentials
 import Keepsake
+import Synchronization
 
 #if canImport(Glibc)
 import Glibc
@@ -157,10 +158,20 @@ func runHazardCommand(_ words: [String], in folder: URL) -> Bool {
   return true
 }
 
+/// How often ``BlockingWork`` has run.
+private let workCount = Atomic(0)
+
 private func writeForked(_ stores: NamedStores, _ count: Int) -> String {
+  // Makes a thread that the child does not have.
+  BlockingWork.start { workCount.add(1, ordering: .relaxed) }
+  while workCount.load(ordering: .relaxed) == 0 { usleep(1_000) }
   let child = forkedChild()
   let writer = child == 0 ? "child" : "parent"
   var failure = "ok"
+  if child == 0 {
+    BlockingWork.start { workCount.add(1, ordering: .relaxed) }
+    if workCount.load(ordering: .relaxed) != 2 { failure = "the child left work to no thread" }
+  }
   do {
     for index in 0..<count {
       try Defaults.shared.update("count", default: 0) { $0 += 1 }

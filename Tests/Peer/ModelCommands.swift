@@ -467,6 +467,8 @@ struct ScriptedVault: ScriptedStore {
 struct ScriptedFolder: ScriptedStore {
   enum Call: Codable, Sendable {
     case save(String, Sample)
+    /// Saves a text without replacing anything.
+    case saveNew(String, Int)
     case load(String)
     case exists(String)
     case size(String)
@@ -490,6 +492,8 @@ struct ScriptedFolder: ScriptedStore {
       case .bytes(let number): try directory.save(Sample.bytes(of: number), as: path)
       default: throw UnexpectedContents(text: "a file has no type")
       }
+    case .saveNew(let path, let number):
+      try directory.save(Sample.text(of: number), as: path, replacing: false)
     case .load(let path): return Sample.summary(of: try directory.load(path) as Data)
     case .exists(let path): return "\(try directory.exists(path))"
     case .size(let path): return "\(try directory.size(path))"

@@ -120,7 +120,7 @@ struct VaultStress: Sendable {
 /// A step of a writer. It follows from the writer and the number.
 struct VaultStep: Sendable {
   enum Action: Sendable {
-    case set, rotate, protect, erase
+    case set, rotate, protect, erase, forget, recover
   }
 
   static let keyCount = 6
@@ -138,7 +138,7 @@ struct VaultStep: Sendable {
     let isOther = Int.random(in: 0..<4, using: &generator) == 0
     action =
       switch part {
-      case "rotate" where isOther: .rotate
+      case "rotate" where isOther: [.rotate, .forget, .recover][number % 3]
       case "protect" where isOther: .protect
       case "erase" where isOther: .erase
       default: .set
@@ -154,6 +154,10 @@ struct VaultStep: Sendable {
     case .rotate: try store.rotateKeys()
     case .protect: try store.protect(with: .keyFile)
     case .erase: try store.eraseVault()
+    case .forget: try store.forgetOldKeys()
+    case .recover:
+      try store.removeRecovery()
+      _ = try store.addRecovery()
     }
   }
 }
@@ -299,6 +303,12 @@ private func answerSealing(_ words: [String]) -> String {
       try store.protect(with: logN.map { .passphrase(words[1], logN: $0) } ?? .keyFile)
     case "lock": try store.lock()
     case "unlock": try store.unlock(passphrase: words.count > 1 ? words[1] : nil)
+    case "recovery": try store.addRecovery(passphrase: words[1])
+    case "remember":  // PASSPHRASE SECONDS
+      try store.unlock(passphrase: words[1], rememberFor: .seconds(Int(words[2]) ?? 60))
+    case "become":
+      let id = UInt32(words[1]) ?? 0
+      return setgid(id) == 0 && setuid(id) == 0 ? "ok" : "errno \(errno)"
     case "scan": return MemoryScan.run(Array(words[1...]))
     case "fork-scan": return inChild { MemoryScan.run(Array(words[1...])) }
     case "fork-get":

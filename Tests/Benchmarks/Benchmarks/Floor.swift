@@ -117,6 +117,13 @@ final class FloorCache {
     try check(floor_lock_byte(lockFile, entry.byte, false))
   }
 
+  func remove(_ entry: Entry) throws {
+    try check(floor_lock_byte(lockFile, entry.byte, true))
+    try check(entry.path.withCString { unlink($0) })
+    try check(entry.sidecar.withCString { unlink($0) })
+    try check(floor_lock_byte(lockFile, entry.byte, false))
+  }
+
   private func write(_ path: String, _ flags: Int32, _ bytes: some ContiguousBytes) throws {
     let file = try check(path.withCString { open($0, flags | O_CLOEXEC, 0o600) })
     defer { close(file) }

@@ -144,9 +144,10 @@ struct Models {
     for key in ints { Defaults.set(1, forKey: key, suite: "team") }
     guard Defaults.synchronize(suite: "team") else { throw Failure("a suite cannot be written") }
     try bench.measure(
-      "Defaults.get Int, named suite", count: settings.keys.count,
+      "Defaults.get Int, named suite", count: settings.keys.count, target: 1.3,
       keepsake: { each(ints, $0) { sink &+= Defaults.get($0, default: 0, suite: "team") } },
-      floor: { each(ints, $0) { sink &+= settings.table.int($0) ?? 0 } },
+      floor: { each(ints, $0) { sink &+= Defaults.get($0, default: 0) } },
+      floorName: "standard suite",
       peers: [
         Peer(Settings.foundation, target: 10) {
           each(ints, $0) { sink &+= settings.peer.integer(forKey: $0) }
@@ -154,30 +155,45 @@ struct Models {
       ])
   }
 
-  /// Measures sets while a task waits for changes of the suite, in a separate directory, so that
-  /// the watch does not affect later rows.
+  /// Measures sets while a task waits for changes, beside the same sets in a suite that is not
+  /// watched. Both are in separate directories, so that the watch does not affect later rows.
   private func measureWatched(_ bench: inout Bench) throws {
-    let suite = Defaults.Suite("watched", in: try makeDirectory("\(settings.parent)/watched"))
     let ints = settings.keys(ofType: 0)
-    let records = FloorJournal.records(ints)
     var numbers = Numbers()
-    let hasSeen = DispatchSemaphore(value: 0)
-    let watcher = Task.detached {
-      for await names in Defaults.changes(suite: suite) where !names.isEmpty {
-        hasSeen.signal()
+    func suite(_ name: String) throws -> Defaults.Suite {
+      let suite = Defaults.Suite(name, in: try makeDirectory("\(settings.parent)/\(name)"))
+      for key in ints { Defaults.set(numbers.next(), forKey: key, suite: suite) }
+      return suite
+    }
+    let unwatched = try suite("unwatched")
+    /// - Parameter follow: Passes on each change until its task is cancelled.
+    func measure(
+      _ operation: String, _ suite: Defaults.Suite,
+      _ follow: @escaping @Sendable (_ hasSeen: @Sendable () -> Void) async -> Void
+    ) throws {
+      let hasSeen = DispatchSemaphore(value: 0)
+      let watcher = Task.detached { await follow { hasSeen.signal() } }
+      defer { watcher.cancel() }
+      // The watch is active once it has delivered a change.
+      var isWatched = false
+      for _ in 0..<100 where !isWatched {
+        Defaults.set(numbers.next(), forKey: ints[0], suite: suite)
+        isWatched = hasSeen.wait(timeout: .now() + .milliseconds(50)) == .success
       }
+      guard isWatched else { throw Failure("no change was seen within five seconds") }
+      try bench.measure(
+        operation, count: ints.count, target: 1.5, batch: .milliseconds(20),
+        keepsake: { each(ints, $0) { Defaults.set(numbers.next(), forKey: $0, suite: suite) } },
+        floor: { each(ints, $0) { Defaults.set(numbers.next(), forKey: $0, suite: unwatched) } },
+        floorName: "not watched")
     }
-    defer { watcher.cancel() }
-    // The watch is active once it has delivered a change.
-    var isWatched = false
-    for _ in 0..<100 where !isWatched {
-      Defaults.set(numbers.next(), forKey: ints[0], suite: suite)
-      isWatched = hasSeen.wait(timeout: .now() + .milliseconds(50)) == .success
+    let (watched, first) = (try suite("watched"), ints[0])
+    try measure("Defaults.set Int, suite watched", watched) { hasSeen in
+      for await _ in Defaults.changes(suite: watched) { hasSeen() }
     }
-    guard isWatched else { throw Failure("no change was seen within five seconds") }
-    try bench.measure(
-      "Defaults.set Int, suite watched", count: settings.keys.count, batch: .milliseconds(20),
-      keepsake: { each(ints, $0) { Defaults.set(numbers.next(), forKey: $0, suite: suite) } },
-      floor: { try each(records, $0) { try settings.journal.appendLocked($0) } })
+    let other = try suite("key-watched")
+    try measure("Defaults.set Int, key watched", other) { hasSeen in
+      for await _ in Defaults.changes(first, default: 0, suite: other) { hasSeen() }
+    }
   }
 }

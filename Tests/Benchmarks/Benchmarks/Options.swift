@@ -5,6 +5,7 @@ import Foundation
 enum Section: String, CaseIterable, Codable {
   case settings
   case cache
+  case churn
   case secrets
   case files
   case growth
@@ -13,6 +14,7 @@ enum Section: String, CaseIterable, Codable {
   case memory
   case threads
   case processes
+  case pool
 }
 
 struct Options {

@@ -45,6 +45,7 @@ struct Run {
       try settings.measureWriting(&bench)
       try Models(among: settings).measure(&bench)
     case .cache: try Caching(directory: directory).measure(&bench)
+    case .churn: try Churn(directory: directory, isQuick: isQuick).measure(&bench)
     case .secrets: try Secrets(directory: directory).measure(&bench)
     case .files: try Files(directory: directory).measure(&bench)
     case .growth:
@@ -60,6 +61,7 @@ struct Run {
     case .memory: try Memory(directory: directory, count: isQuick ? 1_000 : 10_000).measure(&bench)
     case .threads: try scaling(directory).measureThreads(&bench)
     case .processes: try scaling(directory).measureProcesses(&bench)
+    case .pool: try Pool(directory: directory, isQuick: isQuick).measure(&bench)
     }
   }
 
@@ -72,6 +74,7 @@ struct Run {
 enum ChildTask: String {
   case memory
   case worker
+  case lock
 
   static func run(_ arguments: [String]) throws {
     switch (arguments.first.flatMap(ChildTask.init), arguments.dropFirst().map(\.self)) {
@@ -82,6 +85,9 @@ enum ChildTask: String {
       guard let worker = Int(rest[3]), let milliseconds = Double(rest[4]) else { break }
       return try Scaling.work(
         in: rest[0], rest[1], rest[2], worker: worker, milliseconds: milliseconds)
+    case (.lock, let rest) where rest.count == 2:
+      guard let milliseconds = Double(rest[1]) else { break }
+      return try Pool.holdLock(rest[0], milliseconds: milliseconds)
     default: break
     }
     throw Failure("\(Child.flag) is for internal use")

@@ -1,4 +1,5 @@
 // The throughput of several threads or processes compared with one.
+import CFloor
 import Foundation
 import Glibc
 import Synchronization
@@ -27,6 +28,9 @@ struct Scaling {
     }
   }
 
+  /// How many times as much as one thread several have to read on two processors.
+  private static let target = 1.8
+
   /// Compares `count` workers with one, in the same rounds.
   private func measure(
     _ bench: inout Bench, _ worker: String,
@@ -38,39 +42,37 @@ struct Scaling {
           let probes = workload.contestants.map { contestant in
             contestant.map { _ in { try rate(count, workload, contestant) } }
           }
-          let alone = { try rate(1, workload, workload.contestants[0]) }
+          let isTarget = worker == "thread" && workload.operation.hasSuffix(".get")
+          let alone = Peer("1 \(worker)", target: isTarget ? Self.target : .infinity) {
+            try rate(1, workload, workload.contestants[0])
+          }
           try bench.compare(
             workload.operation, count: count, unit: .perSecond, rounds: 7,
-            keepsake: probes[0].work,
-            base: count == 1 ? nil : Peer("1 \(worker)", target: .infinity, alone),
-            peers: Array(probes.dropFirst()))
+            keepsake: probes[0].work, base: nil,
+            peers: (count == 1 ? [] : [alone]) + probes.dropFirst())
         }
       }
     }
   }
 
   private func rate(threads count: Int, _ work: @escaping Workload.Work) throws -> Double {
-    let (isReady, mayStart, hasEnded) = (
-      DispatchSemaphore(value: 0), DispatchSemaphore(value: 0), DispatchSemaphore(value: 0)
-    )
+    let start = StartingLine(workers: count)
+    let hasEnded = DispatchSemaphore(value: 0)
     let results = Results()
     for worker in 0..<count {
       let duration = duration
       Thread {
+        // The system wakes threads on the same processor and moves them apart much later.
+        if count <= start.processors { floor_stay_on_processor(Int32(worker)) }
         let result = Result {
-          try Workload.rate(of: work, worker: worker, for: duration) {
-            isReady.signal()
-            mayStart.wait()
-          }
+          try Workload.rate(of: work, worker: worker, for: duration, start: start.wait)
         }
         // Do not wait for a worker that fails before it is ready.
-        if case .failure = result { isReady.signal() }
+        if case .failure = result { start.arrive() }
         results.add(result)
         hasEnded.signal()
       }.start()
     }
-    for _ in 0..<count { isReady.wait() }
-    for _ in 0..<count { mayStart.signal() }
     for _ in 0..<count { hasEnded.wait() }
     return try results.sum
   }
@@ -100,6 +102,26 @@ struct Scaling {
     print(
       try Workload.rate(
         of: chosen.work, worker: worker, for: .milliseconds(milliseconds), start: Barrier.wait))
+  }
+}
+
+/// Where threads wait for each other without sleeping, so that their work begins within a
+/// microsecond.
+private final class StartingLine: Sendable {
+  let processors = ProcessInfo.processInfo.activeProcessorCount
+  private let workers: Int
+  // This package has an `Atomic` of its own.
+  private let arrived = Synchronization.Atomic(0)
+
+  init(workers: Int) { self.workers = workers }
+
+  func arrive() { arrived.add(1, ordering: .sequentiallyConsistent) }
+
+  @Sendable func wait() {
+    arrive()
+    while arrived.load(ordering: .sequentiallyConsistent) < workers {
+      if workers > processors { sched_yield() }
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include <malloc.h>
 #include <openssl/evp.h>
 #include <openssl/rand.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
@@ -110,3 +111,15 @@ long floor_anonymous_bytes(void) {
 }
 
 void floor_end_with_parent(void) { prctl(PR_SET_PDEATHSIG, SIGKILL); }
+
+void floor_stay_on_processor(int number) {
+  cpu_set_t usable, one;
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return;
+  for (int processor = 0; processor < CPU_SETSIZE; processor++) {
+    if (!CPU_ISSET(processor, &usable) || number-- > 0) continue;
+    CPU_ZERO(&one);
+    CPU_SET(processor, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
+}

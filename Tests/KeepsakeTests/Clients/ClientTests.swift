@@ -4,12 +4,12 @@ import Testing
 /// Builds and runs the programs of the package Tests/Clients, which use the library as any other
 /// package does. The package treats their warnings as errors.
 @Suite(.slow) struct ClientTests {
-  @Test(.timeLimit(.minutes(5))) func buildsWithoutWarnings() async throws {
+  @Test(.timeLimit(.minutes(20))) func buildsWithoutWarnings() async throws {
     let build = try await ClientPackage.build.value
     #expect(build.status == 0 && build.diagnostics.isEmpty, "\(build.output)")
   }
 
-  @Test(.timeLimit(.minutes(5)), arguments: ClientPackage.programs)
+  @Test(.timeLimit(.minutes(20)), arguments: ClientPackage.programs)
   func programFindsWhatItStored(program: String) async throws {
     try #require(try await ClientPackage.build.value.status == 0)
     let run = try await ClientPackage.run(program)
@@ -30,6 +30,25 @@ import Testing
 
   @Test func wrongCallsDoNotCompile() async throws {
     try await expectErrors(in: rejectedStatements, "-typecheck")
+  }
+
+  /// The messages about wrappers in the article on compiler messages.
+  @Test func messagesAboutWrappersAreCurrent() async throws {
+    let directory = try TemporaryDirectory()
+    let source = directory.file("wrappers.swift")
+    let types = wrongWrappers.enumerated().map { number, wrong in
+      wrong.code.replacing("Wrong", with: "Wrong\(number)")
+    }
+    try (["import Keepsake", "import Observation", "struct Size {}"] + types + [declarations])
+      .joined(separator: "\n").write(to: source, atomically: true, encoding: .utf8)
+    let check = try await Command.run(
+      ["swiftc", "-typecheck", "-swift-version", "6", "-parse-as-library", source.path]
+        + Peer.compilerFlags)
+    let article = try #require(Document.all.first { $0.name == "CompilerMessages" }).text()
+    for (code, message) in wrongWrappers {
+      #expect(check.output.contains("error: \(message)"), "\(code)")
+      #expect(article.contains("| `\(message)`"), "\(message)")
+    }
   }
 
   /// The compiler checks lifetimes after types, and only if there is no type error.
@@ -69,12 +88,19 @@ private let declarations = """
   let team: Defaults.Suite = "team"
   let news: DiskCache.Name = "news"
   @MainActor var downloads = 0
+  func rightInSynchronousCode() throws -> Int {
+    try StorageSystem.withTemporarySynchronously { Defaults.remove(["a", "b"]) }
+    return try StorageSystem.withTemporarySynchronously { Defaults.int("size", default: 16) }
+  }
   func right(_ chunks: AsyncStream<Data>) async throws {
     Defaults[.fontSize] += 1
     let total: Int = try Defaults.update(.fontSize) { $0 += 1 } + Defaults.shared.get(.fontSize)
     for await size in Defaults.changes(.fontSize) where size > total { break }
     for await size in Defaults.shared.changes(.fontSize) where size > total { break }
     @Default(.fontSize) var property: Int
+    @Default(.fontSize) var untyped
+    @Default("ratio", suite: "team") var ratio = 0.5
+    property += untyped + Int(ratio)
     property += try Defaults.shared.update(.fontSize) { $0 -= 1 }
     DiskCache[.frontPage] = Article()
     DiskCache.set(Article(), forKey: "k", expiry: .idle(.days(1)), cache: "team")
@@ -101,6 +127,38 @@ private let declarations = """
   struct Failed: Error {}
   """
 
+/// Wrong declarations, and the compiler's message about each.
+private let wrongWrappers = [
+  (
+    #"@Observable final class Wrong { @Default("size") var size = 16 }"#,
+    "invalid redeclaration of synthesized property '_size'"
+  ),
+  (
+    #"struct Wrong { @Default("size") var size: Int }"#,
+    "cannot convert value of type 'String' to expected argument type 'Defaults.Key<Int>'"
+  ),
+  (
+    #"struct Wrong { @Default("size", defaultValue: 16) var size = 16 }"#,
+    "extra argument 'defaultValue' in call"
+  ),
+  (
+    #"struct Wrong { @DefaultOptional("size") var size = 16 }"#,
+    "no exact matches in call to initializer"
+  ),
+  (
+    #"struct Wrong { @Default(.fontSize) var size = 16 }"#,
+    "type 'String' has no member 'fontSize'"
+  ),
+  (
+    #"struct Wrong { @DefaultOptional("size") var size: Int }"#,
+    "property type 'Int' does not match 'wrappedValue' type 'Value?'"
+  ),
+  (
+    #"struct Wrong { @Default("size") var size = Size() }"#,
+    "generic struct 'Default' requires that 'Size' conform to 'Decodable'"
+  ),
+].map { (code: $0.0, message: $0.1) }
+
 /// Statements that must not compile.
 private let rejectedStatements = [
   #"Defaults[.fontSize] = "x""#,
@@ -126,6 +184,9 @@ private let rejectedStatements = [
   #"if Defaults.get("size") == nil {}"#,
   #"let keys = try Defaults.keys() as [Defaults.Key<Int>]"#,
   #"Defaults.suite("team").set(1, forKey: "size")"#,
+  #"Defaults.remove([.fontSize])"#,
+  #"let size = Defaults.int("size", default: "x")"#,
+  #"StorageSystem.withTemporarySynchronously { print("x") }"#,
   #"try? Defaults.shared.set("x", for: .fontSize)"#,
   #"try? Defaults.shared.update(.fontSize) { $0 = "x" }"#,
   #"func f() throws { let size: String = try Defaults.shared.get(.fontSize) }"#,
@@ -135,6 +196,11 @@ private let rejectedStatements = [
   #"_ = Defaults()"#,
   #"@Default("size", defaultValue: "x") var size: Int"#,
   #"@Default("size") var size: Int"#,
+  #"@Default("size") var size: Int = "x""#,
+  #"@Default("size") var size: Int?"#,
+  #"@Default("value") var value = Opaque()"#,
+  #"@Default(.fontSize) var size = 16"#,
+  #"@DefaultOptional("size") var size = 16"#,
   #"@DefaultOptional("date") var date: Date"#,
   #"@Default(.fontSize) var size: String"#,
   #"@Default(.fontSize) var size: Int?"#,
@@ -165,6 +231,7 @@ private let rejectedStatements = [
   #"DiskCache.set(1, forKey: "k", access: .whenUnlocked)"#,
   #"DiskCache.set(1, forKey: "k", expiry: 5)"#,
   #"DiskCache.set(1, forKey: "k", expiry: Date())"#,
+  #"DiskCache.set(1, forKey: "k", expiry: .after(5))"#,
   #"DiskCache.set(1, forKey: "k", expiry: .idle(.never))"#,
   #"DiskCache.set(1, forKey: "k", expiry: .idle(.date(.now)))"#,
   #"DiskCache.set(1, forKey: "k", expiry: .idle(.idle(.days(1))))"#,

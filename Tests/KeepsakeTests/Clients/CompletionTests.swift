@@ -4,7 +4,7 @@ import Testing
 extension OneAtATime {
   /// Asks the language server that comes with Swift which keys it offers after a dot.
   @Suite(.slow, .enabled(if: EditorSession.isServerInstalled)) struct CompletionTests {
-    @Test(.timeLimit(.minutes(2))) func offersTheMatchingKeysAfterADot() throws {
+    @Test(.timeLimit(.minutes(20))) func offersTheMatchingKeysAfterADot() throws {
       let calls = fragments.enumerated().map { number, fragment in fragment.declaration(number) }
       let text = ([declarations] + calls).joined(separator: "\n")
       let editor = try EditorSession(text.replacing(Fragment.cursor, with: ""))
@@ -89,6 +89,8 @@ private let fragments = [
   ("let page = try await DiskCache.fetch(.¦) { Article() }", entries),
   ("let page = try DiskCache.shared.get(.¦)", entries),
   ("try await DiskCache.shared.fetch(.¦)", entries),
+  ("let page = try await DiskCache.shared.fetch(.¦) { Article() }", entries),
+  ("try await DiskCache.fetch(.¦, refresh: .inBackground)", entries),
 ].map { Fragment(code: $0, expectedKeys: $1) }
 
 /// A language server with one open file, which imports the library that the tests were built with.

@@ -135,7 +135,7 @@ extension OneAtATime {
       #expect(!reports.isEmpty && reports.allSatisfy { $0.contains("read-only") })
     }
 
-    @Test(.timeLimit(.minutes(5)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded))
+    @Test(.timeLimit(.minutes(20)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded))
     func systemdUnitFindsItsSettingsAndSecretsAgain() async throws {
       let run = try await unit(
         "STATE_DIRECTORY=/var/lib/notes:/var/lib/other", "CACHE_DIRECTORY=/var/cache/notes")
@@ -155,7 +155,7 @@ extension OneAtATime {
     }
 
     /// The configuration directory is the only one that systemd does not give to the unit's user.
-    @Test(.timeLimit(.minutes(5)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded))
+    @Test(.timeLimit(.minutes(20)), .enabled(if: Namespace.isAllowed, Namespace.isNeeded))
     func reportsAConfigurationDirectoryOwnedByRoot() async throws {
       let run = try await unit(
         "CONFIGURATION_DIRECTORY=/etc/notes", "STATE_DIRECTORY=/var/lib/notes",

@@ -241,6 +241,103 @@ import Testing
     #expect(try directory.bytes(of: path + Sidecar.suffix) == Array(sidecar))
   }
 
+  // MARK: Caches in version 2
+
+  @Test func detailedCacheEntriesAreReadAndWrittenWithTheSameBytes() throws {
+    let page = Data("hello".utf8)
+    let (pagePath, nobodyPath) = (
+      Self.cacheDirectory + "52/cGFnZQ", Self.cacheDirectory + "02/bm9ib2R5"
+    )
+    let (pageSidecar, nobody) = (try Self.bytes(Self.page), try Self.bytes(Self.nobody))
+    try write(page, to: pagePath)
+    try write(pageSidecar, to: pagePath + Sidecar.suffix)
+    let modified = 1_700_000_000_123_456_788
+    try File(directory.file(pagePath).path, .readWrite).setTimes(
+      accessed: Self.created + Self.hundredYears, modified: Int64(modified))
+    try write(nobody, to: nobodyPath + Sidecar.suffix)
+    let before = try directory.contents()
+    let store = directory.cache()
+    #expect(try store.model("page") == "hello")
+    let entry = try #require(try store.entry("page"))
+    #expect(entry.tags == ["type": "text/plain", "etag": "\"33a64df5\"", "n\u{E9}": ""])
+    #expect(entry.keptUntil == entry.expires?.addingTimeInterval(3_600))
+    guard case .noValue = try store.engine.find("nobody", noValue: true) else {
+      Issue.record("no record that there is no value")
+      return
+    }
+    #expect(try !store.contains("nobody") && store.keys() == ["page"])
+    #expect(try directory.contents() == before, "reading changes nothing")
+    #expect(try store.removeExpired() == 0 && store.statistics.damaged == 0)
+    for (bytes, key) in [(pageSidecar, "page"), (nobody, "nobody")] {
+      let sidecar = try Sidecar(Array(bytes))
+      #expect(try sidecar.record(of: key) == bytes.dropLast(Sidecar.headerSize))
+    }
+  }
+
+  /// The state between the two steps of a set that replaces the first golden entry, which is then
+  /// the first record or the second one.
+  @Test(arguments: [true, false], [true, false])
+  func detailedCacheEntryThatIsBeingOverwrittenIsRead(
+    isDetailedFirst: Bool, isPublished: Bool
+  ) throws {
+    let entry = Self.entries[0]
+    let new = Data("newer!".utf8)
+    let path = Self.cacheDirectory + entry.path
+    let sidecar = try Self.bytes(isDetailedFirst ? Self.detailedOverPlain : Self.plainOverDetailed)
+    try write(isPublished ? new : entry.payloadBytes(), to: path)
+    try write(sidecar, to: path + Sidecar.suffix)
+    let modified: Int64 =
+      switch (isPublished, isDetailedFirst) {
+      case (true, true): 1_700_000_060_987_654_320
+      case (true, false): 1_700_000_060_987_654_321
+      case (false, true): 1_700_000_000_123_456_789
+      case (false, false): 1_700_000_000_123_456_788
+      }
+    try File(directory.file(path).path, .readWrite).setTimes(accessed: 0, modified: modified)
+    let store = directory.cache()
+    #expect(try store.get(entry.key) == (isPublished ? new : entry.payloadBytes()))
+    let tag = isDetailedFirst == isPublished ? (isPublished ? "\"2\"" : "\"1\"") : nil
+    #expect(try store.entry(entry.key)?.tags["etag"] == tag)
+    #expect(store.statistics.damaged == 0)
+    #expect(try directory.bytes(of: path + Sidecar.suffix) == Array(sidecar))
+    // The next set keeps the record that the payload belongs to, and replaces it.
+    try store.set("next", forKey: entry.key, tags: ["etag": "3"])
+    #expect(try directory.cache().model(entry.key) == "next")
+    #expect(try directory.cache().entry(entry.key)?.tags == ["etag": "3"])
+  }
+
+  private static func bytes(_ base64: String) throws -> Data {
+    try #require(Data(base64Encoded: base64, options: .ignoreUnknownCharacters))
+  }
+
+  /// A text with tags that is kept for an hour after its expiry.
+  private static let page = """
+    S1NDAgEBAAAIuX+wqBvTwQUAAAAAAAAAFM2FPf6clxfxeEp86GppKAAAKjb+nJcXAACs033Wwys3AAAAMwAAAHBhZ2UA
+    oLgwRgMAAAQAZXRhZwoAIjMzYTY0ZGY1IgMAbsOpAAAEAHR5cGUKAHRleHQvcGxhaW4AAAAAAAAAAAAAAAAAAAAAAAAA
+    AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA
+    """
+
+  /// A record that there is no value.
+  private static let nobody = """
+    S1NDAv8BAADsN+NCnwbuwwAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAKjb+nJcXAACs033WwysOAAAACAAAAG5vYm9k
+    eQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA
+    AAAAAA==
+    """
+
+  /// A record with a tag, and the header of the first golden entry.
+  private static let detailedOverPlain = """
+    S1NDAgACAAD7m3BQx4duEwYAAAAAAAAAsMBPaQydlxeRxsHo2cHFtQBYcS4MnZcXAACQnc7agjccAAAAEwAAAGltYWdl
+    XzAwMQAAAAAAAAAABABldGFnAwAiMiJLU0MBAAAAAB9UOkmRGUELBAAAAAAAAAAVzYU9/pyXFxhs5FtAp+H6AAAqNv6c
+    lxcAAAAAAAAAAAkAAAAAAAAA
+    """
+
+  /// A plain record, and the whole record with a tag before it.
+  private static let plainOverDetailed = """
+    S1NDAQAAAABb/7PB3YyFXgYAAAAAAAAAscBPaQydlxeRxsHo2cHFtQBYcS4MnZcXAAAAAAAAAAAJAAAAAAAAAGltYWdl
+    XzAwMUtTQwIAAQAAuPlYBFMIst8EAAAAAAAAABTNhT3+nJcXGGzkW0Cn4foAACo2/pyXFwAArNN91sMrHAAAABMAAABp
+    bWFnZV8wMDEAAAAAAAAAAAQAZXRhZwMAIjEi
+    """
+
   /// Three numbers for each of the 256 subdirectories: its size, and twice the earliest expiry.
   @Test func cacheLedgerIsRead() throws {
     let never = UInt64(Int64.max)

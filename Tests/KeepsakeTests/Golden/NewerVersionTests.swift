@@ -29,7 +29,7 @@ import Testing
 
   /// Raises the version number of a vault header, key file, or entry.
   private func makeNewer(_ path: String, isSummed: Bool) throws {
-    let bytes = Bytes.put(UInt8(2), at: 4, in: try Bytes.read(path))
+    let bytes = Bytes.put(UInt8(3), at: 4, in: try Bytes.read(path))
     try Bytes.write(isSummed ? Bytes.summed(bytes) : bytes, to: path)
   }
 
@@ -119,7 +119,7 @@ import Testing
       try directory.cache().set(Data([1, 2, 3]), forKey: key, expiry: .seconds(0.01))
       let file = try File(path, .readWrite)
       var bytes = try Bytes.read(path)
-      bytes[3] = 2
+      bytes[3] = 3
       bytes = Sidecar.summed(bytes)
       try file.overwrite(bytes.span.bytes, at: 0)
       Thread.sleep(forTimeInterval: 0.02)

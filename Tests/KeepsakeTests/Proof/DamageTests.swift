@@ -89,6 +89,8 @@ extension OneAtATime {
       case "caches/standard/CACHEDIR.TAG": ("tag", .cache)
       case "files/d/a.txt", "files/d/b.txt": ("file", .files)
       case _ where name.hasPrefix("vault/"): ("secret", .secrets)
+      // The entry of "b" has tags.
+      case _ where name.hasSuffix("/Yg.meta"): ("sidecar with tags", .cache)
       case _ where name.hasPrefix("caches/standard/"):
         name.hasSuffix(Sidecar.suffix) ? ("sidecar", .cache) : ("payload", .cache)
       default: nil
@@ -98,7 +100,7 @@ extension OneAtATime {
     private static let kinds: Set = [
       "journal", "lock of settings", "file of a key", "lock of an engine", "header",
       "lock of the vault", "key file", "lock of the key file", "ledger", "tag", "file", "secret",
-      "sidecar", "payload",
+      "sidecar", "sidecar with tags", "payload",
     ]
 
     /// All files before any damage.

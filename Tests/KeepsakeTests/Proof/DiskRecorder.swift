@@ -119,7 +119,7 @@ final class DiskRecorder: Sendable {
     case .chown, .clone, .mkdir, .rename, .exchange, .link, .unlink, .rmdir:
       recordUnknown(event, &state)
     case .read, .stat, .list, .lock, .map, .watch, .space, .resolve, .lockMemory, .adviseMemory,
-      .terminal:
+      .terminal, .keyring, .reserve, .truncate, .flags:  // the last three change no contents
       break
     }
   }

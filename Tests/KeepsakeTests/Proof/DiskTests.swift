@@ -95,4 +95,52 @@ struct DiskTests {
       #expect(try App(directory).get(item) == item.value, "\(item)")
     }
   }
+
+  /// The word is stored through a mapping. The disk is full, and nothing of the files in memory.
+  @Test(arguments: ["ext4", "xfs"])
+  func wordsAreStoredOnAFullDisk(kind: String) async throws {
+    let disk = try MountedDisk(kind)
+    let directory = disk.directory
+    try directory.store().set(0, forKey: "a")
+    try directory.store().synchronize()
+    let filler = directory.file("filler").path
+    do {
+      let file = try File(filler, .create)
+      for size in [16 << 20, 1 << 20, 64 << 10, 4 << 10] {
+        while posix_fallocate(file.descriptor, off_t(try file.status().size), off_t(size)) == 0 {}
+      }
+    }
+    try await disk.remount()
+    #expect(throws: StorageError.self) {
+      try File(directory.file("more").path, .create).writeAll(Array(repeating: 1, count: 1 << 20))
+    }
+    let (store, reader) = (directory.store(), directory.store())
+    let calls = try systemCalls { try store.set(1, forKey: "a") }
+    #expect(calls.contains(.publish))
+    // The block of the journal has room for these records.
+    for number in 2...30 {
+      try store.set(number, forKey: "a")
+      #expect(try reader.int("a") == number && directory.store().int("a") == number)
+    }
+    // The blocks belong to a copy, too, so that a store into the page needs a new one.
+    let copy = try Child(
+      "cp", ["--reflink=always", directory.file(".standard.lock").path, filler + "-copy"],
+      mergesErrors: true)
+    _ = copy.finish()
+    var last = 30
+    for number in 31...40 {
+      do {
+        try store.set(number, forKey: "a")
+        last = number
+      } catch {
+        #expect(error.code == .diskFull)
+      }
+      let seen = try [reader, directory.store(), store].map { try $0.int("a") }
+      #expect(seen.allSatisfy { $0 == last || $0 == number }, "\(kind): \(seen)")
+      last = seen[2]
+    }
+    try FileSystem.unlink(filler)
+    try store.set(-1, forKey: "a")
+    #expect(try reader.int("a") == -1 && directory.store().int("a") == -1)
+  }
 }

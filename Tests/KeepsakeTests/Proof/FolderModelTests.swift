@@ -30,7 +30,8 @@ struct FolderModel: StoreModel {
     func path() -> String { paths.randomElement(using: &generator) ?? "a" }
     let number = Int.random(in: 0..<40, using: &generator)
     switch Int.random(in: 0..<100, using: &generator) {
-    case 0..<30: return .save(path(), number < 20 ? .text(number) : .bytes(number * 100))
+    case 0..<8: return .saveNew(path(), number)
+    case 8..<30: return .save(path(), number < 20 ? .text(number) : .bytes(number * 100))
     case 30..<36: return .load(path())
     case 36..<40: return .exists(path())
     case 40..<44: return .size(path())
@@ -50,6 +51,7 @@ struct FolderModel: StoreModel {
     case .save(let path, let sample):
       return (sample == .text(0) ? [] : [.save(path, .text(0))])
         + others(path).map { .save($0, sample) }
+    case .saveNew(let path, let number): return others(path).map { .saveNew($0, number) }
     case .move(let path, let target):
       return others(path).map { .move($0, to: target) } + others(target).map { .move(path, to: $0) }
     case .copy(let path, let target):
@@ -61,7 +63,7 @@ struct FolderModel: StoreModel {
 
   static func probe(of call: Call) -> Call? {
     switch call {
-    case .save(let path, _): .load(path)
+    case .save(let path, _), .saveNew(let path, _): .load(path)
     case .delete(let path): .exists(path)
     case .move(_, let path), .copy(_, let path): .exists(path)
     default: nil
@@ -122,6 +124,9 @@ struct FolderModel: StoreModel {
     switch call {
     case .save(let path, let sample):
       return put(Self.bytes(path), .file(sample)) ? "done" : Self.failure
+    case .saveNew(let path, let number):
+      let path = Self.bytes(path)
+      return nodes[path] == nil && put(path, .file(.text(number))) ? "done" : Self.failure
     case .load(let path):
       guard case .file(let sample) = nodes[Self.bytes(path)] else { return Self.failure }
       return sample.byteSummary
@@ -202,7 +207,9 @@ struct FolderModel: StoreModel {
     var models = [self, outcomes(of: call, by: .first)[0].model]
     let target: String? =
       switch call {
-      case .save(let path, _), .create(let path), .move(_, let path), .copy(_, let path): path
+      case .save(let path, _), .saveNew(let path, _), .create(let path), .move(_, let path),
+        .copy(_, let path):
+        path
       case .moveInto(_, let other, let path): other + "/" + path
       default: nil
       }

@@ -85,6 +85,14 @@ extension OneAtATime {
       for number in 0..<3 { try secrets.set("secret", forKey: "k\(number)") }
       try directory.write([1, 2, 3], to: "file")
       let folder = Folder(directory.url)
+      func openSettings(_ name: String) -> Defaults.Store {
+        directory.store(Defaults.Suite(name, in: directory.url))
+      }
+      let (small, large) = (openSettings("small"), openSettings("large"))
+      for number in 0..<100 { try small.set("value", forKey: "k\(number)") }
+      for number in 0..<200 {
+        try large.set(String(repeating: "v", count: 1_000), forKey: "k\(number)")
+      }
       try await mount.fill()
       var lines: [String] = []
       func check(_ name: String, _ body: () throws -> Bool) {
@@ -100,6 +108,27 @@ extension OneAtATime {
         check("set over") {
           let isSet = (try? cache.set(Data(count: 20_000), forKey: "k\(number)")) != nil
           return try cache.get("k\(number)")?.count == (isSet ? 20_000 : 10_000)
+        }
+      }
+      for (name, store, rest) in [("small", small, 0), ("large", large, 100)] {
+        // Until the last block of the journal is full, unless the file system took more in advance.
+        for number in 0..<1_000 {
+          let value = String(repeating: "w", count: 100)
+          if (try? store.set(value, forKey: "filler\(number % 4)")) == nil { break }
+        }
+        for number in 0..<100 {
+          check("\(name): remove") {
+            try store.remove("k\(number)")
+            return try !store.contains("k\(number)")
+          }
+        }
+        check("\(name): remove, opened again") {
+          let opened = openSettings(name)
+          return try (0..<200).count { try opened.contains("k\($0)") } == rest
+        }
+        check("\(name): removeAll") {
+          try store.removeAll()
+          return try store.keys().isEmpty && openSettings(name).keys().isEmpty
         }
       }
       check("remove") {
@@ -142,6 +171,10 @@ extension OneAtATime {
       try FileManager.default.removeItem(at: directory.file("filler"))
       // btrfs reuses space after the next commit.
       _ = try await Mount.run(["sync", "-f", directory.path])
+      check("small: set again") {
+        try small.set("value", forKey: "k")
+        return try openSettings("small").get("k") == "value"
+      }
       check("set again") {
         try directory.cache().set(Data(count: 5_000), forKey: "k")
         return try cache.get("k")?.count == 5_000

@@ -185,7 +185,7 @@ extension OneAtATime {
       }
       let open = App(directory)
       try expectAll(open, "before")
-      try WallClock.$shift.withValue(shift) {
+      try WallClock.$fixed.withValue(WallClock.now + shift) {
         #expect(try directory.cache().totalSize == size)
         for app in [open, App(directory)] {
           try expectAll(app, "under another time")

@@ -217,6 +217,13 @@ extension PowerCutWorkload {
         secret("other/pin", "1234"), rotateKeys, secret("standard/long", nil),
         protect(with: Stage.passphrase, "passphrase"),
         secret("standard/name", "Ann"),
+        Step(promise: .itself) { _ = try $0.secrets().addRecovery() },
+        Step(changes: ["standard/added": "a1"], promise: .itself) {
+          _ = try $0.secrets().add("a1", forKey: "added")
+        },
+        Step(promise: .itself) { try $0.secrets().removeRecovery() },
+        Step(promise: .itself) { try $0.secrets().forgetOldKeys() },
+        secret("standard/added", nil),
         Step(changes: ["standard/token": nil, "standard/name": nil], promise: .itself) {
           try $0.secrets().removeAll()
         },
@@ -277,6 +284,37 @@ extension PowerCutWorkload {
     }
   }
 
+  private static func tagged(_ key: String, _ value: String, durable: Bool = false) -> Step {
+    Step(changes: [key: value], promise: durable ? .itself : .nothing) {
+      try $0.cache.set(
+        Data(value.utf8), forKey: key, expiry: .days(1), keptFor: .days(1),
+        tags: ["etag": String(repeating: "e", count: value.utf8.count % 1_000)], durable: durable)
+    }
+  }
+
+  /// Gives an entry that was found stale a new life, or a record that there is no value.
+  ///
+  /// - Parameter value: The value that lives on; nil if there is none any more.
+  private static func fetched(_ key: String, _ value: String?) -> Step {
+    Step(changes: [key: value]) { stage in
+      let engine = try stage.cache.engine
+      let options = WriteOptions(
+        expiry: .after(86_400 * WallClock.second), details: EntryDetails(kept: 1),
+        isDurable: false)
+      if value == nil {
+        return try engine.writeNoValue(forKey: key, options, hook: commitDirectly)
+      }
+      let found = try WallClock.$fixed.withValue(WallClock.now + 36 * 3_600 * WallClock.second) {
+        try engine.find(key, noValue: true)
+      }
+      guard case .stale(let entry) = found else {
+        Issue.record("not stale: \(found)")
+        return
+      }
+      #expect(try engine.renew(entry, forKey: key, options, hook: commitDirectly))
+    }
+  }
+
   private static func file(_ key: String, _ value: String, durable: Bool) -> Step {
     Step(changes: [key: value], promise: durable ? .itself : .nothing) { stage in
       try stage.incoming.write(Array(value.utf8), to: "file")
@@ -301,6 +339,9 @@ extension PowerCutWorkload {
         try $0.cache.set("gone", forKey: "gone", expiry: .seconds(1e-9), durable: true)
       },
       file("f", long("f1"), durable: false), file("g", long("g1"), durable: true),
+      tagged("a", "a2 with tags"), tagged("b", long("b3"), durable: true),
+      fetched("b", long("b3")), entry("b", "b4"), tagged("b", "b5", durable: true),
+      fetched("a", nil), tagged("a", "a2 again", durable: true), entry("a", "a2 plain"),
       Step { try $0.cache.removeExpired() },
       Step(changes: gone.merging(["h": "h1", "i": long("i1", 12_000)]) { $1 }) {
         $0.cache.sizeLimit = 40_000
@@ -344,6 +385,7 @@ extension PowerCutWorkload {
         let entry = try #require(try stage.cache.entry(key), "\(key) is listed")
         size += (entry.size + 4_095) / 4_096 * 4_096 + 4_096
       }
+      if case .noValue = try stage.cache.engine.find("a", noValue: true) { size += 4_096 }
       let total = try stage.cache.totalSize
       if total != size { problems.append("the size is \(total) instead of \(size)") }
       return problems + left.map { "left behind: \($0)" } + stage.failures.all.map(\.description)
@@ -373,6 +415,9 @@ extension PowerCutWorkload {
       ) { try $0.files.move("d", to: "g") },
       Step(changes: ["g/b": nil, "g/e/c": nil], promise: .itself) { try $0.files.delete("g") },
       save("d/b", "b2"),
+      Step(changes: ["d/n": long("n1")], promise: .itself) {
+        try $0.files.save(long("n1"), as: "d/n", replacing: false)
+      },
     ],
     read: { stage, keys in
       var found: [String: String] = [:]

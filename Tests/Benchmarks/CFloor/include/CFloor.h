@@ -33,4 +33,7 @@ long floor_anonymous_bytes(void);
 // Makes the system end this process when its parent process ends.
 void floor_end_with_parent(void);
 
+// Keeps this thread on one of the processors that it may use; does nothing if it has fewer.
+void floor_stay_on_processor(int number);
+
 #endif

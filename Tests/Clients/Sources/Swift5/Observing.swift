@@ -3,7 +3,7 @@ import Keepsake
 import Observation
 
 @Observable final class Toolbar {
-  @ObservationIgnored @Default("toolbar.size", defaultValue: 24) var size: Int
+  @ObservationIgnored @Default("toolbar.size") var size = 24
   @ObservationIgnored @DefaultOptional("toolbar.title") var title: String?
   var isOpen = false
   @ObservationIgnored var notifications = 0

@@ -27,11 +27,11 @@ enum Level: Int, Codable {
 struct TooSmall: Error {}
 
 enum Settings {
-  @Default("fontSize", defaultValue: 16) static var fontSize: Int
+  @Default("fontSize") static var fontSize = 16
   @Default("theme", defaultValue: .light) static var theme: Theme
-  @Default("recent", defaultValue: []) static var recent: [String]
+  @Default("recent") static var recent: [String] = []
   @Default("user", defaultValue: User(name: "guest")) static var user: User
-  @Default(.volume) static var volume: Double
+  @Default(.volume) static var volume
   @Default("fontSize", defaultValue: 12, suite: "shared") static var sharedSize: Int
   @DefaultOptional("lastLogin") static var lastLogin: Date?
   @DefaultOptional("session") static var session: Session?

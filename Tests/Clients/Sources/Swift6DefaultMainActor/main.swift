@@ -21,9 +21,9 @@ final class Draft: Codable {
 }
 
 enum Settings {
-  @Default("fontSize", defaultValue: 16) static var fontSize: Int
+  @Default("fontSize") static var fontSize = 16
   @Default("sorting", defaultValue: .title) static var sorting: Sorting
-  @Default("notes", defaultValue: []) static var notes: [Note]
+  @Default("notes") static var notes: [Note] = []
   @Default(.draft) static var draft: Draft
   @DefaultOptional("lastNote") static var lastNote: Note?
   @DefaultOptional("lastLogin") static var lastLogin: Date?
@@ -73,8 +73,8 @@ final class Drawing {
 @concurrent func resizeOffMainActor() async { Defaults.set(40, forKey: "fontSize") }
 
 @Observable final class Model {
-  @ObservationIgnored @Default("accent", defaultValue: "blue") var accent: String
-  @ObservationIgnored @Default(.fontSize) var fontSize: Int
+  @ObservationIgnored @Default("accent") var accent = "blue"
+  @ObservationIgnored @Default(.fontSize) var fontSize
   @ObservationIgnored @DefaultOptional("lastNote") var lastNote: Note?
   var selection = 0
 

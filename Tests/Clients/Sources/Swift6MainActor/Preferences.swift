@@ -5,7 +5,7 @@ import Observation
 
 /// A view model on the main actor with settings among its properties.
 @MainActor @Observable final class Preferences {
-  @ObservationIgnored @Default("accent", defaultValue: "blue") var accent: String
+  @ObservationIgnored @Default("accent") var accent = "blue"
   @ObservationIgnored @DefaultOptional("birthday") var birthday: Date?
   var isOpen = false
 

@@ -13,11 +13,11 @@ enum Theme: String, Codable, CaseIterable {
 }
 
 @MainActor enum Settings {
-  @Default("fontSize", defaultValue: 16) static var fontSize: Int
+  @Default("fontSize") static var fontSize = 16
   @Default("theme", defaultValue: .light) static var theme: Theme
-  @Default("recent", defaultValue: []) static var recent: [String]
+  @Default("recent") static var recent: [String] = []
   @Default("profile", defaultValue: Profile()) static var profile: Profile
-  @Default("document", defaultValue: Document(title: "untitled")) static var document: Document
+  @Default("document") static var document = Document(title: "untitled")
   @Default(.zoom) static var zoom: Double
   @DefaultOptional("lastLogin") static var lastLogin: Date?
   @DefaultOptional("server", suite: "network") static var server: URL?

@@ -5,7 +5,7 @@ import Synchronization
 
 /// A model without an actor. Observers are notified on the thread that sets a setting.
 @Observable final class Thermometer {
-  @ObservationIgnored @Default("degrees", defaultValue: 20) var degrees: Double
+  @ObservationIgnored @Default("degrees") var degrees = 20.0
   @ObservationIgnored @DefaultOptional("city") var city: String?
   var isOn = true
 }

@@ -26,11 +26,11 @@ enum Mode: Int, Codable, Sendable {
 struct Settings: Sendable {
   static let shared = Settings()
 
-  @Default("size", defaultValue: 16) var size: Int
+  @Default("size") var size = 16
   @Default("mode", defaultValue: .quiet) var mode: Mode
   @Default("account", defaultValue: Account()) var account: Account
   @Default("weights", defaultValue: [:]) var weights: [String: Double]
-  @Default(.retries) var retries: UInt8
+  @Default(.retries) var retries
   @DefaultOptional("lastLogin") var lastLogin: Date?
   @DefaultOptional("account", suite: "guests") var guest: Account?
 }
@@ -56,7 +56,7 @@ enum Refusal: Error { case full }
 // MARK: Asynchronous callers
 
 actor Meter {
-  @Default("meter", defaultValue: 0) var reading: Int
+  @Default("meter") var reading = 0
   @DefaultOptional("meter.seen") var seen: Date?
 
   func step() -> Int {

@@ -1,0 +1,36 @@
+// Commands that ask at the terminal.
+import Dispatch
+import Keepsake
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#elseif canImport(Darwin)
+import Darwin
+#endif
+
+func runTerminalCommand(_ words: [String]) -> Bool {
+  switch words[0] {
+  case "unlock-at-terminal":  // [remember]: prints whether the vault is open, and a secret
+    let isOpen = SecureVault.unlockAtTerminal(
+      reason: "Unlock the peer", rememberFor: words.last == "remember" ? .minutes(1) : nil)
+    printLine("\(isOpen) \(isOpen ? SecureVault.get("token") ?? "nil" : "nil")")
+  case "ask":  // [exiting | twice | handling]: asks for a line and prints it
+    // A test that runs under nohup would pass on that SIGHUP is ignored.
+    for number in [SIGHUP, SIGQUIT, SIGTERM] { signal(number, SIG_DFL) }
+    if words.last == "handling" { signal(SIGTERM) { _ in printLine("terminated") } }
+    if words.last == "exiting" {
+      DispatchQueue.global().async {
+        while readLine() != nil {}
+        exit(3)
+      }
+    }
+    DispatchQueue.concurrentPerform(iterations: words.last == "twice" ? 2 : 1) { _ in
+      let line = try? SecureVault.askTerminal(prompt: "Secret: ")
+      printLine(line ?? "nil")
+    }
+  default: return false
+  }
+  return true
+}
