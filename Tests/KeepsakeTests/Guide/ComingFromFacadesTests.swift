@@ -21,7 +21,7 @@ private struct Settings: Sendable {
   @DefaultOptional("name") var name: String?
 }
 
-@MainActor enum AppSettings { @Default("size", defaultValue: 16) static var size: Int }
+@MainActor enum AppSettings { @Default("size") static var size = 16 }
 
 @Suite(.temporaryStorage) struct ComingFromFacadesTests {
   private let data = Data([1, 2, 3])

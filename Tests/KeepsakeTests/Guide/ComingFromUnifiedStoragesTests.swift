@@ -136,7 +136,7 @@ private typealias CloudEngine = TableEngine
     #expect(Defaults[.visits] == 0)
   }
 
-  @Test(.timeLimit(.minutes(5))) func loopsReceiveChanges() async {
+  @Test(.timeLimit(.minutes(20))) func loopsReceiveChanges() async {
     let seen = await firstShown {
       Defaults[.visits] = 100 + $0
     } in: { show in

@@ -15,11 +15,11 @@ private struct Window: Codable, Equatable {
 }
 
 private struct Settings: Sendable {
-  @Default("age", defaultValue: 18) var age: Int
+  @Default("age") var age = 18
 }
 
 @Observable private final class SettingsModel {
-  @ObservationIgnored @Default("age", defaultValue: 18) var age: Int
+  @ObservationIgnored @Default("age") var age = 18
 }
 
 extension Defaults.Key<Int> {
@@ -53,6 +53,17 @@ extension Defaults.Key<Int> {
     let gain = Defaults.get("gain", default: Float(0))
     #expect(Defaults.int("age") == 25 && Defaults.double("ratio") == 0.5 && gain == 0.25)
     #expect(Defaults.bool("isNew") && Defaults.data("icon") == Data([1, 2]))
+  }
+
+  @Test func modelsOfOlderVersionsAreRead() throws {
+    let list: [String: Any] = ["profile": try JSONEncoder().encode(User(name: "Ben")), "age": 3]
+    try Defaults.shared.import(
+      PropertyListSerialization.data(fromPropertyList: list, format: .xml, options: 0))
+    let old: User? = Defaults.model("profile")
+    #expect(old == User(name: "Ben"))
+    #expect(Defaults.bool("isNew", default: true))
+    Defaults.remove(["name", "age"])
+    #expect(Defaults.keys() == ["profile"])
   }
 
   @Test func urlsDatesAndCollectionsAreStored() throws {
@@ -125,7 +136,7 @@ extension Defaults.Key<Int> {
     #expect(Defaults.int("age") == 25)
   }
 
-  @Test(.timeLimit(.minutes(5))) func loopsReceiveChanges() async {
+  @Test(.timeLimit(.minutes(20))) func loopsReceiveChanges() async {
     let changed = await firstShown {
       Defaults.set(100 + $0, forKey: "age")
     } in: { show in
@@ -148,7 +159,7 @@ extension Defaults.Key<Int> {
     #expect(noticed ?? 0 > 10_000)
   }
 
-  @Test(.timeLimit(.minutes(5))) func viewModelsAreTracked() async {
+  @Test(.timeLimit(.minutes(20))) func viewModelsAreTracked() async {
     let model = SettingsModel()
     #expect(model.age == 18)
     await confirmation("the change is observed") { isObserved in

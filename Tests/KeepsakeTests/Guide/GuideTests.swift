@@ -80,6 +80,7 @@ private struct Guide {
     "A facade for settings, keychain and cache": "ComingFromFacadesTests",
     "A storage protocol": "ComingFromProtocolsTests",
     "Readable and writable storages": "ComingFromDiskStoragesTests",
+    "HTTP and image caches": "ComingFromHTTPCachesTests",
     "One interface to all storages": "ComingFromUnifiedStoragesTests",
     "What Linux does not have": "ComingFromApplePlatformsTests",
   ]

@@ -2,6 +2,7 @@ import Foundation
 import Keepsake
 import KeepsakeTesting
 import Testing
+import XCTest
 
 /// The snippets of the landing page and of the articles on the first steps, set-ups, engines and
 /// testing; `SnippetTests` compares them.
@@ -77,6 +78,8 @@ import Testing
   }
 
   @Test(.temporaryStorage(engines: [.standard: FailingEngine()])) func showsTheDefault() {
+    StorageSystem.onFailure = { _ in }
+    #expect(!Defaults.set(18, forKey: "size"))
     #expect(Defaults.get("size", default: 16) == 16)
   }
 
@@ -106,20 +109,62 @@ import Testing
     #expect(Defaults.int("launches") == 2)
   }
 
-  @Test func scopesStartEmpty() async throws {
+  @Test(.temporaryStorage) func entriesExpire() async throws {
+    DiskCache.set("page", forKey: "home", expiry: .after(.milliseconds(50)))
+    try await Task.sleep(for: .milliseconds(80))
+    #expect(!DiskCache.contains("home"))
+  }
+
+  @Test(.temporaryStorage) func goesOnWithoutACache() throws {
+    StorageSystem.onFailure = { _ in }
+    let directory = try #require(try DiskCache.shared.folderURL)
+    try FileManager.default.createDirectory(
+      at: directory.deletingLastPathComponent(), withIntermediateDirectories: true)
+    try Data().write(to: directory)
+    #expect(!DiskCache.set("page", forKey: "home"))
+  }
+
+  @Test func failuresOfAScopeAreItsOwn() async throws {
     try await StorageSystem.withTemporary {
-      StorageSystem.onFailure = { print($0) }
-      #expect(Defaults.keys() == [])
+      await confirmation { isReported in
+        StorageSystem.onFailure = { failure in
+          if failure.code == .misuse { isReported() }
+        }
+        DiskCache.sizeLimit = 1_000
+        DiskCache.set(Data(count: 2_000), forKey: "image")
+      }
     }
   }
 }
 
+/// XCTest finds only classes that are not nested.
+final class LaunchTests: XCTestCase {
+  override func invokeTest() {
+    do { try StorageSystem.withTemporarySynchronously { super.invokeTest() } } catch {
+      XCTFail("\(error)")
+    }
+  }
+
+  func testCountsLaunches() async throws {
+    Defaults.update("launches", default: 0) { $0 += 1 }
+    XCTAssertEqual(Defaults.int("launches"), 1)
+  }
+
+  override func setUp() { XCTAssertEqual(Defaults.update("set up", default: 0) { $0 += 1 }, 1) }
+  override func tearDown() { XCTAssertEqual(Defaults.int("set up"), 1) }
+
+  func testCountsLaunchesAgain() {
+    Defaults.update("launches", default: 0) { $0 += 1 }
+    XCTAssertEqual(Defaults.int("launches"), 1)
+  }
+}
+
 private struct FailingEngine: StorageEngine {
-  struct Failure: Error {}
-  func data(forKey key: String) throws -> Data? { throw Failure() }
-  func set(_ data: Data?, forKey key: String) throws { throw Failure() }
-  func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool { throw Failure() }
-  func keys() throws -> [String] { throw Failure() }
+  let error = StorageError(.diskFull, operation: "write", remedy: "Free some space.")
+  func data(forKey key: String) -> Data? { nil }
+  func set(_ data: Data?, forKey key: String) throws { throw error }
+  func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool { throw error }
+  func keys() -> [String] { [] }
 }
 
 private struct User: Codable, Equatable { var name: String }

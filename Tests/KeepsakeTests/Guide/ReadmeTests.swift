@@ -12,7 +12,7 @@ import Testing
     Defaults.set("dark", forKey: "theme")
     let size = Defaults.get("fontSize", default: 16)
     Defaults.update("launches", default: 0) { $0 += 1 }
-    struct Settings { @Default("fontSize", defaultValue: 16) var fontSize: Int }
+    struct Settings { @Default("fontSize") var fontSize = 16 }
 
     SecureVault.set("tok", forKey: "accessToken")
     let token = SecureVault.get("accessToken")

@@ -12,6 +12,7 @@ import Testing
     "Engines": "OverviewTests",
     "Testing": "OverviewTests",
     "SettingUp": "OverviewTests",
+    "InAServer": "InAServerTests",
     "Failures": "WorkingWithFailuresTests",
     "WorkingWithSettings": "WorkingWithSettingsTests",
     "WorkingWithSecrets": "WorkingWithSecretsTests",

@@ -29,6 +29,62 @@ import Testing
     #expect(article.title == "News" && DiskCache.model("article_1") == article)
   }
 
+  @Test func oldValuesAreReturned() async throws {
+    let page = try await DiskCache.fetch("page", expiry: .minutes(5), staleFor: .hours(1)) {
+      try await download()
+    }
+    let rates: Rates = try await DiskCache.fetch(
+      "rates", expiry: .minutes(5), staleIfFailing: .hours(2)
+    ) {
+      try await downloadRates()
+    }
+    let headline = try await DiskCache.fetch(.headline, refresh: .inBackground) {
+      try await download()
+    }
+    #expect(page.title == "News" && rates == ["EUR": 1] && headline == page)
+    #expect(DiskCache.entry("rates")?.keptUntil != nil)
+  }
+
+  @Test func valuesAreRevalidated() async throws {
+    let (png, etag) = (Data("png".utf8), "\"1\"")
+    DiskCache.set(png, forKey: "logo", tags: ["type": "image/png", "etag": etag])
+    let type = DiskCache.entry("logo")?.tags["type"]
+    #expect(type == "image/png")
+    let seconds = DiskCache.Expiry.Lifetime.days(1)
+    for (status, expected) in [(200, png), (304, png), (404, nil)] {
+      // An entry that has expired and is kept.
+      if status != 200 {
+        let tags = ["etag": etag]
+        DiskCache.set(png, forKey: "logo", expiry: .seconds(0), keptFor: seconds, tags: tags)
+      } else {
+        DiskCache.remove("logo")
+      }
+      func get(_ path: String, ifNoneMatch tag: String?) async throws -> Response {
+        #expect(tag == (status == 200 ? nil : etag))
+        return Response(status: status, body: png, etag: etag)
+      }
+      let logo: Data? = try await DiskCache.fetch("logo", expiry: .minutes(5)) { old in
+        let response = try await get("/logo.png", ifNoneMatch: old?.tags["etag"])
+        switch response.status {
+        case 304: return .unchanged
+        case 404: return .gone
+        default: return .value(response.body, tags: ["etag": response.etag])
+        }
+      }
+      #expect(logo == expected && DiskCache.get("logo") == expected)
+    }
+  }
+
+  @Test func missingValuesAreStored() async throws {
+    func findUser(_ number: Int) async throws -> User? { nil }
+    let user: User? = try await DiskCache.fetch("user_7", expiry: .hours(1), nilExpiry: .minutes(1))
+    {
+      try await findUser(7)
+    }
+    #expect(user == nil && !DiskCache.contains("user_7"))
+    #expect(DiskCache.set(1, forKey: "k", expiry: .minutes(5, jitter: 0.1)))
+  }
+
   @Test func sizeLimitIsKept() {
     DiskCache.sizeLimit = 200_000_000
     print(DiskCache.totalSize)
@@ -45,6 +101,12 @@ import Testing
     await DiskCache.set(chunks: body, forKey: "film", total: length) { done, total in
       print(done, "of", total ?? 0)
     }
+    var sent = Data()
+    func send(_ piece: Data) async throws { sent += piece }
+    if let film = DiskCache.chunks("film") {
+      for try await piece in film { try await send(piece) }
+    }
+    #expect(sent == Data("other".utf8))
     let url = DiskCache.fileURL("film")
     #expect(try Data(contentsOf: #require(url)) == Data("other".utf8))
   }
@@ -66,7 +128,20 @@ import Testing
   }
 }
 
+private struct Response {
+  let status: Int
+  let body: Data
+  let etag: String
+}
+
+private typealias Rates = [String: Double]
+private typealias User = String
+
+private func downloadRates() async throws -> Rates { ["EUR": 1] }
+
 extension DiskCache.Key<Article> {
+  fileprivate static let headline = Self(
+    "headline", expiry: .minutes(5), staleFor: .hours(1), staleIfFailing: .days(1))
   fileprivate static let frontPage = Self("frontPage", expiry: .minutes(5), cache: "News")
 }
 

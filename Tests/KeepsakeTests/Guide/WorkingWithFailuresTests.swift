@@ -28,6 +28,21 @@ import Testing
     #expect(DiskCache.get("avatar", cache: "Images") == png)
   }
 
+  @Test func toolsHaveExitCodes() {
+    let codes: [StorageError.Code] = [.locked, .accessDenied, .diskFull, .timedOut, .damaged]
+    let numbers = codes.map { exitCode(of: StorageError($0, operation: "set", remedy: "")) }
+    #expect(numbers == [77, 77, 73, 75, 70])
+  }
+
+  private func exitCode(of error: StorageError) -> Int32 {
+    switch error.code {
+    case .locked, .wrongPassphrase, .accessDenied: 77
+    case .diskFull: 73
+    case .timedOut: 75
+    default: 70
+    }
+  }
+
   /// The table of codes in the article has all of them.
   @Test func theArticleListsAllCodes() throws {
     let interface = try String(

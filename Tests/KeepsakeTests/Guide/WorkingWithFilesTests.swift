@@ -6,11 +6,12 @@ import Testing
 /// The snippets of the article on files; `SnippetTests` compares them.
 @Suite(.temporaryStorage) struct WorkingWithFilesTests {
   @Test func valuesAreSavedAndLoaded() throws {
-    let (user, png) = (User(name: "Ann"), Data("p".utf8))
+    let (user, png, note) = (User(name: "Ann"), Data("p".utf8), "text")
 
     try Folder.documents.save(user, as: "users/1.json")
     try Folder.documents.save("# Title", as: "readme.md")
     try Folder.caches.save(png, as: "avatars/ann.png")
+    try Folder.documents.save(note, as: "1.txt", replacing: false)
 
     let ann: User = try Folder.documents.load("users/1.json")
     let draft: Draft? = try Folder.documents.load("draft.json")
@@ -18,6 +19,9 @@ import Testing
     #expect(ann == user && draft == nil)
     #expect(try Folder.documents.load("readme.md") == "# Title")
     #expect(try Folder.caches.load("avatars/ann.png") == png)
+    #expect(throws: StorageError.self) {
+      try Folder.documents.save(note, as: "1.txt", replacing: false)
+    }
   }
 
   @Test func foldersHaveURLs() throws {
@@ -61,8 +65,16 @@ import Testing
       print(ByteCount(done))
     }
     try Folder.documents.requireFreeSpace(2_000_000_000)
+    var sent = Data()
+    func send(_ piece: Data) async throws { sent += piece }
+    for try await piece in try Folder.caches.chunks(of: "film.mp4") { try await send(piece) }
+    let backups = Folder.documents.subfolder("backups")
+    try await Folder.caches.copy("film.mp4", to: "film.mp4", in: backups) { done, total in
+      print(ByteCount(done), "of", ByteCount(total))
+    }
+    #expect(try backups.size("film.mp4") == 8)
 
-    #expect(try Folder.caches.size("film.mp4") == 8)
+    #expect(try Folder.caches.size("film.mp4") == 8 && sent == Data("filmfilm".utf8))
   }
 }
 

@@ -15,6 +15,9 @@ import Testing
     let credentials: Credentials? = SecureVault.model("credentials")
     if SecureVault.contains("accessToken") { SecureVault.remove("accessToken") }
     SecureVault.set(nil, forKey: "accessToken")
+    let isNew = SecureVault.add("id", forKey: "installation")
+    #expect(isNew && !SecureVault.add("other", forKey: "installation"))
+    #expect(SecureVault.get("installation") == "id" && SecureVault.remove("installation"))
     for key in SecureVault.keys() { print(key, SecureVault.entry(key)?.modified as Any) }
 
     #expect(token == "tok" && avatar == Data([1]) && credentials?.name == "ann")
@@ -42,6 +45,96 @@ import Testing
       SecureVault.removeAll(service: "com.app.auth")
       #expect(SecureVault.keys() == [])
     }
+  }
+}
+
+private struct HelperError: Error {
+  let program: String
+  let status: Int32
+}
+
+/// What a program prints.
+private func output(of program: String, _ arguments: String...) throws -> Data {
+  let process = Process()
+  process.executableURL = URL(filePath: "/usr/bin/env")
+  process.arguments = [program] + arguments
+  let pipe = Pipe()
+  process.standardOutput = pipe
+  try process.run()
+  let printed = try pipe.fileHandleForReading.readToEnd() ?? Data()
+  process.waitUntilExit()
+  guard process.terminationStatus == 0 else {
+    throw HelperError(program: program, status: process.terminationStatus)
+  }
+  return printed
+}
+
+extension WorkingWithSecretsTests {
+  /// With stubs of the programs, first in `PATH`, that print a key for the right arguments.
+  @Test func keysComeFromOtherPrograms() async {
+    await #expect(processExitsWith: .success) {
+      let directory = FileManager.default.temporaryDirectory
+        .appending(path: "keepsake-recipes-\(UUID().uuidString)")
+      try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
+      defer { try? FileManager.default.removeItem(at: directory) }
+      let path = "notes.cred"
+      for (program, arguments) in [
+        ("secret-tool", "lookup app com.example.notes"),
+        ("systemd-creds", "--user decrypt --name=notes notes.cred -"),
+        ("tpm2_unseal", "--object-context=0x81000001 --auth=pcr:sha256:7"),
+      ] {
+        let script = """
+          #!/bin/sh
+          [ "$*" = "\(arguments)" ] && echo "\(program) prints a key that cannot be guessed"
+          """
+        let file = directory.appending(path: program)
+        try Data(script.utf8).write(to: file)
+        try FileManager.default.setAttributes([.posixPermissions: 0o700], ofItemAtPath: file.path)
+      }
+      setenv("PATH", directory.path + ":" + (ProcessInfo.processInfo.environment["PATH"] ?? ""), 1)
+
+      let desktop = SecureVault.KeySource.closure("secret-service") {
+        try output(of: "secret-tool", "lookup", "app", "com.example.notes")
+      }
+      let userCredential = SecureVault.KeySource.closure("systemd-creds") {
+        try output(of: "systemd-creds", "--user", "decrypt", "--name=notes", path, "-")
+      }
+      let tpm = SecureVault.KeySource.closure("tpm") {
+        try output(of: "tpm2_unseal", "--object-context=0x81000001", "--auth=pcr:sha256:7")
+      }
+      for source in [desktop, userCredential, tpm] {
+        try await StorageSystem.withTemporary(keySources: [source]) {
+          try SecureVault.shared.set("v", forKey: "k")
+          try SecureVault.shared.lock()
+          try SecureVault.shared.unlock()
+          #expect(try SecureVault.shared.get("k") == "v")
+          #expect(SecureVault.protection?.description.contains("key source") == true)
+        }
+      }
+    }
+  }
+
+  @Test func theVaultIsRememberedAndRecovered() async {
+    defer { SecureVault.lock() }
+    #expect(SecureVault.set("v", forKey: "k"))
+    let typed = "correct horse"
+    let second = "battery staple"
+    #expect(SecureVault.protect(with: .passphrase(typed)))
+    guard SecureVault.unlock(passphrase: typed, rememberFor: .minutes(15)) else { return }
+    guard SecureVault.unlockAtTerminal(rememberFor: .hours(1)) else { return }
+    let isOpen = await SecureVault.unlockInBackground(passphrase: typed, rememberFor: .hours(1))
+    #expect(isOpen)
+    let code = SecureVault.addRecovery() ?? ""
+    if let code = SecureVault.addRecovery() { print("Keep this code on paper: \(code)") }
+    guard SecureVault.addRecovery(passphrase: second) else { return }
+    for opener in SecureVault.openers where opener.isRecovery { print(opener) }
+    #expect(SecureVault.openers.count == 4)
+    SecureVault.lock()
+    #expect(SecureVault.isLocked)
+    guard SecureVault.unlock(passphrase: code) else { return }
+    #expect(SecureVault.get("k") == "v")
+    SecureVault.removeRecovery()
+    #expect(SecureVault.openers.count == 1)
   }
 }
 
@@ -78,13 +171,38 @@ extension WorkingWithSecretsTests {
     }
   }
 
-  @Test func openVaultNeedsNoPassphrase() throws {
-    func openNotes() throws -> Bool {
-      guard SecureVault.isLocked else { return true }
-      let typed = try SecureVault.askTerminal(.init(reason: "Unlock the notes"))
-      return typed.map { SecureVault.unlock(passphrase: $0) } ?? false
+  @Test func openVaultNeedsNoPassphrase() async {
+    await #expect(processExitsWith: .success) {
+      guard SecureVault.unlockAtTerminal(reason: "Unlock the notes") else { exit(77) }
     }
-    #expect(try openNotes())
+  }
+
+  @Test func theFirstPassphraseNeedsATerminal() throws {
+    func chooseThePassphrase() throws {
+      if SecureVault.protection == nil {
+        let request = SecureVault.PassphraseRequest(reason: "Protect the notes", isNew: true)
+        guard let passphrase = try SecureVault.askTerminal(request),
+          SecureVault.protect(with: .passphrase(passphrase))
+        else { exit(77) }
+      }
+    }
+    SecureVault.set("tok", forKey: "accessToken")
+    try chooseThePassphrase()
+    #expect(SecureVault.protection == .keyFile)
+  }
+
+  @Test func lockedVaultIsUnlocked() throws {
+    let typed = "correct horse"
+    try SecureVault.shared.protect(with: .passphrase(typed))
+    SecureVault.lock()
+    var isShown = false
+    func showNotes(_ isOpen: Bool) { isShown = isOpen }
+
+    if SecureVault.isLocked {
+      let isOpen = SecureVault.unlock(passphrase: typed)
+      showNotes(isOpen)
+    }
+    #expect(isShown)
   }
 
   @Test func presenceNeedsATerminal() async {

@@ -14,8 +14,10 @@ import Testing
     let theme: String? = Defaults.get("theme")
     let size = Defaults.get("fontSize", default: 16)
     let user: User? = Defaults.model("user")
-    #expect(theme == "dark" && size == 16 && user?.name == "Ann")
+    let isNew = Defaults.bool("isNew", default: true)
+    #expect(theme == "dark" && size == 16 && user?.name == "Ann" && isNew)
     Defaults.set(nil, forKey: "user")
+    Defaults.remove(["size", "tags"])
     if Defaults.contains("theme") { Defaults.remove("theme") }
     for key in Defaults.keys() { print(key) }
     #expect(Defaults.keys() == ["volume"])
@@ -28,17 +30,19 @@ import Testing
 
 extension Defaults.Key<Int> {
   fileprivate static let fontSize = Self("fontSize", default: 16)
+  fileprivate static let volume = Self("volume", default: 11)
 }
 
 private struct Settings: Sendable {
   static let shared = Settings()
-  @Default("fontSize", defaultValue: 16) var fontSize: Int
+  @Default("fontSize") var fontSize = 16
+  @Default(.volume) var volume
   @DefaultOptional("lastLogin") var lastLogin: Date?
 }
 
 private enum View {
   @MainActor @Observable final class Preferences {
-    @ObservationIgnored @Default("fontSize", defaultValue: 16) var fontSize: Int
+    @ObservationIgnored @Default("fontSize") var fontSize = 16
     @ObservationIgnored @DefaultOptional("lastLogin") var lastLogin: Date?
   }
 }
@@ -55,6 +59,40 @@ extension WorkingWithSettingsTests {
     #expect(Defaults.int("fontSize") == 18 && Settings.shared.lastLogin == nil)
     Settings.shared.$fontSize.reset()
     #expect(Settings.shared.fontSize == 16 && !Defaults.contains("fontSize"))
+    #expect(Settings.shared.volume == 11)
+  }
+
+  @Test func keysAreRenamed() throws {
+    func renameTextSize() throws {
+      let store = Defaults.shared
+      if let old: Int = try store.get("textSize") {
+        if try !store.contains("fontSize") { try store.set(old, forKey: "fontSize") }
+        try store.remove("textSize")
+      }
+    }
+    try renameTextSize()
+    #expect(Defaults.keys() == [])
+    Defaults.set(20, forKey: "textSize")
+    try renameTextSize()
+    #expect(Defaults.keys() == ["fontSize"] && Defaults.int("fontSize") == 20)
+    // After a crash between the two writes, and a change of the new key since.
+    Defaults.set(20, forKey: "textSize")
+    Defaults.set(24, forKey: "fontSize")
+    try renameTextSize()
+    #expect(Defaults.keys() == ["fontSize"] && Defaults.int("fontSize") == 24)
+  }
+
+  @Test func typesAreChanged() {
+    func convertFontSize() {
+      guard let text: String = try? Defaults.shared.get("fontSize") else { return }
+      Defaults.set(Int(text) ?? 16, forKey: "fontSize")
+    }
+    convertFontSize()
+    #expect(Defaults.keys() == [])
+    Defaults.set("18", forKey: "fontSize")
+    convertFontSize()
+    convertFontSize()
+    #expect(Defaults.int("fontSize") == 18)
   }
 
   /// The declarations for each kind of isolation are in programs of Tests/Clients, which

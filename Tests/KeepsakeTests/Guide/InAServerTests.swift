@@ -1,0 +1,51 @@
+import Foundation
+import Keepsake
+import KeepsakeTesting
+import Testing
+
+/// The snippets of "In a server".
+@Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct InAServerTests {
+  @Test func callsRunOnThreadsOfTheLibrary() async throws {
+    SecureVault.set("tok", forKey: "token")
+    let token = try await StorageSystem.perform { SecureVault.get("token") }
+    #expect(token == "tok")
+    _ = try await SecureVault.shared.perform { try $0.get("token") }
+
+    DiskCache.set(1, forKey: "a")
+    try await Defaults.shared.perform { store in
+      try store.set("dark", forKey: "theme")
+      try store.synchronize()
+    }
+    let names = try await DiskCache.shared.perform { store in try store.keys() }
+    #expect(names == ["a"] && Defaults.string("theme") == "dark")
+  }
+
+  /// `PerformTests` checks what the calls do; a passphrase takes long to check.
+  @Test func aVaultWithoutAPassphraseIsNotUnlocked() async {
+    StorageSystem.onFailure = { _ in }
+    await unlock(typed: "one")
+    #expect(SecureVault.protection == nil)
+  }
+
+  private func unlock(typed: String) async {
+    guard await SecureVault.unlockInBackground(passphrase: typed) else { return }
+    guard await SecureVault.protectInBackground(with: .passphrase(typed)) else { return }
+  }
+
+  @Test func aTaskFollowsASetting() async throws {
+    let limits = Defaults.changes("cacheLimit", default: 50_000_000)
+    DiskCache.sizeLimit = Defaults.get("cacheLimit", default: 50_000_000)
+    let follower = Task {
+      for await limit in limits { DiskCache.sizeLimit = limit }
+    }
+    Defaults.set(1_000_000, forKey: "cacheLimit")
+    let deadline = ContinuousClock.now + .seconds(60)
+    while DiskCache.sizeLimit != 1_000_000, ContinuousClock.now < deadline {
+      try await Task.sleep(for: .milliseconds(2))
+    }
+    #expect(DiskCache.sizeLimit == 1_000_000)
+
+    follower.cancel()
+    try await Defaults.shared.perform { try $0.synchronize() }
+  }
+}
