@@ -35,17 +35,39 @@ func forkedChild(after pause: UInt32 = 200_000) -> pid_t {
   return child
 }
 
-/// Starts a thread that reads or writes settings until the process ends, and waits for its first
-/// calls.
-func startWork(isWriting: Bool) {
-  let hasBegun = DispatchSemaphore(value: 0)
-  DispatchQueue(label: "work").async {
-    for index in 0... {
-      if isWriting { Defaults.set(index, forKey: "other") } else { _ = Defaults.int("count") }
-      if index == 100 { hasBegun.signal() }
-    }
+/// Starts a thread that reads settings until the process ends, and waits for its first read.
+func startReading() {
+  let hasRead = DispatchSemaphore(value: 0)
+  DispatchQueue(label: "reader").async {
+    _ = Defaults.int("count")
+    hasRead.signal()
+    while true { _ = Defaults.int("count") }
   }
-  hasBegun.wait()
+  hasRead.wait()
+}
+
+/// Forks while another thread is inside an update, which ends after the fork.
+///
+/// - Returns: What parent and child have set, and how the child ended.
+func forkWhileUpdating() -> String {
+  Defaults.set(0, forKey: "count")
+  let (isInside, mayEnd) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+  let hasEnded = DispatchSemaphore(value: 0)
+  DispatchQueue(label: "update").async {
+    Defaults.update("count", default: 0) { count in
+      isInside.signal()
+      mayEnd.wait()
+      count += 1
+    }
+    hasEnded.signal()
+  }
+  isInside.wait()
+  let child = forkedChild(after: 0)
+  if child == 0 { _exit(Defaults.set(true, forKey: "child") ? 0 : 1) }
+  mayEnd.signal()
+  hasEnded.wait()
+  let status = waitForExit(of: child)
+  return "\(Defaults.int("count")) \(Defaults.bool("child")) \(status)"
 }
 
 /// Waits for the child; its status in the encoding of waitpid(2).

@@ -132,22 +132,25 @@ case "fork-read":  // prints how many lock files a child has open that only read
     exit(0)
   }
   if waitForExit(of: child) != 0 { exit(1) }
-case "fork-beside":  // reading|writing COUNT: children write beside another thread of their parent
+case "fork-while-reading":  // COUNT: children write while another thread of their parent reads
   Defaults.set(0, forKey: "count")
-  // Swift's runtime takes locks when a type is first used, which a child would find locked: let
-  // the first children come before the thread, so that the thread is the first to use none.
+  // Swift's runtime takes locks when a type is first used, which a child would find locked: the
+  // first children come before the thread, so that it is the first to use none.
   let firstCount = 3
-  for index in 0..<firstCount + number(4) {
-    if index == firstCount { startWork(isWriting: arguments[3] == "writing") }
+  let text = String(repeating: "x", count: 300_000)  // which the thread reads for long
+  for index in 0..<firstCount + number(3) {
+    if index == firstCount { startReading() }
     let child = forkedChild(after: 2_000)
     if child == 0 {
-      alarm(30)
-      _exit(Defaults.set(Defaults.int("count") + 1, forKey: "count") ? 0 : 1)
+      let isSet = Defaults.set(text, forKey: "text")
+      _exit(isSet && Defaults.set(Defaults.int("count") + 1, forKey: "count") ? 0 : 1)
     }
     let status = waitForExit(of: child)
     if status != 0 { printLine("status \(status)") }
   }
   printLine("\(Defaults.int("count") - firstCount)")
+case "fork-while-updating":  // a child writes, although another thread of its parent has the locks
+  printLine(forkWhileUpdating())
 case "as-user":  // USER GROUP VERB KEY [VALUE]: answers a request as another user
   guard setgid(gid_t(number(4))) == 0, setuid(uid_t(number(3))) == 0 else { exit(2) }
   printLine(answer(Array(arguments[5...])))

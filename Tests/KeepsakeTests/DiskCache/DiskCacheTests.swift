@@ -10,7 +10,7 @@ private struct Article: Codable, Equatable, Sendable {
 }
 
 extension DiskCache.Key<Article> {
-  fileprivate static let frontPage = Self("frontPage", expiry: .minutes(5), cache: "News")
+  fileprivate static let frontPage = Self("frontPage", expiry: .hours(5), cache: "News")
 }
 
 @Suite(.temporaryStorage) struct DiskCacheTests {

@@ -38,7 +38,7 @@ private actor Gate {
   @Test func producesOnceAndThenReads() async throws {
     var count = 0
     for _ in 0..<3 {
-      let value: [Int] = try await DiskCache.fetch("k", expiry: .minutes(5)) {
+      let value: [Int] = try await DiskCache.fetch("k", expiry: .hours(5)) {
         count += 1
         return [1, 2, 3]
       }

@@ -42,7 +42,7 @@ struct RememberingTests {
     #expect(try make().isLocked && Keyring.find(try keyName) == nil)
     #expect(try first.get("k") == "v", "a process that has opened the vault keeps it open")
     // A store that has not opened the vault makes all forget the key, too.
-    try first.unlock(passphrase: "correct horse", rememberFor: .seconds(60))
+    try first.unlock(passphrase: "correct horse", rememberFor: .hours(1))
     try make().lock()
     #expect(try make().isLocked)
   }
@@ -50,12 +50,12 @@ struct RememberingTests {
   @Test func theBackgroundFormRemembersToo() async throws {
     let first = make()
     await #expect {
-      try await first.unlockInBackground(passphrase: "staple", rememberFor: .minutes(1))
+      try await first.unlockInBackground(passphrase: "staple", rememberFor: .hours(1))
     } throws: {
       ($0 as? StorageError)?.code == .wrongPassphrase
     }
     #expect(try make().isLocked && Keyring.find(keyName) == nil)
-    try await first.unlockInBackground(passphrase: "correct horse", rememberFor: .minutes(1))
+    try await first.unlockInBackground(passphrase: "correct horse", rememberFor: .hours(1))
     #expect(try first.get("k") == "v" && make().get("k") == "v")
     try make().lock()
     #expect(try make().isLocked)
@@ -77,7 +77,7 @@ struct RememberingTests {
 
   @Test func aNewMasterKeyMakesItUseless() throws {
     let store = make()
-    try store.unlock(passphrase: "correct horse", rememberFor: .minutes(1))
+    try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
     let name = try keyName
     let key = try SecretBytes(count: XAES.keySize)
     #expect(SessionKeyring.read(name, into: key.bytes))
@@ -86,12 +86,13 @@ struct RememberingTests {
     #expect(Keyring.find(name) == nil)
     #expect(try make().isLocked)
     // Even if it had stayed.
-    try SessionKeyring.add(UnsafeRawBufferPointer(key.bytes), named: name, seconds: 60)
+    try SessionKeyring.add(UnsafeRawBufferPointer(key.bytes), named: name, seconds: 3_600)
     defer { try? SessionKeyring.remove(name) }
     expectFailure(.locked) { _ = try make().get("k") }
     #expect(try make().isLocked)
     // So are bytes that are no key.
-    try SessionKeyring.add(UnsafeRawBufferPointer(key.bytes)[part: ..<7], named: name, seconds: 60)
+    let part = UnsafeRawBufferPointer(key.bytes)[part: ..<7]
+    try SessionKeyring.add(part, named: name, seconds: 3_600)
     #expect(try make().isLocked)
     try make().eraseVault()
     #expect(Keyring.find(name) == nil)
@@ -101,7 +102,7 @@ struct RememberingTests {
     let store = make()
     try store.unlock(passphrase: "correct horse")
     let code = try store.addRecovery()
-    try make().unlock(passphrase: code, rememberFor: .minutes(1))
+    try make().unlock(passphrase: code, rememberFor: .hours(1))
     #expect(try make().get("k") == "v")
     try store.lock()
     #expect(try make().isLocked)
@@ -122,7 +123,7 @@ struct RememberingTests {
     let store = make(failures)
     let plan = FaultPlan(decide: { $0.call == .keyring ? .fail(code) : .proceed })
     try FaultPlan.$current.withValue(plan) {
-      try store.unlock(passphrase: "correct horse", rememberFor: .minutes(1))
+      try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
       #expect(try store.get("k") == "v" && make().isLocked)
       expectFailure(.locked) { _ = try make().get("k") }
       // Nothing is remembered, so there is nothing to forget; other failures are errors.
@@ -155,7 +156,7 @@ struct RememberingTests {
     })
     let store = make()
     try FaultPlan.$current.withValue(plan) {
-      try store.unlock(passphrase: "correct horse", rememberFor: .minutes(1))
+      try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
     }
     try store.lock()
     let seen = timeouts.withLock { $0 }
@@ -179,7 +180,7 @@ struct RememberingTests {
       let failures = Failures()
       let store = make(failures)
       try FaultPlan.$current.withValue(plan) {
-        try store.unlock(passphrase: "correct horse", rememberFor: .minutes(1))
+        try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
       }
       isDone = count.withLock { $0 } <= number
       // The last call only removes the key from this thread's keyring.
@@ -195,22 +196,28 @@ struct RememberingTests {
 
   @Test func aLockDuringUnlockForgetsTheKey() throws {
     let store = make()
-    let isLocked = Locked(false)
+    let hasBegun = Locked(false)
+    let hasEnded = DispatchSemaphore(value: 0)
     let plan = FaultPlan(decide: { event in
       let isNow =
         event.call == .keyring
-        && isLocked.withLock { isLocked in
-          defer { isLocked = true }
-          return !isLocked
+        && hasBegun.withLock { hasBegun in
+          defer { hasBegun = true }
+          return !hasBegun
         }
-      // In another thread's place: the session is still in use here, so only the count matters.
-      if isNow { try? FaultPlan.$current.withValue(nil) { try store.lock() } }
+      if isNow {
+        Thread.detachNewThread {
+          try? store.lock()  // ends when the vault is no longer in use
+          hasEnded.signal()
+        }
+        usleep(50_000)  // usually long enough for the lock to begin
+      }
       return .proceed
     })
     try? FaultPlan.$current.withValue(plan) {
-      try store.unlock(passphrase: "correct horse", rememberFor: .minutes(1))
+      try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
     }
-    #expect(isLocked.withLock { $0 })
+    #expect(hasBegun.withLock { $0 } && hasEnded.wait(timeout: .now() + 60) == .success)
     #expect(try Keyring.find(keyName) == nil)
     #expect(try store.isLocked && make().isLocked)
   }

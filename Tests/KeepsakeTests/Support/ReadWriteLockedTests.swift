@@ -1,4 +1,5 @@
 import Foundation
+import Synchronization
 import Testing
 
 @testable import Keepsake
@@ -22,6 +23,7 @@ import Testing
   @Test func readersDoNotWaitForEachOther() {
     let locked = Box(0)
     let (isReading, mayEnd) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+    let areReading = Atomic(false)
     let count = 40
     let isDone = run(threads: count + 1) { number in
       if number < count {
@@ -30,12 +32,13 @@ import Testing
           _ = mayEnd.wait(timeout: deadline)
         }
       } else {
-        // One reader may hold the mutex, and only one thread finds no free slot at a time.
-        for _ in 0..<32 { _ = isReading.wait(timeout: deadline) }
+        // Not all: threads whose slot is in use wait for the mutex. One thread would have it.
+        let inTime = (0..<8).allSatisfy { _ in isReading.wait(timeout: deadline) == .success }
+        areReading.store(inTime, ordering: .relaxed)
         for _ in 0..<count { mayEnd.signal() }
       }
     }
-    #expect(isDone)
+    #expect(isDone && areReading.load(ordering: .relaxed))
   }
 
   @Test func noReaderSeesAHalfChangedValue() {

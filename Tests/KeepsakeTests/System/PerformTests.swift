@@ -169,10 +169,10 @@ import Testing
     let header = try SecureVault.shared.folderURL.appending(path: "vault.hdr").path
     let name = try Keyring.name(ofHeader: header)
     SecureVault.lock()
-    #expect(await !SecureVault.unlockInBackground(passphrase: "two", rememberFor: .minutes(1)))
+    #expect(await !SecureVault.unlockInBackground(passphrase: "two", rememberFor: .hours(1)))
     #expect(SecureVault.isLocked && Keyring.find(name) == nil)
     #expect(failures.all.map(\.code) == [.wrongPassphrase])
-    #expect(await SecureVault.unlockInBackground(passphrase: "one", rememberFor: .minutes(1)))
+    #expect(await SecureVault.unlockInBackground(passphrase: "one", rememberFor: .hours(1)))
     #expect(!SecureVault.isLocked && Keyring.find(name) != nil)
     SecureVault.lock()
     #expect(Keyring.find(name) == nil && failures.all.count == 1)
@@ -185,7 +185,7 @@ import Testing
       withUnsafeCurrentTask { $0?.cancel() }
       let isOpen = await SecureVault.unlockInBackground()
       let isRemembered = await SecureVault.unlockInBackground(
-        passphrase: "one", rememberFor: .minutes(1))
+        passphrase: "one", rememberFor: .hours(1))
       return isOpen || isRemembered
     }
     #expect(await !task.value && failures.all.isEmpty)
