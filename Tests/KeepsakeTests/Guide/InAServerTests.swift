@@ -39,11 +39,7 @@ import Testing
       for await limit in limits { DiskCache.sizeLimit = limit }
     }
     Defaults.set(1_000_000, forKey: "cacheLimit")
-    let deadline = ContinuousClock.now + .seconds(60)
-    while DiskCache.sizeLimit != 1_000_000, ContinuousClock.now < deadline {
-      try await Task.sleep(for: .milliseconds(2))
-    }
-    #expect(DiskCache.sizeLimit == 1_000_000)
+    try await eventually("the limit follows the setting") { DiskCache.sizeLimit == 1_000_000 }
 
     follower.cancel()
     try await Defaults.shared.perform { try $0.synchronize() }

@@ -276,11 +276,17 @@ extension OneAtATime {
       let resources = HeldResources()
       resources.add(directory.path, "before it turns read-only")
       try await resources.expectReleased()
-      func remount(_ flags: Int32) throws {
+      func remount(_ flags: Int32) async throws {
         let flags = UInt(MS_REMOUNT) | UInt(flags)
-        try #require(mount("tmpfs", directory.path, "tmpfs", flags, "size=1m") == 0)
+        var isMounted = false
+        // A process that another test is starting has all files open until it executes its program.
+        try await eventually("\(directory.path) cannot be mounted again") {
+          isMounted = mount("tmpfs", directory.path, "tmpfs", flags, "size=1m") == 0
+          return isMounted || errno != EBUSY
+        }
+        try #require(isMounted)
       }
-      try remount(Int32(MS_RDONLY))
+      try await remount(Int32(MS_RDONLY))
       let app = App(directory)
       for item in App.items {
         #expect(try app.get(item) == item.value, "\(item)")
@@ -288,7 +294,7 @@ extension OneAtATime {
         #expect(error?.reason?.contains("read-only") == true, "\(item): \(error?.remedy ?? "")")
         #expect(try app.get(item) == item.value, "\(item)")
       }
-      try remount(0)
+      try await remount(0)
       for app in [app, App(directory)] {
         for item in App.items {
           try app.set("new", for: item)

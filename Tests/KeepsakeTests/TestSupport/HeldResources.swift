@@ -31,11 +31,10 @@ final class HeldResources {
     return line[start.upperBound...].prefix(36)
   }
 
-  /// Expects everything to be released within half a minute.
+  /// Expects everything to be released within half a minute, which counts as in ``eventually``.
   func expectReleased() async throws {
-    let deadline = ContinuousClock.now + .seconds(30)
     var left = try held()
-    while !left.isEmpty, ContinuousClock.now < deadline {
+    for _ in 0..<1_500 where !left.isEmpty {
       try await Task.sleep(for: .milliseconds(20))
       left = try held()
     }
@@ -45,16 +44,12 @@ final class HeldResources {
 
   /// Expects this process to hold no lock below the path within five seconds.
   func expectUnlocked(_ path: String, _ comment: Comment) async throws {
-    let deadline = ContinuousClock.now + .seconds(5)
-    while true {
-      let locked = Self.lockedFiles(below: path)
-      if locked.isEmpty { return }
-      guard ContinuousClock.now < deadline else {
-        Issue.record("\(comment): \(locked) is locked")
-        return
-      }
+    var locked = Self.lockedFiles(below: path)
+    for _ in 0..<2_500 where !locked.isEmpty {
       try await Task.sleep(for: .milliseconds(2))
+      locked = Self.lockedFiles(below: path)
     }
+    if !locked.isEmpty { Issue.record("\(comment): \(locked) is locked") }
   }
 
   /// The files below the path that this process has locked.

@@ -447,10 +447,8 @@ final class HookedEngine: StorageEngine {
       }
     }
     #expect(weakStore == nil)
-    let end = ContinuousClock.now + .seconds(60)
-    while weakEngine != nil || !ended.withLock({ $0 }), ContinuousClock.now < end {
-      try await Task.sleep(for: .milliseconds(10))
+    try await eventually("the follower is released") {
+      weakEngine == nil && ended.withLock { $0 }
     }
-    #expect(weakEngine == nil && ended.withLock { $0 }, "the follower was not released")
   }
 }
