@@ -7,8 +7,8 @@ public import FoundationEssentials
 /// ```
 ///
 /// The file stays open while the sequence or one of its iterators exists, so it can be read to its
-/// end even if it is replaced or removed meanwhile. Pieces are read on threads of the library. At
-/// any time, one piece is in memory, and those that you keep.
+/// end even if it is replaced or removed meanwhile. Pieces are read on threads of the library, one
+/// ahead of the loop. At any time, at most two pieces are in memory, and those that you keep.
 public struct FileChunks: AsyncSequence, Sendable {
   /// The number of bytes in all pieces together.
   public let count: Int
@@ -34,65 +34,69 @@ public struct FileChunks: AsyncSequence, Sendable {
 
   /// One pass over the pieces.
   public struct AsyncIterator: AsyncIteratorProtocol {
-    private let reader: ChunkReader
-    private let range: Range<Int>
-    private let size: Int
-    private var position: Int
+    private let pieces: PieceQueue
 
     fileprivate init(source: ChunkSource, range: Range<Int>, size: Int) {
-      reader = ChunkReader(source, isWhole: range == 0..<source.size, size: size)
-      self.range = range
-      self.size = size
-      position = range.lowerBound
+      let reader = ChunkReader(source, range: range, size: size)
+      let count = range.count / size + (range.count % size > 0 ? 1 : 0)
+      pieces = PieceQueue(count: count) { () throws(StorageError) in try reader.next() }
     }
 
     /// The next piece; nil after the last one.
     ///
     /// - Throws: `CancellationError`, or a ``StorageError`` of code `damaged` if the file was
     ///   changed, which for a cache entry is known before the last piece is returned.
-    public mutating func next() async throws -> Data? {
-      guard position < range.upperBound else { return nil }
-      let count = Swift.min(size, range.upperBound - position)
-      let (reader, start) = (reader, position)
-      let isLast = start + count == range.upperBound
-      let piece = try await BlockingWork.run { () throws -> Data in
-        do throws(StorageError) {
-          return try reader.read(from: start, count: count, isLast: isLast)
-        } catch {
-          throw error.inContext(of: "chunks")
-        }
-      }
-      position += count
-      return piece
-    }
+    public mutating func next() async throws -> Data? { try await pieces.next() }
   }
 }
 
 /// Reads the pieces of one pass.
 private final class ChunkReader: Sendable {
-  private let source: ChunkSource
-  private let buffers: BufferPool
-  /// Whether the pass includes all bytes, so that they can be summed as they are read.
-  private let isWhole: Bool
-  private let checksum = Locked(StreamChecksum())
-  private let isVerified: Locked<Bool>
-
-  init(_ source: ChunkSource, isWhole: Bool, size: Int) {
-    self.source = source
-    self.isWhole = isWhole
-    buffers = BufferPool(size: Swift.min(size, Swift.max(1, source.size)))
-    isVerified = Locked(source.verify == nil)
+  private struct Progress {
+    var position: Int
+    var checksum = StreamChecksum()
+    var isVerified: Bool
   }
 
-  func read(from position: Int, count: Int, isLast: Bool) throws(StorageError) -> Data {
+  private let source: ChunkSource
+  private let range: Range<Int>
+  private let size: Int
+  private let buffers: BufferPool
+  private let progress: Locked<Progress>
+
+  init(_ source: ChunkSource, range: Range<Int>, size: Int) {
+    self.source = source
+    self.range = range
+    self.size = size
+    buffers = BufferPool(size: Swift.min(size, Swift.max(1, source.size)))
+    progress = Locked(Progress(position: range.lowerBound, isVerified: source.verify == nil))
+  }
+
+  /// Whether the pass includes all bytes, so that they can be summed as they are read.
+  private var isWhole: Bool { range == 0..<source.size }
+
+  func next() throws(StorageError) -> Data {
+    do throws(StorageError) {
+      return try progress.withLock { progress throws(StorageError) in
+        let count = Swift.min(size, range.upperBound - progress.position)
+        defer { progress.position += count }
+        return try read(count, &progress)
+      }
+    } catch {
+      throw error.inContext(of: "chunks")
+    }
+  }
+
+  private func read(_ count: Int, _ progress: inout Progress) throws(StorageError) -> Data {
     let file: File
+    let position = progress.position
     switch source.contents {
     case .data(let data):
       let start = data.startIndex + position
       return data[start..<start + count]
     case .file(let opened): file = opened
     }
-    if !isWhole { try verifyAll(file) }
+    if !isWhole { try verifyAll(file, &progress) }
     let buffer = buffers.take()
     var isTaken = false
     defer { if !isTaken { buffers.give(buffer) } }
@@ -101,11 +105,8 @@ private final class ChunkReader: Sendable {
       throw Self.truncated(file)
     }
     if isWhole, let verify = source.verify {
-      let sum = checksum.withLock { checksum -> UInt64? in
-        checksum.update(UnsafeRawBufferPointer(bytes))
-        return isLast ? checksum.value : nil
-      }
-      if let sum { try verify(sum) }
+      progress.checksum.update(UnsafeRawBufferPointer(bytes))
+      if position + count == range.upperBound { try verify(progress.checksum.value) }
     }
     guard let start = buffer.baseAddress else { return Data() }
     isTaken = true
@@ -118,25 +119,23 @@ private final class ChunkReader: Sendable {
   }
 
   /// Reads all bytes once before a part of them is returned.
-  private func verifyAll(_ file: File) throws(StorageError) {
-    try isVerified.withLock { isVerified throws(StorageError) in
-      guard !isVerified, let verify = source.verify else { return }
-      let buffer = buffers.take()
-      defer { buffers.give(buffer) }
-      var sum = StreamChecksum()
-      var position = 0
-      while position < source.size {
-        let count = Swift.min(buffer.count, source.size - position)
-        let bytes = UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: count)
-        guard try file.read(from: position, into: bytes) == count else {
-          throw Self.truncated(file)
-        }
-        sum.update(UnsafeRawBufferPointer(bytes))
-        position += count
+  private func verifyAll(_ file: File, _ progress: inout Progress) throws(StorageError) {
+    guard !progress.isVerified, let verify = source.verify else { return }
+    let buffer = buffers.take()
+    defer { buffers.give(buffer) }
+    var sum = StreamChecksum()
+    var position = 0
+    while position < source.size {
+      let count = Swift.min(buffer.count, source.size - position)
+      let bytes = UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: count)
+      guard try file.read(from: position, into: bytes) == count else {
+        throw Self.truncated(file)
       }
-      try verify(sum.value)
-      isVerified = true
+      sum.update(UnsafeRawBufferPointer(bytes))
+      position += count
     }
+    try verify(sum.value)
+    progress.isVerified = true
   }
 
   private static func truncated(_ file: File) -> StorageError {

@@ -111,7 +111,7 @@ struct Pool {
         keepsake: { directory in
           let store = cache(directory)
           return { number in
-            try await store.set(chunks: Chunks(chunks: chunks), forKey: "\(number)")
+            try await store.set(chunks: Pieces(chunks: chunks), forKey: "\(number)")
           }
         },
         queue: { directory in
@@ -169,7 +169,7 @@ struct Pool {
     usleep(UInt32(milliseconds * 1_000))
   }
 
-  private struct Chunks: AsyncSequence {
+  private struct Pieces: AsyncSequence {
     let chunks: [Data]
 
     struct AsyncIterator: AsyncIteratorProtocol {
@@ -262,7 +262,7 @@ struct Pool {
 }
 
 /// The result of an async closure; blocks the calling thread.
-private func blocking<R>(_ body: @escaping @Sendable () async throws -> sending R) throws -> R {
+func blocking<R>(_ body: @escaping @Sendable () async throws -> sending R) throws -> R {
   let isDone = DispatchSemaphore(value: 0)
   // Written before the signal and read after it.
   nonisolated(unsafe) var result: Result<R, any Error>?

@@ -44,7 +44,9 @@ struct Run {
       try settings.measureReading(&bench)
       try settings.measureWriting(&bench)
       try Models(among: settings).measure(&bench)
-    case .cache: try Caching(directory: directory).measure(&bench)
+    case .cache:
+      try Caching(directory: directory).measure(&bench)
+      try Chunks(directory: directory, isQuick: isQuick).measure(&bench)
     case .churn: try Churn(directory: directory, isQuick: isQuick).measure(&bench)
     case .secrets: try Secrets(directory: directory).measure(&bench)
     case .files: try Files(directory: directory).measure(&bench)

@@ -105,6 +105,78 @@ import Testing
     await #expect(throws: CancellationError.self) { try await task.value }
   }
 
+  @Test func onePieceIsReadAheadButNotOfTheFirst() async throws {
+    let folder = Folder(directory.file("files"))
+    try folder.save(bytes, as: "k")
+    let reads = Locked(0)
+    let plan = FaultPlan(decide: { event in
+      if event.call == .read { reads.withLock { $0 += 1 } }
+      return .proceed
+    })
+    try await FaultPlan.$current.withValue(plan) {
+      var iterator = try folder.chunks(of: "k", size: 1_000).makeAsyncIterator()
+      for (taken, read) in [(1, 1), (2, 3), (3, 4)] {
+        _ = try #require(try await iterator.next())
+        try await eventually("\(read) reads for \(taken) pieces") {
+          reads.withLock { $0 } >= read
+        }
+        try await Task.sleep(for: .milliseconds(20))
+        #expect(reads.withLock { $0 } == read)
+      }
+    }
+  }
+
+  /// The thread that reads does not notice at once, but the caller does.
+  @Test func aWaitingCallerIsCancelledWhileThePieceIsRead() async throws {
+    let folder = Folder(directory.file("files"))
+    try folder.save(bytes, as: "k")
+    let isReading = Locked(false)
+    let mayRead = DispatchSemaphore(value: 0)
+    let plan = FaultPlan(decide: { event in
+      if event.call == .read {
+        isReading.withLock { $0 = true }
+        mayRead.wait()
+        mayRead.signal()
+      }
+      return .proceed
+    })
+    let pieces = try folder.chunks(of: "k", size: 100_000)
+    let task = Task {
+      try await FaultPlan.$current.withValue(plan) {
+        var count = 0
+        for try await piece in pieces { count += piece.count }
+        return count
+      }
+    }
+    try await eventually("the piece is read") { isReading.withLock { $0 } }
+    task.cancel()
+    await #expect(throws: CancellationError.self) { try await task.value }
+    mayRead.signal()
+    #expect(try await collect(pieces).reduce(Data(), +) == bytes)
+  }
+
+  @Test func aFailingReadEndsThePassAfterThePiecesBefore() async throws {
+    let folder = Folder(directory.file("files"))
+    try folder.save(bytes, as: "k")
+    let reads = Locked(0)
+    let plan = FaultPlan(decide: { event in
+      let isThird =
+        event.call == .read
+        && reads.withLock { reads in
+          reads += 1
+          return reads == 3
+        }
+      return isThird ? .fail(EIO) : .proceed
+    })
+    try await FaultPlan.$current.withValue(plan) {
+      var iterator = try folder.chunks(of: "k", size: 100_000).makeAsyncIterator()
+      #expect(try await iterator.next()?.count == 100_000)
+      #expect(try await iterator.next()?.count == 100_000)
+      await #expect(throws: StorageError.self) { try await iterator.next() }
+      #expect(try await iterator.next() == nil && reads.withLock { $0 } == 3)
+    }
+  }
+
   /// The pieces of a large entry use few buffers in turn.
   @Test(.multiprocess) func memoryIsBoundedByThePiece() async throws {
     let size = Coverage.count(sample: 64, complete: 1_024) << 20

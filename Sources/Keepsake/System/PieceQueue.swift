@@ -1,0 +1,122 @@
+internal import FoundationEssentials
+
+/// The pieces of one pass over a file, in order.
+///
+/// A thread of the library reads a piece ahead of the caller, so that neither has to wait for the
+/// other to wake up. It does so from the second call on: many callers look only at the beginning.
+///
+/// Threads may use a queue at the same time, but one caller waits at a time.
+final class PieceQueue: Sendable {
+  typealias Piece = Result<Data, StorageError>
+
+  private struct State {
+    /// How many pieces are not read yet.
+    var unread: Int
+    /// The piece that was read ahead.
+    var ready: Piece?
+    var hasBegun = false
+    var readsAhead = false
+    var isReading = false
+    var caller: CheckedContinuation<Data?, any Error>?
+
+    /// Whether the caller has to start the reader.
+    mutating func startsReader() -> Bool {
+      let isDue = !isReading && mayRead
+      if isDue { isReading = true }
+      return isDue
+    }
+
+    var mayRead: Bool { unread > 0 && (caller != nil || readsAhead && ready == nil) }
+
+    mutating func takeReady() -> Piece? {
+      defer { ready = nil }
+      return ready
+    }
+  }
+
+  private enum Next {
+    case piece(Piece)
+    case end
+    case wait
+  }
+
+  private let state: Locked<State>
+  private let readNext: @Sendable () throws(StorageError) -> Data
+
+  /// - Parameters:
+  ///   - count: How many pieces there are.
+  ///   - readNext: Reads the next piece. It is called by one thread at a time, and not again once
+  ///     it has thrown.
+  init(count: Int, readNext: @escaping @Sendable () throws(StorageError) -> Data) {
+    state = Locked(State(unread: count))
+    self.readNext = readNext
+  }
+
+  /// The next piece; nil after the last one, and after an error.
+  ///
+  /// - Throws: `CancellationError`, or what kept the piece from being read.
+  func next() async throws -> Data? {
+    try Task.checkCancellation()
+    let (next, startsReader) = state.withLock { state -> (Next, Bool) in
+      state.readsAhead = state.hasBegun
+      state.hasBegun = true
+      guard let piece = state.takeReady() else { return (state.unread == 0 ? .end : .wait, false) }
+      return (.piece(piece), state.startsReader())
+    }
+    if startsReader { startReader() }
+    switch next {
+    case .piece(let piece): return try piece.get()
+    case .end: return nil
+    case .wait: break
+    }
+    return try await withTaskCancellationHandler {
+      try await withCheckedThrowingContinuation { wait($0) }
+    } onCancel: {
+      state.withLock { state in
+        state.readsAhead = false
+        defer { state.caller = nil }
+        return state.caller
+      }?.resume(throwing: CancellationError())
+    }
+  }
+
+  private func wait(_ caller: CheckedContinuation<Data?, any Error>) {
+    let (result, startsReader) = state.withLock { state -> (Result<Data?, any Error>?, Bool) in
+      // Afterwards, the handler finds the caller.
+      if Task.isCancelled { return (.failure(CancellationError()), false) }
+      if let piece = state.takeReady() { return (Self.result(piece), state.startsReader()) }
+      if state.unread == 0 { return (.success(nil), false) }
+      state.caller = caller
+      return (nil, state.startsReader())
+    }
+    if startsReader { startReader() }
+    if let result { caller.resume(with: result) }
+  }
+
+  private func startReader() { BlockingWork.start { self.read() } }
+
+  private func read() {
+    while isDue() {
+      let piece = Result { () throws(StorageError) in try readNext() }
+      let caller = state.withLock { state -> CheckedContinuation<Data?, any Error>? in
+        if case .failure = piece { state.unread = 0 } else { state.unread -= 1 }
+        defer { state.caller = nil }
+        if state.caller == nil { state.ready = piece }
+        return state.caller
+      }
+      caller?.resume(with: Self.result(piece))
+    }
+  }
+
+  /// Whether to read another piece; otherwise the reader ends.
+  private func isDue() -> Bool {
+    state.withLock { state in
+      state.isReading = state.mayRead
+      return state.isReading
+    }
+  }
+
+  private static func result(_ piece: Piece) -> Result<Data?, any Error> {
+    piece.map { $0 }.mapError { $0 }
+  }
+}
