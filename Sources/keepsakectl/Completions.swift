@@ -3,11 +3,18 @@ enum Completions {
   static func show(_ arguments: Arguments) throws -> Int32 {
     switch arguments.words[0] {
     case "bash": print(script)
-    case "zsh": print("autoload -Uz bashcompinit && bashcompinit\n" + script)
+    case "zsh": print(zshPreparation + script)
     default: throw Failure.usage("there are completions for bash and zsh only.")
     }
     return 0
   }
+
+  /// Loads the functions of zsh that the script needs, unless `~/.zshrc` has done so.
+  private static let zshPreparation = """
+    (( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }
+    autoload -Uz bashcompinit && bashcompinit
+
+    """
 
   /// For bash, and for the compatible function of zsh.
   private static var script: String {

@@ -82,8 +82,25 @@ extension OneAtATime.KeepsakectlTests {
     #expect(try complete("completions .") == ["bash", "zsh"])
     #expect(child.finish() == "" && child.exitStatus == 0)
     let zsh = try run("completions", "zsh")
-    #expect(zsh.status == 0 && zsh.text.hasPrefix("autoload -Uz bashcompinit && bashcompinit\n"))
-    #expect(try zsh.text.hasSuffix(run("completions", "bash").text))
+    #expect(try zsh.status == 0 && zsh.text.hasSuffix(run("completions", "bash").text))
+  }
+
+  private static let zsh = "/bin/zsh"
+
+  @Test(
+    .enabled(if: FileManager.default.isExecutableFile(atPath: zsh), "zsh is not installed"),
+    arguments: [true, false])
+  func completesInZsh(isPrepared: Bool) throws {
+    let script = """
+      \(isPrepared ? "autoload -Uz compinit && compinit -D" : "")
+      source <("$0" completions zsh) && print $_comps[keepsakectl]
+      """
+    let directory = try TemporaryDirectory(isQuick: true)  // zsh keeps a file in it
+    var environment = inspector.environment
+    environment["HOME"] = directory.path
+    let child = try Child(
+      Self.zsh, ["-f", "-c", script, inspector.path], environment: environment, mergesErrors: true)
+    #expect(child.finish() == "_bash_complete -o default -F _keepsakectl\n")
   }
 
   @Test func worksWithoutHOME() throws {
