@@ -34,6 +34,7 @@ struct ProcessMutex: ~Copyable, @unchecked Sendable {
     if generation.load(ordering: .acquiring) != current { takeOver(current, abandoned) }
   }
 
+  @inline(never)
   private func takeOver(_ current: UInt64, _ abandoned: () -> Void) {
     while true {
       let found = generation.load(ordering: .acquiring)

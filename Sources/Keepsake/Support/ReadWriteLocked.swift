@@ -32,8 +32,8 @@ struct ReadWriteLocked<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
     value.deallocate()
   }
 
-  /// The mutex, which the caller may lock.
-  @inline(__always)
+  /// The mutex, which the caller may lock. Not inlined, to keep reads short.
+  @inline(never)
   private func usableMutex() -> UnsafeMutablePointer<pthread_mutex_t> {
     mutex.enter {
       // The old value is not released: another thread may have left it half changed.
