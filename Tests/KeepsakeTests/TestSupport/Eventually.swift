@@ -1,13 +1,14 @@
 import Foundation
 import Testing
 
-/// Expects `condition` to become true within a minute. Blocks the thread: for tests in
-/// ``OneAtATime``, whose tasks would wait for the tests that run beside them.
+/// Expects `condition` to become true within ten minutes: it may need a thread of the pool, which
+/// other tests hold for long on a busy machine. Blocks the thread: for tests in ``OneAtATime``,
+/// whose tasks would wait for the tests that run beside them.
 func waitUntil(
   _ comment: Comment, sourceLocation: SourceLocation = #_sourceLocation,
   _ condition: () throws -> Bool
 ) throws {
-  let deadline = ContinuousClock.now + .seconds(60)
+  let deadline = ContinuousClock.now + .seconds(600)
   while try !condition() {
     guard ContinuousClock.now < deadline else {
       Issue.record(comment, sourceLocation: sourceLocation)
