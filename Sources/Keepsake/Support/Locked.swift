@@ -9,59 +9,42 @@ internal import KeepsakeLibc
 /// Unchecked because the compiler cannot know that the mutex guards the value, which is only
 /// accessed through ``withLock(_:)`` and its variants.
 struct Locked<Value>: ~Copyable, @unchecked Sendable {
-  private let mutex = ProcessMutex()
-  private let value: UnsafeMutablePointer<Value>
-  private let replacement: (@Sendable () -> Value)?
+  private let mutex: ProcessMutex<Value>
 
-  /// - Parameter replacement: Makes the value for a forked child whose parent was changing it in
+  /// - Parameter replacement: Makes the value for a forked child whose parent was using it in
   ///   another thread. Without it, the child uses the value as it is.
   init(_ initial: consuming sending Value, afterFork replacement: (@Sendable () -> Value)? = nil) {
-    value = .allocate(capacity: 1)
-    value.initialize(to: initial)
-    self.replacement = replacement
-  }
-
-  deinit {
-    value.deinitialize(count: 1)
-    value.deallocate()
-  }
-
-  /// The mutex, which the caller may lock.
-  @inline(__always)
-  private func usableMutex() -> UnsafeMutablePointer<pthread_mutex_t> {
-    // The old value is not released: another thread may have left it half changed.
-    mutex.enter { if let replacement { value.initialize(to: replacement()) } }
-    return mutex.pointer
+    mutex = ProcessMutex(initial, afterFork: replacement)
   }
 
   /// Runs `body` once no other thread is in a call of this kind.
   @inline(__always)
   func withLock<R, E: Error>(_ body: (inout Value) throws(E) -> R) throws(E) -> R {
-    let mutex = usableMutex()
-    pthread_mutex_lock(mutex)
-    defer { pthread_mutex_unlock(mutex) }
-    return try body(&value.pointee)
+    let locked = mutex.usable()
+    pthread_mutex_lock(locked)
+    defer { pthread_mutex_unlock(locked) }
+    return try body(&mutex.value.pointee)
   }
 
   /// The same, but returns nil if the lock cannot be taken within `timeout`.
   func withLock<R, E: Error>(
     timeout: Duration, _ body: (inout Value) throws(E) -> R
   ) throws(E) -> R? {
-    let mutex = usableMutex()
-    if pthread_mutex_trylock(mutex) != 0 {
+    let locked = mutex.usable()
+    if pthread_mutex_trylock(locked) != 0 {
       let (seconds, attoseconds) = timeout.components
-      guard keepsake_lock_mutex(mutex, seconds, attoseconds / 1_000_000_000) else { return nil }
+      guard keepsake_lock_mutex(locked, seconds, attoseconds / 1_000_000_000) else { return nil }
     }
-    defer { pthread_mutex_unlock(mutex) }
-    return try body(&value.pointee)
+    defer { pthread_mutex_unlock(locked) }
+    return try body(&mutex.value.pointee)
   }
 
   /// The same, but returns nil at once if another thread holds the lock.
   func withLockIfAvailable<R, E: Error>(_ body: (inout Value) throws(E) -> R) throws(E) -> R? {
-    let mutex = usableMutex()
-    guard pthread_mutex_trylock(mutex) == 0 else { return nil }
-    defer { pthread_mutex_unlock(mutex) }
-    return try body(&value.pointee)
+    let locked = mutex.usable()
+    guard pthread_mutex_trylock(locked) == 0 else { return nil }
+    defer { pthread_mutex_unlock(locked) }
+    return try body(&mutex.value.pointee)
   }
 
   /// The result of `body`, which is called until it returns one: at once, when `condition` was
@@ -71,14 +54,14 @@ struct Locked<Value>: ~Copyable, @unchecked Sendable {
     _ body: (inout Value, _ isTimedOut: Bool) -> R?
   ) -> R {
     let (seconds, attoseconds) = timeout.components
-    let mutex = usableMutex()
-    pthread_mutex_lock(mutex)
-    defer { pthread_mutex_unlock(mutex) }
+    let locked = mutex.usable()
+    pthread_mutex_lock(locked)
+    defer { pthread_mutex_unlock(locked) }
     var isTimedOut = false
     while true {
-      if let result = body(&value.pointee, isTimedOut) { return result }
+      if let result = body(&mutex.value.pointee, isTimedOut) { return result }
       isTimedOut = !keepsake_wait(
-        condition.pointer, mutex, seconds * 1_000_000_000 + attoseconds / 1_000_000_000)
+        condition.pointer, locked, seconds * 1_000_000_000 + attoseconds / 1_000_000_000)
     }
   }
 }

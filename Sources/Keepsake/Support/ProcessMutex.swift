@@ -1,37 +1,49 @@
 internal import KeepsakeLibc
 internal import Synchronization
 
-/// A mutex that a forked child can lock, even if another thread of its parent had locked it.
+/// A value and its mutex, which a forked child can lock, even if another thread of its parent had
+/// locked it.
 ///
 /// That thread does not exist in the child, so it would never unlock the mutex. The child therefore
-/// makes the mutex anew before it uses it for the first time.
+/// makes the mutex anew before it uses it for the first time, and the value too.
 ///
-/// Unchecked because it holds a pointer, which never changes.
-struct ProcessMutex: ~Copyable, @unchecked Sendable {
-  let pointer: UnsafeMutablePointer<pthread_mutex_t>
+/// Unchecked because it holds pointers, which never change. What they point to is for
+/// ``Locked`` and ``ReadWriteLocked`` to guard.
+struct ProcessMutex<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
+  let value: UnsafeMutablePointer<Value>
+  private let pointer: UnsafeMutablePointer<pthread_mutex_t>
+  private let replacement: (@Sendable () -> Value)?
   /// The process that uses the mutex; with ``isBeingTakenOver`` while one of its threads makes the
   /// mutex anew.
   private let generation = Atomic(ForkGuard.generation)
-  private static let isBeingTakenOver: UInt64 = 1 << 63
+  private static var isBeingTakenOver: UInt64 { 1 << 63 }
 
-  init() {
+  /// - Parameter replacement: Makes the value for a forked child in whose parent another thread had
+  ///   locked the mutex. Without it, the child uses the value as it is.
+  init(_ initial: consuming sending Value, afterFork replacement: (@Sendable () -> Value)?) {
+    value = .allocate(capacity: 1)
+    value.initialize(to: initial)
     pointer = .allocate(capacity: 1)
     pthread_mutex_init(pointer, nil)
+    self.replacement = replacement
   }
 
   deinit {
     pthread_mutex_destroy(pointer)
     pointer.deallocate()
+    value.deinitialize(count: 1)
+    value.deallocate()
   }
 
-  /// Must be called before each use of ``pointer`` that locks it.
+  /// The mutex, for the caller to lock. It must be asked for each time.
   ///
   /// - Parameter abandoned: Is called if the mutex was locked when this process was forked, with no
-  ///   other thread in the way. What the mutex guards may then be half changed.
+  ///   other thread in the way.
   @inline(__always)
-  func enter(_ abandoned: () -> Void) {
+  func usable(abandoned: () -> Void = {}) -> UnsafeMutablePointer<pthread_mutex_t> {
     let current = ForkGuard.generation
     if generation.load(ordering: .acquiring) != current { takeOver(current, abandoned) }
+    return pointer
   }
 
   @inline(never)
@@ -52,6 +64,8 @@ struct ProcessMutex: ~Copyable, @unchecked Sendable {
         pthread_mutex_unlock(pointer)
       } else {
         pthread_mutex_init(pointer, nil)
+        // The old value is not released: that thread may have left it half changed.
+        if let replacement { value.initialize(to: replacement()) }
         abandoned()
       }
       return generation.store(current, ordering: .releasing)

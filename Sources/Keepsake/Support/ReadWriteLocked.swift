@@ -14,35 +14,21 @@ internal import Synchronization
 /// change it.
 struct ReadWriteLocked<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
   /// Orders the writers, and the readers that find one.
-  private let mutex = ProcessMutex()
+  private let mutex: ProcessMutex<Value>
   private let hasWriter = Atomic(false)
-  private let value: UnsafeMutablePointer<Value>
-  private let replacement: (@Sendable () -> Value)?
 
-  /// - Parameter replacement: Makes the value for a forked child whose parent was changing it in
+  /// - Parameter replacement: Makes the value for a forked child whose parent was using it in
   ///   another thread. Without it, the child uses the value as it is.
   init(_ initial: consuming sending Value, afterFork replacement: (@Sendable () -> Value)? = nil) {
-    value = .allocate(capacity: 1)
-    value.initialize(to: initial)
-    self.replacement = replacement
+    mutex = ProcessMutex(initial, afterFork: replacement)
   }
 
-  deinit {
-    value.deinitialize(count: 1)
-    value.deallocate()
-  }
+  private var value: UnsafeMutablePointer<Value> { mutex.value }
 
-  /// The mutex, which the caller may lock. Not inlined, to keep reads short.
+  /// The mutex, for the caller to lock. Not inlined, to keep reads short.
   @inline(never)
   private func usableMutex() -> UnsafeMutablePointer<pthread_mutex_t> {
-    mutex.enter {
-      // The old value is not released: another thread may have left it half changed.
-      if hasWriter.load(ordering: .acquiring), let replacement {
-        value.initialize(to: replacement())
-      }
-      hasWriter.store(false, ordering: .releasing)
-    }
-    return mutex.pointer
+    mutex.usable(abandoned: { hasWriter.store(false, ordering: .releasing) })
   }
 
   /// Identifies this lock in the slots.
