@@ -150,7 +150,7 @@ extension DiskCache.Store {
       do throws(StorageError) {
         stored = try Codec.encode(value)
       } catch {
-        report(error.inContext(of: "set", key: key, path: directoryPath))
+        report(error.inContext(of: "fetch", key: key, path: directoryPath))
         // Without a stored form there is nothing to share: each waiter produces its own value.
         fetches.handOver(call)
         return value
@@ -212,7 +212,7 @@ extension DiskCache.Store {
       do throws(StorageError) {
         return try store.engine.find(key, noValue: findsNoValue)
       } catch {
-        store.report(error.inContext(of: "model", key: key, path: store.directoryPath))
+        store.report(error.inContext(of: "fetch", key: key, path: store.directoryPath))
         return .missing
       }
     }
@@ -229,7 +229,7 @@ extension DiskCache.Store {
         return .stale(stored, try Codec.decode(stored), entry)
       }
     } catch {
-      report(error.inContext(of: "model", key: key, path: directoryPath))
+      report(error.inContext(of: "fetch", key: key, path: directoryPath))
       return .missing
     }
   }
@@ -247,7 +247,7 @@ extension DiskCache.Store {
         do throws(StorageError) {
           try change(self, hook)
         } catch {
-          report(error.inContext(of: "set", key: key, path: directoryPath))
+          report(error.inContext(of: "fetch", key: key, path: directoryPath))
         }
         continuation.resume()
       }

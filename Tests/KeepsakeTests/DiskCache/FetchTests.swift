@@ -261,6 +261,7 @@ private actor Gate {
     #expect(try await DiskCache.fetch("k") { 5 } == 5)
     #expect(DiskCache.model("k") == 5)
     #expect(failures.all.map(\.code) == [.wrongType] && failures.all[0].key == "k")
+    #expect(failures.all[0].operation == "DiskCache.fetch")
   }
 
   @Test func returnsAndReportsAValueThatCannotBeStored() async throws {
@@ -274,7 +275,7 @@ private actor Gate {
     let value = try await DiskCache.fetch("l") { String(repeating: "x", count: 20) }
     #expect(value.count == 20)
     #expect(failures.all.map(\.code) == [.encodingFailed, .misuse])
-    #expect(failures.all.allSatisfy { $0.operation == "DiskCache.set" })
+    #expect(failures.all.allSatisfy { $0.operation == "DiskCache.fetch" })
   }
 
   @Test func performRunsOnAnotherThreadInTheCallersScope() async throws {
