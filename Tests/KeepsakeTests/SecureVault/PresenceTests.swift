@@ -24,30 +24,6 @@ import Testing
     }
   }
 
-  /// Runs `interruption` once, just before `body` takes the vault's lock for the first time.
-  private func interruptBeforeLocking(
-    _ interruption: @escaping @Sendable () throws -> Void, in body: () throws -> Void
-  ) throws {
-    let isDone = Mutex(false)
-    let plan = FaultPlan(decide: { event in
-      let isNow = event.call == .lock && event.path.hasSuffix("/vault/.lock")
-      let isFirst =
-        isNow
-        && isDone.withLock { isDone in
-          defer { isDone = true }
-          return !isDone
-        }
-      if isFirst {
-        FaultPlan.$current.withValue(nil) {
-          #expect(throws: Never.self) { try interruption() }
-        }
-      }
-      return .proceed
-    })
-    try FaultPlan.$current.withValue(plan, operation: body)
-    #expect(isDone.withLock { $0 })
-  }
-
   @Test func asksOnEachReadAndWrite() throws {
     let directory = try TemporaryDirectory(isQuick: true)
     let user = FakeUser()

@@ -272,24 +272,13 @@ import Testing
   @Test func addLosesToAConcurrentAdd() throws {
     let store = try makeVault()
     let other = directory.secrets(keySources: [source])
-    let isDone = Locked(false)
-    let plan = FaultPlan(decide: { event in
-      let isNow = event.call == .lock && event.path.hasSuffix("/vault/.lock")
-      let isFirst =
-        isNow
-        && isDone.withLock { isDone in
-          defer { isDone = true }
-          return !isDone
-        }
-      if isFirst {
-        FaultPlan.$current.withValue(nil) {
-          #expect((try? other.add("theirs", forKey: "new")) == true)
-        }
-      }
-      return .proceed
-    })
-    let isStored = try FaultPlan.$current.withValue(plan) { try store.add("mine", forKey: "new") }
-    #expect(!isStored && isDone.withLock { $0 })
+    try interruptBeforeLocking {
+      let isStored = try other.add("theirs", forKey: "new")
+      #expect(isStored)
+    } in: {
+      let isStored = try store.add("mine", forKey: "new")
+      #expect(!isStored)
+    }
     #expect(try store.get("new") == "theirs" && directory.temporaries() == [])
   }
 
