@@ -3,7 +3,7 @@ import Testing
 
 /// Builds and runs the programs of the package Tests/Clients, which use the library as any other
 /// package does. The package treats their warnings as errors.
-@Suite(.slow) struct ClientTests {
+@Suite(.ownThread, .slow) struct ClientTests {
   @Test(.timeLimit(.minutes(20))) func buildsWithoutWarnings() async throws {
     let build = try await ClientPackage.build.value
     #expect(build.status == 0 && build.diagnostics.isEmpty, "\(build.output)")

@@ -4,7 +4,7 @@ import Testing
 @testable import Keepsake
 @testable import keepsake_peer
 
-@Suite struct ISO8601TimeTests {
+@Suite(.proofThread) struct ISO8601TimeTests {
   @Test(arguments: [
     ("0", "2001-01-01T00:00:00Z"), ("-1", "2000-12-31T23:59:59Z"),
     ("0.50", "2001-01-01T00:00:00.5Z"),

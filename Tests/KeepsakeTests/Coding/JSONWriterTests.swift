@@ -5,7 +5,7 @@ import Testing
 @testable import keepsake_peer
 
 /// Compares the library's encoder with Foundation's: both must write the same values.
-@Suite(.singleThreaded) struct JSONWriterTests {
+@Suite(.proofThread, .singleThreaded) struct JSONWriterTests {
   private func text<T: Encodable>(_ value: T) throws -> String {
     String(decoding: try JSONWriter.bytes(of: value), as: UTF8.self)
   }

@@ -4,7 +4,7 @@ import Testing
 /// What the examples have in common as command-line programs.
 ///
 /// The quickstart is not one of them: it leaves out options and exit codes to stay short.
-@Suite(.singleThreaded) struct ExampleTests {
+@Suite(.ownThread, .singleThreaded) struct ExampleTests {
   /// The directories. Programs are called `keepsake-…`, because an app that depends on the
   /// library could not have a target of the same name.
   static let names = ["textstats", "tokens", "notes", "timer", "shelf", "server", "pages"]

@@ -4,7 +4,7 @@ import Testing
 @testable import Keepsake
 
 /// What happens to files if a system call fails.
-@Suite(.singleThreaded) struct FolderFaultTests {
+@Suite(.proofThread, .singleThreaded) struct FolderFaultTests {
   private static let old = String(repeating: Fault.mark + " old. ", count: 40)
   private static let new = String(repeating: Fault.mark + " new. ", count: 60)
   /// Large enough for several writes.

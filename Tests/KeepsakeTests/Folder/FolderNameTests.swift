@@ -12,7 +12,7 @@ import Testing
 /// purpose. So no path and no link in this file may lead to anything but that tree, even if it is
 /// followed: not to `/`, not to `/etc`, not to a home directory. `ARENA` stands for the directory
 /// of the test.
-@Suite(.singleThreaded) struct FolderNameTests {
+@Suite(.proofThread, .singleThreaded) struct FolderNameTests {
   private static let secret = "SENTINEL"
 
   /// A folder with links in all directions, and a tree beside it.

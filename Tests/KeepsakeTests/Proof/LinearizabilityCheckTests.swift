@@ -2,7 +2,7 @@ import Testing
 
 @testable import keepsake_peer
 
-@Suite struct LinearizabilityCheckTests {
+@Suite(.proofThread) struct LinearizabilityCheckTests {
   private static func write(_ value: Int, _ began: UInt64, _ ended: UInt64?) -> RegisterCall {
     RegisterCall(key: 0, isWrite: true, value: value, began: began, ended: ended)
   }

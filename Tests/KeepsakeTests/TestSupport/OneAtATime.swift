@@ -2,8 +2,8 @@ import Testing
 
 /// Tests that occupy all cores, or block a thread for long, while they wait for other processes.
 ///
-/// They run one at a time, because all tests share the few threads of the concurrency pool.
-@Suite(.serialized, .multiprocess, .startsFirst) enum OneAtATime {}
+/// They run one at a time, beside the others.
+@Suite(.serialized, .multiprocess, .ownThread, .startsFirst) enum OneAtATime {}
 
 /// Runs a suite with a high priority. The serialized tests would otherwise wait for a thread behind
 /// all others, each time anew, and begin when the others have ended.

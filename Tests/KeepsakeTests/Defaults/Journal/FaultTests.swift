@@ -5,7 +5,7 @@ import Testing
 
 /// Makes each system call of each write fail in turn, and expects an error, the old or the whole
 /// new value, and no temporary files.
-@Suite(.singleThreaded) struct FaultTests {
+@Suite(.proofThread, .singleThreaded) struct FaultTests {
   private static let old = "old, " + Fault.mark
   private static let new = "new, " + Fault.mark
 

@@ -4,7 +4,7 @@ import Testing
 @testable import Keepsake
 
 /// Damaged files, and files that users or other programs change, replace or delete.
-@Suite(.singleThreaded) struct JournalDamageTests {
+@Suite(.proofThread, .singleThreaded) struct JournalDamageTests {
   static let journal = TemporaryDirectory.journal
 
   /// A journal in which k0 was set twice, and its expected values.

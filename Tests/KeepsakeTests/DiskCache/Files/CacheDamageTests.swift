@@ -4,7 +4,7 @@ import Testing
 @testable import Keepsake
 
 /// Entries whose files another program, or a failing disk, has changed, moved or removed.
-@Suite(.singleThreaded) struct CacheDamageTests {
+@Suite(.proofThread, .singleThreaded) struct CacheDamageTests {
   private let directory: TemporaryDirectory
   private let value = Data((0..<300).map { UInt8($0 & 255) })
 

@@ -4,7 +4,7 @@ import Testing
 @testable import Keepsake
 
 /// Caches when system calls fail.
-@Suite(.singleThreaded) struct CacheFaultTests {
+@Suite(.proofThread, .singleThreaded) struct CacheFaultTests {
   private static let old = Data(String(repeating: Fault.mark + " old. ", count: 30).utf8)
   private static let new = Data(String(repeating: Fault.mark + " new. ", count: 40).utf8)
 

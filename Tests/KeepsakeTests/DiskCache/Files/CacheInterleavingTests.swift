@@ -4,7 +4,7 @@ import Testing
 @testable import Keepsake
 
 /// Changes by another store between two system calls of a read, write, sweep or eviction.
-@Suite struct CacheInterleavingTests {
+@Suite(.proofThread) struct CacheInterleavingTests {
   private let directory: TemporaryDirectory
   private let value = Data(count: 4_000)  // 8,192 bytes on disk
 

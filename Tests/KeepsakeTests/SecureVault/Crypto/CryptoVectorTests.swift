@@ -5,7 +5,7 @@ import Testing
 @testable import Keepsake
 
 /// Checks the ciphers and key derivations against published test vectors.
-@Suite(.singleThreaded) struct CryptoVectorTests {
+@Suite(.proofThread, .singleThreaded) struct CryptoVectorTests {
   struct Vector: Sendable {
     let key, nonce, plaintext, authenticated, ciphertext, tag: String
   }

@@ -4,7 +4,7 @@ import Testing
 @testable import Keepsake
 
 /// Expects a vault in its old or its new state after any failing system call.
-@Suite(.singleThreaded) struct VaultFaultTests {
+@Suite(.proofThread, .singleThreaded) struct VaultFaultTests {
   private static let old = Data(String(repeating: Fault.mark + " old. ", count: 5).utf8)
   private static let new = Data(String(repeating: Fault.mark + " new. ", count: 6).utf8)
   /// Large enough to be sealed and written in chunks.
