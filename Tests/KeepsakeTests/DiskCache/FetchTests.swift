@@ -25,7 +25,7 @@ private actor Gate {
   }
 }
 
-@Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct FetchTests {
+@Suite(.ownThread, .temporaryStorage, .timeLimit(.minutes(20))) struct FetchTests {
   /// Returns once `condition` holds; the time limit ends it otherwise.
   private func wait(until condition: () async -> Bool) async throws {
     while !(await condition()) { try await Task.sleep(for: .milliseconds(1)) }

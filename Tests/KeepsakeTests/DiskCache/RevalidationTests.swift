@@ -6,7 +6,7 @@ import Testing
 @testable import keepsake_peer
 
 /// Tags of entries, and fetches that revalidate values or keep that there is none.
-@Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct RevalidationTests {
+@Suite(.ownThread, .temporaryStorage, .timeLimit(.minutes(20))) struct RevalidationTests {
   private let start = WallClock.now
 
   /// Runs `body` while the clock stands still, this many minutes after the beginning of the test.

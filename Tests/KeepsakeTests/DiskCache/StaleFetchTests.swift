@@ -13,7 +13,7 @@ private final class Probe: Sendable {
 }
 
 /// Fetches of entries that have expired and are kept.
-@Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct StaleFetchTests {
+@Suite(.ownThread, .temporaryStorage, .timeLimit(.minutes(20))) struct StaleFetchTests {
   private let start = WallClock.now
 
   /// Runs `body` while the clock stands still, this many minutes after the beginning of the test.

@@ -3,7 +3,7 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
-@Suite(.temporaryStorage) struct ComingFromHTTPCachesTests {
+@Suite(.ownThread, .temporaryStorage) struct ComingFromHTTPCachesTests {
   private let url: URL
   private let body = Data("page".utf8)
   private let etag = "\"1\""

@@ -4,7 +4,7 @@ import KeepsakeTesting
 import Testing
 
 /// The snippets of README; `SnippetTests` compares them.
-@Suite(.temporaryStorage, .quickPassphrases) struct ReadmeTests {
+@Suite(.ownThread, .temporaryStorage, .quickPassphrases) struct ReadmeTests {
   @Test func allFacadesStoreAndReturnValues() async throws {
     let data = Data("image".utf8)
     func download() async throws -> Article { Article(title: "News") }

@@ -4,7 +4,7 @@ import KeepsakeTesting
 import Testing
 
 /// The snippets of the article on caches; `SnippetTests` compares them.
-@Suite(.temporaryStorage) struct WorkingWithCachesTests {
+@Suite(.ownThread, .temporaryStorage) struct WorkingWithCachesTests {
   @Test func entriesAreSetReadAndRemoved() {
     let (data, article) = (Data("image".utf8), Article(title: "News"))
     DiskCache.set(data, forKey: "other", cache: "Images")

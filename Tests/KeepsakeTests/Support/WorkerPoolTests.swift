@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-@Suite(.timeLimit(.minutes(20))) struct WorkerPoolTests {
+@Suite(.ownThread, .timeLimit(.minutes(20))) struct WorkerPoolTests {
   @Test func asManyJobsWaitAsTheBoundAllows() async throws {
     let (pool, gate) = (WorkerPool(), ThreadGate())
     let running = Locked(0)
@@ -187,9 +187,9 @@ extension WorkerPool {
 final class ThreadGate: Sendable {
   private let semaphore = DispatchSemaphore(value: 0)
 
-  /// Waits for ``open()``, a minute at most.
+  /// Waits for ``open()``, as long as ``waitUntil(_:sourceLocation:_:)``.
   func wait() {
-    if semaphore.wait(timeout: .now() + 60) == .timedOut { Issue.record("the gate stayed closed") }
+    if semaphore.wait(timeout: .now() + 600) == .timedOut { Issue.record("the gate stayed closed") }
     semaphore.signal()
   }
 

@@ -1,8 +1,9 @@
 import Dispatch
 import Testing
 
-/// Runs the tests of a suite on one thread, outside Swift's pool: tests that block or compute for
-/// seconds would hold up all others on the few threads of the pool.
+/// Runs the tests of a suite on one thread, outside Swift's pool. Tests that block or compute for
+/// seconds would hold up all others on the few threads of the pool; others cannot wait there for
+/// their turn, because what they have stored expires.
 struct OwnThread: SuiteTrait, TestTrait, TestScoping {
   fileprivate static let proofs = OwnThread()
 
