@@ -28,7 +28,7 @@ extension DiskCache.Key<Article> {
 /// A custom engine of the app.
 private typealias CloudEngine = TableEngine
 
-@Suite(.ownThread, .temporaryStorage) struct ComingFromUnifiedStoragesTests {
+@Suite(.temporaryStorage) struct ComingFromUnifiedStoragesTests {
   @Test func keysNameTheirSuite() throws {
     Defaults[.visits] = 25
     #expect(Defaults[.visits] == 25 && Defaults.int("visits", suite: "team") == 25)
