@@ -55,6 +55,8 @@ private final class Probe: Sendable {
       #expect(try store.removeExpired() == 0 && store.keys() == [])
       #expect(try await fetch("second", cache) == "first")
       try await wait { try store.model("k") == "second" }
+      // Until then, a fetch that finds no value waits for this one.
+      try await wait { InFlightFetches.shared.isEmpty(for: store) }
       #expect(try await fetch("unused", cache) == "second")
     }
     // Past both ends, the caller waits for the new value.
