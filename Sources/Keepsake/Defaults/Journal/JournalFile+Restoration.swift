@@ -54,10 +54,14 @@ extension JournalFile {
   ///
   /// - Parameter isPublished: Whether a writer of this journal has published the file.
   func restoration(
-    by id: UInt64, upTo end: Int, isPublished: Bool, isComplete: Bool
+    by id: UInt64, upTo end: Int, isPublished: Bool, isComplete: Bool, _ published: UInt64?,
+    isLocked: Bool
   ) -> Restoration? {
-    guard identity != nil, !isPublished || id == seed && end < offset else { return nil }
-    return isComplete ? .complete : .partial(known: encodedTable(id: newID()))
+    guard !isPublished || id == seed && end < offset else { return nil }
+    // Without values before, only a writer has something to do, and it does so at once.
+    guard identity != nil || isLocked && Self.isOfJournal(published) else { return nil }
+    if isComplete { return .complete }
+    return identity == nil ? nil : .partial(known: encodedTable(id: newID()))
   }
 }
 

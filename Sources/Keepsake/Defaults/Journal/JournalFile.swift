@@ -261,18 +261,23 @@ struct JournalFile: ~Copyable {
         && Self.ends(published, at: parsed.end)
     let isSettled =
       isPublished || !knowsJournal(published)
-      || (isLocked || isComplete) && !isUnsettled(status, isComplete: isComplete, published)
+      || (isLocked || isComplete || identity == nil)
+        && !isUnsettled(status, isComplete: isComplete, published)
     let isReplacement = !isLocked && isComplete && isReplacedUnseen(published)
     if !isSettled, mayWait, !isReplacement { return false }
     let restoration =
       isReplacement
       ? nil
-      : restoration(by: id, upTo: parsed.end, isPublished: isPublished, isComplete: isComplete)
+      : restoration(
+        by: id, upTo: parsed.end, isPublished: isPublished, isComplete: isComplete, published,
+        isLocked: isLocked)
 
     table.removeAll()
     apply(records, in: bytes)
     let damagedFile = damagedFile
     adopt(handle, status, seed: id, size: parsed.end)
+    // Whoever comes next has to look again: a program may write more, or change what was read.
+    if !isSettled, !isReplacement { identity = nil }
     size = bytes.count
     tail = parsed.tail
     self.restoration = restoration

@@ -100,16 +100,57 @@ import Testing
   }
 
   /// The restored file has the id of the old one, so words of the old one would fit it.
-  @Test func aRestoredFileIsWrittenAnew() throws {
+  @Test(arguments: [false, true]) func aRestoredFileIsWrittenAnew(isDeletedBefore: Bool) throws {
     let directory = try TemporaryDirectory()
     let (store, idle) = (directory.store(), directory.store())
     try store.set(1, forKey: "a")
     let backup = try directory.bytes(of: Self.journal)
     try store.set(2, forKey: "b")
     #expect(try idle.int("b") == 2)
-    try Self.overwrite(directory, with: backup)
+    if isDeletedBefore {
+      try FileSystem.remove(directory.file(Self.journal).path)
+      try store.journal.locked {}
+      try directory.write(backup, to: Self.journal)
+    } else {
+      try Self.overwrite(directory, with: backup)
+    }
     try Self.later { try store.set(3, forKey: "c") }
     #expect(try !idle.contains("b") && idle.int("c") == 3)
+  }
+
+  /// The file is deleted before it is restored, so that the one that reads it knows no values.
+  @Test(arguments: [true, false])
+  func aReadDoesNotMakeAnUnfinishedFileCount(endsWithRecord: Bool) throws {
+    let directory = try TemporaryDirectory()
+    let location = try JournalPaths(
+      directory: StoreDirectory(path: directory.path, isCallerOwned: false), name: "standard")
+    let failures = Failures()
+    let journal = Journal(
+      location: location, timeout: .milliseconds(50), report: failures.append)
+    for key in 0..<10 { try journal.set(.int(Int64(key)), forKey: "k\(key)") }
+    let backup = try directory.bytes(of: Self.journal)
+    let end = try #require(backup[(backup.count / 2)...].firstIndex(of: UInt8(ascii: "\n"))) + 1
+    let part = Array(backup[..<(endsWithRecord ? end : end - 10)])
+    try FileSystem.remove(location.path)
+    try journal.locked {}
+    #expect(try journal.value(forKey: "k0") == nil)
+    try directory.write(part, to: Self.journal)
+    let file = try File(location.path, .readWrite)
+    try WallClock.$fixed.withValue(file.status(withTimes: true).changed) { () throws in
+      for _ in 0..<2 {
+        expectFailure(.timedOut) { try journal.set(.int(1), forKey: "new") }
+        #expect(try journal.value(forKey: "k0") == .int(0), "what is there can be read")
+      }
+    }
+    let rest = Array(backup[part.count...])
+    try file.overwrite(rest.span.bytes, at: part.count)
+    #expect(try journal.value(forKey: "k9") == .int(9), "a read looks again")
+    try Self.later { try journal.set(.int(2), forKey: "new") }
+    for journal in [journal, Journal(location: location, report: failures.append)] {
+      for key in 0..<10 { #expect(try journal.value(forKey: "k\(key)") == .int(Int64(key))) }
+      #expect(try journal.value(forKey: "new") == .int(2))
+    }
+    #expect(failures.all.isEmpty, "\(failures.all)")
   }
 
   @Test func aCompactionDoesNotReplaceARestoredFile() throws {
