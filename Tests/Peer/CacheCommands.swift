@@ -128,10 +128,12 @@ struct CacheStress: Sendable {
     Data(base64Encoded: data).flatMap { SelfCheckingValue($0, key: key) } != nil
   }
 
+  /// Makes calls for the duration; for longer until there was a hit and a set, because a busy machine
+  /// may not run the thread before.
   func run(_ store: DiskCache.Store, writer: Int, for duration: Duration) -> Tally {
     let end = ContinuousClock.now + duration
     var tally = Tally()
-    while ContinuousClock.now < end, tally.faults.count < 10 {
+    while ContinuousClock.now < end || tally.hits == 0 || tally.sets == 0, tally.faults.count < 10 {
       do throws(StorageError) {
         try step(store, writer, &tally)
       } catch {

@@ -12,15 +12,16 @@ import Testing
   }
 
   @Test func findsAStoreByTheSameName() {
-    let suites = KnownSuites()
     for name in ["team", "com.example.shared", "", "é"] {
+      // One for each name, because two names may have the same place.
+      let suites = KnownSuites()
       let store = makeStore(name)
       #expect(found(name, suites) == nil)
       suites.add(store, named: name)
       #expect(found(name, suites) === store)
+      #expect(found(String(Array(name)), suites) != nil || name.utf8.count > 15)
+      #expect(found(name + "2", suites) == nil && found("e\u{301}", suites) == nil)
     }
-    #expect(found(String(["t", "e", "a", "m"]), suites) != nil)
-    #expect(found("team2", suites) == nil && found("e\u{301}", suites) == nil)
   }
 
   /// Names that are made anew for each call have other addresses each time.
