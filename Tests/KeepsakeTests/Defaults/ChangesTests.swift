@@ -128,16 +128,16 @@ import Testing
     let sequence = store.changes("k", default: 0)
     let plan = FaultPlan(decide: { $0.call == .watch ? .fail(ENOSPC) : .proceed })
     FaultPlan.$current.withValue(plan) { _ = sequence.makeAsyncIterator() }  // one check a second
-    let loop = Task { () -> Int? in
-      for await value in sequence { return value }
-      return nil
+    let values = Locked<[Int]>([])
+    let loop = Task {
+      for await value in sequence { values.withLock { $0.append(value) } }
     }
     try await Task.sleep(for: .milliseconds(100))
     try other.set(1, forKey: "k")
     try store.synchronize()
-    try await Task.sleep(for: .milliseconds(2_500))
+    try await eventually("it is delivered") { values.withLock { !$0.isEmpty } }
     loop.cancel()
-    #expect(await loop.value == 1)
+    #expect(values.withLock { $0 } == [1])
   }
 
   @Test func deliversChangesAfterTheFilesWereDeleted() async throws {

@@ -208,14 +208,12 @@ import Testing
     let store = try TemporaryDirectory().store()
     let journal = try store.journal
     try store.set(0, forKey: "k")
-    try await Task.sleep(for: .milliseconds(1_500))
-    #expect(!journal.file.withLock { $0.isUnsynced })
+    try await eventually("it is synced") { !journal.file.withLock { $0.isUnsynced } }
     let plan = FaultPlan(decide: { $0.call == .fdatasync ? .fail(EIO) : .proceed })
     FaultPlan.$current.withValue(plan) { _ = try? store.synchronize() }
     #expect(journal.file.withLock { $0.isUnsynced })
     try store.set(1, forKey: "k")
-    try await Task.sleep(for: .milliseconds(1_500))
-    #expect(!journal.file.withLock { $0.isUnsynced })
+    try await eventually("it is synced") { !journal.file.withLock { $0.isUnsynced } }
   }
 
   @Test func setSucceedsWhenAnOldTemporaryFileCannotBeRemoved() throws {

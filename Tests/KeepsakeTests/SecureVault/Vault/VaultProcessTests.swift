@@ -292,7 +292,7 @@ extension OneAtATime {
           do throws(StorageError) { try call() } catch { code = error.code }
           #expect(code == .timedOut, "\(name)")
           let duration = ContinuousClock.now - start
-          #expect(duration > timeout && duration < timeout + .seconds(3), "\(name)")
+          #expect(duration > timeout, "\(name)")
         }
         #expect(try vault.keys("standard").count == 10)
       }
