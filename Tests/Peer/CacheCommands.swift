@@ -128,8 +128,8 @@ struct CacheStress: Sendable {
     Data(base64Encoded: data).flatMap { SelfCheckingValue($0, key: key) } != nil
   }
 
-  /// Makes calls for the duration; for longer until there was a hit and a set, because a busy machine
-  /// may not run the thread before.
+  /// Makes calls for the duration, and until there was a hit and a set: a busy machine may not run
+  /// the thread before.
   func run(_ store: DiskCache.Store, writer: Int, for duration: Duration) -> Tally {
     let end = ContinuousClock.now + duration
     var tally = Tally()
