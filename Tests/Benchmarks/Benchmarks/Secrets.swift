@@ -16,6 +16,7 @@ struct Secrets {
     try measureExistence(&bench)
     try measureModel(&bench)
     try measureSealing(&bench)
+    try measureInMemory(&bench)
     for size in Self.sizes { try measureNewKeys(&bench, size: size) }
     for size in Self.sizes { try measureExistingKeys(&bench, size: size) }
   }
@@ -211,6 +212,37 @@ struct Secrets {
           for _ in 0..<$0 { try crypto.setDurably(value, forKey: "value") }
         }
       ])
+  }
+
+  /// Measures sets on a file system in memory, without waits for a disk: against all system calls
+  /// that Keepsake makes.
+  private func measureInMemory(_ bench: inout Bench) throws {
+    let memory = "/dev/shm"
+    guard FileManager.default.isWritableFile(atPath: memory) else { return }
+    let parent = "\(memory)/keepsake-benchmarks-\(getpid())-sets"
+    defer { try? FileManager.default.removeItem(atPath: parent) }
+    let vault = try EmptyVault(SecureVault.Service("sets", in: makeDirectory(parent)), parent)
+    let data = Self.data(32)
+    try vault.store.set(data, forKey: Self.key(0))
+    let contents = Self.data(try Self.size(of: try vault.entries()[0]))
+    var next = 1
+    var keys: [String] = []
+    var entries: [FloorVault.Entry] = []
+    try bench.measure(
+      "SecureVault.set in memory, new key", size: 32, target: 1.3,
+      prepare: {
+        keys = (next..<next + $0).map(Self.key)
+        entries = (next..<next + $0).map(vault.floor.entry)
+        next += $0
+      },
+      keepsake: { for key in keys[..<$0] { try vault.store.set(data, forKey: key) } },
+      floor: { for entry in entries[..<$0] { try vault.floor.setWithAllCalls(contents, entry) } })
+    keys = (1..<33).map(Self.key)
+    entries = (1..<33).map(vault.floor.entry)
+    try bench.measure(
+      "SecureVault.set in memory, existing key", size: 32, target: 1.3,
+      keepsake: { try each(keys, $0) { try vault.store.set(data, forKey: $0) } },
+      floor: { try each(entries, $0) { try vault.floor.setWithAllCalls(contents, $0) } })
   }
 
   // MARK: Keys and values
