@@ -182,8 +182,10 @@ import Testing
     if let writes, let after = Self.writeCount { #expect(after - writes == 100) }
     #expect(all.contains(least))
     // Once in a tick of the clock: whether the lock file and the journal still are the same.
+    // The header is read in the next tick if the one before ended between the two checks.
     let checks: [SystemCall] = [.lock, .stat, .stat, .read, .publish, .write, .publish]
-    #expect(all.allSatisfy { $0 == least || $0 == checks })
+    let checksWithoutHeader = checks.filter { $0 != .read }
+    #expect(all.allSatisfy { [least, checks, checksWithoutHeader].contains($0) })
   }
 
   /// How many system calls of this thread have written to files; nil if the kernel does not count.
