@@ -2,11 +2,11 @@ import Testing
 
 @testable import Keepsake
 
-/// Runs tests with passphrases that are derived at a low cost; `.ci/run` tests the real one.
+/// Runs tests with passphrases that are derived at a low cost: the real one takes half a second.
 ///
 /// The tests of the format do not use it: they check the cost that is recorded.
 struct QuickPassphrases: SuiteTrait, TestTrait, TestScoping {
-  static let logN: UInt8 = Coverage.isComplete ? KeySlot.defaultLogN : 10
+  static let logN: UInt8 = 10
 
   let isRecursive = true
 
