@@ -25,27 +25,33 @@ final class File: ReadableFile, Sendable {
   let descriptor: Int32
   let isWritable: Bool
   private let name: String
+  private let suffix: StaticString
   private let directory: DirectoryHandle?
 
-  /// - Parameter directory: What `path` is relative to, unless `path` is absolute.
+  /// - Parameters:
+  ///   - suffix: The end of the path. Joining the two would take a twentieth of a cache's set, so
+  ///     that is only done for errors.
+  ///   - directory: What `path` is relative to, unless `path` is absolute.
   convenience init(
-    _ path: String, in directory: DirectoryHandle? = nil, _ access: Access, mode: UInt32 = 0o600
+    _ path: String, suffix: StaticString = "", in directory: DirectoryHandle? = nil,
+    _ access: Access, mode: UInt32 = 0o600
   ) throws(StorageError) {
     self.init(
-      try Self.descriptor(path, in: directory, access, mode: mode), path, in: directory,
-      isWritable: access != .read && access != .readNoFollow)
+      try Self.descriptor(path, suffix: suffix, in: directory, access, mode: mode), path,
+      suffix: suffix, in: directory, isWritable: access != .read && access != .readNoFollow)
   }
 
   private static func descriptor(
-    _ path: String, in directory: DirectoryHandle?, _ access: Access, mode: UInt32
+    _ path: String, suffix: StaticString, in directory: DirectoryHandle?, _ access: Access,
+    mode: UInt32
   ) throws(StorageError) -> Int {
     if access.mayCreate, ForeignDirectory.isPossible(in: directory),
-      let parent = try ForeignDirectory(of: path, in: directory)
+      let parent = try ForeignDirectory(of: path.followed(by: suffix), in: directory)
     {
       return try parent.openFile(access, mode: mode)
     }
-    return try open(path, in: directory, access, mode: mode)
-      .get(.open, directory.path(of: path))
+    return try open(path, suffix: suffix, in: directory, access, mode: mode)
+      .get(.open, directory.path(of: path.followed(by: suffix)))
   }
 
   /// Opens a file for reading without following a symbolic link below the path's base.
@@ -57,15 +63,18 @@ final class File: ReadableFile, Sendable {
     }
   }
 
-  private init(_ descriptor: Int, _ name: String, in directory: DirectoryHandle?, isWritable: Bool)
-  {
+  private init(
+    _ descriptor: Int, _ name: String, suffix: StaticString = "", in directory: DirectoryHandle?,
+    isWritable: Bool
+  ) {
     self.descriptor = Int32(descriptor)
     self.name = name
+    self.suffix = suffix
     self.directory = directory
     self.isWritable = isWritable
   }
 
-  var path: String { directory.path(of: name) }
+  var path: String { directory.path(of: name.followed(by: suffix)) }
 
   /// The same open file under the path that it is about to get.
   func duplicate(as path: String) throws(StorageError) -> File {
@@ -84,20 +93,24 @@ final class File: ReadableFile, Sendable {
     }
   }
 
+  @inline(__always)
   static func descriptorIfPresent(
-    _ path: String, in directory: DirectoryHandle?
+    _ path: String, suffix: StaticString = "", in directory: DirectoryHandle?
   ) throws(StorageError) -> Int? {
-    switch open(path, in: directory, .read, mode: 0) {
+    switch open(path, suffix: suffix, in: directory, .read, mode: 0) {
     case .success(let descriptor): return descriptor
     case .failure(let error) where error.code == ENOENT: return nil
     case .failure(let error):
-      throw StorageError(errno: error.code, operation: "open", path: directory.path(of: path))
+      throw StorageError(
+        errno: error.code, operation: "open", path: directory.path(of: path.followed(by: suffix)))
     }
   }
 
   /// Opens a file, and creates it for this process's user if necessary; returns its descriptor.
+  @inline(__always)
   static func open(
-    _ path: String, in directory: DirectoryHandle?, _ access: Access, mode: UInt32
+    _ path: String, suffix: StaticString = "", in directory: DirectoryHandle?, _ access: Access,
+    mode: UInt32
   ) -> Result<Int, Errno> {
     let flags: Int32 =
       switch access {
@@ -112,9 +125,10 @@ final class File: ReadableFile, Sendable {
       // Never through a link: in a shared directory another user may have planted it.
       case .createOrOpen: O_RDWR | O_CREAT | O_NOFOLLOW
       }
-    // `withCString` because passing a `String` as a C string copies it.
-    return openDescriptor(.open, directory.path(of: path), isNew: flags & O_EXCL != 0) {
-      path.withCString { path in
+    return openDescriptor(
+      .open, directory.path(of: path.followed(by: suffix)), isNew: flags & O_EXCL != 0
+    ) {
+      path.withCString(endingIn: suffix) { path in
         Int(
           platformOpen(
             directory.descriptor, path, flags | O_CLOEXEC | O_NONBLOCK, mode_t(mode)))
@@ -226,6 +240,32 @@ final class File: ReadableFile, Sendable {
     guard case .failure(let error) = result else { return }
     if try FileSystem.isFixedMode(error, status(), includes: mode) { return }
     try result.get(.chmod, path)
+  }
+}
+
+extension String {
+  /// This text and a suffix, without a copy if that is empty.
+  func followed(by suffix: StaticString) -> String {
+    suffix.utf8CodeUnitCount == 0 ? self : self + suffix.description
+  }
+
+  /// Calls `body` with the C string of this text and a suffix.
+  @inline(__always)
+  fileprivate func withCString<R>(
+    endingIn suffix: StaticString, _ body: (UnsafePointer<CChar>) -> R
+  ) -> R {
+    // `withCString` because passing a `String` as a C string copies it.
+    if suffix.utf8CodeUnitCount == 0 { return withCString(body) }
+    let (count, end) = (utf8.count, utf8.count + suffix.utf8CodeUnitCount)
+    return withUnsafeTemporaryAllocation(of: CChar.self, capacity: end + 1) { text in
+      let bytes = UnsafeMutableRawBufferPointer(text)
+      bytes.copyBytes(from: utf8)
+      UnsafeMutableRawBufferPointer(rebasing: bytes[count..<end]).copyMemory(
+        from: UnsafeRawBufferPointer(start: suffix.utf8Start, count: end - count))
+      bytes[end] = 0
+      // The buffer is not empty, so it has an address.
+      return body(UnsafePointer(text.baseAddress.unsafelyUnwrapped))
+    }
   }
 }
 

@@ -19,15 +19,22 @@ struct ForeignDirectory {
   /// nil unless this process runs as root, and another user owns the directory that contains
   /// `path`.
   ///
-  /// - Parameter base: What `path` is relative to; nil if it is absolute.
-  init?(of path: String, in base: DirectoryHandle?) throws(StorageError) {
+  /// - Parameters:
+  ///   - makePath: The path. It is only made if the process runs as root.
+  ///   - base: What the path is relative to; nil if it is absolute.
+  init?(
+    of makePath: @autoclosure () -> String, in base: DirectoryHandle?
+  ) throws(StorageError) {
     // The parent is cut from the path only if it is needed: that costs a quarter of a cache's set.
+    let path: String
     if let base {
       guard base.foreignOwner != nil else { return nil }
+      path = makePath()
       let parent = FileSystem.parent(of: path)
       directory = parent == "." ? base : try DirectoryHandle(parent, in: base)
     } else {
       guard ProcessEnvironment.userID == 0 else { return nil }
+      path = makePath()
       let parent = FileSystem.parent(of: path)
       var raw = keepsake_status()
       // If this fails, so does creating the entry, which reports the error.

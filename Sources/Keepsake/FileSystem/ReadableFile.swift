@@ -12,19 +12,27 @@ protocol ReadableFile: ~Copyable {
 struct ScopedFile: ReadableFile, ~Copyable {
   let descriptor: Int32
   private let name: String
+  private let suffix: StaticString
   private let directory: DirectoryHandle
 
   /// nil if there is no file. Missing files are common, so no error is constructed for one.
-  init?(ifPresent path: String, in directory: DirectoryHandle) throws(StorageError) {
-    guard let descriptor = try File.descriptorIfPresent(path, in: directory) else { return nil }
+  ///
+  /// - Parameter suffix: The end of the path, as in `File`.
+  @inline(__always)
+  init?(
+    ifPresent path: String, suffix: StaticString = "", in directory: DirectoryHandle
+  ) throws(StorageError) {
+    guard let descriptor = try File.descriptorIfPresent(path, suffix: suffix, in: directory)
+    else { return nil }
     self.descriptor = Int32(descriptor)
     name = path
+    self.suffix = suffix
     self.directory = directory
   }
 
   deinit { _ = close(descriptor) }
 
-  var path: String { directory.path(of: name) }
+  var path: String { directory.path(of: name.followed(by: suffix)) }
 }
 
 extension ReadableFile where Self: ~Copyable {

@@ -122,7 +122,7 @@ struct LockedEntry {
     with contents: UnsafeMutableRawBufferPointer, isDurable: Bool,
     _ change: (Replaced) throws(StorageError) -> Void
   ) throws(StorageError) -> Replaced {
-    let file = try openSidecar(name.sidecarPath)
+    let file = try openSidecar()
     let replaced = try readOld(file, contents)
     do throws(StorageError) {
       if let detailed = replaced.detailed {
@@ -272,13 +272,18 @@ struct LockedEntry {
 
   private static let pageSize = 4_096
 
-  private func openSidecar(_ path: String) throws(StorageError) -> File {
+  private func openSidecar() throws(StorageError) -> File {
+    func open() throws(StorageError) -> File {
+      try File(
+        name.path, suffix: Sidecar.pathSuffix, in: cache.directory, .createOrOpen,
+        mode: cache.fileMode)
+    }
     do throws(StorageError) {
-      return try File(path, in: cache.directory, .createOrOpen, mode: cache.fileMode)
+      return try open()
     } catch  where error.code == .isDirectory || error.code == .symbolicLink {
       // The cache makes no directories or links of this name.
-      try FileSystem.remove(path, in: cache.directory)
-      return try File(path, in: cache.directory, .createOrOpen, mode: cache.fileMode)
+      try FileSystem.remove(name.sidecarPath, in: cache.directory)
+      return try open()
     }
   }
 

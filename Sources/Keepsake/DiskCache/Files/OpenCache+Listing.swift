@@ -33,7 +33,12 @@ extension OpenCache {
   /// The key that the sidecar records; nil if it cannot be read.
   private func readKey(_ name: EntryName) throws(StorageError) -> [UInt8]? {
     do throws(StorageError) {
-      return try readSidecar(name, of: nil, keyLength: nil) { Array($0) }?.2
+      var key: [UInt8]?
+      _ = try readSidecar(name, of: nil, keyLength: nil) {
+        key = Array($0)
+        return true
+      }
+      return key
     } catch  where error.code == .unsupportedVersion {
       return nil
     }

@@ -115,11 +115,9 @@ extension OpenCache {
   ) throws(StorageError) -> LookupResult {
     if payload.isDirectory { return .mismatch }
     let now = WallClock.now
-    let record = try readSidecar(name, of: payload, keyLength: key?.utf8.count) { found in
-      key.map { $0.utf8.hasSameBytes(as: found) } ?? true
-    }
-    guard let (sidecar, lastUsed, hasKey) = record else { return .mismatch }
-    if !hasKey { return name.isHashed ? .missing : .mismatch }
+    guard let record = try readSidecar(name, of: payload, key) else { return .mismatch }
+    let sidecar = record.sidecar
+    if !record.hasKey { return name.isHashed ? .missing : .mismatch }
     guard let kind = sidecar.kind else { return .mismatch }
     let belongs = sidecar.belongs(to: payload)
     let isChecksumSufficient = options.contains(.revalidate) || sidecar.modified == 0
@@ -128,9 +126,9 @@ extension OpenCache {
     }
     var entry = VerifiedEntry(
       inode: payload.inode, size: payload.size, modified: payload.modified,
-      changed: payload.changed, keyID: name.keyID, created: sidecar.created, lastUsed: lastUsed,
-      lastRecordedUse: lastUsed, expiry: sidecar.expiry, kind: kind,
-      hasDetails: sidecar.details != nil, isPayloadVerified: false)
+      changed: payload.changed, keyID: name.keyID, created: sidecar.created,
+      lastUsed: record.lastUsed, lastRecordedUse: record.lastUsed, expiry: sidecar.expiry,
+      kind: kind, hasDetails: sidecar.details != nil, isPayloadVerified: false)
     if entry.hasExpired(at: now) {
       guard let details = sidecar.details, entry.isKept(for: details.kept, at: now) else {
         return .expired
@@ -155,59 +153,61 @@ extension OpenCache {
 
   /// Reads the sidecar of an entry; nil if it is missing or damaged.
   ///
-  /// - Parameter payload: Selects the record if there are two; nil for the latest.
-  /// - Returns: The sidecar, the entry's last recorded use (only for an idle expiry, otherwise its
-  ///   creation) and what `body` returns.
-  func readSidecar<R>(
+  /// - Parameters:
+  ///   - payload: Selects the record if there are two; nil for the latest.
+  ///   - key: nil to accept any key whose entry has this name.
+  func readSidecar(
+    _ name: EntryName, of payload: FileStatus?, _ key: String?
+  ) throws(StorageError) -> SidecarRecord? {
+    try readSidecar(name, of: payload, keyLength: key?.utf8.count) { found in
+      key.map { $0.utf8.hasSameBytes(as: found) } ?? true
+    }
+  }
+
+  /// The same for a key that `isKey` recognizes.
+  @inline(__always)
+  func readSidecar(
     _ name: EntryName, of payload: FileStatus?, keyLength: Int?,
-    _ body: (_ key: UnsafeRawBufferPointer) -> R
-  ) throws(StorageError) -> (Sidecar, lastUsed: Int64, R)? {
-    guard let file = try ScopedFile(ifPresent: name.sidecarPath, in: directory) else {
-      return nil
-    }
-    @inline(__always)
-    func parse(_ contents: UnsafeRawBufferPointer) throws(StorageError) -> (Sidecar, R)? {
-      guard var sidecar = try Sidecar(contents, path: file.path) else { return nil }
-      if let payload, !sidecar.fits(payload),
-        let previous = Sidecar.previous(in: contents), previous.fits(payload)
-      {
-        // The writer of the latest record has not published its payload, and may never do so.
-        sidecar = previous
-      }
-      return (sidecar, body(Sidecar.key(in: contents)))
-    }
+    _ isKey: (UnsafeRawBufferPointer) -> Bool
+  ) throws(StorageError) -> SidecarRecord? {
+    guard
+      let file = try ScopedFile(ifPresent: name.path, suffix: Sidecar.pathSuffix, in: directory)
+    else { return nil }
     let length = keyLength ?? EntryName.longestKey
     let size = Sidecar.fileSize(keyLength: length)
     let found = try withUnsafeTemporaryAllocation(byteCount: size, alignment: 8) {
-      (buffer) throws(StorageError) -> (Sidecar, R)? in
+      (buffer) throws(StorageError) -> SidecarRecord? in
       do throws(StorageError) {
         let count = try file.read(from: 0, into: buffer)
         let contents = UnsafeRawBufferPointer(rebasing: buffer[..<count])
         if count == size, Sidecar.hasMore(after: contents) {
           let all = try file.read(from: 0, count: Sidecar.largestFileSize(keyLength: length))
-          return try all.span.bytes.withUnsafeBytes { (all) throws(StorageError) in try parse(all) }
+          return try all.span.bytes.withUnsafeBytes { (all) throws(StorageError) in
+            try SidecarRecord(all, of: payload, path: file.path, isKey)
+          }
         }
-        return try parse(contents)
+        return try SidecarRecord(contents, of: payload, path: file.path, isKey)
       } catch  where error.code == .isDirectory {
         return nil
       }
     }
-    guard let (sidecar, result) = found else { return nil }
-    guard case .idle = sidecar.expiry else { return (sidecar, sidecar.created, result) }
-    return (sidecar, try file.status(withTimes: true).modified, result)
+    guard var record = found else { return nil }
+    if case .idle = record.sidecar.expiry {
+      record.lastUsed = try file.status(withTimes: true).modified
+    }
+    return record
   }
 
   /// When a record that there is no value expires; nil if there is no such record.
   func expiryOfNoValue(_ name: EntryName, key: String?) throws(StorageError) -> Int64? {
-    let record: (Sidecar, lastUsed: Int64, Bool)?
+    let record: SidecarRecord?
     do throws(StorageError) {
-      record = try readSidecar(name, of: nil, keyLength: key?.utf8.count) { found in
-        key.map { $0.utf8.hasSameBytes(as: found) } ?? true
-      }
+      record = try readSidecar(name, of: nil, key)
     } catch  where error.code == .unsupportedVersion {
       return nil
     }
-    guard let (sidecar, lastUsed, hasKey) = record, hasKey, sidecar.kind == nil else { return nil }
+    guard let record, record.hasKey, record.sidecar.kind == nil else { return nil }
+    let (sidecar, lastUsed) = (record.sidecar, record.lastUsed)
     let (created, now) = (sidecar.created, WallClock.now)
     let hasPassed = sidecar.expiry.hasPassed(created: created, lastUsed: lastUsed, now: now)
     return hasPassed ? .min : sidecar.expiry.time(created: created, lastUsed: lastUsed)
@@ -219,8 +219,7 @@ extension OpenCache {
   ) throws(StorageError) -> EntryDetails? {
     guard let payload = try FileSystem.status(name.path, in: directory, withTimes: true),
       entry.matches(payload, keyID: name.keyID),
-      let (sidecar, _, _) = try readSidecar(
-        name, of: payload, keyLength: key.utf8.count, { _ in () }),
+      let sidecar = try readSidecar(name, of: payload, key)?.sidecar,
       sidecar.created == entry.created
     else { return nil }
     return sidecar.details
@@ -237,9 +236,7 @@ extension OpenCache {
       guard entry.matches(payload, keyID: name.keyID) else { continue }
       var source = ChunkSource(contents: .file(file), size: payload.size)
       if entry.isPayloadVerified { return source }
-      guard
-        let (sidecar, _, _) = try readSidecar(
-          name, of: payload, keyLength: key.utf8.count, { _ in () }),
+      guard let sidecar = try readSidecar(name, of: payload, key)?.sidecar,
         sidecar.created == entry.created
       else { continue }
       source.verify = { [self] sum throws(StorageError) in
@@ -261,6 +258,33 @@ extension OpenCache {
     // Fails if this process may only read; the uses of other processes then decide.
     _ = try? FileSystem.touch(name.sidecarPath, in: directory)
     verifiedEntries.setLastRecordedUse(entry.lastUsed, of: name)
+  }
+}
+
+/// What was read from a sidecar file.
+struct SidecarRecord {
+  let sidecar: Sidecar
+  /// Whether it has the key that was asked for.
+  let hasKey: Bool
+  /// The entry's last recorded use, only for an idle expiry; otherwise its creation.
+  fileprivate(set) var lastUsed: Int64
+
+  /// nil if the file is damaged.
+  @inline(__always)
+  fileprivate init?(
+    _ contents: UnsafeRawBufferPointer, of payload: FileStatus?,
+    path: @autoclosure () -> String, _ isKey: (UnsafeRawBufferPointer) -> Bool
+  ) throws(StorageError) {
+    guard var sidecar = try Sidecar(contents, path: path()) else { return nil }
+    if let payload, !sidecar.fits(payload),
+      let previous = Sidecar.previous(in: contents), previous.fits(payload)
+    {
+      // The writer of the latest record has not published its payload, and may never do so.
+      sidecar = previous
+    }
+    self.sidecar = sidecar
+    hasKey = isKey(Sidecar.key(in: contents))
+    lastUsed = sidecar.created
   }
 }
 

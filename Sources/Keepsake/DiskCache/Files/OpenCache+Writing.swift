@@ -120,10 +120,10 @@ extension OpenCache {
     try ledger?.recordExpiry(expires, in: name.directory)
     let isSame = try withKeyLock(name, timeout: timeout) { entry throws(StorageError) -> Bool in
       guard let payload = try FileSystem.status(name.path, in: directory, withTimes: true),
-        let (old, _, hasKey) = try readSidecar(
-          name, of: payload, keyLength: key.utf8.count, { key.utf8.hasSameBytes(as: $0) }),
-        hasKey, old.fits(payload), old.created == stale.created
+        let record = try readSidecar(name, of: payload, key), record.hasKey,
+        record.sidecar.fits(payload), record.sidecar.created == stale.created
       else { return false }
+      let old = record.sidecar
       let sidecar = Sidecar(
         kind: old.kind, expiry: options.expiry, size: old.size,
         modified: old.modified == 0 ? 0 : times.modified, checksum: old.checksum,

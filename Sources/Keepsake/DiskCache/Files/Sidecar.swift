@@ -23,7 +23,9 @@ struct Sidecar: Equatable, Sendable {
   var details: EntryDetails?
 
   static let headerSize = 64
-  static let suffix = ".meta"
+  /// The end of a sidecar's path, after the path of its payload.
+  static let pathSuffix: StaticString = ".meta"
+  static let suffix = pathSuffix.description
 
   /// The name of the payload beside a sidecar; nil if this is not the name of a sidecar.
   static func payloadName(of fileName: String) -> String? {
