@@ -71,8 +71,10 @@ private func checkUnreadable(_ error: StorageError) {
   }
   if let (kind, range) = PaddedValue.parse(plaintext) {
     check(range.upperBound <= plaintext.count, "a value is inside its box")
-    let prefix = PaddedValue.prefix(kind: kind, length: range.count)
-    check(plaintext.starts(with: prefix), "a prefix is written with the same bytes")
+    let isSame = PaddedValue.withPrefix(kind: kind, length: range.count) {
+      plaintext.starts(with: $0)
+    }
+    check(isSame, "a prefix is written with the same bytes")
     check(PaddedValue.paddedLength(range.count) >= range.upperBound, "padding cuts nothing off")
     _ = Payload.Kind(rawValue: kind)?.value(of: plaintext[part: range])
   }

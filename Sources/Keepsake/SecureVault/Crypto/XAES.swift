@@ -64,16 +64,18 @@ struct XAES: ~Copyable {
     // The subkey K1 is the encryption of zeros, doubled in GF(2^128).
     blocks.initializeMemory(as: UInt8.self, repeating: 0)
     try encrypt(blocks[part: ..<16], into: output)
-    let carry = output[0] >> 7
-    for index in 0..<16 {
-      output[index] = output[index] << 1 | (index < 15 ? output[index + 1] >> 7 : 0)
+    func word(_ bytes: UnsafeRawBufferPointer) -> UInt64 {
+      UInt64(bigEndian: bytes.loadUnaligned(as: UInt64.self))
     }
-    output[15] ^= carry &* 0x87
-    for (block, counter) in [(0, 1), (16, 2)] as [(Int, UInt8)] {
-      blocks[block + 1] = counter
-      blocks[block + 2] = UInt8(ascii: "X")
-      for index in 0..<12 { blocks[block + 4 + index] = nonce[index] }
-      for index in 0..<16 { blocks[block + index] ^= output[index] }
+    let (high, low) = (word(.init(output)), word(.init(output[part: 8...])))
+    let subkey = (high << 1 | low >> 63, low << 1 ^ (high >> 63) * 0x87)
+    // The nonce follows a counter of two bytes, an "X" and a zero.
+    let start = UInt64(UInt8(ascii: "X")) << 40 | word(nonce) >> 32
+    for counter in 1...2 {
+      let block = blocks[part: (16 * (counter - 1))...]
+      let words = ((start | UInt64(counter) << 48) ^ subkey.0, word(nonce[part: 4...]) ^ subkey.1)
+      block.storeBytes(of: words.0.bigEndian, as: UInt64.self)
+      block.storeBytes(of: words.1.bigEndian, toByteOffset: 8, as: UInt64.self)
     }
     try encrypt(blocks, into: output)
   }
@@ -131,18 +133,20 @@ struct XAES: ~Copyable {
     _ box: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer,
     authenticating associatedData: [UInt8], into message: UnsafeMutableRawBufferPointer
   ) throws(StorageError) -> Bool {
-    try XAES(key: key).open(box, authenticating: associatedData, into: message)
+    try associatedData.withBytes { associatedData throws(StorageError) in
+      try XAES(key: key).open(box, authenticating: associatedData, into: message)
+    }
   }
 
   func open(
-    _ box: UnsafeRawBufferPointer, authenticating associatedData: [UInt8],
+    _ box: UnsafeRawBufferPointer, authenticating associatedData: UnsafeRawBufferPointer,
     into message: UnsafeMutableRawBufferPointer
   ) throws(StorageError) -> Bool {
     guard box.count >= Self.overhead, message.count == box.count - Self.overhead else {
       return false
     }
     try begin(.opening, nonce: box[part: ..<Self.nonceSize])
-    try associatedData.withBytes { bytes throws(StorageError) in try gcm.authenticate(bytes) }
+    try gcm.authenticate(associatedData)
     let tag = box.count - Self.tagSize
     try gcm.update(box[part: Self.nonceSize..<tag], into: message)
     if try gcm.verify(tag: box[part: tag...]) { return true }

@@ -41,16 +41,28 @@ final class EntryPath: Sendable {
     case presence = 2
   }
 
-  /// The associated data of a box, which ties it to the vault, this path and the other box.
-  func associatedData(
-    of box: Box, header: UnsafeRawBufferPointer = .init(start: nil, count: 0), vaultID: [UInt8],
-    namesBox: UnsafeRawBufferPointer = .init(start: nil, count: 0)
-  ) -> [UInt8] {
+  /// The associated data of the box inside the value, which ties it to the vault and this path.
+  func presenceAssociatedData(vaultID: [UInt8]) -> [UInt8] {
+    [UInt8](count: Self.bindingLength) {
+      writeBinding(of: .presence, vaultID: vaultID, to: &$0)
+    }
+  }
+
+  /// Calls `body` with the associated data of another box, which also ties it to the entry's header
+  /// and to the other box.
+  func withAssociatedData<R>(
+    of box: Box, header: UnsafeRawBufferPointer, vaultID: [UInt8],
+    namesBox: UnsafeRawBufferPointer = .init(start: nil, count: 0),
+    _ body: (UnsafeRawBufferPointer) throws(StorageError) -> R
+  ) throws(StorageError) -> R {
     let count = header.count + Self.bindingLength + namesBox.count
-    return [UInt8](count: count) { writer in
+    return try withUnsafeTemporaryAllocation(byteCount: count, alignment: 8) {
+      memory throws(StorageError) in
+      var writer = ByteWriter(memory)
       writer.append(header)
       writeBinding(of: box, vaultID: vaultID, to: &writer)
       writer.append(namesBox)
+      return try body(UnsafeRawBufferPointer(memory))
     }
   }
 

@@ -12,6 +12,8 @@ final class KeyRing: Sendable {
   /// The id of the entry key that new entries are sealed under.
   let primaryID: UInt32
   private let offsets: [UInt32: Int]
+  /// Apart from the others, because most calls use it.
+  private let primaryOffset: Int
   private let keySetEnd: Int
   /// The slots that the key set's box had besides the keys.
   let sealedSlots: [KeySlot]
@@ -44,13 +46,13 @@ final class KeyRing: Sendable {
         slots.append(slot)
       }
     }
-    guard offsets.count == Int(count), offsets[primaryID] != nil, reader.isAtEnd else {
-      return nil
-    }
+    guard offsets.count == Int(count), let primaryOffset = offsets[primaryID], reader.isAtEnd
+    else { return nil }
     sealedSlots = slots
     self.pages = pages
     self.primaryID = primaryID
     self.offsets = offsets
+    self.primaryOffset = primaryOffset
   }
 
   /// The ids of all entry keys.
@@ -74,13 +76,13 @@ final class KeyRing: Sendable {
     try withBytes(in: Self.nameKeyRange, body)
   }
 
-  func hasKey(_ id: UInt32) -> Bool { offsets[id] != nil }
+  func hasKey(_ id: UInt32) -> Bool { id == primaryID || offsets[id] != nil }
 
   /// Calls `body` with the entry key of this id; nil when there is none.
   func withEntryKey<R: ~Copyable, E: Error>(
     _ id: UInt32, _ body: (UnsafeRawBufferPointer) throws(E) -> R
   ) throws(E) -> R? {
-    guard let offset = offsets[id] else { return nil }
+    guard let offset = id == primaryID ? primaryOffset : offsets[id] else { return nil }
     return try withBytes(in: offset..<(offset + XAES.keySize), body)
   }
 

@@ -23,10 +23,11 @@ enum PaddedValue {
     return (length + mask) & ~mask
   }
 
-  static func prefix(kind: UInt8, length: Int) -> [UInt8] {
-    var bytes = [kind, 0, 0, 0, 0, 0, 0, 0]
-    bytes.append(number: UInt64(length))
-    return bytes
+  /// Calls `body` with the bytes before a value.
+  static func withPrefix<R: ~Copyable, E: Error>(
+    kind: UInt8, length: Int, _ body: (UnsafeRawBufferPointer) throws(E) -> R
+  ) throws(E) -> R {
+    try withUnsafeBytes(of: (UInt64(kind).littleEndian, UInt64(length).littleEndian), body)
   }
 
   /// The value's kind, and its range in the plaintext; nil when the plaintext is not valid.

@@ -123,10 +123,13 @@ extension Vault {
           }
           let plaintext = EntryPlaintext(
             names: names, isPresenceRequired: entry.header.isPresenceRequired,
-            pieces: [UnsafeRawBufferPointer(entry.plaintext.bytes)], paddingLength: 0)
+            prefix: .init(start: nil, count: 0),
+            value: UnsafeRawBufferPointer(entry.plaintext.bytes), paddingLength: 0)
           guard let directory = try session.directory() else { return nil }
           var temporary = try session.makeTemporaryFile(for: path, in: directory)
-          try session.write(plaintext, at: path, to: temporary.file)
+          // The entry was sealed under another key.
+          var cipher: XAES?
+          try session.write(plaintext, at: path, to: temporary.file, reusing: &cipher)
           try temporary.file.synchronize()
           try temporary.moveToDestination()
         }

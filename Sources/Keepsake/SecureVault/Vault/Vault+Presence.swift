@@ -18,14 +18,15 @@ final class PresenceKey {
   func seal(
     _ kind: Payload.Kind, _ value: UnsafeRawBufferPointer, at path: EntryPath, vaultID: [UInt8]
   ) throws(StorageError) -> [UInt8] {
-    let prefix = PaddedValue.prefix(kind: kind.rawValue, length: value.count)
     let plaintext = try SecretBytes(count: PaddedValue.paddedLength(value.count))
     plaintext.bytes.initializeMemory(as: UInt8.self, repeating: 0)
-    plaintext.bytes.copyBytes(from: prefix)
-    plaintext.bytes[part: prefix.count...].copyMemory(from: value)
+    PaddedValue.withPrefix(kind: kind.rawValue, length: value.count) {
+      plaintext.bytes.copyMemory(from: $0)
+    }
+    plaintext.bytes[part: PaddedValue.prefixSize...].copyMemory(from: value)
     return try XAES.seal(
       UnsafeRawBufferPointer(plaintext.bytes), key: bytes,
-      authenticating: path.associatedData(of: .presence, vaultID: vaultID))
+      authenticating: path.presenceAssociatedData(vaultID: vaultID))
   }
 
   /// The plaintext of a box that ``seal(_:_:at:vaultID:)`` made; nil if it is not authentic.
@@ -34,7 +35,7 @@ final class PresenceKey {
   ) throws(StorageError) -> SecretBytes? {
     let plaintext = try SecretBytes(count: max(0, box.count - XAES.overhead))
     let isAuthentic = try XAES.open(
-      box, key: bytes, authenticating: path.associatedData(of: .presence, vaultID: vaultID),
+      box, key: bytes, authenticating: path.presenceAssociatedData(vaultID: vaultID),
       into: plaintext.bytes)
     if isAuthentic { return plaintext }
     return nil

@@ -22,7 +22,8 @@ struct EntryHeader: Equatable, Sendable {
   static let size = 24
   /// More than the names box of the longest key and service takes.
   static let maxNamesLength = 2 * EntryNames.maxNameSize + 1_024
-  private static let signature: [UInt8] = Array("SVE1".utf8)
+  /// `SVE1` in ASCII.
+  private static let signature: UInt32 = 0x3145_5653
   private static let presenceFlag: UInt16 = 1
 
   enum ParseError: Error {
@@ -53,8 +54,8 @@ struct EntryHeader: Equatable, Sendable {
 
   init(_ bytes: UnsafeRawBufferPointer) throws(ParseError) {
     var reader = ByteReader(bytes)
-    guard let signature = reader.take(4), signature.elementsEqual(Self.signature),
-      let version = reader.number(UInt8.self), let cipherSuite = reader.number(UInt8.self)
+    guard reader.number() == Self.signature, let version = reader.number(UInt8.self),
+      let cipherSuite = reader.number(UInt8.self)
     else { throw .invalid }
     guard version == VaultFormat.version, cipherSuite == VaultFormat.cipherSuite else {
       throw version == 0 || cipherSuite == 0 ? .invalid : .newerVersion
@@ -116,13 +117,14 @@ struct EntryNames: Equatable, Sendable {
   }
 
   init?(_ bytes: UnsafeRawBufferPointer) {
-    var reader = ByteReader(bytes)
-    func name() -> String? {
-      reader.number(UInt32.self).flatMap { reader.take(Int($0)) }
-        .flatMap { String(utf8: $0) }
+    func name(_ reader: inout ByteReader) -> String? {
+      guard let length = reader.number(UInt32.self), let name = reader.take(Int(length))
+      else { return nil }
+      return String(utf8: name)
     }
+    var reader = ByteReader(bytes)
     guard let created = reader.number(Int64.self), let modified = reader.number(Int64.self),
-      let service = name(), let key = name()
+      let service = name(&reader), let key = name(&reader)
     else { return nil }
     self.init(created: created, modified: modified, service: service, key: key)
   }

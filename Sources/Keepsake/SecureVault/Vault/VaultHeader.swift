@@ -26,6 +26,10 @@ struct VaultHeader: Equatable, Sendable {
   /// The slot of the source that protects the vault. Every vault has one.
   var masterSlot: KeySlot? { slots.first { $0.purpose == .master } }
   var presenceSlot: KeySlot? { slots.first { $0.purpose == .presence } ?? sealedSlots.first }
+  /// Whether there is a ``presenceSlot``, without a copy of it.
+  var hasPresenceSlot: Bool {
+    !sealedSlots.isEmpty || slots.contains { $0.purpose == .presence }
+  }
   var allSlots: [KeySlot] { slots + sealedSlots }
   /// Whether a passphrase or a recovery code opens the vault.
   var hasTypedSlot: Bool { slots.contains { $0.opensVault && $0.isTyped } }

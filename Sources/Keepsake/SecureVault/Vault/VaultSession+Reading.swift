@@ -31,6 +31,17 @@ extension VaultSession {
   func readEntry(
     at path: EntryPath, in directory: DirectoryHandle? = nil, _ part: EntryPart
   ) throws(StorageError) -> EntryReadResult {
+    var cipher: XAES?
+    return try readEntry(at: path, in: directory, part, keeping: &cipher)
+  }
+
+  /// Does the same, and keeps the cipher for a box that the same call seals under the primary key.
+  ///
+  /// - Parameter cipher: Stays nil if the entry is sealed under another key.
+  func readEntry(
+    at path: EntryPath, in directory: DirectoryHandle? = nil, _ part: EntryPart,
+    keeping cipher: inout XAES?
+  ) throws(StorageError) -> EntryReadResult {
     let found =
       if let directory {
         try File.openIfPresent(path.subpath, in: directory)
@@ -38,27 +49,28 @@ extension VaultSession {
         try File.openIfPresent(path.path)
       }
     guard let file = found else { return .missing }
-    return try withUnsafeTemporaryAllocation(byteCount: Self.smallEntrySize, alignment: 8) {
-      buffer throws(StorageError) in
-      // One call reads a small entry whole.
-      var count = try file.readOnce(into: buffer)
-      if count < EntryHeader.size { count = try file.read(from: 0, into: buffer) }
-      let start = UnsafeRawBufferPointer(buffer)[part: ..<count]
-      let header = try path.parseHeader(start)
-      guard ring.hasKey(header.keyID) else { return .unknownKey(header.keyID) }
-      // If the buffer is full, there may be more in the file.
-      if header.fileLength == count, count < Self.smallEntrySize {
-        return .opened(try open(header, start, nil, part, path))
-      }
-      guard try file.status().size == header.fileLength else {
-        throw path.damageError("the file's length does not match its header")
-      }
-      let boxStart = EntryHeader.size + header.namesLength
-      let bytes = try file.read(from: 0, count: boxStart)
-      guard bytes.count == boxStart else { throw path.damageError("its file is truncated") }
-      return try bytes.withBytes { bytes throws(StorageError) in
-        .opened(try open(header, bytes, file, part, path))
-      }
+    // Too large for the stack.
+    let buffer = UnsafeMutableRawBufferPointer.allocate(
+      byteCount: Self.smallEntrySize, alignment: 8)
+    defer { buffer.deallocate() }
+    // One call reads a small entry whole.
+    var count = try file.readOnce(into: buffer)
+    if count < EntryHeader.size { count = try file.read(from: 0, into: buffer) }
+    let start = UnsafeRawBufferPointer(buffer)[part: ..<count]
+    let header = try path.parseHeader(start)
+    guard ring.hasKey(header.keyID) else { return .unknownKey(header.keyID) }
+    // If the buffer is full, there may be more in the file.
+    if header.fileLength == count, count < Self.smallEntrySize {
+      return .opened(try open(header, start, nil, part, path, keeping: &cipher))
+    }
+    guard try file.status().size == header.fileLength else {
+      throw path.damageError("the file's length does not match its header")
+    }
+    let boxStart = EntryHeader.size + header.namesLength
+    let bytes = try file.read(from: 0, count: boxStart)
+    guard bytes.count == boxStart else { throw path.damageError("its file is truncated") }
+    return try bytes.withBytes { bytes throws(StorageError) in
+      .opened(try open(header, bytes, file, part, path, keeping: &cipher))
     }
   }
 
@@ -67,7 +79,7 @@ extension VaultSession {
   ///   - file: The file to read the value's box from, if the box is not among the bytes.
   private func open(
     _ header: EntryHeader, _ bytes: UnsafeRawBufferPointer, _ file: File?, _ part: EntryPart,
-    _ path: EntryPath
+    _ path: EntryPath, keeping keptCipher: inout XAES?
   ) throws(StorageError) -> OpenedEntry {
     let headerBytes = bytes[part: ..<EntryHeader.size]
     let valueStart = EntryHeader.size + header.namesLength
@@ -78,29 +90,31 @@ extension VaultSession {
       // The names box authenticates the lengths in the header. A large value's length has to be
       // authentic before memory is allocated for it.
       if part != .value || file != nil {
-        let associatedData = path.associatedData(
-          of: .names, header: headerBytes, vaultID: self.header.vaultID)
         let plaintext = try SecretBytes(count: header.namesLength - XAES.overhead)
-        guard
-          try cipher.open(namesBox, authenticating: associatedData, into: plaintext.bytes),
-          let found = EntryNames(UnsafeRawBufferPointer(plaintext.bytes)),
+        let isAuthentic = try path.withAssociatedData(
+          of: .names, header: headerBytes, vaultID: self.header.vaultID
+        ) { associatedData throws(StorageError) in
+          try cipher.open(namesBox, authenticating: associatedData, into: plaintext.bytes)
+        }
+        guard isAuthentic, let found = EntryNames(UnsafeRawBufferPointer(plaintext.bytes)),
           try isPath(path, of: found.service, found.key)
         else { throw path.alteredError }
         names = found
       }
       guard part != .names else {
+        if header.keyID == ring.primaryID { keptCipher = consume cipher }
         return OpenedEntry(header: header, names: names, plaintext: try SecretBytes(count: 0))
       }
       let plaintext = try SecretBytes(count: header.valueLength - XAES.overhead)
-      let associatedData = path.associatedData(
-        of: .value, header: headerBytes, vaultID: self.header.vaultID, namesBox: namesBox)
-      let isAuthentic: Bool
-      if let file {
-        isAuthentic = try Self.openValue(
-          in: file, at: valueStart, cipher, associatedData, into: plaintext.bytes)
-      } else {
-        isAuthentic = try cipher.open(
-          bytes[part: valueStart...], authenticating: associatedData, into: plaintext.bytes)
+      let isAuthentic = try path.withAssociatedData(
+        of: .value, header: headerBytes, vaultID: self.header.vaultID, namesBox: namesBox
+      ) { associatedData throws(StorageError) in
+        if let file {
+          try Self.openValue(in: file, at: valueStart, cipher, associatedData, plaintext.bytes)
+        } else {
+          try cipher.open(
+            bytes[part: valueStart...], authenticating: associatedData, into: plaintext.bytes)
+        }
       }
       guard isAuthentic else { throw path.alteredError }
       return OpenedEntry(header: header, names: names, plaintext: plaintext)
@@ -111,17 +125,15 @@ extension VaultSession {
 
   /// Opens a box chunk by chunk; false if it is not authentic.
   private static func openValue(
-    in file: File, at start: Int, _ cipher: borrowing XAES, _ associatedData: [UInt8],
-    into plaintext: UnsafeMutableRawBufferPointer
+    in file: File, at start: Int, _ cipher: borrowing XAES,
+    _ associatedData: UnsafeRawBufferPointer, _ plaintext: UnsafeMutableRawBufferPointer
   ) throws(StorageError) -> Bool {
     let messageStart = start + XAES.nonceSize
     let end = messageStart + plaintext.count
     let nonce = try file.read(from: start, count: XAES.nonceSize)
     guard nonce.count == XAES.nonceSize else { return false }
     try nonce.withBytes { nonce throws(StorageError) in try cipher.begin(.opening, nonce: nonce) }
-    try associatedData.withBytes { bytes throws(StorageError) in
-      try cipher.gcm.authenticate(bytes)
-    }
+    try cipher.gcm.authenticate(associatedData)
     try ChunkBuffer.with(plaintext.count) { buffer throws(StorageError) in
       var position = messageStart
       while position < end {
@@ -148,11 +160,11 @@ extension VaultSession {
           switch try readEntry(at: path, .names) {
           case .missing: continue
           case .opened(let entry): if entry.header.isPresenceRequired { return true }
-          case .unknownKey: if header.presenceSlot != nil { return true }
+          case .unknownKey: if header.hasPresenceSlot { return true }
           }
         } catch {
           if error.isDescriptorLimit { throw error }
-          if header.presenceSlot != nil { return true }
+          if header.hasPresenceSlot { return true }
         }
       }
     }

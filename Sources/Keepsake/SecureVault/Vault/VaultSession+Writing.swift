@@ -3,9 +3,10 @@
 struct EntryPlaintext {
   let names: EntryNames
   let isPresenceRequired: Bool
-  /// The plaintext of the value's box: these pieces in a row, then zeros.
-  var pieces: [UnsafeRawBufferPointer]
-  var paddingLength: Int
+  /// The plaintext of the value's box: these two in a row, then zeros.
+  let prefix: UnsafeRawBufferPointer
+  let value: UnsafeRawBufferPointer
+  let paddingLength: Int
 }
 
 /// What an attempt to store a secret led to.
@@ -34,7 +35,9 @@ extension VaultSession {
     let now = WallClock.now
     var names = EntryNames(created: now, modified: now, service: secret.service, key: secret.key)
     var isPresenceRequired = secret.access == .userPresence
-    if let old = try entryToReplace(at: path) {
+    // Opens the old names and seals the new ones: setting it up takes longer than both.
+    var cipher: XAES?
+    if let old = try entryToReplace(at: path, keeping: &cipher) {
       names.created = old.names.created
       if secret.access == nil { isPresenceRequired = old.isPresenceRequired }
     }
@@ -50,12 +53,12 @@ extension VaultSession {
       return try put(
         NewEntry(
           names: names, isPresenceRequired: false, kind: secret.kind.rawValue, value: secret.value),
-        for: secret, at: path, isLockHeld: isLockHeld)
+        for: secret, at: path, isLockHeld: isLockHeld, reusing: &cipher)
     }
     return try box.withBytes { box throws(StorageError) in
       try put(
         NewEntry(names: names, isPresenceRequired: true, kind: PaddedValue.boxKind, value: box),
-        for: secret, at: path, isLockHeld: isLockHeld)
+        for: secret, at: path, isLockHeld: isLockHeld, reusing: &cipher)
     }
   }
 
@@ -72,11 +75,12 @@ extension VaultSession {
 
   /// The entry that a set is about to replace; nil if there is none or it is beyond repair.
   private func entryToReplace(
-    at path: EntryPath
+    at path: EntryPath, keeping cipher: inout XAES?
   ) throws(StorageError) -> (names: EntryNames, isPresenceRequired: Bool)? {
     var unknownKeyID: UInt32?
     do throws(StorageError) {
-      switch try readEntry(at: path, in: directories.withLock { $0.vault }, .names) {
+      let directory = directories.withLock { $0.vault }
+      switch try readEntry(at: path, in: directory, .names, keeping: &cipher) {
       case .missing: return nil
       case .opened(let entry):
         return entry.names.map { ($0, entry.header.isPresenceRequired) }
@@ -93,14 +97,15 @@ extension VaultSession {
   /// Writes an entry and moves it into place, unless the header or the old value changed in the
   /// meantime.
   private func put(
-    _ entry: NewEntry, for secret: NewSecret, at path: EntryPath, isLockHeld: Bool
+    _ entry: NewEntry, for secret: NewSecret, at path: EntryPath, isLockHeld: Bool,
+    reusing cipher: inout XAES?
   ) throws(StorageError) -> WriteOutcome {
     var attempts = 0
     while true {
       do throws(StorageError) {
         guard let directory = try prepareDirectory(of: path) else { return .overtaken }
         var temporary = try makeTemporaryFile(for: path, in: directory)
-        try write(entry, at: path, to: temporary.file)
+        try write(entry, at: path, to: temporary.file, reusing: &cipher)
         try temporary.file.synchronize()
         if isLockHeld {
           if !secret.replaces, try isPresent(path) { return .exists }
@@ -111,7 +116,7 @@ extension VaultSession {
             if !secret.replaces, try isPresent(path) { return .exists }
             // If the access was taken from the old entry, another process may have replaced that
             // entry since, provided that this header has a key for presence.
-            if secret.access == nil, header.presenceSlot != nil,
+            if secret.access == nil, header.hasPresenceSlot,
               try isPresenceRequired(at: path) != entry.isPresenceRequired
             {
               return .overtaken
@@ -146,7 +151,7 @@ extension VaultSession {
   /// - Returns: The vault's directory; nil if it is not the one that the header is in.
   private func prepareDirectory(of path: EntryPath) throws(StorageError) -> DirectoryHandle? {
     let known = directories.withLock { known in
-      known.durable.contains(path.directoryName) ? known.vault : nil
+      known.durable[path.directoryName] == nil ? nil : known.vault
     }
     if let known { return known }
     let mode = try paths.prepareDirectory()
@@ -157,23 +162,22 @@ extension VaultSession {
     try paths.synchronize()
     if header.masterSlot?.kind == .keyFile { try keyFile().synchronize() }
     try FileSystem.removeStaleTemporaryFiles(for: paths.entryStem)
-    directories.withLock { _ = $0.durable.insert(path.directoryName) }
+    directories.withLock { _ = $0.durable.set(path.directoryName, ()) }
     return directory
   }
 
   // MARK: Sealing
 
   private func write(
-    _ entry: NewEntry, at path: EntryPath, to file: File
+    _ entry: NewEntry, at path: EntryPath, to file: File, reusing cipher: inout XAES?
   ) throws(StorageError) {
-    let prefix = PaddedValue.prefix(kind: entry.kind, length: entry.value.count)
-    try prefix.withBytes { prefix throws(StorageError) in
+    try PaddedValue.withPrefix(kind: entry.kind, length: entry.value.count) {
+      prefix throws(StorageError) in
       let size = prefix.count + entry.value.count
       let plaintext = EntryPlaintext(
-        names: entry.names, isPresenceRequired: entry.isPresenceRequired,
-        pieces: [prefix, entry.value],
-        paddingLength: PaddedValue.paddedLength(entry.value.count) - size)
-      try write(plaintext, at: path, to: file)
+        names: entry.names, isPresenceRequired: entry.isPresenceRequired, prefix: prefix,
+        value: entry.value, paddingLength: PaddedValue.paddedLength(entry.value.count) - size)
+      try write(plaintext, at: path, to: file, reusing: &cipher)
     }
   }
 
@@ -181,10 +185,13 @@ extension VaultSession {
   ///
   /// Larger entries pass through a chunk buffer that is reused: allocating memory for a whole
   /// ciphertext costs more than encrypting it. The buffer never holds plaintext.
+  ///
+  /// - Parameter knownCipher: A cipher under the primary key, which this releases.
   func write(
-    _ plaintext: EntryPlaintext, at path: EntryPath, to file: File
+    _ plaintext: EntryPlaintext, at path: EntryPath, to file: File,
+    reusing knownCipher: inout XAES?
   ) throws(StorageError) {
-    let size = plaintext.pieces.reduce(0) { $0 + $1.count } + plaintext.paddingLength
+    let size = plaintext.prefix.count + plaintext.value.count + plaintext.paddingLength
     guard size <= AESGCM.maxMessageSize else {
       throw StorageError(
         .misuse, operation: "set", reason: "the value is too large for one secret",
@@ -216,7 +223,7 @@ extension VaultSession {
         writer = ByteWriter(namesText)
         names.write(to: &writer)
 
-        let cipher = try XAES(key: key)
+        let cipher = try Self.takeCipher(&knownCipher, key: key)
         try cipher.seal(
           UnsafeRawBufferPointer(namesText),
           authenticating: UnsafeRawBufferPointer(data)[part: ..<bindingEnd], into: namesBox)
@@ -230,7 +237,8 @@ extension VaultSession {
           try output.append(UnsafeRawBufferPointer(data)[part: ..<EntryHeader.size])
           try output.append(UnsafeRawBufferPointer(namesBox))
           try output.append(UnsafeRawBufferPointer(nonce))
-          for piece in plaintext.pieces { try output.append(piece, sealedWith: cipher.gcm) }
+          try output.append(plaintext.prefix, sealedWith: cipher.gcm)
+          try output.append(plaintext.value, sealedWith: cipher.gcm)
           var paddingLeft = plaintext.paddingLength
           while paddingLeft > 0 {
             let count = min(paddingLeft, zeros.count)
@@ -245,6 +253,13 @@ extension VaultSession {
       }
     }
     if isDone == nil { throw path.unknownKeyError(ring.primaryID) }
+  }
+
+  private static func takeCipher(
+    _ known: inout XAES?, key: UnsafeRawBufferPointer
+  ) throws(StorageError) -> XAES {
+    if let cipher = known.take() { return cipher }
+    return try XAES(key: key)
   }
 
   // MARK: Removing

@@ -102,7 +102,7 @@ final class VaultSession: Sendable {
 struct KnownDirectories {
   var vault: DirectoryHandle?
   /// The names of service directories that are known to survive a power cut.
-  var durable: Set<String> = []
+  var durable = ByteKeyedDictionary<Void>()
 }
 
 /// Identifies the file that a header was read from.
