@@ -251,8 +251,8 @@ enum Keyring {
 
   /// ID, flags, usage, time-out, permissions, user, group, type, description.
   private static func fields(of name: String) -> [Substring]? {
-    // While other processes add and remove keys, the list may lack some.
-    for _ in 0..<100 {
+    // While other processes add and remove keys, the list may lack some, each time anew.
+    for _ in 0..<3_000 where find(name) != nil {
       let keys = (try? String(contentsOfFile: "/proc/keys", encoding: .utf8)) ?? ""
       if let line = keys.split(separator: "\n").first(where: { $0.contains(name) }) {
         return line.split(separator: " ", omittingEmptySubsequences: true)
