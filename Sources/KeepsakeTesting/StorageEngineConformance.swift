@@ -22,6 +22,10 @@ public import Testing
 ///   RedisEngine(database: 7)
 /// }
 /// ```
+///
+/// An engine that answers reads from a copy may take a moment to see what the second one has set.
+/// Say how long with `seenWithin`. The same holds for the mirrors of a
+/// ``/Keepsake/MirroredEngine``, which are tested too.
 public enum StorageEngineConformance {
   /// Records an issue for each rule that an engine breaks.
   ///
@@ -33,18 +37,20 @@ public enum StorageEngineConformance {
   /// - Parameters:
   ///   - timeLimit: The longest time that one step may take. A call that has not returned by then
   ///     is recorded as an issue, and the check ends without waiting for it.
+  ///   - delay: The longest time after which a read returns what a second engine on the same values
+  ///     has set. By default that is the next read.
   ///   - sourceLocation: The source location of the recorded issues.
   ///   - make: Creates the engine, which must be empty.
   ///   - reopen: Opens a second engine on the same values, or nil if values do not outlive the
   ///     engine.
   /// - Throws: An error that the engine throws where no call should fail.
   public static func check(
-    timeLimit: Duration = .seconds(60), sourceLocation: SourceLocation = #_sourceLocation,
-    _ make: () throws -> any StorageEngine,
+    timeLimit: Duration = .seconds(60), seenWithin delay: Duration = .zero,
+    sourceLocation: SourceLocation = #_sourceLocation, _ make: () throws -> any StorageEngine,
     reopening reopen: (() throws -> any StorageEngine)? = nil
   ) async throws {
     let engine = try make()
-    let steps = StepRunner(timeLimit: timeLimit, sourceLocation: sourceLocation)
+    let steps = StepRunner(timeLimit: timeLimit, delay: delay, sourceLocation: sourceLocation)
     do {
       try await steps.run { checker in
         try await blocking {
@@ -66,23 +72,39 @@ public enum StorageEngineConformance {
     _ engine: any StorageEngine, _ steps: StepRunner,
     reopening reopen: (() throws -> any StorageEngine)?
   ) async throws {
+    // The steps with many calls come last, so that most broken rules are found soon.
     try await steps.run { checker in try await blocking { try checker.checkValues(of: engine) } }
     try await steps.run { checker in try await blocking { try checker.checkKeys(of: engine) } }
     try await steps.run { checker in try await blocking { try checker.checkReplace(in: engine) } }
-    try await steps.run { checker in try await checker.checkConcurrentUse(of: engine, and: engine) }
-    try await steps.run { checker in try await checker.checkSetDuringReplace(in: engine) }
-    try await steps.run { checker in try await checker.checkSuite(on: engine) }
+    try await steps.run { checker in try await blocking { try checker.checkApply(in: engine) } }
+    var other: (any StorageEngine)?
     if let reopen {
       try await steps.run { _ in try await blocking { try Checker.storeValue(in: engine) } }
-      let other = try reopen()
+      let reopened = try reopen()
+      other = reopened
       try await steps.run { checker in
-        try await blocking { try checker.checkReopening(of: engine, as: other) }
+        try await blocking { try checker.checkReopening(of: engine, as: reopened) }
       }
+      try await steps.run { checker in
+        try await checker.checkChanges(of: engine, madeBy: reopened)
+        try await blocking { try engine.removeAll() }
+      }
+      if engine is any MirroredEngine {
+        try await steps.run { checker in try await checker.checkMirrors(of: engine, and: reopened) }
+        try await steps.run { checker in
+          try await checker.checkOrderInMirrors(of: engine, and: reopened)
+        }
+      }
+    }
+    try await steps.run { checker in try await checker.checkConcurrentUse(of: engine, and: engine) }
+    try await steps.run { checker in try await checker.checkSetDuringReplace(in: engine) }
+    try await steps.run { checker in try await checker.checkConcurrentApply(in: engine) }
+    if let other {
       try await steps.run { checker in
         try await checker.checkConcurrentUse(of: engine, and: other)
       }
-      try await steps.run { checker in try await checker.checkChanges(of: engine, madeBy: other) }
     }
+    try await steps.run { checker in try await checker.checkSuite(on: engine) }
     try await steps.run { checker in try await blocking { try checker.checkRemoveAll(in: engine) } }
   }
 }
@@ -95,6 +117,7 @@ private func blocking<R: Sendable>(_ body: @escaping @Sendable () throws -> R) a
 /// Runs steps one after another and records the rules that they find broken.
 private struct StepRunner {
   let timeLimit: Duration
+  let delay: Duration
   let sourceLocation: SourceLocation
 
   /// Ends the check after an issue was recorded.
@@ -113,7 +136,7 @@ private struct StepRunner {
     // Unstructured, because a child task that never ends could not be abandoned.
     Task {
       do {
-        try await step(Checker(events: continuation))
+        try await step(Checker(events: continuation, delay: delay))
         continuation.yield(.finished(.success(())))
       } catch {
         continuation.yield(.finished(.failure(error)))
@@ -149,9 +172,23 @@ private struct StepRunner {
 /// The checks of one step.
 private struct Checker: Sendable {
   let events: AsyncStream<StepRunner.Event>.Continuation
+  /// The longest time after which a read returns what another engine has set.
+  let delay: Duration
 
   func expect(_ condition: Bool, _ rule: String) {
     if !condition { events.yield(.ruleBroken(rule)) }
+  }
+
+  /// Checks a condition that another engine's change may make true only after a delay.
+  func expectSoon(_ condition: @autoclosure () throws -> Bool, _ rule: String) rethrows {
+    let end = ContinuousClock.now + delay
+    while true {
+      let isLast = ContinuousClock.now >= end
+      if try condition() { return }
+      if isLast { break }
+      BackgroundThread.sleep(for: .milliseconds(1))
+    }
+    expect(false, rule)
   }
 
   private static func json(_ text: String) -> Data { Data("\"\(text)\"".utf8) }
@@ -285,13 +322,13 @@ private struct Checker: Sendable {
       return try await group.reduce(0, +)
     }
     try await blocking {
-      let count = try engine.data(forKey: "count").map { String(decoding: $0, as: UTF8.self) }
-      expect(count == "\(total)", "replace is atomic")
-      expect(
+      let count = Data("\(total)".utf8)
+      try expectSoon(try engine.data(forKey: "count") == count, "replace is atomic")
+      try expectSoon(
         try engine.keys().count == 4 * keyCount + 2,
         "concurrent sets of different keys lose none of them")
       try engine.removeAll()
-      expect(try other.keys().isEmpty, "removeAll removes every key")
+      try expectSoon(try other.keys().isEmpty, "removeAll removes every key")
     }
   }
 
@@ -356,13 +393,111 @@ private struct Checker: Sendable {
 
   /// Adds one to the stored count with replace; false if every retry failed.
   private func incrementCount(in engine: any StorageEngine) throws -> Bool {
-    for _ in 0..<1_000 {
+    let end = ContinuousClock.now + delay
+    var attempts = 0
+    while attempts < 1_000 || ContinuousClock.now < end {
+      attempts += 1
       let old = try engine.data(forKey: "count")
       let count = old.flatMap { Int(String(decoding: $0, as: UTF8.self)) } ?? 0
       if try engine.replace(old, with: Data("\(count + 1)".utf8), forKey: "count") { return true }
     }
     expect(false, "replace succeeds when it is retried (it failed 1,000 times in a row)")
     return false
+  }
+
+  func checkApply(in engine: any StorageEngine) throws {
+    let (one, two) = (Self.json("one"), Self.json("two"))
+    func entry(_ key: String, _ data: Data?) -> EngineEntry { EngineEntry(key: key, data: data) }
+    func holds(_ a: Data?, _ b: Data?, _ c: Data?) throws -> Bool {
+      try engine.data(forKey: "a") == a && engine.data(forKey: "b") == b
+        && engine.data(forKey: "c") == c
+    }
+    expect(
+      try engine.apply([entry("a", one), entry("b", one)], ifCurrent: []),
+      "apply succeeds without conditions")
+    expect(try holds(one, one, nil), "apply makes every change")
+    expect(
+      try engine.apply([entry("a", nil), entry("b", two)], ifCurrent: []),
+      "apply succeeds without conditions")
+    expect(try holds(nil, two, nil), "apply removes a key whose new bytes are nil")
+    expect(
+      try engine.apply([entry("b", one)], ifCurrent: [entry("b", two)]),
+      "apply succeeds if the condition on the key is met")
+    expect(
+      try !engine.apply([entry("b", two)], ifCurrent: [entry("b", two)]),
+      "apply fails if the condition on the key is not met")
+    expect(try holds(nil, one, nil), "apply makes no change if it fails")
+    guard let isMet = try appliesUnderConditions(engine) else { return try engine.removeAll() }
+    expect(isMet, "apply succeeds if all of several conditions are met")
+    expect(
+      try !engine.apply(
+        [entry("a", one), entry("c", one)], ifCurrent: [entry("a", nil), entry("b", two)]),
+      "apply fails if one of several conditions is not met")
+    expect(try holds(nil, one, nil), "apply makes no change if one of several conditions fails")
+    expect(
+      try engine.apply(
+        [entry("a", one), entry("b", nil), entry("c", two)],
+        ifCurrent: [entry("a", nil), entry("b", one)]),
+      "apply succeeds if all of several conditions are met")
+    expect(try holds(one, nil, two), "apply makes every change under several conditions")
+    try engine.removeAll()
+  }
+
+  /// Whether the engine finds that two missing keys are missing; nil if it cannot change several
+  /// keys under conditions, which it does not have to.
+  private func appliesUnderConditions(_ engine: any StorageEngine) throws -> Bool? {
+    do {
+      let entries = [EngineEntry(key: "x", data: nil), EngineEntry(key: "y", data: nil)]
+      return try engine.apply(entries, ifCurrent: entries)
+    } catch StorageError.Code.misuse {
+      return nil
+    }
+  }
+
+  /// Each round of a task adds one to one key and takes one from another. Their sum stays 0.
+  func checkConcurrentApply(in engine: any StorageEngine) async throws {
+    let isSupported = try await blocking { try appliesUnderConditions(engine) != nil }
+    guard isSupported else { return }
+    @Sendable func number(_ data: Data?) -> Int {
+      data.flatMap { Int(String(decoding: $0, as: UTF8.self)) } ?? 0
+    }
+    @Sendable func data(_ number: Int) -> Data { Data("\(number)".utf8) }
+    let progress = Progress()
+    let total = try await withThrowingTaskGroup(of: Int.self) { group in
+      for _ in 0..<4 {
+        group.addTask {
+          try await blocking {
+            var moved = 0
+            var last = 0
+            var round = 0
+            while round < 50 || !progress.isEnough {
+              round += 1
+              let (from, to) = (try engine.data(forKey: "a"), try engine.data(forKey: "b"))
+              if number(to) != last { progress.overlaps.add(1, ordering: .relaxed) }
+              last = number(to)
+              let isDone = try engine.apply(
+                [
+                  EngineEntry(key: "a", data: data(number(from) - 1)),
+                  EngineEntry(key: "b", data: data(number(to) + 1)),
+                ],
+                ifCurrent: [EngineEntry(key: "a", data: from), EngineEntry(key: "b", data: to)])
+              if isDone { (moved, last) = (moved + 1, number(to) + 1) }
+            }
+            return moved
+          }
+        }
+      }
+      return try await group.reduce(0, +)
+    }
+    try await blocking {
+      let end = ContinuousClock.now + delay
+      while ContinuousClock.now < end, try number(engine.data(forKey: "b")) != total {
+        BackgroundThread.sleep(for: .milliseconds(1))
+      }
+      let (from, to) = (try engine.data(forKey: "a"), try engine.data(forKey: "b"))
+      expect(total > 0 && number(from) == -total && number(to) == total, "apply is atomic")
+      try engine.removeAll()
+    }
   }
 
   /// Uses the engine through a suite of ``Defaults``.
@@ -406,12 +541,15 @@ private struct Checker: Sendable {
 
   func checkReopening(of engine: any StorageEngine, as other: any StorageEngine) throws {
     let (kept, newer, newest) = (Self.json("kept"), Self.json("newer"), Self.json("newest"))
-    expect(try other.data(forKey: "a") == kept, "values are there after reopening")
+    try expectSoon(
+      try other.data(forKey: "a") == kept, "values are there after reopening")
     expect(try other.keys() == ["a"], "keys() lists the stored keys after reopening")
     try other.set(newer, forKey: "a")
-    expect(try engine.data(forKey: "a") == newer, "a read returns what another instance has set")
+    try expectSoon(
+      try engine.data(forKey: "a") == newer, "a read returns what another instance has set")
     try engine.set(newest, forKey: "a")
-    expect(try other.data(forKey: "a") == newest, "a read returns what another instance has set")
+    try expectSoon(
+      try other.data(forKey: "a") == newest, "a read returns what another instance has set")
     try other.set(newer, forKey: "a")
     expect(
       try !engine.replace(newest, with: nil, forKey: "a"),
@@ -421,13 +559,15 @@ private struct Checker: Sendable {
       try engine.replace(newer, with: kept, forKey: "a"),
       "replace compares with what another instance has set")
     try other.set(nil, forKey: "a")
-    expect(
+    try expectSoon(
       try engine.data(forKey: "a") == nil,
       "a read returns nil once another instance has removed the key")
     try engine.set(kept, forKey: "b")
-    expect(try other.keys() == ["b"], "keys() lists what another instance has set")
+    try expectSoon(
+      try other.keys() == ["b"], "keys() lists what another instance has set")
     try other.removeAll()
-    expect(try engine.keys().isEmpty, "keys() does not list what another instance has removed")
+    try expectSoon(
+      try engine.keys().isEmpty, "keys() does not list what another instance has removed")
   }
 
   /// If the engine has changes, they report every kind of change that another instance makes.
@@ -464,6 +604,110 @@ private struct Checker: Sendable {
       }
       expect(isReported, "changes() reports the changes of another instance: \(kind.name)")
       if !isReported { return }
+    }
+  }
+
+  /// Reads two engines on the same values through suites, which have mirrors of them.
+  func checkMirrors(of engine: any StorageEngine, and other: any StorageEngine) async throws {
+    try await StorageSystem.withTemporary(engines: ["one": engine, "two": other]) {
+      try await blocking {
+        let (one, two) = (Defaults.suite("one"), Defaults.suite("two"))
+        expect(try one.keys().isEmpty, "a mirror of no values is empty")
+        try expectSoon(try two.keys().isEmpty, "a mirror of no values is empty")
+        for number in 0..<100 {
+          try one.set(number, forKey: "a")
+          expect(try one.get("a") == number, "a mirror shows a set when the call returns")
+        }
+        try expectSoon(try two.get("a") == 99, "a mirror shows what another instance has set")
+        try two.update("a", default: 0) { $0 += 1 }
+        expect(try two.get("a") == 100, "a mirror shows an update when the call returns")
+        try expectSoon(
+          try one.get("a") == 100, "a mirror shows what another instance has updated")
+        try one.import(Data(#"{"b": [1, 2], "c": "dark"}"#.utf8))
+        expect(
+          try one.get("b") == [1, 2] && one.get("c") == "dark",
+          "a mirror shows an import when the call returns")
+        try expectSoon(
+          try two.get("b") == [1, 2] && two.get("c") == "dark",
+          "a mirror shows what another instance has imported")
+        try two.remove("b")
+        expect(try two.keys().sorted() == ["a", "c"], "a mirror shows a removal when it returns")
+        try expectSoon(
+          try one.keys().sorted() == ["a", "c"], "a mirror shows what another instance removed")
+        try engine.set(Data("not JSON".utf8), forKey: "c")
+        try expectSoon(
+          try fails(.damaged) { _ = try two.get("c") as String? },
+          "reading a key of a mirror whose bytes are not JSON fails")
+        try one.removeAll()
+        expect(try one.keys().isEmpty, "a mirror is empty when removeAll returns")
+        try expectSoon(
+          try two.keys().isEmpty, "a mirror is empty after another instance's removeAll")
+      }
+    }
+  }
+
+  /// Several writers count up in two suites, while readers look at the mirrors.
+  func checkOrderInMirrors(
+    of engine: any StorageEngine, and other: any StorageEngine
+  ) async throws {
+    try await StorageSystem.withTemporary(engines: ["one": engine, "two": other]) {
+      let suites = [Defaults.suite("one"), Defaults.suite("two")]
+      let progress = Progress()
+      let total = try await withThrowingTaskGroup(of: Int.self) { group in
+        for suite in suites {
+          group.addTask {
+            try await blocking {
+              var last = 0
+              while !progress.isOver.load(ordering: .relaxed) {
+                let number = try suite.int("order")
+                expect(
+                  number >= last, "a mirror shows changes in the order in which they were made")
+                if number != last { progress.overlaps.add(1, ordering: .relaxed) }
+                last = number
+                // The writers need the processors, too.
+                BackgroundThread.sleep(for: .microseconds(20))
+              }
+              return 0
+            }
+          }
+        }
+        group.addTask {
+          defer { progress.isOver.store(true, ordering: .relaxed) }
+          return try await withThrowingTaskGroup(of: Int.self) { writers in
+            for suite in suites + suites {
+              writers.addTask {
+                try await blocking {
+                  var round = 0
+                  while round < 25 || !progress.isEnough {
+                    try suite.update("order", default: 0) { $0 += 1 }
+                    round += 1
+                  }
+                  return round
+                }
+              }
+            }
+            return try await writers.reduce(0, +)
+          }
+        }
+        return try await group.reduce(0, +)
+      }
+      try await blocking {
+        for suite in suites {
+          try expectSoon(try suite.int("order") == total, "updates of two mirrors lose none")
+        }
+        try suites[0].removeAll()
+        try expectSoon(
+          try suites[1].keys().isEmpty, "a mirror is empty after another instance's removeAll")
+      }
+    }
+  }
+
+  private func fails(_ code: StorageError.Code, _ body: () throws -> Void) throws -> Bool {
+    do {
+      try body()
+      return false
+    } catch let error as StorageError where error.code == code {
+      return true
     }
   }
 

@@ -1,7 +1,9 @@
 // Forks the peer. A child that hangs is ended by an alarm.
 
 import Dispatch
+import FoundationEssentials
 import Keepsake
+import Synchronization
 
 #if canImport(Glibc)
 import Glibc
@@ -68,6 +70,33 @@ func forkWhileUpdating() -> String {
   hasEnded.wait()
   let status = waitForExit(of: child)
   return "\(Defaults.int("count")) \(Defaults.bool("child")) \(status)"
+}
+
+/// Stores how often it has filled a mirror.
+private final class CountingEngine: MirroredEngine {
+  private let fillCount = Atomic(0)
+
+  func fill(_ mirror: EngineMirror) {
+    let count = fillCount.add(1, ordering: .relaxed).newValue
+    mirror.replaceAll(with: [EngineEntry(key: "count", data: Data("\(count)".utf8))])
+  }
+
+  func data(forKey key: String) -> Data? { nil }
+  func set(_ data: Data?, forKey key: String) {}
+  func replace(_ old: Data?, with new: Data?, forKey key: String) -> Bool { false }
+  func keys() -> [String] { [] }
+}
+
+/// What a parent reads from a mirror, what its child reads, and what the parent reads again.
+func readMirrorInBothProcesses() async throws -> String {
+  try await StorageSystem.withTemporary(engines: ["counting": CountingEngine()]) {
+    let store = Defaults.suite("counting")
+    let count = try store.int("count")
+    let child = forkedChild()
+    if child == 0 { _exit(Int32((try? store.int("count")) ?? 0)) }
+    let status = waitForExit(of: child)
+    return try "\(count) \(status >> 8) \(store.int("count"))"
+  }
 }
 
 /// Waits for the child; its status in the encoding of waitpid(2).

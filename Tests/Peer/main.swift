@@ -132,6 +132,8 @@ case "fork-read":  // prints how many lock files a child has open that only read
     exit(0)
   }
   if waitForExit(of: child) != 0 { exit(1) }
+case "fork-mirror":  // prints how often a parent and its child have filled a mirror
+  printLine(try blocking { try await readMirrorInBothProcesses() })
 case "fork-while-reading":  // COUNT: children write while another thread of their parent reads
   Defaults.set(0, forKey: "count")
   // Swift's runtime takes locks when a type is first used, which a child would find locked: the

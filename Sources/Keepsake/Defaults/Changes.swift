@@ -91,6 +91,7 @@ extension Defaults {
 struct ChangeSignals {
   /// nil if the store cannot be watched.
   private var signals: AsyncStream<Void>.Iterator?
+  private let engine: Result<any ValueEngine, StorageError>
   /// Whether values may have changed since the last check.
   private var isCheckDue = true
   /// When the current period began, and how many checks have been made in it.
@@ -103,8 +104,9 @@ struct ChangeSignals {
 
   /// Receives the signals from now on; reports a failure to do so.
   init(of store: Defaults.Store, key: String? = nil) {
+    engine = store.engine
     do throws(StorageError) {
-      signals = try store.engine.get().changes { key == nil || $0 == key }.makeAsyncIterator()
+      signals = try engine.get().changes { key == nil || $0 == key }.makeAsyncIterator()
     } catch {
       store.report(error.inContext(of: "changes", key: key))
     }
@@ -117,7 +119,9 @@ struct ChangeSignals {
     isolation actor: isolated (any Actor)?, _ check: () -> R?
   ) async -> R? {
     while signals != nil, !Task.isCancelled {
-      if isCheckDue {
+      // A check must not wait for a server on a thread that tasks share. There is a signal when the
+      // values have come.
+      if isCheckDue, (try? engine.get().isReady) == true {
         isCheckDue = false
         if let result = check() { return result }
       }

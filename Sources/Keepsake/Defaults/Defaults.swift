@@ -426,13 +426,12 @@ extension Defaults {
 // MARK: - Suites, import and export
 
 extension Defaults {
-  /// The app's suites that have a file or an engine set by `bootstrap`, sorted by name.
+  /// The app's suites that have a file, an engine set by `bootstrap`, or values in its backing,
+  /// sorted by name.
   ///
-  /// Suites in memory and suites in a directory of their own are not listed. Returns none and
-  /// reports the failure if the app's directory cannot be read.
-  public static func suites() -> [Suite] {
-    shared.attempt { store throws(StorageError) in try store.storedSuites() } ?? []
-  }
+  /// Suites in memory and suites in a directory of their own are not listed. If the app's directory
+  /// or the backing cannot be read, that is reported, and the suites that were found are returned.
+  public static func suites() -> [Suite] { shared.storedSuites().suites }
 
   /// All values of a suite as one document; see ``Store/export(as:)``.
   ///

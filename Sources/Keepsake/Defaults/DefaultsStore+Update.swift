@@ -75,9 +75,11 @@ extension Defaults.Store {
         }
         return .success((value, try Codec.encode(value)))
       }
-      for _ in 0..<attemptsWithoutLock {
+      attempts: for _ in 0..<attemptsWithoutLock {
         let old = try engine.value(forKey: key)
         switch try changed(old) {
+        // A copy may be too old to be judged by.
+        case .failure where engine.isCopy: break attempts
         case .failure(let error): return .failure(error)
         case .success((let value, let new)):
           let isReplaced = try observation.notifyingObservers(of: [key]) {

@@ -36,10 +36,16 @@ extension Defaults {
     let observation: SettingsObservation
     private let knownNames = Atomic(0)
 
-    init(suite: Suite, scope: StorageScope) {
+    /// - Parameter given: The engine that the app gave the suite, if any.
+    init(
+      suite: Suite, engine given: Result<(any StorageEngine)?, StorageError> = .success(nil),
+      scope: StorageScope
+    ) {
       self.suite = suite
       self.scope = scope
-      let engine = Result { () throws(StorageError) in try Self.makeEngine(for: suite, in: scope) }
+      let engine = Result { () throws(StorageError) in
+        try Self.makeEngine(for: suite, given: given.get(), in: scope)
+      }
       switch engine {
       case .success(let engine): (valueEngine, engineError) = (engine, nil)
       case .failure(let error): (valueEngine, engineError) = (MemoryEngine(), error)
@@ -53,11 +59,17 @@ extension Defaults {
     }
 
     private static func makeEngine(
-      for suite: Suite, in scope: StorageScope
+      for suite: Suite, given: (any StorageEngine)?, in scope: StorageScope
     ) throws(StorageError) -> any ValueEngine {
-      if let engine = scope.engines[suite] {
-        return engine as? MemoryEngine
-          ?? CustomEngine(engine) { [weak scope] in scope?.report($0.reported(by: "Defaults")) }
+      if let engine = given {
+        let report: @Sendable (StorageError) -> Void = { [weak scope] in
+          scope?.report($0.reported(by: "Defaults"))
+        }
+        return switch engine {
+        case let engine as MemoryEngine: engine
+        case let engine as any MirroredEngine: EngineMirror(engine, report: report)
+        default: CustomEngine(engine, report: report)
+        }
       }
       if case .memory = suite.location { return MemoryEngine() }
       let location = try JournalPaths(
@@ -297,7 +309,8 @@ extension Defaults.Store {
   /// Stores a `Codable` value; nil removes it.
   ///
   /// - Throws: ``StorageError``. The old value is intact then, unless only the last step failed,
-  ///   which notifies other processes: in that case the new value may be stored.
+  ///   which notifies other processes, or the code is `outcomeUnknown`: in these cases the new
+  ///   value may be stored.
   @inlinable
   public func set<T: Codable>(_ value: T?, forKey key: String) throws(StorageError) {
     do throws(StorageError) {
@@ -328,7 +341,8 @@ extension Defaults.Store {
   /// Removes the values of several keys in one step, if they have any.
   ///
   /// See ``Defaults/remove(_:suite:)-(Sequence<String>,_)``. A suite on a custom
-  /// ``StorageEngine`` removes them one by one; if that fails halfway, the first ones are removed.
+  /// ``StorageEngine`` that cannot make several changes in one step removes them one by one; if
+  /// that fails halfway, the first ones are removed.
   public func remove(_ keys: some Sequence<String>) throws(StorageError) {
     try perform("remove") { engine in
       try RunningUpdate.requireNone(of: self)

@@ -4,12 +4,12 @@ extension StorageSystem {
   ///
   /// Without it, the executable's name is used, so a renamed program does not find its data.
   /// Another call with the same arguments does nothing: the same app, directories and kinds of
-  /// engines and key sources.
+  /// backing, engines and key sources.
   ///
   /// In a test run, and in a ``withTemporary(engines:keySources:authenticate:isolation:_:)`` block
   /// of any program, it can be called at any time and with any arguments. It then sets the key
   /// sources and `authenticate` of the test run or the block, except for what the block was given.
-  /// The directories and the engines have no effect there.
+  /// The backing, the directories and the engines have no effect there.
   ///
   /// ```swift
   /// try StorageSystem.bootstrap(app: "com.example.notes")
@@ -17,6 +17,7 @@ extension StorageSystem {
   ///
   /// - Parameters:
   ///   - app: A single path component, usually in reverse-DNS notation.
+  ///   - backing: Where the settings are: on this machine by default.
   ///   - directories: Directories to use instead of the platform's.
   ///   - engines: Engines for suites of settings that are not to be stored as journals. Each needs
   ///     a ``StorageEngine`` of its own.
@@ -29,15 +30,15 @@ extension StorageSystem {
   ///     ``SecureVault/Access/userPresence`` require; for instance ``SecureVault/askTerminal(_:)``.
   /// - Throws: ``StorageError`` of code `misuse` if it is called late, or again with other
   ///   arguments, or if the name cannot be the name of a directory.
-  public static func bootstrap(
-    app: String, directories: Directories = Directories(),
+  public static func bootstrap<Backing: StorageBacking>(
+    app: String, on backing: Backing = .thisMachine, directories: Directories = Directories(),
     engines: [Defaults.Suite: any StorageEngine] = [:],
     keySources: [SecureVault.KeySource] = SecureVault.KeySource.standard,
     authenticate: SecureVault.Authenticator? = nil
   ) throws(StorageError) {
     try bootstrap(
       Setup(
-        app: app, directories: directories, engines: engines,
+        app: app, backing: backing, directories: directories, engines: engines,
         vaultOptions: VaultOptions(sources: keySources, authenticate: authenticate)))
   }
 

@@ -6,8 +6,8 @@ internal import KeepsakeLibc
 /// Not Dispatch threads: Swift's tasks share those, so that work which waits would stall the tasks
 /// of the program. Dispatch also aborts a program that has no descriptors left when a thread starts
 /// to wait.
-enum BackgroundThread {
-  enum Name: String, Sendable {
+package enum BackgroundThread {
+  package enum Name: String, Sendable {
     /// Work that may wait; see ``WorkerPool``.
     case work = "keepsake-io"
     /// Syncs, compactions and sweeps; see ``BackgroundWork``.
@@ -22,7 +22,7 @@ enum BackgroundThread {
   }
 
   /// Starts a thread that runs `body`; false if the system cannot create one.
-  static func start(_ name: Name, _ body: @escaping @Sendable () -> Void) -> Bool {
+  package static func start(_ name: Name, _ body: @escaping @Sendable () -> Void) -> Bool {
     let work = Unmanaged.passRetained(
       Work {
         keepsake_name_thread(name.rawValue)
@@ -34,10 +34,10 @@ enum BackgroundThread {
   }
 
   /// The code of the error when the system allows no more threads.
-  static let limitError = EAGAIN
+  package static let limitError = EAGAIN
 
   /// Blocks the calling thread for `duration`, even if signals arrive in the meantime.
-  static func sleep(for duration: Duration) {
+  package static func sleep(for duration: Duration) {
     let end = ContinuousClock.now + duration
     while true {
       let rest = end - ContinuousClock.now

@@ -59,8 +59,14 @@ public struct StorageError: Error, Sendable {
     public static let unsupportedVersion = Code("unsupported version")
     /// The call is incorrect: an invalid name, a nested update, a late bootstrap.
     public static let misuse = Code("misuse")
-    /// A custom ``StorageEngine`` threw an error: see ``StorageError/underlyingError``.
+    /// A custom ``StorageEngine`` or ``StorageBacking`` threw an error: see
+    /// ``StorageError/underlyingError``.
     public static let engineFailed = Code("engine failed")
+    /// The server of a custom ``StorageEngine`` cannot be reached. Nothing was changed.
+    public static let unreachable = Code("unreachable")
+    /// The connection to the server of a custom ``StorageEngine`` failed before the reply came. The
+    /// change may have been made.
+    public static let outcomeUnknown = Code("outcome unknown")
     /// The producer of a value failed, and `DiskCache.fetch` returned the expired one: see
     /// ``StorageError/underlyingError``.
     public static let fetchFailed = Code("fetch failed")
@@ -138,6 +144,14 @@ public struct StorageError: Error, Sendable {
   func inContext(of operation: String, key: String? = nil, path: String? = nil) -> StorageError {
     StorageError(
       code, operation: operation, key: key ?? self.key, path: self.path ?? path, reason: reason,
+      remedy: remedy, underlyingError: underlyingError)
+  }
+
+  /// The same failure after a part of the changes was made.
+  var withUnknownOutcome: StorageError {
+    StorageError(
+      .outcomeUnknown, operation: operation, key: key, path: path,
+      reason: "a part of the changes was made, then: \(reason ?? code.description)",
       remedy: remedy, underlyingError: underlyingError)
   }
 

@@ -5,8 +5,9 @@ final class StorageScope: Sendable {
   typealias Handler = @Sendable (StorageError) -> Void
 
   let finder: DirectoryFinder
-  /// The engines of suites that are not kept in the library's own files.
-  let engines: [Defaults.Suite: any StorageEngine]
+  private let backing: any StorageBacking
+  /// The engines that bootstrap or the scope was given, by their suites.
+  private let engines: [Defaults.Suite: any StorageEngine]
   private let handler: Locked<Handler?>
   private let suites = StoreRegistry<Defaults.Suite, Defaults.Store>()
   private let caches = StoreRegistry<DiskCache.Name, DiskCache.Store>()
@@ -15,10 +16,12 @@ final class StorageScope: Sendable {
   private let reportLimiter = ReportLimiter()
 
   init(
-    finder: DirectoryFinder, engines: [Defaults.Suite: any StorageEngine] = [:],
+    finder: DirectoryFinder, backing: any StorageBacking = .thisMachine,
+    engines: [Defaults.Suite: any StorageEngine] = [:],
     vaultOptions: VaultOptions = VaultOptions(), handler: Handler? = nil
   ) {
     self.finder = finder
+    self.backing = backing
     self.engines = engines
     vaults = ScopeVaults(vaultOptions)
     self.handler = Locked(handler)
@@ -51,7 +54,37 @@ final class StorageScope: Sendable {
     if case .named(let name) = suite.location, let store = suites.store(named: name.text) {
       return store
     }
-    return suites.store(suite, named: suite.givenName) { Defaults.Store(suite: suite, scope: self) }
+    if let store = suites.store(suite, named: suite.givenName) { return store }
+    // Before the stores are locked, because the backing is code of the app.
+    let engine = Result { () throws(StorageError) in try self.engine(for: suite) }
+    return suites.store(suite, named: suite.givenName) {
+      Defaults.Store(suite: suite, engine: engine, scope: self)
+    }
+  }
+
+  /// The engine of a suite; nil if its values are in memory or in a journal.
+  private func engine(for suite: Defaults.Suite) throws(StorageError) -> (any StorageEngine)? {
+    if let engine = engines[suite] { return engine }
+    guard suite.givenName != nil else { return nil }
+    return try callingBacking { try $0.engine(for: suite, app: finder.app) }
+  }
+
+  /// The app's own suites that were given an engine.
+  var suitesOnEngines: [Defaults.Suite] { engines.keys.filter { $0.givenName != nil } }
+
+  /// The app's own suites that have values in the backing.
+  func suitesOnBacking() throws(StorageError) -> [Defaults.Suite] {
+    try callingBacking { try $0.suites(app: finder.app) }.filter { $0.givenName != nil }
+  }
+
+  private func callingBacking<R>(
+    _ call: (any StorageBacking) throws -> R
+  ) throws(StorageError) -> R {
+    do {
+      return try call(backing)
+    } catch {
+      throw StorageError(error, thrownBy: type(of: backing))
+    }
   }
 
   func cache(_ name: DiskCache.Name) -> DiskCache.Store {

@@ -70,16 +70,17 @@ public enum StorageSystem {
   /// Empties all stores of this app: every suite of settings and every cache, including those in
   /// memory, and the vault, even if its key is lost.
   ///
+  /// Suites on the server of a ``StorageBacking`` are emptied for all machines that share them.
   /// Stores in a directory that the caller chose are kept, because other apps may share them. The
   /// files of a ``Folder`` are kept too.
   ///
   /// - Returns: Whether everything is empty now. Each failure is reported to ``onFailure``.
   @discardableResult
   public static func removeAll() -> Bool {
-    let suites = Defaults.shared.attempt { store throws(StorageError) in try store.storedSuites() }
+    let suites = Defaults.shared.storedSuites()
     let caches = DiskCache.shared.attempt { store throws(StorageError) in try store.storedCaches() }
     let isDone =
-      ((suites ?? []) + [.memory]).map { Defaults.removeAll(suite: $0) }
+      (suites.suites + [.memory]).map { Defaults.removeAll(suite: $0) }
       + ((caches ?? []) + [.memory]).map { DiskCache.removeAll(cache: $0) }
     #if SecureVault
     let isErased = SecureVault.eraseVault(service: .standard)
@@ -87,7 +88,7 @@ public enum StorageSystem {
     // Secrets of another build of the program stay: this build cannot find them.
     let isErased = true
     #endif
-    return suites != nil && caches != nil && isErased && isDone.allSatisfy { $0 }
+    return suites.isComplete && caches != nil && isErased && isDone.allSatisfy { $0 }
   }
 
   // MARK: Bootstrap
@@ -95,6 +96,7 @@ public enum StorageSystem {
   /// The arguments of `bootstrap`.
   struct Setup: Sendable {
     let app: String
+    var backing: any StorageBacking = .thisMachine
     var directories = Directories()
     var engines: [Defaults.Suite: any StorageEngine] = [:]
     var vaultOptions = VaultOptions()
@@ -156,7 +158,7 @@ public enum StorageSystem {
         } else {
           scope = StorageScope(
             finder: DirectoryFinder(app: setup.app, chosen: setup.directories),
-            engines: setup.engines, vaultOptions: setup.vaultOptions)
+            backing: setup.backing, engines: setup.engines, vaultOptions: setup.vaultOptions)
         }
         state.scope = scope
         return scope
@@ -176,14 +178,21 @@ extension StorageSystem.Setup {
     }
   }
 
-  /// Whether both have the same effect, as far as values can be compared: engines by their types
-  /// and folders, closures by whether they are there.
+  /// Whether both have the same effect, as far as values can be compared: backings by `==` or their
+  /// types, engines by their types and folders, closures by whether they are there.
   fileprivate func isSame(as other: Self) -> Bool {
-    ExactString(app) == ExactString(other.app) && directories.all == other.directories.all
+    ExactString(app) == ExactString(other.app) && Self.isSame(backing, other.backing)
+      && directories.all == other.directories.all
       && engines.count == other.engines.count
       && engines.allSatisfy { suite, engine in
         other.engines[suite].map { Self.isSame(engine, $0) } ?? false
       } && vaultOptions.isSame(as: other.vaultOptions)
+  }
+
+  private static func isSame(_ a: any StorageBacking, _ b: any StorageBacking) -> Bool {
+    func isEqual<T: Equatable>(_ a: T) -> Bool { b as? T == a }
+    if let a = a as? any Equatable { return isEqual(a) }
+    return type(of: a) == type(of: b)
   }
 
   private static func isSame(_ a: any StorageEngine, _ b: any StorageEngine) -> Bool {

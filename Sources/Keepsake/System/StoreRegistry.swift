@@ -13,9 +13,16 @@ final class StoreRegistry<Place: Hashable & Sendable, Store: Sendable>: Sendable
   @inline(__always)
   func store(named name: String) -> Store? { stores.withReadLock { $0.named[name] } }
 
+  /// The store of a place that has one already.
+  func store(_ place: Place, named name: String?) -> Store? {
+    stores.withReadLock { stores in
+      if let name { stores.named[name] } else { stores.unnamed[place] }
+    }
+  }
+
   /// - Parameter name: A name that identifies the place; nil if it has none.
   func store(_ place: Place, named name: String?, make: () -> Store) -> Store {
-    if let name, let known = store(named: name) { return known }
+    if let known = store(place, named: name) { return known }
     return stores.withLock { stores in
       let known = if let name { stores.named[name] } else { stores.unnamed[place] }
       if let known { return known }

@@ -14,11 +14,11 @@ struct ScopeVaults: Sendable {
 extension StorageSystem {
   /// Sets the app's name and directories, once, before anything is stored or read. The call has no
   /// key sources because this build has no vaults.
-  public static func bootstrap(
-    app: String, directories: Directories = Directories(),
+  public static func bootstrap<Backing: StorageBacking>(
+    app: String, on backing: Backing = .thisMachine, directories: Directories = Directories(),
     engines: [Defaults.Suite: any StorageEngine] = [:]
   ) throws(StorageError) {
-    try bootstrap(Setup(app: app, directories: directories, engines: engines))
+    try bootstrap(Setup(app: app, backing: backing, directories: directories, engines: engines))
   }
 
   /// Runs `body` with empty stores of its own, in a directory that is removed afterwards. The call

@@ -19,6 +19,7 @@ struct Models {
     try measureWrapper(&bench)
     try measureUpdate(&bench)
     try measureNamedSuite(&bench)
+    try measureMirrored(&bench)
     try measureWatched(&bench)
     for key in keys + ["wrapped", "launches"] { Defaults.remove(key) }
   }
@@ -153,6 +154,28 @@ struct Models {
           each(ints, $0) { sink &+= settings.peer.integer(forKey: $0) }
         }
       ])
+  }
+
+  /// Measures reads in a suite whose engine is mirrored beside the same reads in a journal.
+  private func measureMirrored(_ bench: inout Bench) throws {
+    let ints = settings.keys(ofType: 0)
+    let mirrored = MirroredTable.suite
+    for key in ints {
+      for suite in ["team", mirrored] { Defaults.set(1, forKey: key, suite: suite) }
+    }
+    try bench.measure(
+      "Defaults.get Int, mirrored engine", count: settings.keys.count, target: 1.1,
+      keepsake: { each(ints, $0) { sink &+= Defaults.get($0, default: 0, suite: "mirrored") } },
+      floor: { each(ints, $0) { sink &+= Defaults.get($0, default: 0, suite: "team") } },
+      floorName: "journal")
+    for suite in ["team", mirrored] { Defaults.set(Profile(), forKey: key, suite: suite) }
+    func age(_ suite: Defaults.Suite) -> Int {
+      Defaults.model(key, type: Profile.self, suite: suite)?.age ?? 0
+    }
+    try bench.measure(
+      "Defaults.model again, mirrored engine", count: settings.keys.count, target: 1.1,
+      keepsake: { for _ in 0..<$0 { sink &+= age("mirrored") } },
+      floor: { for _ in 0..<$0 { sink &+= age("team") } }, floorName: "journal")
   }
 
   /// Measures sets while a task waits for changes, beside the same sets in a suite that is not

@@ -53,7 +53,8 @@ func run() throws {
     app: "benchmarks",
     directories: .init(
       configuration: URL(filePath: home + "/settings"), data: URL(filePath: home + "/data"),
-      state: URL(filePath: home + "/state"), cache: URL(filePath: home + "/cache")))
+      state: URL(filePath: home + "/state"), cache: URL(filePath: home + "/cache")),
+    engines: [MirroredTable.suite: MirroredTable()])
   if isChild { return try ChildTask.run(Array(arguments.dropFirst())) }
   try Run(options: options, home: home).measure()
 }

@@ -281,20 +281,18 @@ import Testing
     let failures = Failures()
     let directory = try TemporaryDirectory()
     let (store, other) = (directory.store(failures: failures), directory.store())
-    try store.set(1, forKey: "k")
-    let hasFailed = Locked(true)
+    // Not with the store that fails: it would sync a second later, and read the file for that.
+    try other.set(1, forKey: "k")
+    let isUnreadable = Locked(false)
     let plan = FaultPlan(decide: { event in
       if event.call == .watch { return .fail(ENOSPC) }  // one check a second
-      let isFirst = hasFailed.withLock { hasFailed in
-        defer { hasFailed = true }
-        return !hasFailed
-      }
-      return isFirst ? .fail(EACCES) : .proceed
+      // Until it is reported, because the check for changes may be the first call.
+      return isUnreadable.withLock { $0 } && failures.all.isEmpty ? .fail(EACCES) : .proceed
     })
     let sequence = store.changes()
     let keys = try await FaultPlan.$current.withValue(plan) {
       var changes = sequence.makeAsyncIterator()
-      hasFailed.withLock { $0 = false }
+      isUnreadable.withLock { $0 = true }
       // Outside the fault plan, as in another process.
       try await Task.detached { try other.set(2, forKey: "other") }.value
       return await changes.next()

@@ -174,7 +174,7 @@ import Testing
     try directory.store("other").set(1, forKey: "k")
     let store = directory.store()
     try store.set(1, forKey: "k")
-    #expect(try store.storedSuites().map(\.name) == ["other", "standard"])
+    #expect(store.storedSuites().suites.map(\.name) == ["other", "standard"])
   }
 
   @Test func throwsWhenJSONIsNotUTF8() throws {

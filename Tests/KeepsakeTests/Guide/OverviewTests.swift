@@ -73,6 +73,19 @@ import XCTest
     }
   }
 
+  @Test func allSuitesAreOnTheBacking() async throws {
+    await #expect(processExitsWith: .success) {
+      try StorageSystem.bootstrap(app: "com.example.shop", on: TeamServer())
+      Defaults.set(0.2, forKey: "rollout")
+      #expect(Defaults.get("rollout") == 0.2)
+    }
+    // A test run, as that process is, uses no backing.
+    let server = TeamServer()
+    #expect(server.engine(for: "prices", app: "shop") is TeamEngine)
+    #expect(server.engine(for: "window", app: "shop") == nil)
+    #expect(try server.suites(app: "shop") == ["prices"])
+  }
+
   @Test func conforms() async throws {
     try await StorageEngineConformance.check { TableEngine() }
   }
@@ -157,6 +170,32 @@ final class LaunchTests: XCTestCase {
     Defaults.update("launches", default: 0) { $0 += 1 }
     XCTAssertEqual(Defaults.int("launches"), 1)
   }
+}
+
+private struct TeamServer: StorageBacking {
+  func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngine)? {
+    suite == "window" ? nil : TeamEngine(table: "\(app)/\(suite.name)")
+  }
+
+  func suites(app: String) throws -> [Defaults.Suite] {
+    try tables(of: app).map { Defaults.Suite($0) }
+  }
+
+  private func tables(of app: String) throws -> [String] { ["prices"] }
+}
+
+/// Stands for an engine that asks a server.
+private struct TeamEngine: StorageEngine {
+  let table: String
+  private let engine = TableEngine()
+
+  init(table: String) { self.table = table }
+  func data(forKey key: String) -> Data? { engine.data(forKey: key) }
+  func set(_ data: Data?, forKey key: String) { engine.set(data, forKey: key) }
+  func replace(_ old: Data?, with new: Data?, forKey key: String) -> Bool {
+    engine.replace(old, with: new, forKey: key)
+  }
+  func keys() -> [String] { engine.keys() }
 }
 
 private struct FailingEngine: StorageEngine {

@@ -1,7 +1,8 @@
 internal import FoundationEssentials
 internal import Synchronization
 
-/// Lets a ``Defaults/Store`` use a ``StorageEngine``, which stores bytes.
+/// Lets a ``Defaults/Store`` use a ``StorageEngine``, which stores bytes. Each read is a call of
+/// the engine.
 final class CustomEngine: ValueEngine {
   private let engine: any StorageEngine
   /// The scope in which the engine was given to a suite. If the engine uses stores itself, it finds
@@ -27,7 +28,7 @@ final class CustomEngine: ValueEngine {
   var path: String? { nil }
 
   /// Runs a call of the engine in its scope, and gives its error a type.
-  private func calling<R>(_ key: String? = nil, _ call: () throws -> R) throws(StorageError) -> R {
+  func calling<R>(_ key: String? = nil, _ call: () throws -> R) throws(StorageError) -> R {
     do {
       return try StorageScope.$temporary.withValue(scope, operation: call)
     } catch {
@@ -65,20 +66,32 @@ final class CustomEngine: ValueEngine {
   }
 
   func apply(_ changes: [ValueChange]) throws(StorageError) {
-    for change in changes { try set(change.value, forKey: change.key) }
+    guard !changes.isEmpty else { return }
+    let changes = changes.withoutRepeatedKeys
+    // Even after an error, as for one key.
+    defer { observers.signal(changes.onlyKey) }
+    _ = try calling(changes.onlyKey) {
+      let entries = changes.map { EngineEntry(key: $0.key, data: $0.value?.engineData) }
+      return try engine.apply(entries, ifCurrent: [])
+    }
   }
 
   func replace(
     _ old: StoredValue?, with new: StoredValue?, forKey key: String
   ) throws(StorageError) -> Bool {
-    // Compare with the current bytes, because other programs may write the same value differently.
-    let data = try calling(key) { try engine.data(forKey: key) }
-    guard try value(of: data, key) == old else { return false }
-    let isReplaced = try calling(key) {
-      try engine.replace(data, with: new?.engineData, forKey: key)
+    func replace(_ data: Data?) throws(StorageError) -> Bool {
+      let isReplaced = try calling(key) {
+        try engine.replace(data, with: new?.engineData, forKey: key)
+      }
+      if isReplaced { observers.signal(key) }
+      return isReplaced
     }
-    if isReplaced { observers.signal(key) }
-    return isReplaced
+    let expected = old?.engineData
+    if try replace(expected) { return true }
+    // Another program may have written the same value differently.
+    let data = try calling(key) { try engine.data(forKey: key) }
+    guard data != expected, try value(of: data, key) == old else { return false }
+    return try replace(data)
   }
 
   func update(
@@ -111,9 +124,9 @@ final class CustomEngine: ValueEngine {
 
   func changes(where isRelevant: @escaping @Sendable (String) -> Bool) -> AsyncStream<Void> {
     let changes = observers.changes(where: isRelevant)
-    // In the background, because the engine may wait, for a connection for example.
+    // On another thread, because the engine may wait, for a connection for example.
     if !isFollowing.exchange(true, ordering: .relaxed) {
-      BackgroundWork.run { [weak self] in self?.follow() }
+      BlockingWork.start { [weak self] in self?.follow() }
     }
     return changes
   }
@@ -147,6 +160,8 @@ final class CustomEngine: ValueEngine {
   }
 
   private func followLater() {
-    BackgroundWork.run(after: .seconds(1)) { [weak self] in self?.follow() }
+    BackgroundWork.run(after: .seconds(1)) { [weak self] in
+      BlockingWork.start { [weak self] in self?.follow() }
+    }
   }
 }

@@ -40,10 +40,28 @@ public final class FileEngine: StorageEngine {
 
   /// Writes a key's file if its current contents are `old`; nil stands for no file.
   public func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool {
-    try exclusively { () throws(StorageError) in
-      let current: Data? = try directory.load(Self.path(of: key))
-      guard current == old else { return false }
-      try put(new, key)
+    try apply([EngineEntry(key: key, data: new)], ifCurrent: [EngineEntry(key: key, data: old)])
+  }
+
+  /// Writes the files of several keys, if every file of `conditions` has the contents that it has
+  /// there.
+  ///
+  /// A reader may see the first files before the others. If the call fails halfway, the first ones
+  /// are written. Under conditions, no other thread or process writes meanwhile.
+  public func apply(
+    _ changes: [EngineEntry], ifCurrent conditions: [EngineEntry]
+  ) throws -> Bool {
+    if conditions.isEmpty {
+      // Other writers do not wait for all of them.
+      for change in changes { try set(change.data, forKey: change.key) }
+      return true
+    }
+    return try exclusively { () throws(StorageError) in
+      for condition in conditions {
+        let current: Data? = try directory.load(Self.path(of: condition.key))
+        guard current == condition.data else { return false }
+      }
+      for change in changes { try put(change.data, change.key) }
       return true
     }
   }
@@ -116,10 +134,10 @@ public final class FileEngine: StorageEngine {
     return try ByteRangeLock.withLock(
       ByteRangeLock.allBytes, of: lock, mode: directory.fileMode(), timeout: timeout
     ) { () throws(StorageError) in
-      let result = try body()
-      // Signals the change. If that fails, the change has still succeeded.
-      _ = try? FileSystem.touch(lock)
-      return result
+      // Signals the changes, even if only some of them were made. If that fails, they have still
+      // succeeded.
+      defer { _ = try? FileSystem.touch(lock) }
+      return try body()
     }
   }
 

@@ -10,14 +10,24 @@ public import FoundationEssentials
 ///
 /// Its values are gone when the engine is deallocated. Calls may come from any thread.
 public final class MemoryEngine: StorageEngine {
-  private let table = ReadWriteLocked(ValueTable())
+  private let table: ReadWriteLocked<ValueTable>
   /// Orders writers. Readers never take it, so that the closure of an update may read.
   private let writer = Locked(())
   private let timeout = Duration.seconds(10)
   let observers = Observers()
 
   /// Creates an empty engine.
-  public init() {}
+  public convenience init() { self.init(isEmptiedByFork: false) }
+
+  /// - Parameter isEmptiedByFork: Whether a forked child begins with an empty engine if the fork
+  ///   interrupted a change. For copies of values, which can be made again.
+  init(isEmptiedByFork: Bool) {
+    if isEmptiedByFork {
+      table = ReadWriteLocked(ValueTable(), afterFork: { ValueTable() })
+    } else {
+      table = ReadWriteLocked(ValueTable())
+    }
+  }
 
   /// The bytes of a key, as JSON with the same meaning as what was set; nil if there are none.
   public func data(forKey key: String) throws -> Data? { value(forKey: key)?.engineData }
@@ -30,6 +40,20 @@ public final class MemoryEngine: StorageEngine {
   /// Stores the bytes of a key if its current bytes are `old`; nil stands for no bytes.
   public func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool {
     try replace(Self.value(of: old, key), with: Self.value(of: new, key), forKey: key)
+  }
+
+  /// Stores the bytes of several keys in one step, if every key of `conditions` has the bytes that
+  /// it has there.
+  public func apply(
+    _ changes: [EngineEntry], ifCurrent conditions: [EngineEntry]
+  ) throws -> Bool {
+    let conditions = try conditions.map { ($0.key, try Self.value(of: $0.data, $0.key)) }
+    let changes = try changes.map {
+      ValueChange(key: $0.key, value: try Self.value(of: $0.data, $0.key))
+    }
+    return try apply(changes) { table in
+      conditions.allSatisfy { key, value in table[key]?.value == value }
+    }
   }
 
   /// All keys that have bytes.
@@ -82,25 +106,47 @@ extension MemoryEngine: ValueEngine {
 
   @usableFromInline
   func apply(_ changes: [ValueChange]) throws(StorageError) {
-    try exclusively {
-      table.withLock { table in for change in changes { table.apply(change) } }
+    _ = try apply(changes) { _ in true }
+  }
+
+  /// Makes several changes in one step, if `condition` returns true.
+  private func apply(
+    _ changes: [ValueChange], if condition: (borrowing ValueTable) -> Bool
+  ) throws(StorageError) -> Bool {
+    let isDone = try exclusively {
+      table.withLock { table in
+        guard condition(table) else { return false }
+        for change in changes { table.apply(change) }
+        return true
+      }
     }
-    observers.signal(changes.onlyKey)
+    if isDone { observers.signal(changes.onlyKey) }
+    return isDone
   }
 
   @usableFromInline
   func replace(
     _ old: StoredValue?, with new: StoredValue?, forKey key: String
   ) throws(StorageError) -> Bool {
-    let isReplaced = try exclusively {
-      table.withLock { table in
-        guard table[key]?.value == old else { return false }
-        table.apply(ValueChange(key: key, value: new))
-        return true
+    try apply([ValueChange(key: key, value: new)]) { $0[key]?.value == old }
+  }
+
+  /// Replaces all values in one step. Those that stay the same count as unchanged.
+  func replaceAll(with values: [ValueChange]) throws(StorageError) {
+    let changes = try exclusively {
+      // Compared without excluding readers. No other thread writes meanwhile.
+      var missing = ByteKeyedDictionary<Bool>()
+      for key in keys() { missing.set(key, true) }
+      var changes: [ValueChange] = []
+      for change in values.withoutRepeatedKeys {
+        missing.remove(change.key)
+        if value(forKey: change.key) != change.value { changes.append(change) }
       }
+      changes += missing.keys.map { ValueChange(key: $0, value: nil) }
+      table.withLock { table in for change in changes { table.apply(change) } }
+      return changes
     }
-    if isReplaced { observers.signal(key) }
-    return isReplaced
+    for change in changes { observers.signal(change.key) }
   }
 
   @usableFromInline

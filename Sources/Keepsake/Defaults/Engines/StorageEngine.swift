@@ -4,7 +4,7 @@ public import FoundationEssentials
 ///
 /// A suite is stored in the journal unless you give it another engine: ``MemoryEngine``,
 /// ``FileEngine``, or one of your own that stores it wherever you like. Assign engines to suites
-/// with ``StorageSystem/bootstrap(app:directories:engines:keySources:authenticate:)``.
+/// with ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:)``.
 ///
 /// ```swift
 /// final class TableEngine: StorageEngine {
@@ -31,17 +31,19 @@ public import FoundationEssentials
 /// to parse them.
 ///
 /// Calls come from any thread, and several may run at the same time. Every read of a setting is a
-/// call, so an engine that asks a server should keep a copy. ``Defaults`` reports the errors of an
-/// engine, and its stores throw them: a ``StorageError`` unchanged, and any other error as the
-/// `underlyingError` of a `StorageError` with the code `engineFailed`. `StorageEngineConformance`,
-/// in `KeepsakeTesting`, tests your engine and names each rule it breaks.
+/// call, unless the engine is a ``MirroredEngine``, as one that asks a server should be.
+/// ``Defaults`` reports the errors of an engine, and its stores throw them: a ``StorageError``
+/// unchanged, and any other error as the `underlyingError` of a `StorageError` with the code
+/// `engineFailed`. `StorageEngineConformance`, in `KeepsakeTesting`, tests your engine and names
+/// each rule it breaks.
 public protocol StorageEngine: Sendable {
   /// The bytes of a key; nil if there are none.
   func data(forKey key: String) throws -> Data?
 
   /// Stores the bytes of a key, which the next read returns; nil removes them.
   ///
-  /// If it throws, the key keeps its old bytes.
+  /// If it throws, the key keeps its old bytes, unless the error has the code
+  /// ``StorageError/Code-swift.struct/outcomeUnknown``.
   func set(_ data: Data?, forKey key: String) throws
 
   /// Stores the bytes of a key if its current bytes are `old`, in one atomic step; nil stands for
@@ -49,6 +51,20 @@ public protocol StorageEngine: Sendable {
   ///
   /// - Returns: Whether the current bytes were `old`.
   func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool
+
+  /// Makes several changes in one step, if every key of `conditions` has the bytes that it has
+  /// there.
+  ///
+  /// No other writer changes anything between the check and the last change, and either all changes
+  /// are made or none. Each key occurs at most once in `changes`. `Defaults.import` and the removal
+  /// of several keys make the call without conditions.
+  ///
+  /// By default, one change under a condition on the same key is a
+  /// ``replace(_:with:forKey:)``, and changes without conditions are made one after another: if
+  /// that fails halfway, the first ones are made. Anything else is an error of code `misuse`.
+  ///
+  /// - Returns: Whether all conditions were met.
+  func apply(_ changes: [EngineEntry], ifCurrent conditions: [EngineEntry]) throws -> Bool
 
   /// All keys that have bytes, in any order.
   func keys() throws -> [String]
@@ -68,9 +84,41 @@ public protocol StorageEngine: Sendable {
 }
 
 extension StorageEngine {
+  /// Makes one change after another, or replaces the bytes of one key.
+  public func apply(
+    _ changes: [EngineEntry], ifCurrent conditions: [EngineEntry]
+  ) throws -> Bool {
+    if conditions.isEmpty {
+      try setOneByOne(changes)
+      return true
+    }
+    guard changes.count == 1, conditions.count == 1,
+      ExactString(changes[0].key) == ExactString(conditions[0].key)
+    else {
+      throw StorageError(
+        .misuse, operation: "apply",
+        reason: "\(Self.self) cannot change several keys under conditions",
+        remedy: "Implement apply(_:ifCurrent:) in the engine.")
+    }
+    return try replace(conditions[0].data, with: changes[0].data, forKey: changes[0].key)
+  }
+
   /// Removes the bytes of one key after another.
   public func removeAll() throws {
-    for key in try keys() { try set(nil, forKey: key) }
+    try setOneByOne(keys().map { EngineEntry(key: $0, data: nil) })
+  }
+
+  private func setOneByOne(_ changes: [EngineEntry]) throws {
+    for (count, change) in changes.enumerated() {
+      do {
+        try set(change.data, forKey: change.key)
+      } catch {
+        let error = StorageError(error, thrownBy: Self.self, key: change.key)
+          .inContext(of: "set", key: change.key)
+        // That code says that nothing was changed.
+        throw error.code == .unreachable && count > 0 ? error.withUnknownOutcome : error
+      }
+    }
   }
 
   /// Does nothing.

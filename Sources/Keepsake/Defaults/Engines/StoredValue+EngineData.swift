@@ -8,16 +8,26 @@ extension StoredValue {
     return Data(text)
   }
 
-  /// The value of a key's bytes, which may have been edited by hand; nil if there are none.
-  init?(engineData data: Data?, key: String) throws(StorageError) {
-    guard let data else { return nil }
+  /// The value of an engine's bytes, which may have been edited by hand; nil if they are not JSON.
+  init?(engineData data: Data) {
     guard let json = JSONScanner.value(of: Array(data)), !json.hasDuplicateNames,
       let value = TaggedJSON.value(json.bytes)
-    else {
-      throw StorageError(
-        .damaged, operation: "get", key: key, reason: "the engine returned bytes that are not JSON",
-        remedy: "Set the value again, or remove it.")
-    }
+    else { return nil }
     self = value
+  }
+
+  /// The value of a key's bytes; nil if there are none.
+  init?(engineData data: Data?, key: String) throws(StorageError) {
+    guard let data else { return nil }
+    guard let value = StoredValue(engineData: data) else { throw .notJSON(key) }
+    self = value
+  }
+}
+
+extension StorageError {
+  static func notJSON(_ key: String) -> StorageError {
+    StorageError(
+      .damaged, operation: "get", key: key, reason: "the engine returned bytes that are not JSON",
+      remedy: "Set the value again, or remove it.")
   }
 }

@@ -57,6 +57,11 @@ protocol ValueEngine: AnyObject, Sendable {
 
   /// The file that holds the values; nil if they are only in memory, or elsewhere.
   var path: String? { get }
+
+  /// Whether reads return copies, which may be older than what the engine compares with.
+  var isCopy: Bool { get }
+  /// Whether a read does not have to wait for a server.
+  var isReady: Bool { get }
 }
 
 /// A value, and a number that no earlier or later value of the key has.
@@ -77,6 +82,9 @@ struct ChangedValues: Sendable {
 }
 
 extension ValueEngine {
+  @usableFromInline var isCopy: Bool { false }
+  @usableFromInline var isReady: Bool { true }
+
   /// For engines without versions: always returns all values.
   @usableFromInline
   func changedValues(since version: UInt64?) throws(StorageError) -> ChangedValues {
@@ -98,6 +106,14 @@ struct ValueChange: Sendable {
 extension [ValueChange] {
   /// The key that they change; nil if there are several.
   var onlyKey: String? { count == 1 ? self[0].key : nil }
+
+  /// Only the last change of each key.
+  var withoutRepeatedKeys: [ValueChange] {
+    var positions = ByteKeyedDictionary<Int>()
+    for (position, change) in enumerated() { positions.set(change.key, position) }
+    if positions.count == count { return self }
+    return positions.elements.map(\.value).sorted().map { self[$0] }
+  }
 }
 
 extension StorageError {
@@ -111,6 +127,7 @@ extension StorageError {
     self.init(
       .engineFailed, operation: "call", key: key,
       reason: "\(engine) threw \(type(of: error))",
-      remedy: "See the underlying error, and the engine's documentation.", underlyingError: error)
+      remedy: "See the underlying error, and the documentation of \(engine).",
+      underlyingError: error)
   }
 }

@@ -28,6 +28,56 @@ import Testing
     #expect(shared.table.withLock { $0.isEmpty } || flaw.isLitterer, "something was left")
   }
 
+  @Test(arguments: Coverage.cases(MirrorFlaw.allCases, every: 5))
+  func checkNamesTheRuleThatAMirrorBreaks(_ flaw: MirrorFlaw) async throws {
+    let server = SharedServer()
+    let found = try await issues {
+      // Long enough for what is only late, short for what never comes.
+      try await StorageEngineConformance.check(
+        timeLimit: .seconds(600), seenWithin: .seconds(2)
+      ) {
+        ServerEngine(server, flaw: flaw)
+      } reopening: {
+        ServerEngine(server, flaw: flaw)
+      }
+    }
+    #expect(found.contains { $0.contains("a rule: " + flaw.rule) }, "\(found)")
+    #expect(server.isEmpty, "something was left")
+  }
+
+  @Test(arguments: [0, 300]) func mirroredEngineConforms(_ delay: useconds_t) async throws {
+    let server = SharedServer()
+    try await StorageEngineConformance.check(
+      timeLimit: .seconds(600), seenWithin: .seconds(600)
+    ) {
+      ServerEngine(server, delay: delay)
+    } reopening: {
+      ServerEngine(server, delay: delay)
+    }
+    #expect(server.isEmpty)
+  }
+
+  /// An engine that reads a copy passes only if it is given the time that messages take.
+  @Test func engineThatReadsACopyConformsWithADelay() async throws {
+    let server = SharedServer()
+    try await StorageEngineConformance.check(
+      timeLimit: .seconds(600), seenWithin: .seconds(600)
+    ) {
+      ServerEngine(server, delay: 300, readsCopy: true)
+    } reopening: {
+      ServerEngine(server, delay: 300, readsCopy: true)
+    }
+    #expect(server.isEmpty)
+    let found = try await issues {
+      try await StorageEngineConformance.check(timeLimit: .seconds(600)) {
+        ServerEngine(server, delayOfOthers: 300_000, readsCopy: true)
+      } reopening: {
+        ServerEngine(server, readsCopy: true)
+      }
+    }
+    #expect(found.contains { $0.contains("another instance has") }, "\(found)")
+  }
+
   /// Else a flaw could be found for another reason.
   @Test func engineWithoutAFlawConforms() async throws {
     let shared = FlawedEngine.Shared()
@@ -44,7 +94,9 @@ import Testing
     let source = try String(contentsOf: file.standardized, encoding: .utf8)
     let rules = source.matches(of: /expect\((?s:.*?)"([a-z][^"\\]* [^"\\]*)/).map { String($0.1) }
     #expect(rules.count > 40)
-    let broken = Flaw.allCases.map(\.rule) + ["the engine is empty at the start"]
+    let broken =
+      Flaw.allCases.map(\.rule) + MirrorFlaw.allCases.map(\.rule)
+      + ["the engine is empty at the start"]
     for rule in rules {
       #expect(broken.contains { rule.hasPrefix($0) || $0.hasPrefix(rule) }, "\(rule)")
     }
@@ -111,6 +163,10 @@ enum Flaw: CaseIterable {
   case neverReplaces, listsNil, replaceStoresNothing, ignoresNilOld, ignoresOld, replacesAndDenies
   case refusesTheSame, refusesOthers, replaceKeepsNil, replacesOthersToo, replacesMissing
   case addsAndDenies
+  // Several changes in one step
+  case deniesApply, appliesFirstOnly, applyKeepsNil, deniesCondition, ignoresCondition
+  case appliesAndDenies, checksFirstOnly, appliesManyAndDenies, deniesManyConditions
+  case appliesFirstOfMany, comesBetweenApply
   // Several at once
   case comesBetween, setsBetween, losesForever, tears, holdsFew, listsLessOfVeryMany, leavesOne
   // Settings
@@ -147,6 +203,17 @@ enum Flaw: CaseIterable {
     case .replacesOthersToo: "replace changes one key and no other"
     case .replacesMissing: "replacing bytes fails for a missing key"
     case .addsAndDenies: "a failed replace adds no key"
+    case .deniesApply: "apply succeeds without conditions"
+    case .appliesFirstOnly: "apply makes every change"
+    case .applyKeepsNil: "apply removes a key whose new bytes are nil"
+    case .deniesCondition: "apply succeeds if the condition on the key is met"
+    case .ignoresCondition: "apply fails if the condition on the key is not met"
+    case .appliesAndDenies: "apply makes no change if it fails"
+    case .checksFirstOnly: "apply fails if one of several conditions is not met"
+    case .appliesManyAndDenies: "apply makes no change if one of several conditions fails"
+    case .deniesManyConditions: "apply succeeds if all of several conditions are met"
+    case .appliesFirstOfMany: "apply makes every change under several conditions"
+    case .comesBetweenApply: "apply is atomic"
     case .comesBetween, .comesBetweenInstances: "replace is atomic"
     case .setsBetween: "replace is atomic even while another thread calls set"
     case .losesForever: "replace succeeds when it is retried"
@@ -285,6 +352,40 @@ final class FlawedEngine: StorageEngine {
       return answer.says
     }
     if isDone, flaw != .tellsOfSetsOnly { tell() }
+    return isDone
+  }
+
+  func apply(_ changes: [EngineEntry], ifCurrent conditions: [EngineEntry]) -> Bool {
+    var changes = changes
+    var checked = conditions
+    let isMany = conditions.count > 1
+    switch flaw {
+    case .deniesApply where conditions.isEmpty: return false
+    case .appliesFirstOnly where conditions.isEmpty: changes = [changes[0]]
+    case .applyKeepsNil: changes.removeAll { $0.data == nil && $0.key == "a" }
+    case .deniesCondition where conditions.count == 1: return false
+    case .ignoresCondition: checked = isMany ? conditions : []
+    case .checksFirstOnly where isMany: checked = [conditions[0]]
+    case .deniesManyConditions where isMany: return false
+    case .appliesFirstOfMany where isMany && changes.count > 2: changes = [changes[0]]
+    case .comesBetweenApply where isMany:
+      let isMet = shared.table.withLock { table in
+        conditions.allSatisfy { seen(table, stored($0.key)) == $0.data }
+      }
+      usleep(20)
+      if isMet { for change in changes { set(change.data, forKey: change.key) } }
+      return isMet
+    default: break
+    }
+    let isDone = shared.table.withLock { table in
+      let isMet = checked.allSatisfy { seen(table, stored($0.key)) == $0.data }
+      let isForced = flaw == .appliesAndDenies && !isMany || flaw == .appliesManyAndDenies && isMany
+      if isMet || isForced {
+        for change in changes { put(change.data, stored(change.key), &table) }
+      }
+      return isMet
+    }
+    if isDone { tell() }
     return isDone
   }
 

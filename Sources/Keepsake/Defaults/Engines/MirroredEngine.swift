@@ -1,0 +1,245 @@
+internal import FoundationEssentials
+internal import Synchronization
+
+/// A ``StorageEngine`` whose values each process keeps in memory, so that reading a setting is not
+/// a call.
+///
+/// Make an engine of this kind if it asks a server. Its suite then reads as fast as one in the
+/// journal, and goes on reading while the server cannot be reached. The engine tells every
+/// ``EngineMirror`` what changes:
+///
+/// ```swift
+/// final class ServerEngine: MirroredEngine {
+///   func fill(_ mirror: EngineMirror) throws {
+///     try subscription.add(mirror)
+///   }
+///   // On the thread of the subscription, for each mirror:
+///   //   mirror.replaceAll(with: entries)   after it has connected
+///   //   mirror.apply(changes)              for each message
+/// }
+/// ```
+///
+/// All other calls are calls of the engine, which decides. A closure of `update` may run on the
+/// value of the mirror first; it runs again if the engine has another value.
+/// `StorageEngineConformance`, in `KeepsakeTesting`, also tests what a mirror shows.
+public protocol MirroredEngine: StorageEngine {
+  /// Gives a mirror all values before it returns, and from then on every change, made by this or
+  /// any other process.
+  ///
+  /// The engine calls the mirror in the order in which the changes were made, from one thread at a
+  /// time. It keeps the mirror in a weak reference, which is nil once the suite is released, and
+  /// removes such references. While it uses a mirror, that may become the last reference to the
+  /// engine: the engine may then be released on the thread that makes the call.
+  ///
+  /// When a call that writes returns, every mirror of this engine has the change. When `replace` or
+  /// `apply` returns false, they have the values that failed the condition.
+  ///
+  /// The call is made by the first read, by each further read until one succeeds, and again in a
+  /// forked child: the engine must expect the same mirror several times, and several mirrors. It
+  /// may wait for the server. If that cannot be reached, the call fails soon, with the code
+  /// ``StorageError/Code-swift.struct/unreachable``.
+  func fill(_ mirror: EngineMirror) throws
+}
+
+/// The values of a ``MirroredEngine`` in the memory of this process.
+///
+/// A suite makes one for its engine. While the engine cannot be reached, it keeps its last values.
+/// Calls may come from any thread, one at a time.
+public final class EngineMirror: Sendable {
+  private let source: any MirroredEngine
+  /// Makes the calls of the engine other than ``MirroredEngine/fill(_:)``.
+  private let engine: CustomEngine
+  private let values = MemoryEngine(isEmptiedByFork: true)
+  /// How often filling has failed, and why it did the last time. One thread at a time fills.
+  private let filling = Locked<(failureCount: Int, failure: StorageError?)>((0, nil))
+  private let failureCount = Atomic(0)
+  /// The ``ForkGuard/generation`` of the process that has filled the mirror; 0 before.
+  private let filledGeneration = Atomic<UInt64>(0)
+  private let isWatched = Atomic(false)
+  private let handler: @Sendable (StorageError) -> Void
+
+  init(_ source: any MirroredEngine, report: @escaping @Sendable (StorageError) -> Void) {
+    self.source = source
+    handler = report
+    engine = CustomEngine(source, report: report)
+  }
+
+  // MARK: For engines
+
+  /// Replaces all values. Values that stay the same count as unchanged.
+  public func replaceAll(with entries: [EngineEntry]) {
+    receive { () throws(StorageError) in try values.replaceAll(with: Self.decode(entries)) }
+  }
+
+  /// Makes changes in one step.
+  public func apply(_ changes: [EngineEntry]) {
+    receive { () throws(StorageError) in try values.apply(Self.decode(changes)) }
+  }
+
+  /// Passes an error to ``StorageSystem/onFailure``, for what no call can throw: that the server
+  /// has lost changes, for example.
+  public func report(_ error: StorageError) { handler(error) }
+
+  private func receive(_ store: () throws(StorageError) -> Void) {
+    do throws(StorageError) {
+      try store()
+    } catch {
+      // The values are missing something now. The next read gets all of them again.
+      filledGeneration.store(0, ordering: .releasing)
+      report(error.inContext(of: "changes"))
+    }
+  }
+
+  private static func decode(_ entries: [EngineEntry]) -> [ValueChange] {
+    entries.map { entry in
+      let value = entry.data.map { StoredValue(engineData: $0) ?? damaged }
+      return ValueChange(key: entry.key, value: value)
+    }
+  }
+
+  /// Stands for bytes that are not JSON; no valid value is the same.
+  private static let damaged = StoredValue.json([])
+
+  // MARK: Filling
+
+  @inline(__always)
+  private var isFilled: Bool {
+    filledGeneration.load(ordering: .acquiring) == ForkGuard.generation
+  }
+
+  @inline(__always)
+  private func fillIfNeeded() throws(StorageError) {
+    if !isFilled { try fill() }
+  }
+
+  /// Threads that wait while another one fails to fill the mirror fail with it: each attempt may
+  /// take as long as a time-out.
+  private func fill() throws(StorageError) {
+    let known = failureCount.load(ordering: .acquiring)
+    try filling.withLock { state throws(StorageError) in
+      if isFilled { return }
+      if state.failureCount != known, let failure = state.failure { throw failure }
+      do throws(StorageError) {
+        try engine.calling { try source.fill(self) }
+      } catch {
+        state = (state.failureCount &+ 1, error)
+        failureCount.store(state.failureCount, ordering: .releasing)
+        throw error
+      }
+      state.failure = nil
+      filledGeneration.store(ForkGuard.generation, ordering: .releasing)
+    }
+  }
+}
+
+extension EngineMirror: ValueEngine {
+  @usableFromInline var path: String? { nil }
+
+  // MARK: Reading
+
+  @usableFromInline
+  func value(forKey key: String) throws(StorageError) -> StoredValue? {
+    try fillIfNeeded()
+    guard let value = values.value(forKey: key) else { return nil }
+    return try intact(value, key)
+  }
+
+  @usableFromInline
+  func versionedValue(forKey key: String) throws(StorageError) -> VersionedValue? {
+    try fillIfNeeded()
+    guard let value = values.versionedValue(forKey: key) else { return nil }
+    _ = try intact(value.value, key)
+    return value
+  }
+
+  /// The value, unless its bytes were not JSON.
+  @inline(__always)
+  private func intact(_ value: StoredValue, _ key: String) throws(StorageError) -> StoredValue {
+    if case .json(let text) = value, text.isEmpty { throw .notJSON(key) }
+    return value
+  }
+
+  @usableFromInline
+  func cachedModel(forKey key: String) -> DecodedModel? {
+    isFilled ? values.cachedModel(forKey: key) : nil
+  }
+
+  @usableFromInline
+  func cache(_ model: DecodedModel, forKey key: String, version: UInt64) {
+    values.cache(model, forKey: key, version: version)
+  }
+
+  @usableFromInline
+  func keys() throws(StorageError) -> [String] {
+    try fillIfNeeded()
+    return values.keys()
+  }
+
+  @usableFromInline
+  func changedValues(since version: UInt64?) throws(StorageError) -> ChangedValues {
+    try fillIfNeeded()
+    return values.changedValues(since: version)
+  }
+
+  @usableFromInline var isCopy: Bool { true }
+  @usableFromInline var isReady: Bool { isFilled }
+
+  // MARK: Writing
+
+  // The engine gives the changes to this mirror before these calls return.
+
+  @usableFromInline
+  func set(_ value: StoredValue?, forKey key: String) throws(StorageError) {
+    try engine.set(value, forKey: key)
+  }
+
+  @usableFromInline
+  func apply(_ changes: [ValueChange]) throws(StorageError) { try engine.apply(changes) }
+
+  @usableFromInline
+  func replace(
+    _ old: StoredValue?, with new: StoredValue?, forKey key: String
+  ) throws(StorageError) -> Bool {
+    try engine.replace(old, with: new, forKey: key)
+  }
+
+  @usableFromInline
+  func update(
+    _ key: String, _ change: (StoredValue?) throws(StorageError) -> StoredValue??
+  ) throws(StorageError) {
+    try engine.update(key, change)
+  }
+
+  @usableFromInline
+  func removeAll() throws { try engine.removeAll() }
+
+  @usableFromInline
+  func synchronize() throws { try engine.synchronize() }
+
+  // MARK: Changes
+
+  @usableFromInline
+  func changes(where isRelevant: @escaping @Sendable (String) -> Bool) -> AsyncStream<Void> {
+    let changes = values.observers.changes(where: isRelevant)
+    if !isFilled, !isWatched.exchange(true, ordering: .relaxed) {
+      BlockingWork.start { [weak self] in self?.fillInBackground(lastFailure: nil) }
+    }
+    return changes
+  }
+
+  /// Fills the mirror, and tries again every second if that fails. Reports each kind of failure
+  /// once.
+  private func fillInBackground(lastFailure: StorageError.Code?) {
+    do throws(StorageError) {
+      try fillIfNeeded()
+      isWatched.store(false, ordering: .relaxed)
+      values.observers.signal()
+    } catch {
+      if error.code != lastFailure { report(error.inContext(of: "changes")) }
+      let code = error.code
+      BackgroundWork.run(after: .seconds(1)) { [weak self] in
+        BlockingWork.start { [weak self] in self?.fillInBackground(lastFailure: code) }
+      }
+    }
+  }
+}
