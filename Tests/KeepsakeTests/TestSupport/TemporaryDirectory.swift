@@ -129,6 +129,15 @@ extension Defaults.Store {
   var journal: Journal { get throws { try #require(engine.get() as? Journal) } }
 }
 
+/// Leaves the settings of `store` unsynced until the test syncs them itself: it makes the journal
+/// believe that a sync is scheduled.
+///
+/// The first change in a process schedules one sync of all journals that change in the next second,
+/// so a journal may otherwise be synced at any moment after its first change.
+func keepFromBackgroundSync(_ store: Defaults.Store) throws {
+  try store.journal.file.withLock { $0.isSyncScheduled = true }
+}
+
 /// A ``CommitHook`` that does nothing but commit.
 func commitDirectly(_ commit: () throws(StorageError) -> Void) throws(StorageError) {
   try commit()

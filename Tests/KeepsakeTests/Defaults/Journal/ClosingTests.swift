@@ -11,6 +11,7 @@ import Testing
 
   @Test func aClosedJournalIsReadAndWritten() throws {
     let (store, other) = (directory.store(), directory.store())
+    try keepFromBackgroundSync(store)
     try store.set(1, forKey: "a")
     for number in 2..<10 {
       #expect(try store.journal.closeIdleFiles())
@@ -26,6 +27,7 @@ import Testing
   @Test func aJournalThatWasReplacedWhileItWasClosedIsReadAnew() throws {
     let failures = Failures()
     let store = directory.store(failures: failures)
+    try keepFromBackgroundSync(store)
     try store.set(1, forKey: "a")
     #expect(try store.journal.closeIdleFiles())
     try FileSystem.unlink(directory.file(TemporaryDirectory.journal).path)
@@ -83,6 +85,7 @@ import Testing
 
   @Test func aClosedJournalIsSyncedAtExit() throws {
     let store = directory.store()
+    try keepFromBackgroundSync(store)
     try store.set(1, forKey: "a")
     let journal = try store.journal
     #expect(journal.closeIdleFiles())

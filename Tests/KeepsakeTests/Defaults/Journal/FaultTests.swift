@@ -155,9 +155,9 @@ import Testing
 
   @Test func synchronizeSyncsTheDirectoryOnce() throws {
     let directory = try TemporaryDirectory()
-    let store = directory.store()
+    let (store, other) = (directory.store(), directory.store())
+    for store in [store, other] { try keepFromBackgroundSync(store) }
     try store.set(1, forKey: "a")
-    let other = directory.store()
     try other.set(2, forKey: "a")
     let calls = try systemCalls {
       try other.synchronize()
@@ -169,6 +169,7 @@ import Testing
   @Test func setMakesThreeSystemCalls() throws {
     let directory = try TemporaryDirectory()
     let store = directory.store()
+    try keepFromBackgroundSync(store)
     try store.set(1, forKey: "a")
     // Lock, append, unlock, which is not recorded. The mark and the word are stored.
     let least: [SystemCall] = [.lock, .publish, .write, .publish]
@@ -198,6 +199,7 @@ import Testing
   @Test func setAfterAnotherProcessesSetChecksTheLockFile() throws {
     let directory = try TemporaryDirectory()
     let (store, other) = (directory.store(), directory.store())
+    for store in [store, other] { try keepFromBackgroundSync(store) }
     for number in 0..<10 {
       try store.set(number, forKey: "a")
       try other.set(number, forKey: "b")
