@@ -57,9 +57,12 @@ import Testing
     let failures = Failures()
     StorageSystem.onFailure = failures.append
     Defaults.set("hunter2", forKey: "k")
+    let start = ContinuousClock.now
     #expect(Defaults.get("k", default: 0) == 0)
     #expect(Defaults.get("k", default: 7) == 7)
-    #expect(failures.all.count == 1, "the same error at most once a second")
+    // On a busy machine a second may pass between the two.
+    let isLate = ContinuousClock.now - start >= .seconds(1)
+    #expect(failures.all.count == 1 || isLate, "the same error at most once a second")
     #expect(failures.all.first?.key == "k")
     let line = failures.all.first?.description ?? ""
     #expect(line.contains("the stored value is text, not Int") && !line.contains("hunter2"))
@@ -168,24 +171,27 @@ import Testing
   }
 
   @Test func suitesDoNotWaitForEachOther() throws {
-    // The lock of suite a is held from outside; sets in suite b continue.
-    try Defaults.suite("a").set(1, forKey: "k")
-    let lockPath = try #require(try Defaults.suite("a").fileURL).deletingLastPathComponent().path
-    let lock = try LockFile.createOrOpen(
-      lockPath + "/.a.lock", mode: 0o600, timeout: .seconds(1)
-    ) { [1] }
-    try lock.lock(timeout: .seconds(1))
     let a = Defaults.suite("a")
-    let waiting = Thread { try? a.set(2, forKey: "k") }
-    waiting.start()
-    let clock = ContinuousClock()
-    let took = try clock.measure {
-      for number in 0..<100 { try Defaults.suite("b").set(number, forKey: "k") }
-      _ = try a.int("k")  // reading suite a does not wait either
+    try a.set(1, forKey: "k")
+    // A thread is about to take the lock of suite a, as if another process held it.
+    let (isWaiting, mayContinue) = (ThreadGate(), ThreadGate())
+    defer { mayContinue.open() }
+    let plan = FaultPlan(decide: { event in
+      if event.call == .lock {
+        isWaiting.open()
+        mayContinue.wait()
+      }
+      return .proceed
+    })
+    let waiting = Thread {
+      FaultPlan.$current.withValue(plan) { _ = try? a.set(2, forKey: "k") }
     }
-    #expect(took < .seconds(9), "a set that waited would time out after ten seconds")
+    waiting.start()
+    isWaiting.wait()
+    for number in 0..<100 { try Defaults.suite("b").set(number, forKey: "k") }
+    #expect(try a.int("k") == 1, "reading suite a does not wait either")
     #expect(!waiting.isFinished)
-    lock.unlock()
+    mayContinue.open()
     while !waiting.isFinished { usleep(1_000) }
     #expect(try a.int("k") == 2)
   }

@@ -89,6 +89,7 @@ import Testing
   func closureCanReadItsSuiteUnderTheLock(_ suite: Defaults.Suite) throws {
     let store = try TemporaryDirectory().store(suite)
     let done = DispatchSemaphore(value: 0)
+    let isRead = Locked(false)
     Thread {
       var runs = 0
       _ = try? store.update("k", default: 0) { value in
@@ -102,13 +103,15 @@ import Testing
           }.start()
           lost.wait()
         } else {
-          _ = try? store.int("k")
+          let found = try? store.int("k")
+          isRead.withLock { $0 = found == 8 }
         }
         value += 1
       }
       done.signal()
     }.start()
-    #expect(done.wait(timeout: .now() + 5) == .success)
+    #expect(done.wait(timeout: .now() + 600) == .success)
+    #expect(isRead.withLock { $0 }, "a read that waits for the lock fails")
     #expect(try store.int("k") == 9)
   }
 }

@@ -93,7 +93,7 @@ import Testing
   }
 
   private func waitUntil(
-    _ seconds: Double = 20, _ condition: () throws -> Bool
+    _ seconds: Double = 300, _ condition: () throws -> Bool
   ) rethrows -> Bool {
     let deadline = ContinuousClock.now + .seconds(seconds)
     while try !condition() {
@@ -136,13 +136,16 @@ import Testing
     var programs = try rates.map { try start("writer\($0)", $0) } + [start("", 2_000)]
     var (losses, reports, deaths, hangs) = (0, 0, 0, 0)
     let restores = Coverage.count("KEEPSAKE_RESTORES", sample: 1, complete: 24)
-    for round in 0..<restores {
+    var (round, stalls) = (0, 0)
+    while round < restores {
       // Shorter than the backup in every second round.
       if round % 2 == 1 || tool.skipsLongerFiles { #expect(try ask("clear") == "ok") }
       #expect(try ask("set marker \(1_000 + round)") == "ok")
+      let copyStart = ContinuousClock.now
       try copy(tool, from: backup, to: directory)
+      let isSlow = ContinuousClock.now - copyStart > .seconds(1.9)
       func isRestored() throws -> Bool { try ask("get marker") == "1" }
-      _ = try waitUntil(5) { try isRestored() || !keptFiles().isEmpty }
+      _ = try waitUntil(isSlow ? 5 : 60) { try isRestored() || !keptFiles().isEmpty }
       for index in programs.indices {
         let (program, count) = (programs[index], try programs[index].lines().count)
         let isRunningOn = try waitUntil {
@@ -157,8 +160,14 @@ import Testing
       }
       // Writers have written in the meantime.
       if try !isRestored() {
+        // On a busy machine, a tool can pause for so long that an empty file counts as finished.
+        if try keptFiles().isEmpty, isSlow, stalls < 20 {
+          stalls += 1
+          continue
+        }
         if try keptFiles().isEmpty { losses += 1 } else { reports += 1 }
       }
+      round += 1
       for file in try keptFiles() { try FileSystem.unlink(file) }
     }
     let summary =

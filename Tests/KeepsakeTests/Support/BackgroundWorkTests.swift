@@ -79,8 +79,11 @@ import Testing
         #expect(failures.all.first?.remedy.contains("ulimit -u") == true)
         // A thread can be started again: it syncs the next change.
         let count = syncCount.withLock { $0 }
+        let start = ContinuousClock.now
         try store.set(4, forKey: "k")
-        #expect(syncCount.withLock { $0 } == count)
+        // On a busy machine, the second after which it is synced may have passed already.
+        let isSynced = syncCount.withLock { $0 } > count
+        #expect(!isSynced || ContinuousClock.now - start >= .seconds(1))
         try await eventually("the change is synced") { syncCount.withLock { $0 } == count + 1 }
       }
       #expect(failures.all.count == 1)

@@ -110,9 +110,15 @@ extension OneAtATime {
       let text = String(repeating: "x", count: 70_000)
       try store.set(text, forKey: "text")
       try store.set(text, forKey: "text")  // now dead records dominate
-      let before = try #require(try FileSystem.status(store.journal.location.path))
-      #expect(try Peer.start(directory, "set", "text", "1").finish() == "ok\n")
-      let after = try #require(try FileSystem.status(store.journal.location.path))
+      let path = try store.journal.location.path
+      let before = try #require(try FileSystem.status(path))
+      var after = before
+      // A process that exits waits for its compaction for two seconds, in which a busy machine may
+      // not finish it.
+      for _ in 0..<20 where after.isSameFile(as: before) {
+        #expect(try Peer.start(directory, "set", "text", "1").finish() == "ok\n")
+        after = try #require(try FileSystem.status(path))
+      }
       #expect(!after.isSameFile(as: before) && after.size < 1_000)
       #expect(try store.int("text") == 1)
     }

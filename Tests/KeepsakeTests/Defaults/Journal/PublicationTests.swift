@@ -321,9 +321,7 @@ extension OneAtATime {
     }
 
     private func eventuallyEqual(_ value: Int, _ read: () throws -> Int) throws {
-      let deadline = ContinuousClock.now + .seconds(10)
-      while try read() != value, ContinuousClock.now < deadline { usleep(1_000) }
-      #expect(try read() == value)
+      try waitUntil("\(value) is read") { try read() == value }
     }
 
     /// Faults of others go to the handler that the program had, or end it.

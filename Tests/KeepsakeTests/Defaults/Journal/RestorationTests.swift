@@ -51,13 +51,29 @@ import Testing
     for number in 0..<50 { try store.set(number, forKey: "number") }
     try Self.overwrite(directory, with: [])
     waitForTick()
-    let restore = Thread {
-      usleep(300_000)
-      do { try Self.overwrite(directory, with: backup) } catch { Issue.record(error) }
+    let path = directory.file(Self.journal).path
+    let emptied = try #require(try FileSystem.status(path, withTimes: true)).changed
+    let lockCount = Locked(0)
+    let plan = FaultPlan(decide: { event in
+      guard event.call == .lock else { return .proceed }
+      let count = lockCount.withLock { count in
+        count += 1
+        return count
+      }
+      // The writer has found an empty file twice.
+      if count == 3 {
+        #expect(throws: Never.self) { try Self.overwrite(directory, with: backup) }
+      }
+      return .proceed
+    })
+    // The clock stands one second before the file was emptied, and only the distance counts: it is
+    // too short for a file that is no journal, and long enough for the restored one, however late
+    // that comes.
+    try WallClock.$fixed.withValue(emptied - WallClock.second) {
+      #expect(try store.int("number") == 49, "reading does not wait")
+      try FaultPlan.$current.withValue(plan) { try store.set(1, forKey: "new") }
     }
-    restore.start()
-    #expect(try store.int("number") == 49, "reading does not wait")
-    try store.set(1, forKey: "new")
+    #expect(lockCount.withLock { $0 } >= 3)
     for store in [store, directory.store()] {
       #expect(try store.string("text") == "from the backup")
       #expect(try store.int("number") == 0 && store.int("new") == 1)
