@@ -142,7 +142,7 @@ extension OneAtATime {
       }
       check("evict") {
         cache.sizeLimit = 100_000
-        for _ in 0..<500 where try cache.keys().count > 10 { Thread.sleep(forTimeInterval: 0.01) }
+        try waitUntil("entries are evicted") { try cache.keys().count <= 10 }
         cache.sizeLimit = nil
         return try (1...10).contains(cache.keys().count)
       }
@@ -163,10 +163,8 @@ extension OneAtATime {
         return try cache.keys().isEmpty && cache.totalSize == 0
       }
       check("trash") {
-        for _ in 0..<500 where try !directory.names("caches").isEmpty {
-          Thread.sleep(forTimeInterval: 0.01)
-        }
-        return try directory.names("caches").isEmpty
+        try waitUntil("the trash is removed") { try directory.names("caches").isEmpty }
+        return true
       }
       try FileManager.default.removeItem(at: directory.file("filler"))
       // btrfs reuses space after the next commit.

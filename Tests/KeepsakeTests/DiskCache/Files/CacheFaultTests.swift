@@ -145,10 +145,11 @@ import Testing
       })
   }
 
-  /// Whether a sweep leaves only entries. A store's background work may continue for a moment after
+  /// Whether a sweep leaves only entries. A store's background work may continue for a while after
   /// the store was released.
   private func isSwept(_ directory: TemporaryDirectory, by store: DiskCache.Store) throws -> Bool {
-    for _ in 0..<200 {
+    let end = ContinuousClock.now + .seconds(300)
+    while ContinuousClock.now < end {
       try store.removeExpired()
       let files = FileManager.default.enumerator(atPath: directory.path)?.allObjects as? [String]
       let isLeft = files?.contains { $0.hasSuffix(".tmp") || $0.hasSuffix(".trash") }
@@ -304,7 +305,7 @@ import Testing
       try store.remove("late")
       #expect(try store.removeExpired() == 0 && store.totalSize == 3 * footprint)
       store.sizeLimit = 2 * footprint
-      for _ in 0..<500 where try store.keys().count > 2 { Thread.sleep(forTimeInterval: 0.01) }
+      try waitUntil("entries are evicted") { try store.keys().count <= 2 }
       #expect(try (1...2).contains(store.keys().count))
       store.sizeLimit = nil
       try store.removeAll()
