@@ -136,7 +136,7 @@ import Testing
   }
 
   @Test func setsSucceedDuringKeyRotation() throws {
-    let vault = directory.vault()
+    let vault = directory.vault(timeout: .seconds(300))
     try set("0", vault)
     let failures = Failures()
     DispatchQueue.concurrentPerform(iterations: 4) { thread in

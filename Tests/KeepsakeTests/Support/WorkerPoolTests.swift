@@ -203,7 +203,7 @@ func threadName() -> String {
 }
 
 /// The processor time of the calling thread, in nanoseconds.
-private func threadTime() -> Int {
+func threadTime() -> Int {
   var time = timespec()
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
   return time.tv_sec * 1_000_000_000 + time.tv_nsec
