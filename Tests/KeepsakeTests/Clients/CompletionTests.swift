@@ -127,7 +127,7 @@ private final class EditorSession {
     // Killing a server that hangs also ends the read that waits for its answer.
     let identifier = server.identifier
     timeout = DispatchWorkItem { kill(identifier, SIGKILL) }
-    DispatchQueue.global().asyncAfter(deadline: .now() + 60, execute: timeout)
+    DispatchQueue.global().asyncAfter(deadline: .now() + 600, execute: timeout)
     // With the short default timeout, a busy server answers before it has read the compiler flags.
     try request(
       "initialize",

@@ -136,7 +136,7 @@ import Testing
     try await eventually("the others have begun") { startedCount.withLock { $0 } == threadCount }
     for _ in 0..<3 {
       try ByteRangeLock.withLock(
-        ByteRangeLock.allBytes, of: path, mode: 0o600, timeout: .seconds(20)
+        ByteRangeLock.allBytes, of: path, mode: 0o600, timeout: .seconds(300)
       ) {}
     }
     isOver.withLock { $0 = true }

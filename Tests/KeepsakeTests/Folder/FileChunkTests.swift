@@ -96,13 +96,18 @@ import Testing
     let store = directory.cache()
     try store.set(bytes, forKey: "k")
     let chunks = try #require(try store.chunks("k", size: 10))
+    let count = Locked(0)
     let task = Task {
-      var count = 0
-      for try await _ in chunks { count += 1 }
-      return count
+      for try await _ in chunks {
+        let isTenth = count.withLock { count in
+          count += 1
+          return count == 10
+        }
+        if isTenth { withUnsafeCurrentTask { $0?.cancel() } }
+      }
     }
-    task.cancel()
     await #expect(throws: CancellationError.self) { try await task.value }
+    #expect(count.withLock { $0 } == 10)
   }
 
   @Test func onePieceIsReadAheadButNotOfTheFirst() async throws {

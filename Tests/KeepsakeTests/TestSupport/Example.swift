@@ -46,9 +46,10 @@ struct Example {
     return variables
   }
 
-  /// Starts it for a minute at most; the test reads its output from the child.
+  /// Starts it for ten minutes at most, which are enough for a test on a busy machine; the test
+  /// reads its output from the child.
   func start(_ arguments: String...) throws -> Child {
-    try Child("timeout", ["60", path] + arguments, environment: environment, startsSession: true)
+    try Child("timeout", ["600", path] + arguments, environment: environment, startsSession: true)
   }
 
   /// Runs it without a controlling terminal.
