@@ -18,8 +18,9 @@ extension Defaults.Store {
   /// All values of the suite as one document.
   ///
   /// JSON keeps every value exactly. A property list cannot hold infinities, NaN, a `Decimal` with
-  /// more digits than a `Double`, dates before the year 1 or after 9999, or values nested more than
-  /// 64 levels deep. It drops fractions of a second from dates.
+  /// more digits than a `Double`, dates before the year 1 or after 9999, texts and names that begin
+  /// with `$null`, or values nested more than 64 levels deep. It drops fractions of a second from
+  /// dates.
   ///
   /// - Throws: ``StorageError`` with the code `encodingFailed` if the format cannot hold a value;
   ///   its ``StorageError/key`` says which.
@@ -95,7 +96,7 @@ extension Defaults.Store {
         JSONScanner.value(of: bytes, maximumDepth: PropertyTree.maximumDepth - 1) != nil
       tree = isShallow ? try? Codec.decoder.decode(PropertyTree.self, from: Data(bytes)) : nil
     }
-    guard let tree, tree.fitsPropertyList else {
+    guard let tree, tree.fitsPropertyList, !PropertyTree.isReadAsNull(key) else {
       throw StorageError(
         .encodingFailed, operation: "export", key: key,
         reason: "a property list cannot hold the value", remedy: "Export as JSON.")
@@ -109,11 +110,17 @@ extension PropertyTree {
   fileprivate var fitsPropertyList: Bool {
     switch self {
     case .null, .decimal: false
-    // Foundation writes null as this string.
-    case .string(let text): text != "$null"
+    case .string(let text): !Self.isReadAsNull(text)
     case .array(let values): values.allSatisfy(\.fitsPropertyList)
-    case .dictionary(let values): values.values.allSatisfy(\.fitsPropertyList)
+    case .dictionary(let values):
+      values.allSatisfy { !Self.isReadAsNull($0) && $1.fitsPropertyList }
     default: true
     }
+  }
+
+  /// Foundation writes null as the string `$null`. Of XML, it reads every string and every key that
+  /// begins with it as null.
+  fileprivate static func isReadAsNull(_ text: String) -> Bool {
+    text.utf8.starts(with: "$null".utf8)
   }
 }

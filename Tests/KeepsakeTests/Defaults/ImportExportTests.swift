@@ -310,16 +310,27 @@ import Testing
     #expect(codes.withLock { $0 } == expected)
   }
 
-  @Test func throwsWhenPropertyListWouldReadTextAsNull() throws {
-    for isNested in [false, true] {
-      let (store, copy) = (try TemporaryDirectory().store(), try TemporaryDirectory().store())
-      if isNested { try store.set(["a": ["$null"]], forKey: "k") }
-      if !isNested { try store.set("$null", forKey: "k") }
-      let error = expectFailure(.encodingFailed) { _ = try store.export(as: .propertyList) }
-      #expect(error?.key == "k" && error?.remedy == "Export as JSON.")
-      try copy.import(store.export(as: .json))
-      #expect(try copy.export(as: .json) == store.export(as: .json))
-    }
+  @Test(
+    arguments: [
+      ("k", "\"$null\""), ("k", "\"$nullable\""), ("k", "{\"a\": [\"$null\"]}"),
+      ("k", "{\"$null\": 1}"), ("k", "[{\"a\": 1, \"$nullable\": 2}]"), ("$null", "1"),
+      ("$nullable", "1"),
+    ]) func throwsWhenPropertyListWouldReadTextAsNull(key: String, json: String) throws
+  {
+    let (store, copy) = (try TemporaryDirectory().store(), try TemporaryDirectory().store())
+    try store.import(Data("{\"\(key)\": \(json)}".utf8))
+    let error = expectFailure(.encodingFailed) { _ = try store.export(as: .propertyList) }
+    #expect(error?.key == key && error?.remedy == "Export as JSON.")
+    try copy.import(store.export(as: .json))
+    #expect(try copy.export(as: .json) == store.export(as: .json))
+  }
+
+  @Test(arguments: ["$nul", "$", "null", " $null"])
+  func propertyListHoldsTextThatIsOnlyLikeNull(text: String) throws {
+    let (store, copy) = (try TemporaryDirectory().store(), try TemporaryDirectory().store())
+    try store.set([text: text], forKey: text)
+    try copy.import(store.export(as: .propertyList))
+    #expect(try copy.export(as: .json) == store.export(as: .json))
   }
 
   @Test(arguments: [Double.infinity, .nan, 1e300, -1e300, 1e18])
