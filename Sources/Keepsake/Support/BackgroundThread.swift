@@ -14,6 +14,8 @@ package enum BackgroundThread {
     case maintenance = "keepsake-bg"
     /// Changes of files; see ``FileWatcher``.
     case watcher = "keepsake-watch"
+    /// The connections to a server; see `Link` of KeepsakeValkey.
+    case link = "keepsake-link"
   }
 
   private final class Work: Sendable {

@@ -3,7 +3,7 @@ internal import Synchronization
 
 /// Runs work that no caller waits for: syncing journals within a second and at exit, compacting
 /// them, and sweeping caches.
-enum BackgroundWork {
+package enum BackgroundWork {
   private struct Job {
     let due: ContinuousClock.Instant
     let work: @Sendable () -> Void
@@ -37,14 +37,14 @@ enum BackgroundWork {
 
   /// Runs `work` soon, on another thread because the caller may hold a lock that it needs. A forked
   /// child, which may not use threads, runs it at once.
-  static func run(_ work: @escaping @Sendable () -> Void) {
+  package static func run(_ work: @escaping @Sendable () -> Void) {
     if ForkGuard.isForkedChild { return work() }
     unfinishedCount.add(1, ordering: .sequentiallyConsistent)
     _ = add(Job(due: .now, work: carryingTaskLocals(work), delaysExit: true))
   }
 
   /// Runs `work` after `delay`, unless the process has ended by then.
-  static func run(after delay: Duration, _ work: @escaping @Sendable () -> Void) {
+  package static func run(after delay: Duration, _ work: @escaping @Sendable () -> Void) {
     guard !ForkGuard.isForkedChild else { return }
     _ = add(Job(due: .now + delay, work: carryingTaskLocals(work)))
   }

@@ -5,7 +5,7 @@ internal import Synchronization
 ///
 /// Parent and child share the locks taken through descriptors that the child inherited. Files
 /// opened under one ``generation`` are therefore not used under another.
-enum ForkGuard {
+package enum ForkGuard {
   /// Unchecked because it holds a pointer: its memory is only accessed atomically and is never
   /// released.
   private struct Page: @unchecked Sendable {
@@ -27,13 +27,13 @@ enum ForkGuard {
 
   /// A number that is different in a forked child.
   @inline(__always)
-  static var generation: UInt64 {
+  package static var generation: UInt64 {
     let current = keepsake_load(page.word)
     return current == 0 ? enterChild() : current
   }
 
   /// Whether this process was forked from one that used the library.
-  static var isForkedChild: Bool { generation != 1 }
+  package static var isForkedChild: Bool { generation != 1 }
 
   /// Uses no lock: a thread of the parent may have held it.
   private static func enterChild() -> UInt64 {

@@ -8,18 +8,20 @@ internal import KeepsakeLibc
 ///
 /// Unchecked because the compiler cannot know that the mutex guards the value, which is only
 /// accessed through ``withLock(_:)`` and its variants.
-struct Locked<Value>: ~Copyable, @unchecked Sendable {
+package struct Locked<Value>: ~Copyable, @unchecked Sendable {
   private let mutex: ProcessMutex<Value>
 
   /// - Parameter replacement: Makes the value for a forked child whose parent was using it in
   ///   another thread. Without it, the child uses the value as it is.
-  init(_ initial: consuming sending Value, afterFork replacement: (@Sendable () -> Value)? = nil) {
+  package init(
+    _ initial: consuming sending Value, afterFork replacement: (@Sendable () -> Value)? = nil
+  ) {
     mutex = ProcessMutex(initial, afterFork: replacement)
   }
 
   /// Runs `body` once no other thread is in a call of this kind.
   @inline(__always)
-  func withLock<R, E: Error>(_ body: (inout Value) throws(E) -> R) throws(E) -> R {
+  package func withLock<R, E: Error>(_ body: (inout Value) throws(E) -> R) throws(E) -> R {
     let locked = mutex.usable()
     pthread_mutex_lock(locked)
     defer { pthread_mutex_unlock(locked) }
@@ -27,7 +29,7 @@ struct Locked<Value>: ~Copyable, @unchecked Sendable {
   }
 
   /// The same, but returns nil if the lock cannot be taken within `timeout`.
-  func withLock<R, E: Error>(
+  package func withLock<R, E: Error>(
     timeout: Duration, _ body: (inout Value) throws(E) -> R
   ) throws(E) -> R? {
     let locked = mutex.usable()
@@ -40,7 +42,9 @@ struct Locked<Value>: ~Copyable, @unchecked Sendable {
   }
 
   /// The same, but returns nil at once if another thread holds the lock.
-  func withLockIfAvailable<R, E: Error>(_ body: (inout Value) throws(E) -> R) throws(E) -> R? {
+  package func withLockIfAvailable<R, E: Error>(
+    _ body: (inout Value) throws(E) -> R
+  ) throws(E) -> R? {
     let locked = mutex.usable()
     guard pthread_mutex_trylock(locked) == 0 else { return nil }
     defer { pthread_mutex_unlock(locked) }
@@ -49,7 +53,7 @@ struct Locked<Value>: ~Copyable, @unchecked Sendable {
 
   /// The result of `body`, which is called until it returns one: at once, when `condition` was
   /// signaled, and each time that `timeout` has passed since, which it is told.
-  func wait<R>(
+  package func wait<R>(
     for condition: Condition, timeout: Duration,
     _ body: (inout Value, _ isTimedOut: Bool) -> R?
   ) -> R {
@@ -70,10 +74,10 @@ struct Locked<Value>: ~Copyable, @unchecked Sendable {
 ///
 /// Unchecked because it holds a pointer, which never changes. Threads may use a condition at the
 /// same time.
-final class Condition: @unchecked Sendable {
+package final class Condition: @unchecked Sendable {
   fileprivate let pointer: UnsafeMutablePointer<pthread_cond_t>
 
-  init() {
+  package init() {
     pointer = .allocate(capacity: 1)
     keepsake_make_condition(pointer)
   }
@@ -84,5 +88,5 @@ final class Condition: @unchecked Sendable {
   }
 
   /// Wakes one thread that waits.
-  func signal() { pthread_cond_signal(pointer) }
+  package func signal() { pthread_cond_signal(pointer) }
 }
