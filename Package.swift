@@ -7,6 +7,7 @@ let package = Package(
   products: [
     .library(name: "Keepsake", targets: ["Keepsake"]),
     .library(name: "KeepsakeTesting", targets: ["KeepsakeTesting"]),
+    .library(name: "KeepsakeValkey", targets: ["KeepsakeValkey"]),
     .executable(name: "keepsake-quickstart", targets: ["keepsake-quickstart"]),
     .executable(name: "keepsake-textstats", targets: ["keepsake-textstats"]),
     .executable(name: "keepsake-tokens", targets: ["keepsake-tokens"]),
@@ -37,6 +38,10 @@ let package = Package(
         .target(name: "COpenSSL", condition: .when(traits: ["SecureVault"])),
       ]),
     .target(name: "KeepsakeTesting", dependencies: ["Keepsake"]),
+    // Without `pkgConfig`, for which SwiftPM would look in programs that do not depend on this. The
+    // directories are those that it finds for COpenSSL.
+    .systemLibrary(name: "COpenSSLTLS"),
+    .target(name: "KeepsakeValkey", dependencies: ["Keepsake", "KeepsakeLibc", "COpenSSLTLS"]),
     .executableTarget(
       name: "keepsake-quickstart", dependencies: ["Keepsake"], path: "Examples/quickstart"),
     .executableTarget(

@@ -25,7 +25,8 @@ import Testing
     let names = Set(text.matches(of: /name: "([^"]+)"/).map { String($0.1) })
     #expect(names.contains("keepsake-quickstart"))
     let others = names.filter { !$0.lowercased().contains("keepsake") }
-    #expect(others == ["COpenSSL", "SecureVault"])  // OpenSSL's headers and the trait
+    // OpenSSL's headers and the trait
+    #expect(others == ["COpenSSL", "COpenSSLTLS", "SecureVault"])
   }
 
   @Test func wrongCallsDoNotCompile() async throws {

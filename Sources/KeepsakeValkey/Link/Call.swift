@@ -1,0 +1,50 @@
+internal import Keepsake
+
+/// One request of a caller: commands that are sent one after the other, and their replies.
+///
+/// Unchecked because its variables are only used under the lock of the link.
+final class Call: @unchecked Sendable {
+  typealias Outcome = Result<[Reply], StorageError>
+
+  let commands: [Command]
+  let byteCount: Int
+  /// Whether no command changes anything.
+  let isRead: Bool
+  /// How many bytes each reply may take.
+  let replyLimit: Int
+  let start: ContinuousClock.Instant
+  /// How long its caller waits while nothing arrives.
+  let timeout: Duration
+  /// When its caller stops waiting, whatever arrives.
+  let limit: ContinuousClock.Instant
+  /// What the caller's thread waits for; nil if `completion` is called.
+  let condition: Condition?
+  let completion: (@Sendable (Outcome) -> Void)?
+
+  var replies: [Reply] = []
+  /// The position in the connection's output after the first command and after the last one; nil
+  /// until it has been passed to a connection.
+  var positions: (firstEnd: UInt64, lastEnd: UInt64)?
+  /// When it was passed to a connection.
+  var sent: ContinuousClock.Instant?
+  var outcome: Outcome?
+
+  init(
+    _ commands: [Command], replyLimit: Int, timeout: Duration, replyTime: Duration,
+    completion: (@Sendable (Outcome) -> Void)?
+  ) {
+    self.commands = commands
+    byteCount = commands.reduce(0) { $0 + $1.byteCount }
+    isRead = commands.allSatisfy(\.isRead)
+    self.replyLimit = replyLimit
+    start = .now
+    // No sum of the two overflows.
+    self.timeout = min(timeout, .seconds(86_400))
+    limit = start + max(replyTime, self.timeout * 20)
+    condition = completion == nil ? Condition() : nil
+    self.completion = completion
+  }
+
+  /// When its caller stops waiting if nothing arrives before.
+  var expiry: ContinuousClock.Instant { start + timeout }
+}

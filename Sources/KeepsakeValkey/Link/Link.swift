@@ -1,0 +1,161 @@
+package import Keepsake
+
+/// A link to a server: requests and their replies, and messages of channels.
+///
+/// It connects when it is used for the first time, and again whenever a connection has ended. While
+/// there is no connection, requests fail at once instead of waiting: see ``LinkOptions``. An error
+/// with the code `unreachable` means that the server has changed nothing, and `outcomeUnknown` that
+/// it may have carried out the request.
+///
+/// Calls come from any thread. A forked child has a link of its own, which it makes at its first
+/// call.
+package final class Link: Sendable {
+  private struct Current {
+    var loop: LinkLoop?
+    var channels: [[UInt8]: ChannelHandler] = [:]
+    var isClosed = false
+  }
+
+  package let server: ServerAddress
+  private let options: LinkOptions
+  private let handlers: LinkHandlers
+  private let current = Locked(Current())
+
+  package init(
+    _ server: ServerAddress, options: LinkOptions = LinkOptions(),
+    handlers: LinkHandlers = LinkHandlers()
+  ) {
+    self.server = server
+    self.options = options
+    self.handlers = handlers
+  }
+
+  deinit { close() }
+
+  // MARK: Requests
+
+  /// Sends a command and waits for the reply.
+  ///
+  /// - Parameters:
+  ///   - replyLimit: How many bytes the reply may take; by default that of the options.
+  ///   - timeout: How long to wait while nothing arrives; by default that of the address. While
+  ///     this reply or those before it arrive, the wait goes on, see ``LinkOptions/replyTime``.
+  /// - Throws: What the server refuses any command for, too; see ``ErrorReply/refusal(by:)``. Other
+  ///   errors of the server are replies.
+  package func perform(
+    _ command: Command, replyLimit: Int? = nil, timeout: Duration? = nil
+  ) throws(StorageError) -> Reply {
+    let replies = try perform([command], replyLimit: replyLimit, timeout: timeout)
+    guard let reply = replies.first else { throw .outcomeUnknown(server, "a reply is missing") }
+    return try checked(reply)
+  }
+
+  /// Sends commands one after the other, without other commands between them, and waits for all
+  /// replies, which may be errors.
+  ///
+  /// The server may carry out only the first ones, if the connection ends.
+  func perform(
+    _ commands: [Command], replyLimit: Int? = nil, timeout: Duration? = nil
+  ) throws(StorageError) -> [Reply] {
+    if commands.isEmpty { return [] }
+    return try openLoop().perform(makeCall(commands, replyLimit, timeout, nil))
+  }
+
+  /// Sends commands, and calls `completion` on the link's thread with what
+  /// ``perform(_:replyLimit:timeout:)`` returns. It must not wait.
+  func submit(
+    _ commands: [Command], replyLimit: Int? = nil, timeout: Duration? = nil,
+    completion: @escaping @Sendable (Result<[Reply], StorageError>) -> Void
+  ) {
+    do throws(StorageError) {
+      try openLoop().submit(makeCall(commands, replyLimit, timeout, completion))
+    } catch {
+      completion(.failure(error))
+    }
+  }
+
+  /// Sends a command without blocking the thread, and suspends until the reply has arrived.
+  func reply(
+    to command: Command, replyLimit: Int? = nil, timeout: Duration? = nil
+  ) async throws(StorageError) -> Reply {
+    let result = await withCheckedContinuation { continuation in
+      submit([command], replyLimit: replyLimit, timeout: timeout) {
+        continuation.resume(returning: $0)
+      }
+    }
+    guard let reply = try result.get().first else {
+      throw .outcomeUnknown(server, "a reply is missing")
+    }
+    return try checked(reply)
+  }
+
+  /// The reply, unless it is an error that can be the reply to any command.
+  func checked(_ reply: Reply) throws(StorageError) -> Reply {
+    if case .error(let error) = reply, let refusal = error.refusal(by: server) { throw refusal }
+    return reply
+  }
+
+  private func makeCall(
+    _ commands: [Command], _ replyLimit: Int?, _ timeout: Duration?,
+    _ completion: (@Sendable (Call.Outcome) -> Void)?
+  ) -> Call {
+    Call(
+      commands, replyLimit: replyLimit ?? options.maximumReplySize,
+      timeout: timeout ?? server.requestTimeout, replyTime: options.replyTime,
+      completion: completion)
+  }
+
+  // MARK: Channels
+
+  /// Calls the handler for each message of a channel, on a connection of its own, from the first
+  /// time that its subscription is confirmed.
+  func subscribe(to channel: [UInt8], _ handler: ChannelHandler) throws(StorageError) {
+    let loop = try openLoop()
+    current.withLock { $0.channels[channel] = handler }
+    loop.subscribe(to: channel, handler)
+    loop.connect()
+  }
+
+  /// After this, at most the messages that are being delivered still arrive.
+  func unsubscribe(from channel: [UInt8]) {
+    let loop = current.withLock { current in
+      current.channels[channel] = nil
+      return current.loop
+    }
+    if let loop, loop.generation == ForkGuard.generation { loop.unsubscribe(from: channel) }
+  }
+
+  // MARK: Connections
+
+  /// Begins to connect, without waiting for it.
+  func connect() throws(StorageError) { try openLoop().connect() }
+
+  /// Ends the connections and the thread. Calls that wait fail, and all calls from now on.
+  package func close() {
+    let loop = current.withLock { current in
+      current.isClosed = true
+      defer { current.loop = nil }
+      return current.loop
+    }
+    guard let loop else { return }
+    if loop.generation == ForkGuard.generation { loop.close() } else { loop.abandon() }
+  }
+
+  /// The link of this process.
+  private func openLoop() throws(StorageError) -> LinkLoop {
+    try current.withLock { current throws(StorageError) in
+      if current.isClosed {
+        throw .unreachable(server, "the link is closed", remedy: "Make a new link.")
+      }
+      if let loop = current.loop {
+        if loop.generation == ForkGuard.generation { return loop }
+        loop.abandon()
+        current.loop = nil
+      }
+      let loop = try LinkLoop(server, options, handlers, channels: current.channels)
+      try loop.start()
+      current.loop = loop
+      return loop
+    }
+  }
+}

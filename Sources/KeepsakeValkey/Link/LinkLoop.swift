@@ -1,0 +1,187 @@
+internal import Keepsake
+internal import KeepsakeLibc
+
+/// The connections of a link in one process, and the thread that keeps them.
+final class LinkLoop: Sendable {
+  /// The process that it belongs to.
+  let generation = ForkGuard.generation
+  private let server: ServerAddress
+  private let options: LinkOptions
+  private let handlers: LinkHandlers
+  private let openSockets = OpenSockets()
+  private let wakeUp: WakeUp
+  private let state: Locked<LinkState>
+
+  init(
+    _ server: ServerAddress, _ options: LinkOptions, _ handlers: LinkHandlers,
+    channels: [[UInt8]: ChannelHandler]
+  ) throws(StorageError) {
+    self.server = server
+    self.options = options
+    self.handlers = handlers
+    wakeUp = try WakeUp()
+    var initial = LinkState(server, options, openSockets)
+    initial.channels = channels
+    state = Locked(initial)
+  }
+
+  /// Starts the thread, which keeps this object until ``close()``.
+  func start() throws(StorageError) {
+    state.withLock { $0.isLoopRunning = true }
+    if BackgroundThread.start(.link, { [self] in run() }) { return }
+    state.withLock { $0.isLoopRunning = false }
+    throw .noThread(server)
+  }
+
+  /// For tests.
+  var isRunning: Bool { state.withLock { $0.isLoopRunning } }
+
+  /// Changes the state, and lets the thread see it if it has to.
+  private func change<R, E: Error>(
+    _ body: (inout LinkState) throws(E) -> R
+  ) throws(E) -> R {
+    var needsSignal = false
+    defer { if needsSignal { wakeUp.signal() } }
+    return try state.withLock { state throws(E) in
+      defer { needsSignal = state.loop.takeSignal() }
+      return try body(&state)
+    }
+  }
+
+  // MARK: For callers
+
+  /// Waits for the replies, until the time of the call is over.
+  func perform(_ call: Call) throws(StorageError) -> [Reply] {
+    try change { state throws(StorageError) in try state.submit(call) }
+    guard let condition = call.condition else { return [] }
+    var (expiry, hasRead) = (call.expiry, false)
+    while true {
+      switch nextStep(of: call, condition, hasRead, until: expiry) {
+      case .finished(let outcome): return try outcome.get()
+      case .wait(let end): (expiry, hasRead) = (end, false)
+      case .read(let socket, let events, let hasInput, let end):
+        if !hasInput { socket.wait(for: events, timeout: end - .now) }
+        (expiry, hasRead) = (end, true)
+      }
+    }
+  }
+
+  private func nextStep(
+    of call: Call, _ condition: Condition, _ hasRead: Bool, until expiry: LinkState.Instant
+  ) -> LinkState.Step {
+    var hasRead = hasRead
+    var needsSignal = false
+    defer { if needsSignal { wakeUp.signal() } }
+    // The two clocks may differ by a little.
+    let rest = max(.milliseconds(1), expiry - .now)
+    return state.wait(for: condition, timeout: rest) { state, isTimedOut in
+      defer { hasRead = false }
+      let step = state.nextStep(of: call, hasRead: hasRead)
+      if state.loop.takeSignal() { needsSignal = true }
+      if case .wait = step, !isTimedOut { return nil }
+      return step
+    }
+  }
+
+  /// Sends a call whose completion is called on the link's thread.
+  func submit(_ call: Call) throws(StorageError) {
+    try change { state throws(StorageError) in try state.submit(call) }
+  }
+
+  func subscribe(to channel: [UInt8], _ handler: ChannelHandler) {
+    change { $0.subscribe(to: channel, handler) }
+  }
+
+  func unsubscribe(from channel: [UInt8]) {
+    change { $0.unsubscribe(from: channel) }
+  }
+
+  /// Connects now, if that has not been tried yet.
+  func connect() {
+    change { $0.connectIfIdle() }
+  }
+
+  /// Ends the connections and the thread.
+  func close() { change { $0.close() } }
+
+  /// Closes the descriptors that a forked child has inherited. Nothing else of its parent's link
+  /// may be used there, so this object is never released.
+  func abandon() {
+    _ = Unmanaged.passRetained(self)
+    openSockets.closeInherited()
+    wakeUp.closeDescriptors()
+  }
+
+  // MARK: The thread
+
+  private func run() {
+    while true {
+      switch state.withLock({ $0.nextLoopStep() }) {
+      case .end(let events): return deliver(events)
+      case .deliver(let events): deliver(events)
+      case .prepare(let role, let context): prepare(role, reusing: context)
+      case .poll(let sockets, let timeout): wait(for: sockets, timeout)
+      }
+    }
+  }
+
+  /// Finds out what is needed to connect, on a thread of its own: the resolver and the caller's
+  /// password may take long, and may even need replies that come through the link's thread.
+  private func prepare(_ role: Connection.Role, reusing context: TLSContext?) {
+    let isStarted = BackgroundThread.start(.link) { [self] in
+      let result: Result<ConnectionSetup, StorageError>
+      do throws(StorageError) {
+        result = .success(try ConnectionSetup(role, server, options, reusing: context))
+      } catch {
+        result = .failure(error)
+      }
+      change { $0.finishPreparing(role, result) }
+    }
+    if !isStarted { change { $0.finishPreparing(role, .failure(.noThread(server))) } }
+  }
+
+  private func wait(
+    for sockets: [(role: Connection.Role, socket: Socket, events: Int16)], _ timeout: Duration
+  ) {
+    var entries = [pollfd(fd: wakeUp.readEnd, events: Int16(POLLIN), revents: 0)]
+    for (_, socket, events) in sockets {
+      entries.append(pollfd(fd: socket.descriptor, events: events, revents: 0))
+    }
+    let count = poll(&entries, nfds_t(entries.count), timeout.pollTimeout)
+    if count > 0, entries[0].revents != 0 { wakeUp.reset() }
+    state.withLock { state in
+      state.noteAwake()
+      for (index, (role, socket, events)) in sockets.enumerated() {
+        let found = count > 0 ? entries[index + 1].revents : 0
+        let hasMore = timeout == .zero && events & Int16(POLLIN) != 0
+        if found != 0 || hasMore {
+          state.process(role, socket, found | (hasMore ? Int16(POLLIN) : 0))
+        }
+      }
+    }
+  }
+
+  private func deliver(_ events: [LinkEvent]) {
+    for event in events {
+      switch event {
+      case .connected: handlers.onConnect()
+      case .disconnected(let error): handlers.onDisconnect(error)
+      case .subscribed(let handler): handler.onSubscribed()
+      case .message(let handler, let payload): handler.onMessage(payload)
+      case .lost(let handler, let error): handler.onLost(error)
+      case .finished(let call):
+        // Its outcome is not changed after the event was made.
+        if let outcome = call.outcome { call.completion?(outcome) }
+      }
+    }
+  }
+}
+
+extension StorageError {
+  fileprivate static func noThread(_ server: ServerAddress) -> StorageError {
+    StorageError(
+      .system(BackgroundThread.limitError), operation: "connect", path: server.description,
+      reason: "the system allows no more threads",
+      remedy: "Raise the limit on threads, or start fewer.")
+  }
+}

@@ -1,0 +1,218 @@
+internal import Keepsake
+internal import KeepsakeLibc
+
+extension LinkState {
+  /// What the link's thread does next.
+  enum LoopStep {
+    case end([LinkEvent])
+    case deliver([LinkEvent])
+    /// Find out what is needed to connect.
+    case prepare(Connection.Role, TLSContext?)
+    /// Wait for these sockets. They are kept open meanwhile.
+    case poll([(role: Connection.Role, socket: Socket, events: Int16)], timeout: Duration)
+  }
+
+  /// A reply that comes this soon after the last one is probably waited for by a caller.
+  private static let readerAbsence = Duration.milliseconds(100)
+
+  mutating func nextLoopStep() -> LoopStep {
+    noteAwake()
+    if isClosed {
+      isLoopRunning = false
+      return .end(takeEvents())
+    }
+    expireCalls()
+    checkTimes(.commands)
+    checkTimes(.subscriptions)
+    for role in Connection.Role.allCases where isAttemptDue(role) {
+      if self[role].prepare(until: .now + server.connectTimeout) { return .prepare(role, context) }
+    }
+    if !events.isEmpty { return .deliver(takeEvents()) }
+    return pollStep()
+  }
+
+  /// The link's thread looks at the state.
+  mutating func noteAwake() {
+    loop.noteAwake()
+    watchedUntil = nil
+  }
+
+  private mutating func takeEvents() -> [LinkEvent] {
+    defer { events = [] }
+    return events
+  }
+
+  // MARK: Connecting
+
+  /// Whether it is time to connect. The second connection needs the first one.
+  private func isAttemptDue(_ role: Connection.Role) -> Bool {
+    guard self[role].isIdle else { return false }
+    let next = self[role].nextAttempt
+    switch role {
+    case .commands: return next.map { $0 <= .now } ?? false
+    case .subscriptions: return needsSubscriptions && next.map { $0 <= .now } ?? true
+    }
+  }
+
+  private var needsSubscriptions: Bool { commands.isReady && !channels.isEmpty }
+
+  /// What is needed to connect is known, or why it is not.
+  mutating func finishPreparing(
+    _ role: Connection.Role, _ result: Result<ConnectionSetup, StorageError>
+  ) {
+    self[role].isPreparing = false
+    guard !isClosed, self[role].connection == nil else { return }
+    defer { loop.wake() }
+    let deadline = self[role].preparationDeadline
+    switch result {
+    case .success(var setup):
+      if role == .subscriptions {
+        guard needsSubscriptions, let address = commands.connection?.address else {
+          return subscriptions.cancelAttempt()
+        }
+        // Another address of the same name may be that of another server.
+        setup.addresses = [address]
+      }
+      context = setup.context
+      // If the attempt has failed because this took long, it begins again.
+      let end = deadline ?? .now + server.connectTimeout
+      self[role].begin(Connection(role, setup, server, options, openSockets, deadline: end))
+      advance(role)
+    case .failure(let error):
+      if deadline != nil { noteFailure(role, error, wasReady: false, isCut: false) }
+    }
+  }
+
+  /// Lets a connection that is not ready go on.
+  ///
+  /// - Parameter isOverdue: Whether to give up the address that has not answered.
+  private mutating func advance(_ role: Connection.Role, isOverdue: Bool = false) {
+    guard let connection = self[role].connection else { return }
+    do throws(StorageError) {
+      if isOverdue { try connection.skipAddress() } else { try connection.proceed() }
+      if case .greeting = connection.phase {
+        try connection.receive { input throws(StorageError) in
+          if case .reply(let pending, let reply) = input {
+            try connection.finishGreeting(pending.purpose, reply)
+          }
+        }
+      }
+    } catch {
+      return drop(role, error, isCut: false)
+    }
+    guard connection.isReady else { return }
+    switch role {
+    case .commands:
+      commands.noteReady()
+      admitCalls()
+    case .subscriptions:
+      subscriptions.noteReady()
+      subscribeToAll()
+    }
+  }
+
+  // MARK: Times
+
+  private var preparationTooLong: StorageError {
+    .unreachable(
+      server, "the host's address or the password was not known within \(server.connectTimeout)",
+      remedy: "Check the resolver of this machine, and the source of the password.")
+  }
+
+  private mutating func checkTimes(_ role: Connection.Role) {
+    let now = Instant.now
+    if let deadline = self[role].preparationDeadline, deadline <= now {
+      return noteFailure(role, preparationTooLong, wasReady: false, isCut: false)
+    }
+    guard let connection = self[role].connection else { return }
+    if let time = connection.frozenTime, time <= now {
+      if connection.hasOtherAddresses { return advance(role, isOverdue: true) }
+      return drop(role, .unreachable(server, connection.silence), isCut: false)
+    }
+    guard let time = connection.keepAliveTime, time <= now else { return }
+    switch role {
+    case .commands: connection.append(Command("PING"), .keepAlive)
+    case .subscriptions: connection.appendWithoutReply(Command("PING"))
+    }
+    do throws(StorageError) {
+      try connection.flush()
+    } catch {
+      drop(role, error)
+    }
+  }
+
+  // MARK: Input
+
+  private mutating func pollStep() -> LoopStep {
+    var sockets: [(role: Connection.Role, socket: Socket, events: Int16)] = []
+    var times = [earliestExpiry].compactMap { $0 }
+    for role in Connection.Role.allCases {
+      guard let connection = self[role].connection, let socket = connection.socket else {
+        if let deadline = self[role].preparationDeadline {
+          times.append(deadline)
+        } else if let next = self[role].nextAttempt, role == .commands || needsSubscriptions {
+          times.append(next)
+        }
+        continue
+      }
+      if let time = connection.frozenTime { times.append(time) }
+      if let time = connection.keepAliveTime { times.append(time) }
+      var events: Int16 = connection.wantsOutput ? Int16(POLLOUT) : 0
+      if role == .commands, connection.isReady {
+        switch readingByLoop(connection) {
+        case .now: events |= connection.inputEvents
+        case .later(let time): times.append(time)
+        }
+      } else if !connection.isConnecting {
+        events |= connection.inputEvents
+      }
+      if connection.hasMoreInput, events & Int16(POLLIN) != 0 { times.append(.now) }
+      if events != 0 { sockets.append((role, socket, events)) }
+    }
+    let now = Instant.now
+    if let lastUnwatched, now - lastUnwatched < server.requestTimeout {
+      // The next call of this kind is then overdue later than this.
+      times.append(now + server.requestTimeout)
+    }
+    let end = times.min() ?? now + .seconds(600)
+    let watched = sockets.contains { $0.role == .commands && $0.events & Int16(POLLIN) != 0 }
+    watchedUntil = watched && commands.isReady ? end : nil
+    loop.noteWaiting()
+    return .poll(sockets, timeout: max(.zero, end - now))
+  }
+
+  private enum Reading {
+    case now
+    case later(Instant)
+  }
+
+  /// Whether the link's thread reads replies: not while a caller does, and not in the moments
+  /// between two callers, because it would be woken in vain by each reply.
+  private func readingByLoop(_ connection: Connection) -> Reading {
+    // The caller does not say when it has ended, so this is looked at again.
+    if hasReader { return .later(.now + Self.readerAbsence) }
+    let time = lastRead + Self.readerAbsence
+    return hasUnwatchedReplies(connection) || time <= .now ? .now : .later(time)
+  }
+
+  private func hasUnwatchedReplies(_ connection: Connection) -> Bool {
+    guard case .call(let call) = connection.pending.first?.purpose else { return false }
+    return call.condition == nil || call.outcome != nil
+  }
+
+  /// Takes what a call of `poll` has found.
+  mutating func process(_ role: Connection.Role, _ socket: Socket, _ found: Int16) {
+    guard let connection = self[role].connection, connection.socket === socket else { return }
+    guard connection.isReady else { return advance(role) }
+    let mayReceive = found & connection.inputEvents != 0 || found & ~Int16(POLLOUT) != 0
+    switch role {
+    case .commands:
+      if found & Int16(POLLOUT) != 0 { flushCommands() }
+      // A caller waits for the same input, and would go on waiting if it were gone.
+      if !hasReader, mayReceive { receiveReplies() }
+    case .subscriptions:
+      if found & Int16(POLLOUT) != 0 { flushSubscriptions() }
+      if mayReceive { receiveMessages() }
+    }
+  }
+}

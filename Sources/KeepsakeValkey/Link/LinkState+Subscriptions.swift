@@ -1,0 +1,107 @@
+internal import Keepsake
+
+extension LinkState {
+  /// Subscribes to a channel now, or as soon as there is a connection.
+  mutating func subscribe(to channel: [UInt8], _ handler: ChannelHandler) {
+    channels[channel] = handler
+    if subscriptions.isReady {
+      sendSubscription(channel)
+      flushSubscriptions()
+    }
+    loop.wake()
+  }
+
+  /// After this, at most the messages that are being delivered still arrive.
+  mutating func unsubscribe(from channel: [UInt8]) {
+    guard channels.removeValue(forKey: channel) != nil else { return }
+    guard let connection = subscriptions.connection, connection.isReady else { return }
+    var command = Command("UNSUBSCRIBE")
+    command.append(channel)
+    connection.appendWithoutReply(command)
+    flushSubscriptions()
+  }
+
+  /// The connection for subscriptions has become ready.
+  mutating func subscribeToAll() {
+    for channel in channels.keys { sendSubscription(channel) }
+    flushSubscriptions()
+  }
+
+  /// One command for each channel, so that a refusal says which one is meant.
+  private mutating func sendSubscription(_ channel: [UInt8]) {
+    var command = Command("SUBSCRIBE")
+    command.append(channel)
+    subscriptions.connection?.appendWithoutReply(command)
+    unconfirmed.append(channel)
+  }
+
+  mutating func flushSubscriptions() {
+    do throws(StorageError) {
+      try subscriptions.connection?.flush()
+      if subscriptions.connection?.wantsOutput == true { loop.wake() }
+    } catch {
+      drop(.subscriptions, error)
+    }
+  }
+
+  mutating func receiveMessages() {
+    guard let connection = subscriptions.connection else { return }
+    do throws(StorageError) {
+      try connection.receive { input throws(StorageError) in
+        if case .message(let reply) = input { try take(reply) }
+      }
+      try connection.flush()
+    } catch {
+      drop(.subscriptions, error)
+    }
+  }
+
+  private mutating func take(_ reply: Reply) throws(StorageError) {
+    switch reply {
+    case .array(let elements) where elements.count == 3:
+      guard case .bytes(let kind) = elements[0], case .bytes(let channel) = elements[1] else {
+        break
+      }
+      switch (String(decoding: kind, as: UTF8.self), elements[2]) {
+      case ("message", .bytes(let payload)):
+        if let handler = channels[channel] { events.append(.message(handler, payload)) }
+        return
+      case ("subscribe", .integer):
+        _ = unconfirmed.popFirst()
+        confirm(channel)
+        return
+      case ("unsubscribe", .integer): return
+      default: break
+      }
+    case .array(let elements) where elements.first == .bytes(Array("pong".utf8)): return
+    case .array(let elements) where elements.first == .bytes(Array("unsubscribe".utf8)): return
+    // Before the first subscription the answer to PING is a status.
+    case .status: return
+    case .error(let error):
+      refuse(error)
+      return
+    case .integer, .bytes, .null, .array: break
+    }
+    throw .unreachable(
+      server, "the server sent what is no message of a channel",
+      remedy: "Check that the address is that of a Valkey or Redis server.")
+  }
+
+  private mutating func confirm(_ channel: [UInt8]) {
+    if let handler = channels[channel] { events.append(.subscribed(handler)) }
+  }
+
+  private mutating func refuse(_ error: ErrorReply) {
+    guard let channel = unconfirmed.popFirst(), let handler = channels[channel] else { return }
+    let cause =
+      error.refusal(by: server)
+      ?? .unreachable(server, "the server refused a subscription (\(error.code))")
+    events.append(.lost(handler, cause))
+  }
+
+  /// Messages may be missing, or do not arrive yet, for this reason.
+  mutating func loseChannels(_ cause: StorageError) {
+    for handler in channels.values { events.append(.lost(handler, cause)) }
+    unconfirmed = Fifo()
+  }
+}

@@ -1,0 +1,376 @@
+internal import Keepsake
+
+/// Everything about a link that its lock guards.
+///
+/// Callers write their requests to the connection themselves, and the first one that waits reads
+/// the replies of all: a hand-over to the link's thread and back would take as long as the round
+/// trip. That thread makes connections, reads messages, and does what no caller waits for.
+struct LinkState {
+  typealias Instant = ContinuousClock.Instant
+
+  /// What happens to new requests.
+  enum Availability {
+    case ready
+    /// They wait for a connection that is being made.
+    case connecting
+    /// They fail at once, because the last connection or the last attempt failed.
+    case failed(StorageError)
+  }
+
+  let server: ServerAddress
+  let options: LinkOptions
+  let openSockets: OpenSockets
+
+  private(set) var availability = Availability.connecting
+  var commands = Lane()
+  var subscriptions = Lane()
+  /// That of the first connection, for later ones.
+  var context: TLSContext?
+  private(set) var isClosed = false
+  var isLoopRunning = false
+
+  /// Calls that wait for a connection.
+  private var queue = Fifo<Call>()
+  private var queuedByteCount = 0
+  /// A time before which no call without a waiting thread expires; nil if there is no such call.
+  private(set) var earliestExpiry: Instant?
+
+  /// When the last call without a waiting thread was made.
+  private(set) var lastUnwatched: Instant?
+  /// Until when the link's thread waits for replies; nil if it does not.
+  var watchedUntil: Instant?
+
+  /// Whether a thread that waits for its own reply reads the replies of all.
+  private(set) var hasReader = false
+  private(set) var lastRead = Instant.now
+
+  var channels: [[UInt8]: ChannelHandler] = [:]
+  /// Channels whose subscription the server has not confirmed, in the order of the commands.
+  var unconfirmed = Fifo<[UInt8]>()
+
+  /// What the link's thread has to deliver.
+  var events: [LinkEvent] = []
+  var loop = LoopWakeUp()
+
+  init(_ server: ServerAddress, _ options: LinkOptions, _ openSockets: OpenSockets) {
+    self.server = server
+    self.options = options
+    self.openSockets = openSockets
+  }
+
+  subscript(role: Connection.Role) -> Lane {
+    get { role == .commands ? commands : subscriptions }
+    set { if role == .commands { commands = newValue } else { subscriptions = newValue } }
+  }
+
+  // MARK: Requests
+
+  /// Sends a call, or lets it wait for a connection.
+  ///
+  /// - Throws: The reason for which nothing was sent.
+  mutating func submit(_ call: Call) throws(StorageError) {
+    if isClosed { throw .linkClosed(server) }
+    if case .failed(let error) = availability {
+      if commands.hurry() { loop.wake() }
+      throw error
+    }
+    noticeEnd()
+    let connection = isReadyForCalls ? commands.connection : nil
+    let callCount = queue.count + (connection?.pending.count ?? 0)
+    let byteCount = queuedByteCount + (connection?.unsentByteCount ?? 0)
+    guard callCount + call.commands.count <= options.maximumCallCount,
+      byteCount + call.byteCount <= options.maximumUnsentByteCount
+    else {
+      throw .unreachable(
+        server, "too many requests are waiting",
+        remedy: "Send fewer or smaller requests at the same time.")
+    }
+    if call.condition == nil {
+      earliestExpiry = min(earliestExpiry ?? call.expiry, call.expiry)
+      lastUnwatched = .now
+    }
+    guard let connection else {
+      queue.append(call)
+      queuedByteCount += call.byteCount
+      connectIfIdle()
+      return loop.wake()
+    }
+    connection.append(call)
+    flushCommands()
+    // The thread need not be woken if the reply will, or the time after which it is overdue.
+    if call.condition == nil, watchedUntil.map({ call.expiry < $0 }) ?? true { loop.wake() }
+  }
+
+  /// Connects now, if that has not been tried yet.
+  mutating func connectIfIdle() {
+    guard commands.isIdle, commands.nextAttempt == nil else { return }
+    commands.nextAttempt = .now
+    loop.wake()
+  }
+
+  private var isReadyForCalls: Bool {
+    if case .ready = availability { return commands.connection?.isRetiring == false }
+    return false
+  }
+
+  /// Notices that the server has ended an idle connection, before a request is sent to nobody.
+  private mutating func noticeEnd() {
+    guard isReadyForCalls, !hasReader, let connection = commands.connection,
+      connection.pending.isEmpty, ContinuousClock.now - connection.lastReceived > .milliseconds(1)
+    else { return }
+    receiveReplies()
+  }
+
+  mutating func flushCommands() {
+    guard let connection = commands.connection else { return }
+    do throws(StorageError) {
+      try connection.flush()
+      if connection.wantsOutput { loop.wake() }
+    } catch {
+      drop(.commands, error)
+    }
+  }
+
+  private mutating func finish(_ call: Call, _ outcome: Call.Outcome) {
+    guard call.outcome == nil else { return }
+    call.outcome = outcome
+    if let condition = call.condition {
+      condition.signal()
+    } else {
+      events.append(.finished(call))
+      loop.wake()
+    }
+  }
+
+  /// When the wait for a call ends. As long as its reply arrives, or those before it, only silence
+  /// counts: a large reply on a slow network would never arrive otherwise.
+  func expiry(of call: Call) -> Instant {
+    guard let sent = call.sent, let connection = commands.connection,
+      connection.lastReceived > sent
+    else { return call.expiry }
+    return min(connection.lastReceived + call.timeout, call.limit)
+  }
+
+  /// Ends the wait for a call whose time is over.
+  private mutating func expire(_ call: Call) {
+    guard call.outcome == nil else { return }
+    let isAtLimit = call.limit <= .now
+    let time = "\(isAtLimit ? call.limit - call.start : call.timeout)"
+    guard let connection = commands.connection, let positions = call.positions else {
+      queue.removeAll { $0 === call }
+      queuedByteCount -= call.byteCount
+      return finish(call, .failure(.unreachable(server, "there was no connection within \(time)")))
+    }
+    let reason = "the server did not answer \(isAtLimit ? "completely " : "")within \(time)"
+    fail(call, on: connection, reason, .unreachable(server, reason))
+    let isFrozen = connection.frozenTime.map { $0 <= .now } ?? false
+    // Later calls need not wait for a reply that never ends.
+    let isEndless = isAtLimit && isFirst(call, on: connection)
+    // Otherwise the server would carry it out later, although its caller was told that it did not.
+    if isFrozen || isEndless || !connection.mayHaveSent(upTo: positions.lastEnd) {
+      drop(.commands, .unreachable(server, reason), isCut: false)
+    } else {
+      loop.wake()
+    }
+  }
+
+  /// Whether the next reply is that of the call.
+  private func isFirst(_ call: Call, on connection: Connection) -> Bool {
+    if case .call(let first) = connection.pending.first?.purpose { return first === call }
+    return false
+  }
+
+  /// Fails a call whose reply will not be waited for.
+  private mutating func fail(
+    _ call: Call, on connection: Connection, _ reason: String, _ cause: StorageError
+  ) {
+    let isSent = call.positions.map { connection.mayHaveSent(upTo: $0.firstEnd) } ?? false
+    finish(call, .failure(isSent && !call.isRead ? .outcomeUnknown(server, reason) : cause))
+  }
+
+  mutating func expireCalls() {
+    guard let earliest = earliestExpiry, earliest <= .now else { return }
+    earliestExpiry = nil
+    var overdue: [Call] = []
+    let now = Instant.now
+    let inFlight = commands.connection?.pending.all ?? []
+    let sent = inFlight.compactMap { reply -> Call? in
+      if case .call(let call) = reply.purpose { call } else { nil }
+    }
+    for call in queue.all + sent where call.outcome == nil {
+      let expiry = expiry(of: call)
+      if expiry <= now {
+        overdue.append(call)
+      } else if call.condition == nil {
+        earliestExpiry = min(earliestExpiry ?? expiry, expiry)
+      }
+    }
+    for call in overdue { expire(call) }
+  }
+
+  // MARK: Waiting for replies
+
+  enum Step {
+    case finished(Call.Outcome)
+    /// Wait for these events of the socket, on behalf of all, if it has no input yet.
+    case read(Socket, Int16, hasInput: Bool, until: Instant)
+    /// Wait until the call has an outcome, or another thread is needed to read.
+    case wait(until: Instant)
+  }
+
+  /// What the thread that waits for a call does next.
+  ///
+  /// - Parameter hasRead: Whether the thread has just waited for input.
+  mutating func nextStep(of call: Call, hasRead: Bool) -> Step {
+    if hasRead {
+      hasReader = false
+      lastRead = .now
+      receiveReplies()
+    }
+    if call.outcome == nil, expiry(of: call) <= .now { expire(call) }
+    if let outcome = call.outcome {
+      appointReader()
+      return .finished(outcome)
+    }
+    guard !hasReader, call.positions != nil, let connection = commands.connection,
+      connection.isReady, let socket = connection.socket
+    else { return .wait(until: expiry(of: call)) }
+    hasReader = true
+    return .read(
+      socket, connection.inputEvents, hasInput: connection.hasMoreInput, until: expiry(of: call))
+  }
+
+  private func isWaiting(_ reply: Connection.PendingReply) -> Bool {
+    if case .call(let call) = reply.purpose { return call.outcome == nil && call.condition != nil }
+    return false
+  }
+
+  /// Lets another thread read, if replies are due.
+  private mutating func appointReader() {
+    guard !hasReader, let connection = commands.connection, !connection.pending.isEmpty else {
+      return
+    }
+    if case .call(let call) = connection.pending.first(where: isWaiting)?.purpose {
+      call.condition?.signal()
+    } else {
+      loop.wake()
+    }
+  }
+
+  /// Reads replies without waiting. The caller must be the only thread that waits for input.
+  mutating func receiveReplies() {
+    guard let connection = commands.connection, connection.isReady else { return }
+    do throws(StorageError) {
+      try connection.receive { input throws(StorageError) in
+        switch input {
+        case .reply(let pending, let reply): answer(pending, reply, connection)
+        case .tooLarge(let pending): refuse(pending)
+        case .message: break
+        }
+      }
+      try connection.flush()
+    } catch {
+      return drop(.commands, error)
+    }
+    if connection.isRetiring, connection.pending.isEmpty {
+      let cause = StorageError.unreachable(
+        server, "the server is a replica", remedy: "Wait for the failover to end.")
+      drop(.commands, cause)
+    } else if connection.hasMoreInput {
+      loop.wake()
+    }
+  }
+
+  private mutating func answer(
+    _ pending: Connection.PendingReply, _ reply: Reply, _ connection: Connection
+  ) {
+    guard case .call(let call) = pending.purpose else { return }
+    // After a failover the primary is elsewhere: only a new connection finds it.
+    if case .error(let error) = reply, ["READONLY", "MASTERDOWN"].contains(error.effectiveCode) {
+      connection.isRetiring = true
+    }
+    guard call.outcome == nil else { return }
+    call.replies.append(reply)
+    if call.replies.count == call.commands.count { finish(call, .success(call.replies)) }
+  }
+
+  /// Fails the call whose reply was too large. Other calls have to know less about it.
+  private mutating func refuse(_ pending: Connection.PendingReply) {
+    guard case .call(let call) = pending.purpose else { return }
+    finish(call, .failure(.replyTooLarge(server, limit: pending.limit, isRead: call.isRead)))
+  }
+
+  // MARK: Connections
+
+  /// The connection for commands has become ready.
+  mutating func admitCalls() {
+    availability = .ready
+    events.append(.connected)
+    let calls = queue.take()
+    queuedByteCount = 0
+    for call in calls where call.outcome == nil { commands.connection?.append(call) }
+    flushCommands()
+    appointReader()
+  }
+
+  /// Ends a connection, or gives up an attempt, and plans the next one.
+  ///
+  /// - Parameter isCut: Whether a server that answers may have ended it. Calls then wait for the
+  ///   next connection; otherwise they fail until there is one.
+  mutating func drop(_ role: Connection.Role, _ cause: StorageError, isCut: Bool = true) {
+    guard let connection = self[role].connection else { return }
+    let wasReady = connection.isReady
+    let pending = connection.takePending()
+    for case .call(let call) in pending.map(\.purpose) where call.outcome == nil {
+      fail(call, on: connection, cause.reasonText, cause)
+    }
+    connection.end()
+    noteFailure(role, cause, wasReady: wasReady, isCut: isCut)
+  }
+
+  /// Plans the next attempt after a connection has ended or could not be made.
+  mutating func noteFailure(
+    _ role: Connection.Role, _ cause: StorageError, wasReady: Bool, isCut: Bool
+  ) {
+    loop.wake()
+    switch role {
+    case .commands:
+      let isAtOnce = commands.scheduleAttempt(options, isAtOnce: isCut)
+      if wasReady { events.append(.disconnected(cause)) }
+      if isAtOnce {
+        availability = .connecting
+      } else {
+        availability = .failed(cause)
+        failQueue(cause)
+      }
+      // The next connection may be to another server, whose messages are those that count.
+      subscriptions.connection?.end()
+      subscriptions.connection = nil
+    case .subscriptions: _ = subscriptions.scheduleAttempt(options, isAtOnce: isCut)
+    }
+    loseChannels(cause)
+  }
+
+  private mutating func failQueue(_ cause: StorageError) {
+    queuedByteCount = 0
+    for call in queue.take() { finish(call, .failure(cause)) }
+  }
+
+  /// Fails all calls, and all calls from now on.
+  mutating func close() {
+    guard !isClosed else { return }
+    isClosed = true
+    let cause = StorageError.linkClosed(server)
+    drop(.commands, cause, isCut: false)
+    failQueue(cause)
+    loop.wake()
+  }
+}
+
+extension StorageError {
+  fileprivate static func linkClosed(_ server: ServerAddress) -> StorageError {
+    .unreachable(server, "the link is closed", remedy: "Make a new link.")
+  }
+
+  fileprivate var reasonText: String { failureReason ?? "the connection ended" }
+}

@@ -1,0 +1,151 @@
+internal import KeepsakeLibc
+
+/// A stream socket that never blocks. It is closed with its last reference.
+final class Socket: Sendable {
+  let descriptor: Int32
+
+  private init(_ descriptor: Int32) { self.descriptor = descriptor }
+
+  deinit { close(descriptor) }
+
+  enum Result: Sendable {
+    /// So many bytes were moved.
+    case count(Int)
+    /// Nothing can be moved now.
+    case wouldBlock
+    /// The other side has ended the connection.
+    case end
+    case failed(errno: Int32)
+  }
+
+  // MARK: Connecting
+
+  enum Connecting {
+    case connected(Socket)
+    /// The socket becomes writable when it is connected, or has failed.
+    case inProgress(Socket)
+    case failed(call: String, errno: Int32)
+  }
+
+  /// Descriptors are not inherited from the moment on at which they exist, if the system can.
+  static var streamType: Int32 {
+    #if canImport(Glibc)
+    Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue)
+    #elseif canImport(Darwin)
+    SOCK_STREAM
+    #else
+    SOCK_STREAM | SOCK_CLOEXEC
+    #endif
+  }
+
+  static func connect(to address: SocketAddress) -> Connecting {
+    let descriptor = Descriptor.new { KeepsakeLibc.socket(address.family, streamType, 0) }
+    guard descriptor >= 0 else { return .failed(call: "socket", errno: errno) }
+    let socket = Socket(descriptor)
+    guard Descriptor.makeNonBlocking(descriptor) else {
+      return .failed(call: "fcntl", errno: errno)
+    }
+    if address.family != AF_UNIX { socket.setOptions() }
+    let result = address.bytes.withUnsafeBytes { bytes in
+      guard let start = bytes.baseAddress else {
+        errno = EINVAL
+        return Int32(-1)
+      }
+      return KeepsakeLibc.connect(
+        descriptor, start.assumingMemoryBound(to: sockaddr.self), socklen_t(bytes.count))
+    }
+    if result == 0 { return .connected(socket) }
+    // A call that a signal interrupted goes on in the background, too.
+    if errno == EINPROGRESS || errno == EINTR { return .inProgress(socket) }
+    return .failed(call: "connect", errno: errno)
+  }
+
+  /// Sends small requests at once, and lets the system notice that the other side is gone. A
+  /// failure only costs time, so it is not reported.
+  private func setOptions() {
+    set(Int32(IPPROTO_TCP), TCP_NODELAY, 1)
+    set(SOL_SOCKET, SO_KEEPALIVE, 1)
+    #if os(Linux)
+    set(Int32(IPPROTO_TCP), TCP_KEEPIDLE, 15)
+    set(Int32(IPPROTO_TCP), TCP_KEEPINTVL, 5)
+    set(Int32(IPPROTO_TCP), TCP_KEEPCNT, 3)
+    #endif
+    #if canImport(Darwin)
+    set(SOL_SOCKET, SO_NOSIGPIPE, 1)
+    #endif
+  }
+
+  private func set(_ level: Int32, _ option: Int32, _ value: Int32) {
+    var value = value
+    _ = setsockopt(descriptor, level, option, &value, socklen_t(MemoryLayout<Int32>.size))
+  }
+
+  /// Why the connection failed, once the socket has become writable; 0 if it did not.
+  var connectError: Int32 {
+    var code: Int32 = 0
+    var length = socklen_t(MemoryLayout<Int32>.size)
+    return getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &code, &length) == 0 ? code : errno
+  }
+
+  // MARK: Reading and writing
+
+  func receive(_ buffer: UnsafeMutableRawBufferPointer) -> Result {
+    while true {
+      let count = recv(descriptor, buffer.baseAddress, buffer.count, 0)
+      if count > 0 { return .count(count) }
+      if count == 0 { return .end }
+      if let result = Self.failure() { return result }
+    }
+  }
+
+  func send(_ bytes: UnsafeRawBufferPointer) -> Result {
+    while true {
+      let count = KeepsakeLibc.send(descriptor, bytes.baseAddress, bytes.count, Self.noSignal)
+      if count >= 0 { return .count(count) }
+      if let result = Self.failure() { return result }
+    }
+  }
+
+  /// What the last call's error means; nil if the call has to be repeated.
+  private static func failure() -> Result? {
+    switch errno {
+    case EINTR: nil
+    case EAGAIN, EWOULDBLOCK: .wouldBlock
+    case ECONNRESET, EPIPE: .end
+    case let code: .failed(errno: code)
+    }
+  }
+
+  /// A connection that the other side has closed must not end the process by SIGPIPE.
+  static var noSignal: Int32 {
+    #if canImport(Glibc)
+    Int32(MSG_NOSIGNAL)
+    #elseif canImport(Darwin)
+    0
+    #else
+    MSG_NOSIGNAL
+    #endif
+  }
+
+  /// Ends the connection for both sides, and the calls of `poll` that wait for it. The descriptor
+  /// stays open, because another thread may be waiting for it.
+  func shutDown() { _ = shutdown(descriptor, Int32(SHUT_RDWR)) }
+
+  /// Waits for one of these events of `poll`, or the end of the connection.
+  func wait(for events: Int16, timeout: Duration) {
+    var entry = pollfd(fd: descriptor, events: events, revents: 0)
+    _ = poll(&entry, 1, timeout.pollTimeout)
+  }
+}
+
+extension Duration {
+  /// The time for `poll`, in whole milliseconds, rounded up.
+  var pollTimeout: Int32 {
+    if self <= .zero { return 0 }
+    let limit = Duration.seconds(600)
+    let (seconds, attoseconds) = (self < limit ? self : limit).components
+    return Int32(
+      truncatingIfNeeded: seconds * 1_000 + (attoseconds + 999_999_999_999_999)
+        / 1_000_000_000_000_000)
+  }
+}
