@@ -1,0 +1,159 @@
+internal import Keepsake
+internal import Synchronization
+
+/// The server of a backing: the link to it, and what every table asks of it.
+final class Server: Sendable {
+  let link: Link
+  private let confirmation: ValkeyBacking.Confirmation
+  private let facts: Facts
+
+  /// What was found out about the server. Apart from ``Server``, because the link's handlers must
+  /// not own the link.
+  private final class Facts: Sendable {
+    /// Whether the server was checked since the last connection was made.
+    let isChecked = Atomic(false)
+  }
+
+  init(
+    _ address: ServerAddress, options: LinkOptions = LinkOptions(),
+    confirm confirmation: ValkeyBacking.Confirmation = .primary
+  ) {
+    let facts = Facts()
+    self.facts = facts
+    self.confirmation = confirmation
+    link = Link(
+      address, options: options,
+      handlers: LinkHandlers(
+        onConnect: { facts.isChecked.store(false, ordering: .releasing) },
+        onDisconnect: { _ in facts.isChecked.store(false, ordering: .releasing) }))
+  }
+
+  var address: ServerAddress { link.server }
+
+  /// Sends a command and waits for the reply.
+  ///
+  /// - Throws: The server's error, too.
+  func perform(_ command: Command) throws(StorageError) -> Reply {
+    let reply = try link.perform(command)
+    if case .error = reply { throw invalidReply(command.name, reply) }
+    return reply
+  }
+
+  /// Runs a script that writes, and waits for the replicas that are to confirm it.
+  ///
+  /// - Returns: The result of the script, and whether as many replicas as asked have confirmed what
+  ///   it wrote.
+  func run(
+    _ script: Script, _ arguments: Script.Arguments
+  ) throws(StorageError) -> (reply: Reply, isConfirmed: Bool) {
+    guard arguments.count <= Self.maximumArgumentCount else {
+      throw StorageError(
+        .misuse, operation: "request", path: address.description,
+        reason: "the server does not accept so many values in one step",
+        remedy: "Store fewer values at a time.")
+    }
+    guard confirmation.replicaCount > 0 else {
+      return (try script.run(on: link, arguments), true)
+    }
+    // 0 would mean without end.
+    let timeout = min(
+      max(confirmation.timeout ?? address.requestTimeout / 2, .milliseconds(1)), .seconds(3_600))
+    var wait = Command("WAIT")
+    wait.append(confirmation.replicaCount)
+    wait.append(Int(timeout / .milliseconds(1)))
+    let (reply, others) = try script.run(
+      on: link, arguments, followedBy: [wait], timeout: address.requestTimeout + timeout)
+    guard case .integer(let count) = others.first else { return (reply, false) }
+    return (reply, count >= confirmation.replicaCount)
+  }
+
+  /// A server ends the connection after more than about a million arguments.
+  private static let maximumArgumentCount = 1_000_000
+
+  // MARK: What the server is like
+
+  /// Refuses a server that may delete settings when its memory is full. Asks each connection once.
+  func check() throws(StorageError) {
+    if facts.isChecked.load(ordering: .acquiring) { return }
+    guard let reply = try link.perform([Command(reading: "INFO", "memory")]).first else { return }
+    do throws(StorageError) {
+      _ = try link.checked(reply)
+    } catch {
+      // A user may have no right to ask. Then the server is not checked.
+      guard error.code == .accessDenied else { throw error }
+    }
+    if case .bytes(let text) = reply { try check(String(decoding: text, as: UTF8.self)) }
+    facts.isChecked.store(true, ordering: .releasing)
+  }
+
+  private func check(_ information: String) throws(StorageError) {
+    var limit: Substring?
+    var policy: Substring = ""
+    for line in information.split(whereSeparator: \.isNewline) {
+      let parts = line.split(separator: ":", maxSplits: 1)
+      guard parts.count == 2 else { continue }
+      if parts[0] == "maxmemory" { limit = parts[1] }
+      if parts[0] == "maxmemory_policy" { policy = parts[1] }
+    }
+    guard let limit, limit != "0", policy.hasPrefix("allkeys-") else { return }
+    throw StorageError(
+      .misuse, operation: "connect", path: address.description,
+      reason: "the server deletes any keys when its memory is full (maxmemory-policy \(policy))",
+      remedy: "Set maxmemory-policy on the server to noeviction or volatile-lru.")
+  }
+
+  /// Waits until the server has written everything to its disk. `marker` is a write, because a
+  /// server waits for those of the same connection.
+  ///
+  /// A server older than Redis 7.2 cannot be asked for that: then this returns at once.
+  func synchronize(_ marker: Script, _ arguments: Script.Arguments) throws(StorageError) {
+    // Waits for nothing, and so tells whether the server knows the command.
+    if case .error(let error) = try link.perform(Command(reading: "WAITAOF", "0", "0", "1")),
+      error.begins(with: "ERR unknown command")
+    {
+      return
+    }
+    let timeout = address.requestTimeout
+    var wait = Command("WAITAOF", "1", "0")
+    wait.append(max(1, Int(timeout / .milliseconds(1))))
+    let (_, others) = try marker.run(
+      on: link, arguments, followedBy: [wait], timeout: timeout * 2)
+    switch others.first {
+    case .array(let counts) where counts.first == .integer(1): return
+    case .array:
+      throw StorageError(
+        .timedOut, operation: "synchronize", path: address.description,
+        reason: "the server did not write its data to the disk within \(timeout)",
+        remedy: "Check the disk of the server and its setting appendfsync.")
+    case .error(let error) where error.begins(with: "ERR WAITAOF"):
+      throw StorageError(
+        .misuse, operation: "synchronize", path: address.description,
+        reason: "the server does not write its data to the disk",
+        remedy: "Set appendonly on the server to yes.")
+    default: throw invalidReply("WAITAOF", others.first)
+    }
+  }
+
+  // MARK: Errors
+
+  /// The error for a reply that the command should not have. Its text may quote values, so only its
+  /// first word is shown.
+  func invalidReply(_ command: String, _ reply: Reply? = nil) -> StorageError {
+    var code = ""
+    if case .error(let error) = reply { code = " (\(error.effectiveCode))" }
+    return StorageError(
+      .engineFailed, operation: "request", path: address.description,
+      reason: "the server's reply to \(command) is not the expected one\(code)",
+      remedy: "Check that no other program uses the same keys, and that the server is Valkey or "
+        + "Redis 6.2 or newer.")
+  }
+
+  /// A change that was made, and that fewer replicas have confirmed than were asked for.
+  var unconfirmed: StorageError {
+    let count = confirmation.replicaCount
+    return StorageError(
+      .outcomeUnknown, operation: "request", path: address.description,
+      reason: "the change was made, but fewer than \(count) replicas have confirmed it in time",
+      remedy: "Check the replicas of the server. A failover may lose the change.")
+  }
+}

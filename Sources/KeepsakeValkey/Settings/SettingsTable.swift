@@ -1,0 +1,434 @@
+internal import FoundationEssentials
+internal import Keepsake
+
+/// The settings of one suite on a server, mirrored in memory.
+///
+/// The server decides about each change: a script checks the conditions, writes, and publishes the
+/// change with its version. This process follows the channel: see ``TableState``.
+final class SettingsTable: MirroredEngine {
+  private let name: TableName
+  private let server: Server
+  private let copy: TableCopy
+  private let report: @Sendable (StorageError) -> Void
+  private let state: Locked<TableState>
+
+  /// - Parameter cache: Holds the copy on disk.
+  init(
+    _ name: TableName, on server: Server, cache: DiskCache.Store,
+    report: @escaping @Sendable (StorageError) -> Void
+  ) {
+    self.name = name
+    self.server = server
+    self.report = report
+    copy = TableCopy(of: name, on: server, in: cache, report: report)
+    let table = "\(server.address) \(name.values)"
+    state = Locked(TableState(table: table), afterFork: { TableState(table: table) })
+  }
+
+  deinit { server.link.unsubscribe(from: Array(name.channel.utf8)) }
+
+  private func scriptArguments(_ values: [[UInt8]]) -> Script.Arguments {
+    Script.Arguments(keys: [Array(name.values.utf8), Array(name.state.utf8)], values: values)
+  }
+
+  private static let format = Array(String(TableScripts.format).utf8)
+
+  // MARK: Reading
+
+  func data(forKey key: String) throws -> Data? {
+    switch try server.perform(Command(reading: "HGET", name.values, key)) {
+    case .bytes(let bytes): return Data(bytes)
+    case .null: return nil
+    default: throw server.invalidReply("HGET")
+    }
+  }
+
+  func keys() throws -> [String] {
+    guard case .array(let names) = try server.perform(Command(reading: "HKEYS", name.values)) else {
+      throw server.invalidReply("HKEYS")
+    }
+    return names.compactMap { name in
+      if case .bytes(let bytes) = name { String(validating: bytes, as: UTF8.self) } else { nil }
+    }
+  }
+
+  // MARK: Writing
+
+  func set(_ data: Data?, forKey key: String) throws {
+    _ = try change(TableChanges([EngineEntry(key: key, data: data)]))
+  }
+
+  func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool {
+    try apply([EngineEntry(key: key, data: new)], ifCurrent: [EngineEntry(key: key, data: old)])
+  }
+
+  func apply(_ changes: [EngineEntry], ifCurrent conditions: [EngineEntry]) throws -> Bool {
+    try change(TableChanges(changes), ifCurrent: conditions)
+  }
+
+  func removeAll() throws { _ = try change(TableChanges([], removesAll: true)) }
+
+  func synchronize() throws {
+    let name = state.withLock { $0.nextName() }
+    let nothing = arguments(of: TableChanges([]), named: name, id: "")
+    try server.synchronize(TableScripts.change, nothing)
+  }
+
+  private func change(
+    _ changes: TableChanges, ifCurrent conditions: [EngineEntry] = []
+  ) throws(StorageError) -> Bool {
+    try server.check()
+    for _ in 0..<3 {
+      let (basis, conflict, byteCount, name) = state.withLock { state in
+        let byteCount = state.contents.byteCount(after: changes)
+        return (state.basis, state.conflict, byteCount, state.nextName())
+      }
+      if let conflict { throw conflict }
+      guard byteCount <= Self.maximumByteCount || !changes.sets else { throw tooLarge }
+      let (reply, isConfirmed) = try server.run(
+        TableScripts.change,
+        arguments(of: changes, ifCurrent: conditions, named: name, id: basis.id))
+      let result = try result(of: reply)
+      switch result.code {
+      case 1:
+        noteServerVersion(result.version - 1, result.name, since: basis)
+        show(changes, named: name, result)
+        if !isConfirmed { throw server.unconfirmed }
+        return true
+      case 0:
+        noteServerVersion(result.version, result.name, since: basis)
+        show(nil, named: "", result)
+        return false
+      default:
+        // The server has another table. Reading it tells whether that is a conflict.
+        try load()
+      }
+    }
+    throw StorageError.unreachable(
+      server.address, "the settings are being replaced on the server",
+      remedy: "Repeat the call.")
+  }
+
+  /// A server sends all values in one reply, whose size ``LinkOptions/maximumReplySize`` limits.
+  private static let maximumByteCount = 32 << 20
+
+  private var tooLarge: StorageError {
+    StorageError(
+      .misuse, operation: "request", path: server.address.description,
+      reason: "the settings of the suite would take more than \(Self.maximumByteCount >> 20) MiB",
+      remedy: "Store large values in a cache or in files, or use several suites.")
+  }
+
+  private func arguments(
+    of changes: TableChanges, ifCurrent conditions: [EngineEntry] = [], named name: String,
+    id: String
+  ) -> Script.Arguments {
+    var values: [[UInt8]] = [
+      Self.format, Array((id.isEmpty ? "*" : id).utf8), Array(name.utf8),
+      Array(self.name.channel.utf8), TableMessage.payload(of: changes),
+      Array(String(conditions.count).utf8),
+    ]
+    func append(_ entry: EngineEntry) {
+      values.append(Array(entry.key.utf8))
+      values.append([UInt8(ascii: entry.data == nil ? "-" : "+")])
+      values.append(entry.data.map { Array($0) } ?? [])
+    }
+    for condition in conditions { append(condition) }
+    values.append([UInt8(ascii: changes.removesAll ? "1" : "0")])
+    for entry in changes.entries { append(entry) }
+    return scriptArguments(values)
+  }
+
+  private struct ScriptResult {
+    let code: Int64
+    let version: Int64
+    let id: String
+    /// The name of the last change, before the one that the script has made; empty if the server
+    /// does not know it.
+    let name: String
+  }
+
+  private func result(of reply: Reply) throws(StorageError) -> ScriptResult {
+    guard case .array(let elements) = reply, elements.count >= 3,
+      case .integer(let code) = elements[0], case .integer(let version) = elements[1],
+      version == 0 || TableMessage.versions.contains(version), let id = Self.word(elements[2])
+    else { throw server.invalidReply("EVALSHA", reply) }
+    if code == -2 {
+      throw StorageError(
+        .unsupportedVersion, operation: "request", path: server.address.description,
+        reason: "the settings on the server have a newer format",
+        remedy: "Update the library in this program.")
+    }
+    let name = elements.count > 3 ? Self.word(elements[3]) : nil
+    return ScriptResult(code: code, version: version, id: id, name: name ?? "")
+  }
+
+  /// An identity or a name; nil if it cannot be a word of a message.
+  private static func word(_ reply: Reply) -> String? {
+    guard case .bytes(let bytes) = reply, !bytes.contains(UInt8(ascii: " ")) else { return nil }
+    return String(validating: bytes, as: UTF8.self)
+  }
+
+  private func noteServerVersion(
+    _ version: Int64, _ name: String, since basis: TableState.Basis
+  ) {
+    let next = state.withLock { $0.noteServerVersion(version, name: name, since: basis) }
+    submit(next.load)
+    if let error = next.report { reportSoon(error) }
+  }
+
+  /// Returns once the mirrors have a change of this process, or the one because of which its
+  /// condition was not met.
+  private func show(_ changes: TableChanges?, named name: String, _ result: ScriptResult) {
+    func note(_ state: inout TableState) -> Bool {
+      state.note(changes, version: result.version, name: name, id: result.id)
+    }
+    if !state.withLock({ note(&$0) }) {
+      let isInTime = wait(atMost: server.address.requestTimeout) { note(&$0) ? true : nil }
+      if isInTime == nil {
+        submit(state.withLock { $0.noteEarly(changes, version: result.version, name: name) })
+      }
+    }
+    saveCopySoon()
+  }
+
+  // MARK: Mirroring
+
+  func fill(_ mirror: EngineMirror) throws {
+    restoreCopy()
+    do throws(StorageError) {
+      try server.check()
+      try follow()
+      try waitUntilCurrent()
+      state.withLock { $0.add(mirror) }
+      // Here, because a process that ends after its first read waits for this.
+      if copy.planFirstSave() { saveCopy() }
+    } catch {
+      // Reads go on from what is known. The failure is reported, because that may be old.
+      let isKnown = state.withLock { state in
+        if state.isKnown {
+          state.add(mirror)
+          state.noteOutageReport()
+        }
+        return state.isKnown
+      }
+      guard isKnown else { throw error }
+      report(copy.describe(error))
+      try follow()
+    }
+  }
+
+  private func restoreCopy() {
+    guard !state.withLock({ $0.isKnown }), let contents = copy.load() else { return }
+    state.withLock { $0.restore(contents) }
+  }
+
+  private func follow() throws(StorageError) {
+    guard state.withLock({ $0.beginFollowing() }) else { return }
+    do throws(StorageError) {
+      try server.link.subscribe(
+        to: Array(name.channel.utf8),
+        ChannelHandler(
+          onSubscribed: { [weak self] in
+            guard let self else { return }
+            submit(state.withLock { $0.beginReceiving() })
+          },
+          onMessage: { [weak self] in self?.receive($0) },
+          onLost: { [weak self] in self?.lose($0) }))
+    } catch {
+      state.withLock { $0.stopFollowing() }
+      throw error
+    }
+  }
+
+  private func lose(_ error: StorageError) {
+    state.withLock { $0.lose(error) }
+    reportOutageSoon()
+  }
+
+  /// A short outage is not worth a report, for example a restart of the server.
+  private func reportOutageSoon() {
+    guard !ForkGuard.isForkedChild, let number = state.withLock({ $0.planOutageReport() }) else {
+      return
+    }
+    BackgroundWork.run(after: .seconds(1)) { [weak self] in
+      guard let self, let error = state.withLock({ $0.reportOutage(number) }) else { return }
+      report(copy.describe(error))
+    }
+  }
+
+  /// Not on the link's thread, on which a handler that waits would stop all tables.
+  private func reportSoon(_ error: StorageError) {
+    BackgroundWork.run { [report] in report(error) }
+  }
+
+  private func receive(_ bytes: [UInt8]) {
+    let message = TableMessage(bytes)
+    submit(state.withLock { $0.receive(message, byteCount: bytes.count) })
+    saveCopySoon()
+  }
+
+  /// Reads a snapshot, or waits for the one that is being read and for the next one.
+  private func load(acceptingAnyTable: Bool = false) throws(StorageError) {
+    let (load, finished) = state.withLock { state in
+      if acceptingAnyTable { state.acceptAnyTable() }
+      return (state.beginLoading(), state.finishedLoad)
+    }
+    submit(load)
+    try waitUntilLoaded(after: finished)
+  }
+
+  private var loadTimeout: Duration {
+    server.address.connectTimeout + server.address.requestTimeout
+  }
+
+  private func submit(_ load: TableState.Load?) {
+    guard let load else { return }
+    let (id, version) = state.withLock { $0.request }
+    let arguments = scriptArguments([
+      Self.format, Array(id.utf8), Array(String(version).utf8),
+    ])
+    TableScripts.snapshot.submit(on: server.link, arguments, timeout: loadTimeout) { [weak self] in
+      self?.finish(load, $0)
+    }
+  }
+
+  private func finish(_ load: TableState.Load, _ reply: Result<Reply, StorageError>) {
+    do throws(StorageError) {
+      let (snapshot, askedName) = try contents(of: reply.get())
+      let next = state.withLock { $0.finishLoading(load, snapshot, askedName: askedName) }
+      submit(next.load)
+      if let error = next.report { reportSoon(error) }
+      saveCopySoon()
+    } catch {
+      // The link tells when it is back, but not when the server accepts requests again.
+      if let delay = state.withLock({ $0.failLoading(load, error) }) {
+        BackgroundWork.run(after: delay) { [weak self] in
+          guard let self else { return }
+          submit(state.withLock { $0.retryLoading() })
+        }
+      }
+      reportOutageSoon()
+    }
+  }
+
+  /// The values in a reply to ``TableScripts/snapshot``, and the name of the change that was asked
+  /// about.
+  func contents(
+    of reply: Reply
+  ) throws(StorageError) -> (TableContents, askedName: String) {
+    let result = try result(of: reply)
+    guard case .array(let elements) = reply, elements.count == 6,
+      let askedName = Self.word(elements[4]), case .array(let fields) = elements[5],
+      fields.count.isMultiple(of: 2), result.id.isEmpty == (result.version == 0)
+    else { throw server.invalidReply("EVALSHA") }
+    var entries: [EngineEntry] = []
+    for index in stride(from: 0, to: fields.count, by: 2) {
+      guard case .bytes(let key) = fields[index], case .bytes(let data) = fields[index + 1] else {
+        throw server.invalidReply("EVALSHA")
+      }
+      // Another program may have set a field that is not text.
+      guard let key = String(validating: key, as: UTF8.self) else { continue }
+      entries.append(EngineEntry(key: key, data: Data(data)))
+    }
+    let contents = TableContents(
+      id: result.id, version: result.version, name: result.name, entries: entries)
+    return (contents, askedName)
+  }
+
+  // MARK: Waiting
+
+  /// Waits until every change arrives.
+  ///
+  /// - Throws: The reason why the table cannot be followed now.
+  private func waitUntilCurrent() throws(StorageError) {
+    try outcome { state in
+      if case .current = state.phase { return .success(()) }
+      return state.phase == .apart ? (state.conflict ?? state.failure).map { .failure($0) } : nil
+    }
+  }
+
+  /// Waits until no snapshot is being read, and one has been since `finished`.
+  ///
+  /// - Throws: The reason why it could not be read or is not shown.
+  private func waitUntilLoaded(after finished: TableState.Load) throws(StorageError) {
+    try outcome { state in
+      if case .loading = state.phase { return nil }
+      if let error = state.conflict ?? state.failure { return .failure(error) }
+      return state.finishedLoad > finished ? .success(()) : nil
+    }
+  }
+
+  private func outcome(
+    _ body: (inout TableState) -> Result<Void, StorageError>?
+  ) throws(StorageError) {
+    guard let result = wait(atMost: loadTimeout, body) else {
+      throw .unreachable(server.address, "the settings have not arrived in time")
+    }
+    try result.get()
+  }
+
+  /// What `body` returns as soon as it returns something; nil if it does not in time.
+  private func wait<R>(atMost duration: Duration, _ body: (inout TableState) -> R?) -> R? {
+    let condition = Condition()
+    let end = ContinuousClock.now + duration
+    return state.wait(for: condition, timeout: duration) { state, isTimedOut -> R?? in
+      let result = body(&state)
+      if result != nil || isTimedOut || ContinuousClock.now >= end {
+        state.stopWaiting(condition)
+        return .some(result)
+      }
+      state.wait(with: condition)
+      return nil
+    }
+  }
+
+  // MARK: Decisions
+
+  /// Stores what this process knows on the server, in place of what is there, if that is another
+  /// table or none.
+  func push() throws(StorageError) {
+    restoreCopy()
+    try server.check()
+    try follow()
+    let (known, name) = state.withLock { ($0.isKnown ? $0.contents : nil, $0.nextName()) }
+    guard let known, !known.id.isEmpty else {
+      throw StorageError(
+        .notFound, operation: "push", path: self.name.values,
+        reason: "this process knows no settings",
+        remedy: "Call push in a process that has read them.")
+    }
+    var values: [[UInt8]] = [
+      Self.format, Array(known.id.utf8), Array(String(known.version + 1).utf8),
+      Array(self.name.channel.utf8), Array(name.utf8), Array(known.name.utf8),
+    ]
+    for entry in known.entries {
+      guard let data = entry.data else { continue }
+      values.append(Array(entry.key.utf8))
+      values.append(Array(data))
+    }
+    let (reply, isConfirmed) = try server.run(TableScripts.restore, scriptArguments(values))
+    _ = try result(of: reply)
+    try load()
+    if !isConfirmed { throw server.unconfirmed }
+  }
+
+  /// Uses what is on the server in place of what this process knows.
+  func adopt() throws(StorageError) {
+    try server.check()
+    try follow()
+    try load(acceptingAnyTable: true)
+  }
+
+  // MARK: The copy on disk
+
+  private func saveCopySoon() {
+    if copy.planSave() { saveCopy() }
+  }
+
+  private func saveCopy() {
+    copy.save { [weak self] in
+      self?.state.withLock { $0.phase == .current ? $0.contents : nil }
+    }
+  }
+}

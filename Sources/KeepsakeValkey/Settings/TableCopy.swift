@@ -1,0 +1,95 @@
+internal import FoundationEssentials
+internal import Keepsake
+internal import Synchronization
+
+/// What was last known of a table, in the cache directory of the app, for a start while the server
+/// is away.
+final class TableCopy: Sendable {
+  private let cache: DiskCache.Store
+  /// The server and the table: two servers may have tables of the same name.
+  private let key: String
+  private let report: @Sendable (StorageError) -> Void
+  private let isSavePlanned = Atomic(false)
+  private let hasFirstSave = Atomic(false)
+  private let isFirstSaveStarted = Atomic(false)
+
+  init(
+    of table: TableName, on server: Server, in cache: DiskCache.Store,
+    report: @escaping @Sendable (StorageError) -> Void
+  ) {
+    self.cache = cache
+    self.report = report
+    key = "\(server.address) \(table.values)"
+  }
+
+  /// nil if there is no copy, or none that can be used, which is reported.
+  func load() -> TableContents? {
+    do throws(StorageError) {
+      guard let data = try cache.get(key) else { return nil }
+      if let message = TableMessage(Array(data)), let changes = message.changes {
+        return TableContents(
+          id: message.id, version: message.version, name: message.name, entries: changes.entries)
+      }
+      throw StorageError(
+        .damaged, operation: "changes", path: key, reason: "the copy on disk is damaged",
+        remedy: "Connect to the server once to write it again.")
+    } catch {
+      report(error)
+      return nil
+    }
+  }
+
+  /// Whether the caller is to call ``save(_:)``, because the copy has not been written before.
+  func planFirstSave() -> Bool {
+    !hasFirstSave.exchange(true, ordering: .relaxed)
+      && !isSavePlanned.exchange(true, ordering: .acquiringAndReleasing)
+  }
+
+  /// Whether the caller is to call ``save(_:)``, because no save is planned.
+  func planSave() -> Bool {
+    hasFirstSave.load(ordering: .relaxed) && !isSavePlanned.load(ordering: .relaxed)
+      && !isSavePlanned.exchange(true, ordering: .acquiringAndReleasing)
+  }
+
+  /// Writes the copy in the background: at once for the first time, which a normal exit waits for,
+  /// and then after a second, once for all changes until then.
+  ///
+  /// - Parameter contents: Called then; nil if there is nothing to write.
+  func save(_ contents: @escaping @Sendable () -> TableContents?) {
+    let work: @Sendable () -> Void = { [self] in
+      isSavePlanned.store(false, ordering: .releasing)
+      if let contents = contents() { write(contents) }
+    }
+    if isFirstSaveStarted.exchange(true, ordering: .relaxed) {
+      BackgroundWork.run(after: .seconds(1), work)
+    } else {
+      BackgroundWork.run(work)
+    }
+  }
+
+  private func write(_ contents: TableContents) {
+    do throws(StorageError) {
+      if contents.id.isEmpty { return try cache.remove(key) }
+      let changes = TableChanges(contents.entries, removesAll: true)
+      let message = TableMessage.bytes(
+        id: contents.id, version: contents.version, name: contents.name, changes)
+      try cache.set(Data(message), forKey: key)
+    } catch {
+      report(error)
+    }
+  }
+
+  /// The report that the server does not answer, with the age of the values that are shown.
+  func describe(_ error: StorageError) -> StorageError {
+    var reason = "the settings are those that were last known"
+    // Without its age, the copy is as good: the report is about the server.
+    if let created = try? cache.entry(key)?.created {
+      let minutes = Int(max(0, Date.now.timeIntervalSince(created)) / 60)
+      reason += ", stored \(minutes) minutes ago"
+    }
+    return StorageError(
+      error.code, operation: "changes", path: error.path,
+      reason: "\(reason): \(error.failureReason ?? "the server does not answer")",
+      remedy: error.remedy, underlyingError: error)
+  }
+}

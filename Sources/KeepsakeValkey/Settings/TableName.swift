@@ -1,0 +1,37 @@
+/// The names of a table on the server: its keys and its channel.
+///
+/// They share the part in braces, so that a cluster keeps them on one node.
+struct TableName: Hashable, Sendable {
+  private let tag: String
+  private let database: Int
+
+  init(app: String, suite: String, database: Int = 0) {
+    tag = "{\(PercentEncoding.encode(app)):\(PercentEncoding.encode(suite))}"
+    self.database = database
+  }
+
+  /// The hash that holds the values.
+  var values: String { tag + ":v" }
+  /// The hash that holds the format, the identity and the version of the table.
+  var state: String { tag + ":s" }
+  /// The channel on which changes are published. All databases of a server share its channels.
+  var channel: String { tag + ":c" + (database == 0 ? "" : String(database)) }
+
+  // MARK: Finding tables
+
+  /// A pattern of `SCAN` for the ``state`` keys of an app.
+  static func pattern(app: String) -> String { "{\(PercentEncoding.encode(app)):*}:s" }
+
+  /// The suite of a ``state`` key; nil if it is not one of this app.
+  static func suite(of key: String, app: String) -> String? {
+    let (start, end) = (Array("{\(PercentEncoding.encode(app)):".utf8), Array("}:s".utf8))
+    let bytes = Array(key.utf8)
+    guard bytes.count >= start.count + end.count, bytes.starts(with: start),
+      bytes.suffix(end.count).elementsEqual(end),
+      let suite = PercentEncoding.decode(bytes[start.count..<bytes.count - end.count])
+    else { return nil }
+    // Only one way of writing it is a name.
+    let name = TableName(app: app, suite: suite)
+    return name.state.utf8.elementsEqual(bytes) ? suite : nil
+  }
+}

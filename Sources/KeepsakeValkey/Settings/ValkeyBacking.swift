@@ -1,0 +1,201 @@
+public import Keepsake
+
+/// Keeps the settings of an app on a Valkey or Redis server, which several machines share; see
+/// ``Keepsake/StorageBacking/valkey(_:local:confirm:password:)``.
+///
+/// All calls of `Defaults` work as on one machine:
+///
+/// ```swift
+/// let backing = try ValkeyBacking.valkey("valkeys://cache.internal:6379", local: ["window"])
+/// try StorageSystem.bootstrap(app: "com.example.shop", on: backing)
+/// Defaults.set(0.2, forKey: "rollout")    // every process of the app reads 0.2 a moment later
+/// ```
+///
+/// Each process has all values of the suites that it uses in memory, and reads from there. A set is
+/// one round trip to the server. When it has returned, this process reads the new value; the others
+/// read it as soon as the message has arrived. All processes see the changes in one order. `update`
+/// and `import` are atomic across machines.
+///
+/// While the server is away, reads go on. A process that starts then reads what was last known on
+/// its machine. Both are reported to `StorageSystem.onFailure`, once for each outage of more than a
+/// second. Writes fail, with the code
+/// `unreachable` if nothing was changed, and with `outcomeUnknown` if the server may have made the
+/// change. They are never queued.
+///
+/// A value survives the end of the process when the call that set it has returned. Whether it also
+/// survives the end of the server is up to the server's settings, `appendonly` and `appendfsync`.
+/// `synchronize()` returns when the server has written everything to its disk; on a server older
+/// than Redis 7.2 it returns at once. After a failover the new primary may not have the last
+/// changes, unless ``Confirmation/replicas(_:timeout:)`` waits for the replicas.
+///
+/// If the server comes back with none of the settings or with other ones, the values that the
+/// processes have in memory stay. This is reported, and writes fail with the code `notFound` until
+/// you decide with ``push(_:)`` or ``adopt(_:)``. A server whose `maxmemory-policy` lets it delete
+/// any keys when its memory is full is refused with the code `misuse`; use `noeviction` or
+/// `volatile-lru`. <doc:AcrossMachines> goes through all outages.
+///
+/// All values of a suite together may take 32 MiB.
+///
+/// Calls may come from any thread. They block it while they wait for the server. If that does not
+/// answer, the first call fails after the `timeout` of the URL, one second by default, or after a
+/// few times as long if a connection has to be made first; then calls fail at once. A call waits
+/// longer only while replies are arriving. In a task, write in `StorageSystem.perform`.
+public final class ValkeyBacking: StorageBacking {
+  /// How many servers have a change when the call that made it returns.
+  public struct Confirmation: Sendable, Hashable {
+    let replicaCount: Int
+    let timeout: Duration?
+
+    /// The server that the URL names.
+    public static var primary: Self { Self(replicaCount: 0, timeout: nil) }
+
+    /// This server, and so many of its replicas.
+    ///
+    /// A change that they do not confirm in time fails with the code `outcomeUnknown`, although it
+    /// was made. Other calls of the process wait meanwhile.
+    ///
+    /// - Parameters:
+    ///   - count: The number of replicas, at least one.
+    ///   - timeout: How long to wait for them; by default half the `timeout` of the URL.
+    public static func replicas(_ count: Int, timeout: Duration? = nil) -> Self {
+      Self(replicaCount: max(1, count), timeout: timeout)
+    }
+  }
+
+  private let server: Server
+  private let local: Set<Defaults.Suite>
+  private let tables = Locked<[TableName: SettingsTable]>([:])
+
+  init(_ server: Server, local: Set<Defaults.Suite> = []) {
+    self.server = server
+    self.local = local
+  }
+
+  /// The engine of a suite, which connects when it is first used; nil for a suite that stays on
+  /// this machine.
+  public func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngine)? {
+    local.contains(suite) ? nil : table(of: suite, app: app)
+  }
+
+  private func table(of suite: Defaults.Suite, app: String) -> SettingsTable {
+    let name = TableName(app: app, suite: suite.name, database: server.address.database)
+    return tables.withLock { tables in
+      if let table = tables[name] { return table }
+      let table = SettingsTable(
+        name, on: server, cache: DiskCache.named("keepsake-valkey"),
+        report: StorageSystem.makeDefaultsReporter())
+      tables[name] = table
+      return table
+    }
+  }
+
+  /// The suites that have values on the server.
+  ///
+  /// The server looks through all its keys for them, a thousand at a time.
+  ///
+  /// - Throws: `StorageError` if the server cannot be reached or refuses the command.
+  public func suites(app: String) throws -> [Defaults.Suite] {
+    try suites(app: app, timeout: .seconds(60))
+  }
+
+  /// - Parameter timeout: How long the search may take. A server may never say that it is complete.
+  func suites(app: String, timeout: Duration) throws -> [Defaults.Suite] {
+    let end = ContinuousClock.now + timeout
+    func perform(_ command: Command) throws(StorageError) -> Reply {
+      guard ContinuousClock.now < end else {
+        throw StorageError(
+          .timedOut, operation: "suites", path: server.address.description,
+          reason: "the server did not finish the search within \(timeout)",
+          remedy: "Keep other programs' keys in another database of the server.")
+      }
+      return try server.perform(command)
+    }
+    // Not strings: names that differ only in Unicode normalization are two suites.
+    var found: Set<Defaults.Suite> = []
+    var cursor = "0"
+    repeat {
+      let scan = Command(
+        reading: "SCAN", cursor, "MATCH", TableName.pattern(app: app), "COUNT", "1000")
+      guard case .array(let elements) = try perform(scan), elements.count == 2,
+        case .bytes(let next) = elements[0], case .array(let keys) = elements[1]
+      else { throw server.invalidReply("SCAN") }
+      for case .bytes(let key) in keys {
+        let key = String(decoding: key, as: UTF8.self)
+        if let name = TableName.suite(of: key, app: app) { found.insert(Defaults.Suite(name)) }
+      }
+      cursor = String(decoding: next, as: UTF8.self)
+    } while cursor != "0"
+    return try found.subtracting(local).filter { suite in
+      let values = TableName(app: app, suite: suite.name).values
+      return try perform(Command(reading: "EXISTS", values)) == .integer(1)
+    }
+  }
+
+  // MARK: After a loss
+
+  /// Stores the settings that this process knows on the server again, in place of what is there.
+  ///
+  /// Call it after the server has lost its settings, in the process that has the newest ones. The
+  /// other processes then use them too. If the server has lost nothing, nothing is changed.
+  ///
+  /// ```swift
+  /// try backing.push("prices")
+  /// ```
+  ///
+  /// - Throws: `StorageError` of code `notFound` if this process knows no settings of the suite,
+  ///   and of other codes if the server cannot be reached or refuses the change.
+  public func push(_ suite: Defaults.Suite = .standard) throws(StorageError) {
+    try table(of: suite, app: StorageSystem.appName).push()
+  }
+
+  /// Uses the settings on the server, in place of those that this process knows.
+  ///
+  /// Call it in each process after the server has lost its settings, if they are to be lost, or
+  /// after another program has replaced them.
+  ///
+  /// - Throws: `StorageError` if the server cannot be reached. This process then keeps its
+  ///   settings.
+  public func adopt(_ suite: Defaults.Suite = .standard) throws(StorageError) {
+    try table(of: suite, app: StorageSystem.appName).adopt()
+  }
+}
+
+extension StorageBacking where Self == ValkeyBacking {
+  /// Keeps the settings on a Valkey or Redis server of version 6.2 or newer.
+  ///
+  /// ```swift
+  /// try StorageSystem.bootstrap(
+  ///   app: "com.example.shop", on: .valkey("valkeys://cache.internal:6379"))
+  /// ```
+  ///
+  /// The URL is one of these; `valkey` and `valkeys` may also be written `redis` and `rediss`:
+  /// - `valkey://host:6379/0`: the host, the port and the number of the database.
+  /// - `valkeys://host:6379`: with TLS. `?ca=/path/ca.pem` names the file of the only authorities
+  ///   that may have issued the server's certificate, in place of the system's.
+  /// - `unix:///run/valkey.sock?db=0`: a socket in the file system.
+  ///
+  /// User and password come before the host, percent-encoded: `valkey://user:password@host`. The
+  /// parameters `connect-timeout` and `timeout`, such as `500ms`, are how long a connection may
+  /// take to be made, two seconds by default, and how long a call waits for the server, one second
+  /// by default. No error and no report contains the user or the password.
+  ///
+  /// The process connects when a suite is first used.
+  ///
+  /// - Parameters:
+  ///   - url: Where the server is.
+  ///   - local: The suites that stay on this machine.
+  ///   - confirmation: How many servers have a change when the call that made it returns.
+  ///   - password: Returns the password, in place of the one in the URL. Called before each
+  ///     connection, on a thread of the library.
+  /// - Throws: `StorageError` of code `misuse` if the URL is invalid.
+  public static func valkey(
+    _ url: String, local: Set<Defaults.Suite> = [],
+    confirm confirmation: ValkeyBacking.Confirmation = .primary,
+    password: (@Sendable () throws -> String)? = nil
+  ) throws(StorageError) -> ValkeyBacking {
+    var options = LinkOptions()
+    options.password = password
+    let server = Server(try ServerAddress(url), options: options, confirm: confirmation)
+    return ValkeyBacking(server, local: local)
+  }
+}
