@@ -62,6 +62,11 @@ let package = Package(
         "keepsake-quickstart", "keepsake-textstats", "keepsake-tokens", "keepsake-notes",
         "keepsake-timer", "keepsake-shelf", "keepsake-server", "keepsake-pages",
       ]),
+    .executableTarget(
+      name: "keepsake-valkey-peer", dependencies: ["KeepsakeValkey"], path: "Tests/ValkeyPeer"),
+    .testTarget(
+      name: "KeepsakeValkeyTests",
+      dependencies: ["KeepsakeValkey", "KeepsakeTesting", "keepsake-valkey-peer"]),
   ]
 )
 

@@ -1,0 +1,408 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import KeepsakeValkey
+
+/// Servers that misbehave in ways in which a real one rarely does.
+@Suite(.ownThread) struct FakeServerTests {
+  private var options: LinkOptions {
+    var options = LinkOptions()
+    options.minimumBackoff = .milliseconds(5)
+    options.maximumBackoff = .milliseconds(50)
+    return options
+  }
+
+  private func waitUntilAnswered(_ link: Link, _ text: String) {
+    waitUntil("there was no reply") { (try? link.perform(Command("GET", "k")).text) == text }
+  }
+
+  /// A reply that ends in the middle: at each of its bytes, and before the first one.
+  @Test(arguments: 0..<9) func cutInTheMiddleOfAReply(_ count: Int) throws {
+    let server = try FakeServer { connection, number in
+      guard connection.greet(), connection.command() != nil else { return }
+      if number == 0 { return connection.send(String("$5\r\nhello\r\n".prefix(count))) }
+      connection.send("$5\r\nhello\r\n")
+      connection.waitForEnd()
+    }
+    let link = server.link(options: options)
+    expectFailure(.outcomeUnknown, reason: "ended the connection") {
+      _ = try link.perform(Command("GET", "k"))
+    }
+    waitUntilAnswered(link, "hello")
+  }
+
+  /// Of three commands of one call, the second one has no reply: all may have been carried out.
+  @Test func cutBetweenReplies() throws {
+    let server = try FakeServer { connection, _ in
+      guard connection.greet() else { return }
+      for _ in 0..<3 { _ = connection.command() }
+      connection.send("+one\r\n")
+    }
+    expectFailure(.outcomeUnknown) {
+      _ = try server.link(options: options).perform([
+        Command("GET", "a"), Command("GET", "b"), Command("GET", "c"),
+      ])
+    }
+  }
+
+  /// A request that changes nothing has done nothing, whether its reply is cut or late.
+  @Test(arguments: [true, false]) func lostReplyToARead(_ isCut: Bool) throws {
+    let server = try FakeServer { connection, _ in
+      guard connection.greet(), connection.command() != nil else { return }
+      if isCut { return connection.send("$5\r\nhel") }
+      connection.waitForEnd()
+    }
+    let timeout: Duration = isCut ? .seconds(60) : .milliseconds(50)
+    let read = Command(reading: "GET", "k")
+    expectFailure(.unreachable, reason: isCut ? "ended the connection" : "did not answer") {
+      _ = try server.connectedLink(options: options).perform(read, timeout: timeout)
+    }
+    let script = Script(isRead: true, "return 1")
+    expectFailure(.unreachable) {
+      _ = try script.run(
+        on: server.connectedLink(options: options), Script.Arguments(keys: []), timeout: timeout)
+    }
+    // One command that changes something is enough.
+    expectFailure(.outcomeUnknown) {
+      _ = try server.connectedLink(options: options).perform(
+        [read, Command("DEL", "k")], timeout: timeout)
+    }
+  }
+
+  /// A request that the system accepted only in part cannot be carried out.
+  @Test func partOfARequest() throws {
+    let server = try FakeServer { connection, number in
+      guard connection.greet() else { return }
+      // Reads nothing more, so that the buffers of the system fill up.
+      if number == 0 { return connection.waitForShutdown() }
+      _ = connection.command()
+      connection.send("$5\r\nhello\r\n")
+      connection.waitForEnd()
+    }
+    let link = try server.connectedLink(options: options)
+    var large = Command("SET", "k")
+    large.append([UInt8](repeating: 0, count: 16 << 20))
+    expectFailure(.unreachable) { _ = try link.perform(large, timeout: .milliseconds(100)) }
+    waitUntilAnswered(link, "hello")
+  }
+
+  @Test func requestThatIsCutInPart() throws {
+    let server = try FakeServer { connection, number in
+      guard connection.greet() else { return }
+      if number == 0 {
+        usleep(100_000)
+        return
+      }
+      _ = connection.command()
+      connection.send("$5\r\nhello\r\n")
+      connection.waitForEnd()
+    }
+    let link = server.link(options: options)
+    var large = Command("SET", "k")
+    large.append([UInt8](repeating: 0, count: 16 << 20))
+    expectFailure(.unreachable, reason: "ended") { _ = try link.perform(large) }
+    waitUntilAnswered(link, "hello")
+  }
+
+  /// A server that answers too late: the request fails, and its reply is not taken for another's.
+  @Test func lateReplyIsDropped() throws {
+    let release = DispatchSemaphore(value: 0)
+    let server = try FakeServer { connection, _ in
+      guard connection.greet() else { return }
+      var isFirst = true
+      while let words = connection.command() {
+        if isFirst { release.wait() }
+        isFirst = false
+        connection.send("+\(words.last ?? "")\r\n")
+      }
+    }
+    let link = try server.connectedLink(options: options)
+    expectFailure(.outcomeUnknown, reason: "did not answer within 0.05 seconds") {
+      _ = try link.perform(Command("ECHO", "late"), timeout: .milliseconds(50))
+    }
+    release.signal()
+    // The timeout of that request was shorter than that of the link, so the connection stays.
+    for text in ["a", "b"] { #expect(try link.perform(Command("ECHO", text)).text == text) }
+    #expect(server.connectionCount == 1)
+  }
+
+  /// A server whose reply to `slow` takes so many times ten milliseconds.
+  private func slowServer(_ count: Int, isSending: Flag) throws -> FakeServer {
+    try FakeServer { connection, _ in
+      guard connection.greet() else { return }
+      while let words = connection.command() {
+        guard words.last == "slow" else {
+          connection.send("+\(words.last ?? "")\r\n")
+          continue
+        }
+        connection.send("$\(count)\r\n")
+        isSending.value = true
+        for _ in 0..<count {
+          connection.send("a")
+          usleep(10_000)
+        }
+        isSending.value = false
+        connection.send("\r\n")
+      }
+    }
+  }
+
+  /// A reply that takes longer than the timeout arrives as long as some of it does. So do those
+  /// behind it, for a thread that waits and for a completion.
+  @Test func slowReply() throws {
+    let isSending = Flag()
+    let server = try slowServer(100, isSending: isSending)
+    let link = try server.connectedLink(options: options) { $0.requestTimeout = .milliseconds(600) }
+    // On a busy machine, nothing may arrive for longer than that.
+    waitUntil("there was no reply") {
+      let (texts, isOver) = (Recorder<String>(), Flag())
+      isSending.value = false
+      onThreads(3) { thread in
+        if thread == 0 {
+          texts.append((try? link.perform(Command("ECHO", "slow")).text) ?? "no slow")
+          isOver.value = true
+          return
+        }
+        while !isSending.value, !isOver.value { usleep(1_000) }
+        let command = Command("ECHO", "\(thread)")
+        if thread == 1 { return texts.append((try? link.perform(command).text) ?? "no 1") }
+        let done = DispatchSemaphore(value: 0)
+        link.submit([command]) { result in
+          texts.append((try? result.get())?.first?.text ?? "no 2")
+          done.signal()
+        }
+        done.wait()
+      }
+      return texts.all.sorted() == ["1", "2", String(repeating: "a", count: 100)]
+    }
+  }
+
+  /// There is a bound, and the connection is then given up.
+  @Test func endlessReply() throws {
+    let server = try slowServer(1_000, isSending: Flag())
+    var options = options
+    options.replyTime = .milliseconds(10)
+    let link = try server.connectedLink(options: options) { $0.requestTimeout = .milliseconds(100) }
+    waitUntil("the reply had no bound") {
+      do {
+        _ = try link.perform(Command("ECHO", "slow"))
+        return false
+      } catch {
+        let error = error as? StorageError
+        return error?.reason == "the server did not answer completely within 2.0 seconds"
+          && error?.code == .outcomeUnknown
+      }
+    }
+    waitUntil("there was no reply") { (try? link.perform(Command("ECHO", "a")).text) == "a" }
+    #expect(server.connectionCount > 1)
+  }
+
+  /// A server that does not answer at all is not waited for twice.
+  @Test func silentServer() throws {
+    let isSilent = Flag()
+    let server = try FakeServer { connection, _ in
+      while let words = connection.command() {
+        if !isSilent.value { connection.send("+\(words.last ?? "")\r\n") }
+      }
+    }
+    var options = options
+    options.keepAlive = .seconds(600)
+    let link = try server.connectedLink(options: options) {
+      $0.requestTimeout = .milliseconds(300)
+      $0.connectTimeout = .milliseconds(300)
+    }
+    isSilent.value = true
+    expectFailure(.outcomeUnknown) { _ = try link.perform(Command("GET", "k")) }
+    for _ in 0..<10 { expectFailure(.unreachable) { _ = try link.perform(Command("GET", "k")) } }
+    let count = server.connectionCount
+    waitUntil("there were no more attempts") { server.connectionCount > count + 3 }
+    expectFailure(.unreachable) { _ = try link.perform(Command("GET", "k")) }
+    isSilent.value = false
+    waitUntilAnswered(link, "k")
+  }
+
+  @Test func loadingServerIsAskedAgain() throws {
+    let server = try FakeServer { connection, number in
+      while let words = connection.command() {
+        switch words.first {
+        case "PING" where number < 3:
+          connection.send("-LOADING Redis is loading the dataset in memory\r\n")
+        case "PING": connection.send("+PONG\r\n")
+        case "GET": connection.send("$5\r\nhello\r\n")
+        default: connection.send("+OK\r\n")
+        }
+      }
+    }
+    let link = server.link(options: options)
+    expectFailure(.unreachable, reason: "loading its data (LOADING)") {
+      _ = try link.perform(Command("GET", "k"))
+    }
+    waitUntilAnswered(link, "hello")
+    #expect(server.connectionCount == 4)
+  }
+
+  @Test(
+    arguments: [
+      ("LOADING x", .unreachable), ("MASTERDOWN x", .unreachable), ("CLUSTERDOWN x", .unreachable),
+      ("TRYAGAIN x", .unreachable), ("BUSY x", .unreachable), ("READONLY x", .unreachable),
+      ("MISCONF x", .unreachable), ("NOREPLICAS x", .unreachable), ("MOVED 1 a:1", .unreachable),
+      ("ASK 1 a:1", .unreachable), ("OOM x", .diskFull), ("NOAUTH x", .accessDenied),
+      ("NOPERM x", .accessDenied), ("ERR max number of clients reached", .unreachable),
+      ("ERR The user executing the script can't run this", .accessDenied),
+      ("@user_script: 39: The user executing the script can't run this", .accessDenied),
+      (
+        "ERR Error running script (call to f_0a): @user_script:39: @user_script: 39: "
+          + "The user executing the script can't access x", .accessDenied
+      ),
+    ] as [(String, StorageError.Code)])
+  func refusalsHaveCodes(_ text: String, _ code: StorageError.Code) throws {
+    let secret = "hunter2"
+    let server = try FakeServer { connection, _ in
+      guard connection.greet() else { return }
+      while connection.command() != nil { connection.send("-\(text) \(secret)\r\n") }
+    }
+    let link = server.link(options: options)
+    let error = #expect(throws: StorageError.self) { _ = try link.perform(Command("GET", "k")) }
+    #expect(error?.code == code)
+    #expect(!"\(String(describing: error))".contains(secret))
+  }
+
+  /// Bytes of something that is no server, before and after the connection was made.
+  @Test(arguments: [
+    "HTTP/1.1 400 Bad Request\r\n\r\n", "*2147483647\r\n", "$99999999999\r\n",
+    "*1\r\n*1\r\n*1\r\n*1",
+    "\u{0}\u{0}\u{0}\u{0}", "+" + String(repeating: "a", count: 100_000),
+    String(repeating: "*1\r\n", count: 5_000),
+  ])
+  func hostileBytes(_ bytes: String) throws {
+    let server = try FakeServer { connection, number in
+      switch number {
+      case 0: connection.send(bytes)
+      case 1:
+        guard connection.greet(), connection.command() != nil else { return }
+        connection.send(bytes)
+      default:
+        guard connection.greet() else { return }
+        while connection.command() != nil { connection.send("$5\r\nhello\r\n") }
+      }
+    }
+    let link = server.link(options: options)
+    expectFailure(.unreachable) { _ = try link.perform(Command("GET", "k")) }
+    var codes: Set<StorageError.Code> = []
+    waitUntil("there was no reply") {
+      do {
+        return try link.perform(Command("GET", "k")).text == "hello"
+      } catch {
+        codes.insert((error as? StorageError)?.code ?? .misuse)
+        return false
+      }
+    }
+    #expect(codes.contains(.outcomeUnknown))
+    #expect(codes.isSubset(of: [.unreachable, .outcomeUnknown]))
+  }
+
+  // MARK: Limits
+
+  /// Only the caller that asked is told that its reply was too large. Others may repeat their call.
+  @Test func tooLargeReplyBesideOthers() throws {
+    let server = try FakeServer { connection, number in
+      guard connection.greet() else { return }
+      guard number == 0 else { return connection.waitForEnd() }
+      for _ in 0..<3 { _ = connection.command() }
+      connection.send("$1000\r\n")
+      connection.waitForEnd()
+    }
+    let link = try server.connectedLink(options: options)
+    let errors = Recorder<StorageError>()
+    let done = DispatchSemaphore(value: 0)
+    let commands = [
+      Command(reading: "GET", "large"), Command(reading: "GET", "k"), Command("SET", "k", "v"),
+    ]
+    for command in commands {
+      link.submit([command], replyLimit: 500) { result in
+        if case .failure(let error) = result { errors.append(error) }
+        done.signal()
+      }
+    }
+    for _ in commands { done.wait() }
+    #expect(errors.all.map(\.code) == [.engineFailed, .unreachable, .outcomeUnknown])
+    #expect(errors.all.first?.reason == "the server's reply is larger than 500 bytes")
+    #expect(errors.all.dropFirst().allSatisfy { $0.reason?.contains("too large") == true })
+  }
+
+  @Test func limitsRequestsThatWait() throws {
+    let server = try FakeServer { connection, _ in
+      if connection.greet() { connection.waitForEnd() }
+    }
+    var options = options
+    options.maximumCallCount = 10
+    let link = server.link(options: options)
+    let codes = Recorder<StorageError.Code>()
+    for _ in 0..<10 {
+      link.submit([Command("PING")]) { result in
+        if case .failure(let error) = result { codes.append(error.code) }
+      }
+    }
+    #expect(codes.all == [])
+    expectFailure(.unreachable, reason: "too many requests") {
+      _ = try link.perform(Command("PING"))
+    }
+    link.close()
+    waitUntil("requests were not ended") { codes.count == 10 }
+  }
+
+  @Test func limitsBytesThatWait() throws {
+    let server = try FakeServer { connection, _ in
+      if connection.greet() { connection.waitForShutdown() }
+    }
+    var options = options
+    options.maximumUnsentByteCount = 8 << 20
+    let link = server.link(options: options)
+    var large = Command("SET", "k")
+    large.append([UInt8](repeating: 0, count: 1 << 20))
+    let codes = Recorder<StorageError.Code>()
+    for _ in 0..<40 {
+      link.submit([large]) { result in
+        if case .failure(let error) = result { codes.append(error.code) }
+      }
+    }
+    // The buffers of the system take some; the rest is refused at once.
+    #expect(codes.count >= 20)
+    #expect(Set(codes.all) == [.unreachable])
+    link.close()
+    waitUntil("requests were not ended") { codes.count == 40 }
+  }
+
+  /// Requests that wait for a connection end with the reason for which there is none.
+  @Test func requestsThatWaitForAConnectionFail() throws {
+    let release = DispatchSemaphore(value: 0)
+    let server = try FakeServer { _, _ in release.wait() }
+    let link = server.link(options: options)
+    let codes = Recorder<StorageError.Code>()
+    for _ in 0..<5 {
+      link.submit([Command("PING")]) { result in
+        if case .failure(let error) = result { codes.append(error.code) }
+      }
+    }
+    for _ in 0..<100 { release.signal() }
+    waitUntil("requests were not ended") { codes.count == 5 }
+    #expect(Set(codes.all) == [.unreachable])
+  }
+
+  /// A completion without a thread that waits for it is called in time, too.
+  @Test func completionsTimeOut() throws {
+    let server = try FakeServer { connection, _ in
+      if connection.greet() { connection.waitForEnd() }
+    }
+    let link = try server.connectedLink(options: options)
+    let codes = Recorder<StorageError.Code>()
+    for milliseconds in [200, 50, 100] {
+      link.submit([Command("PING")], timeout: .milliseconds(milliseconds)) { result in
+        if case .failure(let error) = result { codes.append(error.code) }
+      }
+    }
+    waitUntil("requests did not time out") { codes.count == 3 }
+    #expect(Set(codes.all) == [.outcomeUnknown])
+  }
+}

@@ -1,0 +1,71 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import KeepsakeValkey
+
+@Suite(.server, .ownThread) struct ScriptTests {
+  private let script = Script("return {KEYS[1], ARGV[1], redis.call('INCR', KEYS[1])}")
+  private let arguments = Script.Arguments(
+    keys: [Array("n".utf8)], values: [Array("value".utf8)])
+
+  private func expected(_ count: Int64) -> Reply {
+    .array([.bytes(Array("n".utf8)), .bytes(Array("value".utf8)), .integer(count)])
+  }
+
+  @Test func namesAScriptByItsDigest() {
+    // FIPS 180-4
+    #expect(Script("abc").digest == "a9993e364706816aba3e25717850c26c9cd0d89d")
+    #expect(Script("").digest == "da39a3ee5e6b4b0d3255bfef95601890afd80709")
+  }
+
+  /// Each run happens once, also those for which the server had to be given the source.
+  @Test func runsAfterTheServerHasForgottenIt() throws {
+    let link = try TestServer().link()
+    for count in 1...4 {
+      #expect(try script.run(on: link, arguments) == expected(Int64(count)))
+      if count == 2 { _ = try link.perform(Command("SCRIPT", "FLUSH")) }
+    }
+    let statistics = try link.perform(Command("INFO", "commandstats")).text ?? ""
+    #expect(statistics.contains("cmdstat_evalsha:calls=6,"), "\(statistics)")
+  }
+
+  @Test func runsWithACompletion() throws {
+    let link = try TestServer().link()
+    for count in 1...4 {
+      let replies = Recorder<Reply?>()
+      let done = DispatchSemaphore(value: 0)
+      script.submit(on: link, arguments) { result in
+        replies.append(try? result.get())
+        done.signal()
+      }
+      done.wait()
+      #expect(replies.all == [expected(Int64(count))])
+      if count == 2 { _ = try link.perform(Command("SCRIPT", "FLUSH")) }
+    }
+  }
+
+  /// A user who may run scripts, and not load them.
+  @Test func runsWithoutTheRightToLoad() throws {
+    let server = try TestServer()
+    let administrator = server.link()
+    let rule = ["ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all", "-script|load"]
+    var command = Command("ACL")
+    for word in rule.dropFirst() { command.append(word) }
+    #expect(try administrator.perform(command).errorCode == nil)
+    let link = server.link {
+      $0.user = "ann"
+      $0.password = "pw"
+    }
+    for count in 1...3 { #expect(try script.run(on: link, arguments) == expected(Int64(count))) }
+  }
+
+  @Test func errorOfTheScriptIsItsResult() throws {
+    let link = try TestServer().link()
+    let failing = Script("return redis.error_reply('GAP expected 3')")
+    #expect(try failing.run(on: link, arguments).errorCode == "GAP")
+    #expect(try failing.run(on: link, arguments).errorCode == "GAP")
+    let wrong = Script("this is no script")
+    #expect(try wrong.run(on: link, arguments).errorCode == "ERR")
+  }
+}

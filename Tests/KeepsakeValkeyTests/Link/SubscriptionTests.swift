@@ -1,0 +1,211 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import KeepsakeValkey
+
+@Suite(.server, .ownThread) struct SubscriptionTests {
+  private let channel = Array("{app:suite}:c".utf8)
+
+  private var quickOptions: LinkOptions {
+    var options = LinkOptions()
+    options.minimumBackoff = .milliseconds(5)
+    options.maximumBackoff = .milliseconds(50)
+    return options
+  }
+
+  private func publish(_ link: Link, _ text: String) throws -> Reply {
+    var command = Command("PUBLISH")
+    command.append(channel)
+    command.append(text)
+    return try link.perform(command)
+  }
+
+  private func recording(_ events: Recorder<String>) -> ChannelHandler {
+    ChannelHandler(
+      onSubscribed: { events.append("subscribed") },
+      onMessage: { events.append(String(decoding: $0, as: UTF8.self)) },
+      onLost: { events.append("lost: \($0.code)") })
+  }
+
+  @Test func messagesKeepTheirOrder() throws {
+    let server = try TestServer()
+    let (link, publisher) = (server.link(), server.link())
+    let events = Recorder<String>()
+    try link.subscribe(to: channel, recording(events))
+    waitUntil("there was no subscription") { events.all == ["subscribed"] }
+    let count = 3_000
+    for start in stride(from: 0, to: count, by: 100) {
+      _ = try publisher.perform(
+        (start..<(start + 100)).map { number in
+          var command = Command("PUBLISH")
+          command.append(channel)
+          command.append(number)
+          return command
+        })
+    }
+    waitUntil("messages are missing") { events.count == count + 1 }
+    #expect(events.all == ["subscribed"] + (0..<count).map { "\($0)" })
+  }
+
+  /// A script that publishes: its message arrives, also at the link that ran it.
+  @Test func ownMessagesArrive() throws {
+    let link = try TestServer().link()
+    let events = Recorder<String>()
+    try link.subscribe(to: channel, recording(events))
+    waitUntil("there was no subscription") { events.count == 1 }
+    let script = Script("return redis.call('PUBLISH', KEYS[1], ARGV[1])")
+    for number in 1...20 {
+      let reply = try script.run(
+        on: link, Script.Arguments(keys: [channel], values: [Array("\(number)".utf8)]))
+      #expect(reply == .integer(1))
+    }
+    waitUntil("messages are missing") { events.count == 21 }
+    #expect(events.all.dropFirst() == (1...20).map { "\($0)" }[...])
+  }
+
+  @Test func channelsHaveTheirOwnHandlers() throws {
+    let server = try TestServer()
+    let (link, publisher) = (server.link(), server.link())
+    let recorders = (0..<20).map { _ in Recorder<String>() }
+    for (number, recorder) in recorders.enumerated() {
+      try link.subscribe(to: Array("c\(number)".utf8), recording(recorder))
+    }
+    waitUntil("there was no subscription") { recorders.allSatisfy { $0.count == 1 } }
+    for number in recorders.indices {
+      #expect(try publisher.perform(Command("PUBLISH", "c\(number)", "m\(number)")) == .integer(1))
+    }
+    waitUntil("messages are missing") { recorders.allSatisfy { $0.count == 2 } }
+    for (number, recorder) in recorders.enumerated() { #expect(recorder.all.last == "m\(number)") }
+  }
+
+  /// What a mirror does: a snapshot after the subscription, asked for on the link's own thread.
+  @Test func handlersMakeRequests() throws {
+    let server = try TestServer()
+    let link = server.link()
+    _ = try server.link().perform(Command("SET", "k", "snapshot"))
+    let texts = Recorder<String?>()
+    let handler = ChannelHandler(onSubscribed: { [weak link] in
+      link?.submit([Command("GET", "k")]) { texts.append((try? $0.get())?.first?.text) }
+    })
+    try link.subscribe(to: channel, handler)
+    waitUntil("there was no snapshot") { texts.count == 1 }
+    #expect(texts.all == ["snapshot"])
+  }
+
+  @Test func largeMessagesArrive() throws {
+    let server = try TestServer()
+    let (link, publisher) = (server.link(), server.link())
+    let counts = Recorder<Int>()
+    let subscribed = DispatchSemaphore(value: 0)
+    try link.subscribe(
+      to: channel,
+      ChannelHandler(
+        onSubscribed: { subscribed.signal() }, onMessage: { counts.append($0.count) }))
+    subscribed.wait()
+    for count in [1_000_000, 5_000_000] {
+      #expect(try publish(publisher, String(repeating: "a", count: count)) == .integer(1))
+    }
+    waitUntil("messages are missing") { counts.count == 2 }
+    #expect(counts.all == [1_000_000, 5_000_000])
+  }
+
+  /// A message beyond the limit ends the connection, and the handler is told.
+  @Test func messagesAreLimited() throws {
+    let server = try TestServer()
+    var options = LinkOptions()
+    options.maximumMessageSize = 1_000
+    let (link, publisher) = (server.link(options: options), server.link())
+    let events = Recorder<String>()
+    try link.subscribe(to: channel, recording(events))
+    waitUntil("there was no subscription") { events.count == 1 }
+    _ = try publish(publisher, String(repeating: "a", count: 2_000))
+    waitUntil("there was no other subscription") { events.count == 3 }
+    #expect(events.all == ["subscribed", "lost: unreachable", "subscribed"])
+    #expect(try publish(publisher, "small") == .integer(1))
+    waitUntil("the message is missing") { events.all.last == "small" }
+  }
+
+  @Test func endsASubscription() throws {
+    let server = try TestServer()
+    let (link, publisher) = (server.link(), server.link())
+    let events = Recorder<String>()
+    try link.subscribe(to: channel, recording(events))
+    waitUntil("there was no subscription") { events.count == 1 }
+    link.unsubscribe(from: channel)
+    try waitUntil("the subscription was not ended") {
+      try publish(publisher, "m") == .integer(0)
+    }
+    // Another subscription works as before.
+    try link.subscribe(to: channel, recording(events))
+    waitUntil("there was no subscription") { events.all.last == "subscribed" && events.count > 1 }
+    #expect(try publish(publisher, "n") == .integer(1))
+    waitUntil("the message is missing") { events.all.last == "n" }
+  }
+
+  /// The server is killed and started again.
+  @Test func subscribesAgainAfterAKill() throws {
+    let server = try TestServer()
+    let events = Recorder<String>()
+    let link = server.link()
+    try link.subscribe(to: channel, recording(events))
+    waitUntil("there was no subscription") { events.count == 1 }
+    server.kill()
+    waitUntil("the loss was not noticed") { events.count > 1 }
+    try server.start()
+    waitUntil("there was no other subscription") { events.all.last == "subscribed" }
+    // Each attempt that fails is told.
+    #expect(Set(events.all.dropFirst().dropLast()) == ["lost: unreachable"])
+    #expect(events.all.count { $0 == "subscribed" } == 2)
+    #expect(try publish(server.link(), "m") == .integer(1))
+    waitUntil("the message is missing") { events.all.last == "m" }
+  }
+
+  /// The server cuts only subscribers that fall behind: requests go on.
+  @Test func losesOnlyTheSubscription() throws {
+    let server = try TestServer()
+    let events = Recorder<String>()
+    let link = server.link(
+      handlers: LinkHandlers(onDisconnect: { _ in events.append("disconnected") }))
+    try link.subscribe(to: channel, recording(events))
+    waitUntil("there was no subscription") { events.count == 1 }
+    let identifier = try link.perform(Command("CLIENT", "ID"))
+    #expect(try server.link().perform(Command("CLIENT", "KILL", "TYPE", "pubsub")) == .integer(1))
+    waitUntil("there was no other subscription") { events.count == 3 }
+    #expect(events.all == ["subscribed", "lost: unreachable", "subscribed"])
+    #expect(try link.perform(Command("CLIENT", "ID")) == identifier)
+  }
+
+  /// A server that accepts only the first connection of a link.
+  @Test func saysWhyItCannotSubscribe() throws {
+    let link = try TestServer().link(options: quickOptions)
+    #expect(try link.perform(Command("CONFIG", "SET", "maxclients", "1")).text == "OK")
+    let events = Recorder<String>()
+    let handler = ChannelHandler(
+      onSubscribed: { events.append("subscribed") }, onLost: { events.append($0.reason ?? "") })
+    try link.subscribe(to: channel, handler)
+    waitUntil("the reason was not told") { events.count > 1 }
+    #expect(Set(events.all) == ["the server has too many clients (ERR)"])
+    #expect(try link.perform(Command("CONFIG", "SET", "maxclients", "100")).text == "OK")
+    waitUntil("there was no subscription") { events.all.last == "subscribed" }
+  }
+
+  @Test func userMayHaveNoRightToAChannel() throws {
+    let server = try TestServer()
+    var command = Command("ACL", "SETUSER", "ann", "on", ">pw", "~*", "resetchannels")
+    for rule in ["&allowed", "+@all"] { command.append(rule) }
+    _ = try server.link().perform(command)
+    let link = server.link {
+      $0.user = "ann"
+      $0.password = "pw"
+    }
+    let (refused, allowed) = (Recorder<String>(), Recorder<String>())
+    try link.subscribe(to: channel, recording(refused))
+    try link.subscribe(to: Array("allowed".utf8), recording(allowed))
+    waitUntil("there was no answer") { refused.count == 1 && allowed.count == 1 }
+    #expect(refused.all == ["lost: access denied"])
+    #expect(allowed.all == ["subscribed"])
+    #expect(try server.link().perform(Command("PUBLISH", "allowed", "m")) == .integer(1))
+    waitUntil("the message is missing") { allowed.all.last == "m" }
+  }
+}

@@ -1,0 +1,266 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import KeepsakeValkey
+
+/// What reads and writes of settings do while the server is away, and afterwards.
+@Suite(.server, .ownThread) struct SettingsOutageTests {
+  private static let durable = ["--appendonly", "yes", "--appendfsync", "always"]
+
+  /// Reads without pause until `body` has ended; how often there was no value, or an older one.
+  private func countingBadReads(
+    of client: TestClient, _ key: String, while body: () throws -> Void
+  ) rethrows -> Int {
+    let (isOver, bad) = (Flag(), Recorder<String>())
+    let done = DispatchSemaphore(value: 0)
+    Thread.detachNewThread {
+      var last = 0
+      while !isOver.value {
+        let number = (try? client.get(key)).flatMap { Int($0) }
+        if number == nil || number! < last { bad.append("\(number ?? -1) after \(last)") }
+        last = max(last, number ?? 0)
+      }
+      done.signal()
+    }
+    defer {
+      isOver.value = true
+      done.wait()
+    }
+    try body()
+    isOver.value = true
+    return bad.count
+  }
+
+  @Test func killedServerIsUsedAgain() throws {
+    let server = try TestServer(Self.durable)
+    let (one, two) = (TestClient(server), TestClient(server))
+    try one.set("n", "1")
+    #expect(try one.get("n") == "1" && two.get("n") == "1")
+    let badCount = try countingBadReads(of: two, "n") {
+      for number in 2...4 {
+        server.kill()
+        waitUntil("the loss was not noticed") { (try? one.set("n", "\(number)")) == nil }
+        try server.start()
+        one.setEventually("n", "\(number)")
+        two.expectEventually("n", "\(number)")
+      }
+    }
+    #expect(badCount == 0)
+    #expect(!one.reports.all.contains { $0.code == .notFound })
+    #expect(try one.all() == two.all())
+  }
+
+  private func loseEverything(_ server: TestServer) throws {
+    server.kill()
+    try server.start()
+  }
+
+  @Test func emptiedServerIsAConflictUntilPush() throws {
+    let server = try TestServer()
+    let (one, two) = (TestClient(server), TestClient(server))
+    try one.set("a", "1")
+    try one.set("b", "\"x\"")
+    #expect(try one.all() == two.all())
+    try loseEverything(server)
+    for client in [one, two] {
+      client.expectReport(.notFound)
+      #expect(try client.all() == ["a": "1", "b": "\"x\""])
+      expectFailure(.notFound, reason: "has lost the settings") { try client.set("a", "2") }
+      expectFailure(.notFound) { try client.table.removeAll() }
+    }
+    #expect(try server.command("KEYS", "*") == .array([]))
+    try one.table.push()
+    try one.set("a", "2")
+    two.expectEventually("a", "2")
+    two.setEventually("b", "3")
+    one.expectEventually("b", "3")
+    #expect(try one.all() == ["a": "2", "b": "3"] && two.all() == one.all())
+    let version = try server.command("HGET", "{app:suite}:s", "n").text
+    // Nothing is lost now.
+    try two.table.push()
+    #expect(try server.command("HGET", "{app:suite}:s", "n").text == version)
+  }
+
+  @Test func emptiedServerIsAdopted() throws {
+    let server = try TestServer()
+    let (one, two) = (TestClient(server), TestClient(server))
+    try one.set("a", "1")
+    #expect(try one.all() == two.all())
+    try loseEverything(server)
+    one.expectReport(.notFound)
+    two.expectReport(.notFound)
+    try one.table.adopt()
+    #expect(try one.all() == [:])
+    try one.set("b", "2")
+    // The other process has not decided yet.
+    #expect(try two.all() == ["a": "1"])
+    expectFailure(.notFound, reason: "has other settings") {
+      waitUntil("the first table was not noticed") { !two.isLost }
+      try two.set("a", "2")
+    }
+    try two.table.adopt()
+    #expect(try two.all() == ["b": "2"])
+    try two.set("c", "3")
+    one.expectEventually("c", "3")
+  }
+
+  /// A write to the new server must not be the first that it knows.
+  @Test func writeRightAfterTheLossFails() throws {
+    let server = try TestServer()
+    let client = TestClient(server)
+    try client.set("a", "1")
+    #expect(try client.get("a") == "1")
+    try server.command("FLUSHALL")
+    // Its connections have not ended, so nothing but the reply tells it.
+    expectFailure(.notFound) { try client.set("a", "2") }
+    #expect(try client.get("a") == "1")
+    #expect(try server.command("KEYS", "*") == .array([]))
+  }
+
+  @Test func nothingIsPushedByAProcessThatKnowsNothing() throws {
+    let client = TestClient(try TestServer())
+    expectFailure(.notFound, reason: "knows no settings") { try client.table.push() }
+    #expect(try client.all() == [:])
+    expectFailure(.notFound, reason: "knows no settings") { try client.table.push() }
+  }
+
+  /// A failover to a replica that lags has the same effect.
+  @Test func lostChangesAreReported() throws {
+    let server = try TestServer()
+    let client = TestClient(server)
+    for number in 1...5 { try client.set("a", "\(number)") }
+    #expect(try client.get("a") == "5")
+    try server.command("HSET", "{app:suite}:s", "n", "3")
+    try server.command("HSET", "{app:suite}:v", "a", "3")
+    try server.command("CLIENT", "KILL", "TYPE", "pubsub")
+    client.expectReport(.damaged)
+    client.expectEventually("a", "3")
+    try client.set("a", "4")
+    #expect(try client.get("a") == "4")
+  }
+
+  @Test func frozenServer() throws {
+    let server = try TestServer()
+    let client = TestClient(server) {
+      $0.requestTimeout = .milliseconds(400)
+      $0.connectTimeout = .milliseconds(400)
+    }
+    client.setEventually("n", "1")
+    client.expectEventually("n", "1")
+    server.freeze()
+    let start = ContinuousClock.now
+    let badCount = countingBadReads(of: client, "n") {
+      var codes: Set<String> = []
+      for _ in 0..<200 {
+        do {
+          try client.set("n", "2")
+          Issue.record("a frozen server has accepted a change")
+        } catch {
+          codes.insert("\((error as? StorageError)?.code.description ?? "\(error)")")
+        }
+      }
+      #expect(codes.isSubset(of: ["unreachable", "outcome unknown"]), "\(codes)")
+    }
+    #expect(badCount == 0)
+    // If each of them waited, it would be 80 seconds.
+    #expect(ContinuousClock.now - start < .seconds(40))
+    server.unfreeze()
+    client.setEventually("n", "3")
+    client.expectEventually("n", "3")
+    let other = TestClient(server)
+    #expect(try other.get("n") == "3")
+  }
+
+  /// Whatever connection is cut, and at whatever moment: the reader has every value in its order,
+  /// and the last one at the end.
+  @Test(arguments: ["normal", "pubsub"]) func cutConnectionsMissNothing(_ type: String) throws {
+    let server = try TestServer()
+    let (writer, reader) = (TestClient(server), TestClient(server))
+    try writer.set("n", "0")
+    #expect(try writer.get("n") == "0" && reader.get("n") == "0")
+    var failures = 0
+    let badCount = try countingBadReads(of: reader, "n") {
+      for number in 1...300 {
+        if number % 15 == 0 { try server.command("CLIENT", "KILL", "TYPE", type) }
+        do {
+          try writer.set("n", "\(number)")
+        } catch {
+          failures += 1
+        }
+        if number % 50 == 0 {
+          writer.setEventually("n", "\(number)")
+          reader.expectEventually("n", "\(number)")
+        }
+      }
+    }
+    #expect(badCount == 0)
+    #expect(failures < 100)
+    #expect(reader.faults.isEmpty, "\(reader.reports.all)")
+    #expect(try writer.all() == ["n": "300"])
+  }
+
+  /// A process that starts while the server is away reads what another one has left on the machine.
+  @Test func coldStartReadsTheCopyOnDisk() throws {
+    let server = try TestServer(Self.durable)
+    let machine = DiskCache.Name(UUID().uuidString)
+    let first = TestClient(server, copies: machine)
+    try first.set("a", "1")
+    #expect(try first.all() == ["a": "1"])
+    try first.set("b", "\"größe\"")
+    let cache = DiskCache.named(machine)
+    waitUntil("no copy was written") {
+      let copy = (try? cache.get("\(first.server.address) {app:suite}:v")).flatMap { Array($0) }
+      return copy.flatMap { TableMessage($0) }?.version == 2
+    }
+    server.kill()
+    let second = TestClient(server, copies: machine)
+    #expect(try second.all() == ["a": "1", "b": "\"größe\""])
+    #expect(second.reports.all.map(\.code) == [.unreachable])
+    #expect(second.reports.all.first?.reason?.contains("minutes ago") == true)
+    expectFailure(.unreachable) { try second.set("a", "2") }
+    let stranger = TestClient(server, copies: DiskCache.Name(UUID().uuidString))
+    expectFailure(.unreachable) { _ = try stranger.get("a") }
+    try server.start()
+    second.setEventually("a", "3")
+    first.expectEventually("a", "3")
+    stranger.expectEventually("a", "3")
+    #expect(try second.all() == first.all())
+  }
+
+  @Test func damagedCopyIsReported() throws {
+    let server = try TestServer()
+    let machine = DiskCache.Name(UUID().uuidString)
+    let client = TestClient(server, copies: machine)
+    let cache = DiskCache.named(machine)
+    try cache.set(Data("no copy".utf8), forKey: "\(client.server.address) {app:suite}:v")
+    #expect(try client.get("a") == nil)
+    #expect(client.reports.all.map(\.code) == [.damaged])
+  }
+
+  /// Redis replies to commands while it reads its data, but with an error.
+  @Test func processThatStartsFirstConnectsLater() throws {
+    let server = try TestServer()
+    server.kill()
+    let client = TestClient(server)
+    for _ in 0..<3 {
+      expectFailure(.unreachable) { _ = try client.get("a") }
+      expectFailure(.unreachable) { try client.set("a", "1") }
+    }
+    try server.start()
+    client.setEventually("a", "1")
+    client.expectEventually("a", "1")
+  }
+}
+
+extension TestClient {
+  /// Whether the last snapshot found no table on the server.
+  fileprivate var isLost: Bool {
+    do {
+      try set("probe", nil)
+      return false
+    } catch {
+      return (error as? StorageError)?.reason?.contains("has lost") == true
+    }
+  }
+}

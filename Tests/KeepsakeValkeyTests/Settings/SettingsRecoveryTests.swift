@@ -1,0 +1,204 @@
+import Dispatch
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import KeepsakeValkey
+
+/// Interruptions at any moment: what was reported about a change is true, and all processes agree
+/// afterwards.
+@Suite(.server, .ownThread) struct SettingsRecoveryTests {
+  private static let isComplete = ProcessInfo.processInfo.environment["KEEPSAKE_TESTS"] == "all"
+
+  // MARK: Cuts
+
+  /// A connection that ends after so many bytes of a request, of a reply or of a message.
+  @Test(arguments: Forwarder.Direction.allCases) func cutAfterEachByte(
+    _ direction: Forwarder.Direction
+  ) throws {
+    let server = try TestServer()
+    let front = try Forwarder(to: server.socketPath)
+    defer { front.end() }
+    let (one, two) = (TestClient(server) { $0 = front.address }, TestClient(server))
+    let size = direction == .toServer ? 420 : 110
+    let step = Self.isComplete ? 2 : size / 18
+    var outcomes: [String: Int] = [:]
+    for count in stride(from: 0, to: size, by: step) {
+      one.setEventually("n", "\(count)")
+      try two.set("ready", "\(count)")
+      one.expectEventually("ready", "\(count)")
+      front.cut(after: count, direction)
+      var code: StorageError.Code?
+      do {
+        try one.set("n", "\(count + 1)")
+        #expect(try one.get("n") == "\(count + 1)")
+      } catch {
+        code = (error as? StorageError)?.code
+        #expect(code == .unreachable || code == .outcomeUnknown, "\(error)")
+      }
+      let isSet = try server.values()["n"] == "\(count + 1)"
+      if code == nil { #expect(isSet, "lost after \(count) bytes") }
+      if code == .unreachable { #expect(!isSet, "set after \(count) bytes") }
+      outcomes[code?.description ?? "set", default: 0] += 1
+      one.expectEventuallyEqual(to: server)
+      two.expectEventuallyEqual(to: server)
+    }
+    // Otherwise the range is not the right one.
+    #expect(outcomes["set"] ?? 0 > 0 && outcomes["outcome unknown"] ?? 0 > 0, "\(outcomes)")
+    one.setEventually("n", "0")
+    two.expectEventually("n", "0")
+    #expect(one.faults.isEmpty && two.faults.isEmpty)
+  }
+
+  // MARK: Restarts
+
+  /// What the server has written to its file survives a kill; what it had not is reported.
+  @Test(arguments: ["always", "everysec"]) func acknowledgedChangesSurviveAKill(
+    _ policy: String
+  ) throws {
+    let server = try TestServer(["--appendonly", "yes", "--appendfsync", policy])
+    let clients = [TestClient(server), TestClient(server)]
+    for client in clients { #expect(try client.all() == [:]) }
+    let acknowledged = Recorder<String>()
+    let deadline = ContinuousClock.now + .seconds(120)
+    onThreads(4) { thread in
+      if thread == 3 {
+        while acknowledged.count < 100, ContinuousClock.now < deadline { usleep(500) }
+        return server.kill()
+      }
+      for number in 0..<1_000_000 {
+        let key = "\(thread).\(number)"
+        do {
+          try clients[thread % 2].set(key, "1")
+          acknowledged.append(key)
+        } catch {
+          return
+        }
+      }
+    }
+    #expect(acknowledged.count >= 100)
+    for client in clients { #expect(try acknowledged.all.contains { try client.get($0) == "1" }) }
+    try server.start()
+    // It refuses requests while it reads its file.
+    waitUntil("the server was not reached again") { (try? server.values()) != nil }
+    let values = try server.values()
+    let missing = acknowledged.all.filter { values[$0] == nil }
+    for client in clients { client.expectEventuallyEqual(to: server) }
+    if !missing.isEmpty {
+      #expect(policy != "always", "\(missing)")
+      #expect(clients.contains { $0.reports.all.contains { $0.code == .damaged } })
+    }
+    clients[0].setEventually("last", "1")
+    clients[1].expectEventually("last", "1")
+  }
+
+  /// A server that reads its data accepts connections and refuses requests.
+  @Test func loadingServerIsWaitedFor() throws {
+    let server = try TestServer(["--rdbcompression", "no"])
+    let (one, two) = (TestClient(server), TestClient(server))
+    try one.set("a", "1")
+    #expect(try one.get("a") == "1" && two.get("a") == "1")
+    let fill = "for i = 1, 12000 do redis.call('SET', 'x' .. i, string.rep('x', 1100)) end"
+    try server.command("EVAL", fill, "0")
+    try server.command("SAVE")
+    server.kill()
+    // Ten minutes for all keys, unless that is changed.
+    let loading = try TestServer(
+      ["--key-load-delay", "50000", "--loading-process-events-interval-bytes", "1024"],
+      in: server.directory)
+    for client in [one, two] {
+      waitUntil("the server's state was not noticed") {
+        do {
+          try client.set("a", "2")
+          Issue.record("a server has accepted a change while it was loading")
+          return true
+        } catch {
+          let error = error as? StorageError
+          #expect(error?.code == .unreachable)
+          return error?.reason?.contains("LOADING") == true
+        }
+      }
+      #expect(try client.get("a") == "1")
+    }
+    try loading.write("CONFIG SET key-load-delay 0\r\n")
+    one.setEventually("a", "3")
+    two.expectEventually("a", "3")
+    #expect(one.faults.isEmpty && two.faults.isEmpty)
+  }
+
+  // MARK: Threads and memory
+
+  /// The threads that Swift's tasks share go on while calls wait for a frozen server.
+  @Test func tasksGoOnWhileCallsWait() async throws {
+    let server = try TestServer()
+    let client = TestClient(server) { $0.requestTimeout = .seconds(600) }
+    try client.set("a", "1")
+    #expect(try client.get("a") == "1")
+    server.freeze()
+    let ended = Recorder<Int>()
+    let tasks = (0..<40).map { number in
+      Task.detached {
+        try await StorageSystem.perform { try client.set("\(number)", "1") }
+        ended.append(number)
+      }
+    }
+    // A task for each thread of the pool, and more.
+    let others = Recorder<Int>()
+    for number in 0..<100 {
+      await Task.detached {
+        await Task.yield()
+        others.append(number)
+      }.value
+    }
+    #expect(others.count == 100 && ended.count == 0)
+    #expect(try client.get("a") == "1")
+    server.unfreeze()
+    for task in tasks { try await task.value }
+    #expect(ended.count == 40)
+    #expect(try client.all().count == 41)
+  }
+
+  /// Changes that fail leave nothing behind; the source of the process is Tests/ValkeyPeer.
+  @Test(arguments: ["kill", "freeze"]) func failingWritesTakeNoMemory(_ kind: String) throws {
+    let server = try TestServer()
+    let directory = server.directory.path
+    let peer = Bundle.main.bundleURL.appending(path: "keepsake-valkey-peer").path
+    let output = directory + "/peer.out"
+    let timeouts = kind == "kill" ? "timeout=60s" : "timeout=300ms&connect-timeout=300ms"
+    let line = "'\(peer)' outage 'unix:\(server.socketPath)?\(timeouts)' '\(directory)' 100000"
+    @Sendable func lines() -> [String] {
+      let text = (try? String(contentsOfFile: output, encoding: .utf8)) ?? ""
+      return text.split(separator: "\n").map(String.init)
+    }
+    onThreads(2) { thread in
+      if thread == 0 {
+        let status = system("\(line) >'\(output)' 2>&1")
+        #expect(status == 0)
+        return
+      }
+      waitUntil("the process has not started") { lines().contains("ready") }
+      if kind == "kill" { server.kill() } else { server.freeze() }
+      waitUntil("the writes have not ended") { lines().contains { $0.hasPrefix("grown ") } }
+      if kind == "kill" { try? server.start() } else { server.unfreeze() }
+    }
+    let growth = lines().first { $0.hasPrefix("grown ") }.flatMap { Int($0.dropFirst(6)) } ?? .max
+    #expect(growth < 8 << 10, "\(lines())")
+    #expect(lines().last == "end", "\(lines())")
+  }
+}
+
+extension TestServer {
+  /// Sends bytes without waiting for a reply, also to a server that refuses requests.
+  fileprivate func write(_ text: String) throws {
+    let address = try #require(SocketAddress(path: socketPath))
+    guard case .connected(let socket) = Socket.connect(to: address) else {
+      Issue.record("no connection can be made")
+      return
+    }
+    let bytes = Array(text.utf8)
+    #expect(send(socket.descriptor, bytes, bytes.count, Socket.noSignal) == bytes.count)
+    // The server reads it before it sees the end.
+    var byte: UInt8 = 0
+    waitUntil("there was no reply") { recv(socket.descriptor, &byte, 1, 0) == 1 }
+  }
+}

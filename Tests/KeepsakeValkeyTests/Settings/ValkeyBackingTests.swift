@@ -1,0 +1,113 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import KeepsakeValkey
+
+@Suite(.server, .ownThread) struct ValkeyBackingTests {
+  private func backing(
+    _ server: TestServer, local: Set<Defaults.Suite> = []
+  ) throws -> ValkeyBacking {
+    try .valkey(
+      "unix:\(server.socketPath)?timeout=60s&connect-timeout=60s", local: local)
+  }
+
+  private func clientCount(_ server: TestServer) throws -> Int {
+    let text = try server.command("CLIENT", "LIST").text ?? ""
+    return text.split(separator: "\n").count - 1
+  }
+
+  /// Neither the backing nor its engines connect before a value is read or set.
+  @Test func connectsAtTheFirstUse() throws {
+    let server = try TestServer()
+    let backing = try backing(server, local: ["local"])
+    #expect(backing.engine(for: "local", app: "app") == nil)
+    let engine = try #require(backing.engine(for: "a", app: "app") as? SettingsTable)
+    #expect(try clientCount(server) == 0)
+    try engine.set(Data("1".utf8), forKey: "k")
+    #expect(try clientCount(server) == 1)
+  }
+
+  @Test func suiteHasOneEngine() throws {
+    let server = try TestServer()
+    let backing = try backing(server)
+    let engine = backing.engine(for: "a", app: "app") as? SettingsTable
+    #expect(engine === backing.engine(for: "a", app: "app") as? SettingsTable)
+    #expect(engine !== backing.engine(for: "b", app: "app") as? SettingsTable)
+    #expect(engine !== backing.engine(for: "a", app: "other") as? SettingsTable)
+  }
+
+  @Test func listsSuitesWithValues() throws {
+    let server = try TestServer()
+    let backing = try backing(server, local: ["local"])
+    #expect(try backing.suites(app: "app").isEmpty)
+    let names = TableNameTests.names.filter { $0.utf8.count < 100 }
+    for name in names + ["removed"] {
+      try backing.engine(for: Defaults.Suite(name), app: "app")?
+        .set(Data("1".utf8), forKey: "k")
+    }
+    try backing.engine(for: "removed", app: "app")?.removeAll()
+    try backing.engine(for: "elsewhere", app: "app2")?.set(Data("1".utf8), forKey: "k")
+    let local = TestClient(server, suite: "local")
+    try local.set("k", "1")
+    // More keys than one step of the search looks at.
+    for number in 0..<5_000 { try server.command("SET", "other \(number)", "x") }
+    let found = try backing.suites(app: "app")
+    #expect(Set(found.map(\.name)) == Set(names))
+    #expect(Set(found) == Set(names.map { Defaults.Suite($0) }) && found.count == names.count)
+    #expect(try backing.suites(app: "app2") == ["elsewhere"])
+  }
+
+  @Test func pushAndAdoptDecideAboutASuite() throws {
+    let server = try TestServer()
+    let (one, two) = (try backing(server), try backing(server))
+    let app = StorageSystem.appName
+    let mirrors = try [one, two].map { backing in
+      let table = try #require(backing.engine(for: .standard, app: app) as? SettingsTable)
+      return EngineMirror(table, report: { _ in })
+    }
+    try mirrors[0].set(StoredValue(engineData: Data("1".utf8), key: "a"), forKey: "a")
+    func number(_ index: Int) throws -> String? {
+      try mirrors[index].value(forKey: "a").map { String(decoding: $0.engineData, as: UTF8.self) }
+    }
+    #expect(try number(0) == "1" && number(1) == "1")
+    try server.command("FLUSHALL")
+    expectFailure(.notFound) { try mirrors[0].set(nil, forKey: "a") }
+    try one.push()
+    try mirrors[0].set(StoredValue(engineData: Data("2".utf8), key: "a"), forKey: "a")
+    waitUntil("the other process did not go on") { (try? number(1)) == "2" }
+    try server.command("FLUSHALL")
+    try two.adopt()
+    #expect(try number(1) == nil && number(0) == "2")
+    expectFailure(.notFound, reason: "knows no settings") { try one.push("unknown") }
+  }
+
+  @Test func errorsNameNoPassword() throws {
+    let failures = Recorder<String>()
+    func record(_ body: () throws -> Void) {
+      do {
+        try body()
+        Issue.record("nothing was thrown")
+      } catch {
+        failures.append("\(error) \((error as? StorageError)?.path ?? "") \(error as NSError)")
+        if let cause = (error as? StorageError)?.underlyingError { failures.append("\(cause)") }
+      }
+    }
+    record { _ = try ValkeyBacking.valkey("http://ann:swordfish@host") }
+    record { _ = try ValkeyBacking.valkey("valkey://ann:swordfish@host:x") }
+    let server = try TestServer(["--requirepass", "tuna"])
+    for user in ["ann:swordfish", ":swordfish", "default:swordfish"] {
+      let backing = try ValkeyBacking.valkey("unix://\(user)@\(server.socketPath)?timeout=60s")
+      let engine = try #require(backing.engine(for: "a", app: "app"))
+      record { try engine.set(Data("1".utf8), forKey: "a") }
+      record { _ = try engine.keys() }
+      record { _ = try backing.suites(app: "app") }
+      record { try backing.adopt() }
+    }
+    #expect(failures.count >= 14)
+    #expect(failures.all.allSatisfy { !$0.contains("swordfish") && !$0.contains("ann") })
+    let right = try ValkeyBacking.valkey(
+      "unix:\(server.socketPath)?timeout=60s", password: { "tuna" })
+    #expect(try right.suites(app: "app").isEmpty)
+  }
+}

@@ -1,0 +1,93 @@
+import Foundation
+import Testing
+
+@testable import KeepsakeValkey
+
+/// A primary, a replica of it, and an address that leads to one of them.
+final class Failover: Sendable {
+  let primary: TestServer
+  let replica: TestServer
+  /// What clients connect to.
+  let front: Forwarder
+  /// Between the primary and the replica.
+  let replication: Forwarder
+
+  init(_ arguments: [String] = []) throws {
+    let arguments = ["--repl-diskless-sync-delay", "0"] + arguments
+    primary = try TestServer(arguments)
+    replica = try TestServer(arguments)
+    front = try Forwarder(to: primary.socketPath)
+    replication = try Forwarder(to: primary.socketPath, usesPort: true)
+    try replica.follow(replication)
+    try primary.waitForReplica()
+  }
+
+  deinit {
+    front.end()
+    replication.end()
+  }
+
+  /// A process that reaches the server through ``front``.
+  func client(
+    confirm confirmation: ValkeyBacking.Confirmation = .primary,
+    _ change: (inout ServerAddress) -> Void = { _ in }
+  ) -> TestClient {
+    TestClient(primary, confirm: confirmation) {
+      $0 = front.address
+      change(&$0)
+    }
+  }
+
+  /// Waits until the replica has what the primary has now.
+  func waitUntilReplicated() throws {
+    let version = try primary.version()
+    try waitUntil("the replica does not follow") { try replica.version() == version }
+  }
+
+  /// Kills the primary as `kill -9` does, and lets the replica take its place.
+  func failOver() throws {
+    primary.kill()
+    replication.cut()
+    try replica.command("REPLICAOF", "NO", "ONE")
+    front.forward(to: replica.socketPath)
+  }
+}
+
+extension TestServer {
+  /// Makes it a replica of the server behind a forwarder.
+  func follow(_ forwarder: Forwarder) throws {
+    try command("REPLICAOF", "127.0.0.1", "\(forwarder.port)")
+  }
+
+  /// Waits until a replica has the same data, and confirms what it gets.
+  func waitForReplica() throws {
+    try waitUntil("the replica has no connection") {
+      try command("INFO", "replication").text?.contains("state=online") == true
+    }
+  }
+
+  /// The version of the table of ``TestClient``.
+  func version() throws -> String? { try command("HGET", "{app:suite}:s", "n").text }
+
+  /// The values of the table of ``TestClient``.
+  func values() throws -> [String: String] {
+    guard case .array(let fields) = try command("HGETALL", "{app:suite}:v") else { return [:] }
+    var values: [String: String] = [:]
+    for index in stride(from: 0, to: fields.count, by: 2) {
+      values[fields[index].text ?? ""] = fields[index + 1].text
+    }
+    return values
+  }
+}
+
+extension TestClient {
+  /// Expects the mirror to become equal to what a server has.
+  func expectEventuallyEqual(
+    to server: TestServer, sourceLocation: SourceLocation = #_sourceLocation
+  ) {
+    waitUntil("the mirror differs from the server", sourceLocation: sourceLocation) {
+      guard let values = try? server.values() else { return false }
+      return (try? all()) == values
+    }
+  }
+}

@@ -1,0 +1,213 @@
+import Foundation
+import Testing
+
+@testable import KeepsakeValkey
+
+/// Passes bytes between clients and the server that is current, as a load balancer does. It can
+/// hold bytes back, and cut connections after so many of them.
+final class Forwarder: @unchecked Sendable {
+  enum Direction: CaseIterable {
+    case toServer
+    case toClient
+  }
+
+  /// A connection of a client, and the one to the server that belongs to it.
+  private struct Pair {
+    let client: Int32
+    let server: Int32
+    /// How many bytes may still pass; nil for any number.
+    var limits: [Direction: Int] = [:]
+    /// How many of its two threads run.
+    var threadCount = 2
+  }
+
+  /// Closed when neither the forwarder nor its thread uses it.
+  private final class Listener: Sendable {
+    let descriptor: Int32
+
+    init(_ family: Int32) { descriptor = socket(family, Socket.streamType, 0) }
+
+    deinit { close(descriptor) }
+
+    /// Ends the thread that accepts connections.
+    func end() { shutdown(descriptor, Int32(SHUT_RDWR)) }
+  }
+
+  /// The file of the socket; nil for a port.
+  private let directory: ServerDirectory?
+  let port: Int
+  private let listener: Listener
+  private let state = NSCondition()
+  private var target: String?
+  private var pairs: [Int: Pair] = [:]
+  private var lastNumber = 0
+  private var held: Set<Direction> = []
+  private var isClosed = false
+
+  /// - Parameters:
+  ///   - target: The path of the server's socket; nil if there is no server yet.
+  ///   - usesPort: Whether it listens on a port of 127.0.0.1, which the system chooses.
+  init(to target: String?, usesPort: Bool = false) throws {
+    self.target = target
+    directory = usesPort ? nil : try ServerDirectory()
+    listener = Listener(usesPort ? AF_INET : AF_UNIX)
+    var loopback = sockaddr_in()
+    loopback.sin_family = sa_family_t(AF_INET)
+    loopback.sin_addr.s_addr = inet_addr("127.0.0.1")
+    var bytes = withUnsafeBytes(of: &loopback) { Array($0) }
+    if let directory { bytes = try #require(SocketAddress(path: directory.path + "/f")).bytes }
+    let isBound = bytes.withUnsafeMutableBytes { [listener] bytes in
+      let address = bytes.baseAddress?.assumingMemoryBound(to: sockaddr.self)
+      var length = socklen_t(bytes.count)
+      return bind(listener.descriptor, address, length) == 0
+        && listen(listener.descriptor, 64) == 0
+        && getsockname(listener.descriptor, address, &length) == 0
+    }
+    try #require(isBound)
+    port = usesPort ? Int(bytes[2]) << 8 | Int(bytes[3]) : 0
+    Thread.detachNewThread { [weak self, listener] in
+      while true {
+        let client = accept(listener.descriptor, nil, nil)
+        if client < 0, errno == EINTR { continue }
+        guard client >= 0, let self else {
+          if client >= 0 { close(client) }
+          return
+        }
+        add(client)
+      }
+    }
+  }
+
+  deinit { listener.end() }
+
+  /// Ends all connections, and accepts no others.
+  func end() {
+    state.withLock {
+      isClosed = true
+      held = []
+    }
+    listener.end()
+    cut()
+  }
+
+  var address: ServerAddress {
+    var address = ServerAddress(endpoint: .unix(path: (directory?.path ?? "") + "/f"))
+    address.requestTimeout = .seconds(60)
+    address.connectTimeout = .seconds(60)
+    return address
+  }
+
+  // MARK: What a test changes
+
+  /// Passes new connections to another server; nil ends them. Those that exist stay.
+  func forward(to path: String?) { state.withLock { target = path } }
+
+  /// Ends all connections. What is held back is lost.
+  func cut() {
+    state.withLock {
+      for pair in pairs.values { end(pair) }
+      state.broadcast()
+    }
+  }
+
+  /// Ends each connection that exists after so many more bytes.
+  func cut(after count: Int, _ direction: Direction) {
+    state.withLock {
+      for (number, pair) in pairs {
+        pairs[number]?.limits[direction] = count
+        if count == 0, direction == .toClient { end(pair) }
+      }
+      state.broadcast()
+    }
+  }
+
+  /// Holds back all bytes of this direction, or passes them on again.
+  func hold(_ direction: Direction, _ isHeld: Bool = true) {
+    state.withLock {
+      if isHeld { held.insert(direction) } else { held.remove(direction) }
+      state.broadcast()
+    }
+  }
+
+  var connectionCount: Int { state.withLock { pairs.count } }
+
+  // MARK: Its threads
+
+  private func end(_ pair: Pair) {
+    shutdown(pair.client, Int32(SHUT_RDWR))
+    shutdown(pair.server, Int32(SHUT_RDWR))
+  }
+
+  private func add(_ client: Int32) {
+    let server = socket(AF_UNIX, Socket.streamType, 0)
+    let path = state.withLock { isClosed ? nil : target }
+    guard server >= 0, let path, let address = SocketAddress(path: path),
+      address.bytes.withUnsafeBytes({ bytes in
+        connect(
+          server, bytes.baseAddress?.assumingMemoryBound(to: sockaddr.self),
+          socklen_t(bytes.count))
+      }) == 0
+    else {
+      close(client)
+      close(server)
+      return
+    }
+    let number = state.withLock {
+      lastNumber += 1
+      pairs[lastNumber] = Pair(client: client, server: server)
+      if isClosed { shutdown(client, Int32(SHUT_RDWR)) }
+      return lastNumber
+    }
+    for direction in Direction.allCases {
+      Thread.detachNewThread { [self] in
+        let isToServer = direction == .toServer
+        pass(isToServer ? client : server, isToServer ? server : client, number, direction)
+        state.withLock {
+          guard let pair = pairs[number] else { return }
+          end(pair)
+          state.broadcast()
+          pairs[number]?.threadCount -= 1
+          guard pairs[number]?.threadCount == 0 else { return }
+          pairs[number] = nil
+          close(client)
+          close(server)
+        }
+      }
+    }
+  }
+
+  private func pass(_ source: Int32, _ sink: Int32, _ number: Int, _ direction: Direction) {
+    var buffer = [UInt8](repeating: 0, count: 65_536)
+    while true {
+      let count = recv(source, &buffer, buffer.count, 0)
+      if count < 0, errno == EINTR { continue }
+      guard count > 0 else { return }
+      let allowed: Int = state.withLock {
+        while held.contains(direction), !isEnded(source), !isEnded(sink) {
+          // Not only when it is woken: the other side may end the connection meanwhile.
+          _ = state.wait(until: Date(timeIntervalSinceNow: 0.01))
+        }
+        if held.contains(direction) { return 0 }
+        guard let limit = pairs[number]?.limits[direction] else { return count }
+        pairs[number]?.limits[direction] = max(0, limit - count)
+        return min(limit, count)
+      }
+      var start = 0
+      while start < allowed {
+        let sent = buffer[start..<allowed].withUnsafeBytes {
+          send(sink, $0.baseAddress, $0.count, Socket.noSignal)
+        }
+        if sent < 0, errno == EINTR { continue }
+        guard sent > 0 else { return }
+        start += sent
+      }
+      if allowed < count { return }
+    }
+  }
+
+  /// Whether no more can be written to a socket.
+  private func isEnded(_ descriptor: Int32) -> Bool {
+    var entry = pollfd(fd: descriptor, events: 0, revents: 0)
+    return poll(&entry, 1, 0) > 0 && entry.revents & Int16(POLLHUP | POLLERR) != 0
+  }
+}

@@ -1,0 +1,48 @@
+import Foundation
+
+/// A directory that is removed with its last reference, or when the test process ends: the thread
+/// of a link may keep it a moment longer than the test.
+final class ServerDirectory: Sendable {
+  let path: String
+
+  init() throws {
+    // Short, because the path of a socket is.
+    path = NSTemporaryDirectory() + "keepsake-valkey-" + UUID().uuidString.prefix(13)
+    try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: false)
+    let path = path
+    AtExit.shared.add(path) { try? FileManager.default.removeItem(atPath: path) }
+  }
+
+  deinit { AtExit.shared.run(path) }
+}
+
+/// What has to be done before the process ends, each once.
+final class AtExit: @unchecked Sendable {
+  static let shared = AtExit()
+  private let lock = NSLock()
+  private var actions: [(name: String, body: @Sendable () -> Void)] = []
+
+  private init() {
+    atexit { AtExit.shared.runAll() }
+  }
+
+  func add(_ name: String, _ body: @escaping @Sendable () -> Void) {
+    lock.withLock { actions.append((name, body)) }
+  }
+
+  func run(_ name: String) {
+    let action = lock.withLock {
+      actions.firstIndex { $0.name == name }.map { actions.remove(at: $0) }
+    }
+    action?.body()
+  }
+
+  /// The last one first: a server ends before its directory is removed.
+  private func runAll() {
+    let rest = lock.withLock {
+      defer { actions = [] }
+      return actions
+    }
+    for action in rest.reversed() { action.body() }
+  }
+}

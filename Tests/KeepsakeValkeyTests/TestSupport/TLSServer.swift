@@ -1,0 +1,79 @@
+import Foundation
+import Testing
+
+@testable import KeepsakeValkey
+
+/// A server that speaks TLS on a port of 127.0.0.1, and its certificates.
+struct TLSServer {
+  let certificates: Certificates
+  let server: TestServer
+  let port: Int
+  let plainPort: Int
+
+  /// - Parameter arguments: More settings.
+  init(hosts: String, by authority: String = "authority", _ arguments: [String] = []) throws {
+    let certificates = try Certificates()
+    try certificates.issue("server", for: hosts, by: authority)
+    self.certificates = certificates
+    let port = try ReservedPort()
+    let plainPort = try ReservedPort()
+    server = try TestServer(
+      [
+        "--tls-port", "\(port.number)", "--port", "\(plainPort.number)", "--bind", "127.0.0.1",
+        "--tls-cert-file", certificates.path("server.pem"),
+        "--tls-key-file", certificates.path("server.key"),
+        "--tls-ca-cert-file", certificates.path("authority.pem"), "--tls-auth-clients", "no",
+      ] + arguments)
+    // They are reserved until the server listens.
+    (self.port, self.plainPort) = (port.number, plainPort.number)
+  }
+
+  func address(
+    _ url: String, authorities: String? = "authority.pem"
+  ) throws -> ServerAddress {
+    var address = try ServerAddress(url)
+    address.requestTimeout = .seconds(60)
+    address.connectTimeout = .seconds(60)
+    if let authorities { address.authorities = certificates.path(authorities) }
+    return address
+  }
+
+  func link(
+    _ url: String, authorities: String? = "authority.pem", options: LinkOptions = LinkOptions(),
+    _ change: (inout ServerAddress) -> Void = { _ in }
+  ) throws -> Link {
+    var address = try address(url, authorities: authorities)
+    change(&address)
+    let kept = (server, certificates.directory)
+    return Link(
+      address, options: options,
+      handlers: LinkHandlers(onConnect: { withExtendedLifetime(kept) {} }))
+  }
+}
+
+/// A port of 127.0.0.1 that no other program gets. A server can bind it nevertheless, because
+/// servers allow that for ports on which nobody listens (`SO_REUSEADDR`).
+private struct ReservedPort: ~Copyable {
+  private let descriptor: Int32
+  let number: Int
+
+  init() throws {
+    descriptor = socket(AF_INET, Socket.streamType, 0)
+    var (yes, address) = (Int32(1), sockaddr_in())
+    setsockopt(
+      descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, socklen_t(MemoryLayout<Int32>.size))
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_addr.s_addr = inet_addr("127.0.0.1")
+    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+    let descriptor = descriptor
+    let isBound = withUnsafeMutablePointer(to: &address) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        bind(descriptor, $0, length) == 0 && getsockname(descriptor, $0, &length) == 0
+      }
+    }
+    number = Int(UInt16(bigEndian: address.sin_port))
+    try #require(isBound)
+  }
+
+  deinit { close(descriptor) }
+}

@@ -1,0 +1,198 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import KeepsakeValkey
+
+@Suite(.server, .ownThread) struct TLSTests {
+  private static let hosts = "DNS:localhost,IP:127.0.0.1"
+
+  @Test(arguments: ["localhost", "127.0.0.1"]) func connectsByNameAndByAddress(
+    _ host: String
+  ) throws {
+    let server = try TLSServer(hosts: Self.hosts)
+    let link = try server.link("valkeys://\(host):\(server.port)")
+    #expect(try link.perform(Command("SET", "k", "v")).text == "OK")
+    #expect(try link.perform(Command("GET", "k")).text == "v")
+  }
+
+  @Test func connectsWithoutEncryption() throws {
+    let server = try TLSServer(hosts: Self.hosts)
+    let link = try server.link("valkey://localhost:\(server.plainPort)", authorities: nil)
+    #expect(try link.perform(Command("PING")).text == "PONG")
+  }
+
+  /// Values of many records, in both directions, while other threads use the connection.
+  @Test func movesLargeValuesBesideOthers() throws {
+    let server = try TLSServer(hosts: Self.hosts)
+    let link = try server.link("valkeys://localhost:\(server.port)")
+    let mistakes = Recorder<String>()
+    onThreads(6) { thread in
+      do {
+        let bytes = randomBytes(thread < 2 ? 3_000_000 : 100)
+        for _ in 0..<(thread < 2 ? 5 : 300) {
+          var set = Command("SET", "k\(thread)")
+          set.append(bytes)
+          let replies = try link.perform([set, Command("GET", "k\(thread)")])
+          if replies.last != .bytes(bytes) { mistakes.append("\(thread)") }
+        }
+      } catch {
+        mistakes.append("\(error)")
+      }
+    }
+    #expect(mistakes.all == [])
+  }
+
+  @Test func deliversMessages() throws {
+    let server = try TLSServer(hosts: Self.hosts)
+    let link = try server.link("valkeys://localhost:\(server.port)")
+    let numbers = Recorder<String>()
+    let subscribed = DispatchSemaphore(value: 0)
+    try link.subscribe(
+      to: Array("c".utf8),
+      ChannelHandler(
+        onSubscribed: { subscribed.signal() },
+        onMessage: { numbers.append(String(decoding: $0.prefix(8), as: UTF8.self)) }))
+    subscribed.wait()
+    for number in 10_000_000..<10_000_200 {
+      let text = "\(number)" + String(repeating: "x", count: number % 7 * 9_000)
+      #expect(try link.perform(Command("PUBLISH", "c", text)) == .integer(1))
+    }
+    waitUntil("messages are missing") { numbers.count == 200 }
+    #expect(numbers.all == (10_000_000..<10_000_200).map { "\($0)" })
+  }
+
+  // MARK: What is refused
+
+  private func expectRefusal(_ link: Link, _ reason: String) {
+    for _ in 0..<2 {
+      let error = #expect(throws: StorageError.self) { _ = try link.perform(Command("PING")) }
+      #expect(error?.code == .accessDenied)
+      #expect(error?.reason?.contains(reason) == true, "\(String(describing: error))")
+      #expect(error?.remedy.contains("?ca=") == true)
+    }
+  }
+
+  @Test func certificateOfAnotherName() throws {
+    let server = try TLSServer(hosts: "DNS:other.example,IP:127.0.0.2")
+    expectRefusal(try server.link("valkeys://localhost:\(server.port)"), "hostname mismatch")
+    expectRefusal(try server.link("valkeys://127.0.0.1:\(server.port)"), "IP address mismatch")
+  }
+
+  @Test func certificateOfAnotherAuthority() throws {
+    let server = try TLSServer(hosts: Self.hosts)
+    let link = try server.link("valkeys://localhost:\(server.port)", authorities: "stranger.pem")
+    expectRefusal(link, "certificate")
+    // Nor one of those that the system trusts.
+    expectRefusal(
+      try server.link("valkeys://localhost:\(server.port)", authorities: nil), "certificate")
+  }
+
+  /// A server without TLS waits for the end of the first line.
+  @Test func serverWithoutTLS() throws {
+    let server = try TLSServer(hosts: Self.hosts)
+    let link = try server.link("valkeys://localhost:\(server.plainPort)") {
+      $0.connectTimeout = .seconds(1)
+    }
+    expectFailure(.unreachable, reason: "TLS") { _ = try link.perform(Command("PING")) }
+  }
+
+  @Test func serverThatWantsTLS() throws {
+    let server = try TLSServer(hosts: Self.hosts)
+    let link = try server.link("valkey://localhost:\(server.port)", authorities: nil)
+    expectFailure(.unreachable) { _ = try link.perform(Command("PING")) }
+  }
+
+  @Test func oldProtocol() throws {
+    let server = try TLSServer(hosts: Self.hosts, ["--tls-protocols", "TLSv1.1"])
+    let link = try server.link("valkeys://localhost:\(server.port)")
+    expectFailure(.unreachable, reason: "TLS") { _ = try link.perform(Command("PING")) }
+  }
+
+  @Test(arguments: ["TLSv1.2", "TLSv1.3"]) func newProtocol(_ version: String) throws {
+    let server = try TLSServer(hosts: Self.hosts, ["--tls-protocols", version])
+    let link = try server.link("valkeys://localhost:\(server.port)")
+    #expect(try link.perform(Command("PING")).text == "PONG")
+  }
+
+  @Test func unreadableAuthorities() throws {
+    let server = try TLSServer(hosts: Self.hosts)
+    let link = try server.link("valkeys://localhost:\(server.port)", authorities: "missing.pem")
+    expectFailure(.misuse, reason: "authorities cannot be read") {
+      _ = try link.perform(Command("PING"))
+    }
+  }
+
+  /// Both sides agree on new keys (TLS 1.2), and the server is slow: sending has to wait for input.
+  @Test(.enabled(if: FileManager.default.fileExists(atPath: "/proc/self/stat")))
+  func newKeys() throws {
+    let certificates = try Certificates()
+    try certificates.issue("server", for: Self.hosts)
+    let (path, commands) = (certificates.path("s"), certificates.path("commands"))
+    try #require(mkfifo(commands, 0o600) == 0)
+    let input = open(commands, O_RDWR | O_CLOEXEC)
+    try #require(input >= 0)
+    defer { withExtendedLifetime(certificates) { _ = close(input) } }
+    // OpenSSL prints the path, and fails if it is long.
+    let script = """
+      cd \(certificates.directory.path)
+      exec openssl s_server -tls1_2 -unix s -cert server.pem -key server.key <commands
+      """
+    let process = try ServerProcess("/bin/sh", ["-c", script], log: certificates.path("log"))
+    defer { process.end() }
+    var server = try ServerAddress("valkeys://localhost")
+    server.authorities = certificates.path("authority.pem")
+    let address = try #require(SocketAddress(path: path))
+    var connected: Socket?
+    waitUntil("the server did not start") {
+      if case .connected(let socket) = Socket.connect(to: address) { connected = socket }
+      return connected != nil
+    }
+    let socket = try #require(connected)
+    let session = try TLSSession(try TLSContext(server), socket, server)
+    try waitUntil("there was no handshake") { try session.handshake() == .done }
+    let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1_024, alignment: 16)
+    defer { buffer.deallocate() }
+    func send() -> Bool {
+      if case .count = session.send(UnsafeRawBufferPointer(buffer)) { return true }
+      return false
+    }
+    buffer.initializeMemory(as: UInt8.self, repeating: 10)
+    #expect(send() && !session.sendWantsInput)
+    // s_server(1ssl): the command to renegotiate.
+    try #require(write(input, "r\n", 2) == 2)
+    var entry = pollfd(fd: socket.descriptor, events: Int16(POLLIN), revents: 0)
+    waitUntil("the server asked for no keys") { poll(&entry, 1, 0) == 1 }
+    process.signal(SIGSTOP)
+    waitUntil("the server was not stopped") { process.isStopped }
+    if case .wouldBlock = session.receive(buffer) {} else { Issue.record("something was received") }
+    #expect(!send() && session.sendWantsInput)
+    process.signal(SIGCONT)
+    waitUntil("nothing can be sent") {
+      _ = session.receive(buffer)
+      return send()
+    }
+    #expect(!session.sendWantsInput)
+  }
+
+  /// The server ends the connection while requests are written: no signal ends the process.
+  @Test func killedServer() throws {
+    let server = try TLSServer(hosts: Self.hosts)
+    var options = LinkOptions()
+    options.maximumBackoff = .milliseconds(50)
+    let link = try server.link("valkeys://localhost:\(server.port)", options: options)
+    _ = try link.perform(Command("PING"))
+    onThreads(4) { thread in
+      if thread == 0 { server.server.kill() }
+      for _ in 0..<200 {
+        var large = Command("SET", "k")
+        large.append([UInt8](repeating: 0, count: 100_000))
+        _ = try? link.perform(large)
+      }
+    }
+    try server.server.start()
+    waitUntil("the server was not reached again") {
+      (try? link.perform(Command("PING")).text) == "PONG"
+    }
+  }
+}

@@ -1,0 +1,131 @@
+// Settings of an app that has several processes.
+// Usage: keepsake-valkey-peer COMMAND URL DIRECTORY [ARGUMENT …]
+import FoundationEssentials
+import Keepsake
+import KeepsakeValkey
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#elseif canImport(Darwin)
+import Darwin
+#endif
+
+nonisolated(unsafe) private var backing: ValkeyBacking?
+
+/// Runs a command that uses ``Defaults``; returns false if it is another one.
+func runSettingsCommand(_ arguments: [String]) throws -> Bool {
+  guard arguments.count > 3 else { return false }
+  // No test waits forever for a process that hangs.
+  alarm(600)
+  let directory = URL(filePath: arguments[3])
+  let valkey = try ValkeyBacking.valkey(arguments[2], local: ["local"])
+  backing = valkey
+  try StorageSystem.bootstrap(
+    app: "shop", on: valkey,
+    directories: .init(
+      configuration: directory, data: directory, state: directory, cache: directory))
+  StorageSystem.onFailure = { printLine("report \($0.code)") }
+  switch arguments[1] {
+  case "work":  // NAME INCREMENTS KEYS PROCESSES
+    work(name: arguments[4], Int(arguments[5]) ?? 0, Int(arguments[6]) ?? 0, Int(arguments[7]) ?? 0)
+  case "get":  // KEY: and ends at once
+    printLine("\(Defaults.int(arguments[4]))")
+  case "fork-settings": forkSettings()
+  case "outage": try failWrites(count: Int(arguments[4]) ?? 0)
+  case "local":
+    Defaults.set(1, forKey: "a", suite: "local")
+    printLine("\(Defaults.int("a", suite: "local")) \(Defaults.keys(suite: "local").count)")
+  default: return false
+  }
+  return true
+}
+
+/// Changes settings at the same time as other processes, waits until it has the changes of all, and
+/// prints a digest of what it has then.
+private func work(name: String, _ increments: Int, _ keys: Int, _ processes: Int) {
+  var last = 0
+  for number in 0..<max(increments, keys) {
+    if number < increments {
+      let count = Defaults.update("count", default: 0) { $0 += 1 }
+      if count <= last { printLine("\(count) after \(last)") }
+      last = count
+    }
+    if number < keys {
+      Defaults.set(number, forKey: "\(name) \(number)")
+      if Defaults.int("\(name) \(number)") != number { printLine("own value is missing") }
+    }
+  }
+  while Defaults.int("count") < processes * increments
+    || Defaults.keys().count < processes * keys + 1
+  { usleep(2_000) }
+  var text = ""
+  for key in Defaults.keys().sorted() { text += "\(key)=\(Defaults.int(key)) " }
+  let digest = text.utf8.reduce(UInt64(5_381)) { $0 &* 33 &+ UInt64($1) }
+  printLine("\(Defaults.int("count")) \(Defaults.keys().count) \(digest)")
+}
+
+/// Parent and child use the same suite, and see each other's changes.
+private func forkSettings() {
+  Defaults.set(1, forKey: "parent")
+  printLine("parent \(Defaults.int("parent"))")
+  // A lock that another thread holds at the fork stays locked in the child.
+  usleep(200_000)
+  let child = fork()
+  if child == 0 {
+    alarm(300)
+    Defaults.set(2, forKey: "child")
+    printLine("child \(Defaults.int("parent")) \(Defaults.int("child"))")
+    Defaults.update("count", default: 0) { $0 += 1 }
+    while Defaults.int("parent") != 3 { usleep(2_000) }
+    printLine("child \(Defaults.int("parent")) \(Defaults.int("count"))")
+    exit(0)
+  }
+  while Defaults.int("count") != 1 { usleep(2_000) }
+  Defaults.set(3, forKey: "parent")
+  var status: Int32 = 0
+  while waitpid(child, &status, 0) == -1, errno == EINTR {}
+  printLine("parent \(Defaults.int("child")) \(Defaults.int("count")) \(status)")
+}
+
+/// Makes changes while the server is away, and prints by how many kilobytes the memory of the
+/// process has grown.
+private func failWrites(count: Int) throws {
+  let store = Defaults.suite(.standard)
+  try store.set(1, forKey: "a")
+  printLine("ready")
+  while (try? store.set(1, forKey: "a")) != nil { usleep(1_000) }
+  func fail(_ count: Int) {
+    var failures = 0
+    while failures < count {
+      if (try? store.set("some text \(failures)", forKey: "b\(failures)")) == nil { failures += 1 }
+    }
+  }
+  // What is allocated once.
+  fail(count / 20)
+  let before = peakMemory()
+  fail(count)
+  printLine("grown \(peakMemory() - before)")
+  while Defaults.int("a") == 1 && (try? store.set(2, forKey: "a")) == nil {
+    // A server that was restarted has nothing.
+    try? backing?.push()
+    usleep(1_000)
+  }
+  printLine("end")
+}
+
+/// The most memory that the process has had, in kilobytes.
+private func peakMemory() -> Int {
+  var usage = rusage()
+  #if canImport(Glibc)
+  getrusage(__rusage_who_t(RUSAGE_SELF.rawValue), &usage)
+  #else
+  getrusage(RUSAGE_SELF, &usage)
+  #endif
+  #if canImport(Darwin)
+  return usage.ru_maxrss / 1_024
+  #else
+  return usage.ru_maxrss
+  #endif
+}

@@ -1,0 +1,93 @@
+// A second process for the tests of KeepsakeValkey.
+// Usage: keepsake-valkey-peer COMMAND URL
+import Keepsake
+import KeepsakeValkey
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#elseif canImport(Darwin)
+import Darwin
+#endif
+
+func printLine(_ text: String) {
+  var line = text + "\n"
+  line.withUTF8 { _ = write(STDOUT_FILENO, $0.baseAddress, $0.count) }
+}
+
+/// How many descriptors of this process are sockets.
+func socketCount() -> Int {
+  (0..<256).count { descriptor in
+    var type: Int32 = 0
+    var length = socklen_t(MemoryLayout<Int32>.size)
+    return getsockopt(Int32(descriptor), SOL_SOCKET, SO_TYPE, &type, &length) == 0
+  }
+}
+
+/// Those that this process has inherited.
+let inheritedCount = socketCount()
+
+/// Increments `n` and says what it is then, and how many sockets the link has.
+func report(_ name: String, _ link: Link) {
+  do {
+    printLine("\(name) \(try link.perform(Command("INCR", "n"))) \(socketCount() - inheritedCount)")
+  } catch {
+    printLine("\(name) \(error)")
+  }
+}
+
+/// Parent and child use the same object, which has a connection of its own in each.
+func fork(_ link: Link) {
+  report("parent", link)
+  // A lock that another thread holds at the fork stays locked in the child.
+  usleep(200_000)
+  let child = fork()
+  if child == 0 {
+    alarm(60)
+    for _ in 0..<3 { report("child", link) }
+    exit(0)
+  }
+  // The link's thread of a child that hangs is ended with it.
+  var status: Int32 = 0
+  while waitpid(child, &status, 0) == -1, errno == EINTR {}
+  printLine("child ended \(status)")
+  report("parent", link)
+}
+
+/// Standard streams that are closed stay closed: no socket takes their numbers.
+func closeStreams(_ link: Link) {
+  close(STDIN_FILENO)
+  close(STDERR_FILENO)
+  report("closed", link)
+  for stream in [STDIN_FILENO, STDERR_FILENO] {
+    printLine(fcntl(stream, F_GETFD) == -1 ? "free" : "taken")
+  }
+}
+
+/// Writes to a connection that the server has ended, with the default effect of SIGPIPE.
+func writeAfterTheEnd(_ link: Link) {
+  signal(SIGPIPE, SIG_DFL)
+  report("before", link)
+  for _ in 0..<20 {
+    _ = try? link.perform(Command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no"))
+  }
+  while (try? link.perform(Command("PING"))) == nil { usleep(10_000) }
+  report("after", link)
+}
+
+let arguments = CommandLine.arguments
+if try runSettingsCommand(arguments) { exit(0) }
+guard arguments.count == 3 else { exit(64) }
+do {
+  let link = Link(try ServerAddress(arguments[2]))
+  switch arguments[1] {
+  case "fork": fork(link)
+  case "streams": closeStreams(link)
+  case "pipe": writeAfterTheEnd(link)
+  default: exit(64)
+  }
+} catch {
+  printLine("\(error)")
+  exit(1)
+}
