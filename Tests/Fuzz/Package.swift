@@ -9,7 +9,10 @@ let package = Package(
   targets: [
     .executableTarget(
       name: "keepsake-fuzz",
-      dependencies: [.product(name: "Keepsake", package: "Keepsake")], path: "Targets")
+      dependencies: [
+        .product(name: "Keepsake", package: "Keepsake"),
+        .product(name: "KeepsakeValkey", package: "Keepsake"),
+      ], path: "Targets")
   ],
   swiftLanguageModes: [.v6]
 )

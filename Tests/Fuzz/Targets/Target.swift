@@ -22,6 +22,9 @@ private let targets: [String: @Sendable (UnsafeRawBufferPointer) -> Void] = [
   "sidecar": trySidecar,
   "names": tryNames,
   "user-dirs": tryUserDirectories,
+  "replies": tryReplies,
+  "table": tryTable,
+  "table-message": tryTableMessage,
 ]
 
 private let target = {
