@@ -28,7 +28,8 @@ let package = Package(
     .executableTarget(
       name: "keepsake-benchmarks",
       dependencies: [
-        keepsake, .product(name: "GRDB", package: "GRDB.swift"),
+        keepsake, .product(name: "KeepsakeValkey", package: "Keepsake"),
+        .product(name: "GRDB", package: "GRDB.swift"),
         .product(name: "Crypto", package: "swift-crypto"), "CFloor",
       ] + starts.map { .target(name: $0.name) },
       path: "Benchmarks"),

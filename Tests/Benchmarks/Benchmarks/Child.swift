@@ -83,6 +83,13 @@ final class Child {
     try URL(filePath: ownPath).deletingLastPathComponent().appending(path: name).path
   }
 
+  /// The path of the first of these programs that is in a directory of PATH.
+  static func installed(_ names: String...) -> String? {
+    let directories = ProcessInfo.processInfo.environment["PATH"]?.split(separator: ":") ?? []
+    let paths = names.flatMap { name in directories.map { "\($0)/\(name)" } }
+    return paths.first(where: FileManager.default.isExecutableFile)
+  }
+
   private static var ownPath: String {
     get throws { try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe") }
   }

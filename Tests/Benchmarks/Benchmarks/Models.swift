@@ -194,16 +194,9 @@ struct Models {
       _ operation: String, _ suite: Defaults.Suite,
       _ follow: @escaping @Sendable (_ hasSeen: @Sendable () -> Void) async -> Void
     ) throws {
-      let hasSeen = DispatchSemaphore(value: 0)
-      let watcher = Task.detached { await follow { hasSeen.signal() } }
-      defer { watcher.cancel() }
-      // The watch is active once it has delivered a change.
-      var isWatched = false
-      for _ in 0..<100 where !isWatched {
-        Defaults.set(numbers.next(), forKey: ints[0], suite: suite)
-        isWatched = hasSeen.wait(timeout: .now() + .milliseconds(50)) == .success
-      }
-      guard isWatched else { throw Failure("no change was seen within five seconds") }
+      let watchers = try Watchers(
+        change: { Defaults.set(numbers.next(), forKey: ints[0], suite: suite) }, follow: follow)
+      defer { watchers.cancel() }
       try bench.measure(
         operation, count: ints.count, target: 1.5, batch: .milliseconds(20),
         keepsake: { each(ints, $0) { Defaults.set(numbers.next(), forKey: $0, suite: suite) } },

@@ -15,6 +15,7 @@ enum Section: String, CaseIterable, Codable {
   case threads
   case processes
   case pool
+  case valkey
 }
 
 struct Options {

@@ -15,6 +15,10 @@ struct Run {
     print("x after a peer: how many times as good Keepsake is; below 1 the peer is better")
     print("ratio: Keepsake divided by the column before")
     for section in Section.allCases where options.sections.contains(section) {
+      if section == .valkey, ValkeyServer.executable == nil {
+        print("\nvalkey: skipped, because neither valkey-server nor redis-server is installed")
+        continue
+      }
       let first = bench.rows.count
       bench.section = section
       do {
@@ -64,6 +68,8 @@ struct Run {
     case .threads: try scaling(directory).measureThreads(&bench)
     case .processes: try scaling(directory).measureProcesses(&bench)
     case .pool: try Pool(directory: directory, isQuick: isQuick).measure(&bench)
+    case .valkey:
+      try ValkeySettings(at: ValkeyServer.socket(below: home), in: directory).measure(&bench)
     }
   }
 
@@ -77,6 +83,7 @@ enum ChildTask: String {
   case memory
   case worker
   case lock
+  case server
 
   static func run(_ arguments: [String]) throws {
     switch (arguments.first.flatMap(ChildTask.init), arguments.dropFirst().map(\.self)) {
@@ -90,6 +97,7 @@ enum ChildTask: String {
     case (.lock, let rest) where rest.count == 2:
       guard let milliseconds = Double(rest[1]) else { break }
       return try Pool.holdLock(rest[0], milliseconds: milliseconds)
+    case (.server, let rest) where !rest.isEmpty: return try ValkeyServer.run(Array(rest))
     default: break
     }
     throw Failure("\(Child.flag) is for internal use")

@@ -82,9 +82,11 @@ struct Settings {
 
   /// The keys of one type in random order, as new strings: a program that reads a setting does not
   /// have the string object with which it was stored.
-  func keys(ofType type: Int) -> [String] {
-    stride(from: type, to: keys.count, by: 3).map { Self.key($0) }.shuffled()
+  static func keys(ofType type: Int, count: Int) -> [String] {
+    stride(from: type, to: count, by: 3).map { key($0) }.shuffled()
   }
+
+  func keys(ofType type: Int) -> [String] { Self.keys(ofType: type, count: keys.count) }
 
   /// None for larger tables, whose time depends on memory latency.
   private var lookUpTarget: Double? { keys.count <= 10_000 ? 1.25 : nil }

@@ -49,9 +49,7 @@ private struct Weight {
   }
 
   private static func isStripped(_ path: String, to other: String) throws -> Bool {
-    let directories = ProcessInfo.processInfo.environment["PATH"]?.split(separator: ":") ?? []
-    let tools = directories.flatMap { ["\($0)/strip", "\($0)/llvm-strip"] }
-    guard let tool = tools.first(where: FileManager.default.isExecutableFile) else { return false }
+    guard let tool = Child.installed("strip", "llvm-strip") else { return false }
     try Child.run(tool, ["-o", other, path])
     return true
   }

@@ -50,7 +50,7 @@ func run() throws {
   // A child that is gone is an error of the write to it, not the end of this process.
   signal(SIGPIPE, SIG_IGN)
   try StorageSystem.bootstrap(
-    app: "benchmarks",
+    app: "benchmarks", on: ValkeySettings.Backing(socket: ValkeyServer.socket(below: home)),
     directories: .init(
       configuration: URL(filePath: home + "/settings"), data: URL(filePath: home + "/data"),
       state: URL(filePath: home + "/state"), cache: URL(filePath: home + "/cache")),
