@@ -7,23 +7,23 @@ struct Document: CustomTestStringConvertible {
   let path: String
 
   static let readme = Document(path: "README.md")
-  static let gettingStarted = Document(article: "GettingStarted")
-  static let workingWithSettings = Document(article: "WorkingWithSettings")
+  static let gettingStarted = Document(path: "\(catalogs[0])/GettingStarted.md")
+  static let workingWithSettings = Document(path: "\(catalogs[0])/WorkingWithSettings.md")
 
   /// All documents, so that a new article cannot be forgotten.
   static let all = [readme, Document(path: "CHANGELOG.md")] + articles
 
-  private static let catalog = "Sources/Keepsake/Keepsake.docc"
-  private static let articles = {
-    let files = try? FileManager.default.contentsOfDirectory(
-      at: Repository.file(catalog), includingPropertiesForKeys: nil)
-    return (files ?? []).filter { $0.pathExtension == "md" }
-      .map { Document(article: $0.deletingPathExtension().lastPathComponent) }
-      .sorted { $0.path < $1.path }
-  }()
+  private static let catalogs = [
+    "Sources/Keepsake/Keepsake.docc", "Sources/KeepsakeValkey/KeepsakeValkey.docc",
+  ]
+  private static let articles = catalogs.flatMap { catalog in
+    let names = try? FileManager.default.contentsOfDirectory(
+      atPath: Repository.file(catalog).path)
+    return (names ?? []).filter { $0.hasSuffix(".md") }.sorted()
+      .map { Document(path: "\(catalog)/\($0)") }
+  }
 
   private init(path: String) { self.path = path }
-  private init(article: String) { path = "\(Self.catalog)/\(article).md" }
 
   var testDescription: String { path }
   var url: URL { Repository.file(path) }

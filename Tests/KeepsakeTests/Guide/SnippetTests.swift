@@ -18,11 +18,15 @@ import Testing
     "WorkingWithSecrets": "WorkingWithSecretsTests",
     "WorkingWithCaches": "WorkingWithCachesTests",
     "WorkingWithFiles": "WorkingWithFilesTests",
+    "KeepsakeValkey": "AcrossMachinesTests",
+    "AcrossMachines": "AcrossMachinesTests",
   ]
 
   private func source(of test: String) throws -> String {
-    try String(
-      contentsOf: Repository.file("Tests/KeepsakeTests/Guide/\(test).swift"), encoding: .utf8)
+    let files = ["KeepsakeTests", "KeepsakeValkeyTests"]
+      .map { Repository.file("Tests/\($0)/Guide/\(test).swift") }
+    let file = files.first { FileManager.default.fileExists(atPath: $0.path) }
+    return try String(contentsOf: #require(file, "there is no \(test)"), encoding: .utf8)
   }
 
   @Test(arguments: Document.all.filter { $0.name != "ComingFrom" })
@@ -144,7 +148,8 @@ import Testing
 
   /// The names of all suites and functions in the tests.
   private static let declarations = Result {
-    try sources(in: "Tests/KeepsakeTests").matches(of: /(?:struct|func) (\w+)/).map(\.1)
+    try ["Tests/KeepsakeTests", "Tests/KeepsakeValkeyTests"].map { try sources(in: $0) }
+      .joined().matches(of: /(?:struct|func) (\w+)/).map(\.1)
   }
 
   /// The directories in the tables of Contributing, and the source files in its text.

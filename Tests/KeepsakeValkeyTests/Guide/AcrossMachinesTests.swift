@@ -1,0 +1,68 @@
+import Foundation
+import Keepsake
+import KeepsakeTesting
+import KeepsakeValkey
+import Testing
+
+/// The snippets of "Across machines". A test run uses no backing, so that they need no server.
+@Suite(.temporaryStorage) struct AcrossMachinesTests {
+  @Test func settingsAreSharedAfterBootstrap() async throws {
+    await #expect(processExitsWith: .success) {
+      try StorageSystem.bootstrap(
+        app: "com.example.shop",
+        on: .valkey("valkeys://cache.internal:6379", local: ["window"]))
+
+      Defaults.set(0.2, forKey: "rollout")
+      Defaults.update("orders", default: 0) { $0 += 1 }
+      #expect(Defaults.get("rollout") == 0.2 && Defaults.get("orders") == 1)
+      func apply(_ rollout: Double) -> Never { exit(rollout == 0.2 ? 1 : 0) }
+      Task {
+        for number in 1... {
+          Defaults.set(Double(number), forKey: "rollout")
+          try await Task.sleep(for: .milliseconds(10))
+        }
+      }
+      for await rollout in Defaults.changes("rollout", default: 0.0) { apply(rollout) }
+    }
+  }
+
+  /// The snippet of the page before it.
+  @Test func bootstrapNamesTheServer() async throws {
+    await #expect(processExitsWith: .success) {
+      try StorageSystem.bootstrap(
+        app: "com.example.shop", on: .valkey("valkeys://cache.internal:6379"))
+      Defaults.set(0.2, forKey: "rollout")
+      #expect(Defaults.get("rollout") == 0.2)
+    }
+  }
+
+  @Test(.temporaryStorage(engines: [.standard: Unreachable()])) func outageIsReported() {
+    let alerts = Recorder<StorageError.Code>()
+    @Sendable func alert(_ error: StorageError) { alerts.append(error.code) }
+    StorageSystem.onFailure = { error in
+      if error.code == .unreachable { alert(error) }
+    }
+    #expect(!Defaults.set(1, forKey: "a"))
+    #expect(alerts.all == [.unreachable])
+  }
+
+  @Test func settingsMoveToAServerAndBack() throws {
+    let directory = try ServerDirectory()
+    let file = URL(filePath: directory.path + "/settings.json")
+    Defaults.set(0.2, forKey: "rollout")
+    try Defaults.shared.export(as: .json).write(to: file)
+    Defaults.removeAll()
+    try Defaults.shared.import(Data(contentsOf: file))
+    #expect(Defaults.get("rollout") == 0.2)
+  }
+}
+
+private struct Unreachable: StorageEngine {
+  func data(forKey key: String) -> Data? { nil }
+  func set(_ data: Data?, forKey key: String) throws { throw error }
+  func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool { throw error }
+  func keys() -> [String] { [] }
+  private var error: StorageError {
+    StorageError(.unreachable, operation: "connect", remedy: "Start the server.")
+  }
+}

@@ -1,0 +1,42 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import KeepsakeValkey
+
+/// The user of the server whose rights "Across machines" lists.
+@Suite(.server, .ownThread) struct RightsTests {
+  /// The words of the command in the article.
+  private func documentedRights() throws -> [String] {
+    let article = URL(filePath: #filePath).deletingLastPathComponent()
+      .appending(path: "../../../Sources/KeepsakeValkey/KeepsakeValkey.docc/AcrossMachines.md")
+    let text = try String(contentsOf: article, encoding: .utf8)
+    let command = try #require(text.firstMatch(of: /(?ms)^ACL SETUSER shop (.+?)^```/)?.1)
+    return command.split(whereSeparator: \.isWhitespace).map(String.init)
+  }
+
+  @Test func documentedRightsAreEnough() throws {
+    let server = try TestServer()
+    var rights = try documentedRights().map { $0 == ">PASSWORD" ? ">tuna" : $0 }
+    if try server.command("COMMAND", "INFO", "WAITAOF") == .array([.null]) {
+      rights.removeAll { $0 == "+waitaof" }
+    }
+    #expect(try server.command(["ACL", "SETUSER", "shop"] + rights).text == "OK")
+    let url = "unix://shop:tuna@\(server.socketPath)?db=1&timeout=60s&connect-timeout=60s"
+    let backing = try ValkeyBacking.valkey(url)
+    let app = "com.example.shop"
+    let engine = try #require(backing.engine(for: "prices", app: app) as? SettingsTable)
+    let mirror = EngineMirror(engine, report: { Issue.record($0) })
+    let one = try StoredValue(engineData: Data("1".utf8), key: "a")
+    try mirror.set(one, forKey: "a")
+    #expect(try mirror.value(forKey: "a") == one)
+    #expect(try engine.keys() == ["a"] && engine.data(forKey: "a") == Data("1".utf8))
+    #expect(try backing.suites(app: app) == ["prices"])
+    try mirror.synchronize()
+    try mirror.removeAll()
+    #expect(try backing.suites(app: app).isEmpty)
+    // Other keys and other channels are out of reach.
+    let other = try #require(backing.engine(for: "prices", app: "other"))
+    expectFailure(.accessDenied) { try other.set(Data("1".utf8), forKey: "a") }
+  }
+}
