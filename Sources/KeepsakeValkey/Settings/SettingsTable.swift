@@ -10,13 +10,18 @@ final class SettingsTable: MirroredEngine {
   private let server: Server
   private let copy: TableCopy
   private let report: @Sendable (StorageError) -> Void
+  private let maximumByteCount: Int
   private let state: Locked<TableState>
 
-  /// - Parameter cache: Holds the copy on disk.
+  /// - Parameters:
+  ///   - cache: Holds the copy on disk.
+  ///   - maximumByteCount: How much all values and their keys may take. A server sends them in one
+  ///     reply, whose size ``LinkOptions/maximumReplySize`` limits.
   init(
     _ name: TableName, on server: Server, cache: DiskCache.Store,
-    report: @escaping @Sendable (StorageError) -> Void
+    maximumByteCount: Int = 32 << 20, report: @escaping @Sendable (StorageError) -> Void
   ) {
+    self.maximumByteCount = maximumByteCount
     self.name = name
     self.server = server
     self.report = report
@@ -84,7 +89,7 @@ final class SettingsTable: MirroredEngine {
         return (state.basis, state.conflict, byteCount, state.nextName())
       }
       if let conflict { throw conflict }
-      guard byteCount <= Self.maximumByteCount || !changes.sets else { throw tooLarge }
+      guard byteCount <= maximumByteCount || !changes.sets else { throw tooLarge }
       let (reply, isConfirmed) = try server.run(
         TableScripts.change,
         arguments(of: changes, ifCurrent: conditions, named: name, id: basis.id))
@@ -109,13 +114,10 @@ final class SettingsTable: MirroredEngine {
       remedy: "Repeat the call.")
   }
 
-  /// A server sends all values in one reply, whose size ``LinkOptions/maximumReplySize`` limits.
-  private static let maximumByteCount = 32 << 20
-
   private var tooLarge: StorageError {
     StorageError(
       .misuse, operation: "request", path: server.address.description,
-      reason: "the settings of the suite would take more than \(Self.maximumByteCount >> 20) MiB",
+      reason: "the settings of the suite would take more than \(maximumByteCount) bytes",
       remedy: "Store large values in a cache or in files, or use several suites.")
   }
 

@@ -80,23 +80,25 @@ import Testing
     _ = try link.perform(Command("PING"))
     let codes = Recorder<StorageError.Code>()
     let wrong = Recorder<String>()
+    let isOver = Flag()
     onThreads(5) { thread in
       if thread == 0 {
         usleep(50_000)
         server.kill()
+        waitUntil("the outage was not noticed") { codes.count > 0 }
         try? server.start()
+        isOver.value = true
         return
       }
-      // Until it has seen the outage, and after that 100 replies.
-      var (replies, hasFailed, number) = (0, false, 0)
+      // Until the outage is over, and after that 100 replies. It may run at no time during it.
+      var (replies, number) = (0, 0)
       while replies < 100 {
         number += 1
         do {
           let text = try link.perform(Command("ECHO", "\(thread).\(number)")).text
           if text != "\(thread).\(number)" { wrong.append(text ?? "nil") }
-          if hasFailed || number > 5_000_000 { replies += 1 }
+          if isOver.value { replies += 1 }
         } catch {
-          hasFailed = true
           usleep(1_000)
           codes.append((error as? StorageError)?.code ?? .misuse)
         }
@@ -104,7 +106,6 @@ import Testing
     }
     #expect(wrong.all == [])
     #expect(Set(codes.all).isSubset(of: [.unreachable, .outcomeUnknown]))
-    #expect(codes.count > 0)
   }
 
   /// The first request waits for the timeout, and later ones fail at once.
@@ -149,12 +150,15 @@ import Testing
     try link.connect()
     waitUntil("there was no connection") { events.count == 1 }
     server.freeze()
-    waitUntil("the server's state was not noticed") { events.count == 2 }
+    waitUntil("the server's state was not noticed") {
+      events.all.last?.hasPrefix("unreachable") == true
+    }
     server.unfreeze()
-    waitUntil("there was no other connection") { events.count == 3 }
+    waitUntil("there was no other connection") { events.all.last == "connected" }
+    // A busy machine may freeze it again.
     #expect(
-      events.all == [
-        "connected", "unreachable: the server did not answer within 0.5 seconds", "connected",
+      Set(events.all) == [
+        "connected", "unreachable: the server did not answer within 0.5 seconds",
       ])
   }
 

