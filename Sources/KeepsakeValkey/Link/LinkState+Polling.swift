@@ -156,7 +156,8 @@ extension LinkState {
         continue
       }
       if let time = connection.frozenTime { times.append(time) }
-      if let time = connection.keepAliveTime { times.append(time) }
+      // A caller that reads the last reply does not wake this thread.
+      times.append(connection.keepAliveTime ?? .now + options.keepAlive)
       var events: Int16 = connection.wantsOutput ? Int16(POLLOUT) : 0
       if role == .commands, connection.isReady {
         switch readingByLoop(connection) {
