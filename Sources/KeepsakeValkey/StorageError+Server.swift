@@ -86,6 +86,9 @@ extension ErrorReply {
     // How Redis 6.2 and 7.0 say it about a command of a script. Only 7.0 begins with it.
     case "ERR" where contains("The user executing the script can't"):
       Self.notPermitted(server)
+    // How Valkey and Redis 7.2 say it.
+    case "ERR" where begins(with: "ERR ACL failure in script"):
+      Self.notPermitted(server)
     case "DENIED":
       StorageError(
         .accessDenied, operation: "connect", path: server.description,

@@ -255,6 +255,7 @@ import Testing
         "ERR Error running script (call to f_0a): @user_script:39: @user_script: 39: "
           + "The user executing the script can't access x", .accessDenied
       ),
+      ("ERR ACL failure in script: No permissions to access a key", .accessDenied),
     ] as [(String, StorageError.Code)])
   func refusalsHaveCodes(_ text: String, _ code: StorageError.Code) throws {
     let secret = "hunter2"
