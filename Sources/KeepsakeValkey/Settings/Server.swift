@@ -106,11 +106,17 @@ final class Server: Sendable {
   /// server waits for those of the same connection.
   ///
   /// A server older than Redis 7.2 cannot be asked for that: then this returns at once.
+  ///
+  /// - Throws: `misuse` if the server writes nothing to a disk.
   func synchronize(_ marker: Script, _ arguments: Script.Arguments) throws(StorageError) {
     // Waits for nothing, and so tells whether the server knows the command.
     if case .error(let error) = try link.perform(Command(reading: "WAITAOF", "0", "0", "1")),
       error.begins(with: "ERR unknown command")
     {
+      // A user may have no right to ask.
+      guard case .bytes(let text) = try link.perform(Command(reading: "INFO", "persistence"))
+      else { return }
+      if text.contains("aof_enabled:0\r\n".utf8) { throw keepsNothing }
       return
     }
     let timeout = address.requestTimeout
@@ -126,15 +132,19 @@ final class Server: Sendable {
         reason: "the server did not write its data to the disk within \(timeout)",
         remedy: "Check the disk of the server and its setting appendfsync.")
     case .error(let error) where error.begins(with: "ERR WAITAOF"):
-      throw StorageError(
-        .misuse, operation: "synchronize", path: address.description,
-        reason: "the server does not write its data to the disk",
-        remedy: "Set appendonly on the server to yes.")
+      throw keepsNothing
     default: throw invalidReply("WAITAOF", others.first)
     }
   }
 
   // MARK: Errors
+
+  private var keepsNothing: StorageError {
+    StorageError(
+      .misuse, operation: "synchronize", path: address.description,
+      reason: "the server does not write its data to the disk",
+      remedy: "Set appendonly on the server to yes.")
+  }
 
   /// The error for a reply that the command should not have. Its text may quote values, so only its
   /// first word is shown.

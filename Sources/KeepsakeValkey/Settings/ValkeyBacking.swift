@@ -24,9 +24,10 @@ public import Keepsake
 ///
 /// A value survives the end of the process when the call that set it has returned. Whether it also
 /// survives the end of the server is up to the server's settings, `appendonly` and `appendfsync`.
-/// `synchronize()` returns when the server has written everything to its disk; on a server older
-/// than Redis 7.2 it returns at once. After a failover the new primary may not have the last
-/// changes, unless ``Confirmation/replicas(_:timeout:)`` waits for the replicas.
+/// `synchronize()` returns when the server has written everything to its disk, and fails with the
+/// code `misuse` if it writes nothing to a disk; a server older than Redis 7.2 cannot be asked when
+/// it has written, so there it returns at once. After a failover the new primary may not have the
+/// last changes, unless ``Confirmation/replicas(_:timeout:)`` waits for the replicas.
 ///
 /// If the server comes back with none of the settings or with other ones, the values that the
 /// processes have in memory stay. This is reported, and writes fail with the code `notFound` until

@@ -16,7 +16,7 @@ import Testing
   }
 
   @Test func documentedRightsAreEnough() throws {
-    let server = try TestServer()
+    let server = try TestServer(["--appendonly", "yes"])
     var rights = try documentedRights().map { $0 == ">PASSWORD" ? ">tuna" : $0 }
     if try server.command("COMMAND", "INFO", "WAITAOF") == .array([.null]) {
       rights.removeAll { $0 == "+waitaof" }

@@ -7,15 +7,18 @@ import Testing
 
 /// Settings on a real server.
 @Suite(.server, .ownThread) struct SettingsTableTests {
+  /// As a server is set up that keeps settings.
+  private static let durable = ["--appendonly", "yes"]
+
   @Test func conforms() async throws {
-    let client = TestClient(try TestServer())
+    let client = TestClient(try TestServer(Self.durable))
     try await StorageEngineConformance.check(timeLimit: .seconds(600), seenWithin: .seconds(60)) {
       client.table
     }
   }
 
   @Test func conformsWithTwoOpeners() async throws {
-    let server = try TestServer()
+    let server = try TestServer(Self.durable)
     let (one, two) = (TestClient(server), TestClient(server))
     try await StorageEngineConformance.check(timeLimit: .seconds(600), seenWithin: .seconds(60)) {
       one.table
@@ -136,7 +139,7 @@ import Testing
   private static let model = Defaults.Key<Model>("model", default: Model(), suite: "one")
 
   @Test func suitesWorkAsOnOneMachine() async throws {
-    let server = try TestServer()
+    let server = try TestServer(Self.durable)
     let (a, b) = (TestClient(server), TestClient(server))
     try await StorageSystem.withTemporary(engines: ["one": a.table, "two": b.table]) {
       let (one, two) = (Defaults.suite("one"), Defaults.suite("two"))
@@ -382,17 +385,13 @@ import Testing
     #expect(try !client.table.replace(nil, with: Data("2".utf8), forKey: "a"))
   }
 
-  @Test func synchronizesAtOnceOrSaysWhyNot() throws {
-    let server = try TestServer()
-    let client = TestClient(server)
-    try client.set("a", "1")
-    if case .error = try server.command("WAITAOF", "0", "0", "1") {
-      try client.table.synchronize()
-    } else {
-      expectFailure(.misuse) { try client.table.synchronize() }
-      let durable = TestClient(try TestServer(["--appendonly", "yes"]))
-      try durable.set("a", "1")
-      try durable.table.synchronize()
-    }
+  @Test func synchronizesIfTheServerKeepsItsData() throws {
+    let durable = TestClient(try TestServer(Self.durable))
+    try durable.set("a", "1")
+    try durable.table.synchronize()
+
+    let volatile = TestClient(try TestServer(["--appendonly", "no"]))
+    try volatile.set("a", "1")
+    expectFailure(.misuse) { try volatile.table.synchronize() }
   }
 }
