@@ -15,14 +15,20 @@ import Testing
       Defaults.set(0.2, forKey: "rollout")
       Defaults.update("orders", default: 0) { $0 += 1 }
       #expect(Defaults.get("rollout") == 0.2 && Defaults.get("orders") == 1)
-      func apply(_ rollout: Double) -> Never { exit(rollout == 0.2 ? 1 : 0) }
-      Task {
-        for number in 1... {
-          Defaults.set(Double(number), forKey: "rollout")
-          try await Task.sleep(for: .milliseconds(10))
-        }
+      let applied = Recorder<Double>()
+      @Sendable func apply(_ rollout: Double) { applied.append(rollout) }
+      let follower = Task {
+        for await rollout in Defaults.changes("rollout", default: 0.0) { apply(rollout) }
       }
-      for await rollout in Defaults.changes("rollout", default: 0.0) { apply(rollout) }
+      // The loop may begin after some of these. None comes while the process ends, which removes
+      // its directory.
+      for number in 1... {
+        Defaults.set(Double(number), forKey: "rollout")
+        try await Task.sleep(for: .milliseconds(10))
+        if !applied.all.isEmpty { break }
+      }
+      follower.cancel()
+      #expect(applied.all.first.map { $0 >= 1 } == true)
     }
   }
 
