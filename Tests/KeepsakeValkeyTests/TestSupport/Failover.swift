@@ -59,7 +59,7 @@ extension TestServer {
     try command("REPLICAOF", "127.0.0.1", "\(forwarder.port)")
   }
 
-  /// Waits until a replica has the same data, and confirms what it gets.
+  /// Waits until a replica gets what is written. It may still have to load the data of before.
   func waitForReplica() throws {
     try waitUntil("the replica has no connection") {
       try command("INFO", "replication").text?.contains("state=online") == true
