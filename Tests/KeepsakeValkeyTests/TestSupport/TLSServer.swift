@@ -24,6 +24,8 @@ struct TLSServer {
         "--tls-key-file", certificates.path("server.key"),
         "--tls-ca-cert-file", certificates.path("authority.pem"), "--tls-auth-clients", "no",
       ] + arguments)
+    // Valkey listens on the socket in the directory before it does on this port.
+    waitUntil("the server does not listen") { port.acceptsConnections }
     // They are reserved until the server listens.
     (self.port, self.plainPort) = (port.number, plainPort.number)
   }
@@ -55,6 +57,7 @@ struct TLSServer {
 /// servers allow that for ports on which nobody listens (`SO_REUSEADDR`).
 private struct ReservedPort: ~Copyable {
   private let descriptor: Int32
+  private let address: sockaddr_in
   let number: Int
 
   init() throws {
@@ -72,7 +75,19 @@ private struct ReservedPort: ~Copyable {
       }
     }
     number = Int(UInt16(bigEndian: address.sin_port))
+    self.address = address
     try #require(isBound)
+  }
+
+  /// Whether the server listens on it.
+  var acceptsConnections: Bool {
+    let client = socket(AF_INET, Socket.streamType, 0)
+    defer { close(client) }
+    return withUnsafePointer(to: address) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        connect(client, $0, socklen_t(MemoryLayout<sockaddr_in>.size)) == 0
+      }
+    }
   }
 
   deinit { close(descriptor) }
