@@ -19,7 +19,8 @@ final class ServerDirectory: Sendable {
 /// What has to be done before the process ends, each once.
 final class AtExit: @unchecked Sendable {
   static let shared = AtExit()
-  private let lock = NSLock()
+  /// Held during an action: one that another thread has begun must end before the process does.
+  private let lock = NSRecursiveLock()
   private var actions: [(name: String, body: @Sendable () -> Void)] = []
 
   private init() {
@@ -31,18 +32,16 @@ final class AtExit: @unchecked Sendable {
   }
 
   func run(_ name: String) {
-    let action = lock.withLock {
-      actions.firstIndex { $0.name == name }.map { actions.remove(at: $0) }
+    lock.withLock {
+      let index = actions.firstIndex { $0.name == name }
+      if let index { actions.remove(at: index).body() }
     }
-    action?.body()
   }
 
   /// The last one first: a server ends before its directory is removed.
   private func runAll() {
-    let rest = lock.withLock {
-      defer { actions = [] }
-      return actions
+    lock.withLock {
+      while let action = actions.popLast() { action.body() }
     }
-    for action in rest.reversed() { action.body() }
   }
 }
