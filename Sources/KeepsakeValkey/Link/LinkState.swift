@@ -113,7 +113,7 @@ struct LinkState {
     return false
   }
 
-  /// Notices that the server has ended an idle connection, before a request is sent to nobody.
+  /// Notices that the server has ended an idle connection, before a request is lost on it.
   private mutating func noticeEnd() {
     guard isReadyForCalls, !hasReader, let connection = commands.connection,
       connection.pending.isEmpty, ContinuousClock.now - connection.lastReceived > .milliseconds(1)
