@@ -21,6 +21,8 @@ struct ByteKeyedDictionary<Value> {
   /// The keys of all slots in UTF-8, and of removed ones.
   private var keyBytes: [UInt8] = []
   private var removedKeyBytes = 0
+  /// A copy, because each access to a lazy global costs a call.
+  private let seed = hashSeed
 
   /// Some of the keys at one moment, each with an element that belongs to it.
   ///
@@ -66,8 +68,8 @@ struct ByteKeyedDictionary<Value> {
   }
 
   @inline(__always)
-  private static func hash(_ key: UnsafeRawBufferPointer) -> UInt64 {
-    Checksum.sum(key, seed: hashSeed)
+  private func hash(_ key: UnsafeRawBufferPointer) -> UInt64 {
+    Checksum.sum(key, seed: seed)
   }
 
   /// The bucket that `key` has or would get, and its slot if there is one.
@@ -98,7 +100,7 @@ struct ByteKeyedDictionary<Value> {
 
   @inline(__always)
   private func slot(of key: String) -> Int? {
-    Self.withBytes(of: key) { find($0, Self.hash($0)).slot }
+    Self.withBytes(of: key) { find($0, hash($0)).slot }
   }
 
   subscript(key: String) -> Value? {
@@ -117,7 +119,7 @@ struct ByteKeyedDictionary<Value> {
   @discardableResult
   mutating func set(_ key: String, _ value: Value) -> Value? {
     let old = Self.withBytes(of: key) { key -> Value? in
-      let hash = Self.hash(key)
+      let hash = hash(key)
       let (bucket, slot) = find(key, hash)
       if let slot {
         let old = slots[slot].value
@@ -136,7 +138,7 @@ struct ByteKeyedDictionary<Value> {
   /// Removes `key` and returns its value.
   @discardableResult
   mutating func remove(_ key: String) -> Value? {
-    let (bucket, slot) = Self.withBytes(of: key) { find($0, Self.hash($0)) }
+    let (bucket, slot) = Self.withBytes(of: key) { find($0, hash($0)) }
     guard let slot else { return nil }
     let removed = slots[slot]
     vacate(bucket)
