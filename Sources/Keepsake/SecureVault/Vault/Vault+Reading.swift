@@ -90,31 +90,23 @@ extension Vault {
     consuming func plaintext() -> SecretBytes { opened.plaintext }
   }
 
-  private enum LookupResult: ~Copyable {
-    case missing
-    case found(FoundEntry)
-  }
-
   /// Reads an entry; nil when there is none.
   private func findEntry(
     _ service: String, _ key: String, _ part: EntryPart
   ) throws(StorageError) -> FoundEntry? {
-    let result = try withSession { session throws(StorageError) -> LookupResult? in
+    var found: FoundEntry?
+    _ = try withSession { session throws(StorageError) -> Void? in
       let path = try session.entryPath(service: service, key: key)
       switch try session.readEntry(at: path, part) {
-      case .opened(let entry): return .found(FoundEntry(path, session.header, entry))
-      case .missing:
-        if try session.isCurrent() { return .missing }
+      case .opened(let entry): found = FoundEntry(path, session.header, entry)
+      case .missing: if try !session.isCurrent() { return nil }
       case .unknownKey(let id):
         if try session.isCurrent() { throw path.unknownKeyError(id) }
+        return nil
       }
-      return nil
+      return ()
     }
-    guard let result else { return nil }
-    switch consume result {
-    case .missing: return nil
-    case .found(let entry): return entry
-    }
+    return found
   }
 }
 #endif
