@@ -177,7 +177,7 @@ enum MemoryScan {
     var flags: Set<String> = []
   }
 
-  /// Reads a text file whose size is not known in advance.
+  /// Reads a text file whose size is not known in advance. Foundation reads the first part of it.
   static func text(_ path: String) -> String {
     let descriptor = open(path, O_RDONLY | O_CLOEXEC)
     defer { close(descriptor) }

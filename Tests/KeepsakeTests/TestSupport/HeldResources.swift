@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import keepsake_peer
 
 /// The open files, locks and mappings that this process still holds in the directories of a test
 /// after the stores that used them were released.
@@ -15,7 +16,7 @@ final class HeldResources {
   /// What this process holds in each directory.
   private func held() throws -> [(comment: Comment, path: String)] {
     guard FileManager.default.fileExists(atPath: "/proc/self/maps") else { return [] }
-    let maps = try String(contentsOfFile: "/proc/self/maps", encoding: .utf8)
+    let maps = MemoryScan.text("/proc/self/maps")
     var held: [Substring: String] = [:]
     for line in Self.openFiles().map(\.path) + maps.split(separator: "\n").map(String.init) {
       if let name = Self.directoryName(line) { held[name] = line }
