@@ -271,11 +271,8 @@ final class SettingsTable: MirroredEngine {
   }
 
   /// Reads a snapshot, or waits for the one that is being read and for the next one.
-  private func load(acceptingAnyTable: Bool = false) throws(StorageError) {
-    let (load, finished) = state.withLock { state in
-      if acceptingAnyTable { state.acceptAnyTable() }
-      return (state.beginLoading(), state.finishedLoad)
-    }
+  private func load() throws(StorageError) {
+    let (load, finished) = state.withLock { ($0.beginLoading(), $0.finishedLoad) }
     submit(load)
     try waitUntilLoaded(after: finished)
   }
@@ -297,8 +294,10 @@ final class SettingsTable: MirroredEngine {
 
   private func finish(_ load: TableState.Load, _ reply: Result<Reply, StorageError>) {
     do throws(StorageError) {
-      let (snapshot, askedName) = try contents(of: reply.get())
-      let next = state.withLock { $0.finishLoading(load, snapshot, askedName: askedName) }
+      let (snapshot, askedName, isReplacement) = try contents(of: reply.get())
+      let next = state.withLock {
+        $0.finishLoading(load, snapshot, askedName: askedName, isReplacement: isReplacement)
+      }
       submit(next.load)
       if let error = next.report { reportSoon(error) }
       saveCopySoon()
@@ -314,11 +313,11 @@ final class SettingsTable: MirroredEngine {
     }
   }
 
-  /// The values in a reply to ``TableScripts/snapshot``, and the name of the change that was asked
-  /// about.
+  /// The values in a reply to ``TableScripts/snapshot``, the name of the change that was asked
+  /// about, and whether the table that was asked about was given up for this one.
   func contents(
     of reply: Reply
-  ) throws(StorageError) -> (TableContents, askedName: String) {
+  ) throws(StorageError) -> (TableContents, askedName: String, isReplacement: Bool) {
     let result = try result(of: reply)
     guard case .array(let elements) = reply, elements.count == 6,
       let askedName = Self.word(elements[4]), case .array(let fields) = elements[5],
@@ -335,7 +334,7 @@ final class SettingsTable: MirroredEngine {
     }
     let contents = TableContents(
       id: result.id, version: result.version, name: result.name, entries: entries)
-    return (contents, askedName)
+    return (contents, askedName, result.code == 2)
   }
 
   // MARK: Waiting
@@ -387,14 +386,34 @@ final class SettingsTable: MirroredEngine {
 
   // MARK: Decisions
 
+  /// Whether this process, or the copy on this machine, has read a table.
+  var isKnown: Bool {
+    restoreCopy()
+    return state.withLock { !$0.contents.id.isEmpty }
+  }
+
+  /// Whether the server has neither the table that this process knows nor one for which that was
+  /// given up.
+  func isLost() throws(StorageError) -> Bool {
+    restoreCopy()
+    let known = state.withLock { $0.contents }
+    if known.id.isEmpty || known.isEmpty { return false }
+    let fields = Command(reading: "HMGET", name.state, "id", "r" + known.id)
+    guard case .array(let found) = try server.perform(fields), found.count == 2 else {
+      throw server.invalidReply("HMGET")
+    }
+    return found[0] != .bytes(Array(known.id.utf8)) && found[1] == .null
+  }
+
   /// Stores what this process knows on the server, in place of what is there, if that is another
   /// table or none.
-  func push() throws(StorageError) {
+  ///
+  /// - Returns: Whether it was stored; false if the server has that table.
+  func push() throws(StorageError) -> Bool {
     restoreCopy()
     try server.check()
-    try follow()
-    let (known, name) = state.withLock { ($0.isKnown ? $0.contents : nil, $0.nextName()) }
-    guard let known, !known.id.isEmpty else {
+    let (known, name) = state.withLock { ($0.contents, $0.nextName()) }
+    guard !known.id.isEmpty else {
       throw StorageError(
         .notFound, operation: "push", path: self.name.values,
         reason: "this process knows no settings",
@@ -409,17 +428,49 @@ final class SettingsTable: MirroredEngine {
       values.append(Array(entry.key.utf8))
       values.append(Array(data))
     }
-    let (reply, isConfirmed) = try server.run(TableScripts.restore, scriptArguments(values))
-    _ = try result(of: reply)
-    try load()
-    if !isConfirmed { throw server.unconfirmed }
+    return try decide(by: TableScripts.restore, values)
   }
 
-  /// Uses what is on the server in place of what this process knows.
-  func adopt() throws(StorageError) {
+  /// Makes all processes that know the same table as this one use what is on the server.
+  ///
+  /// - Returns: Whether that is another table than the one that this process knew.
+  func adopt() throws(StorageError) -> Bool {
+    restoreCopy()
     try server.check()
+    let (id, name) = state.withLock { state in
+      state.isAdopting = true
+      return (state.contents.id, state.nextName())
+    }
+    defer { state.withLock { $0.isAdopting = false } }
+    if !id.isEmpty {
+      let words = [id, self.name.channel, name].map { Array($0.utf8) }
+      return try decide(by: TableScripts.adopt, [Self.format] + words)
+    }
     try follow()
-    try load(acceptingAnyTable: true)
+    try load()
+    return false
+  }
+
+  /// Decides which table the server has, and then reads it: not earlier, because it may differ from
+  /// the known one until then, which would be reported.
+  ///
+  /// - Returns: Whether there was something to decide.
+  private func decide(
+    by script: Script, _ values: [[UInt8]]
+  ) throws(StorageError) -> Bool {
+    let (reply, isConfirmed) = try server.run(script, scriptArguments(values))
+    let result = try result(of: reply)
+    if result.code == -3 {
+      throw StorageError(
+        .misuse, operation: "push", path: server.address.description,
+        reason: "these settings were given up for those on the server, with push or adopt",
+        remedy: "Import an export of them.")
+    }
+    try follow()
+    try load()
+    if result.code == 0 { return false }
+    if !isConfirmed { throw server.unconfirmed }
+    return true
   }
 
   // MARK: The copy on disk

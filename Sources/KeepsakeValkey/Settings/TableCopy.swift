@@ -6,7 +6,6 @@ internal import Synchronization
 /// is away.
 final class TableCopy: Sendable {
   private let cache: DiskCache.Store
-  /// The server and the table: two servers may have tables of the same name.
   private let key: String
   private let report: @Sendable (StorageError) -> Void
   private let isSavePlanned = Atomic(false)
@@ -19,7 +18,7 @@ final class TableCopy: Sendable {
   ) {
     self.cache = cache
     self.report = report
-    key = "\(server.address) \(table.values)"
+    key = table.copyKey(server.address)
   }
 
   /// nil if there is no copy, or none that can be used, which is reported.

@@ -5,16 +5,17 @@ internal import Keepsake
 /// made, the names of the change before it and of this one, and the new values.
 ///
 /// As bytes: the identity, the version in digits and the two names, with a space after each, and
-/// either `?`, for changes that are too large to publish, or `*`, if the table was stored again
-/// after a loss, or the changes one after another. A change is the length of the key, a colon, the
-/// key, and either `-` or `+`, the length of the value, a colon and the value. A `!` before them
-/// removes all values first.
+/// either `?`, for changes that are too large to publish, or `*`, if the table was stored again or
+/// adopted after a loss, or the changes one after another. A change is the length of the key, a
+/// colon, the key, and either `-` or `+`, the length of the value, a colon and the value. A `!`
+/// before them removes all values first.
 struct TableMessage: Sendable {
   enum Content: Sendable {
     case changes(TableChanges)
     /// The values have to be read from the server.
     case omitted
-    /// The same, and the version may be one that other values had before.
+    /// The same, and the version may be one that other values had before, or the table may take the
+    /// place of another one.
     case restored
   }
 
@@ -27,6 +28,10 @@ struct TableMessage: Sendable {
 
   var changes: TableChanges? {
     if case .changes(let changes) = content { changes } else { nil }
+  }
+
+  var isRestored: Bool {
+    if case .restored = content { true } else { false }
   }
 
   /// A server cuts subscribers off that fall behind by 8 to 32 MB, so large changes are not sent.

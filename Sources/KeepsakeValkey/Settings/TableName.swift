@@ -17,6 +17,9 @@ struct TableName: Hashable, Sendable {
   /// The channel on which changes are published. All databases of a server share its channels.
   var channel: String { tag + ":c" + (database == 0 ? "" : String(database)) }
 
+  /// The key of the copy on disk. Two servers may have tables of the same name.
+  func copyKey(_ server: ServerAddress) -> String { "\(server) \(values)" }
+
   // MARK: Finding tables
 
   /// A pattern of `SCAN` for the ``state`` keys of an app.
@@ -33,5 +36,12 @@ struct TableName: Hashable, Sendable {
     // Only one way of writing it is a name.
     let name = TableName(app: app, suite: suite)
     return name.state.utf8.elementsEqual(bytes) ? suite : nil
+  }
+
+  /// The suite of a ``copyKey(_:)``; nil if it is not one of this app on this server.
+  static func suite(ofCopy key: String, app: String, on server: ServerAddress) -> String? {
+    let prefix = "\(server) "
+    guard key.hasPrefix(prefix), key.hasSuffix(":v") else { return nil }
+    return suite(of: key.dropFirst(prefix.count).dropLast() + "s", app: app)
   }
 }

@@ -7,6 +7,10 @@
 /// that the server has lost a change that the process knows and made others since. A table without
 /// an `id` does not exist.
 ///
+/// A field `r` with an identity, such as `r3w5e11264sgsf.1`, says that the table with this identity
+/// was given up for this one, by `push` or `adopt`. A process that knows the other table then takes
+/// this one. Without that field it keeps what it knows.
+///
 /// Version numbers stay below 2^53, which Lua represents exactly.
 enum TableScripts {
   static let format = 1
@@ -72,7 +76,7 @@ enum TableScripts {
   /// one that the process knows.
   ///
   /// If the process knows another table, the removal keeps a replica that has not caught up from
-  /// answering.
+  /// answering. The result is 2 and not 1 if that other table was given up for this one.
   static let snapshot = Script(
     isRead: true,
     """
@@ -80,20 +84,24 @@ enum TableScripts {
     if state[1] and state[1] ~= ARGV[1] then return {-2, 0, ''} end
     local id, n, known = state[2] or '', tonumber(state[3] or '0'), tonumber(ARGV[3])
     if ARGV[2] ~= '' and ARGV[2] ~= id then redis.call('HDEL', KEYS[2], '') end
-    local names = redis.call('HMGET', KEYS[2], 'c' .. n % 1024, 'c' .. known % 1024)
+    local fields = redis.call(
+      'HMGET', KEYS[2], 'c' .. n % 1024, 'c' .. known % 1024, 'r' .. ARGV[2])
     local isListed = known <= n and n - known < 1024
     return {
-      1, n, id, names[1] or '', isListed and names[2] or '', redis.call('HGETALL', KEYS[1])
+      fields[3] and 2 or 1, n, id, fields[1] or '', isListed and fields[2] or '',
+      redis.call('HGETALL', KEYS[1])
     }
     """)
 
   /// Makes a table again that the server has lost, with its identity, its version, its last change
-  /// and its values, in place of another one. Does nothing if the server has it.
+  /// and its values, in place of another one, which is given up for it. Does nothing if the server
+  /// has it, or if it was itself given up for the one that the server has.
   static let restore = Script(
     """
-    local state = redis.call('HMGET', KEYS[2], 'format', 'id')
+    local state = redis.call('HMGET', KEYS[2], 'format', 'id', 'r' .. ARGV[2])
     if state[1] and state[1] ~= ARGV[1] then return {-2, 0, ''} end
     if state[2] == ARGV[2] then return {0, 0, ARGV[2]} end
+    if state[3] then return {-3, 0, ''} end
     local function clear(key)
       for _, field in ipairs(redis.call('HKEYS', key)) do redis.call('HDEL', key, field) end
     end
@@ -111,7 +119,27 @@ enum TableScripts {
     redis.call('HSET', KEYS[2], 'format', ARGV[1], 'id', ARGV[2], 'n', ARGV[3])
     local n = tonumber(ARGV[3])
     redis.call('HSET', KEYS[2], 'c' .. n % 1024, ARGV[5], 'c' .. (n - 1) % 1024, ARGV[6])
+    if state[2] then redis.call('HSET', KEYS[2], 'r' .. state[2], 1) end
     for i = 7, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
     return {1, n, ARGV[2]}
+    """)
+
+  /// Gives up the table that a process knows for the one that the server has, or for a new one
+  /// without values. Does nothing if the server has the known one.
+  ///
+  /// The only write is the last command, so that nothing is changed if any command is refused.
+  static let adopt = Script(
+    """
+    local state = redis.call('HMGET', KEYS[2], 'format', 'id', 'n')
+    if state[1] and state[1] ~= ARGV[1] then return {-2, 0, ''} end
+    if state[2] == ARGV[2] then return {0, 0, ARGV[2]} end
+    local id, n = state[2] or ARGV[4], tonumber(state[2] and state[3] or '1')
+    local version = string.format('%.0f', n)
+    local name = state[2] and redis.call('HGET', KEYS[2], 'c' .. n % 1024) or ARGV[4]
+    redis.call('PUBLISH', ARGV[3], table.concat({id, version, '', name, '*'}, ' '))
+    redis.call(
+      'HSET', KEYS[2], 'format', ARGV[1], 'id', id, 'n', version, 'c' .. n % 1024, name,
+      'r' .. ARGV[2], 1)
+    return {1, n, id}
     """)
 }

@@ -76,16 +76,17 @@ struct TableState {
   private var lastLoad: Load = 0
   /// The last snapshot that was taken.
   private(set) var finishedLoad: Load = 0
-  /// What was ``newest`` when the snapshot was asked for.
+  /// What was ``newest``, and the identity of the table, when the snapshot was asked for.
   private var asked = Change()
+  private var askedID = ""
   private var isRetryPlanned = false
   private var retryDelay = Self.minimumRetryDelay
   private static let minimumRetryDelay = Duration.milliseconds(500)
   private static let maximumRetryDelay = Duration.seconds(30)
   /// Whether the snapshot that is being read will be too old.
   private var needsAnother = false
-  /// Whether the next snapshot is taken even if it is of another table.
-  private var acceptsAnyTable = false
+  /// Whether this process is giving up its table, so that it need not be told.
+  var isAdopting = false
   /// Messages that arrived while a snapshot is being read.
   private var kept: [TableMessage] = []
   private var keptByteCount = 0
@@ -185,7 +186,6 @@ struct TableState {
     phase = .apart
     // A server that was there may soon be there again, so that it is worth waiting.
     failure = error.code == .accessDenied || !wasSubscribed ? error : nil
-    acceptsAnyTable = false
     outage = error
     wake()
   }
@@ -236,6 +236,7 @@ struct TableState {
     discardKept()
     lastMessage = 0
     asked = newest
+    askedID = contents.id
     lastLoad += 1
     return lastLoad
   }
@@ -245,32 +246,36 @@ struct TableState {
     keptByteCount = 0
   }
 
-  /// Takes the next snapshot, whatever table it is of.
-  mutating func acceptAnyTable() { acceptsAnyTable = true }
-
   /// What the snapshot that is being read is asked about.
-  var request: (id: String, version: Int64) { (contents.id, asked.version) }
+  var request: (id: String, version: Int64) { (askedID, asked.version) }
 
   /// Takes a snapshot, unless it is not of the table that is known.
   ///
-  /// - Parameter askedName: The name that the server has for the change of the version that was
-  ///   asked about; empty if it does not know.
+  /// - Parameters:
+  ///   - askedName: The name that the server has for the change of the version that was asked
+  ///     about; empty if it does not know.
+  ///   - isReplacement: Whether the table that was asked about was given up for this one.
   mutating func finishLoading(
-    _ load: Load, _ snapshot: TableContents, askedName: String = ""
+    _ load: Load, _ snapshot: TableContents, askedName: String = "", isReplacement: Bool = false
   ) -> NextSteps {
     guard phase == .loading, load == lastLoad else { return NextSteps() }
     defer { wake() }
     let isOther = snapshot.id != contents.id
-    if isKnown, isOther, !contents.id.isEmpty, !contents.isEmpty, !acceptsAnyTable {
-      if needsAnother || kept.contains(where: { $0.id == contents.id }) {
-        return NextSteps(load: beginLoad())
-      }
-      phase = .apart
-      discardKept()
-      defer { conflict = lost(isEmpty: snapshot.id.isEmpty) }
-      return NextSteps(report: conflict == nil ? lost(isEmpty: snapshot.id.isEmpty) : nil)
-    }
     var report: StorageError?
+    if isKnown, isOther, !contents.id.isEmpty, !contents.isEmpty {
+      guard isReplacement, askedID == contents.id else {
+        if needsAnother || askedID != contents.id
+          || kept.contains(where: { $0.id == contents.id || $0.isRestored })
+        {
+          return NextSteps(load: beginLoad())
+        }
+        phase = .apart
+        discardKept()
+        defer { conflict = lost(isEmpty: snapshot.id.isEmpty) }
+        return NextSteps(report: conflict == nil ? lost(isEmpty: snapshot.id.isEmpty) : nil)
+      }
+      report = isAdopting ? nil : replaced
+    }
     if isKnown, !isOther {
       // A change was made since it was asked for. To show an older version would undo that.
       if snapshot.version < newest.version, newest.version > asked.version {
@@ -283,7 +288,6 @@ struct TableState {
       }
     }
     if report != nil { lossCount += 1 }
-    acceptsAnyTable = false
     conflict = nil
     finishedLoad = load
     replaceContents(with: snapshot)
@@ -304,7 +308,6 @@ struct TableState {
     phase = .apart
     failure = error
     outage = error
-    acceptsAnyTable = false
     discardKept()
     wake()
     // A forked child has no thread for that. The next message is its next attempt.
@@ -369,8 +372,10 @@ struct TableState {
     switch phase {
     case .apart:
       guard isSubscribed, !isRetryPlanned else { return nil }
-      // The server answers again, or has the known table again.
-      if conflict == nil || message?.id == contents.id { return beginLoad() }
+      // The server answers again, or has the known table again, or one that may take its place.
+      if conflict == nil || message?.id == contents.id || message?.isRestored == true {
+        return beginLoad()
+      }
       conflict = lost(isEmpty: false)
       return nil
     case .loading:
@@ -392,7 +397,7 @@ struct TableState {
   /// Returns false if a snapshot is to be read because the message does not follow.
   private mutating func apply(_ message: TableMessage) -> Bool {
     let isFirst = contents.id.isEmpty && message.version == 1
-    if case .restored = message.content { return false }
+    if message.isRestored { return false }
     // Messages only go back if the server has lost changes.
     guard message.id == contents.id || isFirst, message.version > lastMessage else { return false }
     lastMessage = message.version
@@ -484,6 +489,15 @@ struct TableState {
       reason: isEmpty
         ? "the server has lost the settings that this process knows"
         : "the server has other settings than those that this process knows",
-      remedy: "Call push on the ValkeyBacking to store those again, or adopt to use the server's.")
+      remedy: "Call push on the ValkeyBacking, or run `keepsakectl push` on this machine, to store "
+        + "those again; adopt uses the server's.")
+  }
+
+  /// The known table was given up for the server's.
+  private var replaced: StorageError {
+    StorageError(
+      .damaged, operation: "changes", path: table,
+      reason: "push or adopt has replaced the settings that this process knew",
+      remedy: "Import an export of those if they are still needed.")
   }
 }

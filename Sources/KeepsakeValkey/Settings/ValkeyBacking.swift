@@ -31,9 +31,9 @@ public import Keepsake
 ///
 /// If the server comes back with none of the settings or with other ones, the values that the
 /// processes have in memory stay. This is reported, and writes fail with the code `notFound` until
-/// you decide with ``push(_:)`` or ``adopt(_:)``. A server whose `maxmemory-policy` lets it delete
-/// any keys when its memory is full is refused with the code `misuse`; use `noeviction` or
-/// `volatile-lru`. <doc:AcrossMachines> goes through all outages.
+/// you decide for all of them with ``push(_:)`` or ``adopt(_:)``. A server whose `maxmemory-policy`
+/// lets it delete any keys when its memory is full is refused with the code `misuse`; use
+/// `noeviction` or `volatile-lru`. <doc:AcrossMachines> goes through all outages.
 ///
 /// All values of a suite together may take 32 MiB.
 ///
@@ -63,13 +63,19 @@ public final class ValkeyBacking: StorageBacking {
     }
   }
 
-  private let server: Server
+  let server: Server
   private let local: Set<Defaults.Suite>
+  /// The cache that holds the copies on disk.
+  let copies: DiskCache.Name
+  static let copies: DiskCache.Name = "keepsake-valkey"
   private let tables = Locked<[TableName: SettingsTable]>([:])
 
-  init(_ server: Server, local: Set<Defaults.Suite> = []) {
+  init(
+    _ server: Server, local: Set<Defaults.Suite> = [], copies: DiskCache.Name = ValkeyBacking.copies
+  ) {
     self.server = server
     self.local = local
+    self.copies = copies
   }
 
   /// The engine of a suite, which connects when it is first used; nil for a suite that stays on
@@ -78,12 +84,12 @@ public final class ValkeyBacking: StorageBacking {
     local.contains(suite) ? nil : table(of: suite, app: app)
   }
 
-  private func table(of suite: Defaults.Suite, app: String) -> SettingsTable {
+  func table(of suite: Defaults.Suite, app: String) -> SettingsTable {
     let name = TableName(app: app, suite: suite.name, database: server.address.database)
     return tables.withLock { tables in
       if let table = tables[name] { return table }
       let table = SettingsTable(
-        name, on: server, cache: DiskCache.named("keepsake-valkey"),
+        name, on: server, cache: DiskCache.named(copies),
         report: StorageSystem.makeDefaultsReporter())
       tables[name] = table
       return table
@@ -137,27 +143,31 @@ public final class ValkeyBacking: StorageBacking {
   /// Stores the settings that this process knows on the server again, in place of what is there.
   ///
   /// Call it after the server has lost its settings, in the process that has the newest ones. The
-  /// other processes then use them too. If the server has lost nothing, nothing is changed.
+  /// other processes then use them too, also those that know what is there in their place; this is
+  /// reported there with the code `damaged`. If the server has lost nothing, nothing is changed.
   ///
   /// ```swift
   /// try backing.push("prices")
   /// ```
   ///
-  /// - Throws: `StorageError` of code `notFound` if this process knows no settings of the suite,
-  ///   and of other codes if the server cannot be reached or refuses the change.
+  /// - Throws: `StorageError` of code `notFound` if this process knows no settings of the suite, of
+  ///   code `misuse` if ``adopt(_:)`` has given them up, and of other codes if the server cannot be
+  ///   reached or refuses the change.
   public func push(_ suite: Defaults.Suite = .standard) throws(StorageError) {
-    try table(of: suite, app: StorageSystem.appName).push()
+    _ = try table(of: suite, app: StorageSystem.appName).push()
   }
 
-  /// Uses the settings on the server, in place of those that this process knows.
+  /// Gives up the settings that this process knows, for those on the server or for none.
   ///
-  /// Call it in each process after the server has lost its settings, if they are to be lost, or
-  /// after another program has replaced them.
+  /// Call it in one process after the server has lost its settings, if they are to be lost. All
+  /// processes that know the same settings then use those on the server, now or when they connect
+  /// the next time; each reports this once, with the code `damaged`. If the server has lost
+  /// nothing, or if this process knows no settings, nothing is changed.
   ///
   /// - Throws: `StorageError` if the server cannot be reached. This process then keeps its
   ///   settings.
   public func adopt(_ suite: Defaults.Suite = .standard) throws(StorageError) {
-    try table(of: suite, app: StorageSystem.appName).adopt()
+    _ = try table(of: suite, app: StorageSystem.appName).adopt()
   }
 }
 

@@ -179,10 +179,15 @@ private func encode(_ message: TableMessage) -> [UInt8] {
       guard state.phase == .current else { continue }
       checkStep(from: before, by: message, to: state.contents)
     case .array:
-      guard let (snapshot, askedName) = try? table.contents(of: reply) else { continue }
+      guard let (snapshot, askedName, isReplacement) = try? table.contents(of: reply) else {
+        continue
+      }
       checkCopy(of: snapshot)
       guard let number = load else { continue }
-      load = state.finishLoading(number, snapshot, askedName: askedName).load
+      load =
+        state.finishLoading(
+          number, snapshot, askedName: askedName, isReplacement: isReplacement
+        ).load
     case .integer(let version):
       // This process has made a change.
       let change = TableChanges([EngineEntry(key: "own", data: nil)])

@@ -45,16 +45,19 @@ import Testing
     func nextName() -> String { state.nextName() }
 
     func lose(_ error: StorageError) { state.lose(error) }
+    func restore(_ copy: TableContents) { state.restore(copy) }
     func planOutageReport() -> Int? { state.planOutageReport() }
     func reportOutage(_ number: Int) -> StorageError? { state.reportOutage(number) }
-    func acceptAnyTable() { state.acceptAnyTable() }
     func beginReceiving() -> TableState.Load? { state.beginReceiving() }
     func beginLoading() -> TableState.Load? { state.beginLoading() }
     func retryLoading() -> TableState.Load? { state.retryLoading() }
 
     func finishLoading(
-      _ load: TableState.Load, _ contents: TableContents, askedName: String = ""
-    ) -> TableState.NextSteps { state.finishLoading(load, contents, askedName: askedName) }
+      _ load: TableState.Load, _ contents: TableContents, askedName: String = "",
+      isReplacement: Bool = false
+    ) -> TableState.NextSteps {
+      state.finishLoading(load, contents, askedName: askedName, isReplacement: isReplacement)
+    }
 
     func failLoading(_ load: TableState.Load, _ error: StorageError) -> Duration? {
       state.failLoading(load, error)
@@ -299,13 +302,75 @@ import Testing
     #expect(follower.state.conflict == nil && follower.state.phase == .current)
   }
 
-  @Test func anotherTableIsAdoptedOnRequest() {
+  @Test(arguments: [1, 3]) func replacementIsTakenAndReported(_ version: Int64) {
     let follower = Self.follower()
-    follower.acceptAnyTable()
     let load = follower.beginLoading() ?? 0
-    #expect(follower.finishLoading(load, TableContents()).report == nil)
-    #expect(follower.values == [:] && follower.state.phase == .current)
-    #expect(follower.state.conflict == nil)
+    let values = version == 1 ? [:] : ["b": "2"]
+    let other = Self.snapshot(version, values, id: "other")
+    let next = follower.finishLoading(load, other, isReplacement: true)
+    #expect(next.report?.code == .damaged && next.load == nil)
+    #expect(follower.values == values && follower.state.phase == .current)
+    #expect(follower.receive(version + 1, ["c": "3"], id: "other") == nil)
+    #expect(follower.values["c"] == "3")
+    // The process that decides need not be told.
+    let adopting = Self.follower()
+    adopting.state.isAdopting = true
+    let first = adopting.beginLoading() ?? 0
+    #expect(adopting.finishLoading(first, other, isReplacement: true).report == nil)
+    #expect(adopting.values == values && adopting.state.phase == .current)
+    // Nothing is lost with an empty table.
+    let empty = Self.follower(5, [:])
+    let second = empty.beginLoading() ?? 0
+    #expect(empty.finishLoading(second, other, isReplacement: true).report == nil)
+  }
+
+  private static let adoption = TableMessage(Array("other 3  c3 *".utf8))
+
+  @Test func adoptionEndsAConflict() {
+    let follower = Self.follower()
+    let other = Self.snapshot(3, ["b": "2"], id: "other")
+    _ = follower.finishLoading(follower.beginLoading() ?? 0, other)
+    #expect(follower.state.conflict != nil)
+    let load = follower.receive(Self.adoption)
+    #expect(load != nil && follower.values == ["a": "1"])
+    let next = follower.finishLoading(load ?? 0, other, isReplacement: true)
+    #expect(next.report?.code == .damaged && follower.state.conflict == nil)
+    #expect(follower.values == ["b": "2"] && follower.state.phase == .current)
+  }
+
+  /// A process that knows a third table, which was not given up.
+  @Test func adoptionInPlaceOfAnotherTableIsAConflict() {
+    let follower = Self.follower()
+    let other = Self.snapshot(3, ["b": "2"], id: "other")
+    let first = follower.finishLoading(follower.receive(Self.adoption) ?? 0, other)
+    #expect(first.report?.code == .notFound && first.load == nil)
+    let next = follower.finishLoading(follower.receive(Self.adoption) ?? 0, other)
+    #expect(next.report == nil && next.load == nil && follower.state.conflict != nil)
+    #expect(follower.values == ["a": "1"] && follower.state.phase == .apart)
+  }
+
+  /// The snapshot may be of the moment before.
+  @Test func adoptionDuringASnapshotMeansAnother() {
+    let follower = Self.follower()
+    let load = follower.beginLoading() ?? 0
+    #expect(follower.receive(Self.adoption) == nil)
+    let next = follower.finishLoading(load, TableContents())
+    #expect(next.load != nil && next.report == nil && follower.state.conflict == nil)
+    let other = Self.snapshot(3, ["b": "2"], id: "other")
+    #expect(follower.finishLoading(next.load ?? 0, other, isReplacement: true).load == nil)
+    #expect(follower.values == ["b": "2"] && follower.state.phase == .current)
+  }
+
+  /// What the server said is about the table that the process knew when it asked.
+  @Test func tableThatBecameKnownSinceIsAskedAbout() {
+    let follower = Follower(nil)
+    #expect(follower.state.request.id == "")
+    follower.restore(Self.snapshot(5, ["a": "1"]))
+    let other = Self.snapshot(3, ["b": "2"], id: "other")
+    let next = follower.finishLoading(1, other)
+    #expect(next.load == 2 && next.report == nil && follower.state.request.id == "id")
+    #expect(follower.finishLoading(2, other, isReplacement: true).report?.code == .damaged)
+    #expect(follower.values == ["b": "2"])
   }
 
   /// Nothing is lost with it.
@@ -392,17 +457,6 @@ import Testing
     #expect(delays == delays.sorted())
     _ = follower.finishLoading(load ?? 0, Self.snapshot(9, ["a": "9"]))
     #expect(follower.failLoading(follower.beginLoading() ?? 0, unreachable) == delays.first)
-  }
-
-  /// The caller of `adopt` was told that this failed.
-  @Test func adoptionEndsWithALoss() {
-    let follower = Self.follower()
-    follower.acceptAnyTable()
-    _ = follower.beginLoading()
-    follower.lose(unreachable)
-    let load = follower.beginReceiving() ?? 0
-    let next = follower.finishLoading(load, TableContents())
-    #expect(next.report?.code == .notFound && follower.values == ["a": "1"])
   }
 
   // MARK: Own changes

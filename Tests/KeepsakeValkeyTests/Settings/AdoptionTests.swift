@@ -1,0 +1,298 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import KeepsakeValkey
+
+/// How all processes of an app follow the decision of one, after a server has lost its settings.
+@Suite(.server, .ownThread) struct AdoptionTests {
+  /// Clients that know the same table, which the server then loses.
+  private func clientsOfALostTable(_ server: TestServer, _ count: Int = 2) throws -> [TestClient] {
+    let clients = (0..<count).map { _ in TestClient(server) }
+    try clients[0].set("a", "1")
+    for client in clients { #expect(try client.all() == ["a": "1"]) }
+    try server.command("FLUSHALL")
+    return clients
+  }
+
+  /// A process on another machine, which knows nothing.
+  private func stranger(_ server: TestServer) -> TestClient {
+    TestClient(server, copies: DiskCache.Name(UUID().uuidString))
+  }
+
+  /// What a client has reported about losses; the first report may be of the loss itself.
+  private func expectReplacement(
+    _ client: TestClient, sourceLocation: SourceLocation = #_sourceLocation
+  ) {
+    client.expectReport(.damaged, sourceLocation: sourceLocation)
+    let codes = client.faults.map(\.code)
+    #expect(
+      codes == [.damaged] || codes == [.notFound, .damaged], "\(client.faults)",
+      sourceLocation: sourceLocation)
+    #expect(
+      client.faults.last?.reason?.contains("push or adopt has replaced") == true,
+      sourceLocation: sourceLocation)
+  }
+
+  /// Also for a process that has not noticed the loss.
+  @Test(arguments: [false, true]) func emptyServerIsAdoptedByAll(_ isNoticed: Bool) throws {
+    let server = try TestServer()
+    let clients = try clientsOfALostTable(server, 3)
+    if isNoticed {
+      for client in clients { expectFailure(.notFound) { try client.set("a", "2") } }
+    }
+    #expect(try clients[0].table.adopt())
+    #expect(try clients[0].all() == [:])
+    for client in clients.dropFirst() {
+      waitUntil("the adoption was not followed") { (try? client.all()) == [:] }
+      expectReplacement(client)
+    }
+    try clients[2].set("b", "2")
+    for client in clients { client.expectEventually("b", "2") }
+    // There is nothing left to decide.
+    #expect(try !clients[1].table.adopt() && !clients[1].table.push())
+    #expect(clients[0].faults.allSatisfy { $0.code == .notFound })
+    // A process that starts now knows nothing of it.
+    let new = stranger(server)
+    #expect(try new.all() == ["b": "2"] && new.faults.isEmpty)
+  }
+
+  @Test func settingsOfANewProcessAreAdoptedByAll() throws {
+    let server = try TestServer()
+    let clients = try clientsOfALostTable(server)
+    let new = stranger(server)
+    try new.set("b", "2")
+    #expect(try new.all() == ["b": "2"])
+    for client in clients {
+      expectFailure(.notFound, reason: "has other settings") { try client.set("a", "2") }
+    }
+    #expect(try clients[1].table.adopt())
+    waitUntil("the adoption was not followed") { (try? clients[0].all()) == ["b": "2"] }
+    expectReplacement(clients[0])
+    for (number, client) in (clients + [new]).enumerated() {
+      try client.set("c", "\(number)")
+      for other in clients + [new] { other.expectEventually("c", "\(number)") }
+    }
+    #expect(new.faults.isEmpty)
+    #expect(try new.all() == ["b": "2", "c": "2"])
+  }
+
+  /// A write finds the adoption out, if it comes before the message.
+  @Test func writeAfterTheAdoptionSucceeds() throws {
+    let server = try TestServer()
+    let clients = try clientsOfALostTable(server)
+    #expect(try clients[0].table.adopt())
+    try clients[1].set("b", "2")
+    #expect(try clients[1].all() == ["b": "2"])
+    clients[0].expectEventually("b", "2")
+    expectReplacement(clients[1])
+  }
+
+  /// It had no connection when the others decided.
+  @Test func processThatWasAwayFollowsLater() throws {
+    let server = try TestServer()
+    let front = try Forwarder(to: server.socketPath)
+    defer { front.end() }
+    let away = TestClient(server) { $0 = front.address }
+    let here = TestClient(server)
+    try here.set("a", "1")
+    #expect(try away.all() == ["a": "1"] && here.all() == ["a": "1"])
+    front.forward(to: nil)
+    front.cut()
+    try server.command("FLUSHALL")
+    #expect(try here.table.adopt())
+    try here.set("b", "2")
+    #expect(try away.all() == ["a": "1"])
+    front.forward(to: server.socketPath)
+    waitUntil("the adoption was not followed") { (try? away.all()) == ["b": "2"] }
+    expectReplacement(away)
+    away.setEventually("c", "3")
+    here.expectEventually("c", "3")
+  }
+
+  /// The copy of the first process is of the table that was given up.
+  @Test func processThatStartsLaterReportsItOnce() throws {
+    let server = try TestServer()
+    let machine = DiskCache.Name(UUID().uuidString)
+    let first = TestClient(server, copies: machine)
+    try first.set("a", "1")
+    #expect(try first.all() == ["a": "1"])
+    let cache = DiskCache.named(machine)
+    func copiedID() -> String? {
+      let copy = (try? cache.get("\(first.server.address) {app:suite}:v")).flatMap { Array($0) }
+      return copy.flatMap { TableMessage($0) }?.id
+    }
+    waitUntil("no copy was written") { copiedID() != nil }
+    let id = copiedID()
+    // The first process ends; another one decides, and has its copy elsewhere.
+    let other = TestClient(server)
+    #expect(try other.all() == ["a": "1"])
+    try server.command("FLUSHALL")
+    first.server.link.close()
+    #expect(try other.table.adopt())
+    try other.set("b", "2")
+    let second = TestClient(server, copies: machine)
+    #expect(try second.all() == ["b": "2"])
+    expectReplacement(second)
+    waitUntil("no copy was written") { copiedID() != id }
+    let third = TestClient(server, copies: machine)
+    #expect(try third.all() == ["b": "2"] && third.faults.isEmpty)
+  }
+
+  @Test func processThatKnowsAThirdTableRefuses() throws {
+    let server = try TestServer()
+    let third = stranger(server)
+    try third.set("x", "9")
+    #expect(try third.all() == ["x": "9"])
+    try server.command("FLUSHALL")
+    expectFailure(.notFound) { try third.set("x", "8") }
+    let clients = (0..<2).map { _ in stranger(server) }
+    try clients[0].set("a", "1")
+    for client in clients { #expect(try client.all() == ["a": "1"]) }
+    try server.command("FLUSHALL")
+    #expect(try clients[0].table.adopt())
+    try clients[0].set("b", "2")
+    clients[1].expectEventually("b", "2")
+    waitUntil("the other table was not noticed") {
+      do {
+        try third.set("x", "8")
+        Issue.record("a change was made to a table that is not known")
+        return true
+      } catch {
+        return (error as? StorageError)?.reason?.contains("has other settings") == true
+      }
+    }
+    #expect(try third.all() == ["x": "9"])
+    // Its own decision makes no difference to the others.
+    #expect(try third.table.adopt())
+    #expect(try third.all() == ["b": "2"])
+    try third.set("c", "3")
+    for client in clients { client.expectEventually("c", "3") }
+    #expect(try replacedTables(server).count == 2)
+  }
+
+  /// Those that use what is on the server follow the push, too.
+  @Test func pushReplacesOtherSettingsForAll() throws {
+    let server = try TestServer()
+    let clients = try clientsOfALostTable(server)
+    let new = (0..<2).map { _ in stranger(server) }
+    try new[0].set("b", "2")
+    for client in new { #expect(try client.all() == ["b": "2"]) }
+    #expect(try clients[0].table.push())
+    for client in new {
+      waitUntil("the push was not followed") { (try? client.all()) == ["a": "1"] }
+      expectReplacement(client)
+    }
+    for client in clients + new {
+      client.setEventually("c", "3")
+      #expect(try client.get("c") == "3")
+    }
+    #expect(clients.allSatisfy { $0.faults.allSatisfy { $0.code == .notFound } })
+    #expect(try !new[0].table.push() && !new[1].table.adopt())
+  }
+
+  /// Otherwise each process would undo the decision of the others.
+  @Test func settingsThatWereGivenUpAreNotPushed() throws {
+    let server = try TestServer()
+    let machine = DiskCache.Name(UUID().uuidString)
+    let old = TestClient(server, copies: machine)
+    let client = try clientsOfALostTable(server, 1)[0]
+    #expect(try client.table.adopt())
+    try client.set("b", "2")
+    let id = try #require(try replacedTables(server).first)
+    let copy = TableMessage.bytes(
+      id: id, version: 1, name: "c",
+      TableChanges([EngineEntry(key: "a", data: Data("1".utf8))], removesAll: true))
+    try DiskCache.named(machine).set(
+      Data(copy), forKey: "\(old.server.address) {app:suite}:v")
+    expectFailure(.misuse, reason: "given up") { _ = try old.table.push() }
+    #expect(try server.values() == ["b": "2"] && old.all() == ["b": "2"])
+  }
+
+  /// The identities of the tables that were given up for the server's.
+  private func replacedTables(_ server: TestServer) throws -> [String] {
+    guard case .array(let names) = try server.command("HKEYS", "{app:suite}:s") else { return [] }
+    return names.compactMap(\.text).filter { $0.hasPrefix("r") }.map { String($0.dropFirst()) }
+  }
+
+  /// Whoever comes first decides, and all processes agree.
+  @Test func decisionsAtTheSameTime() throws {
+    let isComplete = ProcessInfo.processInfo.environment["KEEPSAKE_TESTS"] == "all"
+    for round in 0..<(isComplete ? 30 : 6) {
+      let server = try TestServer()
+      let clients = try clientsOfALostTable(server, 4)
+      let failures = Recorder<String>()
+      onThreads(4) { thread in
+        do {
+          switch (thread + round) % 4 {
+          case 0, 1: _ = try clients[thread].table.adopt()
+          case 2: _ = try clients[thread].table.push()
+          default: try? clients[thread].set("b", "2")
+          }
+        } catch {
+          let error = error as? StorageError
+          if error?.code != .misuse, error?.code != .notFound {
+            failures.append("\(String(describing: error))")
+          }
+        }
+      }
+      #expect(failures.all == [])
+      for client in clients { client.expectEventuallyEqual(to: server) }
+      for (number, client) in clients.enumerated() {
+        client.setEventually("last", "\(number)")
+        for other in clients { other.expectEventually("last", "\(number)") }
+      }
+    }
+  }
+
+  // MARK: What the server refuses
+
+  /// Nothing is changed, and the process keeps what it knows.
+  @Test(arguments: ["publish", "hset", "full", "format"])
+  func refusedAdoptionChangesNothing(_ reason: String) throws {
+    let server = try TestServer()
+    try server.command("ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all")
+    let client = TestClient(server) {
+      $0.user = "ann"
+      $0.password = "pw"
+    }
+    try client.set("a", "1")
+    #expect(try client.all() == ["a": "1"])
+    try server.command("FLUSHALL")
+    if reason == "format" {
+      try stranger(server).set("b", "2")
+      try server.command("HSET", "{app:suite}:s", "format", "2")
+    } else if reason == "full" {
+      try server.command("CONFIG", "SET", "maxmemory", "1")
+    } else {
+      try server.command("ACL", "SETUSER", "ann", "-\(reason)")
+    }
+    let keys = try server.command("HKEYS", "{app:suite}:s")
+    let code: StorageError.Code =
+      switch reason {
+      case "full": .diskFull
+      case "format": .unsupportedVersion
+      default: .accessDenied
+      }
+    expectFailure(code) { _ = try client.table.adopt() }
+    #expect(try server.command("HKEYS", "{app:suite}:s") == keys)
+    #expect(try client.all() == ["a": "1"])
+  }
+
+  @Test func replicaConfirmsAnAdoption() throws {
+    let servers = try Failover()
+    let patient = ValkeyBacking.Confirmation.replicas(1, timeout: .seconds(60))
+    let (one, two) = (servers.client(confirm: patient), servers.client())
+    try one.set("a", "1")
+    #expect(try one.all() == two.all())
+    try servers.primary.command("FLUSHALL")
+    #expect(try one.table.adopt())
+    waitUntil("the adoption was not followed") { (try? two.all()) == [:] }
+    try one.set("b", "2")
+    try servers.failOver()
+    for client in [one, two] { client.expectEventuallyEqual(to: servers.replica) }
+    two.setEventually("c", "3")
+    one.expectEventually("c", "3")
+    #expect(two.faults.map(\.code).filter { $0 != .notFound } == [.damaged])
+  }
+}
