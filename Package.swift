@@ -52,7 +52,7 @@ let package = Package(
     .executableTarget(name: "keepsake-shelf", dependencies: ["Keepsake"], path: "Examples/shelf"),
     .executableTarget(name: "keepsake-server", dependencies: ["Keepsake"], path: "Examples/server"),
     .executableTarget(name: "keepsake-pages", dependencies: ["Keepsake"], path: "Examples/pages"),
-    .executableTarget(name: "keepsakectl", dependencies: ["Keepsake"]),
+    .executableTarget(name: "keepsakectl", dependencies: ["Keepsake", "KeepsakeValkey"]),
     // A second process for the tests, which reads and writes on request.
     .executableTarget(name: "keepsake-peer", dependencies: ["Keepsake"], path: "Tests/Peer"),
     .testTarget(
@@ -66,7 +66,9 @@ let package = Package(
       name: "keepsake-valkey-peer", dependencies: ["KeepsakeValkey"], path: "Tests/ValkeyPeer"),
     .testTarget(
       name: "KeepsakeValkeyTests",
-      dependencies: ["KeepsakeValkey", "KeepsakeTesting", "keepsake-valkey-peer"]),
+      dependencies: [
+        "KeepsakeValkey", "KeepsakeTesting", "keepsake-valkey-peer", "keepsakectl",
+      ]),
   ]
 )
 

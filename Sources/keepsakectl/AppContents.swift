@@ -1,6 +1,7 @@
 import Keepsake
+import KeepsakeValkey
 
-/// The stores of one app. Numbers that cannot be read are null.
+/// The stores of one app, or its settings on a server. Numbers that cannot be read are null.
 struct AppContents: Encodable {
   private struct Suite: Encodable {
     var name: String
@@ -24,12 +25,24 @@ struct AppContents: Encodable {
   private var services: Nullable<[Service]>
   private var caches: [Cache]
 
-  private init(of app: String) {
+  /// The suites of this machine, or those of a server.
+  static func suites(of app: String, on server: ValkeyBacking?) throws -> [Defaults.Suite] {
+    guard let server else { return try Diagnostics.names { Defaults.suites() } }
+    return try server.suites(app: app).sorted { $0.name < $1.name }
+  }
+
+  private init(of app: String, on server: ValkeyBacking?) {
     self.app = app
-    let suites = Diagnostics.attempt { try Diagnostics.names { Defaults.suites() } } ?? []
+    let suites = Diagnostics.attempt { try Self.suites(of: app, on: server) } ?? []
     self.suites = suites.map { suite in
       let keys = Diagnostics.attempt { try Defaults.suite(suite).keys().count }
       return Suite(name: suite.name, keys: Nullable(value: keys))
+    }
+    if server != nil {
+      vault = Nullable()
+      services = Nullable()
+      caches = []
+      return
     }
     let secrets = Diagnostics.attempt {
       let vault = SecureVault.shared
@@ -84,10 +97,12 @@ struct AppContents: Encodable {
   }
 
   static func show(_ arguments: Arguments) throws -> Int32 {
-    try arguments.bootstrapApp()
-    let contents = AppContents(of: arguments.app)
+    let server = try arguments.bootstrapApp()
+    let contents = AppContents(of: arguments.app, on: server)
     let rows = contents.rows
-    if rows.isEmpty, Diagnostics.status == 0 { throw Failure.nothingStored(by: arguments.app) }
+    if rows.isEmpty, Diagnostics.status == 0 {
+      throw Failure.nothingStored(by: arguments.app, on: server)
+    }
     if arguments.hasOption("json") {
       try Output.show(json: contents)
     } else if !rows.isEmpty {

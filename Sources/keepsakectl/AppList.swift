@@ -15,6 +15,9 @@ enum AppList {
 
   static func show(_ arguments: Arguments) throws -> Int32 {
     if !arguments.words.isEmpty { return try AppContents.show(arguments) }
+    if arguments.hasOption("server") {
+      throw Failure.usage("with --server, list needs the name of an app. Name one.")
+    }
     let found = try apps()
     if arguments.hasOption("json") {
       try Output.show(json: found)

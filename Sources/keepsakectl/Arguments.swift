@@ -1,4 +1,11 @@
 import Keepsake
+import KeepsakeValkey
+
+#if canImport(Glibc)
+@preconcurrency import Glibc
+#elseif canImport(Musl)
+@preconcurrency import Musl
+#endif
 
 /// The words of a command line, without the command's name, and its options.
 struct Arguments {
@@ -8,13 +15,19 @@ struct Arguments {
 
   init(_ arguments: some Sequence<String>) {
     var acceptsOptions = true
-    for argument in arguments {
+    var rest = Array(arguments)[...]
+    while let argument = rest.popFirst() {
       if argument == "--", acceptsOptions {
         acceptsOptions = false
       } else if acceptsOptions, Self.isOption(argument) {
-        let parts = argument.split(separator: "=", maxSplits: 1)
-        options[argument == "-h" ? "--help" : String(parts[0])] =
-          parts.dropFirst().first.map(String.init) ?? ""
+        let name = argument == "-h" ? "--help" : String(argument.prefix { $0 != "=" })
+        var value = String(argument.dropFirst(name.count + 1))
+        // The value may also be the next word.
+        if Command.hasOptionWithValue(argument), let next = rest.first, !Self.isOption(next) {
+          value = next
+          rest.removeFirst()
+        }
+        options[name] = value
       } else {
         words.append(argument)
       }
@@ -51,10 +64,33 @@ struct Arguments {
     return String(words[0][words[0].index(after: slash)...])
   }
 
-  /// Makes the facades open the app's stores.
-  func bootstrapApp() throws {
+  /// The suite that follows the app's name.
+  var suite: Defaults.Suite { storeName.map { Defaults.Suite($0) } ?? .standard }
+
+  /// Makes the facades open the app's stores, and the settings on the server that `--server` names.
+  ///
+  /// - Parameter usesCopies: Whether to use the copies of the server's settings that the app has on
+  ///   this machine.
+  /// - Returns: The backing on the server; nil without that option.
+  @discardableResult
+  func bootstrapApp(usesCopies: Bool = false) throws -> ValkeyBacking? {
+    let server = try options["--server"].map { url in
+      let password = getenv("KEEPSAKE_SERVER_PASSWORD").map { String(cString: $0) }
+      return try ValkeyBacking(url: url, password: password, usesCopies: usesCopies)
+    }
+    let backing: any StorageBacking = server ?? ThisMachine.thisMachine
     try StorageSystem.bootstrap(
-      app: app, keySources: VaultCommands.keySources, authenticate: SecureVault.askTerminal)
+      app: app, on: backing, keySources: VaultCommands.keySources,
+      authenticate: SecureVault.askTerminal)
     Diagnostics.startReporting()
+    return server
+  }
+
+  /// The same for a command that is about a server, and about what this machine knows of it.
+  func bootstrapServer() throws -> ValkeyBacking {
+    guard let server = try bootstrapApp(usesCopies: true) else {
+      throw Failure.usage("--server is missing. Add it with the URL that the app uses.")
+    }
+    return server
   }
 }

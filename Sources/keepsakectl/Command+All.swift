@@ -2,20 +2,20 @@ extension Command {
   static let all: [Command] = [
     Command(
       name: "list", parameters: "[APP]", summary: "list all apps, or the stores of one app",
-      argumentCount: 0...1, options: ["json"], example: "list com.example.notes",
+      argumentCount: 0...1, options: ["json", "server=URL"], example: "list com.example.notes",
       body: AppList.show),
     Command(
       name: "settings list", parameters: "APP[/SUITE]", summary: "list keys and values",
-      argumentCount: 1...1, options: ["json"], example: "settings list com.example.notes/team",
-      body: SettingsCommands.list),
+      argumentCount: 1...1, options: ["json", "server=URL"],
+      example: "settings list com.example.notes/team", body: SettingsCommands.list),
     Command(
       name: "settings get", parameters: "APP[/SUITE] KEY", summary: "print one value as JSON",
-      argumentCount: 2...2, options: ["string"],
+      argumentCount: 2...2, options: ["string", "server=URL"],
       details: "--string prints a string as it is, without quotes.",
       example: "settings get com.example.notes theme --string", body: SettingsCommands.get),
     Command(
       name: "settings set", parameters: "APP[/SUITE] KEY JSON", summary: "store a value",
-      argumentCount: 3...3, options: ["string"],
+      argumentCount: 3...3, options: ["string", "server=URL"],
       details: """
         --string takes the value as a string and not as JSON. Bytes and dates are
         written as export writes them: {"$data": "<Base64>"} and
@@ -25,21 +25,22 @@ extension Command {
       body: SettingsCommands.set),
     Command(
       name: "settings delete", parameters: "APP[/SUITE] KEY", summary: "delete a value",
-      argumentCount: 2...2, example: "settings delete com.example.notes theme",
-      body: SettingsCommands.delete),
+      argumentCount: 2...2, options: ["server=URL"],
+      example: "settings delete com.example.notes theme", body: SettingsCommands.delete),
     Command(
       name: "settings watch", parameters: "APP[/SUITE]", summary: "print changes until Control-C",
-      argumentCount: 1...1, options: ["json"],
+      argumentCount: 1...1, options: ["json", "server=URL"],
       details: "--json prints one object a line, with null as the value of a deleted key.",
       example: "settings watch com.example.notes", body: SettingsCommands.watch),
     Command(
       name: "settings export", parameters: "APP[/SUITE]",
-      summary: "print all values as one document", argumentCount: 1...1, options: ["plist"],
+      summary: "print all values as one document", argumentCount: 1...1,
+      options: ["plist", "server=URL"],
       details: "The document is JSON, or with --plist a property list.",
       example: "settings export com.example.notes > notes.json", body: SettingsCommands.export),
     Command(
       name: "settings import", parameters: "APP[/SUITE] [FILE]",
-      summary: "store the values of a document", argumentCount: 1...2,
+      summary: "store the values of a document", argumentCount: 1...2, options: ["server=URL"],
       details: """
         The document is JSON or a property list, and read from standard input if no
         file is named. Settings that it does not contain stay as they are.
@@ -159,6 +160,32 @@ extension Command {
         and what is replaced is kept under a name that ends in .replaced-TIME.
         """,
       example: "restore com.example.notes /media/backup/notes", body: BackupCommands.restore),
+    Command(
+      name: "push", parameters: "APP[/SUITE] --server=URL",
+      summary: "store again what a server has lost",
+      argumentCount: 1...1, options: ["server=URL"],
+      details: """
+        Takes the settings that were last known on this machine, from the cache
+        directory of the app, and stores them in place of what is on the server. All
+        programs of the app then use them. Run it as the user of the app, on the
+        machine that had the newest settings. Changes nothing if the server has lost
+        nothing. See also adopt.
+        """,
+      example: "push com.example.shop --server=valkeys://cache.internal:6379",
+      body: ServerCommands.push),
+    Command(
+      name: "adopt", parameters: "APP[/SUITE] --server=URL",
+      summary: "give up what a server has lost",
+      argumentCount: 1...1, options: ["server=URL"],
+      details: """
+        Gives up the settings that were last known on this machine, for those that the
+        server has now, or for none. All programs of the app that knew the same
+        settings then use those on the server. Run it as the user of the app, on a
+        machine that had them. Changes nothing if the server has lost nothing. See
+        also push.
+        """,
+      example: "adopt com.example.shop --server=valkeys://cache.internal:6379",
+      body: ServerCommands.adopt),
     Command(
       name: "completions", parameters: "SHELL", summary: "print completions for bash or zsh",
       argumentCount: 1...1,

@@ -1,7 +1,7 @@
 /// One thing that the program can do, such as `settings get`.
 struct Command: Sendable {
   let name: String
-  /// The arguments as the usage shows them.
+  /// The arguments as the usage shows them, and the options that are needed.
   let parameters: String
   let summary: String
   /// How many arguments there may be.
@@ -15,7 +15,8 @@ struct Command: Sendable {
   let body: @Sendable (Arguments) async throws -> Int32
 
   var usage: String {
-    (["keepsakectl", name, parameters] + options.map { "[--\($0)]" }).joined(separator: " ")
+    let optional = options.filter { !parameters.contains("--\($0)") }
+    return (["keepsakectl", name, parameters] + optional.map { "[--\($0)]" }).joined(separator: " ")
   }
 
   static func run(_ words: some Sequence<String>) async throws -> Int32 {
@@ -38,6 +39,11 @@ struct Command: Sendable {
 
   /// The newest version in CHANGELOG.md.
   private static let version = "unreleased"
+
+  /// Whether the argument is an option that takes a value, which the argument does not have.
+  static func hasOptionWithValue(_ argument: String) -> Bool {
+    all.contains { $0.options.contains { $0.hasPrefix(argument.dropFirst(2) + "=") } }
+  }
 
   /// The command whose name the words begin with.
   static func named(_ words: [String]) -> Command? {
@@ -69,8 +75,8 @@ struct Command: Sendable {
   static func unknownCommand(_ words: [String]) -> Failure {
     guard let first = words.first else {
       return .usage(
-        "a command is missing: list, settings, vault, cache, backup, restore or doctor. "
-          + "Run `keepsakectl help`.")
+        "a command is missing: list, settings, vault, cache, backup, restore, push, adopt or "
+          + "doctor. Run `keepsakectl help`.")
     }
     let group = all.filter { $0.name.hasPrefix(first + " ") }
     if group.isEmpty { return .usage("unknown command \(first). Run `keepsakectl help`.") }

@@ -1,4 +1,5 @@
 import Keepsake
+import KeepsakeValkey
 
 /// Ends the program with one line that says what is wrong and what to do, and with an exit code.
 struct Failure: Error {
@@ -9,9 +10,15 @@ struct Failure: Error {
   static func usage(_ message: String) -> Failure { Failure(message: message, status: 64) }
 
   static func nothingStored(
-    by app: String, _ what: String = "no settings, secrets or caches"
+    by app: String, on server: ValkeyBacking? = nil,
+    _ what: String = "no settings, secrets or caches"
   ) -> Failure {
-    Failure(message: "\(app) has \(what) here. Run `keepsakectl list` to see all apps.")
+    guard let server else {
+      return Failure(message: "\(app) has \(what) here. Run `keepsakectl list` to see all apps.")
+    }
+    return Failure(
+      message: "\(app) has no settings on \(server.address). Check the name of the app, and the "
+        + "address and the database of the server.")
   }
 
   /// A suite, service or cache is missing.
@@ -27,7 +34,6 @@ struct Failure: Error {
     return Failure(
       message: "\(store) has no \(kind) \"\(key)\". Run `keepsakectl \(listCommand) \(store)`.")
   }
-
 }
 
 extension Failure {
@@ -38,7 +44,7 @@ extension Failure {
       case .notFound, .damaged, .unsupportedVersion: 1
       case .misuse: 64
       case .wrongType, .encodingFailed, .decodingFailed: 65
-      case .timedOut: 75
+      case .timedOut, .unreachable: 75
       case .accessDenied, .locked, .wrongPassphrase: 77
       default: 74
       }

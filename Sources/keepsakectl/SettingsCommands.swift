@@ -12,14 +12,17 @@ enum SettingsCommands {
   /// The suite that the arguments name, which need not exist.
   private static func suite(_ arguments: Arguments) throws -> Defaults.Store {
     try arguments.bootstrapApp()
-    return Defaults.suite(arguments.storeName.map { Defaults.Suite($0) } ?? .standard)
+    return Defaults.suite(arguments.suite)
   }
 
   private static func existingSuite(_ arguments: Arguments) throws -> Defaults.Store {
-    let store = try suite(arguments)
-    let suites = try Diagnostics.names { Defaults.suites() }
+    let server = try arguments.bootstrapApp()
+    let store = Defaults.suite(arguments.suite)
+    let suites = try AppContents.suites(of: arguments.app, on: server)
     if suites.contains(store.suite) { return store }
-    if suites.isEmpty { throw Failure.nothingStored(by: arguments.app, "no settings") }
+    if suites.isEmpty {
+      throw Failure.nothingStored(by: arguments.app, on: server, "no settings")
+    }
     throw Failure.missing(
       "suite \"\(store.suite.name)\"", of: arguments.app, existing: suites.map(\.name))
   }
@@ -84,6 +87,8 @@ enum SettingsCommands {
 
   static func watch(_ arguments: Arguments) async throws -> Int32 {
     let store = try existingSuite(arguments)
+    // A server that cannot be reached ends the command. Later, reads go on while it is away.
+    _ = try store.keys()
     let changes = store.changes()
     Output.note("Watching \(arguments.words[0]). Press Control-C to stop.")
     for await keys in changes {

@@ -12,10 +12,11 @@
 //   swift run keepsakectl cache sizes com.example.notes
 //   swift run keepsakectl backup com.example.notes /media/backup/notes
 //   swift run keepsakectl doctor com.example.notes              find problems and their remedies
+//   swift run keepsakectl settings list com.example.shop --server=valkeys://cache.internal
 //
 // An app is named as in its call of StorageSystem.bootstrap, or else as its executable. A suite,
 // service or cache follows after a slash. Files are found as the app finds them, so the XDG and
-// systemd variables count.
+// systemd variables count. With --server, settings are those on a Valkey or Redis server.
 
 import Keepsake
 

@@ -15,7 +15,10 @@ extension OneAtATime.KeepsakectlTests {
       ["settings", "list", app, "--json=1"], ["--", "--help"], ["list", app + "/team"],
       ["list", "-x"], ["settings", "get", app, "-dash"], ["vault", "protect", app + "/x"],
       ["backup"], ["backup", app], ["restore", app], ["backup", app + "/team", "x"],
-      ["restore", app, "x", "--bogus"],
+      ["restore", app, "x", "--bogus"], ["push", app], ["adopt"], ["list", app, "--server"],
+      ["settings", "get", app, "a", "--server", "--string"], ["list", "--server=valkey://host"],
+      ["settings", "list", app, "--server="], ["settings", "list", app, "--server=http://host"],
+      ["vault", "list", app, "--server=valkey://host"],
     ] {
       let run = try inspector.run(arguments)
       #expect(run.failed(64, "keepsakectl: "), "\(arguments): \(run)")
@@ -25,7 +28,7 @@ extension OneAtATime.KeepsakectlTests {
     #expect(try help.status == 0 && help.text == run("help").text)
     #expect(help.text.split(separator: "\n").allSatisfy { $0.count <= 80 })
     let commands = help.text.split(separator: "\n").filter { $0.hasPrefix("  ") }
-    #expect(commands.count == 27)
+    #expect(commands.count == 29)
     for line in commands {
       let words = line.split(separator: " ")
       let name = words.prefix { $0.allSatisfy { $0.isLowercase || $0 == "-" } }
@@ -77,8 +80,11 @@ extension OneAtATime.KeepsakectlTests {
     #expect(try complete("vault openers com.example.n") == ["com.example.notes"])
     #expect(try complete("doctor .") == ["com.example.mail", "com.example.notes"])
     #expect(try complete("settings get com.example.n") == ["com.example.notes"])
-    #expect(try complete("settings get com.example.notes --s") == ["--string"])
+    #expect(try complete("settings get com.example.notes --st") == ["--string"])
     #expect(try complete("doctor --") == ["--json", "--free=", "--help"])
+    #expect(try complete("pu") == ["push"])
+    #expect(try complete("adopt com.example.n") == ["com.example.notes"])
+    #expect(try complete("adopt com.example.notes --s") == ["--server="])
     #expect(try complete("completions .") == ["bash", "zsh"])
     #expect(child.finish() == "" && child.exitStatus == 0)
     let zsh = try run("completions", "zsh")

@@ -70,6 +70,7 @@ extension OneAtATime.KeepsakectlTests {
     let run = try run("doctor", app, "--free=9000000000000000000")
     #expect(run.status == 1 && run.text.contains("1 problem."), "one problem for each file system")
     #expect(run.text.contains("of disk space is left"))
+    #expect(try self.run("doctor", "--free", "9000000000000000000", app).text == run.text)
     try expectFailure(64, "number of bytes", "doctor", app, "--free=-1")
     try expectFailure(64, "number of bytes", "doctor", app, "--free=much")
   }

@@ -15,12 +15,13 @@ final class TestClient: Sendable {
 
   /// - Parameters:
   ///   - copies: The cache that holds the copy on disk. Clients of one machine share it.
+  ///   - cache: The same cache, if it is not one of the test process.
   ///   - change: Changes the address.
   init(
     _ testServer: TestServer, suite: String = "suite",
     confirm confirmation: ValkeyBacking.Confirmation = .primary,
-    copies: DiskCache.Name = .memory, maximumByteCount: Int = 32 << 20,
-    options: LinkOptions? = nil,
+    copies: DiskCache.Name = .memory, cache: DiskCache.Store? = nil,
+    maximumByteCount: Int = 32 << 20, options: LinkOptions? = nil,
     _ change: (inout ServerAddress) -> Void = { _ in }
   ) {
     self.testServer = testServer
@@ -32,7 +33,7 @@ final class TestClient: Sendable {
     server = Server(address, options: options ?? quick, confirm: confirmation)
     table = SettingsTable(
       TableName(app: "app", suite: suite, database: address.database), on: server,
-      cache: DiskCache.named(copies), maximumByteCount: maximumByteCount,
+      cache: cache ?? DiskCache.named(copies), maximumByteCount: maximumByteCount,
       report: { [reports] in reports.append($0) })
     mirror = EngineMirror(table, report: { [reports] in reports.append($0) })
   }

@@ -1,0 +1,36 @@
+import Keepsake
+import KeepsakeValkey
+
+/// The commands `push` and `adopt`, which decide for all programs of an app what is to become of
+/// settings that a server has lost.
+enum ServerCommands {
+  static func push(_ arguments: Arguments) throws -> Int32 {
+    try decide(arguments, "was stored again") { try $0.push($1, app: $2) }
+  }
+
+  static func adopt(_ arguments: Arguments) throws -> Int32 {
+    try decide(arguments, "was given up for what the server has") { try $0.adopt($1, app: $2) }
+  }
+
+  /// - Parameter decision: Returns false if there was nothing to decide.
+  private static func decide(
+    _ arguments: Arguments, _ result: String,
+    _ decision: (ValkeyBacking, Defaults.Suite, String) throws -> Bool
+  ) throws -> Int32 {
+    let server = try arguments.bootstrapServer()
+    let (app, suite) = (arguments.app, arguments.suite)
+    let name = "suite \(suite.name) of \(app)"
+    guard server.hasCopy(of: suite, app: app) else {
+      throw Failure(
+        message: "\(server.address): this machine has no copy of \(name). Use the URL of the app, "
+          + "as its user, on a machine where the app has read these settings.")
+    }
+    let isDecided = try decision(server, suite, app)
+    print(
+      Output.escaped(
+        isDecided
+          ? "\(server.address): \(name) \(result)."
+          : "\(server.address): \(name) is not lost. Nothing was changed."))
+    return Diagnostics.status
+  }
+}
