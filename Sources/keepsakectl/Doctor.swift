@@ -34,6 +34,7 @@ struct Doctor: Sendable {
     guard let minimum = Int(arguments.options["--free"] ?? "100000000"), minimum >= 0 else {
       throw Failure.usage("--free takes a number of bytes, such as --free=100000000.")
     }
+    if arguments.hasOption("server") { return try ServerDoctor.run(arguments) }
     if arguments.words.isEmpty { return try AllApps.examine(arguments) }
     try arguments.bootstrapApp()
     let doctor = try Doctor(arguments.app)
@@ -117,17 +118,22 @@ struct Doctor: Sendable {
 
   private func show(asJSON: Bool) throws {
     if asJSON { return try Output.show(json: report) }
-    for finding in report.findings {
-      print("\(Output.red("problem"))  \(Output.escaped(finding.finding))")
-      print("         \(Output.escaped(finding.remedy))")
-    }
-    for part in report.skipped { print("skipped  \(Output.escaped(part))") }
     let counts = [
       Output.count(report.suites, "suite"), Output.count(report.secrets, "secret"),
       Output.count(report.entries, "cache entry", "cache entries"),
     ].joined(separator: ", ")
-    let verdict =
-      report.findings.isEmpty ? "no problems" : Output.count(report.findings.count, "problem")
-    print("\(Output.escaped(report.app)): \(verdict). Checked \(counts).")
+    Self.show(
+      report.findings, skipped: report.skipped, of: report.app, summary: "Checked \(counts).")
+  }
+
+  /// Prints findings, and in the last line how many there are.
+  static func show(_ findings: [Problem], skipped: [String], of subject: String, summary: String) {
+    for finding in findings {
+      print("\(Output.red("problem"))  \(Output.escaped(finding.finding))")
+      print("         \(Output.escaped(finding.remedy))")
+    }
+    for part in skipped { print("skipped  \(Output.escaped(part))") }
+    let verdict = findings.isEmpty ? "no problems" : Output.count(findings.count, "problem")
+    print(Output.escaped("\(subject): \(verdict). \(summary)"))
   }
 }

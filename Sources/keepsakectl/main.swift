@@ -1,6 +1,6 @@
 // keepsakectl shows, changes and checks what this user's apps have stored. It is to Keepsake what
 // `defaults` and `security` are to macOS, and uses the library's public calls, and a few of its
-// package to make backups under its locks.
+// package to make backups under its locks and to examine servers.
 //
 //   swift run keepsakectl help                                  list all commands
 //   swift run keepsakectl list                                  list the apps on this machine

@@ -87,15 +87,10 @@ final class Server: Sendable {
   }
 
   private func check(_ information: String) throws(StorageError) {
-    var limit: Substring?
-    var policy: Substring = ""
-    for line in information.split(whereSeparator: \.isNewline) {
-      let parts = line.split(separator: ":", maxSplits: 1)
-      guard parts.count == 2 else { continue }
-      if parts[0] == "maxmemory" { limit = parts[1] }
-      if parts[0] == "maxmemory_policy" { policy = parts[1] }
-    }
-    guard let limit, limit != "0", policy.hasPrefix("allkeys-") else { return }
+    let fields = ServerFacts.fields(of: information)
+    guard let limit = fields["maxmemory"], limit != "0",
+      let policy = fields["maxmemory_policy"], policy.hasPrefix("allkeys-")
+    else { return }
     throw StorageError(
       .misuse, operation: "connect", path: address.description,
       reason: "the server deletes any keys when its memory is full (maxmemory-policy \(policy))",

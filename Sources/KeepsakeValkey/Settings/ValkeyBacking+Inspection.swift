@@ -1,3 +1,4 @@
+internal import FoundationEssentials
 package import Keepsake
 
 /// What a program needs that looks after the settings of an app and is not the app.
@@ -27,6 +28,17 @@ extension ValkeyBacking {
     table(of: suite, app: app).isKnown
   }
 
+  /// The suites of which this machine has a copy, and which the server has lost.
+  package func lostSuites(app: String) throws(StorageError) -> [Defaults.Suite] {
+    var lost: [Defaults.Suite] = []
+    for key in try DiskCache.named(copies).keys().sorted() {
+      guard let name = TableName.suite(ofCopy: key, app: app, on: server.address) else { continue }
+      let suite = Defaults.Suite(name)
+      if try table(of: suite, app: app).isLost() { lost.append(suite) }
+    }
+    return lost
+  }
+
   /// See ``push(_:)``.
   ///
   /// - Returns: Whether the server did not have the settings.
@@ -39,5 +51,38 @@ extension ValkeyBacking {
   /// - Returns: Whether the settings were given up.
   package func adopt(_ suite: Defaults.Suite, app: String) throws(StorageError) -> Bool {
     try table(of: suite, app: app).adopt()
+  }
+
+  // MARK: The server
+
+  /// What the server says about itself.
+  package func serverFacts() throws(StorageError) -> ServerFacts {
+    var facts = ServerFacts(server.address)
+    /// nil if the user may not use the command, or the server does not know it.
+    func ask(_ command: Command) throws(StorageError) -> Reply? {
+      guard let reply = try server.link.perform([command]).first else { return nil }
+      do throws(StorageError) {
+        let reply = try server.link.checked(reply)
+        if case .error = reply { return nil }
+        return reply
+      } catch {
+        guard error.code == .accessDenied else { throw error }
+        return nil
+      }
+    }
+    if case .bytes(let text) = try ask(Command(reading: "INFO")) {
+      facts.information = ServerFacts.fields(of: String(decoding: text, as: UTF8.self))
+    }
+    for name in ServerFacts.settingNames {
+      guard case .array(let pair) = try ask(Command(reading: "CONFIG", "GET", name)),
+        pair.count == 2, case .bytes(let value) = pair[1]
+      else { continue }
+      facts.settings[name] = String(decoding: value, as: UTF8.self)
+    }
+    let start = Date.now.timeIntervalSince1970
+    let time = try ask(Command(reading: "TIME"))
+    facts.clockDifference = ServerFacts.clockDifference(
+      time, between: start, and: Date.now.timeIntervalSince1970)
+    return facts
   }
 }

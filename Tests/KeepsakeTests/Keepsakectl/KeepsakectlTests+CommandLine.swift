@@ -18,7 +18,8 @@ extension OneAtATime.KeepsakectlTests {
       ["restore", app, "x", "--bogus"], ["push", app], ["adopt"], ["list", app, "--server"],
       ["settings", "get", app, "a", "--server", "--string"], ["list", "--server=valkey://host"],
       ["settings", "list", app, "--server="], ["settings", "list", app, "--server=http://host"],
-      ["vault", "list", app, "--server=valkey://host"],
+      ["vault", "list", app, "--server=valkey://host"], ["doctor", "--server=valkey://host"],
+      ["doctor", app, "--server=valkey://host", "--free=1"],
     ] {
       let run = try inspector.run(arguments)
       #expect(run.failed(64, "keepsakectl: "), "\(arguments): \(run)")
@@ -81,7 +82,7 @@ extension OneAtATime.KeepsakectlTests {
     #expect(try complete("doctor .") == ["com.example.mail", "com.example.notes"])
     #expect(try complete("settings get com.example.n") == ["com.example.notes"])
     #expect(try complete("settings get com.example.notes --st") == ["--string"])
-    #expect(try complete("doctor --") == ["--json", "--free=", "--help"])
+    #expect(try complete("doctor --") == ["--json", "--free=", "--server=", "--help"])
     #expect(try complete("pu") == ["push"])
     #expect(try complete("adopt com.example.n") == ["com.example.notes"])
     #expect(try complete("adopt com.example.notes --s") == ["--server="])

@@ -38,6 +38,10 @@ import Testing
   @Test func pushStoresTheCopyAgain() throws {
     defer { scope.close() }
     let clients = try clientsOfALostSuite()
+    let lost = try run("doctor", "app")
+    #expect(lost.status == 1 && lost.errors.isEmpty, "\(lost)")
+    #expect(lost.text.contains("it has lost the settings of suite suite"), "\(lost)")
+    #expect(lost.text.contains("keepsakectl push app/suite"), "\(lost)")
     let push = try run("push", "app/suite")
     #expect(push.status == 0 && push.errors.isEmpty, "\(push)")
     #expect(push.text == "unix://\(server.socketPath): suite suite of app was stored again.\n")
@@ -50,6 +54,8 @@ import Testing
     #expect(again.status == 0 && again.text.hasSuffix("is not lost. Nothing was changed.\n"))
     #expect(try run("adopt", "app/suite").text.hasSuffix("is not lost. Nothing was changed.\n"))
     #expect(try server.values() == ["a": "1", "b": "2", "c": "3"])
+    let doctor = try run("doctor", "app")
+    #expect(doctor.status == 0, "\(doctor)")
   }
 
   @Test(arguments: [false, true]) func adoptGivesTheCopyUp(_ isEmpty: Bool) throws {
@@ -69,6 +75,7 @@ import Testing
     }
     try clients[0].set("b", "2")
     clients[1].expectEventually("b", "2")
+    #expect(try run("doctor", "app").status == 0)
     // The copy may still be the one that was given up.
     let push = try run("push", "app/suite")
     #expect(push.status == 64 || push.text.hasSuffix("Nothing was changed.\n"), "\(push)")

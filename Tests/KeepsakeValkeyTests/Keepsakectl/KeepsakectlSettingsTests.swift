@@ -118,6 +118,7 @@ import Testing
     ["list", "app"], ["settings", "list", "app"], ["settings", "get", "app", "a"],
     ["settings", "set", "app", "a", "1"], ["settings", "delete", "app", "a"],
     ["settings", "watch", "app"], ["settings", "export", "app"], ["settings", "import", "app"],
+    ["doctor", "app"],
   ]
 
   @Test(arguments: commands) func serverThatIsAway(_ words: [String]) throws {

@@ -1,0 +1,52 @@
+/// What a server says about itself, and how this process reaches it.
+package struct ServerFacts: Sendable {
+  /// The fields of `INFO`; empty if the user may not ask for them.
+  package var information: [String: String] = [:]
+  /// Settings by their names. Those that the user may not ask for are missing.
+  package var settings: [String: String] = [:]
+  /// By how many seconds the clock of the server differs from this machine's, at least: positive if
+  /// it is ahead. Nil if the user may not ask for the time.
+  package var clockDifference: Double?
+  package let isEncrypted: Bool
+  package let usesPassword: Bool
+  /// Whether what is sent does not leave this machine.
+  package let isOnThisMachine: Bool
+
+  /// The settings that `INFO` does not have.
+  package static let settingNames = ["appendfsync", "client-output-buffer-limit"]
+
+  init(_ address: ServerAddress) {
+    isEncrypted = address.isEncrypted
+    usesPassword = address.password != nil
+    isOnThisMachine =
+      switch address.endpoint {
+      case .unix: true
+      case .tcp(let host, _):
+        host.hasPrefix("127.") || ["localhost", "::1"].contains(host.lowercased())
+      }
+  }
+
+  /// The fields of a reply to `INFO`.
+  static func fields(of text: String) -> [String: String] {
+    var fields: [String: String] = [:]
+    for line in text.split(whereSeparator: \.isNewline) {
+      let parts = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+      if parts.count == 2 { fields[String(parts[0])] = String(parts[1]) }
+    }
+    return fields
+  }
+
+  /// The least difference that a reply to `TIME` leaves, which the server gave between two moments
+  /// of this machine.
+  static func clockDifference(
+    _ reply: Reply?, between start: Double, and end: Double
+  ) -> Double? {
+    guard case .array(let parts) = reply, parts.count == 2,
+      case .bytes(let seconds) = parts[0], let seconds = ReplyParser.integer(seconds[...]),
+      case .bytes(let microseconds) = parts[1],
+      let microseconds = ReplyParser.integer(microseconds[...])
+    else { return nil }
+    let time = Double(seconds) + Double(microseconds) / 1e6
+    return time < start ? time - start : max(0, time - end)
+  }
+}
