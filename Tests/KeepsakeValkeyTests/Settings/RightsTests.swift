@@ -6,25 +6,33 @@ import Testing
 
 /// The user of the server whose rights "Across machines" lists.
 @Suite(.server, .ownThread) struct RightsTests {
+  private var article: URL {
+    URL(filePath: #filePath).deletingLastPathComponent()
+      .appending(path: "../../../Sources/KeepsakeValkey/KeepsakeValkey.docc/AcrossMachines.md")
+  }
+
   /// The words of the command in the article.
   private func documentedRights() throws -> [String] {
-    let article = URL(filePath: #filePath).deletingLastPathComponent()
-      .appending(path: "../../../Sources/KeepsakeValkey/KeepsakeValkey.docc/AcrossMachines.md")
     let text = try String(contentsOf: article, encoding: .utf8)
     let command = try #require(text.firstMatch(of: /(?ms)^ACL SETUSER shop (.+?)^```/)?.1)
     return command.split(whereSeparator: \.isWhitespace).map(String.init)
   }
 
-  @Test func documentedRightsAreEnough() throws {
-    let server = try TestServer(["--appendonly", "yes"])
+  private let app = "com.example.shop"
+
+  /// Makes the user, and returns the URL with which it logs in.
+  private func makeUser(on server: TestServer, _ more: [String] = []) throws -> String {
     var rights = try documentedRights().map { $0 == ">PASSWORD" ? ">tuna" : $0 }
     if try server.command("COMMAND", "INFO", "WAITAOF") == .array([.null]) {
       rights.removeAll { $0 == "+waitaof" }
     }
-    #expect(try server.command(["ACL", "SETUSER", "shop"] + rights).text == "OK")
-    let url = "unix://shop:tuna@\(server.socketPath)?db=1&timeout=60s&connect-timeout=60s"
-    let backing = try ValkeyBacking.valkey(url)
-    let app = "com.example.shop"
+    #expect(try server.command(["ACL", "SETUSER", "shop"] + rights + more).text == "OK")
+    return "unix://shop:tuna@\(server.socketPath)?db=1&timeout=60s&connect-timeout=60s"
+  }
+
+  @Test func documentedRightsAreEnough() throws {
+    let server = try TestServer(["--appendonly", "yes"])
+    let backing = try ValkeyBacking.valkey(try makeUser(on: server))
     let engine = try #require(backing.engine(for: "prices", app: app) as? SettingsTable)
     let mirror = EngineMirror(engine, report: { Issue.record($0) })
     let one = try StoredValue(engineData: Data("1".utf8), key: "a")
@@ -35,8 +43,25 @@ import Testing
     try mirror.synchronize()
     try mirror.removeAll()
     #expect(try backing.suites(app: app).isEmpty)
+    // A decision after a loss.
+    try mirror.set(one, forKey: "a")
+    try server.command("FLUSHALL")
+    #expect(try backing.push("prices", app: app))
+    try server.command("FLUSHALL")
+    #expect(try backing.adopt("prices", app: app))
+    #expect(try mirror.value(forKey: "a") == nil)
     // Other keys and other channels are out of reach.
     let other = try #require(backing.engine(for: "prices", app: "other"))
     expectFailure(.accessDenied) { try other.set(Data("1".utf8), forKey: "a") }
+  }
+
+  @Test func documentedRightsAreEnoughForTheDoctor() throws {
+    let server = try TestServer(["--appendonly", "yes"])
+    let article = try String(contentsOf: self.article, encoding: .utf8)
+    let more = ["+config|get", "+time"]
+    for right in more { #expect(article.contains("`\(right)`")) }
+    let url = try makeUser(on: server, more)
+    let run = try Keepsakectl().run("doctor", app, "--server", url)
+    #expect(run.status == 0 && !run.text.contains("skipped"), "\(run)")
   }
 }
