@@ -140,12 +140,13 @@ extension SecureVault.KeySource {
   ) throws(StorageError) -> SlotSecret? {
     switch kind {
     case .keyFile:
-      if let slot { return try vault.keyFile().secret(forID: slot.locator) }
-      return try vault.keyFile().newestSecret()
+      guard let keyFile = try vault.storage.keyFile() else { return nil }
+      if let slot { return try keyFile.secret(forID: slot.locator) }
+      return try keyFile.newestSecret()
     case .passphrase(let text, let logN):
       return try Self.secret(passphrase: text, logN: slot?.logN ?? logN)
     case .credential(let name):
-      let path = try Self.credentialPath(name, vault.paths.finder.environment)
+      let path = try Self.credentialPath(name, vault.finder.environment)
       guard let path, let file = try File.openIfPresent(path) else {
         if slot == nil { return nil }
         throw StorageError(

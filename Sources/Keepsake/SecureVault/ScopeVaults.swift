@@ -40,9 +40,9 @@ final class ScopeVaults: Sendable {
         in: try service.directory(in: scope.finder, .data), finder: scope.finder)
       return .success(
         vaults.store(paths.directory, named: paths.directory) {
-          Vault(paths: paths, options: self.options) { [weak scope] in
-            scope?.report($0.reported(by: "SecureVault"))
-          }
+          Vault(
+            storage: VaultDirectory(paths), finder: scope.finder, options: self.options
+          ) { [weak scope] in scope?.report($0.reported(by: "SecureVault")) }
         })
     } catch {
       return .failure(error)

@@ -7,7 +7,7 @@ extension SecureVault.Store {
   ///   - keyFile: The path for a copy of the key file; nil for no copy.
   package func backUp(to directory: String, keyFile: String?) throws(StorageError) {
     try perform("backUp") { () throws(StorageError) in
-      try vault.backUp(to: directory, keyFile: keyFile)
+      try self.directory.backUp(to: directory, keyFile: keyFile)
     }
   }
 
@@ -18,7 +18,7 @@ extension SecureVault.Store {
     from directory: String, keyFile: String?
   ) throws(StorageError) -> PreparedRestore {
     try perform("prepareRestore") { () throws(StorageError) in
-      try vault.prepareRestore(from: directory, keyFile: keyFile)
+      try self.directory.prepareRestore(from: directory, keyFile: keyFile)
     }
   }
 }

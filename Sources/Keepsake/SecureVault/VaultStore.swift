@@ -34,6 +34,16 @@ extension SecureVault {
       get throws(StorageError) { try vaultIfAvailable.get() }
     }
 
+    /// The vault as files.
+    var directory: VaultDirectory {
+      get throws(StorageError) {
+        if let directory = try vault.storage as? VaultDirectory { return directory }
+        throw StorageError(
+          .misuse, operation: "open", reason: "the vault is not in a directory of this machine",
+          remedy: "Use a service in a directory of its own.")
+      }
+    }
+
     /// Hands a failure to the handler of the scope that made this store.
     @usableFromInline
     func report(_ error: StorageError) { scope.report(error.reported(by: "SecureVault")) }
@@ -52,7 +62,7 @@ extension SecureVault {
 
     /// The vault's directory, for errors; nil when there is none.
     @usableFromInline
-    var vaultPath: String? { try? vault.paths.directory }
+    var vaultPath: String? { try? vault.storage.path }
 
     /// The directory of the vault that holds the secrets of this and the app's other services.
     ///
@@ -61,7 +71,7 @@ extension SecureVault {
     public var folderURL: URL {
       get throws(StorageError) {
         try perform("folderURL") { () throws(StorageError) in
-          URL(filePath: try vault.paths.directory)
+          URL(filePath: try directory.path)
         }
       }
     }

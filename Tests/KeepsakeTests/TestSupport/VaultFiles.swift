@@ -22,8 +22,9 @@ extension TemporaryDirectory {
     let paths = VaultPaths(
       in: StoreDirectory(path: path, isCallerOwned: false), finder: finder)
     return Vault(
-      paths: paths, options: VaultOptions(sources: sources, authenticate: authenticate),
-      timeout: timeout, report: failures.append)
+      storage: VaultDirectory(paths, timeout: timeout), finder: finder,
+      options: VaultOptions(sources: sources, authenticate: authenticate), timeout: timeout,
+      report: failures.append)
   }
 
   /// A session with the keys of the current header.

@@ -35,7 +35,8 @@ enum ChunkBuffer {
 
 /// Collects bytes in a buffer, and writes the buffer to a file whenever it is full.
 struct ChunkOutput {
-  let file: File
+  /// nil if the buffer has room for everything.
+  let file: File?
   let buffer: UnsafeMutableRawBufferPointer
   var used = 0
 
@@ -74,6 +75,7 @@ struct ChunkOutput {
   }
 
   mutating func flush() throws(StorageError) {
+    guard let file else { return }
     let failure = file.write(UnsafeRawBufferPointer(buffer)[part: ..<used]).failure
     if let failure { throw failure }
     used = 0

@@ -82,9 +82,9 @@ final class EntryPath: Sendable {
 
   /// The header of the entry's file, which nothing authenticates yet; nil when there is no file.
   func readHeader() throws(StorageError) -> EntryHeader? {
-    guard let file = try File.openIfPresent(path) else { return nil }
-    let bytes = try file.read(from: 0, count: EntryHeader.size)
-    return try bytes.withBytes { bytes throws(StorageError) in try parseHeader(bytes) }
+    try File.openIfPresent(path).map { file throws(StorageError) in
+      try StoredEntry.file(file).header(at: self)
+    }
   }
 
   func parseHeader(_ bytes: UnsafeRawBufferPointer) throws(StorageError) -> EntryHeader {
@@ -92,7 +92,7 @@ final class EntryPath: Sendable {
       return try EntryHeader(bytes)
     } catch {
       switch error {
-      case .invalid: throw damageError("its file has no valid header")
+      case .invalid: throw invalidHeaderError
       case .newerVersion:
         throw StorageError(
           .unsupportedVersion, operation: "open", path: path,
@@ -109,6 +109,10 @@ final class EntryPath: Sendable {
       .damaged, operation: "open", path: path, reason: "the secret is damaged: \(reason)",
       remedy: "Restore this file from a backup, or remove the secret.")
   }
+
+  var invalidHeaderError: StorageError { damageError("its file has no valid header") }
+
+  var lengthError: StorageError { damageError("the file's length does not match its header") }
 
   var alteredError: StorageError {
     damageError("its file was altered, or moved here from another key")

@@ -51,7 +51,9 @@ extension Vault {
   }
 
   private func newSecret(of source: SecureVault.KeySource) throws(StorageError) -> SlotSecret? {
-    if case .keyFile = source.kind { return try keyFile().addSecret() }
+    if case .keyFile = source.kind, let keyFile = try storage.keyFile() {
+      return try keyFile.addSecret()
+    }
     return try source.secret(for: nil, in: self)
   }
 
@@ -90,19 +92,17 @@ extension Vault {
   /// - Returns: The failures of single entries.
   private func resealEntries(dropsKeys: Bool = true) throws(StorageError) -> [StorageError] {
     var failures: [StorageError] = []
-    for directoryName in try paths.entryDirectories() {
-      for path in try paths.entries(in: directoryName) {
-        do throws(StorageError) {
-          try reseal(path)
-        } catch {
-          // The next entry would fail in the same way.
-          let isGeneral = [.locked, .timedOut, .diskFull].contains(error.code)
-          if isGeneral || error.isDescriptorLimit {
-            for failure in failures { report(failure.inContext(of: "rotateKeys")) }
-            throw error
-          }
-          failures.append(error)
+    for path in try storage.allEntries() {
+      do throws(StorageError) {
+        _ = try withSession { session throws(StorageError) in try session.resealEntry(at: path) }
+      } catch {
+        // The next entry would fail in the same way.
+        let isGeneral = [.locked, .timedOut, .diskFull].contains(error.code)
+        if isGeneral || error.isDescriptorLimit {
+          for failure in failures { report(failure.inContext(of: "rotateKeys")) }
+          throw error
         }
+        failures.append(error)
       }
     }
     // The key id in a damaged entry may be wrong, so it is unknown which keys are in use.
@@ -110,39 +110,13 @@ extension Vault {
     return failures
   }
 
-  private func reseal(_ path: EntryPath) throws(StorageError) {
-    _ = try withSession { session throws(StorageError) -> Void? in
-      try session.withLock(on: path) { () throws(StorageError) in
-        guard try session.isCurrent() else { return nil }
-        switch try session.readEntry(at: path, .all) {
-        case .missing: return
-        case .unknownKey(let id): throw path.unknownKeyError(id)
-        case .opened(let entry):
-          guard let names = entry.names, entry.header.keyID != session.ring.primaryID else {
-            return
-          }
-          let plaintext = EntryPlaintext(
-            names: names, isPresenceRequired: entry.header.isPresenceRequired,
-            prefix: .init(start: nil, count: 0),
-            value: UnsafeRawBufferPointer(entry.plaintext.bytes), paddingLength: 0)
-          guard let directory = try session.directory() else { return nil }
-          var temporary = try session.makeTemporaryFile(for: path, in: directory)
-          // The entry was sealed under another key.
-          var cipher: XAES?
-          try session.write(plaintext, at: path, to: temporary.file, reusing: &cipher)
-          try temporary.file.synchronize()
-          try temporary.moveToDestination()
-        }
-      }
-    }
-  }
-
   /// The key under which an entry is sealed; nil if the entry is missing or damaged.
   private func keyID(
     ofIntact path: EntryPath, _ session: VaultSession
   ) throws(StorageError) -> UInt32? {
     do throws(StorageError) {
-      guard case .opened(let entry) = try session.readEntry(at: path, .all) else { return nil }
+      guard case .opened(let entry) = try session.readEntry(at: path, .all, for: .changingKeys)
+      else { return nil }
       return entry.header.keyID
     } catch  where isDamage(error) {
       return nil
@@ -156,19 +130,14 @@ extension Vault {
       if session.ring.keyIDs.count == 1, try session.isCurrent() { return () }
       return try replaceHeader(of: session, slots: session.header.allSlots) {
         () throws(StorageError) in
+        // Otherwise a power cut could bring back an entry whose key is gone.
+        try storage.synchronizeEntries()
         var usedIDs: Set<UInt32> = []
-        for directoryName in try paths.entryDirectories() {
-          for path in try paths.entries(in: directoryName) {
-            let id =
-              forgetsOthers
-              ? try keyID(ofIntact: path, session) : try path.readHeader()?.keyID
-            if let id { usedIDs.insert(id) }
-          }
-          // Otherwise a power cut could bring back an entry whose key is gone.
-          let directory = paths.directory + "/" + directoryName
-          if try FileSystem.status(directory)?.isDirectory == true {
-            try FileSystem.synchronizeDirectory(directory)
-          }
+        for path in try storage.allEntries() {
+          let id =
+            forgetsOthers
+            ? try keyID(ofIntact: path, session) : try session.revision.keyID(of: path)
+          if let id { usedIDs.insert(id) }
         }
         return try session.ring.keepingKeys(usedIDs)
       }

@@ -4,7 +4,7 @@ extension Vault {
   func keys(_ service: String) throws(StorageError) -> [String] {
     try list { session, failures throws(StorageError) in
       var keys: [String] = []
-      for path in try paths.entries(in: try session.ring.directoryName(service)) {
+      for path in try storage.entries(in: try session.ring.directoryName(service)) {
         if let names = try session.readNames(at: path, &failures) { keys.append(names.key) }
       }
       return keys
@@ -15,8 +15,8 @@ extension Vault {
   func services() throws(StorageError) -> [String] {
     try list { session, failures throws(StorageError) in
       var services: [String] = []
-      for directoryName in try paths.entryDirectories() {
-        for path in try paths.entries(in: directoryName) {
+      for directoryName in try storage.entryDirectories() {
+        for path in try storage.entries(in: directoryName) {
           guard let names = try session.readNames(at: path, &failures) else { continue }
           services.append(names.service)
           break

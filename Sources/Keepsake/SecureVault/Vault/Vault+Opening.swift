@@ -5,7 +5,7 @@ extension Vault {
 
   /// Opens the vault with the first key source that has a slot in the header.
   func open(
-    _ header: VaultHeader, _ identity: HeaderIdentity
+    _ header: VaultHeader, _ revision: any VaultRevision
   ) throws(StorageError) -> VaultSession {
     var failure: StorageError?
     let options = options
@@ -13,16 +13,16 @@ extension Vault {
     for source in options.sources {
       for slot in header.slots where slot.opensVault && source.matches(slot) {
         do throws(StorageError) {
-          try attempts.count(slot, paths.header)
+          try attempts.count(slot, storage.headerPath)
           guard let secret = try source.secret(for: slot, in: self) else { continue }
-          return try open(header, identity, slot, with: secret)
+          return try open(header, revision, slot, with: secret)
         } catch {
           failure = failure ?? error
         }
       }
     }
     if let failure { throw failure }
-    if let session = try openRemembered(header, identity) { return session }
+    if let session = try openRemembered(header, revision) { return session }
     throw noMatchingSource(for: header)
   }
 
@@ -37,7 +37,7 @@ extension Vault {
   }
 
   private func open(
-    _ header: VaultHeader, _ identity: HeaderIdentity, _ slot: KeySlot, with secret: SlotSecret
+    _ header: VaultHeader, _ revision: any VaultRevision, _ slot: KeySlot, with secret: SlotSecret
   ) throws(StorageError) -> VaultSession {
     let ring = try KeyRing.open(header) { masterKey throws(StorageError) in
       switch try slot.unwrap(with: secret.bytes, vaultID: header.vaultID, into: masterKey) {
@@ -51,19 +51,19 @@ extension Vault {
       }
     }
     guard let ring else { throw damagedHeader }
-    return makeSession(header.with(sealed: ring), identity, ring)
+    return VaultSession(header: header.with(sealed: ring), revision: revision, ring: ring)
   }
 
   private var damagedHeader: StorageError {
     StorageError(
-      .damaged, operation: "open", path: paths.header, reason: "the vault header was altered",
+      .damaged, operation: "open", path: storage.headerPath, reason: "the vault header was altered",
       remedy: "Restore this file from a backup; the secrets are untouched.")
   }
 
   /// - Parameter which: Follows "wrong passphrase".
   func wrongPassphrase(_ which: String) -> StorageError {
     StorageError(
-      .wrongPassphrase, operation: "unlock", path: paths.directory,
+      .wrongPassphrase, operation: "unlock", path: storage.path,
       reason: "wrong passphrase \(which)", remedy: "Enter the passphrase again.")
   }
 
@@ -98,8 +98,8 @@ extension Vault {
       guard let secret = try source.secret(for: nil, in: self) else { continue }
       if let session = try create(under: secret, ifNotLockedSince: lockCount) { return session }
       // Another process created it first.
-      guard let (header, identity) = try readHeader() else { continue }
-      return try makeCurrent(try open(header, identity), ifNotLockedSince: lockCount)
+      guard let (header, revision) = try storage.readHeader() else { continue }
+      return try makeCurrent(try open(header, revision), ifNotLockedSince: lockCount)
     }
     return nil
   }
@@ -108,13 +108,14 @@ extension Vault {
   func create(
     under secret: SlotSecret, ifNotLockedSince lockCount: Int
   ) throws(StorageError) -> VaultSession? {
-    if try FileSystem.status(paths.header) != nil { return nil }
+    if try storage.hasHeader() { return nil }
     let vaultID = try OpenSSL.randomBytes(VaultHeader.idSize)
     let ring = try KeyRing.makeNew()
     let slot = try ring.makeSlot(vaultID: vaultID, for: secret)
     let header = try ring.makeHeader(vaultID: vaultID, slots: [slot])
-    guard let identity = try writeFirstHeader(header) else { return nil }
-    return try makeCurrent(makeSession(header, identity, ring), ifNotLockedSince: lockCount)
+    guard let revision = try storage.create(header) else { return nil }
+    return try makeCurrent(
+      VaultSession(header: header, revision: revision, ring: ring), ifNotLockedSince: lockCount)
   }
 
   // MARK: Locking
@@ -125,7 +126,7 @@ extension Vault {
     let openHeader = state.withLock { $0.session?.header }
     let sessions = state.withLock { $0.lock() }
     // A process that has not opened the vault locks it for others too.
-    let header = openHeader ?? (try? readHeader())?.0
+    let header = openHeader ?? (try? storage.readHeader())?.0
     let failure = forgetRemembered(header)
     // The last user of a session wipes its keys. No session is in use while the caller's code runs,
     // and no call waits longer for a lock than this.
@@ -133,7 +134,7 @@ extension Vault {
     while sessions.contains(where: { $0.session != nil }) {
       guard ContinuousClock.now < deadline else {
         throw StorageError(
-          .timedOut, operation: "lock", path: paths.directory,
+          .timedOut, operation: "lock", path: storage.path,
           reason: "a call on another thread still uses the keys",
           remedy: "Look for a hung disk or process; the keys are wiped when the call ends."
         )
@@ -148,10 +149,10 @@ extension Vault {
     passphrase: String?, rememberingFor seconds: UInt32? = nil
   ) throws(StorageError) {
     let lockCount = state.withLock { $0.lockCount }
-    guard let (header, identity) = try headerIfVaultExists() else {
+    guard let (header, revision) = try headerIfVaultExists() else {
       guard passphrase == nil else {
         throw StorageError(
-          .notFound, operation: "unlock", path: paths.directory, reason: "there is no vault yet",
+          .notFound, operation: "unlock", path: storage.path, reason: "there is no vault yet",
           remedy: "Call SecureVault.protect(with:) to create one.")
       }
       state.withLock { if $0.lockCount == lockCount { $0.isLocked = false } }
@@ -159,30 +160,30 @@ extension Vault {
     }
     guard let passphrase else {
       _ = try makeCurrent(
-        try open(header, identity), ifNotLockedSince: lockCount, isUnlocking: true)
+        try open(header, revision), ifNotLockedSince: lockCount, isUnlocking: true)
       return
     }
     guard header.hasTypedSlot else {
       throw StorageError(
-        .misuse, operation: "unlock", path: paths.directory,
+        .misuse, operation: "unlock", path: storage.path,
         reason: "the vault is not protected with a passphrase",
         remedy: "Call unlock() without one.")
     }
     let session = try makeCurrent(
-      try open(header, identity, passphrase: passphrase), ifNotLockedSince: lockCount,
+      try open(header, revision, passphrase: passphrase), ifNotLockedSince: lockCount,
       isUnlocking: true)
     if let seconds { remember(session, seconds: seconds, ifNotLockedSince: lockCount) }
   }
 
   /// Opens the vault with what a user typed: a recovery code, or the passphrase of any slot.
   private func open(
-    _ header: VaultHeader, _ identity: HeaderIdentity, passphrase: String
+    _ header: VaultHeader, _ revision: any VaultRevision, passphrase: String
   ) throws(StorageError) -> VaultSession {
     if passphrase.isEmpty { throw wrongPassphrase("for the vault") }
     var failure = wrongPassphrase("for the vault")
     func attempt(_ slot: KeySlot, with secret: SlotSecret) throws(StorageError) -> VaultSession? {
       do throws(StorageError) {
-        return try open(header, identity, slot, with: secret)
+        return try open(header, revision, slot, with: secret)
       } catch  where error.code == .wrongPassphrase {
         return nil
       }
@@ -196,7 +197,7 @@ extension Vault {
     var attempts = PassphraseAttempts(maxLogN: options.maxLogN)
     for slot in header.slots where slot.opensVault && slot.kind == .passphrase {
       do throws(StorageError) {
-        try attempts.count(slot, paths.header)
+        try attempts.count(slot, storage.headerPath)
       } catch {
         failure = error
         continue
@@ -223,17 +224,17 @@ extension Vault {
       return (state.session != nil, state.isLocked)
     }
     if isLocked { return true }
-    guard !isOpen, let (header, identity) = try readHeader() else { return false }
+    guard !isOpen, let (header, revision) = try storage.readHeader() else { return false }
     let hasSource = header.slots.contains { slot in
       slot.opensVault && options.sources.contains { $0.matches(slot) }
     }
     if hasSource { return false }
-    return try openRemembered(header, identity) == nil
+    return try openRemembered(header, revision) == nil
   }
 
   /// What the vault is protected with; nil when there is no vault yet.
   func protection() throws(StorageError) -> SecureVault.Protection? {
-    try readHeader()?.0.masterSlot?.protection
+    try storage.readHeader()?.0.masterSlot?.protection
   }
 }
 #endif

@@ -74,7 +74,7 @@ extension Vault {
 
   private var presenceSlotMissing: StorageError {
     StorageError(
-      .damaged, operation: "open", path: paths.header,
+      .damaged, operation: "open", path: storage.headerPath,
       reason: "the vault header has no usable key slot for secrets that require user presence",
       remedy: "Restore this file from a backup; the secrets are untouched.")
   }

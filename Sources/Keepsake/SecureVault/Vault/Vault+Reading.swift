@@ -56,7 +56,7 @@ extension Vault {
   func contains(_ service: String, _ key: String) throws(StorageError) -> Bool {
     let exists = try withSession { session throws(StorageError) -> Bool? in
       let path = try session.entryPath(service: service, key: key)
-      if try FileSystem.status(path.path) != nil { return true }
+      if try session.revision.contains(path) { return true }
       return try session.isCurrent() ? false : nil
     }
     return exists ?? false

@@ -26,7 +26,7 @@ extension Vault {
         PassphraseAttempts.allow(slots, maxLogN: options.maxLogN)
       else {
         throw StorageError(
-          .misuse, operation: "addRecovery", path: paths.header,
+          .misuse, operation: "addRecovery", path: storage.headerPath,
           reason: "the vault has no room for another way to open it",
           remedy: "Call SecureVault.removeRecovery first.")
       }
@@ -57,7 +57,7 @@ extension Vault {
 
   /// What opens the vault, in the order of the header; empty when there is no vault yet.
   func openers() throws(StorageError) -> [SecureVault.Opener] {
-    try (readHeader()?.0.slots ?? []).filter(\.opensVault).map { SecureVault.Opener($0) }
+    try (storage.readHeader()?.0.slots ?? []).filter(\.opensVault).map { SecureVault.Opener($0) }
   }
 }
 #endif

@@ -28,7 +28,7 @@ extension Vault {
     } catch {
       report(
         StorageError(
-          error.code, operation: "unlock", path: paths.directory,
+          error.code, operation: "unlock", path: storage.path,
           reason:
             "the vault is open, but the system does not remember its key (\(error.reason ?? ""))",
           remedy: "Unlock the vault in each process; containers often forbid kernel keyrings."))
@@ -37,7 +37,7 @@ extension Vault {
 
   /// Opens the vault with a remembered key; nil if there is none that opens it.
   func openRemembered(
-    _ header: VaultHeader, _ identity: HeaderIdentity
+    _ header: VaultHeader, _ revision: any VaultRevision
   ) throws(StorageError) -> VaultSession? {
     // Only a vault that asks a user for a passphrase is remembered.
     guard header.hasTypedSlot else { return nil }
@@ -46,7 +46,9 @@ extension Vault {
     let ring = try KeyRing.open(header) { masterKey throws(StorageError) in
       masterKey.copyMemory(from: UnsafeRawBufferPointer(key.bytes))
     }
-    return ring.map { makeSession(header.with(sealed: $0), identity, $0) }
+    return ring.map {
+      VaultSession(header: header.with(sealed: $0), revision: revision, ring: $0)
+    }
   }
 
   /// Makes all processes forget the key of the vault with this header. Returns the failure.
@@ -57,7 +59,7 @@ extension Vault {
       return nil
     } catch {
       return StorageError(
-        error.code, operation: "lock", path: paths.directory,
+        error.code, operation: "lock", path: storage.path,
         reason: "the system still remembers the vault's key (\(error.reason ?? ""))",
         remedy: "End the login session, or wait until the key expires.")
     }

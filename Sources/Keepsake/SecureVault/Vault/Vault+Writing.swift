@@ -38,7 +38,7 @@ extension Vault {
     let session = try sessionForWriting()
     let path = try session.entryPath(service: secret.service, key: secret.key)
     if lockingFirst {
-      return try session.withLock(on: path) { () throws(StorageError) -> WriteOutcome in
+      return try session.revision.withLock(on: path) { () throws(StorageError) -> WriteOutcome in
         if try !session.isCurrent() { try reloadHeader(of: session) }
         // Another thread may have made an older session the open one in the meantime.
         guard let current = try existingSession(), try current.isCurrent(),
@@ -56,7 +56,7 @@ extension Vault {
   /// not an error.
   func remove(_ service: String, _ key: String) throws(StorageError) {
     _ = try withSession { session throws(StorageError) in
-      try session.removeEntry(at: session.entryPath(service: service, key: key))
+      try session.revision.removeEntry(at: session.entryPath(service: service, key: key))
     }
   }
 
@@ -66,17 +66,8 @@ extension Vault {
     // process may have stored and read it again since.
     var removed: Set<String> = []
     _ = try withSession { session throws(StorageError) -> Void? in
-      let directoryName = try session.ring.directoryName(service)
-      for path in try paths.entries(in: directoryName) where !removed.contains(path.path) {
-        guard try session.removeEntry(at: path) != nil else { return nil }
-        removed.insert(path.path)
-      }
-      guard try session.isCurrent() else { return nil }
-      // Synchronize even if there was no file: an earlier call may have removed it without
-      // synchronizing.
-      let directory = paths.directory + "/" + directoryName
-      if try FileSystem.status(directory) != nil { try FileSystem.synchronizeDirectory(directory) }
-      return ()
+      try session.revision.removeEntries(
+        in: session.ring.directoryName(service), except: &removed)
     }
   }
 }

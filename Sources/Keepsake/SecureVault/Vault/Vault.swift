@@ -1,14 +1,11 @@
 #if SecureVault
-/// A directory of sealed entry files, and the keys to them while the vault is open.
-///
-/// A writer of an entry locks one byte of the vault lock file, which the entry's file name
-/// determines. A writer of the header locks all bytes. Once a writer has its lock, it checks that
-/// the header is still the one that its keys came from, so nothing is sealed under a key that is
-/// being retired. Readers take no lock.
+/// Sealed entries, and the keys to them while the vault is open.
 final class Vault: Sendable {
-  let paths: VaultPaths
+  let storage: any VaultStorage
+  /// Finds the credentials that open the vault.
+  let finder: DirectoryFinder
   private let currentOptions: @Sendable () -> VaultOptions
-  /// How long to wait for a lock.
+  /// How long to wait for other threads.
   let timeout: Duration
   let report: @Sendable (StorageError) -> Void
   /// The state of the vault in this process.
@@ -18,27 +15,18 @@ final class Vault: Sendable {
 
   /// - Parameter options: Evaluated at each use, because a later `bootstrap` may change them.
   init(
-    paths: VaultPaths, options: @escaping @autoclosure @Sendable () -> VaultOptions,
+    storage: any VaultStorage, finder: DirectoryFinder,
+    options: @escaping @autoclosure @Sendable () -> VaultOptions,
     timeout: Duration = .seconds(10), report: @escaping @Sendable (StorageError) -> Void
   ) {
-    self.paths = paths
+    self.storage = storage
+    self.finder = finder
     currentOptions = options
     self.timeout = timeout
     self.report = report
   }
 
   var options: VaultOptions { currentOptions() }
-
-  func keyFile() throws(StorageError) -> KeyFile {
-    KeyFile(path: try paths.keyFilePath(), timeout: timeout)
-  }
-
-  func makeSession(
-    _ header: VaultHeader, _ identity: HeaderIdentity, _ ring: KeyRing
-  ) -> VaultSession {
-    VaultSession(
-      header: header, identity: identity, ring: ring, paths: paths, lockTimeout: timeout)
-  }
 
   // MARK: The open vault
 
@@ -74,7 +62,7 @@ final class Vault: Sendable {
 
   var headerKeepsChanging: StorageError {
     StorageError(
-      .timedOut, operation: "open", path: paths.header,
+      .timedOut, operation: "open", path: storage.headerPath,
       reason: "the vault header keeps changing",
       remedy: "Find the program that keeps writing to it, or use another file system.")
   }
@@ -94,7 +82,7 @@ final class Vault: Sendable {
     }
     if isDone != nil { return opened }
     throw StorageError(
-      .timedOut, operation: "open", path: paths.directory,
+      .timedOut, operation: "open", path: storage.path,
       reason: "another thread has been opening the vault for more than \(timeout)",
       remedy: "Look for a key source that hangs or that uses the vault itself.")
   }
@@ -103,8 +91,8 @@ final class Vault: Sendable {
     // Another thread may have opened it while this one waited.
     if let session = try existingSession() { return session }
     let lockCount = state.withLock { $0.lockCount }
-    if let (header, identity) = try headerIfVaultExists() {
-      return try makeCurrent(try open(header, identity), ifNotLockedSince: lockCount)
+    if let (header, revision) = try headerIfVaultExists() {
+      return try makeCurrent(try open(header, revision), ifNotLockedSince: lockCount)
     }
     return mayCreate ? try create(ifNotLockedSince: lockCount) : nil
   }
@@ -123,7 +111,7 @@ final class Vault: Sendable {
 
   func lockedError(_ reason: String, remedy: String) -> StorageError {
     StorageError(
-      .locked, operation: "open", path: paths.directory, reason: reason, remedy: remedy)
+      .locked, operation: "open", path: storage.path, reason: reason, remedy: remedy)
   }
 
   private var lockWasCalled: StorageError {
@@ -172,14 +160,15 @@ final class Vault: Sendable {
   /// source.
   func reloadHeader(of session: VaultSession) throws(StorageError) {
     let lockCount = state.withLock { $0.lockCount }
-    if let (header, identity) = try readHeader(), header.vaultID == session.header.vaultID {
+    if let (header, revision) = try storage.readHeader(), header.vaultID == session.header.vaultID {
       // A rotation keeps the master key, so no source has to be asked again.
       let ring = try KeyRing.open(header) { masterKey throws(StorageError) in
         session.ring.withMasterKey { masterKey.copyMemory(from: $0) }
       }
       if let ring {
         tryMakeCurrent(
-          makeSession(header.with(sealed: ring), identity, ring), ifNotLockedSince: lockCount)
+          VaultSession(header: header.with(sealed: ring), revision: revision, ring: ring),
+          ifNotLockedSince: lockCount)
         return
       }
     }

@@ -63,6 +63,18 @@ struct VaultHeader: Equatable, Sendable {
     return bytes
   }
 
+  /// The bytes, unless they could not be read again: such a header must not replace one that can.
+  func bytesToStore(path: String) throws(StorageError) -> [UInt8] {
+    let bytes = try bytes()
+    if bytes.count <= Self.maxSize, try VaultHeader(bytes, path: path).bytes() == bytes {
+      return bytes
+    }
+    throw StorageError(
+      .misuse, operation: "open", path: path,
+      reason: "the vault header has no room for another key",
+      remedy: "Remove the damaged secrets: the header keeps old keys for them.")
+  }
+
   /// A header of the current version, whose key set is sealed later.
   init(vaultID: [UInt8], slots: [KeySlot]) {
     self.vaultID = vaultID

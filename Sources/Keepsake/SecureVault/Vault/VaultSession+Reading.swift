@@ -1,4 +1,6 @@
 #if SecureVault
+internal import FoundationEssentials
+
 /// The parts of an entry to open.
 enum EntryPart { case names, value, all }
 
@@ -25,30 +27,47 @@ extension VaultSession {
 
   /// Reads an entry and opens the parts that are asked for.
   ///
-  /// - Parameter directory: The vault's directory, if it is open.
   /// - Throws: An error of code `damaged` if any byte of those parts was altered, or if the entry
   ///   was moved here.
   func readEntry(
-    at path: EntryPath, in directory: DirectoryHandle? = nil, _ part: EntryPart
+    at path: EntryPath, _ part: EntryPart, for purpose: EntryPurpose = .reading
   ) throws(StorageError) -> EntryReadResult {
     var cipher: XAES?
-    return try readEntry(at: path, in: directory, part, keeping: &cipher)
+    var entry: StoredEntry?
+    return try readEntry(at: path, part, for: purpose, keeping: &cipher, &entry)
   }
 
-  /// Does the same, and keeps the cipher for a box that the same call seals under the primary key.
+  /// Does the same for a call that stores another entry in its place.
   ///
-  /// - Parameter cipher: Stays nil if the entry is sealed under another key.
+  /// - Parameters:
+  ///   - cipher: For a box that the call seals under the primary key. It stays nil if the entry is
+  ///     sealed under another one.
+  ///   - entry: The entry, which the write may depend on. A file is closed instead.
   func readEntry(
-    at path: EntryPath, in directory: DirectoryHandle? = nil, _ part: EntryPart,
-    keeping cipher: inout XAES?
+    at path: EntryPath, _ part: EntryPart, for purpose: EntryPurpose,
+    keeping cipher: inout XAES?, _ entry: inout StoredEntry?
   ) throws(StorageError) -> EntryReadResult {
-    let found =
-      if let directory {
-        try File.openIfPresent(path.subpath, in: directory)
-      } else {
-        try File.openIfPresent(path.path)
+    guard let stored = try revision.openEntry(path, for: purpose) else { return .missing }
+    switch stored {
+    case .file(let file):
+      return try readEntry(in: file, at: path, part, keeping: &cipher)
+    case .bytes(let data):
+      entry = stored
+      return try data.span.bytes.withUnsafeBytes { bytes throws(StorageError) in
+        let header = try path.parseHeader(bytes)
+        guard ring.hasKey(header.keyID) else { return .unknownKey(header.keyID) }
+        guard header.fileLength == bytes.count else { throw path.lengthError }
+        return .opened(try open(header, bytes, nil, part, path, keeping: &cipher))
       }
-    guard let file = found else { return .missing }
+    case .unreadable:
+      entry = stored
+      throw path.invalidHeaderError
+    }
+  }
+
+  private func readEntry(
+    in file: File, at path: EntryPath, _ part: EntryPart, keeping cipher: inout XAES?
+  ) throws(StorageError) -> EntryReadResult {
     // Too large for the stack.
     let buffer = UnsafeMutableRawBufferPointer.allocate(
       byteCount: Self.smallEntrySize, alignment: 8)
@@ -64,7 +83,7 @@ extension VaultSession {
       return .opened(try open(header, start, nil, part, path, keeping: &cipher))
     }
     guard try file.status().size == header.fileLength else {
-      throw path.damageError("the file's length does not match its header")
+      throw path.lengthError
     }
     let boxStart = EntryHeader.size + header.namesLength
     let bytes = try file.read(from: 0, count: boxStart)
@@ -154,8 +173,8 @@ extension VaultSession {
   /// Only authenticated headers count. An entry that cannot be opened may require it, provided that
   /// there is a key for that.
   func hasEntryRequiringPresence() throws(StorageError) -> Bool {
-    for directoryName in try paths.entryDirectories() {
-      for path in try paths.entries(in: directoryName) {
+    for directoryName in try storage.entryDirectories() {
+      for path in try storage.entries(in: directoryName) {
         do throws(StorageError) {
           switch try readEntry(at: path, .names) {
           case .missing: continue

@@ -20,26 +20,33 @@ enum WriteOutcome {
   case presenceKeyNeeded(VaultHeader)
 }
 
-/// Sealing entries and writing their files.
+/// Sealing entries and storing them.
 extension VaultSession {
   // MARK: Storing
 
-  /// Seals a secret and moves its file into place.
+  /// Seals a secret and stores it, unless the header or the old value changed in the meantime.
   ///
   /// - Parameter isLockHeld: Whether the caller has locked the entry already.
   func write(
     _ secret: NewSecret, _ presenceKey: PresenceKey?, at path: EntryPath, isLockHeld: Bool
   ) throws(StorageError) -> WriteOutcome {
     // Before the user is asked for anything; what counts is the same look under the lock.
-    if !secret.replaces, try isPresent(path) { return .exists }
+    if !secret.replaces, try revision.contains(path) { return .exists }
     let now = WallClock.now
     var names = EntryNames(created: now, modified: now, service: secret.service, key: secret.key)
     var isPresenceRequired = secret.access == .userPresence
     // Opens the old names and seals the new ones: setting it up takes longer than both.
     var cipher: XAES?
-    if let old = try entryToReplace(at: path, keeping: &cipher) {
+    var replaced: StoredEntry?
+    if let old = try entryToReplace(at: path, keeping: &cipher, &replaced) {
       names.created = old.names.created
       if secret.access == nil { isPresenceRequired = old.isPresenceRequired }
+    }
+    var condition = secret.replaces ? EntryCondition.none : .isAbsent
+    // If the access was taken from the old entry, another process may replace that entry meanwhile,
+    // provided that this header has a key for presence.
+    if secret.access == nil, header.hasPresenceSlot {
+      condition = .hasAccess(of: replaced, isPresenceRequired: isPresenceRequired)
     }
     // A value that requires presence is sealed twice, so that reading it takes both keys.
     var box: [UInt8]?
@@ -49,38 +56,31 @@ extension VaultSession {
       }
       box = try presenceKey.seal(secret.kind, secret.value, at: path, vaultID: header.vaultID)
     }
-    guard let box else {
-      return try put(
-        NewEntry(
-          names: names, isPresenceRequired: false, kind: secret.kind.rawValue, value: secret.value),
-        for: secret, at: path, isLockHeld: isLockHeld, reusing: &cipher)
+    func put(
+      _ kind: UInt8, _ value: UnsafeRawBufferPointer
+    ) throws(StorageError) -> WriteOutcome {
+      try revision.store(at: path, if: condition, isLockHeld: isLockHeld) {
+        output throws(StorageError) in
+        try PaddedValue.withPrefix(kind: kind, length: value.count) { prefix throws(StorageError) in
+          let size = prefix.count + value.count
+          let plaintext = EntryPlaintext(
+            names: names, isPresenceRequired: isPresenceRequired, prefix: prefix, value: value,
+            paddingLength: PaddedValue.paddedLength(value.count) - size)
+          try write(plaintext, at: path, to: &output, reusing: &cipher)
+        }
+      }
     }
-    return try box.withBytes { box throws(StorageError) in
-      try put(
-        NewEntry(names: names, isPresenceRequired: true, kind: PaddedValue.boxKind, value: box),
-        for: secret, at: path, isLockHeld: isLockHeld, reusing: &cipher)
-    }
-  }
-
-  private func isPresent(_ path: EntryPath) throws(StorageError) -> Bool {
-    try FileSystem.status(path.path, followsLinks: false) != nil
-  }
-
-  private struct NewEntry {
-    let names: EntryNames
-    let isPresenceRequired: Bool
-    let kind: UInt8
-    let value: UnsafeRawBufferPointer
+    guard let box else { return try put(secret.kind.rawValue, secret.value) }
+    return try box.withBytes { box throws(StorageError) in try put(PaddedValue.boxKind, box) }
   }
 
   /// The entry that a set is about to replace; nil if there is none or it is beyond repair.
   private func entryToReplace(
-    at path: EntryPath, keeping cipher: inout XAES?
+    at path: EntryPath, keeping cipher: inout XAES?, _ replaced: inout StoredEntry?
   ) throws(StorageError) -> (names: EntryNames, isPresenceRequired: Bool)? {
     var unknownKeyID: UInt32?
     do throws(StorageError) {
-      let directory = directories.withLock { $0.vault }
-      switch try readEntry(at: path, in: directory, .names, keeping: &cipher) {
+      switch try readEntry(at: path, .names, for: .replacing, keeping: &cipher, &replaced) {
       case .missing: return nil
       case .opened(let entry):
         return entry.names.map { ($0, entry.header.isPresenceRequired) }
@@ -94,92 +94,32 @@ extension VaultSession {
     return nil
   }
 
-  /// Writes an entry and moves it into place, unless the header or the old value changed in the
-  /// meantime.
-  private func put(
-    _ entry: NewEntry, for secret: NewSecret, at path: EntryPath, isLockHeld: Bool,
-    reusing cipher: inout XAES?
-  ) throws(StorageError) -> WriteOutcome {
-    var attempts = 0
-    while true {
-      do throws(StorageError) {
-        guard let directory = try prepareDirectory(of: path) else { return .overtaken }
-        var temporary = try makeTemporaryFile(for: path, in: directory)
-        try write(entry, at: path, to: temporary.file, reusing: &cipher)
-        try temporary.file.synchronize()
-        if isLockHeld {
-          if !secret.replaces, try isPresent(path) { return .exists }
-          try temporary.moveToDestination()
-        } else {
-          let outcome = try withLock(on: path) { () throws(StorageError) -> WriteOutcome in
-            guard try isCurrent() else { return .overtaken }
-            if !secret.replaces, try isPresent(path) { return .exists }
-            // If the access was taken from the old entry, another process may have replaced that
-            // entry since, provided that this header has a key for presence.
-            if secret.access == nil, header.hasPresenceSlot,
-              try isPresenceRequired(at: path) != entry.isPresenceRequired
-            {
-              return .overtaken
-            }
-            try temporary.moveToDestination()
-            return .stored
-          }
-          guard case .stored = outcome else { return outcome }
+  /// Seals an entry again under the primary key, if it is sealed under another one.
+  ///
+  /// - Returns: nil if the header or the entry has changed.
+  func resealEntry(at path: EntryPath) throws(StorageError) -> Void? {
+    try revision.withLock(on: path) { () throws(StorageError) in
+      guard try isCurrent() else { return nil }
+      var old: StoredEntry?
+      // The entry was sealed under another key.
+      var cipher: XAES?
+      switch try readEntry(at: path, .all, for: .changingKeys, keeping: &cipher, &old) {
+      case .missing: return ()
+      case .unknownKey(let id): throw path.unknownKeyError(id)
+      case .opened(let entry):
+        guard let names = entry.names, entry.header.keyID != ring.primaryID else { return () }
+        let plaintext = EntryPlaintext(
+          names: names, isPresenceRequired: entry.header.isPresenceRequired,
+          prefix: .init(start: nil, count: 0),
+          value: UnsafeRawBufferPointer(entry.plaintext.bytes), paddingLength: 0)
+        return try revision.replace(old, at: path) { output throws(StorageError) in
+          try write(plaintext, at: path, to: &output, reusing: &cipher)
         }
-        try FileSystem.synchronizeDirectory(path.directoryName, in: directory)
-        return .stored
-      } catch  where error.code == .notFound && attempts < 3 {
-        // Another process removed the service's directory, or the whole vault.
-        attempts += 1
-        directories.withLock { _ = $0.durable.remove(path.directoryName) }
-        if try !isCurrent() { return .overtaken }
       }
     }
   }
 
-  /// According to the entry's header. False if it cannot be read, as the entry will be replaced.
-  private func isPresenceRequired(at path: EntryPath) throws(StorageError) -> Bool {
-    do throws(StorageError) {
-      return try path.readHeader()?.isPresenceRequired ?? false
-    } catch  where error.code == .damaged {
-      return false
-    }
-  }
-
-  /// Creates a service's directory if it is missing, and makes its name survive a power cut.
-  ///
-  /// - Returns: The vault's directory; nil if it is not the one that the header is in.
-  private func prepareDirectory(of path: EntryPath) throws(StorageError) -> DirectoryHandle? {
-    let known = directories.withLock { known in
-      known.durable[path.directoryName] == nil ? nil : known.vault
-    }
-    if let known { return known }
-    let mode = try paths.prepareDirectory()
-    guard let directory = try directory() else { return nil }
-    try FileSystem.makeDirectory(path.directoryName, in: directory, mode: mode)
-    // The process that made that directory, the header or the key may have been killed before it
-    // synchronized them.
-    try paths.synchronize()
-    if header.masterSlot?.kind == .keyFile { try keyFile().synchronize() }
-    try FileSystem.removeStaleTemporaryFiles(for: paths.entryStem)
-    directories.withLock { _ = $0.durable.set(path.directoryName, ()) }
-    return directory
-  }
-
   // MARK: Sealing
-
-  private func write(
-    _ entry: NewEntry, at path: EntryPath, to file: File, reusing cipher: inout XAES?
-  ) throws(StorageError) {
-    try PaddedValue.withPrefix(kind: entry.kind, length: entry.value.count) {
-      prefix throws(StorageError) in
-      let size = prefix.count + entry.value.count
-      let plaintext = EntryPlaintext(
-        names: entry.names, isPresenceRequired: entry.isPresenceRequired, prefix: prefix,
-        value: entry.value, paddingLength: PaddedValue.paddedLength(entry.value.count) - size)
-      try write(plaintext, at: path, to: file, reusing: &cipher)
-    }
-  }
 
   /// Seals an entry under the primary key.
   ///
@@ -187,8 +127,8 @@ extension VaultSession {
   /// ciphertext costs more than encrypting it. The buffer never holds plaintext.
   ///
   /// - Parameter knownCipher: A cipher under the primary key, which this releases.
-  func write(
-    _ plaintext: EntryPlaintext, at path: EntryPath, to file: File,
+  private func write(
+    _ plaintext: EntryPlaintext, at path: EntryPath, to destination: inout EntryOutput,
     reusing knownCipher: inout XAES?
   ) throws(StorageError) {
     let size = plaintext.prefix.count + plaintext.value.count + plaintext.paddingLength
@@ -232,8 +172,7 @@ extension VaultSession {
         try cipher.begin(.sealing, nonce: UnsafeRawBufferPointer(nonce))
         try cipher.gcm.authenticate(UnsafeRawBufferPointer(data))
 
-        try ChunkBuffer.with(header.fileLength) { buffer throws(StorageError) in
-          var output = ChunkOutput(file: file, buffer: buffer)
+        try destination.write(header.fileLength) { output throws(StorageError) in
           try output.append(UnsafeRawBufferPointer(data)[part: ..<EntryHeader.size])
           try output.append(UnsafeRawBufferPointer(namesBox))
           try output.append(UnsafeRawBufferPointer(nonce))
@@ -248,7 +187,6 @@ extension VaultSession {
             paddingLeft -= count
           }
           try output.appendTag(of: cipher.gcm)
-          try output.flush()
         }
       }
     }
@@ -260,27 +198,6 @@ extension VaultSession {
   ) throws(StorageError) -> XAES {
     if let cipher = known.take() { return cipher }
     return try XAES(key: key)
-  }
-
-  // MARK: Removing
-
-  /// Removes an entry, and makes the removal survive a power cut.
-  ///
-  /// - Returns: nil when the vault header has changed.
-  func removeEntry(at path: EntryPath) throws(StorageError) -> Void? {
-    let directoryPath = paths.directory + "/" + path.directoryName
-    guard try FileSystem.status(directoryPath) != nil else {
-      return try isCurrent() ? () : nil
-    }
-    let isRemoved = try withLock(on: path) { () throws(StorageError) in
-      guard try isCurrent() else { return false }
-      try FileSystem.unlink(path.path)
-      return true
-    }
-    guard isRemoved else { return nil }
-    // Synchronize even if there was no file: an earlier call may have removed it without
-    // synchronizing.
-    return try FileSystem.synchronizeDirectory(directoryPath)
   }
 }
 

@@ -253,9 +253,7 @@ import Testing
     #expect(entry.path == path)
     var header = session.header
     header.vaultID[0] ^= 1
-    let other = VaultSession(
-      header: header, identity: session.identity, ring: session.ring, paths: session.paths,
-      lockTimeout: .zero)
+    let other = VaultSession(header: header, revision: session.revision, ring: session.ring)
     for part in [EntryPart.names, .value, .all] {
       failure("\(part)") {
         if case .opened = try other.readEntry(at: entry, part) { return }

@@ -650,8 +650,7 @@ private struct KnownKeys {
 
   /// The keys of the boxes of one entry, each of which is derived for one message.
   private mutating func addMessageKeys(of session: VaultSession) throws {
-    let directories = try session.paths.entryDirectories().prefix(1)
-    for path in try directories.flatMap({ try session.paths.entries(in: $0).prefix(1) }) {
+    for path in try session.storage.allEntries().prefix(1) {
       let bytes = try Bytes.read(path.path)
       let header = try bytes.withUnsafeBytes { try EntryHeader($0) }
       for start in [EntryHeader.size, EntryHeader.size + header.namesLength] {
@@ -811,11 +810,9 @@ private func expectOneKey(
 ) throws {
   let session = try #require(try vault.currentSession(), sourceLocation: sourceLocation)
   #expect(session.ring.keyIDs == [session.ring.primaryID], sourceLocation: sourceLocation)
-  for directory in try vault.paths.entryDirectories() {
-    for path in try vault.paths.entries(in: directory) {
-      let id = try path.readHeader()?.keyID
-      #expect(id == session.ring.primaryID, sourceLocation: sourceLocation)
-    }
+  for path in try vault.storage.allEntries() {
+    let id = try path.readHeader()?.keyID
+    #expect(id == session.ring.primaryID, sourceLocation: sourceLocation)
   }
 }
 

@@ -1,6 +1,6 @@
 #if SecureVault
 /// Backups of a vault, and replacing a vault by a backup. A backup is a vault's directory too.
-extension Vault {
+extension VaultDirectory {
   /// Copies the header and all entries as they are at one moment, so that no entry is sealed under
   /// a key that the header does not have. Durable.
   ///
@@ -12,7 +12,7 @@ extension Vault {
       guard try readHeader() != nil else { throw StorageError.missing(paths.header) }
       try Self.copyFiles(from: paths.directory, to: directory, mode: 0o700)
     }
-    if let keyFile { try self.keyFile().copy(to: keyFile) }
+    if let keyFile { try ownKeyFile().copy(to: keyFile) }
     try Self.synchronizeFiles(in: directory)
   }
 
@@ -23,7 +23,7 @@ extension Vault {
     from directory: String, keyFile: String?
   ) throws(StorageError) -> PreparedRestore {
     let backedUpKeys = keyFile.map { KeyFile(path: $0, timeout: timeout) }
-    let keys = if let backedUpKeys { backedUpKeys } else { try self.keyFile() }
+    let keys = if let backedUpKeys { backedUpKeys } else { try ownKeyFile() }
     try requireKey(to: directory, in: keys)
     let mode = try paths.prepareDirectory()
     try FileSystem.removeStaleTemporaryFiles(for: paths.directory)
@@ -34,7 +34,7 @@ extension Vault {
     try Self.synchronizeFiles(in: staged.path)
     return PreparedRestore { () throws(StorageError) in
       // Keys are only added, so the vault that is replaced can still be opened.
-      if let backedUpKeys { try self.keyFile().addKeys(of: backedUpKeys) }
+      if let backedUpKeys { try self.ownKeyFile().addKeys(of: backedUpKeys) }
       return try self.restore(staged)
     }
   }

@@ -1,0 +1,228 @@
+#if SecureVault
+internal import Synchronization
+
+/// The header file of a vault in a directory, as it was at one moment, and the files of its
+/// entries.
+///
+/// The file is kept open, so that no later file can have the same inode number.
+final class HeaderFile: VaultRevision {
+  private let vault: VaultDirectory
+  private let file: File
+  private let status: FileStatus
+  /// Whether the vault is protected with the key file.
+  private let usesKeyFile: Bool
+  private let directories = Locked(KnownDirectories())
+  private let lock: ByteRangeLock
+  private let temporaryCount = Atomic(UInt64.random(in: .min ... .max))
+
+  init(of header: VaultHeader, _ file: File, _ status: FileStatus, in vault: VaultDirectory) {
+    self.vault = vault
+    self.file = file
+    self.status = status
+    usesKeyFile = header.masterSlot?.kind == .keyFile
+    lock = ByteRangeLock(vault.paths.lock)
+  }
+
+  var storage: any VaultStorage { vault }
+  private var paths: VaultPaths { vault.paths }
+
+  /// The directories that were written to.
+  private struct KnownDirectories {
+    var vault: DirectoryHandle?
+    /// The names of service directories that are known to survive a power cut.
+    var durable = ByteKeyedDictionary<Void>()
+  }
+
+  // MARK: The header
+
+  func isCurrent() throws(StorageError) -> Bool {
+    let status = try FileSystem.status(paths.header, withTimes: true)
+    return status.map { isSame(as: $0) } ?? false
+  }
+
+  private func isSame(as other: FileStatus) -> Bool {
+    status.isSameFile(as: other) && status.size == other.size && status.changed == other.changed
+      && status.modified == other.modified
+  }
+
+  func replaceHeader(
+    _ makeHeader: () throws(StorageError) -> VaultHeader?
+  ) throws(StorageError) -> (VaultHeader, any VaultRevision)? {
+    try vault.withExclusiveLock { mode throws(StorageError) in
+      guard try isCurrent(), let header = try makeHeader() else { return nil }
+      return (header, try vault.write(header, mode: mode, isFirst: false))
+    }
+  }
+
+  // MARK: Reading
+
+  func contains(_ path: EntryPath) throws(StorageError) -> Bool {
+    try FileSystem.status(path.path) != nil
+  }
+
+  func openEntry(
+    _ path: EntryPath, for purpose: EntryPurpose
+  ) throws(StorageError) -> StoredEntry? {
+    if case .replacing = purpose, let directory = directories.withLock({ $0.vault }) {
+      return try File.openIfPresent(path.subpath, in: directory).map { .file($0) }
+    }
+    return try File.openIfPresent(path.path).map { .file($0) }
+  }
+
+  func keyID(of path: EntryPath) throws(StorageError) -> UInt32? { try path.readHeader()?.keyID }
+
+  // MARK: Writing
+
+  func withLock<R>(
+    on path: EntryPath, _ body: () throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    try lock.withLock(path.lockByte, mode: try paths.fileMode(), timeout: vault.timeout, body)
+  }
+
+  /// Writes a temporary file and moves it into place.
+  func store(
+    at path: EntryPath, if condition: EntryCondition, isLockHeld: Bool,
+    _ seal: (inout EntryOutput) throws(StorageError) -> Void
+  ) throws(StorageError) -> WriteOutcome {
+    var attempts = 0
+    while true {
+      do throws(StorageError) {
+        guard let directory = try prepareDirectory(of: path) else { return .overtaken }
+        var temporary = try makeTemporaryFile(for: path, in: directory)
+        var output = EntryOutput(to: temporary.file)
+        try seal(&output)
+        try temporary.file.synchronize()
+        if isLockHeld {
+          if case .isAbsent = condition, try isPresent(path) { return .exists }
+          try temporary.moveToDestination()
+        } else {
+          let outcome = try withLock(on: path) { () throws(StorageError) -> WriteOutcome in
+            guard try isCurrent() else { return .overtaken }
+            switch condition {
+            case .none: break
+            case .isAbsent: if try isPresent(path) { return .exists }
+            case .hasAccess(_, let isPresenceRequired):
+              guard try self.isPresenceRequired(at: path) == isPresenceRequired else {
+                return .overtaken
+              }
+            }
+            try temporary.moveToDestination()
+            return .stored
+          }
+          guard case .stored = outcome else { return outcome }
+        }
+        try FileSystem.synchronizeDirectory(path.directoryName, in: directory)
+        return .stored
+      } catch  where error.code == .notFound && attempts < 3 {
+        // Another process removed the service's directory, or the whole vault.
+        attempts += 1
+        directories.withLock { _ = $0.durable.remove(path.directoryName) }
+        if try !isCurrent() { return .overtaken }
+      }
+    }
+  }
+
+  func replace(
+    _ old: StoredEntry?, at path: EntryPath,
+    _ seal: (inout EntryOutput) throws(StorageError) -> Void
+  ) throws(StorageError) -> Void? {
+    guard let directory = try directory() else { return nil }
+    var temporary = try makeTemporaryFile(for: path, in: directory)
+    var output = EntryOutput(to: temporary.file)
+    try seal(&output)
+    try temporary.file.synchronize()
+    return try temporary.moveToDestination()
+  }
+
+  private func isPresent(_ path: EntryPath) throws(StorageError) -> Bool {
+    try FileSystem.status(path.path, followsLinks: false) != nil
+  }
+
+  /// According to the entry's header. False if it cannot be read, as the entry will be replaced.
+  private func isPresenceRequired(at path: EntryPath) throws(StorageError) -> Bool {
+    do throws(StorageError) {
+      return try path.readHeader()?.isPresenceRequired ?? false
+    } catch  where error.code == .damaged {
+      return false
+    }
+  }
+
+  private func makeTemporaryFile(
+    for path: EntryPath, in directory: DirectoryHandle
+  ) throws(StorageError) -> TemporaryFile {
+    // Counting from a random number makes the name unique without a system call.
+    let number = temporaryCount.wrappingAdd(1, ordering: .relaxed).newValue
+    return try TemporaryFile.make(
+      at: paths.temporaryEntry(number), for: path.subpath, in: directory,
+      mode: try paths.fileMode())
+  }
+
+  // MARK: Directories
+
+  /// The vault's directory, which stays open; nil if it is not the one that the header is in.
+  ///
+  /// Another process may replace the vault. Callers that write through this handle therefore check
+  /// the header under the lock.
+  private func directory() throws(StorageError) -> DirectoryHandle? {
+    if let known = directories.withLock({ $0.vault }) { return known }
+    let opened = try DirectoryHandle(paths.directory)
+    let status = try FileSystem.status(VaultMarker.fileName, in: opened, withTimes: true)
+    guard let status, isSame(as: status) else { return nil }
+    directories.withLock { $0.vault = opened }
+    return opened
+  }
+
+  /// Creates a service's directory if it is missing, and makes its name survive a power cut.
+  ///
+  /// - Returns: The vault's directory; nil if it is not the one that the header is in.
+  private func prepareDirectory(of path: EntryPath) throws(StorageError) -> DirectoryHandle? {
+    let known = directories.withLock { known in
+      known.durable[path.directoryName] == nil ? nil : known.vault
+    }
+    if let known { return known }
+    let mode = try paths.prepareDirectory()
+    guard let directory = try directory() else { return nil }
+    try FileSystem.makeDirectory(path.directoryName, in: directory, mode: mode)
+    // The process that made that directory, the header or the key may have been killed before it
+    // synchronized them.
+    try paths.synchronize()
+    if usesKeyFile { try vault.ownKeyFile().synchronize() }
+    try FileSystem.removeStaleTemporaryFiles(for: paths.entryStem)
+    directories.withLock { _ = $0.durable.set(path.directoryName, ()) }
+    return directory
+  }
+
+  // MARK: Removing
+
+  func removeEntry(at path: EntryPath) throws(StorageError) -> Void? {
+    let directoryPath = paths.directory + "/" + path.directoryName
+    guard try FileSystem.status(directoryPath) != nil else {
+      return try isCurrent() ? () : nil
+    }
+    let isRemoved = try withLock(on: path) { () throws(StorageError) in
+      guard try isCurrent() else { return false }
+      try FileSystem.unlink(path.path)
+      return true
+    }
+    guard isRemoved else { return nil }
+    // Synchronize even if there was no file: an earlier call may have removed it without
+    // synchronizing.
+    return try FileSystem.synchronizeDirectory(directoryPath)
+  }
+
+  func removeEntries(
+    in directoryName: String, except removed: inout Set<String>
+  ) throws(StorageError) -> Void? {
+    for path in try paths.entries(in: directoryName) where !removed.contains(path.path) {
+      guard try removeEntry(at: path) != nil else { return nil }
+      removed.insert(path.path)
+    }
+    guard try isCurrent() else { return nil }
+    // Synchronize even if there was no file: an earlier call may have removed it without
+    // synchronizing.
+    let directory = paths.directory + "/" + directoryName
+    if try FileSystem.status(directory) != nil { try FileSystem.synchronizeDirectory(directory) }
+    return ()
+  }
+}
+#endif

@@ -1,0 +1,150 @@
+#if SecureVault
+/// A vault in a directory: the file of the header, and a file for each entry.
+///
+/// A writer of an entry locks one byte of the lock file, which the entry's file name determines. A
+/// writer of the header locks all bytes. Readers take no lock.
+final class VaultDirectory: VaultStorage {
+  let paths: VaultPaths
+  /// How long to wait for a lock.
+  let timeout: Duration
+
+  init(_ paths: VaultPaths, timeout: Duration = .seconds(10)) {
+    self.paths = paths
+    self.timeout = timeout
+  }
+
+  var path: String { paths.directory }
+  var headerPath: String { paths.header }
+
+  func keyFile() throws(StorageError) -> KeyFile? { try ownKeyFile() }
+
+  func ownKeyFile() throws(StorageError) -> KeyFile {
+    KeyFile(path: try paths.keyFilePath(), timeout: timeout)
+  }
+
+  func entryDirectories() throws(StorageError) -> [String] { try paths.entryDirectories() }
+
+  func entries(in directoryName: String) throws(StorageError) -> [EntryPath] {
+    try paths.entries(in: directoryName)
+  }
+
+  func allEntries() throws(StorageError) -> [EntryPath] {
+    var all: [EntryPath] = []
+    for directoryName in try paths.entryDirectories() {
+      all += try paths.entries(in: directoryName)
+    }
+    return all
+  }
+
+  func synchronizeEntries() throws(StorageError) {
+    for directoryName in try paths.entryDirectories() {
+      let directory = paths.directory + "/" + directoryName
+      if try FileSystem.status(directory)?.isDirectory == true {
+        try FileSystem.synchronizeDirectory(directory)
+      }
+    }
+  }
+
+  // MARK: The header
+
+  func readHeader() throws(StorageError) -> (VaultHeader, any VaultRevision)? {
+    guard let file = try File.openIfPresent(paths.header) else { return nil }
+    let status = try file.status(withTimes: true)
+    guard status.isRegularFile, status.size <= VaultHeader.maxSize else {
+      throw StorageError(
+        .damaged, operation: "open", path: file.path, reason: "the file is not a vault header",
+        remedy: "Restore the right file from a backup; the secrets are untouched.")
+    }
+    let bytes = try file.read(from: 0, count: status.size)
+    let header = try VaultHeader(bytes, path: paths.header)
+    return (header, HeaderFile(of: header, file, status, in: self))
+  }
+
+  func hasHeader() throws(StorageError) -> Bool { try FileSystem.status(paths.header) != nil }
+
+  func create(_ header: VaultHeader) throws(StorageError) -> (any VaultRevision)? {
+    try withExclusiveLock { mode throws(StorageError) -> HeaderFile? in
+      if try hasHeader() { return nil }
+      try requireNoEntries()
+      return try write(header, mode: mode, isFirst: true)
+    }
+  }
+
+  /// Writes the header's file. The caller holds the exclusive lock.
+  func write(
+    _ header: VaultHeader, mode: UInt32, isFirst: Bool
+  ) throws(StorageError) -> HeaderFile {
+    let path = paths.header
+    let bytes = try header.bytesToStore(path: path)
+    try FileSystem.removeStaleTemporaryFiles(for: path)
+    let isInPlace = try bytes.withBytes { bytes throws(StorageError) in
+      try FileSystem.write(
+        bytes, to: path, mode: mode & 0o666, durable: true, replacing: !isFirst)
+    }
+    guard isInPlace, let file = try File.openIfPresent(path) else {
+      throw StorageError(
+        .damaged, operation: "open", path: path,
+        reason: "another program created or removed this file", remedy: "Try again.")
+    }
+    return HeaderFile(of: header, file, try file.status(withTimes: true), in: self)
+  }
+
+  /// Runs `body` while no other thread or process writes to the vault.
+  ///
+  /// - Parameter body: Gets the mode of directories in the vault.
+  func withExclusiveLock<R>(
+    _ body: (_ mode: UInt32) throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    let mode = try paths.prepareDirectory()
+    return try ByteRangeLock.withLock(
+      ByteRangeLock.allBytes, of: paths.lock, mode: mode & 0o666, timeout: timeout
+    ) { () throws(StorageError) in try body(mode) }
+  }
+
+  // MARK: Erasing
+
+  func erase(reporting report: (StorageError) -> Void) throws(StorageError) -> Bool {
+    guard try FileSystem.status(paths.directory) != nil else { return false }
+    try withExclusiveLock { _ throws(StorageError) in
+      for directoryName in try paths.entryDirectories() {
+        try FileSystem.remove(paths.directory + "/" + directoryName)
+      }
+      for path in [paths.entryStem, paths.header] {
+        try FileSystem.removeStaleTemporaryFiles(for: path, olderThan: -1)
+      }
+      // Make the removal of the entries durable before removing the header: an entry that
+      // reappeared after a power cut could never be opened.
+      try FileSystem.synchronizeDirectory(paths.directory)
+      try eraseHeader(reporting: report)
+      try FileSystem.synchronizeDirectory(paths.directory)
+    }
+    return true
+  }
+
+  /// Overwrites the header and removes it, so that the disk keeps no copy if the file system writes
+  /// in place.
+  ///
+  /// A header that has another hard link is only removed: the link may be a backup.
+  private func eraseHeader(reporting report: (StorageError) -> Void) throws(StorageError) {
+    guard let status = try FileSystem.status(paths.header, followsLinks: false) else { return }
+    guard status.isRegularFile, status.linkCount == 1 else {
+      return try FileSystem.remove(paths.header)
+    }
+    // Readers find the whole header or none.
+    let doomed = paths.directory + "/." + VaultMarker.fileName + ".erased.tmp"
+    try FileSystem.rename(paths.header, to: doomed)
+    do throws(StorageError) {
+      // After a power cut, too.
+      try FileSystem.synchronizeDirectory(paths.directory)
+      let file = try File(doomed, .readWriteNoFollow)
+      let zeros = [UInt8](repeating: 0, count: min(status.size, VaultHeader.maxSize))
+      try file.overwrite(zeros.span.bytes, at: 0)
+      try file.synchronize()
+    } catch {
+      report(error.inContext(of: "eraseVault"))
+    }
+    // Like any temporary file, it does not stay because of a failure that is over by now.
+    if (try? FileSystem.remove(doomed)) == nil { try FileSystem.remove(doomed) }
+  }
+}
+#endif

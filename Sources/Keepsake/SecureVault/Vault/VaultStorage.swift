@@ -1,0 +1,125 @@
+#if SecureVault
+/// Where a vault is kept: its header, and its sealed entries by the paths that their names derive.
+protocol VaultStorage: Sendable {
+  /// Names the vault in errors.
+  var path: String { get }
+  /// Names the header in errors.
+  var headerPath: String { get }
+
+  /// The keys of this machine, with which it may open the vault; nil if they cannot, because the
+  /// vault is not one machine's.
+  func keyFile() throws(StorageError) -> KeyFile?
+
+  /// The header as it is now; nil if there is none.
+  func readHeader() throws(StorageError) -> (VaultHeader, any VaultRevision)?
+
+  /// Whether there is a header, which may be damaged.
+  func hasHeader() throws(StorageError) -> Bool
+
+  /// Stores the first header of a new vault; nil if there is a header already.
+  ///
+  /// - Throws: An error of code `damaged` if there are entries.
+  func create(_ header: VaultHeader) throws(StorageError) -> (any VaultRevision)?
+
+  /// The names of the directories that hold entries, sorted.
+  func entryDirectories() throws(StorageError) -> [String]
+
+  /// The paths of the entries in one of these directories, sorted.
+  func entries(in directoryName: String) throws(StorageError) -> [EntryPath]
+
+  /// The paths of all entries, sorted: also of those that another machine has stored, and that have
+  /// not arrived on this one.
+  func allEntries() throws(StorageError) -> [EntryPath]
+
+  /// Makes the removal and the replacement of entries survive a power cut.
+  func synchronizeEntries() throws(StorageError)
+
+  /// Removes all entries and the header, whether they can be read or not.
+  ///
+  /// - Parameter report: Gets failures that keep nothing from being removed.
+  /// - Returns: False if there was nothing to remove.
+  func erase(reporting report: (StorageError) -> Void) throws(StorageError) -> Bool
+}
+
+/// The header of a vault as it was read or written, and the entries of the vault while it has that
+/// header.
+///
+/// Writes do nothing once the header has been replaced, so nothing is sealed under a key that is
+/// being retired.
+protocol VaultRevision: AnyObject, Sendable {
+  var storage: any VaultStorage { get }
+
+  /// Whether the header is still this one.
+  func isCurrent() throws(StorageError) -> Bool
+
+  /// Replaces the header if it is still this one.
+  ///
+  /// - Parameter makeHeader: Returns nil to leave everything as it is. Entries that another process
+  ///   stores meanwhile are sealed under the primary key of this header.
+  /// - Returns: nil if nothing was done.
+  func replaceHeader(
+    _ makeHeader: () throws(StorageError) -> VaultHeader?
+  ) throws(StorageError) -> (VaultHeader, any VaultRevision)?
+
+  /// Whether there is an entry.
+  func contains(_ path: EntryPath) throws(StorageError) -> Bool
+
+  /// An entry, none of whose bytes have been checked; nil if there is none.
+  func openEntry(_ path: EntryPath, for purpose: EntryPurpose) throws(StorageError) -> StoredEntry?
+
+  /// Runs `body` while no other thread or process writes that entry or the header, if the storage
+  /// has locks. One without them fails writes that are based on something else than what is stored.
+  func withLock<R>(
+    on path: EntryPath, _ body: () throws(StorageError) -> R
+  ) throws(StorageError) -> R
+
+  /// Stores an entry such that it survives a power cut.
+  ///
+  /// - Parameters:
+  ///   - isLockHeld: Whether the caller has locked the entry.
+  ///   - seal: Writes the entry's bytes. May be called again.
+  func store(
+    at path: EntryPath, if condition: EntryCondition, isLockHeld: Bool,
+    _ seal: (inout EntryOutput) throws(StorageError) -> Void
+  ) throws(StorageError) -> WriteOutcome
+
+  /// Replaces an entry that the caller has locked and read; it need not survive a power cut yet.
+  ///
+  /// - Parameter old: The entry; nil if it is a file.
+  /// - Returns: nil if the header or the entry is another one.
+  func replace(
+    _ old: StoredEntry?, at path: EntryPath,
+    _ seal: (inout EntryOutput) throws(StorageError) -> Void
+  ) throws(StorageError) -> Void?
+
+  /// The key that an entry is sealed under, according to its header, which nothing authenticates
+  /// yet; nil if there is no entry.
+  func keyID(of path: EntryPath) throws(StorageError) -> UInt32?
+
+  /// Removes an entry such that it stays removed after a power cut.
+  ///
+  /// - Returns: nil if the header is another one.
+  func removeEntry(at path: EntryPath) throws(StorageError) -> Void?
+
+  /// Does the same with all entries in a directory.
+  ///
+  /// - Parameter removed: The paths of the entries that an earlier call has removed, which stay:
+  ///   another process may have stored and read them again since.
+  func removeEntries(
+    in directoryName: String, except removed: inout Set<String>
+  ) throws(StorageError) -> Void?
+}
+
+extension VaultStorage {
+  /// Throws if there are entries. A new header must not hide that the keys to them are missing.
+  func requireNoEntries() throws(StorageError) {
+    for directoryName in try entryDirectories() {
+      guard let path = try entries(in: directoryName).first else { continue }
+      throw StorageError(
+        .damaged, operation: "open", path: headerPath,
+        reason: "the vault header is missing, but secrets exist, such as \(path.path)",
+        remedy: "Restore the header from a backup; the secrets are untouched.")
+    }
+  }
+}
+#endif
