@@ -127,6 +127,19 @@ import Testing
     #expect(try store.get("pin2") == "2")
   }
 
+  /// The other process has read the header that had the old one.
+  @Test func asksForThePassphraseThatAnotherProcessHasChosenSince() throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    let user = FakeUser()
+    let one = directory.secrets(authenticate: user.answer)
+    let two = directory.secrets(authenticate: user.answer)
+    try one.set("1", forKey: "pin", access: .userPresence)
+    try one.remove("pin")
+    user.answer = "another"
+    try two.set("2", forKey: "pin2", access: .userPresence)
+    #expect(try one.get("pin2") == "2")
+  }
+
   /// A copy of the data directory of a vault with a key file includes the header. A short
   /// passphrase is soon found by trying all of them against a slot.
   @Test func theHeaderDoesNotShowThePresenceSlot() throws {

@@ -98,7 +98,10 @@ extension Vault {
     _ = try withSession { session throws(StorageError) -> Void? in
       let path = try session.entryPath(service: service, key: key)
       switch try session.readEntry(at: path, part) {
-      case .opened(let entry): found = FoundEntry(path, session.header, entry)
+      case .opened(let entry):
+        // The header also has the slot of the presence key, which may have been replaced.
+        if part == .value, entry.header.isPresenceRequired, try !session.isCurrent() { return nil }
+        found = FoundEntry(path, session.header, entry)
       case .missing: if try !session.isCurrent() { return nil }
       case .unknownKey(let id):
         if try session.isCurrent() { throw path.unknownKeyError(id) }
