@@ -26,26 +26,48 @@ final class ScopeVaults: Sendable {
   fileprivate func store(
     _ service: SecureVault.Service, in scope: StorageScope
   ) -> SecureVault.Store {
-    services.store(service, named: service.givenName) {
-      SecureVault.Store(service: service, vault: vault(holding: service, in: scope), scope: scope)
+    if let store = services.store(service, named: service.givenName) { return store }
+    // Before the stores are locked, because the backing is code of the app.
+    let vault = vault(holding: service, in: scope)
+    return services.store(service, named: service.givenName) {
+      SecureVault.Store(service: service, vault: vault, scope: scope)
     }
   }
 
-  /// The vault of a directory, which all its services share.
+  /// The vault of a directory or of the backing, which all its services share.
   private func vault(
     holding service: SecureVault.Service, in scope: StorageScope
   ) -> Result<Vault, StorageError> {
     do throws(StorageError) {
+      if service.givenName != nil, let vault = try sharedVault(in: scope) { return .success(vault) }
       let paths = VaultPaths(
         in: try service.directory(in: scope.finder, .data), finder: scope.finder)
-      return .success(
-        vaults.store(paths.directory, named: paths.directory) {
-          Vault(
-            storage: VaultDirectory(paths), finder: scope.finder, options: self.options
-          ) { [weak scope] in scope?.report($0.reported(by: "SecureVault")) }
-        })
+      return .success(vault(paths.directory, in: scope) { _ in VaultDirectory(paths) })
     } catch {
       return .failure(error)
+    }
+  }
+
+  /// The vault of the backing; nil if it has none.
+  private func sharedVault(in scope: StorageScope) throws(StorageError) -> Vault? {
+    // No directory has this name.
+    let name = "shared"
+    if let vault = vaults.store(named: name) { return vault }
+    let app = scope.finder.app
+    guard let engine = try scope.callingBacking({ try $0.vault(app: app) }) else { return nil }
+    return vault(name, in: scope) { SharedVault(engine, path: "vault of \(app)", report: $0) }
+  }
+
+  private func vault(
+    _ name: String, in scope: StorageScope,
+    storage: (@escaping @Sendable (StorageError) -> Void) -> any VaultStorage
+  ) -> Vault {
+    vaults.store(name, named: name) {
+      let report: @Sendable (StorageError) -> Void = { [weak scope] in
+        scope?.report($0.reported(by: "SecureVault"))
+      }
+      return Vault(
+        storage: storage(report), finder: scope.finder, options: self.options, report: report)
     }
   }
 

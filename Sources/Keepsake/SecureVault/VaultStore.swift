@@ -67,7 +67,8 @@ extension SecureVault {
     /// The directory of the vault that holds the secrets of this and the app's other services.
     ///
     /// - Throws: ``StorageError`` if the directory cannot be determined, for example because the
-    ///   user has no home directory.
+    ///   user has no home directory; of code `misuse` if the app's ``StorageBacking`` keeps the
+    ///   vault.
     public var folderURL: URL {
       get throws(StorageError) {
         try perform("folderURL") { () throws(StorageError) in

@@ -1,7 +1,9 @@
-/// Where the settings of an app are: on this machine, or where several machines share them.
+/// Where the settings and the secrets of an app are: on this machine, or where several machines
+/// share them.
 ///
 /// Pass one to ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:)``.
-/// The default is ``thisMachine``. All calls of ``Defaults`` work the same with another one:
+/// The default is ``thisMachine``. All calls of ``Defaults`` and ``SecureVault`` work the same with
+/// another one:
 ///
 /// ```swift
 /// struct TeamServer: StorageBacking {
@@ -18,8 +20,8 @@
 /// Defaults.set(0.2, forKey: "rollout")
 /// ```
 ///
-/// Secrets and caches are on this machine with any backing, as are suites in memory and suites in a
-/// directory of their own.
+/// Secrets are on this machine too unless the backing has an engine for them. Caches always are, as
+/// are suites in memory, and suites and services in a directory of their own.
 public protocol StorageBacking: Sendable {
   /// The engine of a suite; nil for a suite that stays on this machine.
   ///
@@ -34,6 +36,21 @@ public protocol StorageBacking: Sendable {
   ///
   /// ``Defaults/suites()`` lists them, and ``StorageSystem/removeAll()`` empties them.
   func suites(app: String) throws -> [Defaults.Suite]
+
+  /// The engine of the app's vault; nil, as by default, if the secrets stay on this machine.
+  ///
+  /// The engine stores what ``SecureVault`` has sealed: the vault header and the entries, under
+  /// names from which nobody can tell the keys. Its ``StorageEngine/apply(_:ifCurrent:)`` has to
+  /// accept several changes and several conditions, and ``StorageEngine/removeAll()`` has to remove
+  /// everything in one step. It must not store anything else.
+  ///
+  /// Called when a secret is first used, under the same rules as ``engine(for:app:)``.
+  func vault(app: String) throws -> (any MirroredEngine)?
+}
+
+extension StorageBacking {
+  /// nil: the secrets stay on this machine.
+  public func vault(app: String) throws -> (any MirroredEngine)? { nil }
 }
 
 extension StorageBacking where Self == ThisMachine {

@@ -77,7 +77,7 @@ final class StorageScope: Sendable {
     try callingBacking { try $0.suites(app: finder.app) }.filter { $0.givenName != nil }
   }
 
-  private func callingBacking<R>(
+  func callingBacking<R>(
     _ call: (any StorageBacking) throws -> R
   ) throws(StorageError) -> R {
     do {

@@ -43,8 +43,8 @@ public protocol MirroredEngine: StorageEngine {
 
 /// The values of a ``MirroredEngine`` in the memory of this process.
 ///
-/// A suite makes one for its engine. While the engine cannot be reached, it keeps its last values.
-/// Calls may come from any thread, one at a time.
+/// A suite makes one for its engine, and so does a vault. While the engine cannot be reached, it
+/// keeps its last values. Calls may come from any thread, one at a time.
 public final class EngineMirror: Sendable {
   private let source: any MirroredEngine
   /// Makes the calls of the engine other than ``MirroredEngine/fill(_:)``.
@@ -130,6 +130,35 @@ public final class EngineMirror: Sendable {
       filledGeneration.store(ForkGuard.generation, ordering: .releasing)
     }
   }
+}
+
+// MARK: - For vaults
+
+extension EngineMirror {
+  /// The value of a key. Bytes that are not JSON are a value that no valid one equals.
+  func uncheckedValue(forKey key: String) throws(StorageError) -> StoredValue? {
+    try fillIfNeeded()
+    return values.value(forKey: key)
+  }
+
+  /// The bytes that the engine has for a key.
+  func storedData(forKey key: String) throws(StorageError) -> Data? {
+    try engine.calling { try source.data(forKey: key) }
+  }
+
+  /// The keys that the engine has.
+  func storedKeys() throws(StorageError) -> [String] { try engine.keys() }
+
+  func apply(
+    _ changes: [EngineEntry], ifCurrent conditions: [EngineEntry]
+  ) throws(StorageError) -> Bool {
+    try engine.calling { try source.apply(changes, ifCurrent: conditions) }
+  }
+
+  func removeAllStored() throws(StorageError) { try engine.removeAll() }
+
+  /// Gets all values again from an engine whose changes may not arrive.
+  func refill() throws(StorageError) { try engine.calling { try source.fill(self) } }
 }
 
 extension EngineMirror: ValueEngine {

@@ -1,5 +1,5 @@
 #if SecureVault
-/// The path of one entry's file.
+/// The path of one entry: of its file, or of its value in a shared vault.
 final class EntryPath: Sendable {
   let path: String
   /// The path in the vault's directory.
@@ -107,15 +107,15 @@ final class EntryPath: Sendable {
   func damageError(_ reason: String) -> StorageError {
     StorageError(
       .damaged, operation: "open", path: path, reason: "the secret is damaged: \(reason)",
-      remedy: "Restore this file from a backup, or remove the secret.")
+      remedy: "Restore it from a backup, or remove the secret.")
   }
 
-  var invalidHeaderError: StorageError { damageError("its file has no valid header") }
+  var invalidHeaderError: StorageError { damageError("it has no valid header") }
 
-  var lengthError: StorageError { damageError("the file's length does not match its header") }
+  var lengthError: StorageError { damageError("its length does not match its header") }
 
   var alteredError: StorageError {
-    damageError("its file was altered, or moved here from another key")
+    damageError("it was altered, or moved here from another key")
   }
 
   func unknownKeyError(_ id: UInt32) -> StorageError {

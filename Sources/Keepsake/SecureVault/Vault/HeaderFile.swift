@@ -40,6 +40,8 @@ final class HeaderFile: VaultRevision {
     return status.map { isSame(as: $0) } ?? false
   }
 
+  func isStillStored() throws(StorageError) -> Bool { try isCurrent() }
+
   private func isSame(as other: FileStatus) -> Bool {
     status.isSameFile(as: other) && status.size == other.size && status.changed == other.changed
       && status.modified == other.modified
@@ -82,6 +84,7 @@ final class HeaderFile: VaultRevision {
   /// Writes a temporary file and moves it into place.
   func store(
     at path: EntryPath, if condition: EntryCondition, isLockHeld: Bool,
+    renewing makeHeader: (() throws(StorageError) -> VaultHeader)?,
     _ seal: (inout EntryOutput) throws(StorageError) -> Void
   ) throws(StorageError) -> WriteOutcome {
     var attempts = 0

@@ -51,8 +51,12 @@ extension Vault {
   }
 
   private func newSecret(of source: SecureVault.KeySource) throws(StorageError) -> SlotSecret? {
-    if case .keyFile = source.kind, let keyFile = try storage.keyFile() {
-      return try keyFile.addSecret()
+    if case .keyFile = source.kind {
+      if let keyFile = try storage.keyFile() { return try keyFile.addSecret() }
+      throw StorageError(
+        .misuse, operation: "protect",
+        reason: "several machines share the vault, and a key file is on one of them",
+        remedy: "Use a passphrase, a credential or a closure.")
     }
     return try source.secret(for: nil, in: self)
   }
@@ -97,7 +101,8 @@ extension Vault {
         _ = try withSession { session throws(StorageError) in try session.resealEntry(at: path) }
       } catch {
         // The next entry would fail in the same way.
-        let isGeneral = [.locked, .timedOut, .diskFull].contains(error.code)
+        let isGeneral =
+          [.locked, .timedOut, .diskFull, .unreachable, .outcomeUnknown].contains(error.code)
         if isGeneral || error.isDescriptorLimit {
           for failure in failures { report(failure.inContext(of: "rotateKeys")) }
           throw error

@@ -57,7 +57,7 @@ extension Vault {
   private var damagedHeader: StorageError {
     StorageError(
       .damaged, operation: "open", path: storage.headerPath, reason: "the vault header was altered",
-      remedy: "Restore this file from a backup; the secrets are untouched.")
+      remedy: "Restore it from a backup; the secrets are untouched.")
   }
 
   /// - Parameter which: Follows "wrong passphrase".

@@ -76,7 +76,7 @@ extension Vault {
     StorageError(
       .damaged, operation: "open", path: storage.headerPath,
       reason: "the vault header has no usable key slot for secrets that require user presence",
-      remedy: "Restore this file from a backup; the secrets are untouched.")
+      remedy: "Restore it from a backup; the secrets are untouched.")
   }
 
   /// The key to seal a value under, after asking the user.

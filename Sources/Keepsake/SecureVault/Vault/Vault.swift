@@ -38,7 +38,10 @@ final class Vault: Sendable {
     if let session = try session(mayCreate: true) { return session }
     throw lockedError(
       "there is no vault yet, and no configured key source is available to create one",
-      remedy: "Call SecureVault.protect(with:) first.")
+      remedy: try storage.keyFile() == nil
+        ? "Call SecureVault.protect(with:) with a passphrase, or pass a credential or a closure to "
+          + "StorageSystem.bootstrap. Several machines cannot share a key file."
+        : "Call SecureVault.protect(with:) first.")
   }
 
   /// Calls `body` with the open vault, and again whenever the header changed in the meantime.

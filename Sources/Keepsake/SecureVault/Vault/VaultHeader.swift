@@ -129,12 +129,14 @@ struct VaultHeader: Equatable, Sendable {
       else { return nil }
       return VaultHeader(version: version, vaultID: vaultID, slots: slots, keySetBox: box)
     }
-    guard let parsed else {
-      throw StorageError(
-        .damaged, operation: "open", path: path, reason: "the vault header is damaged",
-        remedy: "Restore this file from a backup; the secrets are untouched.")
-    }
+    guard let parsed else { throw Self.damageError(path) }
     self = parsed
+  }
+
+  static func damageError(_ path: String) -> StorageError {
+    StorageError(
+      .damaged, operation: "open", path: path, reason: "the vault header is damaged",
+      remedy: "Restore it from a backup; the secrets are untouched.")
   }
 
   static func newerVersionError(_ path: String?) -> StorageError {

@@ -87,7 +87,7 @@ extension VaultSession {
     }
     let boxStart = EntryHeader.size + header.namesLength
     let bytes = try file.read(from: 0, count: boxStart)
-    guard bytes.count == boxStart else { throw path.damageError("its file is truncated") }
+    guard bytes.count == boxStart else { throw path.damageError("it is truncated") }
     return try bytes.withBytes { bytes throws(StorageError) in
       .opened(try open(header, bytes, file, part, path, keeping: &cipher))
     }

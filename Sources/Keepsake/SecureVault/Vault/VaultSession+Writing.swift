@@ -56,11 +56,20 @@ extension VaultSession {
       }
       box = try presenceKey.seal(secret.kind, secret.value, at: path, vaultID: header.vaultID)
     }
+    let makeHeader: (() throws(StorageError) -> VaultHeader)? =
+      if isPresenceRequired {
+        { [self] () throws(StorageError) in
+          try ring.makeHeader(vaultID: header.vaultID, slots: header.allSlots)
+        }
+      } else {
+        nil
+      }
     func put(
       _ kind: UInt8, _ value: UnsafeRawBufferPointer
     ) throws(StorageError) -> WriteOutcome {
-      try revision.store(at: path, if: condition, isLockHeld: isLockHeld) {
-        output throws(StorageError) in
+      try revision.store(
+        at: path, if: condition, isLockHeld: isLockHeld, renewing: makeHeader
+      ) { output throws(StorageError) in
         try PaddedValue.withPrefix(kind: kind, length: value.count) { prefix throws(StorageError) in
           let size = prefix.count + value.count
           let plaintext = EntryPlaintext(
@@ -105,7 +114,9 @@ extension VaultSession {
       var cipher: XAES?
       switch try readEntry(at: path, .all, for: .changingKeys, keeping: &cipher, &old) {
       case .missing: return ()
-      case .unknownKey(let id): throw path.unknownKeyError(id)
+      case .unknownKey(let id):
+        if try revision.isStillStored() { throw path.unknownKeyError(id) }
+        return nil
       case .opened(let entry):
         guard let names = entry.names, entry.header.keyID != ring.primaryID else { return () }
         let plaintext = EntryPlaintext(

@@ -52,6 +52,10 @@ protocol VaultRevision: AnyObject, Sendable {
   /// Whether the header is still this one.
   func isCurrent() throws(StorageError) -> Bool
 
+  /// The same for a caller that has opened an entry for changing keys. Such an entry may be newer
+  /// than the header that this process sees.
+  func isStillStored() throws(StorageError) -> Bool
+
   /// Replaces the header if it is still this one.
   ///
   /// - Parameter makeHeader: Returns nil to leave everything as it is. Entries that another process
@@ -77,9 +81,14 @@ protocol VaultRevision: AnyObject, Sendable {
   ///
   /// - Parameters:
   ///   - isLockHeld: Whether the caller has locked the entry.
+  ///   - makeHeader: Makes a header of other bytes with the same content; nil unless the entry
+  ///     requires the user's presence. A storage without locks stores it with the entry. So it
+  ///     fails one of two processes that, at the same time, store the first such entry and replace
+  ///     the key for such entries because there are none.
   ///   - seal: Writes the entry's bytes. May be called again.
   func store(
     at path: EntryPath, if condition: EntryCondition, isLockHeld: Bool,
+    renewing makeHeader: (() throws(StorageError) -> VaultHeader)?,
     _ seal: (inout EntryOutput) throws(StorageError) -> Void
   ) throws(StorageError) -> WriteOutcome
 

@@ -1,0 +1,298 @@
+#if SecureVault
+internal import FoundationEssentials
+
+/// A vault in the values of an engine, which several machines share.
+///
+/// The key `header` has the header, and `<directory>/<file>` has an entry: the bytes that a
+/// ``VaultDirectory`` has in files of these names. They are read from a mirror.
+///
+/// There are no locks. Each write is one step of the engine, under the condition that the header is
+/// still the one that the writer's keys came from. No two headers have the same bytes, because each
+/// is sealed under a nonce of its own. So an entry is only ever stored under the primary key of the
+/// header at that moment, and a key that is not the primary one has all its entries already.
+final class SharedVault: VaultStorage {
+  let path: String
+  fileprivate let mirror: EngineMirror
+
+  fileprivate static let headerName = "header"
+
+  /// - Parameter path: Names the vault in errors.
+  init(
+    _ engine: any MirroredEngine, path: String, report: @escaping @Sendable (StorageError) -> Void
+  ) {
+    self.path = path
+    mirror = EngineMirror(engine, report: report)
+  }
+
+  var headerPath: String { path + "/" + Self.headerName }
+
+  /// nil: a key file is one machine's.
+  func keyFile() -> KeyFile? { nil }
+
+  // MARK: Values
+
+  /// What is stored under a name.
+  fileprivate enum Content: Equatable {
+    case bytes(Data)
+    /// A value that another program has set.
+    case unreadable
+
+    init(_ value: StoredValue?) {
+      if case .data(let bytes) = value { self = .bytes(bytes) } else { self = .unreadable }
+    }
+
+    init(engineData: Data) { self.init(StoredValue(engineData: engineData)) }
+
+    /// The bytes of the engine's value. Those for an unreadable value are just one example.
+    var engineData: Data {
+      switch self {
+      case .bytes(let bytes): StoredValue.data(bytes).engineData
+      case .unreadable: StoredValue.bool(false).engineData
+      }
+    }
+  }
+
+  fileprivate struct Condition {
+    let name: String
+    let content: Content?
+  }
+
+  /// What the mirror has.
+  fileprivate func content(of name: String) throws(StorageError) -> Content? {
+    try mirror.uncheckedValue(forKey: name).map { Content($0) }
+  }
+
+  /// What the engine has.
+  fileprivate func storedContent(of name: String) throws(StorageError) -> Content? {
+    try mirror.storedData(forKey: name).map { Content(engineData: $0) }
+  }
+
+  /// Makes changes in one step if all conditions are met.
+  ///
+  /// - Returns: False if they are not; the mirror has the newer values.
+  fileprivate func apply(
+    _ changes: [EngineEntry], if conditions: [Condition]
+  ) throws(StorageError) -> Bool {
+    var expected = conditions.map {
+      EngineEntry(key: $0.name, data: $0.content.map(\.engineData))
+    }
+    for attempt in 0..<3 {
+      if try mirror.apply(changes, ifCurrent: expected) { return true }
+      for condition in conditions where try content(of: condition.name) != condition.content {
+        return false
+      }
+      // Another program has written the same value differently, or changes do not arrive.
+      expected = []
+      for condition in conditions {
+        let stored = try mirror.storedData(forKey: condition.name)
+        let isSame = stored.map { Content(engineData: $0) } == condition.content
+        expected.append(
+          EngineEntry(
+            key: condition.name, data: isSame ? stored : condition.content.map(\.engineData)))
+      }
+      // May wait for as long as the engine does for a connection.
+      if attempt == 0 { try mirror.refill() }
+    }
+    throw StorageError(
+      .unreachable, operation: "request", path: path,
+      reason: "the changes of other machines have not arrived in time",
+      remedy: "Try again in a moment.")
+  }
+
+  // MARK: The header
+
+  func readHeader() throws(StorageError) -> (VaultHeader, any VaultRevision)? {
+    guard let content = try content(of: Self.headerName) else { return nil }
+    guard case .bytes(let bytes) = content, bytes.count <= VaultHeader.maxSize else {
+      throw VaultHeader.damageError(headerPath)
+    }
+    return (try VaultHeader(Array(bytes), path: headerPath), SharedHeader(bytes, in: self))
+  }
+
+  func hasHeader() throws(StorageError) -> Bool { try content(of: Self.headerName) != nil }
+
+  func create(_ header: VaultHeader) throws(StorageError) -> (any VaultRevision)? {
+    if try hasHeader() { return nil }
+    try requireNoEntries()
+    return try replaceHeader(nil, by: header)
+  }
+
+  /// Stores a header if the present one has these bytes; nil stands for none.
+  fileprivate func replaceHeader(
+    _ old: Data?, by header: VaultHeader, adding entries: [EngineEntry] = [],
+    if conditions: [Condition] = []
+  ) throws(StorageError) -> SharedHeader? {
+    let bytes = Data(try header.bytesToStore(path: headerPath))
+    let change = EngineEntry(key: Self.headerName, data: Content.bytes(bytes).engineData)
+    let condition = Condition(name: Self.headerName, content: old.map { .bytes($0) })
+    let isDone = try apply([change] + entries, if: [condition] + conditions)
+    return isDone ? SharedHeader(bytes, in: self) : nil
+  }
+
+  // MARK: Entries
+
+  func entryDirectories() throws(StorageError) -> [String] {
+    Set(entries(of: try mirror.keys()).map(\.directoryName)).sorted()
+  }
+
+  func entries(in directoryName: String) throws(StorageError) -> [EntryPath] {
+    entries(of: try mirror.keys()).filter { $0.directoryName == directoryName }
+  }
+
+  func allEntries() throws(StorageError) -> [EntryPath] { entries(of: try mirror.storedKeys()) }
+
+  /// Nothing: what the engine has accepted is as durable as it will be.
+  func synchronizeEntries() {}
+
+  private func entries(of names: [String]) -> [EntryPath] {
+    names.sorted().compactMap { name in
+      let parts = name.split(separator: "/", omittingEmptySubsequences: false).map(String.init)
+      guard parts.count == 2, parts.allSatisfy(EntryPath.isName) else { return nil }
+      return EntryPath(vault: path, directoryName: parts[0], fileName: parts[1])
+    }
+  }
+
+  /// In one step, so that no process finds entries without a header.
+  func erase(reporting report: (StorageError) -> Void) throws(StorageError) -> Bool {
+    if try mirror.keys().isEmpty, try mirror.storedKeys().isEmpty { return false }
+    try mirror.removeAllStored()
+    return true
+  }
+}
+
+/// The header of a vault on an engine, as it was at one moment.
+private final class SharedHeader: VaultRevision {
+  private let vault: SharedVault
+  private let bytes: Data
+
+  init(_ bytes: Data, in vault: SharedVault) {
+    self.bytes = bytes
+    self.vault = vault
+  }
+
+  var storage: any VaultStorage { vault }
+
+  private var isUnchanged: SharedVault.Condition {
+    SharedVault.Condition(name: SharedVault.headerName, content: .bytes(bytes))
+  }
+
+  func isCurrent() throws(StorageError) -> Bool {
+    try vault.content(of: SharedVault.headerName) == .bytes(bytes)
+  }
+
+  /// If it was replaced, the mirror has the new one when this returns.
+  func isStillStored() throws(StorageError) -> Bool { try vault.apply([], if: [isUnchanged]) }
+
+  func replaceHeader(
+    _ makeHeader: () throws(StorageError) -> VaultHeader?
+  ) throws(StorageError) -> (VaultHeader, any VaultRevision)? {
+    guard try isCurrent(), let header = try makeHeader() else { return nil }
+    return try vault.replaceHeader(bytes, by: header).map { (header, $0) }
+  }
+
+  // MARK: Reading
+
+  func contains(_ path: EntryPath) throws(StorageError) -> Bool {
+    try vault.content(of: path.subpath) != nil
+  }
+
+  /// The keys are changed by what the engine has. A mirror that has lost the engine shows the
+  /// changes of this process, such as a new header, but may lack an entry that another one has
+  /// stored before under the old key.
+  func openEntry(
+    _ path: EntryPath, for purpose: EntryPurpose
+  ) throws(StorageError) -> StoredEntry? {
+    let content =
+      switch purpose {
+      case .reading, .replacing: try vault.content(of: path.subpath)
+      case .changingKeys: try vault.storedContent(of: path.subpath)
+      }
+    return switch content {
+    case nil: nil
+    case .bytes(let bytes): .bytes(bytes)
+    case .unreadable: .unreadable
+    }
+  }
+
+  func keyID(of path: EntryPath) throws(StorageError) -> UInt32? {
+    try openEntry(path, for: .changingKeys)?.header(at: path).keyID
+  }
+
+  // MARK: Writing
+
+  func withLock<R>(
+    on path: EntryPath, _ body: () throws(StorageError) -> R
+  ) throws(StorageError) -> R { try body() }
+
+  func store(
+    at path: EntryPath, if condition: EntryCondition, isLockHeld: Bool,
+    renewing makeHeader: (() throws(StorageError) -> VaultHeader)?,
+    _ seal: (inout EntryOutput) throws(StorageError) -> Void
+  ) throws(StorageError) -> WriteOutcome {
+    guard try isCurrent() else { return .overtaken }
+    let conditions: [SharedVault.Condition] =
+      switch condition {
+      case .none: []
+      case .isAbsent: [.init(name: path.subpath, content: nil)]
+      case .hasAccess(let old, _): [isUnchanged(old, at: path)]
+      }
+    let isStored: Bool
+    if let makeHeader {
+      let change = try sealedEntry(at: path, seal)
+      isStored =
+        try vault.replaceHeader(bytes, by: makeHeader(), adding: [change], if: conditions) != nil
+    } else {
+      isStored = try vault.apply([sealedEntry(at: path, seal)], if: [isUnchanged] + conditions)
+    }
+    if isStored { return .stored }
+    if case .isAbsent = condition, try contains(path) { return .exists }
+    return .overtaken
+  }
+
+  func replace(
+    _ old: StoredEntry?, at path: EntryPath,
+    _ seal: (inout EntryOutput) throws(StorageError) -> Void
+  ) throws(StorageError) -> Void? {
+    let isDone = try vault.apply(
+      [sealedEntry(at: path, seal)], if: [isUnchanged, isUnchanged(old, at: path)])
+    return isDone ? () : nil
+  }
+
+  private func isUnchanged(_ entry: StoredEntry?, at path: EntryPath) -> SharedVault.Condition {
+    let content: SharedVault.Content? =
+      switch entry {
+      case nil, .file: nil
+      case .bytes(let bytes): .bytes(bytes)
+      case .unreadable: .unreadable
+      }
+    return SharedVault.Condition(name: path.subpath, content: content)
+  }
+
+  private func sealedEntry(
+    at path: EntryPath, _ seal: (inout EntryOutput) throws(StorageError) -> Void
+  ) throws(StorageError) -> EngineEntry {
+    var output = EntryOutput()
+    try seal(&output)
+    return EngineEntry(
+      key: path.subpath, data: SharedVault.Content.bytes(output.bytes).engineData)
+  }
+
+  // MARK: Removing
+
+  func removeEntry(at path: EntryPath) throws(StorageError) -> Void? {
+    try remove([path])
+  }
+
+  /// In one step.
+  func removeEntries(
+    in directoryName: String, except removed: inout Set<String>
+  ) throws(StorageError) -> Void? {
+    try remove(vault.allEntries().filter { $0.directoryName == directoryName })
+  }
+
+  private func remove(_ paths: [EntryPath]) throws(StorageError) -> Void? {
+    let changes = paths.map { EngineEntry(key: $0.subpath, data: nil) }
+    return try vault.apply(changes, if: [isUnchanged]) ? () : nil
+  }
+}
+#endif

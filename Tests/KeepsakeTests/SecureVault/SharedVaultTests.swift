@@ -1,0 +1,577 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// A vault that several machines share, and what they do to it at the same time.
+@Suite(.singleThreaded, .quickPassphrases, .timeLimit(.minutes(20))) struct SharedVaultTests {
+  private let server = SharedServer()
+
+  /// Whether something has happened.
+  private final class Mark: Sendable {
+    private let value = Locked(false)
+
+    var isSet: Bool { value.withLock { $0 } }
+    func set() { value.withLock { $0 = true } }
+  }
+
+  /// Runs `interruption` once, just before the next call of an engine of this name.
+  private func interrupt(
+    _ call: String = "apply", _ interruption: @escaping @Sendable () throws -> Void
+  ) -> Mark {
+    let mark = Mark()
+    server.hook.withLock {
+      $0 = { [server] name in
+        guard name == call else { return }
+        server.hook.withLock { $0 = { _ in } }
+        #expect(throws: Never.self) { try interruption() }
+        mark.set()
+      }
+    }
+    return mark
+  }
+
+  private func refuse(_ calls: Set<String>) {
+    server.hook.withLock {
+      $0 = { name in
+        guard calls.contains(name) else { return }
+        throw StorageError(
+          .unreachable, operation: "connect", reason: "the cable is out", remedy: "Plug it in.")
+      }
+    }
+  }
+
+  private func allow() { server.hook.withLock { $0 = { _ in } } }
+
+  private func names(on machine: Machine) throws -> [String] { try machine.engine.keys().sorted() }
+
+  /// Expects one header, one key and entries that a machine which knows nothing can read.
+  private func expectWhole(
+    _ values: [String: String], sourceLocation: SourceLocation = #_sourceLocation
+  ) throws {
+    let machine = try Machine(server)
+    let store = machine.secrets()
+    #expect(try store.keys() == values.keys.sorted(), sourceLocation: sourceLocation)
+    for (key, value) in values {
+      #expect(try store.get(key) == value, "\(key)", sourceLocation: sourceLocation)
+    }
+    #expect(machine.failures.all.isEmpty, sourceLocation: sourceLocation)
+  }
+
+  private func keyCount() throws -> Int? {
+    try Machine(server).vault.currentSession()?.ring.keyIDs.count
+  }
+
+  // MARK: What leaves the machine
+
+  @Test func onlyCiphertextLeavesTheMachine() throws {
+    let machine = try Machine(server, authenticate: { _ in "swordfish" })
+    let words = ["accessToken", "com.app.auth", "plaintext of the secret"]
+    try machine.secrets(SecureVault.Service(words[1])).set(words[2], forKey: words[0])
+    try machine.secrets().set(words[2], forKey: words[0], access: .userPresence)
+    let names = try names(on: machine)
+    #expect(names.count == 3 && names.last == "header")
+    for name in names where name != "header" {
+      #expect(try /[0-9a-f]{32}\/[0-9a-f]{32}/.wholeMatch(in: name) != nil)
+    }
+    for name in names {
+      let bytes = try self.bytes(name)
+      for word in words { #expect(bytes.range(of: Data(word.utf8)) == nil, "\(name)") }
+      // The smallest secrets are padded to the same size.
+      if name != "header" { #expect(bytes.count >= 300) }
+    }
+    #expect(try machine.directory.names() == [])
+  }
+
+  @Test func servicesInADirectoryStayOnTheMachine() throws {
+    let machine = try Machine(server)
+    let local = machine.secrets(SecureVault.Service("tls", in: machine.directory.url))
+    try local.set("1", forKey: "k")
+    #expect(try server.isEmpty && local.folderURL.path == machine.directory.path + "/vault")
+    try machine.secrets().set("2", forKey: "k")
+    #expect(try local.get("k") == "1" && machine.secrets().get("k") == "2")
+    expectFailure(.misuse) { _ = try machine.secrets().folderURL }
+    expectFailure(.misuse) {
+      try machine.secrets().backUp(to: machine.directory.path + "/copy", keyFile: nil)
+    }
+  }
+
+  // MARK: Key sources
+
+  @Test func keyFilesAreRefused() throws {
+    let machine = try Machine(server, keySources: SecureVault.KeySource.standard)
+    let store = machine.secrets()
+    let error = expectFailure(.locked) { try store.set("1", forKey: "k") }
+    #expect(error?.remedy.contains("cannot share a key file") == true)
+    let refusal = expectFailure(.misuse) { try store.protect(with: .keyFile) }
+    #expect(refusal?.remedy.contains("passphrase, a credential or a closure") == true)
+    #expect(server.isEmpty)
+    try store.protect(with: .passphrase("open sesame"))
+    try store.set("1", forKey: "k")
+    expectFailure(.misuse) { try store.protect(with: .keyFile) }
+    #expect(try store.protection == .passphrase && machine.directory.names() == [])
+  }
+
+  @Test func credentialsOpenTheVaultOnEachMachine() throws {
+    let directory = try TemporaryDirectory()
+    try directory.write(Array(repeating: 65, count: 40), to: "vault.key")
+    let environment = ["CREDENTIALS_DIRECTORY": directory.path]
+    func machine() throws -> Machine {
+      try Machine(server, keySources: SecureVault.KeySource.standard, environment: environment)
+    }
+    let one = try machine()
+    try one.secrets().set("1", forKey: "k")
+    #expect(try machine().secrets().get("k") == "1")
+    #expect(try one.secrets().protection == .credential("vault.key"))
+    #expect(try one.directory.names() == [])
+  }
+
+  // MARK: Two machines at once
+
+  @Test func theLoserOfACreationUsesTheWinnersVault() throws {
+    let (one, two) = (try Machine(server), try Machine(server))
+    #expect(try one.secrets().get("a") == nil && two.secrets().get("a") == nil)
+    let isDone = interrupt { try two.secrets().set("2", forKey: "b") }
+    try one.secrets().set("1", forKey: "a")
+    #expect(isDone.isSet)
+    try two.catchUp()
+    #expect(try one.secrets().get("b") == "2" && two.secrets().get("a") == "1")
+    try expectWhole(["a": "1", "b": "2"])
+  }
+
+  @Test func aSecretIsNotSealedUnderARetiredKey() throws {
+    let (one, two) = (try Machine(server), try Machine(server))
+    try one.secrets().set("1", forKey: "a")
+    #expect(try two.secrets().get("a") == "1")
+    let isDone = interrupt { try two.secrets().rotateKeys() }
+    try one.secrets().set("2", forKey: "b")
+    #expect(isDone.isSet)
+    #expect(try keyCount() == 1)
+    try expectWhole(["a": "1", "b": "2"])
+  }
+
+  /// The mirror of the machine that rotates does not have the other's secret.
+  @Test func noKeyIsDroppedThatAnUnseenSecretNeeds() throws {
+    let one = try Machine(server)
+    try one.secrets().set("1", forKey: "a")
+    let two = try Machine(server, flaw: .keepsImports)
+    try two.secrets().set("2", forKey: "b")
+    #expect(try one.secrets().get("b") == nil)
+    try one.secrets().rotateKeys()
+    #expect(try keyCount() == 1)
+    try expectWhole(["a": "1", "b": "2"])
+  }
+
+  /// A secret that is stored while the keys are dropped is sealed under the new one.
+  @Test(arguments: 1...6) func keysAreDroppedBesideAWriter(_ number: Int) throws {
+    let (one, two) = (try Machine(server), try Machine(server))
+    try one.secrets().set("1", forKey: "a")
+    try one.secrets().set("1", forKey: "b")
+    #expect(try two.secrets().get("a") == "1")
+    let calls = Locked(0)
+    server.hook.withLock {
+      $0 = { name in
+        guard name != "fill" else { return }
+        let call = calls.withLock { calls in
+          calls += 1
+          return calls
+        }
+        guard call == number else { return }
+        #expect(throws: Never.self) {
+          try two.secrets().set("2", forKey: "a")
+          try two.secrets().set("2", forKey: "c")
+        }
+      }
+    }
+    try one.secrets().rotateKeys()
+    #expect(calls.withLock { $0 } >= number)
+    allow()
+    #expect(try keyCount() == 1)
+    try expectWhole(["a": "2", "b": "1", "c": "2"])
+  }
+
+  @Test func rotatesAndWritesOnSeveralMachines() throws {
+    let machines = try (0..<3).map { _ in try Machine(server) }
+    try machines[0].secrets().set("0", forKey: "first")
+    let errors = Failures()
+    let group = DispatchGroup()
+    for thread in 0..<6 {
+      group.enter()
+      Thread.detachNewThread {
+        let store = machines[thread % 3].secrets()
+        do throws(StorageError) {
+          for number in 0..<40 {
+            try store.set("\(number)", forKey: "k\(thread)")
+            try store.set("\(thread)", forKey: "contended")
+            if number % 10 == thread { try store.rotateKeys() }
+            if number % 8 == thread { try store.remove("k\(thread)") }
+          }
+          try store.set("last", forKey: "k\(thread)")
+        } catch {
+          errors.append(error)
+        }
+        group.leave()
+      }
+    }
+    group.wait()
+    #expect(errors.all.isEmpty, "\(errors.all)")
+    try machines[0].catchUp()
+    try machines[0].secrets().rotateKeys()
+    #expect(try keyCount() == 1)
+    let contended = try #require(try Machine(server).secrets().get("contended"))
+    var values = ["first": "0", "contended": contended]
+    for thread in 0..<6 { values["k\(thread)"] = "last" }
+    try expectWhole(values)
+    for machine in machines { #expect(machine.failures.all.isEmpty) }
+  }
+
+  /// The presence key may be replaced while no secret is under it.
+  @Test func noPresenceKeyIsReplacedThatASecretNeeds() throws {
+    func machine(_ passphrase: String) throws -> Machine {
+      try Machine(server, authenticate: { _ in passphrase })
+    }
+    let (one, two) = (try machine("one"), try machine("two"))
+    try one.secrets().set("0", forKey: "old", access: .userPresence)
+    try one.secrets().remove("old")
+    try two.catchUp()
+    // Both find that no secret is under the key. The second one would replace it.
+    let isDone = interrupt { try one.secrets().set("1", forKey: "a", access: .userPresence) }
+    expectFailure(.wrongPassphrase) {
+      try two.secrets().set("2", forKey: "b", access: .userPresence)
+    }
+    #expect(isDone.isSet)
+    try one.catchUp()
+    #expect(try one.secrets().get("a") == "1")
+    #expect(try machine("one").secrets().get("a") == "1")
+  }
+
+  /// The same the other way around: the key is replaced just before the secret is stored.
+  @Test func noSecretIsStoredUnderAReplacedPresenceKey() throws {
+    let one = try Machine(server, authenticate: { _ in "one" })
+    let two = try Machine(server, authenticate: { _ in "two" })
+    try one.secrets().set("0", forKey: "old", access: .userPresence)
+    let session = try #require(try one.vault.currentSession())
+    let slot = try #require(session.header.presenceSlot)
+    let secret = try SecureVault.KeySource.secret(passphrase: "one", logN: slot.logN)
+    let bytes = try SecretBytes(count: XAES.keySize)
+    _ = try slot.unwrap(with: secret.bytes, vaultID: session.header.vaultID, into: bytes.bytes)
+    let key = PresenceKey(slot: slot, bytes)
+    try one.secrets().remove("old")
+    try two.catchUp()
+    let isDone = interrupt { try two.secrets().set("2", forKey: "b", access: .userPresence) }
+    let path = try session.entryPath(service: "standard", key: "a")
+    let current = try #require(try one.vault.currentSession())
+    let outcome = try [UInt8]("1".utf8).withBytes { value throws(StorageError) in
+      try current.write(
+        NewSecret(
+          kind: .text, value: value, service: "standard", key: "a", access: .userPresence),
+        key, at: path, isLockHeld: false)
+    }
+    guard case .overtaken = outcome else {
+      Issue.record("stored under a key that is gone")
+      return
+    }
+    #expect(isDone.isSet)
+    #expect(try two.secrets().get("b") == "2")
+  }
+
+  @Test func accessIsKeptIfAnotherMachineChangesIt() throws {
+    let user = PresenceTests.FakeUser()
+    let one = try Machine(server, authenticate: user.answer)
+    let two = try Machine(server, authenticate: user.answer)
+    try one.secrets().set("0", forKey: "k", access: .whenUnlocked)
+    try one.secrets().set("0", forKey: "pin", access: .userPresence)
+    try two.catchUp()
+    #expect(try two.secrets().get("k") == "0")
+    let isDone = interrupt { try two.secrets().set("2", forKey: "k", access: .userPresence) }
+    try one.secrets().set("1", forKey: "k")
+    #expect(isDone.isSet)
+    #expect(try one.secrets().entry("k")?.access == .userPresence)
+    #expect(try one.secrets().get("k") == "1")
+  }
+
+  @Test func ofTwoThatAddASecretOneDoes() throws {
+    let (one, two) = (try Machine(server), try Machine(server))
+    try one.secrets().set("0", forKey: "first")
+    #expect(try two.secrets().get("first") == "0")
+    let isDone = interrupt { () throws in
+      let isAdded = try two.secrets().add("2", forKey: "k")
+      #expect(isAdded)
+    }
+    #expect(try !one.secrets().add("1", forKey: "k"))
+    #expect(isDone.isSet)
+    #expect(try one.secrets().get("k") == "2")
+  }
+
+  @Test func aSecretIsStoredInTheVaultThatFollowsAnErasedOne() throws {
+    let (one, two) = (try Machine(server), try Machine(server))
+    for key in ["a", "b"] { try one.secrets().set("1", forKey: key) }
+    #expect(try two.secrets().get("a") == "1")
+    let isDone = interrupt { try two.secrets().eraseVault() }
+    try one.secrets().set("2", forKey: "c")
+    #expect(isDone.isSet)
+    try expectWhole(["c": "2"])
+    #expect(try names(on: one).count == 2)
+  }
+
+  @Test func changesOfManySecretsAreOneStep() throws {
+    let machine = try Machine(server)
+    for number in 0..<5 { try machine.secrets("many").set("1", forKey: "\(number)") }
+    try machine.secrets().set("1", forKey: "k")
+    let counts = Locked<[Int]>([])
+    server.onApply.withLock { $0 = { count in counts.withLock { $0.append(count) } } }
+    try machine.secrets("many").removeAll()
+    #expect(counts.withLock { $0 } == [5])
+    #expect(try names(on: machine).count == 2)
+    try machine.secrets().eraseVault()
+    #expect(server.isEmpty && counts.withLock { $0 } == [5])
+  }
+
+  // MARK: A server that is away
+
+  @Test func readsGoOnWhileTheServerIsAway() throws {
+    let machine = try Machine(server)
+    let store = machine.secrets()
+    try store.set("1", forKey: "k")
+    refuse(["apply", "data", "keys", "fill", "removeAll"])
+    #expect(try store.get("k") == "1" && store.keys() == ["k"] && store.contains("k"))
+    try store.lock()
+    try store.unlock()
+    #expect(try store.get("k") == "1")
+    for call in [
+      { try store.set("2", forKey: "k") }, { try store.remove("k") }, { try store.removeAll() },
+      { try store.rotateKeys() }, { try store.eraseVault() }, { _ = try store.addRecovery() },
+      { try store.protect(with: .passphrase("open sesame")) },
+    ] as [() throws -> Void] {
+      let error = expectFailure(.unreachable, call)
+      #expect(error?.reason == "the cable is out")
+    }
+    expectFailure(.unreachable) { _ = try Machine(server).secrets().get("k") }
+    allow()
+    try store.set("2", forKey: "k")
+    try expectWhole(["k": "2"])
+  }
+
+  @Test func aMachineThatHearsOfNothingReadsAgain() throws {
+    let one = try Machine(server)
+    try one.secrets().set("1", forKey: "a")
+    let two = try Machine(server, flaw: .keepsImports)
+    try two.secrets().rotateKeys()
+    // The first one still has the old header.
+    try one.secrets().set("2", forKey: "b")
+    #expect(try one.secrets().get("a") == "1")
+    try expectWhole(["a": "1", "b": "2"])
+    try two.secrets().rotateKeys()
+    refuse(["fill"])
+    expectFailure(.unreachable) { try one.secrets().set("3", forKey: "b") }
+    #expect(try one.secrets().get("b") == "2")
+    allow()
+    try expectWhole(["a": "1", "b": "2"])
+  }
+
+  // MARK: Other programs
+
+  private func value(_ name: String) throws -> StoredValue {
+    try #require(try StoredValue(engineData: server.data(forKey: name), key: name))
+  }
+
+  private func bytes(_ name: String) throws -> Data {
+    guard case .data(let bytes) = try value(name) else { throw Failure() }
+    return bytes
+  }
+
+  private struct Failure: Error {}
+
+  private func put(_ bytes: Data, as name: String, with machine: Machine) throws {
+    try machine.engine.set(StoredValue.data(bytes).engineData, forKey: name)
+  }
+
+  private func entryName(_ key: String, on machine: Machine) throws -> String {
+    try #require(try machine.vault.currentSession())
+      .entryPath(service: "standard", key: key).subpath
+  }
+
+  @Test func theSameBytesWrittenDifferentlyAreTheSame() throws {
+    let user = PresenceTests.FakeUser()
+    let machine = try Machine(server, authenticate: user.answer)
+    let store = machine.secrets()
+    try store.set("0", forKey: "pin", access: .userPresence)
+    try store.set("1", forKey: "k")
+    for name in try names(on: machine) {
+      let text = try bytes(name).base64EncodedString()
+      try machine.engine.set(Data("{ \"$data\" : \"\(text)\" }".utf8), forKey: name)
+    }
+    #expect(try store.get("k") == "1")
+    try store.set("2", forKey: "k")
+    try store.set("2", forKey: "pin")
+    try store.rotateKeys()
+    #expect(try store.get("k") == "2" && store.get("pin") == "2")
+  }
+
+  @Test(arguments: ["7", "\"text\"", "{\"$data\": \"%\"}", "no JSON"])
+  func anEntryThatIsNoBytesIsDamaged(_ json: String) throws {
+    let machine = try Machine(server, authenticate: { _ in "swordfish" })
+    let store = machine.secrets()
+    try store.set("0", forKey: "pin", access: .userPresence)
+    try store.set("1", forKey: "k")
+    try store.set("2", forKey: "l")
+    let name = try entryName("k", on: machine)
+    try machine.engine.set(Data(json.utf8), forKey: name)
+    expectFailure(.damaged) { _ = try store.get("k") }
+    #expect(try store.contains("k") && store.keys() == ["l", "pin"])
+    #expect(machine.failures.all.map(\.code) == [.damaged])
+    expectFailure(.damaged) { try store.rotateKeys() }
+    #expect(try store.get("l") == "2")
+    // Without an access, the old entry has to be the one that was seen.
+    try store.set("3", forKey: "k")
+    #expect(try store.get("k") == "3")
+    try machine.engine.set(Data(json.utf8), forKey: name)
+    try store.remove("k")
+    #expect(try store.get("k") == nil)
+    try store.rotateKeys()
+    #expect(try keyCount() == 1)
+  }
+
+  @Test func alteredEntriesAreDamaged() throws {
+    let machine = try Machine(server)
+    let store = machine.secrets()
+    try store.set("1", forKey: "k")
+    try store.set("2", forKey: "l")
+    let name = try entryName("k", on: machine)
+    let (good, other) = (try bytes(name), try bytes(entryName("l", on: machine)))
+    for count in [0, 1, EntryHeader.size - 1, EntryHeader.size, good.count - 1] {
+      try put(good.prefix(count), as: name, with: machine)
+      expectFailure(.damaged) { _ = try store.get("k") }
+    }
+    for position in good.indices where position % 7 == 0 {
+      var bytes = good
+      bytes[position] ^= 1
+      try put(bytes, as: name, with: machine)
+      #expect(throws: StorageError.self, "byte \(position)") { try store.get("k") }
+    }
+    try put(good + [0], as: name, with: machine)
+    expectFailure(.damaged) { _ = try store.get("k") }
+    try put(other, as: name, with: machine)
+    expectFailure(.damaged) { _ = try store.get("k") }
+    try put(good, as: name, with: machine)
+    #expect(try store.get("k") == "1")
+  }
+
+  @Test func newerVersionsAreLeftAlone() throws {
+    let machine = try Machine(server)
+    let store = machine.secrets()
+    try store.set("1", forKey: "k")
+    let name = try entryName("k", on: machine)
+    var entry = try bytes(name)
+    entry[4] = 2
+    try put(entry, as: name, with: machine)
+    expectFailure(.unsupportedVersion) { _ = try store.get("k") }
+    expectFailure(.unsupportedVersion) { try store.set("2", forKey: "k") }
+    #expect(try bytes(name) == entry)
+
+    var header = Array(try bytes("header"))
+    header[4] = 3
+    header = try Bytes.summed(header)
+    try put(Data(header), as: "header", with: machine)
+    for call in [
+      { _ = try Machine(server).secrets().get("k") },
+      { try Machine(server).secrets().set("2", forKey: "l") },
+      { try store.set("2", forKey: "l") },
+    ] as [() throws -> Void] { expectFailure(.unsupportedVersion, call) }
+    #expect(try Array(bytes("header")) == header)
+  }
+
+  @Test func aDamagedHeaderIsNotReplaced() throws {
+    let machine = try Machine(server)
+    try machine.secrets().set("1", forKey: "k")
+    let good = try bytes("header")
+    for bad in [Data("7".utf8), StoredValue.data(good.dropLast()).engineData] {
+      try machine.engine.set(bad, forKey: "header")
+      for store in [machine.secrets(), try Machine(server).secrets()] {
+        expectFailure(.damaged) { try store.set("2", forKey: "l") }
+        expectFailure(.damaged) { _ = try store.protection }
+      }
+      #expect(server.data(forKey: "header") == bad)
+    }
+    try put(good, as: "header", with: machine)
+    try expectWhole(["k": "1"])
+    try machine.engine.set(Data("7".utf8), forKey: "header")
+    try machine.secrets().eraseVault()
+    #expect(server.isEmpty)
+  }
+
+  @Test func secretsWithoutAHeaderAreNotHidden() throws {
+    let machine = try Machine(server)
+    try machine.secrets().set("1", forKey: "k")
+    let good = try bytes("header")
+    try machine.engine.set(nil, forKey: "header")
+    for store in [machine.secrets(), try Machine(server).secrets()] {
+      expectFailure(.damaged) { try store.set("2", forKey: "l") }
+    }
+    try put(good, as: "header", with: machine)
+    try expectWhole(["k": "1"])
+  }
+
+  /// Anyone who can write to the server can take back a rotation. What was sealed since cannot be
+  /// read until the newer header is back, and is not overwritten.
+  @Test func anOldHeaderHidesWhatWasSealedSince() throws {
+    let machine = try Machine(server)
+    let store = machine.secrets()
+    try store.set("1", forKey: "k")
+    let old = try bytes("header")
+    try store.rotateKeys()
+    let new = try bytes("header")
+    try put(old, as: "header", with: machine)
+    // The key is still in memory.
+    #expect(try store.get("k") == "1")
+    for store in [store, try Machine(server).secrets()] {
+      expectFailure(.damaged) { try store.set("2", forKey: "k") }
+      expectFailure(.damaged) { _ = try store.get("k") }
+    }
+    try put(new, as: "header", with: machine)
+    #expect(try store.get("k") == "1")
+    try expectWhole(["k": "1"])
+  }
+
+  // MARK: The backing
+
+  @Test func theBackingIsAskedOnce() throws {
+    final class Backing: StorageBacking {
+      let engine: ServerEngine
+      let apps = Locked<[String]>([])
+      let isBroken: Bool
+
+      init(_ engine: ServerEngine, isBroken: Bool = false) {
+        (self.engine, self.isBroken) = (engine, isBroken)
+      }
+
+      func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngine)? { nil }
+      func suites(app: String) -> [Defaults.Suite] { [] }
+      func vault(app: String) throws -> (any MirroredEngine)? {
+        apps.withLock { $0.append(app) }
+        if isBroken { throw Failure() }
+        return engine
+      }
+    }
+    let directory = try TemporaryDirectory()
+    func scope(_ backing: Backing) -> StorageScope {
+      StorageScope(
+        finder: DirectoryFinder(app: "shop", chosen: .init(data: directory.url)), backing: backing,
+        vaultOptions: VaultOptions(sources: [Machine.key]), handler: { _ in })
+    }
+    let backing = Backing(ServerEngine(server))
+    let good = scope(backing)
+    defer { good.close() }
+    for service in ["a", "b"] as [SecureVault.Service] {
+      try good.vault(service).set("1", forKey: "k")
+    }
+    #expect(backing.apps.withLock { $0 } == ["shop"])
+    #expect(try good.vault("a").vault.services() == ["a", "b"])
+
+    let broken = scope(Backing(ServerEngine(server), isBroken: true))
+    defer { broken.close() }
+    let error = expectFailure(.engineFailed) { _ = try broken.vault("a").get("k") }
+    #expect(error?.underlyingError is Failure)
+    #expect(try directory.names() == [])
+  }
+}

@@ -1,0 +1,51 @@
+import Foundation
+
+@testable import Keepsake
+
+/// What an app has on one of the machines that share a vault: stores of its own, and a mirror of
+/// the engine.
+final class Machine: Sendable {
+  let engine: ServerEngine
+  let directory: TemporaryDirectory
+  let failures = Failures()
+  private let scope: StorageScope
+
+  private struct Backing: StorageBacking {
+    let engine: ServerEngine
+
+    func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngine)? { nil }
+    func suites(app: String) -> [Defaults.Suite] { [] }
+    func vault(app: String) -> (any MirroredEngine)? { engine }
+  }
+
+  /// What opens the vaults of tests.
+  static let key = SecureVault.KeySource.closure("test") { Data(repeating: 7, count: 32) }
+
+  init(
+    _ server: SharedServer, flaw: MirrorFlaw? = nil,
+    keySources: [SecureVault.KeySource] = [key],
+    authenticate: SecureVault.Authenticator? = nil, environment: [String: String] = [:]
+  ) throws {
+    let (engine, directory) = (ServerEngine(server, flaw: flaw), try TemporaryDirectory())
+    (self.engine, self.directory) = (engine, directory)
+    scope = StorageScope(
+      finder: DirectoryFinder(
+        app: "shop", chosen: .init(data: directory.url, state: directory.url),
+        environment: { environment[$0] }),
+      backing: Backing(engine: engine),
+      vaultOptions: VaultOptions(sources: keySources, authenticate: authenticate),
+      handler: failures.append)
+  }
+
+  // A scope and its stores reference each other.
+  deinit { scope.close() }
+
+  func secrets(_ service: SecureVault.Service = .standard) -> SecureVault.Store {
+    scope.vault(service)
+  }
+
+  var vault: Vault { get throws { try secrets().vault } }
+
+  /// Waits until what the others have done has arrived.
+  func catchUp() throws { _ = try engine.apply([], ifCurrent: []) }
+}
