@@ -12,6 +12,7 @@ final class Server: Sendable {
   private final class Facts: Sendable {
     /// Whether the server was checked since the last connection was made.
     let isChecked = Atomic(false)
+    let isDurabilityChecked = Atomic(false)
   }
 
   init(
@@ -95,6 +96,33 @@ final class Server: Sendable {
       .misuse, operation: "connect", path: address.description,
       reason: "the server deletes any keys when its memory is full (maxmemory-policy \(policy))",
       remedy: "Set maxmemory-policy on the server to noeviction or volatile-lru.")
+  }
+
+  /// Reports once if a secret that was stored may be lost with the server, as far as the user may
+  /// ask.
+  func checkDurability(_ report: (StorageError) -> Void) {
+    if confirmation.replicaCount > 0 || facts.isDurabilityChecked.load(ordering: .relaxed) {
+      return
+    }
+    guard case .bytes(let text)? = try? link.perform(Command(reading: "INFO", "persistence"))
+    else { return }
+    if facts.isDurabilityChecked.exchange(true, ordering: .relaxed) { return }
+    var problem = "when it ends: it does not log changes on its disk (appendonly no)"
+    if !text.contains("aof_enabled:0\r\n".utf8) {
+      let reply = try? link.perform(Command(reading: "CONFIG", "GET", "appendfsync"))
+      guard case .array(let values)? = reply, values.count == 2,
+        case .bytes(let policy) = values[1], !policy.elementsEqual("always".utf8)
+      else { return }
+      problem =
+        "in a power cut: it writes them to its disk a moment after it has accepted them "
+        + "(appendfsync \(String(decoding: policy, as: UTF8.self)))"
+    }
+    report(
+      StorageError(
+        .misuse, operation: "open", path: address.description,
+        reason: "the server may lose secrets \(problem)",
+        remedy: "Set appendonly to yes and appendfsync to always on the server, or wait for its "
+          + "replicas with confirm: .replicas(1)."))
   }
 
   /// Waits until the server has written everything to its disk. `marker` is a write, because a

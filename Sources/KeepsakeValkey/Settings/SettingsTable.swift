@@ -1,7 +1,7 @@
 internal import FoundationEssentials
 internal import Keepsake
 
-/// The settings of one suite on a server, mirrored in memory.
+/// The settings of one suite, or the sealed secrets of an app, on a server, mirrored in memory.
 ///
 /// The server decides about each change: a script checks the conditions, writes, and publishes the
 /// change with its version. This process follows the channel: see ``TableState``.
@@ -27,7 +27,10 @@ final class SettingsTable: MirroredEngine {
     self.report = report
     copy = TableCopy(of: name, on: server, in: cache, report: report)
     let table = "\(server.address) \(name.values)"
-    state = Locked(TableState(table: table), afterFork: { TableState(table: table) })
+    let content = name.content
+    state = Locked(
+      TableState(table: table, of: content),
+      afterFork: { TableState(table: table, of: content) })
   }
 
   deinit { server.link.unsubscribe(from: Array(name.channel.utf8)) }
@@ -110,15 +113,19 @@ final class SettingsTable: MirroredEngine {
       }
     }
     throw StorageError.unreachable(
-      server.address, "the settings are being replaced on the server",
+      server.address, "the \(name.content) are being replaced on the server",
       remedy: "Repeat the call.")
   }
 
   private var tooLarge: StorageError {
     StorageError(
       .misuse, operation: "request", path: server.address.description,
-      reason: "the settings of the suite would take more than \(maximumByteCount) bytes",
-      remedy: "Store large values in a cache or in files, or use several suites.")
+      reason: name.content == .settings
+        ? "the settings of the suite would take more than \(maximumByteCount) bytes"
+        : "the secrets would take more than \(maximumByteCount) bytes",
+      remedy: name.content == .settings
+        ? "Store large values in a cache or in files, or use several suites."
+        : "Encrypt large values in files of your own, and store the keys to them here.")
   }
 
   private func arguments(
@@ -158,7 +165,7 @@ final class SettingsTable: MirroredEngine {
     if code == -2 {
       throw StorageError(
         .unsupportedVersion, operation: "request", path: server.address.description,
-        reason: "the settings on the server have a newer format",
+        reason: "the \(name.content) on the server have a newer format",
         remedy: "Update the library in this program.")
     }
     let name = elements.count > 3 ? Self.word(elements[3]) : nil
@@ -200,6 +207,7 @@ final class SettingsTable: MirroredEngine {
     restoreCopy()
     do throws(StorageError) {
       try server.check()
+      if name.content == .secrets { server.checkDurability(reportSoon) }
       try follow()
       try waitUntilCurrent()
       state.withLock { $0.add(mirror) }
@@ -364,7 +372,7 @@ final class SettingsTable: MirroredEngine {
     _ body: (inout TableState) -> Result<Void, StorageError>?
   ) throws(StorageError) {
     guard let result = wait(atMost: loadTimeout, body) else {
-      throw .unreachable(server.address, "the settings have not arrived in time")
+      throw .unreachable(server.address, "the \(name.content) have not arrived in time")
     }
     try result.get()
   }
@@ -416,8 +424,8 @@ final class SettingsTable: MirroredEngine {
     guard !known.id.isEmpty else {
       throw StorageError(
         .notFound, operation: "push", path: self.name.values,
-        reason: "this process knows no settings",
-        remedy: "Call push in a process that has read them.")
+        reason: "this process knows no \(self.name.content)",
+        remedy: "Call this in a process that has read them.")
     }
     var values: [[UInt8]] = [
       Self.format, Array(known.id.utf8), Array(String(known.version + 1).utf8),
@@ -463,8 +471,9 @@ final class SettingsTable: MirroredEngine {
     if result.code == -3 {
       throw StorageError(
         .misuse, operation: "push", path: server.address.description,
-        reason: "these settings were given up for those on the server, with push or adopt",
-        remedy: "Import an export of them.")
+        reason: "these \(name.content) were given up for those on the server, with push or adopt",
+        remedy: name.content == .settings
+          ? "Import an export of them." : "Restore a backup of the server.")
     }
     try follow()
     try load()

@@ -7,6 +7,7 @@ internal import Synchronization
 final class TableCopy: Sendable {
   private let cache: DiskCache.Store
   private let key: String
+  private let content: TableName.Content
   private let report: @Sendable (StorageError) -> Void
   private let isSavePlanned = Atomic(false)
   private let hasFirstSave = Atomic(false)
@@ -19,6 +20,7 @@ final class TableCopy: Sendable {
     self.cache = cache
     self.report = report
     key = table.copyKey(server.address)
+    content = table.content
   }
 
   /// nil if there is no copy, or none that can be used, which is reported.
@@ -80,7 +82,7 @@ final class TableCopy: Sendable {
 
   /// The report that the server does not answer, with the age of the values that are shown.
   func describe(_ error: StorageError) -> StorageError {
-    var reason = "the settings are those that were last known"
+    var reason = "the \(content) are those that were last known"
     // Without its age, the copy is as good: the report is about the server.
     if let created = try? cache.entry(key)?.created {
       let minutes = Int(max(0, Date.now.timeIntervalSince(created)) / 60)

@@ -2,11 +2,28 @@
 ///
 /// They share the part in braces, so that a cluster keeps them on one node.
 struct TableName: Hashable, Sendable {
+  /// What a table holds, in the words of errors.
+  enum Content: String {
+    case settings
+    case secrets
+  }
+
+  let content: Content
   private let tag: String
   private let database: Int
 
   init(app: String, suite: String, database: Int = 0) {
-    tag = "{\(PercentEncoding.encode(app)):\(PercentEncoding.encode(suite))}"
+    self.init(.settings, PercentEncoding.encode(suite), app, database)
+  }
+
+  /// The table of an app's vault. No suite has this name: its `@` would be encoded.
+  init(vaultOf app: String, database: Int = 0) {
+    self.init(.secrets, "@vault", app, database)
+  }
+
+  private init(_ content: Content, _ name: String, _ app: String, _ database: Int) {
+    self.content = content
+    tag = "{\(PercentEncoding.encode(app)):\(name)}"
     self.database = database
   }
 

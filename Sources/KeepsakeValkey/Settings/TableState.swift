@@ -43,6 +43,7 @@ struct TableState {
   }
 
   private let table: String
+  private let content: TableName.Content
   private(set) var phase = Phase.apart
   private(set) var contents = TableContents()
   /// Whether `contents` were read from the server, or from the copy on disk.
@@ -103,7 +104,11 @@ struct TableState {
   /// The version of the last such change that removed all values.
   private var earlyRemoval: Int64 = 0
 
-  init(table: String) { self.table = table }
+  /// - Parameter table: Names the table in errors.
+  init(table: String, of content: TableName.Content = .settings) {
+    self.table = table
+    self.content = content
+  }
 
   // MARK: Mirrors
 
@@ -487,17 +492,22 @@ struct TableState {
     StorageError(
       .notFound, operation: "changes", path: table,
       reason: isEmpty
-        ? "the server has lost the settings that this process knows"
-        : "the server has other settings than those that this process knows",
-      remedy: "Call push on the ValkeyBacking, or run `keepsakectl push` on this machine, to store "
-        + "those again; adopt uses the server's.")
+        ? "the server has lost the \(content) that this process knows"
+        : "the server has other \(content) than those that this process knows",
+      remedy: content == .settings
+        ? "Call push on the ValkeyBacking, or run `keepsakectl push` on this machine, to store "
+          + "those again; adopt uses the server's."
+        : "Call pushSecrets on the ValkeyBacking to store those again, or adoptSecrets to use the "
+          + "server's.")
   }
 
   /// The known table was given up for the server's.
   private var replaced: StorageError {
     StorageError(
       .damaged, operation: "changes", path: table,
-      reason: "push or adopt has replaced the settings that this process knew",
-      remedy: "Import an export of those if they are still needed.")
+      reason: "push or adopt has replaced the \(content) that this process knew",
+      remedy: content == .settings
+        ? "Import an export of those if they are still needed."
+        : "Restore a backup of those if they are still needed.")
   }
 }

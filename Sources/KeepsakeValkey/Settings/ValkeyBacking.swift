@@ -1,9 +1,9 @@
 public import Keepsake
 
-/// Keeps the settings of an app on a Valkey or Redis server, which several machines share; see
-/// ``Keepsake/StorageBacking/valkey(_:local:confirm:password:)``.
+/// Keeps the settings and the secrets of an app on a Valkey or Redis server, which several machines
+/// share; see ``Keepsake/StorageBacking/valkey(_:local:confirm:password:)``.
 ///
-/// All calls of `Defaults` work as on one machine:
+/// All calls of `Defaults` and `SecureVault` work as on one machine:
 ///
 /// ```swift
 /// let backing = try ValkeyBacking.valkey("valkeys://cache.internal:6379", local: ["window"])
@@ -84,13 +84,24 @@ public final class ValkeyBacking: StorageBacking {
     local.contains(suite) ? nil : table(of: suite, app: app)
   }
 
+  /// The engine of the app's vault, which connects when it is first used.
+  public func vault(app: String) -> (any MirroredEngine)? { table(ofVaultOf: app) }
+
   func table(of suite: Defaults.Suite, app: String) -> SettingsTable {
-    let name = TableName(app: app, suite: suite.name, database: server.address.database)
-    return tables.withLock { tables in
+    table(TableName(app: app, suite: suite.name, database: server.address.database))
+  }
+
+  private func table(ofVaultOf app: String) -> SettingsTable {
+    table(TableName(vaultOf: app, database: server.address.database))
+  }
+
+  private func table(_ name: TableName) -> SettingsTable {
+    tables.withLock { tables in
       if let table = tables[name] { return table }
       let table = SettingsTable(
         name, on: server, cache: DiskCache.named(copies),
-        report: StorageSystem.makeDefaultsReporter())
+        report: StorageSystem.makeReporter(
+          for: name.content == .settings ? "Defaults" : "SecureVault"))
       tables[name] = table
       return table
     }
@@ -169,10 +180,31 @@ public final class ValkeyBacking: StorageBacking {
   public func adopt(_ suite: Defaults.Suite = .standard) throws(StorageError) {
     _ = try table(of: suite, app: StorageSystem.appName).adopt()
   }
+
+  /// Stores the sealed secrets that this process knows on the server again, as ``push(_:)`` does
+  /// with settings. The vault does not have to be open.
+  ///
+  /// ```swift
+  /// try backing.pushSecrets()
+  /// ```
+  ///
+  /// - Throws: `StorageError` of code `notFound` if this process knows no secrets, of code `misuse`
+  ///   if ``adoptSecrets()`` has given them up, and of other codes if the server cannot be reached
+  ///   or refuses the change.
+  public func pushSecrets() throws(StorageError) {
+    _ = try table(ofVaultOf: StorageSystem.appName).push()
+  }
+
+  /// Uses the sealed secrets on the server, as ``adopt(_:)`` does with settings.
+  ///
+  /// - Throws: `StorageError` if the server cannot be reached. This process then keeps its secrets.
+  public func adoptSecrets() throws(StorageError) {
+    _ = try table(ofVaultOf: StorageSystem.appName).adopt()
+  }
 }
 
 extension StorageBacking where Self == ValkeyBacking {
-  /// Keeps the settings on a Valkey or Redis server of version 6.2 or newer.
+  /// Keeps the settings and the secrets on a Valkey or Redis server of version 6.2 or newer.
   ///
   /// ```swift
   /// try StorageSystem.bootstrap(
@@ -190,7 +222,10 @@ extension StorageBacking where Self == ValkeyBacking {
   /// take to be made, two seconds by default, and how long a call waits for the server, one second
   /// by default. No error and no report contains the user or the password.
   ///
-  /// The process connects when a suite is first used.
+  /// Secrets are sealed before they leave the machine. They stay on it if their service has a
+  /// directory of its own, as do settings of suites that have one.
+  ///
+  /// The process connects when a suite or a secret is first used.
   ///
   /// - Parameters:
   ///   - url: Where the server is.

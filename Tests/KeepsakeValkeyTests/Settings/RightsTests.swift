@@ -50,6 +50,13 @@ import Testing
     try server.command("FLUSHALL")
     #expect(try backing.adopt("prices", app: app))
     #expect(try mirror.value(forKey: "a") == nil)
+    // The vault needs no other rights.
+    let vault = try #require(backing.vault(app: app) as? SettingsTable)
+    #expect(try vault.apply([EngineEntry(key: "header", data: Data("1".utf8))], ifCurrent: []))
+    let sealed = EngineMirror(vault, report: { Issue.record($0) })
+    #expect(try sealed.keys() == ["header"] && vault.keys() == ["header"])
+    #expect(try backing.suites(app: app).isEmpty)
+    try vault.removeAll()
     // Other keys and other channels are out of reach.
     let other = try #require(backing.engine(for: "prices", app: "other"))
     expectFailure(.accessDenied) { try other.set(Data("1".utf8), forKey: "a") }

@@ -7,7 +7,7 @@ import Testing
 /// and close files at the same moment, as parallel tests do.
 final class ServerProcess: Sendable {
   private let shell: pid_t
-  private let server: pid_t
+  let server: pid_t
   private let input: Int32
   private static let spawning = NSLock()
 

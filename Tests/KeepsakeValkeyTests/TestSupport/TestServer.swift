@@ -74,6 +74,8 @@ final class TestServer: SocketServer, @unchecked Sendable {
   /// As `kill -9` does.
   func kill() { process?.end() }
 
+  var processID: pid_t? { process?.server }
+
   func freeze() { process?.signal(SIGSTOP) }
   func unfreeze() { process?.signal(SIGCONT) }
 }
