@@ -32,6 +32,11 @@ import Testing
     }
   }
 
+  @Test func secretsAreSharedAfterBootstrap() {
+    SecureVault.set("tok", forKey: "apiToken")
+    #expect(SecureVault.get("apiToken") == "tok")
+  }
+
   /// The snippet of the page before it.
   @Test func bootstrapNamesTheServer() async throws {
     await #expect(processExitsWith: .success) {
