@@ -225,54 +225,71 @@ import Testing
     for machine in machines { #expect(machine.failures.all.isEmpty) }
   }
 
-  /// The presence key may be replaced while no secret is under it.
-  @Test func noPresenceKeyIsReplacedThatASecretNeeds() throws {
-    func machine(_ passphrase: String) throws -> Machine {
-      try Machine(server, authenticate: { _ in passphrase })
+  /// Two machines of which the first one has the presence key, under which no secret is left. The
+  /// second one would replace it.
+  ///
+  /// Unchecked because of the key, which only one thread uses.
+  private struct UnusedPresenceKey: @unchecked Sendable {
+    let one: Machine
+    let two: Machine
+    private let key: PresenceKey
+
+    init(_ server: SharedServer) throws {
+      one = try Machine(server, authenticate: { _ in "one" })
+      two = try Machine(server, authenticate: { _ in "two" })
+      try one.secrets().set("0", forKey: "old", access: .userPresence)
+      let header = try #require(try one.vault.currentSession()).header
+      let slot = try #require(header.presenceSlot)
+      let secret = try SecureVault.KeySource.secret(passphrase: "one", logN: slot.logN)
+      let bytes = try SecretBytes(count: XAES.keySize)
+      _ = try slot.unwrap(with: secret.bytes, vaultID: header.vaultID, into: bytes.bytes)
+      key = PresenceKey(slot: slot, bytes)
+      try one.secrets().remove("old")
+      try two.catchUp()
     }
-    let (one, two) = (try machine("one"), try machine("two"))
-    try one.secrets().set("0", forKey: "old", access: .userPresence)
-    try one.secrets().remove("old")
-    try two.catchUp()
-    // Both find that no secret is under the key. The second one would replace it.
-    let isDone = interrupt { try one.secrets().set("1", forKey: "a", access: .userPresence) }
-    expectFailure(.wrongPassphrase) {
-      try two.secrets().set("2", forKey: "b", access: .userPresence)
+
+    /// The first one has asked its user, and stores a secret under the key.
+    func store() throws -> WriteOutcome {
+      let session = try #require(try one.vault.currentSession())
+      let path = try session.entryPath(service: "standard", key: "a")
+      return try [UInt8]("1".utf8).withBytes { value throws(StorageError) in
+        try session.write(
+          NewSecret(
+            kind: .text, value: value, service: "standard", key: "a", access: .userPresence),
+          key, at: path, isLockHeld: false)
+      }
     }
-    #expect(isDone.isSet)
-    try one.catchUp()
-    #expect(try one.secrets().get("a") == "1")
-    #expect(try machine("one").secrets().get("a") == "1")
+
+    func replaceKey() throws { try two.secrets().set("2", forKey: "b", access: .userPresence) }
   }
 
-  /// The same the other way around: the key is replaced just before the secret is stored.
-  @Test func noSecretIsStoredUnderAReplacedPresenceKey() throws {
-    let one = try Machine(server, authenticate: { _ in "one" })
-    let two = try Machine(server, authenticate: { _ in "two" })
-    try one.secrets().set("0", forKey: "old", access: .userPresence)
-    let session = try #require(try one.vault.currentSession())
-    let slot = try #require(session.header.presenceSlot)
-    let secret = try SecureVault.KeySource.secret(passphrase: "one", logN: slot.logN)
-    let bytes = try SecretBytes(count: XAES.keySize)
-    _ = try slot.unwrap(with: secret.bytes, vaultID: session.header.vaultID, into: bytes.bytes)
-    let key = PresenceKey(slot: slot, bytes)
-    try one.secrets().remove("old")
-    try two.catchUp()
-    let isDone = interrupt { try two.secrets().set("2", forKey: "b", access: .userPresence) }
-    let path = try session.entryPath(service: "standard", key: "a")
-    let current = try #require(try one.vault.currentSession())
-    let outcome = try [UInt8]("1".utf8).withBytes { value throws(StorageError) in
-      try current.write(
-        NewSecret(
-          kind: .text, value: value, service: "standard", key: "a", access: .userPresence),
-        key, at: path, isLockHeld: false)
+  /// The second machine has found that no secret is under the key.
+  @Test func noPresenceKeyIsReplacedThatASecretNeeds() throws {
+    let state = try UnusedPresenceKey(server)
+    let outcome = Locked<WriteOutcome?>(nil)
+    let isDone = interrupt {
+      let stored = try state.store()
+      outcome.withLock { $0 = stored }
     }
-    guard case .overtaken = outcome else {
+    expectFailure(.wrongPassphrase) { try state.replaceKey() }
+    guard isDone.isSet, case .stored = outcome.withLock({ $0 }) else {
+      Issue.record("nothing was stored meanwhile")
+      return
+    }
+    #expect(try state.one.secrets().get("a") == "1")
+    #expect(try Machine(server, authenticate: { _ in "one" }).secrets().get("a") == "1")
+  }
+
+  /// The key is replaced just before the secret is stored.
+  @Test func noSecretIsStoredUnderAReplacedPresenceKey() throws {
+    let state = try UnusedPresenceKey(server)
+    let isDone = interrupt { try state.replaceKey() }
+    guard case .overtaken = try state.store() else {
       Issue.record("stored under a key that is gone")
       return
     }
     #expect(isDone.isSet)
-    #expect(try two.secrets().get("b") == "2")
+    #expect(try state.two.secrets().get("b") == "2")
   }
 
   @Test func accessIsKeptIfAnotherMachineChangesIt() throws {
