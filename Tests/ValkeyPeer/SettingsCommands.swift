@@ -3,6 +3,7 @@
 import FoundationEssentials
 import Keepsake
 import KeepsakeValkey
+import Synchronization
 
 #if canImport(Glibc)
 import Glibc
@@ -13,8 +14,9 @@ import Darwin
 #endif
 
 nonisolated(unsafe) private var backing: ValkeyBacking?
+private let reportCount = Atomic(0)
 
-/// Runs a command that uses ``Defaults``; returns false if it is another one.
+/// Runs a command that uses ``Defaults`` or ``SecureVault``; returns false if it is another one.
 func runSettingsCommand(_ arguments: [String]) throws -> Bool {
   guard arguments.count > 3 else { return false }
   // No test waits forever for a process that hangs.
@@ -25,8 +27,12 @@ func runSettingsCommand(_ arguments: [String]) throws -> Bool {
   try StorageSystem.bootstrap(
     app: "shop", on: valkey,
     directories: .init(
-      configuration: directory, data: directory, state: directory, cache: directory))
-  StorageSystem.onFailure = { printLine("report \($0.code)") }
+      configuration: directory, data: directory, state: directory, cache: directory),
+    keySources: [.closure("test") { Data(repeating: 7, count: 32) }])
+  StorageSystem.onFailure = { error in
+    printLine("report \(error.code)")
+    reportCount.add(1, ordering: .relaxed)
+  }
   switch arguments[1] {
   case "work":  // NAME INCREMENTS KEYS PROCESSES
     work(name: arguments[4], Int(arguments[5]) ?? 0, Int(arguments[6]) ?? 0, Int(arguments[7]) ?? 0)
@@ -37,6 +43,15 @@ func runSettingsCommand(_ arguments: [String]) throws -> Bool {
   case "local":
     Defaults.set(1, forKey: "a", suite: "local")
     printLine("\(Defaults.int("a", suite: "local")) \(Defaults.keys(suite: "local").count)")
+  case "set-secret":  // KEY VALUE [REPORTS]: and waits for so many
+    printLine("\(SecureVault.set(arguments[5], forKey: arguments[4]))")
+    let count = arguments.count > 6 ? Int(arguments[6]) ?? 0 : 0
+    while reportCount.load(ordering: .relaxed) < count { usleep(2_000) }
+  case "get-secret":  // KEY
+    printLine(SecureVault.get(arguments[4]) ?? "none")
+  case "work-secrets":  // NAME KEYS PROCESSES
+    workWithSecrets(name: arguments[4], Int(arguments[5]) ?? 0, Int(arguments[6]) ?? 0)
+  case "fork-secrets": forkSecrets()
   default: return false
   }
   return true
@@ -62,8 +77,26 @@ private func work(name: String, _ increments: Int, _ keys: Int, _ processes: Int
   { usleep(2_000) }
   var text = ""
   for key in Defaults.keys().sorted() { text += "\(key)=\(Defaults.int(key)) " }
-  let digest = text.utf8.reduce(UInt64(5_381)) { $0 &* 33 &+ UInt64($1) }
-  printLine("\(Defaults.int("count")) \(Defaults.keys().count) \(digest)")
+  printLine("\(Defaults.int("count")) \(Defaults.keys().count) \(digest(text))")
+}
+
+private func digest(_ text: String) -> UInt64 {
+  text.utf8.reduce(UInt64(5_381)) { $0 &* 33 &+ UInt64($1) }
+}
+
+/// Stores secrets and replaces the keys at the same time as other processes, waits until it has the
+/// secrets of all, and prints a digest of what it has then.
+private func workWithSecrets(name: String, _ count: Int, _ processes: Int) {
+  for number in 0..<count {
+    let key = "\(name) \(number)"
+    if !SecureVault.set("\(number)", forKey: key) { printLine("\(key) is not stored") }
+    if SecureVault.get(key) != "\(number)" { printLine("own secret is missing") }
+    if number == count / 2, !SecureVault.rotateKeys() { printLine("not rotated") }
+  }
+  while SecureVault.keys().count < processes * count { usleep(2_000) }
+  let keys = SecureVault.keys()
+  let text = keys.map { "\($0)=\(SecureVault.get($0) ?? "none") " }.joined()
+  printLine("\(keys.count) \(digest(text))")
 }
 
 /// Parent and child use the same suite, and see each other's changes.
@@ -87,6 +120,25 @@ private func forkSettings() {
   var status: Int32 = 0
   while waitpid(child, &status, 0) == -1, errno == EINTR {}
   printLine("parent \(Defaults.int("child")) \(Defaults.int("count")) \(status)")
+}
+
+/// The keys are wiped in the child, which opens the vault again.
+private func forkSecrets() {
+  SecureVault.set("1", forKey: "parent")
+  printLine("parent \(SecureVault.get("parent") ?? "none")")
+  // A lock that another thread holds at the fork stays locked in the child.
+  usleep(200_000)
+  let child = fork()
+  if child == 0 {
+    alarm(300)
+    printLine("child \(SecureVault.get("parent") ?? "none")")
+    SecureVault.set("2", forKey: "child")
+    exit(SecureVault.rotateKeys() ? 0 : 1)
+  }
+  var status: Int32 = 0
+  while waitpid(child, &status, 0) == -1, errno == EINTR {}
+  while SecureVault.get("child") == nil { usleep(2_000) }
+  printLine("parent \(SecureVault.get("child") ?? "none") \(status)")
 }
 
 /// Makes changes while the server is away, and prints by how many kilobytes the memory of the

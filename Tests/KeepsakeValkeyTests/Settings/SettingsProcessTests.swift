@@ -7,29 +7,13 @@ import Testing
 @Suite(.server, .ownThread) struct SettingsProcessTests {
   private static let isComplete = ProcessInfo.processInfo.environment["KEEPSAKE_TESTS"] == "all"
 
-  /// What a process prints, which has its own directories.
-  private func run(_ arguments: [String], on server: TestServer, as name: String = "peer")
-    -> [String]
-  {
-    let peer = Bundle.main.bundleURL.appending(path: "keepsake-valkey-peer").path
-    let directory = server.directory.path + "/\(name)"
-    let output = directory + ".out"
-    let url = "unix:\(server.socketPath)?timeout=60s"
-    let words = [peer, arguments[0], url, directory] + arguments.dropFirst()
-    let line = words.map { "'\($0)'" }.joined(separator: " ")
-    let status = system("mkdir -p '\(directory)' && \(line) >'\(output)' 2>&1")
-    let text = (try? String(contentsOfFile: output, encoding: .utf8)) ?? "no output"
-    #expect(status == 0, "\(text)")
-    return text.split(separator: "\n").map(String.init)
-  }
-
   @Test func processesLoseNothing() throws {
     let server = try TestServer()
     let (increments, keys) = Self.isComplete ? (1_000, 2_000) : (250, 500)
     let lines = Recorder<[String]>()
     onThreads(4) { number in
       let name = "p\(number)"
-      lines.append(run(["work", name, "\(increments)", "\(keys)", "4"], on: server, as: name))
+      lines.append(server.runPeer(["work", name, "\(increments)", "\(keys)", "4"], as: name))
     }
     let first = lines.all.first ?? []
     #expect(first.count == 1 && first[0].hasPrefix("\(4 * increments) \(4 * keys + 1) "))
@@ -40,7 +24,7 @@ import Testing
 
   @Test(.forksBesideThreads) func forkedChildReadsAndWrites() throws {
     let server = try TestServer()
-    let lines = run(["fork-settings"], on: server)
+    let lines = server.runPeer(["fork-settings"])
     #expect(lines == ["parent 1", "child 1 2", "child 3 1", "parent 2 1 0"])
   }
 
@@ -49,18 +33,18 @@ import Testing
     let server = try TestServer()
     try server.command("HSET", "{shop:standard}:s", "format", "1", "id", "x", "n", "1")
     try server.command("HSET", "{shop:standard}:v", "a", "7")
-    #expect(run(["get", "a"], on: server) == ["7"])
+    #expect(server.runPeer(["get", "a"]) == ["7"])
     server.kill()
-    #expect(run(["get", "a"], on: server) == ["report unreachable", "7"])
-    #expect(run(["get", "a"], on: server, as: "other").contains("report unreachable"))
+    #expect(server.runPeer(["get", "a"]) == ["report unreachable", "7"])
+    #expect(server.runPeer(["get", "a"], as: "other").contains("report unreachable"))
   }
 
   @Test func localSuiteStaysOnTheMachine() throws {
     let server = try TestServer()
-    #expect(run(["local"], on: server) == ["1 1"])
+    #expect(server.runPeer(["local"]) == ["1 1"])
     #expect(try server.command("KEYS", "*") == .array([]))
     server.kill()
-    let lines = run(["local"], on: server)
+    let lines = server.runPeer(["local"])
     #expect(lines.last == "1 1", "\(lines)")
   }
 }

@@ -1,0 +1,56 @@
+import Foundation
+import Testing
+
+@testable import KeepsakeValkey
+
+/// Secrets of several processes, which call `bootstrap` and the facade as programs do.
+@Suite(.server, .ownThread) struct SecretsProcessTests {
+  private static let isDurable = ["--appendonly", "yes", "--appendfsync", "always"]
+
+  @Test func anotherMachineReadsASecret() throws {
+    let server = try TestServer(Self.isDurable)
+    #expect(server.runPeer(["set-secret", "k", "tok"], as: "one") == ["true"])
+    #expect(server.runPeer(["get-secret", "k"], as: "two") == ["tok"])
+    #expect(try server.command("HLEN", "{shop:@vault}:v") == .integer(2))
+    for name in ["one", "two"] {
+      let path = server.directory.path + "/\(name)"
+      let names = try FileManager.default.subpathsOfDirectory(atPath: path)
+      #expect(names.allSatisfy { !$0.contains("vault") }, "\(names)")
+    }
+    // A process that gets no time for a while may end before it has written its copy.
+    waitUntil("no copy was left") {
+      #expect(server.runPeer(["get-secret", "l"], as: "two") == ["none"])
+      let path = server.directory.path + "/two"
+      let names = try? FileManager.default.subpathsOfDirectory(atPath: path)
+      return names?.contains { $0.hasSuffix(".meta") } == true
+    }
+    server.kill()
+    // The second one has a copy.
+    #expect(server.runPeer(["get-secret", "k"], as: "two") == ["report unreachable", "tok"])
+    #expect(server.runPeer(["set-secret", "k", "new"], as: "two").last == "false")
+  }
+
+  @Test func processesLoseNoSecrets() throws {
+    let server = try TestServer(Self.isDurable)
+    let count = ProcessInfo.processInfo.environment["KEEPSAKE_TESTS"] == "all" ? 250 : 50
+    let lines = Recorder<[String]>()
+    onThreads(4) { number in
+      let name = "p\(number)"
+      lines.append(server.runPeer(["work-secrets", name, "\(count)", "4"], as: name))
+    }
+    let first = lines.all.first ?? []
+    #expect(first.count == 1 && first[0].hasPrefix("\(4 * count) "), "\(first)")
+    #expect(lines.all.allSatisfy { $0 == first }, "\(lines.all)")
+    #expect(try server.command("HLEN", "{shop:@vault}:v") == .integer(Int64(4 * count + 1)))
+  }
+
+  @Test func whatTheServerMayLoseIsReported() throws {
+    let server = try TestServer()
+    #expect(Set(server.runPeer(["set-secret", "k", "tok", "1"])) == ["report misuse", "true"])
+  }
+
+  @Test(.forksBesideThreads) func forkedChildOpensTheVaultAgain() throws {
+    let server = try TestServer(Self.isDurable)
+    #expect(server.runPeer(["fork-secrets"]) == ["parent 1", "child 1", "parent 2 0"])
+  }
+}
