@@ -1,7 +1,7 @@
 import Keepsake
 import KeepsakeValkey
 
-/// The stores of one app, or its settings on a server. Numbers that cannot be read are null.
+/// The stores of one app, here or on a server. Numbers that cannot be read are null.
 struct AppContents: Encodable {
   private struct Suite: Encodable {
     var name: String
@@ -38,12 +38,6 @@ struct AppContents: Encodable {
       let keys = Diagnostics.attempt { try Defaults.suite(suite).keys().count }
       return Suite(name: suite.name, keys: Nullable(value: keys))
     }
-    if server != nil {
-      vault = Nullable()
-      services = Nullable()
-      caches = []
-      return
-    }
     let secrets = Diagnostics.attempt {
       let vault = SecureVault.shared
       let protection = try vault.protection
@@ -55,8 +49,9 @@ struct AppContents: Encodable {
     let protection = secrets?.0
     vault = Nullable(value: protection.map { "\($0)" })
     services = Nullable(value: protection == nil ? nil : secrets?.1)
-    let caches = Diagnostics.attempt { try Diagnostics.names { DiskCache.caches() } } ?? []
-    self.caches = caches.map { name in
+    let caches =
+      server == nil ? Diagnostics.attempt { try Diagnostics.names { DiskCache.caches() } } : nil
+    self.caches = (caches ?? []).map { name in
       let counts = Diagnostics.attempt {
         let cache = DiskCache.named(name)
         return (try cache.keys().count, try cache.totalSize)
@@ -101,7 +96,9 @@ struct AppContents: Encodable {
     let contents = AppContents(of: arguments.app, on: server)
     let rows = contents.rows
     if rows.isEmpty, Diagnostics.status == 0 {
-      throw Failure.nothingStored(by: arguments.app, on: server)
+      throw Failure.nothingStored(
+        by: arguments.app, on: server,
+        server == nil ? "no settings, secrets or caches" : "no settings or secrets")
     }
     if arguments.hasOption("json") {
       try Output.show(json: contents)

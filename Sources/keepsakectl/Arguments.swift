@@ -67,9 +67,10 @@ struct Arguments {
   /// The suite that follows the app's name.
   var suite: Defaults.Suite { storeName.map { Defaults.Suite($0) } ?? .standard }
 
-  /// Makes the facades open the app's stores, and the settings on the server that `--server` names.
+  /// Makes the facades open the app's stores, and the settings and secrets on the server that
+  /// `--server` names.
   ///
-  /// - Parameter usesCopies: Whether to use the copies of the server's settings that the app has on
+  /// - Parameter usesCopies: Whether to use the copies of what is on the server that the app has on
   ///   this machine.
   /// - Returns: The backing on the server; nil without that option.
   @discardableResult

@@ -49,7 +49,7 @@ extension Command {
     Command(
       name: "vault list", parameters: "APP[/SERVICE]",
       summary: "list services and keys, but no values", argumentCount: 1...1,
-      options: ["json", "remember"],
+      options: ["json", "remember", "server=URL"],
       details: """
         --remember lets the next commands, and other programs of this login, open the
         vault without a prompt for 15 minutes; `vault lock` ends that. All commands
@@ -58,7 +58,7 @@ extension Command {
       example: "vault list com.example.notes", body: VaultCommands.list),
     Command(
       name: "vault show", parameters: "APP[/SERVICE] KEY", summary: "print one secret",
-      argumentCount: 2...2, options: ["reveal", "remember"],
+      argumentCount: 2...2, options: ["reveal", "remember", "server=URL"],
       details: """
         Prints the secret only if standard output is a terminal. --reveal prints it
         in any case, byte by byte and without a newline.
@@ -66,16 +66,16 @@ extension Command {
       example: "vault show com.example.notes/com.app.auth accessToken", body: VaultCommands.show),
     Command(
       name: "vault protect", parameters: "APP", summary: "protect the vault with a passphrase",
-      argumentCount: 1...1, options: ["key-file", "remember"],
+      argumentCount: 1...1, options: ["key-file", "remember", "server=URL"],
       details: "--key-file protects it with a key file, so that it opens without a prompt.",
       example: "vault protect com.example.notes", body: VaultCommands.protect),
     Command(
       name: "vault rotate", parameters: "APP", summary: "encrypt all secrets with a new key",
-      argumentCount: 1...1, options: ["remember"], example: "vault rotate com.example.notes",
-      body: VaultCommands.rotate),
+      argumentCount: 1...1, options: ["remember", "server=URL"],
+      example: "vault rotate com.example.notes", body: VaultCommands.rotate),
     Command(
       name: "vault openers", parameters: "APP", summary: "list what opens the vault",
-      argumentCount: 1...1, options: ["json"],
+      argumentCount: 1...1, options: ["json", "server=URL"],
       details: """
         The first opener is what protects the vault; the others were added for
         recovery. The list needs no key and shows no secret.
@@ -83,7 +83,7 @@ extension Command {
       example: "vault openers com.example.notes", body: VaultCommands.openers),
     Command(
       name: "vault add-recovery", parameters: "APP", summary: "add a recovery code",
-      argumentCount: 1...1, options: ["passphrase", "remember"],
+      argumentCount: 1...1, options: ["passphrase", "remember", "server=URL"],
       details: """
         Prints a new code that opens the vault if its passphrase is forgotten or its
         key is lost. It is shown only once, and only on a terminal. --passphrase asks
@@ -93,7 +93,8 @@ extension Command {
       example: "vault add-recovery com.example.notes", body: VaultCommands.addRecovery),
     Command(
       name: "vault remove-recovery", parameters: "APP [ID]",
-      summary: "remove one recovery, or all", argumentCount: 1...2, options: ["remember"],
+      summary: "remove one recovery, or all", argumentCount: 1...2,
+      options: ["remember", "server=URL"],
       details: """
         `vault openers` shows the ID. What is removed still opens older copies of the
         vault, and its header if that is put back. If it was exposed, run
@@ -103,13 +104,13 @@ extension Command {
       body: VaultCommands.removeRecovery),
     Command(
       name: "vault lock", parameters: "APP", summary: "forget a remembered key",
-      argumentCount: 1...1,
+      argumentCount: 1...1, options: ["server=URL"],
       details: "Programs that have opened the vault already keep it open.",
       example: "vault lock com.example.notes", body: VaultCommands.lock),
     Command(
       name: "vault delete", parameters: "APP[/SERVICE] KEY", summary: "delete a secret",
-      argumentCount: 2...2, options: ["remember"], example: "vault delete com.example.notes pin",
-      body: VaultCommands.delete),
+      argumentCount: 2...2, options: ["remember", "server=URL"],
+      example: "vault delete com.example.notes pin", body: VaultCommands.delete),
     Command(
       name: "cache list", parameters: "APP[/CACHE]", summary: "list entries by key",
       argumentCount: 1...1, options: ["json"], example: "cache list com.example.notes/Images",
@@ -163,26 +164,27 @@ extension Command {
     Command(
       name: "push", parameters: "APP[/SUITE] --server=URL",
       summary: "store again what a server has lost",
-      argumentCount: 1...1, options: ["server=URL"],
+      argumentCount: 1...1, options: ["vault", "server=URL"],
       details: """
         Takes the settings that were last known on this machine, from the cache
         directory of the app, and stores them in place of what is on the server. All
         programs of the app then use them. Run it as the user of the app, on the
         machine that had the newest settings. Changes nothing if the server has lost
-        nothing. See also adopt.
+        nothing. --vault does that with the sealed secrets, which need no key for it.
+        See also adopt.
         """,
       example: "push com.example.shop --server=valkeys://cache.internal:6379",
       body: ServerCommands.push),
     Command(
       name: "adopt", parameters: "APP[/SUITE] --server=URL",
       summary: "give up what a server has lost",
-      argumentCount: 1...1, options: ["server=URL"],
+      argumentCount: 1...1, options: ["vault", "server=URL"],
       details: """
         Gives up the settings that were last known on this machine, for those that the
         server has now, or for none. All programs of the app that knew the same
         settings then use those on the server. Run it as the user of the app, on a
-        machine that had them. Changes nothing if the server has lost nothing. See
-        also push.
+        machine that had them. Changes nothing if the server has lost nothing. --vault
+        does that with the sealed secrets. See also push.
         """,
       example: "adopt com.example.shop --server=valkeys://cache.internal:6379",
       body: ServerCommands.adopt),
@@ -202,9 +204,8 @@ extension Command {
         Reads copies of settings and caches and opens every secret. Changes nothing,
         and exits with 1 if there is a problem. A vault with a passphrase is opened
         only if there is a terminal to ask on. --free is the disk space that must be
-        left, by default 100 MB. With --server, checks the server that has the
-        settings of APP instead, and whether it has lost settings that were last known
-        on this machine.
+        left, by default 100 MB. With --server, checks the server of APP instead, and
+        whether it has lost settings or secrets that were last known on this machine.
         """,
       example: "doctor com.example.notes", body: Doctor.run),
   ]

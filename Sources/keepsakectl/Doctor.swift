@@ -76,7 +76,9 @@ struct Doctor: Sendable {
     settings = existing(try Defaults.shared.fileURL?.deletingLastPathComponent())
     vault = existing(try SecureVault.shared.folderURL)
     caches = existing(try DiskCache.shared.folderURL?.deletingLastPathComponent())
-    if settings == nil, vault == nil, caches == nil { throw Failure.nothingStored(by: app) }
+    if settings == nil, vault == nil, caches == nil {
+      throw Failure.nothingStored(by: app, "no settings, secrets or caches")
+    }
   }
 
   /// Asks for a passphrase before there are copies to remove. Problems with the vault are found

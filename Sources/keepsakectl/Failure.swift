@@ -10,14 +10,13 @@ struct Failure: Error {
   static func usage(_ message: String) -> Failure { Failure(message: message, status: 64) }
 
   static func nothingStored(
-    by app: String, on server: ValkeyBacking? = nil,
-    _ what: String = "no settings, secrets or caches"
+    by app: String, on server: ValkeyBacking? = nil, _ what: String
   ) -> Failure {
     guard let server else {
       return Failure(message: "\(app) has \(what) here. Run `keepsakectl list` to see all apps.")
     }
     return Failure(
-      message: "\(app) has no settings on \(server.address). Check the name of the app, and the "
+      message: "\(app) has \(what) on \(server.address). Check the name of the app, and the "
         + "address and the database of the server.")
   }
 

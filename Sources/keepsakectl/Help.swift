@@ -18,8 +18,8 @@ enum Help {
   }
 
   private static let server = """
-    --server=URL works with the settings on a Valkey or Redis server. The URL is
-    that of the app, such as valkeys://cache.internal:6379. Other users of this
+    --server=URL works with what the app keeps on a Valkey or Redis server. The URL
+    is that of the app, such as valkeys://cache.internal:6379. Other users of this
     machine see command lines, so leave the password out of the URL and give it in
     the environment variable KEEPSAKE_SERVER_PASSWORD.
     """
@@ -37,8 +37,8 @@ enum Help {
       APP is the name that the app passes to StorageSystem.bootstrap, or else the
       name of its executable. Without SUITE or SERVICE, a KEY is in the standard one;
       without SERVICE or CACHE, a listing shows all of them. --json prints a listing
-      as JSON, and -- ends the options. --server=URL works with the settings on a
-      Valkey or Redis server. `keepsakectl help COMMAND` explains a command.
+      as JSON, and -- ends the options. --server=URL works with what the app keeps on
+      a Valkey or Redis server. `keepsakectl help COMMAND` explains a command.
 
       exit codes: 0 success; 1 not found, or damaged; 64 wrong command line; 65 wrong
       value; 66 unreadable document; 70 unexpected error; 74 system error; 75 timeout,

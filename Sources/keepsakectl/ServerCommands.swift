@@ -2,7 +2,7 @@ import Keepsake
 import KeepsakeValkey
 
 /// The commands `push` and `adopt`, which decide for all programs of an app what is to become of
-/// settings that a server has lost.
+/// settings or secrets that a server has lost.
 enum ServerCommands {
   static func push(_ arguments: Arguments) throws -> Int32 {
     try decide(arguments, "was stored again") { try $0.push($1, app: $2) }
@@ -15,17 +15,22 @@ enum ServerCommands {
   /// - Parameter decision: Returns false if there was nothing to decide.
   private static func decide(
     _ arguments: Arguments, _ result: String,
-    _ decision: (ValkeyBacking, Defaults.Suite, String) throws -> Bool
+    _ decision: (ValkeyBacking, ValkeyBacking.Store, String) throws -> Bool
   ) throws -> Int32 {
+    let isVault = arguments.hasOption("vault")
+    if isVault, arguments.storeName != nil {
+      throw Failure.usage("--vault is about all secrets. Leave out the slash and what follows.")
+    }
     let server = try arguments.bootstrapServer()
     let (app, suite) = (arguments.app, arguments.suite)
-    let name = "suite \(suite.name) of \(app)"
-    guard server.hasCopy(of: suite, app: app) else {
+    let store = isVault ? ValkeyBacking.Store.vault : .suite(suite)
+    let name = isVault ? "the vault of \(app)" : "suite \(suite.name) of \(app)"
+    guard server.hasCopy(of: store, app: app) else {
       throw Failure(
         message: "\(server.address): this machine has no copy of \(name). Use the URL of the app, "
-          + "as its user, on a machine where the app has read these settings.")
+          + "as its user, on a machine where the app has read it.")
     }
-    let isDecided = try decision(server, suite, app)
+    let isDecided = try decision(server, store, app)
     print(
       Output.escaped(
         isDecided

@@ -1,7 +1,7 @@
 import Keepsake
 import KeepsakeValkey
 
-/// Finds problems of a server that keeps the settings of an app.
+/// Finds problems of a server that keeps the settings and secrets of an app.
 struct ServerDoctor {
   private struct Report: Encodable {
     var app: String
@@ -33,7 +33,7 @@ struct ServerDoctor {
     doctor.examineSubscriptions()
     doctor.examineAccess()
     doctor.examineClock()
-    try doctor.examineSettings(server)
+    try doctor.examineContents(of: server)
     try doctor.show(asJSON: arguments.hasOption("json"))
     return doctor.report.findings.isEmpty ? Diagnostics.status : 1
   }
@@ -161,10 +161,17 @@ struct ServerDoctor {
         + "this machine's", "Keep both clocks right with NTP.")
   }
 
-  // MARK: The settings
+  // MARK: Settings and secrets
 
-  private mutating func examineSettings(_ server: ValkeyBacking) throws {
+  private mutating func examineContents(of server: ValkeyBacking) throws {
     do {
+      if try server.hasVault(app: report.app) { examineDurabilityOfSecrets() }
+      if try server.hasLostVault(app: report.app) {
+        note(
+          "it has lost the secrets that were last known on this machine",
+          "Run `keepsakectl push \(report.app) --vault` with the same --server to store them "
+            + "again, or `keepsakectl adopt \(report.app) --vault` to give them up.")
+      }
       report.suites = try server.suites(app: report.app).count
       for suite in try server.lostSuites(app: report.app) {
         let store = "\(report.app)/\(suite.name)"
@@ -174,8 +181,20 @@ struct ServerDoctor {
             + "`keepsakectl adopt \(store)` to give them up.")
       }
     } catch let error as StorageError where error.code == .accessDenied {
-      report.skipped.append("suites: \(error.failureReason ?? ""). \(error.remedy)")
+      report.skipped.append(
+        "suites and secrets: \(error.failureReason ?? ""). \(error.remedy)")
     }
+  }
+
+  /// A setting may be lost with the last second before a power cut. A secret should not be.
+  private mutating func examineDurabilityOfSecrets() {
+    guard facts.settings["appendfsync"] == "everysec", facts.information["aof_enabled"] != "0",
+      (report.replicas.value ?? 0) == 0
+    else { return }
+    note(
+      "it writes secrets to its disk up to a second late (appendfsync everysec) and has no "
+        + "replica, so a power cut may lose some",
+      "Set appendfsync to always, or add a replica and let the app use confirm: .replicas(1).")
   }
 
   private func show(asJSON: Bool) throws {

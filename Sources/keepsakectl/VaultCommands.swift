@@ -28,11 +28,11 @@ enum VaultCommands {
 
   /// The service that the arguments name, in an unlocked vault.
   private static func open(_ arguments: Arguments) throws -> SecureVault.Store {
-    try arguments.bootstrapApp()
+    let server = try arguments.bootstrapApp()
     let vault = SecureVault.service(
       arguments.storeName.map { SecureVault.Service($0) } ?? .standard)
     guard try vault.protection != nil || !services().isEmpty else {
-      throw Failure.nothingStored(by: arguments.app, "no secrets")
+      throw Failure.nothingStored(by: arguments.app, on: server, "no secrets")
     }
     try unlock(
       vault, of: arguments.app,
@@ -64,7 +64,7 @@ enum VaultCommands {
     case .closure:
       throw Failure(
         message: "\(problem), which only the app has. "
-          + "Let the app call SecureVault.protect with a key file or a passphrase.", status: 77)
+          + "Let the app call SecureVault.protect with a passphrase.", status: 77)
     case .keyFile, .passphrase: break
     }
   }
@@ -176,9 +176,9 @@ enum VaultCommands {
 
   /// Needs no key, so that a user can see what opens a vault that is locked.
   static func openers(_ arguments: Arguments) throws -> Int32 {
-    try arguments.bootstrapApp()
+    let server = try arguments.bootstrapApp()
     let openers = try SecureVault.shared.openers.map(Opener.init)
-    if openers.isEmpty { throw Failure.nothingStored(by: arguments.app, "no secrets") }
+    if openers.isEmpty { throw Failure.nothingStored(by: arguments.app, on: server, "no secrets") }
     if arguments.hasOption("json") {
       try Output.show(json: openers)
     } else {
@@ -240,7 +240,10 @@ enum VaultCommands {
 
   static func lock(_ arguments: Arguments) throws -> Int32 {
     try arguments.bootstrapApp()
-    try SecureVault.shared.lock()
+    let vault = SecureVault.shared
+    // Which key is to be forgotten is in the header, without which lock() would do nothing.
+    _ = try vault.protection
+    try vault.lock()
     return Diagnostics.status
   }
 

@@ -16,7 +16,8 @@
 //
 // An app is named as in its call of StorageSystem.bootstrap, or else as its executable. A suite,
 // service or cache follows after a slash. Files are found as the app finds them, so the XDG and
-// systemd variables count. With --server, settings are those on a Valkey or Redis server.
+// systemd variables count. With --server, settings and secrets are those on a Valkey or Redis
+// server.
 
 import Keepsake
 

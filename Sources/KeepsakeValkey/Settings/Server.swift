@@ -5,6 +5,7 @@ internal import Synchronization
 final class Server: Sendable {
   let link: Link
   private let confirmation: ValkeyBacking.Confirmation
+  private let checksDurability: Bool
   private let facts: Facts
 
   /// What was found out about the server. Apart from ``Server``, because the link's handlers must
@@ -17,11 +18,12 @@ final class Server: Sendable {
 
   init(
     _ address: ServerAddress, options: LinkOptions = LinkOptions(),
-    confirm confirmation: ValkeyBacking.Confirmation = .primary
+    confirm confirmation: ValkeyBacking.Confirmation = .primary, checksDurability: Bool = true
   ) {
     let facts = Facts()
     self.facts = facts
     self.confirmation = confirmation
+    self.checksDurability = checksDurability
     link = Link(
       address, options: options,
       handlers: LinkHandlers(
@@ -101,9 +103,9 @@ final class Server: Sendable {
   /// Reports once if a secret that was stored may be lost with the server, as far as the user may
   /// ask.
   func checkDurability(_ report: (StorageError) -> Void) {
-    if confirmation.replicaCount > 0 || facts.isDurabilityChecked.load(ordering: .relaxed) {
-      return
-    }
+    guard checksDurability, confirmation.replicaCount == 0,
+      !facts.isDurabilityChecked.load(ordering: .relaxed)
+    else { return }
     guard case .bytes(let text)? = try? link.perform(Command(reading: "INFO", "persistence"))
     else { return }
     if facts.isDurabilityChecked.exchange(true, ordering: .relaxed) { return }

@@ -497,8 +497,8 @@ struct TableState {
       remedy: content == .settings
         ? "Call push on the ValkeyBacking, or run `keepsakectl push` on this machine, to store "
           + "those again; adopt uses the server's."
-        : "Call pushSecrets on the ValkeyBacking to store those again, or adoptSecrets to use the "
-          + "server's.")
+        : "Call pushSecrets on the ValkeyBacking, or run `keepsakectl push --vault` on this "
+          + "machine, to store those again; adoptSecrets and `adopt --vault` use the server's.")
   }
 
   /// The known table was given up for the server's.
@@ -508,6 +508,6 @@ struct TableState {
       reason: "push or adopt has replaced the \(content) that this process knew",
       remedy: content == .settings
         ? "Import an export of those if they are still needed."
-        : "Restore a backup of those if they are still needed.")
+        : "Restore a backup of the server if they are still needed.")
   }
 }

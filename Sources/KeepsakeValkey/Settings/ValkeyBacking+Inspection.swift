@@ -1,8 +1,14 @@
 internal import FoundationEssentials
 package import Keepsake
 
-/// What a program needs that looks after the settings of an app and is not the app.
+/// What a program needs that looks after the settings and secrets of an app and is not the app.
 extension ValkeyBacking {
+  /// What a server may lose as a whole.
+  package enum Store: Sendable {
+    case suite(Defaults.Suite)
+    case vault
+  }
+
   /// - Parameters:
   ///   - password: Used if the URL has none.
   ///   - usesCopies: Whether to use the copies that the app has on this machine. Otherwise none is
@@ -14,19 +20,32 @@ extension ValkeyBacking {
     if address.password == nil, password?.isEmpty == false { address.password = password }
     var options = LinkOptions()
     options.clientName = "keepsakectl"
+    // What the server may lose is up to the app, which may wait for replicas.
     self.init(
-      Server(address, options: options), copies: usesCopies ? ValkeyBacking.copies : .memory)
+      Server(address, options: options, checksDurability: false),
+      copies: usesCopies ? ValkeyBacking.copies : .memory)
   }
 
   /// The URL without user and password.
   package var address: String { server.address.description }
 
+  /// Whether the app has a vault on the server.
+  package func hasVault(app: String) throws(StorageError) -> Bool {
+    let name = TableName(vaultOf: app, database: server.address.database)
+    return try server.perform(Command(reading: "EXISTS", name.values)) == .integer(1)
+  }
+
   // MARK: After a loss
 
-  /// Whether this machine has a copy of the suite.
-  package func hasCopy(of suite: Defaults.Suite, app: String) -> Bool {
-    table(of: suite, app: app).isKnown
+  private func table(of store: Store, app: String) -> SettingsTable {
+    switch store {
+    case .suite(let suite): table(of: suite, app: app)
+    case .vault: table(ofVaultOf: app)
+    }
   }
+
+  /// Whether this machine has a copy of the store.
+  package func hasCopy(of store: Store, app: String) -> Bool { table(of: store, app: app).isKnown }
 
   /// The suites of which this machine has a copy, and which the server has lost.
   package func lostSuites(app: String) throws(StorageError) -> [Defaults.Suite] {
@@ -39,18 +58,23 @@ extension ValkeyBacking {
     return lost
   }
 
+  /// Whether this machine has a copy of the vault, and the server has lost it.
+  package func hasLostVault(app: String) throws(StorageError) -> Bool {
+    try table(ofVaultOf: app).isLost()
+  }
+
   /// See ``push(_:)``.
   ///
-  /// - Returns: Whether the server did not have the settings.
-  package func push(_ suite: Defaults.Suite, app: String) throws(StorageError) -> Bool {
-    try table(of: suite, app: app).push()
+  /// - Returns: Whether the server did not have what the copy has.
+  package func push(_ store: Store, app: String) throws(StorageError) -> Bool {
+    try table(of: store, app: app).push()
   }
 
   /// See ``adopt(_:)``.
   ///
-  /// - Returns: Whether the settings were given up.
-  package func adopt(_ suite: Defaults.Suite, app: String) throws(StorageError) -> Bool {
-    try table(of: suite, app: app).adopt()
+  /// - Returns: Whether the copy was given up.
+  package func adopt(_ store: Store, app: String) throws(StorageError) -> Bool {
+    try table(of: store, app: app).adopt()
   }
 
   // MARK: The server

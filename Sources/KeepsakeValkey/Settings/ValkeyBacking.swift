@@ -91,7 +91,7 @@ public final class ValkeyBacking: StorageBacking {
     table(TableName(app: app, suite: suite.name, database: server.address.database))
   }
 
-  private func table(ofVaultOf app: String) -> SettingsTable {
+  func table(ofVaultOf app: String) -> SettingsTable {
     table(TableName(vaultOf: app, database: server.address.database))
   }
 

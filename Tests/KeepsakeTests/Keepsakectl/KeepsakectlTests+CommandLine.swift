@@ -18,8 +18,9 @@ extension OneAtATime.KeepsakectlTests {
       ["restore", app, "x", "--bogus"], ["push", app], ["adopt"], ["list", app, "--server"],
       ["settings", "get", app, "a", "--server", "--string"], ["list", "--server=valkey://host"],
       ["settings", "list", app, "--server="], ["settings", "list", app, "--server=http://host"],
-      ["vault", "list", app, "--server=valkey://host"], ["doctor", "--server=valkey://host"],
+      ["cache", "list", app, "--server=valkey://host"], ["doctor", "--server=valkey://host"],
       ["doctor", app, "--server=valkey://host", "--free=1"],
+      ["push", app + "/team", "--vault", "--server=valkey://host"],
     ] {
       let run = try inspector.run(arguments)
       #expect(run.failed(64, "keepsakectl: "), "\(arguments): \(run)")

@@ -64,7 +64,7 @@ import Testing
   }
 
   @Test func listsSuites() throws {
-    #expect(try run("list", "app").failed(1, "app has no settings on unix://"))
+    #expect(try run("list", "app").failed(1, "app has no settings or secrets on unix://"))
     #expect(try run("settings", "list", "app").failed(1, "app has no settings on unix://"))
     try TestClient(server).set("a", "1")
     let team = TestClient(server, suite: "team")
@@ -118,7 +118,9 @@ import Testing
     ["list", "app"], ["settings", "list", "app"], ["settings", "get", "app", "a"],
     ["settings", "set", "app", "a", "1"], ["settings", "delete", "app", "a"],
     ["settings", "watch", "app"], ["settings", "export", "app"], ["settings", "import", "app"],
-    ["doctor", "app"],
+    ["doctor", "app"], ["vault", "list", "app"], ["vault", "show", "app", "k", "--reveal"],
+    ["vault", "rotate", "app"], ["vault", "openers", "app"], ["vault", "lock", "app"],
+    ["vault", "delete", "app", "k"],
   ]
 
   @Test(arguments: commands) func serverThatIsAway(_ words: [String]) throws {

@@ -46,9 +46,9 @@ import Testing
     // A decision after a loss.
     try mirror.set(one, forKey: "a")
     try server.command("FLUSHALL")
-    #expect(try backing.push("prices", app: app))
+    #expect(try backing.push(.suite("prices"), app: app))
     try server.command("FLUSHALL")
-    #expect(try backing.adopt("prices", app: app))
+    #expect(try backing.adopt(.suite("prices"), app: app))
     #expect(try mirror.value(forKey: "a") == nil)
     // The vault needs no other rights.
     let vault = try #require(backing.vault(app: app) as? SettingsTable)
