@@ -66,6 +66,25 @@ import Testing
     try Defaults.shared.import(Data(contentsOf: file))
     #expect(Defaults.get("rollout") == 0.2)
   }
+
+  @Test func secretsMoveToAServer() throws {
+    let other = try ServerDirectory()
+    let directory = URL(filePath: other.path)
+    let old = SecureVault.service(SecureVault.Service("standard", in: directory))
+    try old.set("tok", forKey: "apiToken")
+    for key in try old.keys() {
+      try SecureVault.shared.set(old.get(key), forKey: key)
+    }
+    #expect(SecureVault.get("apiToken") == "tok")
+  }
+
+  /// A service in the directory above `vault` opens the secrets that the machine had before.
+  @Test func oldSecretsAreOpenedByTheirDirectory() throws {
+    SecureVault.set("tok", forKey: "apiToken")
+    let directory = try SecureVault.shared.folderURL.deletingLastPathComponent()
+    let old = SecureVault.service(SecureVault.Service("standard", in: directory))
+    #expect(try old.get("apiToken") == "tok" && old.keys() == ["apiToken"])
+  }
 }
 
 private struct Unreachable: StorageEngine {
