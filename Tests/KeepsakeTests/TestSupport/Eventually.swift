@@ -1,9 +1,11 @@
 import Foundation
 import Testing
 
-/// Expects `condition` to become true within ten minutes: it may need a thread of the pool, which
-/// other tests hold for long on a busy machine. Blocks the thread: for tests in ``OneAtATime``,
-/// whose tasks would wait for the tests that run beside them.
+/// Expects `condition` to become true within ten minutes: it may need a thread of the pool, or one
+/// for work in the background, which other tests hold for long on a busy machine.
+///
+/// Blocks the thread: for tests in ``OneAtATime``, whose tasks would wait for the tests that run
+/// beside them.
 func waitUntil(
   _ comment: Comment, sourceLocation: SourceLocation = #_sourceLocation,
   _ condition: () throws -> Bool
@@ -18,13 +20,13 @@ func waitUntil(
   }
 }
 
-/// Expects `condition` to become true within a minute, without blocking a thread of the pool. Time
-/// in which other tests use all threads of the pool hardly counts.
+/// Does the same without blocking a thread of the pool. Time in which other tests use all threads
+/// of the pool hardly counts.
 func eventually(
   _ comment: Comment, sourceLocation: SourceLocation = #_sourceLocation,
   _ condition: () throws -> Bool, isolation: isolated (any Actor)? = #isolation
 ) async throws {
-  var rest = Duration.seconds(60)
+  var rest = Duration.seconds(600)
   while try !condition() {
     guard rest > .zero else {
       Issue.record(comment, sourceLocation: sourceLocation)
