@@ -40,8 +40,8 @@ public protocol StorageBacking: Sendable {
   /// The engine of the app's vault; nil, as by default, if the secrets stay on this machine.
   ///
   /// The engine stores what ``SecureVault`` has sealed: the vault header and the entries, under
-  /// names from which nobody can tell the keys. Its ``StorageEngine/apply(_:ifCurrent:)`` has to
-  /// accept several changes and several conditions, and ``StorageEngine/removeAll()`` has to remove
+  /// names that do not reveal the keys. Its ``StorageEngine/apply(_:ifCurrent:)`` has to accept
+  /// several changes and several conditions, and ``StorageEngine/removeAll()`` has to remove
   /// everything in one step. It must not store anything else.
   ///
   /// Called when a secret is first used, under the same rules as ``engine(for:app:)``.

@@ -1,5 +1,5 @@
 #if SecureVault
-/// Where a vault is kept: its header, and its sealed entries by the paths that their names derive.
+/// Where a vault is kept: its header, and its sealed entries by paths derived from their keys.
 protocol VaultStorage: Sendable {
   /// Names the vault in errors.
   var path: String { get }
