@@ -132,7 +132,7 @@ import Testing
     #expect(!FileManager.default.fileExists(atPath: inspector.home))
   }
 
-  @Test func passwordIsNeverPrinted() throws {
+  @Test(.manyPrograms) func passwordIsNeverPrinted() throws {
     let server = try TestServer(["--requirepass", "tuna"])
     let name = "KEEPSAKE_SERVER_PASSWORD"
     for words in Self.commands + [["push", "app"], ["adopt", "app"]] {

@@ -51,7 +51,7 @@ final class TestServer: SocketServer, @unchecked Sendable {
         directory.path, "--daemonize", "no",
       ] + arguments, log: directory.path + "/log")
     lock.withLock { shell = process }
-    let deadline = ContinuousClock.now + .seconds(120)
+    let deadline = ContinuousClock.now + .seconds(600)
     while !acceptsConnections {
       try #require(process.isRunning, "the server ended: \(log)")
       try #require(ContinuousClock.now < deadline, "the server did not start: \(log)")
@@ -89,10 +89,19 @@ extension Trait where Self == ConditionTrait {
       "needs a server: apt-get install valkey-server, or redis-server")
   }
 
-  /// For tests of a forked child. `.ci/run` sets `KEEPSAKE_SANITIZER`.
+  /// For tests of a forked child.
   static var forksBesideThreads: Self {
-    .disabled(
-      if: ProcessInfo.processInfo.environment["KEEPSAKE_SANITIZER"] == "thread",
-      "the sanitizer allows no threads in a forked child")
+    .disabled(if: isThreadSanitized, "the sanitizer allows no threads in a forked child")
+  }
+
+  /// For tests that start a program more than a hundred times, which takes minutes under the thread
+  /// sanitizer.
+  static var manyPrograms: Self {
+    .disabled(if: isThreadSanitized, "starts too many programs for the sanitizer")
+  }
+
+  /// `.ci/run` sets `KEEPSAKE_SANITIZER`.
+  private static var isThreadSanitized: Bool {
+    ProcessInfo.processInfo.environment["KEEPSAKE_SANITIZER"] == "thread"
   }
 }
