@@ -15,7 +15,7 @@ import Testing
       let all = ByteRangeLock(path)
       while !isDone.withLock({ $0 }) {
         #expect(throws: Never.self) {
-          try all.withLock(ByteRangeLock.allBytes, mode: 0o600, timeout: .seconds(30)) {
+          try all.withLock(ByteRangeLock.allBytes, mode: 0o600, timeout: .seconds(600)) {
             () throws(StorageError) in
             cycles.withLock { $0 += 1 }
             usleep(20_000)
@@ -26,7 +26,7 @@ import Testing
     }
     let one = ByteRangeLock(path)
     for _ in 0..<5 {
-      try one.withLock(7..<8, mode: 0o600, timeout: .seconds(30)) {}
+      try one.withLock(7..<8, mode: 0o600, timeout: .seconds(600)) {}
       // It is not the last one's turn any more.
       usleep(1_000)
     }
@@ -41,7 +41,7 @@ import Testing
     let directory = try TemporaryDirectory(isQuick: true)
     let path = directory.file("lock").path
     let end = DispatchSemaphore(value: 0)
-    try ByteRangeLock(path).withLock(1..<2, mode: 0o600, timeout: .seconds(30)) {
+    try ByteRangeLock(path).withLock(1..<2, mode: 0o600, timeout: .seconds(600)) {
       () throws(StorageError) in
       Thread.detachNewThread {
         let error = #expect(throws: StorageError.self) {
@@ -50,7 +50,7 @@ import Testing
         #expect(error?.code == .timedOut)
         end.signal()
       }
-      try ByteRangeLock(path).withLock(2..<3, mode: 0o600, timeout: .seconds(30)) {
+      try ByteRangeLock(path).withLock(2..<3, mode: 0o600, timeout: .seconds(600)) {
         () throws(StorageError) in
       }
       end.wait()

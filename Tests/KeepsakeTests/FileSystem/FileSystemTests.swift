@@ -125,7 +125,7 @@ import Testing
         let byte = UInt64(number) << 50
         startedCount.withLock { $0 += 1 }
         while !isOver.withLock({ $0 }) {
-          _ = try? lock.withLock(byte..<(byte + 1), mode: 0o600, timeout: .seconds(30)) {
+          _ = try? lock.withLock(byte..<(byte + 1), mode: 0o600, timeout: .seconds(600)) {
             usleep(4_000)
           }
           usleep(1_000)
@@ -136,7 +136,7 @@ import Testing
     try await eventually("the others have begun") { startedCount.withLock { $0 } == threadCount }
     for _ in 0..<3 {
       try ByteRangeLock.withLock(
-        ByteRangeLock.allBytes, of: path, mode: 0o600, timeout: .seconds(300)
+        ByteRangeLock.allBytes, of: path, mode: 0o600, timeout: .seconds(600)
       ) {}
     }
     isOver.withLock { $0 = true }

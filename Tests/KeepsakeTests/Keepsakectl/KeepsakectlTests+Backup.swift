@@ -222,7 +222,7 @@ extension OneAtATime.KeepsakectlTests {
       let comment: Comment = "backup \(number)"
       let directory = path("backup\(number)")
       // On a busy machine the writers may not run for a while.
-      let deadline = ContinuousClock.now + .seconds(30)
+      let deadline = ContinuousClock.now + .seconds(600)
       while try source.defaults(.standard).int("b") <= last.settings
         || Int(source.vault(.standard).get("b") ?? "") ?? 0 <= last.secrets,
         ContinuousClock.now < deadline

@@ -218,7 +218,7 @@ struct RememberingTests {
     try? FaultPlan.$current.withValue(plan) {
       try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
     }
-    #expect(hasBegun.withLock { $0 } && hasEnded.wait(timeout: .now() + 60) == .success)
+    #expect(hasBegun.withLock { $0 } && hasEnded.wait(timeout: .now() + 600) == .success)
     #expect(try Keyring.find(keyName) == nil)
     #expect(try store.isLocked && make().isLocked)
   }

@@ -112,9 +112,9 @@ import Testing
         let bytes = UInt64(byte)..<UInt64(byte + 1)
         do throws(StorageError) {
           if round % 3 == 0 {
-            try ByteRangeLock.withLock(bytes, of: path, mode: 0o600, timeout: .seconds(30), enter)
+            try ByteRangeLock.withLock(bytes, of: path, mode: 0o600, timeout: .seconds(600), enter)
           } else {
-            try lock.withLock(bytes, mode: 0o600, timeout: .seconds(30), enter)
+            try lock.withLock(bytes, mode: 0o600, timeout: .seconds(600), enter)
           }
         } catch {
           failures.append(error)
@@ -136,7 +136,7 @@ import Testing
   }
 
   @Test func setsSucceedDuringKeyRotation() throws {
-    let vault = directory.vault(timeout: .seconds(300))
+    let vault = directory.vault(timeout: .seconds(600))
     try set("0", vault)
     let failures = Failures()
     DispatchQueue.concurrentPerform(iterations: 4) { thread in

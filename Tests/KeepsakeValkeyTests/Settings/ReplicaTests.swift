@@ -92,7 +92,7 @@ import Testing
     let clients = (0..<2).map { _ in servers.client(confirm: Self.impatient) }
     for client in clients { #expect(try client.all() == [:]) }
     let (confirmed, failed, isOver) = (Recorder<String>(), Recorder<String>(), Flag())
-    let deadline = ContinuousClock.now + .seconds(120)
+    let deadline = ContinuousClock.now + .seconds(600)
     onThreads(4) { thread in
       if thread == 3 {
         while confirmed.count < 60, ContinuousClock.now < deadline { usleep(1_000) }

@@ -40,12 +40,12 @@ func onThreads(_ count: Int, _ body: @escaping @Sendable (Int) -> Void) {
   group.wait()
 }
 
-/// Expects `condition` to become true within two minutes, however busy the machine is.
+/// Expects `condition` to become true within ten minutes, however busy the machine is.
 func waitUntil(
   _ comment: Comment, sourceLocation: SourceLocation = #_sourceLocation,
   _ condition: () throws -> Bool
 ) rethrows {
-  let deadline = ContinuousClock.now + .seconds(120)
+  let deadline = ContinuousClock.now + .seconds(600)
   while try !condition() {
     guard ContinuousClock.now < deadline else {
       Issue.record(comment, sourceLocation: sourceLocation)

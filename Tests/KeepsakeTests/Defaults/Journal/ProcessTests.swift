@@ -199,7 +199,7 @@ extension OneAtATime {
         }
         if attempt == 1 { return .fail(EAGAIN) }
         isWaiting.withLock { $0 = true }
-        let deadline = ContinuousClock.now + .seconds(60)
+        let deadline = ContinuousClock.now + .seconds(600)
         while !isOver.withLock({ $0 }), ContinuousClock.now < deadline { usleep(1_000) }
         return .proceed
       })
