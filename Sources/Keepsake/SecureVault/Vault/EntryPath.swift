@@ -10,15 +10,24 @@ final class EntryPath: Sendable {
   let lockByte: Range<UInt64>
 
   init(vault: String, directoryName: String, fileName: String) {
-    var subpath = ""
-    subpath.reserveCapacity(2 * Self.nameLength + 1)
-    for part in [directoryName, "/", fileName] { subpath += part }
-    self.subpath = subpath
-    path = vault + "/" + subpath
+    subpath = Self.join(directoryName, fileName)
+    path = Self.join(vault, subpath)
     self.directoryName = directoryName
     self.fileName = fileName
     let byte = fileName.utf8.prefix(15).reduce(0) { $0 << 4 | (Hexadecimal.digit($1) ?? 0) }
     lockByte = byte..<(byte + 1)
+  }
+
+  /// Joins two parts of a path without a string between them: each new secret needs two paths.
+  private static func join(_ directory: String, _ name: String) -> String {
+    let count = directory.utf8.count + 1 + name.utf8.count
+    return String(unsafeUninitializedCapacity: count) { text in
+      var writer = ByteWriter(UnsafeMutableRawBufferPointer(start: text.baseAddress, count: count))
+      writer.append(directory)
+      writer.append(UInt8(ascii: "/"))
+      writer.append(name)
+      return writer.count
+    }
   }
 
   /// The hexadecimal digits of half an HMAC-SHA-256.
