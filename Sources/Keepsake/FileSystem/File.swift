@@ -83,6 +83,17 @@ final class File: ReadableFile, Sendable {
     return File(copy, path, in: nil, isWritable: isWritable)
   }
 
+  /// Creates a file; nil if there is one, or if it may have to be created for another user.
+  static func createUnlessPresent(
+    _ path: String, suffix: StaticString, in directory: DirectoryHandle, mode: UInt32
+  ) throws(StorageError) -> File? {
+    if ForeignDirectory.isPossible(in: directory) { return nil }
+    let result = open(path, suffix: suffix, in: directory, .create, mode: mode)
+    if case .failure(let error) = result, error.code == EEXIST { return nil }
+    let descriptor = try result.get(.open, directory.path(of: path.followed(by: suffix)))
+    return File(descriptor, path, suffix: suffix, in: directory, isWritable: true)
+  }
+
   /// Opens a file for reading; nil if there is none. Missing files are common, so no error is
   /// constructed for one.
   static func openIfPresent(

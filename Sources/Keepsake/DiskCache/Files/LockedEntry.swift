@@ -122,8 +122,8 @@ struct LockedEntry {
     with contents: UnsafeMutableRawBufferPointer, isDurable: Bool,
     _ change: (Replaced) throws(StorageError) -> Void
   ) throws(StorageError) -> Replaced {
-    let file = try openSidecar()
-    let replaced = try readOld(file, contents)
+    let (file, isNew) = try openSidecar()
+    let replaced = try readOld(file, contents, isNew: isNew)
     do throws(StorageError) {
       if let detailed = replaced.detailed {
         try writeDetailed(
@@ -154,11 +154,12 @@ struct LockedEntry {
   /// Reads what is going to be replaced. Unless a record has details, the old header is added to
   /// the contents of the new sidecar.
   private func readOld(
-    _ file: File, _ contents: UnsafeMutableRawBufferPointer
+    _ file: File, _ contents: UnsafeMutableRawBufferPointer, isNew: Bool
   ) throws(StorageError) -> Replaced {
     let end = contents.count - Sidecar.headerSize
     let header = UnsafeMutableRawBufferPointer(rebasing: contents[end...])
-    if try file.read(from: 0, into: header) == 0 {
+    let isEmpty = try isNew ? true : file.read(from: 0, into: header) == 0
+    if isEmpty {
       if cache.fileMode & 0o077 != 0 { try file.setMode(cache.fileMode) }
       return Replaced()
     }
@@ -272,18 +273,28 @@ struct LockedEntry {
 
   private static let pageSize = 4_096
 
-  private func openSidecar() throws(StorageError) -> File {
+  /// Opens the sidecar, and creates it if there is none.
+  ///
+  /// - Returns: The file, and whether this call created it, so that there is nothing to read.
+  private func openSidecar() throws(StorageError) -> (file: File, isNew: Bool) {
     func open() throws(StorageError) -> File {
       try File(
         name.path, suffix: Sidecar.pathSuffix, in: cache.directory, .createOrOpen,
         mode: cache.fileMode)
     }
+    // An entry that this process has not published lately is probably new.
+    if !cache.mayHavePublished(name),
+      let file = try File.createUnlessPresent(
+        name.path, suffix: Sidecar.pathSuffix, in: cache.directory, mode: cache.fileMode)
+    {
+      return (file, true)
+    }
     do throws(StorageError) {
-      return try open()
+      return (try open(), false)
     } catch  where error.code == .isDirectory || error.code == .symbolicLink {
       // The cache makes no directories or links of this name.
       try FileSystem.remove(name.sidecarPath, in: cache.directory)
-      return try open()
+      return (try open(), false)
     }
   }
 

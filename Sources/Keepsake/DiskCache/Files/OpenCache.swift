@@ -141,8 +141,12 @@ final class OpenCache: Sendable {
   /// Whether this process knows that the payload of a record has got its name. The key must be
   /// locked.
   func hasPublished(_ claim: Sidecar.Claim, as name: EntryName) -> Bool {
-    claim.modified != 0 && claim.modified == publishedTimes.last(of: name)
+    claim.modified != 0 && publishedTimes.isLast(claim.modified, of: name)
   }
+
+  /// Whether this process has published a payload of this name lately; true for a few other names
+  /// as well.
+  func mayHavePublished(_ name: EntryName) -> Bool { publishedTimes.mayContain(name) }
 
   // MARK: Sizes
 

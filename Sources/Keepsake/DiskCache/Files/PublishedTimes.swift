@@ -1,35 +1,49 @@
 internal import Synchronization
 
-/// The modification times of the payloads that this process published last.
+/// The payloads that this process published last, by their modification times.
 ///
-/// They are random, so a payload that has such a time is that one. Without them, each set of an
-/// existing key would need another look at its payload. They take 8 KB for each open cache.
+/// The times are random, so a payload that has such a time is that one. Without them, each set of
+/// an existing key would need another look at its payload. They take 8 KB for each open cache.
 ///
 /// Unchecked because it holds a pointer, which never changes. Its memory is only accessed
 /// atomically.
 final class PublishedTimes: @unchecked Sendable {
   private static let count = 1_024
-  private let times: UnsafeMutablePointer<Atomic<Int64>>
+  /// 16 bits of the entry's hash, and below them the lowest 48 bits of the time.
+  private let words: UnsafeMutablePointer<Atomic<UInt64>>
 
   init() {
-    times = .allocate(capacity: Self.count)
-    for number in 0..<Self.count { (times + number).initialize(to: Atomic(0)) }
+    words = .allocate(capacity: Self.count)
+    for number in 0..<Self.count { (words + number).initialize(to: Atomic(0)) }
   }
 
   deinit {
-    times.deinitialize(count: Self.count)
-    times.deallocate()
+    words.deinitialize(count: Self.count)
+    words.deallocate()
   }
 
-  /// Entries whose number is the same displace each other.
-  private func time(of name: EntryName) -> UnsafeMutablePointer<Atomic<Int64>> {
-    times + Int(truncatingIfNeeded: name.hash % UInt64(Self.count))
+  /// Entries with the same number displace each other.
+  private func word(of name: EntryName) -> UnsafeMutablePointer<Atomic<UInt64>> {
+    words + Int(truncatingIfNeeded: name.hash % UInt64(Self.count))
+  }
+
+  private static func tag(_ name: EntryName) -> UInt64 { name.hash >> 16 & 0xFFFF }
+
+  private static func word(_ time: Int64, _ name: EntryName) -> UInt64 {
+    tag(name) << 48 | UInt64(bitPattern: time) & (1 << 48 - 1)
   }
 
   func note(_ time: Int64, of name: EntryName) {
-    self.time(of: name).pointee.store(time, ordering: .relaxed)
+    word(of: name).pointee.store(Self.word(time, name), ordering: .relaxed)
   }
 
-  /// 0 if it is unknown.
-  func last(of name: EntryName) -> Int64 { time(of: name).pointee.load(ordering: .relaxed) }
+  /// Whether the payload with this time is the last one of its name.
+  func isLast(_ time: Int64, of name: EntryName) -> Bool {
+    word(of: name).pointee.load(ordering: .relaxed) == Self.word(time, name)
+  }
+
+  /// Whether a payload of this name is among them; true for a few other names as well.
+  func mayContain(_ name: EntryName) -> Bool {
+    word(of: name).pointee.load(ordering: .relaxed) >> 48 == Self.tag(name)
+  }
 }
