@@ -5,13 +5,50 @@ import Testing
 @testable import KeepsakeValkey
 
 /// A server that does what a test says, on a socket in a temporary directory.
-final class FakeServer: SocketServer, @unchecked Sendable {
+final class FakeServer: SocketServer, Sendable {
   private let directory: ServerDirectory
   private let listener: Int32
-  private let lock = NSLock()
-  private var connections: [Int32] = []
-  private var count = 0
-  private var isClosed = false
+  private let connections = Connections()
+
+  /// The sockets of the connections, which may outlive the server. Each is closed by the thread
+  /// that serves it, and shut down only before that: another server may have its number afterwards.
+  private final class Connections: Sendable {
+    private struct State: Sendable {
+      var descriptors: [Int32] = []
+      var count = 0
+      var isClosed = false
+    }
+
+    private let state = Locked(State())
+
+    var count: Int { state.withLock { $0.count } }
+
+    /// The number of a new connection from 0; nil if the server has ended.
+    func add(_ descriptor: Int32) -> Int? {
+      state.withLock { state in
+        if state.isClosed { return nil }
+        state.descriptors.append(descriptor)
+        defer { state.count += 1 }
+        return state.count
+      }
+    }
+
+    func end(_ descriptor: Int32) {
+      state.withLock { state in
+        state.descriptors.removeAll { $0 == descriptor }
+        shutdown(descriptor, Int32(SHUT_RDWR))
+        close(descriptor)
+      }
+    }
+
+    /// Ends the threads that serve.
+    func shutDown() {
+      state.withLock { state in
+        state.isClosed = true
+        for descriptor in state.descriptors { shutdown(descriptor, Int32(SHUT_RDWR)) }
+      }
+    }
+  }
 
   /// - Parameter serve: Called on a thread of its own for each connection, with its number from 0.
   ///   The connection is closed when it returns.
@@ -26,48 +63,32 @@ final class FakeServer: SocketServer, @unchecked Sendable {
         socklen_t(bytes.count))
     }
     try #require(result == 0 && listen(listener, 64) == 0)
-    Thread.detachNewThread { [weak self, listener] in
+    Thread.detachNewThread { [connections, listener] in
       while true {
         let descriptor = accept(listener, nil, nil)
         if descriptor < 0, errno == EINTR { continue }
-        guard descriptor >= 0, let number = self?.add(descriptor) else {
-          if descriptor >= 0 { close(descriptor) }
-          return
+        // Shut down.
+        if descriptor < 0 { break }
+        guard let number = connections.add(descriptor) else {
+          close(descriptor)
+          break
         }
-        Thread.detachNewThread { [weak self] in
+        Thread.detachNewThread {
           serve(FakeConnection(descriptor), number)
-          shutdown(descriptor, Int32(SHUT_RDWR))
-          if let self { self.remove(descriptor) } else { close(descriptor) }
+          connections.end(descriptor)
         }
       }
+      close(listener)
     }
   }
 
   deinit {
-    // Ends the threads, which close their connections.
-    lock.withLock {
-      for descriptor in connections { shutdown(descriptor, Int32(SHUT_RDWR)) }
-    }
+    connections.shutDown()
+    // Ends the thread that accepts connections, which closes it.
     shutdown(listener, Int32(SHUT_RDWR))
-    close(listener)
   }
 
-  private func add(_ descriptor: Int32) -> Int {
-    lock.withLock {
-      connections.append(descriptor)
-      defer { count += 1 }
-      return count
-    }
-  }
-
-  private func remove(_ descriptor: Int32) {
-    lock.withLock {
-      connections.removeAll { $0 == descriptor }
-      close(descriptor)
-    }
-  }
-
-  var connectionCount: Int { lock.withLock { count } }
+  var connectionCount: Int { connections.count }
 
   var socketPath: String { directory.path + "/s" }
 }
