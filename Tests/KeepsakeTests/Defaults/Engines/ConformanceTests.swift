@@ -90,9 +90,14 @@ import Testing
   }
 
   @Test func eachRuleHasAFlaw() throws {
-    let file = Repository.file("Sources/KeepsakeTesting/StorageEngineConformance.swift")
-    let source = try String(contentsOf: file.standardized, encoding: .utf8)
-    let rules = source.matches(of: /expect\((?s:.*?)"([a-z][^"\\]* [^"\\]*)/).map { String($0.1) }
+    var rules: [String] = []
+    for name in ["StorageEngineConformance", "Checker", "Checker+Mirrors"] {
+      let file = Repository.file("Sources/KeepsakeTesting/\(name).swift")
+      let source = try String(contentsOf: file.standardized, encoding: .utf8)
+      let found = source.matches(of: /expect\((?s:.*?)"([a-z][^"\\]* [^"\\]*)/)
+      #expect(!found.isEmpty, "\(name)")
+      rules += found.map { String($0.1) }
+    }
     #expect(rules.count > 40)
     let broken =
       Flaw.allCases.map(\.rule) + MirrorFlaw.allCases.map(\.rule)
