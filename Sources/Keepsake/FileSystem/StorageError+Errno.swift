@@ -93,8 +93,8 @@ extension StorageError {
   static func prematureEnd(_ path: String) -> StorageError {
     StorageError(
       .system(EIO), operation: "read", path: path,
-      reason: "the file ended before its size (read: 0 bytes)",
-      remedy: "Copy the data to another disk and check this one.")
+      reason: "the file is longer than what could be read of it (read: 0 bytes)",
+      remedy: "Copy the data to another disk, and check this one for errors.")
   }
 
   /// Whether the process or the system has run out of descriptors, which says nothing about the

@@ -48,7 +48,7 @@ enum Terminal {
         return nil
       case 0x04 where line.isEmpty: return nil  // Control-D
       case 0x0A, 0x0D:
-        // Repaired text would make one passphrase of several.
+        // Repairing invalid UTF-8 would make different passphrases equal.
         if let text = line.withUnsafeBytes({ String(utf8: $0) }) { return text }
         line = []
         try terminal.writeAll(Array("\nThat is not valid UTF-8. \(visiblePrompt)".utf8))

@@ -341,8 +341,8 @@ private struct Copier {
       guard try FileSystem.move(temporary.name, in: parent, to: target.name, in: parent) else {
         throw StorageError(
           .crossDevice, operation: "rename", path: target.path,
-          reason: "the target and its folder are on different file systems",
-          remedy: "Choose another target.")
+          reason: "another file system is mounted at the target",
+          remedy: "Choose a target that is not a mount point.")
       }
     } catch {
       // The first error matters more than a failed cleanup; a later sweep removes the copy.

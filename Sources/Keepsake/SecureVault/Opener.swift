@@ -169,7 +169,7 @@ extension SecureVault.Store {
       if let opener, !opener.isRecovery {
         throw StorageError(
           .misuse, operation: "removeRecovery",
-          reason: "the \(opener) protects the vault and is not a recovery",
+          reason: "the \(opener) protects the vault; it is not a recovery",
           remedy: "Call SecureVault.protect(with:) to replace it.")
       }
       try vault.removeRecovery(id: opener?.id)

@@ -39,8 +39,8 @@ extension SecureVault {
       get throws(StorageError) {
         if let directory = try vault.storage as? VaultDirectory { return directory }
         throw StorageError(
-          .misuse, operation: "open", reason: "the vault is not in a directory of this machine",
-          remedy: "Use a service in a directory of its own.")
+          .misuse, operation: "open", reason: "the vault is on a server, not on this machine",
+          remedy: "Use a service in a directory: SecureVault.Service(_:in:).")
       }
     }
 

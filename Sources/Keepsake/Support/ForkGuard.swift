@@ -4,7 +4,8 @@ internal import Synchronization
 /// Detects that this process is a child that was forked from one that used the library.
 ///
 /// Parent and child share the locks taken through descriptors that the child inherited. Files
-/// opened under one ``generation`` are therefore not used under another.
+/// opened under one ``generation`` are therefore not used under another: each store compares it
+/// with the one under which it opened its files.
 package enum ForkGuard {
   /// A word that a fork sets to 0.
   ///

@@ -119,7 +119,7 @@ final class WorkerPool: Sendable {
 
   private static let checkInterval = Duration.milliseconds(2)
 
-  /// Determines how many jobs may run; waits a moment if it is not more than now.
+  /// Determines how many jobs may run. If no more than are running now, waits a moment.
   private func check(_ threads: [Int32]) {
     let count = BackgroundThread.runnableCount(threads, upTo: BackgroundThread.processorCount)
     let isOccupied = state.withLock { state in
@@ -228,7 +228,7 @@ final class WorkerPool: Sendable {
     private static let maximumAge: Int64 = 10_000_000
     private static let maximumStall: Int64 = 100_000_000
 
-    /// Whether threads that waited when it was set may have begun to use the processors.
+    /// Whether threads that were waiting when the allowance was set may be running by now.
     private var isAllowanceOutdated: Bool {
       running.count >= BackgroundThread.processorCount
         && CoarseClock.now - lastCheck > Self.maximumAge

@@ -49,8 +49,8 @@ struct Lane {
 
   mutating func noteReady() { readySince = .now }
 
-  /// Plans the next attempt. Returns whether it is to be made at once, which only the first one
-  /// after a connection that worked is.
+  /// Plans the next attempt. Returns whether to make it at once; only the first attempt after a
+  /// connection that worked is.
   mutating func scheduleAttempt(_ options: LinkOptions, isAtOnce: Bool) -> Bool {
     let now = ContinuousClock.now
     if let readySince, now - readySince >= Self.stableTime { failureCount = 0 }

@@ -4,8 +4,8 @@ package struct ServerFacts: Sendable {
   package var information: [String: String] = [:]
   /// Settings by their names. Those that the user may not ask for are missing.
   package var settings: [String: String] = [:]
-  /// By how many seconds the clock of the server differs from this machine's, at least: positive if
-  /// it is ahead. Nil if the user may not ask for the time.
+  /// The least possible difference, in seconds, between the server's clock and this machine's:
+  /// positive if the server is ahead. Nil if the user may not ask for the time.
   package var clockDifference: Double?
   package let isEncrypted: Bool
   package let usesPassword: Bool
@@ -36,8 +36,8 @@ package struct ServerFacts: Sendable {
     return fields
   }
 
-  /// The least difference that a reply to `TIME` leaves, which the server gave between two moments
-  /// of this machine.
+  /// The least possible difference of the clocks, from a reply to `TIME` that the server made
+  /// between two times of this machine's clock.
   static func clockDifference(
     _ reply: Reply?, between start: Double, and end: Double
   ) -> Double? {

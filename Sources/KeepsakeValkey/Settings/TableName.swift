@@ -50,7 +50,7 @@ struct TableName: Hashable, Sendable {
       bytes.suffix(end.count).elementsEqual(end),
       let suite = PercentEncoding.decode(bytes[start.count..<bytes.count - end.count])
     else { return nil }
-    // Only one way of writing it is a name.
+    // Accept only the canonical encoding.
     let name = TableName(app: app, suite: suite)
     return name.state.utf8.elementsEqual(bytes) ? suite : nil
   }

@@ -17,7 +17,7 @@ extension Journal {
     report(
       StorageError(
         .system(BackgroundThread.limitError), operation: "synchronize", path: path,
-        reason: "the system allows no thread for it, so each change waits for the disk",
+        reason: "no thread could be started, so each change waits for the disk",
         remedy: "Raise the limit on threads: ulimit -u, or TasksMax= of the systemd unit."))
   }
 

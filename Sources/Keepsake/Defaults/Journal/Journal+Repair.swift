@@ -1,4 +1,6 @@
 /// A damaged file is copied, reported, and replaced by one with all its intact records.
+///
+/// A torn record at the end is no damage: the next writer closes it, see ``JournalFormat/Tail``.
 extension Journal {
   /// Keeps a copy of the damaged file and replaces the file by one with all its intact records. The
   /// caller holds the file lock.

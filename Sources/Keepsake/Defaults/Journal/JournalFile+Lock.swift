@@ -1,14 +1,13 @@
 /// The lock file, whose word tells all processes how far the journal is valid: the upper 24 bits of
 /// the journal's id, and 40 bits with the offset.
 ///
-/// - A record counts, for every process, from the moment that the word covers it. Under the lock
-///   nothing else changes what counts: a file that replaces another one has the same values.
+/// - A record is valid, for every process, from the moment that the word covers it. Under the lock
+///   nothing else changes the values: a file that replaces another one has the same.
 /// - A word whose id is another journal's, or whose offset is beyond the file, says nothing: it was
-///   restored from a backup, or another version wrote it. Then everything that reads as a record
-///   counts.
-/// - A writer marks the lock file before it changes the journal, and removes the mark with the
-///   word. As long as there is no mark, and the word is as this process left it, no process has
-///   changed the journal. Only programs that are not writers of this journal can, such as `rm`.
+///   restored from a backup, or another version wrote it. Then every well-formed record is valid.
+/// - A writer marks the lock file before it changes the journal, and removes the mark when it
+///   stores the new word. As long as there is no mark, and the word is as this process left it, no
+///   writer has changed the journal. Only programs that ignore the lock, such as `rm`, may have.
 /// - If there is a mark, or records beyond the word, while no process holds the lock, their writer
 ///   was killed. The next process that takes the lock publishes what it left.
 extension JournalFile {

@@ -89,8 +89,8 @@ extension Journal {
         }
       return StorageError(
         .damaged, operation: "open", path: location.path,
-        reason: "another program replaced the file while it was in use, by an incomplete one",
-        remedy: "Check your settings. \(kept)", underlyingError: damage)
+        reason: "another program replaced the file with an incomplete one while it was in use",
+        remedy: "Check for missing settings. \(kept)", underlyingError: damage)
     case .unreadable:
       // A copy, because something else than a journal may be worth keeping.
       let isEmpty = try FileSystem.status(location.path)?.size == 0

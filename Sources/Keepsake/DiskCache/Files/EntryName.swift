@@ -138,8 +138,8 @@ struct EntryName: Sendable {
 
 /// Unpadded Base64 with the alphabet for file names.
 ///
-/// Foundation's has the other alphabet and needs two more copies, which take a tenth of the time of
-/// a read.
+/// Foundation's encoder has the standard alphabet and needs two more copies, which take a tenth of
+/// the time of a read.
 private enum Base64 {
   private static let alphabet: StaticString =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"

@@ -1,6 +1,7 @@
-/// An entry whose sidecar this process has validated.
+/// An entry whose sidecar this process has verified.
 struct VerifiedEntry: Sendable {
-  /// The payload file as it was then. The random part of its time tells it from any other.
+  /// The payload file as it was then. Its modification time has random nanoseconds, which tell it
+  /// from any other file.
   let inode: UInt64
   let size: Int
   let modified: Int64

@@ -27,7 +27,7 @@ extension Vault {
       else {
         throw StorageError(
           .misuse, operation: "addRecovery", path: storage.headerPath,
-          reason: "the vault has no room for another way to open it",
+          reason: "the vault already has as many recoveries as it can hold",
           remedy: "Call SecureVault.removeRecovery first.")
       }
       if try replaceSlots(of: session, by: slots + header.sealedSlots) != nil { return }

@@ -62,8 +62,8 @@ extension Vault {
 
   /// Removes all secrets of a service.
   func removeAll(_ service: String) throws(StorageError) {
-    // A secret is removed once, even if this is repeated because the header has changed: another
-    // process may have stored and read it again since.
+    // If the header changes, the closure runs again. It skips the secrets that it has removed:
+    // another process may have stored them again since.
     var removed: Set<String> = []
     _ = try withSession { session throws(StorageError) -> Void? in
       try session.revision.removeEntries(

@@ -72,7 +72,7 @@ extension VaultDirectory {
         throw StorageError(
           .misuse, operation: "restore", path: paths.directory,
           reason: "this file system cannot exchange two directories",
-          remedy: "Put the vault of the backup there by hand while no program uses it.")
+          remedy: "End all programs that use the vault, and replace it by the one in the backup.")
       }
       try FileSystem.synchronizeParent(of: paths.directory)
       guard hasVault else { return nil }

@@ -6,8 +6,8 @@ protocol VaultStorage: Sendable {
   /// Names the header in errors.
   var headerPath: String { get }
 
-  /// The keys of this machine, with which it may open the vault; nil if they cannot, because the
-  /// vault is not one machine's.
+  /// The key file that may open the vault; nil if several machines share the vault, because a key
+  /// file belongs to one of them.
   func keyFile() throws(StorageError) -> KeyFile?
 
   /// The header as it is now; nil if there is none.
