@@ -269,7 +269,7 @@ final class FileCache: CacheEngine {
     guard let cache = try openCache() else { return try hook {} }
     let name = try EntryName(key: key, rules: cache.rules)
     if cache.ledger == nil, try FileSystem.status(name.path, in: cache.directory) == nil {
-      return
+      return try hook {}
     }
     try withOpenCacheForWriting { cache throws(StorageError) in
       _ = try cache.withKeyLock(name, timeout: timeout) { entry throws(StorageError) in
