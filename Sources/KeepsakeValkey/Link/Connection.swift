@@ -61,6 +61,9 @@ final class Connection {
   private let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 << 10, alignment: 16)
   private(set) var pending = Fifo<PendingReply>()
   private(set) var lastReceived = ContinuousClock.now
+  /// When the system last accepted bytes for which it had no room before, or input arrived: a large
+  /// request may take longer than its timeout, and keeps those behind it waiting.
+  private(set) var lastProgress = ContinuousClock.now
   /// When a reply is overdue that is not in `pending`, because it comes between messages.
   var awaitedUntil: ContinuousClock.Instant?
   /// Whether more input is known to be there.
@@ -150,8 +153,8 @@ final class Connection {
   /// When the server counts as frozen: a reply is overdue, and nothing has arrived either.
   var frozenTime: ContinuousClock.Instant? {
     guard isReady else { return hasOtherAddresses ? addressDeadline : deadline }
-    let reply = pending.first.map { max($0.start, lastReceived) + $0.timeout }
-    let message = awaitedUntil.map { max($0, lastReceived + server.requestTimeout) }
+    let reply = pending.first.map { max($0.start, lastProgress) + $0.timeout }
+    let message = awaitedUntil.map { max($0, lastProgress + server.requestTimeout) }
     return [reply, message].compactMap { $0 }.min()
   }
 
@@ -351,6 +354,7 @@ final class Connection {
       case .count(let count):
         outputStart += count
         sentPosition += UInt64(count)
+        if isOutputBlocked { lastProgress = .now }
         isOutputBlocked = false
       case .wouldBlock:
         isOutputBlocked = true
@@ -402,6 +406,7 @@ final class Connection {
       switch transport.receive(buffer) {
       case .count(let count):
         lastReceived = .now
+        lastProgress = lastReceived
         awaitedUntil = nil
         try parse(UnsafeRawBufferPointer(rebasing: buffer[..<count]), handle)
         if case .ended = phase { return }

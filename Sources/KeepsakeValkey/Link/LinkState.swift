@@ -142,13 +142,13 @@ struct LinkState {
     }
   }
 
-  /// When the wait for a call ends. As long as its reply arrives, or those before it, only silence
-  /// counts: a large reply on a slow network would never arrive otherwise.
+  /// When the wait for a call ends. As long as it is being sent or its reply arrives, or those
+  /// before it, only silence counts: what is large would never pass a slow network otherwise.
   func expiry(of call: Call) -> Instant {
     guard let sent = call.sent, let connection = commands.connection,
-      connection.lastReceived > sent
+      connection.lastProgress > sent
     else { return call.expiry }
-    return min(connection.lastReceived + call.timeout, call.limit)
+    return min(connection.lastProgress + call.timeout, call.limit)
   }
 
   /// Ends the wait for a call whose time is over.
