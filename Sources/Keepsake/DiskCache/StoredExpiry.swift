@@ -28,13 +28,24 @@ enum StoredExpiry: Equatable, Sendable {
     }
   }
 
+  /// The expiry that ``stored`` describes; nil if there is none.
+  init?(rule: UInt8, time: Int64) {
+    switch (rule, time) {
+    case (0, _): self = .never
+    case (1, 1...): self = .after(time)
+    case (2, _): self = .at(time)
+    case (3, 1...): self = .idle(time)
+    default: return nil
+    }
+  }
+
   /// The length, less a random part of it up to this one; not less than one.
   private static func shortened(_ length: Int64, by part: Double) -> Int64 {
     let most = Int64(clamping: Int(min(Double(length) * part, 9e18)))
     return max(1, length - .random(in: 0...min(most, length)))
   }
 
-  /// The rule and its time as a sidecar holds them.
+  /// The rule and its time as entries hold them.
   var stored: (rule: UInt8, time: Int64) {
     switch self {
     case .never: (0, 0)

@@ -106,8 +106,8 @@ struct Sidecar: Equatable, Sendable {
     let modified: Int64
 
     init(header: UnsafeRawBufferPointer) {
-      size = UInt64(littleEndian: header.loadUnaligned(fromByteOffset: 16, as: UInt64.self))
-      modified = Int64(littleEndian: header.loadUnaligned(fromByteOffset: 24, as: Int64.self))
+      size = header.number(at: 16)
+      modified = header.number(at: 24)
     }
 
     func fits(_ payload: FileStatus) -> Bool {
@@ -121,11 +121,11 @@ struct Sidecar: Equatable, Sendable {
   }
 
   private static func hasSignature(_ header: UnsafeRawBufferPointer) -> Bool {
-    UInt32(littleEndian: header.loadUnaligned(as: UInt32.self)) & 0xFF_FFFF == signatureWord
+    header.number(at: 0, as: UInt32.self) & 0xFF_FFFF == signatureWord
   }
 
   private static func number(_ record: UnsafeRawBufferPointer, at offset: Int) -> Int {
-    Int(UInt32(littleEndian: record.loadUnaligned(fromByteOffset: offset, as: UInt32.self)))
+    Int(record.number(at: offset, as: UInt32.self))
   }
 
   /// The length of the key and the details.
@@ -200,33 +200,26 @@ struct Sidecar: Equatable, Sendable {
   /// Parses a record. Bytes after it belong to an earlier one.
   init(_ bytes: UnsafeRawBufferPointer) throws(Failure) {
     guard bytes.count >= Self.headerSize else { throw .damaged }
-    func load<N: FixedWidthInteger>(_ offset: Int, as type: N.Type = N.self) -> N {
-      N(littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: N.self))
-    }
     guard Self.hasSignature(bytes) else { throw .damaged }
     let length = Self.variableLength(bytes)
     guard length <= bytes.count - Self.headerSize else { throw .damaged }
     let record = UnsafeRawBufferPointer(rebasing: bytes[..<(Self.headerSize + length)])
     // Checked before the version, which may be damaged; all versions have the checksum here.
-    guard load(8) == Self.sum(record) else { throw .damaged }
+    guard bytes.number(at: 8) == Self.sum(record) else { throw .damaged }
     let version = bytes[3]
     guard version == Self.plainVersion || version == Self.detailedVersion else {
       throw version > Self.detailedVersion ? .newerVersion : .damaged
     }
-    guard let size = Int(exactly: load(16, as: UInt64.self)) else { throw .damaged }
+    guard let size = Int(exactly: bytes.number(at: 16, as: UInt64.self)) else { throw .damaged }
     kind = Payload.Kind(rawValue: bytes[4])
-    let time: Int64 = load(48)
-    switch (bytes[5], time) {
-    case (0, _): expiry = .never
-    case (1, 1...): expiry = .after(time)
-    case (2, _): expiry = .at(time)
-    case (3, 1...): expiry = .idle(time)
-    default: throw .damaged
+    guard let expiry = StoredExpiry(rule: bytes[5], time: bytes.number(at: 48)) else {
+      throw .damaged
     }
+    self.expiry = expiry
     self.size = size
-    modified = load(24)
-    checksum = load(32)
-    created = load(40)
+    modified = bytes.number(at: 24)
+    checksum = bytes.number(at: 32)
+    created = bytes.number(at: 40)
     if version == Self.plainVersion {
       if kind == nil { throw .damaged }
       return
@@ -254,7 +247,7 @@ struct Sidecar: Equatable, Sendable {
 
   /// The checksum of all other bytes of a record.
   private static func sum(_ record: UnsafeRawBufferPointer) -> UInt64 {
-    let head = UInt64(littleEndian: record.loadUnaligned(as: UInt64.self))
+    let head: UInt64 = record.number(at: 0)
     return Checksum.sum(UnsafeRawBufferPointer(rebasing: record[16...]), seed: head)
   }
 

@@ -10,7 +10,7 @@ struct ByteReader {
 
   /// A little-endian number.
   mutating func number<N: FixedWidthInteger & BitwiseCopyable>(_ type: N.Type = N.self) -> N? {
-    take(MemoryLayout<N>.size).map { N(littleEndian: $0.loadUnaligned(as: N.self)) }
+    take(MemoryLayout<N>.size).map { $0.number(at: 0) }
   }
 
   /// The next bytes, without copying them.
@@ -67,11 +67,6 @@ extension [UInt8] {
       body(&writer)
       initializedCount = writer.count
     }
-  }
-
-  /// Appends a number, little-endian.
-  mutating func append<N: FixedWidthInteger>(number: N) {
-    Swift.withUnsafeBytes(of: number.littleEndian) { append(contentsOf: $0) }
   }
 
   /// Calls `body` with the bytes. Unlike `withUnsafeBytes`, it keeps the type of thrown errors.
