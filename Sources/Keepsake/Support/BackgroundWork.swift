@@ -2,7 +2,7 @@ internal import KeepsakeLibc
 internal import Synchronization
 
 /// Runs work that no caller waits for: syncing journals within a second and at exit, compacting
-/// them, and sweeping caches.
+/// them, sweeping caches, and ending claims at exit.
 package enum BackgroundWork {
   private struct Job {
     let due: ContinuousClock.Instant
@@ -20,6 +20,7 @@ package enum BackgroundWork {
     /// Whether a thread is waiting for the next job to become due; one is enough.
     var hasWaitingThread = false
     var pendingSyncs: [(sync: @Sendable () -> Void, syncAtExit: @Sendable () -> Void)] = []
+    var exitWork: [@Sendable () -> Void] = []
     var hasExitHook = false
     var isShortageReported = false
   }
@@ -47,6 +48,17 @@ package enum BackgroundWork {
   package static func run(after delay: Duration, _ work: @escaping @Sendable () -> Void) {
     guard !ForkGuard.isForkedChild else { return }
     _ = add(Job(due: .now + delay, work: carryingTaskLocals(work)))
+  }
+
+  /// Runs `work` on another thread when the process exits normally, which waits for it. A forked
+  /// child does not run it.
+  static func runAtExit(_ work: @escaping @Sendable () -> Void) {
+    state.withLock { state in
+      // A hook of its own, which runs before those that were installed earlier: one of them may end
+      // what the work needs.
+      if state.exitWork.isEmpty { atexit { BackgroundWork.runExitWork() } }
+      state.exitWork.append(work)
+    }
   }
 
   private static let syncDelay = Duration.seconds(1)
@@ -154,12 +166,28 @@ package enum BackgroundWork {
     atexit { BackgroundWork.finishAtExit() }
   }
 
-  /// Never waits for a lock: a thread that was stopped at exit may hold it.
-  private static func finishAtExit() {
+  private static let isExitWorkDone = Atomic(false)
+
+  private static func runExitWork() {
+    if ForkGuard.isForkedChild { return }
+    let work = state.withLockIfAvailable { $0.exitWork } ?? []
+    let isStarted = BackgroundThread.start(.maintenance) {
+      for work in work { work() }
+      isExitWorkDone.store(true, ordering: .sequentiallyConsistent)
+    }
+    if isStarted { waitAtExit { !isExitWorkDone.load(ordering: .sequentiallyConsistent) } }
+  }
+
+  private static func waitAtExit(while isUnfinished: () -> Bool) {
     let end = ContinuousClock.now + maximumExitDelay
-    while !ForkGuard.isForkedChild, hasUnfinishedWork, ContinuousClock.now < end {
+    while isUnfinished(), ContinuousClock.now < end {
       BackgroundThread.sleep(for: .microseconds(500))
     }
+  }
+
+  /// Never waits for a lock: a thread that was stopped at exit may hold it.
+  private static func finishAtExit() {
+    if !ForkGuard.isForkedChild { waitAtExit { hasUnfinishedWork } }
     let pending = state.withLockIfAvailable { state in
       state.generation == ForkGuard.generation ? state.pendingSyncs : []
     }
