@@ -15,8 +15,8 @@ protocol CacheEngine: AnyObject, Sendable {
 
   func read(_ key: String) throws(StorageError) -> Payload?
   /// Finds what a fetch can use: also an entry that is kept after its expiry, and with `noValue` a
-  /// record that there is no value.
-  func find(_ key: String, noValue: Bool) throws(StorageError) -> FoundEntry
+  /// record that there is no value. Counts neither a hit nor a miss.
+  func find(_ key: String, noValue: Bool) throws(StorageError) -> CacheLookup
   /// The value of an entry, to be read in pieces; nil if there is none.
   func openChunks(_ key: String) throws(StorageError) -> ChunkSource?
   func contains(_ key: String) throws(StorageError) -> Bool
@@ -41,12 +41,43 @@ protocol CacheEngine: AnyObject, Sendable {
     _ stale: StaleEntry, forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError) -> Bool
 
-  func remove(_ key: String, hook: CommitHook) throws(StorageError)
+  func remove(_ key: String, by author: ChangeAuthor, hook: CommitHook) throws(StorageError)
   /// Returns the number of entries that were removed.
   func removeExpired() throws(StorageError) -> Int
   func removeAll() throws(StorageError)
   func keys() throws(StorageError) -> [String]
   func totalSize() throws(StorageError) -> Int
+}
+
+extension CacheEngine {
+  func remove(_ key: String, hook: CommitHook) throws(StorageError) {
+    try remove(key, by: .caller, hook: hook)
+  }
+}
+
+/// Who changes an entry. Only a cache that machines share tells them apart.
+enum ChangeAuthor: Sendable {
+  /// A call that sets or removes the entry: from now on no machine may use the old one.
+  case caller
+  /// A fetch; nil in a cache of one machine.
+  case producer(SharedProduction?)
+}
+
+/// A producer that runs for a cache that machines share.
+struct SharedProduction: Sendable {
+  /// nil to store the value on this machine alone.
+  let lease: CacheLease?
+  /// When the producer began, as the cache counts what happens to it.
+  let began: UInt64
+}
+
+/// The right to produce the value of a key for all machines.
+struct CacheLease: Hashable, Sendable {
+  let key: String
+  /// Tells it from any other lease.
+  let token: UInt64
+  /// Common to all leases of the key until it is changed.
+  let production: UInt64
 }
 
 /// Surrounds the step that makes a write or a removal visible, while the key is locked.
@@ -61,20 +92,33 @@ struct WriteOptions: Sendable {
   /// Whether the entry has to survive a power cut once it is stored.
   let isDurable: Bool
   let details: EntryDetails?
+  let author: ChangeAuthor
+  /// Asked while the key is locked: if false, nothing is stored. nil for true.
+  let condition: (@Sendable () -> Bool)?
 
-  init(expiry: StoredExpiry, details: EntryDetails? = nil, isDurable: Bool) {
+  init(
+    expiry: StoredExpiry, details: EntryDetails? = nil, isDurable: Bool,
+    by author: ChangeAuthor = .caller, if condition: (@Sendable () -> Bool)? = nil
+  ) {
     self.expiry = expiry
     self.details = details
     self.isDurable = isDurable
+    self.author = author
+    self.condition = condition
   }
 
+  var isStillWanted: Bool { condition?() ?? true }
+
   /// nil if the entry would expire at once and not be kept.
-  init?(_ expiry: DiskCache.Expiry, _ details: EntryDetails? = nil, isDurable: Bool) {
+  init?(
+    _ expiry: DiskCache.Expiry, _ details: EntryDetails? = nil, isDurable: Bool,
+    by author: ChangeAuthor = .caller
+  ) {
     let now = WallClock.now
     if let expiry = StoredExpiry(expiry, now: now) {
-      self.init(expiry: expiry, details: details, isDurable: isDurable)
+      self.init(expiry: expiry, details: details, isDurable: isDurable, by: author)
     } else if let details, details.kept > 0 {
-      self.init(expiry: .at(now), details: details, isDurable: isDurable)
+      self.init(expiry: .at(now), details: details, isDurable: isDurable, by: author)
     } else {
       return nil
     }
@@ -98,6 +142,20 @@ struct StaleEntry: Sendable {
   /// Likewise.
   let expired: Int64
   let tags: [String: String]
+  /// See ``EntryDetails/version``.
+  var version: EntryVersion?
+}
+
+/// What was found in a cache.
+struct CacheLookup: Sendable {
+  let found: FoundEntry
+  /// Whether the server of a cache that machines share was asked for the value.
+  let isFromServer: Bool
+
+  init(_ found: FoundEntry, isFromServer: Bool = false) {
+    self.found = found
+    self.isFromServer = isFromServer
+  }
 }
 
 /// Writes an entry in pieces; discards them if it is released before it has finished.
@@ -117,11 +175,27 @@ final class CacheCounts: Sendable {
   let misses = Atomic(0)
   let evictions = Atomic(0)
   let damaged = Atomic(0)
+  let sharedHits = Atomic(0)
+  let sharedMisses = Atomic(0)
+
+  /// Counts a hit or a miss.
+  func add(_ result: CacheLookup) {
+    switch result.found {
+    case .fresh, .noValue:
+      hits.add(1, ordering: .relaxed)
+      if result.isFromServer { sharedHits.add(1, ordering: .relaxed) }
+    case .stale, .missing:
+      misses.add(1, ordering: .relaxed)
+      if result.isFromServer { sharedMisses.add(1, ordering: .relaxed) }
+    }
+  }
 
   var current: DiskCache.Statistics {
     DiskCache.Statistics(
       hits: hits.load(ordering: .relaxed), misses: misses.load(ordering: .relaxed),
-      evictions: evictions.load(ordering: .relaxed), damaged: damaged.load(ordering: .relaxed))
+      evictions: evictions.load(ordering: .relaxed), damaged: damaged.load(ordering: .relaxed),
+      sharedHits: sharedHits.load(ordering: .relaxed),
+      sharedMisses: sharedMisses.load(ordering: .relaxed))
   }
 }
 

@@ -38,8 +38,17 @@ extension DiskCache {
     public internal(set) var misses = 0
     /// Entries that were removed because of the size limit.
     public internal(set) var evictions = 0
-    /// Entries that were removed because their files were damaged; each was a miss.
+    /// Entries that were removed because their files were damaged, and entries whose bytes on the
+    /// server were; each read of one was a miss.
     public internal(set) var damaged = 0
+    /// Hits whose value came from the server on which machines share the cache; 0 for a cache of
+    /// this machine alone.
+    ///
+    /// See ``StorageBacking``.
+    public internal(set) var sharedHits = 0
+    /// Reads for which that server was asked and had no value that has not expired; each was a
+    /// miss.
+    public internal(set) var sharedMisses = 0
   }
 }
 

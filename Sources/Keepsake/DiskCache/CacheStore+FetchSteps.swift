@@ -10,6 +10,12 @@ extension DiskCache.Store {
     case stale(StoredValue, T, StaleEntry)
   }
 
+  private struct FetchLookup<T> {
+    let usable: Usable<T>
+    /// What it was made of; nil if that could not be read.
+    let result: CacheLookup?
+  }
+
   func fetchValue<T: Codable>(
     _ key: String, _ policy: FetchPolicy, isolation: isolated (any Actor)?,
     _ produce: () async throws -> T
@@ -25,10 +31,16 @@ extension DiskCache.Store {
     _ key: String, _ policy: FetchPolicy, isolation: isolated (any Actor)?,
     _ background: BackgroundFetch<T>
   ) async throws -> T? {
-    switch try await usable(key, policy, isolation: isolation) as Usable<T> {
-    case .fresh(_, let value): return value
-    case .noValue: return nil
+    let lookup = try await lookUp(key, policy, isolation: isolation) as FetchLookup<T>
+    switch lookup.usable {
+    case .fresh(_, let value):
+      count(lookup.result)
+      return value
+    case .noValue:
+      count(lookup.result)
+      return nil
     case .stale(_, let value, let entry) where entry.isStale(for: policy.staleFor):
+      count(lookup.result)
       if !backoff.isWaiting(key) {
         refresh(key, policy, isolation: isolation, background)
       }
@@ -61,14 +73,20 @@ extension DiskCache.Store {
     let isFailing = backoff.isWaiting(key)
     let target = InFlightFetches.Target(self, key)
     if policy.staleFor > 0 || isFailing && policy.staleIfFailing > 0 {
-      switch try await usable(key, policy, isolation: isolation) as Usable<T> {
-      case .fresh(_, let value): return value
-      case .noValue: return nil
+      let lookup = try await lookUp(key, policy, isolation: isolation) as FetchLookup<T>
+      switch lookup.usable {
+      case .fresh(_, let value):
+        count(lookup.result)
+        return value
+      case .noValue:
+        count(lookup.result)
+        return nil
       case .stale(_, let value, let entry):
-        if isFailing, entry.isStale(for: max(policy.staleFor, policy.staleIfFailing)) {
-          return value
-        }
-        if entry.isStale(for: policy.staleFor), InFlightFetches.shared.isFetching(target) {
+        let isFetching = InFlightFetches.shared.isFetching(target)
+        if isFailing && entry.isStale(for: max(policy.staleFor, policy.staleIfFailing))
+          || isFetching && entry.isStale(for: policy.staleFor)
+        {
+          count(lookup.result)
           return value
         }
       case .missing: break
@@ -78,8 +96,8 @@ extension DiskCache.Store {
       return try await joinOrProduce(target, key, policy, isolation: isolation, produce)
     } catch {
       guard policy.staleIfFailing > 0, !Task.isCancelled,
-        case .stale(_, let value, let entry) = try await usable(key, policy, isolation: isolation)
-          as Usable<T>,
+        case .stale(_, let value, let entry) =
+          (try await lookUp(key, policy, isolation: isolation) as FetchLookup<T>).usable,
         entry.isStale(for: policy.staleIfFailing)
       else { throw error }
       return value
@@ -115,34 +133,58 @@ extension DiskCache.Store {
 
   fileprivate func readOrProduce<T: Codable>(
     _ call: InFlightFetches.Call, _ key: String, _ policy: FetchPolicy,
-    isolation: isolated (any Actor)?, _ produce: Producer<T>
+    isCounted: Bool = true, isolation: isolated (any Actor)?, _ produce: Producer<T>
   ) async throws -> T? {
     let fetches = InFlightFetches.shared
+    let turn = tiers.map { ProducerTurn($0, key) }
+    defer { turn?.end() }
     var old: (stored: StoredValue, entry: StaleEntry)?
-    switch try await usable(key, policy, isolation: isolation) as Usable<T> {
-    case .fresh(let stored, let value):
-      fetches.finish(call, with: .value(stored))
-      return value
-    case .noValue:
-      fetches.finish(call, with: .value(nil))
-      return nil
-    case .stale(let stored, _, let entry): old = (stored, entry)
-    case .missing: break
-    }
-    try Task.checkCancellation()
+    var isUsable = false
+    var isCounted = isCounted
+    repeat {
+      old = nil
+      isUsable = false
+      let lookup = try await lookUp(key, policy, isolation: isolation) as FetchLookup<T>
+      if isCounted { count(lookup.result) }
+      isCounted = false
+      switch lookup.usable {
+      case .fresh(let stored, let value):
+        fetches.finish(call, with: .value(stored))
+        return value
+      case .noValue:
+        fetches.finish(call, with: .value(nil))
+        return nil
+      case .stale(let stored, let value, let entry):
+        isUsable = entry.isStale(for: policy.staleFor)
+        if let turn, turn.isElsewhere, isUsable {
+          fetches.finish(call, with: .value(stored))
+          return value
+        }
+        old = (stored, entry)
+      case .missing: break
+      }
+      try Task.checkCancellation()
+    } while try await turn?.begin(knowing: old?.entry.version, waits: !isUsable) == false
     let result: DiskCache.FetchResult<T>
     do {
-      result = try await InFlightFetches.$producing.withValue(
-        InFlightFetches.producing + [call],
-        operation: {
-          // Decoded for the producer alone, which may be in another isolation.
-          try await produce(old.map { DiskCache.CachedValue(try decode($0.stored, key), $0.entry) })
-        }, isolation: isolation)
+      result = try await withTaskCancellationHandler {
+        try await InFlightFetches.$producing.withValue(
+          InFlightFetches.producing + [call],
+          operation: {
+            // Decoded for the producer alone, which may be in another isolation.
+            try await produce(
+              old.map { DiskCache.CachedValue(try decode($0.stored, key), $0.entry) })
+          }, isolation: isolation)
+      } onCancel: {
+        // The next call, here or on another machine, need not wait until the producer notices.
+        turn?.end()
+      }
     } catch {
       if let entry = old?.entry, !Task.isCancelled { noteFailure(error, key, policy, entry) }
       throw error
     }
     backoff.noteSuccess(key)
+    let author = ChangeAuthor.producer(turn?.production)
     let expiry = result.expiry ?? policy.expiry
     switch result.answer {
     case .value(let value, let tags):
@@ -156,11 +198,11 @@ extension DiskCache.Store {
         return value
       }
       await store(key, call) { store, hook throws(StorageError) in
-        guard let stored else { return try store.engine.remove(key, hook: hook) }
+        guard let stored else { return try store.engine.remove(key, by: author, hook: hook) }
         try EntryDetails.check(tags, path: store.directoryPath)
         try store.write(
           stored, forKey: key, expiry, EntryDetails(kept: policy.kept, tags: tags),
-          durable: false, hook: hook)
+          durable: false, by: author, hook: hook)
       }
       fetches.finish(call, with: .value(stored))
       return value
@@ -173,14 +215,14 @@ extension DiskCache.Store {
       }
       await store(key, call) { store, hook throws(StorageError) in
         try store.renew(
-          entry, key, expiry, kept: policy.kept, tags: tags ?? entry.tags, hook: hook)
+          entry, key, expiry, kept: policy.kept, tags: tags ?? entry.tags, by: author, hook: hook)
       }
       fetches.finish(call, with: .value(stored))
       return try decode(stored, key)
     case .gone:
       await store(key, call) { store, hook throws(StorageError) in
-        let options = policy.nilExpiry.flatMap { WriteOptions($0, isDurable: false) }
-        guard let options else { return try store.engine.remove(key, hook: hook) }
+        let options = policy.nilExpiry.flatMap { WriteOptions($0, isDurable: false, by: author) }
+        guard let options else { return try store.engine.remove(key, by: author, hook: hook) }
         try store.engine.writeNoValue(forKey: key, options, hook: hook)
       }
       fetches.finish(call, with: .value(nil))
@@ -202,20 +244,31 @@ extension DiskCache.Store {
         underlyingError: failure))
   }
 
-  /// What can be used of the stored entry. One that cannot be read or decoded is reported, and
-  /// counts as missing.
-  private func usable<T: Codable>(
+  /// Counts what a fetch has found, which may look several times, as a hit or a miss.
+  private func count(_ result: CacheLookup?) {
+    if let result, let engine = try? engine { engine.counts.add(result) }
+  }
+
+  /// Looks for an entry. Nothing is counted.
+  private func lookUp<T: Codable>(
     _ key: String, _ policy: FetchPolicy, isolation: isolated (any Actor)?
-  ) async throws -> Usable<T> {
+  ) async throws -> FetchLookup<T> {
     let findsNoValue = policy.nilExpiry != nil
-    let found = try await perform { store -> FoundEntry in
+    let result = try await perform { store -> CacheLookup? in
       do throws(StorageError) {
         return try store.engine.find(key, noValue: findsNoValue)
       } catch {
         store.report(error.inContext(of: "fetch", key: key, path: store.directoryPath))
-        return .missing
+        return nil
       }
     }
+    return FetchLookup(usable: usable(result?.found ?? .missing, key, policy), result: result)
+  }
+
+  /// What can be used of an entry. One that cannot be decoded is reported, and counts as missing.
+  private func usable<T: Codable>(
+    _ found: FoundEntry, _ key: String, _ policy: FetchPolicy
+  ) -> Usable<T> {
     do throws(StorageError) {
       switch found {
       case .missing: return .missing
@@ -257,17 +310,17 @@ extension DiskCache.Store {
   /// Stores a value again that has not changed, without writing it if its entry is still there.
   private func renew(
     _ entry: StaleEntry, _ key: String, _ expiry: DiskCache.Expiry, kept: Int64,
-    tags: [String: String], hook: CommitHook
+    tags: [String: String], by author: ChangeAuthor, hook: CommitHook
   ) throws(StorageError) {
     try EntryDetails.check(tags, path: directoryPath)
     let details = EntryDetails(kept: kept, tags: tags)
-    guard let options = WriteOptions(expiry, details, isDurable: false) else {
-      return try engine.remove(key, hook: hook)
+    guard let options = WriteOptions(expiry, details, isDurable: false, by: author) else {
+      return try engine.remove(key, by: author, hook: hook)
     }
     do throws(StorageError) {
       if try engine.renew(entry, forKey: key, options, hook: hook) { return }
       // Another process has stored a newer value, unless the entry was evicted.
-      guard case .missing = try engine.find(key, noValue: true) else { return }
+      guard case .missing = try engine.find(key, noValue: true).found else { return }
     } catch  where error.code == .accessDenied {
       // Only its owner may set the times of a file.
     }
@@ -333,7 +386,10 @@ struct BackgroundFetch<T: Codable>: AnyBackgroundFetch {
     let fetches = InFlightFetches.shared
     defer { fetches.leave(call) }
     do {
-      _ = try await store.readOrProduce(call, key, policy, isolation: isolation) { old in
+      // The fetch that found the old entry was counted.
+      _ = try await store.readOrProduce(
+        call, key, policy, isCounted: false, isolation: isolation
+      ) { old in
         try await produce(old, isolation: isolation)
       }
     } catch {

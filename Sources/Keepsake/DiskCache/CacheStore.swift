@@ -21,6 +21,8 @@ extension DiskCache {
     public let name: Name
 
     private let engineResult: Result<any CacheEngine, StorageError>
+    /// The engine of a cache that machines share; nil for other caches.
+    let tiers: TieredCache?
     private let scope: StorageScope
     let backoff = FetchBackoff()
 
@@ -28,9 +30,12 @@ extension DiskCache {
       self.name = name
       self.scope = scope
       do throws(StorageError) {
-        engineResult = .success(try Self.makeEngine(for: name, in: scope))
+        let engine = try Self.makeEngine(for: name, in: scope)
+        engineResult = .success(engine)
+        tiers = engine as? TieredCache
       } catch {
         engineResult = .failure(error)
+        tiers = nil
       }
     }
 
@@ -43,9 +48,12 @@ extension DiskCache {
         parent = StoreDirectory(path: parent.path + "/caches", isCallerOwned: false)
       }
       let paths = CachePaths(parent: parent, name: try name.fileName("cache"))
-      return FileCache(paths: paths) { [weak scope] in
+      let report: @Sendable (StorageError) -> Void = { [weak scope] in
         scope?.report($0.reported(by: "DiskCache"))
       }
+      let files = FileCache(paths: paths, onFailure: report)
+      guard let tier = scope.sharedTier(of: name) else { return files }
+      return TieredCache(files, tier, onFailure: report)
     }
 
     /// Throws if the cache has no directory, for example because the user has no home directory.
@@ -303,10 +311,10 @@ extension DiskCache.Store {
 
   func write(
     _ value: StoredValue, forKey key: String, _ expiry: DiskCache.Expiry,
-    _ details: EntryDetails?, durable: Bool, hook: CommitHook
+    _ details: EntryDetails?, durable: Bool, by author: ChangeAuthor = .caller, hook: CommitHook
   ) throws(StorageError) {
-    let options = WriteOptions(expiry, details, isDurable: durable)
-    guard let options else { return try engine.remove(key, hook: hook) }
+    let options = WriteOptions(expiry, details, isDurable: durable, by: author)
+    guard let options else { return try engine.remove(key, by: author, hook: hook) }
     try engine.write(Payload(value), forKey: key, options, hook: hook)
   }
 

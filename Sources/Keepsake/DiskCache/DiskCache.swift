@@ -311,6 +311,9 @@ extension DiskCache {
   /// this process sets or removes the key while `produce` runs, that change wins. If `produce`
   /// returns nil, nothing is stored.
   ///
+  /// If several machines share the cache, see ``StorageBacking``, one of them runs `produce`, and a
+  /// change on any of them wins. Another machine runs its own if that one fails.
+  ///
   /// A value that cannot be stored is still returned; the failure is reported to
   /// ``StorageSystem/onFailure``. An entry that cannot be read as a `T` is reported too, and
   /// produced again.

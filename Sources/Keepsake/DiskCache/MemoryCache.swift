@@ -121,16 +121,11 @@ final class MemoryCache: CacheEngine {
     return payload
   }
 
-  func find(_ key: String, noValue: Bool) -> FoundEntry {
-    let found = findUncounted(key, noValue: noValue)
-    switch found {
-    case .fresh, .noValue: counts.hits.add(1, ordering: .relaxed)
-    case .stale, .missing: counts.misses.add(1, ordering: .relaxed)
-    }
-    return found
+  func find(_ key: String, noValue: Bool) -> CacheLookup {
+    CacheLookup(lookUp(key, noValue: noValue))
   }
 
-  private func findUncounted(_ key: String, noValue: Bool) -> FoundEntry {
+  private func lookUp(_ key: String, noValue: Bool) -> FoundEntry {
     if let payload = find(key, isUse: true)?.payload { return .fresh(payload) }
     return state.withLock { state in
       let now = WallClock.now
@@ -193,7 +188,7 @@ final class MemoryCache: CacheEngine {
 
   func startWriting(_ key: String) -> any CacheWriter { MemoryWriter(self, key) }
 
-  func remove(_ key: String, hook: CommitHook) throws(StorageError) {
+  func remove(_ key: String, by author: ChangeAuthor, hook: CommitHook) throws(StorageError) {
     try state.withLock { state throws(StorageError) in
       try hook { () throws(StorageError) in _ = state.remove(Array(key.utf8)) }
     }

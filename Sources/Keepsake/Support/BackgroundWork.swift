@@ -2,7 +2,7 @@ internal import KeepsakeLibc
 internal import Synchronization
 
 /// Runs work that no caller waits for: syncing journals within a second and at exit, compacting
-/// them, sweeping caches, and ending claims at exit.
+/// them, sweeping caches, and releasing leases at exit.
 package enum BackgroundWork {
   private struct Job {
     let due: ContinuousClock.Instant

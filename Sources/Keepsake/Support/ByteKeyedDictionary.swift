@@ -40,6 +40,8 @@ struct ByteKeyedDictionary<Value> {
   }
 
   var count: Int { slots.count }
+  /// How many bytes the keys take.
+  var keyByteCount: Int { keyBytes.count }
   var keys: [String] { copiedKeys.keys }
   var copiedKeys: Copies<Void> { copies { _ in () } }
 

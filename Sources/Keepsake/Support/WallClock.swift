@@ -1,10 +1,10 @@
 internal import KeepsakeLibc
 
 /// The time of day in nanoseconds since 1970, as in file times. It can be set back.
-enum WallClock {
+package enum WallClock {
   static let second: Int64 = 1_000_000_000
 
-  static var now: Int64 {
+  package static var now: Int64 {
     #if DEBUG
     if let fixed { return fixed }
     #endif

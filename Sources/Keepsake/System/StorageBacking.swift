@@ -1,4 +1,4 @@
-/// Where the settings and the secrets of an app are: on this machine, or where several machines
+/// Where the settings, secrets and caches of an app are: on this machine, or where several machines
 /// share them.
 ///
 /// Pass one to ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:)``.
@@ -20,8 +20,10 @@
 /// Defaults.set(0.2, forKey: "rollout")
 /// ```
 ///
-/// Secrets are on this machine too unless the backing has an engine for them. Caches always are, as
-/// are suites in memory, and suites and services in a directory of their own.
+/// Secrets are on this machine too unless the backing has an engine for them. The backing of the
+/// product `KeepsakeValkey` shares caches, too; with one of your own they are on this machine. So
+/// are, with any backing, suites and caches in memory, and suites, services and caches in a
+/// directory of their own.
 public protocol StorageBacking: Sendable {
   /// The engine of a suite; nil for a suite that stays on this machine.
   ///

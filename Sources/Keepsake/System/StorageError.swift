@@ -62,10 +62,11 @@ public struct StorageError: Error, Sendable {
     /// A custom ``StorageEngine`` or ``StorageBacking`` threw an error: see
     /// ``StorageError/underlyingError``.
     public static let engineFailed = Code("engine failed")
-    /// The server of a custom ``StorageEngine`` cannot be reached. Nothing was changed.
+    /// The server of a ``StorageBacking`` or a custom ``StorageEngine`` cannot be reached. Nothing
+    /// was changed there.
     public static let unreachable = Code("unreachable")
-    /// The connection to the server of a custom ``StorageEngine`` failed before the reply came. The
-    /// change may have been made.
+    /// The connection to the server of a ``StorageBacking`` or a custom ``StorageEngine`` failed
+    /// before the reply came. The change may have been made.
     public static let outcomeUnknown = Code("outcome unknown")
     /// The producer of a value failed, and `DiskCache.fetch` returned the expired one: see
     /// ``StorageError/underlyingError``.

@@ -91,6 +91,12 @@ final class StorageScope: Sendable {
     caches.store(name, named: name.givenName) { DiskCache.Store(name: name, scope: self) }
   }
 
+  /// The tier of a cache that machines share; nil for a cache of this machine alone.
+  func sharedTier(of cache: DiskCache.Name) -> (any SharedTier)? {
+    guard cache.givenName != nil, let backing = backing as? any CacheBacking else { return nil }
+    return backing.sharedTier(of: cache, app: finder.app)
+  }
+
   /// Releases the stores, which reference this scope. Stores that are still referenced elsewhere
   /// keep working.
   func close() {

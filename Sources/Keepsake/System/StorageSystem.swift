@@ -70,7 +70,9 @@ public enum StorageSystem {
   /// Empties all stores of this app: every suite of settings and every cache, including those in
   /// memory, and the vault, even if its key is lost.
   ///
-  /// Suites on the server of a ``StorageBacking`` are emptied for all machines that share them.
+  /// Suites and caches on the server of a ``StorageBacking`` are emptied for all machines that
+  /// share them; of the caches, those that this machine has used.
+  ///
   /// Stores in a directory that the caller chose are kept, because other apps may share them. The
   /// files of a ``Folder`` are kept too.
   ///

@@ -67,7 +67,7 @@ import Testing
         try store.engine.writeNoValue(forKey: key, options, hook: commitDirectly)
         for reader in [store, directory.cache()] {
           #expect(try reader.get(key) == nil && !reader.contains(key) && reader.keys() == [])
-          guard case .noValue = try reader.engine.find(key, noValue: true) else {
+          guard case .noValue = try reader.engine.find(key, noValue: true).found else {
             Issue.record("round \(round): no record")
             continue
           }

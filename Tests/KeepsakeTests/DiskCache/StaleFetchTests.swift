@@ -28,7 +28,7 @@ private final class Probe: Sendable {
   private func wait(
     until condition: () throws -> Bool, isolation: isolated (any Actor)? = #isolation
   ) async throws {
-    while !(try condition()) { try await Task.sleep(for: .milliseconds(1)) }
+    try await eventually("the fetch did not end", condition)
   }
 
   private func fetch(
@@ -65,6 +65,36 @@ private final class Probe: Sendable {
       #expect(try await fetch("third", cache) == "third")
     }
     try await wait { InFlightFetches.shared.isEmpty(for: store) }
+  }
+
+  @Test(arguments: [DiskCache.Name.standard, .memory])
+  func aFetchIsCountedOnce(cache: DiskCache.Name) async throws {
+    let store = DiskCache.named(cache)
+    func expect(hits: Int, misses: Int, sourceLocation: SourceLocation = #_sourceLocation) {
+      #expect(
+        store.statistics == DiskCache.Statistics(hits: hits, misses: misses),
+        sourceLocation: sourceLocation)
+    }
+    _ = try await fetch("first", cache)
+    expect(hits: 0, misses: 1)
+    _ = try await fetch("unused", cache)
+    expect(hits: 1, misses: 1)
+    try await after(6) {
+      // The producer in the background is no fetch of its own.
+      _ = try await fetch("second", cache)
+      try await wait { InFlightFetches.shared.isEmpty(for: store) }
+      expect(hits: 1, misses: 2)
+    }
+    try await after(6 + 6 + 90) {
+      let old = try await DiskCache.fetch(
+        "k", expiry: .minutes(5), staleFor: .hours(1), staleIfFailing: .hours(2), cache: cache
+      ) { () async throws -> String in throw Offline() }
+      #expect(old == "second")
+      expect(hits: 1, misses: 3)
+      // Until the next attempt, the old value is returned at once.
+      #expect(try await fetch("unused", cache) == "second")
+      expect(hits: 1, misses: 4)
+    }
   }
 
   @Test func aSweepRemovesAStaleEntryAtItsLastEnd() async throws {

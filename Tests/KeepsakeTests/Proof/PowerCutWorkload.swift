@@ -305,7 +305,7 @@ extension PowerCutWorkload {
         return try engine.writeNoValue(forKey: key, options, hook: commitDirectly)
       }
       let found = try WallClock.$fixed.withValue(WallClock.now + 36 * 3_600 * WallClock.second) {
-        try engine.find(key, noValue: true)
+        try engine.find(key, noValue: true).found
       }
       guard case .stale(let entry) = found else {
         Issue.record("not stale: \(found)")
@@ -385,7 +385,9 @@ extension PowerCutWorkload {
         let entry = try #require(try stage.cache.entry(key), "\(key) is listed")
         size += (entry.size + 4_095) / 4_096 * 4_096 + 4_096
       }
-      if case .noValue = try stage.cache.engine.find("a", noValue: true) { size += 4_096 }
+      if case .noValue = try stage.cache.engine.find("a", noValue: true).found {
+        size += 4_096
+      }
       let total = try stage.cache.totalSize
       if total != size { problems.append("the size is \(total) instead of \(size)") }
       return problems + left.map { "left behind: \($0)" } + stage.failures.all.map(\.description)

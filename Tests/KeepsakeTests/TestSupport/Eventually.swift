@@ -24,10 +24,10 @@ func waitUntil(
 /// of the pool hardly counts.
 func eventually(
   _ comment: Comment, sourceLocation: SourceLocation = #_sourceLocation,
-  _ condition: () throws -> Bool, isolation: isolated (any Actor)? = #isolation
+  _ condition: () async throws -> Bool, isolation: isolated (any Actor)? = #isolation
 ) async throws {
   var rest = Duration.seconds(600)
-  while try !condition() {
+  while try await !condition() {
     guard rest > .zero else {
       Issue.record(comment, sourceLocation: sourceLocation)
       return

@@ -26,13 +26,14 @@ extension Trait where Self == OwnThread {
 
 /// Calls `body` with each element, on several threads at the same time, which it may block.
 func forEach<Element: Sendable>(
-  in elements: [Element], threads: Int, _ body: @escaping @Sendable (Element) throws -> Void
+  in elements: [Element], threads: Int,
+  _ body: @escaping @Sendable (Element) async throws -> Void
 ) async throws {
   try await withThrowingTaskGroup(of: Void.self) { group in
     for first in 0..<threads {
       group.addTask(executorPreference: ThreadExecutor()) {
         for index in stride(from: first, to: elements.count, by: threads) {
-          try body(elements[index])
+          try await body(elements[index])
         }
       }
     }

@@ -3,34 +3,46 @@ struct EntryDetails: Equatable, Sendable {
   /// For how long the entry is kept after its expiry, in nanoseconds.
   var kept: Int64 = 0
   var tags: [String: String] = [:]
+  /// nil if the entry was stored for this machine alone.
+  var version: EntryVersion?
 
   /// nil if there is nothing that a sidecar of version 1 does not say.
-  init?(kept: Int64 = 0, tags: [String: String] = [:]) {
-    if kept <= 0, tags.isEmpty { return nil }
+  init?(kept: Int64 = 0, tags: [String: String] = [:], version: EntryVersion? = nil) {
+    if kept <= 0, tags.isEmpty, version == nil { return nil }
     self.kept = max(0, kept)
     self.tags = tags
+    self.version = version
   }
+
+  /// Whether there is nothing that a sidecar of version 1 does not say.
+  var isEmpty: Bool { kept == 0 && tags.isEmpty && version == nil }
 
   // MARK: Bytes
 
   /// The most that all tags take in a sidecar, in bytes.
   static let largestTags = 1_024
+  /// What a version takes besides the tags.
+  private static let versionSize = 2 + 16
   /// The most that the details take in a sidecar, in bytes.
-  static let largestSize = 8 + largestTags
+  static let largestSize = 8 + largestTags + versionSize
+  /// Stands where a tag's name has its length, which is never as large.
+  private static let versionMark: UInt16 = 0xFFFF
 
   /// The details as a sidecar holds them, without a check of their size.
   var bytes: [UInt8] {
     var bytes: [UInt8] = []
-    func append(_ number: some FixedWidthInteger) {
-      withUnsafeBytes(of: number.littleEndian) { bytes.append(contentsOf: $0) }
-    }
-    append(kept)
+    bytes.append(number: kept)
     let names = tags.keys.sorted { $0.utf8.lexicographicallyPrecedes($1.utf8) }
     for name in names {
       for text in [name, tags[name] ?? ""] {
-        append(UInt16(truncatingIfNeeded: text.utf8.count))
+        bytes.append(number: UInt16(truncatingIfNeeded: text.utf8.count))
         bytes += text.utf8
       }
+    }
+    if let version {
+      bytes.append(number: Self.versionMark)
+      bytes.append(number: version.number)
+      bytes.append(number: version.name)
     }
     return bytes
   }
@@ -38,14 +50,16 @@ struct EntryDetails: Equatable, Sendable {
   /// Parses the details of a sidecar; nil if they are damaged.
   init?(_ bytes: UnsafeRawBufferPointer) {
     guard bytes.count >= 8, bytes.count <= Self.largestSize else { return nil }
-    let kept = Int64(littleEndian: bytes.loadUnaligned(as: Int64.self))
+    let kept: Int64 = bytes.number(at: 0)
     guard kept >= 0 else { return nil }
     self.kept = kept
     var position = 8
-    func readText() -> String? {
+    func mark() -> UInt16? {
       guard bytes.count - position >= 2 else { return nil }
-      let length = Int(
-        UInt16(littleEndian: bytes.loadUnaligned(fromByteOffset: position, as: UInt16.self)))
+      return bytes.number(at: position)
+    }
+    func readText() -> String? {
+      guard let length = mark().map({ Int($0) }) else { return nil }
       position += 2
       guard bytes.count - position >= length else { return nil }
       defer { position += length }
@@ -53,6 +67,12 @@ struct EntryDetails: Equatable, Sendable {
     }
     var last: String?
     while position < bytes.count {
+      if mark() == Self.versionMark {
+        guard bytes.count - position == Self.versionSize else { return nil }
+        version = EntryVersion(
+          number: bytes.number(at: position + 2), name: bytes.number(at: position + 10))
+        return
+      }
       guard let name = readText(), let value = readText() else { return nil }
       if let last, !last.utf8.lexicographicallyPrecedes(name.utf8) { return nil }
       guard tags.updateValue(value, forKey: name) == nil else { return nil }

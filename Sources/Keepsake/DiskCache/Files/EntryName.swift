@@ -34,12 +34,14 @@ struct EntryName: Sendable {
   init(key: String, rules: Rules) throws(StorageError) {
     var key = key
     let name = key.withUTF8 { Self.make(UnsafeRawBufferPointer($0), rules) }
-    guard let name else {
-      throw StorageError(
-        .misuse, operation: "open", reason: "the key is longer than \(Self.longestKey) bytes",
-        remedy: "Use a shorter key, such as a hash of this one.")
-    }
+    guard let name else { throw Self.tooLong }
     self = name
+  }
+
+  static var tooLong: StorageError {
+    StorageError(
+      .misuse, operation: "open", reason: "the key is longer than \(longestKey) bytes",
+      remedy: "Use a shorter key, such as a hash of this one.")
   }
 
   private init(hash: UInt64, path: String, keyID: Int, isHashed: Bool) {

@@ -136,36 +136,72 @@ final class FileCache: CacheEngine {
     return Payload(bytes: data, kind: entry.kind)
   }
 
-  func find(_ key: String, noValue: Bool) throws(StorageError) -> FoundEntry {
-    let found = try findUncounted(key, noValue: noValue)
-    switch found {
-    case .fresh, .noValue: counts.hits.add(1, ordering: .relaxed)
-    case .stale, .missing: counts.misses.add(1, ordering: .relaxed)
-    }
-    return found
+  func find(_ key: String, noValue: Bool) throws(StorageError) -> CacheLookup {
+    CacheLookup(try lookUp(key, noValue: noValue).found)
   }
 
-  private func findUncounted(
+  /// Finds an entry without counting that.
+  func lookUp(
     _ key: String, noValue: Bool
-  ) throws(StorageError) -> FoundEntry {
-    guard let cache = try openCache() else { return .missing }
+  ) throws(StorageError) -> (found: FoundEntry, present: PresentEntry?) {
+    guard let cache = try openCache() else { return (.missing, nil) }
     switch try cache.lookUp(key, [.readPayload, .recordUse, .acceptStale]) {
-    case .found(let entry, let data?): return .fresh(Payload(bytes: data, kind: entry.kind))
+    case .found(let entry, let data?):
+      return (.fresh(Payload(bytes: data, kind: entry.kind)), PresentEntry(entry))
     case .stale(let entry, let data?, let details):
-      return .stale(
-        StaleEntry(
-          payload: Payload(bytes: data, kind: entry.kind), created: entry.created,
-          expired: entry.expiry.time(created: entry.created, lastUsed: entry.lastUsed),
-          tags: details.tags))
+      let stale = StaleEntry(
+        payload: Payload(bytes: data, kind: entry.kind), created: entry.created,
+        expired: entry.expiry.time(created: entry.created, lastUsed: entry.lastUsed),
+        tags: details.tags, version: details.version)
+      return (.stale(stale), PresentEntry(entry, version: details.version))
     default: break
     }
-    if noValue {
-      let name = try EntryName(key: key, rules: cache.rules)
-      if let expires = try cache.expiryOfNoValue(name, key: key), expires > .min {
-        return .noValue
-      }
+    if noValue, let present = try recordOfNoValue(key, cache) { return (.noValue, present) }
+    return (.missing, nil)
+  }
+
+  /// The record that there is no value, unless it has expired.
+  private func recordOfNoValue(
+    _ key: String, _ cache: OpenCache
+  ) throws(StorageError) -> PresentEntry? {
+    let name = try EntryName(key: key, rules: cache.rules)
+    guard let record = try cache.recordOfNoValue(name, key: key), record.expires > .min else {
+      return nil
     }
-    return .missing
+    return PresentEntry(stamp: nil, version: record.details?.version)
+  }
+
+  /// The entry of a key, without its version; nil if there is none that has not expired.
+  func freshEntry(_ key: String) throws(StorageError) -> PresentEntry? {
+    guard let cache = try openCache(), case .found(let entry, _) = try cache.lookUp(key, []) else {
+      return nil
+    }
+    return PresentEntry(entry)
+  }
+
+  /// The entry of a key, also one that has expired and is kept, or the record that it has no value.
+  func presentEntry(_ key: String) throws(StorageError) -> PresentEntry? {
+    guard let cache = try openCache() else { return nil }
+    switch try cache.lookUp(key, []) {
+    case .found(let entry, _): return try withVersion(PresentEntry(entry), key)
+    case .stale(let entry, _, let details): return PresentEntry(entry, version: details.version)
+    default: return try recordOfNoValue(key, cache)
+    }
+  }
+
+  /// The same for an entry that was found before.
+  func withVersion(_ found: PresentEntry, _ key: String) throws(StorageError) -> PresentEntry {
+    guard found.version == nil, let stamp = found.stamp, let cache = try openCache(),
+      case .found(let entry, _) = try cache.lookUp(key, []), entry.hasDetails,
+      EntryStamp(entry) == stamp
+    else { return found }
+    let details = try cache.details(of: EntryName(key: key, rules: cache.rules), key, entry)
+    return PresentEntry(stamp: stamp, version: details?.version)
+  }
+
+  /// Throws for a key that no entry can have.
+  func requireKey(_ key: String) throws(StorageError) {
+    if key.utf8.count > EntryName.longestKey { throw EntryName.tooLong }
   }
 
   func openChunks(_ key: String) throws(StorageError) -> ChunkSource? {
@@ -245,6 +281,12 @@ final class FileCache: CacheEngine {
     }
   }
 
+  /// Throws for an entry that exceeds the size limit alone, before anything is stored.
+  func requireSize(_ size: Int, _ key: String) throws(StorageError) {
+    guard sizeLimit != nil else { return }
+    try withOpenCacheForWriting { cache throws(StorageError) in try requireSize(size, key, cache) }
+  }
+
   /// Throws for an entry that exceeds the size limit alone.
   func requireSize(_ size: Int, _ key: String, _ cache: OpenCache) throws(StorageError) {
     guard let sizeLimit else { return }
@@ -254,6 +296,10 @@ final class FileCache: CacheEngine {
   }
 
   func startWriting(_ key: String) throws(StorageError) -> any CacheWriter {
+    try startWritingFile(key)
+  }
+
+  func startWritingFile(_ key: String) throws(StorageError) -> FileEntryWriter {
     try withOpenCacheForWriting { cache throws(StorageError) in
       let name = try EntryName(key: key, rules: cache.rules)
       // Outside the cache's directory, because the pieces cannot be written again if the cache is
@@ -265,7 +311,14 @@ final class FileCache: CacheEngine {
     }
   }
 
-  func remove(_ key: String, hook: CommitHook) throws(StorageError) {
+  func remove(_ key: String, by author: ChangeAuthor, hook: CommitHook) throws(StorageError) {
+    try remove(key, if: { true }, hook: hook)
+  }
+
+  /// - Parameter condition: Asked while the key is locked.
+  func remove(
+    _ key: String, if condition: @escaping () throws(StorageError) -> Bool, hook: CommitHook
+  ) throws(StorageError) {
     guard let cache = try openCache() else { return try hook {} }
     let name = try EntryName(key: key, rules: cache.rules)
     if cache.ledger == nil, try FileSystem.status(name.path, in: cache.directory) == nil {
@@ -273,7 +326,7 @@ final class FileCache: CacheEngine {
     }
     try withOpenCacheForWriting { cache throws(StorageError) in
       _ = try cache.withKeyLock(name, timeout: timeout) { entry throws(StorageError) in
-        try hook { () throws(StorageError) in try entry.remove() }
+        try hook { () throws(StorageError) in if try condition() { try entry.remove() } }
       }
     }
   }

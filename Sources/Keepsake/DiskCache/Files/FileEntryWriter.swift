@@ -50,6 +50,11 @@ final class FileEntryWriter: CacheWriter, @unchecked Sendable {
     }
   }
 
+  /// All bytes so far.
+  func contents() throws(StorageError) -> [UInt8] {
+    try temporary.file.read(from: 0, count: count)
+  }
+
   func finish(_ options: WriteOptions, hook: CommitHook) throws(StorageError) {
     let summary = PayloadSummary(kind: .data, size: count, checksum: checksum.value)
     // Opened again, because the cache may have been emptied since the writer was made.

@@ -200,6 +200,13 @@ extension OpenCache {
 
   /// When a record that there is no value expires; nil if there is no such record.
   func expiryOfNoValue(_ name: EntryName, key: String?) throws(StorageError) -> Int64? {
+    try recordOfNoValue(name, key: key)?.expires
+  }
+
+  /// The same with the details of the record.
+  func recordOfNoValue(
+    _ name: EntryName, key: String?
+  ) throws(StorageError) -> (expires: Int64, details: EntryDetails?)? {
     let record: SidecarRecord?
     do throws(StorageError) {
       record = try readSidecar(name, of: nil, key)
@@ -210,7 +217,8 @@ extension OpenCache {
     let (sidecar, lastUsed) = (record.sidecar, record.lastUsed)
     let (created, now) = (sidecar.created, WallClock.now)
     let hasPassed = sidecar.expiry.hasPassed(created: created, lastUsed: lastUsed, now: now)
-    return hasPassed ? .min : sidecar.expiry.time(created: created, lastUsed: lastUsed)
+    let expires = hasPassed ? .min : sidecar.expiry.time(created: created, lastUsed: lastUsed)
+    return (expires, sidecar.details)
   }
 
   /// The details of an entry that was found; nil if it was changed since.

@@ -62,6 +62,7 @@ extension OpenCache {
     try sidecar.withContents(of: key) { (contents) throws(StorageError) in
       _ = try withKeyLock(name, timeout: timeout) { entry throws(StorageError) in
         try hook { () throws(StorageError) in
+          guard options.isStillWanted else { return }
           try entry.publish(
             &temporary, size: summary.size, sidecar: contents, expires: expires,
             isDurable: options.isDurable)
@@ -96,6 +97,7 @@ extension OpenCache {
       try sidecar.withContents(of: key) { (contents) throws(StorageError) in
         _ = try withKeyLock(name, timeout: timeout) { entry throws(StorageError) in
           try hook { () throws(StorageError) in
+            guard options.isStillWanted else { return }
             try entry.publishNoValue(sidecar: contents, expires: expires)
           }
         }
@@ -130,6 +132,7 @@ extension OpenCache {
         created: created, details: options.details)
       try sidecar.withContents(of: key) { (contents) throws(StorageError) in
         try hook { () throws(StorageError) in
+          guard options.isStillWanted else { return }
           try entry.renew(sidecar: contents, times: times, expires: expires)
         }
       }

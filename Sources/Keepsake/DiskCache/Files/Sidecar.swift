@@ -229,7 +229,7 @@ struct Sidecar: Equatable, Sendable {
       let details = EntryDetails(UnsafeRawBufferPointer(rebasing: record.suffix(detailsLength))),
       kind != nil || bytes[4] == Self.noValue && size == 0
     else { throw .damaged }
-    if details.kept > 0 || !details.tags.isEmpty { self.details = details }
+    if !details.isEmpty { self.details = details }
   }
 
   init(

@@ -48,6 +48,36 @@ struct VerifiedEntry: Sendable {
   }
 }
 
+/// What tells an entry on disk from all others of its key.
+struct EntryStamp: Equatable, Sendable {
+  private let inode: UInt64
+  private let modified: Int64
+  private let created: Int64
+
+  init(_ entry: VerifiedEntry) {
+    inode = entry.inode
+    modified = entry.modified
+    created = entry.created
+  }
+}
+
+/// An entry on disk, without its value.
+struct PresentEntry: Equatable, Sendable {
+  /// nil for a record that there is no value.
+  let stamp: EntryStamp?
+  /// nil also if it was not read.
+  let version: EntryVersion?
+
+  init(stamp: EntryStamp?, version: EntryVersion?) {
+    self.stamp = stamp
+    self.version = version
+  }
+
+  init(_ entry: VerifiedEntry, version: EntryVersion? = nil) {
+    self.init(stamp: EntryStamp(entry), version: version)
+  }
+}
+
 /// The entries that this process has verified: reading one again does not read its sidecar, nor
 /// compare its checksum.
 final class VerifiedEntries: Sendable {

@@ -1,0 +1,125 @@
+/// A backing whose server is the second tier of caches.
+package protocol CacheBacking: StorageBacking {
+  /// The second tier of a cache; nil for a cache that stays on this machine.
+  ///
+  /// Not called for caches in memory or in a directory of their own. The call does not wait.
+  func sharedTier(of cache: DiskCache.Name, app: String) -> (any SharedTier)?
+}
+
+/// The tier of a cache that several machines share: bytes by key on a server, each with a lifetime.
+///
+/// Calls block the thread for a round trip unless noted. All lifetimes are in nanoseconds. The
+/// server numbers all changes, and tells all machines of each, in this order.
+package protocol SharedTier: AnyObject, Sendable {
+  /// Where it is, for errors.
+  var address: String { get }
+  /// How long a lease is valid.
+  var leaseTime: Duration { get }
+
+  func read(_ key: String) throws(StorageError) -> SharedAnswer
+  /// Reads the first bytes, or fewer if there are not so many.
+  func readHead(_ key: String, count: Int) throws(StorageError) -> SharedAnswer
+
+  /// Stores bytes, and ends all leases of the key.
+  ///
+  /// - Parameters:
+  ///   - name: That of the version, which the bytes contain.
+  ///   - production: The one that must still go on; nil for a change that needs no lease.
+  func write(
+    _ bytes: [UInt8], name: UInt64, lifetime: Int64, forKey key: String, production: UInt64?
+  ) throws(StorageError) -> ChangeReply
+  /// Removes the bytes of a key as ``write(_:name:lifetime:forKey:production:)`` replaces them.
+  func remove(_ key: String, production: UInt64?) throws(StorageError) -> ChangeReply
+  /// Removes the bytes of several keys.
+  func remove(_ keys: [String]) throws(StorageError)
+  /// Removes the bytes of all keys, ends all leases, and tells all machines.
+  func removeAll() throws(StorageError) -> ChangeReply
+
+  /// Gives the bytes of a key a new lifetime if they have the version of this name, without waiting
+  /// for that.
+  ///
+  /// - Parameter onMissing: Called if they do not. It must not wait.
+  func touch(
+    _ key: String, name: UInt64, lifetime: Int64, onMissing: @escaping @Sendable () -> Void)
+
+  /// Takes the lease of a key, unless another fetch has it.
+  func takeLease(_ key: String, token: UInt64, headCount: Int) throws(StorageError) -> LeaseReply
+  /// Ends a lease, and tells the machines that wait for its end.
+  ///
+  /// - Parameter waits: Whether to wait until the server has done so.
+  func releaseLease(of key: String, token: UInt64, waits: Bool)
+
+  /// Tells the follower, which is not retained, what happens to the tier. The call does not wait.
+  func follow(_ follower: any TierFollower) throws(StorageError)
+}
+
+/// What the second tier has of a key.
+package enum SharedAnswer: Sendable {
+  case bytes(SharedBytes)
+  /// Nothing. With the number of the last change of any key; 0 if the server knows of none.
+  case nothing(number: UInt64)
+}
+
+/// Bytes of the second tier.
+package struct SharedBytes: Sendable {
+  package let bytes: ArraySlice<UInt8>
+  /// The number of the change that stored them.
+  package let number: UInt64
+  /// How long the server keeps them, in nanoseconds.
+  package let remaining: Int64
+
+  package init(_ bytes: ArraySlice<UInt8>, number: UInt64, remaining: Int64) {
+    self.bytes = bytes
+    self.number = number
+    self.remaining = max(0, remaining)
+  }
+}
+
+/// What the second tier replies to a change, with the number of that.
+package enum ChangeReply: Sendable {
+  case made(number: UInt64)
+  /// It was made, but fewer replicas than required have confirmed that.
+  case unconfirmed(number: UInt64, StorageError)
+  /// The value was not stored, for example because the server's memory is full. The old one was
+  /// removed, and the machines were told of the version all the same.
+  case refused(number: UInt64, StorageError)
+  /// Nothing was changed, because the production is over: the key was changed in the meantime.
+  case productionEnded
+
+  /// nil if nothing was changed.
+  var made: (number: UInt64, failure: StorageError?)? {
+    switch self {
+    case .made(let number): (number, nil)
+    case .unconfirmed(let number, let failure), .refused(let number, let failure):
+      (number, failure)
+    case .productionEnded: nil
+    }
+  }
+}
+
+/// What the second tier replies to a request for a lease.
+package enum LeaseReply: Sendable {
+  /// With the first bytes of the key. The production is common to all its leases, one after
+  /// the other, until the key is changed: the first one that is done stores its value.
+  case granted(production: UInt64, SharedBytes?)
+  /// Another machine has the lease. With the time after which that ends, in nanoseconds.
+  case busy(Int64)
+}
+
+/// Is told what other machines, and this one, do to the second tier. Its calls must not wait.
+package protocol TierFollower: AnyObject, Sendable {
+  /// All changes from now on are told.
+  func tierIsFollowed()
+  /// Changes may be missed from now on.
+  func tierIsLost(_ error: StorageError)
+  /// A key was set.
+  func tierDidSet(_ key: String, _ version: EntryVersion)
+  /// A key was removed by the change of this number.
+  func tierDidRemove(_ key: String, number: UInt64)
+  /// All keys were removed by the change of this number.
+  func tierDidRemoveAll(number: UInt64)
+  /// Any keys were changed.
+  func tierDidChange()
+  /// The lease of a key has ended.
+  func tierDidRelease(_ key: String)
+}

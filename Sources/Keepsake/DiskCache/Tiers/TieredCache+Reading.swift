@@ -1,0 +1,412 @@
+internal import FoundationEssentials
+internal import Synchronization
+
+extension TieredCache {
+  func read(_ key: String) throws(StorageError) -> Payload? {
+    let result = try find(key, noValue: false)
+    counts.add(result)
+    if case .fresh(let payload) = result.found { return payload }
+    return nil
+  }
+
+  func find(_ key: String, noValue: Bool) throws(StorageError) -> CacheLookup {
+    let result = try lookUp(key)
+    if case .noValue = result.found, !noValue {
+      return CacheLookup(.missing, isFromServer: result.isFromServer)
+    }
+    return result
+  }
+
+  func contains(_ key: String) throws(StorageError) -> Bool {
+    if case .missing = try location(of: key, isUse: false) { return false }
+    return true
+  }
+
+  func entry(_ key: String) throws(StorageError) -> DiskCache.Entry? {
+    switch try location(of: key, isUse: false) {
+    case .missing: return nil
+    case .here: return try files.entry(key)
+    case .onServer(let shared, let remaining):
+      let now = WallClock.now
+      let expires = shared.localOptions(remaining: remaining).expiry
+        .time(created: now, lastUsed: now)
+      return DiskCache.Entry(
+        size: shared.size, created: now, expires: expires, shared.details)
+    }
+  }
+
+  func path(_ key: String) throws(StorageError) -> String? {
+    switch try copyFromServer(key) {
+    case .missing: nil
+    case .here, .copied: try files.path(key)
+    }
+  }
+
+  func openChunks(_ key: String) throws(StorageError) -> ChunkSource? {
+    switch try copyFromServer(key) {
+    case .missing(let isFromServer):
+      counts.add(CacheLookup(.missing, isFromServer: isFromServer))
+      return nil
+    case .here: return try files.openChunks(key)
+    case .copied(let payload):
+      counts.add(CacheLookup(.fresh(payload), isFromServer: true))
+      // Not from its file: this machine's size limit may not allow one.
+      return ChunkSource(contents: .data(payload.bytes), size: payload.bytes.count)
+    }
+  }
+
+  // MARK: Both tiers
+
+  private func lookUp(_ key: String) throws(StorageError) -> CacheLookup {
+    followOnce()
+    let (found, present) = try files.lookUp(key, noValue: true)
+    switch found {
+    case .fresh, .noValue:
+      if let present, try isCurrent(key, present, isUse: true) { return CacheLookup(found) }
+    case .stale, .missing: break
+    }
+    return try compare(key, found, present)
+  }
+
+  /// Whether an entry of this machine is known to be current.
+  private func isCurrent(
+    _ key: String, _ present: PresentEntry, isUse: Bool
+  ) throws(StorageError) -> Bool {
+    var state = KeyOrder.State.unknown
+    if let stamp = present.stamp { state = withOrder { $0.state(of: key, stamp, isUse: isUse) } }
+    if state == .unknown {
+      // Stored by this process, or by another one of this machine, since it was last seen.
+      guard let version = try files.withVersion(present, key).version else { return false }
+      state = withOrder { $0.state(of: key, version, present.stamp, isUse: isUse) }
+    }
+    guard case .current(let version, let lifetime) = state else { return false }
+    if let lifetime { sendUse(of: key, version, lifetime) }
+    return true
+  }
+
+  private func sendUse(of key: String, _ version: EntryVersion, _ lifetime: Int64) {
+    tier.touch(key, name: version.name, lifetime: lifetime) { [weak self] in
+      self?.withOrder { $0.expire(key, version) }
+    }
+  }
+
+  /// What the server is told of the uses of an entry; nil if they do not matter.
+  ///
+  /// - Parameter isUse: Whether to tell it of one now, if that changes much.
+  private func use(
+    of key: String, _ shared: SharedEntry, _ remaining: Int64, tells isUse: Bool
+  ) -> EntryUse? {
+    guard var use = shared.use(remaining: remaining) else { return nil }
+    let now = WallClock.now
+    if isUse, use.isDue(at: now) {
+      sendUse(of: key, shared.version, use.lifetime)
+      use.lastTold = now
+    }
+    return use
+  }
+
+  /// Compares what this machine has with what the server has. The server's entry wins unless the
+  /// server is unreachable.
+  private func compare(
+    _ key: String, _ local: FoundEntry, _ found: PresentEntry?
+  ) throws(StorageError) -> CacheLookup {
+    let call = withOrder { $0.begin(key) }
+    let present = try found.map { (found) throws(StorageError) in
+      try files.withVersion(found, key)
+    }
+    if let present, !sendsPending(present, call) {
+      return CacheLookup(try usableEntry(key, local, present))
+    }
+    var isWhole = present == nil
+    while true {
+      let reply = ask(key, for: "get") { () throws(StorageError) -> SharedAnswer in
+        isWhole ? try tier.read(key) : try tier.readHead(key, count: SharedEntry.headCount)
+      }
+      let shared: SharedEntry
+      let bytes: SharedBytes
+      switch reply.map({ note($0, call, present, isUse: true) }) {
+      case .entry(let entry, let answer): (shared, bytes) = (entry, answer)
+      case .nothing:
+        removeOutdated(key, present)
+        return CacheLookup(.missing, isFromServer: true)
+      case nil, .overtaken: return CacheLookup(try usableEntry(key, local, present))
+      }
+      let isFresh = shared.isFresh(remaining: bytes.remaining)
+      if let present, shared.version == present.version {
+        switch local {
+        case .fresh where isFresh, .noValue where isFresh: return CacheLookup(local)
+        case .stale(let entry):
+          if !isFresh { return CacheLookup(local, isFromServer: true) }
+          // Other machines have used it, which keeps it from expiring.
+          store(entry.payload, shared, bytes.remaining, key, present)
+          return CacheLookup(.fresh(entry.payload))
+        case .fresh, .noValue, .missing: break
+        }
+      }
+      switch shared.content {
+      case .payload:
+        if let payload = shared.payload(in: bytes.bytes) {
+          store(payload, shared, bytes.remaining, key, present)
+          if isFresh { return CacheLookup(.fresh(payload), isFromServer: true) }
+          return CacheLookup(.stale(shared.stale(payload, bytes.remaining)), isFromServer: true)
+        }
+        if !isWhole, bytes.bytes.count >= SharedEntry.headCount {
+          isWhole = true
+          continue
+        }
+        reportDamage(key)
+      case .noValue:
+        if isFresh {
+          storeNoValue(shared, bytes.remaining, key, present)
+          return CacheLookup(.noValue, isFromServer: true)
+        }
+      case .tooLarge: break
+      }
+      removeOutdated(key, present)
+      return CacheLookup(.missing, isFromServer: true)
+    }
+  }
+
+  /// Sees to it that the server has no older value than an entry that it was not told of, perhaps
+  /// by a process that has ended since.
+  ///
+  /// - Returns: Whether to ask the server. If not, this process is changing the key.
+  private func sendsPending(_ present: PresentEntry, _ call: KeyOrder.Call) -> Bool {
+    if !present.isPending { return true }
+    return withOrder { order in
+      guard order.isUnchanged(since: call) else { return false }
+      pending.add(call.key)
+      return true
+    }
+  }
+
+  /// What an answer of the server says.
+  private enum Noted {
+    /// With the bytes of the entry, or their beginning.
+    case entry(SharedEntry, SharedBytes)
+    case nothing
+    /// Nothing, because this process has changed the key since, and the server was not told of
+    /// that.
+    case overtaken
+  }
+
+  /// Notes an answer of the server.
+  ///
+  /// - Parameters:
+  ///   - present: The entry that is compared.
+  ///   - isUse: Whether this is a use of the entry.
+  private func note(
+    _ answer: SharedAnswer, _ call: KeyOrder.Call, _ present: PresentEntry?, isUse: Bool
+  ) -> Noted {
+    let number: UInt64
+    switch answer {
+    case .nothing(let last): number = last
+    case .bytes(let bytes):
+      guard let shared = header(of: bytes, call.key) else {
+        number = bytes.number
+        break
+      }
+      let isFresh = shared.isFresh(remaining: bytes.remaining)
+      // Reading an expired entry does not count as a use.
+      let use = isFresh ? self.use(of: call.key, shared, bytes.remaining, tells: isUse) : nil
+      let stamp = present?.version == shared.version ? present?.stamp : nil
+      return withOrder { order in
+        let isNoted = order.note(
+          .entry(shared.version), bytes.number, call, stamp: stamp, use: use)
+        // The machine's clock may say otherwise.
+        if !isFresh { order.expire(call.key, shared.version) }
+        return isNoted || !order.isUntold(call.key) ? .entry(shared, bytes) : .overtaken
+      }
+    }
+    return withOrder { order in
+      let isNoted = order.note(.nothing, number, call)
+      return isNoted || !order.isUntold(call.key) ? .nothing : .overtaken
+    }
+  }
+
+  /// What can be used of this machine without the server.
+  ///
+  /// - Parameter present: What was found.
+  private func usableEntry(
+    _ key: String, _ local: FoundEntry, _ present: PresentEntry?
+  ) throws(StorageError) -> FoundEntry {
+    let call = withOrder { $0.begin(key) }
+    guard let now = try files.presentEntry(key) else { return .missing }
+    if now == present {
+      return withOrder { $0.use(key, now.version, since: call) } ? local : .missing
+    }
+    // It has been replaced since it was found.
+    let (found, next) = try files.lookUp(key, noValue: true)
+    guard let next else { return .missing }
+    let version = try files.withVersion(next, key).version
+    return withOrder { $0.use(key, version, since: call) } ? found : .missing
+  }
+
+  /// Where the current entry of a key is.
+  private enum Location {
+    /// And whether the server was asked for it.
+    case missing(isFromServer: Bool)
+    case here
+    case onServer(SharedEntry, remaining: Int64)
+  }
+
+  /// Finds an entry without reading its value, which may be large.
+  private func location(of key: String, isUse: Bool) throws(StorageError) -> Location {
+    followOnce()
+    let found = try files.freshEntry(key)
+    if let found, try isCurrent(key, found, isUse: isUse) { return .here }
+    let call = withOrder { $0.begin(key) }
+    let present = try found.map { (found) throws(StorageError) in
+      try files.withVersion(found, key)
+    }
+    var noted: Noted?
+    if present.map({ sendsPending($0, call) }) ?? true {
+      let reply = ask(key, for: "get") { () throws(StorageError) -> SharedAnswer in
+        try tier.readHead(key, count: SharedEntry.headCount)
+      }
+      noted = reply.map { note($0, call, present, isUse: isUse) }
+    }
+    switch noted {
+    case nil, .overtaken:
+      // It may have been replaced since it was found.
+      let call = withOrder { $0.begin(key) }
+      guard let found = try files.freshEntry(key) else { return .missing(isFromServer: false) }
+      let version = try files.withVersion(found, key).version
+      let isUsable = withOrder { $0.use(key, version, since: call) }
+      return isUsable ? .here : .missing(isFromServer: false)
+    case .nothing:
+      removeOutdated(key, present)
+      return .missing(isFromServer: true)
+    case .entry(let shared, let bytes):
+      let isHere = present != nil && shared.version == present?.version
+      if !isHere { removeOutdated(key, present) }
+      guard shared.isFresh(remaining: bytes.remaining) else { return .missing(isFromServer: true) }
+      if isHere { return .here }
+      if case .payload = shared.content { return .onServer(shared, remaining: bytes.remaining) }
+      return .missing(isFromServer: true)
+    }
+  }
+
+  /// Where an entry was before this machine got it.
+  private enum Copy {
+    /// And whether the server was asked for it.
+    case missing(isFromServer: Bool)
+    case here
+    case copied(Payload)
+  }
+
+  /// Makes sure that this machine has the current entry, if there is one and its size limit allows
+  /// it.
+  private func copyFromServer(_ key: String) throws(StorageError) -> Copy {
+    switch try location(of: key, isUse: true) {
+    case .missing(let isFromServer): return .missing(isFromServer: isFromServer)
+    case .here: return .here
+    case .onServer:
+      let result = try lookUp(key)
+      guard case .fresh(let payload) = result.found else {
+        return .missing(isFromServer: result.isFromServer)
+      }
+      return result.isFromServer ? .copied(payload) : .here
+    }
+  }
+
+  // MARK: Changing this machine's tier
+
+  private func store(
+    _ payload: Payload, _ shared: SharedEntry, _ remaining: Int64, _ key: String,
+    _ present: PresentEntry?
+  ) {
+    store(shared, remaining, key, present) { options, hook throws(StorageError) in
+      try files.write(payload, forKey: key, options, hook: hook)
+    }
+  }
+
+  private func storeNoValue(
+    _ shared: SharedEntry, _ remaining: Int64, _ key: String, _ present: PresentEntry?
+  ) {
+    store(shared, remaining, key, present) { options, hook throws(StorageError) in
+      try files.writeNoValue(forKey: key, options, hook: hook)
+    }
+  }
+
+  /// Stores what the server has, unless a later version is known, or another process of this
+  /// machine may have stored a later one.
+  ///
+  /// - Parameter present: The entry that was compared.
+  private func store(
+    _ shared: SharedEntry, _ remaining: Int64, _ key: String, _ present: PresentEntry?,
+    _ write: (WriteOptions, CommitHook) throws(StorageError) -> Void
+  ) {
+    var isStored = false
+    do throws(StorageError) {
+      try write(shared.localOptions(remaining: remaining)) { commit throws(StorageError) in
+        guard withOrder({ $0.isLatest(key, shared.version) }) else { return }
+        if let now = try files.presentEntry(key), now != present,
+          !shared.version.isLater(than: now.version)
+        {
+          return
+        }
+        try commit()
+        isStored = true
+      }
+    } catch {
+      // A value that exceeds this machine's size limit is only on the server.
+      if error.code != .misuse { report(error.inContext(of: "get", key: key, path: directory)) }
+    }
+    if isStored {
+      withOrder { $0.noteStored(key, shared.version) }
+    } else {
+      removeOutdated(key, present)
+    }
+  }
+
+  /// Removes the entry that was compared with another version, unless it has become the latest one.
+  private func removeOutdated(_ key: String, _ present: PresentEntry?) {
+    guard let present else { return }
+    do throws(StorageError) {
+      try files.remove(key) { commit throws(StorageError) in
+        if try isOutdated(key, present, wasCompared: true) { try commit() }
+      }
+    } catch {
+      removeSoon(key)
+      // It is compared again the next time.
+      report(error.inContext(of: "get", key: key, path: directory))
+    }
+  }
+
+  // MARK: Bytes of the server
+
+  /// The header of bytes from the server; nil if they are no entry, which is reported.
+  func header(of answer: SharedBytes, _ key: String) -> SharedEntry? {
+    do throws(SharedEntry.Failure) {
+      return try SharedEntry(answer)
+    } catch .newerFormat {
+      report(
+        StorageError(
+          .unsupportedVersion, operation: "get", key: key, path: tier.address,
+          reason: "a newer version of Keepsake stored this entry on the server",
+          remedy: "Update the library in this program."))
+    } catch {
+      reportDamage(key)
+    }
+    return nil
+  }
+
+  private func reportDamage(_ key: String) {
+    counts.damaged.add(1, ordering: .relaxed)
+    report(
+      StorageError(
+        .damaged, operation: "get", key: key, path: tier.address,
+        reason: "the server's bytes are not an entry that this library stored",
+        remedy: "Check that no other program uses the same keys, and store the value again."))
+  }
+}
+
+extension SharedEntry {
+  fileprivate func stale(_ payload: Payload, _ remaining: Int64) -> StaleEntry {
+    StaleEntry(
+      payload: payload, created: created,
+      expired: WallClock.now.addingSaturated(min(remaining, lifetime).subtractingSaturated(kept)),
+      tags: details?.tags ?? [:], version: version)
+  }
+}

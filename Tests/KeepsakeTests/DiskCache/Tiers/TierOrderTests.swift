@@ -1,0 +1,278 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// What a cache with two tiers returns after calls overlapped: never an older value than before.
+@Suite(.ownThread, .timeLimit(.minutes(20))) struct TierOrderTests {
+  private let server = FakeTierServer()
+  private let here: TierMachine
+  private let there: TierMachine
+  private let cache: DiskCache.Store
+  private let other: DiskCache.Store
+
+  init() throws {
+    here = try TierMachine(server)
+    there = try TierMachine(server)
+    cache = here.cache()
+    other = there.cache()
+  }
+
+  /// Three reads overlap. The one that ends last has the oldest value.
+  @Test func lastAnswerNeedNotBeTheLatest() throws {
+    try other.set("a", forKey: "k")
+    _ = try cache.get("l")
+    here.tier.hold()
+    here.tier.beforeReply(to: "read") { [cache, other, tier = here.tier] in
+      tier.beforeRequest(to: "read") {
+        #expect((try? cache.model("k", type: String.self)) == "a")
+        try? other.set("b", forKey: "k")
+      }
+      #expect((try? cache.model("k", type: String.self)) == "b")
+    }
+    #expect(try cache.model("k") == "a")
+    here.tier.goAway()
+    let value = try cache.model("k", type: String.self)
+    #expect(value == nil || value == "b")
+  }
+
+  /// A key that is changed all the time is not asked for again and again.
+  @Test func readBesideManyOwnSetsAsksOnce() throws {
+    try other.set("a", forKey: "k")
+    _ = try cache.get("l")
+    let count = Locked(0)
+    for call in ["read", "readHead"] {
+      here.tier.beforeReply(to: call) { [cache] in
+        let number = count.withLock { count in
+          count += 1
+          return count
+        }
+        try? cache.set(number, forKey: "k")
+      }
+    }
+    _ = here.tier.takeCalls()
+    #expect(try cache.model("k") == "a")
+    #expect(here.tier.takeCalls() == ["read", "write"])
+    #expect(try cache.model("k") == count.withLock { $0 })
+  }
+
+  // MARK: Two processes of one machine
+
+  /// They store their values in another order than the server.
+  @Test func valueOfAnotherProcessIsNotTakenForALaterOne() throws {
+    let process = try here.restarted(server)
+    let second = process.cache()
+    _ = try (cache.get("l"), second.get("l"))
+    here.tier.hold()
+    process.tier.hold()
+    here.tier.beforeReply(to: "write") { try? second.set("b", forKey: "k") }
+    try cache.set("a", forKey: "k")
+    process.tier.goAway()
+    let value = try second.model("k", type: String.self)
+    #expect(value == nil || value == "b")
+    process.tier.comeBack()
+    #expect(try second.model("k") == "b")
+  }
+
+  /// The other process has stored it, and the message about it has not arrived here.
+  @Test func laterValueOfAnotherProcessIsUsed() throws {
+    try cache.set("a", forKey: "k")
+    let process = try here.restarted(server)
+    here.tier.hold()
+    try process.cache().set("b", forKey: "k")
+    here.tier.goAway()
+    #expect(try cache.model("k") == "b")
+  }
+
+  /// This process uses an entry of the other one while the server is away, and then gets an older
+  /// answer.
+  @Test func entryThatWasUsedWithoutTheServerCounts() throws {
+    try other.set("a", forKey: "k")
+    let process = try here.restarted(server)
+    let second = process.cache()
+    _ = try (cache.get("l"), second.get("l"))
+    process.tier.beforeReply(to: "read") { [cache, tier = process.tier] in
+      tier.goAway()
+      try? cache.set("b", forKey: "k")
+      #expect((try? second.model("k", type: String.self)) == "b")
+      try? cache.remove("k")
+    }
+    #expect(try second.model("k") == "a")
+    #expect(try second.get("k") == nil)
+  }
+
+  // MARK: Two outages
+
+  /// The answer to a read that began before a set of the first outage comes before the second one.
+  @Test func answerIsNotUsedBesideALaterUntoldSet() throws {
+    try other.set("a", forKey: "k")
+    _ = try cache.get("l")
+    here.tier.beforeRequest(to: "read") { [cache, other, server, tier = here.tier] in
+      tier.goAway()
+      try? cache.set("untold", forKey: "k")
+      tier.comeBack()
+      try? waitUntil("the key was not removed") { server.entries["k"] == nil }
+      try? other.set("b", forKey: "k")
+    }
+    let first = try cache.model("k", type: String.self)
+    here.tier.goAway()
+    let second = try cache.model("k", type: String.self)
+    #expect(first == "untold" && second == "untold")
+  }
+
+  // MARK: Values that are produced for this machine alone
+
+  @Test(arguments: ["set", "remove", "removeAll"])
+  func producedValueDoesNotReplaceALaterChange(_ change: String) async throws {
+    try other.set("old", forKey: "k", expiry: .seconds(-1))
+    let gate = Gate()
+    here.tier.goAway()
+    let task = Task { [cache] in
+      try await cache.fetch("k") {
+        await gate.pass()
+        return "product"
+      }
+    }
+    try await eventually("the producer did not begin") { await gate.entered == 1 }
+    here.tier.comeBack()
+    switch change {
+    case "set": try other.set("b", forKey: "k")
+    case "remove": try other.remove("k")
+    default: try other.removeAll()
+    }
+    #expect(try cache.model("k") == (change == "set" ? "b" : nil as String?))
+    here.tier.goAway()
+    await gate.open()
+    #expect(try await task.value == "product")
+    #expect(try cache.model("k") == (change == "set" ? "b" : nil as String?))
+  }
+
+  /// The server goes away while the value is produced, so that it cannot be stored there.
+  @Test func productOfAnOutageIsUsedDuringIt() async throws {
+    let gate = Gate()
+    let task = Task { [cache] in
+      try await cache.fetch("k") {
+        await gate.pass()
+        return "product"
+      }
+    }
+    try await eventually("the producer did not begin") { await gate.entered == 1 }
+    here.tier.goAway()
+    await gate.open()
+    #expect(try await task.value == "product")
+    #expect(try cache.model("k") == "product" && server.entries["k"] == nil)
+  }
+
+  // MARK: What is known to be outdated
+
+  @Test func manyChangesElsewhereLeaveOtherEntries() throws {
+    try other.set("kept", forKey: "kept")
+    #expect(try cache.model("kept") == "kept")
+    for number in 0..<11_000 { _ = try there.tier.remove("\(number)", production: nil) }
+    cache.tiers?.removeOutdated()
+    here.tier.goAway()
+    #expect(try cache.model("kept") == "kept")
+  }
+
+  /// The server was not told of the value, and was asked for it after it was removed there.
+  @Test func untoldEntryThatCannotBeRemovedIsNotUsed() throws {
+    here.tier.goAway()
+    try cache.set("untold", forKey: "k")
+    here.tier.comeBack()
+    let plan = FaultPlan(decide: { event in
+      [.exchange, .rename, .unlink, .rmdir].contains(event.call) ? .fail(EIO) : .proceed
+    })
+    let found = try FaultPlan.$current.withValue(plan) { try cache.get("k") }
+    #expect(found == nil)
+    here.tier.goAway()
+    #expect(try cache.get("k") == nil)
+  }
+
+  /// The first value was stored, and the second one could not be.
+  @Test func untoldEntryIsNotUsedInPlaceOfALaterOne() throws {
+    here.tier.goAway()
+    try cache.set("first", forKey: "k")
+    let plan = FaultPlan(decide: { event in event.call == .write ? .fail(EIO) : .proceed })
+    FaultPlan.$current.withValue(plan) {
+      #expect(throws: StorageError.self) { try cache.set("second", forKey: "k") }
+    }
+    #expect(try cache.get("k") == nil)
+  }
+
+  @Test func lateMessageOfAnOwnRemovalOfAllLeavesALaterSet() throws {
+    try cache.set("old", forKey: "k")
+    here.tier.hold()
+    try cache.removeAll()
+    try cache.set("new", forKey: "k")
+    here.tier.deliver()
+    here.tier.goAway()
+    #expect(try cache.model("k") == "new")
+  }
+
+  /// The clock of this machine is behind.
+  @Test func removalOfAllDoesNotDependOnClocks() throws {
+    try WallClock.$fixed.withValue(WallClock.now + 3_600 * WallClock.second) {
+      try cache.set("old", forKey: "k")
+    }
+    try other.removeAll()
+    here.tier.goAway()
+    #expect(try cache.get("k") == nil)
+  }
+
+  // MARK: A server that goes back
+
+  /// A replica that lags has become the primary.
+  @Test func lostChangeIsNotKept() throws {
+    try other.set("a", forKey: "k")
+    let before = server.state.withLock { ($0.lastNumber, $0.entries) }
+    #expect(try cache.model("k") == "a")
+    try other.set("lost", forKey: "k")
+    #expect(try cache.model("k") == "lost")
+    here.tier.goAway()
+    server.state.withLock { ($0.lastNumber, $0.entries) = before }
+    here.tier.comeBack()
+    #expect(try cache.model("k") == "a" && cache.model("k") == "a")
+    // It has the number of the lost one.
+    try other.set("b", forKey: "k")
+    #expect(try cache.model("k") == "b")
+    here.tier.goAway()
+    #expect(try cache.model("k") == "b")
+  }
+
+  /// Its number is larger than that of the answer.
+  @Test func lostEntryIsRemoved() throws {
+    try other.set("lost", forKey: "k")
+    #expect(try cache.model("k") == "lost")
+    here.tier.goAway()
+    server.state.withLock { ($0.lastNumber, $0.entries) = (0, [:]) }
+    here.tier.comeBack()
+    #expect(try cache.get("k") == nil)
+    here.tier.goAway()
+    #expect(try cache.get("k") == nil)
+  }
+
+  /// Scripts of this library begin with a larger one.
+  @Test func numberZeroOfTheServerIsNoTrap() throws {
+    try cache.set("a", forKey: "k")
+    let process = try here.restarted(server)
+    process.tier.beforeReply(to: "readHead") { [cache] in try? cache.set("b", forKey: "k") }
+    server.state.withLock { $0.entries["k"]?.number = 0 }
+    #expect(try process.cache().model("k") == "a")
+    #expect(try process.cache().model("k") == "b")
+  }
+
+  /// A server without data, whose numbers begin lower, while messages go on.
+  @Test func smallerNumbersAreComparedAfterALossOfAllData() throws {
+    for number in 0..<20 { try other.set(number, forKey: "k") }
+    #expect(try cache.model("k") == 19)
+    server.state.withLock { ($0.lastNumber, $0.entries) = (0, [:]) }
+    try other.set(100, forKey: "k")
+    #expect(try cache.model("k") == 100)
+    try other.remove("k")
+    #expect(try cache.model("k", type: Int.self) == nil)
+    try other.set(101, forKey: "k")
+    #expect(try cache.model("k") == 101)
+    try other.removeAll()
+    #expect(try cache.model("k", type: Int.self) == nil)
+  }
+}
