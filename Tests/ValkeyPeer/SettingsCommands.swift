@@ -146,6 +146,8 @@ private func forkSecrets() {
 private func failWrites(count: Int) throws {
   let store = Defaults.suite(.standard)
   try store.set(1, forKey: "a")
+  // It then knows the settings, so that it notices if the server loses them.
+  if Defaults.int("a") != 1 { printLine("own value is missing") }
   printLine("ready")
   while (try? store.set(1, forKey: "a")) != nil { usleep(1_000) }
   func fail(_ count: Int) {

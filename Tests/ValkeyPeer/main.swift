@@ -77,7 +77,7 @@ func writeAfterTheEnd(_ link: Link) {
 }
 
 let arguments = CommandLine.arguments
-if try runSettingsCommand(arguments) { exit(0) }
+if try runSettingsCommand(arguments) || runCacheCommand(arguments) { exit(0) }
 guard arguments.count == 3 else { exit(64) }
 do {
   let link = Link(try ServerAddress(arguments[2]))

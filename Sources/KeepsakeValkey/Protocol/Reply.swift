@@ -32,9 +32,11 @@ package struct ErrorReply: Hashable, Sendable {
   /// The first word of the error that ended a script, or otherwise ``code``.
   ///
   /// Before Redis 7, the error of a command in a script is quoted in one of the script: `ERR Error
-  /// running script (call to f_…): @user_script:1: -OOM command not allowed`.
+  /// running script (call to f_…): @user_script:1: -OOM command not allowed`. A script that catches
+  /// it gets the part from the `@` on.
   var effectiveCode: String {
-    guard code == "ERR", begins(with: "ERR Error running script") else { return code }
+    guard code == "ERR", begins(with: "ERR Error running script") || begins(with: "@user_script")
+    else { return code }
     let mark = Array(": -".utf8)
     var rest = text[...]
     while let colon = rest.firstIndex(of: mark[0]) {

@@ -32,7 +32,12 @@ struct TableName: Hashable, Sendable {
   /// The hash that holds the format, the identity and the version of the table.
   var state: String { tag + ":s" }
   /// The channel on which changes are published. All databases of a server share its channels.
-  var channel: String { tag + ":c" + (database == 0 ? "" : String(database)) }
+  var channel: String { Self.channel(tag, database: database) }
+
+  /// The channel of a name in braces.
+  static func channel(_ tag: String, database: Int) -> String {
+    tag + ":c" + (database == 0 ? "" : String(database))
+  }
 
   /// The key of the copy on disk. Two servers may have tables of the same name.
   func copyKey(_ server: ServerAddress) -> String { "\(server) \(values)" }

@@ -1,14 +1,15 @@
 public import Keepsake
 
-/// Keeps the settings and the secrets of an app on a Valkey or Redis server, which several machines
-/// share; see ``Keepsake/StorageBacking/valkey(_:local:confirm:password:)``.
+/// Keeps the settings, secrets and caches of an app on a Valkey or Redis server, which several
+/// machines share; see ``Keepsake/StorageBacking/valkey(_:local:localCaches:confirm:password:)``.
 ///
-/// All calls of `Defaults` and `SecureVault` work as on one machine:
+/// All calls of `Defaults`, `SecureVault` and `DiskCache` work as on one machine:
 ///
 /// ```swift
 /// let backing = try ValkeyBacking.valkey("valkeys://cache.internal:6379", local: ["window"])
 /// try StorageSystem.bootstrap(app: "com.example.shop", on: backing)
 /// Defaults.set(0.2, forKey: "rollout")    // every process of the app reads 0.2 a moment later
+/// let page = try await DiskCache.fetch("home", expiry: .minutes(5)) { try await render() }
 /// ```
 ///
 /// Each process has all values of the suites that it uses in memory, and reads from there. A set is
@@ -37,11 +38,18 @@ public import Keepsake
 ///
 /// All values of a suite together may take 32 MiB.
 ///
+/// A cache has its directory on each machine, and the server behind it. A value that one machine
+/// has stored is read by all, one machine runs the producer of a `fetch`, and an entry that is set
+/// or removed anywhere is not used any more. While the server is away, each machine goes on with
+/// its own entries: `set` stores there, and `remove` fails with the code `unreachable` because the
+/// other machines cannot be told. A server that has only caches may use `allkeys-lru` or
+/// `allkeys-lfu`, too.
+///
 /// Calls may come from any thread. They block it while they wait for the server. If that does not
 /// answer, the first call fails after the `timeout` of the URL, one second by default, or after a
 /// few times as long if a connection has to be made first; then calls fail at once. A call waits
 /// longer only while replies are arriving. In a task, write in `StorageSystem.perform`.
-public final class ValkeyBacking: StorageBacking {
+public final class ValkeyBacking: StorageBacking, CacheBacking {
   /// How many servers have a change when the call that made it returns.
   public struct Confirmation: Sendable, Hashable {
     let replicaCount: Int
@@ -65,17 +73,24 @@ public final class ValkeyBacking: StorageBacking {
 
   let server: Server
   private let local: Set<Defaults.Suite>
+  private let localCaches: Set<DiskCache.Name>
+  private let leaseTime: Duration
   /// The cache that holds the copies on disk.
   let copies: DiskCache.Name
   static let copies: DiskCache.Name = "keepsake-valkey"
   private let tables = Locked<[TableName: SettingsTable]>([:])
+  private let caches = Locked<[CacheKeys: ServerCache]>([:])
 
+  /// - Parameter leaseTime: For how long one process alone produces a value.
   init(
-    _ server: Server, local: Set<Defaults.Suite> = [], copies: DiskCache.Name = ValkeyBacking.copies
+    _ server: Server, local: Set<Defaults.Suite> = [], localCaches: Set<DiskCache.Name> = [],
+    copies: DiskCache.Name = ValkeyBacking.copies, leaseTime: Duration = .seconds(10)
   ) {
     self.server = server
     self.local = local
+    self.localCaches = localCaches.union([copies, Self.copies])
     self.copies = copies
+    self.leaseTime = leaseTime
   }
 
   /// The engine of a suite, which connects when it is first used; nil for a suite that stays on
@@ -124,7 +139,7 @@ public final class ValkeyBacking: StorageBacking {
         throw StorageError(
           .timedOut, operation: "suites", path: server.address.description,
           reason: "the server did not finish the search within \(timeout)",
-          remedy: "Keep other programs' keys in another database of the server.")
+          remedy: "Keep settings in another database of the server than caches and other keys.")
       }
       return try server.perform(command)
     }
@@ -133,7 +148,8 @@ public final class ValkeyBacking: StorageBacking {
     var cursor = "0"
     repeat {
       let scan = Command(
-        reading: "SCAN", cursor, "MATCH", TableName.pattern(app: app), "COUNT", "1000")
+        reading: "SCAN", cursor, "MATCH", TableName.pattern(app: app), "COUNT", "1000", "TYPE",
+        "hash")
       guard case .array(let elements) = try perform(scan), elements.count == 2,
         case .bytes(let next) = elements[0], case .array(let keys) = elements[1]
       else { throw server.invalidReply("SCAN") }
@@ -146,6 +162,17 @@ public final class ValkeyBacking: StorageBacking {
     return try found.subtracting(local).filter { suite in
       let values = TableName(app: app, suite: suite.name).values
       return try perform(Command(reading: "EXISTS", values)) == .integer(1)
+    }
+  }
+
+  /// The tier of a cache on the server; nil for a cache that stays on this machine.
+  package func sharedTier(of cache: DiskCache.Name, app: String) -> (any SharedTier)? {
+    if localCaches.contains(cache) { return nil }
+    let names = CacheKeys(app: app, cache: cache.name, database: server.address.database)
+    return caches.withLock { caches in
+      let known = caches[names] ?? ServerCache(names, on: server, leaseTime: leaseTime)
+      caches[names] = known
+      return known
     }
   }
 
@@ -204,7 +231,7 @@ public final class ValkeyBacking: StorageBacking {
 }
 
 extension StorageBacking where Self == ValkeyBacking {
-  /// Keeps the settings and the secrets on a Valkey or Redis server of version 6.2 or newer.
+  /// Keeps the settings, secrets and caches on a Valkey or Redis server of version 6.2 or newer.
   ///
   /// ```swift
   /// try StorageSystem.bootstrap(
@@ -223,25 +250,26 @@ extension StorageBacking where Self == ValkeyBacking {
   /// by default. No error and no report contains the user or the password.
   ///
   /// Secrets are sealed before they leave the machine. They stay on it if their service has a
-  /// directory of its own, as do settings of suites that have one.
+  /// directory of its own, as do settings of suites and caches that have one.
   ///
-  /// The process connects when a suite or a secret is first used.
+  /// The process connects when a suite, a secret or a cache is first used.
   ///
   /// - Parameters:
   ///   - url: Where the server is.
   ///   - local: The suites that stay on this machine.
+  ///   - localCaches: The caches that stay on this machine.
   ///   - confirmation: How many servers have a change when the call that made it returns.
   ///   - password: Returns the password, in place of the one in the URL. Called before each
   ///     connection, on a thread of the library.
   /// - Throws: `StorageError` of code `misuse` if the URL is invalid.
   public static func valkey(
-    _ url: String, local: Set<Defaults.Suite> = [],
+    _ url: String, local: Set<Defaults.Suite> = [], localCaches: Set<DiskCache.Name> = [],
     confirm confirmation: ValkeyBacking.Confirmation = .primary,
     password: (@Sendable () throws -> String)? = nil
   ) throws(StorageError) -> ValkeyBacking {
     var options = LinkOptions()
     options.password = password
     let server = Server(try ServerAddress(url), options: options, confirm: confirmation)
-    return ValkeyBacking(server, local: local)
+    return ValkeyBacking(server, local: local, localCaches: localCaches)
   }
 }

@@ -15,6 +15,9 @@ import Testing
       Defaults.set(0.2, forKey: "rollout")
       Defaults.update("orders", default: 0) { $0 += 1 }
       #expect(Defaults.get("rollout") == 0.2 && Defaults.get("orders") == 1)
+      func render() async throws -> String { "page" }
+      let page = try await DiskCache.fetch("home", expiry: .minutes(5)) { try await render() }
+      #expect(page == "page" && DiskCache.model("home") == "page")
       let applied = Recorder<Double>()
       @Sendable func apply(_ rollout: Double) { applied.append(rollout) }
       let follower = Task {
@@ -43,7 +46,9 @@ import Testing
       try StorageSystem.bootstrap(
         app: "com.example.shop", on: .valkey("valkeys://cache.internal:6379"))
       Defaults.set(0.2, forKey: "rollout")
-      #expect(Defaults.get("rollout") == 0.2)
+      func render() async throws -> String { "page" }
+      let page = try await DiskCache.fetch("home", expiry: .minutes(5)) { try await render() }
+      #expect(Defaults.get("rollout") == 0.2 && page == "page")
     }
   }
 

@@ -1,6 +1,7 @@
 import Foundation
 import Testing
 
+@testable import Keepsake
 @testable import KeepsakeValkey
 
 /// A primary, a replica of it, and an address that leads to one of them.
@@ -50,6 +51,48 @@ final class Failover: Sendable {
     replication.cut()
     try replica.command("REPLICAOF", "NO", "ONE")
     front.forward(to: replica.socketPath)
+  }
+
+  /// Writes on three threads without pause. Meanwhile the replica begins to lag, and then takes the
+  /// place of the primary.
+  ///
+  /// - Parameter write: Stores a value under a key, on the thread of that number.
+  /// - Returns: The values of the writes that returned, by key, and the errors of all others.
+  func failOver(
+    during write: @escaping @Sendable (Int, _ key: String, _ value: String) throws -> Void
+  ) -> (stored: [String: String], failed: [StorageError]) {
+    let (stored, failed, isOver) = (Recorder<String>(), Recorder<StorageError>(), Flag())
+    let deadline = ContinuousClock.now + .seconds(600)
+    onThreads(4) { thread in
+      if thread == 3 {
+        while stored.count < 60, ContinuousClock.now < deadline { usleep(1_000) }
+        self.replication.hold(.toClient)
+        let count = failed.count
+        while failed.count < count + 6, ContinuousClock.now < deadline { usleep(1_000) }
+        do {
+          try self.failOver()
+        } catch {
+          Issue.record(error)
+        }
+        isOver.value = true
+        return
+      }
+      var number = 0
+      while !isOver.value {
+        number += 1
+        do {
+          try write(thread, "\(thread).\(number)", "\(number)")
+          stored.append("\(thread).\(number)")
+        } catch let error as StorageError {
+          failed.append(error)
+        } catch {
+          Issue.record(error)
+        }
+      }
+    }
+    #expect(stored.count >= 60 && failed.count >= 6)
+    let values = stored.all.map { ($0, String($0.split(separator: ".")[1])) }
+    return (Dictionary(uniqueKeysWithValues: values), failed.all)
   }
 }
 

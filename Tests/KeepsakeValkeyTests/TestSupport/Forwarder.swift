@@ -42,6 +42,7 @@ final class Forwarder: @unchecked Sendable {
   private var pairs: [Int: Pair] = [:]
   private var lastNumber = 0
   private var held: Set<Direction> = []
+  private var pause: TimeInterval = 0
   private var isClosed = false
 
   /// - Parameters:
@@ -129,6 +130,9 @@ final class Forwarder: @unchecked Sendable {
     }
   }
 
+  /// Waits so many seconds before each 64 KiB, or fewer, are passed to the server.
+  func slowDown(by seconds: TimeInterval) { state.withLock { pause = seconds } }
+
   var connectionCount: Int { state.withLock { pairs.count } }
 
   // MARK: Its threads
@@ -182,6 +186,7 @@ final class Forwarder: @unchecked Sendable {
       let count = recv(source, &buffer, buffer.count, 0)
       if count < 0, errno == EINTR { continue }
       guard count > 0 else { return }
+      if direction == .toServer { Thread.sleep(forTimeInterval: state.withLock { pause }) }
       let allowed: Int = state.withLock {
         while held.contains(direction), !isEnded(source), !isEnded(sink) {
           // Not only when it is woken: the other side may end the connection meanwhile.

@@ -41,6 +41,23 @@ func onThreads(_ count: Int, _ body: @escaping @Sendable (Int) -> Void) {
 }
 
 /// Expects `condition` to become true within ten minutes, however busy the machine is.
+///
+/// Suspends the task, so that others can run on its thread.
+func eventually(
+  _ comment: Comment, sourceLocation: SourceLocation = #_sourceLocation,
+  _ condition: () async throws -> Bool, isolation: isolated (any Actor)? = #isolation
+) async throws {
+  let deadline = ContinuousClock.now + .seconds(600)
+  while try await !condition() {
+    guard ContinuousClock.now < deadline else {
+      Issue.record(comment, sourceLocation: sourceLocation)
+      return
+    }
+    try await Task.sleep(for: .milliseconds(1))
+  }
+}
+
+/// The same, but blocks the thread.
 func waitUntil(
   _ comment: Comment, sourceLocation: SourceLocation = #_sourceLocation,
   _ condition: () throws -> Bool

@@ -1,0 +1,24 @@
+/// The names of a cache on the server: its keys and its channel.
+///
+/// They share the part in braces, so that a cluster keeps them on one node. No suite of settings
+/// has the same: the names of suites contain no colon.
+struct CacheKeys: Hashable, Sendable {
+  private let tag: String
+  private let database: Int
+
+  init(app: String, cache: String, database: Int = 0) {
+    tag = "{\(PercentEncoding.encode(app)):cache:\(PercentEncoding.encode(cache))}"
+    self.database = database
+  }
+
+  /// The random name of the cache's present generation, and the number of the last change.
+  var state: [UInt8] { Array("\(tag):g".utf8) }
+  /// The value of an entry.
+  func entry(_ key: String) -> [UInt8] { Array("\(tag):e:\(key)".utf8) }
+  /// The generation, and the token of the process that produces the value of an entry.
+  func lease(_ key: String) -> [UInt8] { Array("\(tag):p:\(key)".utf8) }
+  /// The generation, and the number that all leases have until the entry is changed.
+  func production(_ key: String) -> [UInt8] { Array("\(tag):w:\(key)".utf8) }
+  /// The channel on which changes are published.
+  var channel: [UInt8] { Array(TableName.channel(tag, database: database).utf8) }
+}

@@ -1,0 +1,250 @@
+internal import Keepsake
+
+/// The entries of one cache on a server.
+final class ServerCache: SharedTier {
+  private struct WeakFollower: Sendable {
+    weak let follower: (any TierFollower)?
+  }
+
+  let leaseTime: Duration
+  var address: String { server.address.description }
+  private let names: CacheKeys
+  private let server: Server
+  private let followers = Locked<[WeakFollower]>([], afterFork: { [] })
+  private var link: Link { server.link }
+
+  init(_ names: CacheKeys, on server: Server, leaseTime: Duration) {
+    self.names = names
+    self.server = server
+    self.leaseTime = leaseTime
+  }
+
+  deinit { server.link.unsubscribe(from: names.channel) }
+
+  // MARK: Reading
+
+  func read(_ key: String) throws(StorageError) -> SharedAnswer {
+    try answer(in: run(CacheScripts.read, [names.state, names.entry(key)], []))
+  }
+
+  func readHead(_ key: String, count: Int) throws(StorageError) -> SharedAnswer {
+    try answer(
+      in: run(CacheScripts.readHead, [names.state, names.entry(key)], [Self.digits(count)]))
+  }
+
+  private func answer(in reply: Reply) throws(StorageError) -> SharedAnswer {
+    switch reply {
+    case .null: return .nothing(number: 0)
+    case .bytes(let digits):
+      if let number = ChangeNumber.parse(digits) { return .nothing(number: number) }
+    case .array(let elements):
+      guard elements.count == 2, case .bytes(let bytes) = elements[0],
+        case .integer(let remaining) = elements[1], let value = Self.value(bytes, remaining)
+      else { break }
+      return .bytes(value)
+    default: break
+    }
+    throw server.invalidReply("EVALSHA", reply)
+  }
+
+  /// nil if the bytes do not begin as a value does.
+  private static func value(_ bytes: [UInt8], _ remaining: Int64) -> SharedBytes? {
+    let rest = bytes.dropFirst(generationSize)
+    guard let number = ChangeNumber.parse(rest.prefix(ChangeNumber.count)) else { return nil }
+    return SharedBytes(
+      rest.dropFirst(ChangeNumber.count), number: number, remaining: nanoseconds(remaining))
+  }
+
+  // MARK: Writing
+
+  func write(
+    _ bytes: [UInt8], name: UInt64, lifetime: Int64, forKey key: String, production: UInt64?
+  ) throws(StorageError) -> ChangeReply {
+    try change(
+      CacheScripts.write, keys(of: key),
+      [
+        CacheMessage.suffix(key, name: name), Self.number(production), bytes,
+        Self.milliseconds(lifetime),
+      ], isConfirmed: production == nil)
+  }
+
+  func remove(_ key: String, production: UInt64?) throws(StorageError) -> ChangeReply {
+    try change(
+      CacheScripts.remove, keys(of: key), [CacheMessage.suffix(key), Self.number(production)],
+      isConfirmed: production == nil)
+  }
+
+  func remove(_ keys: [String]) throws(StorageError) {
+    _ = try change(
+      CacheScripts.removeSeveral,
+      [names.state] + keys.flatMap { [names.entry($0), names.lease($0), names.production($0)] },
+      keys.map { CacheMessage.suffix($0) }, isConfirmed: false)
+  }
+
+  func removeAll() throws(StorageError) -> ChangeReply {
+    try change(CacheScripts.removeAll, [names.state], [], isConfirmed: true)
+  }
+
+  func touch(
+    _ key: String, name: UInt64, lifetime: Int64, onMissing: @escaping @Sendable () -> Void
+  ) {
+    var bytes: [UInt8] = []
+    bytes.append(number: name)
+    let arguments = Script.Arguments(
+      keys: [names.state, names.entry(key)], values: [bytes, Self.milliseconds(lifetime)])
+    CacheScripts.touch.submit(on: link, arguments) { result in
+      if case .success(.integer(0)) = result { onMissing() }
+    }
+  }
+
+  /// - Parameters:
+  ///   - values: Those after the new state and the channel.
+  ///   - isConfirmed: Whether to wait for the replicas that are to confirm changes. A value that
+  ///     was produced can be produced again.
+  private func change(
+    _ script: Script, _ keys: [[UInt8]], _ values: [[UInt8]], isConfirmed: Bool
+  ) throws(StorageError) -> ChangeReply {
+    let arguments = Script.Arguments(
+      keys: keys, values: [Self.makeState(), names.channel] + values)
+    let (reply, hasConfirmation) =
+      isConfirmed
+      ? try server.run(script, arguments) : (try script.run(on: link, arguments), true)
+    switch reply {
+    case .integer(0): return .productionEnded
+    case .integer(let integer):
+      guard let number = UInt64(exactly: integer) else { break }
+      return hasConfirmation
+        ? .made(number: number) : .unconfirmed(number: number, server.unconfirmed)
+    case .array(let elements):
+      guard elements.count == 2, case .integer(let integer) = elements[0],
+        let number = UInt64(exactly: integer), case .bytes(let text) = elements[1]
+      else { break }
+      return .refused(
+        number: number,
+        ErrorReply(text).refusal(by: server.address) ?? server.invalidReply("EVALSHA", reply))
+    default: break
+    }
+    throw server.invalidReply("EVALSHA", reply)
+  }
+
+  /// The keys of the scripts that change an entry.
+  private func keys(of key: String) -> [[UInt8]] {
+    [names.state, names.entry(key), names.lease(key), names.production(key)]
+  }
+
+  // MARK: Leases
+
+  func takeLease(
+    _ key: String, token: UInt64, headCount: Int
+  ) throws(StorageError) -> LeaseReply {
+    let reply = try run(
+      CacheScripts.takeLease, keys(of: key),
+      [
+        Self.makeState(), Self.digits(token), Self.milliseconds(of: leaseTime),
+        Self.digits(headCount), Self.digits(UInt64.random(in: 1 ... .max)),
+        Self.milliseconds(of: max(leaseTime * 6, Self.productionTime)),
+      ])
+    guard case .array(let elements) = reply else { throw server.invalidReply("EVALSHA", reply) }
+    switch (elements.count, elements.first) {
+    case (2, .integer(0)):
+      if case .integer(let time) = elements[1] { return .busy(Self.nanoseconds(time)) }
+    case (2, .integer(1)):
+      if let number = Self.number(elements[1]) { return .granted(production: number, nil) }
+    case (4, .integer(1)):
+      guard let number = Self.number(elements[1]), case .integer(let remaining) = elements[2],
+        case .bytes(let head) = elements[3], let value = Self.value(head, remaining)
+      else { break }
+      return .granted(production: number, value)
+    default: break
+    }
+    throw server.invalidReply("EVALSHA", reply)
+  }
+
+  func releaseLease(of key: String, token: UInt64, waits: Bool) {
+    let arguments = Script.Arguments(
+      keys: [names.lease(key)],
+      values: [Self.digits(token), names.channel, CacheMessage.release(of: key)])
+    // If this fails, the lease ends by itself.
+    if waits {
+      _ = try? CacheScripts.release.run(on: link, arguments)
+    } else {
+      CacheScripts.release.submit(on: link, arguments) { _ in }
+    }
+  }
+
+  /// How long a producer may take whose value is stored on the server.
+  private static let productionTime = Duration.seconds(3_600)
+
+  // MARK: Following
+
+  func follow(_ follower: any TierFollower) throws(StorageError) {
+    followers.withLock { followers in
+      followers.removeAll { $0.follower == nil || $0.follower === follower }
+      followers.append(WeakFollower(follower: follower))
+    }
+    // For each follower, because all are told when the subscription is confirmed.
+    try link.subscribe(
+      to: names.channel,
+      ChannelHandler(
+        onSubscribed: { [weak self] in self?.tell { $0.tierIsFollowed() } },
+        onMessage: { [weak self] in self?.receive($0) },
+        onLost: { [weak self] error in self?.tell { $0.tierIsLost(error) } }))
+  }
+
+  private func tell(_ body: (any TierFollower) -> Void) {
+    for follower in followers.withLock({ $0.compactMap(\.follower) }) { body(follower) }
+  }
+
+  private func receive(_ bytes: [UInt8]) {
+    switch CacheMessage(bytes) {
+    case .set(let key, let version): tell { $0.tierDidSet(key, version) }
+    case .removed(let key, let number): tell { $0.tierDidRemove(key, number: number) }
+    case .removedAll(let number): tell { $0.tierDidRemoveAll(number: number) }
+    case .released(let key): tell { $0.tierDidRelease(key) }
+    // A message that cannot be understood may be about any key.
+    case nil: tell { $0.tierDidChange() }
+    }
+  }
+
+  // MARK: Arguments and replies
+
+  private func run(
+    _ script: Script, _ keys: [[UInt8]], _ values: [[UInt8]]
+  ) throws(StorageError) -> Reply {
+    let reply = try script.run(on: link, Script.Arguments(keys: keys, values: values))
+    if case .error = reply { throw server.invalidReply("EVALSHA", reply) }
+    return reply
+  }
+
+  private static let generationSize = 8
+
+  /// The state of a cache of which the server has none.
+  private static func makeState() -> [UInt8] {
+    withUnsafeBytes(of: UInt64.random(in: .min ... .max)) { Array($0) } + ChangeNumber.first
+  }
+
+  private static func number(_ number: UInt64?) -> [UInt8] { number.map { digits($0) } ?? [] }
+
+  private static func number(_ reply: Reply) -> UInt64? {
+    guard case .bytes(let digits) = reply else { return nil }
+    return UInt64(String(decoding: digits, as: UTF8.self))
+  }
+
+  private static func digits(_ number: some BinaryInteger) -> [UInt8] {
+    Array(String(number).utf8)
+  }
+
+  private static func milliseconds(of duration: Duration) -> [UInt8] {
+    digits(max(1, Int(duration / .milliseconds(1))))
+  }
+
+  private static func milliseconds(_ nanoseconds: Int64) -> [UInt8] {
+    digits(max(1, nanoseconds / 1_000_000))
+  }
+
+  /// The server says -1 of a value without end, which this library does not store.
+  private static func nanoseconds(_ milliseconds: Int64) -> Int64 {
+    let longest: Int64 = 3_650 * 86_400_000
+    return (milliseconds < 0 ? 0 : min(milliseconds, longest)) * 1_000_000
+  }
+}

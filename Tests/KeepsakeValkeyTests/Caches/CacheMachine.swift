@@ -1,0 +1,101 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import KeepsakeValkey
+
+/// What a process of an app has on a machine: a link of its own, and caches in a directory.
+final class CacheMachine: Sendable {
+  let server: Server
+  let directory: ServerDirectory
+  /// What was reported to `onFailure`.
+  let reports = Recorder<StorageError>()
+  private let testServer: TestServer
+  private let scope: StorageScope
+
+  /// - Parameters:
+  ///   - directory: That of another process of the same machine.
+  ///   - leaseTime: Longer than any test takes, unless it is about its end.
+  ///   - change: Changes the address.
+  init(
+    _ testServer: TestServer, in directory: ServerDirectory? = nil, app: String = "app",
+    localCaches: Set<DiskCache.Name> = [], leaseTime: Duration = .seconds(3_600),
+    confirm confirmation: ValkeyBacking.Confirmation = .primary,
+    _ change: (inout ServerAddress) -> Void = { _ in }
+  ) throws {
+    self.testServer = testServer
+    self.directory = try directory ?? ServerDirectory()
+    var address = testServer.address
+    change(&address)
+    var options = LinkOptions()
+    options.minimumBackoff = .milliseconds(5)
+    options.maximumBackoff = .milliseconds(50)
+    server = Server(address, options: options, confirm: confirmation)
+    scope = StorageScope(
+      finder: .temporary(app: app, in: self.directory.path),
+      backing: ValkeyBacking(server, localCaches: localCaches, leaseTime: leaseTime),
+      // The directory is there for as long as any of its caches.
+      handler: { [reports, directory = self.directory] error in
+        withExtendedLifetime(directory) { reports.append(error) }
+      })
+  }
+
+  deinit { scope.close() }
+
+  /// A cache that has received no message yet.
+  func newCache(_ name: DiskCache.Name = "pages") -> DiskCache.Store { scope.cache(name) }
+
+  /// A cache that is told of all changes.
+  func cache(
+    _ name: DiskCache.Name = "pages", sourceLocation: SourceLocation = #_sourceLocation
+  ) -> DiskCache.Store {
+    let cache = scope.cache(name)
+    cache.tiers?.followOnce()
+    waitUntil("the cache is not followed", sourceLocation: sourceLocation) {
+      cache.tiers?.withOrder { $0.isFollowing } == true
+    }
+    return cache
+  }
+
+  /// What was reported, apart from outages: on a busy machine any one may be long enough.
+  var faults: [StorageError] { reports.all.filter { $0.code != .unreachable } }
+}
+
+extension DiskCache.Store {
+  /// Suspends until a fetch of this cache waits for another machine.
+  func waitForWaiter() async throws {
+    try await eventually("no fetch waits") { tiers?.waits.count == 1 }
+  }
+
+  /// Expects that the text arrives; nil that there is none any more.
+  func expectEventually(
+    _ key: String, _ text: String?, sourceLocation: SourceLocation = #_sourceLocation
+  ) {
+    waitUntil("the change did not arrive", sourceLocation: sourceLocation) {
+      (try? model(key, type: String.self)) == text
+    }
+  }
+}
+
+/// Holds the producers of fetches until a test goes on, and counts them.
+actor ProducerGate {
+  private(set) var count = 0
+  private var isOpen = false
+  private var waiting: [CheckedContinuation<Void, Never>] = []
+
+  func pass() async {
+    count += 1
+    if !isOpen { await withCheckedContinuation { waiting.append($0) } }
+  }
+
+  func open() {
+    isOpen = true
+    for continuation in waiting { continuation.resume() }
+    waiting = []
+  }
+
+  /// Suspends until so many producers have begun.
+  func waitForProducers(_ count: Int) async throws {
+    try await eventually("the producers have not begun") { self.count >= count }
+  }
+}

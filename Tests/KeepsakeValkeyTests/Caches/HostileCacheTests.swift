@@ -1,0 +1,84 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import KeepsakeValkey
+
+/// What a server may reply that is no server of caches, or is hostile.
+@Suite(.ownThread) struct HostileCacheTests {
+  private static let replies = [
+    ":0\r\n", ":5\r\n", ":-1\r\n", "+OK\r\n", "$-1\r\n", "$0\r\n\r\n", "$5\r\nhello\r\n", "*0\r\n",
+    "*-1\r\n", "*1\r\n:1\r\n", "*1\r\n:0\r\n", "*2\r\n:0\r\n:-5\r\n",
+    "*2\r\n:0\r\n:9223372036854775807\r\n", "*2\r\n:0\r\n$1\r\nx\r\n",
+    "*2\r\n$3\r\nabc\r\n:5\r\n", "*2\r\n$8\r\nabcdefgh\r\n:9223372036854775807\r\n",
+    "*2\r\n$9\r\nabcdefgh\u{1}\r\n:-9223372036854775808\r\n", "*2\r\n$8\r\nabcdefgh\r\n$1\r\n5\r\n",
+    "*3\r\n:1\r\n:5\r\n$2\r\nab\r\n", "*3\r\n:1\r\n:9223372036854775807\r\n$8\r\nabcdefgh\r\n",
+    "*3\r\n:1\r\n$1\r\nx\r\n:5\r\n", "$16\r\n0000000000000005\r\n",
+    "$16\r\n000000000000000x\r\n", "$16\r\n-000000000000005\r\n",
+    "*2\r\n$24\r\nabcdefgh0000000000000005\r\n:5\r\n",
+    "*2\r\n$25\r\nabcdefgh000000000000000x\u{1}\r\n:5\r\n",
+    "*2\r\n:9\r\n$3\r\nOOM\r\n", "*2\r\n:-9\r\n$3\r\nOOM\r\n", "-ERR no\r\n", "-WRONGTYPE no\r\n",
+    "-NOSCRIPT no\r\n",
+  ]
+
+  private func tier(_ reply: String) throws -> (tier: ServerCache, server: FakeServer) {
+    let server = try FakeServer { connection, _ in
+      guard connection.greet() else { return }
+      while connection.command() != nil { connection.send(reply) }
+    }
+    let names = CacheKeys(app: "app", cache: "pages")
+    return (ServerCache(names, on: Server(server.address), leaseTime: .seconds(5)), server)
+  }
+
+  @Test(arguments: replies) func oddReplyIsAFailureOrAMiss(_ reply: String) throws {
+    let (tier, server) = try tier(reply)
+    defer { withExtendedLifetime(server) {} }
+    let calls: [() throws -> Void] = [
+      { if case .bytes(let bytes) = try tier.read("k") { _ = try? SharedEntry(bytes) } },
+      {
+        if case .bytes(let bytes) = try tier.readHead("k", count: 5) { _ = try? SharedEntry(bytes) }
+      },
+      { _ = try tier.write([1], name: 1, lifetime: 5, forKey: "k", production: nil) },
+      { _ = try tier.write([1], name: 1, lifetime: .max, forKey: "k", production: 7) },
+      { _ = try tier.remove("k", production: nil) }, { try tier.remove(["k", "l"]) },
+      { _ = try tier.removeAll() },
+      {
+        if case .busy(let time) = try tier.takeLease("k", token: 1, headCount: 5) {
+          #expect(time >= 0)
+        }
+      },
+    ]
+    for call in calls {
+      do {
+        try call()
+      } catch {
+        #expect((error as? StorageError)?.code == .engineFailed, "\(error)")
+      }
+    }
+    for time in [Int64.min, -1, 0, .max] { tier.touch("k", name: 1, lifetime: time) {} }
+  }
+
+  /// The same through a cache, which goes on without the server.
+  @Test(arguments: replies) func cacheGoesOn(_ reply: String) async throws {
+    let (tier, server) = try tier(reply)
+    defer { withExtendedLifetime(server) {} }
+    let directory = try ServerDirectory()
+    let store = StorageScope(finder: .temporary(app: "app", in: directory.path))
+    defer { store.close() }
+    let files = try #require(try store.cache("pages").engine as? FileCache)
+    let cache = TieredCache(files, tier) { _ in }
+    let options = WriteOptions(expiry: .idle(5_000_000_000_000), isDurable: false)
+    let payload = Payload(bytes: Data([1]), kind: .data)
+    for _ in 0..<3 {
+      try cache.write(payload, forKey: "k", options) { commit throws(StorageError) in
+        try commit()
+      }
+      // 0 means that another machine has changed the key.
+      if reply != ":0\r\n" { #expect(try cache.read("k")?.bytes == payload.bytes) }
+      _ = try cache.find("k", noValue: true)
+      _ = try cache.entry("k")
+      _ = try? cache.remove("k") { commit throws(StorageError) in try commit() }
+      _ = cache.takeLease("k", knowing: EntryVersion(number: 5, name: 5))
+    }
+  }
+}

@@ -1,0 +1,127 @@
+import Dispatch
+import FoundationEssentials
+import Keepsake
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#elseif canImport(Darwin)
+import Darwin
+#endif
+
+/// Runs a command that uses ``DiskCache``, after `bootstrap`; returns false if it is another one.
+func runCacheCommand(_ arguments: [String]) -> Bool {
+  guard arguments.count > 4 else { return false }
+  switch arguments[1] {
+  case "cache-work":  // NAME KEYS PROCESSES
+    fetchKeys(name: arguments[4], Int(arguments[5]) ?? 0, Int(arguments[6]) ?? 0)
+  case "cache-fetch":  // KEY
+    run { printLine(try await DiskCache.fetch(arguments[4]) { "mine" }) }
+  case "cache-hold":  // KEY: produces until it is killed
+    startProducer(of: arguments[4])
+    printLine("produces")
+    while true { pause() }
+  case "cache-exit": startProducer(of: arguments[4])  // KEY: and ends at once
+  case "cache-fork": forkDuringOutage(key: arguments[4])  // KEY
+  default: return false
+  }
+  return true
+}
+
+/// Blocks the thread until the body has ended.
+private func run(_ body: @escaping @Sendable () async throws -> Void) {
+  let semaphore = DispatchSemaphore(value: 0)
+  Task {
+    do {
+      try await body()
+    } catch {
+      printLine("\(error)")
+    }
+    semaphore.signal()
+  }
+  semaphore.wait()
+}
+
+/// Fetches keys at the same time as other processes, and reads its own changes. When all have done
+/// so, it prints a digest of the values, and how many it has produced.
+private func fetchKeys(name: String, _ keys: Int, _ processes: Int) {
+  nonisolated(unsafe) var produced = 0
+  run {
+    for number in 0..<keys {
+      let text = try await DiskCache.fetch("\(number)", expiry: .hours(1)) {
+        produced += 1
+        return "\(name) \(number)"
+      }
+      if !text.hasSuffix(" \(number)") { printLine("\(number) is \(text)") }
+      DiskCache.set(number, forKey: "own \(name)")
+      if DiskCache.model("own \(name)") != number { printLine("own value is missing") }
+    }
+  }
+  Defaults.update("done", default: 0) { $0 += 1 }
+  while Defaults.int("done") < processes { usleep(2_000) }
+  var digest: UInt64 = 5_381
+  for number in 0..<keys {
+    let text = DiskCache.model("\(number)", type: String.self) ?? "none"
+    for byte in text.utf8 { digest = digest &* 33 &+ UInt64(byte) }
+  }
+  printLine("\(digest) \(produced)")
+}
+
+/// Returns once the producer runs, which does not end.
+private func startProducer(of key: String) {
+  let semaphore = DispatchSemaphore(value: 0)
+  Task {
+    try await DiskCache.fetch(key) {
+      semaphore.signal()
+      try await Task.sleep(for: .seconds(600))
+      return "produced"
+    }
+  }
+  semaphore.wait()
+}
+
+/// Returns once no other thread of the process runs: a lock of the Swift runtime that one of them
+/// holds at a fork stays locked in the child. For the main thread.
+private func waitForOtherThreads() {
+  let threads = "/proc/self/task"
+  func isRunning(_ id: String) -> Bool {
+    if id == "\(getpid())" { return false }
+    let status = try? String(contentsOfFile: "\(threads)/\(id)/stat", encoding: .utf8)
+    // After the name of the thread, in parentheses.
+    return status?.split(separator: ")").last?.hasPrefix(" R") == true
+  }
+  for _ in 0..<600_000 {
+    let ids = (try? FileManager.default.contentsOfDirectory(atPath: threads)) ?? []
+    if !ids.contains(where: isRunning) { return }
+    usleep(1_000)
+  }
+}
+
+/// Forks while the server is away. The child uses the key after the parent has changed it again.
+private func forkDuringOutage(key: String) {
+  func text() -> String { DiskCache.model(key) ?? "none" }
+  DiskCache.set("old", forKey: key)
+  printLine("ready")
+  while DiskCache.remove("probe") { usleep(2_000) }
+  // The server is not told.
+  DiskCache.set("mine", forKey: key)
+  var ends: [Int32] = [0, 0]
+  guard pipe(&ends) == 0 else { return printLine("no pipe") }
+  waitForOtherThreads()
+  let child = fork()
+  var byte: UInt8 = 1
+  if child == 0 {
+    alarm(300)
+    _ = read(ends[0], &byte, 1)
+    printLine("child \(text())")
+    exit(0)
+  }
+  printLine("forked")
+  while !DiskCache.remove("probe") { usleep(2_000) }
+  DiskCache.set("new", forKey: key)
+  _ = write(ends[1], &byte, 1)
+  var status: Int32 = 0
+  while waitpid(child, &status, 0) == -1, errno == EINTR {}
+  printLine("parent \(text()) \(status)")
+}
