@@ -25,6 +25,8 @@ private let targets: [String: @Sendable (UnsafeRawBufferPointer) -> Void] = [
   "replies": tryReplies,
   "table": tryTable,
   "table-message": tryTableMessage,
+  "cache-message": tryCacheMessage,
+  "shared-entry": trySharedEntry,
 ]
 
 private let target = {
