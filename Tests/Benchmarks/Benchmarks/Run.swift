@@ -69,7 +69,13 @@ struct Run {
     case .processes: try scaling(directory).measureProcesses(&bench)
     case .pool: try Pool(directory: directory, isQuick: isQuick).measure(&bench)
     case .valkey:
-      try ValkeySettings(at: ValkeyServer.socket(below: home), in: directory).measure(&bench)
+      let socket = ValkeyServer.socket(below: home)
+      let server = try ValkeyServer(at: socket, in: directory)
+      // It ends with its last reference.
+      defer { withExtendedLifetime(server) {} }
+      print("\n\(server.version) on a Unix socket, which writes nothing to disk")
+      try ValkeySettings(at: socket).measure(&bench)
+      try ValkeyCaching(at: socket, in: directory).measure(&bench)
     }
   }
 
@@ -84,6 +90,7 @@ enum ChildTask: String {
   case worker
   case lock
   case server
+  case caching
 
   static func run(_ arguments: [String]) throws {
     switch (arguments.first.flatMap(ChildTask.init), arguments.dropFirst().map(\.self)) {
@@ -98,6 +105,11 @@ enum ChildTask: String {
       guard let milliseconds = Double(rest[1]) else { break }
       return try Pool.holdLock(rest[0], milliseconds: milliseconds)
     case (.server, let rest) where !rest.isEmpty: return try ValkeyServer.run(Array(rest))
+    case (.caching, let rest) where rest.count == 4:
+      guard let batch = ValkeyCaching.Batch(rawValue: rest[0]), let size = Int(rest[3]) else {
+        break
+      }
+      return try ValkeyCaching.run(batch, rest[1], rest[2], size)
     default: break
     }
     throw Failure("\(Child.flag) is for internal use")

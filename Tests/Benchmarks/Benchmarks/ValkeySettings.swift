@@ -37,22 +37,17 @@ struct ValkeySettings {
     func suites(app: String) -> [Defaults.Suite] { [] }
   }
 
-  private let server: ValkeyServer
   private let bare: PeerValkey
   private let bareTable: BareTable
   private let count = 1_000
   private let profiles = (0..<64).map { "profile.\($0)" }
 
-  init(at socket: String, in directory: String) throws {
-    server = try ValkeyServer(at: socket, in: directory)
+  init(at socket: String) throws {
     bare = try PeerValkey(at: socket)
     bareTable = try BareTable(at: socket)
   }
 
   func measure(_ bench: inout Bench) throws {
-    // It ends with its last reference.
-    defer { withExtendedLifetime(server) {} }
-    print("\n\(server.version) on a Unix socket, which writes nothing to disk")
     try fill()
     try measureReading(&bench)
     try measureModels(&bench)

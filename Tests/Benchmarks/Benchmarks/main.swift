@@ -49,6 +49,10 @@ func run() throws {
   floor_end_with_parent()
   // A child that is gone is an error of the write to it, not the end of this process.
   signal(SIGPIPE, SIG_IGN)
+  if isChild, arguments.dropFirst().first == ChildTask.caching.rawValue {
+    // It bootstraps another storage.
+    return try ChildTask.run(Array(arguments.dropFirst()))
+  }
   try StorageSystem.bootstrap(
     app: "benchmarks", on: ValkeySettings.Backing(socket: ValkeyServer.socket(below: home)),
     directories: .init(
