@@ -16,6 +16,7 @@ let package = Package(
     .executable(name: "keepsake-shelf", targets: ["keepsake-shelf"]),
     .executable(name: "keepsake-server", targets: ["keepsake-server"]),
     .executable(name: "keepsake-pages", targets: ["keepsake-pages"]),
+    .executable(name: "keepsake-shop", targets: ["keepsake-shop"]),
     .executable(name: "keepsakectl", targets: ["keepsakectl"]),
   ],
   traits: [
@@ -52,6 +53,8 @@ let package = Package(
     .executableTarget(name: "keepsake-shelf", dependencies: ["Keepsake"], path: "Examples/shelf"),
     .executableTarget(name: "keepsake-server", dependencies: ["Keepsake"], path: "Examples/server"),
     .executableTarget(name: "keepsake-pages", dependencies: ["Keepsake"], path: "Examples/pages"),
+    .executableTarget(
+      name: "keepsake-shop", dependencies: ["Keepsake", "KeepsakeValkey"], path: "Examples/shop"),
     .executableTarget(name: "keepsakectl", dependencies: ["Keepsake", "KeepsakeValkey"]),
     // A second process for the tests, which reads and writes on request.
     .executableTarget(name: "keepsake-peer", dependencies: ["Keepsake"], path: "Tests/Peer"),
@@ -60,14 +63,14 @@ let package = Package(
       dependencies: [
         "Keepsake", "KeepsakeTesting", "COpenSSL", "keepsake-peer", "keepsakectl",
         "keepsake-quickstart", "keepsake-textstats", "keepsake-tokens", "keepsake-notes",
-        "keepsake-timer", "keepsake-shelf", "keepsake-server", "keepsake-pages",
+        "keepsake-timer", "keepsake-shelf", "keepsake-server", "keepsake-pages", "keepsake-shop",
       ]),
     .executableTarget(
       name: "keepsake-valkey-peer", dependencies: ["KeepsakeValkey"], path: "Tests/ValkeyPeer"),
     .testTarget(
       name: "KeepsakeValkeyTests",
       dependencies: [
-        "KeepsakeValkey", "KeepsakeTesting", "keepsake-valkey-peer", "keepsakectl",
+        "KeepsakeValkey", "KeepsakeTesting", "keepsake-valkey-peer", "keepsakectl", "keepsake-shop",
       ]),
   ]
 )

@@ -7,7 +7,9 @@ import Testing
 @Suite(.ownThread, .singleThreaded) struct ExampleTests {
   /// The directories. Programs are called `keepsake-…`, because an app that depends on the
   /// library could not have a target of the same name.
-  static let names = ["textstats", "tokens", "notes", "timer", "shelf", "server", "pages"]
+  static let names = [
+    "textstats", "tokens", "notes", "timer", "shelf", "server", "pages", "shop",
+  ]
 
   @Test(arguments: names) func printsHelpAndRefusesWrongUse(name: String) throws {
     let example = Example("keepsake-\(name)", in: try TemporaryDirectory())

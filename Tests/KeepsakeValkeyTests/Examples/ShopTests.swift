@@ -1,0 +1,223 @@
+import Foundation
+import Testing
+
+@testable import KeepsakeValkey
+
+/// `keepsake-shop`, run by a user whose files are all in a directory of the test.
+@Suite(.server, .ownThread) struct ShopTests {
+  private let directory: ServerDirectory
+
+  init() throws {
+    directory = try ServerDirectory()
+    for name in ["home", "tmp"] {
+      try FileManager.default.createDirectory(
+        atPath: path(name), withIntermediateDirectories: false)
+    }
+  }
+
+  private func path(_ name: String) -> String { "\(directory.path)/\(name)" }
+
+  // MARK: Running it
+
+  private struct Run {
+    let status: Int32
+    let text: String
+    let errors: String
+  }
+
+  /// Runs it, and meanwhile calls `body` with its process and a function that reads what it has
+  /// printed so far.
+  ///
+  /// - Parameter search: Where it looks for a server.
+  private func run(
+    _ arguments: String..., search: String? = nil,
+    body: (pid_t, @escaping @Sendable () -> String) throws -> Void = { _, _ in }
+  ) throws -> Run {
+    let executable = try #require(TestServer.executable)
+    let search = search ?? URL(filePath: executable).deletingLastPathComponent().path
+    let program = Bundle.main.bundleURL.appending(path: "keepsake-shop").path
+    let words = ["env", "HOME=\(path("home"))", "TMPDIR=\(path("tmp"))", "PATH=\(search)", program]
+    // Ten minutes are enough on a busy machine.
+    let line = (words + arguments).map { "'\($0)'" }.joined(separator: " ")
+    let script = "echo $$ >\(path("pid")); exec \(line) </dev/null >\(path("out")) 2>\(path("err"))"
+    let status = Recorder<Int32>()
+    let ended = DispatchSemaphore(value: 0)
+    @Sendable func text(_ file: String) -> String {
+      (try? String(contentsOfFile: file, encoding: .utf8)) ?? ""
+    }
+    let (pid, out, err) = (path("pid"), path("out"), path("err"))
+    for file in [pid, out, err] { unlink(file) }
+    Thread.detachNewThread {
+      status.append(system(script))
+      ended.signal()
+    }
+    waitUntil("it did not start") { text(pid).hasSuffix("\n") }
+    let identifier = try #require(pid_t(text(pid).dropLast()))
+    let result = Result { try body(identifier, { text(out) }) }
+    if ended.wait(timeout: .now() + 600) == .timedOut {
+      Issue.record("it does not end")
+      kill(identifier, SIGTERM)
+      ended.wait()
+    }
+    try result.get()
+    let raw = status.all[0]
+    return Run(
+      status: raw & 0x7F == 0 ? raw >> 8 & 0xFF : 128 + raw & 0x7F, text: text(out),
+      errors: text(err))
+  }
+
+  /// The processes with an argument or a variable that names a file in its temporary directory.
+  private func processes() -> [String] {
+    let names = (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []
+    return names.filter { name in
+      guard Int(name) != nil else { return false }
+      return ["cmdline", "environ"].contains { file in
+        let bytes = FileManager.default.contents(atPath: "/proc/\(name)/\(file)") ?? Data()
+        return bytes.range(of: Data((path("tmp") + "/").utf8)) != nil
+      }
+    }
+  }
+
+  private func expectNothingLeft(sourceLocation: SourceLocation = #_sourceLocation) throws {
+    // The shell that watches a server ends a moment after it.
+    waitUntil("processes are left", sourceLocation: sourceLocation) { processes().isEmpty }
+    for name in ["home", "tmp"] {
+      let files = try FileManager.default.contentsOfDirectory(atPath: path(name))
+      #expect(files == [], sourceLocation: sourceLocation)
+    }
+  }
+
+  /// Expects everything that a complete run prints after its first line.
+  private func expectShow(_ text: String, sourceLocation: SourceLocation = #_sourceLocation) {
+    let show =
+      #/
+      \ \ berlin\ has\ emptied\ the\ shop\n
+      \nA\ setting.*\n
+      \ \ lima\ sells\ a\ bicycle\ for\ 100\ euros\n
+      \ \ oslo\ sells\ a\ bicycle\ for\ 100\ euros\n
+      \ \ berlin\ has\ started\ the\ sale\n
+      \ \ lima\ now\ sells\ a\ bicycle\ for\ 80\ euros\n
+      \ \ oslo\ now\ sells\ a\ bicycle\ for\ 80\ euros\n
+      \nA\ page.*\n
+      \ \ berlin\ shows\ "A\ bicycle\ for\ 80\ euros",\ rendered\ by\ (\w+)\n
+      \ \ lima\ shows\ "A\ bicycle\ for\ 80\ euros",\ rendered\ by\ (\w+)\n
+      \ \ oslo\ shows\ "A\ bicycle\ for\ 80\ euros",\ rendered\ by\ (\w+)\n
+      \nA\ secret.*\n
+      \ \ berlin\ has\ stored\ the\ key\ of\ the\ payment\ service\n
+      \ \ lima\ pays\ with\ the\ key\ that\ ends\ in\ 4242\n
+      \ \ oslo\ pays\ with\ the\ key\ that\ ends\ in\ 4242\n
+      \nNothing.*\n
+      \ \ berlin\ has\ emptied\ the\ shop\n
+      /#
+    guard let match = text.wholeMatch(of: show) else {
+      Issue.record("\(text)", sourceLocation: sourceLocation)
+      return
+    }
+    let renderers = [match.output.1, match.output.2, match.output.3]
+    #expect(Set(renderers).count == 1, "\(renderers)", sourceLocation: sourceLocation)
+  }
+
+  // MARK: Complete runs
+
+  @Test func startsAServerAndEndsIt() throws {
+    let run = try run()
+    #expect(run.status == 0 && run.errors.isEmpty, "\(run)")
+    let lines = run.text.split(separator: "\n", maxSplits: 1, omittingEmptySubsequences: false)
+    let executable = try #require(TestServer.executable)
+    #expect(lines.first == "Started \(executable), and a shop on three machines that share it:")
+    expectShow(String(lines.last ?? ""))
+    try expectNothingLeft()
+  }
+
+  /// Also if an earlier run has left a sale, and a vault whose key is lost.
+  @Test func usesAServerThatRuns() throws {
+    let server = try TestServer(["--appendonly", "yes", "--appendfsync", "always"])
+    let url = server.url
+    let first = try run("--server", url) { identifier, text in
+      waitUntil("no secret was stored") { text().contains("has stored the key") }
+      kill(identifier, SIGKILL)
+    }
+    if first.status == 0 { expectShow(first.text) }
+    waitUntil("processes are left") { processes().isEmpty }
+    try FileManager.default.removeItem(atPath: path("tmp"))
+    try FileManager.default.createDirectory(atPath: path("tmp"), withIntermediateDirectories: false)
+    for _ in 0..<2 {
+      let run = try run("--server", url)
+      #expect(run.status == 0 && run.errors.isEmpty, "\(run)")
+      expectShow(run.text)
+      try expectNothingLeft()
+    }
+    // Only that there were settings, secrets and a cache.
+    guard case .array(let keys) = try server.command("KEYS", "*") else { return }
+    #expect(keys.allSatisfy { $0.text?.hasPrefix("{keepsake-shop:") == true })
+    #expect(keys.allSatisfy { $0.text?.hasSuffix(":v") == false }, "\(keys.map(\.text))")
+  }
+
+  // MARK: Its end
+
+  /// Whatever it waits for.
+  @Test(arguments: [SIGHUP, SIGINT, SIGTERM]) func signalEndsItAndWhatItStarted(
+    _ signal: Int32
+  ) throws {
+    let server = try TestServer()
+    let front = try Forwarder(to: server.socketPath)
+    defer { front.end() }
+    front.hold(.toClient)
+    let socket = front.address.description.split(separator: "?")[0]
+    let run = try run("--server", "\(socket)?timeout=600s&connect-timeout=600s") { identifier, _ in
+      waitUntil("no machine asks the server") { front.connectionCount > 0 }
+      kill(identifier, signal)
+    }
+    #expect(run.status == 75 && run.text.isEmpty && run.errors == "Interrupted.\n", "\(run)")
+    try expectNothingLeft()
+  }
+
+  /// At any moment of a run, which may also be over.
+  @Test func signalEndsItsServer() throws {
+    let run = try run { identifier, text in
+      waitUntil("no server was started") { text().hasPrefix("Started ") }
+      kill(identifier, SIGINT)
+    }
+    #expect(run.status == 75 && run.errors == "Interrupted.\n" || run.status == 0, "\(run)")
+    try expectNothingLeft()
+  }
+
+  /// Nothing can remove its directory then.
+  @Test func killLeavesNoProcess() throws {
+    let run = try run { identifier, text in
+      waitUntil("no server was started") { text().hasPrefix("Started ") }
+      kill(identifier, SIGKILL)
+    }
+    #expect(run.status == 128 + SIGKILL || run.status == 0, "\(run)")
+    waitUntil("processes are left") { processes().isEmpty }
+  }
+
+  // MARK: Errors
+
+  @Test func saysHowToInstallAServer() throws {
+    let run = try run(search: path("home"))
+    #expect(run.status == 69 && run.text.isEmpty, "\(run)")
+    #expect(run.errors.contains("sudo apt-get install"), "\(run)")
+    try expectNothingLeft()
+  }
+
+  @Test func showsWhyAServerDoesNotStart() throws {
+    // Prints its arguments and ends.
+    try FileManager.default.createSymbolicLink(
+      atPath: path("valkey-server"), withDestinationPath: "/bin/echo")
+    let run = try run(search: directory.path)
+    #expect(run.status == 69 && run.text.isEmpty, "\(run)")
+    #expect(run.errors.hasPrefix("--port 0 --unixsocket"), "\(run)")
+    #expect(run.errors.hasSuffix("\nThe server has ended.\n"), "\(run)")
+    try expectNothingLeft()
+  }
+
+  @Test func serverCannotBeReached() throws {
+    let run = try run("--server", "unix:\(path("missing"))")
+    #expect(run.status == 69 && run.errors.hasSuffix("berlin has ended.\n"), "\(run)")
+    #expect(run.errors.contains("connect: No such file"), "\(run)")
+    let wrong = try self.run("--server", "nonsense")
+    #expect(wrong.status == 69 && wrong.errors.hasSuffix("berlin has ended.\n"), "\(wrong)")
+    try expectNothingLeft()
+  }
+}
