@@ -91,37 +91,11 @@ import Testing
     let servers = try Failover()
     let clients = (0..<2).map { _ in servers.client(confirm: Self.impatient) }
     for client in clients { #expect(try client.all() == [:]) }
-    let (confirmed, failed, isOver) = (Recorder<String>(), Recorder<String>(), Flag())
-    let deadline = ContinuousClock.now + .seconds(600)
-    onThreads(4) { thread in
-      if thread == 3 {
-        while confirmed.count < 60, ContinuousClock.now < deadline { usleep(1_000) }
-        servers.replication.hold(.toClient)
-        let count = failed.count
-        while failed.count < count + 6, ContinuousClock.now < deadline { usleep(1_000) }
-        do {
-          try servers.failOver()
-        } catch {
-          Issue.record(error)
-        }
-        isOver.value = true
-        return
-      }
-      var number = 0
-      while !isOver.value {
-        number += 1
-        do {
-          try clients[thread % 2].set("\(thread).\(number)", "\(number)")
-          confirmed.append("\(thread).\(number)")
-        } catch {
-          failed.append("\(error)")
-        }
-      }
+    let (confirmed, _) = servers.failOver { thread, key, value in
+      try clients[thread % 2].set(key, value)
     }
-    #expect(confirmed.count >= 60 && failed.count >= 6)
     let values = try servers.replica.values()
-    let missing = confirmed.all.filter { values[$0] == nil }
-    #expect(missing.isEmpty)
+    #expect(confirmed.allSatisfy { values[$0.key] == $0.value })
     for client in clients { client.expectEventuallyEqual(to: servers.replica) }
   }
 
