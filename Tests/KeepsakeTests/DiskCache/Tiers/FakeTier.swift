@@ -155,6 +155,15 @@ final class FakeTier: SharedTier {
     state.withLock { $0.beforeReply[call] = action }
   }
 
+  /// Forgets the actions that have not run, which may hold a cache that holds this tier.
+  func forgetActions() {
+    // They are released outside the lock.
+    _ = state.withLock { state in
+      defer { (state.beforeRequest, state.beforeReply) = ([:], [:]) }
+      return (state.beforeRequest, state.beforeReply)
+    }
+  }
+
   /// The calls since the last time that this was asked.
   func takeCalls() -> [String] {
     state.withLock { state in
@@ -356,7 +365,10 @@ final class TierMachine: Sendable {
       })
   }
 
-  deinit { scope.close() }
+  deinit {
+    tier.forgetActions()
+    scope.close()
+  }
 
   func cache(_ name: DiskCache.Name = "pages") -> DiskCache.Store { scope.cache(name) }
 
