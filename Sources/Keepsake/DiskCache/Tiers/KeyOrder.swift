@@ -186,7 +186,7 @@ struct KeyOrder: Sendable {
 
   /// Takes note of a message that a key was changed.
   ///
-  /// - Returns: Whether the caller is to see to it that outdated entries are removed.
+  /// - Returns: Whether the caller has to start the removal of outdated entries.
   mutating func noteMessage(_ key: String, _ held: Held, _ number: UInt64) -> Bool {
     let last = facts[key]
     if let last, last.isUntold {
@@ -205,7 +205,7 @@ struct KeyOrder: Sendable {
       }
       return false
     }
-    // An earlier one than what was forgotten says nothing.
+    // It may be older than a fact of the key that was forgotten.
     let isLate = number < baseNumber
     var fact = makeFact(isLate ? .nothing : held, max(number, baseNumber), after: last)
     fact.period = isFollowing && !isLate ? period : nil
@@ -380,12 +380,12 @@ struct KeyOrder: Sendable {
 
   // MARK: Outdated entries
 
-  /// Returns whether the caller is to see to it that outdated entries are removed.
+  /// Returns whether the caller has to start the removal of outdated entries.
   mutating func queueRemoval(of key: String) -> Bool {
     let isFirst = outdated.isEmpty
     if outdated.insert(ExactString(key)).inserted { outdatedByteCount += key.utf8.count }
     if outdated.count <= Self.capacity, outdatedByteCount <= Self.keyCapacity { return isFirst }
-    // They are not used, and not removed until they expire.
+    // Too many to remove one by one. They are not used, and stay until they expire.
     outdated = []
     outdatedByteCount = 0
     return false
@@ -403,11 +403,11 @@ struct KeyOrder: Sendable {
     if isLatest(key, version) { facts.modify(key) { $0.isSettled = true } }
   }
 
-  /// Notes that this machine has no outdated entry.
+  /// Notes that this machine has no outdated entry of the key.
   ///
   /// - Parameters:
-  ///   - call: Began before that was looked for.
-  ///   - hasEntry: Whether it has one at all. If not, the fact need not be remembered.
+  ///   - call: Began before the caller looked for one.
+  ///   - hasEntry: Whether it has an entry at all. If not, the fact need not be remembered.
   mutating func settle(_ call: Call, hasEntry: Bool) {
     guard let fact = facts[call.key], fact.changedAt < call.began, !fact.isUntold else { return }
     facts.modify(call.key) { $0.isSettled = true }

@@ -167,8 +167,8 @@ extension TieredCache {
     }
   }
 
-  /// Sees to it that the server has no older value than an entry that it was not told of, perhaps
-  /// by a process that has ended since.
+  /// Makes sure that the server has no older value than an entry that it was not told of. The
+  /// process that stored the entry may have ended since.
   ///
   /// - Returns: Whether to ask the server. If not, this process is changing the key.
   private func sendsPending(_ present: PresentEntry, _ call: KeyOrder.Call) -> Bool {
@@ -185,8 +185,7 @@ extension TieredCache {
     /// With the bytes of the entry, or their beginning.
     case entry(SharedEntry, SharedBytes)
     case nothing
-    /// Nothing, because this process has changed the key since, and the server was not told of
-    /// that.
+    /// Nothing that counts: this process has changed the key since, without the server.
     case overtaken
   }
 
