@@ -55,7 +55,7 @@ extension CacheEngine {
   }
 }
 
-/// Who changes an entry. Only a cache that machines share tells them apart.
+/// The author of a change to an entry. Only a cache that machines share tells authors apart.
 enum ChangeAuthor: Sendable {
   /// A call that sets or removes the entry: from now on no machine may use the old one.
   case caller
