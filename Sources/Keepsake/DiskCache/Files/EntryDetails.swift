@@ -1,4 +1,4 @@
-/// What few entries have: their sidecars are in version 2 of the format.
+/// Properties that few entries have. A sidecar with any of them is in version 2 of the format.
 struct EntryDetails: Equatable, Sendable {
   /// For how long the entry is kept after its expiry, in nanoseconds.
   var kept: Int64 = 0

@@ -91,7 +91,8 @@ extension OpenCache {
     let created = WallClock.now
     let expires = options.expiry.time(created: created, lastUsed: created)
     let sidecar = Sidecar(
-      kind: nil, expiry: options.expiry, size: 0, modified: 0, checksum: 0, created: created)
+      kind: nil, expiry: options.expiry, size: 0, modified: 0, checksum: 0, created: created,
+      details: EntryDetails(version: options.details?.version))
     try ledger?.recordExpiry(expires, in: name.directory)
     do throws(StorageError) {
       try sidecar.withContents(of: key) { (contents) throws(StorageError) in

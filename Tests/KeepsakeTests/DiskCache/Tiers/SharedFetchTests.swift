@@ -416,6 +416,18 @@ import Testing
     }
     #expect(await gate.entered == 1)
     #expect(try !cache.contains("k") && other.get("k") == nil)
+    // Both machines know without the server that there is none.
+    for machine in [here, there] {
+      _ = machine.tier.takeCalls()
+      for isAway in [false, true] {
+        if isAway { machine.tier.goAway() }
+        let value = try await machine.cache().fetch("k", expiry: .hours(1), nilExpiry: .hours(1)) {
+          2 as Int?
+        }
+        #expect(value == nil && (isAway || machine.tier.takeCalls() == []))
+      }
+      machine.tier.comeBack()
+    }
     try cache.set(1, forKey: "k")
     let value = try await other.fetch("k", expiry: .hours(1), nilExpiry: .hours(1)) { 2 }
     #expect(value == 1)
