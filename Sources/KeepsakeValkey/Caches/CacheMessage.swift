@@ -50,7 +50,7 @@ enum CacheMessage: Equatable, Sendable {
 
 /// The number of a change, as scripts write it.
 enum ChangeNumber {
-  /// Of its digits.
+  /// The number of digits.
   static let count = 16
 
   /// nil if the bytes are no such number.

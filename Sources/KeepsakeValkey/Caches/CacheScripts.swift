@@ -10,9 +10,10 @@
 /// deletes values of earlier generations when their time is over. Leases and productions have the
 /// generation, too, so that they end then.
 ///
-/// A script that fails is not undone. Therefore the message comes first: a user who may not publish
-/// changes nothing. A full server refuses only the first write of a script, so that a script which
-/// begins with a removal is not refused.
+/// A script that fails is not undone. Therefore a change takes its number first: a server that
+/// refuses all writes, or a user who may not write, changes nothing and tells nobody. Then the
+/// message comes, so that a user who may not publish changes nothing either. A full server refuses
+/// only what a script writes before its first removal.
 enum CacheScripts {
   /// Key 1 is the state, value 1 a new one.
   private static let state = """
@@ -22,8 +23,12 @@ enum CacheScripts {
     local generation, number = string.sub(state, 1, 8), tonumber(string.sub(state, 9))
     local function digits() return string.format('%016.0f', number) end
     local function publish(type, suffix)
-      number = number + 1
       redis.call('PUBLISH', ARGV[2], type .. digits() .. suffix)
+    end
+    local function takeNumber()
+      number = number + 1
+      local taken = redis.pcall('SET', KEYS[1], generation .. digits())
+      return taken, taken.err and string.sub(taken.err, 1, 4) ~= 'OOM '
     end
 
     """
@@ -61,8 +66,9 @@ enum CacheScripts {
   static let write = Script(
     state + """
       if ARGV[4] ~= '' and redis.call('GET', KEYS[4]) ~= generation .. ARGV[4] then return 0 end
+      local stored, isRefused = takeNumber()
+      if isRefused then return stored end
       publish('s', ARGV[3])
-      local stored = redis.pcall('SET', KEYS[1], generation .. digits())
       if not stored.err then
         stored = redis.pcall('SET', KEYS[2], generation .. digits() .. ARGV[5], 'PX', ARGV[6])
       end
@@ -78,6 +84,8 @@ enum CacheScripts {
   static let remove = Script(
     state + """
       if ARGV[4] ~= '' and redis.call('GET', KEYS[4]) ~= generation .. ARGV[4] then return 0 end
+      local taken, isRefused = takeNumber()
+      if isRefused then return taken end
       publish('r', ARGV[3])
       redis.call('DEL', KEYS[2], KEYS[3], KEYS[4])
       redis.call('SET', KEYS[1], generation .. digits())
@@ -86,8 +94,12 @@ enum CacheScripts {
 
   /// Keys: the state; the entry, the lease and the production of each. Values: a new state, the
   /// channel, the rest of each message.
+  ///
+  /// It is one change, of one number.
   static let removeSeveral = Script(
     state + """
+      local taken, isRefused = takeNumber()
+      if isRefused then return taken end
       for i = 3, #ARGV do publish('r', ARGV[i]) end
       for i = 2, #KEYS do redis.call('DEL', KEYS[i]) end
       redis.call('SET', KEYS[1], generation .. digits())
@@ -97,6 +109,8 @@ enum CacheScripts {
   /// Key: the state. Values: a new state, the channel.
   static let removeAll = Script(
     state + """
+      local taken, isRefused = takeNumber()
+      if isRefused then return taken end
       publish('a', '')
       redis.call('DEL', KEYS[1])
       redis.call('SET', KEYS[1], string.sub(ARGV[1], 1, 8) .. digits())

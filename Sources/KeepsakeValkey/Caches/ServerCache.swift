@@ -74,8 +74,8 @@ final class ServerCache: SharedTier {
       isConfirmed: production == nil)
   }
 
-  func remove(_ keys: [String]) throws(StorageError) {
-    _ = try change(
+  func remove(_ keys: [String]) throws(StorageError) -> ChangeReply {
+    try change(
       CacheScripts.removeSeveral,
       [names.state] + keys.flatMap { [names.entry($0), names.lease($0), names.production($0)] },
       keys.map { CacheMessage.suffix($0) }, isConfirmed: false)

@@ -96,6 +96,9 @@ import Testing
       try other.set("\(round)", forKey: "k")
       #expect(try other.model("k") == "\(round)")
       cache.expectEventually("k", "\(round)")
+      waitUntil("the cache is not followed") {
+        cache.tiers?.withOrder { $0.isFollowing } == true
+      }
     }
   }
 
@@ -171,13 +174,47 @@ import Testing
     let cache = machine.cache()
     try cache.set("a", forKey: "unrelated")
     try server.command("CONFIG", "SET", "maxmemory", "1")
-    for number in 1...3 { #expect(try await cache.fetch("k") { number } == 1) }
-    #expect(machine.reports.all.map(\.code) == [.diskFull])
+    // After a reconnect it is produced again.
+    try await eventually("the value was not kept") {
+      let value = UInt64.random(in: .min ... .max)
+      let kept = try await cache.fetch("k") { value }
+      return try await cache.fetch("k") { kept &+ 1 } == kept
+    }
+    #expect(Set(machine.faults.map(\.code)) == [.diskFull])
     try cache.remove("k")
     #expect(try cache.get("k") == nil)
     try cache.removeAll()
     #expect(try cache.get("unrelated") == nil)
     #expect(try CacheMachine(server).newCache().get("unrelated") == nil)
+  }
+
+  /// It has no replica. A script that it refuses must not have told the machines before.
+  @Test func refusedChangesAreNotTold() throws {
+    let machine = try CacheMachine(server)
+    let (cache, other) = (machine.cache(), try CacheMachine(server).cache())
+    try cache.set("a", forKey: "k")
+    try cache.set("a", forKey: "l")
+    #expect(try other.model("k") == "a" && other.model("l") == "a")
+    let messages = Recorder<[UInt8]>()
+    let link = try CacheMachine(server).server.link
+    try link.subscribe(
+      to: CacheKeys(app: "app", cache: "pages").channel,
+      ChannelHandler(onSubscribed: {}, onMessage: { messages.append($0) }, onLost: { _ in }))
+    try server.command("CONFIG", "SET", "min-replicas-to-write", "1")
+    try cache.set("b", forKey: "k")
+    expectFailure(.unreachable) { try cache.remove("l") }
+    #expect(try cache.model("k") == "b" && cache.get("l") == nil)
+    #expect(try other.model("k") == "a" && other.model("l") == "a")
+    expectFailure(.unreachable) { try cache.removeAll() }
+    #expect(try cache.get("k") == nil && other.model("k") == "a" && other.model("l") == "a")
+    #expect(messages.all.isEmpty)
+    try server.command("CONFIG", "SET", "min-replicas-to-write", "0")
+    // A second after a success.
+    waitUntil("the removal was not sent") {
+      _ = try? cache.get("m")
+      return (try? other.contains("k")) == false && (try? other.contains("l")) == false
+    }
+    link.close()
   }
 
   /// The value takes longer than the timeout, with which it must not end the connection.
@@ -203,7 +240,7 @@ import Testing
     let machine = try CacheMachine(server, confirm: .replicas(1, timeout: .milliseconds(1)))
     let (cache, other) = (machine.cache(), try CacheMachine(server).cache())
     try cache.set("a", forKey: "k")
-    #expect(machine.reports.all.map(\.code) == [.outcomeUnknown])
+    #expect(machine.faults.map(\.code) == [.outcomeUnknown])
     #expect(try cache.model("k") == "a" && other.model("k") == "a")
     expectFailure(.outcomeUnknown) { try cache.remove("k") }
     #expect(try cache.get("k") == nil)

@@ -7,7 +7,7 @@ final class ActiveLeases: Sendable {
   /// Returns whether the lease was held.
   func remove(_ lease: CacheLease) -> Bool { leases.withLock { $0.remove(lease) != nil } }
 
-  /// All of them, which are not held any more.
+  /// Ends all leases, and returns them.
   func removeAll() -> Set<CacheLease> {
     leases.withLock { leases in
       defer { leases = [] }

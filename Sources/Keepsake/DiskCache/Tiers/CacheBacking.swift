@@ -30,8 +30,8 @@ package protocol SharedTier: AnyObject, Sendable {
   ) throws(StorageError) -> ChangeReply
   /// Removes the bytes of a key as ``write(_:name:lifetime:forKey:production:)`` replaces them.
   func remove(_ key: String, production: UInt64?) throws(StorageError) -> ChangeReply
-  /// Removes the bytes of several keys.
-  func remove(_ keys: [String]) throws(StorageError)
+  /// Removes the bytes of several keys in one change.
+  func remove(_ keys: [String]) throws(StorageError) -> ChangeReply
   /// Removes the bytes of all keys, ends all leases, and tells all machines.
   func removeAll() throws(StorageError) -> ChangeReply
 
@@ -106,7 +106,7 @@ package enum LeaseReply: Sendable {
   case busy(Int64)
 }
 
-/// Is told what other machines, and this one, do to the second tier. Its calls must not wait.
+/// Receives what other machines, and this one, do to the second tier. Its calls must not wait.
 package protocol TierFollower: AnyObject, Sendable {
   /// All changes from now on are told.
   func tierIsFollowed()

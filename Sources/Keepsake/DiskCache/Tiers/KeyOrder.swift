@@ -9,7 +9,8 @@
 ///   was noted. Then the server has lost changes, as in a failover.
 /// - A fact is current while messages tell of all later changes: the call that learned it began
 ///   after the subscription was confirmed, and that has not been lost since.
-/// - A change that the server was not told of is later than all facts of calls that began before.
+/// - A change that the server was not told of is later than all facts, until it is told: then the
+///   value that it has is removed.
 ///
 /// A fact is noted before its call returns. Therefore no call returns an older value than one that
 /// began after another call had returned a newer one.
@@ -20,6 +21,7 @@ struct KeyOrder: Sendable {
   struct Call: Sendable {
     let key: String
     let began: UInt64
+    fileprivate var isChange = false
     /// nil if what it learns is not current.
     fileprivate var period: UInt64?
 
@@ -42,15 +44,19 @@ struct KeyOrder: Sendable {
     /// When it was noted, and when a change to it was.
     var notedAt: UInt64
     var changedAt: UInt64
+    /// When the change of this process began that made it; 0 if another one did.
+    var madeAt: UInt64 = 0
     /// When a message came whose number is not larger, although its change may be later. Facts of
     /// calls that began before are not current.
-    var doubtedAt: UInt64 = 0
+    var contradictedAt: UInt64
     /// The period in which it is current; nil if it has to be compared.
     var period: UInt64?
     /// Whether the server was not told.
-    var isUntold = false
+    var isUnsent = false
+    /// The entry of which the server was told later, so that its value there was removed.
+    var sent: EntryVersion?
     /// Whether this machine is known to have no older entry.
-    var isSettled = false
+    var hasNoOlderEntry = false
     /// The entry of this machine that has this version; nil if it was not seen yet.
     var stamp: EntryStamp?
     /// nil if uses do not matter.
@@ -109,7 +115,9 @@ struct KeyOrder: Sendable {
   /// The caller has to end it with ``endChange(_:)``.
   mutating func beginChange(_ key: String) -> Call {
     changes[ExactString(key), default: 0] += 1
-    return begin(key)
+    var call = begin(key)
+    call.isChange = true
+    return call
   }
 
   mutating func endChange(_ call: Call) {
@@ -135,12 +143,13 @@ struct KeyOrder: Sendable {
   ) -> Bool {
     guard isLatest(held, number, call) else { return false }
     var fact = makeFact(held, number, after: facts[call.key])
-    let isCurrent = isFollowing && call.period == period && call.began > fact.doubtedAt
+    let isCurrent = isFollowing && call.period == period && call.began > fact.contradictedAt
     fact.period = isCurrent ? period : nil
+    if call.isChange { fact.madeAt = call.began }
     fact.use = use ?? fact.use
     if let stamp {
       fact.stamp = stamp
-      fact.isSettled = true
+      fact.hasNoOlderEntry = true
     }
     set(call.key, fact)
     return true
@@ -152,22 +161,52 @@ struct KeyOrder: Sendable {
       return call.began > baseNotedAt || number > baseNumber
     }
     if call.began > last.notedAt { return true }
-    if last.isUntold || number < last.number { return false }
+    if last.isUnsent || number < last.number { return false }
     // A value that has been evicted since has the same number as its absence.
     return number > last.number || last.held != .nothing || held == .nothing
   }
 
   /// Notes a change of this process that the server could not be told of.
   ///
-  /// - Returns: Whether it counts: it is earlier than a change that was noted since it began.
+  /// - Returns: Whether it counts. It does not if a change of this process that began later was
+  ///   made. A change of another machine may have been made before this one began, even if it was
+  ///   noted since.
   @discardableResult
-  mutating func noteUntold(_ held: Held, _ call: Call) -> Bool {
+  mutating func noteUnsent(_ held: Held, _ call: Call) -> Bool {
     let last = facts[call.key]
-    if let last, last.changedAt > call.began { return false }
-    var fact = makeFact(held, last?.number ?? baseNumber, after: nil)
-    fact.isUntold = true
+    if let last, last.madeAt > call.began { return false }
+    var fact = makeChange(held, last?.number ?? baseNumber, after: last)
+    fact.isUnsent = true
     set(call.key, fact)
     return true
+  }
+
+  /// Notes that the value of a key was removed on the server, because that was not told of a change
+  /// before.
+  ///
+  /// - Returns: Whether the caller has to start the removal of outdated entries.
+  mutating func noteSent(_ key: String, _ number: UInt64) -> Bool {
+    guard let last = facts[key], last.isUnsent else { return false }
+    // It is not current: a message about a later change may have come already.
+    var fact = makeChange(.nothing, number, after: last)
+    if case .entry(let version) = last.held { fact.sent = version }
+    set(key, fact)
+    return queueRemoval(of: key)
+  }
+
+  /// Whether the server was told of an entry later than it was stored, so that another value which
+  /// it has is a later one.
+  func wasSent(_ key: String, _ version: EntryVersion?) -> Bool {
+    if let version, let fact = facts[key] { fact.sent == version } else { false }
+  }
+
+  /// The number of a change of this process, if a message has told of it; nil if none has, or if
+  /// there was a later change.
+  ///
+  /// - Parameter name: That of the version which the change has stored.
+  func number(of key: String, named name: UInt64) -> UInt64? {
+    guard case .entry(let version?) = facts[key]?.held, version.name == name else { return nil }
+    return version.number
   }
 
   /// Notes that a value was produced for this machine alone, or none, unless the key was changed
@@ -180,7 +219,7 @@ struct KeyOrder: Sendable {
   mutating func noteProduced(_ held: Held, _ call: Call, after change: Call? = nil) -> Bool {
     guard isUnchanged(since: call, besides: change == nil ? 0 : 1) else { return false }
     let last = facts[call.key]
-    set(call.key, makeFact(held, last?.number ?? baseNumber, after: nil))
+    set(call.key, makeChange(held, last?.number ?? baseNumber, after: last))
     return true
   }
 
@@ -189,7 +228,7 @@ struct KeyOrder: Sendable {
   /// - Returns: Whether the caller has to start the removal of outdated entries.
   mutating func noteMessage(_ key: String, _ held: Held, _ number: UInt64) -> Bool {
     let last = facts[key]
-    if let last, last.isUntold {
+    if let last, last.isUnsent {
       // It may have been earlier or later. The key will be removed on the server in any case.
       facts.modify(key) { $0.number = max($0.number, number) }
       return false
@@ -201,7 +240,7 @@ struct KeyOrder: Sendable {
       let now = tick()
       facts.modify(key) { fact in
         fact.period = nil
-        fact.doubtedAt = now
+        fact.contradictedAt = now
       }
       return false
     }
@@ -223,13 +262,13 @@ struct KeyOrder: Sendable {
     if number == removalNumber, call == nil { return }
     removalNumber = max(removalNumber, number)
     let began = call?.began ?? 0
-    forget { $0.number <= number && !($0.isUntold && $0.notedAt > began) }
+    forget { $0.number <= number && !($0.isUnsent && $0.notedAt > began) }
     baseNumber = max(baseNumber, number)
     outdatedNumber = max(outdatedNumber, number)
   }
 
   /// Notes that this process removes all keys, and could not tell the server.
-  mutating func noteUntoldRemovalOfAll() { forgetAll() }
+  mutating func noteUnsentRemovalOfAll() { forgetAll() }
 
   /// Notes that the entries of this machine could not be removed.
   mutating func outdateAll() { outdatedNumber = .max }
@@ -240,19 +279,24 @@ struct KeyOrder: Sendable {
   }
 
   private mutating func makeFact(_ held: Held, _ number: UInt64, after last: Fact?) -> Fact {
-    let now = tick()
-    if var same = last, same.held == held, !same.isUntold {
+    if var same = last, same.held == held, !same.isUnsent {
       same.number = number
-      same.notedAt = now
+      same.notedAt = tick()
       return same
     }
+    return makeChange(held, number, after: last)
+  }
+
+  private mutating func makeChange(_ held: Held, _ number: UInt64, after last: Fact?) -> Fact {
+    let now = tick()
     return Fact(
-      number: number, held: held, notedAt: now, changedAt: now, doubtedAt: last?.doubtedAt ?? 0)
+      number: number, held: held, notedAt: now, changedAt: now,
+      contradictedAt: last?.contradictedAt ?? 0, sent: last?.sent)
   }
 
   private mutating func set(_ key: String, _ fact: Fact) {
     if isFull(with: key, Self.capacity, Self.keyCapacity) {
-      forget { $0.isSettled && !$0.isUntold }
+      forget { $0.hasNoOlderEntry && !$0.isUnsent }
       if isFull(with: key, Self.capacity / 2, Self.keyCapacity / 2) { forgetAll() }
     }
     facts.set(key, fact)
@@ -279,7 +323,7 @@ struct KeyOrder: Sendable {
 
   /// Forgets all facts. Entries that may be outdated are not used without the server.
   private mutating func forgetAll() {
-    for (_, fact) in facts.elements where !fact.isSettled {
+    for (_, fact) in facts.elements where !fact.hasNoOlderEntry {
       outdatedNumber = max(outdatedNumber, fact.number)
     }
     forget { _ in true }
@@ -304,7 +348,7 @@ struct KeyOrder: Sendable {
     }
     if fact.held == .entry(version) { return true }
     // Another process of this machine has stored it.
-    return !fact.isUntold && number > fact.number
+    return !fact.isUnsent && number > fact.number
   }
 
   /// Uses an entry without the server, unless it is outdated. Calls that are running do not learn
@@ -319,7 +363,7 @@ struct KeyOrder: Sendable {
     // Another process of this machine has stored it.
     let number = max(version?.number ?? 0, last?.number ?? baseNumber)
     var fact = makeFact(.entry(version), number, after: last)
-    fact.isUntold = version?.number == 0
+    fact.isUnsent = version?.number == 0
     set(key, fact)
     return true
   }
@@ -331,7 +375,7 @@ struct KeyOrder: Sendable {
   }
 
   /// Whether the server was not told of the latest change.
-  func isUntold(_ key: String) -> Bool { facts[key]?.isUntold == true }
+  func isUnsent(_ key: String) -> Bool { facts[key]?.isUnsent == true }
 
   /// Whether this process does not change the key, and no change was noted since the call began.
   ///
@@ -362,7 +406,7 @@ struct KeyOrder: Sendable {
     guard let fact = facts[key], fact.held == .entry(version) else { return .unknown }
     facts.modify(key) { fact in
       fact.stamp = stamp
-      fact.isSettled = true
+      fact.hasNoOlderEntry = true
     }
     return state(of: key, fact, isUse: isUse)
   }
@@ -400,7 +444,7 @@ struct KeyOrder: Sendable {
 
   /// Notes that this machine has stored the version.
   mutating func noteStored(_ key: String, _ version: EntryVersion) {
-    if isLatest(key, version) { facts.modify(key) { $0.isSettled = true } }
+    if isLatest(key, version) { facts.modify(key) { $0.hasNoOlderEntry = true } }
   }
 
   /// Notes that this machine has no outdated entry of the key.
@@ -408,14 +452,14 @@ struct KeyOrder: Sendable {
   /// - Parameters:
   ///   - call: Began before the caller looked for one.
   ///   - hasEntry: Whether it has an entry at all. If not, the fact need not be remembered.
-  mutating func settle(_ call: Call, hasEntry: Bool) {
-    guard let fact = facts[call.key], fact.changedAt < call.began, !fact.isUntold else { return }
-    facts.modify(call.key) { $0.isSettled = true }
+  mutating func noteNoOlderEntry(_ call: Call, hasEntry: Bool) {
+    guard let fact = facts[call.key], fact.changedAt < call.began, !fact.isUnsent else { return }
+    facts.modify(call.key) { $0.hasNoOlderEntry = true }
     if hasEntry || changes[ExactString(call.key)] != nil { return }
     facts.remove(call.key)
     // Calls that began before it was noted must not learn an older one.
     baseNumber = max(baseNumber, fact.number)
-    baseNotedAt = max(baseNotedAt, fact.notedAt, fact.doubtedAt)
+    baseNotedAt = max(baseNotedAt, fact.notedAt, fact.contradictedAt)
     forgottenAt = tick()
   }
 }

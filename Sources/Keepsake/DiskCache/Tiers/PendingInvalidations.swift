@@ -39,6 +39,10 @@ final class PendingInvalidations: Sendable {
     }
   }
 
+  /// Runs its argument with what is known of the keys, while nothing else is noted of them. That
+  /// returns whether the removal of outdated entries has to be started.
+  typealias OrderAccess = ((inout KeyOrder) -> Bool) -> Void
+
   private let state = Locked(State(), afterFork: { State() })
   /// Held while keys are removed on the server: a key that is removed twice could have a new value
   /// by then.
@@ -83,52 +87,88 @@ final class PendingInvalidations: Sendable {
   }
 
   /// Removes all keys on the server, with those that are pending.
-  func removeAll(on tier: any SharedTier) throws(StorageError) -> ChangeReply {
+  func removeAll(
+    on tier: any SharedTier, _ access: OrderAccess
+  ) throws(StorageError) -> ChangeReply {
     try sending.withLock { _ throws(StorageError) in
-      let last = change { $0.lastNumber }
-      let reply = try tier.removeAll()
+      try removeAllWhileSending(on: tier, access)
+    }
+  }
+
+  private func removeAllWhileSending(
+    on tier: any SharedTier, _ access: OrderAccess
+  ) throws(StorageError) -> ChangeReply {
+    var call: KeyOrder.Call?
+    var last: UInt64 = 0
+    access { order in
+      call = order.begin("")
+      last = change { $0.lastNumber }
+      return false
+    }
+    let reply = try tier.removeAll()
+    access { order in
       change { $0.removeAll(until: last) }
-      return reply
+      if let made = reply.made { order.noteRemovalOfAll(made.number, call) }
+      return false
+    }
+    return reply
+  }
+
+  /// Removes keys on the server, each with the number of its last change.
+  private func removeWhileSending(
+    _ keys: [ExactString: UInt64], on tier: any SharedTier, _ access: OrderAccess
+  ) throws(StorageError) {
+    let reply = try tier.remove(keys.keys.map(\.text))
+    access { order in
+      let sent = change { state in
+        keys.compactMap { key, number -> String? in
+          guard state.keys[key] == number else { return nil }
+          state.remove(key)
+          return key.text
+        }
+      }
+      guard let made = reply.made else { return false }
+      return sent.reduce(false) { order.noteSent($1, made.number) || $0 }
     }
   }
 
   /// Removes the key on the server if its removal is pending, or waits until it is removed: a
   /// change that is made before would be undone.
-  func send(to tier: any SharedTier, about key: String) throws(StorageError) {
+  func send(
+    to tier: any SharedTier, about key: String, _ access: OrderAccess
+  ) throws(StorageError) {
     if isEmpty { return }
-    try sendRemovalOfAll(to: tier)
+    try sendRemovalOfAll(to: tier, access)
     let key = ExactString(key)
     guard change({ $0.keys[key] != nil }) else { return }
     try sending.withLock { _ throws(StorageError) in
       // Another thread may have removed it.
       guard let number = change({ $0.keys[key] }) else { return }
-      try tier.remove([key.text])
-      change { if $0.keys[key] == number { $0.remove(key) } }
+      try removeWhileSending([key: number], on: tier, access)
     }
   }
 
   /// Empties the cache on the server if that is pending.
-  func sendRemovalOfAll(to tier: any SharedTier) throws(StorageError) {
+  private func sendRemovalOfAll(
+    to tier: any SharedTier, _ access: OrderAccess
+  ) throws(StorageError) {
     guard !isEmpty, change({ $0.all != nil }) else { return }
     try sending.withLock { _ throws(StorageError) in
       guard change({ $0.all != nil }) else { return }
-      let last = change { $0.lastNumber }
-      _ = try tier.removeAll()
-      change { $0.removeAll(until: last) }
+      _ = try removeAllWhileSending(on: tier, access)
     }
   }
 
   /// Sends everything that is pending.
-  func sendAll(to tier: any SharedTier) throws(StorageError) {
+  func sendAll(to tier: any SharedTier, _ access: OrderAccess) throws(StorageError) {
     while !isEmpty {
-      try sendRemovalOfAll(to: tier)
+      try sendRemovalOfAll(to: tier, access)
       let isDone = try sending.withLock { _ throws(StorageError) -> Bool in
-        let batch = change { Array($0.keys.prefix(Self.batchCount)) }
-        if batch.isEmpty { return change { $0.all == nil } }
-        try tier.remove(batch.map(\.key.text))
-        change { state in
-          for (key, number) in batch where state.keys[key] == number { state.remove(key) }
+        let batch = change { state in
+          Dictionary(uniqueKeysWithValues: state.keys.prefix(Self.batchCount).map { ($0, $1) })
         }
+        if batch.isEmpty { return change { $0.all == nil } }
+        try removeWhileSending(batch, on: tier, access)
         return false
       }
       if isDone { return }

@@ -33,11 +33,15 @@ final class ProducerTurn: Sendable {
   func begin(
     knowing version: EntryVersion?, waits: Bool, isolation: isolated (any Actor)? = #isolation
   ) async throws -> Bool {
-    if production != nil { return true }
     func begin(_ lease: CacheLease? = nil) {
       let production = SharedProduction(
         lease: lease, began: tiers.withOrder { $0.begin(key).began })
       state.withLock { $0.production = production }
+    }
+    if let production {
+      // What was found since is no change that the producer has missed.
+      begin(production.lease)
+      return true
     }
     // A producer that fetches in turn may wait for itself, which only this machine notices.
     let isNested = !InFlightFetches.producing.isEmpty

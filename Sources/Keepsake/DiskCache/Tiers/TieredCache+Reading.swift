@@ -23,36 +23,58 @@ extension TieredCache {
   }
 
   func entry(_ key: String) throws(StorageError) -> DiskCache.Entry? {
-    switch try location(of: key, isUse: false) {
-    case .missing: return nil
-    case .here: return try files.entry(key)
-    case .onServer(let shared, let remaining):
-      let now = WallClock.now
-      let expires = shared.localOptions(remaining: remaining).expiry
-        .time(created: now, lastUsed: now)
-      return DiskCache.Entry(
-        size: shared.size, created: now, expires: expires, shared.details)
+    try openCurrent(key) { () throws(StorageError) in
+      switch try location(of: key, isUse: false) {
+      case .missing: return (nil, nil)
+      case .here(let found): return (try files.entry(key), found)
+      case .onServer(let shared, let remaining):
+        let now = WallClock.now
+        let expires = shared.localOptions(remaining: remaining).expiry
+          .time(created: now, lastUsed: now)
+        let entry = DiskCache.Entry(
+          size: shared.size, created: now, expires: expires, shared.details)
+        return (entry, nil)
+      }
     }
   }
 
   func path(_ key: String) throws(StorageError) -> String? {
-    switch try copyFromServer(key) {
-    case .missing: nil
-    case .here, .copied: try files.path(key)
+    try openCurrent(key) { () throws(StorageError) in
+      switch try copyFromServer(key) {
+      case .missing: return (nil, nil)
+      case .here(let found): return (try files.path(key), found)
+      case .copied: return (try files.path(key), nil)
+      }
     }
   }
 
   func openChunks(_ key: String) throws(StorageError) -> ChunkSource? {
-    switch try copyFromServer(key) {
-    case .missing(let isFromServer):
-      counts.add(CacheLookup(.missing, isFromServer: isFromServer))
-      return nil
-    case .here: return try files.openChunks(key)
-    case .copied(let payload):
-      counts.add(CacheLookup(.fresh(payload), isFromServer: true))
-      // Not from its file: this machine's size limit may not allow one.
-      return ChunkSource(contents: .data(payload.bytes), size: payload.bytes.count)
+    try openCurrent(key) { () throws(StorageError) in
+      switch try copyFromServer(key) {
+      case .missing(let isFromServer):
+        counts.add(CacheLookup(.missing, isFromServer: isFromServer))
+        return (nil, nil)
+      case .here(let found): return (try files.openChunks(key), found)
+      case .copied(let payload, let isFromServer):
+        counts.add(CacheLookup(.fresh(payload), isFromServer: isFromServer))
+        // Not from its file: this machine's size limit may not allow one.
+        return (ChunkSource(contents: .data(payload.bytes), size: payload.bytes.count), nil)
+      }
     }
+  }
+
+  /// Opens the current entry of a key, and does so again if it was replaced after it was found to
+  /// be current.
+  ///
+  /// - Parameter open: Returns what it has opened, and the entry of this machine that was found.
+  private func openCurrent<R>(
+    _ key: String, _ open: () throws(StorageError) -> (R?, PresentEntry?)
+  ) throws(StorageError) -> R? {
+    for _ in 0..<2 {
+      let (result, found) = try open()
+      guard let found, try files.freshEntry(key)?.stamp != found.stamp else { return result }
+    }
+    return try open().0
   }
 
   // MARK: Both tiers
@@ -174,6 +196,7 @@ extension TieredCache {
   private func sendsPending(_ present: PresentEntry, _ call: KeyOrder.Call) -> Bool {
     if !present.isPending { return true }
     return withOrder { order in
+      if order.wasSent(call.key, present.version) { return true }
       guard order.isUnchanged(since: call) else { return false }
       pending.add(call.key)
       return true
@@ -214,12 +237,12 @@ extension TieredCache {
           .entry(shared.version), bytes.number, call, stamp: stamp, use: use)
         // The machine's clock may say otherwise.
         if !isFresh { order.expire(call.key, shared.version) }
-        return isNoted || !order.isUntold(call.key) ? .entry(shared, bytes) : .overtaken
+        return isNoted || !order.isUnsent(call.key) ? .entry(shared, bytes) : .overtaken
       }
     }
     return withOrder { order in
       let isNoted = order.note(.nothing, number, call)
-      return isNoted || !order.isUntold(call.key) ? .nothing : .overtaken
+      return isNoted || !order.isUnsent(call.key) ? .nothing : .overtaken
     }
   }
 
@@ -245,7 +268,7 @@ extension TieredCache {
   private enum Location {
     /// And whether the server was asked for it.
     case missing(isFromServer: Bool)
-    case here
+    case here(PresentEntry)
     case onServer(SharedEntry, remaining: Int64)
   }
 
@@ -253,7 +276,7 @@ extension TieredCache {
   private func location(of key: String, isUse: Bool) throws(StorageError) -> Location {
     followOnce()
     let found = try files.freshEntry(key)
-    if let found, try isCurrent(key, found, isUse: isUse) { return .here }
+    if let found, try isCurrent(key, found, isUse: isUse) { return .here(found) }
     let call = withOrder { $0.begin(key) }
     let present = try found.map { (found) throws(StorageError) in
       try files.withVersion(found, key)
@@ -272,15 +295,15 @@ extension TieredCache {
       guard let found = try files.freshEntry(key) else { return .missing(isFromServer: false) }
       let version = try files.withVersion(found, key).version
       let isUsable = withOrder { $0.use(key, version, since: call) }
-      return isUsable ? .here : .missing(isFromServer: false)
+      return isUsable ? .here(found) : .missing(isFromServer: false)
     case .nothing:
       removeOutdated(key, present)
       return .missing(isFromServer: true)
     case .entry(let shared, let bytes):
-      let isHere = present != nil && shared.version == present?.version
-      if !isHere { removeOutdated(key, present) }
+      let same = present.flatMap { $0.version == shared.version ? $0 : nil }
+      if same == nil { removeOutdated(key, present) }
       guard shared.isFresh(remaining: bytes.remaining) else { return .missing(isFromServer: true) }
-      if isHere { return .here }
+      if let same { return .here(same) }
       if case .payload = shared.content { return .onServer(shared, remaining: bytes.remaining) }
       return .missing(isFromServer: true)
     }
@@ -290,8 +313,8 @@ extension TieredCache {
   private enum Copy {
     /// And whether the server was asked for it.
     case missing(isFromServer: Bool)
-    case here
-    case copied(Payload)
+    case here(PresentEntry)
+    case copied(Payload, isFromServer: Bool)
   }
 
   /// Makes sure that this machine has the current entry, if there is one and its size limit allows
@@ -299,13 +322,13 @@ extension TieredCache {
   private func copyFromServer(_ key: String) throws(StorageError) -> Copy {
     switch try location(of: key, isUse: true) {
     case .missing(let isFromServer): return .missing(isFromServer: isFromServer)
-    case .here: return .here
+    case .here(let found): return .here(found)
     case .onServer:
       let result = try lookUp(key)
       guard case .fresh(let payload) = result.found else {
         return .missing(isFromServer: result.isFromServer)
       }
-      return result.isFromServer ? .copied(payload) : .here
+      return .copied(payload, isFromServer: result.isFromServer)
     }
   }
 
@@ -339,12 +362,13 @@ extension TieredCache {
     var isStored = false
     do throws(StorageError) {
       try write(shared.localOptions(remaining: remaining)) { commit throws(StorageError) in
-        guard withOrder({ $0.isLatest(key, shared.version) }) else { return }
-        if let now = try files.presentEntry(key), now != present,
-          !shared.version.isLater(than: now.version)
-        {
-          return
+        let now = try files.presentEntry(key)
+        let isLater = withOrder { order in
+          guard order.isLatest(key, shared.version) else { return false }
+          guard let now, now != present else { return true }
+          return shared.version.isLater(than: now.version) || order.wasSent(key, now.version)
         }
+        guard isLater else { return }
         try commit()
         isStored = true
       }

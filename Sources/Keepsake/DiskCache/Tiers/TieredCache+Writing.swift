@@ -76,7 +76,7 @@ extension TieredCache {
     defer { withOrder { $0.endChange(call) } }
     let number: UInt64
     do throws(StorageError) {
-      try pending.send(to: tier, about: key)
+      try pending.send(to: tier, about: key, noteSent)
       let reply = try tier.write(
         bytes, name: shared.version.name, lifetime: shared.lifetime, forKey: key,
         production: production?.lease?.production)
@@ -96,13 +96,17 @@ extension TieredCache {
       }
     } catch {
       noteFailure(error, of: "set", key)
-      if production != nil {
+      if let told = withOrder({ $0.number(of: key, named: shared.version.name) }) {
+        // Only the reply is lost.
+        number = told
+      } else if production != nil {
         return try storeProduced(key, production, options, after: call, write: write)
+      } else {
+        withOrder { order in
+          if order.noteUnsent(.entry(shared.version), call) { pending.add(key) }
+        }
+        return try write(options.with(shared.version, if: isLatest(key, shared.version)))
       }
-      withOrder { order in
-        if order.noteUntold(.entry(shared.version), call) { pending.add(key) }
-      }
-      return try write(options.with(shared.version, if: isLatest(key, shared.version)))
     }
     let version = EntryVersion(number: number, name: shared.version.name)
     withOrder { order in
@@ -157,7 +161,7 @@ extension TieredCache {
     defer { withOrder { $0.endChange(call) } }
     var failure: StorageError?
     do throws(StorageError) {
-      try pending.send(to: tier, about: key)
+      try pending.send(to: tier, about: key, noteSent)
       let reply = try tier.remove(key, production: production?.lease?.production)
       if let lease = production?.lease { _ = leases.remove(lease) }
       noteSuccess()
@@ -173,7 +177,7 @@ extension TieredCache {
       }
       failure = error.becauseOthersWereNotTold
       withOrder { order in
-        if order.noteUntold(.nothing, call) { pending.add(key) }
+        if order.noteUnsent(.nothing, call) { pending.add(key) }
       }
     }
     let check = withOrder { $0.begin(key) }
@@ -184,7 +188,7 @@ extension TieredCache {
           guard let present = try files.presentEntry(key) else { return true }
           return !withOrder { $0.mayUse(key, present.version) }
         }, hook: hook)
-      withOrder { $0.settle(check, hasEntry: false) }
+      withOrder { $0.noteNoOlderEntry(check, hasEntry: false) }
     } catch {
       removeSoon(key)
       throw error
@@ -207,18 +211,16 @@ extension TieredCache {
 
   func removeAll() throws(StorageError) {
     followOnce()
-    let call = withOrder { $0.begin("") }
     var failure: StorageError?
     do throws(StorageError) {
-      let reply = try pending.removeAll(on: tier)
+      let reply = try pending.removeAll(on: tier, noteSent)
       noteSuccess()
       guard let made = reply.made else { return }
       failure = made.failure
-      withOrder { $0.noteRemovalOfAll(made.number, call) }
     } catch {
       failure = error.becauseOthersWereNotTold
       withOrder { order in
-        order.noteUntoldRemovalOfAll()
+        order.noteUnsentRemovalOfAll()
         pending.addAll()
       }
     }

@@ -23,6 +23,8 @@ final class TieredCache: CacheEngine {
   private let isOutageReported = Atomic(false)
   /// Whether it was reported that the server refuses to tell of changes.
   private let isRefusalReported = Atomic(false)
+  /// Whether what is pending will be sent after a delay.
+  private let isSendingSoon = Atomic(false)
   /// Whether its leases end with a normal exit of the process.
   let releasesAtExit = Atomic(false)
 
@@ -85,8 +87,8 @@ final class TieredCache: CacheEngine {
   ) -> R? {
     do throws(StorageError) {
       // A forked child has no thread that sends the rest.
-      if ForkGuard.isForkedChild { try pending.sendAll(to: tier) }
-      try pending.send(to: tier, about: key)
+      if ForkGuard.isForkedChild { try pending.sendAll(to: tier, noteSent) }
+      try pending.send(to: tier, about: key, noteSent)
       let answer = try question()
       noteSuccess()
       return answer
@@ -97,6 +99,7 @@ final class TieredCache: CacheEngine {
   }
 
   func noteSuccess() {
+    sendPendingSoon(after: Self.pendingDelay)
     guard isOutageReported.load(ordering: .relaxed) else { return }
     isOutageReported.store(false, ordering: .relaxed)
   }
@@ -111,6 +114,33 @@ final class TieredCache: CacheEngine {
         reason: "the cache goes on without the server: \(error.reason ?? error.code.description)",
         remedy: error.remedy, underlyingError: error.underlyingError))
   }
+
+  /// After a success, when to send what could not be sent.
+  private static let pendingDelay = Duration.seconds(1)
+
+  /// Sends the removals that are pending, on another thread.
+  private func sendPendingSoon(after delay: Duration? = nil) {
+    // A forked child has no thread for that. Its next question sends them.
+    if pending.isEmpty || ForkGuard.isForkedChild { return }
+    if delay != nil, isSendingSoon.exchange(true, ordering: .relaxed) { return }
+    let send: @Sendable () -> Void = { [weak self] in
+      guard let self else { return }
+      if delay != nil { isSendingSoon.store(false, ordering: .relaxed) }
+      do throws(StorageError) {
+        try pending.sendAll(to: tier, noteSent)
+      } catch {
+        noteFailure(error, of: "set")
+      }
+    }
+    if let delay {
+      BackgroundWork.run(after: delay, send)
+    } else {
+      BackgroundWork.run(send)
+    }
+  }
+
+  /// Notes what was sent, and starts the removal of entries that it has outdated.
+  func noteSent(_ note: (inout KeyOrder) -> Bool) { removeOutdatedSoon(withOrder(note)) }
 
   /// Reports a failure that no caller can be told about.
   func report(_ error: StorageError) { onFailure(error) }
@@ -147,12 +177,12 @@ final class TieredCache: CacheEngine {
   private func removeOutdated(_ call: KeyOrder.Call) throws(StorageError) {
     let key = call.key
     guard let present = try files.presentEntry(key) else {
-      return withOrder { $0.settle(call, hasEntry: false) }
+      return withOrder { $0.noteNoOlderEntry(call, hasEntry: false) }
     }
     // One that the server was not told of is compared when it is used.
-    if present.isPending { return }
+    if present.isPending, !withOrder({ $0.wasSent(key, present.version) }) { return }
     if withOrder({ $0.mayUse(key, present.version) }) {
-      return withOrder { $0.settle(call, hasEntry: true) }
+      return withOrder { $0.noteNoOlderEntry(call, hasEntry: true) }
     }
     var isRemoved = false
     try files.remove(key) { commit throws(StorageError) in
@@ -160,7 +190,7 @@ final class TieredCache: CacheEngine {
       try commit()
       isRemoved = true
     }
-    if isRemoved { withOrder { $0.settle(call, hasEntry: false) } }
+    if isRemoved { withOrder { $0.noteNoOlderEntry(call, hasEntry: false) } }
   }
 
   /// Whether this machine still has an entry, which must not be used. The key must be locked.
@@ -187,16 +217,7 @@ extension TieredCache: TierFollower {
     withOrder { $0.setFollowing(true) }
     isRefusalReported.store(false, ordering: .relaxed)
     waits.wakeAll()
-    // A forked child has no thread for that. Its next question sends them.
-    if pending.isEmpty || ForkGuard.isForkedChild { return }
-    BackgroundWork.run { [weak self] in
-      guard let self else { return }
-      do throws(StorageError) {
-        try pending.sendAll(to: tier)
-      } catch {
-        noteFailure(error, of: "set")
-      }
-    }
+    sendPendingSoon()
   }
 
   func tierIsLost(_ error: StorageError) {

@@ -68,6 +68,9 @@ final class FakeTier: SharedTier {
     var beforeRequest: [String: @Sendable () -> Void] = [:]
     /// What happens after a call, and before its caller has the reply.
     var beforeReply: [String: @Sendable () -> Void] = [:]
+    /// The calls of which the next one fails, and those whose next reply is lost.
+    var failures: Set<String> = []
+    var lostReplies: Set<String> = []
   }
 
   let address = "server"
@@ -155,6 +158,12 @@ final class FakeTier: SharedTier {
     state.withLock { $0.beforeReply[call] = action }
   }
 
+  /// Lets the server refuse the next call of this name.
+  func fail(call: String) { state.withLock { _ = $0.failures.insert(call) } }
+
+  /// Lets the server make the next call of this name, whose caller does not get the reply.
+  func loseReply(to call: String) { state.withLock { _ = $0.lostReplies.insert(call) } }
+
   /// Forgets the actions that have not run, which may hold a cache that holds this tier.
   func forgetActions() {
     // They are released outside the lock.
@@ -193,6 +202,9 @@ final class FakeTier: SharedTier {
     if state.withLock({ $0.isAway }) {
       throw StorageError(.unreachable, operation: "connect", remedy: "Start the server.")
     }
+    if state.withLock({ $0.failures.remove(name) }) != nil {
+      throw StorageError(.unreachable, operation: "request", remedy: "Try again.")
+    }
     let result = server.order.withLock { _ in
       let result = server.state.withLock { server in
         server.entries = server.entries.filter { $0.value.expires > server.now }
@@ -202,6 +214,9 @@ final class FakeTier: SharedTier {
       return result
     }
     state.withLock { $0.beforeReply.removeValue(forKey: name) }?()
+    if state.withLock({ $0.lostReplies.remove(name) }) != nil {
+      throw StorageError(.outcomeUnknown, operation: "request", remedy: "Try again.")
+    }
     return result
   }
 
@@ -234,7 +249,7 @@ final class FakeTier: SharedTier {
     let refusal = state.withLock { $0.failure }.map {
       StorageError($0, operation: "request", remedy: "Raise maxmemory.")
     }
-    let number = try change("write", key, production) { server in
+    let number = try change("write", [key], production) { server in
       if refusal != nil { return }
       server.entries[key] = .init(
         bytes: bytes, number: server.lastNumber, expires: server.now.addingSaturated(lifetime))
@@ -246,33 +261,41 @@ final class FakeTier: SharedTier {
   }
 
   func remove(_ key: String, production: UInt64?) throws(StorageError) -> ChangeReply {
-    let number = try change("remove", key, production) { _ in
+    try remove([key], production)
+  }
+
+  func remove(_ keys: [String]) throws(StorageError) -> ChangeReply { try remove(keys, nil) }
+
+  private func remove(
+    _ keys: [String], _ production: UInt64?
+  ) throws(StorageError) -> ChangeReply {
+    let number = try change("remove", keys, production) { _ in
     } message: { number in
-      { $0.tierDidRemove(key, number: number) }
+      { follower in
+        for key in keys { follower.tierDidRemove(key, number: number) }
+      }
     }
     return number.map { .made(number: $0) } ?? .productionEnded
   }
 
   /// Returns the number of the change; nil if the production has ended.
   private func change(
-    _ name: String, _ key: String, _ production: UInt64?,
+    _ name: String, _ keys: [String], _ production: UInt64?,
     _ body: (inout FakeTierServer.State) -> Void, message: (UInt64) -> Message
   ) throws(StorageError) -> UInt64? {
     try call(name) { server -> UInt64? in
-      if let production, server.productions[key] != production { return nil }
+      if let production, server.productions[keys[0]] != production { return nil }
       server.lastNumber += 1
-      server.entries[key] = nil
-      server.leases[key] = nil
-      server.productions[key] = nil
+      for key in keys {
+        server.entries[key] = nil
+        server.leases[key] = nil
+        server.productions[key] = nil
+      }
       body(&server)
       return server.lastNumber
     } message: {
       $0.map(message)
     }
-  }
-
-  func remove(_ keys: [String]) throws(StorageError) {
-    for key in keys { _ = try remove(key, production: nil) }
   }
 
   func removeAll() throws(StorageError) -> ChangeReply {

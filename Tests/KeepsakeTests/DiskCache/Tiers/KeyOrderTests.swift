@@ -26,12 +26,12 @@ import Testing
 
   // MARK: Memory
 
-  @Test mutating func settledFactsAreForgottenFirst() {
+  @Test mutating func noteNoOlderEntrydFactsAreForgottenFirst() {
     let early = order.begin("1")
     _ = order.noteMessage("unsettled", .entry(version(1)), 1)
-    let untold = EntryVersion(number: 0, name: 1)
-    order.noteUntold(.entry(untold), order.begin("untold"))
-    _ = order.state(of: "untold", untold, nil, isUse: true)
+    let unsent = EntryVersion(number: 0, name: 1)
+    order.noteUnsent(.entry(unsent), order.begin("unsent"))
+    _ = order.state(of: "unsent", unsent, nil, isUse: true)
     for number in 1..<UInt64(KeyOrder.capacity - 1) {
       let key = "\(number)"
       _ = isNoted(number + 1, order.begin(key))
@@ -44,7 +44,7 @@ import Testing
     // Nothing of this machine becomes unusable.
     #expect(!order.isLatest("1", version(2)) && order.mayUse("1", version(2)))
     #expect(order.isLatest("unsettled", version(1)) && !order.mayUse("unsettled", version(0)))
-    #expect(order.isLatest("untold", untold))
+    #expect(order.isLatest("unsent", unsent))
     // An entry that was found before it was replaced.
     #expect(!order.mayUse("1", version(1), since: early))
     #expect(!isNoted(1, early) && !isNoted(3, running))
@@ -84,20 +84,20 @@ import Testing
   }
 
   /// Those of which this machine may have an older entry outdate entries.
-  @Test mutating func settledFactsOutdateNothing() {
+  @Test mutating func noteNoOlderEntrydFactsOutdateNothing() {
     #expect(isNoted(5, order.begin("stored")))
     order.noteStored("stored", version(5))
     #expect(isNoted(6, order.begin("settled")))
-    order.settle(order.begin("settled"), hasEntry: true)
-    order.noteUntoldRemovalOfAll()
+    order.noteNoOlderEntry(order.begin("settled"), hasEntry: true)
+    order.noteUnsentRemovalOfAll()
     #expect(order.mayUse("other", version(1)))
     _ = order.noteMessage("m", .entry(version(7)), 7)
     order.noteStored("m", version(6))
-    order.noteUntoldRemovalOfAll()
+    order.noteUnsentRemovalOfAll()
     #expect(!order.mayUse("m", version(7)) && order.mayUse("m", version(8)))
     _ = order.noteMessage("k", .entry(version(8)), 8)
-    order.noteUntold(.nothing, order.begin("k"))
-    order.noteUntoldRemovalOfAll()
+    order.noteUnsent(.nothing, order.begin("k"))
+    order.noteUnsentRemovalOfAll()
     #expect(!order.mayUse("k", version(8)) && order.mayUse("k", version(9)))
   }
 
@@ -118,9 +118,9 @@ import Testing
     let early = order.begin("k")
     #expect(isNoted(5, order.begin("k")))
     let running = order.begin("k")
-    order.settle(order.begin("k"), hasEntry: true)
+    order.noteNoOlderEntry(order.begin("k"), hasEntry: true)
     #expect(order.isLatest("k", version(5)) && !order.mayUse("k", version(4)))
-    order.settle(order.begin("k"), hasEntry: false)
+    order.noteNoOlderEntry(order.begin("k"), hasEntry: false)
     #expect(!order.isLatest("k", version(5)))
     #expect(!isNoted(5, early) && !isNoted(4, early))
     // The server has lost changes.
@@ -131,16 +131,16 @@ import Testing
     let check = order.begin("k")
     #expect(isNoted(5, order.begin("k")))
     // What the check has seen may be older.
-    order.settle(check, hasEntry: false)
+    order.noteNoOlderEntry(check, hasEntry: false)
     #expect(order.isLatest("k", version(5)))
     let change = order.beginChange("k")
-    order.settle(order.begin("k"), hasEntry: false)
+    order.noteNoOlderEntry(order.begin("k"), hasEntry: false)
     #expect(order.isLatest("k", version(5)))
-    let untold = EntryVersion(number: 0, name: 1)
-    order.noteUntold(.entry(untold), change)
+    let unsent = EntryVersion(number: 0, name: 1)
+    order.noteUnsent(.entry(unsent), change)
     order.endChange(change)
-    order.settle(order.begin("k"), hasEntry: false)
-    #expect(order.isLatest("k", untold))
+    order.noteNoOlderEntry(order.begin("k"), hasEntry: false)
+    #expect(order.isLatest("k", unsent))
   }
 
   /// An entry that was found before it was removed, which is not remembered.
@@ -148,7 +148,7 @@ import Testing
     let call = order.begin("k")
     #expect(order.mayUse("k", version(1), since: call))
     _ = order.noteMessage("k", .nothing, 2)
-    order.settle(order.begin("k"), hasEntry: false)
+    order.noteNoOlderEntry(order.begin("k"), hasEntry: false)
     #expect(!order.mayUse("k", version(1), since: call))
     #expect(order.mayUse("k", version(1), since: order.begin("k")))
   }
@@ -182,11 +182,11 @@ import Testing
   @Test mutating func lateMessageOfAForgottenChange() {
     let early = order.begin("k")
     #expect(isNoted(6, order.begin("k")))
-    order.settle(order.begin("k"), hasEntry: false)
+    order.noteNoOlderEntry(order.begin("k"), hasEntry: false)
     _ = order.noteMessage("k", .entry(version(4)), 4)
     #expect(!order.mayUse("k", version(4)) && !order.mayUse("k", version(6)))
     #expect(!isNoted(5, early) && order.mayUse("k", version(7)))
-    order.settle(order.begin("k"), hasEntry: false)
+    order.noteNoOlderEntry(order.begin("k"), hasEntry: false)
     _ = order.noteMessage("k", .entry(version(6)), 6)
     // Another process of this machine has stored it.
     #expect(isCurrent("k", 6) && order.mayUse("k", version(6)))
@@ -209,7 +209,7 @@ import Testing
     _ = order.noteMessage("k", .nothing, 2)
     let call = order.begin("k")
     _ = order.noteMessage("k", .nothing, 2)
-    order.settle(order.begin("k"), hasEntry: false)
+    order.noteNoOlderEntry(order.begin("k"), hasEntry: false)
     _ = isNoted(1, call)
     #expect(!isCurrent("k", 1))
   }
@@ -231,7 +231,7 @@ import Testing
     order.endChange(second)
     #expect(isProduced(.nothing, order.begin("k")) && !order.mayUse("k", version(1)))
     call = order.begin("l")
-    order.noteUntoldRemovalOfAll()
+    order.noteUnsentRemovalOfAll()
     #expect(!isProduced(.entry(nil), call))
     // The same version again is no change.
     #expect(isNoted(3, order.begin("l")))
@@ -255,15 +255,15 @@ import Testing
     #expect(!isNoted(6, call) && isNoted(9, call))
   }
 
-  @Test mutating func removalOfAllUndoesOnlyEarlierUntoldSets() {
-    let untold = EntryVersion(number: 0, name: 1)
-    order.noteUntold(.entry(untold), order.begin("k"))
+  @Test mutating func removalOfAllUndoesOnlyEarlierUnsentSets() {
+    let unsent = EntryVersion(number: 0, name: 1)
+    order.noteUnsent(.entry(unsent), order.begin("k"))
     let removal = order.begin("")
-    order.noteUntold(.entry(untold), order.begin("l"))
+    order.noteUnsent(.entry(unsent), order.begin("l"))
     order.noteRemovalOfAll(5)
-    #expect(order.mayUse("k", untold) && order.mayUse("l", untold))
+    #expect(order.mayUse("k", unsent) && order.mayUse("l", unsent))
     order.noteRemovalOfAll(5, removal)
-    #expect(!order.mayUse("k", untold) && order.mayUse("l", untold))
+    #expect(!order.mayUse("k", unsent) && order.mayUse("l", unsent))
   }
 
   @Test mutating func lateMessageOfARemovalOfAllDoesNotUndoAProduct() {
@@ -274,32 +274,77 @@ import Testing
   }
 
   /// The server was told of another change before, or later.
-  @Test mutating func messageDoesNotReplaceAnUntoldChange() {
+  @Test mutating func messageDoesNotReplaceAnUnsentChange() {
     let early = order.begin("k")
-    let untold = EntryVersion(number: 0, name: 1)
-    order.noteUntold(.entry(untold), order.begin("k"))
+    let unsent = EntryVersion(number: 0, name: 1)
+    order.noteUnsent(.entry(unsent), order.begin("k"))
     let removal = order.begin("")
     #expect(!order.noteMessage("k", .entry(version(9)), 9) && order.takeRemoval() == nil)
-    #expect(order.isLatest("k", untold) && !order.mayUse("k", version(9)))
+    #expect(order.isLatest("k", unsent) && !order.mayUse("k", version(9)))
     order.noteRemovalOfAll(7, removal)
     #expect(!isNoted(8, early))
   }
 
-  @Test mutating func untoldRemovalEndsWhenItIsKnown() {
-    order.noteUntold(.nothing, order.begin("k"))
+  @Test mutating func unsentRemovalEndsWhenItIsKnown() {
+    order.noteUnsent(.nothing, order.begin("k"))
     #expect(order.note(.nothing, 3, order.begin("k")) && order.mayUse("k", version(4)))
     _ = order.noteMessage("k", .entry(version(4)), 4)
     #expect(order.isLatest("k", version(4)))
   }
 
   /// It may have been made before the other one, or not at all.
-  @Test mutating func untoldChangeDoesNotReplaceALaterOne() {
+  @Test mutating func unsentChangeDoesNotReplaceALaterOne() {
     let call = order.begin("k")
-    #expect(isNoted(1, order.begin("k")))
-    order.noteUntold(.nothing, call)
+    #expect(isNoted(1, order.beginChange("k")))
+    order.noteUnsent(.nothing, call)
     #expect(order.isLatest("k", version(1)))
-    order.noteUntold(.nothing, order.begin("k"))
+    order.noteUnsent(.nothing, order.begin("k"))
     #expect(!order.isLatest("k", version(1)) && !order.mayUse("k", version(2)))
+  }
+
+  /// A change of another machine may have been made before, although it was noted later.
+  @Test mutating func unsentChangeReplacesWhatOthersHaveChanged() {
+    let unsent = EntryVersion(number: 0, name: 1)
+    var call = order.begin("k")
+    _ = order.noteMessage("k", .entry(version(1)), 1)
+    #expect(order.noteUnsent(.entry(unsent), call) && order.isLatest("k", unsent))
+    call = order.begin("l")
+    #expect(isNoted(2, order.begin("l")) && order.noteUnsent(.entry(unsent), call))
+  }
+
+  @Test mutating func messageTellsOfAnOwnChangeWhoseReplyIsLost() {
+    #expect(order.number(of: "k", named: 1_001) == nil)
+    _ = order.noteMessage("k", .entry(version(1)), 1)
+    #expect(order.number(of: "k", named: 1_001) == 1 && order.number(of: "k", named: 1) == nil)
+    _ = order.noteMessage("k", .nothing, 2)
+    #expect(order.number(of: "k", named: 1_001) == nil)
+  }
+
+  @Test mutating func sentChangeGivesWay() {
+    let unsent = EntryVersion(number: 0, name: 1)
+    #expect(!order.noteSent("k", 1) && !order.wasSent("k", unsent))
+    let early = order.begin("k")
+    order.noteUnsent(.entry(unsent), order.begin("k"))
+    #expect(!order.wasSent("k", unsent) && order.mayUse("k", unsent))
+    // A change elsewhere came after the removal, and its message before the reply to that.
+    _ = order.noteMessage("k", .entry(version(5)), 5)
+    #expect(order.noteSent("k", 4) && order.takeRemoval()?.key == "k")
+    #expect(order.wasSent("k", unsent) && !order.mayUse("k", unsent))
+    #expect(!order.wasSent("k", nil) && !order.wasSent("l", unsent))
+    #expect(!isNoted(3, early) && isNoted(5, early) && order.wasSent("k", unsent))
+    _ = order.noteMessage("k", .nothing, 6)
+    #expect(order.wasSent("k", unsent))
+    #expect(!order.noteSent("k", 7) && order.mayUse("k", version(7)))
+  }
+
+  /// What is known of messages is not forgotten with an own change.
+  @Test mutating func ownChangeKeepsWhatContradictsAFact() {
+    #expect(isNoted(5, order.begin("k")))
+    let call = order.begin("k")
+    let product = order.begin("k")
+    _ = order.noteMessage("k", .entry(version(3)), 3)
+    #expect(isProduced(.entry(nil), product))
+    #expect(order.note(.entry(version(6)), 6, call) && !isCurrent("k", 6))
   }
 
   // MARK: Current entries
@@ -344,6 +389,8 @@ import Testing
     /// Whether the server and the machine have a value at first.
     var hasValue = false
     var processCount = 1
+    /// Whether replies are lost while messages arrive, as after a time-out.
+    var losesReplies = false
     let lists: [[Operation]]
     /// How many interleavings are run at least. Each stands for all those that differ from it only
     /// in the order of steps which do not affect each other.
@@ -400,7 +447,7 @@ import Testing
     Scenario(
       testDescription: "own removal of all and a set",
       hasValue: true,
-      lists: [[.removeAll(0)], [.set(0)]], count: 3_000),
+      lists: [[.removeAll(0)], [.set(0)]], count: 2_500),
     Scenario(
       testDescription: "own removal of all, a set elsewhere and a removal in the background",
       hasValue: true,
@@ -451,6 +498,22 @@ import Testing
     Scenario(
       testDescription: "own set without the server, and one elsewhere",
       lists: [[.set(0)], [.loseLink(0), .setElsewhere, .regainLink(0)]], count: 300),
+    Scenario(
+      testDescription: "own set without the server, which is told before one elsewhere",
+      lists: [[.loseLink(0), .set(0), .regainLink(0), .read(0)], [.setElsewhere]],
+      count: 1_000),
+    Scenario(
+      testDescription: "own set whose reply is lost, and one elsewhere",
+      hasValue: true, losesReplies: true,
+      lists: [[.set(0), .read(0)], [.setElsewhere]], count: 100),
+    Scenario(
+      testDescription: "own sets whose replies are lost",
+      losesReplies: true,
+      lists: [[.set(0)], [.set(0)]], count: 100),
+    Scenario(
+      testDescription: "own removal whose reply is lost, and a set elsewhere",
+      hasValue: true, losesReplies: true,
+      lists: [[.remove(0), .read(0)], [.setElsewhere]], count: 100),
     Scenario(
       testDescription: "own removal while the link is lost",
       hasValue: true,
@@ -653,8 +716,12 @@ import Testing
     /// Whether the key, or all of them, is to be removed on the server.
     var isPending = false
     var isAllPending = false
+    /// Whether a call is doing that. The others wait for it.
+    var isSending = false
     /// Of changes that the server was not told of.
-    var untoldCount: UInt64 = 0
+    var unsentCount: UInt64 = 0
+    /// How often it was told later.
+    var sentCount: UInt64 = 0
     /// The latest change that a call has made, or of which it has returned the value.
     var returned: Rank = 0
     /// The latest change that a message was about.
@@ -676,6 +743,7 @@ import Testing
     case look
     case check
     case request
+    case sent
     case reply
     case disk
     case offline
@@ -700,12 +768,14 @@ import Testing
     var reply: Reply?
     var rank: Rank = 0
     /// Whether the server was not told of the change.
-    var isUntold = false
+    var isUnsent = false
     /// How often the link had been lost when the server was asked.
     var lossCount = 0
     /// How many changes had been made then.
     var changeCount = 0
-    var untoldCount: UInt64 = 0
+    var unsentCount: UInt64 = 0
+    /// The removal of all keys that was sent.
+    var removal: KeyOrder.Call?
     /// Whether a value may be missing because of an outage or an eviction.
     var mayMiss = false
     /// What had been returned, and told, when the call began.
@@ -713,12 +783,14 @@ import Testing
     var told: Rank = 0
     var result: EntryVersion?
 
+    var operation: Operation? { next < operations.count ? operations[next] : nil }
+
     mutating func end() {
       next += 1
       phase = .begin
       version = nil
       rank = 0
-      isUntold = false
+      isUnsent = false
     }
   }
 
@@ -729,14 +801,16 @@ import Testing
     private var processes: [Process]
     private var lists: [List]
     /// Those of values that the server was not told of, by their names.
-    private var untold: [UInt64: (rank: Rank, process: Int)] = [:]
+    private var unsent: [UInt64: (rank: Rank, process: Int)] = [:]
     private let losesChanges: Bool
+    private let losesReplies: Bool
     /// Which promise was broken.
     private(set) var failure: String?
 
     init(_ scenario: Scenario) {
       processes = Array(repeating: Process(), count: scenario.processCount)
       lists = scenario.lists.map { List(operations: $0) }
+      losesReplies = scenario.losesReplies
       losesChanges = scenario.lists.joined().contains(.failOver)
       if scenario.hasValue {
         let version = makeChange(name: 1)
@@ -770,10 +844,12 @@ import Testing
       guard list.next < list.operations.count else { return }
       let operation = list.operations[list.next]
       let (reads, writes) = parts(of: operation, list)
+      if list.phase == .request, processes[operation.process!].isSending { return }
       steps.append(Step(actor: index, reads: reads, writes: writes))
       // A reply that has not been noted when the link is lost may be lost, too.
-      if list.phase == .reply, list.reply != nil, let process = operation.process,
-        processes[process].lossCount != list.lossCount
+      if list.phase == .reply || list.phase == .sent, list.reply != nil,
+        let process = operation.process,
+        losesReplies || processes[process].lossCount != list.lossCount
       {
         steps.append(Step(actor: index, isLoss: true, reads: .server, writes: writes))
       }
@@ -788,8 +864,8 @@ import Testing
       case (_, .look), (_, .lookAgain): return (.disk, [])
       case (.read, .request) where !processes[process].hasPending: return ([.server, own], [])
       case (_, .request): return ([], [.server, own])
-      case (_, .reply): return (list.reply == nil ? .server : [], own)
-      case (_, .end) where list.isUntold: return (.server, own)
+      case (_, .reply), (_, .sent): return (list.reply == nil ? .server : [], own)
+      case (_, .end) where list.isUnsent: return (.server, own)
       case (_, .disk): return ([], [.disk, own])
       default: return ([], own)
       }
@@ -909,20 +985,57 @@ import Testing
       _ process: Int, _ list: inout List, _ question: (inout World) -> Reply
     ) {
       list.lossCount = processes[process].lossCount
-      list.untoldCount = processes[process].untoldCount
+      list.unsentCount = processes[process].unsentCount
       list.mayMiss = server.evicted != nil || processes.contains { $0.lossCount > 0 }
       list.changeCount = server.changes.count
       list.reply = nil
       list.phase = .reply
       guard processes[process].isLinked else { return }
-      if processes[process].hasPending, list.operations[list.next] != .removeAll(process) {
-        if processes[process].isAllPending { makeRemovalOfAll() } else { makeChange(name: nil) }
-        processes[process].isAllPending = false
-        processes[process].isPending = false
-        list.phase = .request
+      if list.operations[list.next] == .removeAll(process) {
+        processes[process].isSending = true
+        list.removal = processes[process].order.begin("")
+      } else if processes[process].hasPending {
+        processes[process].isSending = true
+        if processes[process].isAllPending {
+          list.removal = processes[process].order.begin("")
+          makeRemovalOfAll()
+        } else {
+          list.removal = nil
+          makeChange(name: nil)
+        }
+        list.reply = .made(server.number)
+        list.phase = .sent
         return
       }
       list.reply = question(&self)
+    }
+
+    /// Notes the reply to what was pending.
+    private mutating func noteSent(_ process: Int, _ list: inout List) {
+      processes[process].isSending = false
+      list.phase = .reply
+      guard case .made(let number) = list.reply else { return }
+      list.reply = nil
+      list.phase = .request
+      processes[process].sentCount += 1
+      // What another machine has set since must not be removed.
+      require(
+        processes.count > 1 || processes[process].sentCount <= processes[process].unsentCount,
+        "change is told twice")
+      let isUnchanged = list.unsentCount == processes[process].unsentCount
+      if isUnchanged {
+        processes[process].isPending = false
+        // Later changes are later than those that were told now, even if these are still running.
+        for index in lists.indices where lists[index].operation?.process == process {
+          lists[index].isUnsent = false
+        }
+      }
+      if let removal = list.removal {
+        if isUnchanged { processes[process].isAllPending = false }
+        processes[process].order.noteRemovalOfAll(number, removal)
+      } else if isUnchanged {
+        _ = processes[process].order.noteSent("k", number)
+      }
     }
 
     // MARK: Calls
@@ -932,19 +1045,19 @@ import Testing
       disk = File(version: version, id: fileCount)
     }
 
-    private mutating func noteUntold(_ held: KeyOrder.Held, _ process: Int, _ list: inout List) {
-      processes[process].untoldCount += 1
-      list.isUntold = processes[process].order.noteUntold(held, list.call!)
-      if list.isUntold { processes[process].isPending = true }
-      rankUntold(process, &list)
+    private mutating func noteUnsent(_ held: KeyOrder.Held, _ process: Int, _ list: inout List) {
+      processes[process].unsentCount += 1
+      list.isUnsent = processes[process].order.noteUnsent(held, list.call!)
+      if list.isUnsent { processes[process].isPending = true }
+      rankUnsent(process, &list)
     }
 
     /// It may be later than changes that were made while it was running.
-    private mutating func rankUntold(_ process: Int, _ list: inout List) {
-      if list.isUntold {
-        list.rank = server.number << 8 + UInt64(process * 16) + processes[process].untoldCount
+    private mutating func rankUnsent(_ process: Int, _ list: inout List) {
+      if list.isUnsent {
+        list.rank = server.number << 8 + UInt64(process * 16) + processes[process].unsentCount
       }
-      if let version = list.version { untold[version.name] = (list.rank, process) }
+      if let version = list.version { unsent[version.name] = (list.rank, process) }
     }
 
     private mutating func read(_ process: Int, _ list: inout List) {
@@ -968,7 +1081,9 @@ import Testing
         let call = processes[process].order.begin("k")
         list.call = call
         list.phase = .request
-        if list.present?.version.number == 0 {
+        if let version = list.present?.version, version.number == 0,
+          !processes[process].order.wasSent("k", version)
+        {
           if processes[process].order.isUnchanged(since: call) {
             processes[process].isPending = true
           } else {
@@ -979,6 +1094,7 @@ import Testing
         request(process, &list) { world in
           world.server.value.map { .value($0) } ?? .nothing(world.server.number)
         }
+      case .sent: noteSent(process, &list)
       case .reply:
         switch list.reply {
         case .value(let version):
@@ -1031,7 +1147,7 @@ import Testing
       _ held: KeyOrder.Held, _ number: UInt64, _ process: Int, _ list: List
     ) -> Bool {
       let isNoted = processes[process].order.note(held, number, list.call!)
-      return !isNoted && processes[process].order.isUntold("k")
+      return !isNoted && processes[process].order.isUnsent("k")
     }
 
     /// Removes an entry that was compared with another version.
@@ -1051,17 +1167,18 @@ import Testing
       var rank: Rank
       if let version {
         rank = version.number << 8
-        if version.number == 0, let change = untold[version.name] {
+        if version.number == 0, let change = unsent[version.name] {
           rank = change.rank
           isOwn = change.process == process
         }
-        let isRunning = lists.contains { $0.isUntold && $0.version == version }
+        let isRunning = lists.contains { $0.isUnsent && $0.version == version }
         require(isRunning || rank >= list.returned, "read goes backwards")
         // Whether the server was told of another change before an own one is not known.
         require(isOwn || rank >= list.told, "read returns what is known to be outdated")
       } else {
         guard let reply = list.reply, case .nothing = reply else {
-          return require(processes[process].lossCount > 0, "read returns nothing")
+          return require(
+            losesReplies || processes[process].lossCount > 0, "read returns nothing")
         }
         let floor = max(list.returned, list.told)
         let changes = server.changes.prefix(list.changeCount)
@@ -1085,7 +1202,7 @@ import Testing
 
     private mutating func finishChange(_ process: Int, _ list: inout List) {
       processes[process].order.endChange(list.call!)
-      if list.isUntold { rankUntold(process, &list) }
+      if list.isUnsent { rankUnsent(process, &list) }
       processes[process].returned = max(processes[process].returned, list.rank)
       list.end()
     }
@@ -1096,8 +1213,14 @@ import Testing
         list.call = processes[process].order.beginChange("k")
         list.phase = .request
       case .request: request(process, &list) { .made($0.makeChange(name: name).number) }
+      case .sent: noteSent(process, &list)
       case .reply:
         list.phase = .disk
+        if list.reply == nil,
+          let number = processes[process].order.number(of: "k", named: name)
+        {
+          list.reply = .made(number)
+        }
         if case .made(let number) = list.reply {
           let version = EntryVersion(number: number, name: name)
           list.version = version
@@ -1108,7 +1231,7 @@ import Testing
         } else {
           let version = EntryVersion(number: 0, name: name)
           list.version = version
-          noteUntold(.entry(version), process, &list)
+          noteUnsent(.entry(version), process, &list)
         }
       case .disk:
         let version = list.version!
@@ -1126,6 +1249,7 @@ import Testing
         list.phase = .request
       case .request:
         request(process, &list) { .made($0.makeChange(name: nil).number) }
+      case .sent: noteSent(process, &list)
       case .reply:
         list.phase = .check
         if case .made(let number) = list.reply {
@@ -1134,7 +1258,7 @@ import Testing
             processes[process].isPending = false
           }
         } else {
-          noteUntold(.nothing, process, &list)
+          noteUnsent(.nothing, process, &list)
         }
       case .check:
         list.check = processes[process].order.begin("k")
@@ -1143,35 +1267,34 @@ import Testing
         if let disk { removeFromDisk(disk, process) }
         list.phase = .end
       default:
-        processes[process].order.settle(list.check!, hasEntry: false)
+        processes[process].order.noteNoOlderEntry(list.check!, hasEntry: false)
         finishChange(process, &list)
       }
     }
 
     private mutating func removeAll(_ process: Int, _ list: inout List) {
       switch list.phase {
-      case .begin:
-        list.call = processes[process].order.begin("")
-        list.phase = .request
+      case .begin: list.phase = .request
       case .request:
         request(process, &list) { world in
           world.makeRemovalOfAll()
           return .made(world.server.number)
         }
       case .reply:
+        processes[process].isSending = false
         list.phase = .disk
         if case .made(let number) = list.reply {
           list.rank = number << 8
-          if list.untoldCount == processes[process].untoldCount {
+          if list.unsentCount == processes[process].unsentCount {
             processes[process].isPending = false
             processes[process].isAllPending = false
           }
-          processes[process].order.noteRemovalOfAll(number, list.call!)
+          processes[process].order.noteRemovalOfAll(number, list.removal!)
         } else {
-          processes[process].untoldCount += 1
-          list.isUntold = true
-          rankUntold(process, &list)
-          processes[process].order.noteUntoldRemovalOfAll()
+          processes[process].unsentCount += 1
+          list.isUnsent = true
+          rankUnsent(process, &list)
+          processes[process].order.noteUnsentRemovalOfAll()
           processes[process].isAllPending = true
         }
       default:
@@ -1194,16 +1317,18 @@ import Testing
           list.phase = .settle
           return
         }
-        if version.number == 0 { return list.end() }
+        if version.number == 0, !processes[process].order.wasSent("k", version) {
+          return list.end()
+        }
         if processes[process].order.mayUse("k", version) {
-          processes[process].order.settle(list.call!, hasEntry: true)
+          processes[process].order.noteNoOlderEntry(list.call!, hasEntry: true)
           return list.end()
         }
         list.phase = .disk
       case .disk:
         if removeFromDisk(list.present!, process) { list.phase = .settle } else { list.end() }
       default:
-        processes[process].order.settle(list.call!, hasEntry: false)
+        processes[process].order.noteNoOlderEntry(list.call!, hasEntry: false)
         list.end()
       }
     }

@@ -386,7 +386,7 @@ import Testing
 
   /// Another thread looks at the entry, of which the server was not told, while the key is set.
   @Test(arguments: ["get", "contains"])
-  func readOfAnUntoldEntryDoesNotRemoveALaterValue(_ read: String) throws {
+  func readOfAnUnsentEntryDoesNotRemoveALaterValue(_ read: String) throws {
     here.tier.goAway()
     try cache.set("unknown to the server", forKey: "k")
     let process = try here.restarted(server)

@@ -101,23 +101,102 @@ import Testing
     #expect(try second.get("k") == nil)
   }
 
+  /// Another process removes the entry after it was found to be current, and before it is opened.
+  @Test(arguments: ["chunks", "fileURL", "entry"])
+  func entryThatIsReplacedIsLookedUpAgain(_ call: String) async throws {
+    try cache.set("a", forKey: "k", tags: ["tag": "a"])
+    let process = try here.restarted(server)
+    let second = process.cache()
+    process.tier.beforeReply(to: "readHead") { [cache, other] in
+      try? other.set("b", forKey: "k", tags: ["tag": "b"])
+      cache.tiers?.removeOutdated()
+    }
+    switch call {
+    case "chunks":
+      let chunks = try #require(try second.chunks("k"))
+      #expect(try await chunks.reduce(Data()) { $0 + $1 } == other.get("k"))
+    case "fileURL":
+      let url = try #require(try second.fileURL("k"))
+      #expect(try Data(contentsOf: url) == other.get("k"))
+    default: #expect(try second.entry("k")?.tags == ["tag": "b"])
+    }
+  }
+
   // MARK: Two outages
 
   /// The answer to a read that began before a set of the first outage comes before the second one.
-  @Test func answerIsNotUsedBesideALaterUntoldSet() throws {
+  @Test func answerIsUsedAfterAnUnsentSetWasTold() throws {
     try other.set("a", forKey: "k")
     _ = try cache.get("l")
-    here.tier.beforeRequest(to: "read") { [cache, other, server, tier = here.tier] in
+    here.tier.beforeRequest(to: "read") { [cache, other, tier = here.tier] in
       tier.goAway()
-      try? cache.set("untold", forKey: "k")
+      try? cache.set("unsent", forKey: "k")
       tier.comeBack()
-      try? waitUntil("the key was not removed") { server.entries["k"] == nil }
+      try? waitUntil("the key was not removed") { cache.tiers?.pending.isEmpty == true }
       try? other.set("b", forKey: "k")
     }
     let first = try cache.model("k", type: String.self)
     here.tier.goAway()
     let second = try cache.model("k", type: String.self)
-    #expect(first == "untold" && second == "untold")
+    #expect(first == "b" && second == "b")
+  }
+
+  /// The value that another machine sets next is not removed.
+  @Test func unsentSetIsToldOnce() throws {
+    here.tier.goAway()
+    try cache.set("unsent", forKey: "k")
+    here.tier.comeBack()
+    try waitUntil("the key was not removed") { cache.tiers?.pending.isEmpty == true }
+    here.tier.hold()
+    try other.set("b", forKey: "k")
+    #expect(try cache.model("k") == "b")
+    here.tier.deliver()
+    #expect(try cache.model("k") == "b" && other.model("k") == "b")
+    #expect(server.entries["k"] != nil)
+  }
+
+  /// A single call has failed, so that the link was never lost.
+  @Test(arguments: ["set", "remove"]) func unsentChangeIsSentSoon(_ change: String) throws {
+    try cache.set("old", forKey: "k")
+    here.tier.fail(call: change == "set" ? "write" : "remove")
+    if change == "set" {
+      try cache.set("unsent", forKey: "k")
+    } else {
+      #expect(throws: StorageError.self) { try cache.remove("k") }
+    }
+    #expect(try other.model("k") == "old")
+    // Of another key.
+    _ = try cache.get("l")
+    try waitUntil("the key was not removed") { server.entries["k"] == nil }
+    #expect(try other.get("k") == nil)
+    try waitUntil("the entry was not removed") {
+      let engine = cache.tiers?.files
+      return try engine?.presentEntry("k") == nil
+    }
+  }
+
+  // MARK: Lost replies
+
+  /// The message about the change has come.
+  @Test func ownSetWhoseReplyIsLostCounts() throws {
+    try cache.set("old", forKey: "k")
+    here.tier.loseReply(to: "write")
+    try cache.set("new", forKey: "k")
+    _ = here.tier.takeCalls()
+    #expect(try cache.model("k") == "new" && other.model("k") == "new")
+    #expect(here.tier.takeCalls() == [])
+    here.tier.goAway()
+    #expect(try cache.model("k") == "new")
+  }
+
+  /// Another machine may have set its value before.
+  @Test func ownSetWhoseReplyIsLostIsNotDropped() throws {
+    try cache.set("old", forKey: "k")
+    here.tier.beforeRequest(to: "write") { [other] in try? other.set("b", forKey: "k") }
+    here.tier.fail(call: "write")
+    try cache.set("new", forKey: "k")
+    here.tier.goAway()
+    #expect(try cache.model("k") == "new")
   }
 
   // MARK: Values that are produced for this machine alone
@@ -163,6 +242,19 @@ import Testing
     #expect(try cache.model("k") == "product" && server.entries["k"] == nil)
   }
 
+  /// Another machine has stored a value, which has expired, just before the producer begins.
+  @Test func productOfAnOutageIsUsedAfterNews() async throws {
+    here.tier.beforeRequest(to: "takeLease") { [other] in
+      try? other.set("old", forKey: "k", expiry: .seconds(-1), keptFor: .hours(1), tags: [:])
+    }
+    let value = try await cache.fetch("k") { [tier = here.tier] in
+      tier.goAway()
+      return "product"
+    }
+    #expect(try value == "product" && cache.model("k") == "product")
+    #expect(here.tier.takeCalls().filter { $0 == "takeLease" }.count == 1)
+  }
+
   // MARK: What is known to be outdated
 
   @Test func manyChangesElsewhereLeaveOtherEntries() throws {
@@ -175,9 +267,9 @@ import Testing
   }
 
   /// The server was not told of the value, and was asked for it after it was removed there.
-  @Test func untoldEntryThatCannotBeRemovedIsNotUsed() throws {
+  @Test func unsentEntryThatCannotBeRemovedIsNotUsed() throws {
     here.tier.goAway()
-    try cache.set("untold", forKey: "k")
+    try cache.set("unsent", forKey: "k")
     here.tier.comeBack()
     let plan = FaultPlan(decide: { event in
       [.exchange, .rename, .unlink, .rmdir].contains(event.call) ? .fail(EIO) : .proceed
@@ -189,7 +281,7 @@ import Testing
   }
 
   /// The first value was stored, and the second one could not be.
-  @Test func untoldEntryIsNotUsedInPlaceOfALaterOne() throws {
+  @Test func unsentEntryIsNotUsedInPlaceOfALaterOne() throws {
     here.tier.goAway()
     try cache.set("first", forKey: "k")
     let plan = FaultPlan(decide: { event in event.call == .write ? .fail(EIO) : .proceed })
