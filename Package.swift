@@ -61,7 +61,7 @@ let package = Package(
     .testTarget(
       name: "KeepsakeTests",
       dependencies: [
-        "Keepsake", "KeepsakeTesting", "COpenSSL", "keepsake-peer", "keepsakectl",
+        "Keepsake", "KeepsakeTesting", "KeepsakeValkey", "COpenSSL", "keepsake-peer", "keepsakectl",
         "keepsake-quickstart", "keepsake-textstats", "keepsake-tokens", "keepsake-notes",
         "keepsake-timer", "keepsake-shelf", "keepsake-server", "keepsake-pages", "keepsake-shop",
       ]),

@@ -1,11 +1,11 @@
-internal import FoundationEssentials
+package import FoundationEssentials
 
 /// A value as the bytes of a file of its own, such as a cache's payload file.
 ///
 /// `Data` is kept as it is and text as UTF-8, so that other programs can use the file.
-struct Payload: Sendable {
+package struct Payload: Sendable {
   /// What the bytes are. The raw values are part of the file formats.
-  enum Kind: UInt8, Sendable {
+  package enum Kind: UInt8, Sendable {
     case data = 0
     case text = 1
     case json = 2
@@ -15,10 +15,10 @@ struct Payload: Sendable {
     case number = 4
   }
 
-  let bytes: Data
-  let kind: Kind
+  package let bytes: Data
+  package let kind: Kind
 
-  init(bytes: Data, kind: Kind) {
+  package init(bytes: Data, kind: Kind) {
     self.bytes = bytes
     self.kind = kind
   }

@@ -1,10 +1,10 @@
 internal import FoundationEssentials
-internal import Synchronization
+package import Synchronization
 
 /// Keeps the entries of a cache store: in files or in memory.
 ///
 /// An expired entry counts as missing for all calls.
-protocol CacheEngine: AnyObject, Sendable {
+package protocol CacheEngine: AnyObject, Sendable {
   /// The directory of this cache; nil for a cache in memory.
   var directory: String? { get }
   /// The directory that holds all caches of the app; nil for a cache in memory.
@@ -50,13 +50,13 @@ protocol CacheEngine: AnyObject, Sendable {
 }
 
 extension CacheEngine {
-  func remove(_ key: String, hook: CommitHook) throws(StorageError) {
+  package func remove(_ key: String, hook: CommitHook) throws(StorageError) {
     try remove(key, by: .caller, hook: hook)
   }
 }
 
 /// The author of a change to an entry. Only a cache that machines share tells authors apart.
-enum ChangeAuthor: Sendable {
+package enum ChangeAuthor: Sendable {
   /// A call that sets or removes the entry: from now on no machine may use the old one.
   case caller
   /// A fetch; nil in a cache of one machine.
@@ -64,39 +64,51 @@ enum ChangeAuthor: Sendable {
 }
 
 /// A producer that runs for a cache that machines share.
-struct SharedProduction: Sendable {
+package struct SharedProduction: Sendable {
   /// nil to store the value on this machine alone.
-  let lease: CacheLease?
+  package let lease: CacheLease?
   /// When the producer began, as the cache counts what happens to it.
-  let began: UInt64
+  package let began: UInt64
+
+  package init(lease: CacheLease?, began: UInt64) {
+    self.lease = lease
+    self.began = began
+  }
 }
 
 /// The right to produce the value of a key for all machines.
-struct CacheLease: Hashable, Sendable {
-  let key: String
+package struct CacheLease: Hashable, Sendable {
+  package let key: String
   /// Tells it from any other lease.
-  let token: UInt64
+  package let token: UInt64
   /// Common to all leases of the key until it is changed.
-  let production: UInt64
+  package let production: UInt64
+
+  package init(key: String, token: UInt64, production: UInt64) {
+    self.key = key
+    self.token = token
+    self.production = production
+  }
 }
 
 /// Surrounds the step that makes a write or a removal visible, while the key is locked.
 ///
 /// It decides whether to call `commit`, and what else has to happen before any other writer of the
 /// key continues.
-typealias CommitHook = (_ commit: () throws(StorageError) -> Void) throws(StorageError) -> Void
+package typealias CommitHook =
+  (_ commit: () throws(StorageError) -> Void) throws(StorageError) -> Void
 
 /// How an entry is stored.
-struct WriteOptions: Sendable {
-  let expiry: StoredExpiry
+package struct WriteOptions: Sendable {
+  package let expiry: StoredExpiry
   /// Whether the entry has to survive a power cut once it is stored.
-  let isDurable: Bool
-  let details: EntryDetails?
-  let author: ChangeAuthor
+  package let isDurable: Bool
+  package let details: EntryDetails?
+  package let author: ChangeAuthor
   /// Asked while the key is locked: if false, nothing is stored. nil for true.
   let condition: (@Sendable () -> Bool)?
 
-  init(
+  package init(
     expiry: StoredExpiry, details: EntryDetails? = nil, isDurable: Bool,
     by author: ChangeAuthor = .caller, if condition: (@Sendable () -> Bool)? = nil
   ) {
@@ -126,7 +138,7 @@ struct WriteOptions: Sendable {
 }
 
 /// What a fetch finds.
-enum FoundEntry: Sendable {
+package enum FoundEntry: Sendable {
   case missing
   /// A record that there is no value.
   case noValue
@@ -135,24 +147,35 @@ enum FoundEntry: Sendable {
 }
 
 /// An entry that has expired and is kept.
-struct StaleEntry: Sendable {
-  let payload: Payload
+package struct StaleEntry: Sendable {
+  package let payload: Payload
   /// In nanoseconds since 1970.
   let created: Int64
   /// Likewise.
   let expired: Int64
-  let tags: [String: String]
+  package let tags: [String: String]
   /// See ``EntryDetails/version``.
   var version: EntryVersion?
+
+  package init(
+    payload: Payload, created: Int64, expired: Int64, tags: [String: String],
+    version: EntryVersion? = nil
+  ) {
+    self.payload = payload
+    self.created = created
+    self.expired = expired
+    self.tags = tags
+    self.version = version
+  }
 }
 
 /// What was found in a cache.
-struct CacheLookup: Sendable {
-  let found: FoundEntry
+package struct CacheLookup: Sendable {
+  package let found: FoundEntry
   /// Whether the server of a cache that machines share was asked for the value.
-  let isFromServer: Bool
+  package let isFromServer: Bool
 
-  init(_ found: FoundEntry, isFromServer: Bool = false) {
+  package init(_ found: FoundEntry, isFromServer: Bool = false) {
     self.found = found
     self.isFromServer = isFromServer
   }
@@ -161,7 +184,7 @@ struct CacheLookup: Sendable {
 /// Writes an entry in pieces; discards them if it is released before it has finished.
 ///
 /// Its calls must not overlap.
-protocol CacheWriter: AnyObject, Sendable {
+package protocol CacheWriter: AnyObject, Sendable {
   /// The number of bytes so far.
   var count: Int { get }
   func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError)
@@ -170,16 +193,16 @@ protocol CacheWriter: AnyObject, Sendable {
 }
 
 /// What ``DiskCache/Statistics`` reports, counted since the process started.
-final class CacheCounts: Sendable {
+package final class CacheCounts: Sendable {
   let hits = Atomic(0)
   let misses = Atomic(0)
   let evictions = Atomic(0)
-  let damaged = Atomic(0)
+  package let damaged = Atomic(0)
   let sharedHits = Atomic(0)
   let sharedMisses = Atomic(0)
 
   /// Counts a hit or a miss.
-  func add(_ result: CacheLookup) {
+  package func add(_ result: CacheLookup) {
     switch result.found {
     case .fresh, .noValue:
       hits.add(1, ordering: .relaxed)

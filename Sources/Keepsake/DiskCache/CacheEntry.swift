@@ -20,7 +20,7 @@ extension DiskCache {
     /// - Parameters:
     ///   - created: In nanoseconds since 1970.
     ///   - expires: Likewise; `Int64.max` for never.
-    init(size: Int, created: Int64, expires: Int64, _ details: EntryDetails? = nil) {
+    package init(size: Int, created: Int64, expires: Int64, _ details: EntryDetails? = nil) {
       self.size = size
       self.created = Date(nanoseconds: created)
       self.expires = expires == .max ? nil : Date(nanoseconds: expires)

@@ -136,7 +136,7 @@ extension DiskCache.Store {
     isCounted: Bool = true, isolation: isolated (any Actor)?, _ produce: Producer<T>
   ) async throws -> T? {
     let fetches = InFlightFetches.shared
-    let turn = tiers.map { ProducerTurn($0, key) }
+    let turn = sharedEngine.map { $0.makeTurn(key) }
     defer { turn?.end() }
     var old: (stored: StoredValue, entry: StaleEntry)?
     var isUsable = false
@@ -164,7 +164,8 @@ extension DiskCache.Store {
       case .missing: break
       }
       try Task.checkCancellation()
-    } while try await turn?.begin(knowing: old?.entry.version, waits: !isUsable) == false
+    } while try await turn?.begin(
+      knowing: old?.entry.version, waits: !isUsable, isolation: isolation) == false
     let result: DiskCache.FetchResult<T>
     do {
       result = try await withTaskCancellationHandler {

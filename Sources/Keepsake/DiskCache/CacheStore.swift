@@ -22,7 +22,7 @@ extension DiskCache {
 
     private let engineResult: Result<any CacheEngine, StorageError>
     /// The engine of a cache that machines share; nil for other caches.
-    let tiers: TieredCache?
+    let sharedEngine: (any SharedCacheEngine)?
     private let scope: StorageScope
     let backoff = FetchBackoff()
 
@@ -32,10 +32,10 @@ extension DiskCache {
       do throws(StorageError) {
         let engine = try Self.makeEngine(for: name, in: scope)
         engineResult = .success(engine)
-        tiers = engine as? TieredCache
+        sharedEngine = engine as? any SharedCacheEngine
       } catch {
         engineResult = .failure(error)
-        tiers = nil
+        sharedEngine = nil
       }
     }
 
@@ -52,8 +52,7 @@ extension DiskCache {
         scope?.report($0.reported(by: "DiskCache"))
       }
       let files = FileCache(paths: paths, onFailure: report)
-      guard let tier = scope.sharedTier(of: name) else { return files }
-      return TieredCache(files, tier, onFailure: report)
+      return scope.sharedEngine(over: files, of: name, onFailure: report) ?? files
     }
 
     /// Throws if the cache has no directory, for example because the user has no home directory.

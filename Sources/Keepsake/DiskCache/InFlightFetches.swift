@@ -7,7 +7,7 @@
 ///
 /// Continuations are resumed outside the lock, because cancelling a task may hold a lock of its
 /// own.
-final class InFlightFetches: Sendable {
+package final class InFlightFetches: Sendable {
   static let shared = InFlightFetches()
 
   /// How a call of `fetch` continues after it has joined.
@@ -32,7 +32,7 @@ final class InFlightFetches: Sendable {
   }
 
   /// One call of `fetch`.
-  struct Call: Hashable, Sendable {
+  package struct Call: Hashable, Sendable {
     let target: Target
     fileprivate let id: UInt64
   }
@@ -99,7 +99,7 @@ final class InFlightFetches: Sendable {
   let state = Locked(State())
 
   /// The calls whose producers the current task is running: several if producers fetch in turn.
-  @TaskLocal static var producing: [Call] = []
+  @TaskLocal package static var producing: [Call] = []
 
   func makeCall(to target: Target) -> Call {
     state.withLock { Call(target: target, id: $0.makeID()) }

@@ -1,5 +1,5 @@
 /// A ``DiskCache/Expiry`` as an entry stores it, with all times in nanoseconds.
-enum StoredExpiry: Equatable, Sendable {
+package enum StoredExpiry: Equatable, Sendable {
   case never
   /// This long after the entry was stored.
   case after(Int64)
@@ -29,7 +29,7 @@ enum StoredExpiry: Equatable, Sendable {
   }
 
   /// The expiry that ``stored`` describes; nil if there is none.
-  init?(rule: UInt8, time: Int64) {
+  package init?(rule: UInt8, time: Int64) {
     switch (rule, time) {
     case (0, _): self = .never
     case (1, 1...): self = .after(time)
@@ -46,7 +46,7 @@ enum StoredExpiry: Equatable, Sendable {
   }
 
   /// The rule and its time as entries hold them.
-  var stored: (rule: UInt8, time: Int64) {
+  package var stored: (rule: UInt8, time: Int64) {
     switch self {
     case .never: (0, 0)
     case .after(let length): (1, length)
@@ -56,7 +56,7 @@ enum StoredExpiry: Equatable, Sendable {
   }
 
   /// When the entry expires unless it is used again; `Int64.max` for never.
-  func time(created: Int64, lastUsed: Int64) -> Int64 {
+  package func time(created: Int64, lastUsed: Int64) -> Int64 {
     switch self {
     case .never: .max
     case .after(let length): created.addingSaturated(length)

@@ -3,7 +3,7 @@ internal import KeepsakeLibc
 
 /// An open file. The descriptor is closed with the last reference and is never inherited through
 /// `exec`.
-final class File: ReadableFile, Sendable {
+package final class File: ReadableFile, Sendable {
   enum Access {
     case read
     case readNoFollow  // an error if the path is a symbolic link

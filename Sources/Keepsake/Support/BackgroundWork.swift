@@ -52,7 +52,7 @@ package enum BackgroundWork {
 
   /// Runs `work` on another thread when the process exits normally, which waits for it. A forked
   /// child does not run it.
-  static func runAtExit(_ work: @escaping @Sendable () -> Void) {
+  package static func runAtExit(_ work: @escaping @Sendable () -> Void) {
     state.withLock { state in
       // A hook of its own, which runs before those that were installed earlier: one of them may end
       // what the work needs.

@@ -6,7 +6,7 @@
 ///
 /// A look-up counts no references, so that threads which look up the same key do not write to the
 /// same memory.
-struct ByteKeyedDictionary<Value> {
+package struct ByteKeyedDictionary<Value> {
   fileprivate struct Slot {
     let hash: UInt64
     /// Where the key is in `keyBytes`.
@@ -39,9 +39,11 @@ struct ByteKeyedDictionary<Value> {
     }
   }
 
-  var count: Int { slots.count }
+  package init() {}
+
+  package var count: Int { slots.count }
   /// How many bytes the keys take.
-  var keyByteCount: Int { keyBytes.count }
+  package var keyByteCount: Int { keyBytes.count }
   var keys: [String] { copiedKeys.keys }
   var copiedKeys: Copies<Void> { copies { _ in () } }
 
@@ -105,7 +107,7 @@ struct ByteKeyedDictionary<Value> {
     Self.withBytes(of: key) { find($0, hash($0)).slot }
   }
 
-  subscript(key: String) -> Value? {
+  package subscript(key: String) -> Value? {
     @inline(__always)
     get { slot(of: key).map { slots[$0].value } }
   }
@@ -119,7 +121,7 @@ struct ByteKeyedDictionary<Value> {
 
   /// Stores `value` and returns the one it replaces.
   @discardableResult
-  mutating func set(_ key: String, _ value: Value) -> Value? {
+  package mutating func set(_ key: String, _ value: Value) -> Value? {
     let old = Self.withBytes(of: key) { key -> Value? in
       let hash = hash(key)
       let (bucket, slot) = find(key, hash)
@@ -139,7 +141,7 @@ struct ByteKeyedDictionary<Value> {
 
   /// Removes `key` and returns its value.
   @discardableResult
-  mutating func remove(_ key: String) -> Value? {
+  package mutating func remove(_ key: String) -> Value? {
     let (bucket, slot) = Self.withBytes(of: key) { find($0, hash($0)) }
     guard let slot else { return nil }
     let removed = slots[slot]
@@ -203,14 +205,14 @@ struct ByteKeyedDictionary<Value> {
 
   /// Changes a value in place; false if there is none.
   @discardableResult
-  mutating func modify(_ key: String, _ change: (inout Value) -> Void) -> Bool {
+  package mutating func modify(_ key: String, _ change: (inout Value) -> Void) -> Bool {
     guard let slot = slot(of: key) else { return false }
     change(&slots[slot].value)
     return true
   }
 
   /// All keys with their values.
-  var elements: some Sequence<(key: String, value: Value)> {
+  package var elements: some Sequence<(key: String, value: Value)> {
     slots.lazy.map { (key(of: $0), $0.value) }
   }
 }

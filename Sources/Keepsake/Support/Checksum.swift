@@ -2,7 +2,7 @@
 ///
 /// It detects damage, not tampering. The articles on file formats specify it, so that other
 /// programs can compute it. The folding step is from wyhash (Wang Yi, public domain).
-enum Checksum {
+package enum Checksum {
   private static let a: UInt64 = 0xA076_1D64_78BD_642F
   private static let b: UInt64 = 0xE703_7ED1_A0B4_28DB
 
@@ -23,7 +23,7 @@ enum Checksum {
   }
 
   @inline(__always)
-  static func sum(_ bytes: UnsafeRawBufferPointer, seed: UInt64) -> UInt64 {
+  package static func sum(_ bytes: UnsafeRawBufferPointer, seed: UInt64) -> UInt64 {
     var state = seed ^ fold(UInt64(truncatingIfNeeded: bytes.count) ^ a, b)
     var position = 0
     let words = bytes.count & ~7

@@ -3,19 +3,19 @@
 /// `String` treats canonically equivalent texts as equal: an "é" of one scalar (NFC) and one of
 /// two (NFD).
 @usableFromInline
-struct ExactString: Hashable, Sendable {
-  @usableFromInline let text: String
+package struct ExactString: Hashable, Sendable {
+  @usableFromInline package let text: String
 
   @inlinable
-  init(_ text: String) { self.text = text }
+  package init(_ text: String) { self.text = text }
 
   @usableFromInline
-  static func == (a: Self, b: Self) -> Bool {
+  package static func == (a: Self, b: Self) -> Bool {
     b.text.utf8.span.bytes.withUnsafeBytes { a.text.utf8.hasSameBytes(as: $0) }
   }
 
   @usableFromInline
-  func hash(into hasher: inout Hasher) {
+  package func hash(into hasher: inout Hasher) {
     var text = text
     text.withUTF8 { hasher.combine(bytes: UnsafeRawBufferPointer($0)) }
     // No byte of UTF-8 has this value, so it ends the text.

@@ -21,12 +21,12 @@ extension timespec {
 
 /// Arithmetic on times and sizes, which may be any number in a file.
 extension SignedInteger where Self: FixedWidthInteger {
-  func addingSaturated(_ other: Self) -> Self {
+  package func addingSaturated(_ other: Self) -> Self {
     let (sum, overflow) = addingReportingOverflow(other)
     return overflow ? (other < 0 ? .min : .max) : sum
   }
 
-  func subtractingSaturated(_ other: Self) -> Self {
+  package func subtractingSaturated(_ other: Self) -> Self {
     let (difference, overflow) = subtractingReportingOverflow(other)
     return overflow ? (other < 0 ? .max : .min) : difference
   }

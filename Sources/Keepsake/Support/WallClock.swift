@@ -2,7 +2,7 @@ internal import KeepsakeLibc
 
 /// The time of day in nanoseconds since 1970, as in file times. It can be set back.
 package enum WallClock {
-  static let second: Int64 = 1_000_000_000
+  package static let second: Int64 = 1_000_000_000
 
   package static var now: Int64 {
     #if DEBUG

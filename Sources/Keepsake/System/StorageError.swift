@@ -120,7 +120,7 @@ public struct StorageError: Error, Sendable {
   /// reported since the previous report; otherwise 0.
   public var suppressedCount: Int { details.suppressedCount }
   /// What is wrong, more precisely than ``code``: a short clause.
-  var reason: String? { details.reason }
+  package var reason: String? { details.reason }
 
   /// Creates an error, for a custom ``StorageEngine``.
   ///
@@ -142,7 +142,9 @@ public struct StorageError: Error, Sendable {
 
   /// The same failure, described as a failure of the call that it ended.
   @usableFromInline
-  func inContext(of operation: String, key: String? = nil, path: String? = nil) -> StorageError {
+  package func inContext(
+    of operation: String, key: String? = nil, path: String? = nil
+  ) -> StorageError {
     StorageError(
       code, operation: operation, key: key ?? self.key, path: self.path ?? path, reason: reason,
       remedy: remedy, underlyingError: underlyingError)

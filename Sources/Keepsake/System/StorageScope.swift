@@ -91,10 +91,15 @@ final class StorageScope: Sendable {
     caches.store(name, named: name.givenName) { DiskCache.Store(name: name, scope: self) }
   }
 
-  /// The tier of a cache that machines share; nil for a cache of this machine alone.
-  func sharedTier(of cache: DiskCache.Name) -> (any SharedTier)? {
+  /// The engine of a cache that machines share; nil for a cache of this machine alone.
+  ///
+  /// - Parameter files: The entries of this machine.
+  func sharedEngine(
+    over files: FileCache, of cache: DiskCache.Name,
+    onFailure: @escaping @Sendable (StorageError) -> Void
+  ) -> (any SharedCacheEngine)? {
     guard cache.givenName != nil, let backing = backing as? any CacheBacking else { return nil }
-    return backing.sharedTier(of: cache, app: finder.app)
+    return backing.cacheEngine(over: files, of: cache, app: finder.app, onFailure: onFailure)
   }
 
   /// Releases the stores, which reference this scope. Stores that are still referenced elsewhere

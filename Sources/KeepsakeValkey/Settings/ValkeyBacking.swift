@@ -165,8 +165,17 @@ public final class ValkeyBacking: StorageBacking, CacheBacking {
     }
   }
 
+  /// The engine of a cache on the server; nil for a cache that stays on this machine.
+  package func cacheEngine(
+    over files: FileCache, of cache: DiskCache.Name, app: String,
+    onFailure: @escaping @Sendable (StorageError) -> Void
+  ) -> (any SharedCacheEngine)? {
+    guard let tier = sharedTier(of: cache, app: app) else { return nil }
+    return TieredCache(files, tier, onFailure: onFailure)
+  }
+
   /// The tier of a cache on the server; nil for a cache that stays on this machine.
-  package func sharedTier(of cache: DiskCache.Name, app: String) -> (any SharedTier)? {
+  func sharedTier(of cache: DiskCache.Name, app: String) -> ServerCache? {
     if localCaches.contains(cache) { return nil }
     let names = CacheKeys(app: app, cache: cache.name, database: server.address.database)
     return caches.withLock { caches in

@@ -99,3 +99,8 @@ actor ProducerGate {
     try await eventually("the producers have not begun") { self.count >= count }
   }
 }
+
+extension DiskCache.Store {
+  /// The engine of a cache with two tiers; nil for other caches.
+  var tiers: TieredCache? { sharedEngine as? TieredCache }
+}

@@ -1,13 +1,13 @@
 /// Properties that few entries have. A sidecar with any of them is in version 2 of the format.
-struct EntryDetails: Equatable, Sendable {
+package struct EntryDetails: Equatable, Sendable {
   /// For how long the entry is kept after its expiry, in nanoseconds.
-  var kept: Int64 = 0
-  var tags: [String: String] = [:]
+  package var kept: Int64 = 0
+  package var tags: [String: String] = [:]
   /// nil if the entry was stored for this machine alone.
-  var version: EntryVersion?
+  package var version: EntryVersion?
 
   /// nil if there is nothing that a sidecar of version 1 does not say.
-  init?(kept: Int64 = 0, tags: [String: String] = [:], version: EntryVersion? = nil) {
+  package init?(kept: Int64 = 0, tags: [String: String] = [:], version: EntryVersion? = nil) {
     if kept <= 0, tags.isEmpty, version == nil { return nil }
     self.kept = max(0, kept)
     self.tags = tags
@@ -15,7 +15,7 @@ struct EntryDetails: Equatable, Sendable {
   }
 
   /// Whether there is nothing that a sidecar of version 1 does not say.
-  var isEmpty: Bool { kept == 0 && tags.isEmpty && version == nil }
+  package var isEmpty: Bool { kept == 0 && tags.isEmpty && version == nil }
 
   // MARK: Bytes
 
@@ -24,12 +24,12 @@ struct EntryDetails: Equatable, Sendable {
   /// What a version takes besides the tags.
   private static let versionSize = 2 + 16
   /// The most that the details take in a sidecar, in bytes.
-  static let largestSize = 8 + largestTags + versionSize
+  package static let largestSize = 8 + largestTags + versionSize
   /// Stands where a tag's name has its length, which is never as large.
   private static let versionMark: UInt16 = 0xFFFF
 
   /// The details as a sidecar holds them, without a check of their size.
-  var bytes: [UInt8] {
+  package var bytes: [UInt8] {
     var bytes: [UInt8] = []
     bytes.append(number: kept)
     let names = tags.keys.sorted { $0.utf8.lexicographicallyPrecedes($1.utf8) }
@@ -48,7 +48,7 @@ struct EntryDetails: Equatable, Sendable {
   }
 
   /// Parses the details of a sidecar; nil if they are damaged.
-  init?(_ bytes: UnsafeRawBufferPointer) {
+  package init?(_ bytes: UnsafeRawBufferPointer) {
     guard bytes.count >= 8, bytes.count <= Self.largestSize else { return nil }
     let kept: Int64 = bytes.number(at: 0)
     guard kept >= 0 else { return nil }

@@ -12,7 +12,7 @@ package struct EntryVersion: Hashable, Sendable {
   }
 
   /// Whether the server made it after another version, which it was told of.
-  func isLater(than other: EntryVersion?) -> Bool {
+  package func isLater(than other: EntryVersion?) -> Bool {
     guard let other, other.number > 0 else { return false }
     return number > other.number
   }

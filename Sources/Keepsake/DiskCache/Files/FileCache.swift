@@ -4,10 +4,10 @@ internal import Synchronization
 /// A cache in files; the article on the cache format describes them.
 ///
 /// It opens the cache when it is first used, and again after the cache was emptied or removed.
-final class FileCache: CacheEngine {
+package final class FileCache: CacheEngine {
   let paths: CachePaths
   let timeout: Duration
-  let counts = CacheCounts()
+  package let counts = CacheCounts()
   private let onFailure: @Sendable (StorageError) -> Void
   let current = CurrentCache()
   private let limit = Atomic(Int.max)
@@ -24,10 +24,10 @@ final class FileCache: CacheEngine {
     self.onFailure = onFailure
   }
 
-  var directory: String? { paths.directory }
-  var parentDirectory: String? { paths.parent.path }
+  package var directory: String? { paths.directory }
+  package var parentDirectory: String? { paths.parent.path }
 
-  var sizeLimit: Int? {
+  package var sizeLimit: Int? {
     get {
       let bytes = limit.load(ordering: .relaxed)
       return bytes == .max ? nil : bytes
@@ -125,7 +125,7 @@ final class FileCache: CacheEngine {
 
   // MARK: Reading
 
-  func read(_ key: String) throws(StorageError) -> Payload? {
+  package func read(_ key: String) throws(StorageError) -> Payload? {
     guard let cache = try openCache(),
       case .found(let entry, let data?) = try cache.lookUp(key, [.readPayload, .recordUse])
     else {
@@ -136,12 +136,12 @@ final class FileCache: CacheEngine {
     return Payload(bytes: data, kind: entry.kind)
   }
 
-  func find(_ key: String, noValue: Bool) throws(StorageError) -> CacheLookup {
+  package func find(_ key: String, noValue: Bool) throws(StorageError) -> CacheLookup {
     CacheLookup(try lookUp(key, noValue: noValue).found)
   }
 
   /// Finds an entry without counting that.
-  func lookUp(
+  package func lookUp(
     _ key: String, noValue: Bool
   ) throws(StorageError) -> (found: FoundEntry, present: PresentEntry?) {
     guard let cache = try openCache() else { return (.missing, nil) }
@@ -172,7 +172,7 @@ final class FileCache: CacheEngine {
   }
 
   /// The entry of a key, without its version; nil if there is none that has not expired.
-  func freshEntry(_ key: String) throws(StorageError) -> PresentEntry? {
+  package func freshEntry(_ key: String) throws(StorageError) -> PresentEntry? {
     guard let cache = try openCache(), case .found(let entry, _) = try cache.lookUp(key, []) else {
       return nil
     }
@@ -180,7 +180,7 @@ final class FileCache: CacheEngine {
   }
 
   /// The entry of a key, also one that has expired and is kept, or the record that it has no value.
-  func presentEntry(_ key: String) throws(StorageError) -> PresentEntry? {
+  package func presentEntry(_ key: String) throws(StorageError) -> PresentEntry? {
     guard let cache = try openCache() else { return nil }
     switch try cache.lookUp(key, []) {
     case .found(let entry, _): return try withVersion(PresentEntry(entry), key)
@@ -190,7 +190,9 @@ final class FileCache: CacheEngine {
   }
 
   /// The same for an entry that was found before.
-  func withVersion(_ found: PresentEntry, _ key: String) throws(StorageError) -> PresentEntry {
+  package func withVersion(
+    _ found: PresentEntry, _ key: String
+  ) throws(StorageError) -> PresentEntry {
     guard found.version == nil, let stamp = found.stamp, let cache = try openCache(),
       case .found(let entry, _) = try cache.lookUp(key, []), entry.hasDetails,
       EntryStamp(entry) == stamp
@@ -200,11 +202,11 @@ final class FileCache: CacheEngine {
   }
 
   /// Throws for a key that no entry can have.
-  func requireKey(_ key: String) throws(StorageError) {
+  package func requireKey(_ key: String) throws(StorageError) {
     if key.utf8.count > EntryName.longestKey { throw EntryName.tooLong }
   }
 
-  func openChunks(_ key: String) throws(StorageError) -> ChunkSource? {
+  package func openChunks(_ key: String) throws(StorageError) -> ChunkSource? {
     guard let cache = try openCache(), let source = try cache.openChunks(key) else {
       counts.misses.add(1, ordering: .relaxed)
       return nil
@@ -213,14 +215,14 @@ final class FileCache: CacheEngine {
     return source
   }
 
-  func contains(_ key: String) throws(StorageError) -> Bool {
+  package func contains(_ key: String) throws(StorageError) -> Bool {
     guard let cache = try openCache(), case .found = try cache.lookUp(key, []) else {
       return false
     }
     return true
   }
 
-  func path(_ key: String) throws(StorageError) -> String? {
+  package func path(_ key: String) throws(StorageError) -> String? {
     // The caller is going to read the file.
     guard let cache = try openCache(), case .found = try cache.lookUp(key, .recordUse) else {
       return nil
@@ -229,7 +231,7 @@ final class FileCache: CacheEngine {
     return cache.directory.path(of: name.path)
   }
 
-  func entry(_ key: String) throws(StorageError) -> DiskCache.Entry? {
+  package func entry(_ key: String) throws(StorageError) -> DiskCache.Entry? {
     guard let cache = try openCache() else { return nil }
     // Repeated if the entry is replaced between the two look-ups.
     for _ in 0..<3 {
@@ -246,13 +248,13 @@ final class FileCache: CacheEngine {
     return nil
   }
 
-  func keys() throws(StorageError) -> [String] { try openCache()?.keys() ?? [] }
+  package func keys() throws(StorageError) -> [String] { try openCache()?.keys() ?? [] }
 
-  func totalSize() throws(StorageError) -> Int { try openCache()?.totalSize() ?? 0 }
+  package func totalSize() throws(StorageError) -> Int { try openCache()?.totalSize() ?? 0 }
 
   // MARK: Writing
 
-  func write(
+  package func write(
     _ payload: Payload, forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError) {
     let cache = try withOpenCacheForWriting { cache throws(StorageError) in
@@ -263,7 +265,7 @@ final class FileCache: CacheEngine {
     maintain(cache)
   }
 
-  func writeNoValue(
+  package func writeNoValue(
     forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError) {
     let cache = try withOpenCacheForWriting { cache throws(StorageError) in
@@ -273,7 +275,7 @@ final class FileCache: CacheEngine {
     maintain(cache)
   }
 
-  func renew(
+  package func renew(
     _ stale: StaleEntry, forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError) -> Bool {
     try withOpenCacheForWriting { cache throws(StorageError) in
@@ -282,7 +284,7 @@ final class FileCache: CacheEngine {
   }
 
   /// Throws for an entry that exceeds the size limit alone, before anything is stored.
-  func requireSize(_ size: Int, _ key: String) throws(StorageError) {
+  package func requireSize(_ size: Int, _ key: String) throws(StorageError) {
     guard sizeLimit != nil else { return }
     try withOpenCacheForWriting { cache throws(StorageError) in try requireSize(size, key, cache) }
   }
@@ -295,11 +297,11 @@ final class FileCache: CacheEngine {
       path: paths.directory)
   }
 
-  func startWriting(_ key: String) throws(StorageError) -> any CacheWriter {
+  package func startWriting(_ key: String) throws(StorageError) -> any CacheWriter {
     try startWritingFile(key)
   }
 
-  func startWritingFile(_ key: String) throws(StorageError) -> FileEntryWriter {
+  package func startWritingFile(_ key: String) throws(StorageError) -> FileEntryWriter {
     try withOpenCacheForWriting { cache throws(StorageError) in
       let name = try EntryName(key: key, rules: cache.rules)
       // Outside the cache's directory, because the pieces cannot be written again if the cache is
@@ -311,12 +313,14 @@ final class FileCache: CacheEngine {
     }
   }
 
-  func remove(_ key: String, by author: ChangeAuthor, hook: CommitHook) throws(StorageError) {
+  package func remove(
+    _ key: String, by author: ChangeAuthor, hook: CommitHook
+  ) throws(StorageError) {
     try remove(key, if: { true }, hook: hook)
   }
 
   /// - Parameter condition: Asked while the key is locked.
-  func remove(
+  package func remove(
     _ key: String, if condition: @escaping () throws(StorageError) -> Bool, hook: CommitHook
   ) throws(StorageError) {
     guard let cache = try openCache() else { return try hook {} }
@@ -331,13 +335,13 @@ final class FileCache: CacheEngine {
     }
   }
 
-  func removeExpired() throws(StorageError) -> Int {
+  package func removeExpired() throws(StorageError) -> Int {
     // A process that was killed while it emptied the cache leaves no cache, but its old files.
     if try openCache() == nil, try paths.temporaryNames().isEmpty { return 0 }
     return try openCacheForWriting().sweep(from: 0)
   }
 
-  func removeAll() throws(StorageError) {
+  package func removeAll() throws(StorageError) {
     guard let old = try openCache() else { return }
     let cache = try retryingIfRemoved { () throws(StorageError) in try openCacheForWriting() }
     guard let ledger = cache.ledger else { return }

@@ -2,7 +2,7 @@
 ///
 /// `@unchecked Sendable` because its state is not locked: ``CacheWriter`` requires that calls do
 /// not overlap.
-final class FileEntryWriter: CacheWriter, @unchecked Sendable {
+package final class FileEntryWriter: CacheWriter, @unchecked Sendable {
   private let files: FileCache
   /// Keeps sweeps from removing the temporary file, which has the token of this open cache.
   private let cache: OpenCache
@@ -10,7 +10,7 @@ final class FileEntryWriter: CacheWriter, @unchecked Sendable {
   private let key: String
   private var temporary: TemporaryFile
   private var checksum = StreamChecksum()
-  private(set) var count = 0
+  package private(set) var count = 0
 
   init(
     _ files: FileCache, _ cache: OpenCache, _ name: EntryName, _ key: String,
@@ -23,7 +23,7 @@ final class FileEntryWriter: CacheWriter, @unchecked Sendable {
     self.temporary = temporary
   }
 
-  func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
+  package func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
     // Checked with each piece, because the rest may not fit on the disk.
     try files.requireSize(count + bytes.count, key, cache)
     if let failure = temporary.file.write(bytes).failure { throw failure }
@@ -31,7 +31,7 @@ final class FileEntryWriter: CacheWriter, @unchecked Sendable {
     count += bytes.count
   }
 
-  func append(contentsOf source: File) throws(StorageError) {
+  package func append(contentsOf source: File) throws(StorageError) {
     // Sum the clone, because the source may have changed in the meantime.
     let isCloned = count == 0 && temporary.file.clone(from: source)
     let file = isCloned ? temporary.file : source
@@ -51,11 +51,11 @@ final class FileEntryWriter: CacheWriter, @unchecked Sendable {
   }
 
   /// All bytes so far.
-  func contents() throws(StorageError) -> [UInt8] {
+  package func contents() throws(StorageError) -> [UInt8] {
     try temporary.file.read(from: 0, count: count)
   }
 
-  func finish(_ options: WriteOptions, hook: CommitHook) throws(StorageError) {
+  package func finish(_ options: WriteOptions, hook: CommitHook) throws(StorageError) {
     let summary = PayloadSummary(kind: .data, size: count, checksum: checksum.value)
     // Opened again, because the cache may have been emptied since the writer was made.
     let cache = try files.withOpenCacheForWriting { cache throws(StorageError) in

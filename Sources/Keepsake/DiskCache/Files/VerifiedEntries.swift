@@ -49,7 +49,7 @@ struct VerifiedEntry: Sendable {
 }
 
 /// What tells an entry on disk from all others of its key.
-struct EntryStamp: Equatable, Sendable {
+package struct EntryStamp: Equatable, Sendable {
   private let inode: UInt64
   private let modified: Int64
   private let created: Int64
@@ -62,11 +62,11 @@ struct EntryStamp: Equatable, Sendable {
 }
 
 /// An entry on disk, without its value.
-struct PresentEntry: Equatable, Sendable {
+package struct PresentEntry: Equatable, Sendable {
   /// nil for a record that there is no value.
-  let stamp: EntryStamp?
+  package let stamp: EntryStamp?
   /// nil also if it was not read.
-  let version: EntryVersion?
+  package let version: EntryVersion?
 
   init(stamp: EntryStamp?, version: EntryVersion?) {
     self.stamp = stamp

@@ -1,6 +1,7 @@
 import Foundation
 
 @testable import Keepsake
+@testable import KeepsakeValkey
 
 /// What the machines of a test share: a server in this process, with a clock of its own.
 final class FakeTierServer: Sendable {
@@ -363,8 +364,11 @@ final class TierMachine: Sendable {
 
     func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngine)? { nil }
     func suites(app: String) -> [Defaults.Suite] { [] }
-    func sharedTier(of cache: DiskCache.Name, app: String) -> (any SharedTier)? {
-      cache == "local" ? nil : tier
+    func cacheEngine(
+      over files: FileCache, of cache: DiskCache.Name, app: String,
+      onFailure: @escaping @Sendable (StorageError) -> Void
+    ) -> (any SharedCacheEngine)? {
+      cache == "local" ? nil : TieredCache(files, tier, onFailure: onFailure)
     }
   }
 
@@ -399,4 +403,9 @@ final class TierMachine: Sendable {
   func restarted(_ server: FakeTierServer) throws -> TierMachine {
     try TierMachine(server, in: directory)
   }
+}
+
+extension DiskCache.Store {
+  /// The engine of a cache with two tiers; nil for other caches.
+  var tiers: TieredCache? { sharedEngine as? TieredCache }
 }

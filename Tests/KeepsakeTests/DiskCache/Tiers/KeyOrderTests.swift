@@ -1,6 +1,7 @@
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeValkey
 
 @Suite(.ownThread) struct KeyOrderTests {
   private var order = KeyOrder()

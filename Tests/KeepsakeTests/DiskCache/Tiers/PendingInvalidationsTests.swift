@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeValkey
 
 @Suite(.ownThread) final class PendingInvalidationsTests: Sendable {
   private let server = FakeTierServer()

@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeValkey
 @testable import keepsake_peer
 
 /// The bytes of an entry in the second tier.

@@ -3,6 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeValkey
 
 /// Fetches of two machines: one of them produces a value.
 @Suite(.ownThread, .timeLimit(.minutes(20))) struct SharedFetchTests {

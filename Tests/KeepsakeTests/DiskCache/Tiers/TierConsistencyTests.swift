@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeValkey
 
 /// What the two tiers agree on when messages are late, calls overlap, or the server fails.
 @Suite(.ownThread, .timeLimit(.minutes(20))) struct TierConsistencyTests {

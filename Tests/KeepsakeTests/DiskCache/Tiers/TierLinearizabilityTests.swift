@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeValkey
 @testable import keepsake_peer
 
 /// Random calls of several processes on the same keys, while messages are late.

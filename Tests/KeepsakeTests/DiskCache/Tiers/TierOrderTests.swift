@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeValkey
 
 /// What a cache with two tiers returns after calls overlapped: never an older value than before.
 @Suite(.ownThread, .timeLimit(.minutes(20))) struct TierOrderTests {

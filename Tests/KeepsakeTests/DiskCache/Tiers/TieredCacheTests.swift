@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeValkey
 
 /// Two machines whose caches share a tier.
 @Suite(.ownThread) struct TieredCacheTests {

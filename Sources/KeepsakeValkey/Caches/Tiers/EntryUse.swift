@@ -1,3 +1,5 @@
+internal import Keepsake
+
 /// What the server is told of the uses of an entry.
 struct EntryUse: Equatable, Sendable {
   /// For how long a use lets the server keep the entry.

@@ -1,4 +1,5 @@
 internal import FoundationEssentials
+internal import Keepsake
 internal import Synchronization
 
 extension TieredCache {

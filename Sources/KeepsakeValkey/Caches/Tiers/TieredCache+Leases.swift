@@ -1,3 +1,4 @@
+internal import Keepsake
 internal import Synchronization
 
 extension TieredCache {

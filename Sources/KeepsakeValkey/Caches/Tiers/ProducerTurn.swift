@@ -1,6 +1,8 @@
+internal import Keepsake
+
 /// The attempt of one fetch to be the only one that produces a value, on any machine. On one
 /// machine, ``InFlightFetches`` sees to that.
-final class ProducerTurn: Sendable {
+final class ProducerTurn: FetchTurn {
   private struct State: Sendable {
     var production: SharedProduction?
     var isElsewhere = false

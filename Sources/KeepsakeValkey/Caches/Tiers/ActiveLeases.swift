@@ -1,3 +1,5 @@
+internal import Keepsake
+
 /// The leases that this process holds.
 final class ActiveLeases: Sendable {
   private let leases = Locked<Set<CacheLease>>([], afterFork: { [] })

@@ -1,3 +1,5 @@
+internal import Keepsake
+
 /// What this process knows of the order in which the keys of a shared cache were changed.
 ///
 /// The server numbers all changes. A reply or a message tells a fact: as of this number, the key

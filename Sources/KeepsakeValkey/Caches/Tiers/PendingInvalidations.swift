@@ -1,3 +1,4 @@
+internal import Keepsake
 internal import Synchronization
 
 /// The keys that this process has changed while the second tier was away, where they may have old

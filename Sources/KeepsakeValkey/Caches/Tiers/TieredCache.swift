@@ -1,4 +1,5 @@
 internal import FoundationEssentials
+internal import Keepsake
 internal import Synchronization
 
 /// A cache with two tiers: files on this machine, and a server that several machines share.
@@ -11,7 +12,7 @@ internal import Synchronization
 ///
 /// An entry whose version has the number 0 was set while the server was away, and has to be removed
 /// there.
-final class TieredCache: CacheEngine {
+final class TieredCache: SharedCacheEngine {
   let files: FileCache
   let tier: any SharedTier
   let pending = PendingInvalidations()
@@ -44,6 +45,8 @@ final class TieredCache: CacheEngine {
     self.tier = tier
     self.onFailure = onFailure
   }
+
+  func makeTurn(_ key: String) -> any FetchTurn { ProducerTurn(self, key) }
 
   var directory: String? { files.directory }
   var parentDirectory: String? { files.parentDirectory }

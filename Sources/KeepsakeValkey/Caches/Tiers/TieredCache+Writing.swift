@@ -1,4 +1,5 @@
 internal import FoundationEssentials
+internal import Keepsake
 
 extension TieredCache {
   func write(

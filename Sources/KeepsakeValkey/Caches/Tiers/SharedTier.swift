@@ -1,16 +1,10 @@
-/// A backing whose server is the second tier of caches.
-package protocol CacheBacking: StorageBacking {
-  /// The second tier of a cache; nil for a cache that stays on this machine.
-  ///
-  /// Not called for caches in memory or in a directory of their own. The call does not wait.
-  func sharedTier(of cache: DiskCache.Name, app: String) -> (any SharedTier)?
-}
+internal import Keepsake
 
 /// The tier of a cache that several machines share: bytes by key on a server, each with a lifetime.
 ///
 /// Calls block the thread for a round trip unless noted. All lifetimes are in nanoseconds. The
 /// server numbers all changes, and tells all machines of each, in this order.
-package protocol SharedTier: AnyObject, Sendable {
+protocol SharedTier: AnyObject, Sendable {
   /// Where it is, for errors.
   var address: String { get }
   /// How long a lease is valid.
@@ -54,21 +48,21 @@ package protocol SharedTier: AnyObject, Sendable {
 }
 
 /// What the second tier has of a key.
-package enum SharedAnswer: Sendable {
+enum SharedAnswer: Sendable {
   case bytes(SharedBytes)
   /// Nothing. With the number of the last change of any key; 0 if the server knows of none.
   case nothing(number: UInt64)
 }
 
 /// Bytes of the second tier.
-package struct SharedBytes: Sendable {
-  package let bytes: ArraySlice<UInt8>
+struct SharedBytes: Sendable {
+  let bytes: ArraySlice<UInt8>
   /// The number of the change that stored them.
-  package let number: UInt64
+  let number: UInt64
   /// How long the server keeps them, in nanoseconds.
-  package let remaining: Int64
+  let remaining: Int64
 
-  package init(_ bytes: ArraySlice<UInt8>, number: UInt64, remaining: Int64) {
+  init(_ bytes: ArraySlice<UInt8>, number: UInt64, remaining: Int64) {
     self.bytes = bytes
     self.number = number
     self.remaining = max(0, remaining)
@@ -76,7 +70,7 @@ package struct SharedBytes: Sendable {
 }
 
 /// What the second tier replies to a change, with the number of that.
-package enum ChangeReply: Sendable {
+enum ChangeReply: Sendable {
   case made(number: UInt64)
   /// It was made, but fewer replicas than required have confirmed that.
   case unconfirmed(number: UInt64, StorageError)
@@ -98,7 +92,7 @@ package enum ChangeReply: Sendable {
 }
 
 /// What the second tier replies to a request for a lease.
-package enum LeaseReply: Sendable {
+enum LeaseReply: Sendable {
   /// With the first bytes of the key. The production is common to all its leases, one after
   /// the other, until the key is changed: the first one that is done stores its value.
   case granted(production: UInt64, SharedBytes?)
@@ -107,7 +101,7 @@ package enum LeaseReply: Sendable {
 }
 
 /// Receives what other machines, and this one, do to the second tier. Its calls must not wait.
-package protocol TierFollower: AnyObject, Sendable {
+protocol TierFollower: AnyObject, Sendable {
   /// All changes from now on are told.
   func tierIsFollowed()
   /// Changes may be missed from now on.

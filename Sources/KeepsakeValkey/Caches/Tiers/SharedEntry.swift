@@ -1,4 +1,5 @@
 internal import FoundationEssentials
+internal import Keepsake
 
 /// The header of an entry in the second tier, which its payload follows.
 ///

@@ -1,3 +1,5 @@
+internal import Keepsake
+
 /// The fetches of this process that wait for a machine that produces the value of their key.
 ///
 /// No thread waits: a task is resumed by a message, by a timer, or by its cancellation.
