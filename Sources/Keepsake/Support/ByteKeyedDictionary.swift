@@ -6,7 +6,7 @@
 ///
 /// A look-up counts no references, so that threads which look up the same key do not write to the
 /// same memory.
-package struct ByteKeyedDictionary<Value> {
+struct ByteKeyedDictionary<Value> {
   fileprivate struct Slot {
     let hash: UInt64
     /// Where the key is in `keyBytes`.
@@ -39,11 +39,9 @@ package struct ByteKeyedDictionary<Value> {
     }
   }
 
-  package init() {}
-
-  package var count: Int { slots.count }
+  var count: Int { slots.count }
   /// How many bytes the keys take.
-  package var keyByteCount: Int { keyBytes.count }
+  var keyByteCount: Int { keyBytes.count }
   var keys: [String] { copiedKeys.keys }
   var copiedKeys: Copies<Void> { copies { _ in () } }
 
@@ -107,7 +105,7 @@ package struct ByteKeyedDictionary<Value> {
     Self.withBytes(of: key) { find($0, hash($0)).slot }
   }
 
-  package subscript(key: String) -> Value? {
+  subscript(key: String) -> Value? {
     @inline(__always)
     get { slot(of: key).map { slots[$0].value } }
   }
@@ -121,7 +119,7 @@ package struct ByteKeyedDictionary<Value> {
 
   /// Stores `value` and returns the one it replaces.
   @discardableResult
-  package mutating func set(_ key: String, _ value: Value) -> Value? {
+  mutating func set(_ key: String, _ value: Value) -> Value? {
     let old = Self.withBytes(of: key) { key -> Value? in
       let hash = hash(key)
       let (bucket, slot) = find(key, hash)
@@ -141,7 +139,7 @@ package struct ByteKeyedDictionary<Value> {
 
   /// Removes `key` and returns its value.
   @discardableResult
-  package mutating func remove(_ key: String) -> Value? {
+  mutating func remove(_ key: String) -> Value? {
     let (bucket, slot) = Self.withBytes(of: key) { find($0, hash($0)) }
     guard let slot else { return nil }
     let removed = slots[slot]
@@ -205,14 +203,14 @@ package struct ByteKeyedDictionary<Value> {
 
   /// Changes a value in place; false if there is none.
   @discardableResult
-  package mutating func modify(_ key: String, _ change: (inout Value) -> Void) -> Bool {
+  mutating func modify(_ key: String, _ change: (inout Value) -> Void) -> Bool {
     guard let slot = slot(of: key) else { return false }
     change(&slots[slot].value)
     return true
   }
 
   /// All keys with their values.
-  package var elements: some Sequence<(key: String, value: Value)> {
+  var elements: some Sequence<(key: String, value: Value)> {
     slots.lazy.map { (key(of: $0), $0.value) }
   }
 }

@@ -65,7 +65,7 @@ struct KeyOrder: Sendable {
     var use: EntryUse?
   }
 
-  private var facts = ByteKeyedDictionary<Fact>()
+  private var facts = ExactKeyDictionary<Fact>()
   /// The least number that a fact of any other key has.
   private var baseNumber: UInt64 = 0
   /// When the last one of those that were forgotten was noted…
@@ -310,7 +310,7 @@ struct KeyOrder: Sendable {
 
   /// Forgets facts. Calls that are running do not learn older ones in their place.
   private mutating func forget(where isForgotten: (Fact) -> Bool) {
-    var kept = ByteKeyedDictionary<Fact>()
+    var kept = ExactKeyDictionary<Fact>()
     for (key, fact) in facts.elements {
       if isForgotten(fact) {
         baseNumber = max(baseNumber, fact.number)

@@ -1,0 +1,38 @@
+internal import Keepsake
+
+/// A dictionary that compares its keys byte by byte, and knows how many bytes they take.
+///
+/// It replaces ``ByteKeyedDictionary``, whose generic code the compiler does not specialize in this
+/// module, and which programs without this module would then carry in its generic form.
+struct ExactKeyDictionary<Value> {
+  private var values: [ExactString: Value] = [:]
+  /// How many bytes the keys take.
+  private(set) var keyByteCount = 0
+
+  var count: Int { values.count }
+
+  /// All keys with their values.
+  var elements: some Sequence<(key: String, value: Value)> {
+    values.lazy.map { ($0.key.text, $0.value) }
+  }
+
+  subscript(key: String) -> Value? { values[ExactString(key)] }
+
+  mutating func set(_ key: String, _ value: Value) {
+    let old = values.updateValue(value, forKey: ExactString(key))
+    if old == nil { keyByteCount += key.utf8.count }
+  }
+
+  mutating func remove(_ key: String) {
+    let old = values.removeValue(forKey: ExactString(key))
+    if old != nil { keyByteCount -= key.utf8.count }
+  }
+
+  /// Changes a value in place, if there is one.
+  mutating func modify(_ key: String, _ change: (inout Value) -> Void) {
+    guard let index = values.index(forKey: ExactString(key)) else { return }
+    change(&values.values[index])
+  }
+}
+
+extension ExactKeyDictionary: Sendable where Value: Sendable {}
