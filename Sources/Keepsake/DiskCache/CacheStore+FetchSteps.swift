@@ -10,11 +10,8 @@ extension DiskCache.Store {
     case stale(StoredValue, T, StaleEntry)
   }
 
-  private struct FetchLookup<T> {
-    let usable: Usable<T>
-    /// What it was made of; nil if that could not be read.
-    let result: CacheLookup?
-  }
+  /// What a fetch has found, and what that was made of; nil if it could not be read.
+  private typealias FetchLookup<T> = (usable: Usable<T>, result: CacheLookup?)
 
   func fetchValue<T: Codable>(
     _ key: String, _ policy: FetchPolicy, isolation: isolated (any Actor)?,
@@ -263,7 +260,7 @@ extension DiskCache.Store {
         return nil
       }
     }
-    return FetchLookup(usable: usable(result?.found ?? .missing, key, policy), result: result)
+    return (usable(result?.found ?? .missing, key, policy), result)
   }
 
   /// What can be used of an entry. One that cannot be decoded is reported, and counts as missing.
