@@ -1,5 +1,5 @@
 /// The version of a value that machines share, which tells it from any other value of its key.
-package struct EntryVersion: Hashable, Sendable {
+package struct EntryVersion: Equatable, Sendable {
   /// The number of the change that made it, which the server counts for all keys of the cache; 0 if
   /// the server was not told of the change.
   package let number: UInt64
