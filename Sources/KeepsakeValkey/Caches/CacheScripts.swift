@@ -12,7 +12,7 @@
 ///
 /// A script that fails is not undone. Therefore a change takes its number first: a server that
 /// refuses all writes, or a user who may not write, changes nothing and tells nobody. Then the
-/// message comes, so that a user who may not publish changes nothing either. A full server refuses
+/// message comes, so that a user who may not publish changes no value either. A full server refuses
 /// only what a script writes before its first removal.
 enum CacheScripts {
   /// Key 1 is the state, value 1 a new one.
@@ -28,7 +28,8 @@ enum CacheScripts {
     local function takeNumber()
       number = number + 1
       local taken = redis.pcall('SET', KEYS[1], generation .. digits())
-      return taken, taken.err and string.sub(taken.err, 1, 4) ~= 'OOM '
+      local isFull = taken.err and string.find(' ' .. taken.err, '[ -]OOM ')
+      return taken, taken.err and not isFull
     end
 
     """

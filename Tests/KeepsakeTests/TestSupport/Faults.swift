@@ -242,7 +242,7 @@ func failingEachCall<Stage>(
   check: (Stage, TemporaryDirectory, FailedCall) throws -> Void,
   afterwards: (TemporaryDirectory, FailedCall) throws -> Void = { _, _ in }
 ) async throws -> Int {
-  let step = Coverage.isComplete ? step : max(step, 16)
+  let step = Coverage.isComplete ? step : max(step, 24)
   var total = 0
   let resources = HeldResources()
 

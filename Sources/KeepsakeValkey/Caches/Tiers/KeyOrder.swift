@@ -11,8 +11,8 @@ internal import Keepsake
 ///   was noted. Then the server has lost changes, as in a failover.
 /// - A fact is current while messages tell of all later changes: the call that learned it began
 ///   after the subscription was confirmed, and that has not been lost since.
-/// - A change that the server was not told of is later than all facts, until it is told: then the
-///   value that it has is removed.
+/// - A change that the server was not told of is later than all facts of calls that began before.
+///   When the server is told, it removes its value.
 ///
 /// A fact is noted before its call returns. Therefore no call returns an older value than one that
 /// began after another call had returned a newer one.
@@ -55,7 +55,7 @@ struct KeyOrder: Sendable {
     var period: UInt64?
     /// Whether the server was not told.
     var isUnsent = false
-    /// The entry of which the server was told later, so that its value there was removed.
+    /// The entry of this machine because of which the server has removed its value.
     var sent: EntryVersion?
     /// Whether this machine is known to have no older entry.
     var hasNoOlderEntry = false
@@ -183,21 +183,27 @@ struct KeyOrder: Sendable {
     return true
   }
 
-  /// Notes that the value of a key was removed on the server, because that was not told of a change
-  /// before.
+  /// Notes that the server has removed a value because it had not been told of a change.
   ///
   /// - Returns: Whether the caller has to start the removal of outdated entries.
   mutating func noteSent(_ key: String, _ number: UInt64) -> Bool {
     guard let last = facts[key], last.isUnsent else { return false }
+    return noteRemoval(of: key, number, last)
+  }
+
+  /// Replaces a fact about a key of which this machine may have an entry that the server was not
+  /// told of when it was stored.
+  private mutating func noteRemoval(of key: String, _ number: UInt64, _ last: Fact) -> Bool {
     // It is not current: a message about a later change may have come already.
     var fact = makeChange(.nothing, number, after: last)
-    if case .entry(let version) = last.held { fact.sent = version }
+    if last.number > number { fact.contradictedAt = fact.changedAt }
+    if last.isUnsent, case .entry(let version) = last.held { fact.sent = version }
     set(key, fact)
     return queueRemoval(of: key)
   }
 
-  /// Whether the server was told of an entry later than it was stored, so that another value which
-  /// it has is a later one.
+  /// Whether the server has removed its value because of this entry, so that a value which it has
+  /// now is later.
   func wasSent(_ key: String, _ version: EntryVersion?) -> Bool {
     if let version, let fact = facts[key] { fact.sent == version } else { false }
   }
@@ -257,16 +263,23 @@ struct KeyOrder: Sendable {
   /// Notes that all keys were removed, as a message or the reply to this process's own call tells.
   ///
   /// - Parameter call: The own one.
-  mutating func noteRemovalOfAll(_ number: UInt64, _ call: Call? = nil) {
+  /// - Returns: Whether the caller has to start the removal of outdated entries.
+  @discardableResult
+  mutating func noteRemovalOfAll(_ number: UInt64, _ call: Call? = nil) -> Bool {
     // If the server has lost changes, facts of larger numbers, and calls that are running, may be
     // earlier.
     period += 1
-    if number == removalNumber, call == nil { return }
+    if number == removalNumber, call == nil { return false }
     removalNumber = max(removalNumber, number)
     let began = call?.began ?? 0
-    forget { $0.number <= number && !($0.isUnsent && $0.notedAt > began) }
+    let sent = facts.elements.filter { _, fact in
+      if fact.isUnsent { return fact.notedAt < began }
+      return fact.number <= number && fact.sent != nil && !fact.hasNoOlderEntry
+    }
+    forget { $0.number <= number && !$0.isUnsent }
     baseNumber = max(baseNumber, number)
     outdatedNumber = max(outdatedNumber, number)
+    return sent.reduce(false) { noteRemoval(of: $1.key, number, $1.value) || $0 }
   }
 
   /// Notes that this process removes all keys, and could not tell the server.
@@ -365,7 +378,8 @@ struct KeyOrder: Sendable {
     // Another process of this machine has stored it.
     let number = max(version?.number ?? 0, last?.number ?? baseNumber)
     var fact = makeFact(.entry(version), number, after: last)
-    fact.isUnsent = version?.number == 0
+    // A change that is running may have been made already.
+    fact.isUnsent = version?.number == 0 && changes[ExactString(key)] == nil
     set(key, fact)
     return true
   }

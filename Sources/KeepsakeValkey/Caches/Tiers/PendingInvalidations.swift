@@ -4,7 +4,8 @@ internal import Synchronization
 /// The keys that this process has changed while the second tier was away, where they may have old
 /// values.
 ///
-/// They are removed there before this process asks for them again, or once it is followed again.
+/// They are removed there before this process asks for them again, once it is followed again, or a
+/// second after another call has succeeded.
 final class PendingInvalidations: Sendable {
   private struct State: Sendable {
     /// The process, as ``ForkGuard`` counts them: those of a parent are not a forked child's.
@@ -40,8 +41,8 @@ final class PendingInvalidations: Sendable {
     }
   }
 
-  /// Runs its argument with what is known of the keys, while nothing else is noted of them. That
-  /// returns whether the removal of outdated entries has to be started.
+  /// Runs its argument with what is known of the keys, while nothing else is noted of them. The
+  /// argument returns whether the removal of outdated entries has to be started.
   typealias OrderAccess = ((inout KeyOrder) -> Bool) -> Void
 
   private let state = Locked(State(), afterFork: { State() })
@@ -109,8 +110,7 @@ final class PendingInvalidations: Sendable {
     let reply = try tier.removeAll()
     access { order in
       change { $0.removeAll(until: last) }
-      if let made = reply.made { order.noteRemovalOfAll(made.number, call) }
-      return false
+      return reply.made.map { order.noteRemovalOfAll($0.number, call) } ?? false
     }
     return reply
   }

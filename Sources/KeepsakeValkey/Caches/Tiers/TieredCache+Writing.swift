@@ -77,7 +77,7 @@ extension TieredCache {
     defer { withOrder { $0.endChange(call) } }
     let number: UInt64
     do throws(StorageError) {
-      try pending.send(to: tier, about: key, noteSent)
+      try pending.send(to: tier, about: key, changeOrder)
       let reply = try tier.write(
         bytes, name: shared.version.name, lifetime: shared.lifetime, forKey: key,
         production: production?.lease?.production)
@@ -162,7 +162,7 @@ extension TieredCache {
     defer { withOrder { $0.endChange(call) } }
     var failure: StorageError?
     do throws(StorageError) {
-      try pending.send(to: tier, about: key, noteSent)
+      try pending.send(to: tier, about: key, changeOrder)
       let reply = try tier.remove(key, production: production?.lease?.production)
       if let lease = production?.lease { _ = leases.remove(lease) }
       noteSuccess()
@@ -214,7 +214,7 @@ extension TieredCache {
     followOnce()
     var failure: StorageError?
     do throws(StorageError) {
-      let reply = try pending.removeAll(on: tier, noteSent)
+      let reply = try pending.removeAll(on: tier, changeOrder)
       noteSuccess()
       guard let made = reply.made else { return }
       failure = made.failure

@@ -24,7 +24,9 @@ final class TieredCache: SharedCacheEngine {
   private let isOutageReported = Atomic(false)
   /// Whether it was reported that the server refuses to tell of changes.
   private let isRefusalReported = Atomic(false)
-  /// Whether what is pending will be sent after a delay.
+  /// How many seconds after a success what could not be sent is sent.
+  private let sendDelay = Atomic(1)
+  /// Whether it will be.
   private let isSendingSoon = Atomic(false)
   /// Whether its leases end with a normal exit of the process.
   let releasesAtExit = Atomic(false)
@@ -90,8 +92,8 @@ final class TieredCache: SharedCacheEngine {
   ) -> R? {
     do throws(StorageError) {
       // A forked child has no thread that sends the rest.
-      if ForkGuard.isForkedChild { try pending.sendAll(to: tier, noteSent) }
-      try pending.send(to: tier, about: key, noteSent)
+      if ForkGuard.isForkedChild { try pending.sendAll(to: tier, changeOrder) }
+      try pending.send(to: tier, about: key, changeOrder)
       let answer = try question()
       noteSuccess()
       return answer
@@ -102,7 +104,7 @@ final class TieredCache: SharedCacheEngine {
   }
 
   func noteSuccess() {
-    sendPendingSoon(after: Self.pendingDelay)
+    sendPendingSoon(after: .seconds(sendDelay.load(ordering: .relaxed)))
     guard isOutageReported.load(ordering: .relaxed) else { return }
     isOutageReported.store(false, ordering: .relaxed)
   }
@@ -118,9 +120,6 @@ final class TieredCache: SharedCacheEngine {
         remedy: error.remedy, underlyingError: error.underlyingError))
   }
 
-  /// After a success, when to send what could not be sent.
-  private static let pendingDelay = Duration.seconds(1)
-
   /// Sends the removals that are pending, on another thread.
   private func sendPendingSoon(after delay: Duration? = nil) {
     // A forked child has no thread for that. Its next question sends them.
@@ -130,9 +129,13 @@ final class TieredCache: SharedCacheEngine {
       guard let self else { return }
       if delay != nil { isSendingSoon.store(false, ordering: .relaxed) }
       do throws(StorageError) {
-        try pending.sendAll(to: tier, noteSent)
+        try pending.sendAll(to: tier, changeOrder)
+        sendDelay.store(1, ordering: .relaxed)
       } catch {
-        noteFailure(error, of: "set")
+        // A server that refuses changes may answer questions for long.
+        let delay = sendDelay.load(ordering: .relaxed)
+        sendDelay.store(min(delay * 2, 60), ordering: .relaxed)
+        if delay == 1 { noteFailure(error, of: "set") }
       }
     }
     if let delay {
@@ -142,8 +145,8 @@ final class TieredCache: SharedCacheEngine {
     }
   }
 
-  /// Notes what was sent, and starts the removal of entries that it has outdated.
-  func noteSent(_ note: (inout KeyOrder) -> Bool) { removeOutdatedSoon(withOrder(note)) }
+  /// Changes what is known, and starts the removal of entries which that has outdated.
+  func changeOrder(_ body: (inout KeyOrder) -> Bool) { removeOutdatedSoon(withOrder(body)) }
 
   /// Reports a failure that no caller can be told about.
   func report(_ error: StorageError) { onFailure(error) }
@@ -249,7 +252,7 @@ extension TieredCache: TierFollower {
   }
 
   func tierDidRemoveAll(number: UInt64) {
-    withOrder { $0.noteRemovalOfAll(number) }
+    changeOrder { $0.noteRemovalOfAll(number) }
     waits.wakeAll()
   }
 

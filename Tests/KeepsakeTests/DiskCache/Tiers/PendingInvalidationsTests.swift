@@ -107,6 +107,7 @@ import Testing
     }
     try pending.send(to: tier, about: "other", note)
     #expect(order.withLock { !$0.mayUse("k", version) && $0.mayUse("l", version) })
+    #expect(order.withLock { $0.wasSent("k", version) && !$0.wasSent("l", version) })
     #expect(!pending.isEmpty)
     try pending.sendAll(to: tier, note)
     #expect(order.withLock { !$0.mayUse("l", version) } && pending.isEmpty)

@@ -386,14 +386,19 @@ import Testing
   }
 
   /// Another thread looks at the entry, of which the server was not told, while the key is set.
-  @Test(arguments: ["get", "contains"])
-  func readOfAnUnsentEntryDoesNotRemoveALaterValue(_ read: String) throws {
+  @Test(arguments: ["get", "contains"], [false, true])
+  func readOfAnUnsentEntryDoesNotRemoveALaterValue(_ read: String, _ isEarly: Bool) throws {
     here.tier.goAway()
     try cache.set("unknown to the server", forKey: "k")
     let process = try here.restarted(server)
     let second = process.cache()
-    process.tier.beforeReply(to: "write") {
+    let readNow: @Sendable () -> Void = {
       if read == "get" { _ = try? second.get("k") } else { _ = try? second.contains("k") }
+    }
+    if isEarly {
+      process.tier.beforeRequest(to: "write", readNow)
+    } else {
+      process.tier.beforeReply(to: "write", readNow)
     }
     try second.set("a", forKey: "k")
     #expect(try second.model("k") == "a" && other.model("k") == "a")

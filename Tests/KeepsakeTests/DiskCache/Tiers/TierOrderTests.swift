@@ -110,7 +110,9 @@ import Testing
     let second = process.cache()
     process.tier.beforeReply(to: "readHead") { [cache, other] in
       try? other.set("b", forKey: "k", tags: ["tag": "b"])
-      cache.tiers?.removeOutdated()
+      try? waitUntil("the entry was not removed") {
+        try cache.tiers?.files.presentEntry("k") == nil
+      }
     }
     switch call {
     case "chunks":
@@ -152,6 +154,18 @@ import Testing
     try other.set("b", forKey: "k")
     #expect(try cache.model("k") == "b")
     here.tier.deliver()
+    #expect(try cache.model("k") == "b" && other.model("k") == "b")
+    #expect(server.entries["k"] != nil)
+  }
+
+  /// As before, but all keys were to be removed.
+  @Test func unsentSetAfterARemovalOfAllIsToldOnce() throws {
+    here.tier.goAway()
+    #expect(throws: StorageError.self) { try cache.removeAll() }
+    try cache.set("unsent", forKey: "k")
+    here.tier.comeBack()
+    try waitUntil("the keys were not removed") { cache.tiers?.pending.isEmpty == true }
+    try other.set("b", forKey: "k")
     #expect(try cache.model("k") == "b" && other.model("k") == "b")
     #expect(server.entries["k"] != nil)
   }
