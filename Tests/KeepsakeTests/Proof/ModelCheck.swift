@@ -117,19 +117,28 @@ struct ModelCheck<Model: StoreModel> {
       let seed = start &+ UInt64(number)
       let sequence = Self.sequence(seed, length: length)
       steps += sequence.count
-      guard Self.divergence(of: sequence) != nil else { continue }
-      record(sequence, seed, sourceLocation)
+      guard let divergence = Self.divergence(of: sequence) else { continue }
+      record(sequence, divergence, seed, sourceLocation)
       break
     }
     print("proof: operations on \(Model.name) and its model: \(steps) operations")
   }
 
-  private func record(_ sequence: [Step], _ seed: UInt64, _ sourceLocation: SourceLocation) {
+  private func record(
+    _ sequence: [Step], _ first: Divergence, _ seed: UInt64, _ sourceLocation: SourceLocation
+  ) {
+    var last = first
     var shrinker = Shrinker(
-      simpler: Self.simpler, fails: { Self.divergence(of: $0) != nil })
+      simpler: Self.simpler,
+      fails: { steps in
+        guard let divergence = Self.divergence(of: steps) else { return false }
+        last = divergence
+        return true
+      })
     let small = shrinker.shrink(sequence)
     // A failure that depends on timing may not occur again.
-    let divergence = Self.divergence(of: small)?.description ?? "it did not fail again"
+    let divergence =
+      Self.divergence(of: small)?.description ?? "it did not fail again; at last: \(last)"
     let lines = small.map { "  " + SourceText.of($0) }.joined(separator: ",\n")
     Issue.record(
       "\(Model.name), KEEPSAKE_SEED=\(seed): \(divergence)\n[\n\(lines)\n]",

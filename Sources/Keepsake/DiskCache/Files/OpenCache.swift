@@ -10,7 +10,7 @@ final class OpenCache: Sendable {
   private let status: FileStatus
   let rules: EntryName.Rules
   let blockSize: Int
-  /// nil if this process may not write.
+  /// nil if this process may not write, or if there was none when a reader opened the cache.
   let ledger: CacheLedger?
   /// The ledger's epoch when ``directory`` was opened; nil if it could not be read.
   ///
@@ -77,7 +77,8 @@ final class OpenCache: Sendable {
   func isCurrent(usingRecentCheck: Bool = true) throws(StorageError) -> Bool {
     if processGeneration != ForkGuard.generation { return false }
     let now = CoarseClock.now
-    if !usingRecentCheck || now != lastCheck.load(ordering: .relaxed) {
+    // Without a ledger, nothing else tells that the cache was emptied.
+    if !usingRecentCheck || ledger == nil || now != lastCheck.load(ordering: .relaxed) {
       lastCheck.store(now, ordering: .relaxed)
       guard try FileSystem.status(directory.path)?.isSameFile(as: status) == true,
         try ledger?.file.isReplaced() != true

@@ -191,6 +191,21 @@ import Testing
     }
   }
 
+  /// A reader has opened a cache of which a killed process had made the directory, but no ledger.
+  @Test func noticesAtOnceThatACacheOpenedWithoutALedgerIsEmptied() throws {
+    // Each round takes less than a tick of the clock after which files are compared in any case.
+    for round in 0..<50 {
+      let name = DiskCache.Name("\(round)", in: directory.url)
+      let (reader, writer) = (directory.cache(name), directory.cache(name))
+      try FileManager.default.createDirectory(
+        atPath: directory.path + "/\(round)", withIntermediateDirectories: false)
+      #expect(try reader.get("k") == nil)
+      try writer.set(value, forKey: "k")
+      try writer.removeAll()
+      #expect(try reader.get("k") == nil, "round \(round)")
+    }
+  }
+
   @Test func readersDoNotWaitForAStoppedHolderOfTheLedgersLock() throws {
     try directory.cache().set(value, forKey: "k")
     let ledger = try #require(try directory.cache().files.openCacheForWriting().ledger)
