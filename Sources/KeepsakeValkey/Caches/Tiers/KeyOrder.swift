@@ -80,7 +80,9 @@ struct KeyOrder: Sendable {
   private var removalNumber: UInt64 = 0
 
   /// The changes of this process that are running.
-  private var changes: [ExactString: Int] = [:]
+  private var changes = RunningCalls()
+  /// The questions that are running, and store what they learn.
+  private var questions = RunningCalls()
   /// The keys of which this machine may have an outdated entry that is to be removed.
   private var outdated: Set<ExactString> = []
   private var outdatedByteCount = 0
@@ -116,20 +118,21 @@ struct KeyOrder: Sendable {
 
   /// The caller has to end it with ``endChange(_:)``.
   mutating func beginChange(_ key: String) -> Call {
-    changes[ExactString(key), default: 0] += 1
+    changes.add(key)
     var call = begin(key)
     call.isChange = true
     return call
   }
 
-  mutating func endChange(_ call: Call) {
-    let key = ExactString(call.key)
-    if let count = changes[key], count > 1 {
-      changes[key] = count - 1
-    } else {
-      changes[key] = nil
-    }
+  mutating func endChange(_ call: Call) { changes.remove(call.key) }
+
+  /// Begins a call that stores what it learns. The caller has to end it with ``endQuestion(_:)``.
+  mutating func beginQuestion(_ key: String) -> Call {
+    questions.add(key)
+    return begin(key)
   }
+
+  mutating func endQuestion(_ call: Call) { questions.remove(call.key) }
 
   // MARK: Facts
 
@@ -379,7 +382,7 @@ struct KeyOrder: Sendable {
     let number = max(version?.number ?? 0, last?.number ?? baseNumber)
     var fact = makeFact(.entry(version), number, after: last)
     // A change that is running may have been made already.
-    fact.isUnsent = version?.number == 0 && changes[ExactString(key)] == nil
+    fact.isUnsent = version?.number == 0 && changes.count(key) == 0
     set(key, fact)
     return true
   }
@@ -397,7 +400,7 @@ struct KeyOrder: Sendable {
   ///
   /// - Parameter count: How many changes do not count.
   func isUnchanged(since call: Call, besides count: Int = 0) -> Bool {
-    guard call.began > barrier, changes[ExactString(call.key)] ?? 0 <= count else { return false }
+    guard call.began > barrier, changes.count(call.key) <= count else { return false }
     return facts[call.key]?.changedAt ?? baseNotedAt < call.began
   }
 
@@ -471,11 +474,25 @@ struct KeyOrder: Sendable {
   mutating func noteNoOlderEntry(_ call: Call, hasEntry: Bool) {
     guard let fact = facts[call.key], fact.changedAt < call.began, !fact.isUnsent else { return }
     facts.modify(call.key) { $0.hasNoOlderEntry = true }
-    if hasEntry || changes[ExactString(call.key)] != nil { return }
+    if hasEntry || changes.count(call.key) + questions.count(call.key) > 0 { return }
     facts.remove(call.key)
     // Calls that began before it was noted must not learn an older one.
     baseNumber = max(baseNumber, fact.number)
     baseNotedAt = max(baseNotedAt, fact.notedAt, fact.contradictedAt)
     forgottenAt = tick()
   }
+}
+
+/// How many calls about each key are running.
+private struct RunningCalls: Sendable {
+  private var counts: [ExactString: Int] = [:]
+
+  mutating func add(_ key: String) { counts[ExactString(key), default: 0] += 1 }
+
+  mutating func remove(_ key: String) {
+    let count = count(key)
+    counts[ExactString(key)] = count > 1 ? count - 1 : nil
+  }
+
+  func count(_ key: String) -> Int { counts[ExactString(key)] ?? 0 }
 }

@@ -133,7 +133,8 @@ extension TieredCache {
   private func compare(
     _ key: String, _ local: FoundEntry, _ found: PresentEntry?
   ) throws(StorageError) -> CacheLookup {
-    let call = withOrder { $0.begin(key) }
+    let call = withOrder { $0.beginQuestion(key) }
+    defer { withOrder { $0.endQuestion(call) } }
     let present = try found.map { (found) throws(StorageError) in
       try files.withVersion(found, key)
     }

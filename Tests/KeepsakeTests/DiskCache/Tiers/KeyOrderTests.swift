@@ -144,6 +144,17 @@ import Testing
     #expect(order.isLatest("k", unsent))
   }
 
+  /// A question has learned it, and is about to store its value.
+  @Test mutating func factOfARunningQuestionIsNotForgotten() {
+    let question = order.beginQuestion("k")
+    #expect(isNoted(5, question))
+    order.noteNoOlderEntry(order.begin("k"), hasEntry: false)
+    #expect(order.isLatest("k", version(5)))
+    order.endQuestion(question)
+    order.noteNoOlderEntry(order.begin("k"), hasEntry: false)
+    #expect(!order.isLatest("k", version(5)))
+  }
+
   /// An entry that was found before it was removed, which is not remembered.
   @Test mutating func removedEntryIsNotUsed() {
     let call = order.begin("k")
@@ -785,6 +796,7 @@ import Testing
     var next = 0
     var phase = Phase.begin
     var call: KeyOrder.Call?
+    var isQuestion = false
     /// The call that began before the disk was looked at.
     var check: KeyOrder.Call?
     /// The entry that was found.
@@ -1104,8 +1116,9 @@ import Testing
             return finishRead(version, process, &list)
           }
         }
-        let call = processes[process].order.begin("k")
+        let call = processes[process].order.beginQuestion("k")
         list.call = call
+        list.isQuestion = true
         list.phase = .request
         if let version = list.present?.version, version.number == 0,
           !processes[process].order.wasSent("k", version)
@@ -1186,6 +1199,8 @@ import Testing
     private mutating func finishRead(
       _ version: EntryVersion?, _ process: Int, _ list: inout List
     ) {
+      if list.isQuestion { processes[process].order.endQuestion(list.call!) }
+      list.isQuestion = false
       list.result = version
       list.end()
       if losesChanges { return }
