@@ -11,12 +11,15 @@ func waitUntil(
   _ condition: () throws -> Bool
 ) throws {
   let deadline = ContinuousClock.now + .seconds(600)
+  var pause = UInt32(1_000)
   while try !condition() {
     guard ContinuousClock.now < deadline else {
       Issue.record(comment, sourceLocation: sourceLocation)
       return
     }
-    usleep(1_000)
+    usleep(pause)
+    // A look takes time that the tests beside it need.
+    pause = min(pause * 5 / 4, 16_000)
   }
 }
 
@@ -27,13 +30,15 @@ func eventually(
   _ condition: () async throws -> Bool, isolation: isolated (any Actor)? = #isolation
 ) async throws {
   var rest = Duration.seconds(600)
+  var pause = Duration.milliseconds(2)
   while try await !condition() {
     guard rest > .zero else {
       Issue.record(comment, sourceLocation: sourceLocation)
       return
     }
     let start = ContinuousClock.now
-    try await Task.sleep(for: .milliseconds(2))
+    try await Task.sleep(for: pause)
+    pause = min(pause * 1.25, .milliseconds(16))
     rest -= min(ContinuousClock.now - start, .milliseconds(20))
   }
 }

@@ -48,12 +48,14 @@ func eventually(
   _ condition: () async throws -> Bool, isolation: isolated (any Actor)? = #isolation
 ) async throws {
   let deadline = ContinuousClock.now + .seconds(600)
+  var pause = Duration.milliseconds(1)
   while try await !condition() {
     guard ContinuousClock.now < deadline else {
       Issue.record(comment, sourceLocation: sourceLocation)
       return
     }
-    try await Task.sleep(for: .milliseconds(1))
+    try await Task.sleep(for: pause)
+    pause = min(pause * 1.25, .milliseconds(16))
   }
 }
 
@@ -63,11 +65,14 @@ func waitUntil(
   _ condition: () throws -> Bool
 ) rethrows {
   let deadline = ContinuousClock.now + .seconds(600)
+  var pause = UInt32(1_000)
   while try !condition() {
     guard ContinuousClock.now < deadline else {
       Issue.record(comment, sourceLocation: sourceLocation)
       return
     }
-    usleep(1_000)
+    usleep(pause)
+    // A look takes time that the tests beside it need.
+    pause = min(pause * 5 / 4, 16_000)
   }
 }
