@@ -141,7 +141,7 @@ struct StepRunner {
       }
     }
     let timer = Task {
-      // In pieces: on a busy machine, where tasks wait for a thread, the timer does so, too.
+      // In pieces, so that on a busy machine the timer waits for threads as often as the calls do.
       for _ in 0..<100 { try await Task.sleep(for: timeLimit / 100) }
       continuation.yield(.timedOut)
     }

@@ -1,6 +1,6 @@
 /// A backing that keeps caches where several machines share them.
 ///
-/// It makes their engines, so that programs without such a backing do not carry the code of these.
+/// It makes their engines. A program without such a backing does not contain their code.
 package protocol CacheBacking: StorageBacking {
   /// The engine of a cache that machines share; nil for a cache that stays on this machine.
   ///
@@ -17,7 +17,7 @@ package protocol CacheBacking: StorageBacking {
 
 /// The engine of a cache that machines share.
 package protocol SharedCacheEngine: CacheEngine {
-  /// A turn of a fetch that begins to wait now.
+  /// Makes the turn of a fetch, which begins to wait now.
   func makeTurn(_ key: String) -> any FetchTurn
 }
 

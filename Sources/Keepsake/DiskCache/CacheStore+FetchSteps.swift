@@ -10,7 +10,7 @@ extension DiskCache.Store {
     case stale(StoredValue, T, StaleEntry)
   }
 
-  /// What a fetch has found, and what that was made of; nil if it could not be read.
+  /// What a fetch can use, and the look-up behind it; nil if that failed.
   private typealias FetchLookup<T> = (usable: Usable<T>, result: CacheLookup?)
 
   func fetchValue<T: Codable>(

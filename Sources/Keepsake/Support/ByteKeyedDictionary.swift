@@ -40,8 +40,6 @@ struct ByteKeyedDictionary<Value> {
   }
 
   var count: Int { slots.count }
-  /// How many bytes the keys take.
-  var keyByteCount: Int { keyBytes.count }
   var keys: [String] { copiedKeys.keys }
   var copiedKeys: Copies<Void> { copies { _ in () } }
 

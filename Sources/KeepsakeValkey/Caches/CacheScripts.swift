@@ -10,10 +10,10 @@
 /// deletes values of earlier generations when their time is over. Leases and productions have the
 /// generation, too, so that they end then.
 ///
-/// A script that fails is not undone. Therefore a change takes its number first: a server that
-/// refuses all writes, or a user who may not write, changes nothing and tells nobody. Then the
-/// message comes, so that a user who may not publish changes no value either. A full server refuses
-/// only what a script writes before its first removal.
+/// The server does not undo a script that fails. Therefore a script writes the number of its change
+/// first: if that write is refused, no value has changed and no message was published. It publishes
+/// the message next: if the user may not publish, no value has changed either. A full server refuses
+/// only the writes before the first removal of a script.
 enum CacheScripts {
   /// Key 1 is the state, value 1 a new one.
   private static let state = """

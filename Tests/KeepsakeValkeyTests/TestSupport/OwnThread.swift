@@ -72,7 +72,7 @@ func waitUntil(
       return
     }
     usleep(pause)
-    // A look takes time that the tests beside it need.
+    // Frequent looks would take time from the tests that run beside this one.
     pause = min(pause * 5 / 4, 16_000)
   }
 }

@@ -2,8 +2,8 @@ internal import Keepsake
 
 /// A dictionary that compares its keys byte by byte, and knows how many bytes they take.
 ///
-/// Like `ByteKeyedDictionary` of Keepsake, whose generic code the compiler does not specialize in
-/// this module, and which programs without this module would then carry in its generic form.
+/// Keepsake's `ByteKeyedDictionary` does the same, but the compiler does not specialize generic code
+/// of another module: look-ups would be slower, and programs without this module would be larger.
 struct ExactKeyDictionary<Value> {
   private var values: [ExactString: Value] = [:]
   /// How many bytes the keys take.

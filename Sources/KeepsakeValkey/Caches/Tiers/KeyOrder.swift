@@ -46,7 +46,7 @@ struct KeyOrder: Sendable {
     /// When it was noted, and when a change to it was.
     var notedAt: UInt64
     var changedAt: UInt64
-    /// When the change of this process began that made it; 0 if another one did.
+    /// When this process began the change that made it; 0 if another process made it.
     var madeAt: UInt64 = 0
     /// When a message came whose number is not larger, although its change may be later. Facts of
     /// calls that began before are not current.
@@ -55,7 +55,7 @@ struct KeyOrder: Sendable {
     var period: UInt64?
     /// Whether the server was not told.
     var isUnsent = false
-    /// The entry of this machine because of which the server has removed its value.
+    /// The entry of this machine that was stored without the server, which was told of it later.
     var sent: EntryVersion?
     /// Whether this machine is known to have no older entry.
     var hasNoOlderEntry = false
@@ -173,9 +173,8 @@ struct KeyOrder: Sendable {
 
   /// Notes a change of this process that the server could not be told of.
   ///
-  /// - Returns: Whether it counts. It does not if a change of this process that began later was
-  ///   made. A change of another machine may have been made before this one began, even if it was
-  ///   noted since.
+  /// - Returns: Whether it counts. It does not if this process has made a change that began later.
+  ///   A change of another machine that was noted meanwhile may have been made earlier.
   @discardableResult
   mutating func noteUnsent(_ held: Held, _ call: Call) -> Bool {
     let last = facts[call.key]
@@ -194,8 +193,8 @@ struct KeyOrder: Sendable {
     return noteRemoval(of: key, number, last)
   }
 
-  /// Replaces a fact about a key of which this machine may have an entry that the server was not
-  /// told of when it was stored.
+  /// Replaces a fact about a key. This machine may still have an entry that was stored without the
+  /// server.
   private mutating func noteRemoval(of key: String, _ number: UInt64, _ last: Fact) -> Bool {
     // It is not current: a message about a later change may have come already.
     var fact = makeChange(.nothing, number, after: last)
@@ -205,16 +204,16 @@ struct KeyOrder: Sendable {
     return queueRemoval(of: key)
   }
 
-  /// Whether the server has removed its value because of this entry, so that a value which it has
-  /// now is later.
+  /// Whether the server was told of an entry that was stored without it. If so, any value that the
+  /// server has now is later.
   func wasSent(_ key: String, _ version: EntryVersion?) -> Bool {
     if let version, let fact = facts[key] { fact.sent == version } else { false }
   }
 
-  /// The number of a change of this process, if a message has told of it; nil if none has, or if
-  /// there was a later change.
+  /// The number of a change of this process, according to a message; nil if there was no message,
+  /// or a later change.
   ///
-  /// - Parameter name: That of the version which the change has stored.
+  /// - Parameter name: The name of the version that the change stored.
   func number(of key: String, named name: UInt64) -> UInt64? {
     guard case .entry(let version?) = facts[key]?.held, version.name == name else { return nil }
     return version.number
@@ -381,7 +380,7 @@ struct KeyOrder: Sendable {
     // Another process of this machine has stored it.
     let number = max(version?.number ?? 0, last?.number ?? baseNumber)
     var fact = makeFact(.entry(version), number, after: last)
-    // A change that is running may have been made already.
+    // The server may have made a change that is running, so that the entry is older than that.
     fact.isUnsent = version?.number == 0 && changes.count(key) == 0
     set(key, fact)
     return true

@@ -41,8 +41,8 @@ final class PendingInvalidations: Sendable {
     }
   }
 
-  /// Runs its argument with what is known of the keys, while nothing else is noted of them. The
-  /// argument returns whether the removal of outdated entries has to be started.
+  /// Runs its argument with exclusive access to the order of the keys. The argument returns whether
+  /// to start the removal of outdated entries.
   typealias OrderAccess = ((inout KeyOrder) -> Bool) -> Void
 
   private let state = Locked(State(), afterFork: { State() })

@@ -41,7 +41,7 @@ final class ProducerTurn: FetchTurn {
       state.withLock { $0.production = production }
     }
     if let production {
-      // What was found since is no change that the producer has missed.
+      // The producer knows the changes that the second look-up has found.
       begin(production.lease)
       return true
     }

@@ -24,9 +24,9 @@ final class TieredCache: SharedCacheEngine {
   private let isOutageReported = Atomic(false)
   /// Whether it was reported that the server refuses to tell of changes.
   private let isRefusalReported = Atomic(false)
-  /// How many seconds after a success what could not be sent is sent.
+  /// The seconds between a success and the next attempt to send what is pending.
   private let sendDelay = Atomic(1)
-  /// Whether it will be.
+  /// Whether that attempt is scheduled.
   private let isSendingSoon = Atomic(false)
   /// Whether its leases end with a normal exit of the process.
   let releasesAtExit = Atomic(false)
@@ -145,7 +145,7 @@ final class TieredCache: SharedCacheEngine {
     }
   }
 
-  /// Changes what is known, and starts the removal of entries which that has outdated.
+  /// Changes the order of the keys, and starts the removal of entries that have become outdated.
   func changeOrder(_ body: (inout KeyOrder) -> Bool) { removeOutdatedSoon(withOrder(body)) }
 
   /// Reports a failure that no caller can be told about.

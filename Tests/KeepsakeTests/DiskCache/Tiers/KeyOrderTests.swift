@@ -367,7 +367,7 @@ import Testing
     #expect(!order.noteSent("k", 7) && order.mayUse("k", version(7)))
   }
 
-  /// What is known of messages is not forgotten with an own change.
+  /// An own change does not forget that a message has contradicted a fact.
   @Test mutating func ownChangeKeepsWhatContradictsAFact() {
     #expect(isNoted(5, order.begin("k")))
     let call = order.begin("k")
@@ -1063,7 +1063,7 @@ import Testing
       let isUnchanged = list.unsentCount == processes[process].unsentCount
       if isUnchanged {
         processes[process].isPending = false
-        // Later changes are later than those that were told now, even if these are still running.
+        // These changes may still be running, but come before all that follow the removal.
         for index in lists.indices where lists[index].operation?.process == process {
           lists[index].isUnsent = false
         }
