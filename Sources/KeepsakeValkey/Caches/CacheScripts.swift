@@ -12,8 +12,8 @@
 ///
 /// The server does not undo a script that fails. Therefore a script writes the number of its change
 /// first: if that write is refused, no value has changed and no message was published. It publishes
-/// the message next: if the user may not publish, no value has changed either. A full server refuses
-/// only the writes before the first removal of a script.
+/// the message next: if the user may not publish, no value has changed either. A full server
+/// refuses only the writes before the first removal of a script.
 enum CacheScripts {
   /// Key 1 is the state, value 1 a new one.
   private static let state = """

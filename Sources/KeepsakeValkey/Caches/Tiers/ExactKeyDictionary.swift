@@ -2,8 +2,8 @@ internal import Keepsake
 
 /// A dictionary that compares its keys byte by byte, and knows how many bytes they take.
 ///
-/// Keepsake's `ByteKeyedDictionary` does the same, but the compiler does not specialize generic code
-/// of another module: look-ups would be slower, and programs without this module would be larger.
+/// Keepsake's `ByteKeyedDictionary` does the same, but the compiler does not specialize generic
+/// code of another module: look-ups would be slower, and programs without this module larger.
 struct ExactKeyDictionary<Value> {
   private var values: [ExactString: Value] = [:]
   /// How many bytes the keys take.
