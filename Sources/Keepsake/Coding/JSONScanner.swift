@@ -39,6 +39,12 @@ struct JSONScanner {
     scan(document) { scanner in scanner.elements() }
   }
 
+  /// Whether the bytes are a JSON number and nothing else.
+  static func isNumber(_ bytes: UnsafeRawBufferPointer) -> Bool {
+    var scanner = JSONScanner(bytes: bytes, maximumDepth: 0)
+    return scanner.skipNumber() && scanner.position == bytes.count
+  }
+
   private static func scan<R>(
     _ document: [UInt8], _ maximumDepth: Int = maximumDepth, _ body: (inout JSONScanner) -> R?
   ) -> R? {

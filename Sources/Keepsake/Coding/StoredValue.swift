@@ -95,7 +95,7 @@ extension StoredValue {
       let text = String(decoding: bytes, as: UTF8.self)
       if let number = Int64(text), String(number) == text {
         self = .int(number)
-      } else if let number = Double(text), number.description == text {
+      } else if let number = Double(text), number.isFinite, number.description == text {
         self = .double(number)
       } else {
         self = .json(Array(bytes))
@@ -115,7 +115,8 @@ extension StoredValue {
 
   private static func number(_ bytes: UnsafeRawBufferPointer) -> Double? {
     if let name = string(bytes) { return JSONNumber.nonFinite(named: name) }
-    return Double(String(decoding: bytes, as: UTF8.self))
+    // `Double` alone also accepts "0x10", "-nan" and whatever follows a zero byte.
+    return JSONScanner.isNumber(bytes) ? Double(String(decoding: bytes, as: UTF8.self)) : nil
   }
 }
 

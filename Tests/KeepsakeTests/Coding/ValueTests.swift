@@ -76,6 +76,18 @@ import Testing
     }
   }
 
+  @Test(arguments: [
+    "-nan", "NaN", "nan(12)", "-inf", "0x10", "1.", ".5", "+1", "1e400", "1\u{0}", "-NaN\u{0}6", "",
+  ])
+  func onlyJSONIsReadAsANumber(_ text: String) {
+    let value = { (kind: StoredValue.Kind) in
+      text.utf8.span.bytes.withUnsafeBytes { StoredValue(kind: kind, json: $0) }
+    }
+    #expect(value(.date) == nil)
+    #expect(value(.number) == nil)
+    if case .double = value(.json) { Issue.record("\(text.debugDescription) is read as a number") }
+  }
+
   @Test func floatsRoundTripToTheLastBit() throws {
     var generator = SystemRandomNumberGenerator()
     var values: [Float] = [
