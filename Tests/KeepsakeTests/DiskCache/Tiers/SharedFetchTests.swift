@@ -31,6 +31,19 @@ import Testing
     try await wait { store.tiers?.waits.count == 1 }
   }
 
+  /// Starts a fetch of this machine, whose producer waits at the gate.
+  private func startProducer(_ key: String = "k") async throws -> Task<Int, any Error> {
+    let count = await gate.entered
+    let producer = Task {
+      try await cache.fetch(key) {
+        await gate.pass()
+        return 1
+      }
+    }
+    try await wait { await gate.entered > count }
+    return producer
+  }
+
   @Test func oneMachineProduces() async throws {
     let values = try await withThrowingTaskGroup(of: Int.self) { group in
       for number in 0..<40 {
@@ -90,13 +103,7 @@ import Testing
   }
 
   @Test func anotherMachineProducesAfterACancellation() async throws {
-    let cancelled = Task {
-      try await cache.fetch("k") {
-        await gate.pass()
-        return 1
-      }
-    }
-    try await wait { await gate.entered == 1 }
+    let cancelled = try await startProducer()
     let waiting = Task { try await other.fetch("k") { 2 } }
     try await waitForWaiter(of: other)
     cancelled.cancel()
@@ -107,13 +114,7 @@ import Testing
   }
 
   @Test func waitEndsWithItsTask() async throws {
-    let producer = Task {
-      try await cache.fetch("k") {
-        await gate.pass()
-        return 1
-      }
-    }
-    try await wait { await gate.entered == 1 }
+    let producer = try await startProducer()
     let waiting = Task { try await other.fetch("k") { 2 } }
     try await waitForWaiter(of: other)
     waiting.cancel()
@@ -124,13 +125,7 @@ import Testing
   }
 
   @Test(arguments: [true, false]) func changeElsewhereWins(_ sets: Bool) async throws {
-    let producer = Task {
-      try await cache.fetch("k") {
-        await gate.pass()
-        return 1
-      }
-    }
-    try await wait { await gate.entered == 1 }
+    let producer = try await startProducer()
     if sets { try other.set(2, forKey: "k") } else { try other.remove("k") }
     await gate.open()
     #expect(try await producer.value == 1)
@@ -139,13 +134,7 @@ import Testing
   }
 
   @Test func removalOfAllElsewhereWins() async throws {
-    let producer = Task {
-      try await cache.fetch("k") {
-        await gate.pass()
-        return 1
-      }
-    }
-    try await wait { await gate.entered == 1 }
+    let producer = try await startProducer()
     try other.removeAll()
     await gate.open()
     #expect(try await producer.value == 1)
@@ -166,13 +155,7 @@ import Testing
 
   /// The producer loses the server while another machine waits for it.
   @Test func waitEndsWithTheServer() async throws {
-    let producer = Task {
-      try await cache.fetch("k") {
-        await gate.pass()
-        return 1
-      }
-    }
-    try await wait { await gate.entered == 1 }
+    let producer = try await startProducer()
     let waiting = Task { try await other.fetch("k") { 2 } }
     try await waitForWaiter(of: other)
     there.tier.goAway()
@@ -214,13 +197,7 @@ import Testing
   /// The producer never ends, and its lease does not either.
   @Test func waitForAStuckProducerEnds() async throws {
     let impatient = try TierMachine(server, leaseTime: .milliseconds(1)).cache()
-    let producer = Task {
-      try await cache.fetch("k") {
-        await gate.pass()
-        return 1
-      }
-    }
-    try await wait { await gate.entered == 1 }
+    let producer = try await startProducer()
     #expect(try await impatient.fetch("k") { 2 } == 2)
     await gate.open()
     #expect(try await producer.value == 1)
@@ -242,15 +219,7 @@ import Testing
 
   /// As at a normal exit.
   @Test func leasesOfAProcessThatEndsAreReleased() async throws {
-    let tasks = ["k", "l"].map { key in
-      Task {
-        try await cache.fetch(key) {
-          await gate.pass()
-          return 1
-        }
-      }
-    }
-    try await wait { await gate.entered == 2 }
+    let tasks = [try await startProducer("k"), try await startProducer("l")]
     let waiting = Task { try await other.fetch("k") { 2 } }
     try await waitForWaiter(of: other)
     cache.tiers?.releaseAll()
@@ -264,15 +233,7 @@ import Testing
   /// The lease has ended, so that two machines produce a value.
   @Test(arguments: [true, false]) func firstProducerThatEndsCounts(_ isFirst: Bool) async throws {
     let second = Gate()
-    let producers = [
-      Task {
-        try await cache.fetch("k") {
-          await gate.pass()
-          return 1
-        }
-      }
-    ]
-    try await wait { await gate.entered == 1 }
+    let producer = try await startProducer()
     server.endLeases()
     let later = Task {
       try await other.fetch("k") {
@@ -283,9 +244,9 @@ import Testing
     try await wait { await second.entered == 1 }
     let expected = isFirst ? 1 : 2
     await (isFirst ? gate : second).open()
-    #expect(try await (isFirst ? producers[0] : later).value == expected)
+    #expect(try await (isFirst ? producer : later).value == expected)
     await (isFirst ? second : gate).open()
-    #expect(try await (isFirst ? later : producers[0]).value == 3 - expected)
+    #expect(try await (isFirst ? later : producer).value == 3 - expected)
     #expect(try cache.model("k") == expected && other.model("k") == expected)
     #expect(server.state.withLock { $0.leases.isEmpty && $0.productions.isEmpty })
   }
@@ -294,13 +255,7 @@ import Testing
   @Test func waitEndsWithoutMessages() async throws {
     _ = try other.get("k")
     there.tier.refuseMessages(with: .accessDenied)
-    let producer = Task {
-      try await cache.fetch("k") {
-        await gate.pass()
-        return 1
-      }
-    }
-    try await wait { await gate.entered == 1 }
+    let producer = try await startProducer()
     let waiting = Task { try await other.fetch("k") { 2 } }
     try await waitForWaiter(of: other)
     await gate.open()
@@ -315,13 +270,7 @@ import Testing
 
   /// However often a fetch looks while it waits.
   @Test func waitingFetchIsCountedOnce() async throws {
-    let producer = Task {
-      try await cache.fetch("k") {
-        await gate.pass()
-        return 1
-      }
-    }
-    try await wait { await gate.entered == 1 }
+    let producer = try await startProducer()
     let waiting = Task { try await other.fetch("k") { 2 } }
     for _ in 1...3 {
       try await waitForWaiter(of: other)
