@@ -204,12 +204,18 @@ package final class CacheCounts: Sendable {
   /// Counts a hit or a miss.
   package func add(_ result: CacheLookup) {
     switch result.found {
-    case .fresh, .noValue:
+    case .fresh, .noValue: add(isHit: true, isFromServer: result.isFromServer)
+    case .stale, .missing: add(isHit: false, isFromServer: result.isFromServer)
+    }
+  }
+
+  package func add(isHit: Bool, isFromServer: Bool = false) {
+    if isHit {
       hits.add(1, ordering: .relaxed)
-      if result.isFromServer { sharedHits.add(1, ordering: .relaxed) }
-    case .stale, .missing:
+      if isFromServer { sharedHits.add(1, ordering: .relaxed) }
+    } else {
       misses.add(1, ordering: .relaxed)
-      if result.isFromServer { sharedMisses.add(1, ordering: .relaxed) }
+      if isFromServer { sharedMisses.add(1, ordering: .relaxed) }
     }
   }
 

@@ -207,12 +207,14 @@ package final class FileCache: CacheEngine {
   }
 
   package func openChunks(_ key: String) throws(StorageError) -> ChunkSource? {
-    guard let cache = try openCache(), let source = try cache.openChunks(key) else {
-      counts.misses.add(1, ordering: .relaxed)
-      return nil
-    }
-    counts.hits.add(1, ordering: .relaxed)
+    let source = try findChunks(key)
+    counts.add(isHit: source != nil)
     return source
+  }
+
+  /// Opens an entry without counting that.
+  package func findChunks(_ key: String) throws(StorageError) -> ChunkSource? {
+    try openCache()?.openChunks(key)
   }
 
   package func contains(_ key: String) throws(StorageError) -> Bool {

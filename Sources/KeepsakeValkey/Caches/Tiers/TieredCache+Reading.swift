@@ -50,18 +50,24 @@ extension TieredCache {
   }
 
   func openChunks(_ key: String) throws(StorageError) -> ChunkSource? {
-    try openCurrent(key) { () throws(StorageError) in
+    var isFromServer = false
+    let source = try openCurrent(key) {
+      () throws(StorageError) -> (ChunkSource?, PresentEntry?) in
       switch try copyFromServer(key) {
-      case .missing(let isFromServer):
-        counts.add(CacheLookup(.missing, isFromServer: isFromServer))
+      case .missing(let isAsked):
+        isFromServer = isAsked
         return (nil, nil)
-      case .here(let found): return (try files.openChunks(key), found)
-      case .copied(let payload, let isFromServer):
-        counts.add(CacheLookup(.fresh(payload), isFromServer: isFromServer))
+      case .here(let found):
+        isFromServer = false
+        return (try files.findChunks(key), found)
+      case .copied(let payload, let isAsked):
+        isFromServer = isAsked
         // Not from its file: this machine's size limit may not allow one.
         return (ChunkSource(contents: .data(payload.bytes), size: payload.bytes.count), nil)
       }
     }
+    counts.add(isHit: source != nil, isFromServer: isFromServer)
+    return source
   }
 
   /// Opens the current entry of a key, and does so again if it was replaced after it was found to

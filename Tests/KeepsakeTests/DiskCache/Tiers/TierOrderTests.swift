@@ -118,6 +118,7 @@ import Testing
     case "chunks":
       let chunks = try #require(try second.chunks("k"))
       #expect(try await chunks.reduce(Data()) { $0 + $1 } == other.get("k"))
+      #expect(second.statistics.hits == 1 && second.statistics.misses == 0)
     case "fileURL":
       let url = try #require(try second.fileURL("k"))
       #expect(try Data(contentsOf: url) == other.get("k"))
