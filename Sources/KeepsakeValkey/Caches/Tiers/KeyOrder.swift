@@ -24,6 +24,8 @@ struct KeyOrder: Sendable {
     let key: String
     let began: UInt64
     fileprivate var isChange = false
+    /// The name of the version that a change stores.
+    fileprivate var name: UInt64?
     /// nil if what it learns is not current.
     fileprivate var period: UInt64?
 
@@ -81,6 +83,8 @@ struct KeyOrder: Sendable {
 
   /// The changes of this process that are running.
   private var changes = RunningCalls()
+  /// The numbers of those that store a version, by its name; 0 until a message tells it.
+  private var numbersOfChanges: [UInt64: UInt64] = [:]
   /// The questions that are running, and store what they learn.
   private var questions = RunningCalls()
   /// The keys of which this machine may have an outdated entry that is to be removed.
@@ -117,14 +121,21 @@ struct KeyOrder: Sendable {
   }
 
   /// The caller has to end it with ``endChange(_:)``.
-  mutating func beginChange(_ key: String) -> Call {
+  ///
+  /// - Parameter name: That of the version that the change stores, if any.
+  mutating func beginChange(_ key: String, storing name: UInt64? = nil) -> Call {
     changes.add(key)
+    if let name { numbersOfChanges[name] = 0 }
     var call = begin(key)
     call.isChange = true
+    call.name = name
     return call
   }
 
-  mutating func endChange(_ call: Call) { changes.remove(call.key) }
+  mutating func endChange(_ call: Call) {
+    changes.remove(call.key)
+    if let name = call.name { numbersOfChanges[name] = nil }
+  }
 
   /// Begins a call that stores what it learns. The caller has to end it with ``endQuestion(_:)``.
   mutating func beginQuestion(_ key: String) -> Call {
@@ -210,13 +221,11 @@ struct KeyOrder: Sendable {
     if let version, let fact = facts[key] { fact.sent == version } else { false }
   }
 
-  /// The number of a change of this process, according to a message; nil if there was no message,
-  /// or a later change.
-  ///
-  /// - Parameter name: The name of the version that the change stored.
-  func number(of key: String, named name: UInt64) -> UInt64? {
-    guard case .entry(let version?) = facts[key]?.held, version.name == name else { return nil }
-    return version.number
+  /// The number of a change that has stored its version, according to a message; nil if there was
+  /// none.
+  func number(of change: Call) -> UInt64? {
+    guard let name = change.name, let number = numbersOfChanges[name] else { return nil }
+    return number > 0 ? number : nil
   }
 
   /// Notes that a value was produced for this machine alone, or none, unless the key was changed
@@ -237,6 +246,9 @@ struct KeyOrder: Sendable {
   ///
   /// - Returns: Whether the caller has to start the removal of outdated entries.
   mutating func noteMessage(_ key: String, _ held: Held, _ number: UInt64) -> Bool {
+    if case .entry(let version?) = held, numbersOfChanges[version.name] != nil {
+      numbersOfChanges[version.name] = version.number
+    }
     let last = facts[key]
     if let last, last.isUnsent {
       // It may have been earlier or later. The key will be removed on the server in any case.

@@ -73,7 +73,7 @@ extension TieredCache {
       return (shared, shared.bytes(with: payload))
     }
     var isShared = content != .tooLarge
-    let call = withOrder { $0.beginChange(key) }
+    let call = withOrder { $0.beginChange(key, storing: shared.version.name) }
     defer { withOrder { $0.endChange(call) } }
     let number: UInt64
     do throws(StorageError) {
@@ -97,7 +97,7 @@ extension TieredCache {
       }
     } catch {
       noteFailure(error, of: "set", key)
-      if let told = withOrder({ $0.number(of: key, named: shared.version.name) }) {
+      if let told = withOrder({ $0.number(of: call) }) {
         // Only the reply is lost.
         number = told
       } else if production != nil {

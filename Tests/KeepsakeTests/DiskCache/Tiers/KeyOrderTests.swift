@@ -341,11 +341,15 @@ import Testing
   }
 
   @Test mutating func messageTellsOfAnOwnChangeWhoseReplyIsLost() {
-    #expect(order.number(of: "k", named: 1_001) == nil)
+    let change = order.beginChange("k", storing: 1_001)
+    #expect(order.number(of: change) == nil && order.number(of: order.beginChange("k")) == nil)
+    _ = order.noteMessage("k", .entry(version(2)), 2)
+    #expect(order.number(of: change) == nil)
+    // Also if a later change was told of.
     _ = order.noteMessage("k", .entry(version(1)), 1)
-    #expect(order.number(of: "k", named: 1_001) == 1 && order.number(of: "k", named: 1) == nil)
-    _ = order.noteMessage("k", .nothing, 2)
-    #expect(order.number(of: "k", named: 1_001) == nil)
+    #expect(order.number(of: change) == 1)
+    order.endChange(change)
+    #expect(order.number(of: change) == nil)
   }
 
   @Test mutating func sentChangeGivesWay() {
@@ -763,6 +767,8 @@ import Testing
     var returned: Rank = 0
     /// The latest change that a message was about.
     var told: Rank = 0
+    /// The names of the versions that messages were about.
+    var toldNames: Set<UInt64> = []
 
     var hasPending: Bool { isPending || isAllPending }
   }
@@ -1008,6 +1014,7 @@ import Testing
       case .changed(let held, let number):
         _ = processes[index].order.noteMessage("k", held, number)
         processes[index].told = max(processes[index].told, number << 8)
+        if case .entry(let version?) = held { processes[index].toldNames.insert(version.name) }
       case .changedAnother(let number):
         let version = EntryVersion(number: number, name: 1)
         _ = processes[index].order.noteMessage("l", .entry(version), number)
@@ -1251,14 +1258,14 @@ import Testing
     private mutating func set(_ process: Int, _ list: inout List, name: UInt64) {
       switch list.phase {
       case .begin:
-        list.call = processes[process].order.beginChange("k")
+        list.call = processes[process].order.beginChange("k", storing: name)
         list.phase = .request
       case .request: request(process, &list) { .made($0.makeChange(name: name).number) }
       case .sent: noteSent(process, &list)
       case .reply:
         list.phase = .disk
         if list.reply == nil,
-          let number = processes[process].order.number(of: "k", named: name)
+          let number = processes[process].order.number(of: list.call!)
         {
           list.reply = .made(number)
         }
@@ -1270,6 +1277,7 @@ import Testing
             processes[process].isPending = false
           }
         } else {
+          require(!processes[process].toldNames.contains(name), "change that was told of is unsent")
           let version = EntryVersion(number: 0, name: name)
           list.version = version
           noteUnsent(.entry(version), process, &list)

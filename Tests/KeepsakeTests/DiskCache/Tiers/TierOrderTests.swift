@@ -205,6 +205,17 @@ import Testing
     #expect(try cache.model("k") == "new")
   }
 
+  /// The messages about both have come.
+  @Test func ownSetWhoseReplyIsLostIsNotLaterThanTheNextOne() throws {
+    try cache.set("old", forKey: "k")
+    here.tier.loseReply(to: "write")
+    here.tier.beforeReply(to: "write") { [other] in try? other.set("next", forKey: "k") }
+    try cache.set("new", forKey: "k")
+    #expect(try cache.model("k") == "next" && other.model("k") == "next")
+    here.tier.goAway()
+    #expect(try cache.model("k") == "next")
+  }
+
   /// Another machine may have set its value before.
   @Test func ownSetWhoseReplyIsLostIsNotDropped() throws {
     try cache.set("old", forKey: "k")
