@@ -9,8 +9,7 @@ struct LosslessNumber {
     switch stored {
     case .int, .double: text = ""
     case .json(let bytes):
-      guard let first = bytes.first, first == UInt8(ascii: "-") || (0x30...0x39).contains(first)
-      else { return nil }
+      guard bytes.withUnsafeBytes(JSONScanner.isNumber) else { return nil }
       text = String(decoding: bytes, as: UTF8.self)
     case .bool, .string, .data, .date: return nil
     }

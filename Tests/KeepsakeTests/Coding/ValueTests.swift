@@ -77,7 +77,8 @@ import Testing
   }
 
   @Test(arguments: [
-    "-nan", "NaN", "nan(12)", "-inf", "0x10", "1.", ".5", "+1", "1e400", "1\u{0}", "-NaN\u{0}6", "",
+    "-nan", "NaN", "nan(12)", "-inf", "0x10", "007", "1.", ".5", "+1", "1e400", "1\u{0}",
+    "-NaN\u{0}6", "",
   ])
   func onlyJSONIsReadAsANumber(_ text: String) {
     let value = { (kind: StoredValue.Kind) in
@@ -86,6 +87,10 @@ import Testing
     #expect(value(.date) == nil)
     #expect(value(.number) == nil)
     if case .double = value(.json) { Issue.record("\(text.debugDescription) is read as a number") }
+    if let json = value(.json) {
+      #expect(throws: StorageError.self) { try Codec.decode(json, as: Double.self) }
+      #expect(throws: StorageError.self) { try Codec.decode(json, as: Int.self) }
+    }
   }
 
   @Test func floatsRoundTripToTheLastBit() throws {
