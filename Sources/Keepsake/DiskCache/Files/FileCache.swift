@@ -212,7 +212,7 @@ package final class FileCache: CacheEngine {
     return source
   }
 
-  /// Opens an entry without counting that.
+  /// Opens an entry without counting a hit or a miss.
   package func findChunks(_ key: String) throws(StorageError) -> ChunkSource? {
     try openCache()?.openChunks(key)
   }

@@ -83,7 +83,8 @@ struct KeyOrder: Sendable {
 
   /// The changes of this process that are running.
   private var changes = RunningCalls()
-  /// The numbers of those that store a version, by its name; 0 until a message tells it.
+  /// The numbers of running changes that store a version, by the version's name; 0 until a message
+  /// tells the number.
   private var numbersOfChanges: [UInt64: UInt64] = [:]
   /// The questions that are running, and store what they learn.
   private var questions = RunningCalls()
@@ -221,8 +222,7 @@ struct KeyOrder: Sendable {
     if let version, let fact = facts[key] { fact.sent == version } else { false }
   }
 
-  /// The number of a change that has stored its version, according to a message; nil if there was
-  /// none.
+  /// The number that a message has told of a running change; nil if no message has come.
   func number(of change: Call) -> UInt64? {
     guard let name = change.name, let number = numbersOfChanges[name] else { return nil }
     return number > 0 ? number : nil

@@ -54,14 +54,14 @@ extension TieredCache {
     let source = try openCurrent(key) {
       () throws(StorageError) -> (ChunkSource?, PresentEntry?) in
       switch try copyFromServer(key) {
-      case .missing(let isAsked):
-        isFromServer = isAsked
+      case .missing(let isShared):
+        isFromServer = isShared
         return (nil, nil)
       case .here(let found):
         isFromServer = false
         return (try files.findChunks(key), found)
-      case .copied(let payload, let isAsked):
-        isFromServer = isAsked
+      case .copied(let payload, let isShared):
+        isFromServer = isShared
         // Not from its file: this machine's size limit may not allow one.
         return (ChunkSource(contents: .data(payload.bytes), size: payload.bytes.count), nil)
       }
