@@ -34,31 +34,6 @@ enum CacheScripts {
 
     """
 
-  /// Keys: the state, the entry.
-  static let read = Script(
-    isRead: true,
-    """
-    local state, value = redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2])
-    if not state or #state ~= 24 then return false end
-    if value and string.sub(value, 1, 8) == string.sub(state, 1, 8) then
-      return {value, redis.call('PTTL', KEYS[2])}
-    end
-    return string.sub(state, 9)
-    """)
-
-  /// Keys: the state, the entry. Value: the number of bytes.
-  static let readHead = Script(
-    isRead: true,
-    """
-    local state = redis.call('GET', KEYS[1])
-    local head = redis.call('GETRANGE', KEYS[2], 0, tonumber(ARGV[1]) + 23)
-    if not state or #state ~= 24 then return false end
-    if string.sub(head, 1, 8) == string.sub(state, 1, 8) then
-      return {head, redis.call('PTTL', KEYS[2])}
-    end
-    return string.sub(state, 9)
-    """)
-
   /// Keys: the state, the entry, the lease, the production. Values: a new state, the channel, the
   /// rest of the message, the production that is required or nothing, the bytes, their lifetime in
   /// milliseconds.

@@ -24,27 +24,65 @@ final class ServerCache: SharedTier {
   // MARK: Reading
 
   func read(_ key: String) throws(StorageError) -> SharedAnswer {
-    try answer(in: run(CacheScripts.read, [names.state, names.entry(key)], []))
+    try answer(to: Self.reading("GET", names.entry(key)), about: key)
   }
 
   func readHead(_ key: String, count: Int) throws(StorageError) -> SharedAnswer {
-    try answer(
-      in: run(CacheScripts.readHead, [names.state, names.entry(key)], [Self.digits(count)]))
+    var command = Self.reading("GETRANGE", names.entry(key))
+    command.append(0)
+    command.append(Self.stateSize + count - 1)
+    return try answer(to: command, about: key)
   }
 
-  private func answer(in reply: Reply) throws(StorageError) -> SharedAnswer {
-    switch reply {
-    case .null: return .nothing(number: 0)
-    case .bytes(let digits):
-      if let number = ChangeNumber.parse(digits) { return .nothing(number: number) }
-    case .array(let elements):
-      guard elements.count == 2, case .bytes(let bytes) = elements[0],
-        case .integer(let remaining) = elements[1], let value = Self.value(bytes, remaining)
-      else { break }
-      return .bytes(value)
-    default: break
+  private static func reading(_ command: String, _ key: [UInt8]) -> Command {
+    var command = Command(reading: command)
+    command.append(key)
+    return command
+  }
+
+  /// Reads the state of the cache, and then the entry and its lifetime.
+  ///
+  /// A script would copy the value several times, and a full server refuses transactions. Between
+  /// the commands, others may be carried out. What they change has a larger number than the state,
+  /// and a message tells of it: the answer is the same as before these changes, or after them.
+  private func answer(
+    to read: Command, about key: String
+  ) throws(StorageError) -> SharedAnswer {
+    let replies = try link.perform([
+      Self.reading("GET", names.state), read, Self.reading("PTTL", names.entry(key)),
+    ])
+    for reply in replies {
+      if case .error = try link.checked(reply) { throw server.invalidReply(read.name, reply) }
     }
-    throw server.invalidReply("EVALSHA", reply)
+    if let answer = Self.answer(in: replies) { return answer }
+    throw server.invalidReply(read.name)
+  }
+
+  /// The answer that the replies contain: the state, the value and its lifetime. nil if their types
+  /// are wrong.
+  private static func answer(in replies: [Reply]) -> SharedAnswer? {
+    guard replies.count == 3 else { return nil }
+    let state: [UInt8]
+    switch replies[0] {
+    case .null: return .nothing(number: 0)
+    case .bytes(let bytes): state = bytes
+    default: return nil
+    }
+    // A state that is damaged is replaced by the next change.
+    guard let number = ChangeNumber.parse(state.dropFirst(generationSize)) else {
+      return .nothing(number: 0)
+    }
+    switch replies[1] {
+    case .null: return .nothing(number: number)
+    case .bytes(let bytes):
+      // Otherwise it is of an earlier generation.
+      guard bytes.starts(with: state.prefix(generationSize)) else {
+        return .nothing(number: number)
+      }
+      guard case .integer(let remaining) = replies[2] else { return nil }
+      return value(bytes, remaining).map { .bytes($0) }
+    default: return nil
+    }
   }
 
   /// nil if the bytes do not begin as a value does.
@@ -217,6 +255,7 @@ final class ServerCache: SharedTier {
   }
 
   private static let generationSize = 8
+  private static let stateSize = generationSize + ChangeNumber.count
 
   /// The state of a cache of which the server has none.
   private static func makeState() -> [UInt8] {

@@ -169,6 +169,13 @@ import Testing
     other.expectEventually("k", "newest")
   }
 
+  @Test func fullServerIsStillRead() throws {
+    try CacheMachine(server).cache().set("a", forKey: "k")
+    try server.command("CONFIG", "SET", "maxmemory", "1")
+    let machine = try CacheMachine(server)
+    #expect(try machine.cache().model("k") == "a" && machine.faults.isEmpty)
+  }
+
   @Test func fullServerDoesNotStopCaching() async throws {
     let machine = try CacheMachine(server)
     let cache = machine.cache()

@@ -15,16 +15,19 @@ import Testing
     "*3\r\n:1\r\n:5\r\n$2\r\nab\r\n", "*3\r\n:1\r\n:9223372036854775807\r\n$8\r\nabcdefgh\r\n",
     "*3\r\n:1\r\n$1\r\nx\r\n:5\r\n", "$16\r\n0000000000000005\r\n",
     "$16\r\n000000000000000x\r\n", "$16\r\n-000000000000005\r\n",
-    "*2\r\n$24\r\nabcdefgh0000000000000005\r\n:5\r\n",
-    "*2\r\n$25\r\nabcdefgh000000000000000x\u{1}\r\n:5\r\n",
     "*2\r\n:9\r\n$3\r\nOOM\r\n", "*2\r\n:-9\r\n$3\r\nOOM\r\n", "-ERR no\r\n", "-WRONGTYPE no\r\n",
     "-NOSCRIPT no\r\n",
   ]
 
-  private func tier(_ reply: String) throws -> (tier: ServerCache, server: FakeServer) {
+  /// - Parameter replies: Sent in turn, and from the first one on again.
+  private func tier(_ replies: String...) throws -> (tier: ServerCache, server: FakeServer) {
     let server = try FakeServer { connection, _ in
       guard connection.greet() else { return }
-      while connection.command() != nil { connection.send(reply) }
+      var count = 0
+      while connection.command() != nil {
+        connection.send(replies[count % replies.count])
+        count += 1
+      }
     }
     let names = CacheKeys(app: "app", cache: "pages")
     return (ServerCache(names, on: Server(server.address), leaseTime: .seconds(5)), server)
@@ -58,7 +61,48 @@ import Testing
     for time in [Int64.min, -1, 0, .max] { tier.touch("k", name: 1, lifetime: time) {} }
   }
 
-  /// The same through a cache, which goes on without the server.
+  /// What reads ask for: the state of the cache, the entry and its lifetime.
+  enum Answer: Equatable, Sendable {
+    case nothing(UInt64)
+    case bytes(UInt64, Int64)
+    case failure
+  }
+
+  private static let state = "$24\r\nabcdefgh0000000000000005\r\n"
+  private static let entry = "$25\r\nabcdefgh0000000000000003x\r\n"
+
+  @Test(arguments: [
+    (state, entry, ":7\r\n", Answer.bytes(3, 7_000_000)),
+    (state, entry, ":-1\r\n", .bytes(3, 0)), (state, entry, ":-2\r\n", .bytes(3, 0)),
+    (state, entry, ":-9223372036854775808\r\n", .bytes(3, 0)),
+    (state, entry, "$1\r\n7\r\n", .failure), (state, entry, "-ERR no\r\n", .failure),
+    (state, "$-1\r\n", ":-2\r\n", .nothing(5)), (state, "$0\r\n\r\n", ":-2\r\n", .nothing(5)),
+    (state, "$25\r\nABCDEFGH0000000000000009x\r\n", ":7\r\n", .nothing(5)),
+    (state, "$8\r\nabcdefgh\r\n", ":7\r\n", .failure),
+    (state, "$25\r\nabcdefgh000000000000000-x\r\n", ":7\r\n", .failure),
+    (state, "-WRONGTYPE no\r\n", ":7\r\n", .failure), (state, ":7\r\n", ":7\r\n", .failure),
+    ("$-1\r\n", entry, ":7\r\n", .nothing(0)), ("$5\r\nhello\r\n", entry, ":7\r\n", .nothing(0)),
+    ("$24\r\nabcdefgh000000000000000x\r\n", entry, ":7\r\n", .nothing(0)),
+    ("-WRONGTYPE no\r\n", entry, ":7\r\n", .failure), (":5\r\n", entry, ":7\r\n", .failure),
+  ])
+  func answerToARead(_ state: String, _ entry: String, _ time: String, _ expected: Answer) throws {
+    let (tier, server) = try tier(state, entry, time)
+    defer { withExtendedLifetime(server) {} }
+    for readsHead in [false, true] {
+      var answer = Answer.failure
+      do {
+        switch try readsHead ? tier.readHead("k", count: 1) : tier.read("k") {
+        case .nothing(let number): answer = .nothing(number)
+        case .bytes(let bytes): answer = .bytes(bytes.number, bytes.remaining)
+        }
+      } catch {
+        #expect(error.code == .engineFailed, "\(error)")
+      }
+      #expect(answer == expected)
+    }
+  }
+
+  /// A reply to each command through a cache, which goes on without the server.
   @Test(arguments: replies) func cacheGoesOn(_ reply: String) async throws {
     let (tier, server) = try tier(reply)
     defer { withExtendedLifetime(server) {} }

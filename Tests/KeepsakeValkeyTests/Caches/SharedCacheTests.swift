@@ -29,10 +29,11 @@ import Testing
     return -3
   }
 
-  private func callCount() throws -> Int {
+  /// How often the server was asked for entries.
+  private func readCount() throws -> Int {
     let text = try server.command("INFO", "commandstats").text ?? ""
-    let line = text.split(separator: "\r\n").first { $0.hasPrefix("cmdstat_evalsha:calls=") }
-    return line.flatMap { Int($0.dropFirst(22).prefix { $0.isNumber }) } ?? 0
+    let line = try #require(text.firstMatch(of: /cmdstat_get:calls=(\d+)/)?.1)
+    return try #require(Int(line))
   }
 
   // MARK: Reading and writing
@@ -72,11 +73,11 @@ import Testing
     #expect(try cache.model("k") == "a" && other.model("k") == "a")
     // After a reconnect they ask once.
     waitUntil("each read asks the server") {
-      let count = try? callCount()
+      let count = try? readCount()
       for _ in 0..<100 {
         #expect((try? cache.model("k")) == "a" && (try? other.model("k")) == "a")
       }
-      return (try? callCount()) == count
+      return (try? readCount()) == count
     }
   }
 

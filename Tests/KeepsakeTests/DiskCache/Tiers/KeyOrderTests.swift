@@ -434,6 +434,8 @@ import Testing
   /// Numbers are those of processes, all of one machine.
   enum Operation: Equatable, Sendable {
     case read(Int)
+    /// A read between whose commands the server carries out others.
+    case splitRead(Int)
     case set(Int)
     case remove(Int)
     case removeAll(Int)
@@ -461,6 +463,31 @@ import Testing
     Scenario(
       testDescription: "reads one after the other, and sets elsewhere",
       lists: [[.read(0), .read(0)], [.setElsewhere, .setElsewhere]], count: 100),
+    Scenario(
+      testDescription: "split read, and changes elsewhere",
+      hasValue: true,
+      lists: [[.splitRead(0), .read(0)], [.setElsewhere, .removeElsewhere]], count: 200),
+    Scenario(
+      testDescription: "split read, and a removal of all before a set elsewhere",
+      hasValue: true,
+      lists: [[.splitRead(0), .read(0)], [.removeAllElsewhere, .setElsewhere]], count: 250),
+    Scenario(
+      testDescription: "split read and own set",
+      hasValue: true,
+      lists: [[.splitRead(0)], [.set(0)]], count: 1_800),
+    Scenario(
+      testDescription: "split read and own removal",
+      hasValue: true,
+      lists: [[.splitRead(0)], [.remove(0)]], count: 4_000),
+    Scenario(
+      testDescription: "split read and own removal of all",
+      hasValue: true,
+      lists: [[.splitRead(0), .read(0)], [.removeAll(0)]], count: 3_500),
+    Scenario(
+      testDescription: "split reads while the link is lost",
+      hasValue: true,
+      lists: [[.splitRead(0), .splitRead(0)], [.setElsewhere, .loseLink(0), .regainLink(0)]],
+      count: 7_000),
     Scenario(
       testDescription: "own set and a read",
       hasValue: true,
@@ -741,6 +768,8 @@ import Testing
   private struct Server {
     var number: UInt64 = 0
     var value: EntryVersion?
+    /// How often all keys were removed.
+    var removalCount = 0
     /// The changes of the key, and whether each gave it a value.
     var changes: [(rank: Rank, hasValue: Bool)] = [(0, false)]
     var replica: (number: UInt64, value: EntryVersion?) = (0, nil)
@@ -787,6 +816,7 @@ import Testing
     case check
     case request
     case sent
+    case value
     case reply
     case disk
     case offline
@@ -817,6 +847,8 @@ import Testing
     var lossCount = 0
     /// How many changes had been made then.
     var changeCount = 0
+    /// How often all keys had been removed then.
+    var removalCount = 0
     var unsentCount: UInt64 = 0
     /// The removal of all keys that was sent.
     var removal: KeyOrder.Call?
@@ -906,8 +938,11 @@ import Testing
       case (.loseLink, _): return ([], [.server, own])
       case (.regainLink, _): return ([], .server)
       case (_, .look), (_, .lookAgain): return (.disk, [])
-      case (.read, .request) where !processes[process].hasPending: return ([.server, own], [])
+      case (.read, .request) where !processes[process].hasPending,
+        (.splitRead, .request) where !processes[process].hasPending:
+        return ([.server, own], [])
       case (_, .request): return ([], [.server, own])
+      case (_, .value): return (.server, [])
       case (_, .reply), (_, .sent): return (list.reply == nil ? .server : [], own)
       case (_, .end) where list.isUnsent: return (.server, own)
       case (_, .disk): return ([], [.disk, own])
@@ -935,7 +970,7 @@ import Testing
     private mutating func perform(_ index: Int) {
       var list = lists[index]
       switch list.operations[list.next] {
-      case .read(let process): read(process, &list)
+      case .read(let process), .splitRead(let process): read(process, &list)
       case .set(let process): set(process, &list, name: UInt64(index * 16 + list.next + 2))
       case .remove(let process): remove(process, &list)
       case .removeAll(let process): removeAll(process, &list)
@@ -990,6 +1025,7 @@ import Testing
     private mutating func makeRemovalOfAll() {
       server.number += 1
       server.value = nil
+      server.removalCount += 1
       server.changes.append((server.number << 8, false))
       tell(.removedAll(server.number))
     }
@@ -1137,9 +1173,20 @@ import Testing
           }
         }
       case .request:
+        let isSplit = list.operation == .splitRead(process)
         request(process, &list) { world in
-          world.server.value.map { .value($0) } ?? .nothing(world.server.number)
+          if isSplit { return .nothing(world.server.number) }
+          return world.server.value.map { .value($0) } ?? .nothing(world.server.number)
         }
+        list.removalCount = server.removalCount
+        if isSplit, list.phase == .reply, list.reply != nil { list.phase = .value }
+      case .value:
+        if let value = server.value, list.removalCount == server.removalCount {
+          list.reply = .value(value)
+        }
+        list.changeCount = server.changes.count
+        list.mayMiss = server.evicted != nil || processes.contains { $0.lossCount > 0 }
+        list.phase = .reply
       case .sent: noteSent(process, &list)
       case .reply:
         switch list.reply {
@@ -1422,8 +1469,9 @@ extension KeyOrderInterleavingTests.Operation {
   /// The process that does it; nil for what other machines do.
   fileprivate var process: Int? {
     switch self {
-    case .read(let process), .set(let process), .remove(let process), .removeAll(let process),
-      .removeOutdated(let process), .loseLink(let process), .regainLink(let process):
+    case .read(let process), .splitRead(let process), .set(let process), .remove(let process),
+      .removeAll(let process), .removeOutdated(let process), .loseLink(let process),
+      .regainLink(let process):
       process
     default: nil
     }
