@@ -156,7 +156,7 @@ import Testing
   // MARK: Its end
 
   /// Whatever it waits for.
-  @Test(arguments: [SIGHUP, SIGINT, SIGTERM]) func signalEndsItAndWhatItStarted(
+  @Test(.usesMutex, arguments: [SIGHUP, SIGINT, SIGTERM]) func signalEndsItAndWhatItStarted(
     _ signal: Int32
   ) throws {
     let server = try TestServer()
@@ -173,7 +173,7 @@ import Testing
   }
 
   /// At any moment of a run, which may also be over.
-  @Test func signalEndsItsServer() throws {
+  @Test(.usesMutex) func signalEndsItsServer() throws {
     let run = try run { identifier, text in
       waitUntil("no server was started") { text().hasPrefix("Started ") }
       kill(identifier, SIGINT)

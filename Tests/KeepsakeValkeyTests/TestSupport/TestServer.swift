@@ -100,6 +100,12 @@ extension Trait where Self == ConditionTrait {
     .disabled(if: isThreadSanitized, "starts too many programs for the sanitizer")
   }
 
+  /// For tests of a program that uses Swift's `Mutex` in two threads: the thread sanitizer does not
+  /// see that it keeps them apart.
+  static var usesMutex: Self {
+    .disabled(if: isThreadSanitized, "uses a lock that the sanitizer does not know")
+  }
+
   /// `.ci/run` sets `KEEPSAKE_SANITIZER`.
   private static var isThreadSanitized: Bool {
     ProcessInfo.processInfo.environment["KEEPSAKE_SANITIZER"] == "thread"
