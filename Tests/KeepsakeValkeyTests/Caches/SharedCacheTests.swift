@@ -72,12 +72,12 @@ import Testing
     #expect(try cache.model("k") == "a" && other.model("k") == "a")
     #expect(try cache.model("k") == "a" && other.model("k") == "a")
     // After a reconnect they ask once.
-    waitUntil("each read asks the server") {
-      let count = try? readCount()
+    try waitUntil("each read asks the server") {
+      let count = try readCount()
       for _ in 0..<100 {
         #expect((try? cache.model("k")) == "a" && (try? other.model("k")) == "a")
       }
-      return (try? readCount()) == count
+      return try readCount() == count
     }
   }
 
