@@ -24,14 +24,16 @@ final class ServerCache: SharedTier {
   // MARK: Reading
 
   func read(_ key: String) throws(StorageError) -> SharedAnswer {
-    try answer(to: Self.reading("GET", names.entry(key)), about: key)
+    let entry = names.entry(key)
+    return try answer(to: Self.reading("GET", entry), about: entry)
   }
 
   func readHead(_ key: String, count: Int) throws(StorageError) -> SharedAnswer {
-    var command = Self.reading("GETRANGE", names.entry(key))
+    let entry = names.entry(key)
+    var command = Self.reading("GETRANGE", entry)
     command.append(0)
     command.append(Self.stateSize + count - 1)
-    return try answer(to: command, about: key)
+    return try answer(to: command, about: entry)
   }
 
   private static func reading(_ command: String, _ key: [UInt8]) -> Command {
@@ -42,14 +44,15 @@ final class ServerCache: SharedTier {
 
   /// Reads the state of the cache, and then the entry and its lifetime.
   ///
-  /// A script would copy the value several times, and a full server refuses transactions. Between
-  /// the commands, others may be carried out. What they change has a larger number than the state,
-  /// and a message tells of it: the answer is the same as before these changes, or after them.
+  /// A script would copy the value several times, and a full server refuses transactions before
+  /// Redis 7.4. Between the commands, others may be carried out. What they change has a larger
+  /// number than the state, and a message tells of it: the answer is the same as before these
+  /// changes, or after them.
   private func answer(
-    to read: Command, about key: String
+    to read: Command, about entry: [UInt8]
   ) throws(StorageError) -> SharedAnswer {
     let replies = try link.perform([
-      Self.reading("GET", names.state), read, Self.reading("PTTL", names.entry(key)),
+      Self.reading("GET", names.state), read, Self.reading("PTTL", entry),
     ])
     for reply in replies {
       if case .error = try link.checked(reply) { throw server.invalidReply(read.name, reply) }

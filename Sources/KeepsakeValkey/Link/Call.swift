@@ -13,7 +13,8 @@ final class Call: @unchecked Sendable {
   /// How many bytes each reply may take.
   let replyLimit: Int
   let start: ContinuousClock.Instant
-  /// How long its caller waits while nothing arrives.
+  /// How long its caller waits while nothing arrives, besides the ``Command/waitTime`` of the
+  /// command whose reply is next.
   let timeout: Duration
   /// When its caller stops waiting, whatever arrives.
   let limit: ContinuousClock.Instant
@@ -40,7 +41,7 @@ final class Call: @unchecked Sendable {
     start = .now
     // No sum of the two overflows.
     self.timeout = min(timeout, .seconds(86_400))
-    limit = start + max(replyTime, self.timeout * 20)
+    limit = commands.reduce(start + max(replyTime, self.timeout * 20)) { $0 + $1.waitTime }
     condition = completion == nil ? Condition() : nil
     self.completion = completion
   }

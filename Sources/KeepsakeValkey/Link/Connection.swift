@@ -39,6 +39,8 @@ final class Connection {
     let start: ContinuousClock.Instant
     /// How long nothing may arrive before the reply is overdue.
     let timeout: Duration
+    /// How much of that the server may wait by itself.
+    let waitTime: Duration
   }
 
   let role: Role
@@ -153,9 +155,18 @@ final class Connection {
   /// When the server counts as frozen: a reply is overdue, and nothing has arrived either.
   var frozenTime: ContinuousClock.Instant? {
     guard isReady else { return hasOtherAddresses ? addressDeadline : deadline }
-    let reply = pending.first.map { max($0.start, lastProgress) + $0.timeout }
+    let reply = pending.first.map(dueTime)
     let message = awaitedUntil.map { max($0, lastProgress + server.requestTimeout) }
     return [reply, message].compactMap { $0 }.min()
+  }
+
+  private func dueTime(_ reply: PendingReply) -> ContinuousClock.Instant {
+    max(reply.start, lastProgress) + reply.timeout
+  }
+
+  /// Until when the server may wait by itself before the next reply; nil if it should not.
+  var waitEnd: ContinuousClock.Instant? {
+    pending.first.flatMap { $0.waitTime > .zero ? dueTime($0) : nil }
   }
 
   /// What is wrong at that time.
@@ -164,9 +175,12 @@ final class Connection {
     case .connecting, .ended: "no connection could be made within \(server.connectTimeout)"
     case .securing: "the server did not finish the TLS handshake within \(server.connectTimeout)"
     case .greeting: "the server did not answer within \(server.connectTimeout)"
-    case .ready: "the server did not answer within \(server.requestTimeout)"
+    case .ready: "the server did not answer within \(server.requestTimeout + waitTime)"
     }
   }
+
+  /// How long the server may wait by itself before the next reply.
+  var waitTime: Duration { pending.first?.waitTime ?? .zero }
 
   /// When to ask for a sign of life.
   var keepAliveTime: ContinuousClock.Instant? {
@@ -312,13 +326,18 @@ final class Connection {
   func append(_ command: Command, _ purpose: Purpose) {
     let (limit, start, timeout) =
       if case .call(let call) = purpose {
-        (call.replyLimit, call.start, max(call.timeout, server.requestTimeout))
+        (
+          call.replyLimit, call.start,
+          max(call.timeout, server.requestTimeout) + command.waitTime
+        )
       } else {
         (64 << 10, ContinuousClock.now, server.requestTimeout)
       }
     add(command)
     pending.append(
-      PendingReply(purpose: purpose, limit: limit, start: start, timeout: timeout))
+      PendingReply(
+        purpose: purpose, limit: limit, start: start, timeout: timeout,
+        waitTime: command.waitTime))
   }
 
   /// A command whose reply comes between the messages of channels.

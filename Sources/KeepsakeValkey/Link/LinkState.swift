@@ -143,19 +143,22 @@ struct LinkState {
   }
 
   /// When the wait for a call ends. As long as it is being sent or its reply arrives, or those
-  /// before it, only silence counts: what is large would never pass a slow network otherwise.
+  /// before it, only silence counts: what is large would never pass a slow network otherwise. While
+  /// the server waits before its next reply, such as that to WAIT, silence does not count either.
   func expiry(of call: Call) -> Instant {
-    guard let sent = call.sent, let connection = commands.connection,
-      connection.lastProgress > sent
-    else { return call.expiry }
-    return min(connection.lastProgress + call.timeout, call.limit)
+    guard let sent = call.sent, let connection = commands.connection else { return call.expiry }
+    var expiry = call.expiry
+    if connection.lastProgress > sent { expiry = connection.lastProgress + call.timeout }
+    if let waitEnd = connection.waitEnd { expiry = max(expiry, waitEnd) }
+    return min(expiry, call.limit)
   }
 
   /// Ends the wait for a call whose time is over.
   private mutating func expire(_ call: Call) {
     guard call.outcome == nil else { return }
     let isAtLimit = call.limit <= .now
-    let time = "\(isAtLimit ? call.limit - call.start : call.timeout)"
+    let waitTime = commands.connection?.waitTime ?? .zero
+    let time = "\(isAtLimit ? call.limit - call.start : call.timeout + waitTime)"
     guard let connection = commands.connection, let positions = call.positions else {
       queue.removeAll { $0 === call }
       queuedByteCount -= call.byteCount
@@ -189,7 +192,7 @@ struct LinkState {
   }
 
   mutating func expireCalls() {
-    guard let earliest = earliestExpiry, earliest <= .now else { return }
+    guard let time = earliestExpiry, time <= .now else { return }
     earliestExpiry = nil
     var overdue: [Call] = []
     let now = Instant.now
@@ -202,7 +205,9 @@ struct LinkState {
       if expiry <= now {
         overdue.append(call)
       } else if call.condition == nil {
-        earliestExpiry = min(earliestExpiry ?? expiry, expiry)
+        // The server may end its wait at any moment, and the time of the call begins again then.
+        let earliest = min(expiry, now + call.timeout)
+        earliestExpiry = min(earliestExpiry ?? earliest, earliest)
       }
     }
     for call in overdue { expire(call) }

@@ -5,6 +5,8 @@ package struct Command: Sendable {
   let name: String
   /// Whether the command changes nothing, so that one whose reply is lost has done nothing.
   private(set) var isRead = false
+  /// How long the server may wait before it answers. Commands behind this one wait with it.
+  var waitTime = Duration.zero
   private var count = 1
   /// All bulk strings, without the header of the array.
   private var body: [UInt8] = []

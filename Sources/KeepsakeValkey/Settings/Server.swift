@@ -64,8 +64,8 @@ final class Server: Sendable {
     var wait = Command("WAIT")
     wait.append(confirmation.replicaCount)
     wait.append(Int(timeout / .milliseconds(1)))
-    let (reply, others) = try script.run(
-      on: link, arguments, followedBy: [wait], timeout: address.requestTimeout + timeout)
+    wait.waitTime = timeout
+    let (reply, others) = try script.run(on: link, arguments, followedBy: [wait])
     guard case .integer(let count) = others.first else { return (reply, false) }
     return (reply, count >= confirmation.replicaCount)
   }
@@ -147,8 +147,8 @@ final class Server: Sendable {
     let timeout = address.requestTimeout
     var wait = Command("WAITAOF", "1", "0")
     wait.append(max(1, Int(timeout / .milliseconds(1))))
-    let (_, others) = try marker.run(
-      on: link, arguments, followedBy: [wait], timeout: timeout * 2)
+    wait.waitTime = timeout
+    let (_, others) = try marker.run(on: link, arguments, followedBy: [wait])
     switch others.first {
     case .array(let counts) where counts.first == .integer(1): return
     case .array:

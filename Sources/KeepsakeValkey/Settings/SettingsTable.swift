@@ -15,8 +15,9 @@ final class SettingsTable: MirroredEngine {
 
   /// - Parameters:
   ///   - cache: Holds the copy on disk.
-  ///   - maximumByteCount: How much all values and their keys may take. A server sends them in one
-  ///     reply, whose size ``LinkOptions/maximumReplySize`` limits.
+  ///   - maximumByteCount: How much all values and their keys may take, as
+  ///     ``TableContents/byteCount`` counts it. A server sends them in one reply, whose size
+  ///     ``LinkOptions/maximumReplySize`` limits.
   init(
     _ name: TableName, on server: Server, cache: DiskCache.Store,
     maximumByteCount: Int = 32 << 20, report: @escaping @Sendable (StorageError) -> Void
@@ -28,9 +29,10 @@ final class SettingsTable: MirroredEngine {
     copy = TableCopy(of: name, on: server, in: cache, report: report)
     let table = "\(server.address) \(name.values)"
     let content = name.content
-    state = Locked(
-      TableState(table: table, of: content),
-      afterFork: { TableState(table: table, of: content) })
+    let newState: @Sendable () -> TableState = {
+      TableState(table: table, of: content, maximumByteCount: maximumByteCount)
+    }
+    state = Locked(newState(), afterFork: newState)
   }
 
   deinit { server.link.unsubscribe(from: Array(name.channel.utf8)) }
@@ -310,8 +312,11 @@ final class SettingsTable: MirroredEngine {
       if let error = next.report { reportSoon(error) }
       saveCopySoon()
     } catch {
+      // The link fails a call that reads with this code only for the size of its reply.
+      let isTooLarge = if case .failure = reply { error.code == .engineFailed } else { false }
       // The link tells when it is back, but not when the server accepts requests again.
-      if let delay = state.withLock({ $0.failLoading(load, error) }) {
+      let delay = state.withLock { $0.failLoading(load, error, isTooLarge: isTooLarge) }
+      if let delay {
         BackgroundWork.run(after: delay) { [weak self] in
           guard let self else { return }
           submit(state.withLock { $0.retryLoading() })

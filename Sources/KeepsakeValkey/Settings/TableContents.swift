@@ -10,7 +10,7 @@ struct TableContents: Sendable {
   var name = ""
   /// By the bytes of the keys, because two keys may differ only in Unicode normalization.
   private var values: [[UInt8]: Data] = [:]
-  /// How many bytes the values and their keys take.
+  /// How many bytes the values and their keys take in a reply of the server.
   private(set) var byteCount = 0
 
   init() {}
@@ -42,8 +42,12 @@ struct TableContents: Sendable {
   }
 
   private static func byteCount(_ key: [UInt8], _ data: Data?) -> Int {
-    data.map { key.count + $0.count } ?? 0
+    data.map { key.count + $0.count + overhead } ?? 0
   }
+
+  /// What a value and its key take besides their bytes. The limit for replies counts it too, and
+  /// would refuse many tiny values otherwise that the limit for a table permits.
+  private static let overhead = 2 * ReplyParser.overhead
 
   /// How many bytes the values and their keys would take after changes.
   func byteCount(after changes: TableChanges) -> Int {

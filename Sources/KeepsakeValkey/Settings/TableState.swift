@@ -44,6 +44,8 @@ struct TableState {
 
   private let table: String
   private let content: TableName.Content
+  /// Messages may not let the values grow beyond this.
+  private let maximumByteCount: Int
   private(set) var phase = Phase.apart
   private(set) var contents = TableContents()
   /// Whether `contents` were read from the server, or from the copy on disk.
@@ -81,6 +83,9 @@ struct TableState {
   private var asked = Change()
   private var askedID = ""
   private var isRetryPlanned = false
+  /// Whether the last snapshot was too large to receive, and no retry is due yet. Such a reply ends
+  /// the connection, so the next one is not asked for it at once: it would end, too.
+  private var isTooLarge = false
   private var retryDelay = Self.minimumRetryDelay
   private static let minimumRetryDelay = Duration.milliseconds(500)
   private static let maximumRetryDelay = Duration.seconds(30)
@@ -104,10 +109,16 @@ struct TableState {
   /// The version of the last such change that removed all values.
   private var earlyRemoval: Int64 = 0
 
-  /// - Parameter table: Names the table in errors.
-  init(table: String, of content: TableName.Content = .settings) {
+  /// - Parameters:
+  ///   - table: Names the table in errors.
+  ///   - maximumByteCount: How much a process may store, as ``TableContents/byteCount`` counts it.
+  init(
+    table: String, of content: TableName.Content = .settings, maximumByteCount: Int = 32 << 20
+  ) {
     self.table = table
     self.content = content
+    // Several processes may store at the same time. A larger snapshot would not be received either.
+    self.maximumByteCount = 2 * maximumByteCount
   }
 
   // MARK: Mirrors
@@ -167,6 +178,9 @@ struct TableState {
     isSubscribed = false
     wasSubscribed = false
     failure = nil
+    // What the parent has planned does not come in a forked child.
+    isRetryPlanned = false
+    isTooLarge = false
     waiting = []
     return true
   }
@@ -182,7 +196,7 @@ struct TableState {
   mutating func beginReceiving() -> Load? {
     isSubscribed = true
     wasSubscribed = true
-    return beginLoading()
+    return isTooLarge ? nil : beginLoading()
   }
 
   /// Messages may be missing from now on.
@@ -190,7 +204,7 @@ struct TableState {
     isSubscribed = false
     phase = .apart
     // A server that was there may soon be there again, so that it is worth waiting.
-    failure = error.code == .accessDenied || !wasSubscribed ? error : nil
+    if !isTooLarge { failure = error.code == .accessDenied || !wasSubscribed ? error : nil }
     outage = error
     wake()
   }
@@ -237,6 +251,7 @@ struct TableState {
   private mutating func beginLoad() -> Load {
     phase = .loading
     failure = nil
+    isTooLarge = false
     needsAnother = false
     discardKept()
     lastMessage = 0
@@ -308,10 +323,13 @@ struct TableState {
 
   /// Returns after how long to call ``retryLoading()``; nil if that is planned, or if another
   /// snapshot is being read.
-  mutating func failLoading(_ load: Load, _ error: StorageError) -> Duration? {
+  mutating func failLoading(
+    _ load: Load, _ error: StorageError, isTooLarge: Bool = false
+  ) -> Duration? {
     guard phase == .loading, load == lastLoad else { return nil }
     phase = .apart
     failure = error
+    self.isTooLarge = isTooLarge
     outage = error
     discardKept()
     wake()
@@ -325,6 +343,7 @@ struct TableState {
   /// The number of the snapshot to read if the last one could not be read.
   mutating func retryLoading() -> Load? {
     isRetryPlanned = false
+    isTooLarge = false
     return isSubscribed && phase == .apart && failure != nil ? beginLoad() : nil
   }
 
@@ -399,7 +418,8 @@ struct TableState {
     }
   }
 
-  /// Returns false if a snapshot is to be read because the message does not follow.
+  /// Returns false if a snapshot is to be read, because the message does not follow, or because the
+  /// values have become too large: there is a limit for snapshots, and none for all messages.
   private mutating func apply(_ message: TableMessage) -> Bool {
     let isFirst = contents.id.isEmpty && message.version == 1
     if message.isRestored { return false }
@@ -412,7 +432,7 @@ struct TableState {
       !Self.differ(message.previous, contents.name)
     else { return false }
     advance(to: message.version, name: message.name, of: message.id, with: changes)
-    return true
+    return contents.byteCount <= maximumByteCount
   }
 
   private mutating func advance(

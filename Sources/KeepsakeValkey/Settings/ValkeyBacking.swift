@@ -36,7 +36,7 @@ public import Keepsake
 /// lets it delete any keys when its memory is full is refused with the code `misuse`; use
 /// `noeviction` or `volatile-lru`. <doc:AcrossMachines> goes through all outages.
 ///
-/// All values of a suite together may take 32 MiB.
+/// All values of a suite together may take 32 MiB, with their keys and 32 bytes for each.
 ///
 /// A cache has its directory on each machine, and the server behind it. A value that one machine
 /// has stored is read by all, one machine runs the producer of a `fetch`, and an entry that is set

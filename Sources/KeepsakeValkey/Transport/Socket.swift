@@ -45,6 +45,10 @@ final class Socket: Sendable {
     guard Descriptor.makeNonBlocking(descriptor) else {
       return .failed(call: "fcntl", errno: errno)
     }
+    #if canImport(Darwin)
+    // In place of MSG_NOSIGNAL.
+    socket.set(SOL_SOCKET, SO_NOSIGPIPE, 1)
+    #endif
     if address.family != AF_UNIX { socket.setOptions() }
     let result = address.bytes.withUnsafeBytes { bytes in
       guard let start = bytes.baseAddress else {
@@ -69,9 +73,6 @@ final class Socket: Sendable {
     set(Int32(IPPROTO_TCP), TCP_KEEPIDLE, 15)
     set(Int32(IPPROTO_TCP), TCP_KEEPINTVL, 5)
     set(Int32(IPPROTO_TCP), TCP_KEEPCNT, 3)
-    #endif
-    #if canImport(Darwin)
-    set(SOL_SOCKET, SO_NOSIGPIPE, 1)
     #endif
   }
 

@@ -29,6 +29,119 @@ import Testing
     #expect(waits.all == [["WAIT", "1", milliseconds]])
   }
 
+  /// Other calls go on waiting while the server waits for its replicas, longer than their timeout.
+  @Test func callsWaitBehindAConfirmation() throws {
+    let isWaiting = Flag()
+    let fake = try FakeServer { connection, _ in
+      guard connection.greet() else { return }
+      while let words = connection.command() {
+        guard words[0] == "WAIT" else {
+          connection.send(":1\r\n")
+          continue
+        }
+        isWaiting.value = true
+        _ = connection.command()
+        // Longer than the timeout of that command, which began before.
+        usleep(200_000)
+        // At once, so that its time does not begin again before its reply is there.
+        connection.send(":1\r\n+other\r\n")
+      }
+    }
+    defer { withExtendedLifetime(fake) {} }
+    let server = Server(fake.address, confirm: .replicas(1, timeout: .seconds(60)))
+    let results = Recorder<String>()
+    onThreads(2) { thread in
+      do {
+        if thread == 0 {
+          let result = try server.run(Script("return 1"), Script.Arguments(keys: []))
+          results.append("confirmed: \(result.isConfirmed)")
+        } else {
+          waitUntil("there was no wait for replicas") { isWaiting.value }
+          let other = try server.link.perform(Command("ECHO"), timeout: .milliseconds(50))
+          results.append("reply: \(other.text ?? "")")
+        }
+      } catch {
+        results.append("\(error)")
+      }
+    }
+    #expect(results.all.sorted() == ["confirmed: true", "reply: other"])
+  }
+
+  /// A server that does not even run the script is noticed after the timeout of any call, although
+  /// the wait for replicas would be longer.
+  @Test func silentServerIsNoticedBeforeTheReplicasAreDue() throws {
+    let (isSilent, isSent) = (Flag(), Flag())
+    let fake = try FakeServer { connection, _ in
+      while let words = connection.command() {
+        if !isSilent.value { connection.send("+OK\r\n") }
+        if words[0] == "WAIT" { isSent.value = true }
+      }
+    }
+    defer { withExtendedLifetime(fake) {} }
+    var address = fake.address
+    address.requestTimeout = .milliseconds(300)
+    var options = LinkOptions()
+    options.keepAlive = .seconds(600)
+    let server = Server(
+      address, options: options, confirm: .replicas(1, timeout: .seconds(60)))
+    waitUntil("there was no connection") { (try? server.link.perform(Command("PING"))) != nil }
+    isSilent.value = true
+    let codes = Recorder<StorageError.Code?>()
+    onThreads(2) { thread in
+      if thread == 0 {
+        _ = try? server.run(Script("return 1"), Script.Arguments(keys: []))
+        return
+      }
+      waitUntil("the script was not sent") { isSent.value }
+      for _ in 0..<2 {
+        do {
+          _ = try server.link.perform(Command("SET", "k", "v"))
+          codes.append(nil)
+        } catch {
+          codes.append((error as? StorageError)?.code)
+        }
+      }
+    }
+    // The first one may be sent before that. The second one fails at once.
+    #expect(codes.all.count == 2 && codes.all.last == .unreachable)
+  }
+
+  /// A snapshot that is too large to receive is asked for again later each time, although the
+  /// connection that it ends is made again at once.
+  @Test func tooLargeSnapshotIsAskedForLaterEachTime() throws {
+    let times = Recorder<ContinuousClock.Instant>()
+    let fake = try FakeServer { connection, _ in
+      guard connection.greet() else { return }
+      while let words = connection.command() {
+        switch words[0] {
+        case "SUBSCRIBE":
+          let channel = words[1]
+          connection.send(
+            "*3\r\n$9\r\nsubscribe\r\n$\(channel.utf8.count)\r\n\(channel)\r\n:1\r\n")
+        case "EVALSHA":
+          times.append(.now)
+          connection.send("$1000\r\n")
+        default: connection.send("+OK\r\n")
+        }
+      }
+    }
+    defer { withExtendedLifetime(fake) {} }
+    var options = LinkOptions()
+    options.minimumBackoff = .milliseconds(5)
+    options.maximumBackoff = .milliseconds(50)
+    options.maximumReplySize = 500
+    let table = SettingsTable(
+      TableName(app: "app", suite: "suite"), on: Server(fake.address, options: options),
+      cache: DiskCache.named(.memory), report: { _ in })
+    let mirror = EngineMirror(table, report: { _ in })
+    expectFailure(.engineFailed, reason: "larger than 500 bytes") { _ = try mirror.keys() }
+    waitUntil("the snapshot was not asked for again") { times.all.count >= 3 }
+    let all = times.all
+    // A busy machine only makes these times longer.
+    #expect(all[1] - all[0] > .milliseconds(450) && all[2] - all[1] > .milliseconds(900))
+    #expect(fake.connectionCount > 4)
+  }
+
   /// A server whose search never comes to its end.
   @Test func endlessSearchTimesOut() throws {
     let fake = try FakeServer { connection, _ in

@@ -186,7 +186,9 @@ import Testing
     }
     let growth = lines().first { $0.hasPrefix("grown ") }.flatMap { Int($0.dropFirst(6)) } ?? .max
     #expect(growth < 8 << 10, "\(lines())")
-    #expect(lines().last == "end", "\(lines())")
+    // A server that was restarted has lost the settings. The report of that comes from another
+    // thread, and may come after this line.
+    #expect(lines().contains("end"), "\(lines())")
   }
 }
 

@@ -28,6 +28,35 @@ import Testing
     #expect(contents.entries == [EngineEntry(key: "a", data: Data("1".utf8))])
   }
 
+  /// The reply has the keys and values as its last element.
+  private func reply(_ entries: [EngineEntry]) -> [UInt8] {
+    var bytes = Array("*6\r\n:1\r\n:1\r\n$2\r\nid\r\n$2\r\nc1\r\n$0\r\n\r\n".utf8)
+    bytes += Array("*\(2 * entries.count)\r\n".utf8)
+    for entry in entries {
+      for part in [Array(entry.key.utf8), Array(entry.data ?? Data())] {
+        bytes += Array("$\(part.count)\r\n".utf8) + part + Array("\r\n".utf8)
+      }
+    }
+    return bytes
+  }
+
+  /// A table that a process may write fits the limit for replies, which is twice as large, even if
+  /// the values are tiny.
+  @Test(arguments: [0, 1, 10_000]) func permittedTableCanBeRead(_ size: Int) throws {
+    let entries = (0..<500).map {
+      EngineEntry(key: "\($0)", data: Data(repeating: UInt8(ascii: "1"), count: size))
+    }
+    let contents = TableContents(id: "id", version: 1, name: "c1", entries: entries)
+    let changes = TableChanges(entries)
+    #expect(TableContents().byteCount(after: changes) == contents.byteCount)
+    var parser = ReplyParser(limit: 2 * contents.byteCount)
+    let parsed = try reply(entries).withUnsafeBytes { bytes in
+      var rest = bytes
+      return try parser.next(&rest)
+    }
+    #expect(try table.contents(of: #require(parsed)).0.entries.count == entries.count)
+  }
+
   /// A server that replies with other versions must not end the process by an overflow later, and
   /// the copy on disk must be readable.
   @Test(arguments: [

@@ -8,11 +8,12 @@ import Testing
 @Suite struct TableStateTests {
   /// A state that was subscribed and has read a snapshot, and a mirror of it.
   private final class Follower {
-    var state = TableState(table: "table")
+    var state: TableState
     let mirror = EngineMirror(NoEngine(), report: { _ in })
 
     /// - Parameter snapshot: nil for one that has not been read.
-    init(_ snapshot: TableContents?) {
+    init(_ snapshot: TableContents?, maximumByteCount: Int = 32 << 20) {
+      state = TableState(table: "table", maximumByteCount: maximumByteCount)
       _ = state.beginFollowing()
       let load = state.beginReceiving()
       state.add(mirror)
@@ -59,8 +60,10 @@ import Testing
       state.finishLoading(load, contents, askedName: askedName, isReplacement: isReplacement)
     }
 
-    func failLoading(_ load: TableState.Load, _ error: StorageError) -> Duration? {
-      state.failLoading(load, error)
+    func failLoading(
+      _ load: TableState.Load, _ error: StorageError, isTooLarge: Bool = false
+    ) -> Duration? {
+      state.failLoading(load, error, isTooLarge: isTooLarge)
     }
 
     /// What is shown, which is also what is known.
@@ -459,6 +462,56 @@ import Testing
     #expect(follower.failLoading(follower.beginLoading() ?? 0, unreachable) == delays.first)
   }
 
+  /// A server must not fill the memory with messages: those that make the values too large lead to
+  /// a snapshot, and none is applied until one has been read.
+  @Test func messagesCannotLetTheValuesGrowWithoutEnd() throws {
+    let follower = Follower(Self.snapshot(1, [:]), maximumByteCount: 500)
+    let text = "\"" + String(repeating: "x", count: 100) + "\""
+    var (version, load) = (Int64(1), TableState.Load?.none)
+    while load == nil, version < 100 {
+      version += 1
+      load = follower.receive(version, ["\(version)": text])
+    }
+    // Each takes about 135 bytes, and twice the maximum is allowed.
+    #expect(version == 9 && follower.state.phase == .loading)
+    #expect(follower.receive(10, ["10": text]) == nil && follower.values.count == 8)
+    let error = StorageError(.engineFailed, operation: "request", remedy: "Store less.")
+    let failed = try #require(load)
+    #expect(follower.failLoading(failed, error, isTooLarge: true) == .milliseconds(500))
+    #expect(follower.receive(11, ["11": text]) == nil && follower.values.count == 8)
+    let retried = try #require(follower.retryLoading())
+    _ = follower.finishLoading(retried, Self.snapshot(11, ["a": text]))
+    // A message that replaces a value adds nothing.
+    for version in Int64(12)..<50 { #expect(follower.receive(version, ["a": text]) == nil) }
+    #expect(follower.values == ["a": text] && follower.state.phase == .current)
+  }
+
+  /// Each attempt ends the connection, and so leads to another subscription, which must not lead to
+  /// another attempt.
+  @Test func tooLargeSnapshotIsNotReadAgainAtOnce() throws {
+    let follower = Self.follower()
+    let tooLarge = StorageError(.engineFailed, operation: "request", remedy: "Store less.")
+    var load = try #require(follower.beginLoading())
+    for delay in [Duration.milliseconds(500), .seconds(1), .seconds(2)] {
+      #expect(follower.failLoading(load, tooLarge, isTooLarge: true) == delay)
+      for _ in 0..<3 {
+        follower.lose(unreachable)
+        #expect(follower.beginReceiving() == nil && follower.receive(9, ["a": "9"]) == nil)
+        #expect(follower.state.failure?.code == .engineFailed)
+      }
+      load = try #require(follower.retryLoading())
+    }
+    // A retry that comes while there is no connection is made when there is one.
+    _ = follower.failLoading(load, tooLarge, isTooLarge: true)
+    follower.lose(unreachable)
+    #expect(follower.retryLoading() == nil)
+    load = try #require(follower.beginReceiving())
+    _ = follower.finishLoading(load, Self.snapshot(9, ["a": "9"]))
+    #expect(follower.values == ["a": "9"] && follower.state.phase == .current)
+    follower.lose(unreachable)
+    #expect(follower.state.failure == nil && follower.beginReceiving() != nil)
+  }
+
   // MARK: Own changes
 
   @Test func ownChangeBeforeItsMessage() {
@@ -555,14 +608,16 @@ import Testing
   }
 
   @Test func sizeOfTheContentsIsKnown() {
+    // Two keys and their values, which are four elements of a reply.
+    let size = 6 + 4 * ReplyParser.overhead
     var contents = Self.snapshot(1, ["a": "1", "bb": "22"])
-    #expect(contents.byteCount == 6)
+    #expect(contents.byteCount == size)
     let changes = Self.changes(["a": "111", "bb": nil, "c": "3"])
-    #expect(contents.byteCount(after: changes) == 6)
+    #expect(contents.byteCount(after: changes) == size)
     contents.apply(changes)
-    #expect(contents.byteCount == 6)
+    #expect(contents.byteCount == size)
     let all = TableChanges(changes.entries, removesAll: true)
-    #expect(contents.byteCount(after: all) == 6)
+    #expect(contents.byteCount(after: all) == size)
     contents.apply(TableChanges([], removesAll: true))
     #expect(contents.byteCount == 0)
   }
