@@ -5,10 +5,21 @@ internal import FoundationEssentials
 extension StorageError {
   /// The stored value is not of type `type`, which the caller asked for.
   init(mismatch stored: StoredValue?, with type: any Any.Type) {
-    let actual = stored.map { "is \($0.typeDescription), not \(type)" } ?? "is not of type \(type)"
+    let reason =
+      if let stored, LosslessNumber(stored) != nil, Self.isNumeric(type) {
+        "the stored number cannot be represented exactly as \(type)"
+      } else if let stored {
+        "the stored value is \(stored.typeDescription), not \(type)"
+      } else {
+        "the stored value is not of type \(type)"
+      }
     self.init(
-      .wrongType, operation: "decode", reason: "the stored value \(actual)",
+      .wrongType, operation: "decode", reason: reason,
       remedy: "Read it as the type it was stored as, or store it again.")
+  }
+
+  private static func isNumeric(_ type: any Any.Type) -> Bool {
+    type is any FixedWidthInteger.Type || type == Double.self || type == Float.self
   }
 
   /// An encoder, or the value's own `encode(to:)`, threw `error`.

@@ -178,6 +178,20 @@ import Testing
     #expect(try !store.contains("k"))
   }
 
+  @Test func refusedNumbersAreExplained() throws {
+    func reason<T: Codable>(_ stored: StoredValue, as type: T.Type) -> String? {
+      expectFailure(.wrongType) { _ = try Codec.decode(stored, as: type) }?.reason
+    }
+    let problem = "the stored number cannot be represented exactly as"
+    #expect(reason(.double(16.5), as: Int.self) == "\(problem) Int")
+    #expect(reason(.double(16.5), as: Int?.self) == "\(problem) Int")
+    #expect(reason(.int(300), as: UInt8.self) == "\(problem) UInt8")
+    #expect(reason(.double(.pi), as: Float.self) == "\(problem) Float")
+    #expect(reason(.json(Array("\(UInt64.max)".utf8)), as: Double.self) == "\(problem) Double")
+    #expect(reason(.double(16.5), as: String.self) == "the stored value is a number, not String")
+    #expect(reason(.bool(true), as: Int.self) == "the stored value is a Boolean, not Int")
+  }
+
   @Test func numbersConvertOnlyWithoutLoss() throws {
     let store = try TemporaryDirectory().store(.memory)
     func stored<T: Codable>(_ value: T) throws -> Defaults.Store {
