@@ -37,14 +37,16 @@ final class SharedVault: VaultStorage {
     /// A value that another program has set.
     case unreadable
 
-    init(_ value: StoredValue?) {
+    // Not inlined, as all of these: each copy takes kilobytes in every program, and few have such a
+    // vault.
+    @inline(never) init(_ value: StoredValue?) {
       if case .data(let bytes) = value { self = .bytes(bytes) } else { self = .unreadable }
     }
 
-    init(engineData: Data) { self.init(StoredValue(engineData: engineData)) }
+    @inline(never) init(engineData: Data) { self.init(StoredValue(engineData: engineData)) }
 
     /// The bytes of the engine's value. Those for an unreadable value are just one example.
-    var engineData: Data {
+    @inline(never) var engineData: Data {
       switch self {
       case .bytes(let bytes): StoredValue.data(bytes).engineData
       case .unreadable: StoredValue.bool(false).engineData
@@ -55,6 +57,16 @@ final class SharedVault: VaultStorage {
   fileprivate struct Condition {
     let name: String
     let content: Content?
+
+    @inline(never) func isMet(by other: Content?) -> Bool { other == content }
+
+    /// What the engine has to have, in these bytes or in others that stand for the same content.
+    @inline(never) func expectedEntry(storedAs stored: Data? = nil) -> EngineEntry {
+      if let stored, isMet(by: Content(engineData: stored)) {
+        return EngineEntry(key: name, data: stored)
+      }
+      return EngineEntry(key: name, data: content.map(\.engineData))
+    }
   }
 
   /// What the mirror has.
@@ -73,22 +85,17 @@ final class SharedVault: VaultStorage {
   fileprivate func apply(
     _ changes: [EngineEntry], if conditions: [Condition]
   ) throws(StorageError) -> Bool {
-    var expected = conditions.map {
-      EngineEntry(key: $0.name, data: $0.content.map(\.engineData))
-    }
+    var expected = conditions.map { $0.expectedEntry() }
     for attempt in 0..<3 {
       if try mirror.apply(changes, ifCurrent: expected) { return true }
-      for condition in conditions where try content(of: condition.name) != condition.content {
+      for condition in conditions where try !condition.isMet(by: content(of: condition.name)) {
         return false
       }
       // Another program has written the same value differently, or changes do not arrive.
       expected = []
       for condition in conditions {
         let stored = try mirror.storedData(forKey: condition.name)
-        let isSame = stored.map { Content(engineData: $0) } == condition.content
-        expected.append(
-          EngineEntry(
-            key: condition.name, data: isSame ? stored : condition.content.map(\.engineData)))
+        expected.append(condition.expectedEntry(storedAs: stored))
       }
       // May wait for as long as the engine does for a connection.
       if attempt == 0 { try mirror.refill() }
@@ -177,7 +184,7 @@ private final class SharedHeader: VaultRevision {
   }
 
   func isCurrent() throws(StorageError) -> Bool {
-    try vault.content(of: SharedVault.headerName) == .bytes(bytes)
+    try isUnchanged.isMet(by: vault.content(of: SharedVault.headerName))
   }
 
   /// If it was replaced, the mirror has the new one when this returns.
