@@ -149,14 +149,7 @@ final class SettingsObservation: Observable, Sendable {
   /// Notifies the observers of every tracked value that has changed: by another process, or by a
   /// write that could not notify them itself.
   func check() {
-    inScope {
-      notifyObserversOfChanges(in: nil) { state in
-        // Leave it to the active writes, which notify on their own threads. One of them may have
-        // compared the values already, so the last one starts another check.
-        state.isCheckPending = state.activeWrites > 0
-        return state.activeWrites == 0
-      }
-    }
+    inScope { notifyObserversOfChanges(in: nil, after: .check) }
   }
 
   /// Gives observers that are called in the background access to the stores of this store's scope.
@@ -185,33 +178,37 @@ final class SettingsObservation: Observable, Sendable {
       if isCounted { state.withLock { $0.activeWrites -= 1 } }
       return checkSoon()
     }
-    var needsCheck = false
-    notifyObserversOfChanges(in: keys) { state in
-      if isCounted { state.activeWrites -= 1 }
-      if state.activeWrites == 0 { swap(&needsCheck, &state.isCheckPending) }
-      return true
-    }
-    if needsCheck { checkSoon() }
+    notifyObserversOfChanges(in: keys, after: .write(isCounted: isCounted))
   }
 
   // MARK: Notifying
 
+  private enum Event {
+    case check
+    case write(isCounted: Bool)
+  }
+
   /// Notifies the observers of those tracked values of `keys` that have changed; nil means all
   /// keys.
-  ///
-  /// Does so only if `shouldNotify`, which is called under the lock after the values have been
-  /// compared, returns true.
-  private func notifyObserversOfChanges(
-    in keys: [String]?, _ shouldNotify: (inout State) -> Bool
-  ) {
+  private func notifyObserversOfChanges(in keys: [String]?, after event: Event) {
     let candidates = state.withLock { state in
       if let keys { return keys.compactMap { state.trackedValues[$0] } }
       return state.trackedValues.elements.map(\.value)
     }
     // Without the lock, because the engine may read files and report errors.
     let changed = candidates.filter { currentValue($0.key) != $0.value }
+    var needsCheck = false
     let removed = state.withLock { state in
-      guard shouldNotify(&state) else { return [] as [TrackedValue] }
+      switch event {
+      case .check:
+        // Leave it to the active writes, which notify on their own threads. One of them may have
+        // compared the values already, so the last one starts another check.
+        state.isCheckPending = state.activeWrites > 0
+        if state.activeWrites > 0 { return [] as [TrackedValue] }
+      case .write(let isCounted):
+        if isCounted { state.activeWrites -= 1 }
+        if state.activeWrites == 0 { swap(&needsCheck, &state.isCheckPending) }
+      }
       for tracked in changed { state.remove(tracked) }
       defer { state.removedValues = [] }
       if state.trackedValues.count == 0 { mayHaveObservers.store(false, ordering: .relaxed) }
@@ -221,6 +218,7 @@ final class SettingsObservation: Observable, Sendable {
       tracked.isNotified.store(true, ordering: .releasing)
       notify(tracked)
     }
+    if needsCheck { checkSoon() }
   }
 
   private func currentValue(_ key: String) -> StoredValue? {

@@ -61,21 +61,16 @@ final class FileWatcher: Sendable {
     let registration = Registration(
       subject: subject, path: path, handler: handler,
       reportChange: carryingTaskLocals { handler(.changed) })
-    return state.withLock { state in
+    let watch = state.withLock { state in
       enterGeneration(&state)
       state.lastID += 1
       let id = state.lastID
       state.registrations[id] = registration
-      if case .failure = addWatch(id, registration, &state) { checkRegularly(id, &state) }
+      if case .failure = addWatch(id, registration, &state) { state.polled.insert(id) }
       return Watch(id: id)
     }
-  }
-
-  private func checkRegularly(_ id: Int, _ state: inout State) {
-    state.polled.insert(id)
-    if !state.hasPoller, !ForkGuard.isForkedChild {
-      state.hasPoller = BackgroundThread.start(.watcher) { [self] in pollFiles() }
-    }
+    startPollerIfNeeded()
+    return watch
   }
 
   private func end(_ id: Int) {
@@ -103,6 +98,17 @@ final class FileWatcher: Sendable {
   private func enterGeneration(_ state: inout State) {
     guard state.generation != ForkGuard.generation else { return }
     state = State(generation: ForkGuard.generation, lastID: state.lastID)
+  }
+
+  private func startPollerIfNeeded() {
+    let isMissing = state.withLock { state in
+      if state.polled.isEmpty || state.hasPoller || ForkGuard.isForkedChild { return false }
+      state.hasPoller = BackgroundThread.start(.watcher) { [self] in pollFiles() }
+      return !state.hasPoller
+    }
+    // Waits for other work in the background that can start a thread, such as the sync of a set: a
+    // process that only reads has no thread that could try again.
+    if isMissing { BackgroundWork.run(after: .seconds(1)) { [self] in startPollerIfNeeded() } }
   }
 
   /// Calls each polled handler once a second while there are any.
@@ -231,11 +237,12 @@ final class FileWatcher: Sendable {
           case .success: return (registration.handler, .changed)
           case .failure(let error) where error.code == ENOENT: return (registration.handler, .gone)
           case .failure:
-            checkRegularly(id, &state)
+            state.polled.insert(id)
             return (registration.handler, .changed)
           }
         }
       })
+    startPollerIfNeeded()
   }
 
   private func call(_ calls: [(handler: Handler, event: Event)]) {

@@ -109,8 +109,12 @@ package enum BackgroundThread {
 
   /// The state in `/proc/<pid>/stat`, which follows the name in parentheses; nil if it is unknown.
   private static func state(of thread: Int32) -> UInt8? {
-    let file = open("/proc/self/task/\(thread)/stat", O_RDONLY | O_CLOEXEC)
-    guard file >= 0 else { return nil }
+    let path = "/proc/self/task/\(thread)/stat"
+    guard
+      case .success(let number) = openDescriptor(
+        .open, path, { Int(open(path, O_RDONLY | O_CLOEXEC)) })
+    else { return nil }
+    let file = Int32(number)
     defer { close(file) }
     return withUnsafeTemporaryAllocation(byteCount: 64, alignment: 1) { buffer in
       let count = read(file, buffer.baseAddress, buffer.count)

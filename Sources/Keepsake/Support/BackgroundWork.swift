@@ -17,6 +17,8 @@ package enum BackgroundWork {
     var generation = ForkGuard.generation
     var jobs: [Job] = []
     var threadCount = 0
+    /// How many threads run a job that is no sync. It may take long.
+    var occupiedCount = 0
     /// Whether a thread is waiting for the next job to become due; one is enough.
     var hasWaitingThread = false
     var pendingSyncs: [(sync: @Sendable () -> Void, syncAtExit: @Sendable () -> Void)] = []
@@ -26,7 +28,8 @@ package enum BackgroundWork {
   }
 
   private static let state = Locked(State())
-  /// Enough for work that waits for the disk, however many jobs there are.
+  /// Enough for work that waits for the disk, however many jobs there are. One more makes syncs,
+  /// which must not wait for other jobs.
   private static let maximumThreadCount = 4
   /// A thread that waits for a job checks this often whether another job is due earlier.
   private static let pollInterval = Duration.milliseconds(25)
@@ -41,13 +44,13 @@ package enum BackgroundWork {
   package static func run(_ work: @escaping @Sendable () -> Void) {
     if ForkGuard.isForkedChild { return work() }
     unfinishedCount.add(1, ordering: .sequentiallyConsistent)
-    _ = add(Job(due: .now, work: carryingTaskLocals(work), delaysExit: true))
+    add(Job(due: .now, work: carryingTaskLocals(work), delaysExit: true))
   }
 
   /// Runs `work` after `delay`, unless the process has ended by then.
   package static func run(after delay: Duration, _ work: @escaping @Sendable () -> Void) {
     guard !ForkGuard.isForkedChild else { return }
-    _ = add(Job(due: .now + delay, work: carryingTaskLocals(work)))
+    add(Job(due: .now + delay, work: carryingTaskLocals(work)))
   }
 
   /// Runs `work` on another thread when the process exits normally, which waits for it. A forked
@@ -84,6 +87,7 @@ package enum BackgroundWork {
     if ForkGuard.isForkedChild {
       syncNow()
     } else if isFirst, !add(Job(due: .now + syncDelay, work: { syncNow() }, isSync: true)) {
+      syncNow()
       return state.withLock { state in
         defer { state.isShortageReported = true }
         return !state.isShortageReported
@@ -106,28 +110,31 @@ package enum BackgroundWork {
 
   // MARK: Threads
 
-  /// Leaves a job to a thread; returns false if there is none and none can be started.
+  /// Leaves a job to a thread, and starts one unless there are enough.
   ///
-  /// The job then waits until one can be: each later call tries again. Pending syncs do not wait.
-  private static func add(_ job: Job) -> Bool {
-    let needsThread = state.withLock { state in
+  /// Without a thread, the job waits until a later call can start one. It does not run on the
+  /// caller's thread, which may hold a lock that it needs.
+  ///
+  /// - Returns: Whether a thread is not occupied. Such a thread makes the queued syncs, at the
+  ///   latest before it becomes occupied.
+  @discardableResult private static func add(_ job: Job) -> Bool {
+    state.withLock { state in
       installExitHook(&state)
       state.jobs.append(job)
-      guard state.threadCount < maximumThreadCount else { return false }
-      state.threadCount += 1
-      return true
+      if state.threadCount < maximumThreadCount + (job.isSync ? 1 : 0) { startThread(&state) }
+      return state.threadCount > state.occupiedCount
     }
-    if !needsThread || BackgroundThread.start(.maintenance, { runJobs() }) { return true }
-    let hasThreads = state.withLock { state in
-      state.threadCount -= 1
-      return state.threadCount > 0
-    }
-    if !hasThreads { syncNow() }
-    return hasThreads
+  }
+
+  /// Starts a thread under the lock, so that no other thread counts on one that does not start.
+  @discardableResult private static func startThread(_ state: inout State) -> Bool {
+    let isStarted = BackgroundThread.start(.maintenance) { runJobs() }
+    if isStarted { state.threadCount += 1 }
+    return isStarted
   }
 
   private enum Step {
-    case run(Job)
+    case run(Job, syncsFirst: Bool)
     case wait(Duration)
     case end
   }
@@ -135,9 +142,11 @@ package enum BackgroundWork {
   private static func runJobs() {
     while true {
       switch state.withLock({ nextStep(&$0) }) {
-      case .run(let job):
+      case .run(let job, let syncsFirst):
+        if syncsFirst { syncNow() }
         job.work()
         if job.delaysExit { unfinishedCount.subtract(1, ordering: .sequentiallyConsistent) }
+        if !job.isSync { state.withLock { $0.occupiedCount -= 1 } }
       case .wait(let pause):
         BackgroundThread.sleep(for: pause)
         state.withLock { $0.hasWaitingThread = false }
@@ -148,8 +157,18 @@ package enum BackgroundWork {
 
   private static func nextStep(_ state: inout State) -> Step {
     let now = ContinuousClock.now
-    let first = state.jobs.indices.min { state.jobs[$0].due < state.jobs[$1].due }
-    if let first, state.jobs[first].due <= now { return .run(state.jobs.remove(at: first)) }
+    let onlySyncs = state.occupiedCount >= maximumThreadCount
+    let first = state.jobs.indices.filter { !onlySyncs || state.jobs[$0].isSync }
+      .min { state.jobs[$0].due < state.jobs[$1].due }
+    if let first, state.jobs[first].due <= now {
+      let job = state.jobs.remove(at: first)
+      if job.isSync { return .run(job, syncsFirst: false) }
+      state.occupiedCount += 1
+      // The queued syncs must not wait until one of the jobs ends.
+      let needsThread =
+        state.occupiedCount == state.threadCount && state.jobs.contains { $0.isSync }
+      return .run(job, syncsFirst: needsThread && !startThread(&state))
+    }
     if let first, !state.hasWaitingThread {
       state.hasWaitingThread = true
       return .wait(min(state.jobs[first].due - now, pollInterval))
@@ -185,10 +204,10 @@ package enum BackgroundWork {
     }
   }
 
-  /// Never waits for a lock: a thread that was stopped at exit may hold it.
+  /// Waits for a lock only briefly: a thread that was stopped at exit may hold it.
   private static func finishAtExit() {
     if !ForkGuard.isForkedChild { waitAtExit { hasUnfinishedWork } }
-    let pending = state.withLockIfAvailable { state in
+    let pending = state.withLock(timeout: .milliseconds(100)) { state in
       state.generation == ForkGuard.generation ? state.pendingSyncs : []
     }
     for (_, syncAtExit) in pending ?? [] { syncAtExit() }

@@ -57,36 +57,152 @@ import Testing
       let directory = try TemporaryDirectory()
       let failures = Failures()
       let store = directory.store(failures: failures)
-      let syncCount = Locked(0)
-      let plan = FaultPlan(
-        decide: { _ in .proceed },
-        observe: { event, _ in
-          if event.call == .fdatasync { syncCount.withLock { $0 += 1 } }
-        })
-      try await FaultPlan.$current.withValue(plan) {
+      let syncs = SyncCounter()
+      try await FaultPlan.$current.withValue(syncs.plan) {
         // The limit is in force.
         try withoutNewThreads {
           try #require(!BackgroundThread.start(.maintenance) {})
           // Makes the file, which is synced before it gets its name.
           try store.set(0, forKey: "k")
           for number in 1...3 {
-            let count = syncCount.withLock { $0 }
+            let count = syncs.count
             try store.set(number, forKey: "k")
-            #expect(syncCount.withLock { $0 } == count + 1)
+            #expect(syncs.count == count + 1)
           }
         }
         #expect(failures.all.map(\.operation) == ["Defaults.synchronize"])
         #expect(failures.all.first?.remedy.contains("ulimit -u") == true)
         // A thread can be started again: it syncs the next change.
-        let count = syncCount.withLock { $0 }
+        let count = syncs.count
         let start = ContinuousClock.now
         try store.set(4, forKey: "k")
         // On a busy machine, the second after which it is synced may have passed already.
-        let isSynced = syncCount.withLock { $0 } > count
+        let isSynced = syncs.count > count
         #expect(!isSynced || ContinuousClock.now - start >= .seconds(1))
-        try await eventually("the change is synced") { syncCount.withLock { $0 } == count + 1 }
+        try await eventually("the change is synced") { syncs.count == count + 1 }
       }
       #expect(failures.all.count == 1)
+    }
+  }
+
+  /// Sweeps and evictions may take minutes.
+  @Test(.multiprocess) func syncsDoNotWaitForLongJobs() async {
+    await #expect(processExitsWith: .success) {
+      let directory = try TemporaryDirectory()
+      let store = directory.store()
+      let running = Locked(0)
+      let end = DispatchSemaphore(value: 0)
+      for _ in 0..<8 {
+        BackgroundWork.run {
+          running.withLock { $0 += 1 }
+          end.wait()
+        }
+      }
+      try await eventually("four jobs run") { running.withLock { $0 } == 4 }
+      let syncs = SyncCounter()
+      try await FaultPlan.$current.withValue(syncs.plan) {
+        // Makes the file, which is synced before it gets its name.
+        try store.set(0, forKey: "k")
+        for number in 1...3 {
+          let count = syncs.count
+          try store.set(number, forKey: "k")
+          try await eventually("the change is synced") { syncs.count > count }
+        }
+      }
+      #expect(running.withLock { $0 } == 4)
+      for _ in 0..<8 { end.signal() }
+      try await eventually("all jobs have run") { running.withLock { $0 } == 8 }
+    }
+  }
+
+  /// A thread that runs a long job will make no sync soon.
+  @Test(.singleThreaded, .multiprocess)
+  func eachChangeIsSyncedIfNoOtherThreadCanBeStarted() async {
+    await #expect(processExitsWith: .success) {
+      let directory = try TemporaryDirectory()
+      let store = directory.store()
+      let isRunning = Locked(false)
+      let end = DispatchSemaphore(value: 0)
+      BackgroundWork.run {
+        isRunning.withLock { $0 = true }
+        end.wait()
+      }
+      try await eventually("the job runs") { isRunning.withLock { $0 } }
+      let syncs = SyncCounter()
+      try FaultPlan.$current.withValue(syncs.plan) {
+        try withoutNewThreads {
+          try store.set(0, forKey: "k")
+          for number in 1...3 {
+            let count = syncs.count
+            try store.set(number, forKey: "k")
+            #expect(syncs.count == count + 1)
+          }
+        }
+      }
+      end.signal()
+    }
+  }
+
+  /// A thread that waits until the sync is due takes a long job in the meantime.
+  @Test(.multiprocess) func queuedSyncsDoNotWaitForLongJobs() async {
+    await #expect(processExitsWith: .success) {
+      let isSynced = Locked(false)
+      let running = Locked(0)
+      let end = DispatchSemaphore(value: 0)
+      _ = BackgroundWork.syncSoon({ isSynced.withLock { $0 = true } }, atExit: {})
+      for _ in 0..<8 {
+        BackgroundWork.run {
+          running.withLock { $0 += 1 }
+          end.wait()
+        }
+      }
+      try await eventually("four jobs run") { running.withLock { $0 } == 4 }
+      try await eventually("the sync is made") { isSynced.withLock { $0 } }
+      #expect(running.withLock { $0 } == 4)
+      for _ in 0..<8 { end.signal() }
+      try await eventually("all jobs have run") { running.withLock { $0 } == 8 }
+    }
+  }
+
+  @Test(.singleThreaded, .multiprocess)
+  func queuedSyncsAreMadeBeforeALongJobIfNoOtherThreadCanBeStarted() async {
+    await #expect(processExitsWith: .success) {
+      let isSynced = Locked(false)
+      let hasRun = Locked(false)
+      let end = DispatchSemaphore(value: 0)
+      _ = BackgroundWork.syncSoon({ isSynced.withLock { $0 = true } }, atExit: {})
+      try withoutNewThreads {
+        BackgroundWork.run {
+          end.wait()
+          hasRun.withLock { $0 = true }
+        }
+        try waitUntil("the sync is made") { isSynced.withLock { $0 } }
+      }
+      end.signal()
+      try await eventually("the job has run") { hasRun.withLock { $0 } }
+    }
+  }
+
+  @Test(.singleThreaded, .multiprocess) func changesAreNoticedOnceAThreadCanBeStarted() async {
+    await #expect(processExitsWith: .success) {
+      let directory = try TemporaryDirectory()
+      let (store, other) = (directory.store(), directory.store())
+      try store.set(0, forKey: "k")
+      let changes = Locked<AsyncStream<Void>?>(nil)
+      try withoutNewThreads {
+        let journal = try store.journal
+        changes.withLock { $0 = journal.changes { _ in true } }
+      }
+      let stream = try #require(changes.withLock { $0 })
+      let isNoticed = Locked(false)
+      let follower = Task { for await _ in stream { isNoticed.withLock { $0 = true } } }
+      var number = 0
+      try await eventually("a change is noticed") {
+        number += 1
+        try other.set(number, forKey: "k")
+        return isNoticed.withLock { $0 }
+      }
+      follower.cancel()
     }
   }
 
@@ -103,18 +219,52 @@ import Testing
   }
 }
 
+/// Counts how often files are synced.
+private final class SyncCounter: Sendable {
+  private let state = Locked(0)
+
+  var count: Int { state.withLock { $0 } }
+
+  var plan: FaultPlan {
+    FaultPlan(
+      decide: { _ in .proceed },
+      observe: { [self] event, _ in
+        if event.call == .fdatasync { state.withLock { $0 += 1 } }
+      })
+  }
+}
+
 /// Runs `body` while this process can start no thread.
 func withoutNewThreads(_ body: () throws -> Void) throws {
-  let pages = try #require(
-    try String(contentsOfFile: "/proc/self/statm", encoding: .utf8).split(separator: " ").first)
-  let size = try #require(Int(pages)) * Int(getpagesize())
-  var limit = rlimit()
-  getrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limit)
-  let old = limit
-  limit.rlim_cur = rlim_t(size + 1 << 20)
-  try #require(setrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limit) == 0)
-  defer {
-    withUnsafePointer(to: old) { _ = setrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), $0) }
+  let resource = __rlimit_resource_t(RLIMIT_AS.rawValue)
+  var old = rlimit()
+  getrlimit(resource, &old)
+  defer { setrlimit(resource, &old) }
+  // Less than the stack of a thread takes, and as much as possible for everything else.
+  var stack = rlimit()
+  getrlimit(__rlimit_resource_t(RLIMIT_STACK.rawValue), &stack)
+  let isUnlimited = stack.rlim_cur == .max
+  let stackSize = isUnlimited ? 2 << 20 : min(Int(stack.rlim_cur), 8 << 20)
+  // Until the limit is in force, other threads may reserve memory, as for their first allocation.
+  var size = 0
+  while true {
+    size = addressSpace()
+    var limit = old
+    limit.rlim_cur = rlim_t(size + max(1 << 20, stackSize / 2))
+    try #require(size > 0 && setrlimit(resource, &limit) == 0)
+    if addressSpace() <= size { break }
+    setrlimit(resource, &old)
   }
   try body()
+}
+
+/// How much address space this process takes, in bytes. Allocates nothing, as there may be no more.
+private func addressSpace() -> Int {
+  let file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC)
+  defer { close(file) }
+  return withUnsafeTemporaryAllocation(byteCount: 128, alignment: 1) { buffer in
+    let count = max(0, read(file, buffer.baseAddress, buffer.count))
+    let digits = buffer.prefix(count).prefix { $0 != UInt8(ascii: " ") }
+    return digits.reduce(0) { $0 * 10 + Int($1 - UInt8(ascii: "0")) } * Int(getpagesize())
+  }
 }
