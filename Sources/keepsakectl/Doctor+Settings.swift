@@ -8,9 +8,12 @@ extension Doctor {
     let names = try settings.list(includingHidden: true)
     try examinePermissions(
       of: settings, names.filter { $0.contains(".jsonl") || $0.hasSuffix(".lock") })
-    for name in names where name.contains(".jsonl.damaged-") {
+    for name in names {
+      guard let kept = Self.keptFiles.first(where: { name.contains(".jsonl.\($0.kind)-") }) else {
+        continue
+      }
       note(
-        try path(name, in: settings), "the file is a copy of a damaged file",
+        try path(name, in: settings), kept.description,
         "Take from it what you need, then delete it.")
     }
     for suite in try Diagnostics.names({ Defaults.suites() }) {
@@ -31,6 +34,13 @@ extension Doctor {
       }
     }
   }
+
+  /// The files that the library keeps, and reports, instead of losing their values.
+  private static let keptFiles: [(kind: String, description: String)] = [
+    ("damaged", "the file is a copy of a damaged file"),
+    ("previous", "the file has settings as they were before another program replaced them"),
+    ("restored", "the file has settings that another program restored too late"),
+  ]
 
   /// The number of keys in a suite, or nil if it cannot be read, and the errors of opening it.
   private static func openCopy(

@@ -221,9 +221,11 @@ enum FileSystem {
 
   /// Removes the temporary files and directories that killed processes left beside `destination`.
   ///
-  /// - Parameter age: The minimum number of seconds since the file was last written.
+  /// - Parameters:
+  ///   - age: The minimum number of seconds since the file was last written.
+  ///   - countsRenames: Whether renaming a file counts as writing it.
   static func removeStaleTemporaryFiles(
-    for destination: String, olderThan age: Int64 = 600
+    for destination: String, olderThan age: Int64 = 600, countsRenames: Bool = false
   ) throws(StorageError) {
     let directory = parent(of: destination)
     let prefix = ".\(name(of: destination))."
@@ -232,7 +234,8 @@ enum FileSystem {
       let path = directory + "/" + name
       guard let status = try status(path, withTimes: true) else { continue }
       // In a shared directory it may be another user's file: no reason to refuse a write.
-      if now.subtractingSaturated(status.modified) > age * WallClock.second { try? remove(path) }
+      let written = countsRenames ? max(status.modified, status.changed) : status.modified
+      if now.subtractingSaturated(written) > age * WallClock.second { try? remove(path) }
     }
   }
 }

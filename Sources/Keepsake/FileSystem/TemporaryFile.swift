@@ -1,11 +1,12 @@
-/// A new file in the directory of its destination. It is removed unless it is moved there.
+/// A new file in the directory of its destination. It is removed unless it is moved there or left.
 struct TemporaryFile: ~Copyable {
   let file: File
   private let path: String
   private let destination: String
   /// What both paths are relative to, unless they are absolute.
   private let directory: DirectoryHandle?
-  private var isMoved = false
+  /// Whether the file at the path, if there is one, stays when this value ends.
+  private var isKept = false
 
   private init(
     _ file: File, at path: String, for destination: String, in directory: DirectoryHandle?
@@ -42,50 +43,68 @@ struct TemporaryFile: ~Copyable {
   /// Gives the file its final name. An existing file of that name is replaced.
   mutating func moveToDestination() throws(StorageError) {
     try FileSystem.rename(path, to: destination, in: directory)
-    isMoved = true
+    isKept = true
   }
 
   /// Gives the file its final name; false if something has that name already.
   mutating func moveToDestinationIfAbsent() throws(StorageError) -> Bool {
-    isMoved = try FileSystem.moveIfAbsent(path, to: destination, in: directory)
-    return isMoved
+    isKept = try FileSystem.moveIfAbsent(path, to: destination, in: directory)
+    return isKept
   }
 
   /// The same, in one step where the file system can. On one that has neither such a rename nor
   /// hard links, as some network file systems, two callers at the same moment may both succeed.
   mutating func claimDestination() throws(StorageError) -> Bool {
-    if let isRenamed = try FileSystem.renameExclusively(path, to: destination, in: directory) {
-      isMoved = isRenamed
-    } else {
-      isMoved = try FileSystem.moveIfAbsent(path, to: destination, in: directory)
-    }
-    return isMoved
+    if let isClaimed = try claimDestinationInOneStep() { return isClaimed }
+    isKept = try FileSystem.moveIfAbsent(path, to: destination, in: directory)
+    return isKept
   }
 
-  /// The same in one step, so that a crash leaves no temporary file.
+  /// Gives the file its final name in one step; false if something has that name already, and nil
+  /// if the file system cannot do that.
+  private mutating func claimDestinationInOneStep() throws(StorageError) -> Bool? {
+    let isClaimed = try FileSystem.renameExclusively(path, to: destination, in: directory)
+    isKept = isClaimed ?? false
+    return isClaimed
+  }
+
+  /// Like ``moveToDestinationIfAbsent()``, but in one step: a crash leaves no temporary file.
   mutating func renameToDestinationIfAbsent() throws(StorageError) -> Bool {
-    isMoved = try FileSystem.renameIfAbsent(path, to: destination, in: directory)
-    return isMoved
+    isKept = try FileSystem.renameIfAbsent(path, to: destination, in: directory)
+    return isKept
   }
 
   /// Gives the file its final name by exchanging names with the file that has it.
   ///
   /// Afterwards the old file has the temporary path, and is removed with this value. A rename over
   /// an existing file would make ext4 write the new one to disk at once.
-  mutating func exchangeWithDestination() throws(StorageError) {
-    if try FileSystem.exchange(path, with: destination, in: directory) { return }
-    // There is no old file, or the file system cannot exchange names.
-    try moveToDestination()
+  ///
+  /// - Returns: The path of the old file; nil if there is none, or if the file system cannot
+  ///   exchange names.
+  @discardableResult
+  mutating func exchangeWithDestination() throws(StorageError) -> String? {
+    if try FileSystem.exchange(path, with: destination, in: directory) { return path }
+    // A program may have deleted the old file, to restore it the next moment.
+    if try claimDestinationInOneStep() == false,
+      try FileSystem.exchange(path, with: destination, in: directory)
+    {
+      return path
+    }
+    if !isKept { try moveToDestination() }
+    return nil
   }
 
   /// Removes the file now, unless it was moved.
   mutating func discard() {
     // A file that cannot be removed is left to a later sweep.
-    if !isMoved { try? FileSystem.remove(path, in: directory) }
-    isMoved = true
+    if !isKept { try? FileSystem.remove(path, in: directory) }
+    isKept = true
   }
 
+  /// Leaves the file at the temporary path to the caller; after an exchange, that is the old file.
+  mutating func leave() { isKept = true }
+
   deinit {
-    if !isMoved { try? FileSystem.remove(path, in: directory) }
+    if !isKept { try? FileSystem.remove(path, in: directory) }
   }
 }

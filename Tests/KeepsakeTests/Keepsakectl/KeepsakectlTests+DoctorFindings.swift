@@ -54,9 +54,13 @@ extension OneAtATime.KeepsakectlTests {
       try $0.makeSidecarNewer("avatar")
     },
     Damage("the copy of a damaged file", finding: "copy of a damaged file") {
-      let name = "config/\($0.app)/standard.jsonl.damaged-1760000000"
-      try $0.directory.write([1], to: name)
-      chmod($0.path(name), 0o600)
+      try $0.keepSettings(as: "damaged")
+    },
+    Damage("settings that were replaced", finding: "before another program replaced them") {
+      try $0.keepSettings(as: "previous")
+    },
+    Damage("settings that were restored too late", finding: "restored too late") {
+      try $0.keepSettings(as: "restored")
     },
     Damage("a temporary file of a killed program", finding: "killed") {
       let name = "data/\($0.app)/vault/.entry.1f.tmp"
@@ -70,6 +74,13 @@ extension OneAtATime.KeepsakectlTests {
       try $0.makeOld(path)
     },
   ]
+
+  /// Puts a file where the library keeps one beside the settings.
+  private func keepSettings(as kind: String) throws {
+    let name = "config/\(app)/standard.jsonl.\(kind)-1760000000"
+    try directory.write([1], to: name)
+    chmod(path(name), 0o600)
+  }
 
   /// Makes a temporary file too old to belong to a running program.
   private func makeOld(_ path: String) throws {

@@ -186,7 +186,10 @@ extension PowerCutWorkload {
       problems.append("the new value is not found")
     }
     try stage.settings.synchronize()
-    try stage.settings.journal.compact()
+    // The files count as written when they were copied.
+    try WallClock.$fixed.withValue(WallClock.now + 3_600 * WallClock.second) {
+      try stage.settings.journal.compact()
+    }
     return try problems + stage.directory.temporaries().map { "left behind: \($0)" }
   }
 
@@ -348,6 +351,9 @@ extension PowerCutWorkload {
         try $0.cache.set(Data("h1".utf8), forKey: "h")
         try $0.cache.set(Data(long("i1", 12_000).utf8), forKey: "i")
         $0.cache.sizeLimit = nil
+        // An eviction that still runs would use paths that the steps below change.
+        let files = try $0.cache.files
+        try #require(files.evictionLock.withLock(timeout: .seconds(600)) { _ in true } == true)
       },
       entry("a", "a3", durable: true),
       Step(changes: gone.merging(["h": nil, "i": nil]) { $1 }) { try $0.cache.removeAll() },

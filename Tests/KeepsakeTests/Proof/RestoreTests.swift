@@ -106,17 +106,26 @@ import Testing
   private func copy(_ tool: Tool, from source: TemporaryDirectory, to target: TemporaryDirectory)
     throws
   {
-    let child = try Child(
-      "/bin/sh",
-      ["-c", tool.command, "restore", source.path, target.path, TemporaryDirectory.journal],
-      mergesErrors: true)
-    let output = child.finish()
+    func run() throws -> (status: Int32, output: String) {
+      let child = try Child(
+        "/bin/sh",
+        ["-c", tool.command, "restore", source.path, target.path, TemporaryDirectory.journal],
+        mergesErrors: true)
+      let output = child.finish()
+      return (child.exitStatus, output)
+    }
+    var result = try run()
+    // A writer may make a new file where tar has just removed the old one. Then tar refuses to
+    // replace it, and the user has to try again.
+    for _ in 0..<20 where result.status == 2 && result.output.contains("File exists") {
+      result = try run()
+    }
     // Files that change while they are copied over are worth a warning to some tools; rsync then
     // exits with 23 or 24.
-    try #require([0, 1, 23, 24].contains(child.exitStatus), "\(tool): \(output)")
+    try #require([0, 1, 23, 24].contains(result.status), "\(tool): \(result.output)")
   }
 
-  @Test(arguments: Coverage.cases(tools, every: 2)) func aRestoredBackupIsNotLostInSilence(
+  @Test(arguments: Coverage.cases(tools, every: 3)) func aRestoredBackupIsNotLostInSilence(
     tool: Tool
   ) throws {
     guard try tool.isInstalled() else {
@@ -135,7 +144,7 @@ import Testing
     }
     var programs = try rates.map { try start("writer\($0)", $0) } + [start("", 2_000)]
     var (losses, reports, deaths, hangs) = (0, 0, 0, 0)
-    let restores = Coverage.count("KEEPSAKE_RESTORES", sample: 1, complete: 24)
+    let restores = Coverage.count("KEEPSAKE_RESTORES", sample: 1, complete: 8)
     var (round, stalls) = (0, 0)
     while round < restores {
       // Shorter than the backup in every second round.

@@ -1,3 +1,5 @@
+internal import Synchronization
+
 /// Changing values. Each change is a record that is appended under the file lock.
 extension Journal {
   /// What the writers of this process share.
@@ -215,7 +217,10 @@ extension Journal {
   private func makeFile() throws(StorageError) -> JournalFile.AppendPlan? {
     let (isNew, isMissing) = file.withLock { ($0.handle == nil, $0.isMissing) }
     if isNew {
-      guard try rewrite(mayReplace: !isMissing) else { return nil }
+      guard try rewrite(mayReplace: !isMissing) else {
+        try requireTarget()
+        return nil
+      }
     } else {
       // Throws unless the file's mode has changed since it was opened.
       _ = try File(location.path, .append)
@@ -226,6 +231,17 @@ extension Journal {
     }
     if let plan = file.withLock({ $0.appendPlan() }) { return plan }
     throw StorageError.notPermitted(location.path)
+  }
+
+  /// Throws if the journal's path is a symbolic link to nothing: there is no file to append to, and
+  /// none may be made in place of the link.
+  private func requireTarget() throws(StorageError) {
+    let isLink = try FileSystem.status(location.path, followsLinks: false)?.isSymbolicLink == true
+    guard isLink, try FileSystem.status(location.path) == nil else { return }
+    throw StorageError(
+      .notFound, operation: "open", path: location.path,
+      reason: "the path is a symbolic link to a file that does not exist",
+      remedy: "Restore that file, or remove the link.")
   }
 
   // MARK: Locking
@@ -265,6 +281,7 @@ extension Journal {
     defer { finish(followUp) }
     let result = try writer.withLock(timeout: timeout) { writer throws(StorageError) in
       var deadline: ContinuousClock.Instant?
+      defer { if deadline != nil { isWaitingForOtherProgram.store(false, ordering: .relaxed) } }
       while true {
         let lock = try lockFile(of: &writer, mayCreate: mayCreate)
         try lock.lock(timeout: timeout)
@@ -302,6 +319,7 @@ extension Journal {
       }
     }
     if let result { return result }
+    if isWaitingForOtherProgram.load(ordering: .relaxed) { throw replacementTimeout(location.path) }
     throw LockFile.threadTimeoutError(
       timeout, path: location.path, lockFile: file.withLock { $0.lockFile },
       remedy: "Do not wait for other threads inside the closure of an update.")
@@ -314,13 +332,16 @@ extension Journal {
     lock.unlock()
     let end = deadline ?? .now + timeout
     deadline = end
-    guard ContinuousClock.now < end else {
-      throw StorageError(
-        .timedOut, operation: "lock", path: path,
-        reason: "another program has been replacing the file for more than \(timeout)",
-        remedy: "Try again when that program has finished.")
-    }
+    guard ContinuousClock.now < end else { throw replacementTimeout(path) }
+    isWaitingForOtherProgram.store(true, ordering: .relaxed)
     BackgroundThread.sleep(for: .milliseconds(10))
+  }
+
+  private func replacementTimeout(_ path: String) -> StorageError {
+    StorageError(
+      .timedOut, operation: "lock", path: path,
+      reason: "another program has been replacing the file for more than \(timeout)",
+      remedy: "Try again when that program has finished.")
   }
 
   @inline(__always)

@@ -64,6 +64,8 @@ extension Journal {
       try replacement.temporary.moveToDestination()
       try file.withLock { file throws(StorageError) in
         file.forgetFile()
+        // The new file is complete, and not one that another program has begun to write.
+        file.wasMissing = false
         _ = try file.reload(nil, isLocked: true)
         try file.publish()
       }

@@ -56,7 +56,7 @@ extension Journal {
   /// Writes the live records to a new file without a lock, then adds under the lock what was
   /// appended in the meantime, and puts the new file in place of the old one.
   func compact() throws(StorageError) {
-    try FileSystem.removeStaleTemporaryFiles(for: location.path)
+    try removeStaleTemporaryFiles()
     let source = try File(location.path, .read)
     let identity = try source.status()
     let bytes = try source.read(from: 0, count: identity.size)
@@ -81,6 +81,11 @@ extension Journal {
       temporary, madeFrom: source, identity, upTo: end, oldID: oldID, id: id, size: output.count)
   }
 
+  /// A file that has just been replaced may be a restored one with an old time.
+  func removeStaleTemporaryFiles() throws(StorageError) {
+    try FileSystem.removeStaleTemporaryFiles(for: location.path, countsRenames: true)
+  }
+
   private func install(
     _ temporary: consuming TemporaryFile, madeFrom source: File, _ identity: FileStatus,
     upTo end: Int, oldID: UInt64, id: UInt64, size: Int
@@ -91,7 +96,8 @@ extension Journal {
       guard let temporary = waiting.take(),
         file.withLock({ $0.isSameFile(as: identity) && $0.seed == oldID && $0.offset >= end })
       else { return }  // another process has replaced the file, or a program has written over it
-      let rest = try source.read(from: end, count: max(0, source.status().size - end))
+      let sourceSize = try source.status().size
+      let rest = try source.read(from: end, count: max(0, sourceSize - end))
       var added: [UInt8] = []
       // If the rest is damaged, the next compaction repairs it.
       guard Self.copyAllRecords(rest, seed: oldID, newSeed: id, to: &added) else { return }
@@ -99,7 +105,9 @@ extension Journal {
         try temporary.file.writeAll(added)
         try temporary.file.synchronize()
       }
-      try install(temporary, seed: id, size: size + added.count)
+      let contents = JournalFile.Contents(
+        file: identity, size: sourceSize, journal: (source, oldID))
+      try install(temporary, madeFrom: contents, seed: id, size: size + added.count)
       isInstalled = true
     }
     if isInstalled { try synchronizeDirectory() }

@@ -76,6 +76,8 @@ extension Journal {
     guard isUnsynced else { return }
     do throws(StorageError) {
       try synchronize()
+    } catch  where error.code == .notFound {
+      // The file has been deleted with its directory, as that of a temporary scope is.
     } catch {
       report(error.inContext(of: "synchronize"))
     }

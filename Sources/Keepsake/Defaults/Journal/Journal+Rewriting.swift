@@ -23,10 +23,11 @@ extension Journal {
   func rewrite(
     asEmpty isEmpty: Bool = false, mayReplace: Bool = true
   ) throws(StorageError) -> Bool {
-    try FileSystem.removeStaleTemporaryFiles(for: location.path)
-    let (id, bytes) = file.withLock { file in
+    try removeStaleTemporaryFiles()
+    let (id, bytes, source) = file.withLock { file in
       let id = file.newID()
-      return (id, isEmpty ? JournalFormat.header(id: id) : file.encodedTable(id: id))
+      let bytes = isEmpty ? JournalFormat.header(id: id) : file.encodedTable(id: id)
+      return (id, bytes, file.contents)
     }
     let temporary = try TemporaryFile.make(
       beside: location.path, .createAndAppend, mode: location.fileMode())
@@ -34,7 +35,8 @@ extension Journal {
     try temporary.file.synchronize()
     guard
       try install(
-        temporary, seed: id, size: bytes.count, isEmpty: isEmpty, mayReplace: mayReplace)
+        temporary, madeFrom: source, seed: id, size: bytes.count, isEmpty: isEmpty,
+        mayReplace: mayReplace)
     else { return false }
     try synchronizeDirectory()
     return true
@@ -42,18 +44,21 @@ extension Journal {
 
   /// Gives a synced file the journal's name, continues with it, and tells the other processes.
   ///
+  /// - Parameter source: The file that was there when its values were taken; nil if there was none.
   /// - Returns: Whether it has the name; false if there is a file that may not be replaced.
   @discardableResult
   func install(
-    _ temporary: consuming TemporaryFile, seed: UInt64, size: Int, isEmpty: Bool = false,
-    mayReplace: Bool = true
+    _ temporary: consuming TemporaryFile, madeFrom source: JournalFile.Contents?, seed: UInt64,
+    size: Int, isEmpty: Bool = false, mayReplace: Bool = true
   ) throws(StorageError) -> Bool {
     // Everything that can fail precedes the move.
     let handle = try temporary.file.duplicate(as: location.path)
     let status = try handle.status()
     try mark()
     if mayReplace {
-      try temporary.moveToDestination()
+      if let replaced = try temporary.exchangeWithDestination() {
+        keepIfRestored(&temporary, at: replaced, since: source)
+      }
     } else if try !temporary.renameToDestinationIfAbsent() {
       return false  // a program has begun to restore the journal
     }

@@ -1,3 +1,5 @@
+internal import Synchronization
+
 /// A suite on disk: a checksummed journal of JSON lines, shared by threads and processes.
 ///
 /// Readers look in memory and take no file lock: a mapped word tells them whether another process
@@ -15,6 +17,8 @@ final class Journal: ValueEngine, FileHoldingStore {
   let file: ReadWriteLocked<JournalFile>
   /// Orders the writers of this process. The file lock is only taken under it.
   let writer = Locked(Writer(), afterFork: { Writer() })
+  /// Whether the writer waits for a program that is replacing the files.
+  let isWaitingForOtherProgram = Atomic(false)
 
   init(
     location: JournalPaths, timeout: Duration = .seconds(10),
@@ -89,7 +93,8 @@ final class Journal: ValueEngine, FileHoldingStore {
     followUpValidation()
     return file.withLock { file in
       if file.hasUnpublishedRecords { return .milliseconds(10) }
-      return isSettled || file.handle == nil ? nil : .milliseconds(100)
+      let hasFile = file.handle != nil || file.identity != nil
+      return isSettled || !hasFile ? nil : .milliseconds(100)
     }
   }
 

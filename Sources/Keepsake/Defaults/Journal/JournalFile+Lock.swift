@@ -39,14 +39,22 @@ extension JournalFile {
       dropLockFile()
       return .lockFileReplaced
     }
+    // A file that a program has restored within this tick must not be replaced.
+    if !isBrief { lastHeaderCheck = 0 }
     let isSettled = try validate(isLocked: true)
     guard lockFile === lock else { return .lockFileReplaced }
     guard isSettled else { return .overwritten }
-    // A part of a record does not count, so the word stays the same. Only the mark tells the other
-    // processes of it, until the next writer has appended a record behind it.
-    if !isPublished || lock.isMarked && endsWithRecord { try publish() }
+    try publishRecords()
     // Publishing may have found that the lock file was truncated.
     return lockFile === lock ? .current : .lockFileReplaced
+  }
+
+  /// Publishes the records of the table, unless the word covers them already.
+  ///
+  /// A part of a record does not count, so the word stays the same. Only the mark tells the other
+  /// processes of it, until the next writer has appended a record behind it.
+  mutating func publishRecords() throws(StorageError) {
+    if !isPublished || lockFile?.isMarked == true && endsWithRecord { try publish() }
   }
 
   /// Tells all processes that the file is valid up to ``offset``.

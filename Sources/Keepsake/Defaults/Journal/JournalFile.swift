@@ -22,6 +22,10 @@ struct JournalFile: ~Copyable {
   var endsWithRecord: Bool { tail != .torn }
   /// Whether there was no file when it was last validated.
   private(set) var isMissing = true
+  /// Whether there was no file at an earlier validation, and none was adopted since.
+  var wasMissing = false
+  /// The file at the path that was last read, which may be no journal.
+  private var lastRead: FileStatus?
   /// The file whose damage is known, so that it is reported once.
   private var damagedFile: FileStatus?
   /// How many places of the file are damaged; nil once that has been reported.
@@ -50,8 +54,9 @@ struct JournalFile: ~Copyable {
   var tableWord: UInt64?
   /// When a writer last looked at the files, by ``CoarseClock``.
   var lastCheck: Int64 = 0
-  /// When the header was last read, by ``CoarseClock``.
-  private var lastHeaderCheck: Int64 = 0
+  /// When the header was last found to be the one that was read, by ``CoarseClock``; 0 if it was
+  /// not.
+  var lastHeaderCheck: Int64 = 0
   /// The process that opened the files.
   var generation = ForkGuard.generation
   /// Whether files were opened since ``takeHasOpenedFiles()``, and when it last returned true.
@@ -142,13 +147,16 @@ struct JournalFile: ~Copyable {
     let current = try FileSystem.status(location.path)
     isMissing = current == nil
     guard let current else {
+      wasMissing = true
       try dropReplacedLockFile()
       forgetFile()
       // The file may come back: some programs delete a file before they restore it.
       return isLocked || !Self.isOfJournal(published)
     }
+    let isShorterThanPublished =
+      Self.offset(of: published, id: seed, size: .max).map { $0 > current.size } ?? false
     if let identity, current.isSameFile(as: identity), current.size >= offset,
-      try reopenIfClosed(), try hasOwnHeader()
+      !isShorterThanPublished, try reopenIfClosed(), try hasOwnHeader()
     {
       let covered = isLocked ? nil : Self.offset(of: published, id: seed, size: current.size)
       let end = max(offset, covered ?? current.size)
@@ -168,7 +176,13 @@ struct JournalFile: ~Copyable {
     guard let handle else { return false }
     let now = CoarseClock.now
     if usingRecentCheck, now == lastHeaderCheck { return true }
+    lastHeaderCheck = 0
+    guard try Self.hasHeader(seed, handle) else { return false }
     lastHeaderCheck = now
+    return true
+  }
+
+  private static func hasHeader(_ seed: UInt64, _ handle: File) throws(StorageError) -> Bool {
     let bytes = try handle.read(from: 0, count: JournalFormat.headerSize)
     guard case .valid(seed, _) = bytes.withUnsafeBytes({ JournalFormat.header(of: $0) }) else {
       return false
@@ -218,6 +232,8 @@ struct JournalFile: ~Copyable {
         remedy: "Move the file away; it was left as it is.")
     }
     let bytes = try handle.read(from: 0, count: status.size)
+    lastRead = status
+    size = bytes.count
     let mayWait = isLocked || identity != nil
     // The file was truncated in the meantime.
     if bytes.count < status.size, knowsJournal(published), mayWait { return false }
@@ -232,6 +248,8 @@ struct JournalFile: ~Copyable {
         return isSettled
       }
       forgetFile()
+      lastRead = status
+      size = bytes.count
       // An empty file is not damage: the user may have truncated it. Any other file had a complete
       // header before it was renamed into place.
       if !bytes.isEmpty { noteDamage(1, of: status) }
@@ -274,10 +292,13 @@ struct JournalFile: ~Copyable {
 
     table.removeAll()
     apply(records, in: bytes)
-    let damagedFile = damagedFile
+    let (damagedFile, wasMissing) = (damagedFile, wasMissing)
     adopt(handle, status, seed: id, size: parsed.end)
-    // Whoever comes next has to look again: a program may write more, or change what was read.
-    if !isSettled, !isReplacement { identity = nil }
+    // The next call has to look again: a program may write more, or change what was read.
+    if !isSettled, !isReplacement {
+      identity = nil
+      self.wasMissing = wasMissing
+    }
     size = bytes.count
     tail = parsed.tail
     self.restoration = restoration
@@ -384,6 +405,7 @@ struct JournalFile: ~Copyable {
     table.removeAll()
     handle = nil
     identity = nil
+    lastRead = nil
     offset = 0
     size = 0
     tail = .complete
@@ -401,6 +423,8 @@ struct JournalFile: ~Copyable {
     self.handle = handle
     hasOpenedFiles = true
     self.identity = status
+    lastRead = status
+    wasMissing = false
     self.seed = seed
     offset = size
     self.size = size
@@ -416,6 +440,32 @@ struct JournalFile: ~Copyable {
   }
 
   func isSameFile(as other: FileStatus) -> Bool { identity?.isSameFile(as: other) ?? false }
+
+  /// The file that was at the path when the values of a new one were taken.
+  struct Contents {
+    let file: FileStatus
+    let size: Int
+    /// nil if the file is no journal, so that there is no header to compare.
+    let journal: (handle: File, seed: UInt64)?
+
+    /// Whether a file is this one, and was not changed since.
+    func areUnchanged(_ other: FileStatus) throws(StorageError) -> Bool {
+      guard file.isSameFile(as: other), other.size == size else { return false }
+      guard let journal else { return true }
+      return try JournalFile.hasHeader(journal.seed, journal.handle)
+    }
+  }
+
+  /// The file at the path as it was last read; nil if there was none.
+  var contents: Contents? {
+    guard let lastRead else { return nil }
+    var journal: (File, UInt64)?
+    if case .unreadable = restoration {
+    } else if let handle, isSameFile(as: lastRead) {
+      journal = (handle, seed)
+    }
+    return Contents(file: lastRead, size: size, journal: journal)
+  }
 
   // MARK: Appending
 
@@ -467,7 +517,7 @@ struct JournalFile: ~Copyable {
     } else {
       // A part was written, or another thread has read the records already.
       try validate(isLocked: true)
-      try publish()
+      try publishRecords()
     }
   }
 

@@ -128,9 +128,17 @@ extension OneAtATime {
       let old = directory.file(".standard.jsonl.abc.tmp")
       let young = directory.file(".standard.jsonl.def.tmp")
       for file in [old, young] { try Data([1]).write(to: file) }
+      let store = directory.store()
       try FileManager.default.setAttributes(
         [.modificationDate: Date(timeIntervalSinceNow: -3_600)], ofItemAtPath: old.path)
-      try directory.store().set(1, forKey: "a")
+      try store.set(1, forKey: "a")
+      // A restored backup may have an old time when it is replaced.
+      #expect(FileManager.default.fileExists(atPath: old.path))
+      try FileManager.default.setAttributes(
+        [.modificationDate: Date(timeIntervalSinceNow: 3_600)], ofItemAtPath: young.path)
+      try WallClock.$fixed.withValue(WallClock.now + 3_600 * WallClock.second) {
+        try store.journal.compact()
+      }
       #expect(!FileManager.default.fileExists(atPath: old.path))
       #expect(FileManager.default.fileExists(atPath: young.path))
     }

@@ -107,6 +107,35 @@ import Testing
     }
   }
 
+  /// The mark tells the other writers of a part of a record: the word stays the same, and within a
+  /// tick they do not look at the file.
+  @Test func setAfterTheFailedSetOfAnotherWriterIsKept() throws {
+    let (directory, store) = try Self.pair()
+    let failures = Failures()
+    let other = directory.store()
+    try other.set(2, forKey: "a")
+    for round in 0..<40 {
+      let isFull = Locked(false)
+      let plan = FaultPlan(
+        decide: { event in
+          guard event.call == .write else { return .proceed }
+          return isFull.withLock { isFull in
+            defer { isFull = true }
+            return isFull ? .fail(ENOSPC) : .proceed
+          }
+        },
+        shorten: { _ in 9 })
+      try store.set(round, forKey: "a")
+      FaultPlan.$current.withValue(plan) {
+        expectFailure(.diskFull) { try other.set("long enough", forKey: "b") }
+      }
+      try store.set(round, forKey: "c")
+      let reader = directory.store(failures: failures)
+      #expect(try reader.int("c") == round && reader.int("a") == round)
+    }
+    #expect(failures.all.isEmpty, "\(failures.all)")
+  }
+
   // MARK: Writers that are killed
 
   /// What a writer leaves that is killed at one point.
