@@ -40,10 +40,26 @@ private func storeWhilePrinting(_ stores: MixedStores, closesStreams: Bool) -> B
       }
     }
     try stores.settings.synchronize()
-    return true
+    return !closesStreams || watchesWithoutStreams(stores.settings)
   } catch {
     return false
   }
+}
+
+/// Whether files are watched by a descriptor that does not have the number of a standard stream.
+private func watchesWithoutStreams(_ settings: Defaults.Store) -> Bool {
+  let iterator = settings.changes("0", default: Data()).makeAsyncIterator()
+  defer { withExtendedLifetime(iterator) {} }
+  let watching = (0..<64).filter { number in
+    var text = [UInt8](repeating: 0, count: 64)
+    let count = text.withUnsafeMutableBytes { bytes in
+      bytes.withMemoryRebound(to: CChar.self) { text in
+        text.baseAddress.map { readlink("/proc/self/fd/\(number)", $0, text.count) } ?? -1
+      }
+    }
+    return String(decoding: text.prefix(max(0, count)), as: UTF8.self).contains("inotify")
+  }
+  return !watching.isEmpty && watching.allSatisfy { $0 > 2 }
 }
 
 /// Runs the command if it is one of these; false otherwise.

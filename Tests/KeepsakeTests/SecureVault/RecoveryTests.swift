@@ -51,6 +51,22 @@ import Testing
     try expectCloses(try RecoveryCode.makeNew().text, "another vault's code")
   }
 
+  /// `isLocked` does not try the key sources.
+  @Test func aVaultWhoseKeyIsLostIsNotLocked() throws {
+    let store = directory.secrets()
+    try store.set("v", forKey: "k")
+    let code = try store.addRecovery()
+    try FileSystem.unlink(directory.keyFilePath)
+    let next = directory.secrets()
+    #expect(try !next.isLocked)
+    expectFailure(.locked) { _ = try next.get("k") }
+    expectFailure(.locked) { try next.unlock() }
+    try next.unlock(passphrase: code)
+    #expect(try next.get("k") == "v")
+    try next.protect(with: .keyFile)
+    #expect(try directory.secrets().get("k") == "v")
+  }
+
   @Test func unlockTriesEveryPassphrase() throws {
     let store = try makeVault()
     try store.addRecovery(passphrase: "second")
