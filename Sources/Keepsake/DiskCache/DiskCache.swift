@@ -20,8 +20,8 @@ public import FoundationEssentials
 /// No call but ``fetch(_:expiry:cache:isolation:_:)`` throws: a call returns nil or `false`, and
 /// reports the failure to ``StorageSystem/onFailure``. `fetch` throws what your closure throws,
 /// `CancellationError` if its task is cancelled, and a ``StorageError`` if tasks fetch one key at
-/// the same time as different types. The calls of a ``Store``, which ``shared`` and ``named(_:)``
-/// return, throw ``StorageError``.
+/// the same time as different types, or if your closure returns `.unchanged` without an old value.
+/// The calls of a ``Store``, which ``shared`` and ``named(_:)`` return, throw ``StorageError``.
 public enum DiskCache {
   /// The name of a cache, which is separate from all others and has a directory of its own.
   ///

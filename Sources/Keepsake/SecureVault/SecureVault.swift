@@ -18,10 +18,10 @@ public import FoundationEssentials
 /// is an error and never yields a value, and no error contains a secret. All calls are safe from
 /// any thread and between processes, and no reader waits for a writer.
 ///
-/// No call throws a storage error: a call returns nil or `false`, and reports the failure to
+/// Most calls do not throw: a call returns nil or `false`, and reports the failure to
 /// ``StorageSystem/onFailure``. `withSecret` throws what your closure throws, and `askTerminal`
-/// throws if the terminal cannot be read. The calls of a ``Store``, which ``shared`` and
-/// ``service(_:)`` return, throw ``StorageError``.
+/// throws a ``StorageError`` if the terminal cannot be read. The calls of a ``Store``, which
+/// ``shared`` and ``service(_:)`` return, throw ``StorageError``.
 public enum SecureVault {
   /// The name of a service, whose secrets are separate from those of other services.
   ///
@@ -378,11 +378,16 @@ extension SecureVault {
     self.service(service).attempt { store throws(StorageError) in try store.lock() }
   }
 
-  /// Whether the vault of the ``defaultService`` needs `unlock` before anything can be read.
+  /// Whether the vault of the ``defaultService`` has to be opened with `unlock`.
   ///
-  /// That is so after ``lock(service:)``, and if neither a key source of bootstrap nor a remembered
-  /// key opens the vault. If the vault header cannot be read, the failure is reported and the value
-  /// is true.
+  /// It is true after ``lock(service:)``, and if no key source of bootstrap protects the vault and
+  /// no remembered key opens it. If the vault header cannot be read, the failure is reported and
+  /// the value is true.
+  ///
+  /// The key sources are not tried. If the key file, credential or key server is missing, the value
+  /// is false although no secret can be read: calls on a ``Store`` throw the code `locked`. Restore
+  /// the key, or call ``unlock(passphrase:service:)`` with a recovery code or recovery passphrase,
+  /// and then ``protect(with:service:)`` with a new source.
   public static var isLocked: Bool {
     shared.attempt { store throws(StorageError) in try store.isLocked } ?? true
   }

@@ -428,9 +428,11 @@ extension SecureVault.Store {
     try perform("lock") { () throws(StorageError) in try vault.lock() }
   }
 
-  /// Whether the vault needs `unlock` before anything can be read.
+  /// Whether the vault has to be opened with `unlock`.
   ///
-  /// That is so after ``lock()``, and if no key source of bootstrap opens the vault.
+  /// It is true after ``lock()``, and if no key source of bootstrap protects the vault and no
+  /// remembered key opens it. The key sources are not tried, so it is false if the key file,
+  /// credential or key server is missing; see ``SecureVault/isLocked`` for what to do then.
   ///
   /// - Throws: ``StorageError`` if the vault header cannot be read.
   public var isLocked: Bool {

@@ -8,6 +8,7 @@ struct Document: CustomTestStringConvertible {
 
   static let readme = Document(path: "README.md")
   static let gettingStarted = Document(path: "\(catalogs[0])/GettingStarted.md")
+  static let testing = Document(path: "\(catalogs[0])/Testing.md")
   static let workingWithSettings = Document(path: "\(catalogs[0])/WorkingWithSettings.md")
 
   /// All documents, so that a new article cannot be forgotten.
@@ -46,7 +47,10 @@ struct Snippet {
   var isManifest: Bool { text.hasPrefix("// swift-tools-version") }
 
   /// Whether this is a part of a `Package.swift`.
-  var isPartOfManifest: Bool { text.hasPrefix(".package(") }
+  var isPartOfManifest: Bool { text.hasPrefix(".package(") || isTestTarget }
+
+  /// Whether this is a test target of a `Package.swift`.
+  var isTestTarget: Bool { text.hasPrefix(".testTarget(") }
 
   /// The lines of code, without comments.
   var lines: [String] {

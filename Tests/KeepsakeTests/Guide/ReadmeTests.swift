@@ -9,6 +9,8 @@ import Testing
     let data = Data("image".utf8)
     func download() async throws -> Article { Article(title: "News") }
 
+    try StorageSystem.bootstrap(app: "com.example.notes")
+
     Defaults.set("dark", forKey: "theme")
     let size = Defaults.get("fontSize", default: 16)
     Defaults.update("launches", default: 0) { $0 += 1 }

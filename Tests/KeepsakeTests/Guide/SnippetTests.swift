@@ -70,16 +70,25 @@ import Testing
     }
   }
 
-  @Test func theFirstManifestFindsItsProducts() async throws {
-    let manifest = try #require(
+  /// Without a test target, and with the one in the article on tests.
+  @Test(arguments: [false, true])
+  func theFirstManifestFindsItsProducts(hasTests: Bool) async throws {
+    var manifest = try #require(
       try Document.gettingStarted.snippets().first(where: \.isManifest)?.text)
+    var sources = ["Sources/mytool/main.swift"]
+    if hasTests {
+      let target = try #require(try Document.testing.snippets().first(where: \.isTestTarget)?.text)
+      let end = try #require(manifest.range(of: "\n  ]\n)", options: .backwards))
+      manifest.insert(contentsOf: "\n\(target)", at: end.lowerBound)
+      sources.append("Tests/mytoolTests/Tests.swift")
+    }
     // The program is in a directory next to the repository, as the article says.
     let directory = try TemporaryDirectory()
     let files = FileManager.default
     try files.createSymbolicLink(
       at: directory.file("Keepsake"), withDestinationURL: Repository.url)
-    for target in ["Sources/mytool/main.swift", "Tests/mytoolTests/Tests.swift"] {
-      let file = directory.file("mytool/\(target)")
+    for source in sources {
+      let file = directory.file("mytool/\(source)")
       try files.createDirectory(
         at: file.deletingLastPathComponent(), withIntermediateDirectories: true)
       try Data("import Keepsake\n".utf8).write(to: file)

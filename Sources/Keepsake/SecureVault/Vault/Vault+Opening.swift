@@ -217,7 +217,8 @@ extension Vault {
     }
   }
 
-  /// Whether nothing can be read before `unlock`.
+  /// Whether `unlock` has to open the vault. The key sources are not tried, so their keys may be
+  /// missing although this is false.
   func isLocked() throws(StorageError) -> Bool {
     let (isOpen, isLocked) = state.withLock { state in
       state.dropInheritedSessions()
