@@ -25,7 +25,10 @@ extension OneAtATime {
         let (returned, begun) = recording.calls(at: cut.count)
         let contents = cuts.contents(after: cut)
         guard seen.insert([contents.fingerprint, returned, begun]).inserted else { continue }
-        let problems = try problems(of: workload, contents, returned: returned, begun: begun)
+        // Starting the machine takes time, so that no file counts as one that is being written.
+        let problems = try WallClock.$fixed.withValue(WallClock.now + 3_600 * WallClock.second) {
+          try self.problems(of: workload, contents, returned: returned, begun: begun)
+        }
         if problems.isEmpty { continue }
         failed += 1
         Issue.record(
