@@ -231,9 +231,7 @@ import Testing
     let store = directory.store()
     let plan = FaultPlan(decide: { $0.call == .unlink ? .fail(EPERM) : .proceed })
     try FaultPlan.$current.withValue(plan) {
-      try WallClock.$fixed.withValue(WallClock.now + 3_600 * WallClock.second) {
-        try store.set(1, forKey: "k")
-      }
+      try anHourLater { try store.set(1, forKey: "k") }
     }
     #expect(try store.int("k") == 1)
   }

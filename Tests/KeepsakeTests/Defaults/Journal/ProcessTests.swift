@@ -136,7 +136,7 @@ extension OneAtATime {
       #expect(FileManager.default.fileExists(atPath: old.path))
       try FileManager.default.setAttributes(
         [.modificationDate: Date(timeIntervalSinceNow: 3_600)], ofItemAtPath: young.path)
-      try WallClock.$fixed.withValue(WallClock.now + 3_600 * WallClock.second) {
+      try anHourLater {
         try store.journal.compact()
       }
       #expect(!FileManager.default.fileExists(atPath: old.path))
