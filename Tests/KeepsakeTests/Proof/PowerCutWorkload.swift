@@ -180,14 +180,17 @@ extension PowerCutWorkload {
   }
 
   private static func continueUsingSettings(_ stage: Stage) throws -> [String] {
-    try stage.settings.set("after", forKey: "after")
-    var problems: [String] = []
-    if try Stage(stage.directory).settings.string("after") != "after" {
-      problems.append("the new value is not found")
+    // Starting the machine has taken time: no file counts as one that is being written.
+    try anHourLater {
+      try stage.settings.set("after", forKey: "after")
+      var problems: [String] = []
+      if try Stage(stage.directory).settings.string("after") != "after" {
+        problems.append("the new value is not found")
+      }
+      try stage.settings.synchronize()
+      try stage.settings.journal.compact()
+      return try problems + stage.directory.temporaries().map { "left behind: \($0)" }
     }
-    try stage.settings.synchronize()
-    try stage.settings.journal.compact()
-    return try problems + stage.directory.temporaries().map { "left behind: \($0)" }
   }
 
   // MARK: Secrets

@@ -163,7 +163,10 @@ struct JournalFile: ~Copyable {
       if try catchUp(to: end, of: current.size) { return true }
     }
     // The file is being replaced. What was published in the old one counts until the new one is.
-    if identity != nil, let end = Self.offset(of: published, id: seed, size: .max), end > offset {
+    // A word that is damaged may say any size.
+    if identity != nil, let handle,
+      let end = Self.offset(of: published, id: seed, size: try handle.status().size), end > offset
+    {
       _ = try catchUp(to: end, of: end)
     }
     try dropReplacedLockFile()

@@ -371,6 +371,21 @@ import Testing
     #expect(try reader.int("k") == 3)
   }
 
+  /// A damaged word says that the journal has half a terabyte more than it has.
+  @Test func aLockFileMayPublishMoreThanTheFileHas() throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.store()
+    try store.set(1, forKey: "a")
+    let lockPath = directory.file(".standard.lock").path
+    try Bytes.write(directory.bytes(of: ".standard.lock")[4] ^ 0x80, at: 4, of: lockPath)
+    waitForTick()
+    #expect(try store.int("a") == 1)
+    try anHourLater { try store.set(2, forKey: "b") }
+    for store in [store, directory.store()] {
+      #expect(try store.int("a") == 1 && store.int("b") == 2)
+    }
+  }
+
   @Test func damageUnderAReusedInodeNumberIsRepaired() throws {
     let directory = try TemporaryDirectory()
     try directory.store().set(1, forKey: "a")
