@@ -1,5 +1,7 @@
 import Foundation
 
+@testable import Keepsake
+
 /// A directory that is removed with its last reference, or when the test process ends: the thread
 /// of a link may keep it a moment longer than the test.
 final class ServerDirectory: Sendable {
@@ -10,7 +12,8 @@ final class ServerDirectory: Sendable {
     path = NSTemporaryDirectory() + "keepsake-valkey-" + UUID().uuidString.prefix(13)
     try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: false)
     let path = path
-    AtExit.shared.add(path) { try? FileManager.default.removeItem(atPath: path) }
+    // Unlike FileManager, it continues if work in the background removes files at the same time.
+    AtExit.shared.add(path) { try? FileSystem.removeTree(path) }
   }
 
   deinit { AtExit.shared.run(path) }
