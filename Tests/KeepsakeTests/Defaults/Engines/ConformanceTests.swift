@@ -8,7 +8,7 @@ import Testing
 ///
 /// Serialized, as each case keeps four threads busy.
 @Suite(.serialized, .timeLimit(.minutes(20))) struct ConformanceTests {
-  @Test(arguments: Coverage.cases(Flaw.allCases, every: 10))
+  @Test(arguments: Coverage.cases(Flaw.allCases, every: 20))
   func checkNamesTheRuleThatAFlawBreaks(_ flaw: Flaw) async throws {
     let shared = FlawedEngine.Shared()
     let found = try await issues {
