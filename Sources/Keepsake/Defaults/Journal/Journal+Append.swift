@@ -281,7 +281,12 @@ extension Journal {
     defer { finish(followUp) }
     let result = try writer.withLock(timeout: timeout) { writer throws(StorageError) in
       var deadline: ContinuousClock.Instant?
-      defer { if deadline != nil { isWaitingForOtherProgram.store(false, ordering: .relaxed) } }
+      defer {
+        // Not each time, and not by the deadline, whose type makes that slow.
+        if isWaitingForOtherProgram.load(ordering: .relaxed) {
+          isWaitingForOtherProgram.store(false, ordering: .relaxed)
+        }
+      }
       while true {
         let lock = try lockFile(of: &writer, mayCreate: mayCreate)
         try lock.lock(timeout: timeout)
