@@ -10,6 +10,8 @@ final class CacheLedger: Sendable {
   private let timeout: Duration
   /// Keeps the threads of this process apart, which share the locks of a descriptor.
   private let threadLock = Locked(())
+  /// How many changes this process has counted in each subdirectory.
+  private let ownChanges = Locked([UInt64](repeating: 0, count: EntryName.directoryCount))
 
   init(file: LockFile, timeout: Duration) {
     self.file = file
@@ -78,11 +80,15 @@ final class CacheLedger: Sendable {
     var bytes: UInt64? { word & CacheLedger.unknown == 0 ? word & Self.mask : nil }
 
     fileprivate static let mask: UInt64 = (1 << 48) - 1
+    fileprivate static let largestCount: UInt64 = 0x7FFF
+
+    /// How many changes were counted, up to a multiple of the largest count plus one.
+    fileprivate var count: UInt64 { (word >> 48) & Self.largestCount }
 
     /// The word after one more change; nil for an unknown size.
     fileprivate func changed(to bytes: UInt64?) -> UInt64 {
-      let count = ((word >> 48) &+ 1) & 0x7FFF
-      return count << 48 | (bytes.map { min($0, Self.mask) } ?? CacheLedger.unknown)
+      ((count + 1) & Self.largestCount) << 48
+        | (bytes.map { min($0, Self.mask) } ?? CacheLedger.unknown)
     }
   }
 
@@ -101,6 +107,13 @@ final class CacheLedger: Sendable {
       total &+= word & DirectorySize.mask & (isUnknown &- 1)
     }
     return (Int(clamping: total), unknown == 0)
+  }
+
+  /// How many changes other processes have counted in a subdirectory, up to a multiple of 2^15.
+  func foreignChanges(in directory: Int) -> UInt64 {
+    ownChanges.withLock { own in
+      (size(of: directory).count &- own[directory]) & DirectorySize.largestCount
+    }
   }
 
   /// No entry of the subdirectory expires before this time.
@@ -149,15 +162,21 @@ final class CacheLedger: Sendable {
   ///
   /// - Parameter bytes: nil if the size has become unknown.
   func add(_ bytes: Int?, to directory: Int, since epoch: UInt64?) throws(StorageError) {
-    if bytes == 0 { return }
     try change { () throws(StorageError) in
       guard self.epoch == epoch else { return }
       let size = size(of: directory)
       let sum = bytes.flatMap { bytes in
         size.bytes.map { Int(clamping: $0).addingReportingOverflow(bytes).partialValue }
       }
-      let word = size.changed(to: sum.map { UInt64(max(0, $0)) })
-      try file.publish(word, at: Word.size + directory)
+      try publishSize(sum.map { UInt64(max(0, $0)) }, of: directory)
+    }
+  }
+
+  /// Publishes the size after one more change; nil for an unknown size.
+  private func publishSize(_ bytes: UInt64?, of directory: Int) throws(StorageError) {
+    try ownChanges.withLock { own throws(StorageError) in
+      try file.publish(size(of: directory).changed(to: bytes), at: Word.size + directory)
+      own[directory] &+= 1
     }
   }
 
@@ -215,7 +234,7 @@ final class CacheLedger: Sendable {
       try publish(other == start ? found : min(other, found), at: Word.scannedExpiry + directory)
       guard self.size(of: directory) == sizeBefore else { return false }
       if sizeBefore.bytes != UInt64(size) {
-        try file.publish(sizeBefore.changed(to: UInt64(size)), at: Word.size + directory)
+        try publishSize(UInt64(size), of: directory)
       }
       return true
     }
@@ -265,6 +284,10 @@ final class CacheLedger: Sendable {
   private func writeWords(isEmpty: Bool, epoch: UInt64? = nil) throws(StorageError) {
     var words = Self.initialWords(isEmpty: isEmpty)
     if let epoch { words[Word.epoch] = epoch }
+    // The counts go on: a process must not find that nothing has changed.
+    for directory in 0..<EntryName.directoryCount {
+      words[Word.size + directory] = size(of: directory).changed(to: isEmpty ? 0 : nil)
+    }
     try file.file.overwrite(words.span.bytes, at: 0, as: .publish)
   }
 

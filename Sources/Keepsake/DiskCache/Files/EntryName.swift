@@ -29,6 +29,12 @@ struct EntryName: Sendable {
   let isHashed: Bool
 
   var directory: Int { Int(hash >> 56) }
+
+  /// The subdirectory of a key's entry.
+  static func directory(of key: String) -> Int {
+    Int(key.utf8.span.bytes.withUnsafeBytes { Checksum.sum($0, seed: 0) } >> 56)
+  }
+
   var sidecarPath: String { path + Sidecar.suffix }
 
   init(key: String, rules: Rules) throws(StorageError) {

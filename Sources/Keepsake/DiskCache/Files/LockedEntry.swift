@@ -8,27 +8,36 @@ struct LockedEntry {
   /// Adds to the size of the entry's subdirectory; nil if the difference is unknown.
   private func addSize(_ bytes: Int?) { cache.addSize(bytes, to: name.directory) }
 
+  /// The same for a removal, which counts as a change in any case.
+  private func countRemoval(_ bytes: Int?) -> Bool {
+    cache.addSize(bytes, to: name.directory, isCounted: true)
+  }
+
   // MARK: Removing
 
   /// Removes both files.
-  func remove() throws(StorageError) {
+  ///
+  /// - Parameter noticeably: Whether other processes are to notice this even if there are none.
+  /// - Returns: Whether they do.
+  @discardableResult
+  func remove(noticeably: Bool = false) throws(StorageError) -> Bool {
     let sidecarPath = name.sidecarPath
     cache.verifiedEntries.remove(name)
     let payload = try FileSystem.status(name.path, in: cache.directory, followsLinks: false)
     guard let payload else {
       let sidecar = try FileSystem.status(sidecarPath, in: cache.directory, followsLinks: false)
-      if sidecar == nil { return }
+      if sidecar == nil { return noticeably && countRemoval(0) }
       let keyLength = try cache.keyLength(of: name)
       let hasNoValue = try cache.expiryOfNoValue(name, key: nil) != nil
       try FileSystem.remove(sidecarPath, in: cache.directory)
       // Otherwise it is unknown whether the missing payload was counted.
-      return addSize(hasNoValue ? -cache.footprint(size: 0, keyLength: keyLength) : nil)
+      return countRemoval(hasNoValue ? -cache.footprint(size: 0, keyLength: keyLength) : nil)
     }
     let keyLength = try cache.keyLength(of: name)
     // The payload goes first, because a sidecar without one counts as missing.
     try FileSystem.remove(name.path, in: cache.directory)
     try FileSystem.remove(sidecarPath, in: cache.directory)
-    addSize(
+    return countRemoval(
       payload.isRegularFile ? -cache.footprint(size: payload.size, keyLength: keyLength) : nil)
   }
 

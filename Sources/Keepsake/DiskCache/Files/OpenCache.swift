@@ -155,15 +155,21 @@ final class OpenCache: Sendable {
   ///
   /// The entry is stored or removed by now, so this does not fail: what cannot be recorded, as on a
   /// full disk, is recorded with the next change.
-  func addSize(_ bytes: Int?, to subdirectory: Int) {
-    if bytes == 0, !hasUnrecordedSizes.load(ordering: .relaxed) { return }
-    guard let ledger else { return }
+  ///
+  /// - Parameter isCounted: Whether adding nothing is a change too.
+  /// - Returns: Whether this was recorded, so that other processes notice it.
+  @discardableResult
+  func addSize(_ bytes: Int?, to subdirectory: Int, isCounted: Bool = false) -> Bool {
+    if bytes == 0, !isCounted, !hasUnrecordedSizes.load(ordering: .relaxed) { return false }
+    guard let ledger else { return false }
     let rest = takeUnrecordedSize(of: subdirectory)
     let bytes = bytes.map { $0 + rest }
     do throws(StorageError) {
       try ledger.add(bytes, to: subdirectory, since: epoch)
+      return true
     } catch {
       putBackUnrecordedSize(bytes ?? rest, of: subdirectory)
+      return false
     }
   }
 

@@ -59,6 +59,8 @@ struct KeyOrder: Sendable {
     var isUnsent = false
     /// The entry of this machine that was stored without the server, which was told of it later.
     var sent: EntryVersion?
+    /// Whether only messages have told of the key, so that no call has returned anything of it.
+    var isUnseen = false
     /// Whether this machine is known to have no older entry.
     var hasNoOlderEntry = false
     /// The entry of this machine that has this version; nil if it was not seen yet.
@@ -158,10 +160,14 @@ struct KeyOrder: Sendable {
   mutating func note(
     _ held: Held, _ number: UInt64, _ call: Call, stamp: EntryStamp? = nil, use: EntryUse? = nil
   ) -> Bool {
-    guard isLatest(held, number, call) else { return false }
+    guard isLatest(held, number, call) else {
+      noteReturned(number, call.key)
+      return false
+    }
     var fact = makeFact(held, number, after: facts[call.key])
     let isCurrent = isFollowing && call.period == period && call.began > fact.contradictedAt
     fact.period = isCurrent ? period : nil
+    fact.isUnseen = false
     if call.isChange { fact.madeAt = call.began }
     fact.use = use ?? fact.use
     if let stamp {
@@ -170,6 +176,13 @@ struct KeyOrder: Sendable {
     }
     set(call.key, fact)
     return true
+  }
+
+  /// Notes that a call returns something of a key that is not the latest fact. From now on, older
+  /// entries of this machine are outdated.
+  private mutating func noteReturned(_ number: UInt64, _ key: String) {
+    if facts[key] == nil { set(key, makeChange(.nothing, max(number, baseNumber), after: nil)) }
+    facts.modify(key) { $0.isUnseen = false }
   }
 
   private func isLatest(_ held: Held, _ number: UInt64, _ call: Call) -> Bool {
@@ -270,6 +283,7 @@ struct KeyOrder: Sendable {
     let isLate = number < baseNumber
     var fact = makeFact(isLate ? .nothing : held, max(number, baseNumber), after: last)
     fact.period = isFollowing && !isLate ? period : nil
+    fact.isUnseen = last?.isUnseen ?? true
     set(key, fact)
     return queueRemoval(of: key)
   }
@@ -388,12 +402,16 @@ struct KeyOrder: Sendable {
   mutating func use(_ key: String, _ version: EntryVersion?, since call: Call) -> Bool {
     guard mayUse(key, version, since: call) else { return false }
     let last = facts[key]
-    if last?.held == .entry(version) { return true }
+    if last?.held == .entry(version) {
+      facts.modify(key) { $0.isUnseen = false }
+      return true
+    }
     // Another process of this machine has stored it.
     let number = max(version?.number ?? 0, last?.number ?? baseNumber)
     var fact = makeFact(.entry(version), number, after: last)
     // The server may have made a change that is running, so that the entry is older than that.
     fact.isUnsent = version?.number == 0 && changes.count(key) == 0
+    fact.isUnseen = false
     set(key, fact)
     return true
   }
@@ -437,6 +455,7 @@ struct KeyOrder: Sendable {
     facts.modify(key) { fact in
       fact.stamp = stamp
       fact.hasNoOlderEntry = true
+      fact.isUnseen = false
     }
     return state(of: key, fact, isUse: isUse)
   }
@@ -481,17 +500,32 @@ struct KeyOrder: Sendable {
   ///
   /// - Parameters:
   ///   - call: Began before the caller looked for one.
-  ///   - hasEntry: Whether it has an entry at all. If not, the fact need not be remembered.
+  ///   - hasEntry: Whether it has an entry at all. If not, and if no other process of this machine
+  ///     stores an older one, the fact need not be remembered.
   mutating func noteNoOlderEntry(_ call: Call, hasEntry: Bool) {
     guard let fact = facts[call.key], fact.changedAt < call.began, !fact.isUnsent else { return }
     facts.modify(call.key) { $0.hasNoOlderEntry = true }
-    if hasEntry || changes.count(call.key) + questions.count(call.key) > 0 { return }
+    if hasEntry || isInUse(call.key) { return }
     facts.remove(call.key)
     // Calls that began before it was noted must not learn an older one.
     baseNumber = max(baseNumber, fact.number)
     baseNotedAt = max(baseNotedAt, fact.notedAt, fact.contradictedAt)
     forgottenAt = tick()
   }
+
+  /// Notes that this machine has no entry of a key, if no call has returned anything of the key:
+  /// then it does no harm if another process of this machine is about to store an older one.
+  ///
+  /// - Parameter call: Began before the caller looked for one.
+  /// - Returns: Whether that is so.
+  mutating func noteMissing(_ call: Call) -> Bool {
+    guard facts[call.key]?.isUnseen ?? true else { return false }
+    if !isInUse(call.key) { noteNoOlderEntry(call, hasEntry: false) }
+    return true
+  }
+
+  /// Whether a call of this process changes the key, or may store a value of it.
+  private func isInUse(_ key: String) -> Bool { changes.count(key) + questions.count(key) > 0 }
 }
 
 /// How many calls about each key are running.

@@ -147,6 +147,7 @@ extension TieredCache {
     if let present, !sendsPending(present, call) {
       return CacheLookup(try usableEntry(key, local, present))
     }
+    let changes = try files.changes(near: key)
     var isWhole = present == nil
     while true {
       let reply = ask(key, for: "get") { () throws(StorageError) -> SharedAnswer in
@@ -168,7 +169,7 @@ extension TieredCache {
         case .stale(let entry):
           if !isFresh { return CacheLookup(local, isFromServer: true) }
           // Other machines have used it, which keeps it from expiring.
-          store(entry.payload, shared, bytes.remaining, key, present)
+          store(entry.payload, shared, bytes.remaining, key, present, changes)
           return CacheLookup(.fresh(entry.payload))
         case .fresh, .noValue, .missing: break
         }
@@ -176,7 +177,7 @@ extension TieredCache {
       switch shared.content {
       case .payload:
         if let payload = shared.payload(in: bytes.bytes) {
-          store(payload, shared, bytes.remaining, key, present)
+          store(payload, shared, bytes.remaining, key, present, changes)
           if isFresh { return CacheLookup(.fresh(payload), isFromServer: true) }
           return CacheLookup(.stale(shared.stale(payload, bytes.remaining)), isFromServer: true)
         }
@@ -187,7 +188,7 @@ extension TieredCache {
         reportDamage(key)
       case .noValue:
         if isFresh {
-          storeNoValue(shared, bytes.remaining, key, present)
+          storeNoValue(shared, bytes.remaining, key, present, changes)
           return CacheLookup(.noValue, isFromServer: true)
         }
       case .tooLarge: break
@@ -344,17 +345,18 @@ extension TieredCache {
 
   private func store(
     _ payload: Payload, _ shared: SharedEntry, _ remaining: Int64, _ key: String,
-    _ present: PresentEntry?
+    _ present: PresentEntry?, _ changes: SubdirectoryChanges?
   ) {
-    store(shared, remaining, key, present) { options, hook throws(StorageError) in
+    store(shared, remaining, key, present, changes) { options, hook throws(StorageError) in
       try files.write(payload, forKey: key, options, hook: hook)
     }
   }
 
   private func storeNoValue(
-    _ shared: SharedEntry, _ remaining: Int64, _ key: String, _ present: PresentEntry?
+    _ shared: SharedEntry, _ remaining: Int64, _ key: String, _ present: PresentEntry?,
+    _ changes: SubdirectoryChanges?
   ) {
-    store(shared, remaining, key, present) { options, hook throws(StorageError) in
+    store(shared, remaining, key, present, changes) { options, hook throws(StorageError) in
       try files.writeNoValue(forKey: key, options, hook: hook)
     }
   }
@@ -362,15 +364,19 @@ extension TieredCache {
   /// Stores what the server has, unless a later version is known, or another process of this
   /// machine may have stored a later one.
   ///
-  /// - Parameter present: The entry that was compared.
+  /// - Parameters:
+  ///   - present: The entry that was compared.
+  ///   - changes: Those before the server was asked.
   private func store(
     _ shared: SharedEntry, _ remaining: Int64, _ key: String, _ present: PresentEntry?,
+    _ changes: SubdirectoryChanges?,
     _ write: (WriteOptions, CommitHook) throws(StorageError) -> Void
   ) {
     var isStored = false
     do throws(StorageError) {
       try write(shared.localOptions(remaining: remaining)) { commit throws(StorageError) in
         let now = try files.presentEntry(key)
+        if now == nil, try !files.isUnchanged(near: key, since: changes) { return }
         let isLater = withOrder { order in
           guard order.isLatest(key, shared.version) else { return false }
           guard let now, now != present else { return true }

@@ -73,6 +73,8 @@ extension TieredCache {
       return (shared, shared.bytes(with: payload))
     }
     var isShared = content != .tooLarge
+    // If this fails, the write is likely to fail as well.
+    let changes = try? files.changes(near: key)
     let call = withOrder { $0.beginChange(key, storing: shared.version.name) }
     defer { withOrder { $0.endChange(call) } }
     let number: UInt64
@@ -98,8 +100,9 @@ extension TieredCache {
     } catch {
       noteFailure(error, of: "set", key)
       if let told = withOrder({ $0.number(of: call) }) {
-        // Only the reply is lost.
+        // Only the reply is lost. The server may have refused to store the value.
         number = told
+        isShared = false
       } else if production != nil {
         return try storeProduced(key, production, options, after: call, write: write)
       } else {
@@ -116,13 +119,40 @@ extension TieredCache {
       if isLatest, production == nil { pending.remove(key) }
     }
     do throws(StorageError) {
-      try write(options.with(version, if: isLatest(key, version)))
-      withOrder { $0.noteStored(key, version) }
+      // What is on this machine alone is stored in any case.
+      let isOnlyHere = !isShared
+      let isStored = Locked(false)
+      try write(
+        options.with(version) { [self] in
+          let isWanted =
+            withOrder { $0.isLatest(key, version) }
+            && (isOnlyHere || !isOvertaken(key, version, since: changes))
+          isStored.withLock { $0 = isWanted }
+          return isWanted
+        })
+      if isStored.withLock({ $0 }) { withOrder { $0.noteStored(key, version) } }
     } catch {
       removeSoon(key)
       guard isShared else { throw error }
       // All machines have the value, and this one reads it from the server.
       report(error.inContext(of: "set", key: key, path: directory))
+    }
+  }
+
+  /// Whether another process of this machine has stored a later entry of a key, or may have
+  /// removed one. The key must be locked.
+  ///
+  /// - Parameter changes: Those before the server was told.
+  private func isOvertaken(
+    _ key: String, _ version: EntryVersion, since changes: SubdirectoryChanges?
+  ) -> Bool {
+    do throws(StorageError) {
+      if try files.isUnchanged(near: key, since: changes) { return false }
+      guard let present = try files.presentEntry(key) else { return true }
+      return present.version?.isLater(than: version) == true
+    } catch {
+      // Nothing is stored: the next read asks the server.
+      return true
     }
   }
 
@@ -183,13 +213,13 @@ extension TieredCache {
     }
     let check = withOrder { $0.begin(key) }
     do throws(StorageError) {
-      try files.remove(
+      let isNoticed = try files.removeNoticeably(
         key,
         if: { [self] () throws(StorageError) in
           guard let present = try files.presentEntry(key) else { return true }
           return !withOrder { $0.mayUse(key, present.version) }
         }, hook: hook)
-      withOrder { $0.noteNoOlderEntry(check, hasEntry: false) }
+      if isNoticed { withOrder { $0.noteNoOlderEntry(check, hasEntry: false) } }
     } catch {
       removeSoon(key)
       throw error
@@ -205,7 +235,7 @@ extension TieredCache {
     hook: CommitHook
   ) throws(StorageError) {
     let call = producerCall(key, production)
-    try files.remove(
+    _ = try files.removeNoticeably(
       key,
       if: { [self] in withOrder { $0.noteProduced(.nothing, call, after: change) } }, hook: hook)
   }

@@ -182,30 +182,32 @@ final class TieredCache: SharedCacheEngine {
 
   private func removeOutdated(_ call: KeyOrder.Call) throws(StorageError) {
     let key = call.key
-    guard let present = try files.presentEntry(key) else {
-      return withOrder { $0.noteNoOlderEntry(call, hasEntry: false) }
+    let present = try files.presentEntry(key)
+    if let present {
+      // One that the server was not told of is compared when it is used.
+      if present.isPending, !withOrder({ $0.wasSent(key, present.version) }) { return }
+      if withOrder({ $0.mayUse(key, present.version) }) {
+        return withOrder { $0.noteNoOlderEntry(call, hasEntry: true) }
+      }
+    } else if withOrder({ $0.noteMissing(call) }) {
+      return
     }
-    // One that the server was not told of is compared when it is used.
-    if present.isPending, !withOrder({ $0.wasSent(key, present.version) }) { return }
-    if withOrder({ $0.mayUse(key, present.version) }) {
-      return withOrder { $0.noteNoOlderEntry(call, hasEntry: true) }
-    }
-    var isRemoved = false
-    try files.remove(key) { commit throws(StorageError) in
-      guard try isOutdated(key, present) else { return }
-      try commit()
-      isRemoved = true
-    }
-    if isRemoved { withOrder { $0.noteNoOlderEntry(call, hasEntry: false) } }
+    // Another process may be about to store an older entry, unless it notices the removal.
+    let isNoticed = try files.removeNoticeably(
+      key, if: { [self] () throws(StorageError) in try isOutdated(key, present) },
+      hook: { commit throws(StorageError) in try commit() })
+    if isNoticed { withOrder { $0.noteNoOlderEntry(call, hasEntry: false) } }
   }
 
-  /// Whether this machine still has an entry, which must not be used. The key must be locked.
+  /// Whether this machine still has an entry, which must not be used, or still none. The key must
+  /// be locked.
   ///
   /// - Parameter wasCompared: Whether the server was found to have another version.
   func isOutdated(
-    _ key: String, _ entry: PresentEntry, wasCompared: Bool = false
+    _ key: String, _ entry: PresentEntry?, wasCompared: Bool = false
   ) throws(StorageError) -> Bool {
     guard try files.presentEntry(key) == entry else { return false }
+    guard let entry else { return true }
     return withOrder { order in
       // A server that has lost changes gives lower numbers.
       wasCompared ? !order.isLatest(key, entry.version) : !order.mayUse(key, entry.version)

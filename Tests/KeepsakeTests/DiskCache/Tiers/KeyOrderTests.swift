@@ -20,6 +20,10 @@ import Testing
     order.noteProduced(held, call)
   }
 
+  private mutating func isMissingNoted(_ key: String) -> Bool {
+    order.noteMissing(order.begin(key))
+  }
+
   private mutating func isCurrent(_ key: String, _ number: UInt64) -> Bool {
     let version = version(number)
     return order.state(of: key, version, nil, isUse: false) == .current(version, tell: nil)
@@ -123,7 +127,11 @@ import Testing
     #expect(order.isLatest("k", version(5)) && !order.mayUse("k", version(4)))
     order.noteNoOlderEntry(order.begin("k"), hasEntry: false)
     #expect(!order.isLatest("k", version(5)))
-    #expect(!isNoted(5, early) && !isNoted(4, early))
+    let before = order
+    #expect(!isNoted(5, early))
+    order = before
+    #expect(!isNoted(4, early))
+    order = before
     // The server has lost changes.
     #expect(isNoted(4, running))
   }
@@ -142,6 +150,47 @@ import Testing
     order.endChange(change)
     order.noteNoOlderEntry(order.begin("k"), hasEntry: false)
     #expect(order.isLatest("k", unsent))
+  }
+
+  /// Most messages are about keys that this process does not use.
+  @Test mutating func missingEntryIsForgottenUnlessACallHasReturnedSomething() {
+    let (first, next) = (version(1), version(9))
+    let calls: [(inout KeyOrder) -> Void] = [
+      { _ = $0.note(.nothing, 9, $0.begin("k")) },
+      { _ = $0.note(.entry(next), 9, $0.begin("k")) },
+      { _ = $0.note(.entry(first), 1, $0.begin("k")) },
+      { _ = $0.noteProduced(.entry(nil), $0.begin("k")) },
+      { _ = $0.use("k", next, since: $0.begin("k")) },
+      { _ = $0.use("k", first, since: $0.begin("k")) },
+      { _ = $0.state(of: "k", first, nil, isUse: false) },
+    ]
+    for (number, call) in calls.enumerated() {
+      order = KeyOrder()
+      order.setFollowing(true)
+      _ = order.noteMessage("k", .entry(first), 1)
+      #expect(isMissingNoted("k") && !order.isLatest("k", first))
+      _ = order.noteMessage("k", .entry(first), 1)
+      call(&order)
+      #expect(!isMissingNoted("k"), "call \(number)")
+      _ = order.noteMessage("k", .entry(version(10)), 10)
+      #expect(!isMissingNoted("k") && order.isLatest("k", version(10)), "call \(number)")
+      order.noteNoOlderEntry(order.begin("k"), hasEntry: false)
+      _ = order.noteMessage("k", .nothing, 11)
+      #expect(isMissingNoted("k"), "call \(number)")
+    }
+  }
+
+  /// A call returns what was the latest when the server answered.
+  @Test mutating func overtakenAnswerThatIsReturnedCounts() {
+    var call = order.begin("k")
+    _ = order.noteMessage("k", .entry(version(3)), 3)
+    #expect(!isNoted(2, call) && !isMissingNoted("k"))
+    // The later fact is forgotten, or that of another key.
+    call = order.begin("l")
+    _ = order.noteMessage("m", .entry(version(9)), 9)
+    #expect(isMissingNoted("m") && !isNoted(5, call))
+    #expect(!isMissingNoted("l") && !order.mayUse("l", version(4)))
+    #expect(!isCurrent("l", 5) && isNoted(5, order.begin("l")))
   }
 
   /// A question has learned it, and is about to store its value.
@@ -422,6 +471,8 @@ import Testing
     let testDescription: String
     /// Whether the server and the machine have a value at first.
     var hasValue = false
+    /// Whether the server alone has one.
+    var hasOldAnswer = false
     var processCount = 1
     /// Whether replies are lost while messages arrive, as after a time-out.
     var losesReplies = false
@@ -512,7 +563,7 @@ import Testing
     Scenario(
       testDescription: "own removal of all, a set elsewhere and a removal in the background",
       hasValue: true,
-      lists: [[.removeAll(0), .read(0)], [.setElsewhere], [.removeOutdated(0)]], count: 9_000),
+      lists: [[.removeAll(0), .read(0)], [.setElsewhere], [.removeOutdated(0)]], count: 7_500),
     Scenario(
       testDescription: "removal of all elsewhere, and reads",
       hasValue: true,
@@ -654,6 +705,20 @@ import Testing
       hasValue: true, processCount: 2,
       lists: [[.read(0)], [.read(1)], [.setElsewhere]], count: 100),
     Scenario(
+      testDescription: "two processes, one of which stores what the other one removes",
+      hasOldAnswer: true, processCount: 2,
+      lists: [
+        [.setElsewhere, .read(0), .removeElsewhere, .removeOutdated(0), .loseLink(0), .read(0)],
+        [.read(1)],
+      ], count: 60_000),
+    Scenario(
+      testDescription: "two processes, one of which stores what the other one does not find",
+      hasOldAnswer: true, processCount: 2,
+      lists: [
+        [.setElsewhere, .read(0), .removeOutdated(0), .loseLink(0), .read(0)], [.read(1)],
+        [.removeElsewhere],
+      ], count: 200_000),
+    Scenario(
       testDescription: "two processes, one of which removes, and the other one loses the link",
       hasValue: true, processCount: 2,
       lists: [[.remove(0)], [.read(1)], [.loseLink(1)]], count: 1_000),
@@ -790,6 +855,8 @@ import Testing
     var isSending = false
     /// Of changes that the server was not told of.
     var unsentCount: UInt64 = 0
+    /// What it has counted in the ledger.
+    var changeCount = 0
     /// How often it was told later.
     var sentCount: UInt64 = 0
     /// The latest change that a call has made, or of which it has returned the value.
@@ -837,6 +904,10 @@ import Testing
     var check: KeyOrder.Call?
     /// The entry that was found.
     var present: File?
+    /// How often other processes had changed the disk when the call began.
+    var foreignCount = 0
+    /// Whether the server may not have the value of a set.
+    var isOnlyHere = false
     /// The version that the call stores.
     var version: EntryVersion?
     var reply: Reply?
@@ -867,6 +938,7 @@ import Testing
       version = nil
       rank = 0
       isUnsent = false
+      isOnlyHere = false
     }
   }
 
@@ -890,8 +962,9 @@ import Testing
       losesChanges = scenario.lists.joined().contains(.failOver)
       if scenario.hasValue {
         let version = makeChange(name: 1)
-        store(version)
+        store(version, 0)
       }
+      if scenario.hasOldAnswer { makeChange(name: 1) }
       for index in processes.indices {
         processes[index].queue = []
         processes[index].order.setFollowing(true)
@@ -938,6 +1011,7 @@ import Testing
       case (.loseLink, _): return ([], [.server, own])
       case (.regainLink, _): return ([], .server)
       case (_, .look), (_, .lookAgain): return (.disk, [])
+      case (.read, .check), (.splitRead, .check), (.set, .begin): return (.disk, own)
       case (.read, .request) where !processes[process].hasPending,
         (.splitRead, .request) where !processes[process].hasPending:
         return ([.server, own], [])
@@ -1121,9 +1195,21 @@ import Testing
 
     // MARK: Calls
 
-    private mutating func store(_ version: EntryVersion) {
+    private mutating func store(_ version: EntryVersion, _ process: Int) {
       fileCount += 1
+      // An entry that replaces one of the same size is not counted.
+      if disk == nil { processes[process].changeCount += 1 }
       disk = File(version: version, id: fileCount)
+    }
+
+    private mutating func removeFile(_ process: Int) {
+      processes[process].changeCount += 1
+      disk = nil
+    }
+
+    /// How often the other processes have changed the disk.
+    private func foreignCount(_ process: Int) -> Int {
+      processes.indices.reduce(0) { $0 + ($1 == process ? 0 : processes[$1].changeCount) }
     }
 
     private mutating func noteUnsent(_ held: KeyOrder.Held, _ process: Int, _ list: inout List) {
@@ -1159,6 +1245,7 @@ import Testing
             return finishRead(version, process, &list)
           }
         }
+        list.foreignCount = foreignCount(process)
         let call = processes[process].order.beginQuestion("k")
         list.call = call
         list.isQuestion = true
@@ -1211,10 +1298,12 @@ import Testing
           removeCompared(list.present!, process)
           return finishRead(nil, process, &list)
         }
+        let isUntouched =
+          disk == nil ? foreignCount(process) == list.foreignCount : disk == list.present
         if processes[process].order.isLatest("k", version),
-          disk == nil || disk == list.present || version.isLater(than: disk?.version)
+          isUntouched || version.isLater(than: disk?.version)
         {
-          store(version)
+          store(version, process)
           processes[process].order.noteStored("k", version)
         } else if let present = list.present {
           removeCompared(present, process)
@@ -1246,7 +1335,7 @@ import Testing
     /// Removes an entry that was compared with another version.
     private mutating func removeCompared(_ present: File, _ process: Int) {
       let isLatest = processes[process].order.isLatest("k", present.version)
-      if disk == present, !isLatest { disk = nil }
+      if disk == present, !isLatest { removeFile(process) }
     }
 
     /// Checks what a read returns.
@@ -1291,7 +1380,7 @@ import Testing
     @discardableResult
     private mutating func removeFromDisk(_ present: File, _ process: Int) -> Bool {
       if disk != present || processes[process].order.mayUse("k", present.version) { return false }
-      disk = nil
+      removeFile(process)
       return true
     }
 
@@ -1305,6 +1394,7 @@ import Testing
     private mutating func set(_ process: Int, _ list: inout List, name: UInt64) {
       switch list.phase {
       case .begin:
+        list.foreignCount = foreignCount(process)
         list.call = processes[process].order.beginChange("k", storing: name)
         list.phase = .request
       case .request: request(process, &list) { .made($0.makeChange(name: name).number) }
@@ -1315,6 +1405,7 @@ import Testing
           let number = processes[process].order.number(of: list.call!)
         {
           list.reply = .made(number)
+          list.isOnlyHere = true
         }
         if case .made(let number) = list.reply {
           let version = EntryVersion(number: number, name: name)
@@ -1327,12 +1418,18 @@ import Testing
           require(!processes[process].toldNames.contains(name), "change that was told of is unsent")
           let version = EntryVersion(number: 0, name: name)
           list.version = version
+          list.isOnlyHere = true
           noteUnsent(.entry(version), process, &list)
         }
       case .disk:
         let version = list.version!
-        if processes[process].order.isLatest("k", version) { store(version) }
-        if list.reply != nil { processes[process].order.noteStored("k", version) }
+        let isOvertaken =
+          foreignCount(process) != list.foreignCount
+          && (disk.map { $0.version.isLater(than: version) } ?? true)
+        if processes[process].order.isLatest("k", version), list.isOnlyHere || !isOvertaken {
+          store(version, process)
+          if list.reply != nil { processes[process].order.noteStored("k", version) }
+        }
         list.phase = .end
       default: finishChange(process, &list)
       }
@@ -1360,11 +1457,13 @@ import Testing
         list.check = processes[process].order.begin("k")
         list.phase = .disk
       case .disk:
-        if let disk { removeFromDisk(disk, process) }
-        list.phase = .end
-      default:
+        let isRemoved = disk.map { removeFromDisk($0, process) }
+        if isRemoved == nil { removeFile(process) }
+        list.phase = isRemoved == false ? .end : .noteMissing
+      case .noteMissing:
         processes[process].order.noteNoOlderEntry(list.check!, hasEntry: false)
-        finishChange(process, &list)
+        list.phase = .end
+      default: finishChange(process, &list)
       }
     }
 
@@ -1394,7 +1493,7 @@ import Testing
           processes[process].isAllPending = true
         }
       default:
-        disk = nil
+        removeFile(process)
         processes[process].returned = max(processes[process].returned, list.rank)
         list.end()
       }
@@ -1410,7 +1509,8 @@ import Testing
         list.phase = .check
       case .check:
         guard let version = list.present?.version else {
-          list.phase = .noteMissing
+          if processes[process].order.noteMissing(list.call!) { return list.end() }
+          list.phase = .disk
           return
         }
         if version.number == 0, !processes[process].order.wasSent("k", version) {
@@ -1422,7 +1522,13 @@ import Testing
         }
         list.phase = .disk
       case .disk:
-        if removeFromDisk(list.present!, process) { list.phase = .noteMissing } else { list.end() }
+        guard let present = list.present else {
+          if disk != nil { return list.end() }
+          removeFile(process)
+          list.phase = .noteMissing
+          return
+        }
+        if removeFromDisk(present, process) { list.phase = .noteMissing } else { list.end() }
       default:
         processes[process].order.noteNoOlderEntry(list.call!, hasEntry: false)
         list.end()

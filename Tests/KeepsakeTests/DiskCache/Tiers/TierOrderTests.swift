@@ -85,6 +85,106 @@ import Testing
     #expect(try cache.model("k") == "b")
   }
 
+  /// What a process does after it has read the value that follows the one that another process of
+  /// the machine is about to store.
+  enum Removal: CaseIterable {
+    /// Another machine removes the value.
+    case elsewhere
+    case here
+    /// It has no entry, because the machine has no files yet.
+    case withoutFiles
+  }
+
+  /// Reads "b", and forgets everything about it.
+  private func readAndForget(_ removal: Removal) throws {
+    try other.set("b", forKey: "k")
+    if removal == .withoutFiles {
+      #expect(try cache.contains("k"))
+    } else {
+      #expect(try cache.model("k") == "b")
+    }
+    if removal == .elsewhere { try other.remove("k") } else { try cache.remove("k") }
+    cache.tiers?.removeOutdated()
+  }
+
+  @Test(arguments: Removal.allCases)
+  func oldAnswerThatAnotherProcessStoresIsNotUsed(_ removal: Removal) throws {
+    try other.set("a", forKey: "k")
+    let process = try here.restarted(server)
+    let second = process.cache()
+    _ = try (cache.get("l"), second.get("l"))
+    process.tier.hold()
+    process.tier.beforeReply(to: "read") {
+      #expect(throws: Never.self) { try readAndForget(removal) }
+    }
+    #expect(try second.model("k") == "a")
+    here.tier.goAway()
+    #expect(try cache.get("k") == nil)
+  }
+
+  /// As before, but it has set the value.
+  @Test(arguments: Removal.allCases)
+  func oldValueThatAnotherProcessStoresIsNotUsed(_ removal: Removal) throws {
+    let process = try here.restarted(server)
+    let second = process.cache()
+    _ = try (cache.get("l"), second.get("l"))
+    process.tier.hold()
+    process.tier.beforeReply(to: "write") {
+      #expect(throws: Never.self) {
+        if removal != .withoutFiles { #expect(try cache.model("k") == "a") }
+        try readAndForget(removal)
+      }
+    }
+    try second.set("a", forKey: "k")
+    here.tier.goAway()
+    #expect(try cache.get("k") == nil)
+  }
+
+  /// The message about a later value comes before the answer that this process returns.
+  @Test func oldAnswerIsNotUsedAfterOneThatWasOvertaken() throws {
+    try other.set("a", forKey: "k")
+    let process = try here.restarted(server)
+    let second = process.cache()
+    _ = try (cache.get("l"), second.get("l"))
+    process.tier.hold()
+    process.tier.beforeReply(to: "read") { [cache, other, tier = here.tier] in
+      try? other.set("b", forKey: "k")
+      tier.beforeReply(to: "read") { try? other.set("c", forKey: "k") }
+      #expect((try? cache.model("k", type: String.self)) == "b")
+      cache.tiers?.removeOutdated()
+    }
+    #expect(try second.model("k") == "a")
+    here.tier.goAway()
+    #expect(try cache.get("k") == nil)
+  }
+
+  /// What a process stores is on the server alone if another process changes entries near it, which
+  /// may be later ones of its key, unless it is not on the server.
+  @Test(arguments: ["small", "large", "refused"])
+  func valueThatIsNowhereElseIsStoredBesideOtherChanges(_ kind: String) throws {
+    // Its entry is in the same subdirectory.
+    let neighbor = try #require(
+      (0...).lazy.map { "\($0)" }.first {
+        EntryName.directory(of: $0) == EntryName.directory(of: "k")
+      })
+    try cache.set("a", forKey: neighbor)
+    let process = try here.restarted(server)
+    let second = process.cache()
+    _ = try second.get("l")
+    let value = Data(count: kind == "large" ? SharedEntry.largestPayload + 1 : 1)
+    if kind == "refused" {
+      // The process learns from a message that the change was made, and not that it was refused.
+      process.tier.fail(with: .diskFull)
+      process.tier.loseReply(to: "write")
+    }
+    process.tier.beforeReply(to: "write") { [cache] in try? cache.remove(neighbor) }
+    try second.set(value, forKey: "k")
+    process.tier.goAway()
+    #expect(try second.get("k") == (kind == "small" ? nil : value))
+    process.tier.comeBack()
+    #expect(try second.get("k") == (kind == "refused" ? nil : value))
+  }
+
   /// This process uses an entry of the other one while the server is away, and then gets an older
   /// answer.
   @Test func entryThatWasUsedWithoutTheServerCounts() throws {
