@@ -72,12 +72,15 @@ final class FakeTier: SharedTier {
     /// The calls of which the next one fails, and those whose next reply is lost.
     var failures: Set<String> = []
     var lostReplies: Set<String> = []
+    var hasSlowReplies = false
   }
 
   let address = "server"
   let leaseTime: Duration
   private let server: FakeTierServer
   private let state = Locked(State())
+  /// Held while an outage begins or ends, so that the follower is told in the same order.
+  private let outage = Locked(())
   /// Held while messages are delivered, so that they arrive in their order.
   private let delivery = Locked(())
 
@@ -90,12 +93,14 @@ final class FakeTier: SharedTier {
   // MARK: What a test changes
 
   func goAway() {
-    let follower = state.withLock { state in
-      state.isAway = true
-      state.held = []
-      return state.follower
+    outage.withLock { _ in
+      let follower = state.withLock { state in
+        state.isAway = true
+        state.held = []
+        return state.follower
+      }
+      follower?.tierIsLost(StorageError(.unreachable, operation: "connect", remedy: ""))
     }
-    follower?.tierIsLost(StorageError(.unreachable, operation: "connect", remedy: ""))
   }
 
   /// Lets the server refuse to tell of changes.
@@ -108,11 +113,13 @@ final class FakeTier: SharedTier {
   }
 
   func comeBack() {
-    let follower = state.withLock { state in
-      state.isAway = false
-      return state.follower
+    outage.withLock { _ in
+      let follower = state.withLock { state in
+        state.isAway = false
+        return state.follower
+      }
+      follower?.tierIsFollowed()
     }
-    follower?.tierIsFollowed()
   }
 
   /// Lets the server refuse all values with this code, but no removal.
@@ -158,6 +165,9 @@ final class FakeTier: SharedTier {
   func beforeReply(to call: String, _ action: @escaping @Sendable () -> Void) {
     state.withLock { $0.beforeReply[call] = action }
   }
+
+  /// Lets some replies take up to 20 ms, longer than outdated entries stay.
+  func slowDown() { state.withLock { $0.hasSlowReplies = true } }
 
   /// Lets the server refuse the next call of this name.
   func fail(call: String) { state.withLock { _ = $0.failures.insert(call) } }
@@ -215,6 +225,9 @@ final class FakeTier: SharedTier {
       return result
     }
     state.withLock { $0.beforeReply.removeValue(forKey: name) }?()
+    if state.withLock({ $0.hasSlowReplies }), Int.random(in: 0..<20) == 0 {
+      usleep(.random(in: 0..<20_000))
+    }
     if state.withLock({ $0.lostReplies.remove(name) }) != nil {
       throw StorageError(.outcomeUnknown, operation: "request", remedy: "Try again.")
     }
@@ -349,11 +362,13 @@ final class FakeTier: SharedTier {
   }
 
   func follow(_ follower: any TierFollower) {
-    let isAway = state.withLock { state in
-      state.weakFollower = WeakFollower(follower: follower)
-      return state.isAway
+    outage.withLock { _ in
+      let isAway = state.withLock { state in
+        state.weakFollower = WeakFollower(follower: follower)
+        return state.isAway
+      }
+      if !isAway { follower.tierIsFollowed() }
     }
-    if !isAway { follower.tierIsFollowed() }
   }
 }
 

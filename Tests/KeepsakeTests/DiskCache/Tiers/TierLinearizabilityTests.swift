@@ -5,7 +5,7 @@ import Testing
 @testable import KeepsakeValkey
 @testable import keepsake_peer
 
-/// Random calls of several processes on the same keys, while messages are late.
+/// Random calls of several processes on the same keys, while messages and replies are late.
 ///
 /// As each process sees them, the calls on a key are linearizable: its own count before they have
 /// returned, and those of others before their messages have arrived.
@@ -40,6 +40,7 @@ import Testing
         first, try TierMachine(server, in: first.directory, leaseTime: leaseTime),
         try TierMachine(server, leaseTime: leaseTime),
       ]
+      for process in processes { process.tier.slowDown() }
       stores = processes.map { $0.cache() }
       self.hasOutages = hasOutages
     }
@@ -67,21 +68,21 @@ import Testing
         return value
       }
       switch Int.random(in: 0..<100) {
-      case 0..<50:
+      case 0..<40:
         let began = RegisterCall.now
         let value = try store.model("\(key)", type: Int.self) ?? 0
         add(key, isWrite: false, value, began, process)
-      case 50..<60:
+      case 40..<48:
         // It may not count, if the key is changed meanwhile.
         let began = RegisterCall.now
         produced.withLock { _ = $0.insert(value) }
         _ = try await store.fetch("\(key)") { value }
         add(key, isWrite: true, value, began, process, isOptional: true)
-      case 60..<65: try change(keys: [key], to: 0, process) { try store.remove("\(key)") }
-      case 65..<67: try change(keys: Array(keys), to: 0, process) { try store.removeAll() }
-      case 67..<70: tier.deliver()
-      case 70..<73 where hasOutages: tier.goAway()
-      case 73..<78 where hasOutages: tier.comeBack()
+      case 48..<54: try change(keys: [key], to: 0, process) { try store.remove("\(key)") }
+      case 54..<60: try change(keys: Array(keys), to: 0, process) { try store.removeAll() }
+      case 60..<65: tier.deliver()
+      case 65..<71 where hasOutages: tier.goAway()
+      case 71..<81 where hasOutages: tier.comeBack()
       default:
         try change(keys: [key], to: value, process) { try store.set(value, forKey: "\(key)") }
       }
