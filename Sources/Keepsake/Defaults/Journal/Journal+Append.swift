@@ -204,6 +204,7 @@ extension Journal {
     let (written, failure) = writer.buffer.withUnsafeBytes { plan.handle.write($0) }
     try file.withLock { file throws(StorageError) in
       followUp.isSyncDue = file.noteUnsyncedRecords()
+      try file.requireLockFile(writer.lockFile)
       try file.finishAppend(of: changes, plan, written: failure == nil ? count : nil)
       followUp.hasChanges = file.takeUnsignaledChanges() || followUp.hasChanges
       if failure == nil { followUp.compaction = file.takeDueCompaction() }

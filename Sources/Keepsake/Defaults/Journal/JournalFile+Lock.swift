@@ -26,7 +26,7 @@ extension JournalFile {
   /// The files are only looked at once in a tick of the clock, unless another process has written:
   /// a process that makes a new lock file waits for two ticks before it reads the journal.
   ///
-  /// - Parameter isBrief: Whether the writer only appends, which takes less than a tick.
+  /// - Parameter isBrief: Whether the writer only appends.
   mutating func validate(
     under lock: LockFile, isBrief: Bool
   ) throws(StorageError) -> Validity {
@@ -47,6 +47,21 @@ extension JournalFile {
     try publishRecords()
     // Publishing may have found that the lock file was truncated.
     return lockFile === lock ? .current : .lockFileReplaced
+  }
+
+  /// Throws if the lock file may have been deleted before what was just written.
+  ///
+  /// The process that makes a new one reads what was written within the tick of the last check. If
+  /// that has ended, the file is looked at again: one that is deleted after this look is replaced
+  /// by a process that reads everything.
+  mutating func requireLockFile(_ lock: LockFile?) throws(StorageError) {
+    guard let lock, lastCheck != CoarseClock.now, try lock.isDeleted() else { return }
+    // The next call finds out what the journal has.
+    dropLockFile()
+    throw StorageError(
+      .outcomeUnknown, operation: "lock", path: location.lockPath,
+      reason: "the lock file was deleted while the change was written, so that it may be lost",
+      remedy: "Do not delete the lock file while programs run. Make the change again.")
   }
 
   /// Publishes the records of the table, unless the word covers them already.

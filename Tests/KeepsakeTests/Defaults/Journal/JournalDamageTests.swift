@@ -202,6 +202,8 @@ import Testing
           try store.set(number, forKey: "k\(number)")
           number += 1
           usleep(100)
+        } catch let error as StorageError where error.code == .outcomeUnknown {
+          // It was not scheduled for two ticks, and sets the value again.
         } catch {
           Issue.record(error)
         }
@@ -226,6 +228,54 @@ import Testing
     end.wait()
     let keys = try Set(directory.store().keys())
     #expect((0..<count.withLock { $0 }).filter { !keys.contains("k\($0)") } == [])
+  }
+
+  /// The writer is not scheduled for some time, just before it writes.
+  @Test(arguments: [false, true], [false, true])
+  func writerThatIsStoppedWhileALockFileIsMadeFails(
+    _ isConditional: Bool, _ isCompacted: Bool
+  ) throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.store()
+    try store.set(0, forKey: "a")
+    let isDone = Locked(false)
+    let plan = FaultPlan(decide: { event in
+      let isNow = isDone.withLock { isDone in
+        defer { isDone = isDone || event.call == .write }
+        return !isDone && event.call == .write
+      }
+      guard isNow else { return .proceed }
+      FaultPlan.$current.withValue(nil) {
+        #expect(throws: Never.self) {
+          try FileManager.default.removeItem(at: directory.file(".standard.lock"))
+          let other = directory.store()
+          // A record of the same length.
+          try other.set(1, forKey: "b")
+          if isCompacted { try #require(other.engine.get() as? Journal).compact() }
+        }
+      }
+      return .proceed
+    })
+    let error = #expect(throws: StorageError.self) {
+      try FaultPlan.$current.withValue(plan) {
+        if isConditional {
+          let journal = try #require(store.engine.get() as? Journal)
+          let new = try StoredValue(engineData: Data("1".utf8), key: "a")
+          _ = try journal.replace(journal.value(forKey: "a"), with: new, forKey: "a")
+        } else {
+          try store.set(1, forKey: "a")
+        }
+      }
+    }
+    #expect(error?.code == .outcomeUnknown)
+    #expect(error?.path == directory.file(".standard.lock").path)
+    for reader in [store, directory.store()] {
+      #expect(try reader.int("a") == (isCompacted ? 0 : 1) && reader.int("b") == 1)
+    }
+    try store.set(2, forKey: "a")
+    for reader in [store, directory.store()] {
+      #expect(try reader.int("a") == 2 && reader.int("b") == 1)
+    }
   }
 
   @Test func storeReloadsAReplacedFile() throws {
