@@ -55,7 +55,8 @@ extension JournalFile {
   /// that has ended, the file is looked at again: one that is deleted after this look is replaced
   /// by a process that reads everything.
   mutating func requireLockFile(_ lock: LockFile?) throws(StorageError) {
-    guard let lock, lastCheck != CoarseClock.now, try lock.isDeleted() else { return }
+    // If this look fails, the change counts all the same: it was written.
+    guard let lock, lastCheck != CoarseClock.now, (try? lock.isDeleted()) == true else { return }
     // The next call finds out what the journal has.
     dropLockFile()
     throw StorageError(
