@@ -272,7 +272,7 @@ extension Journal {
   /// Takes the locks of a writer, makes the table current, passes it to `prepare`, and then runs
   /// `body` with the result while no other thread or process can write.
   ///
-  /// - Parameter isBrief: Whether `body` only appends, which takes less than a tick of the clock.
+  /// - Parameter isBrief: Whether `body` only appends.
   private func locked<Prepared, R>(
     mayCreate: Bool = true, isBrief: Bool = false,
     _ prepare: (borrowing JournalFile) -> Prepared,

@@ -142,6 +142,7 @@ extension JournalFile {
     ) { () throws(StorageError) in
       // If there is a journal, its lock file was deleted. A process that still uses that one
       // notices within a tick. Wait for two, so that everything it appends until then is read here.
+      // What it appends later fails.
       if try FileSystem.status(journal) != nil {
         BackgroundThread.sleep(for: .nanoseconds(2 * CoarseClock.resolution))
       }
