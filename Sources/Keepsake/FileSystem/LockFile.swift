@@ -158,16 +158,20 @@ final class LockFile: Sendable {
 
   // MARK: Reserving space
 
-  /// Two blocks, for a record and for the file that compaction makes of a small journal; twice as
-  /// much where a change needs a new block. btrfs also keeps the old ones of a run that was
-  /// written at once until the last of them is replaced.
-  private var reserveSize: Int { (storesWords ? 2 : 4) * 4_096 }
+  /// How many blocks a removal needs on a full disk while the journal is small: one for its record,
+  /// and one for a new journal. Twice as many, because a process that has opened the old journal
+  /// keeps its blocks; and again where a change needs a new block. btrfs also keeps the old ones of
+  /// a run that was written at once until the last of them is replaced.
+  private var reservedBlockCount: UInt64 { storesWords ? 4 : 8 }
 
-  /// Keeps space for removals on a full disk, where the file system can.
+  /// Keeps space for removals on a full disk, where the file system can: as much as there is.
   func reserveSpace() {
-    // Without a reserve, removing one key may fail on a full disk, which is then reported.
-    _ = systemCall(.reserve, file.path, on: file.descriptor) {
-      Int(keepsake_reserve(file.descriptor, UInt64(Page.size), UInt64(reserveSize)))
+    for count in (1...reservedBlockCount).reversed() {
+      let result = systemCall(.reserve, file.path, on: file.descriptor) {
+        Int(keepsake_reserve(file.descriptor, UInt64(Page.size), count * 4_096))
+      }
+      // Without a reserve, removing one key may fail on a full disk, which is then reported.
+      guard case .failure(let error) = result, [ENOSPC, EDQUOT].contains(error.code) else { return }
     }
   }
 

@@ -29,6 +29,8 @@ extension Journal {
     fileprivate var hasChanges = false
     fileprivate var isSyncDue = false
     fileprivate var hasOpenedFiles = false
+    /// Whether a full disk made the writer use the space that is reserved for removals.
+    fileprivate var hasUsedReserve = false
     fileprivate var compaction: JournalFile.Compaction?
   }
 
@@ -182,10 +184,11 @@ extension Journal {
         let plan = file.withLock({ $0.appendPlan() })
       else { throw error }
       // A removal works on a full disk, or a user could not free space.
+      followUp.hasUsedReserve = true
       try lockFile.releaseSpace()
       try write(changes, plan, &writer, &followUp)
-      // Frees the space of the removed values, and reserves it for the next removal. There may be
-      // no room to do so, but the removal is complete.
+      // Frees the space of the removed values. There may be no room to do so, but the removal is
+      // complete.
       if changes != nil { _ = try? rewrite() }
     }
     return true
@@ -243,6 +246,13 @@ extension Journal {
       .notFound, operation: "open", path: location.path,
       reason: "the path is a symbolic link to a file that does not exist",
       remedy: "Restore that file, or remove the link.")
+  }
+
+  /// Reserves space for the next removal, after this one has closed the journal that it replaced.
+  private func reserveSpace() {
+    // The lock keeps a reserve from taking what another process has just freed for its removal.
+    // Without one, a later removal may fail, which is then reported.
+    try? maintain { file.withLock { $0.lockFile?.reserveSpace() } }
   }
 
   // MARK: Locking
@@ -367,6 +377,7 @@ extension Journal {
 
   @inline(__always)
   private func finish(_ followUp: FollowUp) {
+    if followUp.hasUsedReserve { reserveSpace() }
     if followUp.isSyncDue { synchronizeSoon() }
     if followUp.hasOpenedFiles { OpenStores.shared.add(self) }
     if followUp.hasChanges { observers.signal() }
