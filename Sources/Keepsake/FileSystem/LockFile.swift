@@ -158,20 +158,21 @@ final class LockFile: Sendable {
 
   // MARK: Reserving space
 
-  /// How many blocks a removal needs on a full disk while the journal is small: one for its record,
-  /// and one for a new journal. Twice as many, because a process that has opened the old journal
-  /// keeps its blocks; and again where a change needs a new block. btrfs also keeps the old ones of
-  /// a run that was written at once until the last of them is replaced.
+  /// How many blocks are reserved for removals. One needs a block for its record and, while the
+  /// journal is small, one for the new journal. Twice as many are reserved, because a process that
+  /// has the old journal open keeps its blocks; and twice that where a change may need a new block.
   private var reservedBlockCount: UInt64 { storesWords ? 4 : 8 }
 
-  /// Keeps space for removals on a full disk, where the file system can: as much as there is.
+  /// Keeps space for removals on a full disk, where the file system can; of the blocks, as many as
+  /// are free. The caller holds the lock: another process may have freed them for its removal.
   func reserveSpace() {
-    for count in (1...reservedBlockCount).reversed() {
+    for block in 0..<reservedBlockCount {
+      // One call for each, so that some are reserved if there is no space for all. Without them,
+      // removing one key may fail on a full disk, which is then reported.
       let result = systemCall(.reserve, file.path, on: file.descriptor) {
-        Int(keepsake_reserve(file.descriptor, UInt64(Page.size), count * 4_096))
+        Int(keepsake_reserve(file.descriptor, UInt64(Page.size) + block * 4_096, 4_096))
       }
-      // Without a reserve, removing one key may fail on a full disk, which is then reported.
-      guard case .failure(let error) = result, [ENOSPC, EDQUOT].contains(error.code) else { return }
+      guard case .success = result else { return }
     }
   }
 

@@ -186,10 +186,16 @@ extension Journal {
       // A removal works on a full disk, or a user could not free space.
       followUp.hasUsedReserve = true
       try lockFile.releaseSpace()
-      try write(changes, plan, &writer, &followUp)
-      // Frees the space of the removed values. There may be no room to do so, but the removal is
-      // complete.
-      if changes != nil { _ = try? rewrite() }
+      do throws(StorageError) {
+        try write(changes, plan, &writer, &followUp)
+      } catch {
+        lockFile.reserveSpace()
+        throw error
+      }
+      guard changes != nil else { return true }
+      // Frees the space of the removed values. There may be no room for the new file, but the
+      // removal is complete.
+      do throws(StorageError) { try rewrite() } catch { lockFile.reserveSpace() }
     }
     return true
   }
@@ -206,7 +212,7 @@ extension Journal {
     try writer.lockFile?.mark()
     let (written, failure) = writer.buffer.withUnsafeBytes { plan.handle.write($0) }
     try file.withLock { file throws(StorageError) in
-      followUp.isSyncDue = file.noteUnsyncedRecords()
+      followUp.isSyncDue = file.noteUnsyncedRecords() || followUp.isSyncDue
       try file.requireLockFile(writer.lockFile)
       try file.finishAppend(of: changes, plan, written: failure == nil ? count : nil)
       followUp.hasChanges = file.takeUnsignaledChanges() || followUp.hasChanges
@@ -246,13 +252,6 @@ extension Journal {
       .notFound, operation: "open", path: location.path,
       reason: "the path is a symbolic link to a file that does not exist",
       remedy: "Restore that file, or remove the link.")
-  }
-
-  /// Reserves space for the next removal, after this one has closed the journal that it replaced.
-  private func reserveSpace() {
-    // The lock keeps a reserve from taking what another process has just freed for its removal.
-    // Without one, a later removal may fail, which is then reported.
-    try? maintain { file.withLock { $0.lockFile?.reserveSpace() } }
   }
 
   // MARK: Locking
@@ -377,10 +376,11 @@ extension Journal {
 
   @inline(__always)
   private func finish(_ followUp: FollowUp) {
-    if followUp.hasUsedReserve { reserveSpace() }
     if followUp.isSyncDue { synchronizeSoon() }
     if followUp.hasOpenedFiles { OpenStores.shared.add(self) }
     if followUp.hasChanges { observers.signal() }
+    // Again, because only now is the old file closed.
+    if followUp.hasUsedReserve { withLockIfAvailable { $0.reserveSpace() } }
     if let compaction = followUp.compaction { start(compaction) }
     if let damage = followUp.damage { report(damage) }
   }

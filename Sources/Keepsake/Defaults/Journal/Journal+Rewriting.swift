@@ -65,9 +65,9 @@ extension Journal {
     try file.withLock { file throws(StorageError) in
       file.adopt(handle, status, seed: seed, size: size, isEmpty: isEmpty)
       try file.publish()
-      // It may have been needed while the disk was full.
-      file.lockFile?.reserveSpace()
     }
+    // A removal may have used the space while the disk was full.
+    file.withLock { $0.lockFile }?.reserveSpace()
     return true
   }
 

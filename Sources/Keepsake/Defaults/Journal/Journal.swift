@@ -104,17 +104,24 @@ final class Journal: ValueEngine, FileHoldingStore {
   /// - Returns: Whether the table has all records now.
   @discardableResult
   private func publishRecordsOfKilledWriter() -> Bool {
-    let isDone = writer.withLockIfAvailable { _ in
-      guard let lock = file.withLock({ $0.lockFile }), lock.file.isWritable,
-        (try? lock.tryLock()) == true
-      else { return false }
-      let generation = ForkGuard.generation
-      defer { if generation == ForkGuard.generation { lock.unlock() } }
-      return file.withLock { file in
-        (try? file.validate(under: lock, isBrief: false)) == .current
-      }
+    let isDone = withLockIfAvailable { lock in
+      file.withLock { (try? $0.validate(under: lock, isBrief: false)) == .current }
     }
     return isDone ?? false
+  }
+
+  /// Runs `body` while no other thread or process can write; does nothing and returns nil if one
+  /// does, or if there is no lock file that can be written.
+  func withLockIfAvailable<R>(_ body: (LockFile) -> R) -> R? {
+    let result: R?? = writer.withLockIfAvailable { _ in
+      guard let lock = file.withLock({ $0.lockFile }), lock.file.isWritable,
+        (try? lock.tryLock()) == true
+      else { return nil }
+      let generation = ForkGuard.generation
+      defer { if generation == ForkGuard.generation { lock.unlock() } }
+      return body(lock)
+    }
+    return result ?? nil
   }
 
   /// Does what a validation requires but must not do while `file` is locked.

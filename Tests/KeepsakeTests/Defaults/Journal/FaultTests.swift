@@ -228,6 +228,45 @@ import Testing
     try await eventually("it is synced") { !journal.file.withLock { $0.isUnsynced } }
   }
 
+  @Test func removalOnAFullDiskIsSynced() async throws {
+    let store = try TemporaryDirectory().store()
+    let journal = try store.journal
+    try store.set(0, forKey: "k")
+    try await eventually("it is synced") { !journal.file.withLock { $0.isUnsynced } }
+    // Only the space that is reserved for removals is left.
+    let isFull = Locked(true)
+    let plan = FaultPlan(decide: { event in
+      if event.call == .truncate { isFull.withLock { $0 = false } }
+      return event.call == .write && isFull.withLock { $0 } ? .fail(ENOSPC) : .proceed
+    })
+    try FaultPlan.$current.withValue(plan) { try store.remove("k") }
+    #expect(!isFull.withLock { $0 })
+    try await eventually("it is synced") { !journal.file.withLock { $0.isUnsynced } }
+  }
+
+  /// Otherwise another program could take it.
+  @Test(arguments: [false, true])
+  func removalReservesSpaceAgainWhileItHasTheLock(isRemoved: Bool) throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.store()
+    try store.set(0, forKey: "k")
+    let calls = Locked<[SystemCall]>([])
+    let plan = FaultPlan(decide: { event in
+      let hasReleased = calls.withLock { calls in
+        calls.append(event.call)
+        return calls.contains(.truncate)
+      }
+      // No new journal can be made.
+      return event.call == .write && !(isRemoved && hasReleased)
+        || event.path.hasSuffix(".tmp") ? .fail(ENOSPC) : .proceed
+    })
+    FaultPlan.$current.withValue(plan) { _ = try? store.remove("k") }
+    #expect(try store.contains("k") != isRemoved)
+    let afterRelease = calls.withLock { $0.drop { $0 != .truncate } }
+    let reserve = try #require(afterRelease.firstIndex(of: .reserve))
+    #expect(!afterRelease[..<reserve].contains(.lock))
+  }
+
   @Test func setSucceedsWhenAnOldTemporaryFileCannotBeRemoved() throws {
     let directory = try TemporaryDirectory()
     try directory.write([1], to: ".standard.jsonl.a.tmp")
