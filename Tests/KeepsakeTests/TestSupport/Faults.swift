@@ -232,7 +232,7 @@ private final class FaultyCall: Sendable {
 /// - Parameters:
 ///   - step: With more than 1, a call has only every `step`th of its faults, and the next call the
 ///     ones after them: for slow operations that make the same calls as quick ones. A plain test
-///     run uses at least 40.
+///     run uses at least 80.
 ///   - prepare: Makes a new stage, and returns it with its directories, of which the first is
 ///     passed to `check`.
 /// - Returns: The number of faults.
@@ -242,7 +242,7 @@ func failingEachCall<Stage>(
   check: (Stage, TemporaryDirectory, FailedCall) throws -> Void,
   afterwards: (TemporaryDirectory, FailedCall) throws -> Void = { _, _ in }
 ) async throws -> Int {
-  let step = Coverage.isComplete ? step : max(step, 40)
+  let step = Coverage.isComplete ? step : max(step, 80)
   var total = 0
   let resources = HeldResources()
 

@@ -28,7 +28,7 @@ import Testing
     #expect(shared.table.withLock { $0.isEmpty } || flaw.isLitterer, "something was left")
   }
 
-  @Test(arguments: Coverage.cases(MirrorFlaw.allCases, every: 5))
+  @Test(arguments: Coverage.cases(MirrorFlaw.allCases, every: 10))
   func checkNamesTheRuleThatAMirrorBreaks(_ flaw: MirrorFlaw) async throws {
     let server = SharedServer()
     let found = try await issues {

@@ -147,7 +147,7 @@ import Testing
   }
 
   @Test(arguments: [false, true]) func callsTakeEffectAtOneMoment(_ hasOutages: Bool) async throws {
-    for _ in 0..<Coverage.count("KEEPSAKE_HISTORIES", sample: 5, complete: 50) {
+    for _ in 0..<Coverage.count("KEEPSAKE_HISTORIES", sample: 3, complete: 50) {
       let history = try History(hasOutages: hasOutages)
       for _ in 0..<40 { try await history.runRound() }
       history.expectLinearizable()
