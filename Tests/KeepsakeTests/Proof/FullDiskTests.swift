@@ -189,8 +189,8 @@ extension OneAtATime {
       print("proof: full disk: \(disk.rawValue)")
     }
 
-    /// Where a file can be made on a full disk, unlike on XFS: an idle process keeps the journal open
-    /// that it has read, and another program takes all space that becomes free.
+    /// An idle process keeps the journal open that it has read, and another program takes all space
+    /// that becomes free. On a full XFS, no file can be made.
     @Test(arguments: Coverage.cases([Disk.tmpfs, .ext4, .btrfs], every: 3))
     func removalsWorkBesideOtherProcesses(disk: Disk) async throws {
       guard let mount = try await Mount(disk) else { return }
