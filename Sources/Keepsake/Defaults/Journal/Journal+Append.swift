@@ -180,24 +180,42 @@ extension Journal {
     do throws(StorageError) {
       try write(changes, plan, &writer, &followUp)
     } catch  where error.code == .diskFull {
-      guard changes?.allSatisfy({ $0.value == nil }) ?? true, let lockFile = writer.lockFile,
-        let plan = file.withLock({ $0.appendPlan() })
-      else { throw error }
-      // A removal works on a full disk, or a user could not free space.
-      followUp.hasUsedReserve = true
+      guard changes?.allSatisfy({ $0.value == nil }) ?? true, let lockFile = writer.lockFile else {
+        throw error
+      }
+      try writeRemovals(changes, lockFile, &writer, &followUp)
+    }
+    return true
+  }
+
+  /// Appends removals on a full disk, or a user could not free space.
+  private func writeRemovals(
+    _ changes: UnsafeBufferPointer<ValueChange>?, _ lockFile: LockFile, _ writer: inout Writer,
+    _ followUp: inout FollowUp
+  ) throws(StorageError) {
+    followUp.hasUsedReserve = true
+    var pauseCount = 0
+    while true {
+      guard let plan = file.withLock({ $0.appendPlan() }) else {
+        throw StorageError.notPermitted(location.path)
+      }
       try lockFile.releaseSpace()
       do throws(StorageError) {
         try write(changes, plan, &writer, &followUp)
+        break
       } catch {
         lockFile.reserveSpace()
-        throw error
+        guard error.code == .diskFull, pauseCount < 10 else { throw error }
+        // The blocks of a journal that was replaced are free when it is closed everywhere: by a
+        // sync in the background, or by a child process when it executes its program.
+        pauseCount += 1
+        BackgroundThread.sleep(for: .milliseconds(20))
       }
-      guard changes != nil else { return true }
-      // Frees the space of the removed values. There may be no room for the new file, but the
-      // removal is complete.
-      do throws(StorageError) { try rewrite() } catch { lockFile.reserveSpace() }
     }
-    return true
+    guard changes != nil else { return }
+    // Frees the space of the removed values. There may be no room for the new file, but the removal
+    // is complete.
+    do throws(StorageError) { try rewrite() } catch { lockFile.reserveSpace() }
   }
 
   private func write(

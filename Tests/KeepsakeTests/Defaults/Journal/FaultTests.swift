@@ -228,20 +228,43 @@ import Testing
     try await eventually("it is synced") { !journal.file.withLock { $0.isUnsynced } }
   }
 
-  @Test func removalOnAFullDiskIsSynced() async throws {
+  @Test func removalOnAFullDiskIsSyncedAndReservesSpaceAgain() async throws {
     let store = try TemporaryDirectory().store()
     let journal = try store.journal
     try store.set(0, forKey: "k")
     try await eventually("it is synced") { !journal.file.withLock { $0.isUnsynced } }
     // Only the space that is reserved for removals is left.
-    let isFull = Locked(true)
+    let calls = Locked<[SystemCall]>([])
     let plan = FaultPlan(decide: { event in
-      if event.call == .truncate { isFull.withLock { $0 = false } }
-      return event.call == .write && isFull.withLock { $0 } ? .fail(ENOSPC) : .proceed
+      let isFull = calls.withLock { calls in
+        calls.append(event.call)
+        return !calls.contains(.truncate)
+      }
+      return event.call == .write && isFull ? .fail(ENOSPC) : .proceed
     })
     try FaultPlan.$current.withValue(plan) { try store.remove("k") }
-    #expect(!isFull.withLock { $0 })
+    let all = calls.withLock { $0 }
+    let release = try #require(all.firstIndex(of: .truncate))
+    // The old journal is closed when the writer takes the lock again.
+    let lock = try #require(all.lastIndex(of: .lock))
+    #expect(release < lock && all[lock...].contains(.reserve))
     try await eventually("it is synced") { !journal.file.withLock { $0.isUnsynced } }
+  }
+
+  /// The blocks of a replaced journal may become free a moment later.
+  @Test func removalOnAFullDiskWaitsForSpace() throws {
+    let store = try TemporaryDirectory().store()
+    try store.set(0, forKey: "k")
+    let releases = Locked(0)
+    let plan = FaultPlan(decide: { event in
+      let count = releases.withLock { count in
+        if event.call == .truncate { count += 1 }
+        return count
+      }
+      return event.call == .write && count < 4 ? .fail(ENOSPC) : .proceed
+    })
+    try FaultPlan.$current.withValue(plan) { try store.remove("k") }
+    #expect(try !store.contains("k"))
   }
 
   /// Otherwise another program could take it.
