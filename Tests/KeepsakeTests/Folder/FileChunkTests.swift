@@ -184,7 +184,7 @@ import Testing
 
   /// The pieces of a large entry use few buffers in turn.
   @Test(.multiprocess) func memoryIsBoundedByThePiece() async throws {
-    let size = Coverage.count(sample: 64, complete: 1_024) << 20
+    let size = Coverage.count(sample: 32, complete: 1_024) << 20
     let store = directory.ownCache("x")
     let large = directory.file("large")
     #expect(FileManager.default.createFile(atPath: large.path, contents: nil))

@@ -152,7 +152,7 @@ private enum Damage: CustomStringConvertible {
           let checksAllStores = position % 32 == 0
           // The ledger of a cache holds thousands of numbers, which are all used in the same way.
           if position > 512, position % 7 > 0 { continue }
-          if !Coverage.isComplete, position % 59 > 0 { continue }
+          if !Coverage.isComplete, position % 127 > 0 { continue }
           func state(_ damage: Damage) -> State {
             State(
               damage: damage, file: file, store: store,
@@ -177,7 +177,7 @@ private enum Damage: CustomStringConvertible {
     let count = file.bytes.count
     // Exchange each pair once.
     let others = template.files.filter { $0.name > file.name }
-    let partners = Coverage.cases(others, every: 4, from: others.count)
+    let partners = Coverage.cases(others, every: 8, from: others.count)
     let blocks = stride(from: 0, to: count, by: 512).map { $0..<min($0 + 512, count) }
     return blocks.map { .zeroed($0) } + (blocks.count > 1 ? [.zeroed(0..<count)] : [])
       + [1, 8, 511, 4_096, 70_000].map { .longer($0) } + [.deleted, .directory, .link, .pipe]

@@ -28,7 +28,7 @@ extension OneAtATime {
       let directory = try TemporaryDirectory(isQuick: true)
       let failures = Failures()
       let writerCount = 3
-      let rounds = max(1, Coverage.count("KEEPSAKE_KILLS", sample: 30, complete: 300) / writerCount)
+      let rounds = max(1, Coverage.count("KEEPSAKE_KILLS", sample: 16, complete: 300) / writerCount)
       // The values that each item may have; nil for no value.
       var allowed: [Item: Set<SelfCheckingValue?>] = [:]
       var last = [Int](repeating: 0, count: writerCount)

@@ -65,7 +65,7 @@ extension OneAtATime {
     /// Kills a writer at random moments, including during compactions, and expects every value that
     /// it acknowledged. `KEEPSAKE_KILLS` makes the run longer.
     @Test func killLosesNothingAcknowledged() throws {
-      let kills = Coverage.count("KEEPSAKE_KILLS", sample: 20, complete: 500)
+      let kills = Coverage.count("KEEPSAKE_KILLS", sample: 10, complete: 500)
       let directory = try TemporaryDirectory()
       let failures = Failures()
       var last = 0

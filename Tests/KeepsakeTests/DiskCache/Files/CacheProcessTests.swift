@@ -12,7 +12,7 @@ extension OneAtATime {
   @Suite(.serialized) struct CacheProcessTests {
     /// The duration of the longest test; the others take a fifth of it.
     private let seconds = Coverage.count("KEEPSAKE_SECONDS", sample: 1, complete: 10)
-    private let kills = Coverage.count("KEEPSAKE_KILLS", sample: 20, complete: 500)
+    private let kills = Coverage.count("KEEPSAKE_KILLS", sample: 10, complete: 500)
 
     @Test func hitsAreRightAndTheLimitHoldsWithManyWriters() async throws {
       let directory = try TemporaryDirectory()
