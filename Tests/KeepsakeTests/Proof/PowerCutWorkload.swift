@@ -384,8 +384,11 @@ extension PowerCutWorkload {
         // Work in the background may take a moment.
         usleep(5_000)
       }
-      // Reading a damaged entry removes it.
-      for key in try stage.cache.keys() { _ = try stage.cache.get(key) }
+      // Reading a damaged entry removes it, unless work in the background has just locked its key.
+      try waitUntil("damaged entries are removed") {
+        for key in try stage.cache.keys() { _ = try stage.cache.get(key) }
+        return try stage.cache.keys().allSatisfy { try stage.cache.entry($0) != nil }
+      }
       var size = 0
       for key in try stage.cache.keys() {
         let entry = try #require(try stage.cache.entry(key), "\(key) is listed")
