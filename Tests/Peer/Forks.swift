@@ -64,7 +64,7 @@ func forkWhileUpdating() -> String {
     hasEnded.signal()
   }
   isInside.wait()
-  let child = forkedChild(after: 0)
+  let child = forkedChild()
   if child == 0 { _exit(Defaults.set(true, forKey: "child") ? 0 : 1) }
   mayEnd.signal()
   hasEnded.wait()
