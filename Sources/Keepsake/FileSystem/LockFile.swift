@@ -24,6 +24,8 @@ final class LockFile: Sendable {
   private let storesWords: Bool
   /// Whether a store found the mapping replaced, so that it may hold that word instead of zeros.
   private let hasFailedStore = Atomic(false)
+  /// Whether a full disk had no room for a part of the reserved space.
+  private let lacksReservedSpace = Atomic(false)
   private let waitingCount = Atomic(0)
 
   private static let wordSize = MemoryLayout<UInt64>.size
@@ -172,8 +174,20 @@ final class LockFile: Sendable {
       let result = systemCall(.reserve, file.path, on: file.descriptor) {
         Int(keepsake_reserve(file.descriptor, UInt64(Page.size) + block * 4_096, 4_096))
       }
-      guard case .success = result else { return }
+      if case .failure(let error) = result {
+        lacksReservedSpace.store(
+          error.code == ENOSPC || error.code == EDQUOT, ordering: .relaxed)
+        return
+      }
     }
+    lacksReservedSpace.store(false, ordering: .relaxed)
+  }
+
+  /// Reserves what was missing, for a writer that is about to take a new block: blocks that became
+  /// free since then belong to removals first. The caller holds the lock.
+  @inline(__always)
+  func reserveMissingSpace() {
+    if lacksReservedSpace.load(ordering: .relaxed) { reserveSpace() }
   }
 
   /// Frees the reserved space, for the caller to use at once.

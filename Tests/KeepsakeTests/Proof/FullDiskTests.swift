@@ -68,6 +68,15 @@ extension OneAtATime {
         }
       }
 
+      /// Takes all space, as a program does that writes a log.
+      func fillWithLog() throws {
+        let log = try File(directory.file("log").path, .createAndAppend)
+        for size in [1 << 20, 1 << 16, 1 << 12, 1 << 8] {
+          let bytes = [UInt8](repeating: 1, count: size)
+          while (try? log.writeAll(bytes)) != nil {}
+        }
+      }
+
       deinit { umount2(directory.path, 2) }  // MNT_DETACH: stores may be open
     }
 
@@ -179,6 +188,37 @@ extension OneAtATime {
       }
       #expect(lines == [], "\(disk.rawValue)")
       print("proof: full disk: \(disk.rawValue)")
+    }
+
+    /// An idle process keeps the journal open that it has read, and others may do so for a moment.
+    /// On a full XFS, no new journal can be made.
+    @Test(arguments: Coverage.cases([Disk.tmpfs, .ext4, .btrfs], every: 3))
+    func removalsWorkBesideAnIdleProcess(disk: Disk) async throws {
+      guard let mount = try await Mount(disk) else { return }
+      let suite = Defaults.Suite("app", in: mount.directory.url)
+      let store = mount.directory.store(suite)
+      let path = mount.directory.file("app.jsonl").path
+      for number in 0..<50 { try store.set("value", forKey: "k\(number)") }
+      let opened = try File(path, .read)
+      try mount.fillWithLog()
+      for number in 0..<50 {
+        // Until the last block of the journal is full, so that the removal needs another one.
+        while (try? store.set(1, forKey: "filler")) != nil {}
+        let openedForAMoment = number % 10 == 5 ? try File(path, .read) : nil
+        // Processes that other tests start may have inherited the last journal.
+        let deadline = ContinuousClock.now + .seconds(60)
+        while try store.contains("k\(number)") {
+          do {
+            try store.remove("k\(number)")
+          } catch {
+            try #require(ContinuousClock.now < deadline, "\(disk.rawValue), \(number): \(error)")
+          }
+        }
+        withExtendedLifetime(openedForAMoment) {}
+      }
+      let keys = try mount.directory.store(suite).keys()
+      #expect(keys.filter { $0.hasPrefix("k") } == [])
+      #expect(try opened.status().linkCount == 0, "no new journal was made")
     }
 
     @Test func removeAllWorksInTheLowerLayerOfAnOverlay() async throws {

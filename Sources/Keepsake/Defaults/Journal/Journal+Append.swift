@@ -227,6 +227,9 @@ extension Journal {
     }
     plan.encode(changes, to: &writer.buffer)
     let count = writer.buffer.count
+    if plan.takesBlock(for: count), !followUp.hasUsedReserve {
+      writer.lockFile?.reserveMissingSpace()
+    }
     try writer.lockFile?.mark()
     let (written, failure) = writer.buffer.withUnsafeBytes { plan.handle.write($0) }
     try file.withLock { file throws(StorageError) in

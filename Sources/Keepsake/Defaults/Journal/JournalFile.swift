@@ -492,6 +492,12 @@ struct JournalFile: ~Copyable {
         JournalFormat.append(changes[index].value, key: changes[index].key, seed: seed, to: &bytes)
       }
     }
+
+    /// Whether the file needs another block of the usual size for this number of bytes.
+    @inline(__always)
+    func takesBlock(for count: Int) -> Bool {
+      (size &- 1) >> 12 != (size &+ count &- 1) >> 12
+    }
   }
 
   /// nil if there is no file, or none that can be written.

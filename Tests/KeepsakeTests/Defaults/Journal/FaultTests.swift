@@ -290,6 +290,23 @@ import Testing
     #expect(!afterRelease[..<reserve].contains(.lock))
   }
 
+  /// Otherwise a change would take blocks that became free after a removal had used the reserve.
+  @Test func writerReservesMissingSpaceBeforeItTakesABlock() throws {
+    let store = try TemporaryDirectory().store()
+    // The first journal reserves space, too.
+    let full = FaultPlan(decide: { $0.call == .reserve ? .fail(ENOSPC) : .proceed })
+    try FaultPlan.$current.withValue(full) { try store.set(0, forKey: "k") }
+    let short = try systemCalls { try store.set(1, forKey: "k") }
+    #expect(!short.contains(.reserve))
+    let value = String(repeating: "v", count: 4_096)
+    let long = try systemCalls { try store.set(value, forKey: "k") }
+    #expect(long.count { $0 == .reserve } > 1)
+    let reserve = try #require(long.firstIndex(of: .reserve))
+    #expect(try reserve < #require(long.firstIndex(of: .write)))
+    let next = try systemCalls { try store.set(value, forKey: "k") }
+    #expect(!next.contains(.reserve))
+  }
+
   @Test func setSucceedsWhenAnOldTemporaryFileCannotBeRemoved() throws {
     let directory = try TemporaryDirectory()
     try directory.write([1], to: ".standard.jsonl.a.tmp")
