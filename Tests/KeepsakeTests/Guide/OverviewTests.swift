@@ -6,7 +6,7 @@ import XCTest
 
 /// The snippets of the landing page and of the articles on the first steps, set-ups, engines and
 /// testing; `SnippetTests` compares them.
-@Suite(.temporaryStorage, .quickPassphrases) struct OverviewTests {
+@Suite(.temporaryStorage, .quickPassphrases, .ownThread) struct OverviewTests {
   // MARK: The landing page
 
   @Test func allStoresReturnWhatWasStored() throws {

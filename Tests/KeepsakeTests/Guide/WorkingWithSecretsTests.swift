@@ -4,7 +4,7 @@ import KeepsakeTesting
 import Testing
 
 /// The snippets of the article on secrets; `SnippetTests` compares them.
-@Suite(.temporaryStorage, .quickPassphrases) struct WorkingWithSecretsTests {
+@Suite(.temporaryStorage, .quickPassphrases, .ownThread) struct WorkingWithSecretsTests {
   @Test func secretsAreSetReadAndRemoved() {
     SecureVault.set(Data([1]), forKey: "avatar")
     SecureVault.set(Credentials(name: "ann"), forKey: "credentials")

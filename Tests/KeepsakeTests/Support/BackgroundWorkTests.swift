@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-@Suite struct BackgroundWorkTests {
+@Suite(.ownThread) struct BackgroundWorkTests {
   @Test func manyJobsUseFewThreads() async throws {
     let active = Locked(0)
     let most = Locked(0)

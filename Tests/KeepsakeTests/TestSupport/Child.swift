@@ -10,7 +10,7 @@ final class Child {
   private let input: FileHandle
   private let output: FileHandle
   private var pending = Data()
-  private var status: Int32?
+  private let ending: Ending
   /// Whether it leads a process group, which is then killed with it.
   private let isGroup: Bool
   private static let spawning = NSLock()
@@ -76,6 +76,7 @@ final class Child {
     self.output = FileHandle(fileDescriptor: output, closeOnDealloc: true)
     self.identifier = identifier
     isGroup = startsSession || terminal != nil
+    ending = Ending(of: identifier, isStarted: code == 0)
     try #require(code == 0, "cannot start \(executable): \(String(cString: strerror(code)))")
   }
 
@@ -87,11 +88,7 @@ final class Child {
     return (ends[0], ends[1])
   }
 
-  deinit {
-    // If it could not be started its identifier is 0, with which kill(2) means this process's own
-    // group.
-    if status == nil, identifier > 0 { killAndWait() }
-  }
+  deinit { killAndWait() }
 
   /// Reads the next line of its output; nil at the end.
   func line() -> String? {
@@ -132,35 +129,75 @@ final class Child {
   func finish() -> String {
     try? input.close()
     let rest = output.readDataToEndOfFile()
-    wait()
+    ending.wait()
     return String(decoding: pending + rest, as: UTF8.self)
   }
 
   func killAndWait() {
-    kill(isGroup ? -identifier : identifier, SIGKILL)
-    wait()
+    ending.kill(isGroup: isGroup)
+    ending.wait()
   }
 
   /// Waits for it to end; its exit status, or 128 plus the number of the signal that ended it.
   var exitStatus: Int32 {
-    let status = wait()
+    let status = ending.wait()
     return status & 0x7F == 0 ? status >> 8 & 0xFF : 128 + status & 0x7F
   }
 
   /// Whether it is still running. Writing to a child that has ended raises SIGPIPE.
-  var isRunning: Bool {
+  var isRunning: Bool { ending.isRunning }
+}
+
+/// How a process ends.
+///
+/// A thread collects its status at once. As long as nobody does, Swift Testing, which waits for any
+/// child of this process while an exit test runs, finds that one over and over, and none of its own.
+private final class Ending: @unchecked Sendable {
+  private let identifier: pid_t
+  private let condition = NSCondition()
+  private var status: Int32?
+
+  init(of identifier: pid_t, isStarted: Bool) {
+    self.identifier = identifier
+    if isStarted { Thread.detachNewThread { self.collectStatus() } } else { status = 0 }
+  }
+
+  private func collectStatus() {
     var information = siginfo_t()
-    let options = WEXITED | WNOHANG | WNOWAIT
-    return status == nil && waitid(P_PID, id_t(identifier), &information, options) == 0
-      && information.si_signo == 0
+    let options = WEXITED | WNOWAIT
+    while waitid(P_PID, id_t(identifier), &information, options) == -1, errno == EINTR {}
+    condition.withLock {
+      var raw: Int32 = 0
+      while waitpid(identifier, &raw, 0) == -1, errno == EINTR {}
+      status = raw
+      condition.broadcast()
+    }
+  }
+
+  /// Kills it, and its process group if it leads one, unless it has ended: another process may have
+  /// its identifier then.
+  func kill(isGroup: Bool) {
+    condition.withLock {
+      if status == nil { _ = Glibc.kill(isGroup ? -identifier : identifier, SIGKILL) }
+    }
   }
 
   @discardableResult
-  private func wait() -> Int32 {
-    if let status { return status }
-    var raw: Int32 = 0
-    while waitpid(identifier, &raw, 0) == -1, errno == EINTR {}
-    status = raw
-    return raw
+  func wait() -> Int32 {
+    condition.withLock {
+      while true {
+        if let status { return status }
+        condition.wait()
+      }
+    }
+  }
+
+  var isRunning: Bool {
+    condition.withLock {
+      var information = siginfo_t()
+      let options = WEXITED | WNOHANG | WNOWAIT
+      return status == nil && waitid(P_PID, id_t(identifier), &information, options) == 0
+        && information.si_signo == 0
+    }
   }
 }

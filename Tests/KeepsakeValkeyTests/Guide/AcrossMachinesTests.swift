@@ -5,7 +5,7 @@ import KeepsakeValkey
 import Testing
 
 /// The snippets of "Across machines". A test run uses no backing, so that they need no server.
-@Suite(.temporaryStorage) struct AcrossMachinesTests {
+@Suite(.temporaryStorage, .ownThread) struct AcrossMachinesTests {
   @Test func settingsAreSharedAfterBootstrap() async throws {
     await #expect(processExitsWith: .success) {
       try StorageSystem.bootstrap(

@@ -254,8 +254,8 @@ extension OneAtATime {
       while !isHeld, ContinuousClock.now < end {
         usleep(UInt32.random(in: 100...10_000))
         kill(rotator.identifier, SIGSTOP)
-        var status: Int32 = 0
-        waitpid(rotator.identifier, &status, WUNTRACED)
+        var information = siginfo_t()
+        waitid(P_PID, id_t(rotator.identifier), &information, WSTOPPED | WEXITED | WNOWAIT)
         isHeld = try wholeLockIsHeld(directory)
         if !isHeld { kill(rotator.identifier, SIGCONT) }
       }
