@@ -48,7 +48,7 @@ import Testing
 
   @Test func randomProgramsWriteTheSameValue() throws {
     var failures = 0
-    for seed in 0..<UInt64(Coverage.count(sample: 100, complete: 300)) {
+    for seed in 0..<UInt64(Coverage.count(sample: 50, complete: 300)) {
       let program = Program(seed: seed, depth: 4)
       do {
         _ = try Codec.makeEncoder().encode(program)
@@ -64,7 +64,9 @@ import Testing
 
   @Test func randomModelsRoundTrip() throws {
     var random = SplitMix64(seed: 7)
-    for _ in 0..<50 { try checkRoundTrip(Model(&random, depth: 3)) }
+    for _ in 0..<Coverage.count(sample: 20, complete: 50) {
+      try checkRoundTrip(Model(&random, depth: 3))
+    }
   }
 
   @Test func allCharactersRoundTrip() throws {

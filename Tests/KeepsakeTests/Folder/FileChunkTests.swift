@@ -6,7 +6,8 @@ import Testing
 /// Entries and files that are read in pieces.
 @Suite(.timeLimit(.minutes(20))) struct FileChunkTests {
   private let directory: TemporaryDirectory
-  private let bytes = Data((0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) })
+  private static let bytes = Data((0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) })
+  private var bytes: Data { Self.bytes }
 
   init() throws { directory = try TemporaryDirectory() }
 

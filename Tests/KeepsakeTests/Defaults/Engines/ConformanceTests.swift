@@ -45,7 +45,8 @@ import Testing
     #expect(server.isEmpty, "something was left")
   }
 
-  @Test(arguments: [0, 300]) func mirroredEngineConforms(_ delay: useconds_t) async throws {
+  @Test(arguments: Coverage.cases([0, 300], every: 2))
+  func mirroredEngineConforms(_ delay: useconds_t) async throws {
     let server = SharedServer()
     try await StorageEngineConformance.check(
       timeLimit: .seconds(600), seenWithin: .seconds(600)

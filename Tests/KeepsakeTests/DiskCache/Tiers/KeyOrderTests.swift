@@ -724,7 +724,7 @@ import Testing
       lists: [[.remove(0)], [.read(1)], [.loseLink(1)]], count: 1_000),
   ]
 
-  @Test(arguments: Coverage.isComplete ? scenarios : scenarios.filter { $0.count < 500 })
+  @Test(arguments: Coverage.isComplete ? scenarios : scenarios.filter { $0.count < 200 })
   func interleavings(_ scenario: Scenario) {
     var search = Search(scenario)
     search.run()

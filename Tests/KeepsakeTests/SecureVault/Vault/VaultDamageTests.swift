@@ -61,7 +61,7 @@ import Testing
     for position in good.indices {
       // Version and cipher suite are 1: higher values are newer versions, 0 is damage.
       let isVersion = (4...5).contains(position)
-      for bit in 0..<8 {
+      for bit in Coverage.cases(Array(0..<8), every: 8, from: position) {
         try Bytes.write(good[position] ^ (1 << bit), at: position, of: path)
         failure(
           "bit \(bit) of byte \(position)",
@@ -474,7 +474,7 @@ import Testing
     _ = try makeSecrets()
     let good = try Bytes.read(directory.headerPath)
     for position in good.indices {
-      for bit in 0..<8 {
+      for bit in Coverage.cases(Array(0..<8), every: 8, from: position) {
         try Bytes.write(good[position] ^ (1 << bit), at: position, of: directory.headerPath)
         failure("bit \(bit) of byte \(position)") { try directory.secrets().get("l") }
       }
