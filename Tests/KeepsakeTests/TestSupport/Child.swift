@@ -151,7 +151,7 @@ final class Child {
 /// How a process ends.
 ///
 /// A thread collects its status at once. As long as nobody does, Swift Testing, which waits for any
-/// child of this process while an exit test runs, finds that one over and over, and none of its own.
+/// child of this process while an exit test runs, finds that one over and over, and not its own.
 private final class Ending: @unchecked Sendable {
   private let identifier: pid_t
   private let condition = NSCondition()
