@@ -59,13 +59,19 @@ import Testing
 
   // MARK: Manifests
 
+  /// SwiftPM leaves lock files in the temporary directory.
+  private static func variables(_ directory: TemporaryDirectory) -> [String: String] {
+    ["TMPDIR": directory.path]
+  }
+
   @Test(arguments: Document.all)
   func manifestsAreValid(document: Document) async throws {
     for snippet in try document.snippets() where snippet.isManifest {
       let directory = try TemporaryDirectory()
       try Data(snippet.text.utf8).write(to: directory.file("Package.swift"))
       let dump = try await Command.run(
-        ["swift", "package", "--package-path", directory.path, "dump-package"])
+        ["swift", "package", "--package-path", directory.path, "dump-package"],
+        environment: Self.variables(directory))
       #expect(dump.status == 0 && dump.output.contains("\"Keepsake\""), "\(dump.output)")
     }
   }
@@ -96,7 +102,8 @@ import Testing
     try Data(manifest.utf8).write(to: directory.file("mytool/Package.swift"))
     let package = directory.file("mytool").path
     let tree = try await Command.run(
-      ["swift", "package", "--package-path", package, "show-dependencies"])
+      ["swift", "package", "--package-path", package, "show-dependencies"],
+      environment: Self.variables(directory))
     #expect(tree.status == 0 && !tree.output.contains("warning"), "\(tree.output)")
   }
 
