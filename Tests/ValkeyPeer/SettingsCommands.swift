@@ -157,7 +157,7 @@ private func failWrites(count: Int) throws {
     }
   }
   // What is allocated once.
-  fail(count / 20)
+  fail(count / 5)
   let before = peakMemory()
   fail(count)
   printLine("grown \(peakMemory() - before)")
