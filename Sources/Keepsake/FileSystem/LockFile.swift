@@ -24,8 +24,9 @@ final class LockFile: Sendable {
   private let storesWords: Bool
   /// Whether a store found the mapping replaced, so that it may hold that word instead of zeros.
   private let hasFailedStore = Atomic(false)
-  /// Whether a full disk had no room for a part of the reserved space.
-  private let lacksReservedSpace = Atomic(false)
+  /// Whether a part of the reserved space may be missing: a full disk had no room for it, or
+  /// another process has used it before this one opened the file.
+  private let mayLackReservedSpace = Atomic(true)
   private let waitingCount = Atomic(0)
 
   private static let wordSize = MemoryLayout<UInt64>.size
@@ -175,23 +176,24 @@ final class LockFile: Sendable {
         Int(keepsake_reserve(file.descriptor, UInt64(Page.size) + block * 4_096, 4_096))
       }
       if case .failure(let error) = result {
-        lacksReservedSpace.store(
+        mayLackReservedSpace.store(
           error.code == ENOSPC || error.code == EDQUOT, ordering: .relaxed)
         return
       }
     }
-    lacksReservedSpace.store(false, ordering: .relaxed)
+    mayLackReservedSpace.store(false, ordering: .relaxed)
   }
 
-  /// Reserves what was missing, for a writer that is about to take a new block: blocks that became
-  /// free since then belong to removals first. The caller holds the lock.
+  /// Reserves what may be missing, for a writer that is about to take a new block: blocks that have
+  /// become free belong to removals first. The caller holds the lock.
   @inline(__always)
   func reserveMissingSpace() {
-    if lacksReservedSpace.load(ordering: .relaxed) { reserveSpace() }
+    if mayLackReservedSpace.load(ordering: .relaxed) { reserveSpace() }
   }
 
   /// Frees the reserved space, for the caller to use at once.
   func releaseSpace() throws(StorageError) {
+    mayLackReservedSpace.store(true, ordering: .relaxed)
     // Beyond the end of the file, this also works where punching a hole does nothing, as on ext4.
     let size = try file.status().size
     try systemCall(.truncate, file.path, on: file.descriptor) {

@@ -196,7 +196,7 @@ extension OneAtATime {
     func removalsWorkBesideAnIdleProcess(disk: Disk) async throws {
       guard let mount = try await Mount(disk) else { return }
       let suite = Defaults.Suite("app", in: mount.directory.url)
-      let store = mount.directory.store(suite)
+      var store = mount.directory.store(suite)
       let path = mount.directory.file("app.jsonl").path
       for number in 0..<50 { try store.set("value", forKey: "k\(number)") }
       let opened = try File(path, .read)
@@ -204,17 +204,19 @@ extension OneAtATime {
       for number in 0..<50 {
         // Until the last block of the journal is full, so that the removal needs another one.
         while (try? store.set(1, forKey: "filler")) != nil {}
-        let openedForAMoment = number % 10 == 5 ? try File(path, .read) : nil
+        let openedForAMoment = number % 5 == 3 ? try File(path, .read) : nil
         // Processes that other tests start may have inherited the last journal.
         let deadline = ContinuousClock.now + .seconds(60)
+        var failure: StorageError?
         while try store.contains("k\(number)") {
-          do {
-            try store.remove("k\(number)")
-          } catch {
-            try #require(ContinuousClock.now < deadline, "\(disk.rawValue), \(number): \(error)")
-          }
+          try #require(
+            ContinuousClock.now < deadline,
+            "\(disk.rawValue), \(number): \(String(describing: failure))")
+          do { try store.remove("k\(number)") } catch { failure = error }
         }
         withExtendedLifetime(openedForAMoment) {}
+        // As another process would.
+        if number % 10 == 3 { store = mount.directory.store(suite) }
       }
       let keys = try mount.directory.store(suite).keys()
       #expect(keys.filter { $0.hasPrefix("k") } == [])

@@ -291,20 +291,28 @@ import Testing
   }
 
   /// Otherwise a change would take blocks that became free after a removal had used the reserve.
-  @Test func writerReservesMissingSpaceBeforeItTakesABlock() throws {
-    let store = try TemporaryDirectory().store()
+  @Test(arguments: [false, true])
+  func writerReservesMissingSpaceBeforeItTakesABlock(isOpenedAgain: Bool) throws {
+    let directory = try TemporaryDirectory()
+    let first = directory.store()
     // The first journal reserves space, too.
     let full = FaultPlan(decide: { $0.call == .reserve ? .fail(ENOSPC) : .proceed })
-    try FaultPlan.$current.withValue(full) { try store.set(0, forKey: "k") }
-    let short = try systemCalls { try store.set(1, forKey: "k") }
-    #expect(!short.contains(.reserve))
-    let value = String(repeating: "v", count: 4_096)
-    let long = try systemCalls { try store.set(value, forKey: "k") }
-    #expect(long.count { $0 == .reserve } > 1)
-    let reserve = try #require(long.firstIndex(of: .reserve))
-    #expect(try reserve < #require(long.firstIndex(of: .write)))
-    let next = try systemCalls { try store.set(value, forKey: "k") }
-    #expect(!next.contains(.reserve))
+    try FaultPlan.$current.withValue(full) { try first.set(0, forKey: "k") }
+    let store = isOpenedAgain ? directory.store() : first
+    func reserves(before value: String) throws -> Int {
+      let calls = Locked<[SystemCall]>([])
+      let plan = FaultPlan(decide: { event in
+        calls.withLock { $0.append(event.call) }
+        return event.call == .reserve ? .succeed(0) : .proceed
+      })
+      try FaultPlan.$current.withValue(plan) { try store.set(value, forKey: "k") }
+      let all = calls.withLock { $0 }
+      return try all[..<#require(all.firstIndex(of: .write))].count { $0 == .reserve }
+    }
+    #expect(try reserves(before: "short") == 0)
+    let long = String(repeating: "v", count: 4_096)
+    #expect(try reserves(before: long) >= 4)
+    #expect(try reserves(before: long) == 0)
   }
 
   @Test func setSucceedsWhenAnOldTemporaryFileCannotBeRemoved() throws {
