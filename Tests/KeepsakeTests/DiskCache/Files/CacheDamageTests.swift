@@ -381,7 +381,16 @@ import Testing
     ] {
       for number in 0..<20 { try store.set(value, forKey: "k\(number)") }
       _ = try store.get("k0")
-      try FileManager.default.removeItem(atPath: directory.file(removed).path)
+      let item = directory.file(removed).path
+      while FileManager.default.fileExists(atPath: item) {
+        do {
+          try FileManager.default.removeItem(atPath: item)
+        } catch CocoaError.fileNoSuchFile {
+          // A sweep in the background has removed a sidecar first, whose payload was gone.
+          continue
+        }
+        break
+      }
       try store.set(value, forKey: "new")
       #expect(try store.get("new") == value, "without \(removed)")
       #expect(try directory.cache().get("new") == value)
