@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-extension OneAtATime.KeepsakectlTests {
+extension KeepsakectlTests {
   @Test func listsAppsAndTheirStores() throws {
     #expect(try run("list").text.isEmpty)
     #expect(try run("list", "--json").rows().isEmpty)

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-extension OneAtATime.KeepsakectlTests {
+extension KeepsakectlTests {
   private var backup: String { path("backup") }
 
   /// Another user's machine.

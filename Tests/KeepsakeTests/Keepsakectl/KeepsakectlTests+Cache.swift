@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-extension OneAtATime.KeepsakectlTests {
+extension KeepsakectlTests {
   @Test func listsSweepsAndClearsCaches() throws {
     try fill()
     let rows = try run("cache", "list", app, "--json").rows()

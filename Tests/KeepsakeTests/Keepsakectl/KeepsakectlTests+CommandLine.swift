@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-extension OneAtATime.KeepsakectlTests {
+extension KeepsakectlTests {
   @Test func explainsItsUse() throws {
     for arguments in [
       [], ["bogus"], ["settings"], ["settings", "bogus"], ["settings", "get"],

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-extension OneAtATime.KeepsakectlTests {
+extension KeepsakectlTests {
   @Test func reportsDamageAndListsTheRest() throws {
     try fill()
     let secret = try newestSecret()

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-extension OneAtATime.KeepsakectlTests {
+extension KeepsakectlTests {
   @Test func doctorFindsNoProblemsInIntactFilesAndChangesNothing() throws {
     try fill()
     let before = try snapshot()

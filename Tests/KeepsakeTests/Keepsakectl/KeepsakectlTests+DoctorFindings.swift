@@ -3,16 +3,16 @@ import Testing
 
 @testable import Keepsake
 
-extension OneAtATime.KeepsakectlTests {
+extension KeepsakectlTests {
   /// A kind of damage, and a part of the finding that the doctor reports.
   struct Damage: CustomTestStringConvertible, Sendable {
     let testDescription: String
     let finding: String
-    let inflict: @Sendable (OneAtATime.KeepsakectlTests) throws -> Void
+    let inflict: @Sendable (KeepsakectlTests) throws -> Void
 
     init(
       _ name: String, finding: String,
-      inflict: @escaping @Sendable (OneAtATime.KeepsakectlTests) throws -> Void
+      inflict: @escaping @Sendable (KeepsakectlTests) throws -> Void
     ) {
       testDescription = name
       self.finding = finding

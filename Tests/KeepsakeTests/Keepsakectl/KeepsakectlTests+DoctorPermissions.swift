@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-extension OneAtATime.KeepsakectlTests {
+extension KeepsakectlTests {
   @Test(.enabled(if: geteuid() == 0, "only root can give a file away"))
   func doctorFindsAFileOfAnotherOwner() throws {
     try fill()

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-extension OneAtATime.KeepsakectlTests {
+extension KeepsakectlTests {
   @Test func readsAndWritesSettings() throws {
     for (key, value) in [
       ("theme", #""dark""#), ("size", "16"), ("offset", "-5"), ("ratio", "1.5"),

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Keepsake
 
-extension OneAtATime.KeepsakectlTests {
+extension KeepsakectlTests {
   @Test func showsASecretOnlyOnRequest() throws {
     try fill()
     let list = try run("vault", "list", app)

@@ -3,95 +3,95 @@ import Testing
 
 @testable import Keepsake
 
-extension OneAtATime {
-  @Suite(.singleThreaded) struct KeepsakectlTests {
-    let directory: TemporaryDirectory
-    let app = "com.example.notes"
+/// They follow each other on a thread that waits for the program.
+@Suite(.singleThreaded, .multiprocess, .serialized, .ownThread, .startsFirst)
+struct KeepsakectlTests {
+  let directory: TemporaryDirectory
+  let app = "com.example.notes"
 
-    let inspector: Example
+  let inspector: Example
 
-    init() throws {
-      directory = try TemporaryDirectory(isQuick: true)
-      inspector = Example("keepsakectl", in: directory)
+  init() throws {
+    directory = try TemporaryDirectory(isQuick: true)
+    inspector = Example("keepsakectl", in: directory)
+  }
+
+  // MARK: Running it
+
+  func run(
+    _ arguments: String..., input: String? = nil, environment changes: [String: String] = [:]
+  ) throws -> Example.Run {
+    try inspector.run(arguments, input: input, environment: changes)
+  }
+
+  /// Runs it at a terminal, with all standard streams, and answers its questions.
+  func type(
+    _ arguments: String..., columns: UInt16 = 80,
+    answers: [(prompt: String, line: String)] = [], environment changes: [String: String] = [:]
+  ) throws -> Example.Run {
+    try inspector.type(
+      arguments, answers: answers, columns: columns, showsOutput: true, environment: changes)
+  }
+
+  /// Expects that it fails with one line on standard error.
+  func expectFailure(
+    _ status: Int32, _ message: String, _ arguments: String...,
+    sourceLocation: SourceLocation = #_sourceLocation
+  ) throws {
+    let run = try inspector.run(arguments)
+    #expect(run.failed(status, message), "\(run)", sourceLocation: sourceLocation)
+    #expect(run.errors.split(separator: "\n").count == 1, sourceLocation: sourceLocation)
+  }
+
+  // MARK: Test data
+
+  /// The stores of an app, in the directories where the program finds them.
+  func stores(of app: String? = nil) -> StorageScope {
+    let variables = inspector.environment
+    return StorageScope(
+      finder: DirectoryFinder(app: app ?? self.app, environment: { variables[$0] }))
+  }
+
+  func fill() throws {
+    let scope = stores()
+    defer { scope.close() }
+    try scope.defaults(.standard).set("dark", forKey: "theme")
+    try scope.defaults(.standard).set(16, forKey: "size")
+    try scope.defaults("team").set([1, 2], forKey: "numbers")
+    try scope.vault("com.app.auth").set("tok-0123456789", forKey: "accessToken")
+    try scope.vault(.standard).set("7734", forKey: "pin")
+    try scope.cache(.standard).set(Data(count: 5_000), forKey: "image_001")
+    try scope.cache("Images").set("png", forKey: "avatar", expiry: .days(7))
+    try scope.cache("Images").set("old", forKey: "page", expiry: .minutes(5))
+  }
+
+  func path(_ name: String) -> String { "\(directory.path)/\(name)" }
+  var journal: String { path("config/\(app)/standard.jsonl") }
+  var header: String { path("data/\(app)/vault/vault.hdr") }
+
+  func payload(_ key: String) throws -> String {
+    let scope = stores()
+    defer { scope.close() }
+    return try #require(try scope.cache("Images").fileURL(key)).path
+  }
+
+  /// The file of the secret that was set last.
+  func newestSecret() throws -> String {
+    let scope = stores()
+    defer { scope.close() }
+    let directory = try scope.vault(.standard).folderURL
+    let files = try FileManager.default.subpathsOfDirectory(atPath: directory.path)
+    var times: [String: Date] = [:]
+    for file in files where file.utf8.count == 65 {
+      let path = directory.path + "/" + file
+      times[path] =
+        try FileManager.default.attributesOfItem(atPath: path)[.modificationDate] as? Date
     }
+    return try #require(times.max { $0.value < $1.value }?.key)
+  }
 
-    // MARK: Running it
-
-    func run(
-      _ arguments: String..., input: String? = nil, environment changes: [String: String] = [:]
-    ) throws -> Example.Run {
-      try inspector.run(arguments, input: input, environment: changes)
-    }
-
-    /// Runs it at a terminal, with all standard streams, and answers its questions.
-    func type(
-      _ arguments: String..., columns: UInt16 = 80,
-      answers: [(prompt: String, line: String)] = [], environment changes: [String: String] = [:]
-    ) throws -> Example.Run {
-      try inspector.type(
-        arguments, answers: answers, columns: columns, showsOutput: true, environment: changes)
-    }
-
-    /// Expects that it fails with one line on standard error.
-    func expectFailure(
-      _ status: Int32, _ message: String, _ arguments: String...,
-      sourceLocation: SourceLocation = #_sourceLocation
-    ) throws {
-      let run = try inspector.run(arguments)
-      #expect(run.failed(status, message), "\(run)", sourceLocation: sourceLocation)
-      #expect(run.errors.split(separator: "\n").count == 1, sourceLocation: sourceLocation)
-    }
-
-    // MARK: Test data
-
-    /// The stores of an app, in the directories where the program finds them.
-    func stores(of app: String? = nil) -> StorageScope {
-      let variables = inspector.environment
-      return StorageScope(
-        finder: DirectoryFinder(app: app ?? self.app, environment: { variables[$0] }))
-    }
-
-    func fill() throws {
-      let scope = stores()
-      defer { scope.close() }
-      try scope.defaults(.standard).set("dark", forKey: "theme")
-      try scope.defaults(.standard).set(16, forKey: "size")
-      try scope.defaults("team").set([1, 2], forKey: "numbers")
-      try scope.vault("com.app.auth").set("tok-0123456789", forKey: "accessToken")
-      try scope.vault(.standard).set("7734", forKey: "pin")
-      try scope.cache(.standard).set(Data(count: 5_000), forKey: "image_001")
-      try scope.cache("Images").set("png", forKey: "avatar", expiry: .days(7))
-      try scope.cache("Images").set("old", forKey: "page", expiry: .minutes(5))
-    }
-
-    func path(_ name: String) -> String { "\(directory.path)/\(name)" }
-    var journal: String { path("config/\(app)/standard.jsonl") }
-    var header: String { path("data/\(app)/vault/vault.hdr") }
-
-    func payload(_ key: String) throws -> String {
-      let scope = stores()
-      defer { scope.close() }
-      return try #require(try scope.cache("Images").fileURL(key)).path
-    }
-
-    /// The file of the secret that was set last.
-    func newestSecret() throws -> String {
-      let scope = stores()
-      defer { scope.close() }
-      let directory = try scope.vault(.standard).folderURL
-      let files = try FileManager.default.subpathsOfDirectory(atPath: directory.path)
-      var times: [String: Date] = [:]
-      for file in files where file.utf8.count == 65 {
-        let path = directory.path + "/" + file
-        times[path] =
-          try FileManager.default.attributesOfItem(atPath: path)[.modificationDate] as? Date
-      }
-      return try #require(times.max { $0.value < $1.value }?.key)
-    }
-
-    func flipBit(of path: String, at position: Int) throws {
-      let byte = try Bytes.read(path)[position]
-      try Bytes.write(byte ^ 1, at: position, of: path)
-    }
+  func flipBit(of path: String, at position: Int) throws {
+    let byte = try Bytes.read(path)[position]
+    try Bytes.write(byte ^ 1, at: position, of: path)
   }
 }
