@@ -43,10 +43,10 @@ final class HeldResources {
     directories = []
   }
 
-  /// Expects this process to hold no lock below the path within five seconds.
+  /// Expects this process to hold no lock below the path within half a minute.
   func expectUnlocked(_ path: String, _ comment: Comment) async throws {
     var locked = Self.lockedFiles(below: path)
-    for _ in 0..<2_500 where !locked.isEmpty {
+    for _ in 0..<15_000 where !locked.isEmpty {
       try await Task.sleep(for: .milliseconds(2))
       locked = Self.lockedFiles(below: path)
     }
