@@ -187,7 +187,9 @@ func run(_ arguments: [String]) throws {
   if arguments.count == 2 { return try show(on: arguments[1], in: directory) }
   let server = try startServer(in: directory)
   defer { server.end() }
-  try show(on: "unix:\(directory)/socket", in: directory)
+  // Long limits, as the machine may be busy.
+  let limits = "timeout=60s&connect-timeout=60s"
+  try show(on: "unix:\(directory)/socket?\(limits)", in: directory)
 }
 
 func fail(_ message: String, status: Int32) -> Never {

@@ -179,6 +179,8 @@ import Testing
         try waitUntil("the sync is made") { isSynced.withLock { $0 } }
       }
       end.signal()
+      // The first thread may have ended before the job was added.
+      BackgroundWork.run {}
       try await eventually("the job has run") { hasRun.withLock { $0 } }
     }
   }

@@ -10,6 +10,7 @@ import Testing
     var options = LinkOptions()
     options.minimumBackoff = .milliseconds(5)
     options.maximumBackoff = .milliseconds(50)
+    options.keepAlive = .seconds(600)  // its requests would be answered as others
     return options
   }
 
@@ -206,8 +207,6 @@ import Testing
         if !isSilent.value { connection.send("+\(words.last ?? "")\r\n") }
       }
     }
-    var options = options
-    options.keepAlive = .seconds(600)
     let link = try server.connectedLink(options: options) {
       $0.requestTimeout = .milliseconds(300)
       $0.connectTimeout = .milliseconds(300)

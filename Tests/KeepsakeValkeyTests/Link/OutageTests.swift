@@ -36,7 +36,8 @@ import Testing
   }
 
   @Test func directoryOfTheSocketIsMissing() throws {
-    let link = Link(ServerAddress(endpoint: .unix(path: "/nonexistent/keepsake/s")))
+    let link = Link(
+      try ServerAddress("unix:/nonexistent/keepsake/s?timeout=60s&connect-timeout=60s"))
     expectFailure(.unreachable, reason: "connect: No such file") {
       _ = try link.perform(Command("PING"))
     }
@@ -44,7 +45,7 @@ import Testing
 
   @Test func hostHasNoAddress() throws {
     // RFC 2606 reserves the name.
-    let link = Link(try ServerAddress("valkey://keepsake.invalid?timeout=60s"))
+    let link = Link(try ServerAddress("valkey://keepsake.invalid?timeout=60s&connect-timeout=60s"))
     expectFailure(.unreachable, reason: "cannot be resolved") {
       _ = try link.perform(Command("PING"))
     }
@@ -148,7 +149,7 @@ import Testing
       $0.connectTimeout = .milliseconds(500)
     }
     try link.connect()
-    waitUntil("there was no connection") { events.count == 1 }
+    waitUntil("there was no connection") { events.count >= 1 }
     server.freeze()
     waitUntil("the server's state was not noticed") {
       events.all.last?.hasPrefix("unreachable") == true

@@ -84,6 +84,7 @@ import Testing
       link.submit([Command("GET", "k")]) { _ in failures.append(0) }
       return failures.count > 20
     }
+    waitUntil("the resolver was not asked") { calls.count > 0 }
     #expect(calls.count == 1)
     release.signal()
     waitUntil("the server was not reached") {

@@ -10,7 +10,7 @@ import Testing
   private func run(_ command: String, _ server: TestServer) throws -> [String] {
     let peer = Bundle.main.bundleURL.appending(path: "keepsake-valkey-peer").path
     let output = server.directory.path + "/\(command).out"
-    let url = "unix:\(server.socketPath)?timeout=60s"
+    let url = "unix:\(server.socketPath)?timeout=60s&connect-timeout=60s"
     let status = system("'\(peer)' \(command) '\(url)' >'\(output)' 2>&1")
     let text = try String(contentsOfFile: output, encoding: .utf8)
     #expect(status == 0, "\(text)")

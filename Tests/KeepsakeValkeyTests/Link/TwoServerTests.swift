@@ -28,6 +28,7 @@ import Testing
     }
     defer { withExtendedLifetime((directory, first, second)) {} }
     var options = LinkOptions()
+    options.keepAlive = .seconds(600)  // its requests would be recorded, too
     let addresses = [path, second.socketPath].compactMap { SocketAddress(path: $0) }
     options.resolve = { _ in addresses }
     let link = Link(second.address, options: options)
@@ -57,6 +58,7 @@ import Testing
     }
     defer { withExtendedLifetime((old, new)) {} }
     var options = LinkOptions()
+    options.keepAlive = .seconds(600)  // its requests would be recorded, too
     options.minimumBackoff = .milliseconds(5)
     options.maximumBackoff = .milliseconds(50)
     let addresses = [old, new].compactMap { SocketAddress(path: $0.socketPath) }

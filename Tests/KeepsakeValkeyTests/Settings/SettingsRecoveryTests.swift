@@ -167,11 +167,12 @@ import Testing
     let directory = server.directory.path
     let peer = Bundle.main.bundleURL.appending(path: "keepsake-valkey-peer").path
     let output = directory + "/peer.out"
-    let timeouts = kind == "kill" ? "timeout=60s" : "timeout=300ms&connect-timeout=300ms"
+    let timeout = kind == "kill" ? "60s" : "300ms"
+    let url = "unix:\(server.socketPath)?timeout=\(timeout)&connect-timeout=\(timeout)"
     // The address sanitizer keeps freed memory for a while, which would count.
     let line =
       "ASAN_OPTIONS=\"$ASAN_OPTIONS:quarantine_size_mb=0:thread_local_quarantine_size_kb=0\""
-      + " '\(peer)' outage 'unix:\(server.socketPath)?\(timeouts)' '\(directory)' 100000"
+      + " '\(peer)' outage '\(url)' '\(directory)' 100000"
     @Sendable func lines() -> [String] {
       let text = (try? String(contentsOfFile: output, encoding: .utf8)) ?? ""
       return text.split(separator: "\n").map(String.init)

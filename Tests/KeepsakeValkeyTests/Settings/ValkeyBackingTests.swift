@@ -108,7 +108,7 @@ import Testing
     #expect(failures.count >= 14)
     #expect(failures.all.allSatisfy { !$0.contains("swordfish") && !$0.contains("ann") })
     let right = try ValkeyBacking.valkey(
-      "unix:\(server.socketPath)?timeout=60s", password: { "tuna" })
+      "unix:\(server.socketPath)?timeout=60s&connect-timeout=60s", password: { "tuna" })
     #expect(try right.suites(app: "app").isEmpty)
   }
 }

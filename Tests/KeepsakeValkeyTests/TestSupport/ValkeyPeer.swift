@@ -8,7 +8,7 @@ extension TestServer {
     let directory = self.directory.path + "/\(name)"
     try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
     let peer = Bundle.main.bundleURL.appending(path: "keepsake-valkey-peer").path
-    let url = "unix:\(socketPath)?timeout=60s"
+    let url = "unix:\(socketPath)?timeout=60s&connect-timeout=60s"
     return [peer, arguments[0], url, directory] + arguments.dropFirst()
   }
 
