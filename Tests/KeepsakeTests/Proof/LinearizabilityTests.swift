@@ -38,6 +38,34 @@ extension OneAtATime {
           directory, "history", "\(kind)", "\(count)", "\(recordings.path)/\(count)")
       }
 
+      /// The path of the journal.
+      var path: String { directory.path + "/" + TemporaryDirectory.journal }
+
+      /// Writes a record as a writer that does not get as far as publishing it.
+      func append(_ value: Int) throws {
+        var record: [UInt8] = []
+        JournalFormat.append(
+          try Codec.encode(Data("\(value)".utf8)), key: "0", seed: try journalID(), to: &record)
+        #expect(throws: CancellationError.self) {
+          try own.write(value, keys: 0..<1) {
+            try File(path, .append).writeAll(record)
+            throw CancellationError()
+          }
+        }
+      }
+
+      func journalID() throws -> UInt64 {
+        let header = try Bytes.read(path).withUnsafeBytes { JournalFormat.header(of: $0) }
+        guard case .valid(let id, isIntact: true) = header else { throw CancellationError() }
+        return id
+      }
+
+      /// The lock file, opened as another process opens it.
+      func lockFile() throws -> LockFile {
+        let path = directory.path + "/.standard.lock"
+        return try #require(try LockFile.openExisting(path, hasMark: true))
+      }
+
       func calls() throws -> [RegisterCall] {
         try (0...count).flatMap { process in
           let path = "\(recordings.path)/\(process)"
@@ -58,6 +86,53 @@ extension OneAtATime {
       }
     }
 
+    /// Something that happens in the middle of an operation: right before one of its system calls.
+    private struct Interruption {
+      /// Which one of the wanted calls it is, from 1 on.
+      private let number: Int
+      private let isWanted: @Sendable (SystemCallEvent) -> Bool
+      private let body: @Sendable () throws -> Void
+
+      init(
+        before number: Int = 1, _ isWanted: @escaping @Sendable (SystemCallEvent) -> Bool,
+        _ body: @escaping @Sendable () throws -> Void
+      ) {
+        (self.number, self.isWanted, self.body) = (number, isWanted, body)
+      }
+
+      func run(_ operation: () throws -> Void) throws {
+        let count = Locked(0)
+        let plan = FaultPlan(decide: { event in
+          let isNow =
+            isWanted(event)
+            && count.withLock { count in
+              count += 1
+              return count == number
+            }
+          if isNow {
+            FaultPlan.$current.withValue(nil) { #expect(throws: Never.self) { try body() } }
+          }
+          return .proceed
+        })
+        try FaultPlan.$current.withValue(plan, operation: operation)
+        #expect(count.withLock { $0 } >= number)
+      }
+    }
+
+    /// The publication of a word; the mark is behind it.
+    private static func publishesWord(_ event: SystemCallEvent) -> Bool {
+      event.call == .publish && event.offset == 0
+    }
+
+    /// Reads, and runs `body` after the word is loaded and before the journal is looked at.
+    private static func read(
+      _ client: RegisterClient, _ history: History, _ body: @escaping @Sendable () throws -> Void
+    ) throws {
+      let path = history.path
+      let interruption = Interruption({ $0.call == .stat && $0.path == path }, body)
+      try interruption.run { try client.read(0) }
+    }
+
     /// Reads with stores that know the suite, and with new ones, while a set has written its record
     /// and has not returned yet.
     @Test func aSettingCountsForAllReadersFromOneMomentOn() throws {
@@ -65,28 +140,11 @@ extension OneAtATime {
       let (old, writer) = (history.client(), history.client())
       try writer.write(1, 0)
       try old.read(0)
-      let isDone = Locked(false)
-      let plan = FaultPlan(decide: { event in
-        let isNow =
-          event.call == .publish && event.offset == 0  // the mark is behind the word
-          && isDone.withLock { isDone in
-            defer { isDone = true }
-            return !isDone
-          }
-        if isNow {
-          FaultPlan.$current.withValue(nil) {
-            #expect(throws: Never.self) {
-              try history.client().read(0)
-              try old.read(0)
-              try history.client().read(0)
-            }
-          }
-        }
-        return .proceed
-      })
-      try FaultPlan.$current.withValue(plan) { try writer.write(2, 0) }
+      let interruption = Interruption(Self.publishesWord) {
+        for client in [history.client(), old, history.client()] { try client.read(0) }
+      }
+      try interruption.run { try writer.write(2, 0) }
       for client in [old, history.client()] { try client.read(0) }
-      #expect(isDone.withLock { $0 })
       _ = try history.expectLinearizable()
     }
 
@@ -99,27 +157,11 @@ extension OneAtATime {
       try old.read(0)
       try writer.stores.settings.journal.compact()
       try writer.write(2, 0)
-      let count = Locked(0)
-      let plan = FaultPlan(decide: { event in
-        // The first one publishes the removal.
-        let isNow =
-          event.call == .publish && event.offset == 0
-          && count.withLock { count in
-            count += 1
-            return count == 2
-          }
-        if isNow {
-          FaultPlan.$current.withValue(nil) {
-            #expect(throws: Never.self) {
-              try history.client().read(0)
-              try old.read(0)
-            }
-          }
-        }
-        return .proceed
-      })
-      try FaultPlan.$current.withValue(plan) { try writer.removeAll() }
-      #expect(count.withLock { $0 } >= 2)
+      // The first word publishes the removal.
+      let interruption = Interruption(before: 2, Self.publishesWord) {
+        for client in [history.client(), old] { try client.read(0) }
+      }
+      try interruption.run { try writer.removeAll() }
       for client in [old, history.client()] { try client.read(0) }
       _ = try history.expectLinearizable()
     }
@@ -133,23 +175,55 @@ extension OneAtATime {
       let journal = try writer.stores.settings.journal
       try journal.compact()
       try writer.write(2, 0)
-      let isReplaced = Locked(false)
-      let plan = FaultPlan(decide: { event in
-        let isFirst =
-          event.call == .stat
-          && isReplaced.withLock { isReplaced in
-            defer { isReplaced = true }
-            return !isReplaced
-          }
-        if isFirst {
-          FaultPlan.$current.withValue(nil) {
-            #expect(throws: Never.self) { try journal.compact() }
-          }
+      try Self.read(old, history) { try journal.compact() }
+      _ = try history.expectLinearizable()
+    }
+
+    /// The file is replaced and published, and another writer is stopped before it publishes its
+    /// record, while a reader validates that knows the file before, or none.
+    @Test(arguments: [true, false])
+    func aRecordInANewFileDoesNotCountBeforeItIsPublished(readerKnowsFile: Bool) throws {
+      let history = try History(.settings)
+      let (reader, writer) = (history.client(), history.client())
+      if readerKnowsFile {
+        try writer.write(1, 0)
+        try reader.read(0)
+        try writer.write(2, 0)
+      }
+      let lock = Locked<LockFile?>(nil)
+      try Self.read(reader, history) {
+        try writer.write(3, 0)
+        try writer.stores.settings.journal.compact()
+        let stopped = try history.lockFile()
+        try stopped.lock(timeout: .seconds(10))
+        lock.withLock { $0 = stopped }
+        try history.append(4)
+      }
+      for client in [history.client(), reader, history.client()] { try client.read(0) }
+      lock.withLock { $0?.unlock() }
+      for client in [history.client(), reader, history.client()] { try client.read(0) }
+      _ = try history.expectLinearizable()
+    }
+
+    /// The same with a reader that has read the new file before that was published.
+    @Test func aRecordInAFileThatIsOnlyNowPublishedDoesNotCountBefore() throws {
+      let history = try History(.settings)
+      let (reader, writer) = (history.client(), history.client())
+      try writer.write(1, 0)
+      try reader.read(0)
+      try writer.write(2, 0)
+      let journal = try writer.stores.settings.journal
+      let interruption = Interruption(Self.publishesWord) {
+        try reader.read(0)
+        try Self.read(reader, history) {
+          let id = try history.journalID() & ~((1 << 40) - 1)
+          try history.lockFile().publish(id | UInt64(Bytes.read(history.path).count))
+          try history.append(3)
         }
-        return .proceed
-      })
-      try FaultPlan.$current.withValue(plan) { try old.read(0) }
-      #expect(isReplaced.withLock { $0 })
+        for client in [history.client(), reader] { try client.read(0) }
+      }
+      try interruption.run { try journal.compact() }
+      for client in [history.client(), reader, history.client()] { try client.read(0) }
       _ = try history.expectLinearizable()
     }
 
@@ -160,18 +234,7 @@ extension OneAtATime {
       try other.write(1, 0)
       try other.write(2, 1)
       try old.read(0)
-      let path = history.directory.path + "/" + TemporaryDirectory.journal
-      let header = try Bytes.read(path).withUnsafeBytes { JournalFormat.header(of: $0) }
-      guard case .valid(let seed, _) = header else { throw CancellationError() }
-      var record: [UInt8] = []
-      JournalFormat.append(
-        try Codec.encode(Data("3".utf8)), key: "0", seed: seed, to: &record)
-      #expect(throws: CancellationError.self) {
-        try history.own.write(3, keys: 0..<1) {
-          try File(path, .append).writeAll(record)
-          throw CancellationError()
-        }
-      }
+      try history.append(3)
       for client in [history.client(), old, history.client(), old] { try client.read(0) }
       // The next writer settles whether the record counts.
       try other.write(4, 1)

@@ -158,6 +158,7 @@ struct JournalFile: ~Copyable {
     if let identity, current.isSameFile(as: identity), current.size >= offset,
       !isShorterThanPublished, try reopenIfClosed(), try hasOwnHeader()
     {
+      if !isLocked, try isPublishedOnlyNow(seed, size: current.size, published) { return false }
       let covered = isLocked ? nil : Self.offset(of: published, id: seed, size: current.size)
       let end = max(offset, covered ?? current.size)
       if try catchUp(to: end, of: current.size) { return true }
@@ -171,6 +172,19 @@ struct JournalFile: ~Copyable {
     }
     try dropReplacedLockFile()
     return try reload(published, isLocked: isLocked)
+  }
+
+  /// Whether a writer has published the journal with this id since the word was loaded, which says
+  /// nothing about it. Of what was read since, the last records may not be published yet.
+  private mutating func isPublishedOnlyNow(
+    _ id: UInt64, size: Int, _ published: UInt64?
+  ) throws(StorageError) -> Bool {
+    guard Self.offset(of: published, id: id, size: size) == nil else { return false }
+    // The writer may have created the lock file as well.
+    if lockFile == nil {
+      lockFile = try LockFile.openExisting(location.lockPath, hasMark: true)
+    }
+    return Self.offset(of: word?.value, id: id, size: size) != nil
   }
 
   /// Whether the file still begins with the header that was read, by a check within this tick of
@@ -271,6 +285,7 @@ struct JournalFile: ~Copyable {
         reason: "the file is not a Keepsake journal",
         remedy: "Move the file away or restore it from a backup; it was left as it is.")
     }
+    if !isLocked, try isPublishedOnlyNow(id, size: bytes.count, published) { return false }
     let covered = Self.offset(of: published, id: id, size: bytes.count)
     let (records, parsed) = Self.records(in: bytes, upTo: isLocked ? nil : covered, seed: id)
     damage += parsed.damage
