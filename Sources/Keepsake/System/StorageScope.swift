@@ -88,7 +88,10 @@ final class StorageScope: Sendable {
   }
 
   func cache(_ name: DiskCache.Name) -> DiskCache.Store {
-    caches.store(name, named: name.givenName) { DiskCache.Store(name: name, scope: self) }
+    if case .named(let name) = name.location, let store = caches.store(named: name.text) {
+      return store
+    }
+    return caches.store(name, named: name.givenName) { DiskCache.Store(name: name, scope: self) }
   }
 
   /// The engine of a cache that machines share; nil for a cache of this machine alone.
