@@ -376,6 +376,7 @@ final class FakeTier: SharedTier {
 final class TierMachine: Sendable {
   private struct Backing: CacheBacking {
     let tier: FakeTier
+    let directory: TemporaryDirectory
 
     func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngine)? { nil }
     func suites(app: String) -> [Defaults.Suite] { [] }
@@ -383,7 +384,12 @@ final class TierMachine: Sendable {
       over files: FileCache, of cache: DiskCache.Name, app: String,
       onFailure: @escaping @Sendable (StorageError) -> Void
     ) -> (any SharedCacheEngine)? {
-      cache == "local" ? nil : TieredCache(files, tier, onFailure: onFailure)
+      if cache == "local" { return nil }
+      // A removal in the background opens the cache again, and creates it if it is missing. So the
+      // directory is there for as long as any of its caches.
+      return TieredCache(files, tier) { [directory] error in
+        withExtendedLifetime(directory) { onFailure(error) }
+      }
     }
   }
 
@@ -400,11 +406,8 @@ final class TierMachine: Sendable {
     self.directory = try directory ?? TemporaryDirectory(isQuick: true)
     tier = FakeTier(server, leaseTime: leaseTime)
     scope = StorageScope(
-      finder: .temporary(app: "app", in: self.directory.path), backing: Backing(tier: tier),
-      // The directory is there for as long as any of its caches.
-      handler: { [failures, directory = self.directory] error in
-        withExtendedLifetime(directory) { failures.append(error) }
-      })
+      finder: .temporary(app: "app", in: self.directory.path),
+      backing: Backing(tier: tier, directory: self.directory), handler: failures.append)
   }
 
   deinit {
