@@ -158,7 +158,7 @@ struct JournalFile: ~Copyable {
     if let identity, current.isSameFile(as: identity), current.size >= offset,
       !isShorterThanPublished, try reopenIfClosed(), try hasOwnHeader()
     {
-      if !isLocked, try isPublishedOnlyNow(seed, size: current.size, published) { return false }
+      if !isLocked, try wasPublished(seed, size: current.size, since: published) { return false }
       let covered = isLocked ? nil : Self.offset(of: published, id: seed, size: current.size)
       let end = max(offset, covered ?? current.size)
       if try catchUp(to: end, of: current.size) { return true }
@@ -174,17 +174,20 @@ struct JournalFile: ~Copyable {
     return try reload(published, isLocked: isLocked)
   }
 
-  /// Whether a writer has published the journal with this id since the word was loaded, which says
-  /// nothing about it. Of what was read since, the last records may not be published yet.
-  private mutating func isPublishedOnlyNow(
-    _ id: UInt64, size: Int, _ published: UInt64?
+  /// Whether the journal with this id was published after a word was loaded that says nothing about
+  /// it. If so, the last records that were read may not be published yet.
+  ///
+  /// - Parameter size: How much of the journal was read.
+  private mutating func wasPublished(
+    _ id: UInt64, size: Int, since published: UInt64?
   ) throws(StorageError) -> Bool {
     guard Self.offset(of: published, id: id, size: size) == nil else { return false }
     // The writer may have created the lock file as well.
     if lockFile == nil {
       lockFile = try LockFile.openExisting(location.lockPath, hasMark: true)
     }
-    return Self.offset(of: word?.value, id: id, size: size) != nil
+    let current = word?.value
+    return current != published && Self.offset(of: current, id: id, size: .max) != nil
   }
 
   /// Whether the file still begins with the header that was read, by a check within this tick of
@@ -285,7 +288,7 @@ struct JournalFile: ~Copyable {
         reason: "the file is not a Keepsake journal",
         remedy: "Move the file away or restore it from a backup; it was left as it is.")
     }
-    if !isLocked, try isPublishedOnlyNow(id, size: bytes.count, published) { return false }
+    if !isLocked, try wasPublished(id, size: bytes.count, since: published) { return false }
     let covered = Self.offset(of: published, id: id, size: bytes.count)
     let (records, parsed) = Self.records(in: bytes, upTo: isLocked ? nil : covered, seed: id)
     damage += parsed.damage

@@ -9,8 +9,8 @@ internal import Synchronization
 /// atomically.
 final class PublishedTimes: @unchecked Sendable {
   private static let setCount = 256
-  /// How many entries with the same number there is room for. With one, some of a few hundred
-  /// entries would always displace each other.
+  /// The number of entries that fit in a set. With one, some of a few hundred entries would always
+  /// displace each other.
   private static let setSize = 4
   /// 16 bits of the entry's hash, and below them the lowest 48 bits of the time; 0 if it is free.
   private let words: UnsafeMutablePointer<Atomic<UInt64>>
@@ -25,8 +25,8 @@ final class PublishedTimes: @unchecked Sendable {
     words.deallocate()
   }
 
-  /// The words of all entries with the same number.
-  private func set(of name: EntryName) -> UnsafeMutablePointer<Atomic<UInt64>> {
+  /// The set of a name.
+  private func words(of name: EntryName) -> UnsafeMutablePointer<Atomic<UInt64>> {
     words + Int(truncatingIfNeeded: name.hash % UInt64(Self.setCount)) * Self.setSize
   }
 
@@ -36,10 +36,11 @@ final class PublishedTimes: @unchecked Sendable {
     tag(name) << 48 | UInt64(bitPattern: time) & (1 << 48 - 1)
   }
 
-  /// Notes the time of the last payload of a name, whose key must be locked.
+  /// Notes the time of a name's last payload. The name's key must be locked.
   func note(_ time: Int64, of name: EntryName) {
-    let (set, tag) = (set(of: name), Self.tag(name))
-    var position = Int(truncatingIfNeeded: time.magnitude % UInt64(Self.setSize))
+    let (set, tag) = (words(of: name), Self.tag(name))
+    // The lowest bit is not random: it tells whether the entry expires.
+    var position = Int(truncatingIfNeeded: (time.magnitude >> 1) % UInt64(Self.setSize))
     for number in 0..<Self.setSize {
       let word = (set + number).pointee.load(ordering: .relaxed)
       if word == 0 { position = number }
@@ -54,13 +55,13 @@ final class PublishedTimes: @unchecked Sendable {
 
   /// Whether the payload with this time is the last one of its name.
   func isLast(_ time: Int64, of name: EntryName) -> Bool {
-    let (set, word) = (set(of: name), Self.word(time, name))
+    let (set, word) = (words(of: name), Self.word(time, name))
     return (0..<Self.setSize).contains { (set + $0).pointee.load(ordering: .relaxed) == word }
   }
 
   /// Whether a payload of this name is among them; true for a few other names as well.
   func mayContain(_ name: EntryName) -> Bool {
-    let (set, tag) = (set(of: name), Self.tag(name))
+    let (set, tag) = (words(of: name), Self.tag(name))
     return (0..<Self.setSize).contains { (set + $0).pointee.load(ordering: .relaxed) >> 48 == tag }
   }
 }

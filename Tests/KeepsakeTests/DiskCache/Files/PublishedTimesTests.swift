@@ -1,6 +1,7 @@
 import Testing
 
 @testable import Keepsake
+@testable import keepsake_peer
 
 @Suite struct PublishedTimesTests {
   private let times = PublishedTimes()
@@ -33,5 +34,18 @@ import Testing
     let known = names.indices.filter { times.isLast(Int64($0), of: names[$0]) }
     #expect(known.count > 240)
     #expect(try self.names(2_000).dropFirst(256).count(where: times.mayContain) < 10)
+  }
+
+  /// The times of entries that expire are even, and the others odd.
+  @Test(arguments: [0, 1]) func aFewHundredNamesDisplaceManyOthers(lowestBit: UInt64) throws {
+    let all = try names(6_000)
+    for name in all.dropFirst(256) { times.note(1_000 | Int64(lowestBit), of: name) }
+    var generator = SplitMix64(seed: lowestBit)
+    for _ in 0..<100 {
+      for name in all.prefix(256) {
+        times.note(Int64(generator.next() >> 20 & ~1 | lowestBit), of: name)
+      }
+    }
+    #expect(all.prefix(256).count(where: times.mayContain) > 240)
   }
 }

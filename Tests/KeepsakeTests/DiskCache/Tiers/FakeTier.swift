@@ -386,7 +386,7 @@ final class TierMachine: Sendable {
     ) -> (any SharedCacheEngine)? {
       if cache == "local" { return nil }
       // A removal in the background opens the cache again, and creates it if it is missing. So the
-      // directory is there for as long as any of its caches.
+      // directory is there for as long as any of its tiered caches.
       return TieredCache(files, tier) { [directory] error in
         withExtendedLifetime(directory) { onFailure(error) }
       }
