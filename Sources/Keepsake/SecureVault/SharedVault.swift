@@ -119,8 +119,10 @@ final class SharedVault: VaultStorage {
   func hasHeader() throws(StorageError) -> Bool { try content(of: Self.headerName) != nil }
 
   func create(_ header: VaultHeader) throws(StorageError) -> (any VaultRevision)? {
-    if try hasHeader() { return nil }
-    try requireNoEntries()
+    // All names at one moment: another process may just be creating the vault and storing secrets.
+    let names = try mirror.keys()
+    if names.contains(Self.headerName) { return nil }
+    if let path = entries(of: names).first { throw missingHeaderError(besides: path) }
     return try replaceHeader(nil, by: header)
   }
 

@@ -529,6 +529,54 @@ import Testing
     try expectWhole(["k": "1"])
   }
 
+  /// Another machine creates the vault and stores a secret, at any moment of a creation.
+  @Test func aVaultThatAppearsIsNotDamaged() throws {
+    let machine = try Machine(server)
+    try machine.secrets().set("1", forKey: "k")
+    let header = try #require(try machine.vault.storage.readHeader()?.0)
+    let engine = InertEngine()
+    let vault = SharedVault(engine, path: "shared") { _ in }
+    #expect(try !vault.hasHeader())
+    let mirror = try #require(engine.mirror.withLock { $0.take() })
+    let entries = try names(on: machine).map { EngineEntry(key: $0, data: Data("1".utf8)) }
+    let (isBegun, isDone) = (Mark(), Mark())
+    let group = DispatchGroup()
+    group.enter()
+    Thread.detachNewThread {
+      isBegun.set()
+      while !isDone.isSet {
+        mirror.apply(entries)
+        mirror.replaceAll(with: [])
+      }
+      group.leave()
+    }
+    while !isBegun.isSet { usleep(100) }
+    var damageCount = 0
+    for _ in 0..<20_000 {
+      do throws(StorageError) {
+        _ = try vault.create(header)
+      } catch {
+        if error.code == .damaged { damageCount += 1 }
+      }
+    }
+    isDone.set()
+    group.wait()
+    #expect(damageCount == 0)
+  }
+
+  /// Shows the values of its mirror, which the test changes.
+  private final class InertEngine: MirroredEngine {
+    let mirror = Locked<EngineMirror?>(nil)
+
+    func fill(_ mirror: EngineMirror) { self.mirror.withLock { $0 = mirror } }
+    func data(forKey key: String) -> Data? { nil }
+    func keys() -> [String] { [] }
+    func set(_ data: Data?, forKey key: String) {}
+    func replace(_ old: Data?, with new: Data?, forKey key: String) -> Bool { true }
+    func apply(_ changes: [EngineEntry], ifCurrent conditions: [EngineEntry]) -> Bool { true }
+    func removeAll() {}
+  }
+
   /// Anyone who can write to the server can take back a rotation. What was sealed since cannot be
   /// read until the newer header is back, and is not overwritten.
   @Test func anOldHeaderHidesWhatWasSealedSince() throws {

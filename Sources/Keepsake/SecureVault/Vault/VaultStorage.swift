@@ -123,12 +123,18 @@ extension VaultStorage {
   /// Throws if there are entries. A new header must not hide that the keys to them are missing.
   func requireNoEntries() throws(StorageError) {
     for directoryName in try entryDirectories() {
-      guard let path = try entries(in: directoryName).first else { continue }
-      throw StorageError(
-        .damaged, operation: "open", path: headerPath,
-        reason: "the vault header is missing, but secrets exist, such as \(path.path)",
-        remedy: "Restore the header from a backup; the secrets are untouched.")
+      if let path = try entries(in: directoryName).first {
+        throw missingHeaderError(besides: path)
+      }
     }
+  }
+
+  /// - Parameter path: An entry of the vault without a header.
+  func missingHeaderError(besides path: EntryPath) -> StorageError {
+    StorageError(
+      .damaged, operation: "open", path: headerPath,
+      reason: "the vault header is missing, but secrets exist, such as \(path.path)",
+      remedy: "Restore the header from a backup; the secrets are untouched.")
   }
 }
 #endif
