@@ -118,6 +118,10 @@ final class SharedVault: VaultStorage {
 
   func hasHeader() throws(StorageError) -> Bool { try content(of: Self.headerName) != nil }
 
+  func hasStoredHeader() throws(StorageError) -> Bool {
+    try !apply([], if: [Condition(name: Self.headerName, content: nil)])
+  }
+
   func create(_ header: VaultHeader) throws(StorageError) -> (any VaultRevision)? {
     // All names at one moment: another process may just be creating the vault and storing secrets.
     let names = try mirror.keys()

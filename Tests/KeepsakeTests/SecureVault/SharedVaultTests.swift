@@ -344,6 +344,37 @@ import Testing
     #expect(server.isEmpty && counts.withLock { $0 } == [5])
   }
 
+  /// The first machine does not hear of the vault that the second one has created.
+  @Test(arguments: ["remove", "removeAll", "rotateKeys", "forgetOldKeys", "removeRecovery"])
+  func aVaultThatHasNotArrivedIsChanged(_ call: String) throws {
+    let (one, two) = (try Machine(server), try Machine(server, flaw: .keepsImports))
+    let store = one.secrets()
+    #expect(try store.get("k") == nil)
+    try two.secrets().set("1", forKey: "k")
+    _ = try two.secrets().addRecovery()
+    // An interrupted rotation leaves two keys.
+    let count = Locked(0)
+    server.hook.withLock {
+      $0 = { name in
+        count.withLock { if name == "apply" { $0 += 1 } }
+        if count.withLock({ $0 }) > 1 { throw Failure() }
+      }
+    }
+    #expect(throws: StorageError.self) { try two.secrets().rotateKeys() }
+    allow()
+    #expect(try keyCount() == 2 && store.get("k") == nil)
+    switch call {
+    case "remove": try store.remove("k")
+    case "removeAll": try store.removeAll()
+    case "rotateKeys": try store.rotateKeys()
+    case "forgetOldKeys": try store.forgetOldKeys()
+    default: try store.removeRecovery()
+    }
+    try expectWhole(["remove", "removeAll"].contains(call) ? [:] : ["k": "1"])
+    #expect(try keyCount() == (["rotateKeys", "forgetOldKeys"].contains(call) ? 1 : 2))
+    #expect(try Machine(server).secrets().openers.count == (call == "removeRecovery" ? 1 : 2))
+  }
+
   // MARK: A server that is away
 
   @Test func readsGoOnWhileTheServerIsAway() throws {

@@ -10,7 +10,7 @@ extension Vault {
   /// - Throws: The first failure of a single entry after all others are done, or at once a failure
   ///   that every entry would meet. The old keys are kept then.
   func rotateKeys() throws(StorageError) {
-    let replaced: Void? = try withSession { session throws(StorageError) in
+    let replaced: Void? = try withStoredVault { session throws(StorageError) in
       try replaceHeader(of: session, slots: session.header.allSlots) { () throws(StorageError) in
         try session.ring.addingPrimaryKey(newMasterKey: false)
       }
@@ -98,7 +98,9 @@ extension Vault {
     var failures: [StorageError] = []
     for path in try storage.allEntries() {
       do throws(StorageError) {
-        _ = try withSession { session throws(StorageError) in try session.resealEntry(at: path) }
+        _ = try withStoredVault { session throws(StorageError) in
+          try session.resealEntry(at: path)
+        }
       } catch {
         // The next entry would fail in the same way.
         let isGeneral =

@@ -38,7 +38,7 @@ extension Vault {
 
   /// Removes one recovery slot, or all of them. A missing one is not an error.
   func removeRecovery(id: String?) throws(StorageError) {
-    _ = try withSession { session throws(StorageError) -> Void? in
+    _ = try withStoredVault { session throws(StorageError) -> Void? in
       let slots = session.header.allSlots.filter {
         $0.purpose != .recovery || (id != nil && $0.id != id)
       }

@@ -55,7 +55,7 @@ extension Vault {
   /// Removes a secret such that it stays removed after a power cut. Removing a missing secret is
   /// not an error.
   func remove(_ service: String, _ key: String) throws(StorageError) {
-    _ = try withSession { session throws(StorageError) in
+    _ = try withStoredVault { session throws(StorageError) in
       try session.revision.removeEntry(at: session.entryPath(service: service, key: key))
     }
   }
@@ -65,7 +65,7 @@ extension Vault {
     // If the header changes, the closure runs again. It skips the secrets that it has removed:
     // another process may have stored them again since.
     var removed: Set<String> = []
-    _ = try withSession { session throws(StorageError) -> Void? in
+    _ = try withStoredVault { session throws(StorageError) -> Void? in
       try session.revision.removeEntries(
         in: session.ring.directoryName(service), except: &removed)
     }

@@ -60,6 +60,15 @@ final class Vault: Sendable {
     throw headerKeepsChanging
   }
 
+  /// Does the same for a call that removes something: it must not do nothing because this machine
+  /// has not heard yet that another one has created the vault.
+  func withStoredVault<R: ~Copyable>(
+    _ body: (VaultSession) throws(StorageError) -> R?
+  ) throws(StorageError) -> R? {
+    if let result = try withSession(body) { return result }
+    return try storage.hasStoredHeader() ? try withSession(body) : nil
+  }
+
   /// Far more often than rotations can change a header during one call.
   static let maxAttempts = 1_000
 

@@ -62,6 +62,8 @@ final class VaultDirectory: VaultStorage {
 
   func hasHeader() throws(StorageError) -> Bool { try FileSystem.status(paths.header) != nil }
 
+  func hasStoredHeader() throws(StorageError) -> Bool { try hasHeader() }
+
   func create(_ header: VaultHeader) throws(StorageError) -> (any VaultRevision)? {
     try withExclusiveLock { mode throws(StorageError) -> HeaderFile? in
       if try hasHeader() { return nil }

@@ -16,6 +16,10 @@ protocol VaultStorage: Sendable {
   /// Whether there is a header, which may be damaged.
   func hasHeader() throws(StorageError) -> Bool
 
+  /// The same, also for a header that another machine has stored and that has not arrived on this
+  /// one. It has arrived when this returns.
+  func hasStoredHeader() throws(StorageError) -> Bool
+
   /// Stores the first header of a new vault; nil if there is a header already.
   ///
   /// - Throws: An error of code `damaged` if there are entries.
