@@ -140,6 +140,35 @@ import Testing
     #expect(try one.get("pin2") == "2")
   }
 
+  /// The first process has read the header that had the old key.
+  @Test func storesUnderTheKeyThatAnotherProcessHasMadeSince() throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    let user = FakeUser()
+    let one = directory.secrets(authenticate: user.answer)
+    let two = directory.secrets(authenticate: user.answer)
+    try one.set("1", forKey: "pin", access: .userPresence)
+    try one.remove("pin")
+    user.answer = "another"
+    try two.set("2", forKey: "pin2", access: .userPresence)
+    try one.set("3", forKey: "pin3", access: .userPresence)
+    #expect(try two.get("pin2") == "2" && two.get("pin3") == "3")
+  }
+
+  /// The first process does not have the keys that the other secrets are under now.
+  @Test func asksForANewPassphraseAfterAnotherProcessHasReplacedTheKeys() throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    let user = FakeUser()
+    let store = directory.secrets(authenticate: user.answer)
+    try store.set("v", forKey: "k")
+    try store.set("1", forKey: "pin", access: .userPresence)
+    try store.remove("pin")
+    try directory.secrets().rotateKeys()
+    user.answer = "another"
+    try store.set("2", forKey: "pin", access: .userPresence)
+    #expect(user.requests.last?.isNew == true)
+    #expect(try store.get("pin") == "2")
+  }
+
   /// A copy of the data directory of a vault with a key file includes the header. A short
   /// passphrase is soon found by trying all of them against a slot.
   @Test func theHeaderDoesNotShowThePresenceSlot() throws {

@@ -292,6 +292,18 @@ import Testing
     #expect(try state.two.secrets().get("b") == "2")
   }
 
+  /// The second machine has found that no secret is under the key.
+  @Test func aNewPassphraseHoldsForASecretThatIsStoredMeanwhile() throws {
+    let state = try UnusedPresenceKey(server)
+    let isDone = interrupt { _ = try state.store() }
+    let source = SecureVault.KeySource(.passphrase("new", logN: 10))
+    // It asks for the current passphrase, which its user does not know.
+    expectFailure(.wrongPassphrase) { try state.two.secrets().protect(with: source) }
+    #expect(isDone.isSet)
+    #expect(try state.one.secrets().get("a") == "1")
+    #expect(try state.two.secrets().protection == .closure("test"))
+  }
+
   @Test func accessIsKeptIfAnotherMachineChangesIt() throws {
     let user = PresenceTests.FakeUser()
     let one = try Machine(server, authenticate: user.answer)

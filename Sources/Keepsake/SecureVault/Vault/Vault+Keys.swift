@@ -79,12 +79,18 @@ extension Vault {
         if try create(under: secret, ifNotLockedSince: lockCount) != nil { return false }
         continue
       }
-      let presenceSlots = try presenceSlots(header, under: secret)
+      let presence = try presenceSlots(header, under: secret)
       let replaced = try withSession { session throws(StorageError) -> Bool? in
         guard session.header.hasSlots(of: header) else { return false }
         let ring = try session.ring.addingPrimaryKey(newMasterKey: true)
         let slot = try ring.makeSlot(vaultID: header.vaultID, for: secret)
-        return try replaceHeader(of: session, slots: [slot] + presenceSlots) { ring }.map { true }
+        var isOutdated = false
+        let replaced: Void? = try replaceHeader(of: session, slots: [slot] + presence.slots) {
+          () throws(StorageError) in
+          if presence.areForNoSecrets { isOutdated = try session.hasEntryRequiringPresence() }
+          return isOutdated ? nil : ring
+        }
+        return isOutdated ? false : replaced.map { true }
       }
       if replaced == true { return true }
     }

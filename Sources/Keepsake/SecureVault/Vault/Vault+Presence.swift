@@ -89,16 +89,16 @@ extension Vault {
     var header = header
     for _ in 0..<Self.maxAttempts {
       let isInUse = try isPresenceKeyInUse()
-      if isInUse, let slot = header.presenceSlot {
-        return try askForPresenceKey(in: slot, header, reason: reason)
-      }
-      // Another process may have made one in the meantime.
+      // Another process may have made or replaced one since the header was read.
       guard let current = try currentSession()?.header, current.hasSlots(of: header) else {
         header = try sessionForWriting().header
         continue
       }
-      // Never make a new key while there are secrets under another one.
-      if isInUse { throw presenceSlotMissing }
+      if isInUse {
+        // Never make a new key while there are secrets under another one.
+        guard let slot = header.presenceSlot else { throw presenceSlotMissing }
+        return try askForPresenceKey(in: slot, header, reason: reason)
+      }
       if let key = try makePresenceKey(header, reason: reason) { return key }
       header = try sessionForWriting().header
     }
@@ -106,8 +106,9 @@ extension Vault {
   }
 
   private func isPresenceKeyInUse() throws(StorageError) -> Bool {
-    let isInUse = try withSession { session throws(StorageError) in
-      try session.hasEntryRequiringPresence()
+    let isInUse = try withSession { session throws(StorageError) -> Bool? in
+      let isInUse = try session.hasEntryRequiringPresence()
+      return try session.isCurrent() ? isInUse : nil
     }
     return isInUse ?? false
   }
@@ -149,21 +150,22 @@ extension Vault {
   ///
   /// There are never fewer than before: another process may be about to store the first value under
   /// that key.
+  ///
+  /// - Returns: The slots, and whether they are right only as long as no secret requires presence.
   func presenceSlots(
     _ header: VaultHeader, under secret: SlotSecret
-  ) throws(StorageError) -> [KeySlot] {
-    guard let slot = header.presenceSlot else { return [] }
-    let isInUse = try isPresenceKeyInUse()
-    guard secret.kind == .passphrase, isInUse else { return [slot] }
+  ) throws(StorageError) -> (slots: [KeySlot], areForNoSecrets: Bool) {
+    guard let slot = header.presenceSlot else { return ([], false) }
+    guard secret.kind == .passphrase else { return ([slot], false) }
+    guard try isPresenceKeyInUse() else { return ([slot], true) }
     let key = try SecretBytes(count: XAES.keySize)
     let result = try slot.unwrap(with: secret.bytes, vaultID: header.vaultID, into: key.bytes)
-    if case .unwrapped = result { return [slot] }
+    if case .unwrapped = result { return ([slot], false) }
     let current = try askForPresenceKey(
       in: slot, header, reason: "To change the passphrase, enter the current one")
-    return [
-      try KeySlot(
-        wrapping: current.bytes, purpose: .presence, vaultID: header.vaultID, for: secret)
-    ]
+    let newSlot = try KeySlot(
+      wrapping: current.bytes, purpose: .presence, vaultID: header.vaultID, for: secret)
+    return ([newSlot], false)
   }
 }
 #endif
