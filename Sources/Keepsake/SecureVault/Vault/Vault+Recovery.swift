@@ -25,6 +25,11 @@ extension Vault {
       guard slots.count <= VaultHeader.maxSlotCount,
         PassphraseAttempts.allow(slots, maxLogN: options.maxLogN)
       else {
+        // Another process may have removed some.
+        if try !session.isCurrent() {
+          try reloadHeader(of: session)
+          continue
+        }
         throw StorageError(
           .misuse, operation: "addRecovery", path: storage.headerPath,
           reason: "the vault already has as many recoveries as it can hold",
