@@ -76,6 +76,19 @@ struct RememberingTests {
     #expect(try make().isLocked && store.get("k") == "v")
   }
 
+  @Test func lockForgetsTheKeyOfAVaultThatHasGotAPassphraseSince() throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    let first = directory.secrets()
+    try first.set("v", forKey: "k")
+    try directory.secrets().protect(with: source)
+    let next = directory.secrets(keySources: [])
+    try next.unlock(passphrase: "correct horse", rememberFor: .hours(1))
+    let name = try Keyring.name(ofHeader: directory.headerPath)
+    #expect(Keyring.find(name) != nil)
+    try first.lock()
+    #expect(Keyring.find(name) == nil)
+  }
+
   @Test func aNewMasterKeyMakesItUseless() throws {
     let store = make()
     try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
