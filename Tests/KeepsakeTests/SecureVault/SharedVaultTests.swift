@@ -594,10 +594,12 @@ import Testing
       group.leave()
     }
     while !isBegun.isSet { usleep(100) }
-    var damageCount = 0
-    for _ in 0..<20_000 {
+    var (count, createdCount, damageCount) = (0, 0, 0)
+    // Until it has met both, a vault and none.
+    while count < 20_000 || createdCount == 0 || createdCount == count {
+      count += 1
       do throws(StorageError) {
-        _ = try vault.create(header)
+        if try vault.create(header) != nil { createdCount += 1 }
       } catch {
         if error.code == .damaged { damageCount += 1 }
       }
