@@ -76,6 +76,37 @@ struct RememberingTests {
     #expect(try make().isLocked && store.get("k") == "v")
   }
 
+  /// The other login forgets the key that it remembers itself.
+  @Test func lockForgetsTheKeyOfAVaultThatHasLostItsPassphraseInAnotherLogin() throws {
+    let store = make()
+    try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
+    let name = try keyName
+    let key = try SecretBytes(count: XAES.keySize)
+    #expect(SessionKeyring.read(name, into: key.bytes))
+    try directory.secrets(keySources: [source]).protect(with: .keyFile)
+    try SessionKeyring.add(UnsafeRawBufferPointer(key.bytes), named: name, seconds: 3_600)
+    try store.lock()
+    #expect(Keyring.find(name) == nil)
+  }
+
+  /// While the new key is made, another process gives the vault a passphrase, and another one is
+  /// asked to remember the key.
+  @Test func protectForgetsTheKeyThatWasRememberedMeanwhile() throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    let store = directory.secrets()
+    try store.set("v", forKey: "k")
+    let slow = SecureVault.KeySource.closure("slow") { [source] in
+      try directory.secrets().protect(with: source)
+      let next = directory.secrets(keySources: [])
+      try next.unlock(passphrase: "correct horse", rememberFor: .hours(1))
+      #expect(try Keyring.find(Keyring.name(ofHeader: directory.headerPath)) != nil)
+      return Data(repeating: 7, count: 32)
+    }
+    try store.protect(with: slow)
+    #expect(try store.protection == .closure("slow"))
+    #expect(try Keyring.find(Keyring.name(ofHeader: directory.headerPath)) == nil)
+  }
+
   @Test func lockForgetsTheKeyOfAVaultThatHasGotAPassphraseSince() throws {
     let directory = try TemporaryDirectory(isQuick: true)
     let first = directory.secrets()

@@ -26,10 +26,10 @@ extension Vault {
   func protect(with source: SecureVault.KeySource) throws(StorageError) {
     // Fails before a key is added to the key file if the vault cannot be opened.
     let old = try currentSession()?.header
-    guard try replaceMasterKey(under: source) else { return }
+    guard let replaced = try replaceMasterKey(under: source) else { return }
     // From here on the vault is protected with the new source, so failures are only reported.
     do throws(StorageError) {
-      if let failure = forgetRemembered(old) { report(failure.inContext(of: "protect")) }
+      if let failure = forgetRemembered(old, replaced) { report(failure.inContext(of: "protect")) }
       for failure in try resealEntries() { report(failure.inContext(of: "protect")) }
     } catch {
       report(error.inContext(of: "protect"))
@@ -63,10 +63,11 @@ extension Vault {
 
   /// Writes a header with a new master key, which the source's secret opens.
   ///
-  /// - Returns: False when this created the vault, so that there are no entries to seal again.
+  /// - Returns: The header with the slots that were replaced; nil when this created the vault, so
+  ///   that there are no entries to seal again.
   private func replaceMasterKey(
     under source: SecureVault.KeySource
-  ) throws(StorageError) -> Bool {
+  ) throws(StorageError) -> VaultHeader? {
     // No lock is held here: the source may be slow or ask the user.
     guard let secret = try newSecret(of: source) else {
       throw StorageError(
@@ -76,7 +77,7 @@ extension Vault {
     for _ in 0..<Self.maxAttempts {
       let lockCount = state.withLock { $0.lockCount }
       guard let header = try currentSession()?.header else {
-        if try create(under: secret, ifNotLockedSince: lockCount) != nil { return false }
+        if try create(under: secret, ifNotLockedSince: lockCount) != nil { return nil }
         continue
       }
       let presence = try presenceSlots(header, under: secret)
@@ -92,7 +93,7 @@ extension Vault {
         }
         return isOutdated ? false : replaced.map { true }
       }
-      if replaced == true { return true }
+      if replaced == true { return header }
     }
     throw headerKeepsChanging
   }

@@ -51,18 +51,22 @@ extension Vault {
     }
   }
 
-  /// Makes all processes forget the key of the vault with this header. Returns the failure.
-  func forgetRemembered(_ header: VaultHeader?) -> StorageError? {
-    guard let header, header.hasTypedSlot else { return nil }
-    do throws(StorageError) {
-      try SessionKeyring.remove(Self.keyName(header.vaultID))
-      return nil
-    } catch {
-      return StorageError(
-        error.code, operation: "lock", path: storage.path,
-        reason: "the system still remembers the vault's key (\(error.reason ?? ""))",
-        remedy: "End the login session, or wait until the key expires.")
+  /// Makes all processes of the login forget the key of the vault that has or had these headers.
+  /// Returns a failure.
+  func forgetRemembered(_ headers: VaultHeader?...) -> StorageError? {
+    var failure: StorageError?
+    let known = headers.compactMap { $0 }.filter(\.hasTypedSlot)
+    for name in Set(known.map { Self.keyName($0.vaultID) }) {
+      do throws(StorageError) {
+        try SessionKeyring.remove(name)
+      } catch {
+        failure = StorageError(
+          error.code, operation: "lock", path: storage.path,
+          reason: "the system still remembers the vault's key (\(error.reason ?? ""))",
+          remedy: "End the login session, or wait until the key expires.")
+      }
     }
+    return failure
   }
 }
 #endif
