@@ -119,7 +119,9 @@ final class SharedVault: VaultStorage {
   func hasHeader() throws(StorageError) -> Bool { try content(of: Self.headerName) != nil }
 
   func hasStoredHeader() throws(StorageError) -> Bool {
-    try !apply([], if: [Condition(name: Self.headerName, content: nil)])
+    // The check below is a change if its condition is met.
+    if try storedContent(of: Self.headerName) == nil { return false }
+    return try !apply([], if: [Condition(name: Self.headerName, content: nil)])
   }
 
   func create(_ header: VaultHeader) throws(StorageError) -> (any VaultRevision)? {

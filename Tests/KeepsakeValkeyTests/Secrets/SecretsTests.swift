@@ -36,6 +36,17 @@ import Testing
     }
   }
 
+  @Test func removalsMakeNoVault() throws {
+    let server = try TestServer()
+    let store = try VaultClient(server).secrets()
+    try store.remove("k")
+    try store.removeAll()
+    try store.rotateKeys()
+    try store.forgetOldKeys()
+    try store.removeRecovery()
+    #expect(try server.command("DBSIZE") == .integer(0))
+  }
+
   /// Each round begins with clients that know nothing, in a database of its own.
   @Test func twoMachinesCreateTheVaultAtOnce() throws {
     let server = try TestServer()

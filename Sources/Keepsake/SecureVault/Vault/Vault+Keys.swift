@@ -40,6 +40,11 @@ extension Vault {
   ///
   /// - Throws: The first failure of another kind than damage. The old keys are kept then.
   func forgetOldKeys() throws(StorageError) {
+    // A key that is current here may be an old one elsewhere.
+    let isUpToDate: Void? = try withStoredVault { session throws(StorageError) in
+      try session.revision.isStillStored() ? () : nil
+    }
+    if isUpToDate == nil { return }
     let failures = try resealEntries(dropsKeys: false)
     if let failure = failures.first(where: { !isDamage($0) }) { throw failure }
     try dropUnusedKeys(forgetsOthers: true)
@@ -105,9 +110,7 @@ extension Vault {
     var failures: [StorageError] = []
     for path in try storage.allEntries() {
       do throws(StorageError) {
-        _ = try withStoredVault { session throws(StorageError) in
-          try session.resealEntry(at: path)
-        }
+        _ = try withSession { session throws(StorageError) in try session.resealEntry(at: path) }
       } catch {
         // The next entry would fail in the same way.
         let isGeneral =

@@ -56,8 +56,8 @@ protocol VaultRevision: AnyObject, Sendable {
   /// Whether the header is still this one.
   func isCurrent() throws(StorageError) -> Bool
 
-  /// The same for a caller that has opened an entry for changing keys. Such an entry may be newer
-  /// than the header that this process sees.
+  /// The same for a caller that would fail or do nothing if it is. On another machine, the header
+  /// may have been replaced already; it has arrived on this one when this returns false.
   func isStillStored() throws(StorageError) -> Bool
 
   /// Replaces the header if it is still this one.
