@@ -194,6 +194,11 @@ private func soak(_ stores: MixedStores, seconds: Int) async throws {
       if round > 0, use.descriptors <= quiet + 1 { break }
       if round == 0, clock.now > end + .milliseconds(1_500) { break }
     }
+    // Threads that have nothing to do end after two seconds.
+    for _ in 0..<30 where round == 1 || round == rounds - 1 {
+      try await Task.sleep(for: .milliseconds(100))
+      use.threads = min(use.threads, ResourceUse.now.threads)
+    }
     printLine("\(round) \(use.bytes) \(use.descriptors) \(use.threads)")
   }
 }

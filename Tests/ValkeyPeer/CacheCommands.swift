@@ -83,7 +83,7 @@ private func startProducer(of key: String) {
 
 /// Returns once no other thread of the process runs: a lock of the Swift runtime that one of them
 /// holds at a fork stays locked in the child. For the main thread.
-private func waitForOtherThreads() {
+func waitForOtherThreads() {
   let threads = "/proc/self/task"
   func isRunning(_ id: String) -> Bool {
     if id == "\(getpid())" { return false }

@@ -103,8 +103,7 @@ private func workWithSecrets(name: String, _ count: Int, _ processes: Int) {
 private func forkSettings() {
   Defaults.set(1, forKey: "parent")
   printLine("parent \(Defaults.int("parent"))")
-  // A lock that another thread holds at the fork stays locked in the child.
-  usleep(200_000)
+  waitForOtherThreads()
   let child = fork()
   if child == 0 {
     alarm(300)
@@ -126,8 +125,7 @@ private func forkSettings() {
 private func forkSecrets() {
   SecureVault.set("1", forKey: "parent")
   printLine("parent \(SecureVault.get("parent") ?? "none")")
-  // A lock that another thread holds at the fork stays locked in the child.
-  usleep(200_000)
+  waitForOtherThreads()
   let child = fork()
   if child == 0 {
     alarm(300)

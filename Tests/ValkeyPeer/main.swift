@@ -40,8 +40,7 @@ func report(_ name: String, _ link: Link) {
 /// Parent and child use the same object, which has a connection of its own in each.
 func fork(_ link: Link) {
   report("parent", link)
-  // A lock that another thread holds at the fork stays locked in the child.
-  usleep(200_000)
+  waitForOtherThreads()
   let child = fork()
   if child == 0 {
     alarm(60)

@@ -6,7 +6,7 @@ import Testing
 extension KeepsakectlTests {
   @Test func reportsDamageAndListsTheRest() throws {
     try fill()
-    let secret = try newestSecret()
+    let secret = try pinFile()
     try flipBit(of: secret, at: 60)
     let list = try run("vault", "list", app)
     #expect(

@@ -31,7 +31,7 @@ extension KeepsakectlTests {
       try Bytes.write(Array("{\"theme\": 1}\n".utf8), to: $0.journal)
     },
     Damage("a damaged secret", finding: "the secret is damaged") {
-      let path = try $0.newestSecret()
+      let path = try $0.pinFile()
       try $0.flipBit(of: path, at: try Bytes.read(path).count - 20)
     },
     Damage("a damaged header", finding: "header") { try $0.flipBit(of: $0.header, at: 60) },

@@ -75,19 +75,12 @@ struct KeepsakectlTests {
     return try #require(try scope.cache("Images").fileURL(key)).path
   }
 
-  /// The file of the secret that was set last.
-  func newestSecret() throws -> String {
+  /// The file of the secret `pin`.
+  func pinFile() throws -> String {
     let scope = stores()
     defer { scope.close() }
-    let directory = try scope.vault(.standard).folderURL
-    let files = try FileManager.default.subpathsOfDirectory(atPath: directory.path)
-    var times: [String: Date] = [:]
-    for file in files where file.utf8.count == 65 {
-      let path = directory.path + "/" + file
-      times[path] =
-        try FileManager.default.attributesOfItem(atPath: path)[.modificationDate] as? Date
-    }
-    return try #require(times.max { $0.value < $1.value }?.key)
+    let session = try #require(try scope.vault(.standard).vault.currentSession())
+    return try session.entryPath(service: "standard", key: "pin").path
   }
 
   func flipBit(of path: String, at position: Int) throws {

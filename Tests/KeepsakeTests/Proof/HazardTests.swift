@@ -37,6 +37,15 @@ extension OneAtATime {
       #expect(peer.finish() == "", comment)
     }
 
+    /// Skips reports, such as those of failures to watch or to sync.
+    private func ask(_ peer: Child, _ request: String) throws -> String? {
+      try peer.writeLine(request)
+      while let line = peer.line() {
+        if !line.hasPrefix("report ") { return line }
+      }
+      return nil
+    }
+
     // MARK: Limits of a process
 
     @Test(arguments: [true, false])
@@ -45,10 +54,10 @@ extension OneAtATime {
       try fill(directory)
       let peer = try start(directory)
       if isOpen { try expectAll("old", in: peer, "before") }
-      #expect(try peer.ask("limit files 3") == "ok")
+      #expect(try ask(peer, "limit files 3") == "ok")
       for store in Self.stores {
         for request in ["get \(store) k", "set \(store) k new"] {
-          let answer = try #require(try peer.ask(request))
+          let answer = try #require(try ask(peer, request))
           // A call that needs no new descriptor succeeds.
           let isDone = isOpen && ["ok", "old"].contains(answer)
           #expect(
@@ -56,27 +65,20 @@ extension OneAtATime {
             "\(request): \(answer)")
         }
       }
-      #expect(try peer.ask("limit files 1000") == "ok")
+      #expect(try ask(peer, "limit files 1000") == "ok")
       for store in Self.stores {
-        let value = try peer.ask("get \(store) k")
+        let value = try ask(peer, "get \(store) k")
         #expect(value == "old" || isOpen && value == "new", "\(store)")
-        #expect(try peer.ask("set \(store) k old") == "ok", "\(store)")
+        #expect(try ask(peer, "set \(store) k old") == "ok", "\(store)")
       }
-      #expect(peer.finish() == "")
+      peer.finish()
+      #expect(peer.exitStatus == 0)
       try expectIntact(directory, "afterwards")
     }
 
     /// Any of the descriptors that watching needs may be the first that is missing.
     @Test func watchingWithoutDescriptorsRecovers() async throws {
       var peers: [(directory: TemporaryDirectory, peer: Child, comment: Comment)] = []
-      /// Skips the reports of failures to watch.
-      func ask(_ peer: Child, _ request: String) throws -> String? {
-        try peer.writeLine(request)
-        while let line = peer.line() {
-          if !line.hasPrefix("report ") { return line }
-        }
-        return nil
-      }
       for (free, isOpen) in (0...3).flatMap({ [($0, true), ($0, false)] }) {
         let directory = try TemporaryDirectory(isQuick: true)
         try fill(directory)

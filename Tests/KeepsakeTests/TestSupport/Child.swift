@@ -83,8 +83,11 @@ final class Child {
   /// The read end and the write end, both closed in other children.
   private static func makePipe() throws -> (Int32, Int32) {
     var ends: [Int32] = [0, 0]
-    try #require(pipe(&ends) == 0)
-    for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
+    // In one step: a child that another thread starts at this moment would keep them open. Swift
+    // does not see the function.
+    typealias Function = @convention(c) (UnsafeMutablePointer<Int32>, Int32) -> Int32
+    let pipe2 = unsafeBitCast(try #require(dlsym(nil, "pipe2")), to: Function.self)
+    try #require(pipe2(&ends, O_CLOEXEC) == 0)
     return (ends[0], ends[1])
   }
 

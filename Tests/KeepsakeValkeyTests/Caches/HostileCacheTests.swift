@@ -30,7 +30,10 @@ import Testing
       }
     }
     let names = CacheKeys(app: "app", cache: "pages")
-    return (ServerCache(names, on: Server(server.address), leaseTime: .seconds(5)), server)
+    var options = LinkOptions()
+    options.keepAlive = .seconds(600)  // its requests would get replies, too
+    let connection = Server(server.address, options: options)
+    return (ServerCache(names, on: connection, leaseTime: .seconds(5)), server)
   }
 
   @Test(arguments: replies) func oddReplyIsAFailureOrAMiss(_ reply: String) throws {

@@ -178,7 +178,9 @@ import Testing
       waitUntil("no server was started") { text().hasPrefix("Started ") }
       kill(identifier, SIGINT)
     }
-    #expect(run.status == 75 && run.errors == "Interrupted.\n" || run.status == 0, "\(run)")
+    // A machine may lose the server before it is ended itself, and say so.
+    #expect(
+      run.status == 75 && run.errors.hasSuffix("Interrupted.\n") || run.status == 0, "\(run)")
     try expectNothingLeft()
   }
 
@@ -213,7 +215,7 @@ import Testing
   }
 
   @Test func serverCannotBeReached() throws {
-    let run = try run("--server", "unix:\(path("missing"))")
+    let run = try run("--server", "unix:\(path("missing"))?timeout=60s&connect-timeout=60s")
     #expect(run.status == 69 && run.errors.hasSuffix("berlin has ended.\n"), "\(run)")
     #expect(run.errors.contains("connect: No such file"), "\(run)")
     let wrong = try self.run("--server", "nonsense")

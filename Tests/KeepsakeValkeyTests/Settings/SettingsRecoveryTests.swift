@@ -60,6 +60,11 @@ import Testing
     let clients = [TestClient(server), TestClient(server)]
     for client in clients { #expect(try client.all() == [:]) }
     let acknowledged = Recorder<String>()
+    // The second client may hear of no other change before the kill.
+    for (number, client) in clients.enumerated() {
+      try client.set("first \(number)", "1")
+      acknowledged.append("first \(number)")
+    }
     let deadline = ContinuousClock.now + .seconds(600)
     onThreads(4) { thread in
       if thread == 3 {

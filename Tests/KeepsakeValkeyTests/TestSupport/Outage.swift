@@ -57,11 +57,12 @@ final class OutageServer {
     self.outage = outage
     self.state = state
     failover = outage == .failover ? try Failover() : nil
-    tls = outage == .certificate ? try TLSServer(hosts: Self.hosts, ["--appendonly", "yes"]) : nil
+    let isDurable = ["--appendonly", "yes", "--appendfsync", "always"]
+    tls = outage == .certificate ? try TLSServer(hosts: Self.hosts, isDurable) : nil
     let log: [String] =
       switch outage {
       case .killedEverySecond: ["--appendonly", "yes", "--appendfsync", "everysec"]
-      case .killedAlways: ["--appendonly", "yes", "--appendfsync", "always"]
+      case .killedAlways: isDurable
       default: []
       }
     server = try failover?.primary ?? tls?.server ?? TestServer(log)

@@ -1,6 +1,8 @@
 import Foundation
 import Testing
 
+@testable import KeepsakeValkey
+
 /// A server's process, below a shell that ends it when the test process ends, however that happens.
 ///
 /// Made with posix_spawn(3): Foundation's `Process.run()` crashes at times when other threads open
@@ -69,8 +71,8 @@ final class ServerProcess: Sendable {
 
   private static func makePipe() throws -> (Int32, Int32) {
     var ends: [Int32] = [0, 0]
-    try #require(pipe(&ends) == 0)
-    for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
+    // In one step: a child that another thread starts at this moment would keep them open.
+    try #require(socketpair(AF_UNIX, Socket.streamType, 0, &ends) == 0)
     return (ends[0], ends[1])
   }
 

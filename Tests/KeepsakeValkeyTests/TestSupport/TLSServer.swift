@@ -9,6 +9,8 @@ struct TLSServer {
   let server: TestServer
   let port: Int
   let plainPort: Int
+  /// Also while the server is started again.
+  private let reserved: (ReservedPort, ReservedPort)
 
   /// - Parameter arguments: More settings.
   init(hosts: String, by authority: String = "authority", _ arguments: [String] = []) throws {
@@ -26,8 +28,8 @@ struct TLSServer {
       ] + arguments)
     // Valkey listens on the socket in the directory before it does on this port.
     waitUntil("the server does not listen") { port.acceptsConnections }
-    // They are reserved until the server listens.
     (self.port, self.plainPort) = (port.number, plainPort.number)
+    reserved = (port, plainPort)
   }
 
   func address(
@@ -55,7 +57,7 @@ struct TLSServer {
 
 /// A port of 127.0.0.1 that no other program gets. A server can bind it nevertheless, because
 /// servers allow that for ports on which nobody listens (`SO_REUSEADDR`).
-private struct ReservedPort: ~Copyable {
+private final class ReservedPort: Sendable {
   private let descriptor: Int32
   private let address: sockaddr_in
   let number: Int
