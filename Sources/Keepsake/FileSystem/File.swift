@@ -136,15 +136,21 @@ package final class File: ReadableFile, Sendable {
       // Never through a link: in a shared directory another user may have planted it.
       case .createOrOpen: O_RDWR | O_CREAT | O_NOFOLLOW
       }
-    return openDescriptor(
-      .open, directory.path(of: path.followed(by: suffix)), isNew: flags & O_EXCL != 0
-    ) {
+    func open() -> Int {
       path.withCString(endingIn: suffix) { path in
         Int(
           platformOpen(
             directory.descriptor, path, flags | O_CLOEXEC | O_NONBLOCK, mode_t(mode)))
       }
     }
+    guard flags & O_EXCL != 0 else {
+      return openDescriptor(.open, directory.path(of: path.followed(by: suffix)), open)
+    }
+    return createDescriptor(
+      .open, directory.path(of: path.followed(by: suffix)),
+      remove: {
+        _ = path.withCString(endingIn: suffix) { unlinkat(directory.descriptor, $0, 0) }
+      }, open)
   }
 
   /// Opens a file for appending if that is permitted, otherwise for reading only.

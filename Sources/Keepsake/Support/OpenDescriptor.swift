@@ -8,15 +8,37 @@ let firstDescriptor: Int32 = 3
 /// If a program has closed a standard stream, the system gives its number to the next file that is
 /// opened, and what the program prints would be written to that file. Such a descriptor is replaced
 /// by one with another number.
-///
-/// - Parameter isNew: Whether the call created a file that no other process knows yet.
 @inline(__always)
 func openDescriptor(
-  _ call: SystemCall, _ path: @autoclosure () -> String, isNew: Bool = false, _ body: () -> Int
+  _ call: SystemCall, _ path: @autoclosure () -> String, _ body: () -> Int
 ) -> Result<Int, Errno> {
   let result = systemCall(call, path(), body)
   guard case .success(let number) = result, number < Int(firstDescriptor) else { return result }
-  return replaceStandardStream(Int32(number), call, path(), isNew: isNew)
+  let copy = systemCall(call, path()) { duplicateDescriptor(Int32(number)) }
+  close(Int32(number))
+  return copy
+}
+
+/// Does the same with a call that creates a file.
+///
+/// What another thread prints may be on its way to the file even after its number was replaced. So
+/// the file is removed, and another one is created while the number is in use.
+///
+/// - Parameter remove: Removes the file, which no other process knows yet.
+@inline(__always)
+func createDescriptor(
+  _ call: SystemCall, _ path: @autoclosure () -> String, remove: () -> Void, _ body: () -> Int
+) -> Result<Int, Errno> {
+  var result = systemCall(call, path(), body)
+  guard case .success(let number) = result, number < Int(firstDescriptor) else { return result }
+  var standardStreams: [Int32] = []
+  while case .success(let number) = result, number < Int(firstDescriptor) {
+    standardStreams.append(Int32(number))
+    remove()
+    result = systemCall(call, path(), body)
+  }
+  for stream in standardStreams { close(stream) }
+  return result
 }
 
 /// Duplicates a descriptor; returns -1 with `errno` if that fails.
@@ -25,17 +47,4 @@ func duplicateDescriptor(_ descriptor: Int32) -> Int {
   // The first number is beyond the limit on descriptors.
   if copy == -1, errno == EINVAL { errno = EMFILE }
   return Int(copy)
-}
-
-private func replaceStandardStream(
-  _ descriptor: Int32, _ call: SystemCall, _ path: String, isNew: Bool
-) -> Result<Int, Errno> {
-  let result = systemCall(call, path) { duplicateDescriptor(descriptor) }
-  close(descriptor)
-  if isNew, case .success(let replacement) = result {
-    // Another thread may have printed in the meantime.
-    _ = ftruncate(Int32(replacement), 0)
-    _ = lseek(Int32(replacement), 0, SEEK_SET)
-  }
-  return result
 }
