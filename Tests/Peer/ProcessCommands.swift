@@ -19,6 +19,20 @@ enum PrintingProcess {
   static func value(_ number: Int) -> Data { Data("\(number) of \(count)".utf8) }
 }
 
+private func storeAll(_ stores: MixedStores) -> Bool {
+  do throws(StorageError) {
+    for number in 0..<PrintingProcess.count {
+      for kind in MixedStores.Kind.allCases {
+        try stores.set(PrintingProcess.value(number), kind, "\(number)")
+      }
+    }
+    try stores.settings.synchronize()
+    return true
+  } catch {
+    return false
+  }
+}
+
 /// Stores values of all kinds while two threads print.
 private func storeWhilePrinting(_ stores: MixedStores, closesStreams: Bool) -> Bool {
   let (isRunning, mayPrint) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
@@ -33,17 +47,34 @@ private func storeWhilePrinting(_ stores: MixedStores, closesStreams: Bool) -> B
   for _ in 1...2 { isRunning.wait() }
   if closesStreams { for stream in 0...2 { close(Int32(stream)) } }
   for _ in 1...2 { mayPrint.signal() }
-  do throws(StorageError) {
-    for number in 0..<PrintingProcess.count {
-      for kind in MixedStores.Kind.allCases {
-        try stores.set(PrintingProcess.value(number), kind, "\(number)")
-      }
+  return storeAll(stores) && (!closesStreams || watchesWithoutStreams(stores.settings))
+}
+
+/// Stores values of all kinds without a standard output, to which another thread prints. All that
+/// it prints is on its way until the values are stored.
+private func storeBeforePrintedTextArrives(_ stores: MixedStores) -> Bool {
+  let semaphores = (0..<3).map { _ in DispatchSemaphore(value: 0) }
+  let (isRunning, isStored, hasArrived) = (semaphores[0], semaphores[1], semaphores[2])
+  DispatchQueue.global().async {
+    isRunning.signal()
+    // Like a write that has begun, a copy of a descriptor has the file.
+    var copies: [Int32] = []
+    while copies.count < 500, isStored.wait(timeout: .now()) == .timedOut {
+      let copy = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
+      if copy != -1 { copies.append(copy) }
     }
-    try stores.settings.synchronize()
-    return !closesStreams || watchesWithoutStreams(stores.settings)
-  } catch {
-    return false
+    for copy in copies {
+      _ = write(copy, PrintingProcess.text, PrintingProcess.text.utf8.count)
+    }
+    hasArrived.signal()
   }
+  isRunning.wait()
+  close(STDOUT_FILENO)
+  defer {
+    isStored.signal()
+    hasArrived.wait()
+  }
+  return storeAll(stores)
 }
 
 /// Whether files are watched by a descriptor that does not have the number of a standard stream.
@@ -68,6 +99,8 @@ func runProcessCommand(_ words: [String]) -> Bool {
   case "print":  // exits with 0 if everything was stored; "closing" first closes the streams
     let isDone = storeWhilePrinting(MixedStores(in: directory), closesStreams: words.count > 1)
     exit(isDone ? 0 : 1)
+  case "print-late":  // the same, but what is printed to the closed output arrives in the end
+    exit(storeBeforePrintedTextArrives(MixedStores(in: directory)) ? 0 : 1)
   case "report":  // reports a failure; with a PATH, after that file has taken the place of stream 2
     if words.count > 1 {
       close(STDERR_FILENO)

@@ -54,6 +54,16 @@ import Testing
     }
   }
 
+  /// A write that began while a new file had the number of a stream goes to that file, however
+  /// late.
+  @Test func printedTextThatArrivesLateReachesNoNewFile() throws {
+    for round in 0..<Coverage.count(sample: 2, complete: 20) {
+      let directory = try TemporaryDirectory(isQuick: true)
+      #expect(try Peer.start(directory, "print-late").exitStatus == 0)
+      try expectEverything(in: directory, "round \(round)")
+    }
+  }
+
   @Test func failuresAreReportedToTheFirstStandardErrorOnly() throws {
     let directory = try TemporaryDirectory(isQuick: true)
     let usual = try Child(Peer.executable, [directory.path, "report"], mergesErrors: true)
