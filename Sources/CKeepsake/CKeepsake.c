@@ -166,6 +166,16 @@ int keepsake_reserve(int descriptor, uint64_t offset, uint64_t size) {
 #endif
 }
 
+int keepsake_sync_file_system(int descriptor) {
+#ifdef __linux__
+  return syncfs(descriptor);
+#else
+  (void)descriptor;
+  errno = ENOSYS;
+  return -1;
+#endif
+}
+
 int keepsake_write_in_place(int descriptor) {
 #ifdef FS_NOCOW_FL
   int flags;

@@ -55,6 +55,10 @@ int keepsake_clone(int target, int source);
 // file system cannot.
 int keepsake_reserve(int descriptor, uint64_t offset, uint64_t size);
 
+// Writes everything to disk that the file system of an open file or directory has in memory.
+// Returns 0, or -1 with errno (ENOSYS where there is no such call).
+int keepsake_sync_file_system(int descriptor);
+
 // Makes an empty file's blocks be written in place on a file system that would otherwise write each
 // change to a new one. Returns 0, or -1 with errno if the file system has no such choice.
 int keepsake_write_in_place(int descriptor);

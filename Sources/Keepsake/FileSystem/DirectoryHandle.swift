@@ -86,6 +86,14 @@ final class DirectoryHandle: Sendable {
     // Not supported by the file system.
     case .failure(let error) where [EINVAL, ENOTSUP, ENOSYS].contains(error.code): return
     case .failure(let error):
+      // On a full disk, btrfs may not have the space that it reserves for an fsync, even after a
+      // removal. It reserves none to sync the whole file system.
+      if error.code == ENOSPC,
+        case .success = systemCall(
+          .syncfs, path(), on: descriptor, { Int(keepsake_sync_file_system(descriptor)) })
+      {
+        return
+      }
       throw StorageError(errno: error.code, operation: "fsync", path: path())
     }
   }

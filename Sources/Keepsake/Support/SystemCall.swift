@@ -2,7 +2,7 @@ internal import KeepsakeLibc
 
 /// The system calls the library makes, under the names that errors and recordings show.
 enum SystemCall: String, Sendable {
-  case open, read, write, fsync, fdatasync, rename, unlink, rmdir, mkdir, stat, chmod
+  case open, read, write, fsync, fdatasync, syncfs, rename, unlink, rmdir, mkdir, stat, chmod
   case list, link, lock, map, watch, space, resolve, exchange, times, clone, chown
   case reserve, truncate, flags
   case openNoSymlinks = "openat2"

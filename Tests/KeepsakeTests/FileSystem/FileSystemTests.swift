@@ -35,6 +35,28 @@ import Testing
     #expect(calls == [.open, .write, .fdatasync, .rename, .open, .fsync])
   }
 
+  /// On a full btrfs, fsync of a directory failed after its files had been removed.
+  @Test func aDirectoryIsSyncedWithItsFileSystemIfThereIsNoSpaceForLess() throws {
+    let directory = try TemporaryDirectory()
+    let calls = Locked<[SystemCall]>([])
+    func plan(failing full: Set<SystemCall>) -> FaultPlan {
+      FaultPlan(decide: { event in
+        calls.withLock { $0.append(event.call) }
+        return full.contains(event.call) ? .fail(ENOSPC) : .proceed
+      })
+    }
+    try FaultPlan.$current.withValue(plan(failing: [.fsync])) {
+      try FileSystem.synchronizeDirectory(directory.path)
+    }
+    #expect(calls.withLock { $0 } == [.open, .fsync, .syncfs])
+    FaultPlan.$current.withValue(plan(failing: [.fsync, .syncfs])) {
+      let error = expectFailure(.diskFull) {
+        try FileSystem.synchronizeDirectory(directory.path)
+      }
+      #expect(error?.path == directory.path)
+    }
+  }
+
   @Test func removingALinkWithoutPermissionDoesNotFollowIt() throws {
     let directory = try TemporaryDirectory()
     try FileSystem.createDirectory(directory.path + "/photos")

@@ -116,7 +116,7 @@ final class DiskRecorder: Sendable {
         let node = node(descriptor, state),
         state.disk.nodes[node].mode == status.st_mode & 0o7777
       else { return recordUnknown(event, &state) }
-    case .chown, .clone, .mkdir, .rename, .exchange, .link, .unlink, .rmdir:
+    case .chown, .clone, .mkdir, .rename, .exchange, .link, .unlink, .rmdir, .syncfs:
       recordUnknown(event, &state)
     case .read, .stat, .list, .lock, .map, .watch, .space, .resolve, .lockMemory, .adviseMemory,
       .terminal, .keyring, .reserve, .truncate, .flags:  // the last three change no contents

@@ -5,8 +5,8 @@ import Testing
 
 extension SystemCall {
   /// The errors that a correct call can fail with, according to its manual page: open(2),
-  /// openat2(2), read(2), write(2), fsync(2), rename(2), unlink(2), rmdir(2), mkdir(2), statx(2),
-  /// chmod(2), link(2), symlink(2), flock(2), fcntl(2), mmap(2), mlock(2), madvise(2),
+  /// openat2(2), read(2), write(2), fsync(2), sync(2), rename(2), unlink(2), rmdir(2), mkdir(2),
+  /// statx(2), chmod(2), link(2), symlink(2), flock(2), fcntl(2), mmap(2), mlock(2), madvise(2),
   /// inotify_add_watch(2), statvfs(3), realpath(3), utimensat(2), ioctl_ficlone(2),
   /// ioctl_iflags(2), fallocate(2), ftruncate(2) and tcsetattr(3).
   ///
@@ -22,6 +22,7 @@ extension SystemCall {
     case .read: [EINTR, EIO]
     case .write, .publish: [EDQUOT, EFBIG, EINTR, EIO, ENOSPC, EPERM]
     case .fsync, .fdatasync: [EDQUOT, EINTR, EINVAL, EIO, ENOSPC, EROFS]
+    case .syncfs: [EIO, ENOSPC, EROFS]
     case .rename: [EACCES, EBUSY, EDQUOT, EIO, EMLINK, ENOMEM, ENOSPC, EPERM, EROFS, EXDEV]
     case .exchange: [EACCES, EBUSY, EINVAL, EIO, ENOMEM, ENOSPC, EPERM, EROFS]
     case .unlink: [EACCES, EBUSY, EIO, ENOMEM, EPERM, EROFS]
