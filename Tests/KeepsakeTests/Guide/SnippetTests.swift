@@ -59,9 +59,14 @@ import Testing
 
   // MARK: Manifests
 
-  /// SwiftPM leaves lock files in the temporary directory.
-  private static func variables(_ directory: TemporaryDirectory) -> [String: String] {
-    ["TMPDIR": directory.path]
+  /// Runs `swift package` without what its processes share: it leaves lock files in the temporary
+  /// directory, and prints a warning if another process uses the cache of manifests.
+  private static func runPackage(
+    _ command: String, at path: String, temporary: TemporaryDirectory
+  ) async throws -> (status: Int32, output: String) {
+    try await Command.run(
+      ["swift", "package", "--package-path", path, "--manifest-cache", "none", command],
+      environment: ["TMPDIR": temporary.path])
   }
 
   @Test(arguments: Document.all)
@@ -69,9 +74,8 @@ import Testing
     for snippet in try document.snippets() where snippet.isManifest {
       let directory = try TemporaryDirectory()
       try Data(snippet.text.utf8).write(to: directory.file("Package.swift"))
-      let dump = try await Command.run(
-        ["swift", "package", "--package-path", directory.path, "dump-package"],
-        environment: Self.variables(directory))
+      let dump = try await Self.runPackage(
+        "dump-package", at: directory.path, temporary: directory)
       #expect(dump.status == 0 && dump.output.contains("\"Keepsake\""), "\(dump.output)")
     }
   }
@@ -101,9 +105,8 @@ import Testing
     }
     try Data(manifest.utf8).write(to: directory.file("mytool/Package.swift"))
     let package = directory.file("mytool").path
-    let tree = try await Command.run(
-      ["swift", "package", "--package-path", package, "show-dependencies"],
-      environment: Self.variables(directory))
+    let tree = try await Self.runPackage(
+      "show-dependencies", at: package, temporary: directory)
     #expect(tree.status == 0 && !tree.output.contains("warning"), "\(tree.output)")
   }
 
