@@ -359,6 +359,9 @@ extension DiskCache.Store {
 
   /// Removes all entries; their files are deleted in the background.
   ///
+  /// The cache's directory stays, and so does whatever else is in it. In a directory that is a link
+  /// or a mount point, the files are deleted before this returns.
+  ///
   /// - Throws: ``StorageError`` if the cache was not emptied.
   public func removeAll() throws(StorageError) {
     InFlightFetches.shared.invalidateAll(of: self)

@@ -280,6 +280,9 @@ extension DiskCache {
 
   /// Removes all entries of one cache; their files are deleted in the background.
   ///
+  /// The cache's directory stays, and so does whatever else is in it. In a directory that is a link
+  /// or a mount point, the files are deleted before this returns.
+  ///
   /// - Returns: Whether the cache was emptied.
   @discardableResult
   public static func removeAll(cache: Name = .standard) -> Bool {

@@ -8,10 +8,12 @@ extension FileSystem {
   }
 
   /// The names in a directory, without `.` and `..`; empty if the directory does not exist.
-  static func list(_ path: String) throws(StorageError) -> [String] {
+  static func list(
+    _ path: String = ".", in parent: DirectoryHandle? = nil
+  ) throws(StorageError) -> [String] {
     var names: [String] = []
     do throws(StorageError) {
-      try scan(path) { (entry) throws(StorageError) in
+      try scan(path, in: parent) { (entry) throws(StorageError) in
         names.append(String(cString: entry.rawName))
       }
     } catch  where error.code == .notFound {}
@@ -55,14 +57,17 @@ extension FileSystem {
   }
 
   /// Calls `body` with each entry of a directory except `.` and `..`.
+  ///
+  /// - Parameter followsLinks: Whether `path` may be a link; otherwise that is an error.
   static func scan(
-    _ path: String = ".", in parent: DirectoryHandle? = nil,
+    _ path: String = ".", in parent: DirectoryHandle? = nil, followsLinks: Bool = true,
     _ body: (DirectoryEntry) throws(StorageError) -> Void
   ) throws(StorageError) {
     let fullPath = parent.path(of: path == "." ? "" : path)
     let descriptor = Int32(
       try openDescriptor(.list, fullPath) {
-        let flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK
+        let flags =
+          O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK | (followsLinks ? 0 : O_NOFOLLOW)
         return path.withCString { Int(openat(parent.descriptor, $0, flags)) }
       }.get(.list, fullPath))
     guard let directory = fdopendir(descriptor) else {
@@ -90,8 +95,9 @@ extension FileSystem {
     }
   }
 
-  /// Removes a directory and everything in it. Symbolic links are removed, not followed.
+  /// Removes a directory and everything in it. Symbolic links are removed, not followed; a path
+  /// that is a link is an error.
   static func removeTree(_ path: String) throws(StorageError) {
-    try ConfinedPath(base: path).removeTree()
+    try ConfinedPath(base: parent(of: path)).appending(name(of: path)).removeTree()
   }
 }

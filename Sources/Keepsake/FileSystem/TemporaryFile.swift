@@ -97,7 +97,7 @@ struct TemporaryFile: ~Copyable {
   /// Removes the file now, unless it was moved.
   mutating func discard() {
     // A file that cannot be removed is left to a later sweep.
-    if !isKept { try? FileSystem.remove(path, in: directory) }
+    if !isKept { try? FileSystem.unlink(path, in: directory) }
     isKept = true
   }
 
@@ -105,6 +105,6 @@ struct TemporaryFile: ~Copyable {
   mutating func leave() { isKept = true }
 
   deinit {
-    if !isKept { try? FileSystem.remove(path, in: directory) }
+    if !isKept { try? FileSystem.unlink(path, in: directory) }
   }
 }

@@ -69,7 +69,7 @@ extension KeepsakectlTests {
       try $0.makeOld($0.path(name))
     },
     Damage("a cache that a killed program was emptying", finding: "killed") {
-      let path = $0.path("cache/\($0.app)/caches/.Images.1f.trash")
+      let path = $0.path("cache/\($0.app)/caches/Images/.ab.1f.trash")
       try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
       try $0.makeOld(path)
     },

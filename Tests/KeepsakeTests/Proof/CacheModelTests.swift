@@ -134,8 +134,14 @@ extension CacheModel {
       without.entries[key] = nil
       models.append(without)
     }
-    // Other stores notice an interrupted removal after a few milliseconds.
-    if case .removeAll = call { usleep(20_000) }
+    if case .removeAll = call {
+      // It removes the entries of one subdirectory after the other. Other stores notice an
+      // interrupted removal after a few milliseconds.
+      usleep(20_000)
+      var rest = self
+      rest.entries = entries.filter { found[$0.key] != nil }
+      models.append(rest)
+    }
     for var model in models where model.accept(found) {
       self = model
       return true
@@ -170,7 +176,7 @@ extension CacheModel {
   /// The total matches the files once work in the background has removed some of them.
   private func auditTotal(_ directory: TemporaryDirectory, _ store: ScriptedCache) throws -> String?
   {
-    let root = directory.path + "/x/"
+    let root = directory.path + "/x"
     guard isCounted, FileManager.default.fileExists(atPath: root) else {
       return nil
     }
@@ -187,11 +193,14 @@ extension CacheModel {
   }
 
   private static func blocks(_ root: String) throws -> Int {
-    try FileManager.default.subpathsOfDirectory(atPath: root).reduce(0) { sum, name in
+    var sum = 0
+    // Unlike FileManager, it continues if work in the background removes files at the same time.
+    try ConfinedPath(base: root).walk { visit in
+      guard visit.kind == .file, visit.path.name != "CACHEDIR.TAG" else { return }
       var status = stat()
-      let isFile = lstat(root + name, &status) == 0 && status.st_mode & S_IFMT == S_IFREG
-      return sum + (isFile && name != "CACHEDIR.TAG" ? Int(status.st_blocks) * 512 : 0)
+      if lstat(visit.path.path, &status) == 0 { sum += Int(status.st_blocks) * 512 }
     }
+    return sum
   }
 }
 

@@ -172,7 +172,7 @@ extension OneAtATime {
         return try cache.keys().isEmpty && cache.totalSize == 0
       }
       check("trash") {
-        try waitUntil("the trash is removed") { try directory.names("caches").isEmpty }
+        try waitUntil("the trash is removed") { try directory.names("caches/standard").isEmpty }
         return true
       }
       try FileManager.default.removeItem(at: directory.file("filler"))

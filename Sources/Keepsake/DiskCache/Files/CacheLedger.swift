@@ -158,14 +158,14 @@ final class CacheLedger: Sendable {
     } catch  where error.code == .diskFull {}
   }
 
-  /// Adds to the size of a subdirectory, unless the cache was emptied since `epoch`.
+  /// Adds to the size of a subdirectory. If the cache was emptied since `epoch`, it is unknown
+  /// whether the change was made before or after that, and so is the size.
   ///
   /// - Parameter bytes: nil if the size has become unknown.
   func add(_ bytes: Int?, to directory: Int, since epoch: UInt64?) throws(StorageError) {
     try change { () throws(StorageError) in
-      guard self.epoch == epoch else { return }
       let size = size(of: directory)
-      let sum = bytes.flatMap { bytes in
+      let sum = (self.epoch == epoch ? bytes : nil).flatMap { bytes in
         size.bytes.map { Int(clamping: $0).addingReportingOverflow(bytes).partialValue }
       }
       try publishSize(sum.map { UInt64(max(0, $0)) }, of: directory)

@@ -30,30 +30,4 @@ struct CachePaths: Sendable {
     // A process that is writing the tag now will find its file gone and retry.
     try FileSystem.removeStaleTemporaryFiles(for: tagPath, olderThan: 0)
   }
-
-  // MARK: Temporary files beside the cache's directory
-
-  private static let trashSuffix = ".trash"
-  private static let temporarySuffix = ".tmp"
-
-  /// A new path to which the cache's directory is moved when the cache is emptied.
-  func makeTrashPath() -> String {
-    let number = String(UInt64.random(in: .min ... .max), radix: 16)
-    return "\(parent.path)/.\(name).\(number)\(Self.trashSuffix)"
-  }
-
-  static func isTrash(_ fileName: String) -> Bool { fileName.hasSuffix(trashSuffix) }
-
-  /// The path of a temporary file that is kept when the cache is emptied.
-  func temporaryPath(_ fileName: String) -> String { "\(parent.path)/.\(name)\(fileName)" }
-
-  /// The names of emptied directories and temporary files, some of which may be in use.
-  func temporaryNames() throws(StorageError) -> [String] {
-    let prefix = ".\(name)."
-    return try FileSystem.list(parent.path).filter { fileName in
-      // A second dot means that the file belongs to a cache with a longer name.
-      fileName.hasPrefix(prefix) && fileName.dropFirst(prefix.count).count { $0 == "." } == 1
-        && (Self.isTrash(fileName) || fileName.hasSuffix(Self.temporarySuffix))
-    }
-  }
 }

@@ -15,8 +15,6 @@ struct CacheSubdirectory {
     var expiredCount = 0
   }
 
-  private var path: String { cache.path(ofSubdirectory: number) }
-
   /// Determines the size, and removes what is expired, incomplete or abandoned.
   @discardableResult
   func scan() throws(StorageError) -> Scan {
@@ -52,13 +50,14 @@ struct CacheSubdirectory {
 
   private func scanFiles() throws(StorageError) -> Scan {
     var scan = Scan()
-    let fileNames = Set(try FileSystem.list(path))
+    let fileNames = try cache.fileNames(inSubdirectory: number)
     let now = WallClock.now
     var hasEnded: [UInt64: Bool] = [:]
     for fileName in fileNames {
       if fileName.utf8.first == UInt8(ascii: ".") {
         if try cache.isAbandoned(fileName, &hasEnded) {
-          try FileSystem.remove(path + "/" + fileName)
+          let path = EntryName.directoryName(number) + "/" + fileName
+          try FileSystem.unlink(path, in: cache.directory)
         }
         continue
       }
@@ -80,10 +79,6 @@ struct CacheSubdirectory {
       }
       guard let payload = try FileSystem.status(name.path, in: cache.directory, withTimes: true)
       else { continue }
-      if payload.isDirectory {
-        try removeIncomplete(name)
-        continue
-      }
       if payload.canExpire {
         switch try checkExpiry(of: name, payload, now: now) {
         case .expires(let time): scan.earliestExpiry = min(scan.earliestExpiry, time)
@@ -144,9 +139,9 @@ struct CacheSubdirectory {
   private func removeIncomplete(_ name: EntryName) throws(StorageError) {
     _ = try cache.withKeyLock(name, timeout: cache.timeout) {
       entry throws(StorageError) -> Void in
-      let payload = try FileSystem.status(name.path, in: cache.directory)
-      let sidecar = try FileSystem.status(name.sidecarPath, in: cache.directory)
-      if let payload, sidecar != nil, !payload.isDirectory { return }
+      let payload = try entry.fileStatus(name.path)
+      let sidecar = try entry.fileStatus(name.sidecarPath)
+      if payload != nil, sidecar != nil { return }
       if payload == nil, let expires = try cache.expiryOfNoValue(name, key: nil),
         expires > WallClock.now
       {

@@ -29,7 +29,7 @@ extension FileCache {
     let isSweepDue = isSweepDue(ledger)
     do throws(StorageError) {
       // Checked here, because there are hardly ever any, to avoid starting a thread for nothing.
-      let names = try paths.temporaryNames()
+      let names = try cache.temporaryNames()
       if !isSweepDue, names.isEmpty { return }
     } catch {
       return report(error.inContext(of: "sweep", path: paths.directory))

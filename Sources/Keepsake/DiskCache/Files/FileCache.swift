@@ -306,10 +306,10 @@ package final class FileCache: CacheEngine {
   package func startWritingFile(_ key: String) throws(StorageError) -> FileEntryWriter {
     try withOpenCacheForWriting { cache throws(StorageError) in
       let name = try EntryName(key: key, rules: cache.rules)
-      // Outside the cache's directory, because the pieces cannot be written again if the cache is
+      // Outside the subdirectories, because the pieces cannot be written again if the cache is
       // emptied.
       let temporary = try TemporaryFile.make(
-        at: paths.temporaryPath(cache.temporaryName()), for: paths.directory + "/" + name.path,
+        at: paths.directory + "/" + cache.temporaryName(), for: paths.directory + "/" + name.path,
         mode: cache.fileMode)
       return FileEntryWriter(self, cache, name, key, temporary)
     }
@@ -357,40 +357,31 @@ package final class FileCache: CacheEngine {
   }
 
   package func removeExpired() throws(StorageError) -> Int {
-    // A process that was killed while it emptied the cache leaves no cache, but its old files.
-    if try openCache() == nil, try paths.temporaryNames().isEmpty { return 0 }
+    if try openCache() == nil { return 0 }
     return try openCacheForWriting().sweep(from: 0)
   }
 
   package func removeAll() throws(StorageError) {
     guard let old = try openCache() else { return }
-    let cache = try retryingIfRemoved { () throws(StorageError) in try openCacheForWriting() }
+    let cache = try openCacheForWriting()
     guard let ledger = cache.ledger else { return }
-    let trash = paths.makeTrashPath()
-    var isMoved = true
+    var rest: [Int] = []
     try ledger.reset { () throws(StorageError) in
-      do throws(StorageError) {
-        isMoved = try FileSystem.move(
-          paths.directory, in: nil, to: trash, in: DirectoryHandle(paths.parent.path))
-      } catch  where error.code == .notFound {
-        // Another process has emptied the cache at the same time.
-      } catch  where error.code == .diskFull {
-        isMoved = false
-      }
-      return isMoved
+      rest = try cache.moveSubdirectoriesToTrash()
+      return rest.isEmpty
     }
     close(old)
     close(cache)
-    if !isMoved {
-      // An overlay file system does not rename a directory of its lower layer, and btrfs needs
-      // space for a new name.
-      return try ConfinedPath(base: paths.directory).removeContents { $0 != CachePaths.tagName }
+    if !rest.isEmpty {
+      try withOpenCacheForWriting { cache throws(StorageError) in
+        for number in rest { try cache.removeEntries(inSubdirectory: number) }
+      }
     }
     BackgroundWork.run { [self] in
       do throws(StorageError) {
-        try FileSystem.removeTree(trash)
+        try cache.removeAbandonedFiles()
       } catch {
-        report(error.inContext(of: "removeAll", path: trash))
+        report(error.inContext(of: "removeAll", path: paths.directory))
       }
     }
   }

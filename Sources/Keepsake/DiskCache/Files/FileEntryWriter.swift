@@ -62,9 +62,7 @@ package final class FileEntryWriter: CacheWriter, @unchecked Sendable {
       do throws(StorageError) {
         try cache.publish(&temporary, summary, as: name, key, options, hook: hook)
       } catch  where error.code == .notFound {
-        try cache.makeSubdirectory(of: name)
-        // If the cache was emptied in the meantime, that subdirectory is in the trash.
-        guard try cache.isCurrent() else { throw error }
+        try cache.makeSubdirectory(name.directory)
         try cache.publish(&temporary, summary, as: name, key, options, hook: hook)
       }
       return cache

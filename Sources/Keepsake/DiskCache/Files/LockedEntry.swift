@@ -15,6 +15,13 @@ struct LockedEntry {
 
   // MARK: Removing
 
+  /// The status of a file of the entry, or of a link in its place; nil for a directory, which the
+  /// cache has not made and does not remove.
+  func fileStatus(_ path: String) throws(StorageError) -> FileStatus? {
+    let status = try FileSystem.status(path, in: cache.directory, followsLinks: false)
+    return status?.isDirectory == true ? nil : status
+  }
+
   /// Removes both files.
   ///
   /// - Parameter noticeably: Whether other processes are to notice this even if there are none.
@@ -23,20 +30,21 @@ struct LockedEntry {
   func remove(noticeably: Bool = false) throws(StorageError) -> Bool {
     let sidecarPath = name.sidecarPath
     cache.verifiedEntries.remove(name)
-    let payload = try FileSystem.status(name.path, in: cache.directory, followsLinks: false)
-    guard let payload else {
-      let sidecar = try FileSystem.status(sidecarPath, in: cache.directory, followsLinks: false)
+    guard let payload = try fileStatus(name.path) else {
+      let sidecar = try fileStatus(sidecarPath)
       if sidecar == nil { return noticeably && countRemoval(0) }
       let keyLength = try cache.keyLength(of: name)
       let hasNoValue = try cache.expiryOfNoValue(name, key: nil) != nil
-      try FileSystem.remove(sidecarPath, in: cache.directory)
+      try FileSystem.unlink(sidecarPath, in: cache.directory)
       // Otherwise it is unknown whether the missing payload was counted.
       return countRemoval(hasNoValue ? -cache.footprint(size: 0, keyLength: keyLength) : nil)
     }
     let keyLength = try cache.keyLength(of: name)
     // The payload goes first, because a sidecar without one counts as missing.
-    try FileSystem.remove(name.path, in: cache.directory)
-    try FileSystem.remove(sidecarPath, in: cache.directory)
+    try FileSystem.unlink(name.path, in: cache.directory)
+    do throws(StorageError) {
+      try FileSystem.unlink(sidecarPath, in: cache.directory)
+    } catch  where error.code == .isDirectory {}
     return countRemoval(
       payload.isRegularFile ? -cache.footprint(size: payload.size, keyLength: keyLength) : nil)
   }
@@ -81,7 +89,11 @@ struct LockedEntry {
   ) throws(StorageError) {
     let replaced = try replaceSidecar(with: contents, isDurable: isDurable) {
       replaced throws(StorageError) in
-      try move(&payload, isNew: replaced.payloadSize == nil)
+      if replaced.payloadSize == nil {
+        try payload.moveToDestination()
+      } else {
+        try payload.exchangeWithDestination()
+      }
     }
     do throws(StorageError) {
       // Recorded before and after: a process that is killed in between, or a scan that runs in
@@ -103,7 +115,7 @@ struct LockedEntry {
     let replaced = try replaceSidecar(with: contents, isDurable: false) {
       replaced throws(StorageError) in
       // Until then, the record before counts, because the payload belongs to it.
-      if replaced.payloadSize != nil { try FileSystem.remove(name.path, in: cache.directory) }
+      if replaced.payloadSize != nil { try FileSystem.unlink(name.path, in: cache.directory) }
     }
     cache.verifiedEntries.remove(name)
     try cache.ledger?.recordExpiry(expires, in: name.directory)
@@ -185,8 +197,7 @@ struct LockedEntry {
       return Replaced(
         payloadSize: size, footprint: footprint(size: size, sidecar: contents.count))
     }
-    let payload = try FileSystem.status(name.path, in: cache.directory, withTimes: true)
-    guard let payload else {
+    guard let payload = try replacedPayload() else {
       header.initializeMemory(as: UInt8.self, repeating: 0)
       return Replaced()
     }
@@ -196,13 +207,24 @@ struct LockedEntry {
       footprint: footprint(size: payload.size, sidecar: contents.count))
   }
 
+  private func replacedPayload() throws(StorageError) -> FileStatus? {
+    let payload = try FileSystem.status(name.path, in: cache.directory, withTimes: true)
+    // The payloads would exchange names.
+    guard payload?.isDirectory != true else {
+      throw StorageError(
+        .isDirectory, operation: "rename", path: cache.directory.path(of: name.path),
+        reason: "a directory is in the way", remedy: "Move the directory away.")
+    }
+    return payload
+  }
+
   private func readOldDetailed(
     _ file: File, _ contents: UnsafeRawBufferPointer
   ) throws(StorageError) -> Replaced {
     let keyLength = Sidecar.key(in: contents).count
     let sidecar = try file.read(
       from: 0, count: Sidecar.largestFileSize(keyLength: keyLength))
-    let payload = try FileSystem.status(name.path, in: cache.directory, withTimes: true)
+    let payload = try replacedPayload()
     return sidecar.withUnsafeBytes { bytes in
       let footprint = footprint(size: payload?.size ?? 0, sidecar: bytes.count)
       if let payload {
@@ -300,20 +322,10 @@ struct LockedEntry {
     }
     do throws(StorageError) {
       return (try open(), false)
-    } catch  where error.code == .isDirectory || error.code == .symbolicLink {
-      // The cache makes no directories or links of this name.
-      try FileSystem.remove(name.sidecarPath, in: cache.directory)
+    } catch  where error.code == .symbolicLink {
+      // The cache makes no links.
+      try FileSystem.unlink(name.sidecarPath, in: cache.directory)
       return (try open(), false)
-    }
-  }
-
-  private func move(_ payload: inout TemporaryFile, isNew: Bool) throws(StorageError) {
-    do throws(StorageError) {
-      if isNew { try payload.moveToDestination() } else { try payload.exchangeWithDestination() }
-    } catch  where error.code == .isDirectory {
-      // The cache makes no directories of this name.
-      try FileSystem.remove(name.path, in: cache.directory)
-      try payload.moveToDestination()
     }
   }
 

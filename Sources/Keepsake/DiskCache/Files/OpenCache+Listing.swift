@@ -4,7 +4,7 @@ extension OpenCache {
     var keys: [String] = []
     let now = WallClock.now
     for number in try subdirectoryNumbers() {
-      let fileNames = Set(try FileSystem.list(path(ofSubdirectory: number)))
+      let fileNames = try fileNames(inSubdirectory: number)
       let mayHaveExpired = ledger.map { $0.earliestExpiry(in: number) <= now } ?? true
       for sidecarName in fileNames {
         guard let fileName = Sidecar.payloadName(of: sidecarName), fileNames.contains(fileName)

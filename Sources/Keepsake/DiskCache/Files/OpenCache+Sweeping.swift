@@ -4,7 +4,6 @@ extension OpenCache {
   /// - Returns: The number of expired entries that were removed.
   func sweep(from first: Int) throws(StorageError) -> Int {
     guard let ledger else { return 0 }
-    try removeAbandonedFiles()
     try paths.removeTemporaryTags()
     try ledger.checkClock()
     var count = 0
@@ -13,6 +12,7 @@ extension OpenCache {
       try ledger.setNextSweep(from: subdirectory.number + 1)
     }
     try ledger.setNextSweep(from: EntryName.directoryCount)
+    try removeAbandonedFiles()
     return count
   }
 
@@ -26,22 +26,56 @@ extension OpenCache {
     }.map { CacheSubdirectory(cache: self, ledger: ledger, number: $0) }
   }
 
-  /// The numbers of the subdirectories that exist.
+  /// The numbers of the subdirectories that exist, and of links in their place.
   func subdirectoryNumbers() throws(StorageError) -> [Int] {
-    try FileSystem.list(directory.path).compactMap { name in
-      guard name.utf8.count == 2, let number = Int(name, radix: 16) else { return nil }
-      return EntryName.directoryName(number) == name ? number : nil
+    var numbers: [Int] = []
+    try FileSystem.scan(in: directory) { entry throws(StorageError) in
+      guard let name = entry.name, name.utf8.count == 2, let number = Int(name, radix: 16),
+        EntryName.directoryName(number) == name
+      else { return }
+      let kind = try entry.kind()
+      if kind == .directory || kind == .symbolicLink { numbers.append(number) }
     }
+    return numbers
   }
 
-  /// Removes emptied directories, and temporary files whose process has ended.
+  /// The names in a subdirectory, without those of directories in it; none if it is missing, or a
+  /// link or a file in its place.
+  func fileNames(inSubdirectory number: Int) throws(StorageError) -> Set<String> {
+    var names: Set<String> = []
+    do throws(StorageError) {
+      let path = EntryName.directoryName(number)
+      try FileSystem.scan(path, in: directory, followsLinks: false) { entry throws(StorageError) in
+        if try entry.kind() != .directory { names.insert(String(cString: entry.rawName)) }
+      }
+    } catch  where error.code == .notFound || error.code == .notDirectory {}
+    return names
+  }
+
+  /// Removes emptied subdirectories, and temporary files whose process has ended.
+  ///
+  /// - Throws: The first error, after the other files were removed.
   func removeAbandonedFiles() throws(StorageError) {
     var hasEnded: [UInt64: Bool] = [:]
-    for fileName in try paths.temporaryNames() {
-      let path = paths.parent.path + "/" + fileName
-      let isTrash = CachePaths.isTrash(fileName)
-      let isAbandoned = try isAbandoned(fileName, &hasEnded)
-      if isTrash || isAbandoned { try FileSystem.remove(path) }
+    var failure: StorageError?
+    for name in try temporaryNames() {
+      do throws(StorageError) {
+        if Self.isTrash(name) {
+          try deleteTrash(name)
+        } else if try isAbandoned(name, &hasEnded) {
+          try FileSystem.unlink(name, in: directory)
+        }
+      } catch {
+        failure = failure ?? error
+      }
+    }
+    if let failure { throw failure }
+  }
+
+  /// The names of emptied subdirectories and of temporary files, some of which may be in use.
+  func temporaryNames() throws(StorageError) -> [String] {
+    try FileSystem.list(in: directory).filter { name in
+      Self.isTrash(name) || Self.token(ofTemporary: name) != nil
     }
   }
 }

@@ -28,19 +28,15 @@ extension OpenCache {
     do throws(StorageError) {
       return try TemporaryFile.make(at: path, for: name.path, in: directory, mode: fileMode)
     } catch  where error.code == .notFound {
-      try makeSubdirectory(of: name)
+      try makeSubdirectory(name.directory)
       return try TemporaryFile.make(at: path, for: name.path, in: directory, mode: fileMode)
     }
   }
 
-  /// Makes the subdirectory of an entry.
-  ///
-  /// It is made in the directory that is open even if the cache is being emptied at the same time:
-  /// the entry is then removed with the others, as if it had been stored a moment earlier.
-  func makeSubdirectory(of name: EntryName) throws(StorageError) {
+  func makeSubdirectory(_ number: Int) throws(StorageError) {
     try FileSystem.makeDirectory(
-      EntryName.directoryName(name.directory), in: directory, mode: directoryMode)
-    durableDirectories.withLock { _ = $0.remove(name.directory) }
+      EntryName.directoryName(number), in: directory, mode: directoryMode)
+    durableDirectories.withLock { _ = $0.remove(number) }
   }
 
   /// Makes the payload in a temporary file visible as an entry, under the key's lock.
@@ -105,7 +101,7 @@ extension OpenCache {
       }
     } catch  where error.code == .notFound {
       // The caller repeats the call.
-      try makeSubdirectory(of: name)
+      try makeSubdirectory(name.directory)
       throw error
     }
   }

@@ -232,17 +232,23 @@ final class OpenCache: Sendable {
     }
   }
 
+  /// The token of the process that made a temporary file; nil for a file that is none.
+  static func token(ofTemporary fileName: String) -> UInt64? {
+    guard fileName.hasPrefix("."), fileName.hasSuffix(".tmp"),
+      let dash = fileName.lastIndex(of: "-")
+    else { return nil }
+    return UInt64(fileName[..<dash].dropFirst(), radix: 16)
+  }
+
   /// Whether the process that made a temporary file has ended.
   ///
   /// - Parameter hasEnded: The answers so far, by the token in the file's name.
   func isAbandoned(
     _ fileName: String, _ hasEnded: inout [UInt64: Bool]
   ) throws(StorageError) -> Bool {
-    guard let ledger, let dash = fileName.lastIndex(of: "-"),
-      let start = fileName[..<dash].lastIndex(of: "."),
-      let token = UInt64(fileName[fileName.index(after: start)..<dash], radix: 16),
-      token != self.token
-    else { return false }
+    guard let ledger, let token = Self.token(ofTemporary: fileName), token != self.token else {
+      return false
+    }
     if let answer = hasEnded[token] { return answer }
     let byte = CacheLedger.Byte.process(token)
     let isFree = try ledger.file.tryLock(bytes: byte)

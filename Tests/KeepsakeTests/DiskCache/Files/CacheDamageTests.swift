@@ -257,36 +257,27 @@ import Testing
     #expect(directory.cache().statistics.damaged == 0)
   }
 
+  /// A directory stays where it is: see `CacheEmptyingTests`.
   @Test(arguments: [true, false])
-  func aDirectoryOrLinkInsteadOfAFileIsAMiss(isPayload: Bool) throws {
-    let store = directory.cache()
-    try store.set(value, forKey: "k")
-    let path = try isPayload ? store.payload("k") : store.sidecar("k")
-    try FileManager.default.removeItem(atPath: path)
-    try FileManager.default.createDirectory(
-      atPath: path + "/inner", withIntermediateDirectories: true)
-    try expectMiss("directory")
-    try directory.write(Array("foreign".utf8), to: "foreign")
-    let path2 = try isPayload ? directory.cache().payload("k") : directory.cache().sidecar("k")
-    try FileManager.default.removeItem(atPath: path2)
-    try FileManager.default.createSymbolicLink(
-      atPath: path2, withDestinationPath: directory.path + "/foreign")
-    try expectMiss("link")
-    #expect(try directory.bytes(of: "foreign") == Array("foreign".utf8))
-    // A set replaces them.
-    for isDirectory in [true, false] {
-      let path = try isPayload ? directory.cache().payload("k") : directory.cache().sidecar("k")
+  func aLinkInsteadOfAFileIsAMiss(isPayload: Bool) throws {
+    let foreign = Array("foreign".utf8)
+    try directory.write(foreign, to: "foreign")
+    func makeLink() throws {
+      let store = directory.cache()
+      try store.set(value, forKey: "k")
+      let path = try isPayload ? store.payload("k") : store.sidecar("k")
       try FileManager.default.removeItem(atPath: path)
-      if isDirectory {
-        try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
-      } else {
-        try FileManager.default.createSymbolicLink(
-          atPath: path, withDestinationPath: directory.path + "/foreign")
-      }
-      try directory.cache().set(value, forKey: "k")
-      #expect(try directory.cache().get("k") == value)
-      #expect(try directory.bytes(of: "foreign") == Array("foreign".utf8))
+      try FileManager.default.createSymbolicLink(
+        atPath: path, withDestinationPath: directory.path + "/foreign")
     }
+    try makeLink()
+    try expectMiss("link")
+    #expect(try directory.bytes(of: "foreign") == foreign)
+    // A set replaces it.
+    try makeLink()
+    try directory.cache().set(value, forKey: "k")
+    #expect(try directory.cache().get("k") == value)
+    #expect(try directory.bytes(of: "foreign") == foreign)
   }
 
   @Test func anEntryOfANewerVersionIsAnErrorAndIsKept() throws {

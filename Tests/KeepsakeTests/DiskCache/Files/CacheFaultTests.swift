@@ -329,23 +329,6 @@ import Testing
     #expect(try directory.cache().totalSize == store.totalSize)
   }
 
-  /// An overlay file system does not rename a directory of its lower layer.
-  @Test func aCacheThatCannotBeMovedIsEmptied() throws {
-    let directory = try TemporaryDirectory()
-    try prepare(directory)
-    let (store, other) = (directory.cache(), directory.cache())
-    #expect(try other.get("k") == Self.old)
-    let plan = FaultPlan(decide: {
-      $0.call == .rename && $0.path.contains(".trash") ? .fail(EXDEV) : .proceed
-    })
-    try FaultPlan.$current.withValue(plan) { try store.removeAll() }
-    for reader in [store, other, directory.cache()] {
-      #expect(try reader.get("k") == nil && reader.keys() == [] && reader.totalSize == 0)
-    }
-    try other.set(Self.new, forKey: "k")
-    #expect(try store.get("k") == Self.new && directory.cache().totalSize == 8_192)
-  }
-
   @Test func facadeReturnsFalseAndReportsErrorsWithoutTheValue() async throws {
     let directory = try TemporaryDirectory()
     try directory.write([], to: "caches")  // a file instead of the directory

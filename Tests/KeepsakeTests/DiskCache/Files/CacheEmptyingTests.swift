@@ -1,0 +1,245 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// Emptying, sweeping and evicting remove entries, and nothing that lies beside or behind them.
+@Suite struct CacheEmptyingTests {
+  private let directory: TemporaryDirectory
+  private let failures = Failures()
+  private static let cachePath = "caches/standard"
+
+  init() throws { directory = try TemporaryDirectory(isQuick: true) }
+
+  private func store() -> DiskCache.Store { directory.cache(failures: failures) }
+
+  /// Puts files into a directory that is not the library's: some have names like those of entries.
+  private func makeForeignFiles(in path: String) throws -> [String] {
+    let names = [
+      "README", "photo.jpg", "notes/one.txt", "notes/ab/YQ", "ab/deep/YQ.meta", ".hidden/x.trash/y",
+    ]
+    for name in names {
+      let file = directory.file(path + "/" + name)
+      try FileManager.default.createDirectory(
+        at: file.deletingLastPathComponent(), withIntermediateDirectories: true)
+      try Data("mine".utf8).write(to: file)
+    }
+    return names.map { path + "/" + $0 }
+  }
+
+  private func expectPresent(_ files: [String], _ comment: Comment) throws {
+    for file in files {
+      let path = directory.file(file).path
+      #expect(FileManager.default.fileExists(atPath: path), "\(comment): \(file)")
+    }
+  }
+
+  private func fill(_ store: DiskCache.Store) throws {
+    for key in 0..<40 { try store.set(Data(repeating: 7, count: 500), forKey: "k\(key)") }
+  }
+
+  /// Expects the cache to be empty and to work, for the store that emptied it and for others.
+  private func expectEmptied(_ stores: [DiskCache.Store]) throws {
+    for store in stores {
+      #expect(try store.keys() == [] && store.totalSize == 0)
+      for key in 0..<40 { #expect(try store.get("k\(key)") == nil) }
+    }
+    for (number, store) in stores.enumerated() {
+      try store.set(Data([1]), forKey: "new\(number)")
+      for other in stores { #expect(try other.get("new\(number)") == Data([1])) }
+    }
+    #expect(try stores[0].totalSize == stores.count * 8_192)
+    #expect(failures.all.isEmpty, "\(failures.all)")
+  }
+
+  /// Waits until what was renamed is deleted.
+  private func waitForTrash(in path: String) throws {
+    try waitUntil("the trash is deleted") {
+      try FileSystem.list(path).allSatisfy { !$0.hasSuffix(".trash") }
+    }
+  }
+
+  @Test func removeAllKeepsWhatLiesBesideTheEntries() throws {
+    let (store, other) = (store(), store())
+    try fill(store)
+    let subdirectory = URL(filePath: try store.payload("k1")).deletingLastPathComponent()
+    for name in ["mine.txt", "inner/deep.txt"] {
+      let file = subdirectory.appending(path: name)
+      try FileManager.default.createDirectory(
+        at: file.deletingLastPathComponent(), withIntermediateDirectories: true)
+      try Data("mine".utf8).write(to: file)
+    }
+    #expect(try other.get("k1") != nil)
+    let path = directory.file(Self.cachePath).path
+    let inode = try #require(try FileSystem.status(path)).inode
+    for name in ["README", "notes/one.txt"] {
+      let file = directory.file(Self.cachePath + "/" + name)
+      try FileManager.default.createDirectory(
+        at: file.deletingLastPathComponent(), withIntermediateDirectories: true)
+      try Data("mine".utf8).write(to: file)
+    }
+    try store.removeAll()
+    try expectEmptied([store, other, self.store()])
+    #expect(try FileSystem.status(path)?.inode == inode, "the directory stays")
+    try waitForTrash(in: path)
+    let number = subdirectory.lastPathComponent
+    let others = ["README", "notes/one.txt", number + "/mine.txt", number + "/inner/deep.txt"]
+    try expectPresent(others.map { Self.cachePath + "/" + $0 }, "beside")
+  }
+
+  /// People move caches to another disk, and leave a link.
+  @Test func aLinkedCacheIsEmptiedInPlace() throws {
+    let foreign = try makeForeignFiles(in: "disk")
+    try FileManager.default.createDirectory(
+      at: directory.file("caches"), withIntermediateDirectories: true)
+    let link = directory.file(Self.cachePath).path
+    try FileManager.default.createSymbolicLink(
+      atPath: link, withDestinationPath: directory.file("disk").path)
+    let (store, other) = (store(), store())
+    for round in 0..<2 {
+      try fill(store)
+      #expect(try other.get("k1") != nil)
+      if round == 0 { try store.removeAll() } else { _ = try self.store().removeAll() }
+      try expectPresent(foreign, "round \(round)")
+      try expectEmptied([store, other, self.store()])
+      #expect(try FileSystem.status(link, followsLinks: false)?.isSymbolicLink == true)
+    }
+    store.sizeLimit = 20_000
+    try fill(store)
+    try store.removeExpired()
+    try expectPresent(foreign, "after evictions and a sweep")
+  }
+
+  @Test(.enabled(if: getuid() == 0, "mounting needs root"))
+  func aMountedCacheIsEmptiedInPlace() throws {
+    let path = directory.file(Self.cachePath).path
+    try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+    guard mount("tmpfs", path, "tmpfs", 0, "size=4m") == 0 else { return }
+    defer { umount2(path, 2) }
+    let foreign = try makeForeignFiles(in: Self.cachePath)
+    let (store, other) = (store(), store())
+    try fill(store)
+    // Pieces are not written to the file system above.
+    let file = directory.file("source")
+    try Data(count: 10_000).write(to: file)
+    try store.set(contentsOf: file, forKey: "k0")
+    #expect(try other.get("k0")?.count == 10_000)
+    try store.removeAll()
+    try expectPresent(foreign, "a mount")
+    try expectEmptied([store, other, self.store()])
+    #expect(try FileSystem.status(path)?.isMountPoint == true)
+  }
+
+  /// Whatever stands at the name of a subdirectory, nothing behind it is touched.
+  @Test func aLinkInsteadOfASubdirectoryIsNotFollowed() throws {
+    let store = store()
+    try fill(store)
+    let payload = URL(filePath: try store.payload("k1"))
+    let subdirectory = payload.deletingLastPathComponent()
+    // Other files that look like entries: those of a cache that was moved here, for example.
+    let elsewhere = directory.file("elsewhere")
+    try FileManager.default.moveItem(at: subdirectory, to: elsewhere)
+    try FileManager.default.createSymbolicLink(at: subdirectory, withDestinationURL: elsewhere)
+    try Data("mine".utf8).write(to: elsewhere.appending(path: "half"))
+    let before = try FileSystem.list(elsewhere.path).sorted()
+    let next = self.store()
+    try next.removeExpired()
+    next.sizeLimit = 8_192
+    try waitUntil("entries are evicted") { try next.totalSize <= 8_192 }
+    next.sizeLimit = nil
+    #expect(try FileSystem.list(elsewhere.path).sorted() == before, "sweep and eviction")
+    try next.removeAll()
+    try waitForTrash(in: directory.file(Self.cachePath).path)
+    #expect(try FileSystem.list(elsewhere.path).sorted() == before, "removeAll")
+    try expectEmptied([next, self.store()])
+  }
+
+  /// What a killed program left has a name of ours; it is deleted only if it is what we make.
+  @Test func trashThatIsALinkIsNotFollowed() throws {
+    let store = store()
+    try fill(store)
+    let foreign = try makeForeignFiles(in: "foreign")
+    let trash = directory.file(Self.cachePath + "/.ab.00000000000000ff.trash").path
+    try FileManager.default.createSymbolicLink(
+      atPath: trash, withDestinationPath: directory.file("foreign").path)
+    try self.store().removeExpired()
+    try expectPresent(foreign, "a link")
+    #expect(try FileSystem.status(trash, followsLinks: false) == nil)
+    #expect(try store.keys().count == 40)
+    // Deleting a tree does not start at a link either.
+    try FileManager.default.createSymbolicLink(
+      atPath: trash, withDestinationPath: directory.file("foreign").path)
+    expectFailure(.accessDenied) { try FileSystem.removeTree(trash) }
+    try expectPresent(foreign, "removeTree")
+  }
+
+  @Test func aRemovalThatWasKilledIsFinishedByTheNextSweep() throws {
+    for number in 0..<12 {
+      let directory = try TemporaryDirectory(isQuick: true)
+      let store = directory.cache()
+      for key in 0..<6 { try store.set(Data([1]), forKey: "k\(key)") }
+      let count = Locked(0)
+      let plan = FaultPlan(decide: { event in
+        guard event.path.contains("caches") else { return .proceed }
+        return count.withLock { count in
+          count += 1
+          return count > number ? .fail(EIO) : .proceed
+        }
+      })
+      FaultPlan.$current.withValue(plan) { _ = try? store.removeAll() }
+      let next = directory.cache()
+      let found = try next.keys()
+      #expect(try next.totalSize == found.count * 8_192, "before call \(number)")
+      try next.removeAll()
+      try next.removeExpired()
+      #expect(try next.keys() == [] && next.totalSize == 0)
+      let path = directory.file(Self.cachePath).path
+      try waitUntil("the trash is deleted") {
+        try next.removeExpired()
+        return try FileSystem.list(path) == ["CACHEDIR.TAG"]
+      }
+    }
+  }
+
+  /// A rename can fail for many reasons: an overlay, a sticky directory of somebody else's, a full
+  /// disk, a mount.
+  @Test(arguments: [EXDEV, EPERM, EACCES, EBUSY, ENOSPC, EDQUOT])
+  func subdirectoriesThatCannotBeRenamedAreEmptied(code: Int32) throws {
+    let (store, other) = (store(), store())
+    try fill(store)
+    let foreign = URL(filePath: try store.payload("k1")).deletingLastPathComponent()
+      .appending(path: "mine.txt").path
+    try Data("mine".utf8).write(to: URL(filePath: foreign))
+    #expect(try other.get("k1") != nil)
+    let plan = FaultPlan(decide: {
+      $0.call == .rename && $0.path.contains(".trash") ? .fail(code) : .proceed
+    })
+    try FaultPlan.$current.withValue(plan) { try store.removeAll() }
+    #expect(FileManager.default.fileExists(atPath: foreign))
+    try expectEmptied([store, other, self.store()])
+  }
+
+  /// The cache makes no directories of these names: they belong to the user.
+  @Test(arguments: [true, false])
+  func aDirectoryWithTheNameOfAnEntryIsNotRemoved(isPayload: Bool) throws {
+    let store = store()
+    try fill(store)
+    let path = try isPayload ? store.payload("k1") : store.sidecar("k1")
+    try FileManager.default.removeItem(atPath: path)
+    try FileManager.default.createDirectory(
+      atPath: path + "/inner", withIntermediateDirectories: true)
+    let next = self.store()
+    #expect(try next.get("k1") == nil && !next.contains("k1"))
+    let error = expectFailure(.isDirectory) { try next.set(Data([2]), forKey: "k1") }
+    #expect(error?.path == path)
+    try next.removeExpired()
+    try next.remove("k1")
+    next.sizeLimit = 8_192
+    try waitUntil("entries are evicted") { try next.totalSize <= 8_192 }
+    #expect(FileManager.default.fileExists(atPath: path + "/inner"))
+    // A set of another key still works.
+    next.sizeLimit = nil
+    try next.set(Data([3]), forKey: "k2")
+    #expect(try next.get("k2") == Data([3]))
+  }
+}
