@@ -264,7 +264,9 @@ func failingEachCall<Stage>(
     }
     if let failure {
       #expect(failure.path?.isEmpty == false && !failure.remedy.isEmpty, call.comment)
-      #expect(failure.code == call.fault.code, call.comment)
+      // A file system that cannot exchange names makes some calls impossible.
+      let isRefused = failure.code == .misuse && call.event.call == .exchange
+      #expect(failure.code == call.fault.code || isRefused, call.comment)
       #expect(!"\(failure)".contains(Fault.mark), call.comment)
     }
     for directory in directories {

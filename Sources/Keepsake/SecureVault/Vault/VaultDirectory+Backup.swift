@@ -26,17 +26,32 @@ extension VaultDirectory {
     let keys = if let backedUpKeys { backedUpKeys } else { try ownKeyFile() }
     try requireKey(to: directory, in: keys)
     let mode = try paths.prepareDirectory()
-    try FileSystem.removeStaleTemporaryFiles(for: paths.directory)
+    // A link stays; the vault that it leads to is replaced.
+    let path = try FileSystem.resolvingLink(paths.directory)
+    try requireNoMount(path)
+    try FileSystem.removeStaleTemporaryFiles(for: path)
     let staged = StagedDirectory(
-      FileSystem.parent(of: paths.directory) + "/.vault."
+      "\(FileSystem.parent(of: path))/.\(FileSystem.name(of: path))."
         + String(UInt64.random(in: .min ... .max), radix: 16) + ".tmp")
     try Self.copyFiles(from: directory, to: staged.path, mode: mode)
     try Self.synchronizeFiles(in: staged.path)
     return PreparedRestore { () throws(StorageError) in
       // Keys are only added, so the vault that is replaced can still be opened.
       if let backedUpKeys { try self.ownKeyFile().addKeys(of: backedUpKeys) }
-      return try self.restore(staged)
+      return try self.restore(staged, replacing: path)
     }
+  }
+
+  /// Throws if the vault's directory is a mount point, which cannot be exchanged.
+  private func requireNoMount(_ path: String) throws(StorageError) {
+    guard let vault = try FileSystem.status(path),
+      let parent = try FileSystem.status(FileSystem.parent(of: path)),
+      vault.isMountPoint || vault.device != parent.device
+    else { return }
+    throw StorageError(
+      .misuse, operation: "restore", path: path, reason: "another file system is mounted here",
+      remedy: "Unmount it and restore what it holds, or end all programs that use the vault, move "
+        + "its files away and copy those of the backup here.")
   }
 
   /// Throws if the vault in a backup is damaged, or needs a key file that is missing.
@@ -49,36 +64,52 @@ extension VaultDirectory {
     }
   }
 
-  /// A directory that is removed unless it has taken another one's place.
+  /// A directory that is removed unless it is kept.
   private final class StagedDirectory: Sendable {
-    let path: String
+    private let currentPath: Locked<String>
+    private let isKept = Locked(false)
 
-    init(_ path: String) { self.path = path }
+    init(_ path: String) { currentPath = Locked(path) }
+
+    var path: String { currentPath.withLock { $0 } }
+
+    func rename(to path: String) throws(StorageError) {
+      try currentPath.withLock { current throws(StorageError) in
+        try FileSystem.rename(current, to: path)
+        current = path
+      }
+    }
+
+    func keep() { isKept.withLock { $0 = true } }
 
     // A directory that cannot be removed has only sealed files.
-    deinit { try? FileSystem.remove(path) }
+    deinit { if !isKept.withLock({ $0 }) { try? FileSystem.remove(path) } }
   }
 
-  /// Exchanges the vault with a complete one.
+  /// Exchanges the vault at `path` with a complete one.
   ///
-  /// - Returns: The path of the replaced vault; nil if it had no header.
-  private func restore(_ staged: StagedDirectory) throws(StorageError) -> String? {
+  /// - Returns: The path of the replaced vault; nil if its directory was empty.
+  private func restore(
+    _ staged: StagedDirectory, replacing path: String
+  ) throws(StorageError) -> String? {
     try withExclusiveLock { _ throws(StorageError) in
       // All processes continue to lock the same file. Without hard links they lock a new one, and
       // their sessions are out of date.
       _ = try FileSystem.link(paths.lock, to: staged.path + "/.lock")
-      let hasVault = try FileSystem.status(paths.header) != nil
-      guard try FileSystem.exchange(staged.path, with: paths.directory) else {
+      let isEmpty = try FileSystem.list(path).allSatisfy { $0 == ".lock" }
+      // The exchange gives the replaced vault this name, so that nothing takes it for a temporary
+      // directory if a later step fails or this process is killed.
+      let kept = try FileSystem.unusedPath(path + ".replaced")
+      try staged.rename(to: kept)
+      guard try FileSystem.exchange(kept, with: path) else {
         throw StorageError(
-          .misuse, operation: "restore", path: paths.directory,
+          .misuse, operation: "restore", path: path,
           reason: "this file system cannot exchange two directories",
           remedy: "End all programs that use the vault, and replace it by the one in the backup.")
       }
-      try FileSystem.synchronizeParent(of: paths.directory)
-      guard hasVault else { return nil }
-      let kept = try FileSystem.unusedPath(paths.directory + ".replaced")
-      try FileSystem.rename(staged.path, to: kept)
-      return kept
+      if !isEmpty { staged.keep() }
+      try FileSystem.synchronizeParent(of: path)
+      return isEmpty ? nil : kept
     }
   }
 

@@ -1,0 +1,115 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// The settings that a restore replaces are kept, whatever fails and whenever the program is
+/// killed.
+@Suite(.proofThread, .singleThreaded) struct JournalRestoreTests {
+  private static let journal = TemporaryDirectory.journal
+
+  private struct Stage {
+    let directory: TemporaryDirectory
+    let backup: TemporaryDirectory
+
+    init(_ app: Snapshot, _ backup: Snapshot) throws {
+      directory = try TemporaryDirectory(copying: app)
+      self.backup = try TemporaryDirectory(copying: backup)
+    }
+
+    func restore() throws -> String? {
+      try directory.store().prepareRestore(from: backup.file("standard.jsonl").path).commit()
+    }
+
+    func values() throws -> [String: Int] {
+      let store = directory.store()
+      return try store.keys().reduce(into: [:]) { $0[$1] = try store.int($1) }
+    }
+
+    /// The values of all files that a restore kept.
+    func keptValues() throws -> [[String: Int]] {
+      try directory.names().filter { $0.contains(".jsonl.replaced-") }.map { name in
+        let copy = try TemporaryDirectory(isQuick: true)
+        try copy.write(directory.bytes(of: name), to: journal)
+        let store = copy.store()
+        return try store.keys().reduce(into: [:]) { $0[$1] = try store.int($1) }
+      }
+    }
+  }
+
+  private static func makeSettings(_ values: [String: Int]) throws -> Snapshot {
+    let directory = try TemporaryDirectory(isQuick: true)
+    for (key, value) in values { try directory.store().set(value, forKey: key) }
+    return try Snapshot(of: directory)
+  }
+
+  private static let old = ["a": 1, "b": 2]
+  private static let new = ["c": 3]
+
+  @Test func eachFailingCallKeepsTheOldValues() async throws {
+    let (app, backup) = (try Self.makeSettings(Self.old), try Self.makeSettings(Self.new))
+    let count = try await failingEachCall(
+      { (stage: Stage) in _ = try stage.restore() },
+      on: {
+        let stage = try Stage(app, backup)
+        return (stage, [stage.directory])
+      },
+      check: { stage, _, call in
+        let (values, kept) = (try stage.values(), try stage.keptValues())
+        #expect(values == Self.old || values == Self.new, call.comment)
+        #expect(values == Self.old || kept.contains(Self.old), call.comment)
+        if call.failure == nil { #expect(values == Self.new, call.comment) }
+        #expect(try stage.restore() != nil, call.comment)
+        #expect(try stage.values() == Self.new, call.comment)
+        #expect(try stage.keptValues().contains(Self.old), call.comment)
+      })
+    print("proof: faults, restore of settings: \(count) failing calls")
+  }
+
+  @Test func aKillKeepsTheOldValues() throws {
+    let (app, backup) = (try Self.makeSettings(Self.old), try Self.makeSettings(Self.new))
+    for number in 0... {
+      try #require(number < 200)
+      let stage = try Stage(app, backup)
+      let count = Locked(0)
+      let plan = FaultPlan(decide: { _ in
+        count.withLock { count in
+          count += 1
+          return count > number ? .fail(EIO) : .proceed
+        }
+      })
+      _ = try? FaultPlan.$current.withValue(plan) { try stage.restore() }
+      try anHourLater {
+        let values = try stage.values()
+        #expect(values == Self.old || values == Self.new, "before call \(number)")
+        // A writer in between, as a file with two names must not take its records.
+        try stage.directory.store().set(9, forKey: "z")
+        #expect(try stage.restore() != nil)
+        #expect(try stage.values() == Self.new)
+        let kept = try stage.keptValues()
+        #expect(
+          kept.contains { $0.merging(Self.old) { own, _ in own } == $0 },
+          "before call \(number): \(kept)")
+      }
+      if count.withLock({ $0 }) <= number { break }
+    }
+  }
+
+  /// The link stays, and its target is replaced; what it had is kept beside it.
+  @Test func aLinkedFileIsReplacedBehindItsLink() throws {
+    let stage = try Stage(Self.makeSettings(Self.old), Self.makeSettings(Self.new))
+    let link = stage.directory.file(Self.journal)
+    let dotfiles = stage.directory.file("dotfiles")
+    try FileManager.default.createDirectory(at: dotfiles, withIntermediateDirectories: true)
+    let target = dotfiles.appending(path: "settings")
+    try FileManager.default.moveItem(at: link, to: target)
+    try FileManager.default.createSymbolicLink(at: link, withDestinationURL: target)
+    let kept = try #require(try stage.restore())
+    #expect(kept.hasPrefix(target.path + ".replaced-"))
+    #expect(try FileSystem.status(link.path, followsLinks: false)?.isSymbolicLink == true)
+    #expect(try stage.values() == Self.new)
+    let bytes = try Data(contentsOf: URL(filePath: kept))
+    try stage.directory.write(Array(bytes), to: "standard.jsonl.replaced-1")
+    #expect(try stage.keptValues() == [Self.old])
+  }
+}

@@ -1,0 +1,169 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+
+/// What a restore replaces is kept, whatever fails and whenever the program is killed.
+@Suite(.proofThread, .singleThreaded) struct VaultRestoreTests {
+  private static let secrets = ["a": "one", "b": "two"]
+  /// The prefix of the names of replaced vaults.
+  private static let kept = "vault.replaced-"
+
+  /// An app's data directory with a vault, and a backup of another vault.
+  private struct Stage {
+    let directory: TemporaryDirectory
+    let backup: TemporaryDirectory
+    var vault: VaultDirectory { directory.vault().storage as! VaultDirectory }
+
+    init(_ app: Snapshot, _ backup: Snapshot) throws {
+      directory = try TemporaryDirectory(copying: app)
+      self.backup = try TemporaryDirectory(copying: backup)
+    }
+
+    func restore() throws -> String? {
+      try vault.prepareRestore(
+        from: backup.file("vault").path, keyFile: backup.file("vault.key").path
+      ).commit()
+    }
+
+    func secrets() throws -> [String: String] {
+      let store = directory.secrets()
+      return try store.keys().reduce(into: [:]) { $0[$1] = try store.get($1) }
+    }
+
+    /// The files of a directory in the app's data directory, without its lock.
+    func files(_ name: String) throws -> [String: Data] {
+      try directory.contents().reduce(into: [:]) { files, file in
+        guard file.key.hasPrefix(name + "/") else { return }
+        files[String(file.key.dropFirst(name.count))] = file.value
+      }
+    }
+
+    func keptNames() throws -> [String] { try directory.names().filter { $0.hasPrefix(kept) } }
+
+    /// Expects the old vault to be whole, in its place or beside it.
+    func expectOldVault(_ old: [String: Data], _ comment: Comment) throws {
+      let isWhole = try (["vault"] + keptNames()).contains { try files($0) == old }
+      let names = try directory.names()
+      #expect(isWhole, "\(comment): \(names)")
+    }
+  }
+
+  private static func makeApp() throws -> Snapshot {
+    let directory = try TemporaryDirectory(isQuick: true)
+    for (key, value) in secrets { try directory.secrets().set(value, forKey: key) }
+    return try Snapshot(of: directory)
+  }
+
+  private static func makeBackup() throws -> Snapshot {
+    let (source, directory) = (
+      try TemporaryDirectory(isQuick: true), try TemporaryDirectory(isQuick: true)
+    )
+    try source.secrets().set("restored", forKey: "c")
+    try (source.vault().storage as! VaultDirectory).backUp(
+      to: directory.file("vault").path, keyFile: directory.file("vault.key").path)
+    return try Snapshot(of: directory)
+  }
+
+  @Test func eachFailingCallKeepsTheOldVault() async throws {
+    let (app, backup) = (try Self.makeApp(), try Self.makeBackup())
+    let old = try Stage(app, backup).files("vault")
+    let count = try await failingEachCall(
+      { (stage: Stage) in _ = try stage.restore() },
+      on: {
+        let stage = try Stage(app, backup)
+        return (stage, [stage.directory])
+      },
+      check: { stage, _, call in
+        try stage.expectOldVault(old, call.comment)
+        let secrets = try stage.secrets()
+        #expect(secrets == Self.secrets || secrets == ["c": "restored"], call.comment)
+        // What was replaced is not kept under two names, and what was not is not kept at all.
+        let isReplaced = secrets != Self.secrets
+        #expect(try stage.keptNames().count == (isReplaced ? 1 : 0), call.comment)
+        if call.failure == nil { #expect(isReplaced, call.comment) }
+        #expect(try stage.directory.temporaries() == [], call.comment)
+        // The next restore works, and keeps what it replaces as well.
+        #expect(try stage.restore() != nil, call.comment)
+        #expect(try stage.secrets() == ["c": "restored"], call.comment)
+        try stage.expectOldVault(old, "\(call.comment), again")
+      })
+    print("proof: faults, restore of a vault: \(count) failing calls")
+  }
+
+  /// A kill: from some call on, none has an effect. Later restores tidy up.
+  @Test func aKillKeepsTheOldVault() throws {
+    let (app, backup) = (try Self.makeApp(), try Self.makeBackup())
+    let old = try Stage(app, backup).files("vault")
+    var outcomes: Set<[String: String]> = []
+    for number in 0... {
+      try #require(number < 200)
+      let stage = try Stage(app, backup)
+      let count = Locked(0)
+      let plan = FaultPlan(decide: { _ in
+        count.withLock { count in
+          count += 1
+          return count > number ? .fail(EIO) : .proceed
+        }
+      })
+      _ = try? FaultPlan.$current.withValue(plan) { try stage.restore() }
+      try stage.expectOldVault(old, "before call \(number)")
+      outcomes.insert(try stage.secrets())
+      for _ in 0..<2 {
+        #expect(try anHourLater { try stage.restore() } != nil)
+        try stage.expectOldVault(old, "before call \(number), and restored again")
+      }
+      #expect(try stage.secrets() == ["c": "restored"])
+      if count.withLock({ $0 }) <= number { break }
+    }
+    #expect(outcomes == [Self.secrets, ["c": "restored"]])
+  }
+
+  /// The link stays, and the vault that it leads to is replaced where it is.
+  @Test func aLinkedVaultIsReplacedBehindItsLink() throws {
+    let stage = try Stage(Self.makeApp(), Self.makeBackup())
+    let old = try stage.files("vault")
+    let disk = stage.directory.file("disk")
+    try FileManager.default.createDirectory(at: disk, withIntermediateDirectories: true)
+    let vault = stage.directory.file("vault")
+    try FileManager.default.moveItem(at: vault, to: disk.appending(path: "vault"))
+    try FileManager.default.createSymbolicLink(
+      at: vault, withDestinationURL: disk.appending(path: "vault"))
+    let kept = try #require(try stage.restore())
+    #expect(kept.hasPrefix(disk.path + "/" + Self.kept))
+    #expect(try stage.secrets() == ["c": "restored"])
+    #expect(try FileSystem.status(vault.path, followsLinks: false)?.isSymbolicLink == true)
+    #expect(try stage.files("disk/" + FileSystem.name(of: kept)) == old)
+    #expect(try stage.directory.names() == ["disk", "state", "vault"])
+    #expect(try FileSystem.list(disk.path).count == 2)
+  }
+
+  @Test(.enabled(if: getuid() == 0, "mounting needs root"))
+  func aMountedVaultIsNotReplaced() throws {
+    let stage = try Stage(Self.makeApp(), Self.makeBackup())
+    let vault = stage.directory.file("vault").path
+    try FileManager.default.moveItem(atPath: vault, toPath: vault + "2")
+    try FileManager.default.createDirectory(atPath: vault, withIntermediateDirectories: true)
+    guard mount("tmpfs", vault, "tmpfs", 0, "size=1m,mode=0700") == 0 else { return }
+    defer { umount2(vault, 2) }
+    for name in try FileSystem.list(vault + "2") {
+      try FileManager.default.copyItem(atPath: vault + "2/" + name, toPath: vault + "/" + name)
+    }
+    let old = try stage.files("vault")
+    let error = expectFailure(.misuse) { _ = try stage.restore() }
+    #expect(error?.path == vault && error?.reason?.contains("mounted") == true, "\(error as Any)")
+    #expect(try stage.files("vault") == old && stage.secrets() == Self.secrets)
+    #expect(try stage.directory.names() == ["state", "vault", "vault2"])
+  }
+
+  /// A directory without a header is not a vault, but what is in it may be what is left of one.
+  @Test func entriesWithoutAHeaderAreKept() throws {
+    let stage = try Stage(Self.makeApp(), Self.makeBackup())
+    try FileManager.default.removeItem(atPath: stage.directory.headerPath)
+    let old = try stage.files("vault")
+    #expect(old.count > 1)
+    let kept = try #require(try stage.restore())
+    #expect(try stage.files(FileSystem.name(of: kept)) == old)
+    #expect(try stage.secrets() == ["c": "restored"])
+  }
+}
