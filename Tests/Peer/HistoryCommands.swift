@@ -103,32 +103,27 @@ struct RegisterClient: Sendable {
   let kind: MixedStores.Kind
   let recording: CallRecording
 
+  private var store: any ByteStore { stores[kind] }
+
   func read(_ key: Int) throws {
     try recording.read(key: key) {
-      guard let data = try stores.read(kind, "\(key)") else { return 0 }
+      guard let data = try store.bytes("\(key)") else { return 0 }
       return Int(String(decoding: data, as: UTF8.self)) ?? -1
     }
   }
 
   func write(_ value: Int, _ key: Int) throws {
     try recording.write(value, keys: key..<key + 1) {
-      try stores.set(Data(String(value).utf8), kind, "\(key)")
+      try store.set(Data(String(value).utf8), "\(key)")
     }
   }
 
   func remove(_ key: Int) throws {
-    try recording.write(0, keys: key..<key + 1) { try stores.remove(kind, "\(key)") }
+    try recording.write(0, keys: key..<key + 1) { try store.remove("\(key)") }
   }
 
   func removeAll() throws {
-    try recording.write(0, keys: Self.keys) {
-      switch kind {
-      case .settings: try stores.settings.removeAll()
-      case .secrets: try stores.secrets.removeAll()
-      case .cache: try stores.cache.removeAll()
-      case .files: try stores.files.clear()
-      }
-    }
+    try recording.write(0, keys: Self.keys) { try store.removeAll() }
   }
 
   /// Makes random calls until the recording is full.
@@ -141,8 +136,7 @@ struct RegisterClient: Sendable {
       case 0..<60: try read(key)
       case 60..<65: try remove(key)
       case 65 where Bool.random(using: &generator): try removeAll()
-      // Changes no value.
-      case 66 where kind == .secrets: try stores.secrets.rotateKeys()
+      case 66: try store.maintain(.random(in: 0..<100, using: &generator))
       default:
         number += 1
         try write(number, key)

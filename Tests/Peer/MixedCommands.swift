@@ -11,56 +11,42 @@ import Musl
 import Darwin
 #endif
 
-/// One store of each kind, with the calls that they have in common.
+/// One store of each kind.
 struct MixedStores: Sendable {
   enum Kind: CaseIterable, Sendable { case settings, secrets, cache, files }
 
-  let settings: Defaults.Store
-  let secrets: SecureVault.Store
-  let cache: DiskCache.Store
-  let files: Folder
+  let settings: SettingsUnderTest
+  let secrets: VaultUnderTest
+  let cache: CacheUnderTest
+  let files: FilesUnderTest
 
+  /// - Parameter directory: Holds the files, and backups by this process.
   init(
-    settings: Defaults.Store, secrets: SecureVault.Store, cache: DiskCache.Store, files: Folder
+    settings: Defaults.Store, secrets: SecureVault.Store, cache: DiskCache.Store, files: Folder,
+    in directory: URL
   ) {
-    (self.settings, self.secrets, self.cache, self.files) = (settings, secrets, cache, files)
+    let backups = directory.appending(path: "backups-\(getpid())")
+    self.settings = SettingsUnderTest(
+      store: settings, backup: directory.appending(path: "backup-\(getpid()).jsonl"))
+    self.secrets = VaultUnderTest(stores: [secrets], storedServices: { [] }, backup: backups)
+    self.cache = CacheUnderTest(store: cache)
+    self.files = FilesUnderTest(directory: files, incoming: backups)
   }
 
-  /// The stores of this process, with a cache and files in the directory.
+  /// The stores of this process.
   init(in directory: URL) {
     self.init(
       settings: Defaults.shared, secrets: SecureVault.shared,
       cache: DiskCache.named(DiskCache.Name("mixed", in: directory)),
-      files: Folder(directory.appending(path: "own")))
+      files: Folder(directory.appending(path: "own")), in: directory)
   }
 
-  func set(_ data: Data, _ kind: Kind, _ name: String) throws(StorageError) {
+  subscript(kind: Kind) -> any ByteStore {
     switch kind {
-    case .settings: try settings.set(data, forKey: name)
-    case .secrets: try secrets.set(data, forKey: name)
-    case .cache: try cache.set(data, forKey: name)
-    case .files: try files.save(data, as: "kept/" + name)
-    }
-  }
-
-  func remove(_ kind: Kind, _ name: String) throws(StorageError) {
-    switch kind {
-    case .settings: try settings.remove(name)
-    case .secrets: try secrets.remove(name)
-    case .cache: try cache.remove(name)
-    case .files:
-      do throws(StorageError) {
-        try files.delete("kept/" + name)
-      } catch  where error.code == .notFound {}
-    }
-  }
-
-  func read(_ kind: Kind, _ name: String) throws(StorageError) -> Data? {
-    switch kind {
-    case .settings: return try settings.get(name)
-    case .secrets: return try secrets.getData(name)
-    case .cache: return try cache.get(name)
-    case .files: return try files.exists("kept/" + name) ? try files.load("kept/" + name) : nil
+    case .settings: settings
+    case .secrets: secrets
+    case .cache: cache
+    case .files: files
     }
   }
 }
@@ -90,21 +76,19 @@ struct MixedStep: Sendable {
     self.number = number
   }
 
-  func run(_ stores: MixedStores) throws(StorageError) {
+  func run(_ stores: MixedStores) throws {
+    let store = stores[kind]
     if isRemoval {
-      try stores.remove(kind, CacheStress.name(value.key))
+      try store.remove(CacheStress.name(value.key))
     } else {
-      try stores.set(value.bytes, kind, CacheStress.name(value.key))
+      try store.set(value.bytes, CacheStress.name(value.key))
     }
-    if isCounted { try stores.settings.update(Self.counter, default: 0) { $0 += 1 } }
-    // Maintenance, which changes no value.
-    switch number % 61 {
-    case 10: try stores.settings.synchronize()
-    case 20: try stores.cache.removeExpired()
-    case 30: try stores.secrets.rotateKeys()
-    case 40: _ = try stores.files.totalSize()
-    default: break
+    if isCounted {
+      try stores.settings.store.update(Self.counter, default: 0) { (count: inout Int) in
+        count += 1
+      }
     }
+    if number.isMultiple(of: 15) { try store.maintain(number / 15) }
   }
 }
 
@@ -145,7 +129,7 @@ private func soak(_ stores: MixedStores, seconds: Int) async throws {
     try await withThrowingTaskGroup(of: Void.self) { group in
       let watcher = Task {
         var count = 0
-        for await _ in stores.settings.changes(MixedStep.counter, default: 0) { count += 1 }
+        for await _ in stores.settings.store.changes(MixedStep.counter, default: 0) { count += 1 }
         return count
       }
       for writer in 0..<3 {
@@ -155,7 +139,7 @@ private func soak(_ stores: MixedStores, seconds: Int) async throws {
             number += 1
             let step = MixedStep(writer: writer, number: number % 500)
             try step.run(stores)
-            if let data = try stores.read(step.kind, CacheStress.name(step.value.key)),
+            if let data = try stores[step.kind].bytes(CacheStress.name(step.value.key)),
               SelfCheckingValue(data, key: step.value.key) == nil
             {
               printLine("error wrong value")
@@ -169,7 +153,7 @@ private func soak(_ stores: MixedStores, seconds: Int) async throws {
         while clock.now < end {
           number += 1
           let name = "fetched \(number % 20)"
-          _ = try await stores.cache.fetch(name, expiry: .seconds(0.01)) {
+          _ = try await stores.cache.store.fetch(name, expiry: .seconds(0.01)) {
             Data(count: number % 9_000)
           }
           if number.isMultiple(of: 50) { try stores.cache.removeAll() }
@@ -215,7 +199,7 @@ func runMixedCommand(_ words: [String], in folder: URL) async throws -> Bool {
     var index = number(2)
     while true {
       index += 1
-      do throws(StorageError) {
+      do {
         try MixedStep(writer: number(1), number: index).run(stores)
         printLine("\(index)")
       } catch {
@@ -228,7 +212,7 @@ func runMixedCommand(_ words: [String], in folder: URL) async throws -> Bool {
     var input = pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0)
     while poll(&input, 1, 0) == 0 {
       index += 1
-      do throws(StorageError) {
+      do {
         try MixedStep(writer: number(1), number: index).run(stores)
       } catch {
         printLine("error \(error)")

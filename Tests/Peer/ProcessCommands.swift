@@ -20,13 +20,13 @@ enum PrintingProcess {
 }
 
 private func storeAll(_ stores: MixedStores) -> Bool {
-  do throws(StorageError) {
+  do {
     for number in 0..<PrintingProcess.count {
       for kind in MixedStores.Kind.allCases {
-        try stores.set(PrintingProcess.value(number), kind, "\(number)")
+        try stores[kind].set(PrintingProcess.value(number), "\(number)")
       }
     }
-    try stores.settings.synchronize()
+    try stores.settings.store.synchronize()
     return true
   } catch {
     return false
@@ -47,7 +47,7 @@ private func storeWhilePrinting(_ stores: MixedStores, closesStreams: Bool) -> B
   for _ in 1...2 { isRunning.wait() }
   if closesStreams { for stream in 0...2 { close(Int32(stream)) } }
   for _ in 1...2 { mayPrint.signal() }
-  return storeAll(stores) && (!closesStreams || watchesWithoutStreams(stores.settings))
+  return storeAll(stores) && (!closesStreams || watchesWithoutStreams(stores.settings.store))
 }
 
 /// Stores values of all kinds without a standard output, to which another thread prints. All that

@@ -5,16 +5,22 @@ import Testing
 @testable import keepsake_peer
 
 /// A cache behaves like a dictionary, which may evict entries if it has a limit.
-protocol CacheModel: StoreModel where Store == ScriptedCache {
+protocol CacheModel: StoreModel where Store == CacheUnderTest {
   static var limit: Int? { get }
   var entries: [Int: CachedSample] { get set }
   /// Whether the total is exact: entries of a killed process are counted by the next sweep.
   var isCounted: Bool { get set }
+  /// Whether there may be records that there is no value, which take space.
+  var mayHaveNoValue: Bool { get set }
+
+  static func cache(_ directory: TemporaryDirectory, _ failures: Failures) -> DiskCache.Store
 }
 
 struct CachedSample: Equatable, Sendable {
   let sample: Sample
-  let life: ScriptedCache.Lifetime
+  let life: CacheUnderTest.Lifetime
+  /// Whether it is kept for a day after it has expired.
+  var isKept = false
 }
 
 struct EndlessCacheModel: CacheModel {
@@ -22,33 +28,79 @@ struct EndlessCacheModel: CacheModel {
   static let limit: Int? = nil
   var entries: [Int: CachedSample] = [:]
   var isCounted = true
+  var mayHaveNoValue = false
 }
 
 struct LimitedCacheModel: CacheModel {
   static let name = "limited cache"
-  static let limit: Int? = ScriptedCache.limit
+  static let limit: Int? = CacheUnderTest.limit
   var entries: [Int: CachedSample] = [:]
   var isCounted = true
+  var mayHaveNoValue = false
+}
+
+/// A cache in the directory of its app, which need not exist.
+struct AppCacheModel: CacheModel {
+  static let name = "cache of an app"
+  static let limit: Int? = nil
+  var entries: [Int: CachedSample] = [:]
+  var isCounted = true
+  var mayHaveNoValue = false
+
+  static func cache(_ directory: TemporaryDirectory, _ failures: Failures) -> DiskCache.Store {
+    directory.cache(failures: failures)
+  }
 }
 
 extension CacheModel {
-  typealias Call = ScriptedCache.Call
+  typealias Call = CacheUnderTest.Call
 
-  static func open(_ directory: TemporaryDirectory) -> ScriptedCache {
-    let store = directory.cache(DiskCache.Name("x", in: directory.url))
+  /// Where another process finds it, too.
+  static func cache(_ directory: TemporaryDirectory, _ failures: Failures) -> DiskCache.Store {
+    directory.ownCache("x", failures: failures)
+  }
+
+  static func open(_ directory: TemporaryDirectory, _ failures: Failures) -> CacheUnderTest {
+    let store = cache(directory, failures)
     if let limit { store.sizeLimit = limit }
-    return ScriptedCache(store: store)
+    // A power cut does not concern it.
+    let incoming = NSTemporaryDirectory() + "keepsake-incoming-" + UUID().uuidString
+    return CacheUnderTest(
+      store: store, fetchCalls: fetchCalls(store), incoming: URL(filePath: incoming))
+  }
+
+  private static func fetchCalls(_ store: DiskCache.Store) -> CacheUnderTest.FetchCalls {
+    let options = WriteOptions(
+      expiry: .after(86_400 * WallClock.second), details: EntryDetails(kept: 1), isDurable: false)
+    return CacheUnderTest.FetchCalls(
+      renew: { key in
+        let found = try WallClock.$fixed.withValue(WallClock.now + 36 * 3_600 * WallClock.second) {
+          try store.engine.find(key, noValue: true).found
+        }
+        guard case .stale(let entry) = found else { return }
+        _ = try store.engine.renew(entry, forKey: key, options, hook: commitDirectly)
+      },
+      setNoValue: { key in
+        try store.engine.writeNoValue(forKey: key, options, hook: commitDirectly)
+      })
   }
 
   static func randomCall(_ generator: inout SplitMix64) -> Call {
     let key = Int.randomKey(&generator)
     switch Int.random(in: 0..<100, using: &generator) {
-    case 0..<38:
+    case 0..<32:
       return .set(
         key, .random(&generator), .allCases.randomElement(using: &generator) ?? .endless,
         durable: Int.random(in: 0..<4, using: &generator) == 0)
+    case 32..<35:
+      return .setTagged(
+        key, .random(&generator), durable: Int.random(in: 0..<4, using: &generator) == 0)
+    case 35..<36: return .setFile(key, Int.random(in: 0..<9_000, using: &generator), durable: false)
+    case 36..<38: return Bool.random(using: &generator) ? .renew(key) : .setNoValue(key)
     case 38..<53: return .get(key, as: .allCases.randomElement(using: &generator) ?? .int)
-    case 53..<58: return .size(key)
+    case 53..<56: return .size(key)
+    case 56..<57: return .chunks(key)
+    case 57..<58: return .path(key)
     case 58..<63: return .contains(key)
     case 63..<68: return .entry(key)
     case 68..<80: return .remove(key)
@@ -66,6 +118,14 @@ extension CacheModel {
         + key.simpler.map { .set($0, sample, life, durable: isDurable) }
         + (life == .endless ? [] : [.set(key, sample, .endless, durable: isDurable)])
         + (isDurable ? [.set(key, sample, life, durable: false)] : [])
+    case .setTagged(let key, let sample, let isDurable):
+      [.set(key, sample, .day, durable: isDurable)]
+    case .setFile(let key, let count, let isDurable):
+      [.set(key, .bytes(count), .endless, durable: isDurable)]
+    case .renew(let key): key.simpler.map { .renew($0) }
+    case .setNoValue(let key): key.simpler.map { .setNoValue($0) }
+    case .chunks(let key): [.size(key)]
+    case .path(let key): [.size(key)]
     case .get(let key, let kind): key.simpler.map { .get($0, as: kind) }
     case .size(let key): key.simpler.map { .size($0) }
     case .contains(let key): key.simpler.map { .contains($0) }
@@ -75,9 +135,19 @@ extension CacheModel {
     }
   }
 
+  /// Another process has no calls that only `fetch` makes.
+  static func isAvailableToPeer(_ call: Call) -> Bool {
+    switch call {
+    case .renew, .setNoValue, .setFile: false
+    default: true
+    }
+  }
+
   static func probe(of call: Call) -> Call? {
     switch call {
-    case .set(let key, let sample, _, _): .get(key, as: sample.kind)
+    case .set(let key, let sample, _, _), .setTagged(let key, let sample, _):
+      .get(key, as: sample.kind)
+    case .setFile(let key, _, _): .get(key, as: .bytes)
     case .remove(let key): .contains(key)
     default: nil
     }
@@ -89,20 +159,34 @@ extension CacheModel {
     switch call {
     case .set(let key, let sample, let life, _):
       next.entries[key] = life.lasts ? CachedSample(sample: sample, life: life) : nil
+    case .setTagged(let key, let sample, _):
+      next.entries[key] = CachedSample(sample: sample, life: .day, isKept: true)
+    case .setFile(let key, let count, _):
+      next.entries[key] = CachedSample(sample: .bytes(count), life: .endless)
+    case .renew(let key):
+      guard let entry = entries[key], entry.life != .endless else { break }
+      // It looks as if a day and a half had passed.
+      next.entries[key] = entry.isKept ? CachedSample(sample: entry.sample, life: .day) : nil
+    case .setNoValue(let key):
+      next.entries[key] = nil
+      next.mayHaveNoValue = true
     case .get(let key, let kind):
       return reading(key, "nothing") { $0.sample.summary(as: kind) }
-    case .size(let key): return reading(key, "nothing") { "\($0.sample.byteCount > 0)" }
+    case .size(let key), .chunks(let key):
+      return reading(key, "nothing") { "\($0.sample.byteCount > 0)" }
+    case .path(let key): return reading(key, "nothing") { _ in "a path" }
     case .contains(let key): return reading(key, "false") { _ in "true" }
     case .entry(let key):
       return reading(key, "nothing") { $0.life == .endless ? "endless" : "ends" }
     case .remove(let key): next.entries[key] = nil
     case .removeAll:
       next.entries = [:]
-      next.isCounted = true
+      (next.isCounted, next.mayHaveNoValue) = (true, false)
     case .removeExpired: next.isCounted = true
     case .totalSize:
       // Interrupted calls are counted by the next sweep, and eviction may be running.
-      return [ModelOutcome(Self.limit == nil && isCounted ? "right" : nil, self)]
+      let isRight = Self.limit == nil && isCounted && !mayHaveNoValue
+      return [ModelOutcome(isRight ? "right" : nil, self)]
     case .keys:
       let keys = "\(entries.keys.sorted())"
       return [ModelOutcome(Self.limit == nil && isCounted ? keys : nil, self)]
@@ -121,37 +205,38 @@ extension CacheModel {
     return Self.limit == nil ? [present] : [present, ModelOutcome(nothing, without)]
   }
 
-  mutating func accept(_ found: [Int: String]) -> Bool {
-    if Self.limit != nil { entries = entries.filter { found[$0.key] != nil } }
-    return entries.mapValues(\.sample.summary) == found
+  var contents: [String: String] {
+    Dictionary(uniqueKeysWithValues: entries.map { ("\($0)", $1.sample.summary) })
   }
 
-  /// The old value, the new one, or none.
-  mutating func accept(_ found: [Int: String], interrupting call: Call) -> Bool {
-    var models = [self, outcomes(of: call, by: .first)[0].model]
-    if case .set(let key, _, _, _) = call {
-      var without = self
+  mutating func accept(_ found: [String: String]) -> Bool {
+    if Self.limit != nil { keepEntries(found) }
+    return found == contents
+  }
+
+  private mutating func keepEntries(_ found: [String: String]) {
+    entries = entries.filter { found["\($0.key)"] != nil }
+  }
+
+  /// An entry that is being replaced may be missing. `removeAll` removes the entries of one
+  /// subdirectory after the other.
+  func partialStates(of call: Call, found: [String: String]) -> [Self] {
+    var without = self
+    switch call {
+    case .set(let key, _, _, _), .setTagged(let key, _, _), .setFile(let key, _, _):
       without.entries[key] = nil
-      models.append(without)
-    }
-    if case .removeAll = call {
-      // It removes the entries of one subdirectory after the other. Other stores notice an
-      // interrupted removal after a few milliseconds.
+    case .removeAll:
+      // Other stores notice an interrupted removal after a few milliseconds.
       usleep(20_000)
-      var rest = self
-      rest.entries = entries.filter { found[$0.key] != nil }
-      models.append(rest)
+      without.keepEntries(found)
+    default: return []
     }
-    for var model in models where model.accept(found) {
-      self = model
-      return true
-    }
-    return false
+    return [without]
   }
 
   mutating func crashed() { isCounted = false }
 
-  func audit(_ directory: TemporaryDirectory, _ store: ScriptedCache) throws -> String? {
+  func audit(_ directory: TemporaryDirectory, _ store: CacheUnderTest) throws -> String? {
     if let limit = Self.limit { return try audit(store.store, limit) }
     return try auditTotal(directory, store)
   }
@@ -174,8 +259,9 @@ extension CacheModel {
   }
 
   /// The total matches the files once work in the background has removed some of them.
-  private func auditTotal(_ directory: TemporaryDirectory, _ store: ScriptedCache) throws -> String?
-  {
+  private func auditTotal(
+    _ directory: TemporaryDirectory, _ store: CacheUnderTest
+  ) throws -> String? {
     let root = directory.path + "/x"
     guard isCounted, FileManager.default.fileExists(atPath: root) else {
       return nil
@@ -204,11 +290,62 @@ extension CacheModel {
   }
 }
 
+extension EndlessCacheModel: SweptModel {
+  static var sweeps: [Sweep<Call>] {
+    let (old, new) = (Sample.marked(1), Sample.marked(2))
+    let start: [Call] = [
+      .set(0, old, .endless, durable: false), .set(1, old, .endless, durable: false),
+      .set(2, old, .endless, durable: false), .setTagged(3, old, durable: false),
+      .set(4, old, .moment, durable: false),
+      // Otherwise opening the cache would clean it up in the background during the call.
+      .removeExpired,
+    ]
+    let calls: [Call] = [
+      .set(0, new, .day, durable: false), .set(7, new, .endless, durable: false),
+      .set(0, new, .endless, durable: true), .setTagged(0, new, durable: false),
+      .setTagged(0, new, durable: true), .set(3, new, .endless, durable: false), .renew(3),
+      .setNoValue(0), .remove(0), .removeAll, .removeExpired, .get(0, as: .text), .size(3),
+      .chunks(0), .path(0), .contains(0), .entry(3), .keys, .totalSize,
+      .setFile(0, 5_000, durable: false),
+    ]
+    return calls.map { Sweep(call: $0, start: start) }
+  }
+
+  /// A damaged or unreadable entry is a miss, and removed.
+  func faultStates(of call: Call) -> [Self] {
+    let named: Int? =
+      switch call {
+      case .set(let key, _, _, _), .setTagged(let key, _, _), .setFile(let key, _, _),
+        .renew(let key), .setNoValue(let key), .get(let key, _), .size(let key), .chunks(let key),
+        .path(let key), .contains(let key), .entry(let key), .remove(let key):
+        key
+      case .removeAll, .removeExpired, .totalSize, .keys: nil
+      }
+    guard let named else { return [] }
+    var without = self
+    without.entries[named] = nil
+    return [without]
+  }
+
+  /// A store's background work may continue for a while after the store was released.
+  static func leftovers(
+    _ directory: TemporaryDirectory, _ store: CacheUnderTest, _ call: FailedCall
+  ) throws -> [String] {
+    var left: [String] = []
+    try waitUntil("abandoned files are removed") {
+      try directory.ownCache("x").removeExpired()
+      left = try directory.temporaries()
+      return left.isEmpty
+    }
+    return left
+  }
+}
+
 extension Sample {
   /// The size of text and bytes; 1 for other types, which are never empty.
   fileprivate var byteCount: Int {
     switch self {
-    case .text(let number): Sample.text(of: number).utf8.count
+    case .text, .marked, .pages: open { (($0 as? String) ?? "").utf8.count }
     case .bytes(let number): number
     default: 1
     }

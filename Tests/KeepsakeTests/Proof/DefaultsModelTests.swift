@@ -1,24 +1,74 @@
+import Foundation
 import Testing
 
 @testable import Keepsake
 @testable import keepsake_peer
 
 /// Settings behave like a dictionary.
-struct DefaultsModel: StoreModel {
-  typealias Call = ScriptedSettings.Call
+protocol SuiteModel: StoreModel where Store == SettingsUnderTest {
+  var values: [Int: Sample] { get set }
+  var backup: [Int: Sample]? { get set }
+}
 
+/// In a journal.
+struct DefaultsModel: SuiteModel {
   static let name = "settings"
-  private var values: [Int: Sample] = [:]
+  var values: [Int: Sample] = [:]
+  var backup: [Int: Sample]?
 
-  static func open(_ directory: TemporaryDirectory) throws -> ScriptedSettings {
-    let store = directory.store()
-    return ScriptedSettings(
-      store: store, rival: directory.store(),
-      compact: {
-        // There is no file to compact before the first set.
-        if try !store.keys().isEmpty { try store.journal.compact() }
-      })
+  static func open(
+    _ directory: TemporaryDirectory, _ failures: Failures
+  ) throws -> SettingsUnderTest {
+    let store = directory.store(failures: failures)
+    return SettingsUnderTest(
+      store: store, backup: directory.file("backup"), rival: directory.store(),
+      journalCalls: .init(
+        compact: {
+          // There is no file to compact before the first set.
+          if try !store.keys().isEmpty { try store.journal.compact() }
+        },
+        synchronizeInBackground: { try store.journal.synchronizeInBackground() }))
   }
+
+  /// Publishes a record that was written and not published: newly opened stores read it, and open
+  /// stores read it after the next write.
+  static func recover(_ directory: TemporaryDirectory, _ store: SettingsUnderTest) throws {
+    try store.store.set(1, forKey: "recovered")
+    try store.store.remove("recovered")
+  }
+}
+
+/// In one file for each key.
+struct FileEngineModel: SuiteModel {
+  static let name = "engine of files"
+  var values: [Int: Sample] = [:]
+  var backup: [Int: Sample]?
+
+  static func open(
+    _ directory: TemporaryDirectory, _ failures: Failures
+  ) throws -> SettingsUnderTest {
+    let engine = FileEngine(Folder(directory.file("engine")))
+    return SettingsUnderTest(
+      store: directory.store(engine: engine), backup: directory.file("backup"),
+      longestKey: 1_000)
+  }
+
+  /// One file after the other.
+  func partialStates(of call: Call, found: [String: String]) -> [Self] {
+    var (first, rest) = (self, self)
+    switch call {
+    case .removeAll: rest.values = values.filter { found["\($0.key)"] != nil }
+    case .merge(let key, let other, let number):
+      first.values[key] = .int(number)
+      rest.values[other] = .int(number + 1)
+    default: return []
+    }
+    return [first, rest]
+  }
+}
+
+extension SuiteModel {
+  typealias Call = SettingsUnderTest.Call
 
   static func randomCall(_ generator: inout SplitMix64) -> Call {
     let key = Int.randomKey(&generator)
@@ -31,8 +81,10 @@ struct DefaultsModel: StoreModel {
     case 66..<76: return .update(key)
     case 76..<80: return .race(key, with: Int.random(in: 0..<9, using: &generator))
     case 80..<84: return .synchronize
-    case 84..<90: return .compact
-    case 90..<94: return .restore
+    case 84..<88: return .compact
+    case 88..<91: return .importExport
+    case 91..<93: return .backUp
+    case 93..<95: return .restore
     default:
       let other = (key + Int.random(in: 1..<5, using: &generator)) % ModelKeys.all.count
       return .merge(key, other, Int.random(in: 0..<9, using: &generator))
@@ -50,14 +102,16 @@ struct DefaultsModel: StoreModel {
     case .race(let key, let number): [.update(key)] + key.simpler.map { .race($0, with: number) }
     case .merge(let first, let second, let number):
       [.set(first, .int(number)), .set(second, .int(number + 1))]
-    case .removeAll, .synchronize, .compact, .restore: []
+    case .removeAll, .synchronize, .synchronizeInBackground, .compact, .importExport, .backUp,
+      .restore:
+      []
     }
   }
 
   /// A race needs a second store in the same process, and no public call compacts.
   static func isAvailableToPeer(_ call: Call) -> Bool {
     switch call {
-    case .race, .compact: false
+    case .race, .compact, .synchronizeInBackground: false
     default: true
     }
   }
@@ -68,7 +122,7 @@ struct DefaultsModel: StoreModel {
     case .remove(let key): .contains(key)
     case .update(let key), .race(let key, _): .get(key, as: .int)
     case .merge(_, let key, _): .get(key, as: .int)
-    case .get, .contains, .removeAll, .synchronize, .compact, .restore: nil
+    default: nil
     }
   }
 
@@ -91,12 +145,15 @@ struct DefaultsModel: StoreModel {
     case .merge(let first, let second, let number):
       next.values[first] = .int(number)
       next.values[second] = .int(number + 1)
-    case .synchronize, .compact, .restore: break
+    case .backUp: next.backup = values
+    case .restore:
+      if let backup { next.values = backup } else { answer = "none" }
+    case .synchronize, .synchronizeInBackground, .compact, .importExport: break
     }
     return [ModelOutcome(answer, next)]
   }
 
-  private mutating func add(_ key: Int) -> String {
+  fileprivate mutating func add(_ key: Int) -> String {
     switch values[key] ?? .int(0) {
     case .int(let number):
       values[key] = .int(number &+ 1)
@@ -105,29 +162,63 @@ struct DefaultsModel: StoreModel {
     }
   }
 
-  private var contents: [Int: String] { values.mapValues(\.summary) }
-
-  /// Publishes a record that was written and not published: newly opened stores read it, and open
-  /// stores read it after the next write.
-  static func recover(_ directory: TemporaryDirectory, _ store: ScriptedSettings) throws {
-    try store.store.set(1, forKey: "recovered")
-    try store.store.remove("recovered")
+  var contents: [String: String] {
+    Dictionary(uniqueKeysWithValues: values.map { ("\($0)", $1.summary) })
   }
 
-  mutating func accept(_ found: [Int: String]) -> Bool { found == contents }
+  func partialStates(of call: Call, found: [String: String]) -> [Self] {
+    guard case .race(let key, let number) = call else { return [] }
+    // Only the set of the other store.
+    var other = self
+    other.values[key] = .int(number)
+    return [other]
+  }
+}
 
-  mutating func accept(_ found: [Int: String], interrupting call: Call) -> Bool {
-    if found == contents { return true }
-    var models = outcomes(of: call, by: .first).map(\.model)
-    if case .race(let key, let number) = call {
-      // Only the set of the other store.
-      var other = self
-      other.values[key] = .int(number)
-      models.append(other)
+extension DefaultsModel: SweptModel {
+  static var sweeps: [Sweep<Call>] {
+    let start: [Call] = [.set(0, .marked(1)), .set(1, .int(1)), .set(3, .bool(true))]
+    let calls: [Call] = [
+      .set(0, .marked(2)), .set(2, .marked(2)), .set(0, .bytes(9_000)), .remove(0), .removeAll,
+      .update(1), .get(0, as: .text), .contains(0), .synchronize, .importExport, .merge(0, 4, 5),
+      .backUp,
+    ]
+    let backedUp = start + [.backUp, .set(0, .marked(3)), .remove(3), .set(4, .int(4))]
+    let damage: @Sendable (TemporaryDirectory) throws -> Void = { directory in
+      var bytes = try directory.bytes(of: TemporaryDirectory.journal)
+      bytes[JournalFormat.headerSize - 10] ^= 1
+      try directory.write(bytes, to: TemporaryDirectory.journal)
     }
-    guard let model = models.first(where: { $0.contents == found }) else { return false }
-    self = model
-    return true
+    return [Sweep(call: .set(0, .marked(1)))] + calls.map { Sweep(call: $0, start: start) }
+      + [
+        Sweep(call: .compact, start: start + [.get(0, as: .text)]),
+        Sweep(call: .restore, start: backedUp),
+        Sweep(call: .get(0, as: .text), start: start, alter: damage),
+      ]
+  }
+
+  static func leftovers(
+    _ directory: TemporaryDirectory, _ store: SettingsUnderTest, _ call: FailedCall
+  ) throws -> [String] {
+    if call.failure == nil, call.event.call == .unlink {
+      // A replaced file that cannot be removed is left to the sweep of a later compaction.
+      let path = directory.file(TemporaryDirectory.journal).path
+      try FileSystem.removeStaleTemporaryFiles(for: path, olderThan: -1)
+    }
+    return try directory.temporaries()
+  }
+}
+
+extension FileEngineModel: SweptModel {
+  static var sweeps: [Sweep<Call>] {
+    // Its name is too long for a file.
+    let long = ModelKeys.all.count - 1
+    let start: [Call] = [.set(0, .marked(1)), .set(long, .marked(1)), .set(1, .int(1))]
+    let calls: [Call] = [
+      .set(0, .marked(2)), .set(long, .marked(2)), .set(3, .marked(2)), .remove(0), .remove(long),
+      .removeAll, .update(1), .get(0, as: .text), .importExport, .merge(0, 4, 5),
+    ]
+    return [Sweep(call: .set(0, .marked(1)))] + calls.map { Sweep(call: $0, start: start) }
   }
 }
 
@@ -162,7 +253,7 @@ extension Sample {
     switch self {
     case .int: .int
     case .bool: .bool
-    case .text: .text
+    case .text, .marked, .pages: .text
     case .number: .number
     case .bytes: .bytes
     case .date: .date

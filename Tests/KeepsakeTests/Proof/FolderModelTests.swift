@@ -6,7 +6,7 @@ import Testing
 
 /// A directory behaves like a dictionary of files and directories by path.
 struct FolderModel: StoreModel {
-  typealias Call = ScriptedFolder.Call
+  typealias Call = FilesUnderTest.Call
 
   private enum Node: Equatable {
     case file(Sample)
@@ -22,15 +22,17 @@ struct FolderModel: StoreModel {
     ".hidden/é", String(repeating: "n", count: 255),
   ]
 
-  static func open(_ directory: TemporaryDirectory) -> ScriptedFolder {
-    ScriptedFolder(directory: Folder(directory.file("files")))
+  static func open(_ directory: TemporaryDirectory, _ failures: Failures) -> FilesUnderTest {
+    FilesUnderTest(
+      directory: Folder(directory.file("files")), incoming: directory.file("incoming"))
   }
 
   static func randomCall(_ generator: inout SplitMix64) -> Call {
     func path() -> String { paths.randomElement(using: &generator) ?? "a" }
     let number = Int.random(in: 0..<40, using: &generator)
     switch Int.random(in: 0..<100, using: &generator) {
-    case 0..<8: return .saveNew(path(), number)
+    case 0..<6: return .saveNew(path(), number)
+    case 6..<8: return .saveChunks(path(), number)
     case 8..<30: return .save(path(), number < 20 ? .text(number) : .bytes(number * 100))
     case 30..<36: return .load(path())
     case 36..<40: return .exists(path())
@@ -38,9 +40,11 @@ struct FolderModel: StoreModel {
     case 44..<54: return .delete(path())
     case 54..<70: return .move(path(), to: path())
     case 70..<84: return .copy(path(), to: path())
-    case 84..<90: return .moveInto(path(), path(), to: path())
-    case 90..<97: return .create(path())
-    case 97..<99: return .totalSize
+    case 84..<88: return .moveInto(path(), path(), to: path())
+    case 88..<91: return .adopt(number * 100, as: path())
+    case 91..<97: return .create(path())
+    case 97: return .totalSize
+    case 98: return .list
     default: return .clear
     }
   }
@@ -52,6 +56,8 @@ struct FolderModel: StoreModel {
       return (sample == .text(0) ? [] : [.save(path, .text(0))])
         + others(path).map { .save($0, sample) }
     case .saveNew(let path, let number): return others(path).map { .saveNew($0, number) }
+    case .saveChunks(let path, let number): return [.save(path, .text(number))]
+    case .adopt(let count, let path): return [.save(path, .bytes(count))]
     case .move(let path, let target):
       return others(path).map { .move($0, to: target) } + others(target).map { .move(path, to: $0) }
     case .copy(let path, let target):
@@ -63,7 +69,8 @@ struct FolderModel: StoreModel {
 
   static func probe(of call: Call) -> Call? {
     switch call {
-    case .save(let path, _), .saveNew(let path, _): .load(path)
+    case .save(let path, _), .saveNew(let path, _), .saveChunks(let path, _), .adopt(_, let path):
+      .load(path)
     case .delete(let path): .exists(path)
     case .move(_, let path), .copy(_, let path): .exists(path)
     default: nil
@@ -127,6 +134,11 @@ struct FolderModel: StoreModel {
     case .saveNew(let path, let number):
       let path = Self.bytes(path)
       return nodes[path] == nil && put(path, .file(.text(number))) ? "done" : Self.failure
+    case .saveChunks(let path, let number):
+      return put(Self.bytes(path), .file(.text(number))) ? "done" : Self.failure
+    case .adopt(let count, let path):
+      return put(Self.bytes(path), .file(.bytes(count))) ? "done" : Self.failure
+    case .list: return "\(nodes.count)"
     case .load(let path):
       guard case .file(let sample) = nodes[Self.bytes(path)] else { return Self.failure }
       return sample.byteSummary
@@ -177,38 +189,32 @@ struct FolderModel: StoreModel {
 
   // MARK: Contents
 
-  private var contents: [String] {
-    nodes.map { path, node in
-      let name = String(decoding: path, as: UTF8.self)
-      switch node {
-      case .directory: return name + "/"
-      case .file(let sample): return "\(name): " + sample.byteSummary
-      }
-    }
-  }
-
-  /// Compares bytes: strings also equal other compositions of the same characters.
-  private static func isSame(_ a: [String], _ b: [String]) -> Bool {
-    Set(a.map { Array($0.utf8) }) == Set(b.map { Array($0.utf8) }) && a.count == b.count
+  var contents: [String: String] {
+    Dictionary(
+      uniqueKeysWithValues: nodes.map { path, node in
+        let name = FilesUnderTest.escaped(String(decoding: path, as: UTF8.self))
+        return switch node {
+        case .directory: (name + "/", "directory")
+        case .file(let sample): (name, sample.byteSummary)
+        }
+      })
   }
 
   /// Removes the temporary files of interrupted calls: they count as files, even in cleared
   /// directories, until a sweep removes them after an hour.
-  static func recover(_ directory: TemporaryDirectory, _ store: ScriptedFolder) throws {
+  static func recover(_ directory: TemporaryDirectory, _ store: FilesUnderTest) throws {
     for name in try directory.leftoverFiles() where try directory.status(name) != nil {
       try FileManager.default.removeItem(at: directory.file(name))
     }
   }
 
-  mutating func accept(_ found: [String]) -> Bool { Self.isSame(found, contents) }
-
-  /// The old state or the new one; parent directories may have been made, or some nodes removed.
-  mutating func accept(_ found: [String], interrupting call: Call) -> Bool {
-    var models = [self, outcomes(of: call, by: .first)[0].model]
+  /// Parent directories may have been made, or some nodes removed.
+  func partialStates(of call: Call, found: [String: String]) -> [Self] {
+    var models: [Self] = []
     let target: String? =
       switch call {
-      case .save(let path, _), .saveNew(let path, _), .create(let path), .move(_, let path),
-        .copy(_, let path):
+      case .save(let path, _), .saveNew(let path, _), .saveChunks(let path, _), .create(let path),
+        .move(_, let path), .copy(_, let path), .adopt(_, let path):
         path
       case .moveInto(_, let other, let path): other + "/" + path
       default: nil
@@ -227,27 +233,44 @@ struct FolderModel: StoreModel {
       default: [:]
       }
     if !removed.isEmpty {
-      let names = Set(found.map { Array($0.utf8) })
       var model = self
       for (name, node) in removed {
         var only = Self()
         only.nodes[name] = node
-        if !names.contains(Array(only.contents[0].utf8)) { model.nodes[name] = nil }
+        if only.contents.keys.allSatisfy({ found[$0] == nil }) { model.nodes[name] = nil }
       }
       models.append(model)
     }
-    for var model in models where model.accept(found) {
-      self = model
-      return true
-    }
-    return false
+    return models
   }
+}
+
+extension FolderModel: SweptModel {
+  static var sweeps: [Sweep<Call>] {
+    let (old, new) = (Sample.marked(1), Sample.marked(2))
+    let start: [Call] = [
+      .save("a", old), .save("d/a", old), .save("d/e/a", old), .save("b", .text(3)), .create("x"),
+    ]
+    let calls: [Call] = [
+      .save("a", new), .save("new/deep/a", new), .save("a", .bytes(1_000_000)),
+      .saveNew("x/a", 40), .saveChunks("a", 40), .load("d/a"), .exists("d/e/a"), .size("a"),
+      .list, .totalSize, .delete("a"), .delete("d"), .clear, .create("new/x"),
+      .copy("b", to: "a"), .copy("d", to: "new/d"), .copy("d", to: "x"), .move("b", to: "a"),
+      .move("d", to: "new/d"), .moveInto("b", "d", to: "a"), .adopt(500, as: "a"),
+      .adopt(500, as: "new/a"),
+    ]
+    return calls.map { Sweep(call: $0, start: start) }
+  }
+
+  static func leftovers(
+    _ directory: TemporaryDirectory, _ store: FilesUnderTest, _ call: FailedCall
+  ) throws -> [String] { try directory.leftoverFiles() }
 }
 
 extension Sample {
   fileprivate var contents: [UInt8] {
     switch self {
-    case .text(let number): Array(Sample.text(of: number).utf8)
+    case .text, .marked, .pages: open { Array((($0 as? String) ?? "").utf8) }
     case .bytes(let number): Array(Sample.bytes(of: number))
     default: []
     }

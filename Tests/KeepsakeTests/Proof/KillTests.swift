@@ -10,7 +10,8 @@ extension MixedStores {
     self.init(
       settings: directory.store(failures: failures),
       secrets: directory.secrets(failures: failures),
-      cache: directory.ownCache("mixed", failures: failures), files: Folder(directory.file("own")))
+      cache: directory.ownCache("mixed", failures: failures), files: Folder(directory.file("own")),
+      in: directory.url)
   }
 }
 
@@ -44,7 +45,7 @@ extension OneAtATime {
       func check(_ comment: Comment) throws {
         let stores = MixedStores(opening: directory, failures)
         for (item, values) in allowed {
-          let data = try stores.read(item.kind, CacheStress.name(item.key))
+          let data = try stores[item.kind].bytes(CacheStress.name(item.key))
           let value = data.flatMap { SelfCheckingValue($0, key: item.key) }
           try #require(
             data == nil || value != nil, "\(comment): \(item) is not a value of that key")

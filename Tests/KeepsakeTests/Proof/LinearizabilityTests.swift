@@ -155,7 +155,7 @@ extension OneAtATime {
       let (old, writer) = (history.client(), history.client())
       try writer.write(1, 0)
       try old.read(0)
-      try writer.stores.settings.journal.compact()
+      try writer.stores.settings.store.journal.compact()
       try writer.write(2, 0)
       // The first word publishes the removal.
       let interruption = Interruption(before: 2, Self.publishesWord) {
@@ -172,7 +172,7 @@ extension OneAtATime {
       let (old, writer) = (history.client(), history.client())
       try writer.write(1, 0)
       try old.read(0)
-      let journal = try writer.stores.settings.journal
+      let journal = try writer.stores.settings.store.journal
       try journal.compact()
       try writer.write(2, 0)
       try Self.read(old, history) { try journal.compact() }
@@ -196,7 +196,7 @@ extension OneAtATime {
       let lock = Locked<LockFile?>(nil)
       try Self.read(reader, history) {
         try writer.write(3, 0)
-        try writer.stores.settings.journal.compact()
+        try writer.stores.settings.store.journal.compact()
         let stopped = try history.lockFile()
         try stopped.lock(timeout: .seconds(10))
         lock.withLock { $0 = stopped }
@@ -216,7 +216,7 @@ extension OneAtATime {
       try writer.write(1, 0)
       try reader.read(0)
       let (known, journal) = (
-        try reader.stores.settings.journal, try writer.stores.settings.journal
+        try reader.stores.settings.store.journal, try writer.stores.settings.store.journal
       )
       try journal.compact()
       try writer.write(2, 0)

@@ -4,14 +4,18 @@ import Testing
 @testable import Keepsake
 @testable import keepsake_peer
 
-/// The specification of a store, in plain values.
+/// The specification of a store, in plain values: what each call answers and changes, and what a
+/// call that was interrupted may leave.
 protocol StoreModel: Sendable {
-  associatedtype Store: ScriptedStore
+  associatedtype Store: StoreUnderTest
 
   init()
 
+  /// What the store's `contents()` should be.
+  var contents: [String: String] { get }
+
   /// A new store on the files of the directory. It shares nothing in memory with other stores.
-  static func open(_ directory: TemporaryDirectory) throws -> Store
+  static func open(_ directory: TemporaryDirectory, _ failures: Failures) throws -> Store
 
   /// The name of the store in commands to the other process.
   static var name: String { get }
@@ -29,15 +33,21 @@ protocol StoreModel: Sendable {
   func outcomes(of call: Store.Call, by user: StoreUser) -> [ModelOutcome<Self>]
 
   /// Whether these contents are possible; if so, they become the state.
-  mutating func accept(_ found: Store.Contents) -> Bool
+  mutating func accept(_ found: [String: String]) -> Bool
 
-  /// The same after a call that was interrupted at an unknown point.
-  mutating func accept(_ found: Store.Contents, interrupting call: Store.Call) -> Bool
+  /// The states that a call may leave if it is interrupted, besides the one before it and those
+  /// after it.
+  ///
+  /// - Parameter found: The contents that it has left.
+  func partialStates(of call: Store.Call, found: [String: String]) -> [Self]
 
   /// Whether that user can read all contents.
   func canReadContents(_ user: StoreUser) -> Bool
 
   mutating func reopened(_ user: StoreUser)
+
+  /// The first user made a call that was interrupted.
+  mutating func wasInterrupted(_ call: Store.Call)
 
   /// A user ended, possibly in the middle of a call.
   mutating func crashed()
@@ -49,7 +59,7 @@ protocol StoreModel: Sendable {
   func audit(_ directory: TemporaryDirectory, _ store: Store) throws -> String?
 }
 
-struct ModelOutcome<Model> {
+struct ModelOutcome<Model: Sendable>: Sendable {
   /// `error` stands for any error, nil for anything but an error.
   let answer: String?
   let model: Model
@@ -63,6 +73,29 @@ struct ModelOutcome<Model> {
 }
 
 extension StoreModel {
+  mutating func accept(_ found: [String: String]) -> Bool { found == contents }
+
+  /// Whether a call that was interrupted at an unknown point may have left these contents; if so,
+  /// they become the state.
+  mutating func accept(_ found: [String: String], interrupting call: Store.Call) -> Bool {
+    let states =
+      [self] + outcomes(of: call, by: .first).map(\.model)
+      + partialStates(of: call, found: found)
+    for var state in states where state.accept(found) {
+      state.wasInterrupted(call)
+      self = state
+      return true
+    }
+    return false
+  }
+
+  func partialStates(of call: Store.Call, found: [String: String]) -> [Self] { [] }
+  mutating func wasInterrupted(_ call: Store.Call) {}
+
+  static func open(_ directory: TemporaryDirectory) throws -> Store {
+    try open(directory, Failures())
+  }
+
   static func isAvailableToPeer(_ call: Store.Call) -> Bool { true }
   func canReadContents(_ user: StoreUser) -> Bool { true }
   mutating func reopened(_ user: StoreUser) {}
@@ -219,7 +252,6 @@ struct ModelCheck<Model: StoreModel> {
 /// A store with several users, and its model.
 private struct ModelRun<Model: StoreModel> {
   typealias Call = Model.Store.Call
-  typealias Contents = Model.Store.Contents
 
   private let directory: TemporaryDirectory
   private var model = Model()
@@ -266,19 +298,19 @@ private struct ModelRun<Model: StoreModel> {
     if let fault = try model.audit(directory, store) { throw Divergence(description: fault) }
   }
 
-  private mutating func compare(_ found: Contents) throws {
+  private mutating func compare(_ found: [String: String]) throws {
     let expected = model
     guard model.accept(found) else {
-      throw Divergence(description: "found \(found), expected \(expected)")
+      throw Divergence(description: "found \(found), expected \(expected.contents)")
     }
   }
 
-  private mutating func compare(_ found: Contents, interrupting call: Call) throws {
+  private mutating func compare(_ found: [String: String], interrupting call: Call) throws {
     let expected = model
     guard model.accept(found, interrupting: call) else {
       throw Divergence(
         description:
-          "found \(found) after part of \(SourceText.of(call)), before which it was \(expected)")
+          "found \(found) after part of \(SourceText.of(call)), before it \(expected.contents)")
     }
   }
 
@@ -309,7 +341,7 @@ private struct ModelRun<Model: StoreModel> {
     return try store(of: user).answer(call)
   }
 
-  private mutating func contents(of user: StoreUser) throws -> Contents {
+  private mutating func contents(of user: StoreUser) throws -> [String: String] {
     if user == .peer {
       guard case .contents(let contents) = try ask(.contents) else { throw PeerFailure(line: nil) }
       return contents
@@ -330,18 +362,18 @@ private struct ModelRun<Model: StoreModel> {
     return child
   }
 
-  private mutating func ask(_ request: ScriptedRequest<Call>) throws -> ScriptedReply<Contents> {
+  private mutating func ask(_ request: StoreRequest<Call>) throws -> StoreReply {
     let line = try startedPeer().ask(try Self.line(request))
     return try Self.reply(line)
   }
 
-  private static func line(_ request: ScriptedRequest<Call>) throws -> String {
+  private static func line(_ request: StoreRequest<Call>) throws -> String {
     String(decoding: try JSONEncoder().encode(request), as: UTF8.self)
   }
 
-  private static func reply(_ line: String?) throws -> ScriptedReply<Contents> {
+  private static func reply(_ line: String?) throws -> StoreReply {
     let reply = line.flatMap {
-      try? JSONDecoder().decode(ScriptedReply<Contents>.self, from: Data($0.utf8))
+      try? JSONDecoder().decode(StoreReply.self, from: Data($0.utf8))
     }
     guard let reply else { throw PeerFailure(line: line) }
     return reply

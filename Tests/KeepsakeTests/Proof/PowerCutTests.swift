@@ -52,9 +52,7 @@ import Testing
   private func record(_ workload: PowerCutWorkload) async throws -> Recording {
     let directory = try TemporaryDirectory(isQuick: true)
     let recorder = try DiskRecorder(directory)
-    let stage = PowerCutWorkload.Stage(
-      TemporaryDirectory("home/app", in: directory),
-      incoming: try TemporaryDirectory(isQuick: true))
+    let stage = PowerCutWorkload.Stage(TemporaryDirectory("home/app", in: directory))
     var calls: [Range<Int>] = []
     for step in workload.steps {
       let begin = recorder.count
@@ -92,7 +90,7 @@ import Testing
     do {
       let hasHole = Self.hasHole(directory)
       let stage = PowerCutWorkload.Stage(directory)
-      let found = try workload.read(stage, keys)
+      let found = try workload.read(stage)
       func isAllowed(_ key: String, _ value: String?) -> Bool {
         let allowed = workload.allowed(key, returned: returned, begun: begun)
         if allowed.contains(value) { return true }
@@ -115,7 +113,7 @@ import Testing
         problems.append("intact data is reported as damaged: \(stage.failures.all)")
       }
       problems += try workload.continueUsing(PowerCutWorkload.Stage(directory))
-      let after = try workload.read(PowerCutWorkload.Stage(directory), keys)
+      let after = try workload.read(PowerCutWorkload.Stage(directory))
       for key in keys where after[key] != found[key] {
         // A reader may have to leave undecided which value is current; a writer decides it.
         let mayAppear =

@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import keepsake_peer
 
 /// Calls of one store with the durability that each promises, and how to examine the store after a
 /// power cut.
@@ -17,7 +18,7 @@ struct PowerCutWorkload: Sendable, CustomTestStringConvertible {
 
   /// One call.
   struct Step: Sendable {
-    /// The values of the changed keys after the call; nil for none.
+    /// The contents that the call changes, with what they are afterwards; nil for nothing.
     var changes: [String: String?] = [:]
     var promise = Promise.nothing
     /// Whether a power cut keeps either all changes or none of them.
@@ -31,10 +32,10 @@ struct PowerCutWorkload: Sendable, CustomTestStringConvertible {
   var replacedMayBeMissing = false
   /// Whether a step damages a file itself.
   var isDamaged = false
-  /// The keys that any write recreates.
+  /// The contents that any write creates again.
   var createdByNextWrite: Set<String> = []
-  /// Reads the values of the keys.
-  let read: @Sendable (Stage, _ keys: Set<String>) throws -> [String: String]
+  /// Reads everything that is stored.
+  let read: @Sendable (Stage) throws -> [String: String]
   /// Uses the store without changing what is stored; returns the problems that it meets.
   let continueUsing: @Sendable (Stage) throws -> [String]
 
@@ -55,398 +56,314 @@ struct PowerCutWorkload: Sendable, CustomTestStringConvertible {
     return replacedMayBeMissing && values.count > 1 ? values + [nil] : values
   }
 
-  /// The stores of a process that works in a directory.
+  /// A process that works in a directory.
   final class Stage: Sendable {
     let directory: TemporaryDirectory
-    /// The source of files that are moved into a store.
-    let incoming: TemporaryDirectory
     let failures = Failures()
-    private let stores = Locked<(Defaults.Store?, DiskCache.Store?)>((nil, nil))
+    private let store = Locked<(any Sendable)?>(nil)
 
-    init(_ directory: TemporaryDirectory, incoming: TemporaryDirectory? = nil) {
-      self.directory = directory
-      self.incoming = incoming ?? directory
-    }
+    init(_ directory: TemporaryDirectory) { self.directory = directory }
 
-    var settings: Defaults.Store {
-      stores.withLock { stores in
-        let store = stores.0 ?? directory.store(failures: failures)
-        stores.0 = store
-        return store
+    /// The store of that model, which stays open.
+    func store<Model: StoreModel>(_ model: Model.Type) throws -> Model.Store {
+      try store.withLock { store in
+        if let open = store as? Model.Store { return open }
+        let new = try Model.open(directory, failures)
+        store = new
+        return new
       }
     }
-
-    var cache: DiskCache.Store {
-      stores.withLock { stores in
-        let store = stores.1 ?? directory.cache(failures: failures)
-        stores.1 = store
-        return store
-      }
-    }
-
-    static let passphrase = SecureVault.KeySource(.passphrase("correct horse", logN: 10))
-
-    func secrets(_ service: SecureVault.Service = .standard) -> SecureVault.Store {
-      directory.secrets(
-        service, failures: failures, keySources: [.keyFile, Self.passphrase],
-        authenticate: { _ in "correct horse" })
-    }
-
-    var files: Folder { Folder(directory.file("files")) }
   }
 }
 
 extension PowerCutWorkload {
-  static let all = [settings, damagedSettings, secrets, caches, files]
+  /// What stands for a directory among the files: it may be there although its file was lost.
+  private static let directory = "directory"
 
-  /// A text of several pages, all of which differ.
-  private static func long(_ name: String, _ count: Int = 9_000) -> String {
-    String((0..<count / 8).map { "\(name)\(10_000 + $0)...." }.joined().prefix(count))
+  /// The steps of calls on an empty store, with the changes that the model expects.
+  ///
+  /// - Parameter rewritten: What a call writes again as it was.
+  private static func steps<Model: StoreModel>(
+    _ model: Model.Type, _ calls: [Model.Store.Call],
+    rewritten: (Model.Store.Call) -> String? = { _ in nil },
+    promise: (Model.Store.Call) -> (Promise, isAtomic: Bool)
+  ) -> [Step] {
+    var state = Model()
+    return calls.map { call in
+      let (before, outcomes) = (state.contents, state.outcomes(of: call, by: .first))
+      state = outcomes[0].model
+      let after = state.contents
+      let changed = Set(before.keys).union(after.keys).filter {
+        (before[$0] != after[$0] || $0 == rewritten(call))
+          && ![before[$0], after[$0]].contains(directory)
+      }
+      let (promise, isAtomic) = promise(call)
+      return Step(
+        changes: Dictionary(uniqueKeysWithValues: changed.map { ($0, after[$0]) }),
+        promise: promise, isAtomic: isAtomic
+      ) { stage in
+        let answer = try stage.store(model).answer(call)
+        #expect(outcomes[0].matches(answer), "\(SourceText.of(call)) answered \(answer)")
+      }
+    }
   }
+
+  private static func contents<Model: StoreModel>(
+    _ model: Model.Type
+  ) -> @Sendable (Stage) throws -> [String: String] {
+    { stage in try stage.store(model).contents() }
+  }
+
+  static let all = [settings, damagedSettings, secrets, caches, files]
 
   // MARK: Settings
 
-  private static func set(_ key: String, _ value: String?) -> Step {
-    Step(changes: [key: value]) { try $0.settings.set(value, forKey: key) }
-  }
-
-  private static let synchronize = Step(promise: .everything) { try $0.settings.synchronize() }
-
-  /// A set and the sync that follows in the background within a second.
-  ///
-  /// The step makes that sync itself: in the background the journals of several tests are synced
-  /// together, on a thread that this recorder may not observe.
-  private static func setAndSyncInBackground(_ key: String, _ value: String?) -> Step {
-    Step(changes: [key: value], promise: .everything) {
-      try $0.settings.set(value, forKey: key)
-      try $0.settings.journal.synchronizeInBackground()
+  private static func settings(_ calls: [SettingsUnderTest.Call]) -> [Step] {
+    steps(DefaultsModel.self, calls) { call in
+      switch call {
+      case .synchronize, .synchronizeInBackground: (.everything, false)
+      case .removeAll: (.everything, false)
+      case .restore: (.everything, true)
+      default: (.nothing, false)
+      }
     }
   }
 
   static let settings = PowerCutWorkload(
     testDescription: "settings",
-    steps: [
-      set("theme", "dark"), setAndSyncInBackground("name", "An"),
-      set("theme", "black"), setAndSyncInBackground("name", nil),
-      set("theme", "dark"), set("name", "Ann"), synchronize,
-      set("theme", "light"),
-      Step(changes: ["name": "Ann Lee"]) {
-        try $0.settings.update("name", default: "") { $0 += " Lee" }
-      },
-      set("size", "12"), set("name", nil), synchronize,
-      set("text", long("text")), set("theme", "blue"), set("size", nil), set("name", "Bob"),
-      synchronize,
-      set("theme", "red"),
-      Step { try $0.settings.journal.compact() },
-      set("theme", "pink"), set("text", nil), synchronize,
-      set("name", "Cy"),
-      Step(changes: ["theme": nil, "name": nil, "size": nil, "text": nil]) {
-        try $0.settings.removeAll()
-      },
-      set("theme", "green"), set("name", "Dee"), synchronize,
-      set("theme", "grey"),
-    ],
-    read: readSettings, continueUsing: continueUsingSettings)
+    steps: settings([
+      .set(0, .text(8)), .set(1, .text(20)), .synchronizeInBackground, .set(0, .text(9)),
+      .remove(1), .synchronizeInBackground, .set(0, .text(10)), .set(1, .int(1)), .synchronize,
+      .set(0, .text(11)), .update(1), .set(2, .text(12)), .remove(1), .synchronize,
+      .set(3, .pages(1)), .set(0, .text(13)), .remove(2), .set(1, .text(21)), .synchronize,
+      .set(0, .text(14)), .compact, .set(0, .text(15)), .remove(3), .synchronize, .backUp,
+      .set(1, .text(22)), .removeAll, .set(0, .text(16)), .set(1, .text(23)), .synchronize,
+      .merge(0, 2, 7), .importExport, .synchronize, .restore, .set(0, .text(17)),
+    ]),
+    read: contents(DefaultsModel.self), continueUsing: continueUsingSettings)
 
   /// A byte of a record is damaged, and the next process repairs the file.
-  static let damagedSettings = PowerCutWorkload(
-    testDescription: "settings with damage",
-    steps: [
-      set("theme", "dark"), set("theme", "light"), set("name", "Ann"), synchronize,
-      // The previous value of the key remains.
-      Step(changes: ["theme": "dark"]) { stage in
-        let path = stage.directory.path + "/" + TemporaryDirectory.journal
-        let bytes = try Bytes.read(path)
-        let position = try #require(bytes.firstRange(of: Array("light".utf8))).lowerBound
-        try Bytes.write(bytes[position] ^ 1, at: position, of: path)
-      },
-      Step { stage in
-        // Another process finds the damage.
-        let next = Stage(stage.directory)
-        try #require(next.settings.string("theme") == "dark")
-        try #require(next.failures.all.map(\.code) == [.damaged])
-      },
-      set("name", "Bob"), synchronize, set("theme", "blue"), synchronize,
-    ],
-    isDamaged: true,
-    read: readSettings, continueUsing: continueUsingSettings)
-
-  private static func readSettings(
-    _ stage: Stage, _ keys: Set<String>
-  ) throws -> [String: String] {
-    var found: [String: String] = [:]
-    for key in keys { found[key] = try stage.settings.string(key) }
-    return found
-  }
+  static let damagedSettings: PowerCutWorkload = {
+    let (old, lost) = (Sample.text(20), Sample.marked(1))
+    return PowerCutWorkload(
+      testDescription: "settings with damage",
+      steps: settings([.set(0, old), .set(0, lost), .set(1, .text(8)), .synchronize]) + [
+        // The previous value of the key remains.
+        Step(changes: ["0": old.summary]) { stage in
+          let path = stage.directory.path + "/" + TemporaryDirectory.journal
+          let bytes = try Bytes.read(path)
+          let position = try #require(bytes.firstRange(of: Array(Sample.mark.utf8))).lowerBound
+          try Bytes.write(bytes[position] ^ 1, at: position, of: path)
+        },
+        Step { stage in
+          // Another process finds the damage.
+          let next = Stage(stage.directory)
+          try #require(next.store(DefaultsModel.self).contents()["0"] == old.summary)
+          try #require(next.failures.all.map(\.code) == [.damaged])
+        },
+      ]
+        + [
+          SettingsUnderTest.Call.set(1, .text(9)), .synchronize, .set(0, .text(10)), .synchronize,
+        ].flatMap { settings([$0]) },
+      isDamaged: true,
+      read: contents(DefaultsModel.self), continueUsing: continueUsingSettings)
+  }()
 
   private static func continueUsingSettings(_ stage: Stage) throws -> [String] {
-    // Starting the machine has taken time: no file counts as one that is being written.
+    // Starting the machine has taken time: no file counts as one that is being written. A backup
+    // that was interrupted stays as it is.
     try anHourLater {
-      try stage.settings.set("after", forKey: "after")
+      let settings = try stage.store(DefaultsModel.self).store
+      try settings.set("after", forKey: "after")
+      defer { _ = try? settings.remove("after") }
       var problems: [String] = []
-      if try Stage(stage.directory).settings.string("after") != "after" {
+      if try stage.directory.store().string("after") != "after" {
         problems.append("the new value is not found")
       }
-      try stage.settings.synchronize()
-      try stage.settings.journal.compact()
-      return try problems + stage.directory.temporaries().map { "left behind: \($0)" }
+      try settings.synchronize()
+      try settings.journal.compact()
+      try settings.remove("after")
+      let left = try stage.directory.temporaries().filter { !$0.hasPrefix(".backup.") }
+      return problems + left.map { "left behind: \($0)" }
     }
   }
 
   // MARK: Secrets
 
-  private static func secret(_ name: String, _ value: String?) -> Step {
-    let parts = name.split(separator: "/").map(String.init)
-    return Step(changes: [name: value], promise: .itself) {
-      try $0.secrets(.init(parts[0])).set(value, forKey: parts[1])
-    }
-  }
-
-  private static func protect(with source: SecureVault.KeySource, _ name: String) -> Step {
-    Step(changes: ["protection": name], promise: .itself) {
-      try $0.secrets().protect(with: source)
-    }
-  }
-
-  private static let rotateKeys = Step(promise: .itself) { try $0.secrets().rotateKeys() }
-
-  static let secrets: PowerCutWorkload = {
-    var first = secret("standard/token", "t1")
-    first.changes["protection"] = "key file"
-    return PowerCutWorkload(
-      testDescription: "secrets",
-      steps: [
-        first, secret("standard/token", "t2"), secret("standard/long", long("secret")),
-        secret("other/pin", "1234"), rotateKeys, secret("standard/long", nil),
-        protect(with: Stage.passphrase, "passphrase"),
-        secret("standard/name", "Ann"),
-        Step(promise: .itself) { _ = try $0.secrets().addRecovery() },
-        Step(changes: ["standard/added": "a1"], promise: .itself) {
-          _ = try $0.secrets().add("a1", forKey: "added")
-        },
-        Step(promise: .itself) { try $0.secrets().removeRecovery() },
-        Step(promise: .itself) { try $0.secrets().forgetOldKeys() },
-        secret("standard/added", nil),
-        Step(changes: ["standard/token": nil, "standard/name": nil], promise: .itself) {
-          try $0.secrets().removeAll()
-        },
-        secret("standard/token", "t3"), protect(with: .keyFile, "key file"), rotateKeys,
-        Step(
-          changes: ["standard/token": nil, "other/pin": nil, "protection": nil], promise: .itself
-        ) { try $0.secrets().eraseVault() },
-        {
-          var again = secret("other/pin", "5678")
-          again.changes["protection"] = "key file"
-          return again
-        }(),
-      ],
-      createdByNextWrite: ["protection"],
-      read: { stage, keys in
-        var found: [String: String] = [:]
-        found["protection"] = try stage.secrets().protection.map { "\($0)" }
-        var listed: Set<String> = []
-        for service in try stage.secrets().storedServices() {
-          for key in try stage.secrets(service).keys() { listed.insert(service.name + "/" + key) }
-        }
-        for name in keys where name != "protection" {
-          let parts = name.split(separator: "/").map(String.init)
-          found[name] = try stage.secrets(.init(parts[0])).get(parts[1])
-          if (found[name] != nil) != listed.contains(name) {
-            found[name] = "inconsistent with the list of keys"
-          }
-        }
-        return found
-      },
-      continueUsing: { stage in
-        var problems: [String] = []
-        let store = stage.secrets("after")
-        try store.set("after", forKey: "k")
-        if try Stage(stage.directory).secrets("after").get("k") != "after" {
-          problems.append("the new value is not found")
-        }
-        let protection = try store.protection
-        try store.rotateKeys()
-        // The next write of a key file removes the temporary file of an interrupted one.
-        if try stage.directory.temporaries().contains(where: { $0.hasPrefix("state/") }) {
-          try store.protect(with: .keyFile)
-          if protection == .passphrase { try store.protect(with: Stage.passphrase) }
-        }
-        try store.remove("k")
-        return try problems + stage.directory.temporaries().map { "left behind: \($0)" }
-          + stage.failures.all.map(\.description)
-      })
-  }()
-
-  // MARK: Caches
-
-  private static func entry(
-    _ key: String, _ value: String?, durable: Bool = false, expiry: DiskCache.Expiry = .never
-  ) -> Step {
-    Step(changes: [key: value], promise: durable ? .itself : .nothing) {
-      try $0.cache.set(value.map { Data($0.utf8) }, forKey: key, expiry: expiry, durable: durable)
-    }
-  }
-
-  private static func tagged(_ key: String, _ value: String, durable: Bool = false) -> Step {
-    Step(changes: [key: value], promise: durable ? .itself : .nothing) {
-      try $0.cache.set(
-        Data(value.utf8), forKey: key, expiry: .days(1), keptFor: .days(1),
-        tags: ["etag": String(repeating: "e", count: value.utf8.count % 1_000)], durable: durable)
-    }
-  }
-
-  /// Gives an entry that was found stale a new life, or a record that there is no value.
-  ///
-  /// - Parameter value: The value that lives on; nil if there is none any more.
-  private static func fetched(_ key: String, _ value: String?) -> Step {
-    Step(changes: [key: value]) { stage in
-      let engine = try stage.cache.engine
-      let options = WriteOptions(
-        expiry: .after(86_400 * WallClock.second), details: EntryDetails(kept: 1),
-        isDurable: false)
-      if value == nil {
-        return try engine.writeNoValue(forKey: key, options, hook: commitDirectly)
-      }
-      let found = try WallClock.$fixed.withValue(WallClock.now + 36 * 3_600 * WallClock.second) {
-        try engine.find(key, noValue: true).found
-      }
-      guard case .stale(let entry) = found else {
-        Issue.record("not stale: \(found)")
-        return
-      }
-      #expect(try engine.renew(entry, forKey: key, options, hook: commitDirectly))
-    }
-  }
-
-  private static func file(_ key: String, _ value: String, durable: Bool) -> Step {
-    Step(changes: [key: value], promise: durable ? .itself : .nothing) { stage in
-      try stage.incoming.write(Array(value.utf8), to: "file")
-      try stage.cache.set(
-        contentsOf: stage.incoming.file("file"), forKey: key, durable: durable)
-    }
-  }
-
-  /// Entries that may be evicted, or that `removeAll` removes.
-  private static let gone: [String: String?] = Dictionary(
-    uniqueKeysWithValues: ["a", "b", "c", "d", "e", "f", "g"].map { ($0, nil) })
-
-  static let caches = PowerCutWorkload(
-    testDescription: "caches",
-    steps: [
-      entry("a", "a1"), entry("b", long("b1")), entry("a", "a2 is longer"),
-      entry("c", "c1", durable: true), entry("d", long("d1"), durable: true),
-      entry("c", long("c2", 5_000), durable: true), entry("c", "c3", durable: true),
-      entry("d", "d2"), entry("b", nil),
-      entry("e", "e1", durable: true, expiry: .days(1)), entry("e", "e2", expiry: .idle(.days(1))),
-      Step(changes: ["gone": nil]) {
-        try $0.cache.set("gone", forKey: "gone", expiry: .seconds(1e-9), durable: true)
-      },
-      file("f", long("f1"), durable: false), file("g", long("g1"), durable: true),
-      tagged("a", "a2 with tags"), tagged("b", long("b3"), durable: true),
-      fetched("b", long("b3")), entry("b", "b4"), tagged("b", "b5", durable: true),
-      fetched("a", nil), tagged("a", "a2 again", durable: true), entry("a", "a2 plain"),
-      Step { try $0.cache.removeExpired() },
-      Step(changes: gone.merging(["h": "h1", "i": long("i1", 12_000)]) { $1 }) {
-        $0.cache.sizeLimit = 40_000
-        try $0.cache.set(Data("h1".utf8), forKey: "h")
-        try $0.cache.set(Data(long("i1", 12_000).utf8), forKey: "i")
-        $0.cache.sizeLimit = nil
-        // An eviction that still runs would use paths that the steps below change.
-        let files = try $0.cache.files
-        try #require(files.evictionLock.withLock(timeout: .seconds(600)) { _ in true } == true)
-      },
-      entry("a", "a3", durable: true),
-      Step(changes: gone.merging(["h": nil, "i": nil]) { $1 }) { try $0.cache.removeAll() },
-      entry("a", "a4"), entry("d", "d3", durable: true), entry("a", "a5", durable: true),
-    ],
-    replacedMayBeMissing: true,
-    read: { stage, keys in
-      var found: [String: String] = [:]
-      for key in keys {
-        found[key] = try stage.cache.get(key).map { String(decoding: $0, as: UTF8.self) }
-      }
-      return found
+  static let secrets = PowerCutWorkload(
+    testDescription: "secrets",
+    steps: steps(
+      VaultModel.self,
+      [
+        .set(0, in: 0, .text(8)), .set(0, in: 0, .text(9)), .set(1, in: 0, .pages(1)),
+        .set(0, in: 1, .text(10)), .rotateKeys, .backUp, .remove(1, in: 0),
+        .protectWithPassphrase(0), .set(2, in: 0, .text(11)), .addRecovery,
+        .add(3, in: 0, .text(12)), .removeRecoveries, .forgetOldKeys, .remove(3, in: 0),
+        .removeAll(in: 0), .set(0, in: 0, .text(13)), .protectWithKeyFile, .rotateKeys, .restore,
+        .set(0, in: 0, .text(14)), .eraseVault, .set(0, in: 1, .text(15)),
+      ]
+    ) { call in
+      if case .restore = call { (.itself, true) } else { (.itself, false) }
+    },
+    createdByNextWrite: [VaultUnderTest.Fact.protection],
+    read: { stage in
+      var contents = try stage.store(VaultModel.self).contents()
+      contents[VaultUnderTest.Fact.passphrase] = nil
+      return contents
     },
     continueUsing: { stage in
       var problems: [String] = []
-      try stage.cache.set(Data("after".utf8), forKey: "after")
-      if try Stage(stage.directory).cache.get("after") != Data("after".utf8) {
+      let (own, other) = (
+        try stage.store(VaultModel.self), try VaultModel.open(stage.directory, stage.failures)
+      )
+      for vault in [own, other] { try VaultModel.prepare(vault) }
+      let (store, protection) = (own.stores[2], try own.stores[2].protection)
+      try store.set("after", forKey: "after")
+      try VaultModel.prepare(other)
+      if try other.stores[2].get("after") != "after" {
         problems.append("the new value is not found")
       }
-      try stage.cache.remove("after")
-      var left: [String] = []
-      for _ in 0..<200 {
-        try stage.cache.removeExpired()
-        let files = FileManager.default.enumerator(atPath: stage.directory.path)?.allObjects
-        left = try #require(files as? [String])
-          .filter { $0.hasSuffix(".tmp") || $0.hasSuffix(".trash") }
-        if left.isEmpty { break }
-        // Work in the background may take a moment.
-        usleep(5_000)
+      try store.rotateKeys()
+      // The next write of a key file removes the temporary file of an interrupted one.
+      if try stage.directory.temporaries().contains(where: { $0.hasPrefix("state/") }) {
+        try store.protect(with: .keyFile)
+        if protection == .passphrase {
+          let passphrase = VaultUnderTest.passphrases[0]
+          try store.protect(with: SecureVault.KeySource(.passphrase(passphrase, logN: 10)))
+        }
       }
-      // Reading a damaged entry removes it, unless work in the background has just locked its key.
-      try waitUntil("damaged entries are removed") {
-        for key in try stage.cache.keys() { _ = try stage.cache.get(key) }
-        return try stage.cache.keys().allSatisfy { try stage.cache.entry($0) != nil }
-      }
-      var size = 0
-      for key in try stage.cache.keys() {
-        let entry = try #require(try stage.cache.entry(key), "\(key) is listed")
-        size += (entry.size + 4_095) / 4_096 * 4_096 + 4_096
-      }
-      if case .noValue = try stage.cache.engine.find("a", noValue: true).found {
-        size += 4_096
-      }
-      let total = try stage.cache.totalSize
-      if total != size { problems.append("the size is \(total) instead of \(size)") }
+      try store.remove("after")
+      // The next restore removes what an interrupted one has copied.
+      let vault = stage.directory.path + "/vault"
+      try FileSystem.removeStaleTemporaryFiles(for: vault, olderThan: -1)
+      // A backup that was interrupted stays as it is.
+      let left = try stage.directory.temporaries().filter { !$0.hasPrefix("backup/") }
       return problems + left.map { "left behind: \($0)" } + stage.failures.all.map(\.description)
     })
 
-  // MARK: Files
+  // MARK: Caches
 
-  private static func save(_ name: String, _ value: String) -> Step {
-    Step(changes: [name: value], promise: .itself) { try $0.files.save(value, as: name) }
+  private static func cache(_ calls: [CacheUnderTest.Call]) -> [Step] {
+    func renewed(_ call: CacheUnderTest.Call) -> String? {
+      if case .renew(let key) = call { "\(key)" } else { nil }
+    }
+    return steps(AppCacheModel.self, calls, rewritten: renewed) { call in
+      switch call {
+      case .set(_, _, _, true), .setTagged(_, _, true), .setFile(_, _, true): (.itself, false)
+      default: (.nothing, false)
+      }
+    }
   }
+
+  static let caches: PowerCutWorkload = {
+    let limited: [CacheUnderTest.Call] = [
+      .set(7, .text(20), .endless, durable: false), .set(8, .pages(9), .endless, durable: false),
+    ]
+    // Any other entry may be evicted.
+    let changes = cache(limited).reduce(into: [String: String?]()) { $0.merge($1.changes) { $1 } }
+    let evicted = ModelKeys.all.indices.prefix(7).map { ("\($0)", String?.none) }
+    return PowerCutWorkload(
+      testDescription: "caches",
+      steps: cache([
+        .set(0, .text(20), .endless, durable: false), .set(1, .pages(1), .endless, durable: false),
+        .set(0, .text(30), .endless, durable: false), .set(2, .text(21), .endless, durable: true),
+        .set(3, .pages(2), .endless, durable: true), .set(2, .text(5_000), .endless, durable: true),
+        .set(2, .text(22), .endless, durable: true), .set(3, .text(23), .endless, durable: false),
+        .remove(1), .set(4, .text(24), .day, durable: true),
+        .set(4, .text(25), .idle, durable: false), .set(9, .text(26), .moment, durable: true),
+        .setFile(5, 9_000, durable: false), .setFile(6, 9_001, durable: true),
+        .setTagged(0, .text(27), durable: false), .setTagged(1, .pages(3), durable: true),
+        .renew(1), .set(1, .text(28), .endless, durable: false),
+        .setTagged(1, .text(29), durable: true), .setNoValue(0),
+        .setTagged(0, .text(31), durable: true), .set(0, .text(32), .endless, durable: false),
+        .removeExpired,
+      ]) + [
+        Step(changes: changes.merging(evicted) { own, _ in own }) { stage in
+          let cache = try stage.store(AppCacheModel.self)
+          cache.store.sizeLimit = 40_000
+          for call in limited { _ = try cache.perform(call) }
+          cache.store.sizeLimit = nil
+          // An eviction that still runs would use paths that the steps below change.
+          let files = try cache.store.files
+          try #require(files.evictionLock.withLock(timeout: .seconds(600)) { _ in true } == true)
+        }
+      ] + cache([.set(0, .text(33), .endless, durable: true)]) + [
+        Step(changes: changes.mapValues { _ in nil }.merging(evicted) { own, _ in own }) { stage in
+          _ = try stage.store(AppCacheModel.self).perform(.removeAll)
+        }
+      ] + cache([.set(0, .text(34), .endless, durable: false)])
+        + cache([.set(3, .text(35), .endless, durable: true)])
+        + cache([.set(0, .text(36), .endless, durable: true)]),
+      replacedMayBeMissing: true,
+      // An entry that is damaged is listed until it is read.
+      read: { stage in try stage.store(AppCacheModel.self).readableContents() },
+      continueUsing: continueUsingCache)
+  }()
+
+  private static func continueUsingCache(_ stage: Stage) throws -> [String] {
+    let own = try stage.store(AppCacheModel.self)
+    let cache = own.store
+    var problems: [String] = []
+    try cache.set(Data("after".utf8), forKey: "after")
+    if try stage.directory.cache().get("after") != Data("after".utf8) {
+      problems.append("the new value is not found")
+    }
+    try cache.remove("after")
+    // Work in the background may take a moment.
+    var left: [String] = []
+    try waitUntil("abandoned files are removed") {
+      try cache.removeExpired()
+      let files = FileManager.default.enumerator(atPath: stage.directory.path)?.allObjects
+      left = try #require(files as? [String])
+        .filter { $0.hasSuffix(".tmp") || $0.hasSuffix(".trash") }
+      return left.isEmpty
+    }
+    // Reading a damaged entry removes it, unless work in the background has just locked its key.
+    // Those of long keys are not listed.
+    try waitUntil("damaged entries are removed") {
+      _ = try own.readableContents()
+      return try cache.keys().allSatisfy { try cache.entry($0) != nil }
+    }
+    var size = 0
+    for key in try cache.keys() {
+      let entry = try #require(try cache.entry(key), "\(key) is listed")
+      size += (entry.size + 4_095) / 4_096 * 4_096 + 4_096
+    }
+    if case .noValue = try cache.engine.find(ModelKeys.all[0], noValue: true).found {
+      size += 4_096
+    }
+    let total = try cache.totalSize
+    if total != size { problems.append("the size is \(total) instead of \(size)") }
+    return problems + left.map { "left behind: \($0)" } + stage.failures.all.map(\.description)
+  }
+
+  // MARK: Files
 
   static let files = PowerCutWorkload(
     testDescription: "files",
-    steps: [
-      save("a", "a1"), save("a", long("a2")), save("d/b", "b1"), save("d/e/c", long("c1")),
-      Step(changes: ["a": nil, "d/f": long("a2")], promise: .itself, isAtomic: true) {
-        try $0.files.move("a", to: "d/f")
-      },
-      save("a", "a3"),
-      Step(changes: ["a": nil, "d/b": "a3"], promise: .itself, isAtomic: true) {
-        try $0.files.move("a", to: "d/b")
-      },
-      Step(changes: ["d/f": nil], promise: .itself) { try $0.files.delete("d/f") },
-      Step(
-        changes: ["d/b": nil, "d/e/c": nil, "g/b": "a3", "g/e/c": long("c1")], promise: .itself,
-        isAtomic: true
-      ) { try $0.files.move("d", to: "g") },
-      Step(changes: ["g/b": nil, "g/e/c": nil], promise: .itself) { try $0.files.delete("g") },
-      save("d/b", "b2"),
-      Step(changes: ["d/n": long("n1")], promise: .itself) {
-        try $0.files.save(long("n1"), as: "d/n", replacing: false)
-      },
-    ],
-    read: { stage, keys in
-      var found: [String: String] = [:]
-      for key in keys { found[key] = try stage.files.load(key, type: String?.self) }
-      let listed = Set(try stage.files.list(recursively: true).filter { !$0.hasSuffix("/") })
-      for key in listed.symmetricDifference(found.keys) {
-        found[key] = "inconsistent with the list of keys"
-      }
-      return found
+    steps: steps(
+      FolderModel.self,
+      [
+        .save("a", .text(20)), .save("a", .pages(1)), .save("d/b", .text(21)),
+        .save("d/e/c", .pages(2)), .move("a", to: "d/f"), .save("a", .text(22)),
+        .move("a", to: "d/b"), .delete("d/f"), .copy("d/b", to: "g"), .move("d", to: "h"),
+        .delete("h"), .save("d/b", .text(23)), .saveNew("d/n", 9_000), .saveChunks("d/n", 30),
+      ]
+    ) { call in
+      if case .move = call { (.itself, true) } else { (.itself, false) }
+    },
+    read: { stage in
+      try stage.store(FolderModel.self).contents().filter { $0.value != directory }
     },
     continueUsing: { stage in
       var problems: [String] = []
-      for name in ["after", "d/after", "d/e/after", "g/after", "g/e/after"] {
-        try stage.files.save(name, as: name)
-        if try Stage(stage.directory).files.load(name) != name {
+      let files = try stage.store(FolderModel.self).directory
+      for name in ["after", "d/after", "d/e/after", "h/after", "h/e/after"] {
+        try files.save(name, as: name)
+        if try FolderModel.open(stage.directory, Failures()).directory.load(name) != name {
           problems.append("the new file is not found")
         }
-        try stage.files.delete(name)
+        try files.delete(name)
       }
       return try problems + stage.directory.leftoverFiles().map { "left behind: \($0)" }
     })

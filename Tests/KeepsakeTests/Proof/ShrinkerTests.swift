@@ -86,7 +86,7 @@ import Testing
   }
 
   @Test func stepsArePrintedAsSourceText() {
-    let steps: [ModelStep<ScriptedVault.Call>] = [
+    let steps: [ModelStep<VaultUnderTest.Call>] = [
       .call(.set(1, in: 2, .text(3)), by: .peer), .kill([.lock, .unlockWith(1)], after: 0),
       .compareContents(.first), .call(.removeAll(in: 0), by: .second),
     ]
@@ -95,7 +95,7 @@ import Testing
         ".call(.set(1, in: 2, .text(3)), by: .peer)", ".kill([.lock, .unlockWith(1)], after: 0)",
         ".compareContents(.first)", ".call(.removeAll(in: 0), by: .second)",
       ])
-    let directory: ModelStep<ScriptedFolder.Call> = .crash(.move("a\"", to: "b"), at: 1)
+    let directory: ModelStep<FilesUnderTest.Call> = .crash(.move("a\"", to: "b"), at: 1)
     #expect(SourceText.of(directory) == ".crash(.move(\"a\\\"\", to: \"b\"), at: 1)")
   }
 }

@@ -5,7 +5,7 @@ import Testing
 
 /// A vault behaves like a dictionary for each service, which each user has to unlock.
 struct VaultModel: StoreModel {
-  typealias Call = ScriptedVault.Call
+  typealias Call = VaultUnderTest.Call
 
   private enum Protection: Equatable {
     case none, keyFile
@@ -21,21 +21,47 @@ struct VaultModel: StoreModel {
     case unsure
   }
 
+  struct Secret: Equatable {
+    var sample: Sample
+    var isPresence = false
+
+    var summary: String { (isPresence ? "present: " : "") + sample.summary }
+  }
+
+  /// What is in the vault's directory.
+  private struct Vault {
+    var secrets: [Int: [Int: Secret]] = [:]
+    var protection = Protection.none
+    var recoveries = 0
+  }
+
   static let name = "vault"
-  private var secrets: [Int: [Int: Sample]] = [:]
-  private var protection = Protection.none
+  private var vault = Vault()
+  private var backup: Vault?
+  private var secrets: [Int: [Int: Secret]] {
+    get { vault.secrets }
+    set { vault.secrets = newValue }
+  }
+  private var protection: Protection {
+    get { vault.protection }
+    set { vault.protection = newValue }
+  }
   private var access: [StoreUser: Access] = [:]
   /// The users that called `lock` and have not called `unlock` since.
   private var locked: Set<StoreUser> = []
 
-  static func open(_ directory: TemporaryDirectory) throws -> ScriptedVault {
-    let vault = directory.vault()
-    let scope = StorageScope(finder: DirectoryFinder(app: "test"))
-    let stores = ScriptedVault.services.map {
+  static func open(
+    _ directory: TemporaryDirectory, _ failures: Failures
+  ) throws -> VaultUnderTest {
+    let vault = directory.vault(
+      authenticate: { _ in VaultUnderTest.passphrases[0] }, failures: failures)
+    let scope = StorageScope(finder: DirectoryFinder(app: "test"), handler: failures.append)
+    let stores = VaultUnderTest.services.map {
       SecureVault.Store(service: SecureVault.Service($0), vault: .success(vault), scope: scope)
     }
-    return ScriptedVault(
+    return VaultUnderTest(
       stores: stores, storedServices: { try stores[0].storedServices().map(\.name) },
+      backup: directory.file("backup"),
       keySource: { SecureVault.KeySource(.passphrase($0, logN: 10)) })
   }
 
@@ -50,8 +76,12 @@ struct VaultModel: StoreModel {
     case 45..<50: return .contains(key, in: service)
     case 50..<60: return .remove(key, in: service)
     case 60..<64: return .removeAll(in: service)
-    case 64..<72: return .rotateKeys
-    case 72..<76: return .protectWithKeyFile
+    case 64..<69: return .rotateKeys
+    case 69: return .addRecovery
+    case 70: return .removeRecoveries
+    case 71: return .backUp
+    case 72: return .restore
+    case 73..<76: return .protectWithKeyFile
     case 76..<79: return .protectWithPassphrase(passphrase)
     case 79..<83: return .unlock
     case 83..<93: return .unlockWith(passphrase)
@@ -100,6 +130,10 @@ struct VaultModel: StoreModel {
     case .isLocked: return isLocked(user)
     case .unlock: return unlock(user)
     case .unlockWith(let number): return unlock(user, with: number)
+    // They need no key.
+    case .backUp, .restore, .eraseVault:
+      var next = self
+      return [ModelOutcome(next.make(call, by: user), next)]
     default: break
     }
     var open = self
@@ -133,24 +167,55 @@ struct VaultModel: StoreModel {
   private mutating func make(_ call: Call, by user: StoreUser) -> String {
     switch call {
     case .set(let key, let service, let sample):
-      secrets[service, default: [:]][key] = sample
-      if protection == .none { protection = .keyFile }
-      if protection == .keyFile { access[user] = .open }
+      let isPresence = secrets[service]?[key]?.isPresence ?? false
+      set(Secret(sample: sample, isPresence: isPresence), key, service, by: user)
+    case .setPresence(let key, let service, let sample):
+      set(Secret(sample: sample, isPresence: true), key, service, by: user)
+    case .add(let key, let service, let sample):
+      if secrets[service]?[key] != nil { return "false" }
+      set(Secret(sample: sample), key, service, by: user)
+      return "true"
+    case .entry(let key, let service):
+      guard let secret = secrets[service]?[key] else { return "nothing" }
+      return "\(secret.isPresence ? SecureVault.Access.userPresence : .whenUnlocked)"
+    case .keys(let service): return "\((secrets[service] ?? [:]).keys.sorted())"
     case .get(let key, let service, let kind):
-      return secrets[service]?[key]?.summary(as: kind) ?? "nothing"
+      return secrets[service]?[key]?.sample.summary(as: kind) ?? "nothing"
     case .contains(let key, let service): return "\(secrets[service]?[key] != nil)"
     case .remove(let key, let service): secrets[service]?[key] = nil
     case .removeAll(let service): secrets[service] = nil
     case .protectWithKeyFile: protect(.keyFile, by: user)
     case .protectWithPassphrase(let number): protect(.passphrase(number), by: user)
-    case .rotateKeys, .unlock, .unlockWith, .lock, .isLocked: break
+    case .addRecovery:
+      if protection == .none { protection = .keyFile }
+      if protection == .keyFile { access[user] = .open }
+      vault.recoveries += 1
+    case .removeRecoveries: vault.recoveries = 0
+    case .backUp:
+      if protection == .none { return "none" }
+      backup = vault
+    case .eraseVault:
+      vault = Vault()
+      access = [:]
+    case .restore:
+      guard let backup else { return "none" }
+      vault = backup
+      for user in StoreUser.allCases { access[user] = .unsure }
+    case .rotateKeys, .forgetOldKeys, .unlock, .unlockWith, .lock, .isLocked: break
     }
     return "done"
+  }
+
+  private mutating func set(_ secret: Secret, _ key: Int, _ service: Int, by user: StoreUser) {
+    secrets[service, default: [:]][key] = secret
+    if protection == .none { protection = .keyFile }
+    if protection == .keyFile { access[user] = .open }
   }
 
   /// All other users have to unlock the vault again.
   private mutating func protect(_ protection: Protection, by user: StoreUser) {
     self.protection = protection
+    vault.recoveries = 0
     access = [user: .open]
   }
 
@@ -173,7 +238,10 @@ struct VaultModel: StoreModel {
   private func unlock(_ user: StoreUser, with number: Int) -> [ModelOutcome<Self>] {
     switch protection {
     case .none: return [ModelOutcome("error: not found", self)]
-    case .keyFile: return [ModelOutcome("error: misuse", self)]
+    case .keyFile:
+      // It may be a recovery code.
+      let error = vault.recoveries == 0 ? "error: misuse" : "error: wrong passphrase"
+      return [ModelOutcome(error, self)]
     case .passphrase(number):
       var next = self
       next.locked.remove(user)
@@ -196,53 +264,106 @@ struct VaultModel: StoreModel {
 
   // MARK: Contents
 
-  private var summaries: [Int: [Int: String]] {
-    secrets.filter { !$0.value.isEmpty }.mapValues { $0.mapValues(\.summary) }
-  }
+  private typealias Fact = VaultUnderTest.Fact
 
-  mutating func accept(_ found: ScriptedVault.Contents) -> Bool {
-    guard found.secrets == summaries else { return false }
-    switch protection {
-    case .none: return found.protection == nil
-    case .keyFile: return found.protection == "key file"
-    case .passphrase(let number):
-      return found.protection == "passphrase" && (found.passphrase ?? number) == number
+  var contents: [String: String] {
+    var contents: [String: String] = [:]
+    for (service, secrets) in secrets {
+      for (key, secret) in secrets { contents["\(service)/\(key)"] = secret.summary }
     }
+    switch protection {
+    case .none: return contents
+    case .keyFile: contents[Fact.protection] = "key file"
+    case .passphrase: contents[Fact.protection] = "passphrase"
+    }
+    if vault.recoveries > 0 { contents[Fact.recoveries] = "\(vault.recoveries)" }
+    return contents
   }
 
-  mutating func accept(
-    _ found: ScriptedVault.Contents, interrupting call: Call
-  ) -> Bool {
-    var models = [self]
+  mutating func accept(_ found: [String: String]) -> Bool {
+    var found = found
+    // Only if the vault had to be opened.
+    if let passphrase = found.removeValue(forKey: Fact.passphrase) {
+      guard case .passphrase(let number) = protection, passphrase == "\(number)" else {
+        return false
+      }
+    }
+    return found == contents
+  }
+
+  func partialStates(of call: Call, found: [String: String]) -> [Self] {
+    func without(_ isRemovable: (_ service: Int) -> Bool) -> Self {
+      var state = self
+      for (service, secrets) in secrets where isRemovable(service) {
+        state.secrets[service] = secrets.filter { found["\(service)/\($0.key)"] != nil }
+      }
+      return state
+    }
     // The user may or may not have had the keys.
     var able = self
     _ = able.make(call, by: .first)
-    models.append(able)
     switch call {
-    case .removeAll(let service):
-      var partly = self
-      let left = found.secrets[service] ?? [:]
-      partly.secrets[service] = secrets[service]?.filter { left[$0.key] != nil }
-      models.append(partly)
-    case .set where protection == .none:
-      // A new vault without the secret.
-      var empty = self
-      empty.protection = .keyFile
-      models.append(empty)
+    case .removeAll(let service): return [able, without { $0 == service }]
+    case .eraseVault: return [able, without { _ in true }]
     default: break
     }
-    for var model in models where model.accept(found) {
-      self = model
-      switch call {
-      case .protectWithKeyFile, .protectWithPassphrase:
-        for user in StoreUser.allCases where access(user) == .open { access[user] = .unsure }
-        for user in StoreUser.allCases where access[user] == nil { access[user] = .unsure }
-      default: break
-      }
-      return true
-    }
-    return false
+    if protection != .none { return [able] }
+    // A new vault without the secret.
+    var empty = self
+    empty.protection = .keyFile
+    return [able, empty]
   }
+
+  mutating func wasInterrupted(_ call: Call) {
+    switch call {
+    case .protectWithKeyFile, .protectWithPassphrase:
+      for user in StoreUser.allCases where access(user) == .open { access[user] = .unsure }
+      for user in StoreUser.allCases where access[user] == nil { access[user] = .unsure }
+    default: break
+    }
+  }
+}
+
+extension VaultModel: SweptModel {
+  static var sweeps: [Sweep<Call>] {
+    let (old, new) = (Sample.marked(1), Sample.marked(2))
+    let start: [Call] = [.set(0, in: 0, old), .set(1, in: 0, .text(3)), .set(0, in: 1, .text(9))]
+    let calls: [Call] = [
+      .set(0, in: 0, new), .set(2, in: 0, new), .set(0, in: 2, new),
+      // Sealed and written in pieces.
+      .set(0, in: 0, .bytes(200_000)),
+      .add(2, in: 0, new), .add(0, in: 0, new), .remove(0, in: 0), .removeAll(in: 0), .rotateKeys,
+      .protectWithKeyFile, .addRecovery, .removeRecoveries, .forgetOldKeys, .eraseVault, .backUp,
+      .get(0, in: 0, as: .text), .get(2, in: 0, as: .text), .contains(0, in: 0), .entry(0, in: 0),
+      .keys(in: 0),
+    ]
+    let presence = start + [.protectWithPassphrase(0), .setPresence(4, in: 0, old)]
+    let backedUp = start + [.addRecovery, .backUp, .set(0, in: 0, new), .remove(1, in: 0)]
+    return [Sweep(call: .set(0, in: 0, new))] + calls.map { Sweep(call: $0, start: start) }
+      + [
+        Sweep(call: .removeRecoveries, start: start + [.addRecovery, .addRecovery]),
+        Sweep(call: .restore, start: backedUp), Sweep(call: .eraseVault, start: backedUp),
+        // Deriving a key from a passphrase is slow on purpose.
+        Sweep(call: .protectWithPassphrase(0), step: 4),
+        Sweep(call: .protectWithPassphrase(0), start: start, step: 4),
+        Sweep(call: .protectWithPassphrase(0), start: presence, step: 4),
+        Sweep(call: .setPresence(0, in: 0, new), start: presence, step: 4),
+        Sweep(call: .get(4, in: 0, as: .text), start: presence, step: 4),
+        Sweep(call: .rotateKeys, start: presence, step: 4),
+        Sweep(call: .unlockWith(0), start: presence, step: 4),
+      ]
+  }
+
+  /// The system calls of opening are the same for all calls, and need to fail only in one.
+  static func prepare(_ store: VaultUnderTest) throws {
+    guard try store.stores[0].isLocked else {
+      _ = try store.stores[0].contains("")
+      return
+    }
+    try store.stores[0].unlock(passphrase: VaultUnderTest.passphrases[0])
+  }
+
+  mutating func wasPrepared() { access[.first] = .open }
 }
 
 extension OneAtATime {

@@ -253,67 +253,8 @@ import Testing
 
   // MARK: Failures and durability
 
-  enum Operation: CaseIterable {
-    case create, set, setLong, remove, removeAll, update, replace
-
-    func run(_ store: Defaults.Store, _ engine: FileEngine) throws {
-      switch self {
-      case .create, .set: try store.set(new, forKey: "k")
-      case .setLong: try store.set(new, forKey: long)
-      case .remove: try store.remove("k")
-      case .removeAll: try store.removeAll()
-      case .update: try store.update("k", default: "") { $0 = new }
-      case .replace:
-        _ = try engine.replace(Data("\"\(old)\"".utf8), with: Data("\"\(new)\"".utf8), forKey: "k")
-      }
-    }
-  }
-
-  fileprivate static let long = String(repeating: "k", count: 300)
-  fileprivate static let old = "old, " + Fault.mark
-  fileprivate static let new = "new, " + Fault.mark
-
   @Test func eachFailingCallThrowsAndKeepsTheOldValue() async throws {
-    var count = 0
-    for operation in Operation.allCases { count += try await failEachCall(of: operation) }
-    print("proof: faults, engine of files: \(count) failing calls")
-  }
-
-  private func failEachCall(of operation: Operation) async throws -> Int {
-    let key = operation == .setLong ? Self.long : "k"
-    return try await failingEachCall(
-      { (stage: (store: Defaults.Store, engine: FileEngine)) in
-        try operation.run(stage.store, stage.engine)
-      },
-      on: {
-        let directory = try TemporaryDirectory(isQuick: true)
-        let engine = FileEngine(Folder(directory.file("engine")))
-        let store = directory.store(engine: engine)
-        if operation != .create {
-          for key in ["k", Self.long] { try store.set(Self.old, forKey: key) }
-        }
-        return ((store, engine), [directory])
-      },
-      check: { stage, directory, call in
-        let comment: Comment = "\(operation): \(call.comment)"
-        let old: String? = operation == .create ? nil : Self.old
-        let new: String? = [.remove, .removeAll].contains(operation) ? nil : Self.new
-        let seen: String? = try stage.store.get(key)
-        if call.failure == nil {
-          #expect(seen == new, comment)
-        } else {
-          // After the move, only the sync of the directory can fail.
-          let isInPlace = call.event.call == .fsync && !call.event.path.hasSuffix(".tmp")
-          #expect(seen == old || isInPlace && seen == new || operation == .removeAll, comment)
-        }
-        if old != nil, operation != .removeAll {
-          let other: String? = try stage.store.get(key == "k" ? Self.long : "k")
-          #expect(other == old, comment)
-        }
-        try stage.store.set("after", forKey: key)
-        #expect(try stage.store.get(key) == "after", comment)
-        #expect(try directory.temporaries() == [] && directory.leftoverFiles() == [], comment)
-      })
+    try await FaultSweep<FileEngineModel>().run()
   }
 
   /// In a durable folder, each value survives a power cut when the set returns.

@@ -8,50 +8,6 @@ import Testing
   private static let old = Data(String(repeating: Fault.mark + " old. ", count: 30).utf8)
   private static let new = Data(String(repeating: Fault.mark + " new. ", count: 40).utf8)
 
-  private static let operations: [(String, @Sendable (DiskCache.Store) async throws -> Void)] = [
-    ("set", { try $0.set(new, forKey: "k", expiry: .days(1)) }),
-    ("set new", { try $0.set(new, forKey: "new") }),
-    ("set durable", { try $0.set(new, forKey: "k", durable: true) }),
-    ("tagged", { try $0.set(new, forKey: "k", expiry: .days(1), tags: ["t": "1"]) }),
-    (
-      "tagged durable",
-      { try $0.set(new, forKey: "k", keptFor: .days(1), tags: ["t": "1"], durable: true) }
-    ),
-    ("over tags", { try $0.set(new, forKey: "tagged") }),
-    ("renew", { try Self.renew("tagged", $0) }),
-    (
-      "no value",
-      { try $0.engine.writeNoValue(forKey: "k", Self.day, hook: commitDirectly) }
-    ),
-    ("find", { _ = try $0.engine.find("k", noValue: true) }),
-    ("remove", { try $0.remove("k") }),
-    ("removeAll", { try $0.removeAll() }),
-    ("removeExpired", { _ = try $0.removeExpired() }),
-    ("get", { _ = try $0.get("k") }),
-    (
-      "chunks",
-      { store in
-        var bytes = Data()
-        guard let chunks = try store.chunks("k", size: 100) else { return }
-        for try await piece in chunks { bytes += piece }
-        #expect(bytes == old)
-      }
-    ),
-    ("contains", { _ = try $0.contains("k") }),
-    ("entry", { _ = try $0.entry("k") }),
-    ("fileURL", { _ = try $0.fileURL("k") }),
-    ("keys", { _ = try $0.keys() }),
-    ("totalSize", { _ = try $0.totalSize }),
-    (
-      "limit",
-      {
-        $0.sizeLimit = 20_000
-        try $0.set(new, forKey: "k2")
-      }
-    ),
-    ("file", { try $0.set(contentsOf: URL(filePath: #filePath), forKey: "k") }),
-  ]
-
   private static let day = WriteOptions(
     expiry: .after(86_400 * WallClock.second), details: EntryDetails(kept: 1), isDurable: false)
 
@@ -64,104 +20,16 @@ import Testing
     _ = try store.engine.renew(entry, forKey: key, day, hook: commitDirectly)
   }
 
-  private func prepare(_ directory: TemporaryDirectory, hasTags: Bool = false) throws {
+  private func prepare(_ directory: TemporaryDirectory) throws {
     let store = directory.cache()
     for key in ["k", "l", "m"] { try store.set(Self.old, forKey: key) }
-    if hasTags {
-      try store.set(
-        Self.old, forKey: "tagged", expiry: .days(1), keptFor: .days(1), tags: ["t": "0"])
-    }
     try store.set("gone", forKey: "gone", expiry: .seconds(1e-9))
     // Otherwise opening the cache would clean it up in the background during the call.
     try store.removeExpired()
   }
 
   @Test func everyFailingCallIsAnErrorOrAMissAndNeverAWrongValue() async throws {
-    let directory = try TemporaryDirectory(isQuick: true)
-    try prepare(directory, hasTags: true)
-    let template = try Snapshot(of: directory)
-    let payload = String(try directory.cache().payload("k").dropFirst(directory.path.count))
-    var count = 0
-    for (name, operation) in Self.operations {
-      count += try await failEachCall(of: name, operation, on: template, payload)
-    }
-    print("proof: faults, caches: \(count) failing calls")
-  }
-
-  private func failEachCall(
-    of name: String, _ operation: @Sendable (DiskCache.Store) async throws -> Void,
-    on template: Snapshot, _ payload: String
-  ) async throws -> Int {
-    // The values that the operations store.
-    let results = [
-      "set": Self.new, "set durable": Self.new, "tagged": Self.new, "tagged durable": Self.new,
-      "file": try Data(contentsOf: URL(filePath: #filePath)),
-    ]
-    return try await failingEachCall(
-      { (store: DiskCache.Store) in try await operation(store) },
-      on: {
-        let directory = try TemporaryDirectory(copying: template)
-        return (directory.cache(), [directory])
-      },
-      check: { store, directory, call in
-        let comment: Comment = "\(name): \(call.comment)"
-        // In this process and in the next one the entry is old, new or missing; the others are
-        // unchanged.
-        for reader in [store, directory.cache()] {
-          let value = try reader.get("k")
-          if let new = results[name], call.failure == nil {
-            #expect(value == new, comment)
-          } else {
-            let isPublished = call.isAfterChange { $0.hasSuffix(payload) }
-            let isNew = isPublished && value == results[name]
-            #expect(value == nil || value == Self.old || isNew, comment)
-          }
-          if !["removeAll", "limit"].contains(name) {
-            let tagged = try reader.get("tagged")
-            let allowed: [Data?] =
-              switch name {
-              case "over tags": [Self.old, Self.new, nil]
-              case "renew": [Self.old, nil]
-              default: [Self.old]
-              }
-            #expect(allowed.contains(tagged), comment)
-            #expect(try reader.get("l") == Self.old && reader.get("m") == Self.old, comment)
-          }
-        }
-      },
-      afterwards: { directory, call in
-        let comment: Comment = "\(name): \(call.comment)"
-        // The cache works, and a sweep removes everything that was left behind.
-        let next = directory.cache()
-        try next.set(Self.new, forKey: "after")
-        // With a limit the entry may have been evicted in the background, because another entry may
-        // have the same time of use.
-        if name != "limit" { #expect(try next.get("after") == Self.new, comment) }
-        #expect(try isSwept(directory, by: next), comment)
-        if !["limit", "no value"].contains(name) {
-          let sum = try next.keys().reduce(0) { try $0 + footprint(next, $1) }
-          #expect(try next.totalSize == sum, comment)
-        }
-      })
-  }
-
-  /// Whether a sweep leaves only entries. A store's background work may continue for a while after
-  /// the store was released.
-  private func isSwept(_ directory: TemporaryDirectory, by store: DiskCache.Store) throws -> Bool {
-    let end = ContinuousClock.now + .seconds(300)
-    while ContinuousClock.now < end {
-      try store.removeExpired()
-      let files = FileManager.default.enumerator(atPath: directory.path)?.allObjects as? [String]
-      let isLeft = files?.contains { $0.hasSuffix(".tmp") || $0.hasSuffix(".trash") }
-      if isLeft == false { return true }
-      Thread.sleep(forTimeInterval: 0.01)
-    }
-    return false
-  }
-
-  private func footprint(_ store: DiskCache.Store, _ key: String) throws -> Int {
-    let size = try #require(try store.entry(key)).size
-    return (size + 4_095) / 4_096 * 4_096 + 4_096
+    try await FaultSweep<EndlessCacheModel>().run()
   }
 
   @Test func aPayloadThatCannotBeRenamedLeavesTheOldValue() throws {

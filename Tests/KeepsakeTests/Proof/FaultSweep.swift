@@ -1,0 +1,162 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import keepsake_peer
+
+/// One call of a store whose system calls fail in turn, and the state in which it is made.
+struct Sweep<Call: Sendable>: Sendable {
+  let call: Call
+  /// The calls that lead to the state.
+  var start: [Call] = []
+  /// Changes the files of that state, as damage does.
+  var alter: @Sendable (TemporaryDirectory) throws -> Void = { _ in }
+  /// Of the faults of each system call, every so many are injected: for slow calls.
+  var step = 1
+}
+
+/// What a store promises when system calls fail.
+protocol SweptModel: StoreModel {
+  static var sweeps: [Sweep<Store.Call>] { get }
+
+  /// Makes a store ready, so that what the sweep does not need to repeat for each call has happened.
+  static func prepare(_ store: Store) throws
+
+  /// The first user's store was made ready.
+  mutating func wasPrepared()
+
+  /// The states, besides those of an interrupted call, that a call may leave if a system call fails.
+  func faultStates(of call: Store.Call) -> [Self]
+
+  /// The files that a failed call has left, after whatever removes them later.
+  static func leftovers(
+    _ directory: TemporaryDirectory, _ store: Store, _ call: FailedCall
+  ) throws -> [String]
+}
+
+extension SweptModel {
+  static func prepare(_ store: Store) throws {}
+  mutating func wasPrepared() {}
+  func faultStates(of call: Store.Call) -> [Self] { [] }
+
+  static func leftovers(
+    _ directory: TemporaryDirectory, _ store: Store, _ call: FailedCall
+  ) throws -> [String] { try directory.temporaries() }
+}
+
+extension FailedCall {
+  /// Whether something besides a temporary file had been changed before the call failed.
+  fileprivate var isAfterVisibleChange: Bool {
+    event.call == .publish || isAfterChange { !$0.hasSuffix(".tmp") }
+  }
+}
+
+/// Makes each system call of each call fail in every way that its manual page names, and expects an
+/// error with a remedy and the old or the whole new state, no temporary files, and that the same
+/// call works afterwards.
+struct FaultSweep<Model: SweptModel> {
+  typealias Call = Model.Store.Call
+
+  /// A store and what happened to it.
+  private final class Stage: Sendable {
+    let store: Model.Store
+    let failures: Failures
+    let answer = Locked<String?>(nil)
+
+    init(_ store: Model.Store, _ failures: Failures) {
+      (self.store, self.failures) = (store, failures)
+    }
+  }
+
+  func run() async throws {
+    let start = ContinuousClock.now
+    var count = 0
+    for sweep in Model.sweeps { count += try await run(sweep) }
+    let seconds = start.duration(to: .now).components.seconds
+    print("proof: faults, \(Model.name): \(count) failing calls in \(seconds) s")
+  }
+
+  private func run(_ sweep: Sweep<Call>) async throws -> Int {
+    let (template, state) = try makeStart(sweep)
+    let name = SourceText.of(sweep.call)
+    return try await failingEachCall(
+      step: sweep.step,
+      { (stage: Stage) in
+        let answer = try stage.store.perform(sweep.call)
+        stage.answer.withLock { $0 = answer }
+      },
+      on: {
+        let directory = try TemporaryDirectory(copying: template)
+        let failures = Failures()
+        let store = try Model.open(directory, failures)
+        try Model.prepare(store)
+        return (Stage(store, failures), [directory])
+      },
+      check: { stage, directory, call in
+        try check(stage, directory, call, sweep.call, state, "\(name): \(call.comment)")
+      })
+  }
+
+  /// The files and the state in which the call is made.
+  private func makeStart(_ sweep: Sweep<Call>) throws -> (Snapshot, Model) {
+    let directory = try TemporaryDirectory(isQuick: true)
+    var state = Model()
+    let store = try Model.open(directory)
+    for call in sweep.start {
+      let answer = store.answer(call)
+      let outcomes = state.outcomes(of: call, by: .first)
+      let outcome = outcomes.first { $0.matches(answer) }
+      state = try #require(outcome, "\(SourceText.of(call)) answered \(answer)").model
+    }
+    try sweep.alter(directory)
+    state.reopened(.first)
+    state.wasPrepared()
+    return (try Snapshot(of: directory), state)
+  }
+
+  private func check(
+    _ stage: Stage, _ directory: TemporaryDirectory, _ failed: FailedCall, _ call: Call,
+    _ start: Model, _ comment: Comment
+  ) throws {
+    var state = start
+    #expect(stage.failures.all.allSatisfy { !$0.remedy.isEmpty }, comment)
+    #expect(!stage.failures.all.contains { "\($0)".contains(Fault.mark) }, comment)
+    let found = try stage.store.contents()
+    if failed.failure == nil {
+      let answer = stage.answer.withLock { $0 } ?? ""
+      let outcome = state.outcomes(of: call, by: .first).first { $0.matches(answer) }
+      if let outcome {
+        state = outcome.model
+      } else {
+        // A listing that leaves something out reports that.
+        #expect(!stage.failures.all.isEmpty, "\(comment): answered \(answer)")
+      }
+    }
+    let expected = state
+    let isRight =
+      state.accept(found)
+      || failed.failure != nil && failed.isAfterVisibleChange
+        && state.accept(found, interrupting: call)
+      || start.faultStates(of: call).contains { other in
+        state = other
+        return state.accept(found)
+      }
+    #expect(isRight, "\(comment): found \(found), expected \(expected.contents)")
+    // A new reader sees the same.
+    let next = try Model.open(directory)
+    try Model.prepare(next)
+    let seen = try next.contents()
+    #expect(seen == found, comment)
+
+    // Both the store that failed and a new one work afterwards.
+    let user = failed.number % 4 < 2 ? stage.store : next
+    let again = user.answer(call)
+    let outcome = state.outcomes(of: call, by: .first).first { $0.matches(again) }
+    state = try #require(outcome, "\(comment), again: \(again)").model
+    let after = try Model.open(directory).contents()
+    let wanted = state.contents
+    let isRightAgain = state.accept(after)
+    #expect(isRightAgain, "\(comment), again: found \(after), expected \(wanted)")
+    #expect(try Model.leftovers(directory, user, failed) == [], comment)
+  }
+}
