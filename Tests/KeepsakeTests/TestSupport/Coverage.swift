@@ -5,7 +5,8 @@ import Testing
 ///
 /// `swift test` checks all behavior within two minutes, and a sample of what the proofs repeat: of
 /// the system calls that fail, the bytes that are damaged, the processes that are killed.
-/// `.ci/run` sets `KEEPSAKE_TESTS=all` to cover everything, and to run the tests that are `.slow`.
+/// `Tests/Proofs/run` sets `KEEPSAKE_TESTS=all` to cover everything, and to run the tests that are
+/// `.slow`.
 enum Coverage {
   static let isComplete = ProcessInfo.processInfo.environment["KEEPSAKE_TESTS"] == "all"
 
@@ -28,7 +29,7 @@ extension Trait where Self == ConditionTrait {
     .enabled(if: Coverage.isComplete, "slow, runs with KEEPSAKE_TESTS=all")
   }
 
-  /// For tests in which only one thread at a time uses the library. `.ci/run` sets
+  /// For tests in which only one thread at a time uses the library. `Tests/Proofs/run` sets
   /// `KEEPSAKE_SANITIZER`.
   static var singleThreaded: Self {
     .disabled(if: sanitizer == "thread", "has no threads for the sanitizer to check")
