@@ -19,13 +19,13 @@ struct Sweep<Call: Sendable>: Sendable {
 protocol SweptModel: StoreModel {
   static var sweeps: [Sweep<Store.Call>] { get }
 
-  /// Makes a store ready, so that what the sweep does not need to repeat for each call has happened.
+  /// Makes a store ready: what this does is not repeated for each call of the sweep.
   static func prepare(_ store: Store) throws
 
   /// The first user's store was made ready.
   mutating func wasPrepared()
 
-  /// The states, besides those of an interrupted call, that a call may leave if a system call fails.
+  /// The states that a call may leave if a system call fails, besides those of an interrupted one.
   func faultStates(of call: Store.Call) -> [Self]
 
   /// The files that a failed call has left, after whatever removes them later.

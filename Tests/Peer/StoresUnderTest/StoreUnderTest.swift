@@ -1,5 +1,5 @@
-// The stores as all proofs use them. The tests also use these files, so that both processes make the
-// same calls and describe the results in the same way.
+// The stores as all proofs use them. The tests also use these files, so that both processes make
+// the same calls and describe the results in the same way.
 import FoundationEssentials
 import Keepsake
 
