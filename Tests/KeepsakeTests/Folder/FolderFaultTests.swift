@@ -62,6 +62,10 @@ import Testing
     try await FaultSweep<FolderModel>().run()
   }
 
+  @Test func aCallThatIsKilledLeavesTheOldOrTheNewState() throws {
+    try FaultSweep<FolderModel>().runKills()
+  }
+
   @Test func eachFailingSystemCallIsAnErrorAndLosesNothing() async throws {
     var count = 0
     for operation in Self.operations { count += try await failEachCall(of: operation) }

@@ -97,6 +97,62 @@ struct FaultSweep<Model: SweptModel> {
       })
   }
 
+  /// Ends the process before each system call of each call in turn, as a kill does: no later one
+  /// has an effect. The old or the new state is left, and the same call works in the next process.
+  func runKills() throws {
+    var count = 0
+    for sweep in Model.sweeps {
+      let (template, start) = try makeStart(sweep)
+      var isKilled = true
+      // A plain test run takes every eighth system call.
+      for number in stride(from: 0, to: 1_000, by: Coverage.isComplete ? 1 : 8) where isKilled {
+        let comment: Comment = "\(SourceText.of(sweep.call)), before call \(number)"
+        let directory = try TemporaryDirectory(copying: template)
+        var state = start
+        isKilled = try kill(sweep.call, beforeCall: number, in: directory, &state, comment)
+        let next = try Model.open(directory)
+        try Model.prepare(next)
+        let found = try next.contents()
+        let isRight =
+          isKilled ? state.accept(found, interrupting: sweep.call) : state.accept(found)
+        #expect(isRight, "\(comment): found \(found), expected \(state.contents)")
+        try Model.recover(directory, next)
+        state.reopened(.first)
+        state.wasPrepared()
+        let again = next.answer(sweep.call)
+        let outcome = state.outcomes(of: sweep.call, by: .first).first { $0.matches(again) }
+        state = try #require(outcome, "\(comment), again: \(again)").model
+        let after = try Model.open(directory).contents()
+        let isRightAgain = state.accept(after)
+        #expect(isRightAgain, "\(comment), again: found \(after)")
+        count += 1
+      }
+      #expect(!isKilled, "\(SourceText.of(sweep.call)) ends")
+    }
+    print("proof: kills, \(Model.name): \(count) kills, each before one system call")
+  }
+
+  /// Whether the call was killed; otherwise the state is the one after it.
+  private func kill(
+    _ call: Call, beforeCall number: Int, in directory: TemporaryDirectory, _ state: inout Model,
+    _ comment: Comment
+  ) throws -> Bool {
+    let calls = Locked(0)
+    let plan = FaultPlan(decide: { _ in
+      calls.withLock { calls in
+        calls += 1
+        return calls > number ? .fail(EIO) : .proceed
+      }
+    })
+    let store = try Model.open(directory)
+    try Model.prepare(store)
+    let answer = FaultPlan.$current.withValue(plan) { store.answer(call) }
+    if calls.withLock({ $0 }) > number { return true }
+    let outcome = state.outcomes(of: call, by: .first).first { $0.matches(answer) }
+    state = try #require(outcome, "\(comment): \(answer)").model
+    return false
+  }
+
   /// The files and the state in which the call is made.
   private func makeStart(_ sweep: Sweep<Call>) throws -> (Snapshot, Model) {
     let directory = try TemporaryDirectory(isQuick: true)

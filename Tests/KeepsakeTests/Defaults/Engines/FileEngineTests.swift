@@ -257,6 +257,10 @@ import Testing
     try await FaultSweep<FileEngineModel>().run()
   }
 
+  @Test func aCallThatIsKilledLeavesTheOldOrTheNewState() throws {
+    try FaultSweep<FileEngineModel>().runKills()
+  }
+
   /// In a durable folder, each value survives a power cut when the set returns.
   @Test func setsAreDurableInADurableFolder() throws {
     let directory = try TemporaryDirectory()

@@ -10,6 +10,10 @@ import Testing
     try await FaultSweep<DefaultsModel>().run()
   }
 
+  @Test func aCallThatIsKilledLeavesTheOldOrTheNewState() throws {
+    try FaultSweep<DefaultsModel>().runKills()
+  }
+
   @Test func shortWriteLeavesTheOldOrTheNewValue() throws {
     for length in 0..<60 {
       let directory = try TemporaryDirectory(isQuick: true)

@@ -32,6 +32,10 @@ import Testing
     try await FaultSweep<EndlessCacheModel>().run()
   }
 
+  @Test func aCallThatIsKilledLeavesTheOldOrTheNewState() throws {
+    try FaultSweep<EndlessCacheModel>().runKills()
+  }
+
   @Test func aPayloadThatCannotBeRenamedLeavesTheOldValue() throws {
     let directory = try TemporaryDirectory()
     let store = directory.cache()

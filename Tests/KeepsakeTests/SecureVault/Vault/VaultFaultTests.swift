@@ -28,6 +28,10 @@ import Testing
     try await FaultSweep<VaultModel>().run()
   }
 
+  @Test func aCallThatIsKilledLeavesTheOldOrTheNewState() throws {
+    try FaultSweep<VaultModel>().runKills()
+  }
+
   @Test func aPartialWriteLeavesTheOldSecret() throws {
     let template = try Self.makeTemplate()
     for value in [Self.new, Self.large] {
