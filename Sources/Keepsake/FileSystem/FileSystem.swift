@@ -228,9 +228,12 @@ enum FileSystem {
     for destination: String, olderThan age: Int64 = 600, countsRenames: Bool = false
   ) throws(StorageError) {
     let directory = parent(of: destination)
-    let prefix = ".\(name(of: destination))."
+    let (prefix, suffix) = (".\(name(of: destination)).", ".tmp")
     let now = WallClock.now
-    for name in try list(directory) where name.hasPrefix(prefix) && name.hasSuffix(".tmp") {
+    for name in try list(directory) where name.hasPrefix(prefix) && name.hasSuffix(suffix) {
+      // Another program's file may have a similar name.
+      let token = name.dropLast(suffix.count).split(separator: ".").last
+      guard let token, Hexadecimal.number(token) != nil else { continue }
       let path = directory + "/" + name
       guard let status = try status(path, withTimes: true) else { continue }
       // In a shared directory it may be another user's file: no reason to refuse a write.

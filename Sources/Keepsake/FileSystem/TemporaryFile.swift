@@ -94,6 +94,26 @@ struct TemporaryFile: ~Copyable {
     return nil
   }
 
+  /// Removes the file that had the final name before an exchange.
+  ///
+  /// - Throws: A ``StorageError`` of code `isDirectory` if that was a directory, which has its name
+  ///   again.
+  mutating func removeReplaced() throws(StorageError) {
+    if isKept { return }
+    do throws(StorageError) {
+      try FileSystem.unlink(path, in: directory)
+      isKept = true
+    } catch  where error.code == .isDirectory {
+      _ = try FileSystem.exchange(path, with: destination, in: directory)
+      throw StorageError(
+        .isDirectory, operation: "rename", path: directory.path(of: destination),
+        reason: "a directory is in the way", remedy: "Move the directory away.")
+    } catch {
+      // A file that cannot be removed is left to a later sweep.
+      isKept = true
+    }
+  }
+
   /// Removes the file now, unless it was moved.
   mutating func discard() {
     // A file that cannot be removed is left to a later sweep.

@@ -10,6 +10,15 @@ enum Hexadecimal {
     }
   }
 
+  /// The number in one to sixteen lowercase digits, as ``write(_:to:)`` makes them; nil for any
+  /// other text.
+  static func number(_ text: Substring) -> UInt64? {
+    guard (1...16).contains(text.utf8.count),
+      text.utf8.allSatisfy({ digit($0) != nil && !(0x41...0x46).contains($0) })
+    else { return nil }
+    return UInt64(text, radix: 16)
+  }
+
   /// Fills `buffer` with the least significant digits of `number`, in lowercase.
   @inline(__always)
   static func write(_ number: UInt64, to buffer: Slice<UnsafeMutableBufferPointer<UInt8>>) {

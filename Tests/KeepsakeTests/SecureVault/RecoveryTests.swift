@@ -409,7 +409,7 @@ import Testing
     _ = try makeVault()
     let failures = Failures()
     let plan = FaultPlan(decide: {
-      $0.call == call && $0.path.hasSuffix(".erased.tmp") ? .fail(EIO) : .proceed
+      $0.call == call && $0.path.hasSuffix(".vault.hdr.0.tmp") ? .fail(EIO) : .proceed
     })
     try FaultPlan.$current.withValue(plan) {
       try directory.secrets(failures: failures).eraseVault()

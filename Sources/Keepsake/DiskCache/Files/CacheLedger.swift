@@ -169,6 +169,8 @@ final class CacheLedger: Sendable {
         size.bytes.map { Int(clamping: $0).addingReportingOverflow(bytes).partialValue }
       }
       try publishSize(sum.map { UInt64(max(0, $0)) }, of: directory)
+      // Nor is it known whether the expiry was recorded before.
+      if self.epoch != epoch { try publish(0, at: Word.storedExpiry + directory) }
     }
   }
 
@@ -260,18 +262,22 @@ final class CacheLedger: Sendable {
   /// Runs `removeFiles`, and resets all words if it returns that the cache is empty.
   func reset(_ removeFiles: () throws(StorageError) -> Bool) throws(StorageError) {
     try change { () throws(StorageError) in
-      do throws(StorageError) {
-        // The epoch changes first: once any process finds the cache empty, no other one reads the
-        // old files. If this process is killed in between, all sizes are unknown.
-        try writeWords(isEmpty: false)
-      } catch  where error.code == .diskFull {}
-      guard try removeFiles() else { return }
-      do throws(StorageError) {
-        try writeWords(isEmpty: true)
-      } catch  where error.code == .diskFull {
-        // The next set makes a new ledger.
-        try FileSystem.unlink(file.file.path)
-      }
+      // The epoch changes first: once any process finds the cache empty, no other one reads the old
+      // files. If this process is killed in between, all sizes are unknown.
+      var isWritten = try writeWordsUnlessFull(isEmpty: false)
+      if try removeFiles() { isWritten = try writeWordsUnlessFull(isEmpty: true) }
+      // The next set makes a new ledger.
+      if !isWritten { try FileSystem.unlink(file.file.path) }
+    }
+  }
+
+  /// Returns whether there was space for that.
+  private func writeWordsUnlessFull(isEmpty: Bool) throws(StorageError) -> Bool {
+    do throws(StorageError) {
+      try writeWords(isEmpty: isEmpty)
+      return true
+    } catch  where error.code == .diskFull {
+      return false
     }
   }
 

@@ -109,9 +109,8 @@ package final class FileCache: CacheEngine {
 
   private static let maximumAttempts = 100
 
-  /// Runs `body` again if a directory was removed in the meantime, as it is when the cache is
-  /// emptied; but not endlessly, because the missing directory may be one that the library does not
-  /// create.
+  /// Runs `body` again if a directory was removed in the meantime; but not endlessly, because the
+  /// missing directory may be one that the library does not create.
   func retryingIfRemoved<R>(
     _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
@@ -365,18 +364,21 @@ package final class FileCache: CacheEngine {
     guard let old = try openCache() else { return }
     let cache = try openCacheForWriting()
     guard let ledger = cache.ledger else { return }
-    var rest: [Int] = []
+    var unmoved: [Int] = []
     try ledger.reset { () throws(StorageError) in
-      rest = try cache.moveSubdirectoriesToTrash()
-      return rest.isEmpty
+      unmoved = try cache.moveSubdirectoriesToTrash()
+      return unmoved.isEmpty
     }
     close(old)
     close(cache)
-    if !rest.isEmpty {
-      try withOpenCacheForWriting { cache throws(StorageError) in
-        for number in rest { try cache.removeEntries(inSubdirectory: number) }
-      }
+    defer { deleteTrashInBackground(cache) }
+    if unmoved.isEmpty { return }
+    try withOpenCacheForWriting { cache throws(StorageError) in
+      try cache.removeEntries(inSubdirectories: unmoved)
     }
+  }
+
+  private func deleteTrashInBackground(_ cache: OpenCache) {
     BackgroundWork.run { [self] in
       do throws(StorageError) {
         try cache.removeAbandonedFiles()

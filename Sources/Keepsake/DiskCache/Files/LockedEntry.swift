@@ -93,6 +93,7 @@ struct LockedEntry {
         try payload.moveToDestination()
       } else {
         try payload.exchangeWithDestination()
+        try payload.removeReplaced()
       }
     }
     do throws(StorageError) {
@@ -197,7 +198,8 @@ struct LockedEntry {
       return Replaced(
         payloadSize: size, footprint: footprint(size: size, sidecar: contents.count))
     }
-    guard let payload = try replacedPayload() else {
+    let payload = try FileSystem.status(name.path, in: cache.directory, withTimes: true)
+    guard let payload else {
       header.initializeMemory(as: UInt8.self, repeating: 0)
       return Replaced()
     }
@@ -207,24 +209,13 @@ struct LockedEntry {
       footprint: footprint(size: payload.size, sidecar: contents.count))
   }
 
-  private func replacedPayload() throws(StorageError) -> FileStatus? {
-    let payload = try FileSystem.status(name.path, in: cache.directory, withTimes: true)
-    // The payloads would exchange names.
-    guard payload?.isDirectory != true else {
-      throw StorageError(
-        .isDirectory, operation: "rename", path: cache.directory.path(of: name.path),
-        reason: "a directory is in the way", remedy: "Move the directory away.")
-    }
-    return payload
-  }
-
   private func readOldDetailed(
     _ file: File, _ contents: UnsafeRawBufferPointer
   ) throws(StorageError) -> Replaced {
     let keyLength = Sidecar.key(in: contents).count
     let sidecar = try file.read(
       from: 0, count: Sidecar.largestFileSize(keyLength: keyLength))
-    let payload = try replacedPayload()
+    let payload = try FileSystem.status(name.path, in: cache.directory, withTimes: true)
     return sidecar.withUnsafeBytes { bytes in
       let footprint = footprint(size: payload?.size ?? 0, sidecar: bytes.count)
       if let payload {

@@ -4,9 +4,14 @@
 /// it stays too. Its subdirectories are renamed, which takes the same time for any number of
 /// entries, and deleted afterwards.
 extension OpenCache {
-  private static let trashSuffix = ".trash"
-
-  static func isTrash(_ name: String) -> Bool { name.hasSuffix(trashSuffix) }
+  /// The number of an emptied subdirectory; nil for any other name.
+  static func number(ofTrash name: String) -> Int? {
+    let parts = name.split(separator: ".", omittingEmptySubsequences: false)
+    guard parts.count == 4, parts[0].isEmpty, parts[1].utf8.count == 2, parts[3] == "trash",
+      let number = Hexadecimal.number(parts[1]), Hexadecimal.number(parts[2]) != nil
+    else { return nil }
+    return Int(number)
+  }
 
   /// Renames all subdirectories, so that their entries are gone.
   ///
@@ -21,7 +26,7 @@ extension OpenCache {
       let name = EntryName.directoryName(number)
       let token = String(UInt64.random(in: .min ... .max), radix: 16)
       do throws(StorageError) {
-        try FileSystem.rename(name, to: ".\(name).\(token)\(Self.trashSuffix)", in: directory)
+        try FileSystem.rename(name, to: ".\(name).\(token).trash", in: directory)
         return false
       } catch {
         return error.code != .notFound
@@ -29,16 +34,32 @@ extension OpenCache {
     }
   }
 
-  /// Removes the entries in a subdirectory one by one.
-  func removeEntries(inSubdirectory number: Int) throws(StorageError) {
-    let fileNames = try fileNames(inSubdirectory: number)
-    if fileNames.isEmpty { return try unlinkIfLink(EntryName.directoryName(number)) }
-    for fileName in fileNames {
-      guard let name = entryName(fileName, inSubdirectory: number) else { continue }
-      _ = try withKeyLock(name, timeout: timeout) { entry throws(StorageError) in
-        try entry.remove()
+  /// Removes the entries in subdirectories one by one.
+  ///
+  /// - Throws: The first error, after the other entries were removed.
+  func removeEntries(inSubdirectories numbers: [Int]) throws(StorageError) {
+    var failure: StorageError?
+    for number in numbers {
+      do throws(StorageError) {
+        let fileNames = try fileNames(inSubdirectory: number)
+        if fileNames.isEmpty { try unlinkIfLink(EntryName.directoryName(number)) }
+        for fileName in fileNames {
+          guard let name = entryName(fileName, inSubdirectory: number) else { continue }
+          // A sidecar goes with its payload.
+          if fileNames.contains(Sidecar.payloadName(of: fileName) ?? "") { continue }
+          do throws(StorageError) {
+            _ = try withKeyLock(name, timeout: timeout) { entry throws(StorageError) in
+              try entry.remove()
+            }
+          } catch {
+            failure = failure ?? error
+          }
+        }
+      } catch {
+        failure = failure ?? error
       }
     }
+    if let failure { throw failure }
   }
 
   /// A link in place of a subdirectory leads to files that must stay, and would be read as entries.
@@ -48,29 +69,32 @@ extension OpenCache {
   }
 
   /// Deletes the entries of a subdirectory that was renamed, and puts other files back.
-  func deleteTrash(_ trash: String) throws(StorageError) {
-    let path = ConfinedPath(base: directory.path).appending(trash)
+  func deleteTrash(_ trash: String, ofSubdirectory number: Int) throws(StorageError) {
     // A writer that had found the subdirectory under its old name may create another file in it.
     for _ in 0..<10 {
+      var foreignNames: [String] = []
       do throws(StorageError) {
-        try emptyTrash(trash)
-      } catch  where error.code == .notDirectory {
+        foreignNames = try deleteEntries(inTrash: trash, number)
+      } catch  where error.code == .notDirectory || error.code == .symbolicLink {
         return try unlinkIfLink(trash)
       } catch  where error.code == .notFound {
         return  // another process has deleted it
       }
+      if !foreignNames.isEmpty { try putBack(foreignNames, fromTrash: trash, number) }
+      let path = ConfinedPath(base: directory.path).appending(trash)
       if try path.removeEmptyDirectory() { return }
     }
     throw StorageError(
-      .misuse, operation: "rmdir", path: path.path,
+      .misuse, operation: "rmdir", path: directory.path(of: trash),
       reason: "it contains files that the cache has not made",
       remedy: "Move them to another directory.")
   }
 
-  private func emptyTrash(_ trash: String) throws(StorageError) {
-    let subdirectory = String(trash.dropFirst().prefix(2))
-    guard let number = Int(subdirectory, radix: 16) else { return }
-    var others: [String] = []
+  /// Returns the names that are not the cache's.
+  private func deleteEntries(
+    inTrash trash: String, _ number: Int
+  ) throws(StorageError) -> [String] {
+    var foreignNames: [String] = []
     try FileSystem.scan(trash, in: directory, followsLinks: false) { entry throws(StorageError) in
       guard let name = entry.name else { return }
       let isOurs =
@@ -78,13 +102,22 @@ extension OpenCache {
       if isOurs, try entry.kind() != .directory {
         try entry.unlink()
       } else {
-        others.append(name)
+        foreignNames.append(name)
       }
     }
-    if !others.isEmpty { try makeSubdirectory(number) }
-    for name in others {
+    return foreignNames
+  }
+
+  private func putBack(
+    _ names: [String], fromTrash trash: String, _ number: Int
+  ) throws(StorageError) {
+    try makeSubdirectory(number)
+    let subdirectory = try DirectoryHandle(EntryName.directoryName(number), in: directory)
+    for name in names {
+      // A file that has the name by now is kept, and so is this one.
+      if try FileSystem.status(name, in: subdirectory, followsLinks: false) != nil { continue }
       _ = try FileSystem.renameIfAbsent(
-        "\(trash)/\(name)", to: "\(subdirectory)/\(name)", in: directory)
+        "\(trash)/\(name)", to: "\(EntryName.directoryName(number))/\(name)", in: directory)
     }
   }
 

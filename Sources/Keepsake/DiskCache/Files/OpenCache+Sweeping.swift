@@ -2,17 +2,24 @@ extension OpenCache {
   /// Scans all subdirectories, starting with this one, and removes abandoned files.
   ///
   /// - Returns: The number of expired entries that were removed.
+  /// - Throws: The first error, after the other subdirectories were scanned.
   func sweep(from first: Int) throws(StorageError) -> Int {
     guard let ledger else { return 0 }
     try paths.removeTemporaryTags()
     try ledger.checkClock()
     var count = 0
+    var failure: StorageError?
     for subdirectory in try subdirectoriesToScan() where subdirectory.number >= first {
-      count += try subdirectory.scan().expiredCount
+      do throws(StorageError) {
+        count += try subdirectory.scan().expiredCount
+      } catch {
+        failure = failure ?? error
+      }
       try ledger.setNextSweep(from: subdirectory.number + 1)
     }
     try ledger.setNextSweep(from: EntryName.directoryCount)
     try removeAbandonedFiles()
+    if let failure { throw failure }
     return count
   }
 
@@ -48,7 +55,7 @@ extension OpenCache {
       try FileSystem.scan(path, in: directory, followsLinks: false) { entry throws(StorageError) in
         if try entry.kind() != .directory { names.insert(String(cString: entry.rawName)) }
       }
-    } catch  where error.code == .notFound || error.code == .notDirectory {}
+    } catch  where [.notFound, .notDirectory, .symbolicLink].contains(error.code) {}
     return names
   }
 
@@ -60,8 +67,8 @@ extension OpenCache {
     var failure: StorageError?
     for name in try temporaryNames() {
       do throws(StorageError) {
-        if Self.isTrash(name) {
-          try deleteTrash(name)
+        if let number = Self.number(ofTrash: name) {
+          try deleteTrash(name, ofSubdirectory: number)
         } else if try isAbandoned(name, &hasEnded) {
           try FileSystem.unlink(name, in: directory)
         }
@@ -75,7 +82,7 @@ extension OpenCache {
   /// The names of emptied subdirectories and of temporary files, some of which may be in use.
   func temporaryNames() throws(StorageError) -> [String] {
     try FileSystem.list(in: directory).filter { name in
-      Self.isTrash(name) || Self.token(ofTemporary: name) != nil
+      Self.number(ofTrash: name) != nil || Self.token(ofTemporary: name) != nil
     }
   }
 }

@@ -14,7 +14,7 @@ final class OpenCache: Sendable {
   let ledger: CacheLedger?
   /// The ledger's epoch when ``directory`` was opened; nil if it could not be read.
   ///
-  /// A change to a directory that has been emptied since must not be counted in the new one.
+  /// A change from before the cache was emptied must not be counted in the sizes after that.
   let epoch: UInt64?
   /// Part of the names of this process's temporary files. While the cache is open, the process
   /// locks the ledger byte that this number selects.
@@ -77,7 +77,7 @@ final class OpenCache: Sendable {
   func isCurrent(usingRecentCheck: Bool = true) throws(StorageError) -> Bool {
     if processGeneration != ForkGuard.generation { return false }
     let now = CoarseClock.now
-    // Without a ledger, nothing else tells that the cache was emptied.
+    // Without a ledger, there is no epoch to compare.
     if !usingRecentCheck || ledger == nil || now != lastCheck.load(ordering: .relaxed) {
       lastCheck.store(now, ordering: .relaxed)
       guard try FileSystem.status(directory.path)?.isSameFile(as: status) == true,
@@ -232,12 +232,15 @@ final class OpenCache: Sendable {
     }
   }
 
-  /// The token of the process that made a temporary file; nil for a file that is none.
-  static func token(ofTemporary fileName: String) -> UInt64? {
-    guard fileName.hasPrefix("."), fileName.hasSuffix(".tmp"),
-      let dash = fileName.lastIndex(of: "-")
+  /// The token of the process that made a temporary file; nil for any other name.
+  static func token(ofTemporary name: String) -> UInt64? {
+    let (length, suffix) = (16, ".tmp")
+    let digits = name.dropFirst().dropLast(suffix.utf8.count)
+    guard name.utf8.first == UInt8(ascii: "."), name.hasSuffix(suffix),
+      digits.utf8.count == 2 * length + 1, digits.dropFirst(length).first == "-",
+      Hexadecimal.number(digits.suffix(length)) != nil
     else { return nil }
-    return UInt64(fileName[..<dash].dropFirst(), radix: 16)
+    return Hexadecimal.number(digits.prefix(length))
   }
 
   /// Whether the process that made a temporary file has ended.

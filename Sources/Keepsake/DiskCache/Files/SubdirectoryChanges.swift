@@ -18,7 +18,7 @@ extension FileCache {
       return SubdirectoryChanges(
         epoch: cache.epoch, count: cache.ledger?.foreignChanges(in: directory) ?? 0)
     }
-    // Of a cache that was emptied, the ledger is left.
+    // If the cache's directory was deleted, its ledger may be left.
     let file = try LockFile.openExisting(paths.ledgerPath, wordCount: CacheLedger.wordCount)
     guard let ledger = file.map({ CacheLedger(file: $0, timeout: timeout) }) else { return nil }
     return SubdirectoryChanges(

@@ -30,10 +30,12 @@ extension VaultDirectory {
     let path = try FileSystem.resolvingLink(paths.directory)
     try requireNoMount(path)
     try FileSystem.removeStaleTemporaryFiles(for: path)
-    let staged = StagedDirectory(
+    // Never wider than the directory that it replaces.
+    let newMode = try mode & ((FileSystem.status(path)?.mode ?? mode) | 0o700)
+    let staged = try StagedDirectory(
       "\(FileSystem.parent(of: path))/.\(FileSystem.name(of: path))."
-        + String(UInt64.random(in: .min ... .max), radix: 16) + ".tmp")
-    try Self.copyFiles(from: directory, to: staged.path, mode: mode)
+        + String(UInt64.random(in: .min ... .max), radix: 16) + ".tmp", mode: newMode)
+    try Self.copyFiles(from: directory, to: staged.path, mode: newMode)
     try Self.synchronizeFiles(in: staged.path)
     return PreparedRestore { () throws(StorageError) in
       // Keys are only added, so the vault that is replaced can still be opened.
@@ -64,12 +66,16 @@ extension VaultDirectory {
     }
   }
 
-  /// A directory that is removed unless it is kept.
+  /// A new directory that is removed unless it has got another one's name.
   private final class StagedDirectory: Sendable {
     private let currentPath: Locked<String>
-    private let isKept = Locked(false)
+    private let status: FileStatus
 
-    init(_ path: String) { currentPath = Locked(path) }
+    init(_ path: String, mode: UInt32) throws(StorageError) {
+      currentPath = Locked(path)
+      try FileSystem.createDirectory(path, mode: mode, durable: false)
+      status = try DirectoryHandle(path).status()
+    }
 
     var path: String { currentPath.withLock { $0 } }
 
@@ -80,10 +86,12 @@ extension VaultDirectory {
       }
     }
 
-    func keep() { isKept.withLock { $0 = true } }
-
-    // A directory that cannot be removed has only sealed files.
-    deinit { if !isKept.withLock({ $0 }) { try? FileSystem.remove(path) } }
+    // After an exchange, another directory has the path. One that cannot be removed has only sealed
+    // files.
+    deinit {
+      let found = try? FileSystem.status(path, followsLinks: false)
+      if let found, found.isSameFile(as: status) { try? FileSystem.remove(path) }
+    }
   }
 
   /// Exchanges the vault at `path` with a complete one.
@@ -107,9 +115,13 @@ extension VaultDirectory {
           reason: "this file system cannot exchange two directories",
           remedy: "End all programs that use the vault, and replace it by the one in the backup.")
       }
-      if !isEmpty { staged.keep() }
       try FileSystem.synchronizeParent(of: path)
-      return isEmpty ? nil : kept
+      guard isEmpty else { return kept }
+      // Nothing is lost if it stays.
+      try? FileSystem.unlink(kept + "/.lock")
+      _ = try? ConfinedPath(base: FileSystem.parent(of: kept))
+        .appending(FileSystem.name(of: kept)).removeEmptyDirectory()
+      return nil
     }
   }
 

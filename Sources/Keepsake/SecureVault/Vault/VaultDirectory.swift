@@ -133,7 +133,7 @@ final class VaultDirectory: VaultStorage {
       return try FileSystem.remove(paths.header)
     }
     // Readers find the whole header or none.
-    let doomed = paths.directory + "/." + VaultMarker.fileName + ".erased.tmp"
+    let doomed = paths.directory + "/." + VaultMarker.fileName + ".0.tmp"
     try FileSystem.rename(paths.header, to: doomed)
     do throws(StorageError) {
       // After a power cut, too.

@@ -17,6 +17,9 @@ import Testing
   private func makeForeignFiles(in path: String) throws -> [String] {
     let names = [
       "README", "photo.jpg", "notes/one.txt", "notes/ab/YQ", "ab/deep/YQ.meta", ".hidden/x.trash/y",
+      // Names that are only similar to those of emptied subdirectories and temporary files.
+      "cafe.trash/1", ".cafe.trash/2", ".AB.1f.trash/3", ".ab.1f.2.trash/4", ".cafe-1f.tmp",
+      ".550e8400-e29b-41d4-a716-446655440000.tmp", "photos.trash", ".trash/5",
     ]
     for name in names {
       let file = directory.file(path + "/" + name)
@@ -130,7 +133,7 @@ import Testing
     #expect(try FileSystem.status(path)?.isMountPoint == true)
   }
 
-  /// Whatever stands at the name of a subdirectory, nothing behind it is touched.
+  /// Nothing behind the link is changed.
   @Test func aLinkInsteadOfASubdirectoryIsNotFollowed() throws {
     let store = store()
     try fill(store)
@@ -201,8 +204,7 @@ import Testing
     }
   }
 
-  /// A rename can fail for many reasons: an overlay, a sticky directory of somebody else's, a full
-  /// disk, a mount.
+  /// A rename can fail for many reasons: an overlay, a sticky directory, a full disk, a mount.
   @Test(arguments: [EXDEV, EPERM, EACCES, EBUSY, ENOSPC, EDQUOT])
   func subdirectoriesThatCannotBeRenamedAreEmptied(code: Int32) throws {
     let (store, other) = (store(), store())
@@ -241,5 +243,35 @@ import Testing
     next.sizeLimit = nil
     try next.set(Data([3]), forKey: "k2")
     #expect(try next.get("k2") == Data([3]))
+  }
+
+  /// The store need not look at a payload that it has just stored.
+  @Test func aDirectoryThatTakesThePlaceOfAnEntryIsNotMoved() throws {
+    let store = store()
+    try fill(store)
+    let path = try store.payload("k1")
+    try FileManager.default.removeItem(atPath: path)
+    try FileManager.default.createDirectory(
+      atPath: path + "/inner", withIntermediateDirectories: true)
+    let error = expectFailure(.isDirectory) { try store.set(Data([2]), forKey: "k1") }
+    #expect(error?.path == path)
+    #expect(FileManager.default.fileExists(atPath: path + "/inner"))
+    let subdirectory = URL(filePath: path).deletingLastPathComponent().path
+    #expect(try FileSystem.list(subdirectory).allSatisfy { !$0.hasSuffix(".tmp") })
+  }
+
+  /// One entry that cannot be removed costs itself: the others go, and the error is thrown.
+  @Test func anEntryThatCannotBeRemovedDoesNotKeepTheOthers() throws {
+    let store = store()
+    try fill(store)
+    let path = try store.payload("k1")
+    let plan = FaultPlan(decide: {
+      $0.call == .rename && $0.path.contains(".trash") || $0.call == .unlink && $0.path == path
+        ? .fail(EPERM) : .proceed
+    })
+    expectFailure(.accessDenied) {
+      try FaultPlan.$current.withValue(plan) { try store.removeAll() }
+    }
+    #expect(try self.store().keys() == ["k1"])
   }
 }
