@@ -58,19 +58,25 @@ let package = Package(
     .executableTarget(name: "keepsakectl", dependencies: ["Keepsake", "KeepsakeValkey"]),
     // A second process for the tests, which reads and writes on request.
     .executableTarget(name: "keepsake-peer", dependencies: ["Keepsake"], path: "Tests/Peer"),
+    // Used by both test targets. A test target itself, because release builds of the package leave
+    // those out: the library is testable only in debug builds.
+    .testTarget(
+      name: "TestSupport", dependencies: ["Keepsake", "keepsake-peer"], path: "Tests/TestSupport"),
     .testTarget(
       name: "KeepsakeTests",
       dependencies: [
-        "Keepsake", "KeepsakeTesting", "KeepsakeValkey", "COpenSSL", "keepsake-peer", "keepsakectl",
-        "keepsake-quickstart", "keepsake-textstats", "keepsake-tokens", "keepsake-notes",
-        "keepsake-timer", "keepsake-shelf", "keepsake-server", "keepsake-pages", "keepsake-shop",
+        "Keepsake", "KeepsakeTesting", "KeepsakeValkey", "COpenSSL", "TestSupport", "keepsake-peer",
+        "keepsakectl", "keepsake-quickstart", "keepsake-textstats", "keepsake-tokens",
+        "keepsake-notes", "keepsake-timer", "keepsake-shelf", "keepsake-server", "keepsake-pages",
+        "keepsake-shop",
       ]),
     .executableTarget(
       name: "keepsake-valkey-peer", dependencies: ["KeepsakeValkey"], path: "Tests/ValkeyPeer"),
     .testTarget(
       name: "KeepsakeValkeyTests",
       dependencies: [
-        "KeepsakeValkey", "KeepsakeTesting", "keepsake-valkey-peer", "keepsakectl", "keepsake-shop",
+        "KeepsakeValkey", "KeepsakeTesting", "TestSupport", "keepsake-peer", "keepsake-valkey-peer",
+        "keepsakectl", "keepsake-shop",
       ]),
   ]
 )

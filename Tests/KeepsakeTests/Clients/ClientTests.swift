@@ -1,6 +1,8 @@
 import Foundation
 import Testing
 
+@testable import TestSupport
+
 /// Builds and runs the programs of the package Tests/Clients, which use the library as any other
 /// package does. The package treats their warnings as errors.
 @Suite(.ownThread, .slow) struct ClientTests {

@@ -1,6 +1,8 @@
 import Foundation
 import Testing
 
+@testable import TestSupport
+
 extension OneAtATime {
   /// Asks the language server that comes with Swift which keys it offers after a dot.
   @Suite(.slow, .enabled(if: EditorSession.isServerInstalled)) struct CompletionTests {

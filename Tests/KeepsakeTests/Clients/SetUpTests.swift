@@ -1,6 +1,8 @@
 import Foundation
 import Testing
 
+@testable import TestSupport
+
 /// Runs programs without OpenSSL, linked statically, in a minimal container, and as a systemd unit.
 /// The client is the package Tests/WithoutVault, or the quickstart for secrets.
 @Suite(.slow, .multiprocess, .serialized, .ownThread) struct SetUpTests {

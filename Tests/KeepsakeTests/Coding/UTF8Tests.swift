@@ -1,6 +1,7 @@
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 @Suite(.singleThreaded) struct UTF8Tests {
   @Test func acceptsWhatTheStandardLibraryAccepts() {

@@ -3,6 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 @Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct ChangesTests {
   @Test(arguments: [Defaults.Suite.standard, .memory])

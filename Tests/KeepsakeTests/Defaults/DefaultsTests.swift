@@ -3,6 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 @Suite(.temporaryStorage) struct DefaultsTests {
   struct User: Codable, Equatable, Sendable { var name: String }

@@ -3,6 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 @Suite(.temporaryStorage) struct ImportExportTests {
   /// Encodes as JSON that looks like wrapped bytes.

@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 @Suite struct ModelCacheTests {
   static let decodes = Locked<[String: Int]>([:])

@@ -4,6 +4,7 @@ import Observation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 @Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct ObservationTests {
   // MARK: Which observers are notified
@@ -452,13 +453,13 @@ extension OneAtATime {
         notifications.track { size }
         #expect(try peer.ask("set other \(number)") == "ok")
         #expect(try peer.ask("set size \(number)") == "ok")
-        try waitUntil("notified of \(number)") { notifications.count == 1 }
+        waitUntil("notified of \(number)") { notifications.count == 1 }
         #expect(size == number)
       }
       let notifications = Notifications()
       notifications.track { size }
       #expect(try peer.ask("clear") == "ok")
-      try waitUntil("notified of the removal") { notifications.count == 1 }
+      waitUntil("notified of the removal") { notifications.count == 1 }
       #expect(size == 16)
     }
   }

@@ -1,6 +1,8 @@
 import Foundation
 import Testing
 
+@testable import TestSupport
+
 /// What the examples have in common as command-line programs.
 ///
 /// The quickstart is not one of them: it leaves out options and exit codes to stay short.

@@ -1,6 +1,8 @@
 import Foundation
 import Testing
 
+@testable import TestSupport
+
 @Suite(.multiprocess) struct PagesTests {
   private let directory: TemporaryDirectory
   private let pages: Example

@@ -1,6 +1,8 @@
 import Foundation
 import Testing
 
+@testable import TestSupport
+
 @Suite(.singleThreaded) struct QuickstartTests {
   private let directory: TemporaryDirectory
   private let quickstart: Example

@@ -1,6 +1,8 @@
 import Foundation
 import Testing
 
+@testable import TestSupport
+
 extension OneAtATime {
   @Suite(.singleThreaded) struct ServerTests {
     private let directory: TemporaryDirectory

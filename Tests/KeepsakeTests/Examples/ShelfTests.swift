@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 extension OneAtATime {
   @Suite(.singleThreaded) struct ShelfTests {

@@ -1,6 +1,8 @@
 import Foundation
 import Testing
 
+@testable import TestSupport
+
 @Suite(.singleThreaded) struct TextstatsTests {
   private let directory: TemporaryDirectory
   private let textstats: Example

@@ -1,6 +1,8 @@
 import Foundation
 import Testing
 
+@testable import TestSupport
+
 extension OneAtATime {
   @Suite(.singleThreaded) struct TimerTests {
     private let directory: TemporaryDirectory

@@ -1,6 +1,8 @@
 import Foundation
 import Testing
 
+@testable import TestSupport
+
 @Suite(.singleThreaded) struct TokensTests {
   private let directory: TemporaryDirectory
   private let tokens: Example

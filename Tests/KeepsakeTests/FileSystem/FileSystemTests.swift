@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 @Suite struct FileSystemTests {
   @Test func replacingShowsOldOrNewContentsWhole() async throws {

@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 #if os(Linux)
 @Suite(.timeLimit(.minutes(20))) struct FileWatcherTests {

@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// A file that seems to end before its size, as on a failing disk or network.
 @Suite(.singleThreaded) struct ReadableFileTests {

@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// No path reaches anything outside the folder, in any call.
 ///

@@ -3,6 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// Copies that report how far they are, and that end when their task is cancelled.
 @Suite(.timeLimit(.minutes(10))) struct FolderProgressTests {
@@ -99,9 +100,9 @@ import Testing
         }
       if isSecond {
         // Set right after the task was created.
-        try? waitUntil("the task has a handle") { handle.withLock { $0 != nil } }
+        waitUntil("the task has a handle") { handle.withLock { $0 != nil } }
         handle.withLock { $0?.cancel() }
-        try? waitUntil("the copy is cancelled") { Task.isCancelled }
+        waitUntil("the copy is cancelled") { Task.isCancelled }
       }
       return .proceed
     })

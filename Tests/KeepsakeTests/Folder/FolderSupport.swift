@@ -3,6 +3,7 @@ import Synchronization
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 extension TemporaryDirectory {
   /// The directory as a `Folder`.

@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// How values are stored as files, and how invalid files are reported.
 @Suite struct FolderValueTests {

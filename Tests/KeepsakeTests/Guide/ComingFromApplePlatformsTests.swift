@@ -3,6 +3,8 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
+@testable import TestSupport
+
 /// Replacements for services of Apple platforms.
 @Suite(.temporaryStorage) struct ComingFromApplePlatformsTests {
   private let folder: TemporaryDirectory

@@ -3,6 +3,8 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
+@testable import TestSupport
+
 @Suite(.ownThread, .temporaryStorage) struct ComingFromHTTPCachesTests {
   private let url: URL
   private let body = Data("page".utf8)

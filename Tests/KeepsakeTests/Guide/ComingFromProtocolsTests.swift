@@ -3,6 +3,8 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
+@testable import TestSupport
+
 private struct User: Codable, Equatable {
   var name = "Ann"
   var since = Date(timeIntervalSince1970: 0)

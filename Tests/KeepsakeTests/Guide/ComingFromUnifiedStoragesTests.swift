@@ -3,6 +3,8 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
+@testable import TestSupport
+
 private struct Article: Codable, Equatable {
   var title = "News"
 }

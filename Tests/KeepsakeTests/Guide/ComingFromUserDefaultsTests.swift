@@ -4,6 +4,8 @@ import KeepsakeTesting
 import Observation
 import Testing
 
+@testable import TestSupport
+
 private struct User: Codable, Equatable {
   var name = "Ann"
 }

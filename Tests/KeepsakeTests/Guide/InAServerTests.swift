@@ -3,6 +3,8 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
+@testable import TestSupport
+
 /// The snippets of "In a server".
 @Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct InAServerTests {
   @Test func callsRunOnThreadsOfTheLibrary() async throws {

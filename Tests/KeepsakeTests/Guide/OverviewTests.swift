@@ -4,6 +4,8 @@ import KeepsakeTesting
 import Testing
 import XCTest
 
+@testable import TestSupport
+
 /// The snippets of the landing page and of the articles on the first steps, set-ups, engines and
 /// testing; `SnippetTests` compares them.
 @Suite(.temporaryStorage, .quickPassphrases, .ownThread) struct OverviewTests {

@@ -3,6 +3,8 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
+@testable import TestSupport
+
 /// The snippets of README; `SnippetTests` compares them.
 @Suite(.ownThread, .temporaryStorage, .quickPassphrases) struct ReadmeTests {
   @Test func allFacadesStoreAndReturnValues() async throws {

@@ -1,6 +1,8 @@
 import Foundation
 import Testing
 
+@testable import TestSupport
+
 /// README and the articles: a test runs every snippet; every link, program and test that they name
 /// exists; and the errors that they quote are current.
 @Suite(.singleThreaded) struct SnippetTests {
@@ -46,7 +48,7 @@ import Testing
   /// Apps cannot use internal declarations, so these tests do not use them either.
   @Test(arguments: Set(Self.tests.values))
   func testsOfSnippetsUseOnlyPublicCalls(test: String) throws {
-    #expect(try !source(of: test).contains("@testable"))
+    #expect(try !source(of: test).contains("@testable import Keepsake"))
   }
 
   @Test func missingLinesAreFound() {
@@ -174,7 +176,10 @@ import Testing
   /// The directories in the tables of Contributing, and the source files in its text.
   @Test func directoriesAndFilesOfContributingExist() throws {
     let text = try #require(Document.all.first { $0.name == "Contributing" }).text()
-    let paths = ["", "Sources/", "Sources/Keepsake/", "Tests/", "Tests/KeepsakeTests/"]
+    let paths = [
+      "", "Sources/", "Sources/Keepsake/", "Tests/", "Tests/KeepsakeTests/",
+      "Tests/KeepsakeValkeyTests/",
+    ]
     let rows = text.matches(of: /(?m)^\| (`.+?) \|/).map(\.1)
     for name in rows.flatMap({ $0.matches(of: /`([^`]+)`/).map(\.1) }) {
       #expect(

@@ -3,6 +3,8 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
+@testable import TestSupport
+
 /// The snippets of the article on caches; `SnippetTests` compares them.
 @Suite(.ownThread, .temporaryStorage) struct WorkingWithCachesTests {
   @Test func entriesAreSetReadAndRemoved() {

@@ -3,6 +3,8 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
+@testable import TestSupport
+
 /// The snippets of the article on failures; `SnippetTests` compares them.
 @Suite(.temporaryStorage) struct WorkingWithFailuresTests {
   @Test func setReturnsWhetherTheValueIsStored() {

@@ -3,6 +3,8 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
+@testable import TestSupport
+
 /// The snippets of the article on secrets; `SnippetTests` compares them.
 @Suite(.temporaryStorage, .quickPassphrases, .ownThread) struct WorkingWithSecretsTests {
   @Test func secretsAreSetReadAndRemoved() {

@@ -1,6 +1,8 @@
 import Foundation
 import Testing
 
+@testable import TestSupport
+
 extension KeepsakectlTests {
   @Test(.enabled(if: geteuid() == 0, "only root can give a file away"))
   func doctorFindsAFileOfAnotherOwner() throws {

@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// Damage to a file from outside the library.
 private enum Damage: CustomStringConvertible {

@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// Records the changes that system calls make to a directory.
 final class DiskRecorder: Sendable {

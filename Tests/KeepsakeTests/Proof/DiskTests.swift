@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// All stores on small disks with the usual file systems of Linux.
 @Suite(

@@ -1,5 +1,6 @@
 import Testing
 
+@testable import TestSupport
 @testable import keepsake_peer
 
 @Suite(.proofThread) struct LinearizabilityCheckTests {

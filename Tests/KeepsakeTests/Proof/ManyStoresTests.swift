@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 extension OneAtATime {
   /// A program may use more stores than it may have descriptors. `KEEPSAKE_STORES` is the number of

@@ -3,6 +3,7 @@ import Testing
 
 @testable import Keepsake
 @testable import keepsake_peer
+@testable import TestSupport
 
 /// Calls of one store with the durability that each promises, and how to examine the store after a
 /// power cut.

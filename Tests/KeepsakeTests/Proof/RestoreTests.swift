@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// Restores a backup over the files of running programs, with the tools that people use for that.
 ///

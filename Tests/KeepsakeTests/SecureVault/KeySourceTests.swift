@@ -3,6 +3,7 @@ import Synchronization
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// Key sources, and changing from one to another.
 @Suite struct KeySourceTests {

@@ -3,6 +3,7 @@ import Synchronization
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// Secrets that require the user's presence.
 @Suite(.singleThreaded, .quickPassphrases) struct PresenceTests {

@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// Recovery codes, second passphrases, and what a change of keys does to them.
 @Suite(.singleThreaded, .quickPassphrases) struct RecoveryTests {

@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// Passphrases and secrets that are typed at a terminal, in a second process.
 @Suite(.multiprocess, .quickPassphrases) struct TerminalTests {

@@ -3,6 +3,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// The vault's lock file, which a process keeps open between calls.
 @Suite struct VaultLockTests {

@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 @Suite(.ownThread) struct BackgroundWorkTests {
   @Test func manyJobsUseFewThreads() async throws {
@@ -176,7 +177,7 @@ import Testing
           end.wait()
           hasRun.withLock { $0 = true }
         }
-        try waitUntil("the sync is made") { isSynced.withLock { $0 } }
+        waitUntil("the sync is made") { isSynced.withLock { $0 } }
       }
       end.signal()
       // The first thread may have ended before the job was added.

@@ -3,6 +3,7 @@ import Synchronization
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 @Suite struct ReadWriteLockedTests {
   /// Only threads that wait for each other need that long, however busy the machine is.

@@ -3,6 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// `perform` of the stores and of `StorageSystem`.
 @Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct PerformTests {
@@ -70,9 +71,9 @@ import Testing
       let task = Task {
         try await perform {
           #expect(!Task.isCancelled)
-          try waitUntil("the task has a handle") { handle.withLock { $0 != nil } }
+          waitUntil("the task has a handle") { handle.withLock { $0 != nil } }
           handle.withLock { $0?.cancel() }
-          try waitUntil("the closure knows it") { Task.isCancelled }
+          waitUntil("the closure knows it") { Task.isCancelled }
           try Task.checkCancellation()
         }
       }

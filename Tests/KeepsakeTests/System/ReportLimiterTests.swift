@@ -3,6 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 @Suite struct ReportLimiterTests {
   private let limiter = ReportLimiter()

@@ -3,6 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// A backing that gives each suite of an app an engine.
 @Suite struct StorageBackingTests {

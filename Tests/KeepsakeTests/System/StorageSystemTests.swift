@@ -3,6 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 @Suite struct StorageSystemTests {
   @Test func temporaryStoresAreEmptySeparateAndRemoved() async throws {

@@ -1,5 +1,7 @@
 import Foundation
 
+@testable import TestSupport
+
 /// A command of the toolchain.
 enum Command {
   /// Waits for a child process on a thread of its own, so that a build does not block other tests.

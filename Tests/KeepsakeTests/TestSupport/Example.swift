@@ -1,6 +1,8 @@
 import Foundation
 import Testing
 
+@testable import TestSupport
+
 /// One of the example programs, run by a user whose files are all in a directory of the test.
 struct Example {
   let path: String

@@ -3,6 +3,7 @@ import Testing
 
 @testable import Keepsake
 @testable import keepsake_peer
+@testable import TestSupport
 
 extension SystemCall {
   /// The errors that a correct call can fail with, according to its manual page: open(2),

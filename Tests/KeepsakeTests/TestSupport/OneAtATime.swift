@@ -1,5 +1,7 @@
 import Testing
 
+@testable import TestSupport
+
 /// Tests that occupy all cores, or block a thread for long, while they wait for other processes.
 ///
 /// They run one at a time, beside the others.

@@ -1,5 +1,7 @@
 import Foundation
 
+@testable import TestSupport
+
 /// A second process that uses the library; its source is Tests/Peer.
 enum Peer {
   static let executable = builtProduct("keepsake-peer").path

@@ -1,6 +1,7 @@
 import Foundation
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// A copy of a directory in memory, which can be written to any number of new directories.
 ///
@@ -48,5 +49,13 @@ struct Snapshot: Sendable {
       try file.writeAll(one.bytes)
       try file.setTimes(accessed: one.status.accessed, modified: one.status.modified)
     }
+  }
+}
+
+extension TemporaryDirectory {
+  /// A quick directory with the contents of the snapshot.
+  convenience init(copying snapshot: Snapshot) throws {
+    try self.init(isQuick: true)
+    try snapshot.write(to: self)
   }
 }

@@ -3,6 +3,7 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// What a process of an app has on a machine: a link of its own, and caches in a directory.
 final class CacheMachine: Sendable {

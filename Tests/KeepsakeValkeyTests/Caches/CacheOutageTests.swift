@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// What caches do while the server is away, and afterwards.
-@Suite(.server, .ownThread) struct CacheOutageTests {
+@Suite(.server, .threadPerTest) struct CacheOutageTests {
   private let server: TestServer
 
   init() throws { server = try TestServer() }

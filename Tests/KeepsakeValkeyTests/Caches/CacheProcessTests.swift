@@ -2,12 +2,12 @@ import Foundation
 import Testing
 
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// Caches of several processes, which call `bootstrap` and the facade as programs do; their source
 /// is Tests/ValkeyPeer.
-@Suite(.server, .ownThread) struct CacheProcessTests {
+@Suite(.server, .threadPerTest) struct CacheProcessTests {
   private let server: TestServer
-  private static let isComplete = ProcessInfo.processInfo.environment["KEEPSAKE_TESTS"] == "all"
 
   init() throws { server = try TestServer() }
 
@@ -17,7 +17,7 @@ import Testing
 
   /// Two machines, each with two processes that share its directory.
   @Test func processesShareValues() throws {
-    let keys = Self.isComplete ? 1_000 : 200
+    let keys = Coverage.count(sample: 200, complete: 1_000)
     let lines = Recorder<[String]>()
     onThreads(4) { number in
       let arguments = ["cache-work", "p\(number)", "\(keys)", "4"]

@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// What a server may reply that is no server of caches, or is hostile.
-@Suite(.ownThread) struct HostileCacheTests {
+@Suite(.threadPerTest) struct HostileCacheTests {
   private static let replies = [
     ":0\r\n", ":5\r\n", ":-1\r\n", "+OK\r\n", "$-1\r\n", "$0\r\n\r\n", "$5\r\nhello\r\n", "*0\r\n",
     "*-1\r\n", "*1\r\n:1\r\n", "*1\r\n:0\r\n", "*2\r\n:0\r\n:-5\r\n",

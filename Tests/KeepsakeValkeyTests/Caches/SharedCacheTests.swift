@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// Caches of two machines on one server.
-@Suite(.server, .ownThread) struct SharedCacheTests {
+@Suite(.server, .threadPerTest) struct SharedCacheTests {
   private let server: TestServer
   private let here: CacheMachine
   private let there: CacheMachine

@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// Fetches of several machines on one server.
-@Suite(.server, .ownThread) struct SharedProducerTests {
+@Suite(.server, .threadPerTest) struct SharedProducerTests {
   private struct Failure: Error {}
 
   private let server: TestServer

@@ -2,9 +2,10 @@ import Foundation
 import Testing
 
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// `keepsake-shop`, run by a user whose files are all in a directory of the test.
-@Suite(.server, .ownThread) struct ShopTests {
+@Suite(.server, .threadPerTest) struct ShopTests {
   private let directory: ServerDirectory
 
   init() throws {

@@ -4,8 +4,10 @@ import KeepsakeTesting
 import KeepsakeValkey
 import Testing
 
+@testable import TestSupport
+
 /// The snippets of "Across machines". A test run uses no backing, so that they need no server.
-@Suite(.temporaryStorage, .ownThread) struct AcrossMachinesTests {
+@Suite(.temporaryStorage, .threadPerTest) struct AcrossMachinesTests {
   @Test func settingsAreSharedAfterBootstrap() async throws {
     await #expect(processExitsWith: .success) {
       try StorageSystem.bootstrap(

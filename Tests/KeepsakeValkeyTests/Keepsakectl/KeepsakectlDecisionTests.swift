@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// `keepsakectl push` and `adopt`, beside running processes.
-@Suite(.server, .ownThread) struct KeepsakectlDecisionTests {
+@Suite(.server, .threadPerTest) struct KeepsakectlDecisionTests {
   private let inspector: Keepsakectl
   private let server: TestServer
   private let scope: StorageScope

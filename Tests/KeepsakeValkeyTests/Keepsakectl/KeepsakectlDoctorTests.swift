@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// `keepsakectl doctor --server`, with servers that have one problem each.
-@Suite(.server, .ownThread) struct KeepsakectlDoctorTests {
+@Suite(.server, .threadPerTest) struct KeepsakectlDoctorTests {
   private let inspector: Keepsakectl
 
   init() throws { inspector = try Keepsakectl() }

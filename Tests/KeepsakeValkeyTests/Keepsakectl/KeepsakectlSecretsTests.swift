@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// `keepsakectl`, with secrets on a server that a credential opens.
-@Suite(.server, .ownThread) struct KeepsakectlSecretsTests {
+@Suite(.server, .threadPerTest) struct KeepsakectlSecretsTests {
   private let inspector: Keepsakectl
   private let server: TestServer
   private let environment: [String: String]

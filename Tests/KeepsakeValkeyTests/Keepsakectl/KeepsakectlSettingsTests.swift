@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// The commands of `keepsakectl` for settings, with `--server`.
-@Suite(.server, .ownThread) struct KeepsakectlSettingsTests {
+@Suite(.server, .threadPerTest) struct KeepsakectlSettingsTests {
   private let inspector: Keepsakectl
   private let server: TestServer
 

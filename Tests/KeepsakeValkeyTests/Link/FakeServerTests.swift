@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// Servers that misbehave in ways in which a real one rarely does.
-@Suite(.ownThread) struct FakeServerTests {
+@Suite(.threadPerTest) struct FakeServerTests {
   private var options: LinkOptions {
     var options = LinkOptions()
     options.minimumBackoff = .milliseconds(5)

@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// Requests and replies.
-@Suite(.server, .ownThread) struct LinkTests {
+@Suite(.server, .threadPerTest) struct LinkTests {
   @Test func storesAndReads() throws {
     let link = try TestServer().link()
     #expect(try link.perform(Command("SET", "k", "value")) == .status(Array("OK".utf8)))

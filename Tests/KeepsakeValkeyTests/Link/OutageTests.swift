@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// What happens while a real server is away, and afterwards.
-@Suite(.server, .ownThread) struct OutageTests {
+@Suite(.server, .threadPerTest) struct OutageTests {
   private func quickOptions() -> LinkOptions {
     var options = LinkOptions()
     options.minimumBackoff = .milliseconds(5)

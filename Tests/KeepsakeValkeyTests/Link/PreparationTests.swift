@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// What a link needs before it can connect: addresses and the password. Both may take long.
-@Suite(.ownThread) struct PreparationTests {
+@Suite(.threadPerTest) struct PreparationTests {
   private let channel = Array("c".utf8)
   private var options: LinkOptions {
     var options = LinkOptions()

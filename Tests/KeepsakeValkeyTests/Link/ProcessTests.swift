@@ -3,10 +3,11 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// What a link does to the rest of its process, and in a forked child; the source of the other
 /// process is Tests/ValkeyPeer.
-@Suite(.server, .ownThread) struct ProcessTests {
+@Suite(.server, .threadPerTest) struct ProcessTests {
   private func run(_ command: String, _ server: TestServer) throws -> [String] {
     let peer = Bundle.main.bundleURL.appending(path: "keepsake-valkey-peer").path
     let output = server.directory.path + "/\(command).out"

@@ -3,8 +3,9 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
-@Suite(.server, .ownThread) struct ScriptTests {
+@Suite(.server, .threadPerTest) struct ScriptTests {
   private let script = Script("return {KEYS[1], ARGV[1], redis.call('INCR', KEYS[1])}")
   private let arguments = Script.Arguments(
     keys: [Array("n".utf8)], values: [Array("value".utf8)])

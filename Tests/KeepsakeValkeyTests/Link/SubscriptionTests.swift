@@ -3,8 +3,9 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
-@Suite(.server, .ownThread) struct SubscriptionTests {
+@Suite(.server, .threadPerTest) struct SubscriptionTests {
   private let channel = Array("{app:suite}:c".utf8)
 
   private var quickOptions: LinkOptions {

@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// A name with the addresses of two servers, as during a failover.
-@Suite(.ownThread) struct TwoServerTests {
+@Suite(.threadPerTest) struct TwoServerTests {
   private let events = Recorder<String>()
   private var handler: ChannelHandler {
     ChannelHandler(

@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// What a failover to a replica that lags leaves of secrets.
-@Suite(.server, .ownThread) struct SecretsFailoverTests {
+@Suite(.server, .threadPerTest) struct SecretsFailoverTests {
   private static let impatient = ValkeyBacking.Confirmation.replicas(1, timeout: .milliseconds(40))
 
   /// A process on a machine of its own, so that it has no copy.

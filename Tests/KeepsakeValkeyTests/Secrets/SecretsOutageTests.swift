@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// What becomes of secrets while the server is away, and afterwards.
-@Suite(.server, .ownThread) struct SecretsOutageTests {
+@Suite(.server, .threadPerTest) struct SecretsOutageTests {
   private static let durable = ["--appendonly", "yes", "--appendfsync", "always"]
 
   @Test func secretsSurviveAKilledServer() throws {

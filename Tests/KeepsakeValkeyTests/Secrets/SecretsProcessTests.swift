@@ -2,9 +2,10 @@ import Foundation
 import Testing
 
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// Secrets of several processes, which call `bootstrap` and the facade as programs do.
-@Suite(.server, .ownThread) struct SecretsProcessTests {
+@Suite(.server, .threadPerTest) struct SecretsProcessTests {
   private static let isDurable = ["--appendonly", "yes", "--appendfsync", "always"]
 
   @Test func anotherMachineReadsASecret() throws {
@@ -32,7 +33,7 @@ import Testing
 
   @Test func processesLoseNoSecrets() throws {
     let server = try TestServer(Self.isDurable)
-    let count = ProcessInfo.processInfo.environment["KEEPSAKE_TESTS"] == "all" ? 250 : 50
+    let count = Coverage.count(sample: 50, complete: 250)
     let lines = Recorder<[String]>()
     onThreads(4) { number in
       let name = "p\(number)"

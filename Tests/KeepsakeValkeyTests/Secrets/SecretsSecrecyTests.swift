@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// What the server learns of secrets, and anyone who can see its connections, memory and files.
-@Suite(.server, .ownThread) struct SecretsSecrecyTests {
+@Suite(.server, .threadPerTest) struct SecretsSecrecyTests {
   /// A text that occurs nowhere else.
   private func word(_ name: String) -> String {
     name + randomBytes(16).map { String(format: "%02x", $0) }.joined()

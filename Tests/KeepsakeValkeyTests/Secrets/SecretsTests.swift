@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// Secrets on a server.
-@Suite(.server, .ownThread) struct SecretsTests {
+@Suite(.server, .threadPerTest) struct SecretsTests {
   private static let values = "{app:@vault}:v"
 
   @Test func secretsAreShared() throws {
@@ -73,7 +74,7 @@ import Testing
     let server = try TestServer()
     let clients = [try VaultClient(server), try VaultClient(server)]
     let errors = Recorder<StorageError>()
-    let count = ProcessInfo.processInfo.environment["KEEPSAKE_TESTS"] == "all" ? 300 : 60
+    let count = Coverage.count(sample: 60, complete: 300)
     onThreads(4) { thread in
       let store = clients[thread % 2].secrets()
       do throws(StorageError) {

@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// How all processes of an app follow the decision of one, after a server has lost its settings.
-@Suite(.server, .ownThread) struct AdoptionTests {
+@Suite(.server, .threadPerTest) struct AdoptionTests {
   /// Clients that know the same table, which the server then loses.
   private func clientsOfALostTable(_ server: TestServer, _ count: Int = 2) throws -> [TestClient] {
     let clients = (0..<count).map { _ in TestClient(server) }
@@ -220,8 +221,7 @@ import Testing
 
   /// Whoever comes first decides, and all processes agree.
   @Test func decisionsAtTheSameTime() throws {
-    let isComplete = ProcessInfo.processInfo.environment["KEEPSAKE_TESTS"] == "all"
-    for round in 0..<(isComplete ? 30 : 6) {
+    for round in 0..<Coverage.count(sample: 6, complete: 30) {
       let server = try TestServer()
       let clients = try clientsOfALostTable(server, 4)
       let failures = Recorder<String>()

@@ -3,11 +3,12 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// What holds in every outage: no read loses its value, no write is said to be made that is not, no
 /// thread of Swift's pool waits, and the memory of a process does not grow. The time that calls
 /// take is printed.
-@Suite(.server, .ownThread) struct EveryOutageTests {
+@Suite(.server, .threadPerTest) struct EveryOutageTests {
   private struct Latency {
     private(set) var first: Duration?
     private var others: [Duration] = []
@@ -142,7 +143,7 @@ import Testing
     arguments: [Outage.full, .password, .emptied, .newerFormat])
   func refusedWritesTakeNoMemory(_ outage: Outage) throws {
     let server = try OutageServer(outage, state: "{shop:standard}:s")
-    let count = ProcessInfo.processInfo.environment["KEEPSAKE_TESTS"] == "all" ? 20_000 : 5_000
+    let count = Coverage.count(sample: 5_000, complete: 20_000)
     let peer = try server.server.startPeer(["outage", "\(count)"])
     func lines() -> [String] { server.server.peerOutput().filter { !$0.hasPrefix("report ") } }
     waitUntil("the process has not started") { lines().contains("ready") }

@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// Settings on a primary with a replica, and what a failover leaves of them.
-@Suite(.server, .ownThread) struct ReplicaTests {
+@Suite(.server, .threadPerTest) struct ReplicaTests {
   private static let patient = ValkeyBacking.Confirmation.replicas(1, timeout: .seconds(60))
   private static let impatient = ValkeyBacking.Confirmation.replicas(1, timeout: .milliseconds(40))
 

@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// The user of the server whose rights "Across machines" lists.
-@Suite(.server, .ownThread) struct RightsTests {
+@Suite(.server, .threadPerTest) struct RightsTests {
   private var article: URL {
     URL(filePath: #filePath).deletingLastPathComponent()
       .appending(path: "../../../Sources/KeepsakeValkey/KeepsakeValkey.docc/AcrossMachines.md")

@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// What is asked of a server, and what a hostile one may answer.
-@Suite(.ownThread) struct ServerTests {
+@Suite(.threadPerTest) struct ServerTests {
   /// Whatever a caller asks for, the server waits at least a millisecond and at most an hour: zero
   /// would mean without end.
   @Test(

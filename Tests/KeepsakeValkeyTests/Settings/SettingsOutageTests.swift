@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// What reads and writes of settings do while the server is away, and afterwards.
-@Suite(.server, .ownThread) struct SettingsOutageTests {
+@Suite(.server, .threadPerTest) struct SettingsOutageTests {
   private static let durable = ["--appendonly", "yes", "--appendfsync", "always"]
 
   /// Reads without pause until `body` has ended; how often there was no value, or an older one.

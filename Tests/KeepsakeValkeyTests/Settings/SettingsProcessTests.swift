@@ -2,14 +2,14 @@ import Foundation
 import Testing
 
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// Settings of several processes; the source of the other ones is Tests/ValkeyPeer.
-@Suite(.server, .ownThread) struct SettingsProcessTests {
-  private static let isComplete = ProcessInfo.processInfo.environment["KEEPSAKE_TESTS"] == "all"
-
+@Suite(.server, .threadPerTest) struct SettingsProcessTests {
   @Test func processesLoseNothing() throws {
     let server = try TestServer()
-    let (increments, keys) = Self.isComplete ? (1_000, 2_000) : (250, 500)
+    let increments = Coverage.count(sample: 250, complete: 1_000)
+    let keys = Coverage.count(sample: 500, complete: 2_000)
     let lines = Recorder<[String]>()
     onThreads(4) { number in
       let name = "p\(number)"

@@ -4,12 +4,11 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// Interruptions at any moment: what was reported about a change is true, and all processes agree
 /// afterwards.
-@Suite(.server, .ownThread) struct SettingsRecoveryTests {
-  private static let isComplete = ProcessInfo.processInfo.environment["KEEPSAKE_TESTS"] == "all"
-
+@Suite(.server, .threadPerTest) struct SettingsRecoveryTests {
   // MARK: Cuts
 
   /// A connection that ends after so many bytes of a request, of a reply or of a message.
@@ -21,7 +20,7 @@ import Testing
     defer { front.end() }
     let (one, two) = (TestClient(server) { $0 = front.address }, TestClient(server))
     let size = direction == .toServer ? 420 : 110
-    let step = Self.isComplete ? 2 : size / 18
+    let step = Coverage.isComplete ? 2 : size / 18
     var outcomes: [String: Int] = [:]
     for count in stride(from: 0, to: size, by: step) {
       one.setEventually("n", "\(count)")

@@ -4,9 +4,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// Settings on a real server.
-@Suite(.server, .ownThread) struct SettingsTableTests {
+@Suite(.server, .threadPerTest) struct SettingsTableTests {
   /// As a server is set up that keeps settings.
   private static let durable = ["--appendonly", "yes"]
 

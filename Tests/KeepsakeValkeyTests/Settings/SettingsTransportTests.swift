@@ -3,9 +3,10 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// Settings over the network, with and without TLS.
-@Suite(.server, .ownThread) struct SettingsTransportTests {
+@Suite(.server, .threadPerTest) struct SettingsTransportTests {
   private static let hosts = "DNS:localhost,IP:127.0.0.1"
 
   @Test(arguments: ["valkey", "valkeys"]) func changesAreShared(_ scheme: String) throws {

@@ -3,8 +3,9 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
-@Suite(.server, .ownThread) struct ValkeyBackingTests {
+@Suite(.server, .threadPerTest) struct ValkeyBackingTests {
   private func backing(
     _ server: TestServer, local: Set<Defaults.Suite> = []
   ) throws -> ValkeyBacking {

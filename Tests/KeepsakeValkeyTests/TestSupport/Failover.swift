@@ -3,6 +3,7 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// A primary, a replica of it, and an address that leads to one of them.
 final class Failover: Sendable {

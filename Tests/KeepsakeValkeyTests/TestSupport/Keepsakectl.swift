@@ -3,6 +3,7 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// `keepsakectl`, run by a user whose files are all in a directory of the test.
 struct Keepsakectl {

@@ -3,6 +3,7 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// What can happen to a server, so that it does not accept changes.
 enum Outage: String, CaseIterable, CustomTestStringConvertible {

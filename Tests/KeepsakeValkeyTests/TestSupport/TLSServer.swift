@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// A server that speaks TLS on a port of 127.0.0.1, and its certificates.
 struct TLSServer {

@@ -3,6 +3,7 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// What a process of an app has: a link of its own, and a suite that is mirrored in memory.
 final class TestClient: Sendable {

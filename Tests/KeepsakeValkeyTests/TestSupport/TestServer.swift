@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// A server of its own for one test, on a socket in a temporary directory. It ends with its last
 /// reference, and with the test process.
@@ -83,31 +84,8 @@ final class TestServer: SocketServer, @unchecked Sendable {
 extension Trait where Self == ConditionTrait {
   /// For tests that need a server. `.ci/run` sets `KEEPSAKE_TESTS=all`, and then its absence fails.
   static var server: Self {
-    let isComplete = ProcessInfo.processInfo.environment["KEEPSAKE_TESTS"] == "all"
-    return .enabled(
-      if: isComplete || TestServer.executable != nil,
+    .enabled(
+      if: Coverage.isComplete || TestServer.executable != nil,
       "needs a server: apt-get install valkey-server, or redis-server")
-  }
-
-  /// For tests of a forked child.
-  static var forksBesideThreads: Self {
-    .disabled(if: isThreadSanitized, "the sanitizer allows no threads in a forked child")
-  }
-
-  /// For tests that start a program more than a hundred times, which takes minutes under the thread
-  /// sanitizer.
-  static var manyPrograms: Self {
-    .disabled(if: isThreadSanitized, "starts too many programs for the sanitizer")
-  }
-
-  /// For tests of a program that uses Swift's `Mutex` in two threads: the thread sanitizer does not
-  /// see that it keeps them apart.
-  static var usesMutex: Self {
-    .disabled(if: isThreadSanitized, "uses a lock that the sanitizer does not know")
-  }
-
-  /// `.ci/run` sets `KEEPSAKE_SANITIZER`.
-  private static var isThreadSanitized: Bool {
-    ProcessInfo.processInfo.environment["KEEPSAKE_SANITIZER"] == "thread"
   }
 }

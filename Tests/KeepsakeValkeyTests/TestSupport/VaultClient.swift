@@ -3,6 +3,7 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// What a process of an app has that keeps its secrets on a server.
 final class VaultClient: Sendable {

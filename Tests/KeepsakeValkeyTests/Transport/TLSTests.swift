@@ -3,8 +3,9 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
-@Suite(.server, .ownThread) struct TLSTests {
+@Suite(.server, .threadPerTest) struct TLSTests {
   private static let hosts = "DNS:localhost,IP:127.0.0.1"
 
   @Test(arguments: ["localhost", "127.0.0.1"]) func connectsByNameAndByAddress(

@@ -3,6 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// The suite for engines finds what is wrong with an engine, and says which rule it breaks.
 ///

@@ -3,6 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// An engine that runs a hook of the test before each call.
 final class HookedEngine: StorageEngine {

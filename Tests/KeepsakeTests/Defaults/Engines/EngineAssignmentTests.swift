@@ -3,6 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// The assignment of engines to suites.
 @Suite struct EngineAssignmentTests {

@@ -3,6 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// The engine of the documentation.
 final class TableEngine: StorageEngine {

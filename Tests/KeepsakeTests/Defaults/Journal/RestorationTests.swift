@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// Backups that are restored while programs use the settings.
 @Suite(.singleThreaded, .ownThread) struct RestorationTests {

@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// Emptying, sweeping and evicting remove entries, and nothing that lies beside or behind them.
 @Suite struct CacheEmptyingTests {

@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// Caches when system calls fail.
 @Suite(.proofThread, .singleThreaded) struct CacheFaultTests {

@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 @Suite struct EntryNameTests {
   private let rules = EntryName.Rules(ignoresCase: false, longestName: 250)

@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// Whether a process notices what others have stored and removed.
 @Suite(.ownThread) struct SubdirectoryChangesTests {

@@ -2,6 +2,7 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 @Suite(.ownThread) struct KeyOrderTests {
   private var order = KeyOrder()

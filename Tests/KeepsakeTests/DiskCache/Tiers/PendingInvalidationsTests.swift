@@ -3,6 +3,7 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 @Suite(.ownThread) final class PendingInvalidationsTests: Sendable {
   private let server = FakeTierServer()

@@ -4,6 +4,7 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// Fetches of two machines: one of them produces a value.
 @Suite(.ownThread, .timeLimit(.minutes(20))) struct SharedFetchTests {

@@ -3,6 +3,7 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// What the two tiers agree on when messages are late, calls overlap, or the server fails.
 @Suite(.ownThread, .timeLimit(.minutes(20))) struct TierConsistencyTests {
@@ -336,7 +337,7 @@ import Testing
         }
         let call = tiers.withOrder { $0.begin("k") }
         if change != "removeAll" {
-          try? waitUntil("the key is not being changed") {
+          waitUntil("the key is not being changed") {
             !tiers.withOrder { $0.isUnchanged(since: call) }
           }
         }

@@ -3,6 +3,7 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 @testable import keepsake_peer
 
 /// Random calls of several processes on the same keys, while messages and replies are late.

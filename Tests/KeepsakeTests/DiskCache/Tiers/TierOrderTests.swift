@@ -3,6 +3,7 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
+@testable import TestSupport
 
 /// What a cache with two tiers returns after calls overlapped: never an older value than before.
 @Suite(.ownThread, .timeLimit(.minutes(20))) struct TierOrderTests {
@@ -236,7 +237,7 @@ import Testing
       tier.goAway()
       try? cache.set("unsent", forKey: "k")
       tier.comeBack()
-      try? waitUntil("the key was not removed") { cache.tiers?.pending.isEmpty == true }
+      waitUntil("the key was not removed") { cache.tiers?.pending.isEmpty == true }
       try? other.set("b", forKey: "k")
     }
     let first = try cache.model("k", type: String.self)
@@ -250,7 +251,7 @@ import Testing
     here.tier.goAway()
     try cache.set("unsent", forKey: "k")
     here.tier.comeBack()
-    try waitUntil("the key was not removed") { cache.tiers?.pending.isEmpty == true }
+    waitUntil("the key was not removed") { cache.tiers?.pending.isEmpty == true }
     here.tier.hold()
     try other.set("b", forKey: "k")
     #expect(try cache.model("k") == "b")
@@ -265,7 +266,7 @@ import Testing
     #expect(throws: StorageError.self) { try cache.removeAll() }
     try cache.set("unsent", forKey: "k")
     here.tier.comeBack()
-    try waitUntil("the keys were not removed") { cache.tiers?.pending.isEmpty == true }
+    waitUntil("the keys were not removed") { cache.tiers?.pending.isEmpty == true }
     try other.set("b", forKey: "k")
     #expect(try cache.model("k") == "b" && other.model("k") == "b")
     #expect(server.entries["k"] != nil)
@@ -283,7 +284,7 @@ import Testing
     #expect(try other.model("k") == "old")
     // Of another key.
     _ = try cache.get("l")
-    try waitUntil("the key was not removed") { server.entries["k"] == nil }
+    waitUntil("the key was not removed") { server.entries["k"] == nil }
     try waitUntil("the other machine was not told") { try other.get("k") == nil }
     try waitUntil("the entry was not removed") {
       let engine = cache.tiers?.files

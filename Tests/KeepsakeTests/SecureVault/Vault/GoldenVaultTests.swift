@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// Opens vaults that were written in each version of the format, as every later version must.
 ///

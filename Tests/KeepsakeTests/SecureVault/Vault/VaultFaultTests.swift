@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import TestSupport
 
 /// Expects a vault in its old or its new state after any failing system call.
 @Suite(.proofThread, .singleThreaded) struct VaultFaultTests {
@@ -134,7 +135,7 @@ import Testing
       }
     }
     // Another thread reports it.
-    try waitUntil("the failure is reported") { !failures.all.isEmpty }
+    waitUntil("the failure is reported") { !failures.all.isEmpty }
     #expect(failures.all.count == 1)
     let failure = try #require(failures.all.first)
     #expect(failure.code == .system(EPERM) && failure.operation == "SecureVault." + call.rawValue)

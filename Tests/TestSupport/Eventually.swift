@@ -9,7 +9,7 @@ import Testing
 func waitUntil(
   _ comment: Comment, sourceLocation: SourceLocation = #_sourceLocation,
   _ condition: () throws -> Bool
-) throws {
+) rethrows {
   let deadline = ContinuousClock.now + .seconds(600)
   var pause = UInt32(1_000)
   while try !condition() {
@@ -17,6 +17,7 @@ func waitUntil(
       Issue.record(comment, sourceLocation: sourceLocation)
       return
     }
+    // A condition may depend on other processes, which cannot wake this thread.
     usleep(pause)
     // Frequent looks would take time from the tests that run beside this one.
     pause = min(pause * 5 / 4, 16_000)
@@ -37,6 +38,7 @@ func eventually(
       return
     }
     let start = ContinuousClock.now
+    // As above.
     try await Task.sleep(for: pause)
     pause = min(pause * 1.25, .milliseconds(16))
     rest -= min(ContinuousClock.now - start, .milliseconds(20))

@@ -42,6 +42,18 @@ extension Trait where Self == ConditionTrait {
     .disabled(if: sanitizer == "thread", "forks beside threads")
   }
 
+  /// For tests that start a program more than a hundred times, which takes minutes under the thread
+  /// sanitizer.
+  static var manyPrograms: Self {
+    .disabled(if: sanitizer == "thread", "starts too many programs for the sanitizer")
+  }
+
+  /// For tests of a program that uses Swift's `Mutex` in two threads: the thread sanitizer does not
+  /// see that it keeps them apart.
+  static var usesMutex: Self {
+    .disabled(if: sanitizer == "thread", "uses a lock that the sanitizer does not know")
+  }
+
   /// For tests that need other processes, whose output and memory a sanitizer changes.
   static var multiprocess: Self {
     .disabled(if: sanitizer == "address", "checks other processes")

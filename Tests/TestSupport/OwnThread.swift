@@ -1,25 +1,31 @@
 import Dispatch
 import Testing
 
-/// Runs the tests of a suite on one thread, outside Swift's pool. Tests that block or compute for
-/// seconds would hold up all others on the few threads of the pool; others cannot wait there for
-/// their turn, because what they have stored expires.
+/// Runs the tests of a suite outside Swift's pool. Tests that block or compute for seconds would
+/// hold up all others on the few threads of the pool; others cannot wait there for their turn,
+/// because what they have stored expires.
 struct OwnThread: SuiteTrait, TestTrait, TestScoping {
   fileprivate static let proofs = OwnThread()
 
-  private let executor = ThreadExecutor()
+  /// Runs all tests of the suite; nil if each has an executor of its own.
+  private let executor: ThreadExecutor?
   var isRecursive: Bool { true }
+
+  fileprivate init(isShared: Bool = true) { executor = isShared ? ThreadExecutor() : nil }
 
   func provideScope(
     for test: Test, testCase: Test.Case?, performing function: @Sendable () async throws -> Void
   ) async throws {
-    try await withTaskExecutorPreference(executor) { try await function() }
+    try await withTaskExecutorPreference(executor ?? ThreadExecutor()) { try await function() }
   }
 }
 
 extension Trait where Self == OwnThread {
   /// A thread for this suite alone.
   static var ownThread: Self { Self() }
+  /// A thread for each test: for tests that mostly wait for other processes, and need not wait for
+  /// each other.
+  static var threadPerTest: Self { Self(isShared: false) }
   /// A thread for all suites with this trait: proofs that only compute.
   static var proofThread: Self { .proofs }
 }
