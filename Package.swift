@@ -65,10 +65,9 @@ let package = Package(
     .testTarget(
       name: "KeepsakeTests",
       dependencies: [
-        "Keepsake", "KeepsakeTesting", "KeepsakeValkey", "COpenSSL", "TestSupport", "keepsake-peer",
-        "keepsakectl", "keepsake-quickstart", "keepsake-textstats", "keepsake-tokens",
-        "keepsake-notes", "keepsake-timer", "keepsake-shelf", "keepsake-server", "keepsake-pages",
-        "keepsake-shop",
+        "Keepsake", "KeepsakeTesting", "COpenSSL", "TestSupport", "keepsake-peer", "keepsakectl",
+        "keepsake-quickstart", "keepsake-textstats", "keepsake-tokens", "keepsake-notes",
+        "keepsake-timer", "keepsake-shelf", "keepsake-server", "keepsake-pages", "keepsake-shop",
       ]),
     .executableTarget(
       name: "keepsake-valkey-peer", dependencies: ["KeepsakeValkey"], path: "Tests/ValkeyPeer"),

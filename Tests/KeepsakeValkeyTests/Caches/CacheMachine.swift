@@ -78,26 +78,10 @@ extension DiskCache.Store {
   }
 }
 
-/// Holds the producers of fetches until a test goes on, and counts them.
-actor ProducerGate {
-  private(set) var count = 0
-  private var isOpen = false
-  private var waiting: [CheckedContinuation<Void, Never>] = []
-
-  func pass() async {
-    count += 1
-    if !isOpen { await withCheckedContinuation { waiting.append($0) } }
-  }
-
-  func open() {
-    isOpen = true
-    for continuation in waiting { continuation.resume() }
-    waiting = []
-  }
-
+extension Gate {
   /// Suspends until so many producers have begun.
   func waitForProducers(_ count: Int) async throws {
-    try await eventually("the producers have not begun") { self.count >= count }
+    try await eventually("the producers have not begun") { self.entered >= count }
   }
 }
 

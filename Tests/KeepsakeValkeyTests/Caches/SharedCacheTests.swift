@@ -347,7 +347,7 @@ import Testing
     waitUntil("the refusal was not reported") {
       machine.reports.all.contains { $0.code == .accessDenied }
     }
-    let gate = ProducerGate()
+    let gate = Gate()
     let producer = Task {
       try await cache.fetch("m") {
         await gate.pass()

@@ -10,7 +10,7 @@ import Testing
   private struct Failure: Error {}
 
   private let server: TestServer
-  private let gate = ProducerGate()
+  private let gate = Gate()
 
   init() throws { server = try TestServer() }
 
@@ -39,7 +39,7 @@ import Testing
     await gate.open()
     let value = try await tasks[0].value
     for task in tasks + others { #expect(try await task.value == value) }
-    #expect(await gate.count == 1)
+    #expect(await gate.entered == 1)
     for store in stores { #expect(try store.model("k") == value) }
     #expect(try !hasLease())
   }
@@ -107,7 +107,7 @@ import Testing
       }
     }
     try await gate.waitForProducers(1)
-    let slower = ProducerGate()
+    let slower = Gate()
     let second = Task {
       try await stores[1].fetch("k") {
         await slower.pass()
@@ -159,7 +159,7 @@ import Testing
       }
       #expect(value == nil)
     }
-    #expect(await gate.count == 1)
+    #expect(await gate.entered == 1)
     #expect(try !stores[0].contains("k") && !stores[1].contains("k"))
     try stores[0].set("a", forKey: "k")
     try await eventually("the value did not arrive") {

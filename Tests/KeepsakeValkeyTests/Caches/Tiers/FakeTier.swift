@@ -423,8 +423,3 @@ final class TierMachine: Sendable {
     try TierMachine(server, in: directory)
   }
 }
-
-extension DiskCache.Store {
-  /// The engine of a cache with two tiers; nil for other caches.
-  var tiers: TieredCache? { sharedEngine as? TieredCache }
-}
