@@ -7,7 +7,7 @@ import Testing
 /// A server that does what a test says, on a socket in a temporary directory.
 final class FakeServer: SocketServer, Sendable {
   private let directory: ServerDirectory
-  private let listener: Int32
+  private let listener: ListeningSocket
   private let connections = Connections()
 
   /// The sockets of the connections, which may outlive the server. Each is closed by the thread
@@ -54,38 +54,25 @@ final class FakeServer: SocketServer, Sendable {
   ///   The connection is closed when it returns.
   init(_ serve: @escaping @Sendable (FakeConnection, Int) -> Void) throws {
     directory = try ServerDirectory()
-    listener = socket(AF_UNIX, Socket.streamType, 0)
-    try #require(listener >= 0)
-    let address = try #require(SocketAddress(path: directory.path + "/s"))
-    let result = address.bytes.withUnsafeBytes { bytes in
-      bind(
-        listener, bytes.baseAddress?.assumingMemoryBound(to: sockaddr.self),
-        socklen_t(bytes.count))
-    }
-    try #require(result == 0 && listen(listener, 64) == 0)
+    listener = try ListeningSocket(path: directory.path + "/s")
     Thread.detachNewThread { [connections, listener] in
-      while true {
-        let descriptor = accept(listener, nil, nil)
-        if descriptor < 0, errno == EINTR { continue }
-        // Shut down.
-        if descriptor < 0 { break }
+      while let descriptor = listener.nextConnection() {
         guard let number = connections.add(descriptor) else {
           close(descriptor)
-          break
+          return
         }
         Thread.detachNewThread {
           serve(FakeConnection(descriptor), number)
           connections.end(descriptor)
         }
       }
-      close(listener)
     }
   }
 
   deinit {
+    // First, because clients connect again at once.
+    listener.end()
     connections.shutDown()
-    // Ends the thread that accepts connections, which closes it.
-    shutdown(listener, Int32(SHUT_RDWR))
   }
 
   var connectionCount: Int { connections.count }
@@ -132,6 +119,7 @@ final class FakeConnection {
       }
       var buffer = [UInt8](repeating: 0, count: 65_536)
       let count = recv(descriptor, &buffer, buffer.count, 0)
+      if count < 0, errno == EINTR { continue }
       guard count > 0 else { return nil }
       input = Array(buffer[..<count])
     }

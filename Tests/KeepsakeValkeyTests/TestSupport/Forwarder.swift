@@ -21,22 +21,9 @@ final class Forwarder: @unchecked Sendable {
     var threadCount = 2
   }
 
-  /// Closed when neither the forwarder nor its thread uses it.
-  private final class Listener: Sendable {
-    let descriptor: Int32
-
-    init(_ family: Int32) { descriptor = socket(family, Socket.streamType, 0) }
-
-    deinit { close(descriptor) }
-
-    /// Ends the thread that accepts connections.
-    func end() { shutdown(descriptor, Int32(SHUT_RDWR)) }
-  }
-
   /// The file of the socket; nil for a port.
   private let directory: ServerDirectory?
-  let port: Int
-  private let listener: Listener
+  private let listener: ListeningSocket
   private let state = NSCondition()
   private var target: String?
   private var pairs: [Int: Pair] = [:]
@@ -51,27 +38,11 @@ final class Forwarder: @unchecked Sendable {
   init(to target: String?, usesPort: Bool = false) throws {
     self.target = target
     directory = usesPort ? nil : try ServerDirectory()
-    listener = Listener(usesPort ? AF_INET : AF_UNIX)
-    var loopback = sockaddr_in()
-    loopback.sin_family = sa_family_t(AF_INET)
-    loopback.sin_addr.s_addr = inet_addr("127.0.0.1")
-    var bytes = withUnsafeBytes(of: &loopback) { Array($0) }
-    if let directory { bytes = try #require(SocketAddress(path: directory.path + "/f")).bytes }
-    let isBound = bytes.withUnsafeMutableBytes { [listener] bytes in
-      let address = bytes.baseAddress?.assumingMemoryBound(to: sockaddr.self)
-      var length = socklen_t(bytes.count)
-      return bind(listener.descriptor, address, length) == 0
-        && listen(listener.descriptor, 64) == 0
-        && getsockname(listener.descriptor, address, &length) == 0
-    }
-    try #require(isBound)
-    port = usesPort ? Int(bytes[2]) << 8 | Int(bytes[3]) : 0
+    listener = try ListeningSocket(path: directory.map { $0.path + "/f" })
     Thread.detachNewThread { [weak self, listener] in
-      while true {
-        let client = accept(listener.descriptor, nil, nil)
-        if client < 0, errno == EINTR { continue }
-        guard client >= 0, let self else {
-          if client >= 0 { close(client) }
+      while let client = listener.nextConnection() {
+        guard let self else {
+          close(client)
           return
         }
         add(client)
@@ -90,6 +61,9 @@ final class Forwarder: @unchecked Sendable {
     listener.end()
     cut()
   }
+
+  /// The port of 127.0.0.1 that it listens on.
+  var port: Int { listener.port }
 
   var address: ServerAddress {
     var address = ServerAddress(endpoint: .unix(path: (directory?.path ?? "") + "/f"))
