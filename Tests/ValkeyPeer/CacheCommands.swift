@@ -59,7 +59,7 @@ private func fetchKeys(name: String, _ keys: Int, _ processes: Int) {
     }
   }
   Defaults.update("done", default: 0) { $0 += 1 }
-  while Defaults.int("done") < processes { usleep(2_000) }
+  waitUntil { Defaults.int("done") >= processes }
   var digest: UInt64 = 5_381
   for number in 0..<keys {
     let text = DiskCache.model("\(number)", type: String.self) ?? "none"
@@ -68,13 +68,13 @@ private func fetchKeys(name: String, _ keys: Int, _ processes: Int) {
   printLine("\(digest) \(produced)")
 }
 
-/// Returns once the producer runs, which does not end.
+/// Returns once the producer runs, which never ends.
 private func startProducer(of key: String) {
   let semaphore = DispatchSemaphore(value: 0)
   Task {
     try await DiskCache.fetch(key) {
       semaphore.signal()
-      try await Task.sleep(for: .seconds(600))
+      await withUnsafeContinuation { (_: UnsafeContinuation<Void, Never>) in }
       return "produced"
     }
   }
@@ -91,10 +91,9 @@ func waitForOtherThreads() {
     // After the name of the thread, in parentheses.
     return status?.split(separator: ")").last?.hasPrefix(" R") == true
   }
-  for _ in 0..<600_000 {
+  waitUntil {
     let ids = (try? FileManager.default.contentsOfDirectory(atPath: threads)) ?? []
-    if !ids.contains(where: isRunning) { return }
-    usleep(1_000)
+    return !ids.contains(where: isRunning)
   }
 }
 
@@ -103,7 +102,7 @@ private func forkDuringOutage(key: String) {
   func text() -> String { DiskCache.model(key) ?? "none" }
   DiskCache.set("old", forKey: key)
   printLine("ready")
-  while DiskCache.remove("probe") { usleep(2_000) }
+  waitUntil { !DiskCache.remove("probe") }
   // The server is not told.
   DiskCache.set("mine", forKey: key)
   var ends: [Int32] = [0, 0]
@@ -118,7 +117,7 @@ private func forkDuringOutage(key: String) {
     exit(0)
   }
   printLine("forked")
-  while !DiskCache.remove("probe") { usleep(2_000) }
+  waitUntil { DiskCache.remove("probe") }
   DiskCache.set("new", forKey: key)
   _ = write(ends[1], &byte, 1)
   var status: Int32 = 0

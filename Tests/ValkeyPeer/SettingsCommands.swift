@@ -19,8 +19,6 @@ private let reportCount = Atomic(0)
 /// Runs a command that uses ``Defaults`` or ``SecureVault``; returns false if it is another one.
 func runSettingsCommand(_ arguments: [String]) throws -> Bool {
   guard arguments.count > 3 else { return false }
-  // No test waits forever for a process that hangs.
-  alarm(600)
   let directory = URL(filePath: arguments[3])
   let valkey = try ValkeyBacking.valkey(arguments[2], local: ["local"])
   backing = valkey
@@ -46,7 +44,7 @@ func runSettingsCommand(_ arguments: [String]) throws -> Bool {
   case "set-secret":  // KEY VALUE [REPORTS]: and waits for so many
     printLine("\(SecureVault.set(arguments[5], forKey: arguments[4]))")
     let count = arguments.count > 6 ? Int(arguments[6]) ?? 0 : 0
-    while reportCount.load(ordering: .relaxed) < count { usleep(2_000) }
+    waitUntil { reportCount.load(ordering: .relaxed) >= count }
   case "get-secret":  // KEY
     printLine(SecureVault.get(arguments[4]) ?? "none")
   case "work-secrets":  // NAME KEYS PROCESSES
@@ -72,9 +70,10 @@ private func work(name: String, _ increments: Int, _ keys: Int, _ processes: Int
       if Defaults.int("\(name) \(number)") != number { printLine("own value is missing") }
     }
   }
-  while Defaults.int("count") < processes * increments
-    || Defaults.keys().count < processes * keys + 1
-  { usleep(2_000) }
+  waitUntil {
+    Defaults.int("count") >= processes * increments
+      && Defaults.keys().count >= processes * keys + 1
+  }
   var text = ""
   for key in Defaults.keys().sorted() { text += "\(key)=\(Defaults.int(key)) " }
   printLine("\(Defaults.int("count")) \(Defaults.keys().count) \(digest(text))")
@@ -93,7 +92,7 @@ private func workWithSecrets(name: String, _ count: Int, _ processes: Int) {
     if SecureVault.get(key) != "\(number)" { printLine("own secret is missing") }
     if number == count / 2, !SecureVault.rotateKeys() { printLine("not rotated") }
   }
-  while SecureVault.keys().count < processes * count { usleep(2_000) }
+  waitUntil { SecureVault.keys().count >= processes * count }
   let keys = SecureVault.keys()
   let text = keys.map { "\($0)=\(SecureVault.get($0) ?? "none") " }.joined()
   printLine("\(keys.count) \(digest(text))")
@@ -110,11 +109,11 @@ private func forkSettings() {
     Defaults.set(2, forKey: "child")
     printLine("child \(Defaults.int("parent")) \(Defaults.int("child"))")
     Defaults.update("count", default: 0) { $0 += 1 }
-    while Defaults.int("parent") != 3 { usleep(2_000) }
+    waitUntil { Defaults.int("parent") == 3 }
     printLine("child \(Defaults.int("parent")) \(Defaults.int("count"))")
     exit(0)
   }
-  while Defaults.int("count") != 1 { usleep(2_000) }
+  waitUntil { Defaults.int("count") == 1 }
   Defaults.set(3, forKey: "parent")
   var status: Int32 = 0
   while waitpid(child, &status, 0) == -1, errno == EINTR {}
@@ -135,7 +134,7 @@ private func forkSecrets() {
   }
   var status: Int32 = 0
   while waitpid(child, &status, 0) == -1, errno == EINTR {}
-  while SecureVault.get("child") == nil { usleep(2_000) }
+  waitUntil { SecureVault.get("child") != nil }
   printLine("parent \(SecureVault.get("child") ?? "none") \(status)")
 }
 
@@ -144,11 +143,11 @@ private func forkSecrets() {
 private func failWrites(count: Int) throws {
   let store = Defaults.suite(.standard)
   // The time limit may be short for a busy machine.
-  while (try? store.set(1, forKey: "a")) == nil { usleep(1_000) }
+  waitUntil { (try? store.set(1, forKey: "a")) != nil }
   // It then knows the settings, so that it notices if the server loses them.
-  while Defaults.int("a") != 1 { usleep(1_000) }
+  waitUntil { Defaults.int("a") == 1 }
   printLine("ready")
-  while (try? store.set(1, forKey: "a")) != nil { usleep(1_000) }
+  waitUntil { (try? store.set(1, forKey: "a")) == nil }
   func fail(_ count: Int) {
     var failures = 0
     while failures < count {
@@ -160,10 +159,11 @@ private func failWrites(count: Int) throws {
   let before = peakMemory()
   fail(count)
   printLine("grown \(peakMemory() - before)")
-  while Defaults.int("a") == 1 && (try? store.set(2, forKey: "a")) == nil {
+  waitUntil {
+    if Defaults.int("a") != 1 || (try? store.set(2, forKey: "a")) != nil { return true }
     // A server that was restarted has nothing.
     try? backing?.push()
-    usleep(1_000)
+    return false
   }
   printLine("end")
 }

@@ -16,6 +16,12 @@ func printLine(_ text: String) {
   line.withUTF8 { _ = write(STDOUT_FILENO, $0.baseAddress, $0.count) }
 }
 
+/// Returns once the condition holds. It depends on a server and on other processes, so nothing here
+/// could wake the thread.
+func waitUntil(_ condition: () -> Bool) {
+  while !condition() { usleep(2_000) }
+}
+
 /// How many descriptors of this process are sockets.
 func socketCount() -> Int {
   (0..<256).count { descriptor in
@@ -71,10 +77,12 @@ func writeAfterTheEnd(_ link: Link) {
   for _ in 0..<20 {
     _ = try? link.perform(Command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no"))
   }
-  while (try? link.perform(Command("PING"))) == nil { usleep(10_000) }
+  waitUntil { (try? link.perform(Command("PING"))) != nil }
   report("after", link)
 }
 
+// No test waits forever for a process that hangs.
+alarm(600)
 let arguments = CommandLine.arguments
 if try runSettingsCommand(arguments) || runCacheCommand(arguments) { exit(0) }
 guard arguments.count == 3 else { exit(64) }

@@ -51,11 +51,13 @@ import Testing
       Task {
         try await stores[number % 3].fetch("\(number / 3)", expiry: .hours(1)) {
           counts.append(number / 3)
-          try await Task.sleep(for: .milliseconds(2))
+          await gate.pass()
           return number / 3
         }
       }
     }
+    try await gate.waitForProducers(100)
+    await gate.open()
     for (number, task) in tasks.enumerated() { #expect(try await task.value == number / 3) }
     #expect(counts.all.sorted() == Array(0..<100))
   }

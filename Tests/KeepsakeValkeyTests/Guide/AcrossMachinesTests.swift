@@ -27,12 +27,15 @@ import Testing
       }
       // The loop may begin after some of these. None comes while the process ends, which removes
       // its directory.
-      for number in 1... {
-        Defaults.set(Double(number), forKey: "rollout")
-        try await Task.sleep(for: .milliseconds(10))
-        if !applied.all.isEmpty { break }
+      var number = 0.0
+      try await eventually("no change was applied") {
+        if applied.count > 0 { return true }
+        number += 1
+        Defaults.set(number, forKey: "rollout")
+        return false
       }
       follower.cancel()
+      await follower.value
       #expect(applied.all.first.map { $0 >= 1 } == true)
     }
   }

@@ -80,14 +80,15 @@ import Testing
     let server = try TestServer()
     let link = server.link(options: quickOptions())
     _ = try link.perform(Command("PING"))
-    let codes = Recorder<StorageError.Code>()
-    let wrong = Recorder<String>()
-    let isOver = Flag()
+    let codes = Locked<Set<StorageError.Code>>([])
+    let (early, wrong) = (Recorder<Int>(), Recorder<String>())
+    let (isNoticed, isOver) = (Flag(), Flag())
     onThreads(5) { thread in
       if thread == 0 {
-        usleep(50_000)
+        // After that, all others are in the middle of requests.
+        early.waitForCount(4, "there were no replies")
         server.kill()
-        waitUntil("the outage was not noticed") { codes.count > 0 }
+        isNoticed.wait("the outage was not noticed")
         try? server.start()
         isOver.value = true
         return
@@ -99,15 +100,16 @@ import Testing
         do {
           let text = try link.perform(Command("ECHO", "\(thread).\(number)")).text
           if text != "\(thread).\(number)" { wrong.append(text ?? "nil") }
+          if number % 100 == 0 { early.append(thread) }
           if isOver.value { replies += 1 }
         } catch {
-          usleep(1_000)
-          codes.append((error as? StorageError)?.code ?? .misuse)
+          codes.withLock { _ = $0.insert((error as? StorageError)?.code ?? .misuse) }
+          isNoticed.value = true
         }
       }
     }
     #expect(wrong.all == [])
-    #expect(Set(codes.all).isSubset(of: [.unreachable, .outcomeUnknown]))
+    #expect(codes.withLock { $0 }.isSubset(of: [.unreachable, .outcomeUnknown]))
   }
 
   /// The first request waits for the timeout, and later ones fail at once.
@@ -150,7 +152,7 @@ import Testing
       $0.connectTimeout = .milliseconds(500)
     }
     try link.connect()
-    waitUntil("there was no connection") { events.count >= 1 }
+    events.waitForCount(1, "there was no connection")
     server.freeze()
     waitUntil("the server's state was not noticed") {
       events.all.last?.hasPrefix("unreachable") == true
@@ -196,7 +198,8 @@ import Testing
       }
       let kill = try observer.perform(Command("CLIENT", "KILL", "ID", "\(client)"))
       #expect(kill == .integer(1))
-      waitUntil("the cut was not noticed") { events.count == number }
+      events.waitForCount(number, "the cut was not noticed")
+      #expect(events.count == number)
       // Cut again and again, the link waits between attempts.
       waitUntilReachable(link)
       #expect(try link.perform(Command("CLIENT", "ID")) != identifier)
@@ -293,7 +296,7 @@ import Testing
     expectFailure(.unreachable, reason: "replica") {
       _ = try link.perform(Command("SET", "k", "w"))
     }
-    waitUntil("the replica was not left") { events.count == 1 }
+    events.waitForCount(1, "the replica was not left")
     let script = Script("return redis.call('SET', KEYS[1], 'w')")
     waitUntil("the replica was not reached again") {
       do {

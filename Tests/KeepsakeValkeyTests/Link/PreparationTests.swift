@@ -33,9 +33,9 @@ import Testing
     let subscribed = Recorder<Int>()
     let link = server.link(options: options)
     try link.subscribe(to: channel, ChannelHandler(onSubscribed: { subscribed.append(0) }))
-    waitUntil("there was no subscription") { subscribed.count == 1 }
+    subscribed.waitForCount(1, "there was no subscription")
     expectFailure(.outcomeUnknown) { _ = try link.perform(Command("QUIT")) }
-    waitUntil("there was no other subscription") { subscribed.count == 2 }
+    subscribed.waitForCount(2, "there was no other subscription")
     #expect(passwords.all == (1...4).map { "token \($0)" })
   }
 
@@ -51,7 +51,7 @@ import Testing
     let errors = Recorder<StorageError>()
     let link = server.link(options: options)
     try link.subscribe(to: channel, ChannelHandler(onLost: { errors.append($0) }))
-    waitUntil("the refusal was not told") { errors.count > 1 }
+    errors.waitForCount(2, "the refusal was not told")
     #expect(Set(errors.all.map(\.code)) == [.accessDenied])
     #expect(try link.perform(Command("GET", "k")).text == "OK")
   }
@@ -85,7 +85,7 @@ import Testing
       link.submit([Command("GET", "k")]) { _ in failures.append(0) }
       return failures.count > 20
     }
-    waitUntil("the resolver was not asked") { calls.count > 0 }
+    calls.waitForCount(1, "the resolver was not asked")
     #expect(calls.count == 1)
     release.signal()
     waitUntil("the server was not reached") {
@@ -118,18 +118,18 @@ import Testing
     let subscribed = Flag()
     try link.subscribe(to: channel, ChannelHandler(onSubscribed: { subscribed.value = true }))
     connected.wait()
-    waitUntil("the password was not asked for") { count.count == 2 }
+    count.waitForCount(2, "the password was not asked for")
     let codes = Recorder<StorageError.Code?>()
     for (name, timeout) in [("GET", Duration.seconds(60)), ("DEL", .milliseconds(50))] {
       link.submit([Command(name)], timeout: timeout) { result in
         if case .failure(let error) = result { codes.append(error.code) } else { codes.append(nil) }
       }
     }
-    waitUntil("completions were not called") { codes.count == 2 }
+    codes.waitForCount(2, "completions were not called")
     #expect(Set(codes.all) == [nil, .outcomeUnknown])
     #expect(!subscribed.value)
     release.signal()
-    waitUntil("there was no subscription") { subscribed.value }
+    subscribed.wait("there was no subscription")
   }
 
   /// A closure that reads the password from a store on the same server cannot have it. It fails in

@@ -45,7 +45,7 @@ import Testing
           return command
         })
     }
-    waitUntil("messages are missing") { events.count == count + 1 }
+    events.waitForCount(count + 1, "messages are missing")
     #expect(events.all == ["subscribed"] + (0..<count).map { "\($0)" })
   }
 
@@ -54,14 +54,14 @@ import Testing
     let link = try TestServer().link()
     let events = Recorder<String>()
     try link.subscribe(to: channel, recording(events))
-    waitUntil("there was no subscription") { events.count == 1 }
+    events.waitForCount(1, "there was no subscription")
     let script = Script("return redis.call('PUBLISH', KEYS[1], ARGV[1])")
     for number in 1...20 {
       let reply = try script.run(
         on: link, Script.Arguments(keys: [channel], values: [Array("\(number)".utf8)]))
       #expect(reply == .integer(1))
     }
-    waitUntil("messages are missing") { events.count == 21 }
+    events.waitForCount(21, "messages are missing")
     #expect(events.all.dropFirst() == (1...20).map { "\($0)" }[...])
   }
 
@@ -90,7 +90,7 @@ import Testing
       link?.submit([Command("GET", "k")]) { texts.append((try? $0.get())?.first?.text) }
     })
     try link.subscribe(to: channel, handler)
-    waitUntil("there was no snapshot") { texts.count == 1 }
+    texts.waitForCount(1, "there was no snapshot")
     #expect(texts.all == ["snapshot"])
   }
 
@@ -107,7 +107,7 @@ import Testing
     for count in [1_000_000, 5_000_000] {
       #expect(try publish(publisher, String(repeating: "a", count: count)) == .integer(1))
     }
-    waitUntil("messages are missing") { counts.count == 2 }
+    counts.waitForCount(2, "messages are missing")
     #expect(counts.all == [1_000_000, 5_000_000])
   }
 
@@ -119,9 +119,9 @@ import Testing
     let (link, publisher) = (server.link(options: options), server.link())
     let events = Recorder<String>()
     try link.subscribe(to: channel, recording(events))
-    waitUntil("there was no subscription") { events.count == 1 }
+    events.waitForCount(1, "there was no subscription")
     _ = try publish(publisher, String(repeating: "a", count: 2_000))
-    waitUntil("there was no other subscription") { events.count == 3 }
+    events.waitForCount(3, "there was no other subscription")
     #expect(events.all == ["subscribed", "lost: unreachable", "subscribed"])
     #expect(try publish(publisher, "small") == .integer(1))
     waitUntil("the message is missing") { events.all.last == "small" }
@@ -132,7 +132,7 @@ import Testing
     let (link, publisher) = (server.link(), server.link())
     let events = Recorder<String>()
     try link.subscribe(to: channel, recording(events))
-    waitUntil("there was no subscription") { events.count == 1 }
+    events.waitForCount(1, "there was no subscription")
     link.unsubscribe(from: channel)
     try waitUntil("the subscription was not ended") {
       try publish(publisher, "m") == .integer(0)
@@ -150,9 +150,9 @@ import Testing
     let events = Recorder<String>()
     let link = server.link()
     try link.subscribe(to: channel, recording(events))
-    waitUntil("there was no subscription") { events.count == 1 }
+    events.waitForCount(1, "there was no subscription")
     server.kill()
-    waitUntil("the loss was not noticed") { events.count > 1 }
+    events.waitForCount(2, "the loss was not noticed")
     try server.start()
     // It may be lost once more, when the end of the other connection is noticed.
     let publisher = server.link()
@@ -172,10 +172,10 @@ import Testing
     let link = server.link(
       handlers: LinkHandlers(onDisconnect: { _ in events.append("disconnected") }))
     try link.subscribe(to: channel, recording(events))
-    waitUntil("there was no subscription") { events.count == 1 }
+    events.waitForCount(1, "there was no subscription")
     let identifier = try link.perform(Command("CLIENT", "ID"))
     #expect(try server.link().perform(Command("CLIENT", "KILL", "TYPE", "pubsub")) == .integer(1))
-    waitUntil("there was no other subscription") { events.count == 3 }
+    events.waitForCount(3, "there was no other subscription")
     #expect(events.all == ["subscribed", "lost: unreachable", "subscribed"])
     #expect(try link.perform(Command("CLIENT", "ID")) == identifier)
   }
@@ -188,7 +188,7 @@ import Testing
     let handler = ChannelHandler(
       onSubscribed: { events.append("subscribed") }, onLost: { events.append($0.reason ?? "") })
     try link.subscribe(to: channel, handler)
-    waitUntil("the reason was not told") { events.count > 1 }
+    events.waitForCount(2, "the reason was not told")
     #expect(Set(events.all) == ["the server has too many clients (ERR)"])
     #expect(try link.perform(Command("CONFIG", "SET", "maxclients", "100")).text == "OK")
     waitUntil("there was no subscription") { events.all.last == "subscribed" }

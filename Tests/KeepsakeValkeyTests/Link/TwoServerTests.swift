@@ -34,7 +34,7 @@ import Testing
     options.resolve = { _ in addresses }
     let link = Link(second.address, options: options)
     try link.subscribe(to: Array("c".utf8), handler)
-    waitUntil("there was no subscription") { events.count > 0 }
+    events.waitForCount(1, "there was no subscription")
     #expect(events.all == ["subscribed"])
     #expect(names.all == ["SUBSCRIBE"])
     #expect(first.connectionCount == 0)
@@ -66,7 +66,7 @@ import Testing
     options.resolve = { _ in hasMoved.value ? [addresses[1]] : [addresses[0]] }
     let link = Link(old.address, options: options)
     try link.subscribe(to: Array("c".utf8), handler)
-    waitUntil("there was no subscription") { events.count > 0 }
+    events.waitForCount(1, "there was no subscription")
     expectFailure(.outcomeUnknown) { _ = try link.perform(Command("GET", "k")) }
     waitUntil("the subscription did not move") { names.all == ["SUBSCRIBE"] }
     waitUntil("there was no other subscription") {

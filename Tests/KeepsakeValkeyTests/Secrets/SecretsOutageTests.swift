@@ -134,7 +134,7 @@ import Testing
     if words != nil { waitUntil("nothing was reported") { !reports().isEmpty } }
     let done = Flag()
     BackgroundWork.run { done.value = true }
-    waitUntil("no work is done in the background") { done.value }
+    done.wait("no work is done in the background")
     let all = reports()
     #expect(all.count == (words == nil ? 0 : 1), "\(all)", sourceLocation: sourceLocation)
     if let words { #expect(all.first?.contains(words) == true, sourceLocation: sourceLocation) }

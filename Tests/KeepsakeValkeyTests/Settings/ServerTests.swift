@@ -43,7 +43,7 @@ import Testing
         isWaiting.value = true
         _ = connection.command()
         // Longer than the timeout of that command, which began before.
-        usleep(200_000)
+        letTimePass(.milliseconds(200))
         // At once, so that its time does not begin again before its reply is there.
         connection.send(":1\r\n+other\r\n")
       }
@@ -57,7 +57,7 @@ import Testing
           let result = try server.run(Script("return 1"), Script.Arguments(keys: []))
           results.append("confirmed: \(result.isConfirmed)")
         } else {
-          waitUntil("there was no wait for replicas") { isWaiting.value }
+          isWaiting.wait("there was no wait for replicas")
           let other = try server.link.perform(Command("ECHO"), timeout: .milliseconds(50))
           results.append("reply: \(other.text ?? "")")
         }
@@ -93,7 +93,7 @@ import Testing
         _ = try? server.run(Script("return 1"), Script.Arguments(keys: []))
         return
       }
-      waitUntil("the script was not sent") { isSent.value }
+      isSent.wait("the script was not sent")
       for _ in 0..<2 {
         do {
           _ = try server.link.perform(Command("SET", "k", "v"))

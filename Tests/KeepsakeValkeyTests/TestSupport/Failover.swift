@@ -63,13 +63,11 @@ final class Failover: Sendable {
     during write: @escaping @Sendable (Int, _ key: String, _ value: String) throws -> Void
   ) -> (stored: [String: String], failed: [StorageError]) {
     let (stored, failed, isOver) = (Recorder<String>(), Recorder<StorageError>(), Flag())
-    let deadline = ContinuousClock.now + .seconds(600)
     onThreads(4) { thread in
       if thread == 3 {
-        while stored.count < 60, ContinuousClock.now < deadline { usleep(1_000) }
+        stored.waitForCount(60, "nothing was stored")
         self.replication.hold(.toClient)
-        let count = failed.count
-        while failed.count < count + 6, ContinuousClock.now < deadline { usleep(1_000) }
+        failed.waitForCount(failed.count + 6, "no write failed")
         do {
           try self.failOver()
         } catch {

@@ -161,6 +161,12 @@ final class FakeConnection {
     }
   }
 
+  /// Waits until input has arrived, without reading it.
+  func waitForInput() {
+    var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+    while poll(&entry, 1, -1) == -1, errno == EINTR {}
+  }
+
   /// Waits until the other side ends the connection, without reading.
   func waitForShutdown() {
     var entry = pollfd(fd: descriptor, events: 0, revents: 0)

@@ -29,7 +29,7 @@ final class Forwarder: @unchecked Sendable {
   private var pairs: [Int: Pair] = [:]
   private var lastNumber = 0
   private var held: Set<Direction> = []
-  private var pause: TimeInterval = 0
+  private var pause = Duration.zero
   private var isClosed = false
 
   /// - Parameters:
@@ -104,8 +104,8 @@ final class Forwarder: @unchecked Sendable {
     }
   }
 
-  /// Waits so many seconds before each 64 KiB, or fewer, are passed to the server.
-  func slowDown(by seconds: TimeInterval) { state.withLock { pause = seconds } }
+  /// Waits this long before each 64 KiB, or fewer, are passed to the server.
+  func slowDown(by pause: Duration) { state.withLock { self.pause = pause } }
 
   var connectionCount: Int { state.withLock { pairs.count } }
 
@@ -160,7 +160,7 @@ final class Forwarder: @unchecked Sendable {
       let count = recv(source, &buffer, buffer.count, 0)
       if count < 0, errno == EINTR { continue }
       guard count > 0 else { return }
-      if direction == .toServer { Thread.sleep(forTimeInterval: state.withLock { pause }) }
+      if direction == .toServer { letTimePass(state.withLock { pause }) }
       let allowed: Int = state.withLock {
         while held.contains(direction), !isEnded(source), !isEnded(sink) {
           // Not only when it is woken: the other side may end the connection meanwhile.

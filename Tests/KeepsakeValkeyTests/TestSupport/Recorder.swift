@@ -1,22 +1,63 @@
 import Foundation
+import Testing
 
 /// Values that several threads add, in their order.
 final class Recorder<Value: Sendable>: @unchecked Sendable {
-  private let lock = NSLock()
+  private let condition = NSCondition()
   private var values: [Value] = []
 
-  func append(_ value: Value) { lock.withLock { values.append(value) } }
-  var all: [Value] { lock.withLock { values } }
-  var count: Int { lock.withLock { values.count } }
+  func append(_ value: Value) {
+    condition.withLock {
+      values.append(value)
+      condition.broadcast()
+    }
+  }
+
+  var all: [Value] { condition.withLock { values } }
+  var count: Int { condition.withLock { values.count } }
+
+  /// Blocks the thread until there are so many values.
+  func waitForCount(
+    _ count: Int, _ comment: Comment, sourceLocation: SourceLocation = #_sourceLocation
+  ) {
+    condition.wait(comment, sourceLocation) { values.count >= count }
+  }
 }
 
 /// A switch that several threads use.
 final class Flag: @unchecked Sendable {
-  private let lock = NSLock()
+  private let condition = NSCondition()
   private var isOn = false
 
   var value: Bool {
-    get { lock.withLock { isOn } }
-    set { lock.withLock { isOn = newValue } }
+    get { condition.withLock { isOn } }
+    set {
+      condition.withLock {
+        isOn = newValue
+        condition.broadcast()
+      }
+    }
+  }
+
+  /// Blocks the thread until the switch is on.
+  func wait(_ comment: Comment, sourceLocation: SourceLocation = #_sourceLocation) {
+    condition.wait(comment, sourceLocation) { isOn }
+  }
+}
+
+extension NSCondition {
+  /// Waits until a broadcast after which `isMet` holds. The guard of ten minutes only ends hangs.
+  fileprivate func wait(
+    _ comment: Comment, _ sourceLocation: SourceLocation, until isMet: () -> Bool
+  ) {
+    let deadline = Date(timeIntervalSinceNow: 600)
+    withLock {
+      while !isMet() {
+        guard wait(until: deadline) else {
+          Issue.record(comment, sourceLocation: sourceLocation)
+          return
+        }
+      }
+    }
   }
 }

@@ -52,11 +52,9 @@ final class TestServer: SocketServer, @unchecked Sendable {
         directory.path, "--daemonize", "no",
       ] + arguments, log: directory.path + "/log")
     lock.withLock { shell = process }
-    let deadline = ContinuousClock.now + .seconds(600)
-    while !acceptsConnections {
+    try waitUntil("the server did not start") {
       try #require(process.isRunning, "the server ended: \(log)")
-      try #require(ContinuousClock.now < deadline, "the server did not start: \(log)")
-      usleep(2_000)
+      return acceptsConnections
     }
   }
 

@@ -59,7 +59,7 @@ import Testing
       let text = "\(number)" + String(repeating: "x", count: number % 7 * 9_000)
       #expect(try link.perform(Command("PUBLISH", "c", text)) == .integer(1))
     }
-    waitUntil("messages are missing") { numbers.count == 200 }
+    numbers.waitForCount(200, "messages are missing")
     #expect(numbers.all == (10_000_000..<10_000_200).map { "\($0)" })
   }
 

@@ -167,7 +167,7 @@ final class FakeTier: SharedTier {
     state.withLock { $0.beforeReply[call] = action }
   }
 
-  /// Lets some replies take up to 20 ms, longer than outdated entries stay.
+  /// Lets some replies take up to 20 ms: outdated entries are removed after 10 ms.
   func slowDown() { state.withLock { $0.hasSlowReplies = true } }
 
   /// Lets the server refuse the next call of this name.
@@ -227,7 +227,7 @@ final class FakeTier: SharedTier {
     }
     state.withLock { $0.beforeReply.removeValue(forKey: name) }?()
     if state.withLock({ $0.hasSlowReplies }), Int.random(in: 0..<20) == 0 {
-      usleep(.random(in: 0..<20_000))
+      letTimePass(.microseconds(Int.random(in: 0..<20_000)))
     }
     if state.withLock({ $0.lostReplies.remove(name) }) != nil {
       throw StorageError(.outcomeUnknown, operation: "request", remedy: "Try again.")
