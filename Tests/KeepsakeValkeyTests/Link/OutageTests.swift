@@ -117,23 +117,22 @@ import Testing
     let server = try TestServer()
     var options = quickOptions()
     options.keepAlive = .seconds(600)
+    // The attempt to connect again goes on until the end of the test.
     let link = server.link(options: options) {
       $0.requestTimeout = .milliseconds(500)
-      $0.connectTimeout = .milliseconds(500)
+      $0.connectTimeout = .seconds(600)
     }
     waitUntilReachable(link)
     server.freeze()
-    let start = ContinuousClock.now
     expectFailure(.outcomeUnknown, reason: "did not answer within 0.5 seconds") {
       _ = try link.perform(Command("SET", "k", "v"))
     }
-    #expect(ContinuousClock.now - start >= .milliseconds(500))
-    let later = ContinuousClock.now
+    // Each has the reason of the first one. A request that waits for a connection has another one.
     for _ in 0..<200 {
-      expectFailure(.unreachable) { _ = try link.perform(Command("SET", "k", "v")) }
+      expectFailure(.unreachable, reason: "did not answer within 0.5 seconds") {
+        _ = try link.perform(Command("SET", "k", "v"))
+      }
     }
-    // If each of them waited, it would be 100 seconds.
-    #expect(ContinuousClock.now - later < .seconds(50))
     server.unfreeze()
     waitUntilReachable(link)
   }

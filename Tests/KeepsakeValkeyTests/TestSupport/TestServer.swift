@@ -75,7 +75,13 @@ final class TestServer: SocketServer, @unchecked Sendable {
 
   var processID: pid_t? { process?.server }
 
-  func freeze() { process?.signal(SIGSTOP) }
+  /// Returns once it makes no more replies.
+  func freeze() {
+    guard let process else { return }
+    process.signal(SIGSTOP)
+    waitUntil("the server was not stopped") { process.isStopped }
+  }
+
   func unfreeze() { process?.signal(SIGCONT) }
 }
 
