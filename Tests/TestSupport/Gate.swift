@@ -18,3 +18,13 @@ actor Gate {
     waiting = []
   }
 }
+
+/// Suspends until the task is cancelled.
+///
+/// - Throws: `CancellationError`.
+func waitForCancellation() async throws {
+  let (never, continuation) = AsyncStream.makeStream(of: Never.self)
+  for await _ in never {}
+  withExtendedLifetime(continuation) {}
+  throw CancellationError()
+}

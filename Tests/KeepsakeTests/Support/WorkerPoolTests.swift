@@ -77,19 +77,22 @@ import Testing
   }
 
   @Test func threadsEndWithoutWork() async throws {
-    let pool = WorkerPool(idleTime: .milliseconds(10))
-    let names = Locked<Set<String>>([])
+    let (pool, gate) = (WorkerPool(idleTime: .milliseconds(10)), ThreadGate())
+    let names = Locked<[String]>([])
     for _ in 0..<20 {
       pool.submit { _ in
         let name = threadName()
-        names.withLock { _ = $0.insert(name) }
-        usleep(5_000)
+        names.withLock { $0.append(name) }
+        gate.wait()
       }
     }
+    try await eventually("all jobs run") { names.withLock { $0.count } == 20 }
+    #expect(pool.threadCount == 20)
+    gate.open()
     try await eventually("all threads have ended") {
       pool.pendingCount == 0 && pool.threadCount == 0
     }
-    #expect(names.withLock { $0 } == ["keepsake-io"])
+    #expect(names.withLock { Set($0) } == ["keepsake-io"])
     // The next job gets a new one.
     let isDone = Locked(false)
     pool.submit { _ in isDone.withLock { $0 = true } }
@@ -182,19 +185,6 @@ extension WorkerPool {
     let id = makeID()
     submit(Job(id: id, depth: depth, work: { work(id) }, onCancel: {}))
   }
-}
-
-/// What jobs wait for.
-final class ThreadGate: Sendable {
-  private let semaphore = DispatchSemaphore(value: 0)
-
-  /// Waits for ``open()``, as long as ``waitUntil(_:sourceLocation:_:)``.
-  func wait() {
-    if semaphore.wait(timeout: .now() + 600) == .timedOut { Issue.record("the gate stayed closed") }
-    semaphore.signal()
-  }
-
-  func open() { semaphore.signal() }
 }
 
 /// The name of the calling thread.
