@@ -99,8 +99,8 @@ struct ChangeSignals {
 
   /// A check reads values, which delays writers, and waking a task takes longer than a set. A loop
   /// that follows many changes in a row leaves the writers alone most of the time.
-  private static let lengthOfPeriod = Duration.milliseconds(10)
-  private static let mostChecks = 5
+  @TaskLocal static var lengthOfPeriod = Duration.milliseconds(10)
+  static let mostChecks = 5
 
   /// Receives the signals from now on; reports a failure to do so.
   init(of store: Defaults.Store, key: String? = nil) {

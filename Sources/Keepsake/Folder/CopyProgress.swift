@@ -9,9 +9,10 @@ final class CopyProgress: Sendable {
 
   private typealias Update = (bytes: Int, total: Int)
 
-  /// The shortest time between two updates.
-  private static let interval: Int64 = 50_000_000
+  /// The shortest time between two updates, in nanoseconds.
+  @TaskLocal static var shortestInterval: Int64 = 50_000_000
 
+  private let interval = shortestInterval
   private let state = Locked(State())
   private let updates: AsyncStream<Update>.Continuation
 
@@ -62,7 +63,7 @@ final class CopyProgress: Sendable {
       // A file may have grown meanwhile.
       state.bytes = min(state.total, state.bytes.addingSaturated(count))
       let now = CoarseClock.now
-      if let last = state.lastUpdate, now - last < Self.interval { return nil }
+      if let last = state.lastUpdate, now - last < interval { return nil }
       state.lastUpdate = now
       return (state.bytes, state.total)
     }

@@ -8,13 +8,16 @@ final class ReportLimiter: Sendable {
   /// The number of different operations, codes and paths that pass in one second.
   static let maximumKindCount = 1_000
 
+  /// How long a report holds back others of its kind and key.
+  @TaskLocal static var period = Duration.seconds(1)
+
   private struct Report {
     let key: ExactString?
     let time: ContinuousClock.Instant
   }
 
   private struct State {
-    /// The reports of the last second by operation, code and path.
+    /// The reports of the last ``period`` by operation, code and path.
     var recentReports = ByteKeyedDictionary<[Report]>()
     /// The failures that were held back since the last report.
     var suppressedCount = 0
@@ -43,7 +46,7 @@ final class ReportLimiter: Sendable {
     private static func reports(
       _ reports: [Report], since time: ContinuousClock.Instant
     ) -> [Report] {
-      reports.filter { time - $0.time < .seconds(1) }
+      reports.filter { time - $0.time < period }
     }
   }
 

@@ -33,28 +33,32 @@ import Testing
   @Test(arguments: [Defaults.Suite.standard, .memory])
   func changesInQuickSuccessionAreCombined(_ suite: Defaults.Suite) async throws {
     let store = Defaults.suite(suite)
-    let last = -1
     let sequence = store.changes("k", default: 0)
+    let count = Locked(0)
     let loop = Task {
-      var count = 0
-      for await value in sequence {
-        count += 1
-        if value == last { break }
+      // A period that does not end during the test.
+      await ChangeSignals.$lengthOfPeriod.withValue(.seconds(86_400)) {
+        for await _ in sequence { count.withLock { $0 += 1 } }
       }
-      return count
     }
-    let clock = ContinuousClock()
-    let start = clock.now
-    var number = 0
-    while clock.now - start < .milliseconds(100) {
-      number += 1
+    try store.set(1, forKey: "k")
+    try await eventually("the loop has begun") { count.withLock { $0 } > 0 }
+    for number in 2...1_000 {
       try store.set(number, forKey: "k")
+      await Task.yield()
     }
-    try store.set(last, forKey: "k")
-    let count = await loop.value
-    // Five in ten milliseconds, and the one that had to wait.
-    let periods = Int((clock.now - start) / .milliseconds(10)) + 1
-    #expect(count <= 6 * periods)
+    loop.cancel()
+    await loop.value
+    // The first element needs no signal.
+    #expect(count.withLock { $0 } <= ChangeSignals.mostChecks + 1)
+  }
+
+  @Test func theLastOfManyQuickChangesIsDelivered() async throws {
+    let store = Defaults.shared
+    let sequence = store.changes("k", default: 0)
+    let loop = Task { for await value in sequence where value == 1_000 { break } }
+    for number in 1...1_000 { try store.set(number, forKey: "k") }
+    await loop.value
   }
 
   @Test func deliversChangesByOtherProcesses() async throws {
@@ -107,7 +111,7 @@ import Testing
       for await _ in store.changes("k", default: 0) {}
       return true
     }
-    try await Task.sleep(for: .milliseconds(20))
+    try await eventually("the loop has begun") { try !store.journal.observers.isEmpty }
     task.cancel()
     #expect(await task.value)
     #expect(try store.journal.observers.isEmpty)
@@ -133,12 +137,14 @@ import Testing
     let loop = Task {
       for await value in sequence { values.withLock { $0.append(value) } }
     }
-    try await Task.sleep(for: .milliseconds(100))
-    try other.set(1, forKey: "k")
+    // The loop has made its first check, which needs no signal.
+    try store.set(1, forKey: "k")
+    try await eventually("the first change is delivered") { values.withLock { $0 } == [1] }
+    try other.set(2, forKey: "k")
     try store.synchronize()
-    try await eventually("it is delivered") { values.withLock { !$0.isEmpty } }
+    try await eventually("the second one is delivered") { values.withLock { $0.count } > 1 }
     loop.cancel()
-    #expect(values.withLock { $0 } == [1])
+    #expect(values.withLock { $0 } == [1, 2])
   }
 
   @Test func deliversChangesAfterTheFilesWereDeleted() async throws {
@@ -169,7 +175,7 @@ import Testing
     var changes = store.changes("k", default: 0).makeAsyncIterator()
     try FileManager.default.removeItem(at: inner)
     #expect(await changes.next() == 0)
-    try await Task.sleep(for: .milliseconds(50))
+    await waitForBackgroundWork(dueWithin: .milliseconds(50))
     #expect(!FileManager.default.fileExists(atPath: inner.path))
     scope.close()
   }
