@@ -390,7 +390,8 @@ func runCacheCommand(_ words: [String], in folder: URL) -> Bool {
       } catch {
         printLine("error \(error)")
       }
-      usleep(UInt32.random(in: 0...5_000))
+      // Let the processes that set values run in between.
+      for _ in 0..<Int.random(in: 0...1_000) { sched_yield() }
     }
   default: return false
   }

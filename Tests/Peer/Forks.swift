@@ -21,6 +21,7 @@ nonisolated(unsafe) private var living: pid_t = 0
 /// - Parameter pause: For how many microseconds to let work in the background end first: a lock of
 ///   the Swift runtime that another thread holds during the fork stays locked in the child.
 func forkedChild(after pause: UInt32 = 200_000) -> pid_t {
+  // There is no event for threads of the runtime that have released their locks.
   usleep(pause)
   let child = fork()
   if child > 0 {

@@ -163,8 +163,12 @@ private let workCount = Atomic(0)
 
 private func writeForked(_ stores: NamedStores, _ count: Int) -> String {
   // Makes a thread that the child does not have.
-  BlockingWork.start { workCount.add(1, ordering: .relaxed) }
-  while workCount.load(ordering: .relaxed) == 0 { usleep(1_000) }
+  let hasRun = DispatchSemaphore(value: 0)
+  BlockingWork.start {
+    workCount.add(1, ordering: .relaxed)
+    hasRun.signal()
+  }
+  hasRun.wait()
   let child = forkedChild()
   let writer = child == 0 ? "child" : "parent"
   var failure = "ok"

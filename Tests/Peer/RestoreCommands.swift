@@ -38,6 +38,7 @@ func runRestoreCommand(_ words: [String], in folder: URL) -> Bool {
       note("report \(error)")
     }
     if number.isMultiple(of: 8) || rate < 100 { note(".") }
+    // The rate of this program, which waits for nothing.
     usleep(UInt32(1_000_000 / rate))
   }
 }

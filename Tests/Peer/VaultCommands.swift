@@ -361,10 +361,9 @@ func runVaultCommand(_ words: [String]) -> Bool {
   func number(_ index: Int) -> Int { words.indices.contains(index) ? Int(words[index]) ?? 0 : 0 }
   StorageSystem.onFailure = { printLine("error \($0)") }
   switch words[0] {
-  case "vault-create":  // WRITER COUNT [protect]: uses a vault from the moment given on its input
+  case "vault-create":  // WRITER COUNT [protect]: uses a vault after a line on its input
     printLine("ready")
-    guard let moment = readLine().flatMap({ Int($0) }) else { return true }
-    usleep(UInt32(clamping: max(0, (moment - monotonicNanoseconds()) / 1_000)))
+    guard readLine() != nil else { return true }
     do {
       if words.last == "protect" { try SecureVault.shared.protect(with: .keyFile) }
       for index in 0..<number(2) {

@@ -77,7 +77,7 @@ extension OneAtATime {
       for _ in 0..<kills {
         let peer = try Peer.start(home, "files-acknowledge", "\(last)")
         let first = peer.line().flatMap { Int($0) } ?? last
-        usleep(UInt32.random(in: 0...4_000))
+        waitForARandomMoment(upTo: .milliseconds(4))
         kill(peer.identifier, SIGKILL)
         let said = peer.finish().split(separator: "\n").compactMap { Int($0) }
         let acknowledged = said.last ?? first
@@ -124,7 +124,7 @@ extension OneAtATime {
       for _ in 0..<kills {
         let peer = try Peer.start(home, "files-create-more", "\(last)")
         let first = peer.line().flatMap { Int($0) } ?? last
-        usleep(UInt32.random(in: 0...4_000))
+        waitForARandomMoment(upTo: .milliseconds(4))
         kill(peer.identifier, SIGKILL)
         let said = peer.finish().split(separator: "\n")
         #expect(said.filter { $0.hasPrefix("error") } == [])
@@ -189,7 +189,7 @@ extension OneAtATime {
           do {
             if thread == 0 {
               try directory.clear()
-              usleep(500)
+              sched_yield()
             } else {
               let way = thread == 1 ? "d/f" : "d/e/\(number % 3)/f"
               let value = SelfCheckingValue(

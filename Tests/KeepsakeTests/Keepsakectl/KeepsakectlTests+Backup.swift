@@ -196,7 +196,7 @@ extension KeepsakectlTests {
         while !isDone.withLock({ $0 }) {
           number += 1
           #expect(throws: Never.self) { try body(number) }
-          usleep(500)
+          waitForARandomMoment(upTo: .milliseconds(1))
         }
         group.leave()
       }
@@ -223,12 +223,9 @@ extension KeepsakectlTests {
       let comment: Comment = "backup \(number)"
       let directory = path("backup\(number)")
       // On a busy machine the writers may not run for a while.
-      let deadline = ContinuousClock.now + .seconds(600)
-      while try source.defaults(.standard).int("b") <= last.settings
-        || Int(source.vault(.standard).get("b") ?? "") ?? 0 <= last.secrets,
-        ContinuousClock.now < deadline
-      {
-        usleep(500)
+      try waitUntil("the writers have gone on") {
+        try source.defaults(.standard).int("b") > last.settings
+          && Int(source.vault(.standard).get("b") ?? "") ?? 0 > last.secrets
       }
       let backedUp = try run("backup", app, directory)
       try #require(backedUp.status == 0, "\(comment): \(backedUp)")

@@ -119,19 +119,39 @@ import Testing
 
   @Test func watchingDoesNotBringBackADeletedDirectory() async throws {
     let directory = try TemporaryDirectory()
-    try await withSuite(in: directory) { store async throws in
-      var changes = store.changes("k", default: 0).makeAsyncIterator()
-      try await eventually("it looks") { try directory.names().contains(".keepsake-engine.lock") }
-      try await Task.sleep(for: .milliseconds(100))
+    let engine = WatchCountingEngine(FileEngine(Folder(directory.url)))
+    try await StorageSystem.withTemporary(engines: ["files": engine]) {
+      var changes = Defaults.suite("files").changes("k", default: 0).makeAsyncIterator()
+      try await eventually("it watches") { engine.count == 1 }
       try FileManager.default.removeItem(atPath: directory.path)
       // The suite asks for changes every second.
-      for _ in 0..<25 {
-        try await Task.sleep(for: .milliseconds(100))
-        #expect(!FileManager.default.fileExists(atPath: directory.path))
-      }
+      try await eventually("it has asked again") { engine.count >= 3 }
+      #expect(!FileManager.default.fileExists(atPath: directory.path))
       try FileEngine(Folder(directory.url)).set(Data("1".utf8), forKey: "k")
       #expect(await changes.next() == 1, "the new directory is watched")
     }
+  }
+
+  /// Counts the calls that ask for changes.
+  private final class WatchCountingEngine: StorageEngine {
+    private let engine: FileEngine
+    private let counter = Locked(0)
+
+    init(_ engine: FileEngine) { self.engine = engine }
+
+    var count: Int { counter.withLock { $0 } }
+
+    func changes() throws -> AsyncStream<Void>? {
+      defer { counter.withLock { $0 += 1 } }
+      return try engine.changes()
+    }
+
+    func data(forKey key: String) throws -> Data? { try engine.data(forKey: key) }
+    func set(_ data: Data?, forKey key: String) throws { try engine.set(data, forKey: key) }
+    func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool {
+      try engine.replace(old, with: new, forKey: key)
+    }
+    func keys() throws -> [String] { try engine.keys() }
   }
 
   @Test(arguments: [
@@ -311,7 +331,7 @@ extension OneAtATime {
       for _ in 0..<100 {
         let peer = try Peer.start(directory, "engine-acknowledge", String(last))
         _ = peer.line()
-        usleep(UInt32.random(in: 0...10_000))
+        waitForARandomMoment(upTo: .milliseconds(10))
         kill(peer.identifier, SIGKILL)
         let lines = peer.finish().split(separator: "\n")
         let acknowledged = max(last + 1, lines.last.flatMap { Int($0) } ?? 0)

@@ -137,8 +137,7 @@ import Testing
     try handle.write(contentsOf: record)
     let newcomer = directory.store()
     #expect(try newcomer.int("a") == 2, "a new process reads the file")
-    let deadline = ContinuousClock.now + .seconds(600)
-    while try reader.int("a") == 1, ContinuousClock.now < deadline { usleep(1_000) }
+    try waitUntil("the old reader sees it") { try reader.int("a") == 2 }
     #expect(try [reader.int("a"), newcomer.int("a")] == [2, 2])
   }
 
@@ -202,7 +201,7 @@ import Testing
         do {
           try store.set(number, forKey: "k\(number)")
           number += 1
-          usleep(100)
+          sched_yield()
         } catch let error as StorageError where error.code == .outcomeUnknown {
           // It was not scheduled for two ticks, and sets the value again.
         } catch {
@@ -212,9 +211,10 @@ import Testing
       count.withLock { $0 = number }
       end.signal()
     }.start()
-    // Widens the gap between the last read of the old file and the move of the new one.
+    // Widens the gap between the last read of the old file and the move of the new one, in which
+    // the writer may get to any point.
     let plan = FaultPlan(decide: { event in
-      if event.call == .rename { usleep(2_000) }
+      if event.call == .rename { waitForARandomMoment(upTo: .milliseconds(4)) }
       return .proceed
     })
     for round in 1...40 {

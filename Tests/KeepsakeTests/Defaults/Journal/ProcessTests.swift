@@ -87,7 +87,7 @@ extension OneAtATime {
         {
           if let line = peer.line() { last = max(last, Int(line) ?? 0) }
         }
-        usleep(UInt32.random(in: 0...(Bool.random() ? 2_000 : 40_000)))
+        waitForARandomMoment(upTo: .milliseconds(Bool.random() ? 2 : 40))
         kill(peer.identifier, SIGKILL)
         let lines = peer.finish().split(separator: "\n")
         let acknowledged = max(last, lines.last.flatMap { Int($0) } ?? 0)
@@ -193,14 +193,13 @@ extension OneAtATime {
     }
 
     /// Another thread waits for the same lock, and this one for that thread.
-    @Test func blamesTheProcessThatHoldsTheLockAndNotAnUpdate() async throws {
+    @Test func blamesTheProcessThatHoldsTheLockAndNotAnUpdate() throws {
       let directory = try TemporaryDirectory()
       try directory.store().set(1, forKey: "a")
       let location = try JournalPaths(
         directory: StoreDirectory(path: directory.path, isCallerOwned: false), name: "standard")
       let journal = Journal(location: location, timeout: .milliseconds(50)) { _ in }
-      let isWaiting = Locked(false)
-      let isOver = Locked(false)
+      let (isWaiting, mayContinue) = (ThreadGate(), ThreadGate())
       let attempts = Locked(0)
       // Another process holds the lock at the first attempt, and the second one takes long.
       let plan = FaultPlan(decide: { event in
@@ -210,22 +209,19 @@ extension OneAtATime {
           return attempts
         }
         if attempt == 1 { return .fail(EAGAIN) }
-        isWaiting.withLock { $0 = true }
-        let deadline = ContinuousClock.now + .seconds(600)
-        while !isOver.withLock({ $0 }), ContinuousClock.now < deadline { usleep(1_000) }
+        isWaiting.open()
+        mayContinue.wait()
         return .proceed
       })
-      let isSet = Locked(false)
-      Thread.detachNewThread {
+      let hasEnded = startThread {
         FaultPlan.$current.withValue(plan) { try? journal.set(.int(2), forKey: "a") }
-        isSet.withLock { $0 = true }
       }
-      try await eventually("the other thread waits") { isWaiting.withLock { $0 } }
+      isWaiting.wait()
       let error = expectFailure(.timedOut) { try journal.set(.int(3), forKey: "a") }
       #expect(error?.description.contains("another process held the lock") == true)
       #expect(error?.remedy.contains("fuser") == true && error?.path == location.lockPath)
-      isOver.withLock { $0 = true }
-      try await eventually("the other thread is done") { isSet.withLock { $0 } }
+      mayContinue.open()
+      hasEnded.wait()
       #expect(try journal.value(forKey: "a") == .int(2))
     }
   }

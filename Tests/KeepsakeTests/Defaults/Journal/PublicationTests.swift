@@ -312,8 +312,8 @@ extension OneAtATime {
       try store.set(0, forKey: "k")
       let backup = try directory.bytes(of: ".standard.lock")
       let isOver = Locked(false)
-      let end = DispatchSemaphore(value: 0)
-      Thread {
+      let reads = Locked(0)
+      let end = startThread {
         var last = 0
         while !isOver.withLock({ $0 }) {
           do {
@@ -323,18 +323,23 @@ extension OneAtATime {
           } catch {
             Issue.record(error)
           }
+          reads.withLock { $0 += 1 }
         }
-        end.signal()
-      }.start()
+      }
+      // The first of two reads may have begun before.
+      func waitForARead() throws {
+        let count = reads.withLock { $0 }
+        try waitUntil("there is a read") { reads.withLock { $0 } > count + 1 }
+      }
       let file = try File(directory.file(".standard.lock").path, .readWrite)
       for number in 1...Coverage.count(sample: 20, complete: 200) {
         try store.set(number, forKey: "k")
         try #require(ftruncate(file.descriptor, 0) == 0)
         if number % 3 > 0 {
-          usleep(200)
+          try waitForARead()
           try file.overwrite(backup.span.bytes, at: 0)
         }
-        if number % 2 == 0 { usleep(1_000) }
+        if number % 2 == 0 { try waitForARead() }
         if number % 5 == 0 {
           // Set again, because a word that was restored may hide the last value for a moment.
           try store.set(number, forKey: "k")

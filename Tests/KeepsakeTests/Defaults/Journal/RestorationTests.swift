@@ -596,7 +596,7 @@ import Testing
     func restore(_ backup: [UInt8], to path: String) throws {
       switch self {
       case .copy, .copyAll: try write(backup, to: path, O_TRUNC)
-      case .redirect: try write(backup, to: path, O_TRUNC, pause: 30_000)
+      case .redirect: try write(backup, to: path, O_TRUNC, pauses: true)
       case .move:
         let other = path + ".copy"
         try write(backup, to: other, O_CREAT)
@@ -604,9 +604,7 @@ import Testing
       case .tar, .slowTar:
         // A writer may make a new file in between.
         unlink(path)
-        while try !write(
-          backup, to: path, O_CREAT | O_EXCL, pause: self == .tar ? 0 : 30_000)
-        {
+        while try !write(backup, to: path, O_CREAT | O_EXCL, pauses: self == .slowTar) {
           unlink(path)
         }
       case .inPlace:
@@ -617,16 +615,16 @@ import Testing
 
     @discardableResult
     private func write(
-      _ bytes: [UInt8], to path: String, _ flags: Int32, pause: UInt32 = 0
+      _ bytes: [UInt8], to path: String, _ flags: Int32, pauses: Bool = false
     ) throws -> Bool {
       let descriptor = open(path, O_WRONLY | O_CLOEXEC | flags, 0o600)
       if descriptor < 0, errno == EEXIST { return false }
       try #require(descriptor >= 0)
       defer { close(descriptor) }
-      let parts = pause > 0 ? 3 : 1
+      let parts = pauses ? 3 : 1
       var rest = bytes[...]
       for part in 0..<parts {
-        if pause > 0 { usleep(pause) }
+        if pauses { waitForTick() }
         let count = part == parts - 1 ? rest.count : bytes.count / parts
         let written = rest.prefix(count).withUnsafeBytes {
           Glibc.write(descriptor, $0.baseAddress, count)
@@ -666,7 +664,7 @@ import Testing
       let end = DispatchSemaphore(value: 0)
       Thread {
         do {
-          usleep(.random(in: 0...20_000))
+          waitForARandomMoment(upTo: .milliseconds(20))
           let start = ContinuousClock.now
           try program.restore(backup, to: directory.file(Self.journal).path)
           if program == .copyAll {
@@ -682,7 +680,7 @@ import Testing
       while !isDone.withLock({ $0 }) {
         try store.set(round, forKey: "number")
         _ = try reader.int("number")
-        usleep(500)
+        waitForARandomMoment(upTo: .milliseconds(1))
       }
       end.wait()
       // On a busy machine, a program can pause for so long that it seems to have finished.

@@ -26,16 +26,17 @@ extension OneAtATime {
         try Peer.start(
           directory, "cache-stress", "\(100 + $0)", "\(seconds * 1_000)", "\(limit)", "50")
       }
-      let end = ContinuousClock.now + .seconds(seconds)
+      let isOver = Locked(false)
       async let storms = onThreads(8) {
-        CacheStress().run(store, writer: $0, for: .seconds(seconds))
+        defer { isOver.withLock { $0 = true } }
+        return CacheStress().run(store, writer: $0, for: .seconds(seconds))
       }
       var samples: [Int] = []
       // At least once, even if it is late already.
       repeat {
         samples.append(try blocksTaken(by: directory.path + "/x"))
-        try await Task.sleep(for: .milliseconds(10))
-      } while ContinuousClock.now < end
+        await Task.yield()
+      } while !isOver.withLock { $0 }
       let tallies = await storms
       #expect(peers.map { $0.finish() } == ["", "", ""])
       #expect(peers.allSatisfy { $0.exitStatus == 0 })
@@ -133,10 +134,10 @@ extension OneAtATime {
         }
         // After its first line a process is running; it is killed a random time later.
         let firsts = peers.map { $0.line() }
-        usleep(UInt32.random(in: 0...(Bool.random() ? 2_000 : 40_000)))
+        waitForARandomMoment(upTo: .milliseconds(Bool.random() ? 2 : 40))
         for peer in peers {
           kill(peer.identifier, SIGKILL)
-          if Bool.random() { usleep(UInt32.random(in: 0...2_000)) }
+          if Bool.random() { waitForARandomMoment(upTo: .milliseconds(2)) }
         }
         for (writer, peer) in peers.enumerated() {
           var acknowledged = last[writer]
@@ -213,9 +214,8 @@ extension OneAtATime {
       while number < 100 || ContinuousClock.now < end {
         number += 1
         let first = SelfCheckingValue(key: 0, writer: 1, number: number, size: 100)
-        try store.set(first.bytes, forKey: "key0", expiry: .seconds(0.001))
-        // Until about the time when it expires.
-        usleep(UInt32.random(in: 700...1_300))
+        // It expires before, during or after the next set.
+        try store.set(first.bytes, forKey: "key0", expiry: .seconds(.random(in: 0...0.001)))
         let second = SelfCheckingValue(
           key: 0, writer: 2, number: number, size: .random(in: 32...9_000))
         try store.set(second.bytes, forKey: "key0")
