@@ -187,8 +187,8 @@ extension DiskCache.Key<Article> {
   private func waitForEviction(
     of store: DiskCache.Store, to size: Int, count: Int = 0
   ) throws {
-    for _ in 0..<6_000 where try store.totalSize > size || store.statistics.evictions < count {
-      Thread.sleep(forTimeInterval: 0.01)
+    try waitUntil("entries are evicted") {
+      try store.totalSize <= size && store.statistics.evictions >= count
     }
   }
 
@@ -268,6 +268,9 @@ extension DiskCache.Key<Article> {
     try waitForEviction(of: store, to: 8_192 * 5)
     #expect(try store.totalSize <= 8_192 * 5)
     store.sizeLimit = nil
+    // Once this lock is available, an eviction that has begun has ended.
+    let hasEnded = try store.files.evictionLock.withLock(timeout: .seconds(600)) { _ in true }
+    try #require(hasEnded == true)
     for number in 0..<50 { try store.set(value, forKey: "k\(number)") }
     #expect(try store.keys().count >= 50)
   }

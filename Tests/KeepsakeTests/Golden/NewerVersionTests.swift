@@ -117,13 +117,14 @@ import Testing
     for key in ["k", String(repeating: "k", count: 188)] {
       try directory.cache().set(0, forKey: key)
       let (payload, path) = (try directory.cache().payload(key), try directory.cache().sidecar(key))
-      try directory.cache().set(Data([1, 2, 3]), forKey: key, expiry: .seconds(0.01))
+      try aSecondAgo {
+        try directory.cache().set(Data([1, 2, 3]), forKey: key, expiry: .seconds(0.01))
+      }
       let file = try File(path, .readWrite)
       var bytes = try Bytes.read(path)
       bytes[3] = 3
       bytes = Sidecar.summed(bytes)
       try file.overwrite(bytes.span.bytes, at: 0)
-      Thread.sleep(forTimeInterval: 0.02)
       let store = directory.cache(failures: failures)
       try expectRefusals(
         of: "a cache entry", path,

@@ -33,8 +33,9 @@ extension KeepsakectlTests {
 
     let scope = stores()
     defer { scope.close() }
-    try scope.cache("Images").set("gone", forKey: "gone", expiry: .seconds(0.05))
-    usleep(100_000)
+    try aSecondAgo {
+      try scope.cache("Images").set("gone", forKey: "gone", expiry: .seconds(0.05))
+    }
     #expect(try run("cache", "list", app + "/Images", "--json").rows().count == 2)
     let swept = try run("cache", "sweep", app, "--json").rows()
     #expect(swept.map { $0["expired"] as? Int } == [1, 0])

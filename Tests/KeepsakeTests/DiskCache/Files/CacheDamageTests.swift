@@ -228,8 +228,8 @@ import Testing
     try store.set(value, forKey: "k")
     #expect(try store.get("k") == value)
     let path = try store.payload("k")
-    // The file system's clock is coarse.
-    Thread.sleep(forTimeInterval: 0.02)
+    // The file system's clock is coarse, too.
+    waitForTick()
     try overwrite(path, with: value.reversed())
     #expect(try store.get("k") == nil && store.statistics.damaged == 1)
   }
@@ -285,13 +285,12 @@ import Testing
     let store = directory.cache()
     try store.set(value, forKey: "k")
     let path = try store.sidecar("k")
-    try store.set(value, forKey: "k", expiry: .seconds(0.01))
+    try aSecondAgo { try store.set(value, forKey: "k", expiry: .seconds(0.01)) }
     try store.set(value, forKey: "other")
     var sidecar = try bytes(path)
     sidecar[3] = 3
     sidecar = Sidecar.summed(sidecar)
     try overwrite(path, with: sidecar)
-    Thread.sleep(forTimeInterval: 0.02)
     let error = #expect(throws: StorageError.self) { try directory.cache().get("k") }
     #expect(error?.code == .unsupportedVersion && error?.key == "k" && error?.path == path)
     // Sweeps, listings and evictions continue past it.
@@ -359,8 +358,7 @@ import Testing
     let store = directory.cache()
     for number in 0..<20 { try store.set(value, forKey: "k\(number)") }
     #expect(truncate(directory.file("caches/.standard.ledger").path, length) == 0)
-    // The change is noticed after a few milliseconds.
-    Thread.sleep(forTimeInterval: 0.02)
+    waitForTick()
     try store.set(value, forKey: "k0")
     #expect(try store.totalSize == 20 * 8_192 && directory.cache().totalSize == 20 * 8_192)
   }
@@ -403,8 +401,7 @@ import Testing
     // As when a backup is restored, except that the lock file is still there.
     try FileManager.default.moveItem(atPath: path, toPath: directory.path + "/old")
     try FileManager.default.copyItem(atPath: directory.path + "/old", toPath: path)
-    // The change is noticed after a few milliseconds.
-    Thread.sleep(forTimeInterval: 0.02)
+    waitForTick()
     let other = directory.cache()
     try other.set(value, forKey: "theirs")
     try store.set(value, forKey: "ours")
