@@ -11,30 +11,43 @@ import Testing
     let path = directory.file("lock").path
     let isDone = Locked(false)
     let cycles = Locked(0)
-    let end = DispatchSemaphore(value: 0)
-    Thread.detachNewThread {
+    // Without turns, one of hundreds of attempts finds the byte free.
+    let limit = 300
+    let hasWaited = DispatchSemaphore(value: 0)
+    let end = startThread {
       let all = ByteRangeLock(path)
-      while !isDone.withLock({ $0 }) {
+      while !isDone.withLock({ $0 }), cycles.withLock({ $0 }) < limit {
         #expect(throws: Never.self) {
           try all.withLock(ByteRangeLock.allBytes, mode: 0o600, timeout: .seconds(600)) {
             () throws(StorageError) in
             cycles.withLock { $0 += 1 }
-            usleep(20_000)
+            hasWaited.wait()
           }
         }
       }
-      end.signal()
     }
+    // The holder keeps the bytes until the other thread has found them taken.
+    let plan = FaultPlan(
+      decide: { _ in .proceed },
+      observe: { event, result in
+        if event.call == .lock, case .failure = result { hasWaited.signal() }
+      })
     let one = ByteRangeLock(path)
+    var count = 0
     for _ in 0..<5 {
-      try one.withLock(7..<8, mode: 0o600, timeout: .seconds(600)) {}
-      // It is not the last one's turn any more.
-      usleep(1_000)
+      try waitUntil("the holder has all bytes again") {
+        cycles.withLock { $0 > count || $0 == limit }
+      }
+      try FaultPlan.$current.withValue(plan) {
+        try one.withLock(7..<8, mode: 0o600, timeout: .seconds(600)) {
+          count = cycles.withLock { $0 }
+        }
+      }
     }
     isDone.withLock { $0 = true }
+    hasWaited.signal()
     end.wait()
-    // Without turns, one of hundreds of attempts finds the byte free.
-    #expect(cycles.withLock { $0 } < 300)
+    #expect(cycles.withLock { $0 } < limit)
   }
 
   /// A thread that waits for the byte of a stopped process does not block the other bytes for good.

@@ -136,35 +136,68 @@ import Testing
     #expect(a.word() == 7)
   }
 
-  /// At any moment one of the others holds a byte.
-  @Test func allBytesCanBeLockedAmongManyLocksOfSingleOnes() async throws {
+  /// At any moment one of the others holds a byte, until another one waits for its own.
+  @Test func allBytesCanBeLockedAmongManyLocksOfSingleOnes() throws {
     let directory = try TemporaryDirectory()
     let path = directory.file("lock").path
-    let isOver = Locked(false)
-    let startedCount = Locked(0)
-    let endedCount = Locked(0)
-    let threadCount = 12
-    for number in 0..<threadCount {
-      Thread.detachNewThread {
+    let holders = Holders()
+    let plan = FaultPlan(
+      decide: { _ in .proceed },
+      observe: { event, result in
+        if event.call == .lock, case .failure = result { holders.noteWait() }
+      })
+    let ends = (0..<12).map { number in
+      startThread {
         let lock = ByteRangeLock(path)
         let byte = UInt64(number) << 50
-        startedCount.withLock { $0 += 1 }
-        while !isOver.withLock({ $0 }) {
-          _ = try? lock.withLock(byte..<(byte + 1), mode: 0o600, timeout: .seconds(600)) {
-            usleep(4_000)
+        FaultPlan.$current.withValue(plan) {
+          while !holders.areDone {
+            _ = try? lock.withLock(byte..<(byte + 1), mode: 0o600, timeout: .seconds(600)) {
+              holders.enter()
+              holders.leave()
+            }
           }
-          usleep(1_000)
         }
-        endedCount.withLock { $0 += 1 }
       }
     }
-    try await eventually("the others have begun") { startedCount.withLock { $0 } == threadCount }
+    holders.waitForFirst()
     for _ in 0..<3 {
       try ByteRangeLock.withLock(
         ByteRangeLock.allBytes, of: path, mode: 0o600, timeout: .seconds(600)
       ) {}
     }
-    isOver.withLock { $0 = true }
-    try await eventually("the others have ended") { endedCount.withLock { $0 } == threadCount }
+    holders.finish()
+    for end in ends { end.wait() }
+  }
+
+  /// The threads that hold a byte. The last one keeps it until another one has come, or waits.
+  private final class Holders: @unchecked Sendable {
+    private let condition = NSCondition()
+    private var count = 0
+    private var waitCount = 0
+    private var isDone = false
+
+    var areDone: Bool { condition.withLock { isDone } }
+
+    func enter() { change { count += 1 } }
+    func noteWait() { change { waitCount += 1 } }
+    func finish() { change { isDone = true } }
+
+    func leave() {
+      condition.withLock {
+        let before = waitCount
+        while count == 1, waitCount == before, !isDone { condition.wait() }
+        count -= 1
+      }
+    }
+
+    func waitForFirst() { condition.withLock { while count == 0 { condition.wait() } } }
+
+    private func change(_ body: () -> Void) {
+      condition.withLock {
+        body()
+        condition.broadcast()
+      }
+    }
   }
 }

@@ -16,7 +16,7 @@ import Testing
           return active
         }
         most.withLock { $0 = max($0, count) }
-        usleep(2_000)
+        for _ in 0..<100 { sched_yield() }
         active.withLock { $0 -= 1 }
         done.withLock { $0 += 1 }
       }
@@ -74,13 +74,10 @@ import Testing
         #expect(failures.all.map(\.operation) == ["Defaults.synchronize"])
         #expect(failures.all.first?.remedy.contains("ulimit -u") == true)
         // A thread can be started again: it syncs the next change.
-        let count = syncs.count
-        let start = ContinuousClock.now
+        let (count, caller) = (syncs.count, pthread_self())
         try store.set(4, forKey: "k")
-        // On a busy machine, the second after which it is synced may have passed already.
-        let isSynced = syncs.count > count
-        #expect(!isSynced || ContinuousClock.now - start >= .seconds(1))
         try await eventually("the change is synced") { syncs.count == count + 1 }
+        #expect(syncs.lastThread != caller)
       }
       #expect(failures.all.count == 1)
     }
@@ -224,15 +221,18 @@ import Testing
 
 /// Counts how often files are synced.
 private final class SyncCounter: Sendable {
-  private let state = Locked(0)
+  private let state = Locked((count: 0, lastThread: pthread_self()))
 
-  var count: Int { state.withLock { $0 } }
+  var count: Int { state.withLock { $0.count } }
+  /// The thread that made the last sync.
+  var lastThread: pthread_t { state.withLock { $0.lastThread } }
 
   var plan: FaultPlan {
     FaultPlan(
       decide: { _ in .proceed },
       observe: { [self] event, _ in
-        if event.call == .fdatasync { state.withLock { $0 += 1 } }
+        guard event.call == .fdatasync else { return }
+        state.withLock { $0 = ($0.count + 1, pthread_self()) }
       })
   }
 }

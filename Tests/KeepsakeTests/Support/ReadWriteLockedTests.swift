@@ -66,22 +66,25 @@ import Testing
   @Test func writerWaitsForReaders() {
     let locked = Box(0)
     let (isReading, mayEnd) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
-    let isDone = run(threads: 2) { number in
+    let hasReader = Atomic(true)
+    let isDone = run(threads: 3) { number in
       if number == 0 {
-        locked.value.withReadLock { value in
-          isReading.signal()
+        locked.value.withReadLock { _ in
+          for _ in 0..<2 { isReading.signal() }
           _ = mayEnd.wait(timeout: deadline)
-          #expect(value == 0)
+          hasReader.store(false, ordering: .sequentiallyConsistent)
         }
       } else {
         _ = isReading.wait(timeout: deadline)
         // A writer of another value does not wait for this reader.
         Box(0).value.withLock { $0 += 1 }
-        Thread.detachNewThread {
-          usleep(20_000)
-          mayEnd.signal()
+        // One of the two writers waits for the reader. The other returns because it does.
+        _ = locked.value.withLockIfAvailable { value in
+          value += 1
+          let isRead = hasReader.load(ordering: .sequentiallyConsistent)
+          #expect(!isRead)
         }
-        locked.value.withLock { $0 += 1 }
+        mayEnd.signal()
       }
     }
     #expect(isDone && locked.value.withReadLock { $0 } == 1)
