@@ -210,7 +210,7 @@ import Testing
     try await eventually("notified late") { notifications.count == 1 }
     #expect(first.count == 1)
     notifications.track { size }
-    try await Task.sleep(for: .milliseconds(50))
+    await waitForBackgroundWork(dueWithin: .milliseconds(20))
     #expect(notifications.count == 1, "a tracked read after the change is not notified of it")
     size = 0
     #expect(notifications.count == 2)
@@ -226,8 +226,9 @@ import Testing
     let (early, late) = (Notifications(), Notifications())
     let plan = FaultPlan(decide: { $0.call == .watch ? .fail(ENOSPC) : .proceed })
     FaultPlan.$current.withValue(plan) { _ = early.track { size } }
-    // The first check is over before the file changes.
-    try await Task.sleep(for: .milliseconds(100))
+    // The first check, which a task starts, begins before the file changes.
+    await Task.detached {}.value
+    await waitForBackgroundWork()
     try other.set(2, forKey: "size")
     #expect(late.track { size } == 2)
     try other.set(1, forKey: "size")
@@ -262,8 +263,9 @@ import Testing
     // The capacity of the tracked value doubles a few times until all of them fit.
     var last = -1
     try await eventually("no more notifications") {
-      defer { last = count.withLock { $0 } }
-      usleep(100_000)
+      last = count.withLock { $0 }
+      // A late notification is due after ten milliseconds.
+      await waitForBackgroundWork(dueWithin: .milliseconds(50))
       return count.withLock { $0 } == last
     }
     #expect(count.withLock { $0 } < 20_000)

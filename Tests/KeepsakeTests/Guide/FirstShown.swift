@@ -11,7 +11,8 @@ func firstShown(
     tasks.addTask {
       for number in 1... {
         set(number)
-        guard (try? await Task.sleep(for: .milliseconds(5))) != nil else { return }
+        await Task.yield()
+        if Task.isCancelled { return }
       }
     }
     tasks.addTask {

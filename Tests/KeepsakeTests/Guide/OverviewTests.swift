@@ -124,6 +124,7 @@ import XCTest
     #expect(Defaults.int("launches") == 2)
   }
 
+  /// Sleeps because it is the guide's example.
   @Test(.temporaryStorage) func entriesExpire() async throws {
     DiskCache.set("page", forKey: "home", expiry: .after(.milliseconds(50)))
     try await Task.sleep(for: .milliseconds(80))

@@ -325,7 +325,7 @@ final class FlawedEngine: StorageEngine {
     case .addsNewline: data = data.map { $0 + [10] }
     case .tears:
       if let data { shared.table.withLock { $0[key] = data.prefix(data.count / 2) } }
-      usleep(200)
+      letOthersCall()
     default: break
     }
     shared.table.withLock { put(data, key, &$0) }
@@ -336,13 +336,13 @@ final class FlawedEngine: StorageEngine {
     switch flaw {
     case .comesBetween:
       guard data(forKey: key) == old else { return false }
-      usleep(20)
+      letOthersCall()
       set(new, forKey: key)
       return true
     case .setsBetween, .comesBetweenInstances:
       return gate.withLock { _ in
         guard data(forKey: key) == old else { return false }
-        usleep(20)
+        letOthersCall()
         set(new, forKey: key)
         return true
       }
@@ -379,7 +379,7 @@ final class FlawedEngine: StorageEngine {
       let isMet = shared.table.withLock { table in
         conditions.allSatisfy { seen(table, stored($0.key)) == $0.data }
       }
-      usleep(20)
+      letOthersCall()
       if isMet { for change in changes { set(change.data, forKey: change.key) } }
       return isMet
     default: break
@@ -395,6 +395,9 @@ final class FlawedEngine: StorageEngine {
     if isDone { tell() }
     return isDone
   }
+
+  /// Gives other threads the processor in the middle of a call, where the flaw shows.
+  private func letOthersCall() { for _ in 0..<10 { sched_yield() } }
 
   func keys() -> [String] {
     let names = shared.table.withLock { Array($0.keys) }

@@ -81,7 +81,9 @@ import Testing
       let cached = try store.engine.get().cachedModel(forKey: "model")
       #expect(cached?.value(as: Model.self) == Model())
       try two.set(Data(#"{"name":"Bo","scores":[]}"#.utf8), forKey: "model")
-      try await until { try store.model("model") == Model(name: "Bo", scores: []) }
+      try await eventually("the change arrives") {
+        try store.model("model") == Model(name: "Bo", scores: [])
+      }
     }
   }
 
@@ -116,7 +118,7 @@ import Testing
       let sizes = store.changes("size", default: 0)
       async let size = sizes.first { _ in true }
       // The call above has tried once, and the loop does not try itself.
-      try await until { attempts.withLock { $0 } >= 3 }
+      try await eventually("there are further attempts") { attempts.withLock { $0 } >= 3 }
       server.hook.withLock { $0 = { _ in } }
       try two.set(Data("16".utf8), forKey: "size")
       #expect(await size == 16)
@@ -158,15 +160,17 @@ import Testing
       group.addTask {
         try await StorageSystem.perform {
           isFilling.wait()
-          DispatchQueue.concurrentPerform(iterations: 8) { reader in
-            if reader == 0 {
-              // The others are waiting by then, or are counted as later attempts.
-              usleep(50_000)
-              mayFail.signal()
-            } else {
+          let isReading = DispatchSemaphore(value: 0)
+          let ends = (1..<8).map { _ in
+            startThread {
+              isReading.signal()
               read()
             }
           }
+          // Those that are not waiting yet are counted as later attempts.
+          for _ in ends { isReading.wait() }
+          mayFail.signal()
+          for end in ends { end.wait() }
         }
       }
       try await group.waitForAll()
@@ -259,7 +263,7 @@ import Testing
       #expect(try store.keys().isEmpty)
       #expect(engine.mirrorCount == 1)
     }
-    try await until { engine.mirrorCount == 0 }
+    try await eventually("the mirror is released") { engine.mirrorCount == 0 }
   }
 
   /// Nothing tells the parent's mirror of changes in a child.
@@ -284,9 +288,5 @@ import Testing
       }
       #expect(server.data(forKey: "count") == Data("400".utf8))
     }
-  }
-
-  private func until(_ condition: () throws -> Bool) async throws {
-    while try !condition() { try await Task.sleep(for: .milliseconds(1)) }
   }
 }

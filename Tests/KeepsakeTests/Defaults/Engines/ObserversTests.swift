@@ -13,7 +13,6 @@ import Testing
       return false
     }
     // Ends the wait if there is no element. A pending element is taken first.
-    try? await Task.sleep(for: .milliseconds(20))
     waiting.cancel()
     return await waiting.value
   }

@@ -56,7 +56,7 @@ import Testing
     let isOver = Locked(false)
     let faults = Locked<[String]>([])
     let threads = (0..<4).map { number in
-      Thread {
+      startThread {
         let store = stores[number % 2]
         for round in 1...count {
           do {
@@ -70,16 +70,15 @@ import Testing
         }
       }
     }
-    let closer = Thread {
+    let closer = startThread {
       while !isOver.withLock({ $0 }) {
         for store in stores { _ = try? store.journal.closeIdleFiles() }
-        usleep(200)
+        sched_yield()
       }
     }
-    for thread in threads + [closer] { thread.start() }
-    for thread in threads { while !thread.isFinished { usleep(500) } }
+    for thread in threads { thread.wait() }
     isOver.withLock { $0 = true }
-    while !closer.isFinished { usleep(500) }
+    closer.wait()
     #expect(faults.withLock { Array($0.prefix(3)) } == [])
     #expect(try directory.store().int("count") == 4 * count)
   }

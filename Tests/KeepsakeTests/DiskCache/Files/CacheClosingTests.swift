@@ -15,7 +15,7 @@ import Testing
     let faults = Locked<[String]>([])
     let isOver = Locked(false)
     let threads = (0..<3).map { number in
-      Thread {
+      startThread {
         for round in 1...count {
           do {
             let value = SelfCheckingValue(key: number, writer: number, number: round, size: 500)
@@ -27,16 +27,15 @@ import Testing
         }
       }
     }
-    let closer = Thread {
+    let closer = startThread {
       while !isOver.withLock({ $0 }) {
         _ = files.current.closeIdleFiles()
-        usleep(200)
+        sched_yield()
       }
     }
-    for thread in threads + [closer] { thread.start() }
-    for thread in threads { while !thread.isFinished { usleep(500) } }
+    for thread in threads { thread.wait() }
     isOver.withLock { $0 = true }
-    while !closer.isFinished { usleep(500) }
+    closer.wait()
     #expect(faults.withLock { Array($0.prefix(3)) } == [])
     #expect(store.statistics.damaged == 0)
     #expect(try Set(store.keys()) == ["0", "1", "2"])
