@@ -26,10 +26,21 @@ func runTerminalCommand(_ words: [String]) -> Bool {
         exit(3)
       }
     }
-    DispatchQueue.concurrentPerform(iterations: words.last == "twice" ? 2 : 1) { _ in
+    @Sendable func ask() {
       let line = try? SecureVault.askTerminal(prompt: "Secret: ")
       printLine(line ?? "nil")
     }
+    let group = DispatchGroup()
+    if words.last == "twice" {
+      let isAsking = DispatchSemaphore(value: 0)
+      DispatchQueue(label: "second").async(group: group) {
+        isAsking.signal()
+        ask()
+      }
+      isAsking.wait()
+    }
+    ask()
+    group.wait()
   default: return false
   }
   return true

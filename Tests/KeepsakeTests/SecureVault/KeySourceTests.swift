@@ -234,10 +234,9 @@ import Testing
           return isLocked
         })
       {
-        let vault = Thread { try? store.lock() }
-        vault.start()
-        // Wait until it has started, which it does without waiting for this call.
-        while (try? store.isLocked) == false { usleep(100) }
+        Thread.detachNewThread { try? store.lock() }
+        // It begins without waiting for this call.
+        try? waitUntil("the lock has begun") { try store.isLocked }
       }
       return .proceed
     })

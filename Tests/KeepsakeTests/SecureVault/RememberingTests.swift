@@ -71,9 +71,7 @@ struct RememberingTests {
     #expect(Keyring.describe(name) == "3f000000 \(getuid()) \(getgid()) user")
     // A new one replaces it, and ends earlier.
     try store.unlock(passphrase: "correct horse", rememberFor: .seconds(1))
-    let end = ContinuousClock.now + .seconds(30)
-    while Keyring.find(name) != nil, ContinuousClock.now < end { usleep(50_000) }
-    #expect(Keyring.find(name) == nil)
+    try waitUntil("the key expires") { Keyring.find(name) == nil }
     #expect(try make().isLocked && store.get("k") == "v")
   }
 
@@ -256,7 +254,7 @@ struct RememberingTests {
           try? store.lock()  // ends when the vault is no longer in use
           hasEnded.signal()
         }
-        usleep(50_000)  // usually long enough for the lock to begin
+        try? waitUntil("the lock has begun") { try store.isLocked }
       }
       return .proceed
     })

@@ -598,18 +598,15 @@ import Testing
     #expect(try !vault.hasHeader())
     let mirror = try #require(engine.mirror.withLock { $0.take() })
     let entries = try names(on: machine).map { EngineEntry(key: $0, data: Data("1".utf8)) }
-    let (isBegun, isDone) = (Mark(), Mark())
-    let group = DispatchGroup()
-    group.enter()
-    Thread.detachNewThread {
-      isBegun.set()
+    let (hasBegun, isDone) = (ThreadGate(), Mark())
+    let hasEnded = startThread {
+      hasBegun.open()
       while !isDone.isSet {
         mirror.apply(entries)
         mirror.replaceAll(with: [])
       }
-      group.leave()
     }
-    while !isBegun.isSet { usleep(100) }
+    hasBegun.wait()
     var (count, createdCount, damageCount) = (0, 0, 0)
     // Until it has met both, a vault and none.
     let deadline = ContinuousClock.now + .seconds(600)
@@ -624,7 +621,7 @@ import Testing
       }
     }
     isDone.set()
-    group.wait()
+    hasEnded.wait()
     #expect(createdCount > 0 && createdCount < count && damageCount == 0)
   }
 

@@ -148,15 +148,15 @@ import Testing
   }
 
   /// The second prompt waits for the first, and finds the settings as they were.
-  @Test func twoPromptsDoNotMix() async throws {
+  @Test func twoPromptsDoNotMix() throws {
     let terminal = try PseudoTerminal()
     let peer = try ask("twice", at: terminal)
-    // Enough for the other thread to begin, if it did not wait.
-    try await Task.sleep(for: .milliseconds(100))
     try terminal.type("one\n")
     try terminal.answer("Secret: ", "two")
     #expect(peer.finish().split(separator: "\n").sorted() == ["one", "two"])
     #expect(peer.exitStatus == 0 && terminal.isEchoing)
+    // A line ends after each prompt.
+    #expect(terminal.finish().split(separator: "\r\n") == ["Secret: ", "Secret: "])
   }
 
   /// Two inputs that were repaired would be the same passphrase.
