@@ -63,7 +63,7 @@ private struct Failure: Error {}
       try await DiskCache.fetch("k") {
         await gate.enter()
         guard await gate.entered == 1 else { return "second" }
-        if producerThrows { try await Task.sleep(for: .seconds(3_600)) } else { await held.pass() }
+        if producerThrows { try await waitForCancellation() } else { await held.pass() }
         return "first"
       }
     }
@@ -121,10 +121,14 @@ private struct Failure: Error {}
       let waiter = Task { try await DiskCache.fetch("k") { 2 } }
       try await wait { waiterCount(store) == 1 }
       let isOver = Locked(false)
+      let isCounting = ThreadGate()
       Thread.detachNewThread {
-        while !isOver.withLock({ $0 }) { _ = fetches.waiterCount(of: store) }
+        while !isOver.withLock({ $0 }) {
+          _ = fetches.waiterCount(of: store)
+          isCounting.open()
+        }
       }
-      usleep(1_000)
+      isCounting.wait()
       producer.cancel()
       isOver.withLock { $0 = true }
       #expect(try await waiter.value == 2)
@@ -139,7 +143,7 @@ private struct Failure: Error {}
       let tasks = (0..<50).map { _ in
         Task {
           try await DiskCache.fetch("k") { () async throws -> Int in
-            try await Task.sleep(for: .seconds(3_600))
+            try await waitForCancellation()
             return 1
           }
         }

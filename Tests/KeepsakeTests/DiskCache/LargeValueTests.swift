@@ -123,7 +123,7 @@ private struct Failure: Error {}
     let task = Task {
       try await store.set(chunks: stream, forKey: "k") { _, _ in started.withLock { $0 = true } }
     }
-    while !started.withLock({ $0 }) { await Task.yield() }
+    try await eventually("the first chunk is written") { started.withLock { $0 } }
     #expect(try temporaries().count == 1)
     task.cancel()
     await #expect(throws: CancellationError.self) { try await task.value }
@@ -140,7 +140,7 @@ private struct Failure: Error {}
     let task = Task {
       try await store.set(chunks: stream, forKey: "k") { _, _ in started.withLock { $0 = true } }
     }
-    while !started.withLock({ $0 }) { await Task.yield() }
+    try await eventually("the first chunk is written") { started.withLock { $0 } }
     try store.removeAll()
     try directory.cache().removeExpired()
     continuation.finish()

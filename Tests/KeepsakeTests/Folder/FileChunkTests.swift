@@ -127,7 +127,8 @@ import Testing
         try await eventually("\(read) reads for \(taken) pieces") {
           reads.withLock { $0 } >= read
         }
-        try await Task.sleep(for: .milliseconds(20))
+        // Blocking work begins in order, so a further read would have begun.
+        for _ in 0..<20 { try await BlockingWork.run {} }
         #expect(reads.withLock { $0 } == read)
       }
     }

@@ -71,7 +71,7 @@ private struct Failure: Error {}
     let task = Task {
       try await directory.save(chunks: stream, as: "f") { _, _ in arrived.withLock { $0 += 1 } }
     }
-    while arrived.withLock({ $0 }) < chunks { await Task.yield() }
+    try await eventually("the chunks are written") { arrived.withLock { $0 } == chunks }
     if chunks > 0 { #expect(try home.leftoverFiles().count == 1) }
     task.cancel()
     await #expect(throws: CancellationError.self) { try await task.value }

@@ -201,7 +201,7 @@ import Testing
     let task = Task {
       try await directory.save(chunks: stream, as: "g/f") { _, _ in started.withLock { $0 = true } }
     }
-    while !started.withLock({ $0 }) { await Task.yield() }
+    try await eventually("the first chunk is written") { started.withLock { $0 } }
     try directory.clear()
     continuation.yield([2])
     continuation.finish()

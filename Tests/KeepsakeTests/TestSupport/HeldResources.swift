@@ -32,25 +32,26 @@ final class HeldResources {
     return line[start.upperBound...].prefix(36)
   }
 
-  /// Expects everything to be released within half a minute, which counts as in ``eventually``.
+  /// Expects everything to be released in time, as ``eventually`` does.
   func expectReleased() async throws {
-    var left = try held()
-    for _ in 0..<1_500 where !left.isEmpty {
-      try await Task.sleep(for: .milliseconds(20))
+    var left: [(comment: Comment, path: String)] = []
+    try await eventually("everything is released") {
       left = try held()
+      return left.isEmpty
     }
     for (comment, path) in left.prefix(3) { Issue.record("\(comment): \(path) is held") }
     directories = []
   }
 
-  /// Expects this process to hold no lock below the path within half a minute.
+  /// Expects this process to hold no lock below the path, in time as ``eventually`` does. Throws if
+  /// it does, because each of the next calls would wait as long.
   func expectUnlocked(_ path: String, _ comment: Comment) async throws {
-    var locked = Self.lockedFiles(below: path)
-    for _ in 0..<15_000 where !locked.isEmpty {
-      try await Task.sleep(for: .milliseconds(2))
+    var locked: [String] = []
+    try await eventually(comment) {
       locked = Self.lockedFiles(below: path)
+      return locked.isEmpty
     }
-    if !locked.isEmpty { Issue.record("\(comment): \(locked) is locked") }
+    try #require(locked.isEmpty, comment)
   }
 
   /// The files below the path that this process has locked.
