@@ -35,7 +35,7 @@ import Testing
     let one = ByteRangeLock(path)
     var count = 0
     for _ in 0..<5 {
-      try waitUntil("the holder has all bytes again") {
+      waitUntil("the holder has all bytes again") {
         cycles.withLock { $0 > count || $0 == limit }
       }
       try FaultPlan.$current.withValue(plan) {

@@ -117,6 +117,11 @@ extension SuiteModel {
     }
   }
 
+  /// A backup may be complete or not.
+  static func mayBeInterrupted(_ call: Call) -> Bool {
+    if case .backUp = call { false } else { true }
+  }
+
   static func probe(of call: Call) -> Call? {
     switch call {
     case .set(let key, let sample): .get(key, as: sample.kind)

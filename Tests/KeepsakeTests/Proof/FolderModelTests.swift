@@ -253,7 +253,7 @@ extension FolderModel: SweptModel {
       .save("a", old), .save("d/a", old), .save("d/e/a", old), .save("b", .text(3)), .create("x"),
     ]
     let calls: [Call] = [
-      .save("a", new), .save("new/deep/a", new), .save("a", .bytes(1_000_000)),
+      .save("a", new), .save("new/deep/a", new), .save("a", .bytes(100_000)),
       .saveNew("x/a", 40), .saveChunks("a", 40), .load("d/a"), .exists("d/e/a"), .size("a"),
       .list, .totalSize, .delete("a"), .delete("d"), .clear, .create("new/x"),
       .copy("b", to: "a"), .copy("d", to: "new/d"), .copy("d", to: "x"), .move("b", to: "a"),

@@ -27,6 +27,9 @@ protocol StoreModel: Sendable {
   /// Whether the other process can make the call.
   static func isAvailableToPeer(_ call: Store.Call) -> Bool
 
+  /// Whether the contents tell what the call has done if it is interrupted.
+  static func mayBeInterrupted(_ call: Store.Call) -> Bool
+
   /// A call that reads what this one changed.
   static func probe(of call: Store.Call) -> Store.Call?
 
@@ -98,6 +101,7 @@ extension StoreModel {
   }
 
   static func isAvailableToPeer(_ call: Store.Call) -> Bool { true }
+  static func mayBeInterrupted(_ call: Store.Call) -> Bool { true }
   func canReadContents(_ user: StoreUser) -> Bool { true }
   mutating func reopened(_ user: StoreUser) {}
   mutating func crashed() {}
@@ -216,13 +220,14 @@ struct ModelCheck<Model: StoreModel> {
     switch Int.random(in: 0..<100, using: &generator) {
     case 0..<8: return .compareContents(user())
     case 8..<12: return .reopen(user())
-    case 12..<24: return .crash(call, at: Int.random(in: 0..<24, using: &generator))
+    case 12..<24 where Model.mayBeInterrupted(call):
+      return .crash(call, at: Int.random(in: 0..<24, using: &generator))
     case 24..<26:
       let calls = (0..<Int.random(in: 1...5, using: &generator)).map { _ in
         Model.randomCall(&generator)
       }
       return .kill(
-        calls.filter(Model.isAvailableToPeer),
+        calls.filter { Model.isAvailableToPeer($0) && Model.mayBeInterrupted($0) },
         after: Int.random(in: 0...calls.count, using: &generator))
     default: return .call(call, by: user())
     }

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import keepsake_peer
 @testable import TestSupport
+@testable import keepsake_peer
 
 /// Calls of one store with the durability that each promises, and how to examine the store after a
 /// power cut.

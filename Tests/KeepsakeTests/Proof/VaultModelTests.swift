@@ -110,6 +110,11 @@ struct VaultModel: StoreModel {
     if case .protectWithPassphrase = call { false } else { true }
   }
 
+  /// A backup may be complete or not.
+  static func mayBeInterrupted(_ call: Call) -> Bool {
+    if case .backUp = call { false } else { true }
+  }
+
   static func probe(of call: Call) -> Call? {
     switch call {
     case .set(let key, let service, let sample): .get(key, in: service, as: sample.kind)

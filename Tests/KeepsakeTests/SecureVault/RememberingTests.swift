@@ -71,7 +71,7 @@ struct RememberingTests {
     #expect(Keyring.describe(name) == "3f000000 \(getuid()) \(getgid()) user")
     // A new one replaces it, and ends earlier.
     try store.unlock(passphrase: "correct horse", rememberFor: .seconds(1))
-    try waitUntil("the key expires") { Keyring.find(name) == nil }
+    waitUntil("the key expires") { Keyring.find(name) == nil }
     #expect(try make().isLocked && store.get("k") == "v")
   }
 

@@ -1,4 +1,4 @@
-import Glibc
+import Foundation
 
 /// Waits until a random moment within `limit`, such as the one at which a test kills a process.
 func waitForARandomMoment(upTo limit: Duration) {

@@ -432,6 +432,8 @@ struct JournalFile: ~Copyable {
     tail = .complete
     isCondemned = false
     restoration = nil
+    // The next read looks at the file, even if it cannot be opened now.
+    validatedWord = nil
   }
 
   /// Continues with another file, of which the first `size` bytes are in the table.

@@ -74,7 +74,13 @@ extension VaultDirectory {
     init(_ path: String, mode: UInt32) throws(StorageError) {
       currentPath = Locked(path)
       try FileSystem.createDirectory(path, mode: mode, durable: false)
-      status = try DirectoryHandle(path).status()
+      do throws(StorageError) {
+        status = try DirectoryHandle(path).status()
+      } catch {
+        // It is empty.
+        try? FileSystem.remove(path)
+        throw error
+      }
     }
 
     var path: String { currentPath.withLock { $0 } }

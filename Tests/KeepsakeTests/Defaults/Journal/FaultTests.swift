@@ -6,7 +6,7 @@ import Testing
 
 /// Makes each system call of each write fail in turn, and expects an error, the old or the whole
 /// new value, and no temporary files.
-@Suite(.proofThread, .singleThreaded) struct FaultTests {
+@Suite(.ownThread, .singleThreaded) struct FaultTests {
   @Test func eachFailingCallLeavesTheOldOrTheNewValue() async throws {
     try await FaultSweep<DefaultsModel>().run()
   }

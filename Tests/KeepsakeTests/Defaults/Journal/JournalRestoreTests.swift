@@ -6,7 +6,7 @@ import Testing
 
 /// The settings that a restore replaces are kept, whatever fails and whenever the program is
 /// killed.
-@Suite(.proofThread, .singleThreaded) struct JournalRestoreTests {
+@Suite(.ownThread, .singleThreaded) struct JournalRestoreTests {
   private static let journal = TemporaryDirectory.journal
 
   private struct Stage {
@@ -50,7 +50,7 @@ import Testing
   @Test func eachFailingCallKeepsTheOldValues() async throws {
     let (app, backup) = (try Self.makeSettings(Self.old), try Self.makeSettings(Self.new))
     let count = try await failingEachCall(
-      { (stage: Stage) in _ = try stage.restore() },
+      every: 6, { (stage: Stage) in _ = try stage.restore() },
       on: {
         let stage = try Stage(app, backup)
         return (stage, [stage.directory])

@@ -329,7 +329,7 @@ extension OneAtATime {
       // The first of two reads may have begun before.
       func waitForARead() throws {
         let count = reads.withLock { $0 }
-        try waitUntil("there is a read") { reads.withLock { $0 } > count + 1 }
+        waitUntil("there is a read") { reads.withLock { $0 } > count + 1 }
       }
       let file = try File(directory.file(".standard.lock").path, .readWrite)
       for number in 1...Coverage.count(sample: 20, complete: 200) {
