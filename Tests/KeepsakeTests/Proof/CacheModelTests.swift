@@ -247,16 +247,10 @@ extension CacheModel {
     // Later than all earlier uses, even for a clock with a resolution of some milliseconds.
     usleep(15_000)
     try store.set(Data(count: 100), forKey: "last")
-    var total = 0
-    let deadline = ContinuousClock.now + .seconds(20)
-    repeat {
-      total = try store.totalSize
-      if total <= limit + limit / 10 { break }
-      usleep(1_000)
-    } while ContinuousClock.now < deadline
-    defer { _ = try? store.remove("last") }
-    if total > limit + limit / 10 { return "totalSize is \(total) with a limit of \(limit)" }
-    return try store.contains("last") ? nil : "the last entry is missing"
+    try waitUntil("entries are evicted") { try store.totalSize <= limit + limit / 10 }
+    let isThere = try store.contains("last")
+    try store.remove("last")
+    return isThere ? nil : "the last entry is missing"
   }
 
   /// The total matches the files once work in the background has removed some of them.
@@ -264,19 +258,14 @@ extension CacheModel {
     _ directory: TemporaryDirectory, _ store: CacheUnderTest
   ) throws -> String? {
     let root = directory.path + "/x"
-    guard isCounted, FileManager.default.fileExists(atPath: root) else {
-      return nil
-    }
+    guard isCounted, FileManager.default.fileExists(atPath: root) else { return nil }
     let total = try store.store.totalSize
-    var found = 0
-    let deadline = ContinuousClock.now + .seconds(20)
-    repeat {
-      found = try Self.blocks(root)
-      if found == total { return nil }
+    try waitUntil("the files take the \(total) bytes of totalSize") {
+      if try Self.blocks(root) == total { return true }
       try store.store.removeExpired()
-      usleep(2_000)
-    } while ContinuousClock.now < deadline
-    return "totalSize was \(total), the files take \(found) bytes"
+      return false
+    }
+    return nil
   }
 
   private static func blocks(_ root: String) throws -> Int {
@@ -353,6 +342,53 @@ extension Sample {
     case .bytes(let number): number
     default: 1
     }
+  }
+}
+
+extension AppCacheModel: DamagedModel {
+  static let filling: [Call] = [
+    .set(0, .marked(1), .endless, durable: false), .set(3, .bytes(300), .day, durable: false),
+    .setTagged(1, .marked(1), durable: false),
+    // Or each of the copies of the cache would be swept.
+    .removeExpired,
+  ]
+  static let newValue = Call.set(4, .marked(2), .endless, durable: false)
+
+  static func nameStored(by call: Call) -> String? {
+    switch call {
+    case .set(let key, _, _, _), .setTagged(let key, _, _): "\(key)"
+    default: nil
+    }
+  }
+
+  static let kinds: Set = ["ledger", "tag", "record", "record with tags", "payload"]
+
+  static func kind(of file: Snapshot.File) -> String? {
+    switch file.name {
+    case "caches/.standard.ledger": return "ledger"
+    case "caches/standard/CACHEDIR.TAG": return "tag"
+    default:
+      guard file.name.hasSuffix(Sidecar.suffix) else { return "payload" }
+      // The key "b".
+      return file.name.hasSuffix("/Yg.meta") ? "record with tags" : "record"
+    }
+  }
+
+  static func owners(in directory: TemporaryDirectory) throws -> [String: String] {
+    var owners: [String: String] = [:]
+    let cache = directory.cache()
+    for name in ["0", "1", "3"] {
+      let key = ModelKeys.key(named: name)
+      for path in [try cache.payload(key), try cache.sidecar(key)] {
+        owners[String(path.dropFirst(directory.path.count + 1))] = name
+      }
+    }
+    return owners
+  }
+
+  /// A miss, but of no entry whose own files are as they were.
+  static func mayFind(_ found: String?, named name: String, in scene: DamagedFiles) -> Bool {
+    found == nil && scene.names.contains { scene.owners[$0] == name }
   }
 }
 

@@ -228,6 +228,96 @@ extension FileEngineModel: SweptModel {
   }
 }
 
+extension DefaultsModel: DamagedModel {
+  /// The first value is set twice, so that the journal holds an older one.
+  static let filling: [Call] = [
+    .set(0, .marked(9)), .set(0, .marked(1)), .set(1, .text(9)), .set(3, .int(7)), .synchronize,
+  ]
+  static let newValue = Call.set(4, .marked(2))
+
+  static func nameStored(by call: Call) -> String? {
+    if case .set(let key, _) = call { "\(key)" } else { nil }
+  }
+
+  static let kinds: Set = ["journal", "lock"]
+
+  static func kind(of file: Snapshot.File) -> String? {
+    switch file.name {
+    case TemporaryDirectory.journal: "journal"
+    case ".standard.lock": "lock"
+    default: nil
+    }
+  }
+
+  static func owners(in directory: TemporaryDirectory) -> [String: String] { [:] }
+
+  static func later<R>(_ calls: () throws -> R) rethrows -> R { try anHourLater(calls) }
+
+  /// No value, or the one before the last set. Damage is reported, unless the file looks like an
+  /// older one.
+  static func mayFind(_ found: String?, named name: String, in scene: DamagedFiles) -> Bool {
+    let journal = TemporaryDirectory.journal
+    guard scene.names.contains(journal) else { return false }
+    func value(after count: Int) -> String? {
+      var state = Self()
+      for call in filling.prefix(count) { state = state.outcomes(of: call, by: .first)[0].model }
+      return state.contents[name]
+    }
+    let isOld = found == nil || name == "0" && found == value(after: 1)
+    let isReported = !scene.failures.all.isEmpty
+    /// All complete records are found; the end of the last line may be missing.
+    func isEnd(at length: Int) -> Bool {
+      let end = min(length + "]\n".utf8.count, scene.file.bytes.count)
+      let count = scene.file.bytes[JournalFormat.headerSize..<end].count { $0 == 0x0A }
+      return found == value(after: count)
+    }
+    switch scene.damage {
+    case .cut(let length) where length >= JournalFormat.headerSize: return isEnd(at: length)
+    // As after a power cut, before which the new size of the file was stored and not its bytes.
+    case .zeroed(let range)
+    where range.lowerBound >= JournalFormat.headerSize
+      && range.upperBound == scene.file.bytes.count:
+      return isEnd(at: range.lowerBound)
+    case .cut(0), .deleted: return isOld
+    case .exchanged:
+      // An empty file in its place looks as if nothing was ever stored.
+      let isEmpty = scene.template.files.contains {
+        $0.name != journal && scene.names.contains($0.name) && $0.bytes.isEmpty
+      }
+      return isOld && (isReported || isEmpty)
+    default: return isOld && isReported
+    }
+  }
+}
+
+extension FileEngineModel: DamagedModel {
+  static let filling: [Call] = [.set(0, .marked(1)), .set(1, .text(9))]
+  static let newValue = Call.set(2, .marked(2))
+
+  static func nameStored(by call: Call) -> String? { DefaultsModel.nameStored(by: call) }
+
+  static let kinds: Set = ["file of a key", "lock"]
+
+  static func kind(of file: Snapshot.File) -> String? {
+    file.name.hasSuffix(".lock") ? "lock" : file.name.hasSuffix(".json") ? "file of a key" : nil
+  }
+
+  private static func file(_ name: String) -> String {
+    "engine/\(ModelKeys.key(named: name)).json"
+  }
+
+  static func owners(in directory: TemporaryDirectory) -> [String: String] {
+    Dictionary(uniqueKeysWithValues: ["0", "1"].map { (file($0), $0) })
+  }
+
+  static func mayFind(_ found: String?, named name: String, in scene: DamagedFiles) -> Bool {
+    scene.isPlainFile(file(name), holding: found) { bytes in
+      let text = try? JSONDecoder().decode(String.self, from: Data(bytes))
+      return text.map { Sample.summary(of: $0) }
+    }
+  }
+}
+
 extension Sample {
   static func random(_ generator: inout SplitMix64) -> Sample {
     let number = Int.random(in: 0..<12, using: &generator)

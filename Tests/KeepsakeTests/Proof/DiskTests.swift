@@ -26,9 +26,8 @@ struct DiskTests {
       try directory.secrets().rotateKeys()
       let cache = directory.cache()
       for number in 0..<20 { try cache.set(Data(count: 8_000), forKey: "\(number)") }
-      try cache.set("v", forKey: "short", expiry: .seconds(0.001))
+      try aSecondAgo { try cache.set("v", forKey: "short", expiry: .seconds(0.001)) }
       try cache.remove("0")
-      usleep(10_000)
       #expect(try cache.removeExpired() <= 1 && cache.get("short") == nil)
       #expect(try cache.totalSize > 19 * 8_000)
       let other = directory.cache("other")
@@ -54,7 +53,7 @@ struct DiskTests {
     for _ in 0..<Coverage.count("KEEPSAKE_KILLS", sample: 2, complete: 40) {
       let peer = try Peer.start(disk.directory, "acknowledge", "\(last)")
       let first = peer.line().flatMap { Int($0) } ?? last
-      usleep(UInt32.random(in: 0...20_000))
+      waitForARandomMoment(upTo: .milliseconds(20))
       kill(peer.identifier, SIGKILL)
       let said = peer.finish().split(separator: "\n").compactMap { Int($0) }
       last = said.last ?? first

@@ -280,6 +280,31 @@ extension Sample {
   fileprivate var byteSummary: String { Sample.summary(of: Data(contents)) }
 }
 
+extension FolderModel: DamagedModel {
+  static let filling: [Call] = [
+    .save("d/a", .marked(1)), .save("d/b", .text(3)), .save("d/e/a", .bytes(9_000)),
+  ]
+  static let newValue = Call.save("d/c", .marked(2))
+
+  static func nameStored(by call: Call) -> String? {
+    if case .save(let path, _) = call { path } else { nil }
+  }
+
+  static let kinds: Set = ["file"]
+
+  static func kind(of file: Snapshot.File) -> String? {
+    file.name.hasPrefix("files/") ? "file" : nil
+  }
+
+  static func owners(in directory: TemporaryDirectory) -> [String: String] {
+    Dictionary(uniqueKeysWithValues: filling.compactMap(nameStored).map { ("files/" + $0, $0) })
+  }
+
+  static func mayFind(_ found: String?, named name: String, in scene: DamagedFiles) -> Bool {
+    scene.isPlainFile("files/" + name, holding: found) { Sample.summary(of: Data($0)) }
+  }
+}
+
 extension OneAtATime {
   @Suite(.singleThreaded) struct FolderModelTests {
     @Test func aDirectoryBehavesLikeATree() {

@@ -61,7 +61,7 @@ extension OneAtATime {
           try Peer.start(directory, "mixed", "\($0)", "\($1)")
         }
         var lines = peers.map { $0.line().map { [$0] } ?? [] }
-        usleep(UInt32.random(in: 0...(Bool.random() ? 3_000 : 30_000)))
+        waitForARandomMoment(upTo: .milliseconds(Bool.random() ? 3 : 30))
         for peer in peers.shuffled() { kill(peer.identifier, SIGKILL) }
         for (writer, peer) in peers.enumerated() {
           lines[writer] += peer.finish().split(separator: "\n").map(String.init)

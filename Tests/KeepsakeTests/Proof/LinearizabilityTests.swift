@@ -264,7 +264,7 @@ extension OneAtATime {
         for peer in peers { try #require(peer.line() == "begins") }
         for round in 0..<Coverage.count(sample: 10, complete: 30) {
           let index = round % peers.count
-          usleep(UInt32.random(in: 0...2_000))
+          waitForARandomMoment(upTo: .milliseconds(2))
           kill(peers[index].identifier, SIGSTOP)
           stops += 1
           let new = history.client()

@@ -372,6 +372,52 @@ extension VaultModel: SweptModel {
   mutating func wasPrepared() { access[.first] = .open }
 }
 
+extension VaultModel: DamagedModel {
+  static let filling: [Call] = [
+    .set(0, in: 0, .marked(1)), .set(1, in: 0, .marked(2)), .set(0, in: 1, .marked(3)),
+    // Sealed and written in pieces.
+    .set(2, in: 0, .bytes(200_000)),
+  ]
+  static let newValue = Call.set(4, in: 0, .marked(4))
+
+  static func nameStored(by call: Call) -> String? {
+    if case .set(let key, let service, _) = call { "\(service)/\(key)" } else { nil }
+  }
+
+  static let kinds: Set = [
+    "header", "lock", "key file", "lock of the key file", "secret",
+    "large secret",
+  ]
+
+  static func kind(of file: Snapshot.File) -> String? {
+    switch file.name {
+    case "vault/vault.hdr": "header"
+    case "vault/.lock": "lock"
+    case "state/vault.key": "key file"
+    case "state/.vault.key.lock": "lock of the key file"
+    default:
+      file.name.hasPrefix("vault/") ? file.bytes.count > 100_000 ? "large secret" : "secret" : nil
+    }
+  }
+
+  static func owners(in directory: TemporaryDirectory) throws -> [String: String] {
+    var owners: [String: String] = [:]
+    for name in filling.compactMap(nameStored) {
+      let numbers = name.split(separator: "/").compactMap { Int($0) }
+      let path = try directory.secretPath(
+        ModelKeys.all[numbers[1]], VaultUnderTest.services[numbers[0]])
+      owners[String(path.dropFirst(directory.path.count + 1))] = name
+    }
+    return owners
+  }
+
+  /// A deleted file is indistinguishable from a removed secret.
+  static func mayFind(_ found: String?, named name: String, in scene: DamagedFiles) -> Bool {
+    guard case .deleted = scene.damage else { return false }
+    return found == nil && scene.owners[scene.file.name] == name
+  }
+}
+
 extension OneAtATime {
   @Suite(.singleThreaded) struct VaultModelTests {
     @Test func aVaultBehavesLikeDictionaries() {

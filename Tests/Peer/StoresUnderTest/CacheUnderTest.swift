@@ -128,18 +128,23 @@ struct CacheUnderTest: StoreUnderTest, TypedStore {
     return contents
   }
 
+  func names() throws -> [String] {
+    try store.keys().map { "\(try ModelKeys.number(of: $0))" }
+  }
+
+  func value(named name: String) throws -> String? { try summary(ModelKeys.key(named: name)) }
+
   func contents() throws -> [String: String] {
     let contents = try readableContents()
     // Eviction may be running.
     if store.sizeLimit != nil { return contents }
-    let keys = try store.keys()
-    let numbers = try keys.map { "\(try ModelKeys.number(of: $0))" }
+    let names = try names()
     // Entries of interrupted calls may be readable before a sweep lists them.
-    guard Set(numbers).isSubset(of: contents.keys), Set(numbers).count == numbers.count else {
+    guard Set(names).isSubset(of: contents.keys), Set(names).count == names.count else {
       throw UnexpectedContents(
-        text: "keys() has \(numbers.sorted()), get has \(contents.keys.sorted())")
+        text: "keys() has \(names.sorted()), get has \(contents.keys.sorted())")
     }
-    for key in keys {
+    for key in names.map(ModelKeys.key) {
       let entry = try store.entry(key)
       let bytes = try store.get(key)
       guard entry?.size == bytes?.count else {

@@ -72,13 +72,20 @@ struct FilesUnderTest: StoreUnderTest {
     return "done"
   }
 
-  /// The summaries of files by their paths, and directories by paths that end in a slash.
+  /// The paths; those of directories end in a slash.
+  func names() throws -> [String] {
+    try directory.list(recursively: true, includingHidden: true).map(Self.escaped)
+  }
+
+  func value(named name: String) throws -> String? {
+    if name.hasSuffix("/") { return "directory" }
+    return try Sample.summary(of: directory.load(name) as Data)
+  }
+
   func contents() throws -> [String: String] {
     var contents: [String: String] = [:]
-    for name in try directory.list(recursively: true, includingHidden: true) {
-      let isDirectory = name.utf8.last == UInt8(ascii: "/")
-      contents[Self.escaped(name)] =
-        isDirectory ? "directory" : Sample.summary(of: try directory.load(name) as Data)
+    for path in try directory.list(recursively: true, includingHidden: true) {
+      contents[Self.escaped(path)] = try value(named: path)
     }
     return contents
   }

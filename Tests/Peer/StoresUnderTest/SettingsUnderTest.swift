@@ -86,17 +86,23 @@ struct SettingsUnderTest: StoreUnderTest, TypedStore {
     try store.model(key, type: T.self)
   }
 
+  func names() throws -> [String] {
+    try store.keys().map { "\(try ModelKeys.number(of: $0))" }
+  }
+
+  func value(named name: String) throws -> String? { try summary(ModelKeys.key(named: name)) }
+
   func contents() throws -> [String: String] {
     var contents: [String: String] = [:]
-    let keys = try store.keys()
-    for key in keys { contents["\(try ModelKeys.number(of: key))"] = try summary(key) }
+    let names = try names()
+    for name in names { contents[name] = try value(named: name) }
     let others = ModelKeys.all.indices.filter {
       contents["\($0)"] == nil && ModelKeys.all[$0].utf8.count <= longestKey
     }
     for number in others where try store.contains(ModelKeys.all[number]) {
       throw UnexpectedContents(text: "key \(number) is missing from keys()")
     }
-    guard keys.count == contents.count else {
+    guard names.count == contents.count else {
       throw UnexpectedContents(text: "keys() has a key twice")
     }
     return contents

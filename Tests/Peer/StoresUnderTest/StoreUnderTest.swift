@@ -10,7 +10,11 @@ protocol StoreUnderTest: Sendable {
 
   /// Makes the call and describes what it returned.
   func perform(_ call: Call) throws -> String
-  /// Everything that is stored, by names that differ in more than their composition.
+  /// The names of all values, which differ in more than their composition.
+  func names() throws -> [String]
+  /// The value of that name as text; nil if there is none.
+  func value(named name: String) throws -> String?
+  /// Everything that is stored, by name.
   func contents() throws -> [String: String]
 }
 
@@ -49,6 +53,9 @@ enum ModelKeys {
     "a", "b", "", "é", "e\u{301}", longName, longName + "k", "nul\0", "nul", "line\nbreak",
     "\"quoted\\\"", "../up", ".", "🗝️\u{2028}", "A", String(repeating: "n", count: 300),
   ]
+
+  /// The key of a name, which is its number.
+  static func key(named name: String) -> String { all[Int(name) ?? 0] }
 
   static func number(of key: String) throws -> Int {
     // Compares bytes: strings are also equal to other compositions of the same characters.

@@ -115,6 +115,23 @@ struct VaultUnderTest: StoreUnderTest {
     return "done"
   }
 
+  /// The number of the service and that of the key, as in 0/1.
+  func names() throws -> [String] {
+    var names: [String] = []
+    for (number, store) in stores.enumerated() {
+      names += try store.keys().map { "\(number)/\(try ModelKeys.number(of: $0))" }
+    }
+    return names
+  }
+
+  func value(named name: String) throws -> String? {
+    let numbers = name.split(separator: "/").compactMap { Int($0) }
+    let (store, key) = (stores[numbers[0]], ModelKeys.all[numbers[1]])
+    guard let access = try store.entry(key)?.access else { return nil }
+    let summary = try Service(store: store).summary(key) ?? "nothing"
+    return access == .userPresence ? "present: " + summary : summary
+  }
+
   func contents() throws -> [String: String] {
     var contents: [String: String] = [:]
     guard let protection = try stores[0].protection else {
@@ -131,19 +148,13 @@ struct VaultUnderTest: StoreUnderTest {
     if try stores[0].isLocked { contents[Fact.passphrase] = "\(try open())" }
     let recoveries = try stores[0].openers.count { $0.isRecovery }
     if recoveries > 0 { contents[Fact.recoveries] = "\(recoveries)" }
-    var names: Set<String> = []
-    for (number, store) in stores.enumerated() {
-      for key in try store.keys() {
-        let access = try store.entry(key)?.access
-        let summary = try Service(store: store).summary(key) ?? "nothing"
-        contents["\(number)/\(try ModelKeys.number(of: key))"] =
-          access == .userPresence ? "present: " + summary : summary
-        names.insert(Self.services[number])
-      }
+    for name in try names() { contents[name] = try value(named: name) ?? "nothing" }
+    let services = Set(contents.keys.compactMap { Int($0.prefix { $0 != "/" }) }).map {
+      Self.services[$0]
     }
     let found = try storedServices()
-    guard Set(found) == names, found.count == names.count else {
-      throw UnexpectedContents(text: "services() has \(found), keys are in \(names)")
+    guard Set(found) == Set(services), found.count == services.count else {
+      throw UnexpectedContents(text: "services() has \(found), keys are in \(services)")
     }
     return contents
   }

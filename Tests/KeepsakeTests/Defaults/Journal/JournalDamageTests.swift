@@ -71,20 +71,6 @@ import Testing
     }
   }
 
-  @Test func fileOfZerosIsKeptAsideAndReportedOnce() throws {
-    let directory = try TemporaryDirectory()
-    let zeros = [UInt8](repeating: 0, count: 5_000)
-    try directory.write(zeros, to: Self.journal)
-    let failures = Failures()
-    let store = directory.store(failures: failures)
-    for _ in 0..<3 { #expect(try store.keys().isEmpty) }
-    #expect(failures.all.map(\.code) == [.damaged])
-    let kept = try #require(try directory.names().first { $0.contains(".damaged-") })
-    #expect(try directory.bytes(of: kept) == zeros)
-    try store.set(1, forKey: "a")
-    #expect(try directory.store(failures: failures).int("a") == 1 && failures.all.count == 1)
-  }
-
   @Test func damageAfterAReadLosesNothingInTheTable() throws {
     let directory = try TemporaryDirectory()
     let failures = Failures()

@@ -44,34 +44,6 @@ import Testing
     try file.setTimes(accessed: times.accessed, modified: times.modified)
   }
 
-  @Test func anyChangedByteOfTheSidecarIsAMiss() throws {
-    try directory.cache().set(value, forKey: "k", expiry: .days(1))
-    let path = try directory.cache().sidecar("k")
-    let payload = try directory.cache().payload("k")
-    let good = try bytes(path)
-    // After the record is room for the previous one.
-    for position in good.indices.dropLast(Sidecar.headerSize) {
-      for mask: UInt8 in [1, 0x80, 0xFF] {
-        var bad = good
-        bad[position] ^= mask
-        try overwrite(path, with: bad)
-        #expect(try directory.cache().get("k") == nil, "byte \(position)")
-        let file = try File(path, .createOrOpen)
-        try file.overwrite(good.span.bytes, at: 0)
-        if try FileSystem.status(payload) == nil { try restore(payload, good) }
-        #expect(try directory.cache().get("k") == value)
-      }
-    }
-  }
-
-  /// Writes the payload again with the modification time in the sidecar.
-  private func restore(_ payload: String, _ sidecar: [UInt8]) throws {
-    let modified = try Sidecar(sidecar).modified
-    let file = try File(payload, .create)
-    try file.writeAll(Array(value))
-    try file.setTimes(accessed: modified, modified: modified)
-  }
-
   @Test func anyChangedByteOfARecordThatThereIsNoValueIsAMiss() throws {
     let options = WriteOptions(expiry: .after(86_400 * WallClock.second), isDurable: false)
     func find() throws -> FoundEntry {
@@ -105,41 +77,6 @@ import Testing
     }
     try directory.cache().set(value, forKey: "k")
     #expect(try directory.cache().get("k") == value)
-  }
-
-  @Test func anyChangedByteOfThePayloadIsAMiss() throws {
-    try directory.cache().set(value, forKey: "k")
-    let path = try directory.cache().payload("k")
-    let sidecar = try bytes(path + Sidecar.suffix)
-    for position in value.indices {
-      var bad = Array(value)
-      bad[position] ^= 1 << (position % 8)
-      try overwrite(path, with: bad)
-      #expect(try directory.cache().get("k") == nil, "byte \(position)")
-      try File(path + Sidecar.suffix, .create).writeAll(sidecar)
-      try restore(path, sidecar)
-    }
-    try expectMiss("nothing", damaged: 0, isHit: true)
-  }
-
-  private func expectMiss(_ comment: Comment, damaged: Int, isHit: Bool) throws {
-    #expect(try (directory.cache().get("k") != nil) == isHit, comment)
-  }
-
-  @Test(arguments: [true, false])
-  func anyOtherLengthIsAMiss(ofSidecar: Bool) throws {
-    let store = directory.cache()
-    for length in 0..<300 {
-      try store.set(value, forKey: "k")
-      let path = try ofSidecar ? directory.cache().sidecar("k") : directory.cache().payload("k")
-      let good = try bytes(path)
-      guard length < good.count - (ofSidecar ? Sidecar.headerSize : 0) else { break }
-      try overwrite(path, with: Array(good[..<length]))
-      try expectMiss("\(length) bytes")
-    }
-    let path = try directory.cache().payload("k")
-    try overwrite(path, with: Array(value) + [0])
-    try expectMiss("one byte more")
   }
 
   @Test func aPayloadOrASidecarAloneIsAMiss() throws {
@@ -256,29 +193,6 @@ import Testing
     // The checksum is compared at each read.
     #expect(try store.get("k") == value && directory.cache().get("k") == value)
     #expect(directory.cache().statistics.damaged == 0)
-  }
-
-  /// A directory stays where it is: see `CacheEmptyingTests`.
-  @Test(arguments: [true, false])
-  func aLinkInsteadOfAFileIsAMiss(isPayload: Bool) throws {
-    let foreign = Array("foreign".utf8)
-    try directory.write(foreign, to: "foreign")
-    func makeLink() throws {
-      let store = directory.cache()
-      try store.set(value, forKey: "k")
-      let path = try isPayload ? store.payload("k") : store.sidecar("k")
-      try FileManager.default.removeItem(atPath: path)
-      try FileManager.default.createSymbolicLink(
-        atPath: path, withDestinationPath: directory.path + "/foreign")
-    }
-    try makeLink()
-    try expectMiss("link")
-    #expect(try directory.bytes(of: "foreign") == foreign)
-    // A set replaces it.
-    try makeLink()
-    try directory.cache().set(value, forKey: "k")
-    #expect(try directory.cache().get("k") == value)
-    #expect(try directory.bytes(of: "foreign") == foreign)
   }
 
   @Test func anEntryOfANewerVersionIsAnErrorAndIsKept() throws {

@@ -54,32 +54,6 @@ import Testing
     return try directory.secretPath("k")
   }
 
-  @Test func throwsForEachFlippedByteOfASecretAndHidesNoOther() throws {
-    let path = try makeSecrets()
-    let good = try Bytes.read(path)
-    #expect(good.count == Self.valueStart + XAES.overhead + 256)
-    let store = directory.secrets()
-    for position in good.indices {
-      // Version and cipher suite are 1: higher values are newer versions, 0 is damage.
-      let isVersion = (4...5).contains(position)
-      let bits = Array(0..<8)
-      for bit in isVersion ? bits : Coverage.cases(bits, every: 8, from: position) {
-        try Bytes.write(good[position] ^ (1 << bit), at: position, of: path)
-        failure(
-          "bit \(bit) of byte \(position)",
-          codes: [isVersion && bit > 0 ? .unsupportedVersion : .damaged]
-        ) { try store.getData("k") }
-      }
-      try Bytes.write(~good[position], at: position, of: path)
-      try expectDamage(
-        "byte \(position)", at: path, codes: [isVersion ? .unsupportedVersion : .damaged],
-        // Listing opens only the names.
-        isListed: position >= Self.valueStart)
-      try Bytes.write(good[position], at: position, of: path)
-    }
-    #expect(try directory.secrets().getData("k") == Data("tok".utf8))
-  }
-
   @Test func eachCallThatReadsADamagedSecretThrows() throws {
     let path = try makeSecrets()
     let good = try Bytes.read(path)
@@ -95,50 +69,6 @@ import Testing
       }
       try Bytes.write(good[position], at: position, of: path)
     }
-  }
-
-  @Test func throwsForEachWrongLengthOfASecret() throws {
-    let path = try makeSecrets()
-    let good = try Bytes.read(path)
-    for length in good.indices {
-      try Bytes.write(Array(good[..<length]), to: path)
-      try expectDamage("\(length) bytes", at: path)
-    }
-    for more in [1, 16, 64, 4_096 - good.count, 4_096, 70_000] {
-      try Bytes.write(good + [UInt8](repeating: 0, count: more), to: path)
-      try expectDamage("\(more) bytes more", at: path)
-    }
-    try Bytes.write(good, to: path)
-    #expect(try directory.secrets().getData("k") == Data("tok".utf8))
-  }
-
-  /// A large secret is read and opened in chunks of 64 KiB.
-  @Test func throwsForDamageInALargeSecret() throws {
-    let value = Data((0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* 31) })
-    let path = try makeSecrets(value)
-    let good = try Bytes.read(path)
-    #expect(good.count > 300_000)
-    let pieces = stride(from: Self.valueStart + XAES.nonceSize, to: good.count, by: 64 << 10)
-    let ends = Set(pieces.flatMap { [$0 - 1, $0] })
-    let positions =
-      Set(0..<200).union(ends).union((good.count - 20)..<good.count)
-      .union(stride(from: 200, to: good.count, by: 9_973))
-    for position in positions.sorted() {
-      try Bytes.write(good[position] ^ 0x10, at: position, of: path)
-      try expectDamage(
-        "byte \(position)", at: path,
-        codes: (4...5).contains(position) ? [.unsupportedVersion] : [.damaged],
-        isListed: position >= Self.valueStart)
-      try Bytes.write(good[position], at: position, of: path)
-    }
-    for length in [0, 23, 24, 4_095, 4_096, 4_097, good.count - 16, good.count - 1] + ends {
-      try Bytes.write(Array(good[..<length]), to: path)
-      try expectDamage("\(length) bytes", at: path)
-    }
-    try Bytes.write(good + [0], to: path)
-    try expectDamage("one byte more", at: path)
-    try Bytes.write(good, to: path)
-    #expect(try directory.secrets().getData("k") == value)
   }
 
   @Test func throwsForAShortTagEvenIfTheHeaderMatches() throws {
@@ -472,21 +402,6 @@ import Testing
     #expect(try directory.contents() == before, comment)
   }
 
-  @Test func throwsForEachFlippedByteOfTheHeader() throws {
-    _ = try makeSecrets()
-    let good = try Bytes.read(directory.headerPath)
-    for position in good.indices {
-      for bit in Coverage.cases(Array(0..<8), every: 8, from: position) {
-        try Bytes.write(good[position] ^ (1 << bit), at: position, of: directory.headerPath)
-        failure("bit \(bit) of byte \(position)") { try directory.secrets().get("l") }
-      }
-      try Bytes.write(~good[position], at: position, of: directory.headerPath)
-      try expectClosed("byte \(position)", codes: [.damaged], path: directory.headerPath)
-      try Bytes.write(good[position], at: position, of: directory.headerPath)
-    }
-    #expect(try directory.secrets().get("l") == "other")
-  }
-
   @Test(arguments: [true, false])
   func throwsForAForgedHeaderWithAValidChecksum(isPassphrase: Bool) throws {
     let sources = isPassphrase ? [Self.quick] : [.keyFile]
@@ -515,74 +430,39 @@ import Testing
     #expect(try directory.secrets(keySources: sources).get("l") == "other")
   }
 
-  @Test func throwsForEachWrongLengthOfTheHeader() throws {
+  /// Without one, see `DamageTests`.
+  @Test(arguments: [true, false])
+  func throwsForAWrongLengthWithAValidChecksum(ofHeader: Bool) throws {
     _ = try makeSecrets()
-    let good = try Bytes.read(directory.headerPath)
-    for length in good.indices {
-      try Bytes.write(Array(good[..<length]), to: directory.headerPath)
-      try expectClosed("\(length) bytes", codes: [.damaged], path: directory.headerPath)
-      guard length > Digest.size else { continue }
-      try Bytes.write(try Bytes.summed(Array(good[..<length])), to: directory.headerPath)
-      // The checksum overlaps the version and the cipher suite.
+    let path = ofHeader ? directory.headerPath : directory.keyFilePath
+    let good = try Bytes.read(path)
+    let shorter = good.indices.dropFirst(Digest.size + 1).map { Array(good[..<$0]) }
+    let longer = [1, 32, 48, 70_000, 2 << 20].map { good + [UInt8](repeating: 0, count: $0) }
+    for bytes in shorter + longer {
+      try Bytes.write(try Bytes.summed(bytes), to: path)
+      // The checksum may overlap the version and the cipher suite.
       try expectClosed(
-        "\(length) bytes, summed",
-        codes: length < 38 ? [.damaged, .unsupportedVersion] : [.damaged],
-        path: directory.headerPath)
+        "\(bytes.count) bytes",
+        codes: bytes.count < 38 ? [.damaged, .unsupportedVersion] : [.damaged], path: path)
     }
-    for more in [1, 32, 70_000, 2 << 20] {
-      let longer = good + [UInt8](repeating: 0, count: more)
-      try Bytes.write(longer, to: directory.headerPath)
-      try expectClosed("\(more) bytes more", codes: [.damaged], path: directory.headerPath)
-      try Bytes.write(try Bytes.summed(longer), to: directory.headerPath)
-      try expectClosed("\(more) bytes more, summed", codes: [.damaged], path: directory.headerPath)
-    }
-    try Bytes.write(good, to: directory.headerPath)
+    try Bytes.write(good, to: path)
     #expect(try directory.secrets().get("l") == "other")
   }
 
-  @Test func throwsForEachFlippedByteOfTheKeyFile() throws {
+  @Test func throwsForAForgedKeyFileWithAValidChecksum() throws {
     _ = try makeSecrets()
     let good = try Bytes.read(directory.keyFilePath)
-    for position in good.indices {
+    for position in good.indices.dropLast(Digest.size) {
       for mask: UInt8 in [1, 0xFF] {
         var bad = good
         bad[position] ^= mask
-        let comment: Comment = "byte \(position) ^ \(mask)"
-        try Bytes.write(bad, to: directory.keyFilePath)
-        try expectClosed(comment, codes: [.damaged], path: directory.keyFilePath)
-        guard position < good.count - Digest.size else { continue }
         try Bytes.write(try Bytes.summed(bad), to: directory.keyFilePath)
         // An altered key is only noticed when it does not open the header.
         try expectClosed(
-          comment,
+          "byte \(position) ^ \(mask)",
           codes: [position == 4 ? .unsupportedVersion : position < 8 ? .damaged : .locked],
           path: position < 24 ? directory.keyFilePath : directory.path + "/vault")
       }
-    }
-    try Bytes.write(good, to: directory.keyFilePath)
-    #expect(try directory.secrets().get("l") == "other")
-  }
-
-  @Test func throwsForEachWrongLengthOfTheKeyFile() throws {
-    _ = try makeSecrets()
-    let good = try Bytes.read(directory.keyFilePath)
-    for length in good.indices {
-      try Bytes.write(Array(good[..<length]), to: directory.keyFilePath)
-      try expectClosed("\(length) bytes", codes: [.damaged], path: directory.keyFilePath)
-      guard length > Digest.size else { continue }
-      try Bytes.write(try Bytes.summed(Array(good[..<length])), to: directory.keyFilePath)
-      // The checksum overlaps the version.
-      try expectClosed(
-        "\(length) bytes, summed",
-        codes: length < 37 ? [.damaged, .unsupportedVersion] : [.damaged],
-        path: directory.keyFilePath)
-    }
-    for more in [1, 48, 70_000] {
-      let longer = good + [UInt8](repeating: 0, count: more)
-      try Bytes.write(longer, to: directory.keyFilePath)
-      try expectClosed("\(more) bytes more", codes: [.damaged], path: directory.keyFilePath)
-      try Bytes.write(try Bytes.summed(longer), to: directory.keyFilePath)
-      try expectClosed("\(more) bytes more, summed", codes: [.damaged], path: directory.keyFilePath)
     }
     try Bytes.write(good, to: directory.keyFilePath)
     #expect(try directory.secrets().get("l") == "other")
