@@ -219,28 +219,6 @@ extension OneAtATime {
       }
     }
 
-    @Test func keepsTemporaryFilesThatWritersMayStillNeed() throws {
-      let directory = try TemporaryDirectory()
-      try directory.secrets().set("v", forKey: "k")
-      let names = ["vault/.entry.1.tmp", "vault/.entry.2.tmp", "vault/.vault.hdr.1.tmp"]
-      for name in names {
-        try directory.write([1], to: name)
-        try age(directory.file(name).path, by: name.contains("2") ? 601 : 60)
-      }
-      // A store that uses the directory for the first time.
-      let store = directory.secrets()
-      try store.set("w", forKey: "k")
-      try store.rotateKeys()
-      #expect(
-        try directory.temporaries()
-          == ["vault/.entry.1.tmp", "vault/.vault.hdr.1.tmp"])
-      for name in try directory.temporaries() { try age(directory.file(name).path, by: 601) }
-      try store.rotateKeys()
-      try directory.secrets().set("x", forKey: "k")
-      #expect(try directory.temporaries() == [])
-      try expectNoStrayFiles(directory)
-    }
-
     // MARK: Stopped processes
 
     @Test func writersTimeOutAndReadersContinueWhileAStoppedProcessHoldsTheLock() throws {
