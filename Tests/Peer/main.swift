@@ -78,7 +78,7 @@ case "serve":  // [SUITE]: answers requests until its input ends; the suite is i
   while let line = readLine() {
     printLine(answer(line.split(separator: " ").map(String.init), in: Defaults.suite(shared)))
   }
-case "set", "get":  // answers one request and exits
+case "set":  // KEY NUMBER: answers one request and exits
   printLine(answer(Array(arguments[2...])))
 case "fill":  // PREFIX COUNT: sets distinct keys
   for index in 0..<number(4) where !Defaults.set(index, forKey: "\(arguments[3])\(index)") {
@@ -89,16 +89,6 @@ case "increment":  // KEY COUNT: adds one that many times
 case "engine-increment":  // KEY COUNT: increments with an engine of files
   StorageSystem.onFailure = { printLine("error \($0)") }
   for _ in 0..<number(4) { Defaults.update(arguments[3], default: 0, suite: "files") { $0 += 1 } }
-case "engine-acknowledge":  // START: like "acknowledge", with an engine of files
-  let padding = String(repeating: "x", count: 20_000)
-  var index = number(3)
-  while true {
-    index += 1
-    guard Defaults.set("\(index) \(padding)", forKey: "key\(index % 5)", suite: "files") else {
-      exit(1)
-    }
-    printLine(String(index))
-  }
 case "paths":  // stores values inside and outside of temporary scopes and prints their paths
   try blocking { try await printPaths() }
 case "acknowledge":  // START: sets increasing numbers for 50 keys, and prints each
@@ -109,16 +99,6 @@ case "acknowledge":  // START: sets increasing numbers for 50 keys, and prints e
     guard Defaults.set("\(index) \(padding)", forKey: "key\(index % 50)") else { exit(1) }
     printLine(String(index))
   }
-case "fork":  // COUNT: a child and its parent write at the same time
-  Defaults.set(0, forKey: "count")
-  let child = forkedChild()
-  for _ in 0..<number(3) { Defaults.update("count", default: 0) { $0 += 1 } }
-  if child == 0 {
-    Defaults.set(true, forKey: "child")
-    exit(0)
-  }
-  let status = waitForExit(of: child)
-  printLine("\(Defaults.int("count")) \(Defaults.bool("child")) \(status)")
 case "fork-read":  // prints how many lock files a child has open that only reads
   Defaults.set(1, forKey: "count")
   let child = forkedChild()

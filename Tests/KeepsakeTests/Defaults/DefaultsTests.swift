@@ -6,38 +6,6 @@ import Testing
 @testable import TestSupport
 
 @Suite(.temporaryStorage) struct DefaultsTests {
-  struct User: Codable, Equatable, Sendable { var name: String }
-
-  @Test func callsReadAndWrite() {
-    #expect(Defaults.set("dark", forKey: "theme"))
-    Defaults.set(16, forKey: "size", suite: "com.example.shared")
-    let theme: String? = Defaults.get("theme")
-    #expect(theme == "dark")
-    #expect(Defaults.get("fontSize", default: 16) == 16)
-    Defaults.set(User(name: "Ann"), forKey: "user")
-    let user: User? = Defaults.model("user")
-    #expect(user == User(name: "Ann"))
-    #expect(Defaults.model("user", type: User.self)?.name == "Ann")
-    #expect(Defaults.int("size", suite: "com.example.shared") == 16)
-    #expect(!Defaults.contains("size"))
-    #expect(Set(Defaults.keys()) == ["theme", "user"])
-    #expect(Defaults.suites() == ["com.example.shared", .standard])
-    #expect(Defaults.remove("theme"))
-    #expect(Defaults.remove("theme"), "true even if there was no value")
-    #expect(Defaults.removeAll())
-    #expect(Defaults.keys().isEmpty)
-    #expect(Defaults.int("size", suite: "com.example.shared") == 16)
-    #expect(Defaults.synchronize())
-  }
-
-  @Test func missingValuesReadAsZero() {
-    #expect(Defaults.string("a") == nil)
-    #expect(Defaults.int("a") == 0)
-    #expect(Defaults.double("a") == 0)
-    #expect(Defaults.bool("a") == false)
-    #expect(Defaults.data("a") == nil)
-  }
-
   @Test func storeDistinguishesMissingUnreadableAndWrongType() throws {
     let store = Defaults.shared
     #expect(try store.get("k") as Int? == nil)
@@ -71,26 +39,6 @@ import Testing
     #expect(!Defaults.set(Decimal.nan, forKey: "k"))
     #expect(failures.all.last?.code == .encodingFailed)
     #expect(Defaults.double("k").isNaN)
-  }
-
-  @Test(arguments: [
-    "", "a\nb", "\"quotes\"", "NUL \u{0}", "👩‍👩‍👧‍👦", "../../etc/passwd", "e\u{301}", "\u{E9}",
-    String(repeating: "k", count: 10_000),
-  ])
-  func anyStringIsAKey(_ key: String) throws {
-    try Defaults.shared.set(1, forKey: key)
-    #expect(Defaults.int(key) == 1)
-    let directory = try #require(try Defaults.shared.fileURL).deletingLastPathComponent()
-    let reopened = Defaults.Suite("standard", in: directory)
-    #expect(try Defaults.suite(reopened).int(key) == 1)
-    #expect(Defaults.keys().map { Array($0.utf8) } == [Array(key.utf8)])
-  }
-
-  @Test func keysThatDifferOnlyInNormalizationAreSeparate() {
-    Defaults.set(1, forKey: "\u{E9}")
-    Defaults.set(2, forKey: "e\u{301}")
-    #expect(Defaults.int("\u{E9}") == 1)
-    #expect(Defaults.int("e\u{301}") == 2)
   }
 
   @Test func reportsNameTheCall() {

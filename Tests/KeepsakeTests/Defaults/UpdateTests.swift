@@ -5,8 +5,11 @@ import Testing
 @testable import Keepsake
 @testable import TestSupport
 
-@Suite(.temporaryStorage) struct UpdateTests {
+@Suite(.temporaryStorage(engines: ["table": TableEngine()])) struct UpdateTests {
   struct Failure: Error, Equatable {}
+
+  /// In a journal, in memory, and on an engine of an app.
+  private static let suites: [Defaults.Suite] = [.standard, .memory, "table"]
 
   @Test func concurrentUpdatesAreAllCounted() {
     let store = Defaults.shared
@@ -16,22 +19,25 @@ import Testing
     #expect(Defaults.int("count") == 2_000)
   }
 
-  @Test func errorOfTheClosureIsRethrownAndNothingChanges() {
-    Defaults.set(1, forKey: "k")
+  @Test(arguments: suites)
+  func errorOfTheClosureIsRethrownAndNothingChanges(_ suite: Defaults.Suite) {
+    Defaults.set(1, forKey: "k", suite: suite)
     #expect(throws: Failure.self) {
-      try Defaults.update("k", default: 0) { (value: inout Int) throws(Failure) in
+      try Defaults.update("k", default: 0, suite: suite) { (value: inout Int) throws(Failure) in
         value = 2
         throw Failure()
       }
     }
-    #expect(Defaults.int("k") == 1)
+    #expect(Defaults.int("k", suite: suite) == 1)
   }
 
-  @Test func nilRemoves() {
-    Defaults.set(1, forKey: "k")
-    let result = Defaults.update("k", default: Int?.none) { $0 = nil }
-    #expect(result == nil)
-    #expect(!Defaults.contains("k"))
+  @Test(arguments: suites) func nilRemoves(_ suite: Defaults.Suite) {
+    Defaults.set(1, forKey: "k", suite: suite)
+    for _ in 0..<2 {
+      let result = Defaults.update("k", default: Int?.none, suite: suite) { $0 = nil }
+      #expect(result == nil)
+      #expect(!Defaults.contains("k", suite: suite))
+    }
   }
 
   @Test func valueOfAnotherTypeIsNotOverwritten() {
@@ -43,7 +49,7 @@ import Testing
     #expect(failures.all.map(\.code) == [.wrongType])
   }
 
-  @Test(arguments: [Defaults.Suite.standard, .memory])
+  @Test(arguments: suites)
   func throwsWhenWritingInsideAnUpdateOfTheSameSuite(_ suite: Defaults.Suite) throws {
     let store = Defaults.suite(suite)
     let attempts: [() throws -> Void] = [

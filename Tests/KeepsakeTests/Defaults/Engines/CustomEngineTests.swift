@@ -264,58 +264,6 @@ final class HookedEngine: StorageEngine {
     }
   }
 
-  @Test func updateKeepsTheOldValueWhenItsClosureThrows() async throws {
-    try await withSuite(on: TableEngine()) { store async throws in
-      try store.set(1, forKey: "k")
-      #expect(throws: Refused.self) {
-        try store.update("k", default: 0) { value in
-          value = 2
-          throw Refused()
-        }
-      }
-      #expect(try store.int("k") == 1)
-      #expect(try store.update("gone", default: 5 as Int?) { $0 = nil } == nil)
-      #expect(try !store.contains("gone"))
-    }
-  }
-
-  @Test func throwsWhenAnUpdateWritesToItsOwnSuite() async throws {
-    try await withSuite(on: TableEngine()) { store async throws in
-      for write in [
-        { try store.update("other", default: 0) { $0 += 1 } },
-        { try store.set(1, forKey: "other") }, { try store.removeAll() },
-      ] as [() throws -> Void] {
-        expectFailure(.misuse) {
-          try store.update("k", default: 0) { (value: inout Int) throws in
-            value += 1
-            try write()
-          }
-        }
-      }
-      #expect(try store.keys().isEmpty)
-      #expect(try store.update("k", default: 0) { $0 = store.suite.name.count } == 3)
-    }
-  }
-
-  @Test func importReadsWhatExportWrote() async throws {
-    let document = try await withSuite(on: TableEngine()) { store async throws in
-      try store.set(Model(), forKey: "model")
-      try store.set(Data([1]), forKey: "data")
-      try store.set(16, forKey: "int")
-      return try store.export(as: .json)
-    }
-    try await withSuite(on: TableEngine()) { store async throws in
-      try store.set("kept", forKey: "other")
-      try store.import(document)
-      #expect(try store.keys().sorted() == ["data", "int", "model", "other"])
-      #expect(try store.model("model") == Model())
-      let list = try store.export(as: .propertyList)
-      try store.removeAll()
-      try store.import(list)
-      #expect(try store.data("data") == Data([1]))
-    }
-  }
-
   /// An engine that uses stores itself finds the stores of its own scope.
   @Test func engineFindsTheStoresOfItsScopeFromAnyTask() async throws {
     final class Indirect: StorageEngine {

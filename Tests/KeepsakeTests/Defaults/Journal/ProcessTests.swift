@@ -7,22 +7,6 @@ import Testing
 extension OneAtATime {
   /// Several processes at the same time, and processes that are killed.
   @Suite struct ProcessTests {
-    @Test func valueSurvivesAnExit() throws {
-      let directory = try TemporaryDirectory()
-      #expect(try Peer.start(directory, "set", "age", "25").finish() == "ok\n")
-      #expect(try Peer.start(directory, "get", "age").finish() == "25\n")
-    }
-
-    @Test func valueSurvivesAKillAfterSetReturned() throws {
-      let directory = try TemporaryDirectory()
-      for age in 0..<10 {
-        let peer = try Peer.start(directory, "serve")
-        #expect(try peer.ask("set age \(age)") == "ok")
-        peer.killAndWait()
-        #expect(try Peer.start(directory, "get", "age").finish() == "\(age)\n")
-      }
-    }
-
     @Test func fourProcessesLoseNoKeys() throws {
       let directory = try TemporaryDirectory()
       let peers = try (0..<4).map { try Peer.start(directory, "fill", "p\($0)-", "2000") }
@@ -145,12 +129,6 @@ extension OneAtATime {
       }
       #expect(!FileManager.default.fileExists(atPath: old.path))
       #expect(FileManager.default.fileExists(atPath: young.path))
-    }
-
-    @Test func forkedChildOpensItsOwnFiles() throws {
-      let directory = try TemporaryDirectory()
-      let count = Coverage.count(sample: 500, complete: 3_000)
-      #expect(try Peer.start(directory, "fork", "\(count)").finish() == "\(2 * count) true 0\n")
     }
 
     /// The other thread does not exist in the child, which must not wait for a lock that it held.
