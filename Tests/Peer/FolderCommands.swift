@@ -57,19 +57,6 @@ func runFolderCommand(_ words: [String], in url: URL) -> Bool {
         if error.code != .alreadyExists { printLine("error \(error)") }
       }
     }
-  case "files-create-more":  // START: the same from that number on, until it is killed
-    var index = number(1)
-    while true {
-      index += 1
-      let value = SelfCheckingValue(
-        key: 0, writer: 0, number: index, size: Int.random(in: 32...20_000))
-      do {
-        try directory.save(value.bytes, as: "d/\(index)", replacing: false)
-        printLine("\(index)")
-      } catch {
-        printLine("error \(error)")
-      }
-    }
   case "files-hold":  // begins a file, and finishes it with the next line of its input
     let (chunks, continuation) = AsyncStream.makeStream(of: [UInt8].self)
     continuation.yield([1])

@@ -14,23 +14,6 @@ import Testing
     try home.setMode(0o700)
   }
 
-  @Test func fileIsSavedFoundMeasuredAndDeleted() throws {
-    #expect(try !directory.exists("a/b.txt"))
-    try directory.save("one", as: "a/b.txt")
-    #expect(try directory.exists("a/b.txt") && directory.exists("a") && directory.exists("a/"))
-    #expect(try directory.load("a/b.txt") as String == "one")
-    try directory.save("three", as: "a/b.txt")
-    #expect(try directory.load("a/b.txt") as String == "three" && directory.size("a/b.txt") == 5)
-    #expect(try directory.list("a") == ["b.txt"])
-    try directory.delete("a/b.txt")
-    try directory.delete("a/b.txt")
-    try directory.delete("none/at/all")
-    #expect(try !directory.exists("a/b.txt") && directory.exists("a"))
-    try directory.save("x", as: "a/c/d")
-    try directory.delete("a")
-    #expect(try home.tree().isEmpty)
-  }
-
   @Test func exists() throws {
     try directory.save("x", as: "f")
     try home.link("dangling", to: "/nowhere")

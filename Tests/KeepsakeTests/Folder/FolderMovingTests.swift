@@ -14,17 +14,6 @@ import Testing
     try home.setMode(0o700)
   }
 
-  @Test func fileReplacesFile() throws {
-    for name in ["a", "b"] { try directory.save(name, as: name) }
-    try directory.copy("a", to: "b")
-    #expect(try home.tree() == ["a": "file 600 a", "b": "file 600 a"])
-    try directory.save("b", as: "b")
-    try directory.move("b", to: "a")
-    #expect(try home.tree() == ["a": "file 600 b"])
-    try directory.move("a", to: "new/deep/a")
-    #expect(try directory.load("new/deep/a") as String == "b" && !directory.exists("a"))
-  }
-
   @Test func movingOrCopyingOntoItselfDoesNothing() throws {
     try directory.save("a", as: "a")
     try directory.save("x", as: "d/x")

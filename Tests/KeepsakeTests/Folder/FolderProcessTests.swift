@@ -13,21 +13,6 @@ extension OneAtATime {
 
     init() throws { home = try TemporaryDirectory(isQuick: true) }
 
-    private func onThreads(_ count: Int, _ body: @escaping @Sendable (Int) -> Void) async {
-      await withTaskGroup(of: Void.self) { group in
-        for number in 0..<count {
-          group.addTask {
-            await withCheckedContinuation { continuation in
-              Thread.detachNewThread {
-                body(number)
-                continuation.resume()
-              }
-            }
-          }
-        }
-      }
-    }
-
     @Test func readersSeeWholeFilesDuringConcurrentSaves() async throws {
       try directory.save(
         SelfCheckingValue(key: 0, writer: 0, number: 0, size: 100).bytes, as: "d/f")
@@ -116,30 +101,6 @@ extension OneAtATime {
       #expect(try directory.list("d").count == count && home.leftoverFiles() == [])
       let shares = (0..<3).map { writer in winners.values.count { $0 == [writer] } }
       print("proof: new files: \(count) names, created by three processes: \(shares)")
-    }
-
-    @Test func killedWriterCreatesAWholeFileOrNone() throws {
-      let kills = Coverage.count(sample: 15, complete: 200)
-      var last = 0
-      for _ in 0..<kills {
-        let peer = try Peer.start(home, "files-create-more", "\(last)")
-        let first = peer.line().flatMap { Int($0) } ?? last
-        waitForARandomMoment(upTo: .milliseconds(4))
-        kill(peer.identifier, SIGKILL)
-        let said = peer.finish().split(separator: "\n")
-        #expect(said.filter { $0.hasPrefix("error") } == [])
-        let acknowledged = said.compactMap { Int($0) }.max() ?? first
-        let found = try directory.list("d").compactMap { Int($0) }.sorted()
-        let highest = try #require(found.last)
-        // The line of the last file may have been cut off.
-        #expect(found == Array(1...highest) && acknowledged...acknowledged + 1 ~= highest)
-        for number in found where number > last {
-          let data: Data = try directory.load("d/\(number)")
-          #expect(SelfCheckingValue(data, key: 0)?.number == number)
-        }
-        last = highest
-      }
-      print("proof: new files: \(kills) kills, \(last) files, none of them incomplete")
     }
 
     @Test func nextProcessRemovesFilesOfAKilledWriter() throws {

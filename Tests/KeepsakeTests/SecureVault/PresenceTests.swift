@@ -113,34 +113,6 @@ import Testing
     #expect(try store.get("pin") == "1")
   }
 
-  @Test func asksForANewPassphraseWhenNoSuchSecretIsLeft() throws {
-    let directory = try TemporaryDirectory(isQuick: true)
-    let user = FakeUser()
-    let store = directory.secrets(authenticate: user.answer)
-    try store.set("1", forKey: "pin", access: .userPresence)
-    user.answer = "another"
-    expectFailure(.wrongPassphrase) {
-      _ = try store.set("2", forKey: "pin2", access: .userPresence)
-    }
-    try store.remove("pin")
-    try store.set("2", forKey: "pin2", access: .userPresence)
-    #expect(user.requests.last?.isNew == true)
-    #expect(try store.get("pin2") == "2")
-  }
-
-  /// The other process has read the header that had the old one.
-  @Test func asksForThePassphraseThatAnotherProcessHasChosenSince() throws {
-    let directory = try TemporaryDirectory(isQuick: true)
-    let user = FakeUser()
-    let one = directory.secrets(authenticate: user.answer)
-    let two = directory.secrets(authenticate: user.answer)
-    try one.set("1", forKey: "pin", access: .userPresence)
-    try one.remove("pin")
-    user.answer = "another"
-    try two.set("2", forKey: "pin2", access: .userPresence)
-    #expect(try one.get("pin2") == "2")
-  }
-
   /// The first process has read the header that had the old key.
   @Test func storesUnderTheKeyThatAnotherProcessHasMadeSince() throws {
     let directory = try TemporaryDirectory(isQuick: true)

@@ -6,41 +6,6 @@ import Testing
 
 /// The facade's calls, without access to internals.
 @Suite(.temporaryStorage, .quickPassphrases) struct SecureVaultTests {
-  struct Credentials: Codable, Equatable {
-    var user: String
-    var password: String
-    var scopes: [String] = ["a", "b"]
-  }
-
-  @Test func storesTextDataAndModels() {
-    #expect(SecureVault.set("tok", forKey: "accessToken", service: "com.app.auth"))
-    #expect(SecureVault.get("accessToken", service: "com.app.auth") == "tok")
-    #expect(SecureVault.get("accessToken") == nil)
-    let bytes = Data([0, 255, 1, 2])
-    SecureVault.set(bytes, forKey: "avatar")
-    #expect(SecureVault.getData("avatar") == bytes)
-    let credentials = Credentials(user: "u", password: "p")
-    SecureVault.set(credentials, forKey: "credentials")
-    #expect(SecureVault.model("credentials") == credentials)
-    let read: Credentials? = SecureVault.model("credentials")
-    #expect(read == credentials)
-    let date = Date(timeIntervalSince1970: 1_234_567.891)
-    SecureVault.set(date, forKey: "date")
-    #expect(SecureVault.model("date") == date)
-    SecureVault.set(42, forKey: "number")
-    #expect(SecureVault.model("number") == 42)
-    #expect(SecureVault.contains("avatar"))
-    #expect(SecureVault.keys() == ["avatar", "credentials", "date", "number"])
-    #expect(SecureVault.services() == ["com.app.auth", "standard"])
-    #expect(SecureVault.remove("avatar") && !SecureVault.contains("avatar"))
-    #expect(SecureVault.remove("avatar"))
-    SecureVault.set(nil, forKey: "number")
-    #expect(SecureVault.getData("number") == nil)
-    #expect(SecureVault.removeAll())
-    #expect(SecureVault.keys() == [])
-    #expect(SecureVault.get("accessToken", service: "com.app.auth") == "tok")
-  }
-
   /// The example in the article on testing.
   @Test(.temporaryStorage(authenticate: { _ in "swordfish" })) func storesAPINWithUserPresence()
     throws

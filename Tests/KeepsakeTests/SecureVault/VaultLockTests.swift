@@ -126,33 +126,4 @@ import Testing
     #expect(failures.all.isEmpty, "\(failures.all)")
     #expect(count.withLock { $0 } == threads * rounds)
   }
-
-  @Test func aForkedChildAndItsParentBothWrite() throws {
-    let peer = try Peer.start(directory, "vault-serve")
-    #expect(try peer.ask("set a parent") == "ok")
-    #expect(try peer.ask("fork-set a child") == "ok")
-    #expect(try peer.ask("get a") == "child")
-    #expect(try peer.ask("set a parent") == "ok")
-    #expect(try directory.secrets().get("a") == "parent")
-    #expect(peer.finish() == "" && peer.exitStatus == 0)
-  }
-
-  @Test func setsSucceedDuringKeyRotation() throws {
-    let vault = directory.vault(timeout: .seconds(600))
-    try set("0", vault)
-    let failures = Failures()
-    DispatchQueue.concurrentPerform(iterations: 4) { thread in
-      for round in 0..<40 {
-        do throws(StorageError) {
-          if thread == 0, round % 8 == 0 { try vault.rotateKeys() }
-          try set("\(thread) \(round)", vault)
-        } catch {
-          failures.append(error)
-        }
-      }
-    }
-    #expect(failures.all.isEmpty, "\(failures.all)")
-    #expect(try directory.secrets().get("k")?.hasSuffix(" 39") == true)
-    #expect(try directory.temporaries() == [])
-  }
 }

@@ -333,22 +333,6 @@ private func describe(_ data: Data?, _ key: Int) -> String {
   return SelfCheckingValue(data, key: key).map { "\($0)" } ?? "\(data.count) bytes that fit no key"
 }
 
-/// The results of `body` on this many threads, which may block.
-private func onThreads<R: Sendable>(
-  _ count: Int, _ body: @escaping @Sendable (Int) -> R
-) async -> [R] {
-  await withTaskGroup(of: R.self) { group in
-    for number in 0..<count {
-      group.addTask {
-        await withCheckedContinuation { continuation in
-          Thread.detachNewThread { continuation.resume(returning: body(number)) }
-        }
-      }
-    }
-    return await group.reduce(into: []) { $0.append($1) }
-  }
-}
-
 /// The files of a cache's entries, without temporary ones.
 private func entryFiles(_ path: String) throws -> [(directory: String, name: String)] {
   try FileSystem.list(path).filter { $0.utf8.count == 2 }.flatMap { directory in
