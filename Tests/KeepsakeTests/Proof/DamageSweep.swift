@@ -119,8 +119,8 @@ struct DamageSweep<Model: DamagedModel> {
     #expect(seen == Model.kinds)
     print(
       """
-      proof: damage, \(Model.name): \(bytes) states with a byte flipped, \(lengths) with a file cut \
-      off, \(others) with a file zeroed, longer, exchanged or replaced
+      proof: damage, \(Model.name): \(bytes) states with a byte flipped, \(lengths) with a file \
+      cut off, \(others) with a file zeroed, longer, exchanged or replaced
       """)
   }
 
