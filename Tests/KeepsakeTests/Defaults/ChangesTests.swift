@@ -6,6 +6,10 @@ import Testing
 @testable import TestSupport
 
 @Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct ChangesTests {
+  private let directory: TemporaryDirectory
+
+  init() throws { directory = try TemporaryDirectory() }
+
   @Test(arguments: [Defaults.Suite.standard, .memory])
   func deliversChangesByThisProcess(_ suite: Defaults.Suite) async {
     var changes = Defaults.changes("k", default: 0, suite: suite).makeAsyncIterator()
@@ -62,7 +66,6 @@ import Testing
   }
 
   @Test func deliversChangesByOtherProcesses() async throws {
-    let directory = try TemporaryDirectory()
     let store = directory.store()
     let peer = try Peer.start(directory, "serve")
     var changes = store.changes("k", default: 0).makeAsyncIterator()
@@ -77,7 +80,6 @@ import Testing
   }
 
   @Test func watchEndsWithTheLastLoop() async throws {
-    let directory = try TemporaryDirectory()
     let store = directory.store()
     try store.set(1, forKey: "size")
     let journal = try #require(store.engine.get() as? Journal)
@@ -95,7 +97,6 @@ import Testing
   }
 
   @Test func deliversChangesWithoutAWatch() async throws {
-    let directory = try TemporaryDirectory()
     let store = directory.store()
     let peer = try Peer.start(directory, "serve")
     let plan = FaultPlan(decide: { $0.call == .watch ? .fail(ENOSPC) : .proceed })
@@ -127,7 +128,6 @@ import Testing
   }
 
   @Test func deliversChangesThatSynchronizeHasRead() async throws {
-    let directory = try TemporaryDirectory()
     let (store, other) = (directory.store(), directory.store())
     try store.set(0, forKey: "k")
     let sequence = store.changes("k", default: 0)
@@ -148,7 +148,6 @@ import Testing
   }
 
   @Test func deliversChangesAfterTheFilesWereDeleted() async throws {
-    let directory = try TemporaryDirectory()
     let store = directory.store()
     try store.set(5, forKey: "k")
     var changes = store.changes("k", default: 0).makeAsyncIterator()
@@ -166,7 +165,6 @@ import Testing
   }
 
   @Test func removedDirectoryIsNotRecreated() async throws {
-    let directory = try TemporaryDirectory()
     let inner = directory.url.appending(path: "inner")
     let scope = StorageScope(
       finder: DirectoryFinder(app: "test", chosen: .init(configuration: inner)))

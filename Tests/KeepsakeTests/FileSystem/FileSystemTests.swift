@@ -5,6 +5,10 @@ import Testing
 @testable import TestSupport
 
 @Suite struct FileSystemTests {
+  private let directory: TemporaryDirectory
+
+  init() throws { directory = try TemporaryDirectory() }
+
   @Test func replacingShowsOldOrNewContentsWhole() async throws {
     let (old, new) = (Array("old".utf8), Array("new".utf8))
     let count = try await failingEachCall(
@@ -28,7 +32,6 @@ import Testing
   }
 
   @Test func durableReplacementSyncsFileThenRenamesThenSyncsDirectory() throws {
-    let directory = try TemporaryDirectory()
     let path = directory.file("f").path
     let calls = try systemCalls {
       try FileSystem.replace(path, with: [1], mode: 0o600, durable: true)
@@ -38,7 +41,6 @@ import Testing
 
   /// On a full btrfs, fsync of a directory failed after its files had been removed.
   @Test func aDirectoryIsSyncedWithItsFileSystemIfThereIsNoSpaceForLess() throws {
-    let directory = try TemporaryDirectory()
     let calls = Locked<[SystemCall]>([])
     func plan(failing full: Set<SystemCall>) -> FaultPlan {
       FaultPlan(decide: { event in
@@ -59,7 +61,6 @@ import Testing
   }
 
   @Test func removingALinkWithoutPermissionDoesNotFollowIt() throws {
-    let directory = try TemporaryDirectory()
     try FileSystem.createDirectory(directory.path + "/photos")
     try directory.write([1], to: "photos/1")
     try FileManager.default.createSymbolicLink(
@@ -75,7 +76,6 @@ import Testing
   }
 
   @Test func directoriesAreCreatedListedAndRemoved() throws {
-    let directory = try TemporaryDirectory()
     let deep = directory.path + "/a/b/c"
     try FileSystem.createDirectory(deep)
     try FileSystem.createDirectory(deep)
@@ -96,7 +96,6 @@ import Testing
   }
 
   @Test func releasingFilesClosesTheirDescriptors() throws {
-    let directory = try TemporaryDirectory()
     // Other tests open files at the same time: look for our own.
     func ours() throws -> [String] {
       try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").compactMap {
@@ -117,13 +116,11 @@ import Testing
   }
 
   @Test func descriptorsAreClosedOnExec() throws {
-    let directory = try TemporaryDirectory()
     let file = try File(directory.file("f").path, .createOrOpen)
     #expect(fcntl(file.descriptor, F_GETFD) & FD_CLOEXEC != 0)
   }
 
   @Test func lockHasOneHolderAtATime() throws {
-    let directory = try TemporaryDirectory()
     let path = directory.file(".l").path
     let a = try LockFile.createOrOpen(path, mode: 0o600, timeout: .seconds(1)) { [1] }
     let b = try LockFile.createOrOpen(path, mode: 0o600, timeout: .seconds(1)) { [1] }
@@ -138,7 +135,6 @@ import Testing
 
   /// At any moment one of the others holds a byte, until another one waits for its own.
   @Test func allBytesCanBeLockedAmongManyLocksOfSingleOnes() throws {
-    let directory = try TemporaryDirectory()
     let path = directory.file("lock").path
     let holders = Holders()
     let plan = FaultPlan(

@@ -7,12 +7,15 @@ import Testing
 
 /// Key sources, and changing from one to another.
 @Suite struct KeySourceTests {
+  private let directory: TemporaryDirectory
+
+  init() throws { directory = try TemporaryDirectory() }
+
   private static func passphrase(_ text: String) -> SecureVault.KeySource {
     SecureVault.KeySource(.passphrase(text, logN: 10))
   }
 
   @Test func createsAKeyFileThatOnlyTheUserMayOpen() throws {
-    let directory = try TemporaryDirectory()
     try directory.secrets().set("v", forKey: "k")
     func mode(_ name: String) throws -> Int {
       let attributes = try FileManager.default.attributesOfItem(atPath: directory.file(name).path)
@@ -25,7 +28,6 @@ import Testing
   }
 
   @Test func readingCreatesNoFiles() throws {
-    let directory = try TemporaryDirectory()
     let store = directory.secrets()
     #expect(try store.get("k") == nil && store.keys() == [] && !store.contains("k"))
     #expect(try store.protection == nil && store.isLocked == false && store.entry("k") == nil)
@@ -37,7 +39,6 @@ import Testing
   }
 
   @Test func prefersACredentialToAKeyFile() throws {
-    let directory = try TemporaryDirectory()
     let key = Data((0..<48).map { UInt8($0) })
     try FileManager.default.createDirectory(
       at: directory.file("credentials"), withIntermediateDirectories: true)
@@ -67,7 +68,6 @@ import Testing
   }
 
   @Test func refusesCredentialNamesThatLeaveTheDirectory() throws {
-    let directory = try TemporaryDirectory()
     let environment = ["CREDENTIALS_DIRECTORY": directory.path]
     for name in ["../x", "/etc/passwd", "", "..", "a\0b"] {
       let store = directory.secrets(keySources: [.credential(name)], environment: environment)
@@ -76,7 +76,6 @@ import Testing
   }
 
   @Test func callsAClosureOnceAndFindsItByName() throws {
-    let directory = try TemporaryDirectory()
     let calls = Mutex(0)
     let source = SecureVault.KeySource.closure("kms") {
       calls.withLock { $0 += 1 }
@@ -99,7 +98,6 @@ import Testing
   }
 
   @Test func usesTheFirstAvailableSource() throws {
-    let directory = try TemporaryDirectory()
     let first = SecureVault.KeySource.closure("first") { Data(repeating: 1, count: 32) }
     let store = directory.secrets(keySources: [.credential("absent"), first, .keyFile])
     try store.set("v", forKey: "k")
@@ -135,7 +133,6 @@ import Testing
   }
 
   @Test func oldKeysOpenNothingNew() throws {
-    let directory = try TemporaryDirectory()
     let store = directory.secrets()
     try store.set("old", forKey: "k")
     let oldHeader = try directory.bytes(of: "vault/vault.hdr")
@@ -167,7 +164,6 @@ import Testing
   }
 
   @Test func unlockAndLockedCallsThrowTheRightErrors() throws {
-    let directory = try TemporaryDirectory()
     let store = directory.secrets()
     expectFailure(.notFound) { _ = try store.unlock(passphrase: "p") }
     try store.set("v", forKey: "k")
@@ -190,7 +186,6 @@ import Testing
   }
 
   @Test func erasesAVaultThatItCannotOpen() throws {
-    let directory = try TemporaryDirectory()
     let store = directory.secrets()
     try store.protect(with: Self.passphrase("forgotten"))
     try store.set("v", forKey: "k")
@@ -205,7 +200,6 @@ import Testing
   }
 
   @Test func refusesATooLongSourceNameBeforeWriting() throws {
-    let directory = try TemporaryDirectory()
     func source(_ count: Int) -> SecureVault.KeySource {
       .closure(String(repeating: "n", count: count)) { Data(repeating: 1, count: 32) }
     }
@@ -221,7 +215,6 @@ import Testing
   }
 
   @Test func protectSucceedsWhenLockedInTheMeantime() throws {
-    let directory = try TemporaryDirectory()
     let failures = Failures()
     let store = directory.secrets(failures: failures)
     try store.set("v", forKey: "k")
@@ -253,7 +246,6 @@ import Testing
   }
 
   @Test func theFailureHandlerMayLockTheVault() throws {
-    let directory = try TemporaryDirectory()
     let kept = Mutex<SecureVault.Store?>(nil)
     let count = Mutex(0)
     let finder = DirectoryFinder(

@@ -25,10 +25,16 @@ import Testing
     }
   }
 
+  private let directory: TemporaryDirectory
+  private let user = FakeUser()
+  private let store: SecureVault.Store
+
+  init() throws {
+    directory = try TemporaryDirectory(isQuick: true)
+    store = directory.secrets(authenticate: user.answer)
+  }
+
   @Test func asksOnEachReadAndWrite() throws {
-    let directory = try TemporaryDirectory(isQuick: true)
-    let user = FakeUser()
-    let store = directory.secrets(authenticate: user.answer)
     try store.set("1234", forKey: "pin", access: .userPresence)
     #expect(user.requests.map(\.isNew) == [true])
     #expect(try store.get("pin", reason: "Unlock notes") == "1234")
@@ -50,9 +56,6 @@ import Testing
   }
 
   @Test func throwsWithoutTheRightPassphrase() throws {
-    let directory = try TemporaryDirectory(isQuick: true)
-    let user = FakeUser()
-    let store = directory.secrets(authenticate: user.answer)
     try store.set("1234", forKey: "pin", access: .userPresence)
     user.answer = "wrong"
     expectFailure(.wrongPassphrase) { _ = try store.get("pin") }
@@ -71,9 +74,6 @@ import Testing
   }
 
   @Test func setKeepsTheAccessUnlessOneIsGiven() throws {
-    let directory = try TemporaryDirectory(isQuick: true)
-    let user = FakeUser()
-    let store = directory.secrets(authenticate: user.answer)
     try store.set("1", forKey: "pin", access: .userPresence)
     try store.set("2", forKey: "pin")
     #expect(try store.entry("pin")?.access == .userPresence)
@@ -87,9 +87,6 @@ import Testing
   }
 
   @Test func usesTheVaultsPassphrase() throws {
-    let directory = try TemporaryDirectory(isQuick: true)
-    let user = FakeUser()
-    let store = directory.secrets(authenticate: user.answer)
     try store.protect(with: SecureVault.KeySource(.passphrase("vault", logN: 10)))
     expectFailure(.wrongPassphrase) {
       _ = try store.set("1", forKey: "pin", access: .userPresence)
@@ -115,10 +112,7 @@ import Testing
 
   /// The first process has read the header that had the old key.
   @Test func storesUnderTheKeyThatAnotherProcessHasMadeSince() throws {
-    let directory = try TemporaryDirectory(isQuick: true)
-    let user = FakeUser()
-    let one = directory.secrets(authenticate: user.answer)
-    let two = directory.secrets(authenticate: user.answer)
+    let (one, two) = (store, directory.secrets(authenticate: user.answer))
     try one.set("1", forKey: "pin", access: .userPresence)
     try one.remove("pin")
     user.answer = "another"
@@ -129,9 +123,6 @@ import Testing
 
   /// The first process does not have the keys that the other secrets are under now.
   @Test func asksForANewPassphraseAfterAnotherProcessHasReplacedTheKeys() throws {
-    let directory = try TemporaryDirectory(isQuick: true)
-    let user = FakeUser()
-    let store = directory.secrets(authenticate: user.answer)
     try store.set("v", forKey: "k")
     try store.set("1", forKey: "pin", access: .userPresence)
     try store.remove("pin")
@@ -145,9 +136,6 @@ import Testing
   /// A copy of the data directory of a vault with a key file includes the header. A short
   /// passphrase is soon found by trying all of them against a slot.
   @Test func theHeaderDoesNotShowThePresenceSlot() throws {
-    let directory = try TemporaryDirectory(isQuick: true)
-    let user = FakeUser()
-    let store = directory.secrets(authenticate: user.answer)
     try store.set("1234", forKey: "pin", access: .userPresence)
     for _ in 0..<2 {
       let bytes = try Bytes.read(directory.headerPath)
@@ -166,9 +154,6 @@ import Testing
   }
 
   @Test func aTypedKeyThatRequiresPresenceRefusesASecretWithoutIt() throws {
-    let directory = try TemporaryDirectory(isQuick: true)
-    let user = FakeUser()
-    let store = directory.secrets(authenticate: user.answer)
     let key = SecureVault.Key<String>("pin", access: .userPresence)
     #expect(try store.get(key) == nil)
     // Another program has replaced the secret, which takes no passphrase.
@@ -184,9 +169,6 @@ import Testing
   }
 
   @Test func addRefusesBeforeItAsks() throws {
-    let directory = try TemporaryDirectory(isQuick: true)
-    let user = FakeUser()
-    let store = directory.secrets(authenticate: user.answer)
     #expect(try store.add("1", forKey: "pin", access: .userPresence))
     let count = user.requests.count
     #expect(try !store.add("2", forKey: "pin", access: .userPresence))
@@ -195,9 +177,6 @@ import Testing
   }
 
   @Test func makesNoNewKeyWhenTheHeaderHasLostThePresenceSlot() throws {
-    let directory = try TemporaryDirectory(isQuick: true)
-    let user = FakeUser()
-    let store = directory.secrets(authenticate: user.answer)
     try store.set("plain", forKey: "k")
     let before = try directory.bytes(of: "vault/vault.hdr")
     try store.set("1", forKey: "pin", access: .userPresence)
@@ -212,7 +191,6 @@ import Testing
   }
 
   @Test func theAuthenticateClosureMayLockTheVault() throws {
-    let directory = try TemporaryDirectory(isQuick: true)
     let box = Mutex<SecureVault.Store?>(nil)
     let store = directory.secrets(authenticate: { _ in
       try box.withLock { $0 }?.lock()
@@ -231,9 +209,6 @@ import Testing
   }
 
   @Test func theFirstSuchSecretSurvivesAConcurrentProtect() throws {
-    let directory = try TemporaryDirectory(isQuick: true)
-    let user = FakeUser()
-    let store = directory.secrets(authenticate: user.answer)
     try store.set("v", forKey: "k")
     try store.set("0", forKey: "gone", access: .userPresence)
     try store.remove("gone")
@@ -253,9 +228,6 @@ import Testing
   }
 
   @Test func aFlippedFlagDoesNotLoseTheKey() throws {
-    let directory = try TemporaryDirectory(isQuick: true)
-    let user = FakeUser()
-    let store = directory.secrets(authenticate: user.answer)
     try store.set("1", forKey: "pin", access: .userPresence)
     let path = try directory.secretPath("pin")
     let good = try Bytes.read(path)
@@ -273,9 +245,6 @@ import Testing
 
   @Test(arguments: [true, false])
   func setKeepsTheAccessOfAConcurrentSet(isFirst: Bool) throws {
-    let directory = try TemporaryDirectory(isQuick: true)
-    let user = FakeUser()
-    let store = directory.secrets(authenticate: user.answer)
     try store.set("0", forKey: "pin")
     // If there is such a secret already, the next one does not change the header.
     if !isFirst { try store.set("0", forKey: "other", access: .userPresence) }

@@ -7,6 +7,10 @@ import Testing
 
 /// A suite with a file for each value.
 @Suite(.timeLimit(.minutes(20))) struct FileEngineTests {
+  private let directory: TemporaryDirectory
+
+  init() throws { directory = try TemporaryDirectory() }
+
   private func withSuite<R>(
     in directory: TemporaryDirectory, _ body: (Defaults.Store) async throws -> R
   ) async throws -> R {
@@ -30,7 +34,6 @@ import Testing
   }
 
   @Test func eachKeyIsAReadableFile() async throws {
-    let directory = try TemporaryDirectory()
     try await withSuite(in: directory) { store async throws in
       try store.set("dark", forKey: "theme")
       try store.set(16, forKey: "window/size")
@@ -45,7 +48,6 @@ import Testing
   }
 
   @Test func readSeesEditsByHand() async throws {
-    let directory = try TemporaryDirectory()
     try await withSuite(in: directory) { store async throws in
       try store.set(16, forKey: "size")
       try put(" 18\n", "size.json", in: directory)
@@ -68,7 +70,6 @@ import Testing
   }
 
   @Test func changesIncludeEditsByHand() async throws {
-    let directory = try TemporaryDirectory()
     try await withSuite(in: directory) { store async throws in
       var changes = store.changes("size", default: 0).makeAsyncIterator()
       try put("1", "size.json", in: directory)
@@ -82,7 +83,6 @@ import Testing
   }
 
   @Test func changesIncludeWritesOfAnotherEngine() async throws {
-    let directory = try TemporaryDirectory()
     let long = String(repeating: "k", count: 900)
     try await withSuite(in: directory) { store async throws in
       let other = FileEngine(Folder(directory.url))
@@ -98,7 +98,6 @@ import Testing
 
   @Test(arguments: ["null\n", " 1\n", "\u{FEFF}1", ""])
   func engineReturnsBytesOfOtherPrograms(_ text: String) throws {
-    let directory = try TemporaryDirectory()
     let engine = FileEngine(Folder(directory.url))
     try put(text, "k.json", in: directory)
     #expect(try engine.data(forKey: "k") == Data(text.utf8))
@@ -107,7 +106,6 @@ import Testing
   }
 
   @Test func removingALongKeyRemovesItsDirectories() throws {
-    let directory = try TemporaryDirectory()
     let engine = FileEngine(Folder(directory.url))
     let (long, longer) = (String(repeating: "k", count: 500), String(repeating: "k", count: 900))
     for key in [long, longer] { try engine.set(Data("1".utf8), forKey: key) }
@@ -118,7 +116,6 @@ import Testing
   }
 
   @Test func watchingDoesNotBringBackADeletedDirectory() async throws {
-    let directory = try TemporaryDirectory()
     let engine = WatchCountingEngine(FileEngine(Folder(directory.url)))
     try await StorageSystem.withTemporary(engines: ["files": engine]) {
       var changes = Defaults.suite("files").changes("k", default: 0).makeAsyncIterator()
@@ -191,7 +188,6 @@ import Testing
   }
 
   @Test func keyMayHaveAThousandBytes() async throws {
-    let directory = try TemporaryDirectory()
     try await withSuite(in: directory) { store async throws in
       let longest = String(repeating: "/", count: 1_000)
       try store.set(1, forKey: longest)
@@ -203,7 +199,6 @@ import Testing
   }
 
   @Test func foreignFilesAreLeftAlone() async throws {
-    let directory = try TemporaryDirectory()
     let manager = FileManager.default
     for name in [".git/objects", "theme.json.d", "directory.json", "kkk+", "sealed"] {
       try manager.createDirectory(
@@ -237,7 +232,6 @@ import Testing
   }
 
   @Test func onlyTheUserMayReadTheFilesUnlessTheDirectoryIsShared() async throws {
-    let directory = try TemporaryDirectory()
     chmod(directory.path, 0o770)
     try await withSuite(in: directory) { store async throws in
       try store.set(1, forKey: "k")
@@ -284,7 +278,6 @@ import Testing
 
   /// In a durable folder, each value survives a power cut when the set returns.
   @Test func setsAreDurableInADurableFolder() throws {
-    let directory = try TemporaryDirectory()
     let engine = FileEngine(Folder(directory.url))
     try engine.set(Data("1".utf8), forKey: "k")
     let value = Data("2".utf8)

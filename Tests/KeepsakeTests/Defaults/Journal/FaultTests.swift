@@ -7,6 +7,10 @@ import Testing
 /// Makes each system call of each write fail in turn, and expects an error, the old or the whole
 /// new value, and no temporary files.
 @Suite(.ownThread, .singleThreaded) struct FaultTests {
+  private let directory: TemporaryDirectory
+
+  init() throws { directory = try TemporaryDirectory() }
+
   @Test func eachFailingCallLeavesTheOldOrTheNewValue() async throws {
     try await FaultSweep<DefaultsModel>().run()
   }
@@ -49,7 +53,6 @@ import Testing
   }
 
   @Test func failedSyncIsNeverRepeatedOnTheSameFile() throws {
-    let directory = try TemporaryDirectory()
     let store = directory.store()
     try store.set(1, forKey: "a")
     let journal = try store.journal
@@ -78,7 +81,6 @@ import Testing
   }
 
   @Test func synchronizeSyncsTheDirectoryOnce() throws {
-    let directory = try TemporaryDirectory()
     let (store, other) = (directory.store(), directory.store())
     for store in [store, other] { try keepFromBackgroundSync(store) }
     try store.set(1, forKey: "a")
@@ -91,7 +93,6 @@ import Testing
   }
 
   @Test func setMakesThreeSystemCalls() throws {
-    let directory = try TemporaryDirectory()
     let store = directory.store()
     try keepFromBackgroundSync(store)
     try store.set(1, forKey: "a")
@@ -124,7 +125,6 @@ import Testing
   }
 
   @Test func setAfterAnotherProcessesSetChecksTheLockFile() throws {
-    let directory = try TemporaryDirectory()
     let (store, other) = (directory.store(), directory.store())
     for store in [store, other] { try keepFromBackgroundSync(store) }
     for number in 0..<10 {
@@ -189,7 +189,6 @@ import Testing
   /// Otherwise another program could take it.
   @Test(arguments: [false, true])
   func removalReservesSpaceAgainWhileItHasTheLock(isRemoved: Bool) throws {
-    let directory = try TemporaryDirectory()
     let store = directory.store()
     try store.set(0, forKey: "k")
     let calls = Locked<[SystemCall]>([])
@@ -212,7 +211,6 @@ import Testing
   /// Otherwise a change would take blocks that became free after a removal had used the reserve.
   @Test(arguments: [false, true])
   func writerReservesMissingSpaceBeforeItTakesABlock(isOpenedAgain: Bool) throws {
-    let directory = try TemporaryDirectory()
     let first = directory.store()
     // The first journal reserves space, too.
     let full = FaultPlan(decide: { $0.call == .reserve ? .fail(ENOSPC) : .proceed })
@@ -235,7 +233,6 @@ import Testing
   }
 
   @Test func setSucceedsWhenAnOldTemporaryFileCannotBeRemoved() throws {
-    let directory = try TemporaryDirectory()
     try directory.write([1], to: ".standard.jsonl.a.tmp")
     let store = directory.store()
     let plan = FaultPlan(decide: { $0.call == .unlink ? .fail(EPERM) : .proceed })
@@ -246,7 +243,6 @@ import Testing
   }
 
   @Test func compactionOfADeletedJournalReportsNothing() throws {
-    let directory = try TemporaryDirectory()
     let failures = Failures()
     let store = directory.store(failures: failures)
     try store.set(1, forKey: "k")

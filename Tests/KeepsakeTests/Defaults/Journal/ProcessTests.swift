@@ -7,8 +7,11 @@ import Testing
 extension OneAtATime {
   /// Several processes at the same time, and processes that are killed.
   @Suite struct ProcessTests {
+    private let directory: TemporaryDirectory
+
+    init() throws { directory = try TemporaryDirectory() }
+
     @Test func fourProcessesLoseNoKeys() throws {
-      let directory = try TemporaryDirectory()
       let peers = try (0..<4).map { try Peer.start(directory, "fill", "p\($0)-", "2000") }
       for peer in peers {
         _ = peer.finish()
@@ -20,14 +23,12 @@ extension OneAtATime {
     }
 
     @Test func fourProcessesCountExactly() throws {
-      let directory = try TemporaryDirectory()
       let peers = try (0..<4).map { _ in try Peer.start(directory, "increment", "count", "2000") }
       for peer in peers { _ = peer.finish() }
       #expect(try directory.store().int("count") == 8_000)
     }
 
     @Test func readSeesAnotherProcessesSetWhileAThirdCompacts() throws {
-      let directory = try TemporaryDirectory()
       let store = directory.store()
       try store.set(0, forKey: "seen")
       let writer = try Peer.start(directory, "serve")
@@ -54,7 +55,6 @@ extension OneAtATime {
     /// it acknowledged. `KEEPSAKE_KILLS` makes the run longer.
     @Test func killLosesNothingAcknowledged() throws {
       let kills = Coverage.count("KEEPSAKE_KILLS", sample: 10, complete: 500)
-      let directory = try TemporaryDirectory()
       let failures = Failures()
       var last = 0
       var files: Set<UInt64> = []
@@ -93,7 +93,6 @@ extension OneAtATime {
     }
 
     @Test func shortLivedProcessesCompact() throws {
-      let directory = try TemporaryDirectory()
       let store = directory.store()
       let text = String(repeating: "x", count: 70_000)
       try store.set(text, forKey: "text")
@@ -112,7 +111,6 @@ extension OneAtATime {
     }
 
     @Test func temporaryFilesOfKilledCompactionsAreRemoved() throws {
-      let directory = try TemporaryDirectory()
       let old = directory.file(".standard.jsonl.abc.tmp")
       let young = directory.file(".standard.jsonl.def.tmp")
       for file in [old, young] { try Data([1]).write(to: file) }
@@ -144,12 +142,10 @@ extension OneAtATime {
 
     /// A descriptor of the parent's would keep its lock, even after the parent was killed.
     @Test func forkedChildThatReadsKeepsNoLockFileOfItsParent() throws {
-      let directory = try TemporaryDirectory()
       #expect(try Peer.start(directory, "fork-read").finish() == "1 1\n")
     }
 
     @Test func throwsWhenTheLockIsHeldForLongerThanTheTimeout() throws {
-      let directory = try TemporaryDirectory()
       try directory.store().set(1, forKey: "a")
       let holder = try LockFile.createOrOpen(
         directory.file(".standard.lock").path, mode: 0o600, timeout: .seconds(1)
@@ -172,7 +168,6 @@ extension OneAtATime {
 
     /// Another thread waits for the same lock, and this one for that thread.
     @Test func blamesTheProcessThatHoldsTheLockAndNotAnUpdate() throws {
-      let directory = try TemporaryDirectory()
       try directory.store().set(1, forKey: "a")
       let location = try JournalPaths(
         directory: StoreDirectory(path: directory.path, isCallerOwned: false), name: "standard")

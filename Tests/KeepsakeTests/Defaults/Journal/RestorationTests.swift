@@ -8,6 +8,11 @@ import Testing
 @Suite(.singleThreaded, .ownThread) struct RestorationTests {
   static let journal = TemporaryDirectory.journal
 
+  private let directory: TemporaryDirectory
+  private let failures = Failures()
+
+  init() throws { directory = try TemporaryDirectory() }
+
   /// Lets a file that is left alone count as finished.
   private static func later(_ body: () throws -> Void) throws {
     waitForTick()
@@ -45,8 +50,6 @@ import Testing
 
   @Test(arguments: ["", "notes of the user\n", "[\"keepsake\",\"1:01"])
   func knownValuesStayIfNothingReadsAsAJournal(_ content: String) throws {
-    let directory = try TemporaryDirectory()
-    let failures = Failures()
     let store = directory.store(failures: failures)
     let reader = directory.store()
     for key in 0..<3 { try store.set(key, forKey: "k\(key)") }
@@ -68,8 +71,6 @@ import Testing
   }
 
   @Test func whatWasKnownIsKeptIfTheRestoredFileIsIncomplete() throws {
-    let directory = try TemporaryDirectory()
-    let failures = Failures()
     let store = directory.store(failures: failures)
     try store.set(1, forKey: "a")
     try store.set(2, forKey: "b")
@@ -87,7 +88,6 @@ import Testing
 
   /// The file has the same inode, the same length and other contents.
   @Test func aRestoredFileOfEqualLengthIsNoticed() throws {
-    let directory = try TemporaryDirectory()
     let other = try TemporaryDirectory()
     let store = directory.store()
     try store.set(111, forKey: "a")
@@ -103,7 +103,6 @@ import Testing
 
   /// The restored file has the id of the old one, so words of the old one would fit it.
   @Test(arguments: [false, true]) func aRestoredFileIsWrittenAnew(isDeletedBefore: Bool) throws {
-    let directory = try TemporaryDirectory()
     let (store, idle) = (directory.store(), directory.store())
     try store.set(1, forKey: "a")
     let backup = try directory.bytes(of: Self.journal)
@@ -123,8 +122,6 @@ import Testing
   /// The file is deleted before it is restored, so that the one that reads it knows no values.
   @Test(arguments: [Part.partOfARecord, .wholeRecords])
   func aReadDoesNotMakeAnUnfinishedFileCount(_ written: Part) throws {
-    let directory = try TemporaryDirectory()
-    let failures = Failures()
     let journal = try Self.makeJournal(in: directory, failures)
     for key in 0..<10 { try journal.set(.int(Int64(key)), forKey: "k\(key)") }
     // A sync in the background would validate the file a second later, and by its own clock.
@@ -157,8 +154,6 @@ import Testing
   /// Whole records read as a complete journal.
   @Test(arguments: Part.allCases)
   func writersWaitForAProgramThatPauses(after written: Part) throws {
-    let directory = try TemporaryDirectory()
-    let failures = Failures()
     let journal = try Self.makeJournal(in: directory, failures)
     for key in 0..<10 { try journal.set(.int(Int64(key)), forKey: "k\(key)") }
     try journal.synchronize()
@@ -187,7 +182,6 @@ import Testing
 
   /// Each check of the header in a tick gives the same answer as the first one.
   @Test func aReadDoesNotLetAWriterMissARestoredFile() throws {
-    let directory = try TemporaryDirectory()
     let other = try TemporaryDirectory()
     let journal = try Self.makeJournal(in: directory, timeout: .milliseconds(1))
     try journal.set(.int(1), forKey: "a")
@@ -208,7 +202,6 @@ import Testing
 
   /// The remedy of a thread that waits too long for another one must not blame that one.
   @Test func eachWriterThatWaitsSaysThatTheFileIsBeingReplaced() throws {
-    let directory = try TemporaryDirectory()
     let journal = try Self.makeJournal(in: directory)
     try journal.set(.int(1), forKey: "k")
     try journal.synchronize()
@@ -252,8 +245,6 @@ import Testing
   @Test(arguments: Part.allCases, [SystemCall.exchange, .unlink])
   func whatIsWrittenTooLateIsKeptAndReported(after written: Part, at call: SystemCall) async throws
   {
-    let directory = try TemporaryDirectory()
-    let failures = Failures()
     let store = directory.store(failures: failures)
     for key in 0..<10 { try store.set(key, forKey: "k\(key)") }
     let backup = try directory.bytes(of: Self.journal)
@@ -304,9 +295,7 @@ import Testing
   /// A compaction looks at the file when it begins, and puts the new one in place later.
   @Test(arguments: [Program.copy, .move])
   func whatIsRestoredDuringACompactionIsKeptAndReported(by program: Program) async throws {
-    let directory = try TemporaryDirectory()
     let other = try TemporaryDirectory()
-    let failures = Failures()
     let store = directory.store(failures: failures)
     try store.set(1, forKey: "a")
     try other.store().set(2, forKey: "b")
@@ -335,9 +324,7 @@ import Testing
   func whatIsRestoredDuringACompactionIsKeptIfACallFails(_ call: SystemCall, always: Bool)
     async throws
   {
-    let directory = try TemporaryDirectory()
     let other = try TemporaryDirectory()
-    let failures = Failures()
     let store = directory.store(failures: failures)
     try store.set(1, forKey: "a")
     try store.journal.synchronize()
@@ -372,8 +359,6 @@ import Testing
 
   /// The exchange of names wakes the observer.
   @Test func anObserverThatLooksDuringACompactionSeesNoRestore() throws {
-    let directory = try TemporaryDirectory()
-    let failures = Failures()
     let journal = try Self.makeJournal(in: directory, failures)
     try journal.set(.int(1), forKey: "a")
     try journal.synchronize()
@@ -396,9 +381,7 @@ import Testing
 
   /// A program deletes the file before it restores it, and the new one gets the name in between.
   @Test func aFileThatIsDeletedAndRestoredDuringACompactionIsKept() async throws {
-    let directory = try TemporaryDirectory()
     let other = try TemporaryDirectory()
-    let failures = Failures()
     let store = directory.store(failures: failures)
     try store.set(1, forKey: "a")
     try other.store().set(2, forKey: "b")
@@ -429,7 +412,6 @@ import Testing
 
   /// The new file is no file that another program has begun to write.
   @Test func aSetAfterRestoringABackupWhereThereWasNoFileDoesNotWait() throws {
-    let directory = try TemporaryDirectory()
     let other = try TemporaryDirectory()
     try other.store().set(2, forKey: "b")
     let journal = try Self.makeJournal(in: directory)
@@ -442,9 +424,7 @@ import Testing
   /// A suite has no file yet, and a program begins to restore one.
   @Test(arguments: Part.allCases)
   func writersWaitForAFileThatAppears(after written: Part) throws {
-    let directory = try TemporaryDirectory()
     let other = try TemporaryDirectory()
-    let failures = Failures()
     let journal = try Self.makeJournal(in: directory, failures)
     #expect(try journal.value(forKey: "k0") == nil)
     for key in 0..<10 { try other.store().set(key, forKey: "k\(key)") }
@@ -468,8 +448,6 @@ import Testing
   /// The part that was restored has everything that this process has read, and less than others
   /// have published.
   @Test func aProcessThatKnowsLessThanOthersWaitsForARestore() throws {
-    let directory = try TemporaryDirectory()
-    let failures = Failures()
     let journals = try (0..<2).map { _ in try Self.makeJournal(in: directory, failures) }
     for key in 0..<10 {
       try journals[0].set(.int(Int64(key)), forKey: "k\(key)")
@@ -496,8 +474,6 @@ import Testing
   }
 
   @Test func aReportSaysThatOtherProcessesKnewMore() throws {
-    let directory = try TemporaryDirectory()
-    let failures = Failures()
     let (store, other) = (directory.store(failures: failures), directory.store())
     // It would read what the other one has set.
     try keepFromBackgroundSync(store)
@@ -514,7 +490,6 @@ import Testing
 
   /// Programs that restore a directory may make a link before the file that it leads to.
   @Test func aLinkToNothingIsAnErrorAndNoEndlessLoop() throws {
-    let directory = try TemporaryDirectory()
     let store = directory.store()
     let path = directory.file(Self.journal).path
     try #require(symlink("missing", path) == 0)
@@ -524,8 +499,6 @@ import Testing
   }
 
   @Test func noSyncOfADeletedDirectoryIsReported() throws {
-    let directory = try TemporaryDirectory()
-    let failures = Failures()
     try Self.makeJournal(in: directory).set(.int(1), forKey: "a")
     // The file is not its own, so that it also syncs the directory.
     let journal = try Self.makeJournal(in: directory, failures)
@@ -537,7 +510,6 @@ import Testing
 
   /// Its files were closed because other stores needed descriptors.
   @Test func aRestoredFileIsLookedAtAgainAfterTheFilesWereClosed() throws {
-    let directory = try TemporaryDirectory()
     let other = try TemporaryDirectory()
     let journal = try Self.makeJournal(in: directory)
     try journal.set(.int(1), forKey: "a")
@@ -555,7 +527,6 @@ import Testing
   }
 
   @Test func aCompactionDoesNotReplaceARestoredFile() throws {
-    let directory = try TemporaryDirectory()
     let other = try TemporaryDirectory()
     let store = directory.store()
     try store.set(1, forKey: "a")

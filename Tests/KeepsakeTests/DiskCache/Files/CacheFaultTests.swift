@@ -9,6 +9,14 @@ import Testing
   private static let old = Data(String(repeating: Fault.mark + " old. ", count: 30).utf8)
   private static let new = Data(String(repeating: Fault.mark + " new. ", count: 40).utf8)
 
+  private let directory: TemporaryDirectory
+  private let store: DiskCache.Store
+
+  init() throws {
+    directory = try TemporaryDirectory()
+    store = directory.cache()
+  }
+
   private static let day = WriteOptions(
     expiry: .after(86_400 * WallClock.second), details: EntryDetails(kept: 1), isDurable: false)
 
@@ -38,8 +46,6 @@ import Testing
   }
 
   @Test func aPayloadThatCannotBeRenamedLeavesTheOldValue() throws {
-    let directory = try TemporaryDirectory()
-    let store = directory.cache()
     try store.set(Self.old, forKey: "k")
     let plan = FaultPlan(decide: { [.exchange, .rename].contains($0.call) ? .fail(EIO) : .proceed })
     #expect(throws: StorageError.self) {
@@ -49,8 +55,6 @@ import Testing
   }
 
   @Test func anIncompleteRemovalIsNotCountedAsDamage() throws {
-    let directory = try TemporaryDirectory()
-    let store = directory.cache()
     try store.set(Self.old, forKey: "k")
     let count = Locked(0)
     let plan = FaultPlan(decide: { event in
@@ -162,7 +166,6 @@ import Testing
   /// Where a file system copies on write, as btrfs does, a full disk does not accept changes to the
   /// ledger either.
   @Test func aFullDiskFailsNoRemoval() throws {
-    let directory = try TemporaryDirectory()
     try prepare(directory)
     let footprint = 8_192
     let plan = FaultPlan(decide: { $0.call == .publish ? .fail(ENOSPC) : .proceed })
@@ -191,8 +194,6 @@ import Testing
   }
 
   @Test func aSizeThatCouldNotBeRecordedIsRecordedWithTheNextChange() throws {
-    let directory = try TemporaryDirectory()
-    let store = directory.cache()
     try store.set("x", forKey: "k")
     let plan = FaultPlan(decide: { $0.call == .publish ? .fail(ENOSPC) : .proceed })
     try FaultPlan.$current.withValue(plan) { try store.set(Data(count: 100_000), forKey: "k") }
@@ -203,7 +204,6 @@ import Testing
   }
 
   @Test func facadeReturnsFalseAndReportsErrorsWithoutTheValue() async throws {
-    let directory = try TemporaryDirectory()
     try directory.write([], to: "caches")  // a file instead of the directory
     let failures = Failures()
     let store = directory.cache(failures: failures)
@@ -239,8 +239,6 @@ import Testing
   }
 
   @Test func filesArePrivateAndTheDirectoryIsTagged() throws {
-    let directory = try TemporaryDirectory()
-    let store = directory.cache()
     try store.set(Self.new, forKey: "k")
     func mode(_ path: String) throws -> UInt32 { try #require(try FileSystem.status(path)).mode }
     let payload = try store.payload("k")
@@ -260,8 +258,6 @@ import Testing
   }
 
   @Test func onlyDurableSetsSynchronize() throws {
-    let directory = try TemporaryDirectory()
-    let store = directory.cache()
     let syncs: Set<SystemCall> = [.fsync, .fdatasync]
     let calls = try systemCalls {
       try store.set(Self.new, forKey: "a", expiry: .days(1))
@@ -284,8 +280,6 @@ import Testing
   }
 
   @Test func theFirstDurableEntryOfEachSubdirectorySynchronizesItsName() throws {
-    let directory = try TemporaryDirectory()
-    let store = directory.cache()
     let synchronized = Locked<[String]>([])
     let plan = FaultPlan(decide: { event in
       if event.call == .fsync { synchronized.withLock { $0.append(event.path) } }
@@ -318,8 +312,6 @@ import Testing
   }
 
   @Test func aVerifiedEntryIsReadWithFourCalls() throws {
-    let directory = try TemporaryDirectory()
-    let store = directory.cache()
     try store.set(Self.new, forKey: "k", expiry: .days(1))
     _ = try store.get("k")
     // Every few milliseconds a call also checks whether the directory and the ledger were replaced.
@@ -335,9 +327,7 @@ import Testing
   }
 
   @Test func aFirstReadOpensAtOnceAfterAHit() throws {
-    let directory = try TemporaryDirectory()
     for number in 0..<20 { try directory.cache().set(Self.new, forKey: "k\(number)") }
-    let store = directory.cache()
     func fewest(_ numbers: Range<Int>, _ prepare: () throws -> Void) throws -> [SystemCall] {
       let calls = try numbers.map { number in
         try prepare()
@@ -355,8 +345,6 @@ import Testing
   }
 
   @Test func aSetMakesOnlyTheseCalls() throws {
-    let directory = try TemporaryDirectory()
-    let store = directory.cache()
     func fewest(_ prepare: () throws -> Void) throws -> [SystemCall] {
       let calls = try (0..<10).map { _ in
         try prepare()
@@ -376,8 +364,6 @@ import Testing
   }
 
   @Test func readersDoNotWaitForWriters() throws {
-    let directory = try TemporaryDirectory()
-    let store = directory.cache()
     try store.set(Self.old, forKey: "k")
     try store.set("v", forKey: "over", expiry: .seconds(0.01))
     let cache = try #require(try store.files.openCache())
@@ -406,7 +392,6 @@ import Testing
   }
 
   @Test func throwsAfterATimeoutIfAKeyStaysLocked() throws {
-    let directory = try TemporaryDirectory()
     try directory.cache().set(Self.old, forKey: "k")
     let holder = try #require(try directory.cache().files.openCache())
     let name = try EntryName(key: "k", rules: holder.rules)

@@ -14,11 +14,16 @@ extension OneAtATime {
     /// The duration of the longest test; the others take a fifth of it.
     private let seconds = Coverage.count("KEEPSAKE_SECONDS", sample: 1, complete: 10)
     private let kills = Coverage.count("KEEPSAKE_KILLS", sample: 10, complete: 500)
+    private let directory: TemporaryDirectory
+    private let failures = Failures()
+    private let store: DiskCache.Store
+
+    init() throws {
+      directory = try TemporaryDirectory()
+      store = directory.ownCache("x", failures: failures)
+    }
 
     @Test func hitsAreRightAndTheLimitHoldsWithManyWriters() async throws {
-      let directory = try TemporaryDirectory()
-      let failures = Failures()
-      let store = directory.ownCache("x", failures: failures)
       // Without the limit the 50 keys would take about 1.6 MB.
       let limit = 512 << 10
       store.sizeLimit = limit
@@ -65,9 +70,6 @@ extension OneAtATime {
     }
 
     @Test func readsReturnCompleteValuesWhileAllWriteOneKey() async throws {
-      let directory = try TemporaryDirectory()
-      let failures = Failures()
-      let store = directory.ownCache("x", failures: failures)
       let milliseconds = seconds * 200
       let peers = try (0..<2).map {
         try Peer.start(directory, "cache-stress", "\(100 + $0)", "\(milliseconds)", "0", "1")
@@ -86,7 +88,6 @@ extension OneAtATime {
 
     @Test func piecesAreOfOneValueWhileOtherProcessesReplaceIt() async throws {
       let directory = try TemporaryDirectory(isQuick: true)
-      let failures = Failures()
       let store = directory.ownCache("x", failures: failures)
       let milliseconds = seconds * 100
       let peers = try (0..<2).map {
@@ -122,8 +123,6 @@ extension OneAtATime {
     /// Kills writers at random moments and expects the values that they had acknowledged.
     /// `KEEPSAKE_KILLS` makes the run longer.
     @Test func killedWritersLeaveNoWrongValueAndNoOtherFiles() throws {
-      let directory = try TemporaryDirectory()
-      let failures = Failures()
       let writerCount = 4
       var last = Array(repeating: 0, count: writerCount)
       var states: [Int: CacheStepState] = [:]
@@ -188,7 +187,6 @@ extension OneAtATime {
     }
 
     @Test func aForkedChildAndItsParentWriteAtTheSameTime() throws {
-      let directory = try TemporaryDirectory()
       let count = Coverage.count(sample: 400, complete: 1_500)
       #expect(try Peer.start(directory, "cache-fork", "\(count)").finish() == "done 0\n")
       let store = directory.ownCache("x")
@@ -203,9 +201,6 @@ extension OneAtATime {
     }
 
     @Test func removingExpiredEntriesKeepsEntriesJustReplaced() throws {
-      let directory = try TemporaryDirectory()
-      let failures = Failures()
-      let store = directory.ownCache("x", failures: failures)
       try store.set(Data([0]), forKey: "key0")
       let sweepers = try (0..<2).map { _ in try Peer.start(directory, "cache-sweep", "key0") }
       for sweeper in sweepers { #expect(sweeper.line() == "ready") }
@@ -233,9 +228,6 @@ extension OneAtATime {
     }
 
     @Test func emptyingACacheDuringSetsLeavesItWorking() async throws {
-      let directory = try TemporaryDirectory()
-      let failures = Failures()
-      let store = directory.ownCache("x", failures: failures)
       let milliseconds = seconds * 200
       let clearers = try (0..<2).map { _ in
         try Peer.start(directory, "cache-clear", "\(milliseconds)")
@@ -263,7 +255,6 @@ extension OneAtATime {
     }
 
     @Test func totalSizeIsRightAfterAWriterWasKilledBetweenItsTwoFiles() throws {
-      let directory = try TemporaryDirectory()
       for removes in [true, false] {
         let store = directory.ownCache("x")
         try store.set(Data([1]), forKey: "a")
@@ -280,7 +271,6 @@ extension OneAtATime {
     }
 
     @Test func aSweepKeepsTheFilesOfACacheWhoseNameContinuesAfterADot() throws {
-      let directory = try TemporaryDirectory()
       let (short, long) = (directory.ownCache("x"), directory.ownCache("x.y"))
       try short.set(Data([1]), forKey: "a")
       let writer = try long.engine.startWriting("a")

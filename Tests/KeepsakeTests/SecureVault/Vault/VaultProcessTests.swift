@@ -13,6 +13,10 @@ extension OneAtATime {
     /// Five times the duration of the test that locks and unlocks repeatedly.
     private let seconds = Coverage.count("KEEPSAKE_SECONDS", sample: 1, complete: 10)
     private let kills = Coverage.count("KEEPSAKE_KILLS", sample: 8, complete: 200)
+    private let directory: TemporaryDirectory
+    private let failures = Failures()
+
+    init() throws { directory = try TemporaryDirectory() }
 
     // MARK: Several processes
 
@@ -60,7 +64,6 @@ extension OneAtATime {
     /// The other process creates the vault after the header was found missing, before entries are
     /// listed.
     @Test(arguments: 0..<4) func opensAVaultThatAnotherProcessHasJustCreated(call: Int) throws {
-      let directory = try TemporaryDirectory()
       let vault = directory.vault()
       let isCreated = Locked(false)
       let plan = FaultPlan(decide: { event in
@@ -91,7 +94,6 @@ extension OneAtATime {
     }
 
     @Test func writersLoseNothingDuringConstantRotation() throws {
-      let directory = try TemporaryDirectory()
       let (writerCount, count) = (4, Coverage.count(sample: 200, complete: 500))
       let rotators = try (0..<2).map { _ in try Peer.start(directory, "vault-rotate") }
       for rotator in rotators { #expect(rotator.line() == "ready") }
@@ -116,7 +118,6 @@ extension OneAtATime {
         #expect(rotations > 3)
       }
 
-      let failures = Failures()
       let stores = directory.bothServices(failures)
       try expectNoStrayFiles(directory)
       try stores[0].rotateKeys()
@@ -132,7 +133,6 @@ extension OneAtATime {
 
     @Test(arguments: [["set", "rotate", "protect"], ["rotate", "rotate", "protect"], ["erase"]])
     func killedWritersLeaveEachSecretOldOrNew(parts: [String]) throws {
-      let failures = Failures()
       var strays = 0
       // Each protection leaves a key in the key file, which holds a thousand.
       let roundsPerDirectory = 20
@@ -222,8 +222,6 @@ extension OneAtATime {
     // MARK: Stopped processes
 
     @Test func writersTimeOutAndReadersContinueWhileAStoppedProcessHoldsTheLock() throws {
-      let directory = try TemporaryDirectory()
-      let failures = Failures()
       let writer = directory.secrets(failures: failures)
       for index in 0..<10 { try writer.set("value \(index)", forKey: "key\(index)") }
       let rotator = try Peer.start(directory, "vault-rotate")
@@ -291,8 +289,6 @@ extension OneAtATime {
     // MARK: Locking
 
     @Test func nothingIsReadOrWrittenBetweenLockAndUnlock() async throws {
-      let directory = try TemporaryDirectory()
-      let failures = Failures()
       let vault = directory.vault(failures: failures)
       try set("0", 0, vault)
       let end = ContinuousClock.now + .milliseconds(seconds * 200)
@@ -354,7 +350,6 @@ extension OneAtATime {
     }
 
     @Test func lockWinsOverAConcurrentOpening() throws {
-      let directory = try TemporaryDirectory()
       let key = Data((0..<32).map { UInt8($0) })
       try directory.vault().protect(with: .closure("server") { key })
       try directory.secrets(keySources: [.closure("server") { key }]).set("v", forKey: "key0")
@@ -402,7 +397,6 @@ extension OneAtATime {
     private static let canBeScanned = dlsym(nil, "__tsan_init") == nil
 
     @Test(.enabled(if: canBeScanned)) func keysAreOnlyInTheirPageAndNowhereAfterLock() throws {
-      let directory = try TemporaryDirectory()
       let peer = try Peer.start(directory, "vault-serve")
       var ever = KnownKeys()
       func scan(isOpen: Bool, _ after: String, passphrase: String? = nil) throws {
@@ -466,7 +460,6 @@ extension OneAtATime {
     @Test(.enabled(if: Keyring.isAvailable), arguments: [nil, PermissionTests.otherUser])
     func theNextProcessOpensAVaultThatIsRemembered(user: String?) throws {
       if user != nil, getuid() != 0 { return }
-      let directory = try TemporaryDirectory()
       try #require(chmod(directory.path, 0o777) == 0)
       func start() throws -> Child {
         let peer = try Peer.start(directory, "vault-serve")
@@ -503,7 +496,6 @@ extension OneAtATime {
 
     @Test(.enabled(if: canBeScanned), arguments: [nil, passphrases[0]])
     func aForkedChildHasNoneOfItsParentsKeys(passphrase: String?) throws {
-      let directory = try TemporaryDirectory()
       let peer = try Peer.start(directory, "vault-serve")
       #expect(try peer.ask("set a value") == "ok")
       if let passphrase { #expect(try peer.ask("protect \(passphrase) \(Self.logN)") == "ok") }
@@ -520,7 +512,6 @@ extension OneAtATime {
     }
 
     @Test func aForkedChildDoesNotUseItsParentsNonces() throws {
-      let directory = try TemporaryDirectory()
       let peer = try Peer.start(directory, "vault-serve")
       #expect(try peer.ask("set a value") == "ok")
       #expect(try peer.ask("fork-set b value") == "ok")
@@ -547,7 +538,6 @@ extension OneAtATime {
 
     @Test(.enabled(if: canBeScanned && dumpsArePlainFiles), arguments: [nil, passphrases[0]])
     func aCoreDumpOfAnOpenVaultHasNoKeys(passphrase: String?) throws {
-      let directory = try TemporaryDirectory()
       let peer = try Peer.start(directory, "vault-serve")
       #expect(try peer.ask("set a value") == "ok")
       if let passphrase { #expect(try peer.ask("protect \(passphrase) \(Self.logN)") == "ok") }
