@@ -192,20 +192,4 @@ import Testing
     expectFailure(.damaged) { _ = try VaultClient(server).secrets().get("k") }
     expectFailure(.damaged) { try VaultClient(server).secrets().set("4", forKey: "k") }
   }
-
-  /// Anyone who can write to the server can take back a rotation, as documented.
-  @Test func anOldHeaderHidesWhatWasSealedSince() throws {
-    let server = try TestServer()
-    let client = try VaultClient(server)
-    try client.secrets().set("1", forKey: "k")
-    let old = try #require(try server.command("HGET", Self.values, "header").text)
-    try client.secrets().rotateKeys()
-    let new = try #require(try server.command("HGET", Self.values, "header").text)
-    try server.command("HSET", Self.values, "header", old)
-    expectFailure(.damaged, reason: "which the vault does not have") {
-      _ = try VaultClient(server).secrets().get("k")
-    }
-    try server.command("HSET", Self.values, "header", new)
-    #expect(try VaultClient(server).secrets().get("k") == "1")
-  }
 }

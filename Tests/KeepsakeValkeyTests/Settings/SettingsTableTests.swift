@@ -11,13 +11,6 @@ import Testing
   /// As a server is set up that keeps settings.
   private static let durable = ["--appendonly", "yes"]
 
-  @Test func conforms() async throws {
-    let client = TestClient(try TestServer(Self.durable))
-    try await StorageEngineConformance.check(timeLimit: .seconds(600), seenWithin: .seconds(60)) {
-      client.table
-    }
-  }
-
   @Test func conformsWithTwoOpeners() async throws {
     let server = try TestServer(Self.durable)
     let (one, two) = (TestClient(server), TestClient(server))

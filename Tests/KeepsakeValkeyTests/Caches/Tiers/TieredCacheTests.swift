@@ -167,17 +167,6 @@ import Testing
 
   // MARK: Times
 
-  @Test func serversClockCounts() throws {
-    try cache.set("a", forKey: "k", expiry: .hours(10))
-    server.advance(by: 9 * 3_600)
-    #expect(try other.model("k") == "a")
-    let entry = try #require(try other.entry("k"))
-    #expect(entry.expires.map { Int($0.timeIntervalSince(entry.created).rounded()) } == 3_600)
-    server.advance(by: 3_601)
-    let third = try TierMachine(server).cache()
-    #expect(try third.get("k") == nil)
-  }
-
   @Test func usesKeepAnIdleEntry() throws {
     let start = WallClock.now
     func text(afterMinutes minutes: Int64) throws -> String? {
@@ -292,19 +281,6 @@ import Testing
 
   // MARK: Outages
 
-  @Test func cacheGoesOnWithoutTheServer() throws {
-    try cache.set("a", forKey: "k")
-    here.tier.goAway()
-    for number in 0..<3 {
-      #expect(try cache.model("k") == "a")
-      try cache.set(number, forKey: "n")
-      #expect(try cache.model("n") == number)
-      #expect(try cache.get("missing") == nil && !cache.contains("missing"))
-    }
-    #expect(here.failures.all.map(\.code) == [.unreachable])
-    #expect(cache.statistics.sharedHits + cache.statistics.sharedMisses == 0)
-  }
-
   @Test func outageIsReportedOnce() throws {
     let directory = try TemporaryDirectory(isQuick: true)
     let failures = Failures()
@@ -362,27 +338,7 @@ import Testing
     #expect(try cache.model("changed") == "new")
   }
 
-  /// A full server still has the old value, which must not be used.
-  @Test func refusedValueReplacesTheOldOne() throws {
-    try cache.set("old", forKey: "k")
-    #expect(try other.model("k") == "old")
-    here.tier.fail(with: .diskFull)
-    try cache.set("new", forKey: "k")
-    #expect(here.failures.all.map(\.code) == [.diskFull])
-    #expect(try other.get("k") == nil)
-  }
-
   // MARK: Damage
-
-  @Test func foreignBytesAreAMissAndReported() throws {
-    for bytes in [[], Array("hello".utf8), [UInt8](repeating: 1, count: 5_000)] {
-      server.put(bytes, forKey: "k")
-      #expect(try other.get("k") == nil && !other.contains("k"))
-    }
-    #expect(there.failures.all.contains { $0.code == .damaged && $0.key == "k" })
-    try cache.set("a", forKey: "k")
-    #expect(try other.model("k") == "a")
-  }
 
   @Test func changedBytesAreAMiss() throws {
     try cache.set(Data(count: 9_000), forKey: "k", expiry: .hours(1))
