@@ -45,37 +45,6 @@ import Testing
     #expect(store == nil && scope == nil)
   }
 
-  @Test func parallelTemporaryStoresAreSeparate() async throws {
-    try await withThrowingTaskGroup(of: Void.self) { group in
-      for number in 0..<20 {
-        group.addTask {
-          try await StorageSystem.withTemporary {
-            Defaults.set(number, forKey: "k")
-            await Task.yield()
-            #expect(Defaults.int("k") == number)
-          }
-        }
-      }
-      try await group.waitForAll()
-    }
-  }
-
-  /// Outside a scope, even in detached tasks and on queues, a test run uses its own directory.
-  @Test func testRunNeverTouchesHome() async throws {
-    let paths = [
-      try #require(try Defaults.shared.fileURL?.path),
-      try await Task.detached { try #require(try Defaults.shared.fileURL?.path) }.value,
-      try await withCheckedThrowingContinuation { continuation in
-        DispatchQueue.global().async {
-          continuation.resume(with: Result { try #require(try Defaults.shared.fileURL?.path) })
-        }
-      },
-    ]
-    for path in paths {
-      #expect(path.contains("/keepsake-\(getpid())-") && path.contains("/tests-"))
-    }
-  }
-
   @Test(.temporaryStorage) func removeAllEmptiesEachSuite() {
     for suite: Defaults.Suite in [.standard, "other", .memory] {
       Defaults.set(1, forKey: "k", suite: suite)
@@ -200,13 +169,6 @@ import Testing
 
 /// The trait gives each case of a parameterized test its own stores.
 @Suite(.temporaryStorage) struct TemporaryStorageTraitTests {
-  @Test(arguments: 0..<8)
-  func eachCaseStartsEmpty(_ number: Int) {
-    #expect(Defaults.keys().isEmpty)
-    Defaults.set(number, forKey: "k")
-    #expect(Defaults.int("k") == number)
-  }
-
   @Suite struct Inner {
     @Test func nestedSuiteInheritsTheTrait() throws {
       let path = try #require(try Defaults.shared.fileURL?.path)

@@ -73,14 +73,6 @@ private struct Holder: Sendable, CustomTestStringConvertible {
     }
   }
 
-  @Test func suitesServicesAndCachesAreSeparate() {
-    for holder in Holder.all { holder.set(holder.testDescription) }
-    for holder in Holder.all {
-      #expect(holder.byKey() == holder.testDescription)
-      #expect(holder.byName() == holder.testDescription)
-    }
-  }
-
   @Test(arguments: Holder.all) private func removingOneValueKeepsTheOthers(_ holder: Holder) {
     for holder in Holder.all { holder.set(holder.testDescription) }
     #expect(holder.remove())
