@@ -173,10 +173,7 @@ import Testing
     server.hook.withLock {
       $0 = { name in
         guard name != "fill" else { return }
-        let call = calls.withLock { calls in
-          calls += 1
-          return calls
-        }
+        let call = calls.increment()
         guard call == number else { return }
         #expect(throws: Never.self) {
           try two.secrets().set("2", forKey: "a")

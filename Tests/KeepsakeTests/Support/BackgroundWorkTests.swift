@@ -11,10 +11,7 @@ import Testing
     let done = Locked(0)
     for _ in 0..<100 {
       BackgroundWork.run {
-        let count = active.withLock { active in
-          active += 1
-          return active
-        }
+        let count = active.increment()
         most.withLock { $0 = max($0, count) }
         for _ in 0..<100 { sched_yield() }
         active.withLock { $0 -= 1 }

@@ -87,6 +87,17 @@ enum Fault {
   }
 }
 
+/// Runs `body` as a process does that is killed before one of its system calls: neither that call
+/// nor a later one has an effect.
+///
+/// - Returns: Whether there was such a call.
+func killing<R>(beforeCall number: Int, _ body: () -> R) -> Bool {
+  let count = Locked(0)
+  let plan = FaultPlan(decide: { _ in count.increment() > number ? .fail(EIO) : .proceed })
+  _ = FaultPlan.$current.withValue(plan, operation: body)
+  return count.withLock { $0 } > number
+}
+
 /// Runs `body` on a disk that accepts so many bytes of the first write, and no write after it.
 func withDiskFull<R>(afterBytes count: Int, _ body: () throws -> R) rethrows -> R {
   let isFull = Locked(false)

@@ -252,10 +252,7 @@ final class HookedEngine: StorageEngine {
         $0 = { [table = engine.table] call in
           // Another writer always wins.
           guard call == "replace" else { return }
-          let number = losses.withLock { losses in
-            losses += 1
-            return losses
-          }
+          let number = losses.increment()
           if number <= 20 { table.set(Data("\(number * 10)".utf8), forKey: "k") }
         }
       }
@@ -315,10 +312,7 @@ final class HookedEngine: StorageEngine {
       engine.hook.withLock {
         $0 = { [table = engine.table] call in
           guard call == "changes" else { return }
-          let number = tries.withLock { tries in
-            tries += 1
-            return tries
-          }
+          let number = tries.increment()
           if number == 1 { throw Refused() }
           table.set(Data("2".utf8), forKey: "k")
         }

@@ -143,10 +143,7 @@ import Testing
     let (isFilling, mayFail) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
     server.hook.withLock {
       $0 = { _ in
-        let count = attempts.withLock { attempts in
-          attempts += 1
-          return attempts
-        }
+        let count = attempts.increment()
         if count == 1 {
           isFilling.signal()
           mayFail.wait()

@@ -72,14 +72,7 @@ import Testing
     for number in 0... {
       try #require(number < 200)
       let stage = try Stage(app, backup)
-      let count = Locked(0)
-      let plan = FaultPlan(decide: { _ in
-        count.withLock { count in
-          count += 1
-          return count > number ? .fail(EIO) : .proceed
-        }
-      })
-      _ = try? FaultPlan.$current.withValue(plan) { try stage.restore() }
+      let isKilled = killing(beforeCall: number) { try? stage.restore() }
       try anHourLater {
         let values = try stage.values()
         #expect(values == Self.old || values == Self.new, "before call \(number)")
@@ -92,7 +85,7 @@ import Testing
           kept.contains { $0.merging(Self.old) { own, _ in own } == $0 },
           "before call \(number): \(kept)")
       }
-      if count.withLock({ $0 }) <= number { break }
+      if !isKilled { break }
     }
   }
 

@@ -177,10 +177,7 @@ extension OneAtATime {
       // Another process holds the lock at the first attempt, and the second one takes long.
       let plan = FaultPlan(decide: { event in
         guard event.call == .lock else { return .proceed }
-        let attempt = attempts.withLock { attempts in
-          attempts += 1
-          return attempts
-        }
+        let attempt = attempts.increment()
         if attempt == 1 { return .fail(EAGAIN) }
         isWaiting.open()
         mayContinue.wait()

@@ -55,14 +55,7 @@ import Testing
       let running = directory.store()
       #expect(try running.int("a") == 1)
       waitForTick()
-      let count = Locked(0)
-      let plan = FaultPlan { event in
-        count.withLock { count in
-          count += 1
-          return count > number ? .fail(EIO) : .proceed
-        }
-      }
-      FaultPlan.$current.withValue(plan) {
+      let isKilled = killing(beforeCall: number) {
         switch operation {
         case "set": try? store.set(2, forKey: "a")
         case "removeAll": try? store.removeAll()
@@ -82,7 +75,7 @@ import Testing
         #expect(try store.int("a") == last && store.int("b") == 3, comment)
       }
       outcomes.insert(last == 1)
-      if count.withLock({ $0 }) <= number { break }
+      if !isKilled { break }
       try #require(number < 39)
     }
     #expect(outcomes.count == (operation == "compact" ? 1 : 2))

@@ -213,10 +213,7 @@ import Testing
     let reason = Locked("")
     let plan = FaultPlan { event in
       guard event.call == .lock else { return .proceed }
-      let count = lockCount.withLock { count in
-        count += 1
-        return count
-      }
+      let count = lockCount.increment()
       // The writer has waited once, and keeps the other threads of the process waiting.
       if count == 2 {
         let end = DispatchSemaphore(value: 0)

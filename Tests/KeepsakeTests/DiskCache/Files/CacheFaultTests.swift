@@ -112,16 +112,9 @@ import Testing
       }
       let size = try directory.cache().totalSize
       /// Whether the set was killed.
-      func set(_ value: Data, untilCall number: Int) throws -> Bool {
-        let count = Locked(0)
-        let plan = FaultPlan(decide: { _ in
-          count.withLock { count in
-            count += 1
-            return count > number ? .fail(EIO) : .proceed
-          }
-        })
+      func set(_ value: Data) -> Bool {
         let store = directory.cache()
-        FaultPlan.$current.withValue(plan) {
+        return killing(beforeCall: number) {
           // Its clean-up fails too.
           switch change {
           case "tagged": try? store.set(value, forKey: key, tags: ["t": "1", "u": "2"])
@@ -131,11 +124,10 @@ import Testing
           default: try? store.set(value, forKey: key, durable: change == "durable")
           }
         }
-        return count.withLock { $0 } > number
       }
       // Killed twice at the same point, without a read in between.
-      let isKilled = try set(Self.new, untilCall: number)
-      if isKilled { _ = try set(Self.new, untilCall: number) }
+      let isKilled = set(Self.new)
+      if isKilled { _ = set(Self.new) }
       let found = try directory.cache().get(key)
       #expect(found == Self.old || found == after, "before call \(number)")
       values.append(found)

@@ -100,14 +100,7 @@ import Testing
     for number in 0... {
       try #require(number < 200)
       let stage = try Stage(app, backup)
-      let count = Locked(0)
-      let plan = FaultPlan(decide: { _ in
-        count.withLock { count in
-          count += 1
-          return count > number ? .fail(EIO) : .proceed
-        }
-      })
-      _ = try? FaultPlan.$current.withValue(plan) { try stage.restore() }
+      let isKilled = killing(beforeCall: number) { try? stage.restore() }
       try stage.expectOldVault(old, "before call \(number)")
       outcomes.insert(try stage.secrets())
       for _ in 0..<2 {
@@ -115,7 +108,7 @@ import Testing
         try stage.expectOldVault(old, "before call \(number), and restored again")
       }
       #expect(try stage.secrets() == ["c": "restored"])
-      if count.withLock({ $0 }) <= number { break }
+      if !isKilled { break }
     }
     #expect(outcomes == [Self.secrets, ["c": "restored"]])
   }

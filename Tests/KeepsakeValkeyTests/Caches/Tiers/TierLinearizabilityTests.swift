@@ -64,10 +64,7 @@ import Testing
     private func makeCall(_ process: Int) async throws {
       let (store, tier) = (stores[process], processes[process].tier)
       let key = Int.random(in: keys)
-      let value = lastValue.withLock { value in
-        value += 1
-        return value
-      }
+      let value = lastValue.increment()
       switch Int.random(in: 0..<100) {
       case 0..<40:
         let began = RegisterCall.now

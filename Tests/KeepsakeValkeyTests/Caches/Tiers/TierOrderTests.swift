@@ -45,10 +45,7 @@ import Testing
     let count = Locked(0)
     for call in ["read", "readHead"] {
       here.tier.beforeReply(to: call) { [cache] in
-        let number = count.withLock { count in
-          count += 1
-          return count
-        }
+        let number = count.increment()
         try? cache.set(number, forKey: "k")
       }
     }
