@@ -149,26 +149,6 @@ import Testing
     }
   }
 
-  @Test func missingValueIsKnownElsewhere() async throws {
-    let stores = try [CacheMachine(server).cache(), CacheMachine(server).cache()]
-    await gate.open()
-    for number in 0..<4 {
-      let value = try await stores[number % 2].fetch(
-        "k", expiry: .hours(1), nilExpiry: .hours(1)
-      ) { () async -> String? in
-        await gate.pass()
-        return nil
-      }
-      #expect(value == nil)
-    }
-    #expect(await gate.entered == 1)
-    #expect(try !stores[0].contains("k") && !stores[1].contains("k"))
-    try stores[0].set("a", forKey: "k")
-    try await eventually("the value did not arrive") {
-      try await stores[1].fetch("k", expiry: .hours(1), nilExpiry: .hours(1)) { "b" } == "a"
-    }
-  }
-
   /// The entry is stale on both machines, and found unchanged on one.
   @Test func unchangedValueIsFreshElsewhere() async throws {
     let stores = try [CacheMachine(server).cache(), CacheMachine(server).cache()]

@@ -132,37 +132,7 @@ import Testing
     #expect(one.faults.isEmpty && two.faults.isEmpty)
   }
 
-  // MARK: Threads and memory
-
-  /// The threads that Swift's tasks share go on while calls wait for a frozen server.
-  @Test func tasksGoOnWhileCallsWait() async throws {
-    let server = try TestServer()
-    let client = TestClient(server) { $0.requestTimeout = .seconds(600) }
-    try client.set("a", "1")
-    #expect(try client.get("a") == "1")
-    server.freeze()
-    let ended = Recorder<Int>()
-    let tasks = (0..<40).map { number in
-      Task.detached {
-        try await StorageSystem.perform { try client.set("\(number)", "1") }
-        ended.append(number)
-      }
-    }
-    // A task for each thread of the pool, and more.
-    let others = Recorder<Int>()
-    for number in 0..<100 {
-      await Task.detached {
-        await Task.yield()
-        others.append(number)
-      }.value
-    }
-    #expect(others.count == 100 && ended.count == 0)
-    #expect(try client.get("a") == "1")
-    server.unfreeze()
-    for task in tasks { try await task.value }
-    #expect(ended.count == 40)
-    #expect(try client.all().count == 41)
-  }
+  // MARK: Memory
 
   /// Changes that fail leave nothing behind; the source of the process is Tests/ValkeyPeer.
   @Test(arguments: ["kill", "freeze"]) func failingWritesTakeNoMemory(_ kind: String) throws {

@@ -8,8 +8,6 @@ import Testing
 
 /// Fetches of two machines: one of them produces a value.
 @Suite(.ownThread, .timeLimit(.minutes(20))) struct SharedFetchTests {
-  private struct Failure: Error {}
-
   private let server = FakeTierServer()
   private let here: TierMachine
   private let there: TierMachine
@@ -87,22 +85,6 @@ import Testing
     #expect(server.state.withLock { $0.leases.isEmpty })
   }
 
-  @Test func anotherMachineProducesAfterAFailure() async throws {
-    let failing = Task {
-      try await cache.fetch("k") { () async throws -> Int in
-        await gate.pass()
-        throw Failure()
-      }
-    }
-    try await wait { await gate.entered == 1 }
-    let waiting = Task { try await other.fetch("k") { 2 } }
-    try await waitForWaiter(of: other)
-    await gate.open()
-    await #expect(throws: Failure.self) { try await failing.value }
-    #expect(try await waiting.value == 2)
-    #expect(try cache.model("k") == 2)
-  }
-
   @Test func anotherMachineProducesAfterACancellation() async throws {
     let cancelled = try await startProducer()
     let waiting = Task { try await other.fetch("k") { 2 } }
@@ -123,23 +105,6 @@ import Testing
     #expect(other.tiers?.waits.count == 0)
     await gate.open()
     #expect(try await producer.value == 1)
-  }
-
-  @Test(arguments: [true, false]) func changeElsewhereWins(_ sets: Bool) async throws {
-    let producer = try await startProducer()
-    if sets { try other.set(2, forKey: "k") } else { try other.remove("k") }
-    await gate.open()
-    #expect(try await producer.value == 1)
-    let expected = sets ? 2 : nil
-    #expect(try cache.model("k") == expected && other.model("k") == expected)
-  }
-
-  @Test func removalOfAllElsewhereWins() async throws {
-    let producer = try await startProducer()
-    try other.removeAll()
-    await gate.open()
-    #expect(try await producer.value == 1)
-    #expect(try cache.get("k") == nil && other.get("k") == nil)
   }
 
   @Test func machineProducesWithoutTheServer() async throws {
