@@ -116,9 +116,9 @@ import Testing
   }
 
   private let unreachable = StorageError(.unreachable, operation: "connect", remedy: "Wait.")
+  private let follower = TableStateTests.follower()
 
   @Test func messagesThatFollowAreShown() {
-    let follower = Self.follower()
     #expect(follower.receive(6, ["b": "2"]) == nil)
     #expect(follower.receive(7, ["a": nil, "c": "3"]) == nil)
     #expect(follower.values == ["b": "2", "c": "3"])
@@ -141,7 +141,6 @@ import Testing
 
   /// None of them is shown. A snapshot is read, and what it has is shown.
   @Test(arguments: Unexpected.allCases) func unexpectedMessageMeansASnapshot(_ kind: Unexpected) {
-    let follower = Self.follower()
     #expect(follower.receive(6, ["a": "2"]) == nil)
     let load =
       switch kind {
@@ -162,7 +161,6 @@ import Testing
 
   /// The server published them before it was asked for the snapshot.
   @Test func oldMessagesAfterASnapshotAreIgnored() {
-    let follower = Self.follower()
     for version: Int64 in 3...5 { #expect(follower.receive(version, ["a": "wrong"]) == nil) }
     #expect(follower.receive(6, ["a": "2"]) == nil)
     #expect(follower.values == ["a": "2"])
@@ -219,7 +217,6 @@ import Testing
   }
 
   @Test func failedSnapshotKeepsTheValues() {
-    let follower = Self.follower()
     let load = follower.receive(8, ["a": "8"]) ?? 0
     #expect(follower.failLoading(load, unreachable) != nil)
     #expect(follower.state.phase == .apart && follower.state.failure?.code == .unreachable)
@@ -232,7 +229,6 @@ import Testing
 
   /// A snapshot alone does not make it current: later changes would not arrive.
   @Test func snapshotWithoutASubscriptionIsShownOnly() {
-    let follower = Self.follower()
     follower.lose(unreachable)
     let load = follower.beginLoading() ?? 0
     _ = follower.finishLoading(load, Self.snapshot(9, ["a": "9"]))
@@ -288,7 +284,6 @@ import Testing
   }
 
   @Test(arguments: ["", "other"]) func anotherTableIsAConflict(_ id: String) {
-    let follower = Self.follower()
     follower.lose(unreachable)
     var load = follower.beginReceiving() ?? 0
     let other = Self.snapshot(id.isEmpty ? 0 : 3, id.isEmpty ? [:] : ["b": "2"], id: id)
@@ -306,7 +301,6 @@ import Testing
   }
 
   @Test(arguments: [1, 3]) func replacementIsTakenAndReported(_ version: Int64) {
-    let follower = Self.follower()
     let load = follower.beginLoading() ?? 0
     let values = version == 1 ? [:] : ["b": "2"]
     let other = Self.snapshot(version, values, id: "other")
@@ -330,7 +324,6 @@ import Testing
   private static let adoption = TableMessage(Array("other 3  c3 *".utf8))
 
   @Test func adoptionEndsAConflict() {
-    let follower = Self.follower()
     let other = Self.snapshot(3, ["b": "2"], id: "other")
     _ = follower.finishLoading(follower.beginLoading() ?? 0, other)
     #expect(follower.state.conflict != nil)
@@ -343,7 +336,6 @@ import Testing
 
   /// A process that knows a third table, which was not given up.
   @Test func adoptionInPlaceOfAnotherTableIsAConflict() {
-    let follower = Self.follower()
     let other = Self.snapshot(3, ["b": "2"], id: "other")
     let first = follower.finishLoading(follower.receive(Self.adoption) ?? 0, other)
     #expect(first.report?.code == .notFound && first.load == nil)
@@ -354,7 +346,6 @@ import Testing
 
   /// The snapshot may be of the moment before.
   @Test func adoptionDuringASnapshotMeansAnother() {
-    let follower = Self.follower()
     let load = follower.beginLoading() ?? 0
     #expect(follower.receive(Self.adoption) == nil)
     let next = follower.finishLoading(load, TableContents())
@@ -428,7 +419,6 @@ import Testing
   }
 
   @Test func outageIsReportedOnce() throws {
-    let follower = Self.follower()
     follower.lose(unreachable)
     let number = try #require(follower.planOutageReport())
     #expect(follower.planOutageReport() == nil)
@@ -445,7 +435,6 @@ import Testing
 
   /// However often it fails and whatever arrives meanwhile.
   @Test func failedSnapshotIsReadAgainOnceAndLaterEachTime() throws {
-    let follower = Self.follower()
     var delays: [Duration] = []
     var load = follower.beginLoading()
     for _ in 0..<9 {
@@ -489,7 +478,6 @@ import Testing
   /// Each attempt ends the connection, and so leads to another subscription, which must not lead to
   /// another attempt.
   @Test func tooLargeSnapshotIsNotReadAgainAtOnce() throws {
-    let follower = Self.follower()
     let tooLarge = StorageError(.engineFailed, operation: "request", remedy: "Store less.")
     var load = try #require(follower.beginLoading())
     for delay in [Duration.milliseconds(500), .seconds(1), .seconds(2)] {
@@ -515,7 +503,6 @@ import Testing
   // MARK: Own changes
 
   @Test func ownChangeBeforeItsMessage() {
-    let follower = Self.follower()
     #expect(follower.note(Self.changes(["a": "2"]), version: 6, id: "id"))
     #expect(follower.values == ["a": "2"])
     #expect(follower.receive(6, ["a": "2"]) == nil && follower.state.phase == .current)
@@ -524,7 +511,6 @@ import Testing
   }
 
   @Test func ownChangeAfterItsMessage() {
-    let follower = Self.follower()
     #expect(follower.receive(6, ["a": "2"]) == nil)
     #expect(follower.receive(7, ["a": "3"]) == nil)
     #expect(follower.note(Self.changes(["a": "2"]), version: 6, id: "id"))
@@ -532,13 +518,11 @@ import Testing
   }
 
   @Test func ownLargeChangeNeedsNoSnapshot() {
-    let follower = Self.follower()
     #expect(follower.note(Self.changes(["a": "2"]), version: 6, id: "id"))
     #expect(follower.receive(6, nil) == nil && follower.state.phase == .current)
   }
 
   @Test func ownChangeWaitsForEarlierOnes() {
-    let follower = Self.follower()
     #expect(!follower.note(Self.changes(["a": "7"]), version: 7, id: "id"))
     #expect(follower.values == ["a": "1"])
     #expect(follower.receive(6, ["a": "6"]) == nil)
@@ -556,7 +540,6 @@ import Testing
 
   /// The mirror needs the change because of which a condition was not met.
   @Test func unmetConditionWaitsForItsVersion() {
-    let follower = Self.follower()
     #expect(follower.note(nil, version: 5, id: "id"))
     #expect(!follower.note(nil, version: 6, id: "id"))
     _ = follower.receive(6, ["a": "2"])
@@ -565,7 +548,6 @@ import Testing
 
   /// Two threads, whose replies come in another order than the changes were made.
   @Test func ownChangesWhileApartKeepTheirOrder() {
-    let follower = Self.follower()
     follower.lose(unreachable)
     #expect(follower.note(Self.changes(["a": "8", "b": "8"]), version: 8, id: "id"))
     #expect(follower.note(Self.changes(["a": "7", "c": "7"]), version: 7, id: "id"))
@@ -585,7 +567,6 @@ import Testing
 
   /// After waiting in vain for earlier changes.
   @Test func ownChangeIsShownEarlyAndTheTableReadAgain() {
-    let follower = Self.follower()
     let load = follower.noteEarly(Self.changes(["a": "9"]), version: 9)
     #expect(load != nil && follower.values == ["a": "9"])
     // Earlier changes that arrive now must not be shown in its place.
@@ -597,7 +578,6 @@ import Testing
 
   /// It is shown until a snapshot has it, not undone by an older one.
   @Test func snapshotOfBeforeAnOwnChangeIsNotShown() {
-    let follower = Self.follower()
     let load = follower.beginLoading() ?? 0
     #expect(!follower.note(Self.changes(["a": "7"]), version: 7, id: "id"))
     _ = follower.noteEarly(Self.changes(["a": "7"]), version: 7)
