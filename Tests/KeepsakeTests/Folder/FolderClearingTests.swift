@@ -184,16 +184,12 @@ import Testing
     let directory = home.files
     try directory.save("x", as: "d/x")
     try directory.save("y", as: "d/y")
-    let plan = FaultPlan(decide: { event in
-      // Just before the copy gets its final name.
-      if event.call == .rename, event.path.hasSuffix("/copy") {
-        FaultPlan.$current.withValue(nil) {
-          #expect(throws: Never.self) { try directory.clear() }
-        }
-      }
-      return .proceed
-    })
-    try FaultPlan.$current.withValue(plan) { try directory.copy("d", to: "e/copy") }
+    // Just before the copy gets its final name.
+    try interrupt(before: .rename, at: "/copy") {
+      try directory.clear()
+    } in: {
+      try directory.copy("d", to: "e/copy")
+    }
     #expect(try directory.list(recursively: true) == ["e/", "e/copy/", "e/copy/x", "e/copy/y"])
     let (stream, continuation) = AsyncStream<[UInt8]>.makeStream()
     continuation.yield([1])

@@ -176,13 +176,9 @@ import Testing
     let host = try DirectoryHandle(directory.url().path)
     // Another process sweeps the directory just before the file gets its name. The same happens if
     // this process is killed at that moment.
-    let plan = FaultPlan(decide: { event in
-      if event.call == .rename, event.path.hasSuffix("/film") {
-        FaultPlan.$current.withValue(nil) { AbandonedFiles.sweep(host) }
-      }
-      return .proceed
-    })
-    try FaultPlan.$current.withValue(plan) {
+    try interrupt(before: .rename, at: "/film") {
+      AbandonedFiles.sweep(host)
+    } in: {
       try directory.adopt(home.file("incoming"), as: "film")
     }
     #expect(try directory.load("film") as Data == Data([7]))

@@ -219,21 +219,11 @@ import Testing
     let store = directory.secrets(failures: failures)
     try store.set("v", forKey: "k")
     // Locks when the header is in place, before any secret is sealed again.
-    let isLocked = Mutex(false)
-    let plan = FaultPlan(decide: { event in
-      if event.call == .fsync, event.path.hasSuffix("/vault"),
-        !isLocked.withLock({ isLocked in
-          defer { isLocked = true }
-          return isLocked
-        })
-      {
-        Thread.detachNewThread { try? store.lock() }
-        // It begins without waiting for this call.
-        try? waitUntil("the lock has begun") { try store.isLocked }
-      }
-      return .proceed
-    })
-    try FaultPlan.$current.withValue(plan) {
+    try interrupt(before: .fsync, at: "/vault") {
+      Thread.detachNewThread { try? store.lock() }
+      // It begins without waiting for this call.
+      try waitUntil("the lock has begun") { try store.isLocked }
+    } in: {
       try store.protect(with: Self.passphrase("p"))
     }
     #expect(try store.isLocked && store.protection == .passphrase)

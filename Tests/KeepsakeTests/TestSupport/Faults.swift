@@ -98,6 +98,31 @@ func killing<R>(beforeCall number: Int, _ body: () -> R) -> Bool {
   return count.withLock { $0 } > number
 }
 
+/// Runs `interruption` once, as another process would: just before the first such system call of
+/// `body` whose path has this suffix. There must be one.
+func interrupt(
+  before call: SystemCall, at suffix: String = "",
+  _ interruption: @escaping @Sendable () throws -> Void, in body: () throws -> Void
+) throws {
+  let isDone = Locked(false)
+  let plan = FaultPlan(decide: { event in
+    let isFirst =
+      event.call == call && event.path.hasSuffix(suffix)
+      && isDone.withLock { isDone in
+        defer { isDone = true }
+        return !isDone
+      }
+    if isFirst {
+      FaultPlan.$current.withValue(nil) {
+        #expect(throws: Never.self) { try interruption() }
+      }
+    }
+    return .proceed
+  })
+  try FaultPlan.$current.withValue(plan, operation: body)
+  #expect(isDone.withLock { $0 })
+}
+
 /// Runs `body` on a disk that accepts so many bytes of the first write, and no write after it.
 func withDiskFull<R>(afterBytes count: Int, _ body: () throws -> R) rethrows -> R {
   let isFull = Locked(false)

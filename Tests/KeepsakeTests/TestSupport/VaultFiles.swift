@@ -63,24 +63,7 @@ extension TemporaryDirectory {
 func interruptBeforeLocking(
   _ interruption: @escaping @Sendable () throws -> Void, in body: () throws -> Void
 ) throws {
-  let isDone = Locked(false)
-  let plan = FaultPlan(decide: { event in
-    let isNow = event.call == .lock && event.path.hasSuffix("/vault/.lock")
-    let isFirst =
-      isNow
-      && isDone.withLock { isDone in
-        defer { isDone = true }
-        return !isDone
-      }
-    if isFirst {
-      FaultPlan.$current.withValue(nil) {
-        #expect(throws: Never.self) { try interruption() }
-      }
-    }
-    return .proceed
-  })
-  try FaultPlan.$current.withValue(plan, operation: body)
-  #expect(isDone.withLock { $0 })
+  try interrupt(before: .lock, at: "/vault/.lock", interruption, in: body)
 }
 
 /// Reads files, and changes them in place: they keep their inode and mode.

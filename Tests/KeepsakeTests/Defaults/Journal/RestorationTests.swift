@@ -248,24 +248,16 @@ import Testing
     let part = try written.bytes(of: backup)
     try Self.overwrite(directory, with: part)
     let file = try File(directory.file(Self.journal).path, .readWrite)
-    let hasGoneOn = Locked(false)
-    let plan = FaultPlan { event in
-      guard event.call == call, hasGoneOn.withLock({ !$0 }) else { return .proceed }
-      hasGoneOn.withLock { $0 = true }
+    try interrupt(before: call) {
       let rest = Array(backup[part.count...])
-      #expect(throws: Never.self) {
-        try file.overwrite(rest.span.bytes, at: part.count)
-        try Self.setTimeInTheFuture(of: file)
-      }
-      return .proceed
-    }
-    try FaultPlan.$current.withValue(plan) {
+      try file.overwrite(rest.span.bytes, at: part.count)
+      try Self.setTimeInTheFuture(of: file)
+    } in: {
       try Journal.$lateWriteDelay.withValue(.milliseconds(1)) {
         try Self.later { try store.set(7, forKey: "new") }
       }
     }
     #expect(try store.int("new") == 7)
-    #expect(hasGoneOn.withLock { $0 })
     try await eventually("nothing was kept") { try !Self.restoredFiles(in: directory).isEmpty }
     let kept = try #require(try Self.restoredFiles(in: directory).first)
     #expect(try directory.bytes(of: kept) == backup)
@@ -297,17 +289,11 @@ import Testing
     try store.set(1, forKey: "a")
     try other.store().set(2, forKey: "b")
     let backup = try other.bytes(of: Self.journal)
-    let isRestored = Locked(false)
-    let plan = FaultPlan { event in
-      guard event.call == .exchange, isRestored.withLock({ !$0 }) else { return .proceed }
-      isRestored.withLock { $0 = true }
-      #expect(throws: Never.self) {
-        try program.restore(backup, to: directory.file(Self.journal).path)
-      }
-      return .proceed
+    try interrupt(before: .exchange) {
+      try program.restore(backup, to: directory.file(Self.journal).path)
+    } in: {
+      try store.journal.compact()
     }
-    try FaultPlan.$current.withValue(plan) { try store.journal.compact() }
-    #expect(isRestored.withLock { $0 })
     #expect(try store.int("a") == 1)
     let kept = try Self.restoredFiles(in: directory)
     #expect(try kept.map { try directory.bytes(of: $0) } == [backup])
@@ -530,19 +516,13 @@ import Testing
     try other.store().set(2, forKey: "b")
     let backup = try other.bytes(of: Self.journal)
     // The file is restored while the compaction writes its own.
-    let isRestored = Locked(false)
-    let plan = FaultPlan { event in
-      guard event.call == .fdatasync, isRestored.withLock({ !$0 }) else { return .proceed }
-      isRestored.withLock { $0 = true }
-      #expect(throws: Never.self) {
-        // The header has been checked in this tick.
-        try store.journal.validate()
-        try Self.overwrite(directory, with: backup)
-      }
-      return .proceed
+    try interrupt(before: .fdatasync) {
+      // The header has been checked in this tick.
+      try store.journal.validate()
+      try Self.overwrite(directory, with: backup)
+    } in: {
+      try store.journal.compact()
     }
-    try FaultPlan.$current.withValue(plan) { try store.journal.compact() }
-    #expect(isRestored.withLock { $0 })
     try Self.later { () throws in
       for store in [directory.store(), store] { #expect(try store.int("b") == 2) }
       #expect(try !store.contains("a"))

@@ -65,20 +65,9 @@ extension OneAtATime {
     /// listed.
     @Test(arguments: 0..<4) func opensAVaultThatAnotherProcessHasJustCreated(call: Int) throws {
       let vault = directory.vault()
-      let isCreated = Locked(false)
-      let plan = FaultPlan(decide: { event in
-        let isNow = isCreated.withLock { isCreated in
-          defer { isCreated = isCreated || event.call == .list }
-          return event.call == .list && !isCreated
-        }
-        if isNow {
-          FaultPlan.$current.withValue(nil) {
-            try? directory.secrets().set("theirs", forKey: "key1")
-          }
-        }
-        return .proceed
-      })
-      try FaultPlan.$current.withValue(plan) {
+      try interrupt(before: .list) {
+        try directory.secrets().set("theirs", forKey: "key1")
+      } in: {
         switch call {
         case 0: _ = try vault.read("standard", "key1", reason: nil)
         case 1: try set("own", 0, vault)
@@ -86,7 +75,6 @@ extension OneAtATime {
         default: try vault.unlock(passphrase: nil)
         }
       }
-      #expect(isCreated.withLock { $0 })
       #expect(try directory.secrets().get("key1") == "theirs")
       #expect(try directory.secrets().get("key0") == (call == 1 ? "own" : nil))
       #expect(try vault.keys("standard") == (call == 1 ? ["key0", "key1"] : ["key1"]))
