@@ -1,5 +1,4 @@
 import Foundation
-import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
@@ -95,11 +94,6 @@ private struct Failure: Error {}
       try FaultPlan.$current.withValue(plan) { try directory.save(Data(count: 1 << 20), as: "f") }
     }
     try FaultPlan.$current.withValue(plan) { try directory.save(Data(count: 1_000), as: "f") }
-  }
-
-  @Test(.temporaryStorage) func usesTheStoresOfTheTask() async throws {
-    try await Folder.caches.save(chunks: FolderNameTests.chunks([[1]]), as: "f")
-    #expect(try Folder.caches.load("f") as Data == Data([1]))
   }
 
   @MainActor @Test func progressRunsInTheCallersIsolation() async throws {
