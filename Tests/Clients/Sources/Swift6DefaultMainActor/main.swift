@@ -1,61 +1,87 @@
-// Settings in Swift 6 mode with the main actor as default isolation. Models, keys and settings need
-// no annotations.
+// Swift 6 mode with the main actor as default isolation: models, keys and settings need no
+// annotations, and `nonisolated` and `@concurrent` lead off the main actor.
 import Checks
 import Foundation
 import Keepsake
 import Observation
 
-struct Note: Codable, Equatable {
-  var title: String
-  var pinned = false
-  var edited: Date?
-}
-
-enum Sorting: String, Codable {
-  case title, date
-}
-
-final class Draft: Codable {
-  var text: String
-  init(text: String) { self.text = text }
-}
-
-enum Settings {
-  @Default("fontSize") static var fontSize = 16
-  @Default("sorting", defaultValue: .title) static var sorting: Sorting
-  @Default("notes") static var notes: [Note] = []
-  @Default(.draft) static var draft: Draft
-  @DefaultOptional("lastNote") static var lastNote: Note?
-  @DefaultOptional("lastLogin") static var lastLogin: Date?
-}
-
-// Can also be used off the main actor.
-nonisolated extension Defaults.Key<Int> {
-  static let fontSize = Defaults.Key("fontSize", default: 16)
-}
-
-extension Defaults.Key<Sorting> {
-  static let sorting = Defaults.Key("sorting", default: Sorting.title)
-}
-
-extension Defaults.Key<Note?> {
-  static let lastNote = Defaults.Key<Note?>("lastNote")
+final class Caller {
+  var downloads = 0
+  var progress = 0
+  var signatures = 0
+  var profiles: [Profile] = []
+  var drafts: [Draft] = []
 }
 
 extension Defaults.Key<Draft> {
   static let draft = Defaults.Key("draft", default: Draft(text: "empty"))
 }
 
-/// A user interface that redraws after a change.
-final class Drawing {
-  let model: Model
-  private(set) var frames: [String] = []
+enum Settings {
+  @Default("static.size") static var size = 16
+  @Default("static.theme", defaultValue: .light) static var theme: Theme
+  @Default("static.profiles") static var profiles: [Profile] = []
+  @Default(.draft) static var draft: Draft
+  @DefaultOptional("static.profile") static var profile: Profile?
+  @DefaultOptional(.nickname) static var nickname: String?
+}
 
-  init(_ model: Model) { self.model = model }
+// Models and keys that can also be used off the main actor.
+nonisolated struct Thumbnail: Codable, Equatable {
+  var name: String
+}
+
+nonisolated extension Defaults.Key<Double> {
+  static let volume = Defaults.Key("volume", default: 0.5)
+}
+
+nonisolated extension DiskCache.Key<Thumbnail> {
+  static let thumbnail = Self("thumbnail")
+}
+
+nonisolated extension SecureVault.Key<Thumbnail> {
+  static let credentials = Self("credentials", service: "com.app.auth")
+}
+
+enum Caches {
+  // Computed, because a constant would stay the store of the scope in which it was first used.
+  static var images: DiskCache.Store { DiskCache.named("Images") }
+}
+
+nonisolated func countOffMainActor() -> Int {
+  Defaults.update("offMainActor", default: 0) { $0 += 1 }
+}
+
+@concurrent func readOffMainActor() async -> Double {
+  Defaults.set(5, forKey: "offMainActor")
+  SecureVault[.credentials] = Thumbnail(name: "secret")
+  return Defaults[.volume] + Defaults.double("offMainActor")
+}
+
+@concurrent func thumbnailOffMainActor(_ name: String) async throws -> Thumbnail {
+  try await DiskCache.fetch("thumbnail_\(name)", expiry: .hours(1)) { Thumbnail(name: name) }
+}
+
+/// Off the main actor, because a passphrase takes half a second.
+@concurrent func protectOffMainActor(_ passphrase: String) async throws -> Bool {
+  try SecureVault.shared.protect(with: .passphrase(passphrase))
+  SecureVault.lock()
+  return SecureVault.unlock(passphrase: passphrase)
+}
+
+/// A user interface that redraws after a change.
+@Observable final class Drawing {
+  @ObservationIgnored @Default("accent") var accent = "blue"
+  @ObservationIgnored @Default(.volume) var volume
+  @ObservationIgnored @DefaultOptional("static.profile") var profile: Profile?
+  @ObservationIgnored private(set) var frames: [String] = []
+  var note: Profile?
+  var bytes = 0
+  var share = 0.0
 
   func draw() {
     withObservationTracking {
-      frames.append("\(model.accent) \(model.fontSize) \(model.lastNote?.title ?? "-")")
+      frames.append("\(accent) \(volume) \(profile?.name ?? "-")")
     } onChange: {
       Task { @MainActor in self.draw() }
     }
@@ -68,170 +94,106 @@ final class Drawing {
     }
     return frames.last == frame
   }
-}
 
-@concurrent func resizeOffMainActor() async { Defaults.set(40, forKey: "fontSize") }
-
-@Observable final class Model {
-  @ObservationIgnored @Default("accent") var accent = "blue"
-  @ObservationIgnored @Default(.fontSize) var fontSize
-  @ObservationIgnored @DefaultOptional("lastNote") var lastNote: Note?
-  var selection = 0
-
-  func load() async -> Int {
-    fontSize += 1
-    await Task.yield()
-    return $fontSize.update { $0 += 1 }
+  func load() async throws {
+    note = try await DiskCache.fetch("note", expiry: .minutes(5)) {
+      bytes += 1
+      return try await download()
+    }
+    await DiskCache.set(chunks: body(4), forKey: "film", total: 4) { bytes, total in
+      share = Double(bytes) / Double(total ?? 1)
+    }
+    try SecureVault.service("com.app.auth").withSecret("credentials") { span in
+      if span.isEmpty { throw CancellationError() }
+      self.bytes += span.byteCount
+    }
   }
 }
 
-func save<T: Codable>(_ value: T, as key: String) -> Bool { Defaults.set(value, forKey: key) }
-func load<T: Codable>(_ key: String) -> T? { Defaults.model(key) }
+/// A sequence on the main actor.
+struct Steps: AsyncSequence {
+  var start: UInt8
 
-nonisolated func countOffMainActor() -> Int {
-  Defaults.update("offMainActor", default: 0) { $0 += 1 }
+  struct AsyncIterator: AsyncIteratorProtocol {
+    var rest: UInt8
+    mutating func next() async -> [UInt8]? {
+      rest -= 1
+      return rest > 0 ? [rest] : nil
+    }
+  }
+
+  func makeAsyncIterator() -> AsyncIterator { AsyncIterator(rest: start) }
 }
 
-@concurrent func readOffMainActor() async -> Int {
-  Defaults.set(5, forKey: "offMainActor")
-  return Defaults[.fontSize] + Defaults.int("offMainActor")
-}
+// MARK: Calls from top-level code
 
-func checkStore() throws {
-  let store = Defaults.suite("store")
-  try store.set(Note(title: "a"), forKey: "note")
-  let note: Note? = try store.model("note")
-  check(note?.title == "a")
-  check(try store.model("note", type: Note.self)?.pinned == false)
-  check(try store.get("note", default: Note(title: "b")).title, is: "a")
-  try store.set(.date, for: .sorting)
-  check(try store.get(.sorting) == .date)
-  try store.update("note", default: Note(title: "c")) { $0.pinned = true }
-  try store.update(.sorting) { $0 = .title }
-  try store.set(nil, forKey: "note")
-  try store.remove(.sorting)
-  check(try store.keys(), is: [])
-}
-
-// MARK: Synchronous calls
-
-Defaults.set(Note(title: "first"), forKey: "note")
-let note: Note? = Defaults.model("note")
-check(note?.title, is: "first")
-check(Defaults.model("note", type: Note.self)?.title, is: "first")
-check(Defaults.get("note", default: Note(title: "other")).title, is: "first")
-Defaults.update("note", default: Note(title: "new")) { $0.edited = .now }
-check(Defaults.get("note", default: Note(title: "")).edited != nil)
-Defaults.set(Draft(text: "x"), forKey: "drafted")
-let draft: Draft? = Defaults.model("drafted")
-check(draft?.text, is: "x")
-Defaults.set(Optional<Note>.none, forKey: "note")
-check(!Defaults.contains("note"))
-Defaults.set(nil, forKey: "drafted", suite: "suite-\(note?.title ?? "")")
-
-Settings.fontSize += 2
-Settings.$fontSize.update { $0 += 1 }
-check(Defaults[.fontSize], is: 19)
-Defaults[.fontSize] += 1
-Defaults.update(.fontSize) { $0 += 1 }
-check(Settings.fontSize, is: 21)
-Settings.$fontSize.reset()
-check(Settings.$fontSize.key.defaultValue, is: 16)
-Settings.sorting = .date
-check(Defaults[.sorting] == .date)
-Settings.notes.append(Note(title: "n"))
-check(Settings.notes.map(\.title), is: ["n"])
-Settings.notes[0].pinned = true
-check(Settings.notes[0].pinned)
+Settings.size += 1
+check(Settings.$size.update { $0 += 1 }, is: 18)
+Settings.theme = .dark
+Settings.profiles.append(Profile(name: "n"))
+Settings.profiles[0].tags.append("x")
+check(Settings.theme == .dark && Settings.profiles[0].tags == ["x"])
 Settings.draft = Draft(text: "letter")
 check(Defaults[.draft].text, is: "letter")
-check(Settings.lastNote == nil)
-Defaults[.lastNote] = Note(title: "last")
-check(Settings.lastNote?.title, is: "last")
-Settings.$lastNote.update { $0?.title += "!" }
-check(Settings.lastNote?.title, is: "last!")
-Settings.lastLogin = .now
-Settings.$lastLogin.reset()
-check(Settings.lastLogin == nil)
-
-check(save([Note(title: "a")], as: "generic"))
-let notes: [Note]? = load("generic")
-check(notes?.count, is: 1)
+Settings.profile = Profile(name: "first")
+Settings.$profile.update { $0?.name += "!" }
+check(Settings.profile?.name, is: "first!")
+Settings.$profile.reset()
+check(Settings.nickname == nil)
 check(countOffMainActor(), is: 1)
-
-// MARK: Asynchronous calls
-
-let model = Model()
-check(await model.load(), is: 18)
-check(model.lastNote?.title, is: "last!")
-model.lastNote = nil
-model.accent = "red"
-model.$accent.reset()
-check(model.accent, is: "blue")
-check(await readOffMainActor(), is: 23)
-
-let drawing = Drawing(model)
-drawing.draw()
-check(drawing.frames, is: ["blue 18 -"])
-model.accent = "red"
-check(await drawing.hasDrawn("red 18 -"))
-await resizeOffMainActor()
-check(await drawing.hasDrawn("red 40 -"))
-Settings.lastNote = Note(title: "drawn")
-check(await drawing.hasDrawn("red 40 drawn"))
-model.$accent.reset()
-check(await drawing.hasDrawn("blue 40 drawn"))
-let nameChange = Task {
-  for await names in Defaults.changes(suite: "named") { return names }
-  return []
-}
-
-let noteChange = Task {
-  for await note in Settings.$lastNote.changes { return note?.title }
+check(await readOffMainActor(), is: 5.5)
+let profileChange = Task {
+  for await profile in Settings.$profile.changes { return profile?.name }
   return nil
-}
-let sizeChange = Task {
-  for await size in Defaults.changes("fontSize", default: 16) { return size }
-  return 0
 }
 let updater = Task {
   while !Task.isCancelled {
-    Settings.fontSize += 1
-    Defaults.update("count", default: 0, suite: "named") { $0 += 1 }
-    Settings.lastNote = Note(title: "changed \(Settings.fontSize)")
+    Settings.profile = Profile(name: "changed \(Settings.$size.update { $0 += 1 })")
     try? await Task.sleep(for: .milliseconds(5))
   }
 }
-check(await noteChange.value?.hasPrefix("changed") == true)
-check(await sizeChange.value > 16)
-check(await nameChange.value, is: ["count"])
+check(await profileChange.value?.hasPrefix("changed") == true)
 updater.cancel()
+await updater.value
+Settings.profile = nil
 
-StorageSystem.onFailure = { error in print("failed:", error.description) }
+let drawing = Drawing()
+drawing.draw()
+drawing.accent = "red"
+check(await drawing.hasDrawn("red 0.5 -"))
+await Task.detached { Defaults[.volume] = 1 }.value
+check(await drawing.hasDrawn("red 1.0 -"))
+Settings.profile = Profile(name: "drawn")
+check(await drawing.hasDrawn("red 1.0 drawn"))
+drawing.$accent.reset()
+check(await drawing.hasDrawn("blue 1.0 drawn"))
 do {
-  try checkStore()
-  try await StorageSystem.withTemporary {
-    Settings.notes = []
-    check(Defaults.keys(), is: ["notes"])
+  try await drawing.load()
+  check(drawing.note?.name == "loaded" && drawing.share == 1 && drawing.bytes > 1)
+  var steps = 0
+  try await Caches.images.set(chunks: Steps(start: 4), forKey: "count") { _, _ in steps += 1 }
+  check(steps, is: 3)
+  async let left = thumbnailOffMainActor("left")
+  async let right: Thumbnail = DiskCache.fetch("right") { try await thumbnailOffMainActor("right") }
+  check(try await left.name + right.name, is: "leftright")
+  check(try await Task { try await DiskCache.fetch(.reader) { Profile() } }.value, is: Profile())
+  DiskCache[.thumbnail] = Thumbnail(name: "t")
+  let name = try await Task.detached {
+    try await DiskCache.fetch(.thumbnail) { Thumbnail(name: "other") }.name
+  }.value
+  check(name, is: "t")
+  let thumbnail = try await Caches.images.perform { store in
+    try store.set(Thumbnail(name: "p"), for: .thumbnail)
+    return try store.get(.thumbnail)
   }
-  check(Settings.notes.count, is: 1)
-  try checkCachedValues()
-  try await checkCacheInTasks()
-  try await StorageSystem.withTemporary {
-    check(DiskCache.caches(), is: [])
-    try checkCachedValues()
-  }
-  try checkSecrets()
-  try await checkSecretsInTasks()
-  try await checkEngines()
-  try await StorageSystem.withTemporary {
-    check(SecureVault.services(), is: [])
-    try checkSecrets()
-  }
+  check(thumbnail?.name, is: "p")
+  check(await Task.detached { SecureVault[.credentials]?.name }.value, is: "secret")
+  check(try await protectOffMainActor("open sesame"))
+
+  StorageSystem.removeAll()
+  try await Caller().checkSharedCalls()
 } catch {
   print(error)
   exit(1)
 }
-Defaults.removeAll()
-StorageSystem.removeAll()
 print("ok")

@@ -1,105 +1,113 @@
+// Swift 6 mode: top-level code and view models on the main actor, and calls off it.
 import Checks
 import Foundation
 import Keepsake
+import Observation
 
-// MARK: Calls from top-level code, which is on the main actor
+@MainActor final class Caller {
+  var downloads = 0
+  var progress = 0
+  var signatures = 0
+  var profiles: [Profile] = []
+  var drafts: [Draft] = []
+}
 
-Defaults.set(Theme.dark, forKey: "theme")
-let theme: Theme? = Defaults.get("theme")
-check(theme == .dark)
-check(Settings.theme == .dark && Defaults[.theme] == .dark)
-Settings.theme = .light
-check(Defaults.get("theme", default: Theme.dark) == .light)
-let count = Theme.allCases.count
-Defaults.set(count, forKey: "count", suite: "themes-\(count)")
-check(Defaults.int("count", suite: "themes-2"), is: 2)
-Defaults.set(nil, forKey: "count", suite: "themes-\(count)")
-check(Defaults.keys(suite: "themes-2"), is: [])
+@MainActor enum Settings {
+  @Default("static.size") static var size = 16
+  @Default("static.theme", defaultValue: .light) static var theme: Theme
+  @Default("static.draft") static var draft = Draft(text: "untitled")
+  @Default(.owner) static var owner: Profile
+  @DefaultOptional("static.server", suite: "network") static var server: URL?
+  @DefaultOptional(.nickname) static var nickname: String?
+}
 
-Settings.fontSize = 18
-Settings.fontSize += 1
-Settings.$fontSize.update { $0 += 1 }
-check(Settings.$fontSize.update { $0 += 1 }, is: 21)
-check(Defaults.int(Settings.$fontSize.key.name), is: 21)
-Settings.$fontSize.reset()
-check(Settings.fontSize, is: 16)
-Settings.recent.insert("a.txt", at: 0)
-check(Settings.recent, is: ["a.txt"])
-Settings.profile.scores["chess", default: []].append(7)
-check(Settings.profile.scores["chess"], is: [7])
-Settings.document = Document(title: "letter")
-check(Settings.document.title, is: "letter")
-Settings.zoom = 2
-check(Defaults[.zoom], is: 2)
-Settings.lastLogin = .now
-check(Settings.lastLogin != nil)
-Settings.lastLogin = nil
-Settings.server = URL(string: "https://example.com/a?b=c")
-check(Settings.server?.host, is: "example.com")
-Settings.$server.reset()
-check(Settings.server == nil)
-Defaults[.token] = Data([1, 2])
-check(Settings.token?.count, is: 2)
+@MainActor func downloadOnMain() async throws -> Profile { Profile(name: "main") }
 
-let preferences = Preferences()
-preferences.accent = "red"
-preferences.birthday = Date(timeIntervalSince1970: 0)
-check(Defaults.string("accent"), is: "red")
-preferences.reset()
-check(preferences.accent, is: "blue")
-check(preferences.birthday == nil && !preferences.isOpen)
-let counters = Counters()
-counters.opened += 1
-counters.$opened.update { $0 += 1 }
-check(Defaults.int("opened"), is: 2)
+/// A view model whose state is changed in closures.
+@MainActor @Observable final class Screen {
+  @ObservationIgnored @Default("accent") var accent = "blue"
+  @ObservationIgnored @DefaultOptional("birthday") var birthday: Date?
+  @ObservationIgnored let images = DiskCache.named("Images")
+  var profile: Profile?
+  var draft: Draft?
+  var count = 0
 
-// MARK: Generic code that passes values through
+  func load() async throws {
+    profile = try await DiskCache.fetch("screen") {
+      count += 1
+      return try await downloadOnMain()
+    }
+    draft = try await images.fetch("screen") { Draft(text: "made \(self.count)") }
+    _ = try await DiskCache.fetch("passed.main", downloadOnMain)
+  }
 
-struct Setting<Value: Codable> {
-  let key: Defaults.Key<Value>
+  func loadTogether() async throws -> Int {
+    async let first: Profile = DiskCache.fetch("first") { try await download() }
+    async let second = DiskCache.fetch("second") { try await downloadOnMain() }
+    return try await first.name.count + second.name.count
+  }
 
-  init(_ name: String, default value: Value) { key = Defaults.Key(name, default: value) }
+  func receive() async throws {
+    let lines = Lines(["a", "b"], seen: { self.count += 1 })
+    await DiskCache.set(chunks: lines, forKey: "lines") { bytes, _ in count += bytes }
+    check(DiskCache.get("lines"), is: Data("ab".utf8))
+  }
 
-  var value: Value {
-    get { Defaults[key] }
-    nonmutating set { Defaults[key] = newValue }
+  func save() async throws {
+    guard let profile else { return }
+    draft = try await images.perform { store in
+      try store.set(profile, forKey: "profile")
+      return try store.model("screen", type: Draft.self)
+    }
+    // A draft of the main actor may be sent to another thread if it is not used afterwards.
+    let letter = Draft(text: "letter")
+    try await images.perform { try $0.set(letter, forKey: "letter") }
+  }
+
+  func sign() throws {
+    SecureVault[.account] = profile
+    SecureVault.withSecret("account", service: .auth) { count = $0.byteCount }
+    check(try SecureVault.service(.auth).withSecret("account", size), is: count)
   }
 }
 
-func bump<T: Codable & Numeric>(_ key: Defaults.Key<T>) -> T { Defaults.update(key) { $0 += 1 } }
+/// A sequence that is not `Sendable`, because it holds a main-actor closure.
+struct Lines: AsyncSequence, AsyncIteratorProtocol {
+  var rest: [String]
+  var seen: @MainActor () -> Void
+  init(_ rest: [String], seen: @escaping @MainActor () -> Void) {
+    self.rest = rest
+    self.seen = seen
+  }
+  func makeAsyncIterator() -> Lines { self }
 
-func roundTrip<T: Codable & Equatable>(_ value: T, in store: Defaults.Store) throws -> Bool {
-  try store.set(value, forKey: "trip")
-  let model: T? = try store.model("trip")
-  let plain: T? = try store.get("trip")
-  return model == value && plain == value
+  mutating func next() async throws -> [UInt8]? {
+    if rest.isEmpty { return nil }
+    await seen()
+    return Array(rest.removeFirst().utf8)
+  }
 }
 
-let pages = Setting("pages", default: 1)
-pages.value += 1
-check(pages.value, is: 2)
-check(bump(pages.key), is: 3)
-check(bump(.zoom), is: 3)
-let store = Defaults.suite("generic")
-do {
-  check(try roundTrip("text", in: store))
-  check(try roundTrip(Data([1]), in: store))
-  check(try roundTrip(Profile(name: "Ada"), in: store))
-  check(try roundTrip([Theme.dark: 1], in: store))
-  check(try roundTrip(UUID(), in: store))
-  check(try roundTrip([Date.distantPast], in: store))
-  check(try roundTrip(Optional(3), in: store))
-} catch {
-  print(error)
-  exit(1)
-}
+/// A user interface that redraws after a change.
+@MainActor final class Drawing {
+  let screen = Screen()
+  private(set) var frames: [String] = []
 
-// MARK: Asynchronous callers on the main actor and off it
+  func draw() {
+    withObservationTracking {
+      frames.append("\(screen.accent) \(screen.birthday == nil) \(screen.count)")
+    } onChange: {
+      Task { @MainActor in self.draw() }
+    }
+  }
 
-@MainActor func login() async -> Bool {
-  Settings.lastLogin = .now
-  await Task.yield()
-  return Settings.lastLogin != nil
+  /// Whether a frame is drawn within half a minute.
+  func hasDrawn(_ frame: String) async -> Bool {
+    for _ in 0..<6_000 where frames.last != frame {
+      try? await Task.sleep(for: .milliseconds(5))
+    }
+    return frames.last == frame
+  }
 }
 
 func countOffTheMainActor() async -> Int {
@@ -113,120 +121,80 @@ func countOffTheMainActor() async -> Int {
   return Defaults.int("parallel")
 }
 
-check(await login())
-check(await countOffTheMainActor(), is: 100)
-let profile = await Task.detached { () -> Profile in
-  Defaults[.profile].name = "Grace"
-  Defaults.update(.profile) { $0.scores["go"] = [1] }
-  return Defaults[.profile]
-}.value
-check(profile, is: Profile(name: "Grace", scores: ["go": [1]]))
+// MARK: Calls from top-level code, which is on the main actor
 
-let change = Task {
-  for await size in Settings.$fontSize.changes where size > 16 { return size }
-  return 0
-}
-let firstToken = Task { @MainActor in
-  for await token in Defaults.changes("token", type: Data.self) {
-    if let token { return token.count }
-  }
-  return 0
-}
-let changes = Defaults.changes(.theme)
+Settings.size += 1
+check(Settings.$size.update { $0 += 1 }, is: 18)
 Settings.theme = .dark
-for await theme in changes {
-  check(theme == .dark)
+Settings.draft = Draft(text: "letter")
+check(Settings.theme == .dark && Settings.draft.text == "letter")
+Settings.owner.tags.append("x")
+check(Defaults[.owner].tags, is: ["x"])
+Settings.server = URL(string: "https://example.com/a?b=c")
+check(Settings.server?.host, is: "example.com")
+Settings.$server.reset()
+check(Settings.server == nil && Settings.nickname == nil)
+let changes = Defaults.changes(.fontSize)
+Defaults[.fontSize] = 20
+for await size in changes {
+  check(size, is: 20)
   break
 }
-let updater = Task {
-  while !Task.isCancelled {
-    Settings.$fontSize.update { $0 += 1 }
-    Settings.$token.update { $0 = ($0 ?? Data()) + [1] }
-    try? await Task.sleep(for: .milliseconds(5))
-  }
+let resizing = Task {
+  for await size in Settings.$size.changes { return size }
+  return 0
 }
-check(await change.value > 16)
-check(await firstToken.value > 0)
-updater.cancel()
-
-await checkObservation()
-
-// MARK: Failures, and stores of one's own
-
-StorageSystem.onFailure = { error in check(error.code == .wrongType) }
-Defaults.set("text", forKey: "number")
-check(Defaults.int("number"), is: 0)
-do {
-  let number: Int? = try Defaults.shared.get("number")
-  check(number == nil && false)
-} catch StorageError.Code.wrongType {
-  check(true)
-} catch {
-  check(false)
+while Defaults.int("static.size") < 20 {
+  Settings.size += 1
+  await Task.yield()
 }
+resizing.cancel()
+var calls = 0
+SecureVault.set("secret", forKey: "k")
+SecureVault.withSecret("k") { calls = $0.byteCount }
 do {
-  let inside = try await StorageSystem.withTemporary {
-    check(Defaults.keys(), is: [])
-    Settings.fontSize = 99
-    await Task.yield()
-    return Settings.fontSize
-  }
-  check(inside, is: 99)
-  check(Settings.fontSize != 99)
-} catch {
-  print(error)
-  exit(1)
-}
-// MARK: The cache
-
-// Calls from top-level code.
-DiskCache.set(Profile(name: "top"), forKey: "top", expiry: .minutes(5))
-let cachedProfile: Profile? = DiskCache.model("top")
-check(cachedProfile?.name, is: "top")
-var fetches = 0
-do {
-  let fetched: Profile = try await DiskCache.fetch("fetched", expiry: .minutes(5)) {
-    fetches += 1
+  let fetched: Profile = try await DiskCache.fetch("top") {
+    calls += 1
     return try await download()
   }
-  check(fetched.name == "loaded" && fetches == 1)
-  let keys = try await DiskCache.shared.perform { try $0.keys() }
-  check(keys.sorted(), is: ["fetched", "top"])
-  try checkCachedValues()
-  try await checkCacheInTasks()
-  try await StorageSystem.withTemporary {
-    check(DiskCache.keys(), is: [])
-    try checkCachedValues()
-    fetches = try await DiskCache.fetch("number") { fetches + 1 }
-  }
-  check(fetches, is: 2)
+  check(fetched.name == "loaded" && calls == 7)
+  calls = try await StorageSystem.withTemporary { try await DiskCache.fetch("top") { calls + 1 } }
+  check(try await DiskCache.shared.perform { try $0.keys() }, is: ["top"])
+
+  let screen = Screen()
+  try await screen.load()
+  check(screen.profile?.name == "main" && screen.draft?.text == "made 1")
+  check(try await screen.loadTogether(), is: 10)
+  try await screen.receive()
+  check(screen.count, is: 6)
+  try await screen.save()
+  try screen.sign()
+  check(screen.draft?.text, is: "made 1")
+
+  check(await countOffTheMainActor(), is: 100)
+  let owner = await Task.detached { () -> Profile in
+    Defaults.update(.owner) { $0.name = "Grace" }
+    return Defaults[.owner]
+  }.value
+  check(owner.name, is: "Grace")
+  let detached = try await Task.detached {
+    try await DiskCache.fetch(.reader) { try await downloadOnMain() }.name
+  }.value
+  check(detached, is: "main")
+
+  let drawing = Drawing()
+  drawing.draw()
+  await Task { @MainActor in drawing.screen.accent = "green" }.value
+  check(await drawing.hasDrawn("green true 0"))
+  Defaults.set(Date(timeIntervalSince1970: 0), forKey: "birthday")
+  check(await drawing.hasDrawn("green false 0"))
+  drawing.screen.count += 1
+  check(await drawing.hasDrawn("green false 1"))
+
+  StorageSystem.removeAll()
+  try await Caller().checkSharedCalls()
 } catch {
   print(error)
   exit(1)
 }
-
-// MARK: Secrets
-
-SecureVault[.identity] = Profile(name: "top")
-check(SecureVault.get(.identity)?.name, is: "top")
-var secretBytes = 0
-SecureVault.withSecret("identity", service: "com.app.auth") { secretBytes = $0.byteCount }
-check(secretBytes > 0)
-SecureVault[.identity] = nil
-do {
-  try checkSecrets()
-  try await checkSecretsInTasks()
-  try await checkEngines()
-  try await StorageSystem.withTemporary {
-    check(SecureVault.services(), is: [])
-    try checkSecrets()
-  }
-} catch {
-  print(error)
-  exit(1)
-}
-Defaults.synchronize()
-StorageSystem.removeAll()
-check(DiskCache.caches(), is: [])
-check(SecureVault.protection == nil)
 print("ok")

@@ -1,63 +1,93 @@
-// Swift 6 mode, settings for any thread: a Sendable struct, an actor, dispatch queues.
+// Swift 6 mode without a main actor: Sendable structs, actors, task groups, dispatch queues.
 import Checks
 import Dispatch
 import FoundationEssentials
 import Keepsake
 
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
-
-struct Account: Codable, Equatable, Sendable {
-  var id = UUID()
-  var homepage: URL?
-  var roles: Set<String> = []
-}
-
-enum Mode: Int, Codable, Sendable {
-  case quiet
-  case loud
+/// Not `Sendable`; its asynchronous calls run where their caller runs.
+final class Caller {
+  var downloads = 0
+  var progress = 0
+  var signatures = 0
+  var profiles: [Profile] = []
+  var drafts: [Draft] = []
 }
 
 struct Settings: Sendable {
   static let shared = Settings()
-
-  @Default("size") var size = 16
-  @Default("mode", defaultValue: .quiet) var mode: Mode
-  @Default("account", defaultValue: Account()) var account: Account
-  @Default("weights", defaultValue: [:]) var weights: [String: Double]
+  @Default("static.size") var size = 16
+  @Default("static.theme", defaultValue: .light) var theme: Theme
+  @Default("static.owner", defaultValue: Profile()) var owner: Profile
   @Default(.retries) var retries
-  @DefaultOptional("lastLogin") var lastLogin: Date?
-  @DefaultOptional("account", suite: "guests") var guest: Account?
+  @DefaultOptional("static.login") var lastLogin: Date?
+  @DefaultOptional(.nickname) var nickname: String?
 }
 
-extension Defaults.Key<UInt8> {
-  static let retries = Defaults.Key<UInt8>("retries", default: 3)
+// MARK: Typed errors
+
+enum Overflow: Error { case full }
+
+func add(_ amount: Int) async throws -> Int {
+  try Defaults.update("limited", default: 0) { sum throws(Overflow) in
+    guard sum + amount <= 10 else { throw .full }
+    sum += amount
+  }
 }
 
-extension Defaults.Key<Account> {
-  static let account = Defaults.Key("account", default: Account(), suite: "keys")
+/// `update` throws the closure's error type.
+func addTyped(_ amount: Int) throws(Overflow) -> Int {
+  try Defaults.update("limited", default: 0) { (sum: inout Int) throws(Overflow) in
+    guard sum + amount <= 10 else { throw .full }
+    sum += amount
+  }
 }
 
-extension Defaults.Key<Date?> {
-  static let lastLogin = Defaults.Key<Date?>("lastLogin")
+// MARK: Generic code
+
+func make<T: Codable & Sendable>(_ key: String, or make: @Sendable () async -> T) async -> T {
+  if let value: T = Defaults.model(key) { return value }
+  let value = await make()
+  Defaults.set(value, forKey: key)
+  return value
 }
 
-extension Defaults.Suite {
-  static let team: Defaults.Suite = "team"
+func cached<T: Codable & Sendable>(
+  _ key: DiskCache.Key<T>, or make: @Sendable () async throws -> T
+) async throws -> T {
+  if let value = DiskCache[key] { return value }
+  return try await DiskCache.fetch(key, make)
 }
 
-enum Refusal: Error { case full }
+// MARK: Sendable structs and actors
 
-// MARK: Asynchronous callers
+/// A client with its own cache, which reads its token from the vault for each request.
+struct Client: Sendable {
+  let cache = DiskCache.named("Client")
+  let auth = SecureVault.service(.auth)
+  var expiry = DiskCache.Expiry.minutes(5)
 
-actor Meter {
+  func signature() throws(StorageError) -> Int? {
+    guard try auth.contains(.token(of: 1)) else { return nil }
+    return try auth.withSecret("token-1") { (bytes: RawSpan) in bytes.byteCount }
+  }
+
+  func profiles() async throws -> [Profile] {
+    try await withThrowingTaskGroup(of: Profile.self) { group in
+      for number in 0..<20 {
+        group.addTask {
+          try await cache.fetch("profile_\(number % 2)", expiry: expiry) { try await download() }
+        }
+      }
+      return try await group.reduce(into: []) { $0.append($1) }
+    }
+  }
+}
+
+actor Desk {
   @Default("meter") var reading = 0
   @DefaultOptional("meter.seen") var seen: Date?
+  private var count = 0
+  private var drafts: [Draft] = []
 
   func step() -> Int {
     reading += 1
@@ -65,182 +95,104 @@ actor Meter {
     $seen.reset()
     return $reading.update { $0 += 1 }
   }
-}
 
-func add(_ amount: Int) async throws -> Int {
-  try Defaults.update("sum", default: 0) { sum throws(Refusal) in
-    guard sum + amount <= 10 else { throw .full }
-    sum += amount
-  }
-}
-
-/// `update` throws the closure's error type.
-func addTyped(_ amount: Int) throws(Refusal) -> Int {
-  try Defaults.update("sum", default: 0) { (sum: inout Int) throws(Refusal) in
-    guard sum + amount <= 10 else { throw .full }
-    sum += amount
-  }
-}
-
-func fetch<T: Codable & Sendable>(_ key: String, orMake make: @Sendable () async -> T) async -> T {
-  if let value: T = Defaults.model(key) { return value }
-  let value = await make()
-  Defaults.set(value, forKey: key)
-  return value
-}
-
-/// The values of a setting as a stream.
-func counts() -> AsyncStream<Int> {
-  AsyncStream { continuation in
-    let task = Task {
-      for await count in Defaults.changes("count", default: 0) { continuation.yield(count) }
-      continuation.finish()
+  func profile() async throws -> Profile {
+    try await DiskCache.fetch("desk") {
+      count += 1
+      return try await download()
     }
-    continuation.onTermination = { _ in task.cancel() }
   }
-}
 
-func checkStore() throws(StorageError) {
-  let store = Defaults.suite(.team)
-  try store.set(Mode.loud, forKey: "mode")
-  try store.set(5, for: .retries)
-  try store.set(nil, forKey: "nothing")
-  let mode: Mode? = try store.get("mode")
-  check(mode == .loud)
-  check(try store.get(.retries), is: 5)
-  check(try store.get(.lastLogin) == nil)
-  check(try store.contains(.lastLogin), is: false)
-  check(try store.model("missing", type: Account.self) == nil)
-  check(try store.bool("missing"), is: false)
-  check(try store.double("missing"), is: 0)
-  check(try store.data("missing") == nil)
-  try store.update(.retries) { $0 -= 1 }
-  let count = try store.update("count", default: 0) { $0 += 1 }
-  check(count, is: 1)
-  try store.remove(.retries)
-  try store.synchronize()
-}
+  /// A value that is not `Sendable` and stays on this actor.
+  func write() async throws -> String {
+    let draft = try await DiskCache.fetch("letter") { Draft(text: "made \(self.count)") }
+    drafts.append(draft)
+    try DiskCache.shared.set(draft, forKey: "letter", expiry: .never)
+    try SecureVault.shared.set(drafts[0], for: .draft)
+    if let draft = SecureVault[.draft] { drafts.append(draft) }
+    SecureVault.withSecret("draft") { count += $0.byteCount }
+    return drafts.map(\.text).joined()
+  }
 
-func readWrongType() throws {
-  do {
-    _ = try Defaults.suite(.team).get("mode") as String?
-    check(false)
-  } catch StorageError.Code.wrongType {
-    check(Defaults.suites().contains(.team))
+  func receive(_ chunks: AsyncStream<Data>) async throws -> Int {
+    var received = 0
+    try await DiskCache.shared.set(chunks: chunks, forKey: "received") { bytes, _ in
+      received = bytes
+      count += 1
+    }
+    return try await DiskCache.shared.perform { try $0.keys() }.count > 1 ? received : count
   }
 }
 
 @main struct Program {
   static func main() async throws {
     try StorageSystem.bootstrap(app: "com.example.client")
-    onAnyThread()
-    typedKeys()
-    try await asynchronously()
-    try checkStore()
-    try readWrongType()
-    try await checkObservation()
-    Defaults.removeAll(suite: .team)
-    Defaults.removeAll()
-
-    try checkCachedValues()
-    try checkCacheStore(DiskCache.named("Archive"))
-    try await checkCacheInTasks()
-    try await cacheChunks()
-    try await cachePerform()
-    try await StorageSystem.withTemporary {
-      check(DiskCache.keys(), is: [])
-      try await cacheChunks()
-      try await cachePerform()
-    }
-    DiskCache.removeAll()
-    check(DiskCache.caches().map(\.name).contains("Films"))
-    for cache in DiskCache.caches() { DiskCache.removeAll(cache: cache) }
-
-    try checkSecrets()
-    try await checkSecretsInTasks()
-    try await checkEngines()
-    try checkPassphrase()
-    try await checkUserPresence()
-    check(StorageSystem.removeAll())
+    try await checkCalls()
     print("ok")
   }
 
-  static func onAnyThread() {
+  /// Not isolated, unlike `main`.
+  static func checkCalls() async throws {
     let settings = Settings.shared
-    DispatchQueue.concurrentPerform(iterations: 50) { _ in
+    DispatchQueue.concurrentPerform(iterations: 50) { number in
       settings.$size.update { $0 += 1 }
-      Settings.shared.mode = .loud
+      Settings.shared.theme = .dark
+      DiskCache.set(number, forKey: "n\(number)", expiry: .idle(.minutes(30)))
+      check(DiskCache.model("n\(number)"), is: number)
+      SecureVault[.token(of: number % 4)] = "\(number)"
     }
-    check(Settings.shared.size, is: 66)
     Settings.shared.size += 4
-    check(Settings.shared.size, is: 70)
-    check(settings.mode == .loud)
-    settings.weights["a"] = 0.25
-    check(Defaults.get("weights", default: [:]), is: ["a": 0.25])
-    settings.account.roles.insert("admin")
-    check(settings.account.roles, is: ["admin"])
-    check(settings.guest == nil)
-    settings.guest = settings.account
-    check(settings.guest, is: settings.account)
-    settings.$guest.update { $0?.homepage = URL(string: "https://example.com") }
-    check(settings.guest?.homepage != nil)
-    settings.guest = nil
+    check(settings.size == 70 && settings.theme == .dark)
+    settings.owner.tags.append("x")
+    settings.lastLogin = Date()
+    settings.$lastLogin.reset()
+    check(settings.owner.tags == ["x"] && settings.lastLogin == nil && settings.nickname == nil)
     settings.retries += 1
-    check(Defaults.get("retries", default: 0), is: 4)
-    settings.$size.reset()
-    check(settings.$size.key.suite, is: .standard)
-  }
-
-  static func typedKeys() {
     check(Defaults[.retries], is: 4)
-    Defaults[.retries] += 1
-    Defaults.update(.retries) { $0 *= 2 }
-    check(Defaults[.retries], is: 10)
-    check(Defaults.contains(.lastLogin), is: false)
-    Defaults[.lastLogin] = Date()
-    check(Settings.shared.lastLogin == Defaults[.lastLogin])
-    Defaults[.lastLogin] = nil
-    Defaults.update(.lastLogin) { $0 = nil }
-    Defaults[.account].roles = ["guest"]
-    check(Defaults.model("account", type: Account.self, suite: "keys")?.roles, is: ["guest"])
-    Defaults.remove(.account)
-    check(Defaults.contains(.account), is: false)
-  }
-
-  static func asynchronously() async throws {
-    let meter = Meter()
-    check(await meter.step(), is: 2)
-    check(await meter.reading, is: 2)
 
     check(try await add(7), is: 7)
     do {
       _ = try addTyped(7)
       check(false)
     } catch .full {
-      check(Defaults.int("sum"), is: 7)
+      check(Defaults.int("limited"), is: 7)
     }
-    let made = await fetch("made") { Account(roles: ["new"]) }
-    check(await fetch("made") { Account() }, is: made)
+    let made = await make("made") { Profile(name: "new") }
+    check(await make("made") { Profile() }, is: made)
+    check(try await cached(.reader) { made }, is: made)
 
-    let changes = Defaults.changes(.retries)
-    let waiting = Task { await changes.first { $0 > 200 } }
-    async let count = counts().first { $0 > 0 }
-    let updater = Task {
-      while !Task.isCancelled {
-        Defaults[.retries] = 201
-        Defaults.update("count", default: 0) { $0 += 1 }
-        try? await Task.sleep(for: .milliseconds(5))
-      }
-    }
+    let retries = Defaults.changes(.retries)
+    let waiting = Task { await retries.first { $0 > 200 } }
+    Defaults[.retries] = 201
     check(await waiting.value, is: 201)
-    check(await count != nil)
-    updater.cancel()
-
-    let inside = try await StorageSystem.withTemporary { () -> [String] in
-      async let size = Settings.shared.size
-      check(await size, is: 16)
-      return Defaults.keys()
+    let desk = Desk()
+    check(await desk.step(), is: 2)
+    check(await desk.reading, is: 2)
+    check(try await desk.profile().name, is: "loaded")
+    check(try await desk.write(), is: "made 1made 1")
+    check(try await desk.receive(body(4)), is: 4)
+    let client = Client()
+    check(try await client.profiles().count, is: 20)
+    check(try client.signature() ?? 0 > 0)
+    async let left: Profile = DiskCache.fetch("left") { try await download() }
+    async let right = DiskCache.fetch(.archived) { try await download() }
+    check(try await left == right)
+    let detached = try await Task.detached {
+      try await DiskCache.fetch("detached", cache: "Detached") { try await download().name }
+    }.value
+    check(detached, is: "loaded")
+    // A value that is not used afterwards may be sent to the closure.
+    let draft = try await client.cache.perform { _ in Draft(text: "draft") }
+    let stored = try await client.cache.perform { store in
+      try store.set(draft, forKey: "draft")
+      return try store.model("draft", type: Draft.self)
     }
-    check(inside, is: [])
+    stored?.text += "!"
+    check(stored?.text, is: "draft!")
+    async let size = Settings.shared.size
+    check(await size, is: 70)
+
+    check(StorageSystem.removeAll())
+    try await Caller().checkSharedCalls()
   }
 }
