@@ -104,8 +104,7 @@ extension Caller {
     DiskCache[.reader] = Profile(name: "Ada")
     DiskCache[.reader]?.name = "Grace"
     DiskCache[.reader]?.tags.append("x")
-    check(DiskCache[.reader], is: Profile(name: "Grace", tags: ["x"]))
-    check(DiskCache.contains(.reader))
+    check(DiskCache[.reader] == Profile(name: "Grace", tags: ["x"]) && DiskCache.contains(.reader))
     check(DiskCache.entry(DiskCache.Key<Profile>.reader.name)?.expires != nil)
     DiskCache[.reader] = nil
     DiskCache.remove(.reader)

@@ -1,4 +1,4 @@
-// Each program declares `Caller` with its isolation and its state; the shared calls are its methods.
+// Each program declares `Caller` with its isolation; the shared calls are its methods.
 import Checks
 import FoundationEssentials
 import Keepsake

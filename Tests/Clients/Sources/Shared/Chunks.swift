@@ -35,8 +35,7 @@ extension Caller {
       self.progress += 1
       check(total == nil)
     }
-    check(steps == [1, 2, 3] && progress == 103)
-    check(DiskCache.get("count"), is: Data([1, 2, 3]))
+    check(steps == [1, 2, 3] && progress == 103 && DiskCache.get("count") == Data([1, 2, 3]))
     let upper = body(2).map { $0.map { $0 + 1 } }
     try await DiskCache.shared.set(chunks: upper, forKey: "upper", durable: true)
     check(DiskCache.get("upper"), is: Data([8, 8]))

@@ -7,8 +7,7 @@ extension Caller {
   func checkServices() throws {
     SecureVault.defaultService = .auth
     SecureVault.set("t", forKey: "x")
-    check(SecureVault.get("x", service: .auth), is: "t")
-    check(SecureVault.shared.service, is: .auth)
+    check(SecureVault.get("x", service: .auth) == "t" && SecureVault.shared.service == .auth)
     SecureVault.defaultService = .standard
     check(SecureVault.get("x") == nil)
     let folder = FileManager.default.temporaryDirectory.appendingPathComponent(UUID().uuidString)

@@ -57,8 +57,7 @@ extension Caller {
     SecureVault.set(nil, forKey: "table", access: .whenUnlocked)
     SecureVault.remove("any")
     check(SecureVault.remove("accessToken", service: .auth))
-    check(SecureVault.keys(), is: ["key", "user"])
-    check(SecureVault.keys(service: .auth), is: [])
+    check(SecureVault.keys() == ["key", "user"] && SecureVault.keys(service: .auth) == [])
     check(SecureVault.services().map(\.name), is: ["standard"])
     guard let entry = SecureVault.entry("user") else { return check(false) }
     check(entry.created <= entry.modified && entry.modified <= Date())

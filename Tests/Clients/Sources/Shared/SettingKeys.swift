@@ -55,10 +55,7 @@ extension Caller {
     check(!Defaults.contains(.nickname))
     let pages = Setting("pages", default: 1)
     pages.value += 1
-    check(bump(pages.key), is: 3)
-    check(bump(.retries), is: 4)
-    check(save(Data([1]), as: "generic"))
-    check(load("generic", as: Data.self), is: Data([1]))
-    check(load("missing", or: 3), is: 3)
+    check(bump(pages.key) == 3 && bump(.retries) == 4 && save(Data([1]), as: "generic"))
+    check(load("generic", as: Data.self) == Data([1]) && load("missing", or: 3) == 3)
   }
 }
