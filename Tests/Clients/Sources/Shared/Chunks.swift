@@ -25,17 +25,17 @@ final class Countdown: AsyncSequence, AsyncIteratorProtocol {
 extension Caller {
   func checkChunks() async throws {
     let isStored = await DiskCache.set(chunks: body(3), forKey: "film", total: 3) { bytes, total in
-      progress = 100 * bytes / (total ?? 1)
+      count = 100 * bytes / (total ?? 1)
     }
-    check(isStored && progress == 100)
+    check(isStored && count == 100)
     await DiskCache.set(chunks: body(1), forKey: "film", expiry: .hours(1), cache: "Films")
     var steps: [Int] = []
     try await DiskCache.shared.set(chunks: Countdown([3, 2, 1]), forKey: "count") { bytes, total in
       steps.append(bytes)
-      self.progress += 1
+      self.count += 1
       check(total == nil)
     }
-    check(steps == [1, 2, 3] && progress == 103 && DiskCache.get("count") == Data([1, 2, 3]))
+    check(steps == [1, 2, 3] && count == 103 && DiskCache.get("count") == Data([1, 2, 3]))
     let upper = body(2).map { $0.map { $0 + 1 } }
     try await DiskCache.shared.set(chunks: upper, forKey: "upper", durable: true)
     check(DiskCache.get("upper"), is: Data([8, 8]))

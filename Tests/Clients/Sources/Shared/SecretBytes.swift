@@ -35,15 +35,15 @@ extension Caller {
     check(SecureVault.withSecret("missing", checksum) == nil)
     check(try SecureVault.withSecret("key", service: .standard, size), is: 2)
     var seen = 0
-    signatures = 0
+    count = 0
     SecureVault.withSecret("key", reason: "Sign") { bytes in
       let digits = checksum(bytes)
       seen += digits
     }
-    SecureVault.withSecret("key") { signatures += $0.byteCount }
-    try SecureVault.shared.withSecret("key") { _ in signatures += 1 }
-    try SecureVault.shared.withSecret("key") { bytes in self.signatures += try size(bytes) }
-    check(seen == 255 && signatures == 5)
+    SecureVault.withSecret("key") { count += $0.byteCount }
+    try SecureVault.shared.withSecret("key") { _ in count += 1 }
+    try SecureVault.shared.withSecret("key") { bytes in self.count += try size(bytes) }
+    check(seen == 255 && count == 5)
     check(try SecureVault.shared.withSecret("key", checksum), is: 255)
     do {
       try SecureVault.withSecret("key") { _ in throw Refusal() }

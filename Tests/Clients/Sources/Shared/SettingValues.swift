@@ -73,6 +73,7 @@ extension Caller {
     check(Defaults.model("updated", suite: "people"), is: Profile(name: "new", tags: ["seen"]))
     check(calls, is: 1)
     do {
+      try Defaults.update("sum", default: 0) { sum throws(Refusal) in sum += 0 }
       try Defaults.update("sum", default: 0) { sum in
         guard sum > 10 else { throw Refusal() }
         sum = 0

@@ -7,10 +7,7 @@ import Observation
 
 /// Not `Sendable`.
 final class Caller {
-  var downloads = 0
-  var progress = 0
-  var signatures = 0
-  var profiles: [Profile] = []
+  var count = 0
   var drafts: [Draft] = []
 }
 

@@ -5,10 +5,7 @@ import Keepsake
 import Observation
 
 @MainActor final class Caller {
-  var downloads = 0
-  var progress = 0
-  var signatures = 0
-  var profiles: [Profile] = []
+  var count = 0
   var drafts: [Draft] = []
 }
 

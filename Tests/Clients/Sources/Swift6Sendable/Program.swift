@@ -6,10 +6,7 @@ import Keepsake
 
 /// Not `Sendable`; its asynchronous calls run where their caller runs.
 final class Caller {
-  var downloads = 0
-  var progress = 0
-  var signatures = 0
-  var profiles: [Profile] = []
+  var count = 0
   var drafts: [Draft] = []
 }
 
