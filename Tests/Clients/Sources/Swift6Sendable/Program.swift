@@ -72,40 +72,16 @@ struct Client: Sendable {
   }
 }
 
-actor Desk {
+/// An actor with settings among its properties.
+actor Meter {
   @Default("meter") var reading = 0
   @DefaultOptional("meter.seen") var seen: Date?
-  private var count = 0
-  private var drafts: [Draft] = []
 
   func step() -> Int {
     reading += 1
     seen = Date()
     $seen.reset()
     return $reading.update { $0 += 1 }
-  }
-
-  func profile() async throws -> Profile {
-    try await DiskCache.fetch("desk") {
-      count += 1
-      return try await download()
-    }
-  }
-
-  /// A value that is not `Sendable` and stays on this actor.
-  func write() async throws -> String {
-    let draft = try await DiskCache.fetch("letter") { Draft(text: "made \(self.count)") }
-    drafts.append(draft)
-    try DiskCache.shared.set(draft, forKey: "letter", expiry: .never)
-    try SecureVault.shared.set(drafts[0], for: .draft)
-    if let draft = SecureVault[.draft] { drafts.append(draft) }
-    SecureVault.withSecret("draft") { count += $0.byteCount }
-    return drafts.map(\.text).joined()
-  }
-
-  func receive(_ chunks: AsyncStream<Data>) async throws -> Int {
-    try await DiskCache.shared.set(chunks: chunks, forKey: "received") { bytes, _ in count = bytes }
-    return try await DiskCache.shared.perform { try $0.keys() }.count > 1 ? count : 0
   }
 }
 
@@ -148,12 +124,9 @@ actor Desk {
     let waiting = Task { await retries.first { $0 > 200 } }
     Defaults[.retries] = 201
     check(await waiting.value, is: 201)
-    let desk = Desk()
-    check(await desk.step(), is: 2)
-    check(await desk.reading, is: 2)
-    check(try await desk.profile().name, is: "loaded")
-    check(try await desk.write(), is: "made 1made 1")
-    check(try await desk.receive(body(4)), is: 4)
+    let meter = Meter()
+    check(await meter.step(), is: 2)
+    check(await meter.reading, is: 2)
     let client = Client()
     check(try await client.profiles().count, is: 20)
     check(try client.signature() ?? 0 > 0)
