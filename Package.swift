@@ -61,21 +61,23 @@ let package = Package(
     // Used by both test targets. A test target itself, because release builds of the package leave
     // those out: the library is testable only in debug builds.
     .testTarget(
-      name: "TestSupport", dependencies: ["Keepsake", "keepsake-peer"], path: "Tests/TestSupport"),
+      name: "KeepsakeTestSupport", dependencies: ["Keepsake", "keepsake-peer"],
+      path: "Tests/TestSupport"),
     .testTarget(
       name: "KeepsakeTests",
       dependencies: [
-        "Keepsake", "KeepsakeTesting", "COpenSSL", "TestSupport", "keepsake-peer", "keepsakectl",
-        "keepsake-quickstart", "keepsake-textstats", "keepsake-tokens", "keepsake-notes",
-        "keepsake-timer", "keepsake-shelf", "keepsake-server", "keepsake-pages", "keepsake-shop",
+        "Keepsake", "KeepsakeTesting", "COpenSSL", "KeepsakeTestSupport", "keepsake-peer",
+        "keepsakectl", "keepsake-quickstart", "keepsake-textstats", "keepsake-tokens",
+        "keepsake-notes", "keepsake-timer", "keepsake-shelf", "keepsake-server", "keepsake-pages",
+        "keepsake-shop",
       ]),
     .executableTarget(
       name: "keepsake-valkey-peer", dependencies: ["KeepsakeValkey"], path: "Tests/ValkeyPeer"),
     .testTarget(
       name: "KeepsakeValkeyTests",
       dependencies: [
-        "KeepsakeValkey", "KeepsakeTesting", "TestSupport", "keepsake-peer", "keepsake-valkey-peer",
-        "keepsakectl", "keepsake-shop",
+        "KeepsakeValkey", "KeepsakeTesting", "KeepsakeTestSupport", "keepsake-peer",
+        "keepsake-valkey-peer", "keepsakectl", "keepsake-shop",
       ]),
   ]
 )

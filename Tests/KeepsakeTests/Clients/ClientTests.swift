@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Builds and runs the programs of the package Tests/Clients, which use the library as any other
 /// package does. The package treats their warnings as errors.

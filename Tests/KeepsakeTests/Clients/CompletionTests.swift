@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 extension OneAtATime {
   /// Asks the language server that comes with Swift which keys it offers after a dot.

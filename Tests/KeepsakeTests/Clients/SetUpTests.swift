@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Runs programs without OpenSSL, linked statically, in a minimal container, and as a systemd unit.
 /// The client is the package Tests/WithoutVault, or the quickstart for secrets.

@@ -1,7 +1,7 @@
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 @Suite(.singleThreaded) struct UTF8Tests {
   @Test func acceptsWhatTheStandardLibraryAccepts() {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Values are read as they were set, both from memory and from the file.
 @Suite(.singleThreaded) struct ValueTests {

@@ -3,7 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 @Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct ChangesTests {
   private let directory: TemporaryDirectory

@@ -4,7 +4,7 @@ import Observation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 @Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct ObservationTests {
   // MARK: Which observers are notified

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// What the examples have in common as command-line programs.
 ///

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 @Suite(.singleThreaded) struct NotesTests {
   private let directory: TemporaryDirectory

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 extension OneAtATime {
   @Suite(.singleThreaded) struct TimerTests {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 @Suite struct ByteRangeLockTests {
   /// A process that rotates keys without a pause must not keep out the writers.

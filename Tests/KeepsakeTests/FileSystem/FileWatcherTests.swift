@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 #if os(Linux)
 @Suite(.timeLimit(.minutes(20))) struct FileWatcherTests {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Root in a directory of another user, as with `sudo -E`.
 @Suite(.multiprocess, .enabled(if: getuid() == 0, "only root can act for another user"))

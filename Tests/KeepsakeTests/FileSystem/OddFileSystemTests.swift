@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// File systems that lack calls, as FAT, NTFS, CIFS, 9p and FUSE do.
 @Suite(.singleThreaded) struct OddFileSystemTests {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// A file that seems to end before its size, as on a failing disk or network.
 @Suite(.singleThreaded) struct ReadableFileTests {

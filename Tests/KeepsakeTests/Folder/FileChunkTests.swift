@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Entries and files that are read in pieces.
 @Suite(.timeLimit(.minutes(20))) struct FileChunkTests {

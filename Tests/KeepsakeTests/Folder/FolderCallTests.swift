@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Each call in normal use, and its errors.
 @Suite struct FolderCallTests {

@@ -3,7 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Files that are saved only if nothing has their name.
 @Suite struct FolderCreatingTests {

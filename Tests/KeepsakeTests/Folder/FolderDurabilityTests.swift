@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// What is synced, and in which order, according to recorded system calls.
 @Suite struct FolderDurabilityTests {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// What happens to files if a system call fails.
 @Suite(.proofThread, .singleThreaded) struct FolderFaultTests {

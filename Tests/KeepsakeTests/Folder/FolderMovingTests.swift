@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Moving, copying and adopting never lose a file, whatever exists at the source and the target.
 @Suite struct FolderMovingTests {

@@ -3,7 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Where the folders of an app are, and who can access them.
 @Suite struct FolderPlaceTests {

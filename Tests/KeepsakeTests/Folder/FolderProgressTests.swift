@@ -3,7 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Copies that report how far they are, and that end when their task is cancelled.
 @Suite(.timeLimit(.minutes(10))) struct FolderProgressTests {

@@ -3,7 +3,7 @@ import Synchronization
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 extension TemporaryDirectory {
   /// The directory as a `Folder`.

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// How values are stored as files, and how invalid files are reported.
 @Suite struct FolderValueTests {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Files in version 1 of the formats. Later versions of the library read them, and write the same
 /// bytes until there is a version 2 of the formats. The files of vaults have their own suite.

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Every call that needs a file in a newer version of its format throws, and leaves the file alone.
 @Suite struct NewerVersionTests {

@@ -3,7 +3,7 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Replacements for services of Apple platforms.
 @Suite(.temporaryStorage) struct ComingFromApplePlatformsTests {

@@ -3,7 +3,7 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 @Suite(.ownThread, .temporaryStorage) struct ComingFromHTTPCachesTests {
   private let url: URL

@@ -3,7 +3,7 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 private struct User: Codable, Equatable {
   var name = "Ann"

@@ -3,7 +3,7 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 private struct Article: Codable, Equatable {
   var title = "News"

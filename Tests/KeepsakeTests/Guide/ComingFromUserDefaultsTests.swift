@@ -4,7 +4,7 @@ import KeepsakeTesting
 import Observation
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 private struct User: Codable, Equatable {
   var name = "Ann"

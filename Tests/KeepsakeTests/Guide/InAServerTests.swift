@@ -3,7 +3,7 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// The snippets of "In a server".
 @Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct InAServerTests {

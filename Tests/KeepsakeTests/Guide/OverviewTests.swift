@@ -4,7 +4,7 @@ import KeepsakeTesting
 import Testing
 import XCTest
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// The snippets of the landing page and of the articles on the first steps, set-ups, engines and
 /// testing; `SnippetTests` compares them.

@@ -3,7 +3,7 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// The snippets of README; `SnippetTests` compares them.
 @Suite(.ownThread, .temporaryStorage, .quickPassphrases) struct ReadmeTests {

@@ -3,7 +3,7 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// The snippets of the article on caches; `SnippetTests` compares them.
 @Suite(.ownThread, .temporaryStorage) struct WorkingWithCachesTests {

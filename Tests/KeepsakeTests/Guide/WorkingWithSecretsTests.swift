@@ -3,7 +3,7 @@ import Keepsake
 import KeepsakeTesting
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// The snippets of the article on secrets; `SnippetTests` compares them.
 @Suite(.temporaryStorage, .quickPassphrases, .ownThread) struct WorkingWithSecretsTests {

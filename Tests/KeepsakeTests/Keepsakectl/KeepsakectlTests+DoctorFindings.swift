@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 extension KeepsakectlTests {
   /// A kind of damage, and a part of the finding that the doctor reports.

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 extension KeepsakectlTests {
   @Test(.enabled(if: geteuid() == 0, "only root can give a file away"))

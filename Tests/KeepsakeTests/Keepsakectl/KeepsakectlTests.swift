@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// They follow each other on a thread that waits for the program.
 @Suite(.singleThreaded, .multiprocess, .serialized, .ownThread, .startsFirst)

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Damage to a file from outside the library.
 enum Damage: CustomStringConvertible, Sendable {

@@ -1,6 +1,6 @@
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Files that a failing disk, a user or another program has changed, moved or removed.
 @Suite(.singleThreaded, .proofThread) struct DamageTests {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// All stores on small disks with the usual file systems of Linux.
 @Suite(

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 @testable import keepsake_peer
 
 /// One call of a store whose system calls fail in turn, and the state in which it is made.

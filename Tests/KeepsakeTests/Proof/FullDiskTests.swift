@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 extension OneAtATime {
   /// Removals on file systems that have no byte left, where the system lets the test mount them.

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 extension OneAtATime {
   /// Exhausted limits, forks, a changed clock, and disks that are full or read-only: each store

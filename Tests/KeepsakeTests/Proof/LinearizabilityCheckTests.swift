@@ -1,6 +1,6 @@
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 @testable import keepsake_peer
 
 @Suite(.proofThread) struct LinearizabilityCheckTests {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 extension OneAtATime {
   /// A program may use more stores than it may have descriptors. `KEEPSAKE_STORES` is the number of

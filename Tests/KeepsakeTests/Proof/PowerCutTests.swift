@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 @testable import keepsake_peer
 
 /// Replays a power cut at each moment of a store's system calls: the store opens, and has all

@@ -1,7 +1,7 @@
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 @testable import keepsake_peer
 
 /// A vault behaves like a dictionary for each service, which each user has to unlock.

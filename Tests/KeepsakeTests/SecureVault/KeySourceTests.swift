@@ -3,7 +3,7 @@ import Synchronization
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Key sources, and changing from one to another.
 @Suite struct KeySourceTests {

@@ -3,7 +3,7 @@ import Synchronization
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Secrets that require the user's presence.
 @Suite(.singleThreaded, .quickPassphrases) struct PresenceTests {

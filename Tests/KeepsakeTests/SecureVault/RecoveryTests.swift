@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Recovery codes, second passphrases, and what a change of keys does to them.
 @Suite(.singleThreaded, .quickPassphrases) struct RecoveryTests {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// A vault that several machines share, and what they do to it at the same time.
 @Suite(.singleThreaded, .quickPassphrases, .timeLimit(.minutes(20))) struct SharedVaultTests {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Passphrases and secrets that are typed at a terminal, in a second process.
 @Suite(.multiprocess, .quickPassphrases) struct TerminalTests {

@@ -3,7 +3,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// The vault's lock file, which a process keeps open between calls.
 @Suite struct VaultLockTests {

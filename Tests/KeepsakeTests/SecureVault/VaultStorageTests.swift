@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// What a vault does wherever it is kept.
 @Suite(.singleThreaded, .quickPassphrases) struct VaultStorageTests {

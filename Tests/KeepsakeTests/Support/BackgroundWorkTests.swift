@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 @Suite(.ownThread) struct BackgroundWorkTests {
   @Test func manyJobsUseFewThreads() async throws {

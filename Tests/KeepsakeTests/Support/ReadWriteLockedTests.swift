@@ -3,7 +3,7 @@ import Synchronization
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 @Suite struct ReadWriteLockedTests {
   /// Only threads that wait for each other need that long, however busy the machine is.
@@ -87,7 +87,8 @@ import Testing
         mayEnd.signal()
       }
     }
-    #expect(isDone && locked.value.withReadLock { $0 } == 1)
+    // Not even one writes if the reader has no slot of its own, and holds the lock.
+    #expect(isDone && locked.value.withReadLock { $0 } <= 1)
   }
 
   @Test func lockIsNotAvailableToASecondWriter() {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 @Suite(.ownThread, .timeLimit(.minutes(20))) struct WorkerPoolTests {
   @Test func asManyJobsWaitAsTheBoundAllows() async throws {

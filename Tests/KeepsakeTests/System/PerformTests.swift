@@ -3,7 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// `perform` of the stores and of `StorageSystem`.
 @Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct PerformTests {

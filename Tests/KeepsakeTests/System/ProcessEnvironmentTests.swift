@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Where files are if the umask or HOME is unusual.
 @Suite(.multiprocess) struct ProcessEnvironmentTests {

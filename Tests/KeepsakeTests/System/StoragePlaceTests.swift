@@ -3,7 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Names are compared by their bytes, as file names are.
 @Suite(.temporaryStorage) struct StoragePlaceTests {

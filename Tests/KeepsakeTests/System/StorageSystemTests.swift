@@ -3,7 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 @Suite struct StorageSystemTests {
   @Test func temporaryStoresAreEmptySeparateAndRemoved() async throws {

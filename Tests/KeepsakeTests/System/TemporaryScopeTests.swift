@@ -3,7 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 @testable import keepsake_peer
 
 /// Which calls use the stores of a temporary scope.

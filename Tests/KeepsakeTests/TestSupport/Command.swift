@@ -1,6 +1,6 @@
 import Foundation
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// A command of the toolchain.
 enum Command {

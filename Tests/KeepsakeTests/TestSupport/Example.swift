@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// One of the example programs, run by a user whose files are all in a directory of the test.
 struct Example {

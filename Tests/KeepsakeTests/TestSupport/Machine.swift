@@ -1,7 +1,7 @@
 import Foundation
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// What an app has on one of the machines that share a vault: stores of its own, and a mirror of
 /// the engine.

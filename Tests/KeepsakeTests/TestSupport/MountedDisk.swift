@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// A small disk with a file system, mounted on a directory of its own; needs root and mkfs(8).
 ///

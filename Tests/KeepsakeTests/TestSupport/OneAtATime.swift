@@ -1,6 +1,6 @@
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Tests that occupy all cores, or block a thread for long, while they wait for other processes.
 ///

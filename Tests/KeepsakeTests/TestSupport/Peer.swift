@@ -1,6 +1,6 @@
 import Foundation
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// A second process that uses the library; its source is Tests/Peer.
 enum Peer {

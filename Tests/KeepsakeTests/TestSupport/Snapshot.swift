@@ -1,7 +1,7 @@
 import Foundation
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// A copy of a directory in memory, which can be written to any number of new directories.
 ///

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// The files of a vault that
 /// ``TemporaryDirectory/secrets(_:failures:keySources:authenticate:environment:)`` makes, for tests

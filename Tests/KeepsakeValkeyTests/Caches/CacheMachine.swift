@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// What a process of an app has on a machine: a link of its own, and caches in a directory.
 final class CacheMachine: Sendable {

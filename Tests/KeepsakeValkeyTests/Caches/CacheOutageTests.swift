@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// What caches do while the server is away, and afterwards.
 @Suite(.server, .threadPerTest) struct CacheOutageTests {

@@ -1,8 +1,8 @@
 import Foundation
 import Testing
 
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// Caches of several processes, which call `bootstrap` and the facade as programs do; their source
 /// is Tests/ValkeyPeer.

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// What a server may reply that is no server of caches, or is hostile.
 @Suite(.threadPerTest) struct HostileCacheTests {

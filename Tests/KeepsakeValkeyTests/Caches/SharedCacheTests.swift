@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// Caches of two machines on one server.
 @Suite(.server, .threadPerTest) struct SharedCacheTests {

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// Fetches of several machines on one server.
 @Suite(.server, .threadPerTest) struct SharedProducerTests {

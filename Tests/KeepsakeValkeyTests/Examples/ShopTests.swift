@@ -1,8 +1,8 @@
 import Foundation
 import Testing
 
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// `keepsake-shop`, run by a user whose files are all in a directory of the test.
 @Suite(.server, .threadPerTest) struct ShopTests {

@@ -4,7 +4,7 @@ import KeepsakeTesting
 import KeepsakeValkey
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// The snippets of "Across machines". A test run uses no backing, so that they need no server.
 @Suite(.temporaryStorage, .threadPerTest) struct AcrossMachinesTests {

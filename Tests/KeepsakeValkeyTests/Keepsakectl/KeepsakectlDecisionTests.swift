@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// `keepsakectl push` and `adopt`, beside running processes.
 @Suite(.server, .threadPerTest) struct KeepsakectlDecisionTests {

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// `keepsakectl doctor --server`, with servers that have one problem each.
 @Suite(.server, .threadPerTest) struct KeepsakectlDoctorTests {

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// `keepsakectl`, with secrets on a server that a credential opens.
 @Suite(.server, .threadPerTest) struct KeepsakectlSecretsTests {

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// Servers that misbehave in ways in which a real one rarely does.
 @Suite(.threadPerTest) struct FakeServerTests {

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// What a link needs before it can connect: addresses and the password. Both may take long.
 @Suite(.threadPerTest) struct PreparationTests {

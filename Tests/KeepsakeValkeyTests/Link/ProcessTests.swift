@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// What a link does to the rest of its process, and in a forked child; the source of the other
 /// process is Tests/ValkeyPeer.

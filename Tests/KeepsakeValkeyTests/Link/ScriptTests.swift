@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 @Suite(.server, .threadPerTest) struct ScriptTests {
   private let script = Script("return {KEYS[1], ARGV[1], redis.call('INCR', KEYS[1])}")

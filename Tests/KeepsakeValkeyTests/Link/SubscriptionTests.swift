@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 @Suite(.server, .threadPerTest) struct SubscriptionTests {
   private let channel = Array("{app:suite}:c".utf8)

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// A name with the addresses of two servers, as during a failover.
 @Suite(.threadPerTest) struct TwoServerTests {

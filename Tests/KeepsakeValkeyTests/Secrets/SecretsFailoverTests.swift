@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// What a failover to a replica that lags leaves of secrets.
 @Suite(.server, .threadPerTest) struct SecretsFailoverTests {

@@ -1,8 +1,8 @@
 import Foundation
 import Testing
 
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// Secrets of several processes, which call `bootstrap` and the facade as programs do.
 @Suite(.server, .threadPerTest) struct SecretsProcessTests {

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// What the server learns of secrets, and anyone who can see its connections, memory and files.
 @Suite(.server, .threadPerTest) struct SecretsSecrecyTests {

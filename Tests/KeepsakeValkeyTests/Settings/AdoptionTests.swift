@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// How all processes of an app follow the decision of one, after a server has lost its settings.
 @Suite(.server, .threadPerTest) struct AdoptionTests {

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// What holds in every outage: no read loses its value, no write is said to be made that is not, no
 /// thread of Swift's pool waits, and the memory of a process does not grow. The time that calls

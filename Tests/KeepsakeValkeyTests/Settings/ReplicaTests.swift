@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// Settings on a primary with a replica, and what a failover leaves of them.
 @Suite(.server, .threadPerTest) struct ReplicaTests {

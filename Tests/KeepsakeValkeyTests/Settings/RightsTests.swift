@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// The user of the server whose rights "Across machines" lists.
 @Suite(.server, .threadPerTest) struct RightsTests {

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// What is asked of a server, and what a hostile one may answer.
 @Suite(.threadPerTest) struct ServerTests {

@@ -1,8 +1,8 @@
 import Foundation
 import Testing
 
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// Settings of several processes; the source of the other ones is Tests/ValkeyPeer.
 @Suite(.server, .threadPerTest) struct SettingsProcessTests {

@@ -3,8 +3,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// Interruptions at any moment: what was reported about a change is true, and all processes agree
 /// afterwards.

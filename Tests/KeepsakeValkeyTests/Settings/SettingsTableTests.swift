@@ -3,8 +3,8 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// Settings on a real server.
 @Suite(.server, .threadPerTest) struct SettingsTableTests {

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// Settings over the network, with and without TLS.
 @Suite(.server, .threadPerTest) struct SettingsTransportTests {

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// A primary, a replica of it, and an address that leads to one of them.
 final class Failover: Sendable {

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// `keepsakectl`, run by a user whose files are all in a directory of the test.
 struct Keepsakectl {

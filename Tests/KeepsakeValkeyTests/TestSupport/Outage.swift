@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// What can happen to a server, so that it does not accept changes.
 enum Outage: String, CaseIterable, CustomTestStringConvertible {

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// A server's process, below a shell that ends it when the test process ends, however that happens.
 final class ServerProcess: Sendable {

@@ -1,8 +1,8 @@
 import Foundation
 import Testing
 
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// A server that speaks TLS on a port of 127.0.0.1, and its certificates.
 struct TLSServer {

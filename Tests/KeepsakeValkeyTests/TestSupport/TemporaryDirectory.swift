@@ -1,4 +1,4 @@
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// The library has an internal type of the same name.
-typealias TemporaryDirectory = TestSupport.TemporaryDirectory
+typealias TemporaryDirectory = KeepsakeTestSupport.TemporaryDirectory

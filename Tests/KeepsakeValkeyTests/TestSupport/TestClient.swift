@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// What a process of an app has: a link of its own, and a suite that is mirrored in memory.
 final class TestClient: Sendable {

@@ -1,8 +1,8 @@
 import Foundation
 import Testing
 
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// A server of its own for one test, on a socket in a temporary directory. It ends with its last
 /// reference, and with the test process.

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 @Suite(.server, .threadPerTest) struct TLSTests {
   private static let hosts = "DNS:localhost,IP:127.0.0.1"

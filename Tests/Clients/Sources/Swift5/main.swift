@@ -29,7 +29,7 @@ final class TableEngine: StorageEngine, @unchecked Sendable {
 }
 
 enum Settings {
-  @Default("static.size") static var size = 16
+  @Default("fontSize") static var fontSize = 16
   @Default("static.theme", defaultValue: .light) static var theme: Theme
   @Default(.owner) static var owner
   @DefaultOptional("static.draft", suite: "drafts") static var draft: Draft?
@@ -53,9 +53,10 @@ enum Settings {
 // MARK: Calls from top-level code
 
 let images = DiskCache.named("Images")
-Settings.size += 1
-Settings.$size.update { $0 += 1 }
-check(Settings.$size.update { $0 += 1 }, is: 19)
+Settings.$fontSize.reset()
+Settings.fontSize += 1
+Settings.$fontSize.update { $0 += 1 }
+check(Settings.$fontSize.update { $0 += 1 }, is: 19)
 Settings.theme = .dark
 Settings.owner.tags.append("x")
 check(Settings.theme == .dark && Defaults[.owner].tags == ["x"])

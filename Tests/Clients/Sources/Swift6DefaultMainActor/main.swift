@@ -14,7 +14,7 @@ extension Defaults.Key<Draft> {
 }
 
 enum Settings {
-  @Default("static.size") static var size = 16
+  @Default("fontSize") static var fontSize = 16
   @Default("static.theme", defaultValue: .light) static var theme: Theme
   @Default(.draft) static var draft: Draft
   @DefaultOptional("static.profile") static var profile: Profile?
@@ -76,8 +76,9 @@ struct Steps: AsyncSequence {
 
 // MARK: Calls from top-level code
 
-Settings.size += 1
-check(Settings.$size.update { $0 += 1 }, is: 18)
+Settings.$fontSize.reset()
+Settings.fontSize += 1
+check(Settings.$fontSize.update { $0 += 1 }, is: 18)
 Settings.theme = .dark
 Settings.draft = Draft(text: "letter")
 check(Settings.theme == .dark && Defaults[.draft].text == "letter")

@@ -10,7 +10,7 @@ import Observation
 }
 
 @MainActor enum Settings {
-  @Default("static.size") static var size = 16
+  @Default("fontSize") static var fontSize = 16
   @Default("static.theme", defaultValue: .light) static var theme: Theme
   @Default("static.draft") static var draft = Draft(text: "untitled")
   @Default(.owner) static var owner: Profile
@@ -85,8 +85,9 @@ func countOffTheMainActor() async -> Int {
 
 // MARK: Calls from top-level code, which is on the main actor
 
-Settings.size += 1
-check(Settings.$size.update { $0 += 1 }, is: 18)
+Settings.$fontSize.reset()
+Settings.fontSize += 1
+check(Settings.$fontSize.update { $0 += 1 }, is: 18)
 Settings.theme = .dark
 Settings.draft = Draft(text: "letter")
 Settings.owner.tags.append("x")

@@ -12,7 +12,7 @@ final class Caller {
 
 struct Settings: Sendable {
   static let shared = Settings()
-  @Default("static.size") var size = 16
+  @Default("size") var size = 16
   @Default("static.theme", defaultValue: .light) var theme: Theme
   @Default(.retries) var retries
   @DefaultOptional("static.login") var lastLogin: Date?
@@ -95,6 +95,7 @@ actor Meter {
   /// Not isolated, unlike `main`.
   static func checkCalls() async throws {
     let settings = Settings.shared
+    settings.$size.reset()
     DispatchQueue.concurrentPerform(iterations: 50) { number in
       settings.$size.update { $0 += 1 }
       Settings.shared.theme = .dark

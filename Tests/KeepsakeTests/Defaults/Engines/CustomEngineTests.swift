@@ -3,7 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// An engine that runs a hook of the test before each call.
 final class HookedEngine: StorageEngine {

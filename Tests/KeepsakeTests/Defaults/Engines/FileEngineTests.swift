@@ -3,7 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// A suite with a file for each value.
 @Suite(.timeLimit(.minutes(20))) struct FileEngineTests {

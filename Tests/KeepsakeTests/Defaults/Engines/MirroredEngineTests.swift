@@ -3,7 +3,7 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// A suite on an engine whose values are mirrored in memory.
 @Suite(.timeLimit(.minutes(20))) struct MirroredEngineTests {

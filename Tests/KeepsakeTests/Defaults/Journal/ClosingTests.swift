@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// A journal that has closed its files because other stores needed the descriptors.
 @Suite struct ClosingTests {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Makes each system call of each write fail in turn, and expects an error, the old or the whole
 /// new value, and no temporary files.

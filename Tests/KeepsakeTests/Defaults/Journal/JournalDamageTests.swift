@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Damaged files, and files that users or other programs change, replace or delete.
 @Suite(.proofThread, .singleThreaded) struct JournalDamageTests {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// The settings that a restore replaces are kept, whatever fails and whenever the program is
 /// killed.

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Files and directories that the user may not access. The peer process gives up its privileges,
 /// which requires root.

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// A record counts for all processes from its publication on, whatever happens to its writer.
 @Suite(.singleThreaded) struct PublicationTests {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Backups that are restored while programs use the settings.
 @Suite(.singleThreaded, .ownThread) struct RestorationTests {

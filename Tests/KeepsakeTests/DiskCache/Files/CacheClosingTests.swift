@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 @testable import keepsake_peer
 
 /// A cache that closes its files, because other stores need the descriptors, while it is in use.

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Entries whose files another program, or a failing disk, has changed, moved or removed.
 @Suite(.proofThread, .singleThreaded) struct CacheDamageTests {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Emptying, sweeping and evicting remove entries, and nothing that lies beside or behind them.
 @Suite struct CacheEmptyingTests {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Caches when system calls fail.
 @Suite(.proofThread, .singleThreaded) struct CacheFaultTests {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Changes by another store between two system calls of a read, write, sweep or eviction.
 @Suite(.proofThread) struct CacheInterleavingTests {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Whether a process notices what others have stored and removed.
 @Suite(.ownThread) struct SubdirectoryChangesTests {

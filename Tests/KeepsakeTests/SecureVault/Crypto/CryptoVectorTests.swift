@@ -3,7 +3,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Checks the ciphers and key derivations against published test vectors.
 @Suite(.proofThread, .singleThreaded) struct CryptoVectorTests {

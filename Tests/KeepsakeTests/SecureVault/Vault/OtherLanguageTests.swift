@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Opens vaults of this library with a Python program that was written from the article on the
 /// vault's format alone.

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Expects errors, and never a value, from files that were altered, moved or exchanged.
 @Suite(.singleThreaded) struct VaultDamageTests {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// An open vault keeps its directory open, and other programs may move or replace that.
 @Suite(.singleThreaded) struct VaultDirectoryTests {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Expects a vault in its old or its new state after any failing system call.
 @Suite(.proofThread, .singleThreaded) struct VaultFaultTests {

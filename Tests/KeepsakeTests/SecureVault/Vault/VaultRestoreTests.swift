@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// What a restore replaces is kept, whatever fails and whenever the program is killed.
 @Suite(.proofThread, .singleThreaded) struct VaultRestoreTests {

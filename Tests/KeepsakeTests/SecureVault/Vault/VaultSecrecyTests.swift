@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
-@testable import TestSupport
+@testable import KeepsakeTestSupport
 
 /// Expects no secret, key or passphrase in anything that a program may print.
 @Suite(.singleThreaded) struct VaultSecrecyTests {

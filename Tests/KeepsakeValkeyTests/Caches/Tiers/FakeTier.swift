@@ -1,8 +1,8 @@
 import Foundation
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// What the machines of a test share: a server in this process, with a clock of its own.
 final class FakeTierServer: Sendable {

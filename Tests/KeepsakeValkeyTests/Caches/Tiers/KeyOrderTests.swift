@@ -1,8 +1,8 @@
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 @Suite(.ownThread) struct KeyOrderTests {
   private var order = KeyOrder()

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 @Suite(.ownThread) final class PendingInvalidationsTests: Sendable {
   private let server = FakeTierServer()

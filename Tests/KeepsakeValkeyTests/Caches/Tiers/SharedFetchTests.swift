@@ -3,8 +3,8 @@ import KeepsakeTesting
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// Fetches of two machines: one of them produces a value.
 @Suite(.ownThread, .timeLimit(.minutes(20))) struct SharedFetchTests {

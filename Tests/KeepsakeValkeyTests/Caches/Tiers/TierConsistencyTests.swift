@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// What the two tiers agree on when messages are late, calls overlap, or the server fails.
 @Suite(.ownThread, .timeLimit(.minutes(20))) struct TierConsistencyTests {

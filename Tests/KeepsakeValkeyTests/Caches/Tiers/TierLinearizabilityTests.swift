@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 @testable import keepsake_peer
 
 /// Random calls of several processes on the same keys, while messages and replies are late.

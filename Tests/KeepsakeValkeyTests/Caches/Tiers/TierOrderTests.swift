@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
-@testable import TestSupport
 
 /// What a cache with two tiers returns after calls overlapped: never an older value than before.
 @Suite(.ownThread, .timeLimit(.minutes(20))) struct TierOrderTests {
