@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "CKeepsake.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -8,6 +9,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -18,6 +20,7 @@
 #include <linux/fs.h>
 #include <sys/auxv.h>
 #include <sys/ioctl.h>
+#include <sys/xattr.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #endif
@@ -279,6 +282,36 @@ int keepsake_stat(
 #endif
   };
   return 0;
+}
+
+const char *keepsake_trusted_variable(const char *name) {
+#ifdef __APPLE__
+  return issetugid() ? NULL : getenv(name);
+#else
+  return secure_getenv(name);
+#endif
+}
+
+// Also found in a program that is linked statically, where dlsym(3) finds nothing.
+extern void swt_abiv0_getEntryPoint(void) __attribute__((weak));
+
+bool keepsake_has_test_library(void) {
+  return swt_abiv0_getEntryPoint || dlsym(RTLD_DEFAULT, "swt_abiv0_getEntryPoint") ||
+         // The metadata of XCTestCase, and its class on Apple's systems.
+         dlsym(RTLD_DEFAULT, "$s6XCTest0A4CaseCN") ||
+         dlsym(RTLD_DEFAULT, "OBJC_CLASS_$_XCTestCase");
+}
+
+int keepsake_copy_access_list(const char *path, int descriptor) {
+#ifdef __linux__
+  const char *name = "system.posix_acl_access";
+  char list[4096];
+  ssize_t size = lgetxattr(path, name, list, sizeof list);
+  if (size < 0) return errno == ENODATA || errno == ENOTSUP || errno == ENOENT ? 0 : -1;
+  return fsetxattr(descriptor, name, list, (size_t)size, 0);
+#else
+  return 0;
+#endif
 }
 
 #ifndef MADV_WIPEONFORK

@@ -132,9 +132,11 @@ struct ConfinedPath: Sendable {
     return StorageError(errno: error.code, operation: operation, path: path)
   }
 
-  var symbolicLinkError: StorageError {
+  var symbolicLinkError: StorageError { Self.symbolicLinkError(at: path) }
+
+  static func symbolicLinkError(at path: String, _ operation: String = "open") -> StorageError {
     StorageError(
-      .accessDenied, operation: "open", path: path,
+      .accessDenied, operation: operation, path: path,
       reason: "a symbolic link is in the way and could lead out of the folder",
       remedy: "Replace the link with the file or directory itself.")
   }

@@ -40,6 +40,22 @@ extension FileSystem {
     return path
   }
 
+  /// Removes all but the three newest of the items whose paths ``unusedPath(_:)`` has made from
+  /// `stem`: copies that are kept for people.
+  static func removeOldCopies(_ stem: String) throws(StorageError) {
+    let directory = parent(of: stem)
+    let prefix = name(of: stem) + "-"
+    var copies: [(time: [Int], name: String)] = []
+    for name in try list(directory) where name.hasPrefix(prefix) {
+      let numbers = name.dropFirst(prefix.count).split(
+        separator: "-", omittingEmptySubsequences: false)
+      let time = numbers.compactMap { Int($0) }
+      if time.count == numbers.count, time.count < 3 { copies.append((time, name)) }
+    }
+    copies.sort { $0.time.lexicographicallyPrecedes($1.time) }
+    for copy in copies.dropLast(3) { try remove(directory + "/" + copy.name) }
+  }
+
   // MARK: Links
 
   /// The path that a symbolic link at `path` leads to, so that replacing the file keeps the link;

@@ -12,20 +12,26 @@ final class NewFile: @unchecked Sendable {
   /// The number of bytes written so far.
   private(set) var count = 0
 
+  /// - Parameter mode: The mode of the file, unless it replaces one.
   /// - Throws: A ``StorageError`` of code `alreadyExists` if something has the name already and may
-  ///   not be replaced.
+  ///   not be replaced, and of code `accessDenied` if a symbolic link has it.
   init(
     _ name: String, in directory: DirectoryHandle, mode: UInt32, replaces: Bool = true
   ) throws(StorageError) {
     self.directory = directory
     self.name = name
     self.replaces = replaces
+    let old = try FileSystem.status(name, in: directory, followsLinks: false)
     // Checked again in the end. This saves the work if the answer is known now.
-    if !replaces, try FileSystem.status(name, in: directory, followsLinks: false) != nil {
-      throw Self.alreadyExists(name, in: directory)
+    if !replaces, old != nil { throw Self.alreadyExists(name, in: directory) }
+    if old?.isSymbolicLink == true {
+      throw ConfinedPath.symbolicLinkError(at: directory.path(of: name), "save")
     }
     temporary = try TemporaryFile.make(
-      at: AbandonedFiles.makeName(), for: name, in: directory, mode: mode)
+      at: AbandonedFiles.makeName(), for: name, in: directory, mode: old == nil ? mode : 0o600)
+    if let old, old.isRegularFile {
+      try temporary.takePermissions(of: old, at: directory.path(of: name))
+    }
     AbandonedFiles.markInUse(temporary.file.descriptor, temporary.file.path)
   }
 

@@ -11,6 +11,7 @@ enum SystemCall: String, Sendable {
   case terminal = "terminal settings"
   case publish = "write to lock file"
   case keyring = "keyctl"
+  case accessList = "access-control list"
 }
 
 /// The `errno` of a failed system call.

@@ -43,6 +43,7 @@ extension SystemCall {
     case .reserve: [EDQUOT, EINTR, EIO, ENOSPC, ENOSYS, EOPNOTSUPP, EPERM]
     case .flags: [EACCES, EINVAL, EIO, ENOTTY, EOPNOTSUPP, EPERM]
     case .truncate: [EINTR, EIO, EPERM, EROFS]
+    case .accessList: [EACCES, ENOSPC, EPERM, ERANGE]
     case .chown: [EACCES, EIO, ENOMEM, EPERM, EROFS]
     case .clone: [EINVAL, EIO, EOPNOTSUPP, EPERM, EXDEV]
     case .terminal: [EINTR, EIO, ENOTTY]

@@ -12,8 +12,7 @@ extension Journal {
     let id = file.withLock { $0.newID() }
     let bytes = try Self.values(ofBackupAt: path, id: id)
     _ = try location.prepareDirectory()
-    let temporary = try TemporaryFile.make(
-      beside: location.path, .createAndAppend, mode: location.fileMode())
+    let temporary = try makeTemporaryFile()
     try temporary.file.writeAll(bytes)
     try temporary.file.synchronize()
     let replacement = Replacement(temporary)
@@ -60,6 +59,7 @@ extension Journal {
     var kept: String?
     try locked { () throws(StorageError) in
       kept = try keepReplacedFile()
+      try takePermissions(replacement.temporary)
       try mark()
       try replacement.temporary.moveToDestination()
       try file.withLock { file throws(StorageError) in
@@ -77,12 +77,15 @@ extension Journal {
   /// Gives the file a second name, which it keeps when it is replaced.
   private func keepReplacedFile() throws(StorageError) -> String? {
     if file.withLock({ $0.table.entries.count == 0 }) { return nil }
-    let path = try FileSystem.unusedPath(location.path + ".replaced")
+    let stem = location.path + ".replaced"
+    let path = try FileSystem.unusedPath(stem)
     if try !FileSystem.link(location.path, to: path) {
       let replaced = try File(location.path, .read)
       let bytes = try replaced.read(from: 0, count: replaced.status().size)
-      try FileSystem.replace(path, with: bytes, mode: location.fileMode(), durable: true)
+      try FileSystem.replace(path, with: bytes, mode: 0o600, durable: true)
     }
+    // As for damaged files.
+    try? FileSystem.removeOldCopies(stem)
     return path
   }
 }

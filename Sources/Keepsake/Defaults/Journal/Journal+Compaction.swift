@@ -72,8 +72,7 @@ extension Journal {
       let end = Self.copyLiveRecords(
         bytes, from: JournalFormat.headerSize, seed: oldID, newSeed: id, to: &output)
     else { return try repairFromTable() }
-    let temporary = try TemporaryFile.make(
-      beside: location.path, .createAndAppend, mode: location.fileMode())
+    let temporary = try makeTemporaryFile()
     try temporary.file.writeAll(output)
     try temporary.file.synchronize()
 

@@ -31,8 +31,11 @@ extension Journal {
 
   /// Writes bytes to a new file beside the journal, and returns its path.
   func keep(_ bytes: [UInt8], as kind: String) throws(StorageError) -> String {
-    let path = try FileSystem.unusedPath("\(location.path).\(kind)")
-    try FileSystem.replace(path, with: bytes, mode: location.fileMode(), durable: true)
+    let stem = "\(location.path).\(kind)"
+    let path = try FileSystem.unusedPath(stem)
+    try FileSystem.replace(path, with: bytes, mode: 0o600, durable: true)
+    // What cannot be removed now is removed with the next copy.
+    try? FileSystem.removeOldCopies(stem)
     return path
   }
 

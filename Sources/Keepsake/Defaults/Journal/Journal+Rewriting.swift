@@ -29,8 +29,7 @@ extension Journal {
       let bytes = isEmpty ? JournalFormat.header(id: id) : file.encodedTable(id: id)
       return (id, bytes, file.contents)
     }
-    let temporary = try TemporaryFile.make(
-      beside: location.path, .createAndAppend, mode: location.fileMode())
+    let temporary = try makeTemporaryFile()
     try temporary.file.writeAll(bytes)
     try temporary.file.synchronize()
     guard
@@ -55,6 +54,7 @@ extension Journal {
     let handle = try temporary.file.duplicate(as: location.path)
     let status = try handle.status()
     try mark()
+    try takePermissions(temporary)
     if mayReplace {
       if let replaced = try temporary.exchangeWithDestination() {
         keepIfRestored(&temporary, at: replaced, since: source)
@@ -69,6 +69,19 @@ extension Journal {
     // A removal may have used the space while the disk was full.
     file.withLock { $0.lockFile }?.reserveSpace()
     return true
+  }
+
+  /// Makes a file that will get the journal's name. If there is a journal, only this user may read
+  /// the file until it has that journal's permissions.
+  func makeTemporaryFile() throws(StorageError) -> TemporaryFile {
+    let isFirst = try FileSystem.status(location.path) == nil
+    return try TemporaryFile.make(
+      beside: location.path, .createAndAppend, mode: isFirst ? location.fileMode() : 0o600)
+  }
+
+  func takePermissions(_ temporary: borrowing TemporaryFile) throws(StorageError) {
+    guard let old = try FileSystem.status(location.path) else { return }
+    try temporary.takePermissions(of: old, at: location.path)
   }
 
   /// Marks the lock file before the journal changes. The caller holds the file lock.

@@ -145,9 +145,11 @@ extension Journal {
     replaced.leave()
     var kept = path
     do throws(StorageError) {
-      let unused = try FileSystem.unusedPath("\(location.path).restored")
+      let stem = "\(location.path).restored"
+      let unused = try FileSystem.unusedPath(stem)
       try FileSystem.rename(path, to: unused)
       kept = unused
+      try? FileSystem.removeOldCopies(stem)
     } catch {
       failure = failure ?? error
     }

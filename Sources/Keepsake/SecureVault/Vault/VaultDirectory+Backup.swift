@@ -113,7 +113,8 @@ extension VaultDirectory {
       let isEmpty = try FileSystem.list(path).allSatisfy { $0 == ".lock" }
       // The exchange gives the replaced vault this name, so that nothing takes it for a temporary
       // directory if a later step fails or this process is killed.
-      let kept = try FileSystem.unusedPath(path + ".replaced")
+      let stem = path + ".replaced"
+      let kept = try FileSystem.unusedPath(stem)
       try staged.rename(to: kept)
       guard try FileSystem.exchange(kept, with: path) else {
         throw StorageError(
@@ -122,6 +123,8 @@ extension VaultDirectory {
           remedy: "End all programs that use the vault, and replace it by the one in the backup.")
       }
       try FileSystem.synchronizeParent(of: path)
+      // What cannot be removed now is removed with the next one.
+      try? FileSystem.removeOldCopies(stem)
       guard isEmpty else { return kept }
       // Nothing is lost if it stays.
       try? FileSystem.unlink(kept + "/.lock")

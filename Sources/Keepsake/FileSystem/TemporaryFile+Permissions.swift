@@ -1,0 +1,47 @@
+internal import CKeepsake
+internal import KeepsakeLibc
+
+/// A file that takes the place of another one is accessible to the same users, or to fewer.
+extension TemporaryFile {
+  /// Gives the file the owner, group, mode and access-control list of the one that it will replace,
+  /// as far as this process may.
+  ///
+  /// If it may not set the group or the list, the group has no access, and all others only have
+  /// what the group had too.
+  ///
+  /// - Parameters:
+  ///   - old: The status of the other file.
+  ///   - path: The absolute path of the other file.
+  func takePermissions(of old: FileStatus, at path: String) throws(StorageError) {
+    let new = try file.status()
+    // Without setuid and setgid: the owner may be another user now.
+    var mode = old.mode & 0o777
+    // Only root may give a file away. Others may set the group to one of theirs.
+    let keepsGroup =
+      (new.owner, new.group) == (old.owner, old.group) || setOwner(old.owner, old.group)
+      || new.group == old.group || setOwner(.max, old.group)
+    // A list that grants anything shows in the group's bits, which are its mask.
+    if !keepsGroup || mode & 0o070 != 0 && !copyAccessList(from: path) {
+      mode = mode & 0o700 | mode & (mode >> 3) & 0o007
+    }
+    if mode != new.mode { try file.setMode(mode) }
+  }
+
+  /// Whether the file has that owner and group now. An owner of `.max` stays as it is.
+  private func setOwner(_ owner: UInt32, _ group: UInt32) -> Bool {
+    let result = systemCall(.chown, file.path, on: file.descriptor) {
+      Int(fchown(file.descriptor, owner, group))
+    }
+    if case .success = result { return true }
+    return false
+  }
+
+  /// Whether the file has the access-control list of the one at the path, which may have none.
+  private func copyAccessList(from path: String) -> Bool {
+    let result = systemCall(.accessList, path, on: file.descriptor) {
+      Int(keepsake_copy_access_list(path, file.descriptor))
+    }
+    if case .success = result { return true }
+    return false
+  }
+}

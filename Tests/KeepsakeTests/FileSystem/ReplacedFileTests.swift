@@ -1,0 +1,192 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import KeepsakeTestSupport
+
+// Swift's module of the C library lacks <sys/xattr.h>.
+@_silgen_name("setxattr") private func setxattr(
+  _ path: UnsafePointer<CChar>, _ name: UnsafePointer<CChar>, _ value: UnsafeRawPointer?,
+  _ size: Int, _ flags: CInt
+) -> CInt
+@_silgen_name("getxattr") private func getxattr(
+  _ path: UnsafePointer<CChar>, _ name: UnsafePointer<CChar>, _ value: UnsafeMutableRawPointer?,
+  _ size: Int
+) -> Int
+
+/// What takes a file's place is accessible to the same users as that file, or to fewer.
+@Suite(.singleThreaded) struct ReplacedFileTests {
+  /// A call that replaces a file.
+  enum Replacement: CaseIterable {
+    case save, saveChunks, compaction, removeAll, restore, repair
+  }
+
+  private let directory: TemporaryDirectory
+
+  init() throws { directory = try TemporaryDirectory() }
+
+  /// Makes the file that will be replaced, and returns its path.
+  private func makeFile(_ replacement: Replacement) throws -> String {
+    switch replacement {
+    case .save, .saveChunks:
+      try directory.files.save("old", as: "d/a")
+      return directory.file("d/a").path
+    case .compaction, .removeAll, .restore, .repair:
+      let store = directory.store()
+      try store.set(1, forKey: "a")
+      if replacement == .restore { try store.backUp(to: directory.file("backup").path) }
+      return directory.file(TemporaryDirectory.journal).path
+    }
+  }
+
+  private func replace(_ replacement: Replacement, _ path: String) async throws {
+    switch replacement {
+    case .save: try directory.files.save("new", as: "d/a")
+    case .saveChunks:
+      let chunks = AsyncStream<Data> { continuation in
+        continuation.yield(Data("new".utf8))
+        continuation.finish()
+      }
+      try await directory.files.save(chunks: chunks, as: "d/a")
+    case .compaction:
+      let store = directory.store()
+      _ = try store.keys()
+      try store.journal.compact()
+    case .removeAll: try directory.store().removeAll()
+    case .restore:
+      _ = try directory.store().prepareRestore(from: directory.file("backup").path).commit()
+    case .repair:
+      let bytes = try Bytes.read(path)
+      try Bytes.write(
+        bytes[JournalFormat.headerSize + 3] ^ 1, at: JournalFormat.headerSize + 3, of: path)
+      waitForTick()
+      try anHourLater { try directory.store().set(2, forKey: "b") }
+    }
+  }
+
+  /// Replaces a file of that mode, and returns the status of the one that took its place.
+  private func status(
+    after replacement: Replacement, of mode: mode_t, owner: uid_t? = nil, group: gid_t? = nil,
+    list: [UInt8]? = nil
+  ) async throws -> FileStatus {
+    let path = try makeFile(replacement)
+    if let owner, let group { try #require(chown(path, owner, group) == 0) }
+    try #require(chmod(path, mode) == 0)
+    if let list { try #require(setxattr(path, Self.accessList, list, list.count, 0) == 0) }
+    let old = try #require(try FileSystem.status(path))
+    try await replace(replacement, path)
+    let new = try #require(try FileSystem.status(path))
+    #expect(!new.isSameFile(as: old))
+    return new
+  }
+
+  @Test(arguments: Replacement.allCases, [0o600, 0o640, 0o604, 0o666])
+  func aFileKeepsTheModeOfTheOneItReplaces(_ replacement: Replacement, _ mode: mode_t) async throws
+  {
+    let new = try await status(after: replacement, of: mode)
+    #expect(new.mode == UInt32(mode))
+  }
+
+  @Test(.enabled(if: geteuid() == 0), arguments: Replacement.allCases)
+  func rootKeepsTheOwnerAndTheGroup(_ replacement: Replacement) async throws {
+    let new = try await status(after: replacement, of: 0o640, owner: 65_534, group: 1_234)
+    #expect(new.owner == 65_534 && new.group == 1_234 && new.mode == 0o640)
+  }
+
+  /// Whoever may not set the group gives its members nothing, nor the others more than they had as
+  /// members.
+  @Test(
+    .enabled(if: geteuid() == 0), arguments: Replacement.allCases,
+    [(0o640, 0o600), (0o660, 0o600), (0o644, 0o604), (0o604, 0o600), (0o600, 0o600)])
+  func aGroupThatCannotBeKeptLosesItsAccess(
+    _ replacement: Replacement, _ modes: (mode_t, mode_t)
+  ) async throws {
+    let plan = FaultPlan { $0.call == .chown ? .fail(EPERM) : .proceed }
+    let new = try await FaultPlan.$current.withValue(plan) {
+      try await status(after: replacement, of: modes.0, owner: geteuid(), group: 1_234)
+    }
+    #expect(new.group != 1_234 && new.mode == UInt32(modes.1))
+  }
+
+  // MARK: Access-control lists
+
+  private static let accessList = "system.posix_acl_access"
+
+  /// The user 65534 may read and write, and the file's group nothing: the mode shows the mask,
+  /// 0660.
+  private static let list: [UInt8] = {
+    func entry(_ tag: UInt8, _ permissions: UInt8, _ id: UInt32 = .max) -> [UInt8] {
+      [tag, 0, permissions, 0] + withUnsafeBytes(of: id.littleEndian) { Array($0) }
+    }
+    return [2, 0, 0, 0] + entry(0x01, 6) + entry(0x02, 6, 65_534) + entry(0x04, 0)
+      + entry(0x10, 6) + entry(0x20, 0)
+  }()
+
+  private func hasList(_ path: String) -> Bool { getxattr(path, Self.accessList, nil, 0) > 0 }
+
+  @Test(arguments: [Replacement.save, .compaction])
+  func aFileKeepsTheAccessControlList(_ replacement: Replacement) async throws {
+    let new = try await status(after: replacement, of: 0o600, list: Self.list)
+    let file = replacement == .save ? "d/a" : TemporaryDirectory.journal
+    #expect(new.mode == 0o660 && hasList(directory.file(file).path))
+  }
+
+  @Test(arguments: [Replacement.save, .compaction])
+  func aListThatCannotBeKeptLeavesNoAccess(_ replacement: Replacement) async throws {
+    let plan = FaultPlan { $0.call == .accessList ? .fail(ENOSPC) : .proceed }
+    let new = try await FaultPlan.$current.withValue(plan) {
+      try await status(after: replacement, of: 0o600, list: Self.list)
+    }
+    #expect(new.mode == 0o600)
+  }
+
+  // MARK: Links
+
+  @Test func aFolderNeitherReadsNorReplacesALink() async throws {
+    let files = directory.files
+    try files.save("old", as: "d/a")
+    try directory.write(Array("theirs".utf8), to: "theirs")
+    try directory.link("d/b", to: directory.file("theirs").path)
+    let chunks = AsyncStream<Data> { $0.finish() }
+    let incoming = directory.file("incoming")
+    try Data("new".utf8).write(to: incoming)
+    let calls: [(String, () async throws -> Void)] = [
+      ("load", { _ = try files.load("d/b") as Data }),
+      ("save", { try files.save("new", as: "d/b") }),
+      ("saveChunks", { try await files.save(chunks: chunks, as: "d/b") }),
+      ("copy", { try files.copy("d/a", to: "d/b") }),
+    ]
+    for (name, call) in calls {
+      let error = await #expect(throws: StorageError.self, "\(name)") { try await call() }
+      #expect(error?.code == .accessDenied && error?.remedy.contains("link") == true, "\(name)")
+      #expect(error?.path == directory.file("d/b").path, "\(name)")
+    }
+    #expect(try directory.bytes(of: "theirs") == Array("theirs".utf8))
+    #expect(
+      try FileSystem.status(directory.file("d/b").path, followsLinks: false)?.kind
+        == .symbolicLink)
+    #expect(try directory.leftoverFiles() == [])
+    // A link can be removed.
+    try files.delete("d/b")
+    try files.save("new", as: "d/b")
+    #expect(try directory.bytes(of: "theirs") == Array("theirs".utf8))
+  }
+
+  // MARK: Copies
+
+  @Test func copiesOfDamagedFilesAreBounded() throws {
+    let names = ["standard.jsonl.damaged-notes", "standard.jsonl.damaged-1-2-3", "x.damaged-1"]
+    for name in names { try directory.write([1], to: name) }
+    let path = directory.file(TemporaryDirectory.journal).path
+    try directory.store().set(0, forKey: "a")
+    for round in 1...8 {
+      try Bytes.write(UInt8(round), at: JournalFormat.headerSize + 3, of: path)
+      waitForTick()
+      let store = directory.store()
+      try anHourLater { try store.set(round, forKey: "a") }
+    }
+    let copies = try directory.names().filter { $0.contains(".damaged-") && !names.contains($0) }
+    #expect(copies.count == 3, "\(copies)")
+    #expect(try Set(names).isSubset(of: directory.names()))
+  }
+}
