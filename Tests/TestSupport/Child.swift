@@ -204,3 +204,17 @@ private final class Ending: @unchecked Sendable {
     }
   }
 }
+
+extension TemporaryDirectory {
+  /// Copies a program into this directory, and returns its path.
+  ///
+  /// By another process: a child that is started at the same moment would inherit the descriptor of
+  /// the copy, and nothing can be executed while it is open for writing.
+  func copyProgram(_ path: String, as name: String) throws -> String {
+    let copy = file(name).path
+    let child = try Child("/bin/cp", [path, copy], mergesErrors: true)
+    let output = child.finish()
+    try #require(child.exitStatus == 0, "\(output)")
+    return copy
+  }
+}

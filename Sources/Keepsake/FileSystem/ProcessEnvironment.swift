@@ -5,7 +5,9 @@ internal import KeepsakeLibc
 enum ProcessEnvironment {
   /// The variables that decide where files are, with their values when the first store was used.
   ///
-  /// If the program changes one of them later, its stores stay together where they are.
+  /// If the program changes one of them later, its stores stay together where they are. There are
+  /// none in a program that runs with more rights than its caller has (`secure_getenv(3)`): the
+  /// caller would choose its files.
   private static let directoryVariables: [String: Result<String, StorageError>] = {
     let names = [
       "HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME",
@@ -13,7 +15,7 @@ enum ProcessEnvironment {
     ]
     var values: [String: Result<String, StorageError>] = [:]
     for name in names {
-      guard let value = getenv(name) else { continue }
+      guard let value = keepsake_trusted_variable(name) else { continue }
       values[name] =
         String(validatingCString: value).map { .success($0) }
         ?? .failure(notUTF8("the environment variable \(name)"))
@@ -36,6 +38,9 @@ enum ProcessEnvironment {
 
   static var processID: Int32 { getpid() }
 
+  /// Whether the process has loaded Swift Testing or XCTest.
+  static var hasTestLibrary: Bool { keepsake_has_test_library() }
+
   /// The effective user, who owns the files that this process creates.
   static var userID: UInt32 { geteuid() }
 
@@ -48,8 +53,8 @@ enum ProcessEnvironment {
 
   private static let knownHome = Locked<String?>(nil)
 
-  /// The user's home directory according to the system's user database. Once it was found, it stays
-  /// the same.
+  /// The effective user's home directory according to the system's user database. Once it was
+  /// found, it stays the same.
   static func registeredHome() throws(StorageError) -> String? {
     try knownHome.withLock { knownHome throws(StorageError) in
       if knownHome == nil { knownHome = try findRegisteredHome() }
@@ -63,7 +68,7 @@ enum ProcessEnvironment {
     return try withUnsafeTemporaryAllocation(of: CChar.self, capacity: 16_384) {
       buffer throws(StorageError) in
       guard let start = buffer.baseAddress,
-        getpwuid_r(getuid(), &entry, start, buffer.count, &found) == 0,
+        getpwuid_r(geteuid(), &entry, start, buffer.count, &found) == 0,
         found != nil, let home = entry.pw_dir
       else { return nil }
       if let home = String(validatingCString: home) { return home }

@@ -15,10 +15,7 @@ enum ProcessIdentity {
     return CommandLine.arguments.first.map { FileSystem.name(of: $0) } ?? "keepsake"
   }()
 
-  /// Whether this is a test run, whose data must stay apart from the user's.
-  static let isTestRunner: Bool = {
-    let name = executableName
-    return name.hasSuffix(".xctest") || name.hasSuffix("-test-runner") || name == "xctest"
-      || name == "swiftpm-testing-helper" || CommandLine.arguments.contains("--testing-library")
-  }()
+  /// Whether this is a test run, whose data must stay apart from the user's. Names and arguments do
+  /// not tell, as any program may have them.
+  static let isTestRunner = ProcessEnvironment.hasTestLibrary
 }

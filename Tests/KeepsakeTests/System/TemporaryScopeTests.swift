@@ -182,7 +182,8 @@ extension OneAtATime {
   /// Separate processes, whose temporary directory and home can be inspected afterwards.
   @Suite struct TemporaryScopeProcessTests {
     private func run(
-      _ directory: TemporaryDirectory, _ arguments: String...
+      _ directory: TemporaryDirectory, _ program: String = Peer.executable,
+      arguments: [String] = [], library: String = ""
     ) throws -> (outside: [String], inside: [String]) {
       for name in ["tmp", "home"] {
         try FileManager.default.createDirectory(
@@ -190,6 +191,7 @@ extension OneAtATime {
       }
       var environment = [
         "TMPDIR": directory.path + "/tmp", "HOME": directory.path + "/home",
+        "LD_PRELOAD": library,
       ]
       for name in [
         "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME",
@@ -198,7 +200,7 @@ extension OneAtATime {
         environment[name] = ""
       }
       let peer = try Child(
-        Peer.executable, [directory.file("data").path, "paths"] + arguments,
+        program, [directory.file("data").path, "paths"] + arguments,
         environment: environment)
       let lines = peer.finish().split(separator: "\n").map(String.init)
       #expect(peer.exitStatus == 0)
@@ -210,7 +212,11 @@ extension OneAtATime {
 
     @Test func testRunLeavesNothingBehind() throws {
       let directory = try TemporaryDirectory()
-      let (outside, inside) = try run(directory, "--testing-library", "swift-testing")
+      // As if the program were linked with Swift Testing.
+      let maps = try String(contentsOfFile: "/proc/self/maps", encoding: .utf8)
+      let line = maps.split(separator: "\n").first { $0.hasSuffix("/libTesting.so") }
+      let library = try #require(line?.split(separator: " ").last)
+      let (outside, inside) = try run(directory, library: String(library))
       #expect(outside.count == 12 && inside.count == 126)
       for path in outside + inside { #expect(path.hasPrefix(directory.path + "/tmp/"), "\(path)") }
       #expect(Set(outside).isDisjoint(with: inside))
@@ -221,9 +227,16 @@ extension OneAtATime {
       }
     }
 
-    @Test func programsScopesLeaveNothingAndItsOwnDataStays() throws {
+    /// Also if its name and arguments are those of a test run.
+    @Test(arguments: [false, true])
+    func programsScopesLeaveNothingAndItsOwnDataStays(looksLikeATestRun: Bool) throws {
       let directory = try TemporaryDirectory()
-      let (outside, inside) = try run(directory)
+      var (program, arguments) = (Peer.executable, [String]())
+      if looksLikeATestRun {
+        program = try directory.copyProgram(Peer.executable, as: "demo-test-runner.xctest")
+        arguments = ["--testing-library", "swift-testing"]
+      }
+      let (outside, inside) = try run(directory, program, arguments: arguments)
       #expect(outside.count == 12 && inside.count == 126)
       for path in outside {
         #expect(FileManager.default.fileExists(atPath: path))
