@@ -213,8 +213,10 @@ extension OneAtATime {
     @Test func testRunLeavesNothingBehind() throws {
       let directory = try TemporaryDirectory()
       // As if the program were linked with Swift Testing.
-      let maps = try String(contentsOfFile: "/proc/self/maps", encoding: .utf8)
-      let line = maps.split(separator: "\n").first { $0.hasSuffix("/libTesting.so") }
+      // Read to the end: the first read has only a part of it.
+      let maps = try FileHandle(forReadingFrom: URL(filePath: "/proc/self/maps")).readToEnd()
+      let lines = String(decoding: maps ?? Data(), as: UTF8.self).split(separator: "\n")
+      let line = lines.first { $0.hasSuffix("/libTesting.so") }
       let library = try #require(line?.split(separator: " ").last)
       let (outside, inside) = try run(directory, library: String(library))
       #expect(outside.count == 12 && inside.count == 126)

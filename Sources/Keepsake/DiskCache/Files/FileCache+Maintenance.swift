@@ -14,7 +14,7 @@ extension FileCache {
   func maintain(_ cache: OpenCache) {
     guard let ledger = cache.ledger else { return }
     if isSweepDue(ledger) { cleanUpInBackground(cache) }
-    guard let sizeLimit else { return }
+    guard let sizeLimit, mayEvict else { return }
     let (totalSize, isSizeKnown) = cache.recordedSize(ledger)
     if totalSize.subtractingReportingOverflow(sizeLimit).partialValue > sizeLimit / 10 {
       evict(waits: true)
@@ -75,8 +75,15 @@ extension FileCache {
         if result == nil { return }
       } while isEvictionDue.load(ordering: .sequentiallyConsistent)
     } catch {
+      lastFailedEviction.store(WallClock.now, ordering: .relaxed)
       report(error.inContext(of: "evict", path: paths.directory))
     }
+  }
+
+  /// False for a second after an eviction has failed: each set would try it again.
+  private var mayEvict: Bool {
+    let age = WallClock.now.subtractingSaturated(lastFailedEviction.load(ordering: .relaxed))
+    return !(0..<WallClock.second).contains(age)
   }
 
   private func evict() throws(StorageError) {

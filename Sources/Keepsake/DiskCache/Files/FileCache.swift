@@ -13,6 +13,7 @@ package final class FileCache: CacheEngine {
   private let limit = Atomic(Int.max)
   let evictionLock = Locked(())
   let isEvictionDue = Atomic(false)
+  let lastFailedEviction = Atomic(Int64.min)
   let sweepLock = Locked(())
 
   init(
@@ -249,7 +250,11 @@ package final class FileCache: CacheEngine {
     return nil
   }
 
-  package func keys() throws(StorageError) -> [String] { try openCache()?.keys() ?? [] }
+  package func keys() throws(StorageError) -> [String] {
+    guard let (keys, failure) = try openCache()?.keys() else { return [] }
+    if let failure { report(failure.inContext(of: "keys", path: paths.directory)) }
+    return keys
+  }
 
   package func totalSize() throws(StorageError) -> Int { try openCache()?.totalSize() ?? 0 }
 

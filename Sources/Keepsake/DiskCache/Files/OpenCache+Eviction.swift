@@ -4,23 +4,44 @@ extension OpenCache {
   /// Removes the least recently used entries until nine tenths of the limit are left.
   ///
   /// - Parameter limit: The limit; nil if there is none any more.
+  /// - Throws: The first error, after what else can be removed was removed.
   func evict(toFit limit: () -> Int?) throws(StorageError) {
+    var failure: StorageError?
+    try evict(toFit: limit, &failure)
+    if let failure { throw failure }
+  }
+
+  private func evict(toFit limit: () -> Int?, _ failure: inout StorageError?) throws(StorageError) {
     guard let ledger else { return }
-    for _ in 0..<3 {
+    for _ in 0..<3 where failure == nil {
       for number in 0..<EntryName.directoryCount where ledger.size(of: number).bytes == nil {
-        try CacheSubdirectory(cache: self, ledger: ledger, number: number).scan()
+        _ = scan(CacheSubdirectory(cache: self, ledger: ledger, number: number), &failure)
       }
       let size = recordedSize(ledger).bytes
       // The limit after the size: what was stored under a raised limit is not evicted for the old.
       guard let limit = limit(), size > limit else { return }
       if try evictKnownEntries(toFit: limit, ledger) { continue }
-      try evictOnce(toFit: limit, ledger)
+      try evictOnce(toFit: limit, ledger, &failure)
+    }
+  }
+
+  /// The entries of a subdirectory; none if it cannot be scanned.
+  private func scan(
+    _ subdirectory: CacheSubdirectory, _ failure: inout StorageError?
+  ) -> CacheSubdirectory.Scan {
+    do throws(StorageError) {
+      return try subdirectory.scan()
+    } catch {
+      failure = failure ?? error
+      return CacheSubdirectory.Scan()
     }
   }
 
   /// Takes as many subdirectories as make a fair sample, removes their oldest entries, and
   /// continues with the next subdirectories.
-  private func evictOnce(toFit limit: Int, _ ledger: CacheLedger) throws(StorageError) {
+  private func evictOnce(
+    toFit limit: Int, _ ledger: CacheLedger, _ failure: inout StorageError?
+  ) throws(StorageError) {
     let target = CacheSizeLimit.evictionTarget(of: limit)
     let totalSize = recordedSize(ledger).bytes
     let subdirectories = try subdirectoriesToScan()
@@ -29,7 +50,7 @@ extension OpenCache {
     let rotated = subdirectories[start...] + subdirectories[..<start]
     var isWhole = true
     for (step, subdirectory) in rotated.enumerated() {
-      for entry in try subdirectory.scan().entries {
+      for entry in scan(subdirectory, &failure).entries {
         let sidecar = try FileSystem.status(
           entry.name.sidecarPath, in: directory, withTimes: true)
         guard let sidecar else { continue }

@@ -1,24 +1,36 @@
 extension OpenCache {
-  func keys() throws(StorageError) -> [String] {
+  /// The keys in all subdirectories that can be read, and the first error of the others.
+  func keys() throws(StorageError) -> (keys: [String], failure: StorageError?) {
     try ledger?.checkClock()
     var keys: [String] = []
+    var failure: StorageError?
     let now = WallClock.now
     for number in try subdirectoryNumbers() {
-      let fileNames = try fileNames(inSubdirectory: number)
-      let mayHaveExpired = ledger.map { $0.earliestExpiry(in: number) <= now } ?? true
-      for sidecarName in fileNames {
-        guard let fileName = Sidecar.payloadName(of: sidecarName), fileNames.contains(fileName)
-        else { continue }
-        var key = EntryName.key(fileName: fileName)
-        if mayHaveExpired || key == nil {
-          guard let name = EntryName(fileName: fileName) else { continue }
-          if mayHaveExpired, try !isUnexpired(name, now: now) { continue }
-          if key == nil { key = try readKey(name) }
-        }
-        if let key { keys.append(String(decoding: key, as: UTF8.self)) }
+      do throws(StorageError) {
+        try addKeys(inSubdirectory: number, now: now, to: &keys)
+      } catch {
+        failure = failure ?? error
       }
     }
-    return keys
+    return (keys, failure)
+  }
+
+  private func addKeys(
+    inSubdirectory number: Int, now: Int64, to keys: inout [String]
+  ) throws(StorageError) {
+    let fileNames = try fileNames(inSubdirectory: number)
+    let mayHaveExpired = ledger.map { $0.earliestExpiry(in: number) <= now } ?? true
+    for sidecarName in fileNames {
+      guard let fileName = Sidecar.payloadName(of: sidecarName), fileNames.contains(fileName)
+      else { continue }
+      var key = EntryName.key(fileName: fileName)
+      if mayHaveExpired || key == nil {
+        guard let name = EntryName(fileName: fileName) else { continue }
+        if mayHaveExpired, try !isUnexpired(name, now: now) { continue }
+        if key == nil { key = try readKey(name) }
+      }
+      if let key { keys.append(String(decoding: key, as: UTF8.self)) }
+    }
   }
 
   private func isUnexpired(_ name: EntryName, now: Int64) throws(StorageError) -> Bool {
@@ -61,7 +73,9 @@ extension OpenCache {
   /// The total size for a process that may not write, and so cannot use the ledger.
   private func totalSizeOfEntries() throws(StorageError) -> Int {
     var size = 0
-    for key in try keys() {
+    let (keys, failure) = try keys()
+    if let failure { throw failure }
+    for key in keys {
       guard case .found(let entry, _) = try lookUp(key, []) else { continue }
       size += footprint(size: entry.size, keyLength: key.utf8.count)
     }

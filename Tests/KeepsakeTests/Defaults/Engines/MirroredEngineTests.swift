@@ -221,6 +221,9 @@ import Testing
     let changed = try engine.changedValues(since: known)
     #expect(!changed.isComplete && changed.values.map(\.key) == ["b"])
     #expect(signaled.withLock { $0 } == ["b"])
+    mirror.replaceAll(with: [entry("b", "2")])
+    #expect(try engine.keys() == ["b"] && engine.value(forKey: "a") == nil)
+    #expect(signaled.withLock { $0 } == ["b", "a"])
     withExtendedLifetime(changes) {}
   }
 

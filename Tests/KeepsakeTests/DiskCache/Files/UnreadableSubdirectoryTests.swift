@@ -1,0 +1,94 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import KeepsakeTestSupport
+
+/// One of the 256 subdirectories of a cache cannot be read: it costs its own entries only.
+@Suite(.singleThreaded) final class UnreadableSubdirectoryTests: Sendable {
+  private static let footprint = 8_192
+
+  private let directory: TemporaryDirectory
+  private let failures = Failures()
+  private let store: DiskCache.Store
+  /// The subdirectory's path.
+  private let path: String
+  private let keys = (0..<300).map { "k\($0)" }
+  private let unreadable: [String]
+  /// How often it should have been read.
+  private let scans = Locked(0)
+
+  init() throws {
+    directory = try TemporaryDirectory(isQuick: true)
+    store = directory.cache(failures: failures)
+    for key in keys { try store.set(Data(count: 100), forKey: key) }
+    path = FileSystem.parent(of: try store.payload("k0"))
+    let (store, path) = (store, path)
+    unreadable = try keys.filter { FileSystem.parent(of: try store.payload($0)) == path }
+  }
+
+  private func withUnreadable<R>(_ body: () throws -> R) rethrows -> R {
+    let plan = FaultPlan { [path, self] event in
+      guard event.call == .list, event.path == path else { return .proceed }
+      _ = scans.increment()
+      return .fail(EACCES)
+    }
+    return try FaultPlan.$current.withValue(plan, operation: body)
+  }
+
+  @Test func allOtherEntriesAreListed() throws {
+    let listed = try withUnreadable { try store.keys() }
+    #expect(Set(listed) == Set(keys).subtracting(unreadable))
+    #expect(failures.all.map(\.code) == [.accessDenied])
+    #expect(failures.all.first?.operation == "DiskCache.keys", "\(failures.all)")
+    #expect(failures.all.first?.path == path)
+    #expect(try Set(store.keys()) == Set(keys) && failures.all.count == 1)
+  }
+
+  @Test func allOtherEntriesExpire() throws {
+    for key in keys { try aSecondAgo { try store.set(1, forKey: key, expiry: .seconds(0.01)) } }
+    let error = withUnreadable {
+      expectFailure(.accessDenied) { try store.removeExpired() }
+    }
+    #expect(error?.path == path)
+    #expect(try store.removeExpired() == unreadable.count)
+  }
+
+  @Test func allOtherEntriesAreEvicted() throws {
+    let limit = 20 * Self.footprint
+    let cache = try #require(store.engine as? FileCache)
+    let error = withUnreadable {
+      expectFailure(.accessDenied) { try cache.openCache()?.evict { limit } }
+    }
+    #expect(error?.path == path)
+    let rest = try store.keys()
+    #expect(Set(rest).isSuperset(of: unreadable))
+    #expect(rest.count <= 20 + unreadable.count)
+  }
+
+  /// Otherwise each set would scan the cache.
+  @Test func aFailedEvictionIsNotTriedAgainForASecond() throws {
+    let now = WallClock.now
+    var number = 0
+    func set(at time: Int64) throws {
+      number += 1
+      try WallClock.$fixed.withValue(time) {
+        try store.set(Data(count: 100), forKey: "new\(number)")
+      }
+    }
+    store.sizeLimit = 310 * Self.footprint
+    try withUnreadable {
+      for time in [now, now + WallClock.second] {
+        let before = scans.withLock { $0 }
+        while scans.withLock({ $0 }) == before, number < 5_000 { try set(at: time) }
+        let found = scans.withLock { $0 }
+        #expect(found > before)
+        for _ in 0..<500 { try set(at: time) }
+        #expect(scans.withLock { $0 } == found)
+      }
+    }
+    #expect(
+      failures.all.contains { $0.operation == "DiskCache.evict" && $0.path == path },
+      "\(failures.all)")
+  }
+}
