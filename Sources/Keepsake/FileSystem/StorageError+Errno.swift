@@ -46,6 +46,21 @@ extension StorageError {
         )
       case ELOOP:
         (.symbolicLink, "a symbolic link is in the way", "Remove the link.")
+      case EBUSY:
+        (
+          .busy, "the system is using the path, for example as a mount point",
+          "Mount the directory instead of the file in it, or unmount what is there."
+        )
+      case EXDEV:
+        (
+          .crossDevice, "the paths are on different file systems",
+          "Choose a path on the same file system."
+        )
+      case ENOTCONN, ESTALE, EHOSTDOWN, ETIMEDOUT:
+        (
+          .system(errno), "the file system has lost its server",
+          "Mount the file system again, then try again."
+        )
       case EIO:
         (
           .system(errno), "the disk reported an error",

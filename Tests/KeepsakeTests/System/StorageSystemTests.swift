@@ -157,12 +157,13 @@ import Testing
     let cases: [(Int32, StorageError.Code)] = [
       (ENOENT, .notFound), (EACCES, .accessDenied), (EPERM, .accessDenied), (EROFS, .accessDenied),
       (ENOSPC, .diskFull), (EDQUOT, .diskFull), (EFBIG, .diskFull), (EIO, .system(EIO)),
-      (EISDIR, .system(EISDIR)), (EMFILE, .system(EMFILE)),
+      (EISDIR, .system(EISDIR)), (EMFILE, .system(EMFILE)), (EBUSY, .system(EBUSY)),
+      (EXDEV, .system(EXDEV)), (ENOTCONN, .system(ENOTCONN)), (ESTALE, .system(ESTALE)),
     ]
     for (number, code) in cases {
       let error = StorageError(errno: number, operation: "open", path: "/x")
       #expect(error.code == code)
-      #expect(!error.remedy.isEmpty)
+      #expect(!error.remedy.isEmpty && !error.remedy.contains("manual page"), "\(error)")
     }
   }
 }
