@@ -392,6 +392,9 @@ void keepsake_set_innermost_update(const void *update) { innermost_update = upda
 static _Thread_local struct keepsake_observation thread_observation;
 struct keepsake_observation *keepsake_thread_observation(void) { return &thread_observation; }
 
+static _Thread_local bool is_reporting;
+bool *keepsake_is_reporting(void) { return &is_reporting; }
+
 static _Thread_local void *reader_slot;
 void *keepsake_reader_slot(void) { return reader_slot; }
 void keepsake_set_reader_slot(void *slot) { reader_slot = slot; }

@@ -171,6 +171,9 @@ bool keepsake_has_standard_error(void);
 const void *_Nullable keepsake_innermost_update(void);
 void keepsake_set_innermost_update(const void *_Nullable update);
 
+// Whether this thread runs the handler for failures.
+bool *_Nonnull keepsake_is_reporting(void);
+
 // This thread's state for Observation.
 struct keepsake_observation {
   // How often the key path has been hashed that shows whether Observation is tracking.

@@ -8,6 +8,12 @@ enum ThreadState {
     set { keepsake_set_innermost_update(newValue) }
   }
 
+  /// Whether a handler for failures is running.
+  static var isReporting: Bool {
+    get { keepsake_is_reporting().pointee }
+    set { keepsake_is_reporting().pointee = newValue }
+  }
+
   /// How often the key path has been hashed that shows whether Observation is tracking.
   @inline(__always)
   static var probeHashes: UInt64 {

@@ -52,6 +52,9 @@ final class ReportLimiter: Sendable {
 
   private let state = Locked(State())
 
+  /// Counts a failure that must not be reported.
+  func suppress() { state.withLock { $0.suppressedCount += 1 } }
+
   /// `error` with the number of failures that were held back before it; nil if it is held back too.
   func admit(
     _ error: StorageError, at time: ContinuousClock.Instant = .now

@@ -147,7 +147,22 @@ final class StorageScope: Sendable {
   }
 
   /// Passes a failure to ``onFailure``, unless too many like it were reported in the last second.
+  ///
+  /// A failure of a call that a handler makes is only counted: the handler would be called inside
+  /// itself for as long as the store that it uses fails. During an update, which may hold a lock
+  /// that the handler needs, the handler runs on another thread.
   func report(_ error: StorageError) {
-    if let error = reportLimiter.admit(error) { onFailure(error) }
+    if ThreadState.isReporting { return reportLimiter.suppress() }
+    guard let error = reportLimiter.admit(error) else { return }
+    guard RunningUpdate.isAnyRunning else { return callHandler(error) }
+    BackgroundWork.run { [temporary = Self.temporary] in
+      Self.$temporary.withValue(temporary) { self.callHandler(error) }
+    }
+  }
+
+  private func callHandler(_ error: StorageError) {
+    ThreadState.isReporting = true
+    defer { ThreadState.isReporting = false }
+    onFailure(error)
   }
 }

@@ -11,7 +11,11 @@ public enum StorageSystem {
   /// operation, code and path at most ten keys a second. ``StorageError/suppressedCount`` of the
   /// next report says how many failures were not reported. Each
   /// ``withTemporary(engines:keySources:authenticate:isolation:_:)`` block has a handler of its
-  /// own. The handler may be called on any thread.
+  /// own. The handler may be called on any thread, and holds up the call that failed.
+  ///
+  /// The handler can use stores. If one of its own calls fails, it is not called again for that
+  /// failure, which is counted in ``StorageError/suppressedCount`` of the next report: a handler
+  /// that counts failures in `Defaults` would otherwise never return while they cannot be stored.
   ///
   /// ```swift
   /// StorageSystem.onFailure = { error in logger.error("\(error)") }
