@@ -99,6 +99,11 @@ case "acknowledge":  // START: sets increasing numbers for 50 keys, and prints e
     guard Defaults.set("\(index) \(padding)", forKey: "key\(index % 50)") else { exit(1) }
     printLine(String(index))
   }
+case "hold-lock":  // NAME: locks a file of the directory, prints "held", and ends with its input
+  let file = open(directory.appending(path: arguments[3]).path, O_RDWR)
+  guard file >= 0, flock(file, LOCK_EX) == 0 else { exit(1) }
+  printLine("held")
+  while readLine() != nil {}
 case "fork-read":  // prints how many lock files a child has open that only reads
   Defaults.set(1, forKey: "count")
   let child = forkedChild()

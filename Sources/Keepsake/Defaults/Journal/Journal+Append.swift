@@ -279,11 +279,13 @@ extension Journal {
 
   /// Runs `body` while no other thread or process can write, with a table that is current.
   ///
-  /// - Parameter mayCreate: Whether to make the directory and the lock file if they are missing.
+  /// - Parameters:
+  ///   - mayCreate: Whether to make the directory and the lock file if they are missing.
+  ///   - timeout: How long to wait for other writers; nil for as long as every writer does.
   func locked(
-    mayCreate: Bool = true, _ body: () throws(StorageError) -> Void
+    mayCreate: Bool = true, timeout: Duration? = nil, _ body: () throws(StorageError) -> Void
   ) throws(StorageError) {
-    try locked(mayCreate: mayCreate) { _ in
+    try locked(mayCreate: mayCreate, timeout: timeout) { _ in
     } _: { _, _, followUp throws(StorageError) in
       try body()
       followUp.hasChanges = file.withLock { $0.takeUnsignaledChanges() } || followUp.hasChanges
@@ -304,10 +306,11 @@ extension Journal {
   ///
   /// - Parameter isBrief: Whether `body` only appends.
   private func locked<Prepared, R>(
-    mayCreate: Bool = true, isBrief: Bool = false,
+    mayCreate: Bool = true, isBrief: Bool = false, timeout: Duration? = nil,
     _ prepare: (borrowing JournalFile) -> Prepared,
     _ body: (Prepared, inout Writer, inout FollowUp) throws(StorageError) -> R
   ) throws(StorageError) -> R {
+    let timeout = timeout ?? self.timeout
     var followUp = FollowUp()
     defer { finish(followUp) }
     let result = try writer.withLock(timeout: timeout) { writer throws(StorageError) in
@@ -319,7 +322,7 @@ extension Journal {
         }
       }
       while true {
-        let lock = try lockFile(of: &writer, mayCreate: mayCreate)
+        let lock = try lockFile(of: &writer, mayCreate: mayCreate, timeout: timeout)
         try lock.lock(timeout: timeout)
         let generation = ForkGuard.generation
         // A child that was forked in the meantime must not release the lock, which is its parent's.
@@ -335,7 +338,7 @@ extension Journal {
           return prepare(file)
         }
         if validity == .overwritten {
-          try waitForOtherProgram(lock, at: location.path, until: &deadline)
+          try waitForOtherProgram(lock, at: location.path, until: &deadline, timeout)
           continue
         }
         if needsRepair {
@@ -348,14 +351,16 @@ extension Journal {
         }
         guard let prepared else {
           writer.lockFile = nil
-          try waitForOtherProgram(lock, at: location.lockPath, until: &deadline)
+          try waitForOtherProgram(lock, at: location.lockPath, until: &deadline, timeout)
           continue
         }
         return try body(prepared, &writer, &followUp)
       }
     }
     if let result { return result }
-    if isWaitingForOtherProgram.load(ordering: .relaxed) { throw replacementTimeout(location.path) }
+    if isWaitingForOtherProgram.load(ordering: .relaxed) {
+      throw replacementTimeout(location.path, timeout)
+    }
     throw LockFile.threadTimeoutError(
       timeout, path: location.path, lockFile: file.withLock { $0.lockFile },
       remedy: "Do not wait for other threads inside the closure of an update.")
@@ -363,17 +368,18 @@ extension Journal {
 
   /// Waits a moment for a program that is replacing the journal or its lock file, without the lock.
   private func waitForOtherProgram(
-    _ lock: LockFile, at path: String, until deadline: inout ContinuousClock.Instant?
+    _ lock: LockFile, at path: String, until deadline: inout ContinuousClock.Instant?,
+    _ timeout: Duration
   ) throws(StorageError) {
     lock.unlock()
     let end = deadline ?? .now + timeout
     deadline = end
-    guard ContinuousClock.now < end else { throw replacementTimeout(path) }
+    guard ContinuousClock.now < end else { throw replacementTimeout(path, timeout) }
     isWaitingForOtherProgram.store(true, ordering: .relaxed)
     BackgroundThread.sleep(for: .milliseconds(10))
   }
 
-  private func replacementTimeout(_ path: String) -> StorageError {
+  private func replacementTimeout(_ path: String, _ timeout: Duration) -> StorageError {
     StorageError(
       .timedOut, operation: "lock", path: path,
       reason: "another program has been replacing the file for more than \(timeout)",
@@ -382,17 +388,42 @@ extension Journal {
 
   @inline(__always)
   private func lockFile(
-    of writer: inout Writer, mayCreate: Bool
+    of writer: inout Writer, mayCreate: Bool, timeout: Duration
   ) throws(StorageError) -> LockFile {
     if let lockFile = writer.lockFile, writer.generation == ForkGuard.generation {
       return lockFile
     }
-    let lockFile = try file.withLock { file throws(StorageError) in
-      try file.openLockFile(mayCreate: mayCreate, timeout: timeout)
-    }
+    let usable = file.withLock { $0.lockFileForWriting() }
+    let lockFile =
+      if let usable { usable } else { try openLockFile(mayCreate: mayCreate, timeout: timeout) }
     writer.lockFile = lockFile
     writer.generation = ForkGuard.generation
     return lockFile
+  }
+
+  /// Opens the lock file, and creates it if it is missing. May wait for another process, so the
+  /// caller must not have locked `file`, for which reads would wait.
+  private func openLockFile(
+    mayCreate: Bool, timeout: Duration
+  ) throws(StorageError) -> LockFile {
+    if !mayCreate, try FileSystem.status(location.lockPath) == nil {
+      throw StorageError.missing(location.lockPath)
+    }
+    let opened = try LockFile.createOrOpen(
+      location.lockPath, mode: location.prepareDirectory(), timeout: timeout, hasMark: true
+    ) { () throws(StorageError) in
+      // If there is a journal, its lock file was deleted. A process that still uses that one
+      // notices within a tick. Wait for two, so that everything it appends until then is read here.
+      // What it appends later fails.
+      if try FileSystem.status(location.path) != nil {
+        BackgroundThread.sleep(for: .nanoseconds(2 * CoarseClock.resolution))
+      }
+      // Random, so that a process which knows the word of an earlier lock file does not mistake
+      // this one for it.
+      return [UInt64.random(in: 1...0xFF_FFFF) << 40]
+    }
+    file.withLock { $0.lockFile = opened }
+    return opened
   }
 
   @inline(__always)

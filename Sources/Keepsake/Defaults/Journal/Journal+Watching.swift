@@ -9,8 +9,10 @@ extension Journal {
     // checked once a second instead.
     do throws(StorageError) {
       if mayCreate, try FileSystem.status(location.lockPath) == nil {
-        try locked { () throws(StorageError) in }
+        try locked(timeout: .zero) { () throws(StorageError) in }
       }
+    } catch  where error.code == .timedOut {
+      // Another process has just made it.
     } catch {
       report(error.inContext(of: "changes"))
     }

@@ -19,6 +19,8 @@ final class Journal: ValueEngine, FileHoldingStore {
   let writer = Locked(Writer(), afterFork: { Writer() })
   /// Whether the writer waits for a program that is replacing the files.
   let isWaitingForOtherProgram = Atomic(false)
+  /// Whether damage is about to be repaired in the background.
+  private let isRepairDue = Atomic(false)
 
   init(
     location: JournalPaths, timeout: Duration = .seconds(10),
@@ -134,13 +136,23 @@ final class Journal: ValueEngine, FileHoldingStore {
     writer.withLockIfAvailable { $0.releaseLockFile(unless: lockFile) }
     if hasOpenedFiles { OpenStores.shared.add(self) }
     if hasChanges { observers.signal() }
-    if isDamaged {
-      do throws(StorageError) {
-        try locked { () throws(StorageError) in }  // taking the lock repairs the file
-      } catch {
-        // The directory may be read-only, for example.
-        if let damage = damageReport(.failure(error)) { report(damage) }
+    if isDamaged { repairDamage(timeout: .zero) }
+  }
+
+  /// Repairs the damage that a read has found. The read must not wait for another process: if one
+  /// holds the lock, this happens in the background, and in a forked child by the next writer.
+  private func repairDamage(timeout: Duration) {
+    do throws(StorageError) {
+      try locked(timeout: timeout) { () throws(StorageError) in }  // taking the lock repairs it
+    } catch  where error.code == .timedOut && timeout == .zero {
+      if ForkGuard.isForkedChild || isRepairDue.exchange(true, ordering: .relaxed) { return }
+      BackgroundWork.run { [self] in
+        isRepairDue.store(false, ordering: .relaxed)
+        repairDamage(timeout: self.timeout)
       }
+    } catch {
+      // The directory may be read-only, for example.
+      if let damage = damageReport(.failure(error)) { report(damage) }
     }
   }
 

@@ -126,33 +126,11 @@ extension JournalFile {
     }
   }
 
-  /// The lock file. Opens it if necessary, and creates it if it is missing.
-  mutating func openLockFile(
-    mayCreate: Bool, timeout: Duration
-  ) throws(StorageError) -> LockFile {
+  /// The lock file if a writer can use it as it is.
+  mutating func lockFileForWriting() -> LockFile? {
     enterGeneration()
-    if let lockFile, lockFile.file.isWritable, !lockFile.lacksMark { return lockFile }
-    if !mayCreate, try FileSystem.status(location.lockPath) == nil {
-      throw StorageError.missing(location.lockPath)
-    }
-    let mode = try location.prepareDirectory()
-    let journal = location.path
-    let opened = try LockFile.createOrOpen(
-      location.lockPath, mode: mode, timeout: timeout, hasMark: true
-    ) { () throws(StorageError) in
-      // If there is a journal, its lock file was deleted. A process that still uses that one
-      // notices within a tick. Wait for two, so that everything it appends until then is read here.
-      // What it appends later fails.
-      if try FileSystem.status(journal) != nil {
-        BackgroundThread.sleep(for: .nanoseconds(2 * CoarseClock.resolution))
-      }
-      // Random, so that a process which knows the word of an earlier lock file does not mistake
-      // this one for it.
-      return [UInt64.random(in: 1...0xFF_FFFF) << 40]
-    }
-    lockFile = opened
-    validatedWord = nil
-    return opened
+    guard let lockFile, lockFile.file.isWritable, !lockFile.lacksMark else { return nil }
+    return lockFile
   }
 
   /// Stops using a lock file that has been deleted or replaced.
@@ -162,7 +140,6 @@ extension JournalFile {
       try? lockFile.publish(UInt64.random(in: 1 ... .max))
     }
     lockFile = nil
-    validatedWord = nil
   }
 
   /// Drops the lock file if its path leads to another one, as after the whole directory was deleted
@@ -177,7 +154,6 @@ extension JournalFile {
     generation = ForkGuard.generation
     forgetFile()
     lockFile = nil
-    validatedWord = nil
     isUnsynced = false
     isSyncScheduled = false
     isCompacting = false

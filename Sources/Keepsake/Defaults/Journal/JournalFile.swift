@@ -43,6 +43,7 @@ struct JournalFile: ~Copyable {
   var lockFile: LockFile? {
     didSet {
       word = lockFile?.mappedWord
+      validatedWord = nil
       if lockFile != nil { hasOpenedFiles = true }
     }
   }
@@ -402,7 +403,6 @@ struct JournalFile: ~Copyable {
     if isCompacting || isCondemned || restoration != nil || damage != nil { return false }
     handle = nil
     lockFile = nil
-    validatedWord = nil
     hasOpenedFiles = false
     return true
   }

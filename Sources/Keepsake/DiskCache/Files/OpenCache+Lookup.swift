@@ -249,13 +249,12 @@ extension OpenCache {
       else { continue }
       source.verify = { [self] sum throws(StorageError) in
         if sum == sidecar.checksum { return verifiedEntries.notePayloadVerified(entry, of: name) }
-        _ = try withKeyLock(name, timeout: timeout) { entry throws(StorageError) in
+        _ = try withKeyLockUnlessBusy(name) { entry throws(StorageError) in
           try entry.resolveMismatch(key: key)
         }
         throw StorageError(
           .damaged, operation: "chunks", path: file.path,
-          reason: "the bytes are not those that were stored",
-          remedy: "Store the value again; the damaged entry was removed.")
+          reason: "the bytes are not those that were stored", remedy: "Store the value again.")
       }
       return source
     }
