@@ -99,6 +99,14 @@ case "acknowledge":  // START: sets increasing numbers for 50 keys, and prints e
     guard Defaults.set("\(index) \(padding)", forKey: "key\(index % 50)") else { exit(1) }
     printLine(String(index))
   }
+case "follow":  // KEY: prints "ready", and then each new value until its input ends
+  let sequence = Defaults.changes(arguments[3], default: 0)
+  Task.detached {
+    var changes = sequence.makeAsyncIterator()
+    printLine("ready")
+    while let value = await changes.next() { printLine("\(value)") }
+  }
+  while readLine() != nil {}
 case "hold-lock":  // NAME: locks a file of the directory, prints "held", and ends with its input
   let file = open(directory.appending(path: arguments[3]).path, O_RDWR)
   guard file >= 0, flock(file, LOCK_EX) == 0 else { exit(1) }

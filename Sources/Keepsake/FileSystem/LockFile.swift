@@ -85,21 +85,16 @@ final class LockFile: Sendable {
 
   /// Opens the lock file; nil if it does not exist, is still being created, or may not be used.
   ///
-  /// - Parameter hasMark: Whether the file may have a mark. If it has words for readers only, it is
-  ///   opened for reading.
+  /// - Parameter hasMark: Whether the file may have a mark.
   static func openExisting(
-    _ path: String, wordCount: Int = 1, hasMark: Bool = false
+    _ path: String, wordCount: Int = 1, hasMark: Bool = false,
+    _ access: File.Access = .readWriteNoFollow
   ) throws(StorageError) -> LockFile? {
-    for access in hasMark ? [File.Access.readWriteNoFollow, .readNoFollow] : [.readWriteNoFollow] {
-      do throws(StorageError) {
-        return try LockFile(mapping: File(path, access), wordCount: wordCount, hasMark: hasMark)
-      } catch  where error.code == .notFound {
-        return nil
-      } catch  where error.code == .accessDenied {
-        continue
-      }
+    do throws(StorageError) {
+      return try LockFile(mapping: File(path, access), wordCount: wordCount, hasMark: hasMark)
+    } catch  where error.code == .notFound || error.code == .accessDenied {
+      return nil
     }
-    return nil
   }
 
   /// Opens the lock file, or creates it with the words that `initial` returns.

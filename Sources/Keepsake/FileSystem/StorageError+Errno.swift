@@ -91,6 +91,10 @@ extension StorageError {
     StorageError(errno: ENOENT, operation: "open", path: path)
   }
 
+  static func directoryInTheWay(_ path: String) -> StorageError {
+    StorageError(errno: EISDIR, operation: "open", path: path)
+  }
+
   /// A symbolic link leads to a path that no other call could be given.
   static func targetNotUTF8(_ path: String) -> StorageError {
     StorageError(

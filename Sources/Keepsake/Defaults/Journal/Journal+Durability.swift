@@ -35,7 +35,8 @@ extension Journal {
     do throws(StorageError) {
       try handle.synchronize()
     } catch {
-      file.withLock { if $0.handle === handle { $0.isCondemned = true } }
+      // Even if a writer has opened the file again since.
+      file.withLock { if $0.handle != nil { $0.isCondemned = true } }
       return try replaceCondemnedFile(error)
     }
     guard isDirectoryUnsynced else { return }
@@ -88,7 +89,7 @@ extension Journal {
     let handle = file.withLockIfAvailable { file -> File? in
       guard file.isUnsynced, !file.isCondemned else { return nil }
       file.isUnsynced = false
-      _ = try? file.reopenIfClosed()
+      _ = try? file.reopen(forWriting: false)
       return file.handle
     }
     guard case .some(.some(let handle)) = handle else { return }

@@ -86,6 +86,9 @@ extension Journal {
 
   /// Marks the lock file before the journal changes. The caller holds the file lock.
   func mark() throws(StorageError) {
-    try file.withLock { file throws(StorageError) in try file.lockFile?.mark() }
+    try file.withLock { file throws(StorageError) in
+      try file.makeLockFileWritable()
+      try file.lockFile?.mark()
+    }
   }
 }

@@ -1,3 +1,5 @@
+internal import Synchronization
+
 /// Noticing what other processes write, for observers.
 extension Journal {
   /// Watches the files until a change comes that no observer waits for.
@@ -5,8 +7,7 @@ extension Journal {
   /// - Parameter mayCreate: Whether to make the lock file if it is missing.
   func watch(mayCreate: Bool = true) {
     guard file.withLock({ $0.watches.isEmpty }) else { return }
-    // A lock file that is missing cannot be watched. If it cannot be made either, its path is
-    // checked once a second instead.
+    // Also makes the directory, which could not be watched otherwise.
     do throws(StorageError) {
       if mayCreate, try FileSystem.status(location.lockPath) == nil {
         try locked(timeout: .zero) { () throws(StorageError) in }
@@ -17,23 +18,21 @@ extension Journal {
       report(error.inContext(of: "changes"))
     }
     let handler: FileWatcher.Handler = { [weak self] event in self?.handle(event) }
-    var watches = [
-      FileWatcher.shared.watch(.contents, of: location.lockPath, handler: handler),
-      // A user who deletes or replaces the journal publishes nothing.
-      FileWatcher.shared.watch(.names, of: location.directory, handler: handler),
-    ]
+    // A file that is missing cannot be watched, but its name in the directory is an event. A user
+    // who deletes or replaces the journal publishes nothing.
+    var watches = [FileWatcher.shared.watch(.names, of: location.directory, handler: handler)]
     // A word that is stored through a mapping causes no event, but the write before it does.
-    let journal = journalStatus
-    if journal != nil {
-      watches.append(FileWatcher.shared.watch(.contents, of: location.path, handler: handler))
+    let journal = try? FileSystem.status(location.path)
+    let lockFile = try? FileSystem.status(location.lockPath)
+    for (path, status) in [(location.path, journal), (location.lockPath, lockFile)]
+    where status != nil {
+      watches.append(FileWatcher.shared.watch(.contents, of: path, handler: handler))
     }
     file.withLock { file in
       file.watches = watches
       file.watchedFile = journal
     }
   }
-
-  private var journalStatus: FileStatus? { try? FileSystem.status(location.path) }
 
   private func handle(_ event: FileWatcher.Event) {
     if observers.isEmpty, endWatch() { return }
@@ -50,8 +49,11 @@ extension Journal {
         file.withLock { $0.watches = [] }
         watch(mayCreate: false)
       }
-      if let pause = try validate() {
-        BackgroundWork.run(after: pause) { [weak self] in self?.handle(.changed) }
+      if let pause = try validate(), !isLookDue.exchange(true, ordering: .relaxed) {
+        BackgroundWork.run(after: pause) { [weak self] in
+          self?.isLookDue.store(false, ordering: .relaxed)
+          self?.handle(.changed)
+        }
       }
       file.withLock { $0.watchingFailure = nil }
     } catch {

@@ -21,6 +21,8 @@ final class Journal: ValueEngine, FileHoldingStore {
   let isWaitingForOtherProgram = Atomic(false)
   /// Whether damage is about to be repaired in the background.
   private let isRepairDue = Atomic(false)
+  /// Whether a follower is about to look for changes without an event.
+  let isLookDue = Atomic(false)
 
   init(
     location: JournalPaths, timeout: Duration = .seconds(10),
@@ -87,16 +89,20 @@ final class Journal: ValueEngine, FileHoldingStore {
 
   /// Brings the table up to date with the file.
   ///
-  /// - Returns: When to look again, because a change is under way.
+  /// - Returns: When to look again, because a change is under way that will cause no event.
   @discardableResult
   func validate() throws(StorageError) -> Duration? {
-    let isSettled = try file.withLock { file throws(StorageError) in try file.validate() }
+    try file.withLock { file throws(StorageError) in _ = try file.validate() }
     if file.withLock({ $0.hasUnpublishedRecords }) { publishRecordsOfKilledWriter() }
     followUpValidation()
     return file.withLock { file in
-      if file.hasUnpublishedRecords { return .milliseconds(10) }
-      let hasFile = file.handle != nil || file.identity != nil
-      return isSettled || !hasFile ? nil : .milliseconds(100)
+      guard file.hasUnpublishedRecords else {
+        file.publicationPause = .milliseconds(10)
+        return file.settlingTime.map { min($0, .seconds(1)) }
+      }
+      // Their writer may have been stopped.
+      defer { file.publicationPause = min(file.publicationPause * 2, .seconds(1)) }
+      return file.publicationPause
     }
   }
 
@@ -106,19 +112,25 @@ final class Journal: ValueEngine, FileHoldingStore {
   /// - Returns: Whether the table has all records now.
   @discardableResult
   private func publishRecordsOfKilledWriter() -> Bool {
+    try? file.withLock { file throws(StorageError) in try file.makeLockFileWritable() }
     let isDone = withLockIfAvailable { lock in
-      file.withLock { (try? $0.validate(under: lock, isBrief: false)) == .current }
+      file.withLock { file in
+        // Without permission to write they are left to the next writer, which causes an event.
+        file.hasUnpublishedRecords = false
+        return lock.file.isWritable
+          && (try? file.validate(under: lock, isBrief: false)) == .current
+      }
     }
     return isDone ?? false
   }
 
   /// Runs `body` while no other thread or process can write; does nothing and returns nil if one
-  /// does, or if there is no lock file that can be written.
+  /// does, or if there is no lock file.
   func withLockIfAvailable<R>(_ body: (LockFile) -> R) -> R? {
     let result: R?? = writer.withLockIfAvailable { _ in
-      guard let lock = file.withLock({ $0.lockFile }), lock.file.isWritable,
-        (try? lock.tryLock()) == true
-      else { return nil }
+      guard let lock = file.withLock({ $0.lockFile }), (try? lock.tryLock()) == true else {
+        return nil
+      }
       let generation = ForkGuard.generation
       defer { if generation == ForkGuard.generation { lock.unlock() } }
       return body(lock)

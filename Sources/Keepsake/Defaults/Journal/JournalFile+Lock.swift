@@ -75,6 +75,8 @@ extension JournalFile {
 
   /// Tells all processes that the file is valid up to ``offset``.
   mutating func publish() throws(StorageError) {
+    // A reader may have opened it again after it was truncated.
+    try makeLockFileWritable()
     guard let lockFile else { return }
     validatedWord = nil
     let word = word(upTo: offset)
@@ -131,6 +133,14 @@ extension JournalFile {
     enterGeneration()
     guard let lockFile, lockFile.file.isWritable, !lockFile.lacksMark else { return nil }
     return lockFile
+  }
+
+  /// Opens the lock file for writing if a reader has opened it, unless that is not permitted.
+  mutating func makeLockFileWritable() throws(StorageError) {
+    guard let lockFile, !lockFile.file.isWritable,
+      let opened = try LockFile.openExisting(location.lockPath, hasMark: true)
+    else { return }
+    self.lockFile = opened
   }
 
   /// Stops using a lock file that has been deleted or replaced.

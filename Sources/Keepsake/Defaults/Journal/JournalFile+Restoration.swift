@@ -36,10 +36,15 @@ extension JournalFile {
   }
 
   /// Whether a program may still be writing the file.
-  func isUnsettled(_ status: FileStatus, isComplete: Bool, _ published: UInt64?) -> Bool {
+  mutating func isUnsettled(
+    _ status: FileStatus, isComplete: Bool, _ published: UInt64?
+  ) -> Bool {
     // A clock that was set back must not make the file wait.
     let age = WallClock.now.subtractingSaturated(status.changed).magnitude
-    return age < quietTime(isComplete: isComplete, published).magnitude
+    let quietTime = quietTime(isComplete: isComplete, published).magnitude
+    guard age < quietTime else { return false }
+    settlingTime = .nanoseconds(quietTime - age)
+    return true
   }
 
   /// What to do with a file that is no journal.

@@ -32,8 +32,11 @@ struct JournalFile: ~Copyable {
   var damage: Int?
   /// Whether reading has changed values, which observers have not been told yet.
   private(set) var hasUnsignaledChanges = false
-  /// Whether the file has bytes that were not read because they are not published.
-  private(set) var hasUnpublishedRecords = false
+  /// Whether the file has bytes that were not read because they are not published yet.
+  var hasUnpublishedRecords = false
+  /// How long the file at the path must stay unchanged before it can be used; nil if time does not
+  /// matter.
+  var settlingTime: Duration?
   /// What a writer has to complete after another program replaced the file; see
   /// JournalFile+Restoration.
   var restoration: Restoration?
@@ -88,6 +91,8 @@ struct JournalFile: ~Copyable {
   var watches: [FileWatcher.Watch] = []
   /// The journal that is watched.
   var watchedFile: FileStatus?
+  /// When to look again for records that are not published yet.
+  var publicationPause = Duration.milliseconds(10)
   /// Why the last check for changes failed, so that the same failure is reported once.
   var watchingFailure: StorageError.Code?
 
@@ -115,6 +120,8 @@ struct JournalFile: ~Copyable {
   /// holder of the lock with everything.
   ///
   /// A reader needs no lock: a file only grows, and a new one gets the name when it is complete.
+  /// Readers open files for reading only: closing one that was open for writing is an event, for
+  /// which a follower would look again without end.
   ///
   /// - Returns: Whether the file is what a writer of this journal left. If not, the table may be
   ///   what was known before, and the next read looks again.
@@ -124,7 +131,7 @@ struct JournalFile: ~Copyable {
     while true {
       if lockFile?.isLost == true { lockFile = nil }
       if lockFile == nil {
-        lockFile = try LockFile.openExisting(location.lockPath, hasMark: true)
+        lockFile = try LockFile.openExisting(location.lockPath, hasMark: true, .readNoFollow)
       }
       // Load the word first, so that anything published later still counts as a change.
       let published = word?.value
@@ -145,6 +152,7 @@ struct JournalFile: ~Copyable {
     _ published: UInt64?, isLocked: Bool
   ) throws(StorageError) -> Bool {
     hasUnpublishedRecords = false
+    settlingTime = nil
     let current = try FileSystem.status(location.path)
     isMissing = current == nil
     guard let current else {
@@ -157,7 +165,7 @@ struct JournalFile: ~Copyable {
     let isShorterThanPublished =
       Self.offset(of: published, id: seed, size: .max).map { $0 > current.size } ?? false
     if let identity, current.isSameFile(as: identity), current.size >= offset,
-      !isShorterThanPublished, try reopenIfClosed(), try hasOwnHeader()
+      !isShorterThanPublished, try reopen(forWriting: isLocked), try hasOwnHeader()
     {
       if !isLocked, try wasPublished(seed, size: current.size, since: published) { return false }
       let covered = isLocked ? nil : Self.offset(of: published, id: seed, size: current.size)
@@ -185,7 +193,7 @@ struct JournalFile: ~Copyable {
     guard Self.offset(of: published, id: id, size: size) == nil else { return false }
     // The writer may have created the lock file as well.
     if lockFile == nil {
-      lockFile = try LockFile.openExisting(location.lockPath, hasMark: true)
+      lockFile = try LockFile.openExisting(location.lockPath, hasMark: true, .readNoFollow)
     }
     let current = word?.value
     return current != published && Self.offset(of: current, id: id, size: .max) != nil
@@ -243,8 +251,9 @@ struct JournalFile: ~Copyable {
   mutating func reload(
     _ published: UInt64?, isLocked: Bool
   ) throws(StorageError) -> Bool {
-    let handle = try File.openForAppending(location.path)
+    let handle = try openFile(forWriting: isLocked)
     let status = try handle.status(withTimes: true)
+    if status.isDirectory { throw StorageError.directoryInTheWay(location.path) }
     // A pipe would look like an empty file.
     guard status.isRegularFile else {
       throw StorageError(
@@ -407,11 +416,16 @@ struct JournalFile: ~Copyable {
     return true
   }
 
-  /// Opens the journal after ``closeFiles()``; false if it is another file now.
-  mutating func reopenIfClosed() throws(StorageError) -> Bool {
-    if handle != nil { return true }
+  private func openFile(forWriting: Bool) throws(StorageError) -> File {
+    try forWriting ? File.openForAppending(location.path) : File(location.path, .read)
+  }
+
+  /// Opens the journal after ``closeFiles()``, or for writing after a reader has opened it; false
+  /// if it is another file now.
+  mutating func reopen(forWriting: Bool) throws(StorageError) -> Bool {
+    if let handle, handle.isWritable || !forWriting { return true }
     guard let identity else { return false }
-    let opened = try File.openForAppending(location.path)
+    let opened = try openFile(forWriting: forWriting)
     guard try opened.status().isSameFile(as: identity) else { return false }
     handle = opened
     hasOpenedFiles = true

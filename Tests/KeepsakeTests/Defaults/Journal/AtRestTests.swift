@@ -1,0 +1,155 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import KeepsakeTestSupport
+
+#if os(Linux)
+extension OneAtATime {
+  /// A process that follows settings sleeps until something changes, whatever the files are like.
+  @Suite(.timeLimit(.minutes(20))) struct AtRestTests {
+    private static let lockFile = ".standard.lock"
+
+    enum Situation: CaseIterable {
+      case untouched, emptied, cut, halfHeader, zeros, foreign, newerVersion, unfinishedRecord
+      case damaged, restored, deleted, replacedByDirectory
+      case lockFileEmptied, lockFileOfZeros, lockFileOfEightBytes, lockFileDeleted
+
+      /// Whether a program that starts now can set values.
+      var isWritable: Bool {
+        switch self {
+        case .foreign, .newerVersion, .replacedByDirectory: false
+        default: true
+        }
+      }
+
+      func make(in directory: TemporaryDirectory) throws {
+        let journal = try directory.bytes(of: TemporaryDirectory.journal)
+        let word = try directory.bytes(of: lockFile).prefix(8)
+        switch self {
+        case .untouched: break
+        case .emptied: try write([], directory)
+        case .cut: try write(journal.dropLast(5), directory)
+        case .halfHeader: try write(journal.prefix(40), directory)
+        case .zeros: try write(Array(repeating: 0, count: journal.count), directory)
+        case .foreign: try write(Array("theme=dark\n".utf8), directory)
+        case .newerVersion:
+          let header = String(decoding: journal.prefix(JournalFormat.headerSize), as: UTF8.self)
+          try write(Array(header.replacing("\"1:", with: "\"9:").utf8), directory)
+        case .unfinishedRecord: try write(journal + journal.suffix(20).dropLast(3), directory)
+        case .damaged:
+          var bytes = journal
+          bytes[JournalFormat.headerSize + 5] ^= 1
+          try write(bytes, directory)
+        case .restored:
+          let other = try TemporaryDirectory(isQuick: true)
+          try other.store().set(1, forKey: "k")
+          try write(other.bytes(of: TemporaryDirectory.journal), directory)
+        case .deleted: try remove(TemporaryDirectory.journal, directory)
+        case .replacedByDirectory:
+          try remove(TemporaryDirectory.journal, directory)
+          try FileManager.default.createDirectory(
+            at: directory.file(TemporaryDirectory.journal), withIntermediateDirectories: false)
+        case .lockFileEmptied: try write([], directory, lockFile)
+        case .lockFileOfZeros:
+          try write(Array(repeating: 0, count: 4_096), directory, lockFile)
+        case .lockFileOfEightBytes: try write(word, directory, lockFile)
+        case .lockFileDeleted: try remove(lockFile, directory)
+        }
+      }
+
+      /// Writes over the file in place, as `cp` does.
+      private func write(
+        _ bytes: some Sequence<UInt8>, _ directory: TemporaryDirectory,
+        _ name: String = TemporaryDirectory.journal
+      ) throws {
+        let file = try File(directory.file(name).path, .readWrite)
+        try #require(ftruncate(file.descriptor, 0) == 0)
+        try file.writeAll(Array(bytes))
+      }
+
+      private func remove(_ name: String, _ directory: TemporaryDirectory) throws {
+        try FileManager.default.removeItem(at: directory.file(name))
+      }
+    }
+
+    /// How often the main thread of a process and those of the library have been switched to.
+    /// Nothing else in the system can make a thread run that waits for events.
+    private static func wakeUps(of process: pid_t) throws -> [String: String] {
+      let tasks = "/proc/\(process)/task"
+      var counts: [String: String] = [:]
+      for thread in try FileManager.default.contentsOfDirectory(atPath: tasks) {
+        // A thread that has ended has no status, and one of Dispatch wakes up once a second.
+        guard
+          let status = try? String(contentsOfFile: "\(tasks)/\(thread)/status", encoding: .utf8),
+          status.hasPrefix("Name:\tkeepsake-")
+        else { continue }
+        counts[thread] = status.split(separator: "\n").filter { $0.contains("_ctxt_switches:") }
+          .joined(separator: " ")
+      }
+      return counts
+    }
+
+    /// All at the same time, each in a process of its own.
+    @Test func followersSleepUntilSomethingChanges() throws {
+      var followers: [(situation: Situation, TemporaryDirectory, Child)] = []
+      for situation in Situation.allCases {
+        let directory = try TemporaryDirectory()
+        let store = directory.store()
+        for number in 1...3 { try store.set(number, forKey: "k\(number)") }
+        followers.append((situation, directory, try Peer.start(directory, "follow", "k")))
+      }
+      for (situation, directory, follower) in followers {
+        try #require(follower.line() == "ready")
+        try situation.make(in: directory)
+      }
+      var restless = followers
+      // They sleep as soon as they have handled the last event, and once a restored file has
+      // settled. A busy machine takes longer for that.
+      for _ in 0..<100 where !restless.isEmpty {
+        let before = try restless.map { try Self.wakeUps(of: $0.2.identifier) }
+        BackgroundThread.sleep(for: .milliseconds(1_200))
+        let after = try restless.map { try Self.wakeUps(of: $0.2.identifier) }
+        restless = restless.indices.filter { before[$0] != after[$0] }.map { restless[$0] }
+      }
+      #expect(restless.map(\.situation).isEmpty)
+      for (situation, directory, follower) in followers where situation.isWritable {
+        try directory.store().set(7, forKey: "k")
+        #expect(follower.prints("7"), "\(situation)")
+      }
+    }
+
+    /// The writer was stopped before it published its record, and is killed later. Neither its end
+    /// nor a publication through a mapping is an event that a follower could count on.
+    @Test func recordsAreDeliveredWhenTheirStoppedWriterIsKilled() throws {
+      let directory = try TemporaryDirectory()
+      try directory.store().set(1, forKey: "other")
+      let follower = try Peer.start(directory, "follow", "k")
+      try #require(follower.line() == "ready")
+      let holder = try Peer.start(directory, "hold-lock", Self.lockFile)
+      try #require(holder.line() == "held")
+      let header = try directory.bytes(of: TemporaryDirectory.journal)
+        .withUnsafeBytes { JournalFormat.header(of: $0) }
+      guard case .valid(let id, isIntact: true) = header else {
+        Issue.record("there is no journal")
+        return
+      }
+      var record: [UInt8] = []
+      JournalFormat.append(.int(5), key: "k", seed: id, to: &record)
+      let file = try File(directory.file(TemporaryDirectory.journal).path, .append)
+      try file.writeAll(record)
+      #expect(try directory.store().int("k") == 0, "the record is not published")
+      holder.killAndWait()
+      #expect(follower.prints("5"))
+    }
+  }
+}
+
+extension Child {
+  /// Reads lines until it prints this one; false if it ends before.
+  fileprivate func prints(_ text: String) -> Bool {
+    while let line = line() { if line == text { return true } }
+    return false
+  }
+}
+#endif
