@@ -19,7 +19,8 @@ package enum BackgroundWork {
     var threadCount = 0
     /// How many threads run a job that is no sync. It may take long.
     var occupiedCount = 0
-    /// Whether a thread is waiting for the next job to become due; one is enough.
+    /// Whether a thread is waiting for the next job to become due; one is enough. A job that is
+    /// added wakes it.
     var hasWaitingThread = false
     var pendingSyncs: [(sync: @Sendable () -> Void, syncAtExit: @Sendable () -> Void)] = []
     var exitWork: [@Sendable () -> Void] = []
@@ -31,8 +32,7 @@ package enum BackgroundWork {
   /// Enough for work that waits for the disk, however many jobs there are. One more makes syncs,
   /// which must not wait for other jobs.
   private static let maximumThreadCount = 4
-  /// A thread that waits for a job checks this often whether another job is due earlier.
-  private static let pollInterval = Duration.milliseconds(25)
+  private static let jobIsAdded = Condition()
 
   /// The number of running jobs that a normal exit waits for. Otherwise a program that runs only
   /// for a moment, and often, would never finish a compaction.
@@ -121,6 +121,8 @@ package enum BackgroundWork {
     state.withLock { state in
       installExitHook(&state)
       state.jobs.append(job)
+      state.hasWaitingThread = false
+      jobIsAdded.signal()
       if state.threadCount < maximumThreadCount + (job.isSync ? 1 : 0) { startThread(&state) }
       return state.threadCount > state.occupiedCount
     }
@@ -148,8 +150,11 @@ package enum BackgroundWork {
         if job.delaysExit { unfinishedCount.subtract(1, ordering: .sequentiallyConsistent) }
         if !job.isSync { state.withLock { $0.occupiedCount -= 1 } }
       case .wait(let pause):
-        BackgroundThread.sleep(for: pause)
-        state.withLock { $0.hasWaitingThread = false }
+        state.wait(for: jobIsAdded, timeout: pause) { state, isTimedOut -> Void? in
+          if !isTimedOut, state.hasWaitingThread { return nil }
+          state.hasWaitingThread = false
+          return ()
+        }
       case .end: return
       }
     }
@@ -171,7 +176,7 @@ package enum BackgroundWork {
     }
     if let first, !state.hasWaitingThread {
       state.hasWaitingThread = true
-      return .wait(min(state.jobs[first].due - now, pollInterval))
+      return .wait(state.jobs[first].due - now)
     }
     state.threadCount -= 1
     return .end
