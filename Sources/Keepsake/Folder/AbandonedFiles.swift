@@ -50,17 +50,23 @@ enum AbandonedFiles {
     _ = try? LockFile.tryLock(descriptor, path)
   }
 
-  private static let sweptPaths = Locked(ByteKeyedDictionary<Void>())
+  private static let hour = 3_600 * WallClock.second
 
-  /// Sweeps a directory when this process creates its first file in it.
-  static func sweepOnce(_ directory: DirectoryHandle) {
-    let isFirst = sweptPaths.withLock { sweptPaths in
-      if sweptPaths[directory.path] != nil { return false }
-      if sweptPaths.count > 10_000 { sweptPaths = ByteKeyedDictionary() }
-      sweptPaths.set(directory.path, ())
+  /// When this process swept each directory.
+  private static let sweeps = Locked(ByteKeyedDictionary<Int64>())
+
+  /// Sweeps a directory in which this process creates a file, at most once an hour.
+  static func sweepIfDue(_ directory: DirectoryHandle) {
+    let now = WallClock.now
+    let isDue = sweeps.withLock { sweeps in
+      if let last = sweeps[directory.path], (0..<hour).contains(now.subtractingSaturated(last)) {
+        return false
+      }
+      if sweeps.count > 10_000 { sweeps = ByteKeyedDictionary() }
+      sweeps.set(directory.path, now)
       return true
     }
-    if isFirst { sweep(directory) }
+    if isDue { sweep(directory) }
   }
 
   /// Removes temporary files and directories whose writer is gone.
@@ -80,7 +86,7 @@ enum AbandonedFiles {
   ) throws(StorageError) {
     // A new file is not locked yet. An hour is ample for that, even if the clock is set.
     guard let status = try entry.status(withTimes: true),
-      WallClock.now.subtractingSaturated(status.modified) > 3_600 * WallClock.second
+      WallClock.now.subtractingSaturated(status.modified) > hour
     else { return }
     switch status.kind {
     case .file:

@@ -110,7 +110,7 @@ extension Folder {
         known.set(directory.path, ())
       }
     }
-    AbandonedFiles.sweepOnce(directory)
+    AbandonedFiles.sweepIfDue(directory)
     return directory
   }
 

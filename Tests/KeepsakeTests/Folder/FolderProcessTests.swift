@@ -83,6 +83,28 @@ extension OneAtATime {
       #expect(leftoverFiles > 0, "no writer was killed in the middle")
     }
 
+    @Test func aProcessThatKeepsRunningSweepsEachHour() throws {
+      let now = WallClock.now
+      func save(atMinute minute: Int64) throws {
+        try WallClock.$fixed.withValue(now + minute * 60 * WallClock.second) {
+          try directory.save("x", as: "d/f")
+        }
+      }
+      try save(atMinute: 0)
+      let name = "d/" + AbandonedFiles.makeName()
+      try home.write([1], to: name)
+      try home.age(name, seconds: 4_000)
+      try save(atMinute: 59)
+      #expect(try home.leftoverFiles() == [name])
+      try save(atMinute: 60)
+      #expect(try home.leftoverFiles() == [])
+      try home.write([1], to: name)
+      try home.age(name, seconds: 8_000)
+      // The clock was set back.
+      try save(atMinute: -60)
+      #expect(try home.leftoverFiles() == [])
+    }
+
     @Test func oneOfSeveralProcessesCreatesEachFile() throws {
       let count = Coverage.count(sample: 300, complete: 3_000)
       let peers = try (0..<3).map { try Peer.start(home, "files-create", "\($0)", "\(count)") }

@@ -170,7 +170,7 @@ import Testing
   /// The names of all suites and functions in the tests.
   private static let declarations = Result {
     try ["Tests/KeepsakeTests", "Tests/KeepsakeValkeyTests"].map { try sources(in: $0) }
-      .joined().matches(of: /(?:struct|func) (\w+)/).map(\.1)
+      .joined().matches(of: /(?:struct|class|func) (\w+)/).map(\.1)
   }
 
   /// The directories in the tables of Contributing, and the source files in its text.
