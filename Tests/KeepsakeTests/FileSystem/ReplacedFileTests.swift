@@ -22,6 +22,7 @@ import Testing
   }
 
   private let directory: TemporaryDirectory
+  private let failures = Failures()
 
   init() throws { directory = try TemporaryDirectory() }
 
@@ -170,6 +171,32 @@ import Testing
     try files.delete("d/b")
     try files.save("new", as: "d/b")
     #expect(try directory.bytes(of: "theirs") == Array("theirs".utf8))
+  }
+
+  // MARK: Mounts
+
+  /// As a container gets one file of its host.
+  @Test(.enabled(if: geteuid() == 0, "mounting needs root"))
+  func anEmptyFileThatIsMountedAloneIsFilled() throws {
+    try directory.write([], to: "host")
+    let path = directory.file(TemporaryDirectory.journal).path
+    try directory.write([], to: TemporaryDirectory.journal)
+    let host = directory.file("host").path
+    guard mount(host, path, nil, UInt(MS_BIND), nil) == 0 else { return }
+    defer { umount2(path, 2) }
+    try anHourLater { try directory.store(failures: failures).set(1, forKey: "a") }
+    #expect(try directory.store().int("a") == 1)
+    try directory.store().set(2, forKey: "b")
+    #expect(try directory.store().keys().sorted() == ["a", "b"])
+    #expect(try directory.bytes(of: "host") == directory.bytes(of: TemporaryDirectory.journal))
+    #expect(failures.all.isEmpty, "\(failures.all)")
+    // What is not empty cannot be replaced, and nothing is lost.
+    let error = expectFailure(.system(EBUSY)) { try directory.store().journal.compact() }
+    #expect(error?.remedy.contains("Mount the directory") == true)
+    #expect(try directory.store().keys().sorted() == ["a", "b"])
+    try directory.store().removeAll()
+    #expect(try directory.store().keys() == [])
+    #expect(try directory.temporaries() == [])
   }
 
   // MARK: Copies

@@ -51,13 +51,19 @@ extension Journal {
     size: Int, isEmpty: Bool = false, mayReplace: Bool = true
   ) throws(StorageError) -> Bool {
     // Everything that can fail precedes the move.
-    let handle = try temporary.file.duplicate(as: location.path)
-    let status = try handle.status()
+    var handle = try temporary.file.duplicate(as: location.path)
+    var status = try handle.status()
     try mark()
     try takePermissions(temporary)
     if mayReplace {
-      if let replaced = try temporary.exchangeWithDestination() {
-        keepIfRestored(&temporary, at: replaced, since: source)
+      do throws(StorageError) {
+        if let replaced = try temporary.exchangeWithDestination() {
+          keepIfRestored(&temporary, at: replaced, since: source)
+        }
+      } catch  where error.code == .busy {
+        // A file that is mounted alone cannot be replaced.
+        guard let filled = try fillEmptyFile(from: handle, size: size) else { throw error }
+        (handle, status) = filled
       }
     } else if try !temporary.renameToDestinationIfAbsent() {
       return false  // a program has begun to restore the journal
@@ -69,6 +75,19 @@ extension Journal {
     // A removal may have used the space while the disk was full.
     file.withLock { $0.lockFile }?.reserveSpace()
     return true
+  }
+
+  /// Writes to the file that is at the path already; nil if it is not empty. Nothing is lost if this
+  /// process is killed meanwhile: other programs take what there is for a file that is being
+  /// restored.
+  private func fillEmptyFile(
+    from source: File, size: Int
+  ) throws(StorageError) -> (File, FileStatus)? {
+    let file = try File.openForAppending(location.path)
+    guard try file.status().size == 0 else { return nil }
+    try file.writeAll(source.read(from: 0, count: size))
+    try file.synchronize()
+    return (file, try file.status())
   }
 
   /// Makes a file that will get the journal's name. If there is a journal, only this user may read
