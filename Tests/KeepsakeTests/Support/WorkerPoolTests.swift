@@ -87,7 +87,8 @@ import Testing
       }
     }
     try await eventually("all jobs run") { names.withLock { $0.count } == 20 }
-    #expect(pool.threadCount == 20)
+    // More than one for each, if a busy machine takes long to start a thread.
+    #expect(pool.threadCount >= 20)
     gate.open()
     try await eventually("all threads have ended") {
       pool.pendingCount == 0 && pool.threadCount == 0
