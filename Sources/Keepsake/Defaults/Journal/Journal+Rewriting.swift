@@ -77,8 +77,8 @@ extension Journal {
     return true
   }
 
-  /// Writes to the file that is at the path already; nil if it is not empty. Nothing is lost if this
-  /// process is killed meanwhile: other programs take what there is for a file that is being
+  /// Writes to the file that is at the path already; nil if it is not empty. Nothing is lost if
+  /// this process is killed meanwhile: other programs take what there is for a file that is being
   /// restored.
   private func fillEmptyFile(
     from source: File, size: Int
