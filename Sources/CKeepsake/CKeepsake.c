@@ -287,8 +287,13 @@ int keepsake_stat(
 const char *keepsake_trusted_variable(const char *name) {
 #ifdef __APPLE__
   return issetugid() ? NULL : getenv(name);
+#elif defined(__linux__)
+  // Not AT_SECURE, which security modules also set for services whose variables systemd has set.
+  bool is_trusted = getauxval(AT_UID) == getauxval(AT_EUID) &&
+                    getauxval(AT_GID) == getauxval(AT_EGID);
+  return is_trusted ? getenv(name) : NULL;
 #else
-  return secure_getenv(name);
+  return getenv(name);
 #endif
 }
 
@@ -307,7 +312,12 @@ int keepsake_copy_access_list(const char *path, int descriptor) {
   const char *name = "system.posix_acl_access";
   char list[4096];
   ssize_t size = lgetxattr(path, name, list, sizeof list);
-  if (size < 0) return errno == ENODATA || errno == ENOTSUP || errno == ENOENT ? 0 : -1;
+  if (size < 0 && errno == ENOTSUP) return 0;
+  if (size < 0 && errno == ENODATA) {
+    // The directory may have given the new file one.
+    return fremovexattr(descriptor, name) == 0 || errno == ENODATA || errno == ENOTSUP ? 0 : -1;
+  }
+  if (size < 0) return -1;
   return fsetxattr(descriptor, name, list, (size_t)size, 0);
 #else
   return 0;

@@ -63,7 +63,8 @@ int keepsake_sync_file_system(int descriptor);
 // change to a new one. Returns 0, or -1 with errno if the file system has no such choice.
 int keepsake_write_in_place(int descriptor);
 
-// The value of an environment variable, unless the process has more rights than whoever set it.
+// The value of an environment variable, unless the program was started with the rights of another
+// user or group than that of whoever set it.
 const char *_Nullable keepsake_trusted_variable(const char *_Nonnull name);
 
 // Whether the process has loaded Swift Testing or XCTest.
@@ -93,8 +94,8 @@ int keepsake_stat(
     int descriptor, const char *_Nullable path, bool follow, bool with_times,
     struct keepsake_status *_Nonnull status);
 
-// Gives an open file the access-control list of the one at `path`, unless that has none. Returns 0,
-// or -1 with errno.
+// Gives an open file the access-control list of the one at `path`, or none if that has none.
+// Returns 0, or -1 with errno.
 int keepsake_copy_access_list(const char *_Nonnull path, int descriptor);
 
 // Opens `path` relative to the directory. Fails with ELOOP if any component is a symbolic link

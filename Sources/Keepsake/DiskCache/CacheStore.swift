@@ -208,6 +208,9 @@ extension DiskCache.Store {
 
   /// The keys of all entries, in no particular order.
   ///
+  /// Entries in a subdirectory that this process may not read are left out, which is reported to
+  /// ``StorageSystem/onFailure``.
+  ///
   /// - Throws: ``StorageError`` if the cache cannot be read.
   public func keys() throws(StorageError) -> [String] {
     try withContext("keys") { () throws(StorageError) in try engine.keys() }

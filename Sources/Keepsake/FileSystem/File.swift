@@ -251,6 +251,12 @@ package final class File: ReadableFile, Sendable {
     try result.get(call, path)
   }
 
+  /// Removes all bytes.
+  func truncate() throws(StorageError) {
+    try systemCall(.truncate, path, on: descriptor) { Int(ftruncate(descriptor, 0)) }
+      .get(.truncate, path)
+  }
+
   /// Sets the mode, which the umask restricted when the file was created.
   func setMode(_ mode: UInt32) throws(StorageError) {
     let result = systemCall(.chmod, path, on: descriptor) { Int(fchmod(descriptor, mode_t(mode))) }

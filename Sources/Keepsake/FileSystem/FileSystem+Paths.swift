@@ -40,20 +40,36 @@ extension FileSystem {
     return path
   }
 
-  /// Removes all but the three newest of the items whose paths ``unusedPath(_:)`` has made from
-  /// `stem`: copies that are kept for people.
-  static func removeOldCopies(_ stem: String) throws(StorageError) {
-    let directory = parent(of: stem)
-    let prefix = name(of: stem) + "-"
-    var copies: [(time: [Int], name: String)] = []
-    for name in try list(directory) where name.hasPrefix(prefix) {
-      let numbers = name.dropFirst(prefix.count).split(
-        separator: "-", omittingEmptySubsequences: false)
-      let time = numbers.compactMap { Int($0) }
-      if time.count == numbers.count, time.count < 3 { copies.append((time, name)) }
+  /// Removes all but the three newest of the copies that are kept for people, of one kind of item.
+  ///
+  /// - Parameters:
+  ///   - newest: The path of the one that was just made, which stays whatever the clock says.
+  ///   - stem: What ``unusedPath(_:)`` has made the paths from.
+  static func removeOldCopies(before newest: String, _ stem: String) throws(StorageError) {
+    let kind = try status(newest, followsLinks: false)?.kind
+    var others: [(changed: Int64, path: String)] = []
+    for path in try copies(stem) where path != newest {
+      let found = try status(path, followsLinks: false, withTimes: true)
+      if let found, found.kind == kind { others.append((found.changed, path)) }
     }
-    copies.sort { $0.time.lexicographicallyPrecedes($1.time) }
-    for copy in copies.dropLast(3) { try remove(directory + "/" + copy.name) }
+    others.sort { $0.changed < $1.changed }
+    for copy in others.dropLast(2) { try remove(copy.path) }
+  }
+
+  /// The paths that ``unusedPath(_:)`` has made from `stem`.
+  static func copies(_ stem: String) throws(StorageError) -> [String] {
+    let prefix = name(of: stem) + "-"
+    return try list(parent(of: stem)).filter { name in
+      guard name.hasPrefix(prefix) else { return false }
+      let numbers = name.dropFirst(prefix.count).utf8.split(
+        separator: UInt8(ascii: "-"), omittingEmptySubsequences: false)
+      let areDigits = numbers.allSatisfy { number in
+        !number.isEmpty
+          && number.allSatisfy { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }
+      }
+      // A date is shorter than the seconds since 1970.
+      return areDigits && numbers.count < 3 && numbers[0].count >= 10
+    }.map { parent(of: stem) + "/" + $0 }
   }
 
   // MARK: Links

@@ -6,8 +6,7 @@ enum ProcessEnvironment {
   /// The variables that decide where files are, with their values when the first store was used.
   ///
   /// If the program changes one of them later, its stores stay together where they are. There are
-  /// none in a program that runs with more rights than its caller has (`secure_getenv(3)`): the
-  /// caller would choose its files.
+  /// none in a set-user-ID or set-group-ID program: its caller would choose its files.
   private static let directoryVariables: [String: Result<String, StorageError>] = {
     let names = [
       "HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME",

@@ -9,6 +9,10 @@ final class NewFile: @unchecked Sendable {
   private let name: String
   /// Whether an existing file of that name is replaced.
   private let replaces: Bool
+  /// The mode of the file if it replaces none.
+  private let mode: UInt32
+  /// Whether it has the attributes of another file.
+  private var hasAttributes = false
   /// The number of bytes written so far.
   private(set) var count = 0
 
@@ -27,11 +31,9 @@ final class NewFile: @unchecked Sendable {
     if old?.isSymbolicLink == true {
       throw ConfinedPath.symbolicLinkError(at: directory.path(of: name), "save")
     }
+    self.mode = mode
     temporary = try TemporaryFile.make(
       at: AbandonedFiles.makeName(), for: name, in: directory, mode: old == nil ? mode : 0o600)
-    if let old, old.isRegularFile {
-      try temporary.takePermissions(of: old, at: directory.path(of: name))
-    }
     AbandonedFiles.markInUse(temporary.file.descriptor, temporary.file.path)
   }
 
@@ -72,6 +74,7 @@ final class NewFile: @unchecked Sendable {
     // Without setuid and setgid: the owner may be another user now.
     try temporary.file.setMode(status.mode & 0o777)
     try temporary.file.setTimes(accessed: status.accessed, modified: status.modified)
+    hasAttributes = true
   }
 
   /// Gives the file its final name.
@@ -81,11 +84,22 @@ final class NewFile: @unchecked Sendable {
   func finish(durable: Bool) throws(StorageError) {
     if durable { try temporary.file.synchronize() }
     if replaces {
+      if !hasAttributes { try setPermissions() }
       try temporary.moveToDestination()
     } else if try !temporary.claimDestination() {
       throw Self.alreadyExists(name, in: directory)
     }
     if durable { try directory.synchronize() }
+  }
+
+  /// Late, because another program may change those of the file that this one replaces.
+  private func setPermissions() throws(StorageError) {
+    let path = directory.path(of: name)
+    switch try FileSystem.status(name, in: directory, followsLinks: false) {
+    case let old? where old.isSymbolicLink: throw ConfinedPath.symbolicLinkError(at: path, "save")
+    case let old? where old.isRegularFile: try temporary.takePermissions(of: old, at: path)
+    default: if try temporary.file.status().mode != mode { try temporary.file.setMode(mode) }
+    }
   }
 
   /// Removes the file now unless it is finished. Other threads may hold the last reference for a

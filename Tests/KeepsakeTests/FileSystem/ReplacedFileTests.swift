@@ -141,6 +141,30 @@ import Testing
     #expect(new.mode == 0o600)
   }
 
+  @Test(arguments: [Replacement.save, .compaction])
+  func aListThatTheDirectoryGivesIsDropped(_ replacement: Replacement) async throws {
+    let path = try makeFile(replacement)
+    try #require(
+      setxattr(
+        FileSystem.parent(of: path), "system.posix_acl_default", Self.list, Self.list.count, 0)
+        == 0)
+    let new = try await status(after: replacement, of: 0o640)
+    #expect(new.mode == 0o640 && !hasList(path))
+  }
+
+  @Test func permissionsThatChangeDuringASaveCount() async throws {
+    let path = try makeFile(.saveChunks)
+    try #require(chmod(path, 0o644) == 0)
+    let count = Locked(0)
+    let chunks = AsyncStream<Data> {
+      let number = count.increment()
+      if number == 2 { #expect(chmod(path, 0o600) == 0) }
+      return number < 4 ? Data("new".utf8) : nil
+    }
+    try await directory.files.save(chunks: chunks, as: "d/a")
+    #expect(try FileSystem.status(path)?.mode == 0o600)
+  }
+
   // MARK: Links
 
   @Test func aFolderNeitherReadsNorReplacesALink() async throws {
@@ -202,18 +226,31 @@ import Testing
   // MARK: Copies
 
   @Test func copiesOfDamagedFilesAreBounded() throws {
-    let names = ["standard.jsonl.damaged-notes", "standard.jsonl.damaged-1-2-3", "x.damaged-1"]
+    let names = [
+      "standard.jsonl.damaged-notes", "standard.jsonl.damaged-20240101", "x.damaged-1",
+      "standard.jsonl.damaged-1763812800-2-3", "standard.jsonl.damaged-1763812800x",
+    ]
     for name in names { try directory.write([1], to: name) }
+    // A directory that a person has given such a name is none of ours.
+    try directory.makeDirectory("standard.jsonl.damaged-1763812800")
+    // The clock was set back since.
+    try directory.write([1], to: "standard.jsonl.damaged-9999999999")
     let path = directory.file(TemporaryDirectory.journal).path
     try directory.store().set(0, forKey: "a")
     for round in 1...8 {
       try Bytes.write(UInt8(round), at: JournalFormat.headerSize + 3, of: path)
       waitForTick()
-      let store = directory.store()
+      let store = directory.store(failures: failures)
       try anHourLater { try store.set(round, forKey: "a") }
+      let copy = failures.all.last?.remedy.firstMatch(of: /\/\S+\.damaged-[0-9-]*[0-9]/)?.output
+      #expect(try FileSystem.status(String(copy ?? "")) != nil, "\(failures.all)")
     }
-    let copies = try directory.names().filter { $0.contains(".damaged-") && !names.contains($0) }
+    let copies = try FileSystem.copies(path + ".damaged").filter {
+      try FileSystem.status($0)?.kind == .file
+    }
     #expect(copies.count == 3, "\(copies)")
-    #expect(try Set(names).isSubset(of: directory.names()))
+    let found = try Set(directory.names())
+    #expect(found.isSuperset(of: names + ["standard.jsonl.damaged-1763812800"]))
+    #expect(!found.contains("standard.jsonl.damaged-9999999999"), "the oldest by its time")
   }
 }

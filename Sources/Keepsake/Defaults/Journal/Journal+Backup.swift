@@ -85,7 +85,7 @@ extension Journal {
       try FileSystem.replace(path, with: bytes, mode: 0o600, durable: true)
     }
     // As for damaged files.
-    try? FileSystem.removeOldCopies(stem)
+    try? FileSystem.removeOldCopies(before: path, stem)
     return path
   }
 }

@@ -32,10 +32,17 @@ extension Journal {
   /// Writes bytes to a new file beside the journal, and returns its path.
   func keep(_ bytes: [UInt8], as kind: String) throws(StorageError) -> String {
     let stem = "\(location.path).\(kind)"
+    // A file that cannot be replaced is found damaged again by each writer.
+    for path in try FileSystem.copies(stem) {
+      guard let copy = try File.openIfPresent(path), try copy.status().size == bytes.count else {
+        continue
+      }
+      if try copy.read(from: 0, count: bytes.count) == bytes { return path }
+    }
     let path = try FileSystem.unusedPath(stem)
     try FileSystem.replace(path, with: bytes, mode: 0o600, durable: true)
     // What cannot be removed now is removed with the next copy.
-    try? FileSystem.removeOldCopies(stem)
+    try? FileSystem.removeOldCopies(before: path, stem)
     return path
   }
 

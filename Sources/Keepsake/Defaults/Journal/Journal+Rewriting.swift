@@ -85,9 +85,14 @@ extension Journal {
   ) throws(StorageError) -> (File, FileStatus)? {
     let file = try File.openForAppending(location.path)
     guard try file.status().size == 0 else { return nil }
-    try file.writeAll(source.read(from: 0, count: size))
-    try file.synchronize()
-    return (file, try file.status())
+    do throws(StorageError) {
+      try file.writeAll(source.read(from: 0, count: size))
+      try file.synchronize()
+      return (file, try file.status())
+    } catch {
+      try? file.truncate()
+      throw error
+    }
   }
 
   /// Makes a file that will get the journal's name. If there is a journal, only this user may read

@@ -115,10 +115,15 @@ final class Journal: ValueEngine, FileHoldingStore {
     try? file.withLock { file throws(StorageError) in try file.makeLockFileWritable() }
     let isDone = withLockIfAvailable { lock in
       file.withLock { file in
-        // Without permission to write they are left to the next writer, which causes an event.
+        guard lock.file.isWritable else {
+          // No writer is at work. What is not published now is left to the next one, which causes
+          // an event.
+          let isCurrent = (try? file.validate()) == true && !file.hasUnpublishedRecords
+          file.hasUnpublishedRecords = false
+          return isCurrent
+        }
         file.hasUnpublishedRecords = false
-        return lock.file.isWritable
-          && (try? file.validate(under: lock, isBrief: false)) == .current
+        return (try? file.validate(under: lock, isBrief: false)) == .current
       }
     }
     return isDone ?? false

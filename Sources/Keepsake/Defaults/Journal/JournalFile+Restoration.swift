@@ -154,7 +154,7 @@ extension Journal {
       let unused = try FileSystem.unusedPath(stem)
       try FileSystem.rename(path, to: unused)
       kept = unused
-      try? FileSystem.removeOldCopies(stem)
+      try? FileSystem.removeOldCopies(before: unused, stem)
     } catch {
       failure = failure ?? error
     }

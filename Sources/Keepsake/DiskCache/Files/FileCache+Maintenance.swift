@@ -75,7 +75,6 @@ extension FileCache {
         if result == nil { return }
       } while isEvictionDue.load(ordering: .sequentiallyConsistent)
     } catch {
-      lastFailedEviction.store(WallClock.now, ordering: .relaxed)
       report(error.inContext(of: "evict", path: paths.directory))
     }
   }
@@ -88,9 +87,16 @@ extension FileCache {
 
   private func evict() throws(StorageError) {
     isEvictionDue.store(false, ordering: .sequentiallyConsistent)
-    try retryingIfRemoved { () throws(StorageError) in
-      // A cache that was removed in the meantime is not created again for this.
-      if sizeLimit != nil { try openCache()?.evict { sizeLimit } }
+    // Another thread may have failed while this one waited for the lock.
+    guard mayEvict else { return }
+    do throws(StorageError) {
+      try retryingIfRemoved { () throws(StorageError) in
+        // A cache that was removed in the meantime is not created again for this.
+        if sizeLimit != nil { try openCache()?.evict { sizeLimit } }
+      }
+    } catch {
+      lastFailedEviction.store(WallClock.now, ordering: .relaxed)
+      throw error
     }
   }
 }

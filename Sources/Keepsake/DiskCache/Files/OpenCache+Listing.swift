@@ -1,5 +1,5 @@
 extension OpenCache {
-  /// The keys in all subdirectories that can be read, and the first error of the others.
+  /// The keys in all subdirectories that this process may read, and the first error of the others.
   func keys() throws(StorageError) -> (keys: [String], failure: StorageError?) {
     try ledger?.checkClock()
     var keys: [String] = []
@@ -8,7 +8,7 @@ extension OpenCache {
     for number in try subdirectoryNumbers() {
       do throws(StorageError) {
         try addKeys(inSubdirectory: number, now: now, to: &keys)
-      } catch {
+      } catch  where error.code == .accessDenied {
         failure = failure ?? error
       }
     }

@@ -34,6 +34,8 @@ final class PassphraseDerivations: Sendable {
   private let last = Locked<Derivation?>(nil, afterFork: { nil })
   /// How many threads derive a key or wait for that.
   let callers = Atomic(0)
+  /// The process that has counted them.
+  private let generation = Atomic(ForkGuard.generation)
 
   /// - Parameter scrypt: Fills the last argument with the key.
   func derive(
@@ -42,10 +44,13 @@ final class PassphraseDerivations: Sendable {
     with scrypt: (UnsafeRawBufferPointer, [UInt8], UInt8, UnsafeMutableRawBufferPointer)
       throws(StorageError) -> Void
   ) throws(StorageError) {
+    let current = ForkGuard.generation
+    if generation.exchange(current, ordering: .relaxed) != current {
+      callers.store(0, ordering: .relaxed)
+    }
     callers.add(1, ordering: .relaxed)
     try last.withLock { last throws(StorageError) in
       defer {
-        // Fewer than none in a forked child whose parent was deriving a key.
         if callers.subtract(1, ordering: .relaxed).newValue <= 0 { last = nil }
       }
       if let last, last.isOf(passphrase, salt, logN) {
@@ -55,7 +60,8 @@ final class PassphraseDerivations: Sendable {
       let key = try SecretBytes(count: output.count)
       try scrypt(passphrase, salt, logN, key.bytes)
       output.copyMemory(from: UnsafeRawBufferPointer(key.bytes))
-      last = try Derivation(passphrase, salt: salt, logN: logN, key: key)
+      // Without memory for it, the others derive their own.
+      last = try? Derivation(passphrase, salt: salt, logN: logN, key: key)
     }
   }
 }

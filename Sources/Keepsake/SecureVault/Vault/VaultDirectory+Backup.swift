@@ -123,9 +123,11 @@ extension VaultDirectory {
           remedy: "End all programs that use the vault, and replace it by the one in the backup.")
       }
       try FileSystem.synchronizeParent(of: path)
-      // What cannot be removed now is removed with the next one.
-      try? FileSystem.removeOldCopies(stem)
-      guard isEmpty else { return kept }
+      guard isEmpty else {
+        // What cannot be removed now is removed with the next one.
+        try? FileSystem.removeOldCopies(before: kept, stem)
+        return kept
+      }
       // Nothing is lost if it stays.
       try? FileSystem.unlink(kept + "/.lock")
       _ = try? ConfinedPath(base: FileSystem.parent(of: kept))

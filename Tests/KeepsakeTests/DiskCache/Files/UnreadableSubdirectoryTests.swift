@@ -1,4 +1,5 @@
 import Foundation
+import Synchronization
 import Testing
 
 @testable import Keepsake
@@ -76,11 +77,15 @@ import Testing
         try store.set(Data(count: 100), forKey: "new\(number)")
       }
     }
+    let cache = try #require(store.engine as? FileCache)
     store.sizeLimit = 310 * Self.footprint
     try withUnreadable {
       for time in [now, now + WallClock.second] {
         let before = scans.withLock { $0 }
         while scans.withLock({ $0 }) == before, number < 5_000 { try set(at: time) }
+        waitUntil("the eviction has ended") {
+          cache.lastFailedEviction.load(ordering: .relaxed) == time
+        }
         let found = scans.withLock { $0 }
         #expect(found > before)
         for _ in 0..<500 { try set(at: time) }
