@@ -38,10 +38,11 @@ extension DiskCache {
     /// static let frontPage = Self("frontPage", expiry: .minutes(5), staleFor: .hours(1))
     /// ```
     ///
-    /// - `staleFor`: For how long after its expiry a fetch returns the entry at once while it is
-    ///   produced anew.
-    /// - `staleIfFailing`: For how long after its expiry a fetch returns the entry if producing it
-    ///   anew fails.
+    /// - Parameters:
+    ///   - staleFor: For how long after its expiry a fetch returns the entry at once while it is
+    ///     produced anew.
+    ///   - staleIfFailing: For how long after its expiry a fetch returns the entry if producing it
+    ///     anew fails.
     public init(
       _ name: String, expiry: Expiry, staleFor: Expiry.Lifetime,
       staleIfFailing: Expiry.Lifetime? = nil, cache: Name = .standard

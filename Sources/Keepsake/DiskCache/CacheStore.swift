@@ -195,8 +195,9 @@ extension DiskCache.Store {
   /// piece, and the entry is removed. For a part of an entry that this process has not verified,
   /// the whole value is read once before the first piece.
   ///
-  /// - `size`: The size of a piece in bytes.
-  /// - `range`: The bytes to read; nil for all.
+  /// - Parameters:
+  ///   - size: The size of a piece in bytes.
+  ///   - range: The bytes to read; nil for all.
   /// - Throws: ``StorageError`` if the entry cannot be opened.
   public func chunks(
     _ key: String, size: Int = 1 << 20, range: Range<Int>? = nil
@@ -283,8 +284,9 @@ extension DiskCache.Store {
   /// let type = try cache.entry("logo")?.tags["type"]
   /// ```
   ///
-  /// - `keptFor`: For how long after its expiry the entry is kept, so that a fetch can use it.
-  /// - `tags`: Together at most 1,024 bytes, with 4 bytes for each.
+  /// - Parameters:
+  ///   - keptFor: For how long after its expiry the entry is kept, so that a fetch can use it.
+  ///   - tags: Together at most 1,024 bytes, with 4 bytes for each.
   /// - Throws: What ``set(_:forKey:expiry:durable:)-(T?,_,_,_)`` throws; a ``StorageError`` of code
   ///   `misuse` if the tags are too long.
   public func set<T: Codable>(

@@ -13,7 +13,7 @@ extension DiskCache {
   /// without another attempt for a second; after each further failure for twice as long, up to a
   /// minute.
   ///
-  /// - `staleIfFailing`: For how long after its expiry.
+  /// - Parameter staleIfFailing: For how long after its expiry.
   /// - Throws: What ``fetch(_:expiry:cache:isolation:_:)`` throws, if there is no such entry.
   @discardableResult
   public static func fetch<T: Codable>(
@@ -39,9 +39,10 @@ extension DiskCache {
   /// a second, and after each further failure after twice as long, up to a minute. Until the entry
   /// is too old, no caller waits.
   ///
-  /// - `staleFor`: For how long after its expiry.
-  /// - `staleIfFailing`: For how long after its expiry an entry is returned if the caller waited
-  ///   for `produce` and it failed.
+  /// - Parameters:
+  ///   - staleFor: For how long after its expiry.
+  ///   - staleIfFailing: For how long after its expiry an entry is returned if the caller waited
+  ///     for `produce` and it failed.
   /// - Throws: What ``fetch(_:expiry:cache:isolation:_:)`` throws, if there is no such entry.
   @discardableResult
   public static func fetch<T: Codable>(
@@ -88,7 +89,7 @@ extension DiskCache {
   /// Until `nilExpiry` has passed, this returns nil without running `produce`. For all other calls,
   /// such an entry does not exist.
   ///
-  /// - `nilExpiry`: For how long it is known that there is no value.
+  /// - Parameter nilExpiry: For how long it is known that there is no value.
   /// - Throws: What ``fetch(_:expiry:cache:isolation:_:)`` throws.
   @discardableResult
   public static func fetch<T: Codable>(
@@ -118,10 +119,11 @@ extension DiskCache {
   /// }
   /// ```
   ///
-  /// - `keptFor`: For how long after its expiry an entry can be revalidated.
-  /// - `nilExpiry`: For how long it is known that the value is gone; nil to ask each time.
-  /// - `staleIfFailing`: For how long after its expiry an entry is returned if `produce` throws.
-  /// - `produce`: Gets the old entry, or nil if there is none.
+  /// - Parameters:
+  ///   - keptFor: For how long after its expiry an entry can be revalidated.
+  ///   - nilExpiry: For how long it is known that the value is gone; nil to ask each time.
+  ///   - staleIfFailing: For how long after its expiry an entry is returned if `produce` throws.
+  ///   - produce: Gets the old entry, or nil if there is none.
   /// - Returns: The value; nil if it is gone.
   /// - Throws: What ``fetch(_:expiry:cache:isolation:_:)`` throws; a ``StorageError`` of code
   ///   `misuse` if `produce` returns `.unchanged` without an old entry.

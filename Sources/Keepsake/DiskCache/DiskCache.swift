@@ -110,8 +110,9 @@ extension DiskCache {
   /// piece, and the entry is removed. For a part of an entry that this process has not verified,
   /// the whole value is read once before the first piece.
   ///
-  /// - `size`: The size of a piece in bytes.
-  /// - `range`: The bytes to read; nil for all.
+  /// - Parameters:
+  ///   - size: The size of a piece in bytes.
+  ///   - range: The bytes to read; nil for all.
   public static func chunks(
     _ key: String, size: Int = 1 << 20, range: Range<Int>? = nil, cache: Name = .standard
   ) -> FileChunks? {
@@ -178,8 +179,9 @@ extension DiskCache {
   /// let type = DiskCache.entry("logo")?.tags["type"]
   /// ```
   ///
-  /// - `keptFor`: For how long after its expiry the entry is kept, so that a fetch can use it.
-  /// - `tags`: Together at most 1,024 bytes, with 4 bytes for each.
+  /// - Parameters:
+  ///   - keptFor: For how long after its expiry the entry is kept, so that a fetch can use it.
+  ///   - tags: Together at most 1,024 bytes, with 4 bytes for each.
   /// - Returns: Whether the value was stored. If not, the key has its old value or no entry; if
   ///   only updating ``totalSize`` failed, it has the new value.
   @discardableResult

@@ -25,7 +25,7 @@ extension DiskCache {
 
     /// A new value, with tags of together at most 1,024 bytes.
     ///
-    /// - `expiry`: nil for the expiry that was passed to `fetch`.
+    /// - Parameter expiry: nil for the expiry that was passed to `fetch`.
     public static func value(
       _ value: Value, tags: [String: String] = [:], expiry: Expiry? = nil
     ) -> Self {
@@ -37,8 +37,9 @@ extension DiskCache {
 
     /// The old value is still right: the entry starts a new life without being written again.
     ///
-    /// - `tags`: nil to keep the old tags.
-    /// - `expiry`: nil for the expiry that was passed to `fetch`.
+    /// - Parameters:
+    ///   - tags: nil to keep the old tags.
+    ///   - expiry: nil for the expiry that was passed to `fetch`.
     public static func unchanged(tags: [String: String]? = nil, expiry: Expiry? = nil) -> Self {
       Self(answer: .unchanged(tags: tags), expiry: expiry)
     }
