@@ -251,9 +251,9 @@ package final class File: ReadableFile, Sendable {
     try result.get(call, path)
   }
 
-  /// Removes all bytes.
-  func truncate() throws(StorageError) {
-    try systemCall(.truncate, path, on: descriptor) { Int(ftruncate(descriptor, 0)) }
+  /// Sets the size, and frees the blocks that are reserved beyond it.
+  func truncate(to size: Int) throws(StorageError) {
+    try systemCall(.truncate, path, on: descriptor) { Int(ftruncate(descriptor, off_t(size))) }
       .get(.truncate, path)
   }
 

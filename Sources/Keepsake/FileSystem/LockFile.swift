@@ -190,10 +190,7 @@ final class LockFile: Sendable {
   func releaseSpace() throws(StorageError) {
     mayLackReservedSpace.store(true, ordering: .relaxed)
     // Beyond the end of the file, this also works where punching a hole does nothing, as on ext4.
-    let size = try file.status().size
-    try systemCall(.truncate, file.path, on: file.descriptor) {
-      Int(ftruncate(file.descriptor, off_t(size)))
-    }.get(.truncate, file.path)
+    try file.truncate(to: file.status().size)
   }
 
   /// Whether the file has been deleted since it was opened, and other processes lock another one.

@@ -9,8 +9,8 @@ final class NewFile: @unchecked Sendable {
   private let name: String
   /// Whether an existing file of that name is replaced.
   private let replaces: Bool
-  /// The mode of the file if it replaces none.
-  private let mode: UInt32
+  /// The mode that the file still has to get if it replaces none; nil if it has that.
+  private let mode: UInt32?
   /// Whether it has the attributes of another file.
   private var hasAttributes = false
   /// The number of bytes written so far.
@@ -31,7 +31,7 @@ final class NewFile: @unchecked Sendable {
     if old?.isSymbolicLink == true {
       throw ConfinedPath.symbolicLinkError(at: directory.path(of: name), "save")
     }
-    self.mode = mode
+    self.mode = old == nil ? nil : mode
     temporary = try TemporaryFile.make(
       at: AbandonedFiles.makeName(), for: name, in: directory, mode: old == nil ? mode : 0o600)
     AbandonedFiles.markInUse(temporary.file.descriptor, temporary.file.path)
@@ -98,7 +98,7 @@ final class NewFile: @unchecked Sendable {
     switch try FileSystem.status(name, in: directory, followsLinks: false) {
     case let old? where old.isSymbolicLink: throw ConfinedPath.symbolicLinkError(at: path, "save")
     case let old? where old.isRegularFile: try temporary.takePermissions(of: old, at: path)
-    default: if try temporary.file.status().mode != mode { try temporary.file.setMode(mode) }
+    default: if let mode { try temporary.file.setMode(mode) }
     }
   }
 

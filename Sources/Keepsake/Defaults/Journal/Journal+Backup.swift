@@ -71,21 +71,24 @@ extension Journal {
       }
     }
     try synchronizeDirectory()
+    // Only now: a restore that fails must not push out what earlier ones have kept. What cannot be
+    // removed is removed by the next one.
+    if let kept { try? FileSystem.removeOldCopies(before: kept, replacedStem) }
     return kept
   }
+
+  /// What the paths of replaced journals begin with.
+  private var replacedStem: String { location.path + ".replaced" }
 
   /// Gives the file a second name, which it keeps when it is replaced.
   private func keepReplacedFile() throws(StorageError) -> String? {
     if file.withLock({ $0.table.entries.count == 0 }) { return nil }
-    let stem = location.path + ".replaced"
-    let path = try FileSystem.unusedPath(stem)
+    let path = try FileSystem.unusedPath(replacedStem)
     if try !FileSystem.link(location.path, to: path) {
       let replaced = try File(location.path, .read)
       let bytes = try replaced.read(from: 0, count: replaced.status().size)
       try FileSystem.replace(path, with: bytes, mode: 0o600, durable: true)
     }
-    // As for damaged files.
-    try? FileSystem.removeOldCopies(before: path, stem)
     return path
   }
 }

@@ -90,7 +90,7 @@ extension Journal {
       try file.synchronize()
       return (file, try file.status())
     } catch {
-      try? file.truncate()
+      try? file.truncate(to: 0)
       throw error
     }
   }

@@ -13,6 +13,7 @@ package final class FileCache: CacheEngine {
   private let limit = Atomic(Int.max)
   let evictionLock = Locked(())
   let isEvictionDue = Atomic(false)
+  /// When an eviction failed.
   let lastFailedEviction = Atomic(Int64.min)
   let sweepLock = Locked(())
 

@@ -15,25 +15,27 @@ extension OpenCache {
     guard let ledger else { return }
     for _ in 0..<3 where failure == nil {
       for number in 0..<EntryName.directoryCount where ledger.size(of: number).bytes == nil {
-        _ = scan(CacheSubdirectory(cache: self, ledger: ledger, number: number), &failure)
+        let subdirectory = CacheSubdirectory(cache: self, ledger: ledger, number: number)
+        attempt(&failure) { () throws(StorageError) in try subdirectory.scan() }
       }
       let size = recordedSize(ledger).bytes
       // The limit after the size: what was stored under a raised limit is not evicted for the old.
       guard let limit = limit(), size > limit else { return }
-      if try evictKnownEntries(toFit: limit, ledger) { continue }
+      if evictKnownEntries(toFit: limit, ledger, &failure) { continue }
       try evictOnce(toFit: limit, ledger, &failure)
     }
   }
 
-  /// The entries of a subdirectory; none if it cannot be scanned.
-  private func scan(
-    _ subdirectory: CacheSubdirectory, _ failure: inout StorageError?
-  ) -> CacheSubdirectory.Scan {
+  /// The result of `body`; nil if it fails, so that the eviction goes on with other entries.
+  @discardableResult
+  private func attempt<R>(
+    _ failure: inout StorageError?, _ body: () throws(StorageError) -> R
+  ) -> R? {
     do throws(StorageError) {
-      return try subdirectory.scan()
+      return try body()
     } catch {
       failure = failure ?? error
-      return CacheSubdirectory.Scan()
+      return nil
     }
   }
 
@@ -50,10 +52,12 @@ extension OpenCache {
     let rotated = subdirectories[start...] + subdirectories[..<start]
     var isWhole = true
     for (step, subdirectory) in rotated.enumerated() {
-      for entry in scan(subdirectory, &failure).entries {
-        let sidecar = try FileSystem.status(
-          entry.name.sidecarPath, in: directory, withTimes: true)
-        guard let sidecar else { continue }
+      let scan = attempt(&failure) { () throws(StorageError) in try subdirectory.scan() }
+      for entry in scan?.entries ?? [] {
+        let sidecar = attempt(&failure) { () throws(StorageError) in
+          try FileSystem.status(entry.name.sidecarPath, in: directory, withTimes: true)
+        }
+        guard case .some(.some(let sidecar)) = sidecar else { continue }
         sample.append(
           EvictionCandidate(
             name: entry.name, payload: entry.payload, footprint: entry.footprint, sidecar: sidecar,
@@ -68,7 +72,8 @@ extension OpenCache {
       var surplus = size - Int(Double(size) * min(1, Double(goal) / Double(max(1, totalSize))))
       var rest = sample[...]
       while surplus > 0, recordedSize(ledger).bytes > goal, let candidate = rest.popFirst() {
-        surplus -= try evict(candidate) ? candidate.footprint : 0
+        let isEvicted = attempt(&failure) { () throws(StorageError) in try evict(candidate) }
+        surplus -= isEvicted == true ? candidate.footprint : 0
       }
       // Only if the sample was the whole cache, no other entry is older.
       if isLast, isWhole {
@@ -89,8 +94,8 @@ extension OpenCache {
   /// - Returns: Whether they were enough. Otherwise a scan is needed, also to remove what has
   ///   expired.
   private func evictKnownEntries(
-    toFit limit: Int, _ ledger: CacheLedger
-  ) throws(StorageError) -> Bool {
+    toFit limit: Int, _ ledger: CacheLedger, _ failure: inout StorageError?
+  ) -> Bool {
     let target = CacheSizeLimit.evictionTarget(of: limit)
     let knownSize = evictionCandidates.withLock { $0.reduce(0) { $0 + $1.footprint } }
     let now = WallClock.now
@@ -100,7 +105,7 @@ extension OpenCache {
     else { return false }
     while recordedSize(ledger).bytes > target {
       guard let candidate = evictionCandidates.withLock({ $0.popLast() }) else { return false }
-      _ = try evict(candidate)
+      attempt(&failure) { () throws(StorageError) in try evict(candidate) }
     }
     return true
   }
