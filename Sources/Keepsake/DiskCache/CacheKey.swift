@@ -39,10 +39,13 @@ extension DiskCache {
     /// ```
     ///
     /// - Parameters:
+    ///   - name: The name of the entry.
+    ///   - expiry: When the entry expires.
     ///   - staleFor: For how long after its expiry a fetch returns the entry at once while it is
     ///     produced anew.
     ///   - staleIfFailing: For how long after its expiry a fetch returns the entry if producing it
     ///     anew fails.
+    ///   - cache: The cache of the entry.
     public init(
       _ name: String, expiry: Expiry, staleFor: Expiry.Lifetime,
       staleIfFailing: Expiry.Lifetime? = nil, cache: Name = .standard

@@ -60,7 +60,12 @@ extension DiskCache.Store {
   /// without another attempt for a second; after each further failure for twice as long, up to a
   /// minute.
   ///
-  /// - Parameter staleIfFailing: For how long after its expiry.
+  /// - Parameters:
+  ///   - key: The key of the entry.
+  ///   - expiry: When the entry expires.
+  ///   - staleIfFailing: For how long after its expiry.
+  ///   - isolation: The actor on which `produce` runs: the caller's.
+  ///   - produce: Makes the value if there is none that counts.
   /// - Throws: What ``fetch(_:expiry:isolation:_:)`` throws, if there is no such entry.
   @discardableResult
   public func fetch<T: Codable>(
@@ -86,9 +91,13 @@ extension DiskCache.Store {
   /// is too old, no caller waits.
   ///
   /// - Parameters:
+  ///   - key: The key of the entry.
+  ///   - expiry: When the entry expires.
   ///   - staleFor: For how long after its expiry.
   ///   - staleIfFailing: For how long after its expiry an entry is returned if the caller waited
   ///     for `produce` and it failed.
+  ///   - isolation: The actor on which `produce` runs: the caller's.
+  ///   - produce: Makes the value if there is none that counts.
   /// - Throws: What ``fetch(_:expiry:isolation:_:)`` throws, if there is no such entry.
   @discardableResult
   public func fetch<T: Codable>(
@@ -136,7 +145,14 @@ extension DiskCache.Store {
   /// Until `nilExpiry` has passed, this returns nil without running `produce`. For all other calls,
   /// such an entry does not exist.
   ///
-  /// - Parameter nilExpiry: For how long it is known that there is no value.
+  /// - Parameters:
+  ///   - key: The key of the entry.
+  ///   - expiry: When the entry expires.
+  ///   - nilExpiry: For how long it is known that there is no value.
+  ///   - staleIfFailing: For how long after its expiry an entry is returned if `produce` fails;
+  ///     nil for no time.
+  ///   - isolation: The actor on which `produce` runs: the caller's.
+  ///   - produce: Makes the value if there is none that counts.
   /// - Throws: What ``fetch(_:expiry:isolation:_:)`` throws.
   @discardableResult
   public func fetch<T: Codable>(
@@ -168,9 +184,12 @@ extension DiskCache.Store {
   /// ```
   ///
   /// - Parameters:
+  ///   - key: The key of the entry.
+  ///   - expiry: When the entry expires.
   ///   - keptFor: For how long after its expiry an entry can be revalidated.
   ///   - nilExpiry: For how long it is known that the value is gone; nil to ask each time.
   ///   - staleIfFailing: For how long after its expiry an entry is returned if `produce` throws.
+  ///   - isolation: The actor on which `produce` runs: the caller's.
   ///   - produce: Gets the old entry, or nil if there is none.
   /// - Returns: The value; nil if it is gone.
   /// - Throws: What ``fetch(_:expiry:isolation:_:)`` throws; a ``StorageError`` of code `misuse` if

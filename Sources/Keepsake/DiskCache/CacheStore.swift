@@ -196,6 +196,7 @@ extension DiskCache.Store {
   /// the whole value is read once before the first piece.
   ///
   /// - Parameters:
+  ///   - key: The key of the entry.
   ///   - size: The size of a piece in bytes.
   ///   - range: The bytes to read; nil for all.
   /// - Throws: ``StorageError`` if the entry cannot be opened.
@@ -285,8 +286,12 @@ extension DiskCache.Store {
   /// ```
   ///
   /// - Parameters:
+  ///   - value: The value to store.
+  ///   - key: The key of the entry.
+  ///   - expiry: When the entry expires.
   ///   - keptFor: For how long after its expiry the entry is kept, so that a fetch can use it.
   ///   - tags: Together at most 1,024 bytes, with 4 bytes for each.
+  ///   - durable: Whether the entry survives a power cut once this returns.
   /// - Throws: What ``set(_:forKey:expiry:durable:)-(T?,_,_,_)`` throws; a ``StorageError`` of code
   ///   `misuse` if the tags are too long.
   public func set<T: Codable>(

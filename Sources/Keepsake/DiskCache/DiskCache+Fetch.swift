@@ -13,7 +13,13 @@ extension DiskCache {
   /// without another attempt for a second; after each further failure for twice as long, up to a
   /// minute.
   ///
-  /// - Parameter staleIfFailing: For how long after its expiry.
+  /// - Parameters:
+  ///   - key: The key of the entry.
+  ///   - expiry: When the entry expires.
+  ///   - staleIfFailing: For how long after its expiry.
+  ///   - cache: The cache of the entry.
+  ///   - isolation: The actor on which `produce` runs: the caller's.
+  ///   - produce: Makes the value if there is none that counts.
   /// - Throws: What ``fetch(_:expiry:cache:isolation:_:)`` throws, if there is no such entry.
   @discardableResult
   public static func fetch<T: Codable>(
@@ -40,9 +46,14 @@ extension DiskCache {
   /// is too old, no caller waits.
   ///
   /// - Parameters:
+  ///   - key: The key of the entry.
+  ///   - expiry: When the entry expires.
   ///   - staleFor: For how long after its expiry.
   ///   - staleIfFailing: For how long after its expiry an entry is returned if the caller waited
   ///     for `produce` and it failed.
+  ///   - cache: The cache of the entry.
+  ///   - isolation: The actor on which `produce` runs: the caller's.
+  ///   - produce: Makes the value if there is none that counts.
   /// - Throws: What ``fetch(_:expiry:cache:isolation:_:)`` throws, if there is no such entry.
   @discardableResult
   public static func fetch<T: Codable>(
@@ -89,7 +100,15 @@ extension DiskCache {
   /// Until `nilExpiry` has passed, this returns nil without running `produce`. For all other calls,
   /// such an entry does not exist.
   ///
-  /// - Parameter nilExpiry: For how long it is known that there is no value.
+  /// - Parameters:
+  ///   - key: The key of the entry.
+  ///   - expiry: When the entry expires.
+  ///   - nilExpiry: For how long it is known that there is no value.
+  ///   - staleIfFailing: For how long after its expiry an entry is returned if `produce` fails;
+  ///     nil for no time.
+  ///   - cache: The cache of the entry.
+  ///   - isolation: The actor on which `produce` runs: the caller's.
+  ///   - produce: Makes the value if there is none that counts.
   /// - Throws: What ``fetch(_:expiry:cache:isolation:_:)`` throws.
   @discardableResult
   public static func fetch<T: Codable>(
@@ -120,9 +139,13 @@ extension DiskCache {
   /// ```
   ///
   /// - Parameters:
+  ///   - key: The key of the entry.
+  ///   - expiry: When the entry expires.
   ///   - keptFor: For how long after its expiry an entry can be revalidated.
   ///   - nilExpiry: For how long it is known that the value is gone; nil to ask each time.
   ///   - staleIfFailing: For how long after its expiry an entry is returned if `produce` throws.
+  ///   - cache: The cache of the entry.
+  ///   - isolation: The actor on which `produce` runs: the caller's.
   ///   - produce: Gets the old entry, or nil if there is none.
   /// - Returns: The value; nil if it is gone.
   /// - Throws: What ``fetch(_:expiry:cache:isolation:_:)`` throws; a ``StorageError`` of code

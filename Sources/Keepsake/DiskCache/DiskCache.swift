@@ -111,8 +111,10 @@ extension DiskCache {
   /// the whole value is read once before the first piece.
   ///
   /// - Parameters:
+  ///   - key: The key of the entry.
   ///   - size: The size of a piece in bytes.
   ///   - range: The bytes to read; nil for all.
+  ///   - cache: The cache of the entry.
   public static func chunks(
     _ key: String, size: Int = 1 << 20, range: Range<Int>? = nil, cache: Name = .standard
   ) -> FileChunks? {
@@ -180,8 +182,13 @@ extension DiskCache {
   /// ```
   ///
   /// - Parameters:
+  ///   - value: The value to store.
+  ///   - key: The key of the entry.
+  ///   - expiry: When the entry expires.
   ///   - keptFor: For how long after its expiry the entry is kept, so that a fetch can use it.
   ///   - tags: Together at most 1,024 bytes, with 4 bytes for each.
+  ///   - durable: Whether the entry survives a power cut once this returns.
+  ///   - cache: The cache of the entry.
   /// - Returns: Whether the value was stored. If not, the key has its old value or no entry; if
   ///   only updating ``totalSize`` failed, it has the new value.
   @discardableResult

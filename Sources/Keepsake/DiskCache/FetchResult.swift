@@ -25,7 +25,10 @@ extension DiskCache {
 
     /// A new value, with tags of together at most 1,024 bytes.
     ///
-    /// - Parameter expiry: nil for the expiry that was passed to `fetch`.
+    /// - Parameters:
+    ///   - value: What is stored and returned.
+    ///   - tags: Strings for the next fetch, which gets them with the old value.
+    ///   - expiry: nil for the expiry that was passed to `fetch`.
     public static func value(
       _ value: Value, tags: [String: String] = [:], expiry: Expiry? = nil
     ) -> Self {
