@@ -7,7 +7,7 @@ struct CacheKeys: Hashable, Sendable {
   private let database: Int
 
   init(app: String, cache: String, database: Int = 0) {
-    tag = "{\(PercentEncoding.encode(app)):cache:\(PercentEncoding.encode(cache))}"
+    tag = TableName.tag(app, "cache:\(PercentEncoding.encode(cache))")
     self.database = database
   }
 

@@ -23,7 +23,7 @@ struct TableName: Hashable, Sendable {
 
   private init(_ content: Content, _ name: String, _ app: String, _ database: Int) {
     self.content = content
-    tag = "{\(PercentEncoding.encode(app)):\(name)}"
+    tag = Self.tag(app, name)
     self.database = database
   }
 
@@ -34,7 +34,13 @@ struct TableName: Hashable, Sendable {
   /// The channel on which changes are published. All databases of a server share its channels.
   var channel: String { Self.channel(tag, database: database) }
 
-  /// The channel of a name in braces.
+  /// What all keys and channels begin with. A cluster keeps those with the same part in braces on
+  /// one node.
+  static func tag(_ app: String, _ name: String) -> String {
+    "keepsake:{\(PercentEncoding.encode(app)):\(name)}"
+  }
+
+  /// The channel of a tag.
   static func channel(_ tag: String, database: Int) -> String {
     tag + ":c" + (database == 0 ? "" : String(database))
   }
@@ -45,11 +51,11 @@ struct TableName: Hashable, Sendable {
   // MARK: Finding tables
 
   /// A pattern of `SCAN` for the ``state`` keys of an app.
-  static func pattern(app: String) -> String { "{\(PercentEncoding.encode(app)):*}:s" }
+  static func pattern(app: String) -> String { tag(app, "*") + ":s" }
 
   /// The suite of a ``state`` key; nil if it is not one of this app.
   static func suite(of key: String, app: String) -> String? {
-    let (start, end) = (Array("{\(PercentEncoding.encode(app)):".utf8), Array("}:s".utf8))
+    let (start, end) = (Array(tag(app, "").utf8.dropLast()), Array("}:s".utf8))
     let bytes = Array(key.utf8)
     guard bytes.count >= start.count + end.count, bytes.starts(with: start),
       bytes.suffix(end.count).elementsEqual(end),

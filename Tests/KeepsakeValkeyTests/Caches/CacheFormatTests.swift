@@ -88,7 +88,7 @@ import Testing
       let tags = all.map { key in
         key.firstIndex(of: UInt8(ascii: "}")).map { Array(key[...$0]) }
       }
-      #expect(Set(tags).count == 1 && tags[0]?.first == UInt8(ascii: "{"))
+      #expect(Set(tags).count == 1 && tags[0]?.starts(with: "keepsake:{".utf8) == true)
     }
   }
 }

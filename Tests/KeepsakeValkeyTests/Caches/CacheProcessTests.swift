@@ -12,7 +12,7 @@ import Testing
   init() throws { server = try TestServer() }
 
   private func exists(_ part: String) throws -> Bool {
-    try server.command("EXISTS", "{shop:cache:standard}:\(part):k") == .integer(1)
+    try server.command("EXISTS", "keepsake:{shop:cache:standard}:\(part):k") == .integer(1)
   }
 
   /// Two machines, each with two processes that share its directory.
@@ -36,7 +36,7 @@ import Testing
     waitUntil("the process has no lease") { server.peerOutput().contains("produces") }
     peer.end()
     // As if its time were over.
-    try server.command("PEXPIRE", "{shop:cache:standard}:p:k", "1")
+    try server.command("PEXPIRE", "keepsake:{shop:cache:standard}:p:k", "1")
     #expect(server.runPeer(["cache-fetch", "k"]) == ["mine"])
     #expect(server.runPeer(["cache-fetch", "k"], as: "other") == ["mine"])
   }

@@ -25,7 +25,7 @@ import Testing
 
   /// The time that an entry has on the server, in milliseconds.
   private func time(of key: String) throws -> Int64 {
-    let reply = try server.command("PTTL", "{app:cache:pages}:e:\(key)")
+    let reply = try server.command("PTTL", "keepsake:{app:cache:pages}:e:\(key)")
     if case .integer(let time) = reply { return time }
     return -3
   }
@@ -164,23 +164,23 @@ import Testing
       let time = try time(of: key)
       #expect(time <= expected && time > expected - day / 48, "\(key)")
     }
-    #expect(try server.command("TTL", "{app:cache:pages}:g") == .integer(-1))
+    #expect(try server.command("TTL", "keepsake:{app:cache:pages}:g") == .integer(-1))
   }
 
   /// The time is that of the server, whatever the clocks of the machines are.
   @Test func timeOfTheServerCounts() throws {
     try cache.set("a", forKey: "k", expiry: .hours(10))
-    try server.command("PEXPIRE", "{app:cache:pages}:e:k", "3600000")
+    try server.command("PEXPIRE", "keepsake:{app:cache:pages}:e:k", "3600000")
     let entry = try #require(try other.entry("k"))
     let length = try #require(entry.expires).timeIntervalSince(entry.created)
     #expect(length <= 3_600 && length > 1_800)
-    try server.command("PEXPIRE", "{app:cache:pages}:e:k", "1")
+    try server.command("PEXPIRE", "keepsake:{app:cache:pages}:e:k", "1")
     let third = try CacheMachine(server).newCache()
     waitUntil("the entry did not expire") { (try? third.contains("k")) == false }
   }
 
   @Test func usesKeepAnIdleEntry() throws {
-    let (key, hour) = ("{app:cache:pages}:e:k", Int64(3_600_000))
+    let (key, hour) = ("keepsake:{app:cache:pages}:e:k", Int64(3_600_000))
     try cache.set("a", forKey: "k", expiry: .idle(.hours(10)))
     try server.command("PEXPIRE", key, "\(hour)")
     #expect(try other.model("k") == "a")
@@ -259,13 +259,13 @@ import Testing
   // MARK: Other programs
 
   @Test func foreignBytesAreAMissAndReported() throws {
-    let key = "{app:cache:pages}:e:k"
+    let key = "keepsake:{app:cache:pages}:e:k"
     try cache.set("a", forKey: "x")
     try server.command("SET", key, "hello")
     #expect(try other.get("k") == nil)
     let generation = try #require(
       try here.server.link.perform(
-        Command(reading: "GET", "{app:cache:pages}:g")
+        Command(reading: "GET", "keepsake:{app:cache:pages}:g")
       ).bytes)
     for rest in [[], Array("hello".utf8), randomBytes(60), randomBytes(10_000)] {
       var command = Command("SET", key)
@@ -280,13 +280,13 @@ import Testing
 
   @Test func keyOfAnotherTypeIsAMissAndReported() throws {
     try cache.set("a", forKey: "x")
-    try server.command("HSET", "{app:cache:pages}:e:k", "a", "b")
+    try server.command("HSET", "keepsake:{app:cache:pages}:e:k", "a", "b")
     #expect(try other.get("k") == nil)
     #expect(there.reports.all.contains { $0.code == .engineFailed })
     try cache.set("b", forKey: "k")
     other.expectEventually("k", "b")
     // Another program has taken the place of the generation.
-    try server.command("SET", "{app:cache:pages}:g", "short")
+    try server.command("SET", "keepsake:{app:cache:pages}:g", "short")
     let third = try CacheMachine(server)
     #expect(try third.newCache().get("k") == nil)
     try third.newCache().set("c", forKey: "k")
@@ -295,10 +295,11 @@ import Testing
 
   /// A fetch repairs the key, and no lease is left.
   @Test func keyOfAnotherTypeIsReplacedByAFetch() async throws {
-    try server.command("HSET", "{app:cache:pages}:e:k", "a", "b")
+    try server.command("HSET", "keepsake:{app:cache:pages}:e:k", "a", "b")
     for store in [cache, other] { #expect(try await store.fetch("k") { "c" } == "c") }
     #expect(try CacheMachine(server).newCache().model("k") == "c")
-    let leases = try server.command("EXISTS", "{app:cache:pages}:p:k", "{app:cache:pages}:w:k")
+    let keys = ["p", "w"].map { "keepsake:{app:cache:pages}:\($0):k" }
+    let leases = try server.command(["EXISTS"] + keys)
     #expect(leases == .integer(0))
   }
 
@@ -366,7 +367,8 @@ import Testing
   /// The rights that the documentation lists.
   @Test func listedRightsSuffice() async throws {
     try server.command(
-      ["ACL", "SETUSER", "shop", "on", ">pw", "resetkeys", "~{app:*", "resetchannels", "&{app:*"]
+      ["ACL", "SETUSER", "shop", "on", ">pw"]
+        + ["resetkeys", "~keepsake:{app:*", "resetchannels", "&keepsake:{app:*"]
         + ["-@all", "+get", "+getrange", "+set", "+del", "+pttl", "+pexpire"]
         + ["+publish", "+subscribe", "+unsubscribe", "+eval", "+evalsha", "+script|load"]
         + ["+ping", "+info", "+select", "+client|setname"])

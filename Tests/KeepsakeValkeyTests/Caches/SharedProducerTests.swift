@@ -15,7 +15,7 @@ import Testing
   init() throws { server = try TestServer() }
 
   private func hasLease() throws -> Bool {
-    try server.command("EXISTS", "{app:cache:pages}:p:k") == .integer(1)
+    try server.command("EXISTS", "keepsake:{app:cache:pages}:p:k") == .integer(1)
   }
 
   /// Blocks no thread of Swift's pool: the tasks that wait are many more than its threads.

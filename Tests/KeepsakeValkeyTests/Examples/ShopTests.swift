@@ -150,7 +150,7 @@ import Testing
     }
     // Only that there were settings, secrets and a cache.
     guard case .array(let keys) = try server.command("KEYS", "*") else { return }
-    #expect(keys.allSatisfy { $0.text?.hasPrefix("{keepsake-shop:") == true })
+    #expect(keys.allSatisfy { $0.text?.hasPrefix("keepsake:{keepsake-shop:") == true })
     #expect(keys.allSatisfy { $0.text?.hasSuffix(":v") == false }, "\(keys.map(\.text))")
   }
 

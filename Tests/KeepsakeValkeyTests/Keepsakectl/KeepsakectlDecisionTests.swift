@@ -29,7 +29,7 @@ import Testing
     let clients = [TestClient(server, cache: cache), TestClient(server)]
     try clients[0].set("a", "1")
     for client in clients { #expect(try client.all() == ["a": "1"]) }
-    let key = "\(clients[0].server.address) {app:suite}:v"
+    let key = "\(clients[0].server.address) keepsake:{app:suite}:v"
     waitUntil("no copy was written") { (try? cache.contains(key)) == true }
     try server.command("FLUSHALL")
     for client in clients { expectFailure(.notFound) { try client.set("a", "2") } }

@@ -88,7 +88,7 @@ import Testing
     let clients = [try client(cache: cache), try client()]
     try clients[0].secrets().set("1", forKey: "a")
     clients[1].expectEventually("a", "1")
-    let key = "\(server.address) {app:@vault}:v"
+    let key = "\(server.address) keepsake:{app:@vault}:v"
     // That with the secret and the header.
     waitUntil("no copy was written") {
       guard let data = try? cache.get(key) else { return false }

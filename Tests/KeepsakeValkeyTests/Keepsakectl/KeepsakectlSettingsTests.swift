@@ -165,7 +165,7 @@ import Testing
     let run = try inspector.run("settings", "set", "app", "a", "1", "--server", full.url)
     #expect(run.failed(64, "Set maxmemory-policy on the server to noeviction"), "\(run)")
     try TestClient(server).set("a", "1")
-    try server.command("HSET", "{app:suite}:s", "format", "2")
+    try server.command("HSET", "keepsake:{app:suite}:s", "format", "2")
     let list = try self.run("settings", "list", "app/suite")
     #expect(list.failed(1, "newer format"), "\(list)")
   }

@@ -6,7 +6,7 @@ import Testing
 @testable import KeepsakeValkey
 
 @Suite(.server, .threadPerTest) struct SubscriptionTests {
-  private let channel = Array("{app:suite}:c".utf8)
+  private let channel = Array("keepsake:{app:suite}:c".utf8)
 
   private var quickOptions: LinkOptions {
     var options = LinkOptions()

@@ -49,7 +49,7 @@ import Testing
 
   private func wait(for servers: Failover) throws {
     func version(_ server: TestServer) throws -> String? {
-      try server.command("HGET", "{app:@vault}:s", "n").text
+      try server.command("HGET", "keepsake:{app:@vault}:s", "n").text
     }
     let newest = try version(servers.primary)
     try waitUntil("the replica does not follow") { try version(servers.replica) == newest }

@@ -53,7 +53,7 @@ import Testing
       let one = try VaultClient(server, cache: copies)
       try one.secrets().set("1", forKey: "k")
       #expect(try one.secrets().get("k") == "1")
-      let key = "\(server.address) {app:@vault}:v"
+      let key = "\(server.address) keepsake:{app:@vault}:v"
       waitUntil("no copy was written") {
         guard let data = try? copies.get(key) else { return false }
         return TableMessage(Array(data))?.changes?.entries.count == 2

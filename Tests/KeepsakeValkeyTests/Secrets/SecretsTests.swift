@@ -7,7 +7,7 @@ import Testing
 
 /// Secrets on a server.
 @Suite(.server, .threadPerTest) struct SecretsTests {
-  private static let values = "{app:@vault}:v"
+  private static let values = "keepsake:{app:@vault}:v"
 
   @Test func secretsAreShared() throws {
     let server = try TestServer()

@@ -122,8 +122,9 @@ import Testing
     try first.set("a", "1")
     #expect(try first.all() == ["a": "1"])
     let cache = DiskCache.named(machine)
+    let key = "\(first.server.address) keepsake:{app:suite}:v"
     func copiedID() -> String? {
-      let copy = (try? cache.get("\(first.server.address) {app:suite}:v")).flatMap { Array($0) }
+      let copy = (try? cache.get(key)).flatMap { Array($0) }
       return copy.flatMap { TableMessage($0) }?.id
     }
     waitUntil("no copy was written") { copiedID() != nil }
@@ -208,14 +209,15 @@ import Testing
       id: id, version: 1, name: "c",
       TableChanges([EngineEntry(key: "a", data: Data("1".utf8))], removesAll: true))
     try DiskCache.named(machine).set(
-      Data(copy), forKey: "\(old.server.address) {app:suite}:v")
+      Data(copy), forKey: "\(old.server.address) keepsake:{app:suite}:v")
     expectFailure(.misuse, reason: "given up") { _ = try old.table.push() }
     #expect(try server.values() == ["b": "2"] && old.all() == ["b": "2"])
   }
 
   /// The identities of the tables that were given up for the server's.
   private func replacedTables(_ server: TestServer) throws -> [String] {
-    guard case .array(let names) = try server.command("HKEYS", "{app:suite}:s") else { return [] }
+    guard case .array(let names) = try server.command("HKEYS", "keepsake:{app:suite}:s")
+    else { return [] }
     return names.compactMap(\.text).filter { $0.hasPrefix("r") }.map { String($0.dropFirst()) }
   }
 
@@ -264,13 +266,13 @@ import Testing
     try server.command("FLUSHALL")
     if reason == "format" {
       try stranger(server).set("b", "2")
-      try server.command("HSET", "{app:suite}:s", "format", "2")
+      try server.command("HSET", "keepsake:{app:suite}:s", "format", "2")
     } else if reason == "full" {
       try server.command("CONFIG", "SET", "maxmemory", "1")
     } else {
       try server.command("ACL", "SETUSER", "ann", "-\(reason)")
     }
-    let keys = try server.command("HKEYS", "{app:suite}:s")
+    let keys = try server.command("HKEYS", "keepsake:{app:suite}:s")
     let code: StorageError.Code =
       switch reason {
       case "full": .diskFull
@@ -278,7 +280,7 @@ import Testing
       default: .accessDenied
       }
     expectFailure(code) { _ = try client.table.adopt() }
-    #expect(try server.command("HKEYS", "{app:suite}:s") == keys)
+    #expect(try server.command("HKEYS", "keepsake:{app:suite}:s") == keys)
     #expect(try client.all() == ["a": "1"])
   }
 

@@ -142,7 +142,7 @@ import Testing
       "a sanitizer takes memory of its own"),
     arguments: [Outage.full, .password, .emptied, .newerFormat])
   func refusedWritesTakeNoMemory(_ outage: Outage) throws {
-    let server = try OutageServer(outage, state: "{shop:standard}:s")
+    let server = try OutageServer(outage, state: "keepsake:{shop:standard}:s")
     let count = Coverage.count(sample: 5_000, complete: 20_000)
     let peer = try server.server.startPeer(["outage", "\(count)"])
     func lines() -> [String] { server.server.peerOutput().filter { !$0.hasPrefix("report ") } }

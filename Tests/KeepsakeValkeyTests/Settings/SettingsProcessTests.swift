@@ -18,8 +18,9 @@ import Testing
     let first = lines.all.first ?? []
     #expect(first.count == 1 && first[0].hasPrefix("\(4 * increments) \(4 * keys + 1) "))
     #expect(lines.all.allSatisfy { $0 == first }, "\(lines.all)")
-    #expect(try server.command("HGET", "{shop:standard}:v", "count").text == "\(4 * increments)")
-    #expect(try server.command("HLEN", "{shop:standard}:v") == .integer(Int64(4 * keys + 1)))
+    let values = "keepsake:{shop:standard}:v"
+    #expect(try server.command("HGET", values, "count").text == "\(4 * increments)")
+    #expect(try server.command("HLEN", values) == .integer(Int64(4 * keys + 1)))
   }
 
   @Test(.forksBesideThreads) func forkedChildReadsAndWrites() throws {
@@ -31,8 +32,8 @@ import Testing
   /// A process that ends at once has left its copy for the next one.
   @Test func nextProcessStartsWhileTheServerIsAway() throws {
     let server = try TestServer()
-    try server.command("HSET", "{shop:standard}:s", "format", "1", "id", "x", "n", "1")
-    try server.command("HSET", "{shop:standard}:v", "a", "7")
+    try server.command("HSET", "keepsake:{shop:standard}:s", "format", "1", "id", "x", "n", "1")
+    try server.command("HSET", "keepsake:{shop:standard}:v", "a", "7")
     #expect(server.runPeer(["get", "a"]) == ["7"])
     server.kill()
     #expect(server.runPeer(["get", "a"]) == ["report unreachable", "7"])

@@ -19,7 +19,7 @@ import Testing
     let front = try Forwarder(to: server.socketPath)
     defer { front.end() }
     let (one, two) = (TestClient(server) { $0 = front.address }, TestClient(server))
-    let size = direction == .toServer ? 420 : 110
+    let size = direction == .toServer ? 450 : 120
     let step = Coverage.isComplete ? 2 : size / 18
     var outcomes: [String: Int] = [:]
     for count in stride(from: 0, to: size, by: step) {

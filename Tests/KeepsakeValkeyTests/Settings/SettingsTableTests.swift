@@ -114,7 +114,7 @@ import Testing
       }
     }
     #expect(failures.all == [])
-    let version = try server.command("HGET", "{app:suite}:s", "n").text
+    let version = try server.version()
     #expect(version == "2400")
     try clients[0].set("last", "1")
     for client in clients {
@@ -219,7 +219,7 @@ import Testing
     let client = TestClient(server)
     expectFailure(.misuse, reason: "allkeys-lru") { _ = try client.get("a") }
     expectFailure(.misuse, reason: "allkeys-lru") { try client.set("a", "1") }
-    #expect(try server.command("EXISTS", "{app:suite}:s") == .integer(0))
+    #expect(try server.command("EXISTS", "keepsake:{app:suite}:s") == .integer(0))
     try server.command("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
     try client.set("a", "1")
     #expect(try client.get("a") == "1")
@@ -258,7 +258,7 @@ import Testing
         try writer.set("a", "1")
       } else {
         #expect(try writer.table.data(forKey: "a") == Data("1".utf8))
-        #expect(try server.command("HGET", "{app:suite}:s", "n").text == "1")
+        #expect(try server.version() == "1")
       }
     }
   }
@@ -289,9 +289,9 @@ import Testing
       }
     }
     // The versions have no gap, so that no mirror reads the table again.
-    let before = try server.command("HGET", "{app:suite}:s", "n").text.flatMap { Int($0) } ?? 0
+    let before = try server.version().flatMap { Int($0) } ?? 0
     try owner.set("a", "3")
-    #expect(try server.command("HGET", "{app:suite}:s", "n").text == "\(before + 1)")
+    #expect(try server.version() == "\(before + 1)")
     #expect(try owner.all() == ["a": "3"])
   }
 
@@ -331,7 +331,7 @@ import Testing
     let new = TestClient(server, copies: DiskCache.Name(UUID().uuidString))
     try old.set("a", "1")
     #expect(try old.get("a") == "1")
-    try server.command("HSET", "{app:suite}:s", "n", version)
+    try server.command("HSET", "keepsake:{app:suite}:s", "n", version)
     expectFailure(.engineFailed) { _ = try new.get("a") }
     do {
       try old.set("a", "2")
@@ -347,24 +347,24 @@ import Testing
     let new = TestClient(server, copies: DiskCache.Name(UUID().uuidString))
     try old.set("a", "1")
     #expect(try old.get("a") == "1")
-    try server.command("HSET", "{app:suite}:s", "format", "2")
+    try server.command("HSET", "keepsake:{app:suite}:s", "format", "2")
     for client in [old, new] {
       expectFailure(.unsupportedVersion) { try client.set("a", "2") }
       expectFailure(.unsupportedVersion) { try client.table.removeAll() }
     }
     expectFailure(.unsupportedVersion) { _ = try new.get("a") }
     #expect(try old.get("a") == "1")
-    #expect(try server.command("HGET", "{app:suite}:v", "a").text == "1")
+    #expect(try server.command("HGET", "keepsake:{app:suite}:v", "a").text == "1")
   }
 
   @Test func keyOfAnotherProgramIsRefused() throws {
     let server = try TestServer()
-    try server.command("SET", "{app:suite}:v", "secret")
+    try server.command("SET", "keepsake:{app:suite}:v", "secret")
     let client = TestClient(server)
     expectFailure(.engineFailed, reason: "WRONGTYPE") { try client.set("a", "1") }
     expectFailure(.engineFailed, reason: "WRONGTYPE") { _ = try client.get("a") }
-    #expect(try server.command("EXISTS", "{app:suite}:s") == .integer(0))
-    #expect(try server.command("GET", "{app:suite}:v").text == "secret")
+    #expect(try server.command("EXISTS", "keepsake:{app:suite}:s") == .integer(0))
+    #expect(try server.command("GET", "keepsake:{app:suite}:v").text == "secret")
   }
 
   /// The change was made, and this says so.

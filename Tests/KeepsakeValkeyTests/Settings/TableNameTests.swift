@@ -28,6 +28,7 @@ import Testing
         key.drop { $0 != "{" }.prefix { $0 != "}" }
       }
       #expect(Set(tags).count == 1 && tags[0].count >= 5, "\(suite)")
+      #expect(name.values.hasPrefix("keepsake:{") && name.channel.hasPrefix("keepsake:{"))
       #expect(name.values.utf8.allSatisfy { $0 > 32 && $0 < 127 })
     }
   }
@@ -43,14 +44,16 @@ import Testing
 
   @Test func otherKeysAreNoTables() {
     for key in [
-      "", "{app:s}:v", "{app:s}", "app:s:s", "{app:%}:s", "{app:%4}:s", "{app:%41}:s",
-      "{app:%e4}:s",
+      "{app:s}:v", "{app:s}", "app:s:s", "{app:%}:s", "{app:%4}:s", "{app:%41}:s", "{app:%e4}:s",
       "{app:%E4}:s", "{app:%+1}:s", "{app:a:b}:s", "{app:a b}:s", "{app2:s}:s", "x{app:s}:s",
       "{app:s}:sx", "{app:\u{301}s}:s", "{app:}", "}:s",
     ] {
+      #expect(TableName.suite(of: "keepsake:" + key, app: "app") == nil, "\(key)")
+    }
+    for key in ["", "{app:s}:s", "x:{app:s}:s", "Keepsake:{app:s}:s", "keepsake{app:s}:s"] {
       #expect(TableName.suite(of: key, app: "app") == nil, "\(key)")
     }
-    #expect(TableName.suite(of: "{app:}:s", app: "app") == "")
-    #expect(TableName.pattern(app: "a*b") == "{a%2Ab:*}:s")
+    #expect(TableName.suite(of: "keepsake:{app:}:s", app: "app") == "")
+    #expect(TableName.pattern(app: "a*b") == "keepsake:{a%2Ab:*}:s")
   }
 }

@@ -109,11 +109,12 @@ extension TestServer {
   }
 
   /// The version of the table of ``TestClient``.
-  func version() throws -> String? { try command("HGET", "{app:suite}:s", "n").text }
+  func version() throws -> String? { try command("HGET", "keepsake:{app:suite}:s", "n").text }
 
   /// The values of the table of ``TestClient``.
   func values() throws -> [String: String] {
-    guard case .array(let fields) = try command("HGETALL", "{app:suite}:v") else { return [:] }
+    guard case .array(let fields) = try command("HGETALL", "keepsake:{app:suite}:v")
+    else { return [:] }
     var values: [String: String] = [:]
     for index in stride(from: 0, to: fields.count, by: 2) {
       values[fields[index].text ?? ""] = fields[index + 1].text

@@ -54,7 +54,7 @@ final class OutageServer {
   private let administrator: Link
   private static let hosts = "DNS:localhost,IP:127.0.0.1"
 
-  init(_ outage: Outage, state: String = "{app:suite}:s") throws {
+  init(_ outage: Outage, state: String = "keepsake:{app:suite}:s") throws {
     self.outage = outage
     self.state = state
     failover = outage == .failover ? try Failover() : nil
