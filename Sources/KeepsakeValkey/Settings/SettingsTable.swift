@@ -46,20 +46,53 @@ final class SettingsTable: MirroredEngine {
   // MARK: Reading
 
   func data(forKey key: String) throws -> Data? {
-    switch try server.perform(Command(reading: "HGET", name.values, key)) {
-    case .bytes(let bytes): return Data(bytes)
-    case .null: return nil
-    default: throw server.invalidReply("HGET")
+    var fields = Command(reading: "HMGET", name.values)
+    fields.append(TableScripts.marker)
+    fields.append(key)
+    return try read { () throws(StorageError) in
+      guard case .array(let found) = try server.perform(fields), found.count == 2 else {
+        throw server.invalidReply("HMGET")
+      }
+      if case .bytes(let bytes) = found[1] { return (Data(bytes), found[0]) }
+      return (nil, found[0])
     }
   }
 
   func keys() throws -> [String] {
-    guard case .array(let names) = try server.perform(Command(reading: "HKEYS", name.values)) else {
-      throw server.invalidReply("HKEYS")
+    var marker = Command(reading: "HGET", name.values)
+    marker.append(TableScripts.marker)
+    return try read { () throws(StorageError) in
+      let id = try server.perform(marker)
+      guard case .array(let names) = try server.perform(Command(reading: "HKEYS", name.values))
+      else { throw server.invalidReply("HKEYS") }
+      let keys = names.compactMap { name in
+        if case .bytes(let bytes) = name { String(validating: bytes, as: UTF8.self) } else { nil }
+      }
+      return (keys, names.contains(.bytes(TableScripts.marker)) ? id : .null)
     }
-    return names.compactMap { name in
-      if case .bytes(let bytes) = name { String(validating: bytes, as: UTF8.self) } else { nil }
+  }
+
+  /// Reads from the server's values, unless they are not those of the table that this process
+  /// knows: what is missing from a table that was lost must not be taken for removed.
+  ///
+  /// - Parameter body: Returns what was read, and the marker of the table that it was read from.
+  private func read<R>(
+    _ body: () throws(StorageError) -> (R, marker: Reply)
+  ) throws(StorageError) -> R {
+    for _ in 0..<3 {
+      let id = state.withLock { $0.contents.id }
+      let (result, marker) = try body()
+      if id.isEmpty || marker == .bytes(Array(id.utf8)) { return result }
+      try load()
     }
+    throw isBeingReplaced
+  }
+
+  /// The server had another table again and again, although each one was read.
+  private var isBeingReplaced: StorageError {
+    .unreachable(
+      server.address, "the \(name.content) are being replaced on the server",
+      remedy: "Repeat the call.")
   }
 
   // MARK: Writing
@@ -79,8 +112,8 @@ final class SettingsTable: MirroredEngine {
   func removeAll() throws { _ = try change(TableChanges([], removesAll: true)) }
 
   func synchronize() throws {
-    let name = state.withLock { $0.nextName() }
-    let nothing = arguments(of: TableChanges([]), named: name, id: "")
+    let (name, id) = state.withLock { ($0.nextName(), $0.contents.id) }
+    let nothing = arguments(of: TableChanges([]), named: name, id: id)
     try server.synchronize(TableScripts.change, nothing)
   }
 
@@ -114,9 +147,7 @@ final class SettingsTable: MirroredEngine {
         try load()
       }
     }
-    throw StorageError.unreachable(
-      server.address, "the \(name.content) are being replaced on the server",
-      remedy: "Repeat the call.")
+    throw isBeingReplaced
   }
 
   private var tooLarge: StorageError {
@@ -341,7 +372,7 @@ final class SettingsTable: MirroredEngine {
       guard case .bytes(let key) = fields[index], case .bytes(let data) = fields[index + 1] else {
         throw server.invalidReply("EVALSHA")
       }
-      // Another program may have set a field that is not text.
+      // The marker is not text, and another program may have set such a field.
       guard let key = String(validating: key, as: UTF8.self) else { continue }
       entries.append(EngineEntry(key: key, data: Data(data)))
     }
@@ -411,11 +442,15 @@ final class SettingsTable: MirroredEngine {
     restoreCopy()
     let known = state.withLock { $0.contents }
     if known.id.isEmpty || known.isEmpty { return false }
+    var marker = Command(reading: "HGET", name.values)
+    marker.append(TableScripts.marker)
+    let id = try server.perform(marker)
     let fields = Command(reading: "HMGET", name.state, "id", "r" + known.id)
     guard case .array(let found) = try server.perform(fields), found.count == 2 else {
       throw server.invalidReply("HMGET")
     }
-    return found[0] != .bytes(Array(known.id.utf8)) && found[1] == .null
+    if id == .null || id != found[0] { return true }
+    return id != .bytes(Array(known.id.utf8)) && found[1] == .null
   }
 
   /// Stores what this process knows on the server, in place of what is there, if that is another

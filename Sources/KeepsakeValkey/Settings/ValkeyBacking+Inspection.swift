@@ -32,7 +32,7 @@ extension ValkeyBacking {
   /// Whether the app has a vault on the server.
   package func hasVault(app: String) throws(StorageError) -> Bool {
     let name = TableName(vaultOf: app, database: server.address.database)
-    return try server.perform(Command(reading: "EXISTS", name.values)) == .integer(1)
+    return Self.hasValues(try server.perform(Command(reading: "HLEN", name.values)))
   }
 
   // MARK: After a loss

@@ -161,8 +161,13 @@ public final class ValkeyBacking: StorageBacking, CacheBacking {
     } while cursor != "0"
     return try found.subtracting(local).filter { suite in
       let values = TableName(app: app, suite: suite.name).values
-      return try perform(Command(reading: "EXISTS", values)) == .integer(1)
+      return Self.hasValues(try perform(Command(reading: "HLEN", values)))
     }
+  }
+
+  /// Whether a table has values besides its marker, as a reply to `HLEN` says.
+  static func hasValues(_ reply: Reply) -> Bool {
+    if case .integer(let count) = reply { count > 1 } else { false }
   }
 
   /// The engine of a cache on the server; nil for a cache that stays on this machine.

@@ -117,7 +117,7 @@ import Testing
         case "TIME":
           let seconds = String(Int(Date.now.timeIntervalSince1970) + clockDifference)
           connection.send("*2\r\n$\(seconds.utf8.count)\r\n\(seconds)\r\n$1\r\n0\r\n")
-        case "EXISTS": connection.send(":0\r\n")
+        case "HLEN": connection.send(":0\r\n")
         case "SCAN": connection.send("*2\r\n$1\r\n0\r\n*0\r\n")
         default: connection.send("-ERR unknown command\r\n")
         }

@@ -30,7 +30,7 @@ import Testing
     }
     try two.secrets().eraseVault()
     waitUntil("the removal did not arrive") { (try? one.secrets().protection) == .some(nil) }
-    #expect(try server.command("EXISTS", Self.values) == .integer(0))
+    #expect(try server.command("HLEN", Self.values) == .integer(1))
     #expect(one.faults.isEmpty && two.faults.isEmpty)
     for client in [one, two] {
       #expect(try FileManager.default.contentsOfDirectory(atPath: client.directory.path) == [])

@@ -264,7 +264,7 @@ import Testing
   }
 
   /// Every right that a change needs is checked before anything is changed.
-  @Test(arguments: ["hset", "hdel", "hincrby", "publish", "hkeys", "hlen"])
+  @Test(arguments: ["hset", "hdel", "hincrby", "publish", "hkeys", "hget"])
   func userWithoutARightChangesNothing(_ right: String) throws {
     let server = try TestServer()
     let owner = TestClient(server)

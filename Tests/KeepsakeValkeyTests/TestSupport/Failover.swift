@@ -117,6 +117,8 @@ extension TestServer {
     else { return [:] }
     var values: [String: String] = [:]
     for index in stride(from: 0, to: fields.count, by: 2) {
+      // The marker of the table is not text.
+      if fields[index] == .bytes([0xFF]) { continue }
       values[fields[index].text ?? ""] = fields[index + 1].text
     }
     return values
