@@ -121,6 +121,7 @@ final class SettingsTable: MirroredEngine {
     _ changes: TableChanges, ifCurrent conditions: [EngineEntry] = []
   ) throws(StorageError) -> Bool {
     try server.check()
+    if !state.withLock({ $0.isKnown }) { try readBeforeFirstChange() }
     for _ in 0..<3 {
       let (basis, conflict, byteCount, name) = state.withLock { state in
         let byteCount = state.contents.byteCount(after: changes)
@@ -258,6 +259,18 @@ final class SettingsTable: MirroredEngine {
       guard isKnown else { throw error }
       report(copy.describe(error))
       try follow()
+    }
+  }
+
+  /// Reads the values before this process makes its first change, so that it can read what it has
+  /// set however soon an outage begins, and changes nothing in the place of a table that was lost.
+  private func readBeforeFirstChange() throws(StorageError) {
+    restoreCopy()
+    try follow()
+    do throws(StorageError) {
+      try waitUntilCurrent()
+    } catch {
+      guard state.withLock({ $0.isKnown }) else { throw error }
     }
   }
 

@@ -208,6 +208,22 @@ import Testing
     #expect(try second.all() == first.all())
   }
 
+  /// The outage begins before the process has read anything.
+  @Test func processThatHasOnlySetReadsOn() throws {
+    let server = try TestServer()
+    try TestClient(server).set("other", "7")
+    let client = TestClient(server, copies: DiskCache.Name(UUID().uuidString)) {
+      // The first read may wait this long for a server that has just been there.
+      $0.requestTimeout = .seconds(2)
+      $0.connectTimeout = .seconds(2)
+    }
+    client.setEventually("a", "1")
+    server.kill()
+    #expect(try client.all() == ["a": "1", "other": "7"])
+    expectFailure(.unreachable) { try client.set("a", "2") }
+    #expect(try client.get("a") == "1")
+  }
+
   @Test func damagedCopyIsReported() throws {
     let server = try TestServer()
     let machine = DiskCache.Name(UUID().uuidString)
