@@ -157,7 +157,9 @@ final class Connection {
     guard isReady else { return hasOtherAddresses ? addressDeadline : deadline }
     let reply = pending.first.map(dueTime)
     let message = awaitedUntil.map { max($0, lastProgress + server.requestTimeout) }
-    return [reply, message].compactMap { $0 }.min()
+    // The sign of life was not even asked for: the machine was suspended.
+    let life = keepAliveTime.map { $0 + server.requestTimeout }
+    return [reply, message, life].compactMap { $0 }.min()
   }
 
   private func dueTime(_ reply: PendingReply) -> ContinuousClock.Instant {
@@ -353,12 +355,13 @@ final class Connection {
   }
 
   func append(_ call: Call) {
+    let start = position
     var firstEnd: UInt64?
     for command in call.commands {
       append(command, .call(call))
       if firstEnd == nil { firstEnd = position }
     }
-    call.positions = (firstEnd ?? position, position)
+    call.positions = (start, firstEnd ?? position, position)
     call.sent = .now
   }
 
@@ -396,10 +399,14 @@ final class Connection {
 
   /// Whether the server may have received everything up to this position. A server acts only on a
   /// command that it has received completely.
-  func mayHaveSent(upTo end: UInt64) -> Bool {
+  func mayHaveSent(upTo end: UInt64) -> Bool { end <= lastPossiblySent }
+
+  /// Whether a byte after this position may have been sent.
+  func mayHaveSent(after start: UInt64) -> Bool { start < lastPossiblySent }
+
+  private var lastPossiblySent: UInt64 {
     // A record of TLS that has been begun may be complete for the server before it is counted.
-    let uncounted = isOutputBlocked ? UInt64(transport?.uncountedBytes ?? 0) : 0
-    return end <= sentPosition + uncounted
+    sentPosition + (isOutputBlocked ? UInt64(transport?.uncountedBytes ?? 0) : 0)
   }
 
   private var cut: StorageError {

@@ -113,12 +113,20 @@ struct LinkState {
     return false
   }
 
-  /// Notices that the server has ended an idle connection, before a request is lost on it.
+  /// Notices that an idle connection has ended, or that its server has been silent for too long,
+  /// before a request is lost on it.
   private mutating func noticeEnd() {
+    func isSilent(_ connection: Connection) -> Bool {
+      connection.frozenTime.map { $0 <= .now } ?? false
+    }
     guard isReadyForCalls, !hasReader, let connection = commands.connection,
-      connection.pending.isEmpty, ContinuousClock.now - connection.lastReceived > .milliseconds(1)
+      isSilent(connection)
+        || connection.pending.isEmpty && Instant.now - connection.lastReceived > .milliseconds(1)
     else { return }
     receiveReplies()
+    if isReadyForCalls, isSilent(connection) {
+      drop(.commands, .unreachable(server, connection.silence), isCut: false)
+    }
   }
 
   mutating func flushCommands() {
@@ -320,17 +328,39 @@ struct LinkState {
 
   /// Ends a connection, or gives up an attempt, and plans the next one.
   ///
-  /// - Parameter isCut: Whether a server that answers may have ended it. Calls then wait for the
-  ///   next connection; otherwise they fail until there is one.
+  /// Calls of which no byte was sent wait for the next connection, once.
+  ///
+  /// - Parameter isCut: Whether a server that answers may have ended it. New calls then wait for
+  ///   the next connection, as they do if the connection was idle; otherwise they fail until there
+  ///   is one.
   mutating func drop(_ role: Connection.Role, _ cause: StorageError, isCut: Bool = true) {
     guard let connection = self[role].connection else { return }
     let wasReady = connection.isReady
-    let pending = connection.takePending()
-    for case .call(let call) in pending.map(\.purpose) where call.outcome == nil {
-      fail(call, on: connection, cause.reasonText, cause)
+    var isIdle = true
+    var unsent: [Call] = []
+    for case .call(let call) in connection.takePending().map(\.purpose) {
+      isIdle = false
+      guard call.outcome == nil, unsent.last !== call else { continue }
+      if let positions = call.positions, !call.isRepeated,
+        !connection.mayHaveSent(after: positions.start)
+      {
+        unsent.append(call)
+      } else {
+        fail(call, on: connection, cause.reasonText, cause)
+      }
     }
     connection.end()
-    noteFailure(role, cause, wasReady: wasReady, isCut: isCut)
+    noteFailure(role, cause, wasReady: wasReady, isCut: isCut || isIdle)
+    for call in unsent { repeatOnce(call) }
+  }
+
+  private mutating func repeatOnce(_ call: Call) {
+    call.isRepeated = true
+    call.positions = nil
+    call.sent = nil
+    queue.append(call)
+    queuedByteCount += call.byteCount
+    _ = commands.hurry()
   }
 
   /// Plans the next attempt after a connection has ended or could not be made.

@@ -72,6 +72,87 @@ import Testing
     }
   }
 
+  // MARK: Requests of which nothing was sent
+
+  /// The server ends the connection right after a reply, so that the next request is refused by
+  /// the system.
+  @Test func requestThatWasNotSentIsRepeated() throws {
+    for _ in 0..<30 {
+      let isEnded = Flag()
+      let server = try FakeServer { connection, number in
+        guard connection.greet() else { return }
+        guard number == 0 else {
+          while let words = connection.command() { connection.send("+\(words.last ?? "")\r\n") }
+          return
+        }
+        _ = connection.command()
+        connection.send("+first\r\n")
+        connection.shutDown()
+        isEnded.value = true
+      }
+      let link = server.link(options: options)
+      #expect(try link.perform(Command("ECHO", "x")).text == "first")
+      isEnded.wait("the connection was not ended")
+      #expect(try link.perform(Command("ECHO", "second")).text == "second")
+    }
+  }
+
+  /// No request waits for a reply when the link finds out that the server is silent.
+  @Test func idleConnectionThatDiesIsReplaced() throws {
+    let server = try FakeServer { connection, number in
+      guard connection.greet() else { return }
+      while let words = connection.command() {
+        if number > 0 { connection.send("+\(words.last ?? "")\r\n") }
+      }
+    }
+    let events = Recorder<String>()
+    var options = options
+    options.keepAlive = .milliseconds(20)
+    options.minimumBackoff = .seconds(600)
+    options.maximumBackoff = .seconds(600)
+    let handlers = LinkHandlers(onDisconnect: { _ in events.append("disconnected") })
+    let link = server.link(options: options, handlers: handlers) {
+      $0.requestTimeout = .milliseconds(50)
+    }
+    try link.connect()
+    events.waitForCount(1, "the silence was not noticed")
+    #expect(try link.perform(Command("ECHO", "a"), timeout: .seconds(60)).text == "a")
+  }
+
+  /// The link's thread is held up, as by a machine that was suspended: it has asked for no sign of
+  /// life, and nobody has told it that the server is gone.
+  @Test func connectionOfASuspendedMachineIsReplaced() throws {
+    let isSilent = Flag()
+    let server = try FakeServer { connection, number in
+      guard connection.greet() else { return }
+      while let words = connection.command() {
+        if number > 0 || !isSilent.value { connection.send("+\(words.last ?? "")\r\n") }
+      }
+    }
+    var options = options
+    options.keepAlive = .milliseconds(50)
+    let link = try server.connectedLink(options: options) {
+      $0.requestTimeout = .milliseconds(50)
+    }
+    let (isHeld, release) = (Flag(), DispatchSemaphore(value: 0))
+    link.submit([Command("ECHO", "a")], timeout: .seconds(60)) { _ in
+      isSilent.value = true
+      isHeld.value = true
+      release.wait()
+    }
+    isHeld.wait("there was no reply")
+    letTimePass(.milliseconds(200))
+    onThreads(2) { thread in
+      if thread == 0 {
+        let reply = try? link.perform(Command("ECHO", "b"), timeout: .seconds(60))
+        #expect(reply?.text == "b")
+      } else {
+        letTimePass(.milliseconds(20))
+        release.signal()
+      }
+    }
+  }
+
   /// A request that the system accepted only in part cannot be carried out.
   @Test func partOfARequest() throws {
     let server = try FakeServer { connection, number in

@@ -161,6 +161,8 @@ final class FakeConnection {
     }
   }
 
+  func shutDown() { shutdown(descriptor, Int32(SHUT_RDWR)) }
+
   /// Waits until input has arrived, without reading it.
   func waitForInput() {
     var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
