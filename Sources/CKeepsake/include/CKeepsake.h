@@ -148,6 +148,11 @@ int64_t keepsake_read_key(int32_t key, void *_Nonnull buffer, size_t size);
 // keyctl(2) with an operation that takes a key and a number.
 int64_t keepsake_control_key(int32_t operation, int32_t key, uint32_t argument);
 
+// Asks the system for random bytes with getrandom(2), without a generator in this process, whose
+// state a copy of the process would share. Returns how many bytes it wrote, at most `size` and at
+// least one, or -1 with errno.
+int64_t keepsake_random(void *_Nonnull buffer, size_t size);
+
 // The path that this program was started with (AT_EXECFN), which needs no /proc. NULL if it is
 // unknown.
 const char *_Nullable keepsake_started_path(void);

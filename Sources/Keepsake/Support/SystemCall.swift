@@ -9,6 +9,7 @@ enum SystemCall: String, Sendable {
   case lockMemory = "mlock"
   case adviseMemory = "madvise"
   case terminal = "terminal settings"
+  case random = "getrandom"
   case publish = "write to lock file"
   case keyring = "keyctl"
   case accessList = "access-control list"

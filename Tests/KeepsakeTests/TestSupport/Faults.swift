@@ -10,7 +10,7 @@ extension SystemCall {
   /// openat2(2), read(2), write(2), fsync(2), sync(2), rename(2), unlink(2), rmdir(2), mkdir(2),
   /// statx(2), chmod(2), link(2), symlink(2), flock(2), fcntl(2), mmap(2), mlock(2), madvise(2),
   /// inotify_add_watch(2), statvfs(3), realpath(3), utimensat(2), ioctl_ficlone(2),
-  /// ioctl_iflags(2), fallocate(2), ftruncate(2) and tcsetattr(3).
+  /// ioctl_iflags(2), fallocate(2), ftruncate(2), tcsetattr(3) and getrandom(2).
   ///
   /// EIO is possible for most calls. Left out are errors that cannot occur here (EBADF, EFAULT),
   /// and those that state a fact about names (ENOENT, EEXIST, ENOTDIR, EISDIR, ELOOP, ENOTEMPTY):
@@ -48,6 +48,7 @@ extension SystemCall {
     case .clone: [EINVAL, EIO, EOPNOTSUPP, EPERM, EXDEV]
     case .terminal: [EINTR, EIO, ENOTTY]
     case .keyring: [EACCES, EDQUOT, ENOKEY, ENOMEM, ENOSYS, EPERM]
+    case .random: [EINTR, ENOSYS]
     }
   }
 }

@@ -72,22 +72,6 @@ enum OpenSSL {
     if let start = memory.baseAddress { OPENSSL_cleanse(start, memory.count) }
   }
 
-  /// Fills memory with random bytes. Keys come from OpenSSL's private generator.
-  static func randomize(
-    _ memory: UnsafeMutableRawBufferPointer, forKey isKey: Bool = false
-  ) throws(StorageError) {
-    let (start, count) = (memory.bytePointer, try length(memory.count))
-    try (isKey ? RAND_priv_bytes(start, count) : RAND_bytes(start, count))
-      .check("generating random bytes")
-  }
-
-  static func randomBytes(_ count: Int) throws(StorageError) -> [UInt8] {
-    var bytes = [UInt8](repeating: 0, count: count)
-    var span = bytes.mutableSpan
-    try span.withUnsafeMutableBytes { bytes throws(StorageError) in try randomize(bytes) }
-    return bytes
-  }
-
   /// The count as the type that OpenSSL expects.
   static func length(_ count: Int) throws(StorageError) -> Int32 {
     if let length = Int32(exactly: count) { return length }

@@ -102,7 +102,7 @@ struct XAES: ~Copyable {
     var box = [UInt8](repeating: 0, count: message.count + overhead)
     var span = box.mutableSpan
     try span.withUnsafeMutableBytes { box throws(StorageError) in
-      try OpenSSL.randomize(box[part: ..<nonceSize])
+      try SystemRandom.fill(box[part: ..<nonceSize])
       try associatedData.withBytes { associatedData throws(StorageError) in
         try XAES(key: key).seal(message, authenticating: associatedData, into: box)
       }

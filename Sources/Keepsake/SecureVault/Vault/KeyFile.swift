@@ -70,7 +70,7 @@ struct KeyFile: Sendable {
     try change { bytes, records, exists throws(StorageError) in
       if onlyIfEmpty, let record = records.last { return try Self.secret(in: bytes[part: record]) }
       let new = try SecretBytes(count: Self.recordSize)
-      try OpenSSL.randomize(new.bytes, forKey: true)
+      try SystemRandom.fill(new.bytes)
       let record = UnsafeRawBufferPointer(new.bytes)
       try write(bytes, records, adding: record, replacing: exists)
       return try Self.secret(in: record)

@@ -188,7 +188,7 @@ final class KeyRing: Sendable {
       if let old, let offset {
         old.withBytes(in: offset..<(offset + XAES.keySize)) { target.copyMemory(from: $0) }
       } else {
-        try OpenSSL.randomize(target, forKey: true)
+        try SystemRandom.fill(target)
       }
       position += XAES.keySize
     }

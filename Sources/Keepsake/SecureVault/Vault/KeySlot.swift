@@ -96,7 +96,7 @@ struct KeySlot: Equatable, Sendable {
     self.purpose = purpose
     logN = secret.logN
     locator = secret.locator
-    salt = try OpenSSL.randomBytes(Self.saltSize)
+    salt = try SystemRandom.bytes(Self.saltSize)
     (commitment, box) = ([], [])
     let derived = try derive(secret.bytes)
     commitment = Array(derived.bytes[XAES.keySize...])

@@ -15,7 +15,7 @@ struct RecoveryCode {
   /// A new code, and the text to show to the user.
   static func makeNew() throws(StorageError) -> (code: RecoveryCode, text: String) {
     let random = try SecretBytes(count: randomCount)
-    try OpenSSL.randomize(random.bytes, forKey: true)
+    try SystemRandom.fill(random.bytes)
     let characters = try SecretBytes(count: randomCount + checkCount)
     for index in 0..<randomCount {
       characters.bytes[index] = alphabet[Int(random.bytes[index] & 31)]

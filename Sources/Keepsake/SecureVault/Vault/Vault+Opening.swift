@@ -109,7 +109,7 @@ extension Vault {
     under secret: SlotSecret, ifNotLockedSince lockCount: Int
   ) throws(StorageError) -> VaultSession? {
     if try storage.hasHeader() { return nil }
-    let vaultID = try OpenSSL.randomBytes(VaultHeader.idSize)
+    let vaultID = try SystemRandom.bytes(VaultHeader.idSize)
     let ring = try KeyRing.makeNew()
     let slot = try ring.makeSlot(vaultID: vaultID, for: secret)
     let header = try ring.makeHeader(vaultID: vaultID, slots: [slot])

@@ -126,7 +126,7 @@ extension Vault {
       throw wrongPassphrase("for the vault")
     }
     let key = try SecretBytes(count: XAES.keySize)
-    try OpenSSL.randomize(key.bytes, forKey: true)
+    try SystemRandom.fill(key.bytes)
     let slot = try KeySlot(
       wrapping: UnsafeRawBufferPointer(key.bytes), purpose: .presence, vaultID: header.vaultID,
       for: secret)

@@ -169,7 +169,7 @@ extension VaultSession {
         let namesBox = data[part: bindingEnd...]
         // Both nonces at once: a call takes as long as sealing a small box. The names, which take
         // the place of the second one, are longer.
-        try OpenSSL.randomize(rest[part: ..<(2 * XAES.nonceSize)])
+        try SystemRandom.fill(rest[part: ..<(2 * XAES.nonceSize)])
         namesBox.copyMemory(from: UnsafeRawBufferPointer(namesText[part: ..<XAES.nonceSize]))
         writer = ByteWriter(namesText)
         names.write(to: &writer)

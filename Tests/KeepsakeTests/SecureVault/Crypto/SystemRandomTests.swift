@@ -1,0 +1,63 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import KeepsakeTestSupport
+
+/// Nonces, ids and keys come from the system at the moment when they are needed, so that two copies
+/// of a process do not make the same ones.
+@Suite(.singleThreaded) struct SystemRandomTests {
+  private let directory: TemporaryDirectory
+
+  init() throws { directory = try TemporaryDirectory() }
+
+  /// How many times `body` asks the system for random bytes.
+  private func requests(_ body: () throws -> Void) rethrows -> Int {
+    let count = Locked(0)
+    let plan = FaultPlan(decide: {
+      if $0.call == .random { count.withLock { $0 += 1 } }
+      return .proceed
+    })
+    try FaultPlan.$current.withValue(plan, operation: body)
+    return count.withLock { $0 }
+  }
+
+  @Test func everySetAsksTheSystemForItsNonces() throws {
+    let store = directory.secrets()
+    try store.set("v", forKey: "k")
+    let path = try directory.secretPath("k")
+    var seals: Set<[UInt8]> = []
+    for _ in 0..<3 {
+      #expect(try requests { try store.set("v", forKey: "k") } == 1)
+      seals.insert(Array(try Bytes.read(path).dropFirst(EntryHeader.size).prefix(XAES.nonceSize)))
+    }
+    #expect(seals.count == 3)
+    // The new key, and the nonces of both headers and of the secret.
+    #expect(try requests { try store.rotateKeys() } >= 4)
+  }
+
+  @Test func aSystemWithoutRandomBytesIsAnError() throws {
+    let store = directory.secrets()
+    let plan = FaultPlan(decide: { $0.call == .random ? .fail(EIO) : .proceed })
+    func expectFailures() {
+      for call in [
+        { try store.set("new", forKey: "k") }, { try store.rotateKeys() },
+        { try store.protect(with: .keyFile) }, { _ = try store.addRecovery() },
+      ] {
+        let error = #expect(throws: StorageError.self) {
+          try FaultPlan.$current.withValue(plan, operation: call)
+        }
+        #expect(error?.code == .system(EIO) && error?.reason?.contains("getrandom") == true)
+      }
+    }
+    try store.set("old", forKey: "k")
+    expectFailures()
+    #expect(try directory.secrets().get("k") == "old" && directory.temporaries() == [])
+  }
+
+  @Test func allBytesAreFilled() throws {
+    let bytes = try SystemRandom.bytes(1_000)
+    #expect(bytes.count == 1_000 && Set(bytes).count > 100)
+    #expect(try SystemRandom.bytes(0) == [] && SystemRandom.bytes(1_000) != bytes)
+  }
+}
