@@ -4,11 +4,12 @@
 Needs only Python 3.9 and the openssl command line, whose AES of single blocks XAES-256-GCM is built on here.
 The AES keys are arguments of openssl: who may list this machine's processes may see them.
 """
-import argparse, base64, functools, hashlib, hmac, json, os, re, stat, subprocess, sys
+import argparse, base64, functools, hashlib, hmac, json, os, re, stat, subprocess, sys, unicodedata
 
 PREFIX = b"Keepsake vault 1 "
 # The kinds of a slot's secret that this program knows how to get.
 KEY_FILE, PASSPHRASE, RECOVERY_CODE = 1, 2, 5
+SECRETS = {KEY_FILE: b"key file", 3: b"credential", 4: b"closure", RECOVERY_CODE: b"recovery code"}
 MASTER_KEY, PRESENCE_KEY, RECOVERY = 1, 2, 3  # purposes of a slot
 KINDS, BOX = {0: "data", 1: "text", 2: "json", 3: "date", 4: "number"}, 255  # kinds of a padded value
 
@@ -29,12 +30,10 @@ class Fields:
         keys = [(self.bytes(id_length), self.bytes(32)) for _ in range(self.integer(count_length))]
         check(len(dict(keys)) == len(keys), f"{self.what} has an id twice")
         return dict(keys)
-    def start(self, magic, sixth, versions=(1,)):
+    def start(self, magic, sixth):
         check(self.bytes(4) == magic, f"{self.what} does not start with {magic.decode()}")
-        version = self.integer(1)
-        check(version in versions, f"{self.what} is of an unknown version")
+        check(self.integer(1) == 1, f"{self.what} is of an unknown version")
         check(self.integer(1) == sixth, f"{self.what} is of an unknown suite")
-        return version
     def sum(self):
         digest = hashlib.sha256(self.data[:self.at]).digest()
         check(digest == self.bytes(32), f"{self.what} is damaged: its SHA-256 differs")
@@ -105,7 +104,7 @@ def hkdf(secret, salt, info, length):
 
 def key_file(path):
     fields = Fields(read_file(path, private=True), "the key file")
-    fields.start(b"SVK1", 0)
+    fields.start(b"KVK1", 0)
     keys = fields.keys(2, 16)
     fields.sum()
     return keys
@@ -121,16 +120,12 @@ def recovery_code(text):
             return code
 
 class Slot:
-    def __init__(self, fields, version, sealed):
+    def __init__(self, fields, purposes):
         start = fields.at
         self.kind, self.purpose, self.log_n, length = fields.bytes(4)
         self.locator, self.salt, self.before = fields.bytes(length), fields.bytes(32), fields.data[start:fields.at]
         self.commitment, self.box = fields.bytes(32), fields.bytes(72)
-        if sealed:
-            purposes = (PRESENCE_KEY,)
-        else:
-            purposes = (MASTER_KEY, PRESENCE_KEY if version == 1 else RECOVERY)
-        check(self.kind in range(1, 5 if version == 1 else 6) and self.purpose in purposes,
+        check(self.kind in range(1, 6) and self.purpose in purposes,
               "a slot is of an unknown kind or purpose")
         check(self.kind != RECOVERY_CODE or self.purpose == RECOVERY,
               "a recovery code has another purpose")
@@ -141,7 +136,7 @@ class Slot:
         if self.kind == PASSPHRASE:
             d = hashlib.scrypt(secret, salt=self.salt, n=1 << self.log_n, r=8, p=1, maxmem=2 ** 31 - 1, dklen=64)
         else:
-            d = hkdf(secret, self.salt, PREFIX + b"slot", 64)
+            d = hkdf(secret, self.salt, PREFIX + b"slot: " + SECRETS[self.kind], 64)
         associated_data = PREFIX + b"wrapped key" + vault_id + self.before
         return hmac.compare_digest(d[32:], self.commitment) and open_box(self.box, d[:32], associated_data, "a slot's box")
 
@@ -152,22 +147,25 @@ class Vault:
         master_key = self.unlock((MASTER_KEY, RECOVERY), keys, passphrase)
         key = hkdf(master_key, self.id, PREFIX + b"key set", 32)
         fields = Fields(open_box(key_set_box, key, associated_data, "the key set"), "the key set")
+        check(fields.integer(4) == 1, "the key set has not one key for names")
         self.names_key, primary, self.entry_keys = fields.bytes(32), fields.bytes(4), fields.keys(4, 4)
-        if self.version > 1:
-            self.slots += [Slot(fields, self.version, True) for _ in range(fields.integer(2))]
+        self.slots += [Slot(fields, (PRESENCE_KEY,)) for _ in range(fields.integer(2))]
         fields.end()
         self.presence_key = presence_passphrase is not None and self.unlock(
             (PRESENCE_KEY,), {}, presence_passphrase)
         check(primary in self.entry_keys, "the key set lacks the primary entry key")
     def header(self):
         fields = Fields(read_file(os.path.join(self.folder, "vault.hdr")), "the header")
-        self.version = fields.start(b"SVH1", 1, (1, 2))
+        fields.start(b"KVH1", 1)
         count, self.id = fields.integer(2), fields.bytes(16)
-        self.slots = [Slot(fields, self.version, False) for _ in range(count)]
-        associated_data, key_set_box = fields.data[:fields.at], fields.bytes(fields.integer(4))
+        self.slots = [Slot(fields, (MASTER_KEY, RECOVERY)) for _ in range(count)]
+        associated_data = fields.data[:fields.at] + bytes(4)  # a directory's context is empty
+        key_set_box = fields.bytes(fields.integer(4))
         fields.sum()
         return key_set_box, associated_data
     def unlock(self, purposes, keys, passphrase):
+        if passphrase is not None:
+            passphrase = unicodedata.normalize("NFC", passphrase.decode()).encode()
         code = passphrase and recovery_code(passphrase)
         for slot in self.slots:
             secrets = {
@@ -190,7 +188,7 @@ class Vault:
     def secret(self, folder, file):
         what = f"{folder}/{file}"
         fields = Fields(read_file(os.path.join(self.folder, folder, file)), what)
-        fields.start(b"SVE1", 1)
+        fields.start(b"KVE1", 1)
         flags, entry_key = fields.integer(2), self.entry_keys.get(fields.bytes(4))
         check(flags in (0, 1) and entry_key, f"{what} has an unknown flag or is under an unknown entry key")
         lengths = fields.integer(4), fields.integer(8)

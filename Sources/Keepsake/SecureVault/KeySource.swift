@@ -1,5 +1,7 @@
 #if SecureVault
 public import FoundationEssentials
+// The standard library has no other call for a normal form.
+@_spi(_Unicode) internal import Swift
 
 extension SecureVault {
   /// Where the key to a vault comes from.
@@ -40,10 +42,9 @@ extension SecureVault {
     /// A passphrase, from which scrypt (RFC 7914) derives a key, using about half a second and 128
     /// MiB.
     ///
-    /// A copy of the vault opens with it on another machine. The passphrase is used as its UTF-8
-    /// bytes, so the same letters in another Unicode normalization are a different passphrase. A
-    /// `String` cannot be wiped from memory: one that is given to bootstrap stays there while the
-    /// process runs, and `unlock()` opens the vault with it after `lock()`.
+    /// A copy of the vault opens with it on another machine. It may be typed in any Unicode
+    /// normalization. A `String` cannot be wiped from memory: one that is given to bootstrap stays
+    /// there while the process runs, and `unlock()` opens the vault with it after `lock()`.
     public static func passphrase(_ passphrase: String) -> Self {
       .passphrase(passphrase, logN: KeySlot.defaultLogN)
     }
@@ -177,7 +178,10 @@ extension SecureVault.KeySource {
         .misuse, operation: "protect", reason: "the passphrase is empty",
         remedy: "Use a passphrase of several words.")
     }
-    return SlotSecret(.passphrase, logN: logN, try copy(passphrase.utf8.span.bytes))
+    // Systems differ in the form that they type `é` in.
+    var normalized = ""
+    normalized.unicodeScalars.append(contentsOf: passphrase._nfc)
+    return SlotSecret(.passphrase, logN: logN, try copy(normalized.utf8.span.bytes))
   }
 
   private static func secret(

@@ -48,8 +48,7 @@ extension SecureVault {
         continue
       }
       guard let second = try askTerminal(prompt: "Repeat passphrase: ") else { return nil }
-      // Strings are equal if they are canonically equivalent, but the key depends on the bytes.
-      if first.utf8.elementsEqual(second.utf8) { return first }
+      if first == second { return first }
       prompt = "The passphrases do not match. New passphrase: "
     }
     return nil

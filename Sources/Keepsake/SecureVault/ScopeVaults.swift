@@ -55,7 +55,7 @@ final class ScopeVaults: Sendable {
     if let vault = vaults.store(named: name) { return vault }
     let app = scope.finder.app
     guard let engine = try scope.callingBacking({ try $0.vault(app: app) }) else { return nil }
-    return vault(name, in: scope) { SharedVault(engine, path: "vault of \(app)", report: $0) }
+    return vault(name, in: scope) { SharedVault(engine, app: app, report: $0) }
   }
 
   private func vault(

@@ -12,15 +12,17 @@ internal import FoundationEssentials
 /// header at that moment, and a key that is not the primary one has all its entries already.
 final class SharedVault: VaultStorage {
   let path: String
+  /// The app: the same passphrase may protect the vault of another app on the same server.
+  let context: String
   fileprivate let mirror: EngineMirror
 
   fileprivate static let headerName = "header"
 
-  /// - Parameter path: Names the vault in errors.
   init(
-    _ engine: any MirroredEngine, path: String, report: @escaping @Sendable (StorageError) -> Void
+    _ engine: any MirroredEngine, app: String, report: @escaping @Sendable (StorageError) -> Void
   ) {
-    self.path = path
+    path = "vault of \(app)"
+    context = app
     mirror = EngineMirror(engine, report: report)
   }
 
@@ -113,7 +115,10 @@ final class SharedVault: VaultStorage {
     guard case .bytes(let bytes) = content, bytes.count <= VaultHeader.maxSize else {
       throw VaultHeader.damageError(headerPath)
     }
-    return (try VaultHeader(Array(bytes), path: headerPath), SharedHeader(bytes, in: self))
+    return (
+      try VaultHeader(Array(bytes), path: headerPath, context: context),
+      SharedHeader(bytes, in: self)
+    )
   }
 
   func hasHeader() throws(StorageError) -> Bool { try content(of: Self.headerName) != nil }

@@ -20,9 +20,7 @@ private func checkUnreadable(_ error: StorageError) {
       let header = try VaultHeader(bytes, path: "/vault")
       check(try header.bytes() == bytes, "a header is written with the same bytes")
       check(header.vaultID.count == VaultHeader.idSize, "an id has its size")
-      check(
-        header.version == 1 || header.slots.allSatisfy(\.opensVault),
-        "version 2 has no presence slot in clear")
+      check(header.slots.allSatisfy(\.opensVault), "no presence slot is in clear")
       _ = (
         header.masterSlot, header.presenceSlot, PassphraseAttempts.allow(header.slots, maxLogN: 19)
       )
@@ -36,19 +34,15 @@ private func checkUnreadable(_ error: StorageError) {
 @Sendable func tryVaultKeys(_ input: UnsafeRawBufferPointer) {
   guard let pages = try? KeyPages(count: XAES.keySize + input.count) else { return }
   if !input.isEmpty { pages.bytes[part: XAES.keySize...].copyMemory(from: input) }
-  for version in 1...VaultHeader.version {
-    guard let ring = try? KeyRing(pages, version: version) else { continue }
-    check(ring.hasKey(ring.primaryID), "the primary key exists")
-    let slots = ring.sealedSlots.flatMap(\.bytes)
-    check(version > 1 || slots.isEmpty, "version 1 seals no slots")
-    let keysEnd = XAES.keySize + 8 + ring.keyIDs.count * (4 + XAES.keySize)
-    check(
-      input.count == keysEnd + slots.count + (version > 1 ? 2 : 0), "no bytes remain")
-    check(input.suffix(slots.count).elementsEqual(slots), "slots are written with the same bytes")
-    check(ring.sealedSlots.allSatisfy { !$0.opensVault }, "only presence slots are sealed")
-    for id in ring.keyIDs {
-      check(ring.withEntryKey(id) { $0.count } == XAES.keySize, "each key has its size")
-    }
+  guard let ring = try? KeyRing(pages) else { return }
+  check(ring.hasKey(ring.primaryID), "the primary key exists")
+  let slots = ring.sealedSlots.flatMap(\.bytes)
+  let keysEnd = 4 + XAES.keySize + 8 + ring.keyIDs.count * (4 + XAES.keySize)
+  check(input.count == keysEnd + 2 + slots.count, "no bytes remain")
+  check(input.suffix(slots.count).elementsEqual(slots), "slots are written with the same bytes")
+  check(ring.sealedSlots.allSatisfy { !$0.opensVault }, "only presence slots are sealed")
+  for id in ring.keyIDs {
+    check(ring.withEntryKey(id) { $0.count } == XAES.keySize, "each key has its size")
   }
 }
 

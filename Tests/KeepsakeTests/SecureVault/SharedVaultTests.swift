@@ -591,7 +591,7 @@ import Testing
     try machine.secrets().set("1", forKey: "k")
     let header = try #require(try machine.vault.storage.readHeader()?.0)
     let engine = InertEngine()
-    let vault = SharedVault(engine, path: "shared") { _ in }
+    let vault = SharedVault(engine, app: "shared") { _ in }
     #expect(try !vault.hasHeader())
     let mirror = try #require(engine.mirror.withLock { $0.take() })
     let entries = try names(on: machine).map { EngineEntry(key: $0, data: Data("1".utf8)) }

@@ -8,8 +8,6 @@ struct AESGCM: ~Copyable {
   static let keySize = 32
   static let nonceSize = 12
   static let tagSize = 16
-  /// In bytes (NIST SP 800-38D, section 5.2.1.1).
-  static let maxMessageSize = (1 << 36) - 32
 
   enum Direction: Int32 {
     case opening = 0

@@ -3,7 +3,7 @@
 ///
 /// Keys are added and never removed: each belongs to a vault, of which there may be a copy.
 ///
-///     0  "SVK1"   4  version   5  zero   6  number of keys (2 bytes)
+///     0  "KVK1"   4  version   5  zero   6  number of keys (2 bytes)
 ///     8  for each key its id (16 bytes) and the key (32), then SHA-256 of all before
 struct KeyFile: Sendable {
   let path: String
@@ -13,7 +13,7 @@ struct KeyFile: Sendable {
   private static let prefixSize = 8
   private static let recordSize = idSize + XAES.keySize
   private static let maxKeyCount = 1_000
-  private static let signature: [UInt8] = Array("SVK1".utf8)
+  private static let signature: [UInt8] = Array("KVK1".utf8)
 
   private var directory: StoreDirectory {
     StoreDirectory(path: FileSystem.parent(of: path), isCallerOwned: false)
@@ -207,7 +207,12 @@ struct KeyFile: Sendable {
   /// Throws unless the bytes are a key file of this version.
   func validate(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
     var reader = ByteReader(bytes)
-    guard bytes.count > Digest.size, reader.take(4)?.elementsEqual(Self.signature) == true,
+    guard reader.take(4)?.elementsEqual(Self.signature) == true else {
+      throw StorageError(
+        .damaged, operation: "open", path: path, reason: "the file is not a vault key file",
+        remedy: Self.remedy)
+    }
+    guard bytes.count > Digest.size,
       try bytes[part: (bytes.count - Digest.size)...]
         .elementsEqual(Digest.sha256(bytes[part: ..<(bytes.count - Digest.size)]))
     else { throw damaged }

@@ -2,11 +2,11 @@
 /// The keys of an open vault, in memory that is shielded and wiped.
 ///
 ///     0   master key (32 bytes)
-///     32  key set: name key (32 bytes), id of the primary entry key (4), number of entry keys (4),
-///         and for each its id (4) and the key (32)
+///     32  key set: number of name keys (4), the name keys (32 each), id of the primary entry key (4),
+///         number of entry keys (4), and for each its id (4) and the key (32)
+///     then number of presence slots (2), and the slots
 ///
-/// In the header's version 2, the key set's box has more: the number of presence slots (2), and the
-/// slots.
+/// There is one name key. A key set with more is of a newer version.
 final class KeyRing: Sendable {
   private let pages: KeyPages
   /// The id of the entry key that new entries are sealed under.
@@ -18,14 +18,16 @@ final class KeyRing: Sendable {
   /// The slots that the key set's box had besides the keys.
   let sealedSlots: [KeySlot]
 
-  private static let nameKeyRange = XAES.keySize..<(2 * XAES.keySize)
-  private static let keySetPrefixSize = XAES.keySize + 8
+  private static let nameKeyRange = (XAES.keySize + 4)..<(2 * XAES.keySize + 4)
+  private static let keySetPrefixSize = 4 + XAES.keySize + 8
   private static let recordSize = 4 + XAES.keySize
   private static let info = Array("Keepsake vault 1 key set".utf8)
 
-  /// nil when the pages do not hold a valid key set of a header of this version.
-  init?(_ pages: KeyPages, version: UInt8 = 1) throws(KeySlot.ParseError) {
+  /// nil when the pages do not hold a valid key set.
+  init?(_ pages: KeyPages) throws(KeySlot.ParseError) {
     var reader = ByteReader(UnsafeRawBufferPointer(pages.bytes)[part: XAES.keySize...])
+    guard let nameKeyCount = reader.number(UInt32.self), nameKeyCount > 0 else { return nil }
+    if nameKeyCount > 1 { throw .newerVersion }
     guard reader.take(XAES.keySize) != nil, let primaryID = reader.number(UInt32.self),
       let count = reader.number(UInt32.self)
     else { return nil }
@@ -37,14 +39,12 @@ final class KeyRing: Sendable {
     }
     keySetEnd = XAES.keySize + reader.position
     var slots: [KeySlot] = []
-    if version > 1 {
-      guard let slotCount = reader.number(UInt16.self), slotCount <= VaultHeader.maxSlotCount
-      else { return nil }
-      for _ in 0..<slotCount {
-        let slot = try KeySlot(&reader)
-        if slot.opensVault { return nil }
-        slots.append(slot)
-      }
+    guard let slotCount = reader.number(UInt16.self), slotCount <= VaultHeader.maxSlotCount
+    else { return nil }
+    for _ in 0..<slotCount {
+      let slot = try KeySlot(&reader)
+      if slot.opensVault { return nil }
+      slots.append(slot)
     }
     guard offsets.count == Int(count), let primaryOffset = offsets[primaryID], reader.isAtEnd
     else { return nil }
@@ -105,8 +105,10 @@ final class KeyRing: Sendable {
   }
 
   /// The header of a vault with these keys.
-  func makeHeader(vaultID: [UInt8], slots: [KeySlot]) throws(StorageError) -> VaultHeader {
-    var header = VaultHeader(vaultID: vaultID, slots: slots)
+  func makeHeader(
+    vaultID: [UInt8], slots: [KeySlot], context: String
+  ) throws(StorageError) -> VaultHeader {
+    var header = VaultHeader(vaultID: vaultID, slots: slots, context: context)
     let keySetKey = try withMasterKey { masterKey throws(StorageError) in
       try Self.keySetKey(masterKey, vaultID)
     }
@@ -142,7 +144,7 @@ final class KeyRing: Sendable {
     }
     guard isAuthentic else { return nil }
     do throws(KeySlot.ParseError) {
-      return try KeyRing(pages, version: header.version)
+      return try KeyRing(pages)
     } catch {
       if error == .newerVersion { throw VaultHeader.newerVersionError(nil) }
       return nil
@@ -180,7 +182,8 @@ final class KeyRing: Sendable {
     from old: KeyRing?, keeping ids: Set<UInt32>, newMasterKey: Bool, addsPrimaryKey: Bool
   ) throws(StorageError) -> KeyRing {
     let count = ids.count + (addsPrimaryKey ? 1 : 0)
-    let pages = try KeyPages(count: XAES.keySize + keySetPrefixSize + count * recordSize)
+    // It ends with a number of 0 slots.
+    let pages = try KeyPages(count: XAES.keySize + keySetPrefixSize + count * recordSize + 2)
     var position = 0
     /// Copies the old key at `offset`, or makes a new one if that is nil.
     func putKey(_ offset: Int?) throws(StorageError) {
@@ -197,6 +200,7 @@ final class KeyRing: Sendable {
       position += 4
     }
     try putKey(newMasterKey ? nil : 0)
+    putNumber(1)
     try putKey(nameKeyRange.lowerBound)
     var primaryID = old?.primaryID ?? 0
     if addsPrimaryKey {

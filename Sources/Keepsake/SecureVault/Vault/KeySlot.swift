@@ -10,6 +10,20 @@ struct KeySlot: Equatable, Sendable {
     case credential = 3
     case closure = 4
     case recoveryCode = 5
+
+    /// What HKDF gets besides the secret, so that the same bytes as two kinds of secret give
+    /// unrelated keys.
+    fileprivate var info: [UInt8] {
+      let name =
+        switch self {
+        case .keyFile: "key file"
+        case .passphrase: "passphrase"
+        case .credential: "credential"
+        case .closure: "closure"
+        case .recoveryCode: "recovery code"
+        }
+      return Array("Keepsake vault 1 slot: \(name)".utf8)
+    }
   }
 
   enum Purpose: UInt8, Sendable {
@@ -49,7 +63,6 @@ struct KeySlot: Equatable, Sendable {
   static let acceptedLogN: ClosedRange<UInt8> = 10...20
   private static let saltSize = 32
   private static let boxSize = XAES.keySize + XAES.overhead
-  private static let info = Array("Keepsake vault 1 slot".utf8)
   private static let domain = Array("Keepsake vault 1 wrapped key".utf8)
 
   /// The slot's fields before the salt.
@@ -152,7 +165,7 @@ struct KeySlot: Equatable, Sendable {
         }
       }
     } else {
-      try KeyDerivation.hkdf(secret, salt: salt, info: Self.info, into: output.bytes)
+      try KeyDerivation.hkdf(secret, salt: salt, info: kind.info, into: output.bytes)
     }
     return output
   }

@@ -8,6 +8,12 @@ enum PaddedValue {
   /// In place of a kind: the value is a box under the presence key.
   static let boxKind: UInt8 = 255
 
+  /// The most bytes that a value may have: it is held in memory whole.
+  static let maxValueSize = 1 << 30
+
+  /// The length of the greatest value, in a box of its own that is padded again.
+  static let maxPaddedLength = paddedLength(paddedLength(maxValueSize) + XAES.overhead)
+
   /// Tokens and passwords all get this length.
   private static let minLength = 256
 

@@ -33,7 +33,8 @@ extension Vault {
     var newRing: KeyRing?
     let replaced = try session.revision.replaceHeader { () throws(StorageError) -> VaultHeader? in
       newRing = try makeRing()
-      return try newRing?.makeHeader(vaultID: session.header.vaultID, slots: slots)
+      return try newRing?.makeHeader(
+        vaultID: session.header.vaultID, slots: slots, context: storage.context)
     }
     guard let (header, revision) = replaced, let newRing else { return nil }
     // The header is in place, so this succeeds even if the vault was locked in the meantime.

@@ -112,7 +112,8 @@ extension Vault {
     let vaultID = try SystemRandom.bytes(VaultHeader.idSize)
     let ring = try KeyRing.makeNew()
     let slot = try ring.makeSlot(vaultID: vaultID, for: secret)
-    let header = try ring.makeHeader(vaultID: vaultID, slots: [slot])
+    let header = try ring.makeHeader(
+      vaultID: vaultID, slots: [slot], context: storage.context)
     guard let revision = try storage.create(header) else { return nil }
     return try makeCurrent(
       VaultSession(header: header, revision: revision, ring: ring), ifNotLockedSince: lockCount)

@@ -17,6 +17,12 @@ extension Vault {
   /// - Returns: False if there is one already that it may not replace.
   @discardableResult
   func write(_ secret: NewSecret) throws(StorageError) -> Bool {
+    guard secret.value.count <= PaddedValue.maxValueSize else {
+      throw StorageError(
+        .misuse, operation: "set",
+        reason: "the value is longer than \(PaddedValue.maxValueSize) bytes",
+        remedy: "Encrypt it in a file of your own, and store that file's key here.")
+    }
     var presenceKey: PresenceKey?
     for attempt in 0..<Self.maxAttempts {
       // A writer that keeps losing to rotations takes the lock before it starts.

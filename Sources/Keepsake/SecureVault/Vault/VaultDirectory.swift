@@ -15,6 +15,8 @@ final class VaultDirectory: VaultStorage {
 
   var path: String { paths.directory }
   var headerPath: String { paths.header }
+  /// Empty, so that a vault's directory can be moved and copied.
+  var context: String { "" }
 
   func keyFile() throws(StorageError) -> KeyFile? { try ownKeyFile() }
 
@@ -51,9 +53,7 @@ final class VaultDirectory: VaultStorage {
     guard let file = try File.openIfPresent(paths.header) else { return nil }
     let status = try file.status(withTimes: true)
     guard status.isRegularFile, status.size <= VaultHeader.maxSize else {
-      throw StorageError(
-        .damaged, operation: "open", path: file.path, reason: "the file is not a vault header",
-        remedy: "Restore the right file from a backup; the secrets are untouched.")
+      throw VaultHeader.foreignError(file.path)
     }
     let bytes = try file.read(from: 0, count: status.size)
     let header = try VaultHeader(bytes, path: paths.header)

@@ -10,7 +10,7 @@ enum VaultFormat {
 ///
 /// The article on the vault format describes it. All integers are little-endian:
 ///
-///     0  "SVE1"      4  version   5  cipher suite       6  flags (2 bytes)
+///     0  "KVE1"      4  version   5  cipher suite       6  flags (2 bytes)
 ///     8  key id (4)  12  length of the names box (4)    16  length of the value box (8)
 struct EntryHeader: Equatable, Sendable {
   var isPresenceRequired: Bool
@@ -22,8 +22,8 @@ struct EntryHeader: Equatable, Sendable {
   static let size = 24
   /// More than the names box of the longest key and service takes.
   static let maxNamesLength = 2 * EntryNames.maxNameSize + 1_024
-  /// `SVE1` in ASCII.
-  private static let signature: UInt32 = 0x3145_5653
+  /// `KVE1` in ASCII.
+  private static let signature: UInt32 = 0x3145_564B
   private static let presenceFlag: UInt16 = 1
 
   enum ParseError: Error {
@@ -67,7 +67,7 @@ struct EntryHeader: Equatable, Sendable {
     guard (XAES.overhead...Self.maxNamesLength).contains(Int(names)),
       let valueLength = Int(exactly: value),
       valueLength >= XAES.overhead + PaddedValue.prefixSize,
-      valueLength <= AESGCM.maxMessageSize + XAES.overhead
+      valueLength <= PaddedValue.maxPaddedLength + XAES.overhead
     else { throw .invalid }
     self.init(
       isPresenceRequired: flags & Self.presenceFlag != 0, keyID: keyID, namesLength: Int(names),

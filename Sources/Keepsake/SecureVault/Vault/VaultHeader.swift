@@ -3,19 +3,18 @@
 ///
 /// The article on the vault format describes it. All integers are little-endian:
 ///
-///     0   "SVH1"   4  version   5  cipher suite   6  number of slots (2)   8  vault id (16)
+///     0   "KVH1"   4  version   5  cipher suite   6  number of slots (2)   8  vault id (16)
 ///     24  the slots, the length of the key set's box (4), the box, SHA-256 of all before
 ///
-/// In version 1, the presence slots are among those slots. Version 2 seals them with the key set:
-/// a copy of the header alone does not let anyone guess the passphrase.
+/// The presence slots are sealed with the key set: a copy of the header alone does not let anyone
+/// guess the passphrase.
 ///
 /// The checksum tells damage from a wrong key. It does not prevent forgery: for that, the key set's
 /// box authenticates everything before it.
 struct VaultHeader: Equatable, Sendable {
-  /// The version that every header is written in.
-  static let version: UInt8 = 2
-
-  var version = Self.version
+  /// Names the vault where a server could put another one in its place; see
+  /// ``VaultStorage/context``.
+  let context: String
   var vaultID: [UInt8]
   /// The slots that are not sealed.
   var slots: [KeySlot]
@@ -25,14 +24,10 @@ struct VaultHeader: Equatable, Sendable {
 
   /// The slot of the source that protects the vault. Every vault has one.
   var masterSlot: KeySlot? { slots.first { $0.purpose == .master } }
-  var presenceSlot: KeySlot? { slots.first { $0.purpose == .presence } ?? sealedSlots.first }
-  /// Whether there is a ``presenceSlot``, without a copy of it.
-  var hasPresenceSlot: Bool {
-    !sealedSlots.isEmpty || slots.contains { $0.purpose == .presence }
-  }
+  var presenceSlot: KeySlot? { sealedSlots.first }
   var allSlots: [KeySlot] { slots + sealedSlots }
   /// Whether a passphrase or a recovery code opens the vault.
-  var hasTypedSlot: Bool { slots.contains { $0.opensVault && $0.isTyped } }
+  var hasTypedSlot: Bool { slots.contains(where: \.isTyped) }
 
   /// Whether both are headers of the same vault with the same slots; its keys may differ.
   func hasSlots(of other: VaultHeader) -> Bool {
@@ -41,13 +36,21 @@ struct VaultHeader: Equatable, Sendable {
 
   static let idSize = 16
   static let maxSize = 1 << 20
-  private static let signature: [UInt8] = Array("SVH1".utf8)
+  private static let signature: [UInt8] = Array("KVH1".utf8)
   static let maxSlotCount = 16
 
-  /// The associated data of the key set's box: the header up to that box.
+  /// The associated data of the key set's box: the header up to that box, and the context.
   var associatedData: [UInt8] {
+    var bytes = prefix
+    bytes.append(number: UInt32(clamping: context.utf8.count))
+    bytes.append(contentsOf: context.utf8)
+    return bytes
+  }
+
+  /// The header up to the key set's box.
+  private var prefix: [UInt8] {
     var bytes = Self.signature
-    bytes.append(version)
+    bytes.append(VaultFormat.version)
     bytes.append(VaultFormat.cipherSuite)
     bytes.append(number: UInt16(slots.count))
     bytes.append(contentsOf: vaultID)
@@ -56,7 +59,7 @@ struct VaultHeader: Equatable, Sendable {
   }
 
   func bytes() throws(StorageError) -> [UInt8] {
-    var bytes = associatedData
+    var bytes = prefix
     bytes.append(number: UInt32(keySetBox.count))
     bytes.append(contentsOf: keySetBox)
     bytes.append(contentsOf: try bytes.withBytes(Digest.sha256))
@@ -75,8 +78,9 @@ struct VaultHeader: Equatable, Sendable {
       remedy: "Remove the damaged secrets: the header keeps old keys for them.")
   }
 
-  /// A header of the current version, whose key set is sealed later.
-  init(vaultID: [UInt8], slots: [KeySlot]) {
+  /// A header whose key set is sealed later.
+  init(vaultID: [UInt8], slots: [KeySlot], context: String) {
+    self.context = context
     self.vaultID = vaultID
     self.slots = slots.filter(\.opensVault)
     sealedSlots = slots.filter { !$0.opensVault }
@@ -90,23 +94,23 @@ struct VaultHeader: Equatable, Sendable {
     return header
   }
 
-  private init(version: UInt8, vaultID: [UInt8], slots: [KeySlot], keySetBox: [UInt8]) {
-    self.version = version
+  private init(context: String, vaultID: [UInt8], slots: [KeySlot], keySetBox: [UInt8]) {
+    self.context = context
     self.vaultID = vaultID
     self.slots = slots
     self.keySetBox = keySetBox
   }
 
-  init(_ bytes: [UInt8], path: String) throws(StorageError) {
+  init(_ bytes: [UInt8], path: String, context: String = "") throws(StorageError) {
     let parsed = try bytes.withBytes { bytes throws(StorageError) -> VaultHeader? in
       var reader = ByteReader(bytes)
-      guard bytes.count > Digest.size, let signature = reader.take(4),
-        signature.elementsEqual(Self.signature)
-      else { return nil }
+      guard reader.take(4)?.elementsEqual(Self.signature) == true else {
+        throw Self.foreignError(path)
+      }
+      guard bytes.count > Digest.size else { return nil }
       let sum = try Digest.sha256(bytes[part: ..<(bytes.count - Digest.size)])
       guard bytes[part: (bytes.count - Digest.size)...].elementsEqual(sum) else { return nil }
-      guard let version = reader.number(UInt8.self), (1...Self.version).contains(version),
-        reader.number() == VaultFormat.cipherSuite
+      guard reader.number() == VaultFormat.version, reader.number() == VaultFormat.cipherSuite
       else { throw Self.newerVersionError(path) }
       guard let count = reader.number(UInt16.self), count <= Self.maxSlotCount,
         let vaultID = reader.array(Self.idSize)
@@ -115,9 +119,7 @@ struct VaultHeader: Equatable, Sendable {
       for _ in 0..<count {
         do throws(KeySlot.ParseError) {
           let slot = try KeySlot(&reader)
-          guard version == 1 || slot.opensVault else { return nil }
-          // Version 1 has no recovery slots.
-          if version == 1, slot.purpose == .recovery { throw .newerVersion }
+          guard slot.opensVault else { return nil }
           slots.append(slot)
         } catch {
           if error == .newerVersion { throw Self.newerVersionError(path) }
@@ -127,10 +129,16 @@ struct VaultHeader: Equatable, Sendable {
       guard let length = reader.number(UInt32.self), let box = reader.array(Int(length)),
         reader.take(Digest.size) != nil, reader.isAtEnd
       else { return nil }
-      return VaultHeader(version: version, vaultID: vaultID, slots: slots, keySetBox: box)
+      return VaultHeader(context: context, vaultID: vaultID, slots: slots, keySetBox: box)
     }
     guard let parsed else { throw Self.damageError(path) }
     self = parsed
+  }
+
+  static func foreignError(_ path: String) -> StorageError {
+    StorageError(
+      .damaged, operation: "open", path: path, reason: "the file is not a vault header",
+      remedy: "Move it away, or restore the right file from a backup; the secrets are untouched.")
   }
 
   static func damageError(_ path: String) -> StorageError {

@@ -179,11 +179,11 @@ extension VaultSession {
           switch try readEntry(at: path, .names) {
           case .missing: continue
           case .opened(let entry): if entry.header.isPresenceRequired { return true }
-          case .unknownKey: if header.hasPresenceSlot { return true }
+          case .unknownKey: if header.presenceSlot != nil { return true }
           }
         } catch {
           if error.isDescriptorLimit { throw error }
-          if header.hasPresenceSlot { return true }
+          if header.presenceSlot != nil { return true }
         }
       }
     }

@@ -45,7 +45,7 @@ extension VaultSession {
     var condition = secret.replaces ? EntryCondition.none : .isAbsent
     // If the access was taken from the old entry, another process may replace that entry meanwhile,
     // provided that this header has a key for presence.
-    if secret.access == nil, header.hasPresenceSlot {
+    if secret.access == nil, header.presenceSlot != nil {
       condition = .hasAccess(of: replaced, isPresenceRequired: isPresenceRequired)
     }
     // A value that requires presence is sealed twice, so that reading it takes both keys.
@@ -59,7 +59,8 @@ extension VaultSession {
     let makeHeader: (() throws(StorageError) -> VaultHeader)? =
       if isPresenceRequired {
         { [self] () throws(StorageError) in
-          try ring.makeHeader(vaultID: header.vaultID, slots: header.allSlots)
+          try ring.makeHeader(
+            vaultID: header.vaultID, slots: header.allSlots, context: storage.context)
         }
       } else {
         nil
@@ -143,11 +144,6 @@ extension VaultSession {
     reusing knownCipher: inout XAES?
   ) throws(StorageError) {
     let size = plaintext.prefix.count + plaintext.value.count + plaintext.paddingLength
-    guard size <= AESGCM.maxMessageSize else {
-      throw StorageError(
-        .misuse, operation: "set", reason: "the value is too large for one secret",
-        remedy: "Encrypt it in a file of your own, and store that file's key here.")
-    }
     let names = plaintext.names
     let namesBoxLength = names.length + XAES.overhead
     let header = EntryHeader(

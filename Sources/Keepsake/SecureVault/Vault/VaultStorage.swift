@@ -5,6 +5,9 @@ protocol VaultStorage: Sendable {
   var path: String { get }
   /// Names the header in errors.
   var headerPath: String { get }
+  /// Names the vault in the associated data of its key set, so that it does not open in the place
+  /// of another one.
+  var context: String { get }
 
   /// The key file that may open the vault; nil if several machines share the vault, because a key
   /// file belongs to one of them.

@@ -1,0 +1,145 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import KeepsakeTestSupport
+
+/// What the format refuses, and what it does not tell apart.
+@Suite(.singleThreaded, .quickPassphrases) struct VaultFormatTests {
+  private let directory: TemporaryDirectory
+
+  init() throws { directory = try TemporaryDirectory() }
+
+  @Test func aFileOfAnotherFormatIsNoHeaderAndStays() throws {
+    try directory.secrets().set("v", forKey: "k")
+    for signature in ["SVH1", "KVH2", ""] {
+      let bytes = try Bytes.summed(
+        Array(signature.utf8) + Bytes.read(directory.headerPath).dropFirst(signature.utf8.count))
+      let foreign = signature.isEmpty ? [] : bytes
+      try Bytes.write(foreign, to: directory.headerPath)
+      let store = directory.secrets()
+      for call in [
+        { _ = try store.get("k") }, { try store.set("w", forKey: "k") }, { try store.rotateKeys() },
+        { try store.protect(with: .keyFile) },
+      ] {
+        let error = #expect(throws: StorageError.self) { try call() }
+        #expect(error?.code == .damaged && error?.path == directory.headerPath)
+        #expect(error?.reason?.contains("not a vault header") == true)
+      }
+      #expect(try Bytes.read(directory.headerPath) == foreign)
+    }
+  }
+
+  @Test func aKeyFileOfAnotherFormatIsNoKeyFileAndStays() throws {
+    try directory.secrets().set("v", forKey: "k")
+    let foreign = try Bytes.summed(
+      Array("SVK1".utf8) + Bytes.read(directory.keyFilePath).dropFirst(4))
+    try Bytes.write(foreign, to: directory.keyFilePath)
+    let store = directory.secrets()
+    for call in [{ _ = try store.get("k") }, { try store.protect(with: .keyFile) }] {
+      let error = #expect(throws: StorageError.self) { try call() }
+      #expect(error?.code == .damaged && error?.path == directory.keyFilePath)
+      #expect(error?.reason?.contains("not a vault key file") == true)
+    }
+    #expect(try Bytes.read(directory.keyFilePath) == foreign)
+  }
+
+  @Test func aHeaderOpensOnlyInItsContext() throws {
+    let ring = try KeyRing.makeNew()
+    let id = try SystemRandom.bytes(VaultHeader.idSize)
+    for (context, other) in [("", "com.example.two"), ("com.example.one", "com.example.two")] {
+      let bytes = try ring.makeHeader(vaultID: id, slots: [], context: context).bytes()
+      func opens(in context: String) throws -> Bool {
+        let header = try VaultHeader(bytes, path: "header", context: context)
+        let opened = try KeyRing.open(header) { key throws(StorageError) in
+          ring.withMasterKey { key.copyMemory(from: $0) }
+        }
+        return opened != nil
+      }
+      #expect(try opens(in: context) && !opens(in: other))
+    }
+  }
+
+  /// A vault that is protected with two name keys at once is one of a newer version.
+  @Test func moreNameKeysAreANewerVersion() throws {
+    func ring(nameKeys: UInt32) throws -> KeyRing? {
+      let count = 4 + Int(nameKeys) * 32 + 8 + 36 + 2
+      let pages = try KeyPages(count: 32 + count)
+      var writer = ByteWriter(pages.bytes[part: 32...])
+      writer.append(nameKeys)
+      writer.appendZeros(Int(nameKeys) * 32)
+      writer.append(UInt32(7))
+      writer.append(UInt32(1))
+      writer.append(UInt32(7))
+      writer.appendZeros(34)
+      return try KeyRing(pages)
+    }
+    #expect(try ring(nameKeys: 1)?.primaryID == 7 && ring(nameKeys: 0) == nil)
+    #expect(throws: KeySlot.ParseError.newerVersion) { try ring(nameKeys: 2) }
+  }
+
+  @Test func theSameBytesAsTwoKindsOfSecretGiveUnrelatedKeys() throws {
+    let ring = try KeyRing.makeNew()
+    let id = try SystemRandom.bytes(VaultHeader.idSize)
+    let bytes = [UInt8](repeating: 7, count: 32)
+    let kinds: [KeySlot.Kind] = [.keyFile, .credential, .closure, .recoveryCode]
+    for kind in kinds {
+      let secret = SlotSecret(kind, try bytes.withBytes(SecretBytes.init(copying:)))
+      let slot = try ring.makeSlot(.recovery, vaultID: id, for: secret)
+      for other in kinds {
+        var changed = slot.bytes
+        changed[0] = other.rawValue
+        let slot = try changed.withBytes { bytes in
+          var reader = ByteReader(bytes)
+          return try KeySlot(&reader)
+        }
+        #expect(try slot.isOpened(by: secret.bytes) == (kind == other))
+      }
+    }
+  }
+
+  @Test(arguments: [("caf\u{E9}", "cafe\u{301}"), ("cafe\u{301}", "caf\u{E9}")])
+  func aPassphraseOpensInEachNormalForm(chosen: String, typed: String) throws {
+    let user = Locked(chosen)
+    let store = directory.secrets(
+      keySources: [], authenticate: { _ in user.withLock { $0 } })
+    try store.protect(with: .passphrase(chosen))
+    try store.set("v", forKey: "k", access: .userPresence)
+    try store.addRecovery(passphrase: "2" + chosen)
+    user.withLock { $0 = typed }
+    for passphrase in [typed, "2" + typed] {
+      try store.lock()
+      try store.unlock(passphrase: passphrase)
+      #expect(try store.get("k") == "v")
+    }
+    let source = SecureVault.KeySource.passphrase(typed)
+    #expect(try directory.secrets(keySources: [source]).contains("k"))
+    #expect(throws: StorageError.self) { try store.unlock(passphrase: "cafe") }
+  }
+
+  @Test func aValueAboveTheBoundIsRefusedBeforeAnythingIsWritten() throws {
+    let vault = directory.vault()
+    let byte = [UInt8](repeating: 0, count: 1)
+    let error = #expect(throws: StorageError.self) {
+      try byte.withUnsafeBytes { byte in
+        // Nothing reads it.
+        let value = UnsafeRawBufferPointer(start: byte.baseAddress, count: (1 << 30) + 1)
+        try vault.write(
+          NewSecret(kind: .data, value: value, service: "standard", key: "k", access: nil))
+      }
+    }
+    #expect(error?.code == .misuse && error?.reason?.contains("1073741824 bytes") == true)
+    #expect(try directory.names() == [])
+
+    try directory.secrets().set("v", forKey: "k")
+    let path = try directory.secretPath("k")
+    let largest = PaddedValue.maxPaddedLength + XAES.overhead
+    #expect(largest > 1 << 30 && largest < 5 << 28)
+    for (length, reason) in [(largest, "length"), (largest + 1, "no valid header")] {
+      try Bytes.write(
+        Bytes.put(UInt64(length), at: 16, in: Bytes.read(path)), to: path)
+      let error = #expect(throws: StorageError.self) { try directory.secrets().get("k") }
+      #expect(error?.code == .damaged && error?.reason?.contains(reason) == true)
+    }
+  }
+}
