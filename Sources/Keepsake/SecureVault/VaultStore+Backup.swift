@@ -18,7 +18,13 @@ extension SecureVault.Store {
     from directory: String, keyFile: String?
   ) throws(StorageError) -> PreparedRestore {
     try perform("prepareRestore") { () throws(StorageError) in
-      try self.directory.prepareRestore(from: directory, keyFile: keyFile)
+      let vault = try vault
+      let prepared = try self.directory.prepareRestore(from: directory, keyFile: keyFile)
+      return PreparedRestore { () throws(StorageError) in
+        let kept = try prepared.commit()
+        vault.state.withLock { $0.forgetVault() }
+        return kept
+      }
     }
   }
 }

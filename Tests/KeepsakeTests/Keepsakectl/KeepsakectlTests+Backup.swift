@@ -183,9 +183,10 @@ extension KeepsakectlTests {
     for name in ["a", "b"] {
       try source.defaults(.standard).set(0, forKey: name)
       try source.vault(.standard).set("0", forKey: name)
-      try target.defaults(.standard).set(0, forKey: name)
-      try target.vault(.standard).set("0", forKey: name)
     }
+    // Before the vault is open there: a program refuses another one in its place.
+    #expect(try run("backup", app, path("first")).status == 0)
+    #expect(try other.run("restore", app, path("first"), "--replace").status == 0)
     // "b" is always set after "a", so it is never ahead.
     let isDone = Locked(false)
     let group = DispatchGroup()

@@ -195,7 +195,10 @@ import Testing
     #expect(try other.get("k") == nil && other.keys() == [])
     try other.set("w", forKey: "k")
     #expect(try other.protection == .keyFile && other.get("k") == "w")
-    // A store that still has the old vault open finds the new one.
+    // A store that still has the old vault open finds the new one after `lock`.
+    expectFailure(.accessDenied) { _ = try store.get("k") }
+    try store.lock()
+    try store.unlock()
     #expect(try store.get("k") == "w" && store.keys() == ["k"])
   }
 

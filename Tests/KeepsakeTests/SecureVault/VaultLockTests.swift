@@ -86,6 +86,8 @@ import Testing
       atPath: other.path + "/vault", toPath: directory.path + "/vault")
     try FileManager.default.removeItem(atPath: directory.keyFilePath)
     try FileManager.default.copyItem(atPath: other.keyFilePath, toPath: directory.keyFilePath)
+    try vault.lock()
+    try vault.unlock(passphrase: nil)
     try set("4", vault)
     try expectExcluded(vault)
     #expect(try directory.secrets().get("k") == "4")

@@ -99,6 +99,7 @@ extension Vault {
       if let session = try create(under: secret, ifNotLockedSince: lockCount) { return session }
       // Another process created it first.
       guard let (header, revision) = try storage.readHeader() else { continue }
+      try requireSameVault(header)
       return try makeCurrent(try open(header, revision), ifNotLockedSince: lockCount)
     }
     return nil
@@ -159,6 +160,7 @@ extension Vault {
       state.withLock { if $0.lockCount == lockCount { $0.isLocked = false } }
       return
     }
+    try requireSameVault(header)
     guard let passphrase else {
       _ = try makeCurrent(
         try open(header, revision), ifNotLockedSince: lockCount, isUnlocking: true)

@@ -104,6 +104,7 @@ final class Vault: Sendable {
     if let session = try existingSession() { return session }
     let lockCount = state.withLock { $0.lockCount }
     if let (header, revision) = try headerIfVaultExists() {
+      try requireSameVault(header)
       return try makeCurrent(try open(header, revision), ifNotLockedSince: lockCount)
     }
     return mayCreate ? try create(ifNotLockedSince: lockCount) : nil
@@ -124,6 +125,15 @@ final class Vault: Sendable {
   func lockedError(_ reason: String, remedy: String) -> StorageError {
     StorageError(
       .locked, operation: "open", path: storage.path, reason: reason, remedy: remedy)
+  }
+
+  /// Throws if this process has opened another vault at this path since the last `lock()`.
+  func requireSameVault(_ header: VaultHeader) throws(StorageError) {
+    guard let id = state.withLock({ $0.vaultID }), id != header.vaultID else { return }
+    throw StorageError(
+      .accessDenied, operation: "open", path: storage.headerPath,
+      reason: "the vault was replaced by another one while this process used it",
+      remedy: "If that is right, call SecureVault.lock() and then unlock.")
   }
 
   private var lockWasCalled: StorageError {
@@ -209,6 +219,8 @@ struct VaultOptions: Sendable {
 /// The state of a vault in this process.
 struct VaultState {
   private(set) var session: VaultSession?
+  /// The id of the vault that was opened or created last, until `lock()`.
+  private(set) var vaultID: [UInt8]?
   /// Whether `lock()` was called, and `unlock` not yet.
   var isLocked = false
   /// The number of calls of `lock()`. An opening that started before a call must not undo it.
@@ -233,6 +245,7 @@ struct VaultState {
 
   mutating func setSession(_ session: VaultSession) {
     self.session = session
+    vaultID = session.header.vaultID
     isLocked = false
     sessions.removeAll { $0.session == nil }
     sessions.append(WeakSession(session: session))
@@ -242,18 +255,21 @@ struct VaultState {
     if session === old { session = nil }
   }
 
-  /// Closes the session because the vault was erased.
+  /// Closes the session because this process has erased the vault.
   mutating func reset() {
-    session = nil
+    forgetVault()
     isLocked = false
   }
+
+  /// Closes the session, and accepts another vault in its place.
+  mutating func forgetVault() { (session, vaultID) = (nil, nil) }
 
   /// Returns all sessions that may still be in use.
   mutating func lock() -> [WeakSession] {
     dropInheritedSessions()
     lockCount += 1
     isLocked = true
-    session = nil
+    forgetVault()
     return sessions
   }
 }

@@ -142,4 +142,49 @@ import Testing
       #expect(error?.code == .damaged && error?.reason?.contains(reason) == true)
     }
   }
+
+  // MARK: Another vault in its place
+
+  /// Another process erases the vault, and stores a secret in the next one.
+  @Test func anotherVaultInItsPlaceIsAnErrorUntilLock() throws {
+    let source = SecureVault.KeySource.passphrase("correct horse")
+    let store = directory.secrets(keySources: [source])
+    try store.set("v", forKey: "k")
+    let other = directory.secrets(keySources: [source])
+    try other.eraseVault()
+    try other.set("theirs", forKey: "k")
+    let before = try directory.contents()
+    for call in [
+      { _ = try store.get("k") }, { try store.set("w", forKey: "k") }, { _ = try store.keys() },
+      { try store.remove("k") }, { try store.rotateKeys() }, { try store.protect(with: source) },
+      { try store.unlock() }, { try store.unlock(passphrase: "correct horse") },
+      { _ = try store.addRecovery() },
+    ] {
+      let error = #expect(throws: StorageError.self) { try call() }
+      #expect(error?.code == .accessDenied && error?.path == directory.headerPath)
+      #expect(error?.reason?.contains("replaced by another one") == true)
+      #expect(error?.remedy.contains("lock()") == true)
+    }
+    #expect(try directory.contents() == before)
+    try store.lock()
+    try store.unlock(passphrase: "correct horse")
+    #expect(try store.get("k") == "theirs")
+  }
+
+  /// What this process does to the vault itself is expected.
+  @Test func aVaultThatThisProcessErasesOrRestoresIsFollowedByAnother() throws {
+    let store = directory.secrets()
+    try store.set("v", forKey: "k")
+    try store.backUp(to: directory.file("backup").path, keyFile: nil)
+    try store.eraseVault()
+    try store.set("w", forKey: "k")
+    #expect(try store.get("k") == "w")
+    _ = try store.prepareRestore(from: directory.file("backup").path, keyFile: nil).commit()
+    #expect(try store.get("k") == "v")
+    // Another process erases it, and this one creates the next.
+    try directory.secrets().eraseVault()
+    #expect(try store.get("k") == nil)
+    try store.set("x", forKey: "k")
+    #expect(try store.get("k") == "x")
+  }
 }
