@@ -1,5 +1,6 @@
 #if SecureVault
 internal import CKeepsake
+internal import KeepsakeLibc
 
 /// Random bytes for nonces, ids and keys, from the system.
 ///
@@ -14,7 +15,10 @@ enum SystemRandom {
       let count = try systemCall(.random, "random bytes") {
         Int(keepsake_random(start, rest.count))
       }.get(.random, "random bytes")
-      rest = rest[part: min(max(count, 0), rest.count)...]
+      guard count > 0 else {
+        throw StorageError(errno: EIO, operation: "random bytes", path: "random bytes")
+      }
+      rest = rest[part: min(count, rest.count)...]
     }
   }
 
