@@ -242,8 +242,6 @@ import Testing
     #expect(try directory.bytes(of: path + Sidecar.suffix) == Array(sidecar))
   }
 
-  // MARK: Caches in version 2
-
   @Test func detailedCacheEntriesAreReadAndWrittenWithTheSameBytes() throws {
     let page = Data("hello".utf8)
     let (pagePath, nobodyPath) = (
@@ -271,7 +269,7 @@ import Testing
     #expect(try store.removeExpired() == 0 && store.statistics.damaged == 0)
     for (bytes, key) in [(pageSidecar, "page"), (nobody, "nobody")] {
       let sidecar = try Sidecar(Array(bytes))
-      #expect(try sidecar.record(of: key) == bytes.dropLast(Sidecar.headerSize))
+      #expect(try sidecar.record(of: key) == bytes)
     }
   }
 
@@ -313,30 +311,28 @@ import Testing
 
   /// A text with tags that is kept for an hour after its expiry.
   private static let page = """
-    S1NDAgEBAAAIuX+wqBvTwQUAAAAAAAAAFM2FPf6clxfxeEp86GppKAAAKjb+nJcXAACs033Wwys3AAAAMwAAAHBhZ2UA
-    oLgwRgMAAAQAZXRhZwoAIjMzYTY0ZGY1IgMAbsOpAAAEAHR5cGUKAHRleHQvcGxhaW4AAAAAAAAAAAAAAAAAAAAAAAAA
-    AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA
+    S1NFAQEBAAAREO4H/NqEmQUAAAAAAAAAFM2FPf6clxfxeEp86GppKAAAKjb+nJcXAACs033Wwys3AAAAMwAAAHBh
+    Z2UAoLgwRgMAAAQAZXRhZwoAIjMzYTY0ZGY1IgMAbsOpAAAEAHR5cGUKAHRleHQvcGxhaW4=
     """
 
   /// A record that there is no value.
   private static let nobody = """
-    S1NDAv8BAADsN+NCnwbuwwAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAKjb+nJcXAACs033WwysOAAAACAAAAG5vYm9k
-    eQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA
-    AAAAAA==
+    S1NFAf8BAADZxO+DRoopDgAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAKjb+nJcXAACs033WwysGAAAAAAAAAG5v
+    Ym9keQ==
     """
 
-  /// A record with a tag, and the header of the first golden entry.
+  /// A record with a tag, and the record of the first golden entry.
   private static let detailedOverPlain = """
-    S1NDAgACAAD7m3BQx4duEwYAAAAAAAAAsMBPaQydlxeRxsHo2cHFtQBYcS4MnZcXAACQnc7agjccAAAAEwAAAGltYWdl
-    XzAwMQAAAAAAAAAABABldGFnAwAiMiJLU0MBAAAAAB9UOkmRGUELBAAAAAAAAAAVzYU9/pyXFxhs5FtAp+H6AAAqNv6c
-    lxcAAAAAAAAAAAkAAAAAAAAA
+    S1NFAQACAABoJF7zaiIAPQYAAAAAAAAAsMBPaQydlxeRxsHo2cHFtQBYcS4MnZcXAACQnc7agjccAAAAEwAAAGlt
+    YWdlXzAwMQAAAAAAAAAABABldGFnAwAiMiJLU0UBAAAAABuy7SSUdTe5BAAAAAAAAAAVzYU9/pyXFxhs5FtAp+H6
+    AAAqNv6clxcAAAAAAAAAAAkAAAAAAAAAaW1hZ2VfMDAx
     """
 
-  /// A plain record, and the whole record with a tag before it.
+  /// A record without details, and the one with a tag before it.
   private static let plainOverDetailed = """
-    S1NDAQAAAABb/7PB3YyFXgYAAAAAAAAAscBPaQydlxeRxsHo2cHFtQBYcS4MnZcXAAAAAAAAAAAJAAAAAAAAAGltYWdl
-    XzAwMUtTQwIAAQAAuPlYBFMIst8EAAAAAAAAABTNhT3+nJcXGGzkW0Cn4foAACo2/pyXFwAArNN91sMrHAAAABMAAABp
-    bWFnZV8wMDEAAAAAAAAAAAQAZXRhZwMAIjEi
+    S1NFAQEAAACBFJ3OmfWlPwYAAAAAAAAAscBPaQydlxeRxsHo2cHFtQBYcS4MnZcXAAAAAAAAAAAJAAAAAAAAAGlt
+    YWdlXzAwMUtTRQEAAQAAxB3ExI5tmXcEAAAAAAAAABTNhT3+nJcXGGzkW0Cn4foAACo2/pyXFwAArNN91sMrHAAA
+    ABMAAABpbWFnZV8wMDEAAAAAAAAAAAQAZXRhZwMAIjEi
     """
 
   /// Three numbers for each of the 256 subdirectories: its size, and twice the earliest expiry.
@@ -435,11 +431,11 @@ import Testing
   private static let hundredYears: Int64 = 3_153_600_000_000_000_000
 
   /// All times of creation and modification are in 2023.
-  /// The record of a text that replaces the first entry, and the header of the record before it.
+  /// The record of a text that replaces the first entry, and the record before it.
   private static let overwritten = """
-    S1NDAQEAAABFGeYecq1H5gYAAAAAAAAAscBPaQydlxeRxsHo2cHFtQBYcS4MnZcXAAAAAAAAAAAJAAAAAAAAAGlt
-    YWdlXzAwMUtTQwEAAAAAH1Q6SZEZQQsEAAAAAAAAABXNhT3+nJcXGGzkW0Cn4foAACo2/pyXFwAAAAAAAAAACQAA
-    AAAAAAA=
+    S1NFAQEAAACBFJ3OmfWlPwYAAAAAAAAAscBPaQydlxeRxsHo2cHFtQBYcS4MnZcXAAAAAAAAAAAJAAAAAAAAAGlt
+    YWdlXzAwMUtTRQEAAAAAG7LtJJR1N7kEAAAAAAAAABXNhT3+nJcXGGzkW0Cn4foAACo2/pyXFwAAAAAAAAAACQAA
+    AAAAAABpbWFnZV8wMDE=
     """
 
   private static let entries = [
@@ -448,32 +444,32 @@ import Testing
       expiry: .never, modified: 1_700_000_000_123_456_789,
       payload: "AAH+/w==",
       sidecar: """
-        S1NDAQAAAAAfVDpJkRlBCwQAAAAAAAAAFc2FPf6clxcYbORbQKfh+gAAKjb+nJcXAAAAAAAAAAAJAAAAAAAAAGlt
-        YWdlXzAwMQ==
+        S1NFAQAAAAAbsu0klHU3uQQAAAAAAAAAFc2FPf6clxcYbORbQKfh+gAAKjb+nJcXAAAAAAAAAAAJAAAAAAAA
+        AGltYWdlXzAwMQ==
         """),
     Entry(
       key: "token \u{2713}", path: "50/dG9rZW4g4pyT", kind: .text,
       expiry: .after(hundredYears), modified: 1_700_000_000_123_456_788,
       payload: "dG9rLeKckw==",
       sidecar: """
-        S1NDAQEBAABtBx+UQ4K3sgcAAAAAAAAAFM2FPf6clxeVeXpm4vJ6HgAAKjb+nJcXAACs033WwysJAAAAAAAAAHRv
-        a2VuIOKckw==
+        S1NFAQEBAADXtKWRytqVLgcAAAAAAAAAFM2FPf6clxeVeXpm4vJ6HgAAKjb+nJcXAACs033WwysJAAAAAAAA
+        AHRva2VuIOKckw==
         """),
     Entry(
       key: "???", path: "66/Pz8_", kind: .json,
       expiry: .at(4_000_000_000_000_000_000), modified: 1_700_000_000_123_456_788,
       payload: "eyJ1c2VyIjoiYWRhIn0=",
       sidecar: """
-        S1NDAQICAAB0EfX0NHfuYg4AAAAAAAAAFM2FPf6clxdn/qx+HPKBcwAAKjb+nJcXAACQnc7agjcDAAAAAAAAAD8/
-        Pw==
+        S1NFAQICAAD/nOQ4TRD+mA4AAAAAAAAAFM2FPf6clxdn/qx+HPKBcwAAKjb+nJcXAACQnc7agjcDAAAAAAAA
+        AD8/Pw==
         """),
     Entry(
       key: "~~~", path: "5c/fn5-", kind: .date,
       expiry: .idle(hundredYears), modified: 1_700_000_000_123_456_788,
       payload: "NzAwMDAwMDAwLjI1",
       sidecar: """
-        S1NDAQMDAACA9gwhYOTbcAwAAAAAAAAAFM2FPf6clxfoblxtj5/tWgAAKjb+nJcXAACs033WwysDAAAAAAAAAH5+
-        fg==
+        S1NFAQMDAAChhHm4qCJIJAwAAAAAAAAAFM2FPf6clxfoblxtj5/tWgAAKjb+nJcXAACs033WwysDAAAAAAAA
+        AH5+fg==
         """),
     Entry(
       key: String(repeating: "k", count: 188), path: "8c/h.8c555647b03d8e679ff65110b8603024",
@@ -481,10 +477,10 @@ import Testing
       expiry: .never, modified: 1_700_000_000_123_456_789,
       payload: "IkluZmluaXR5Ig==",
       sidecar: """
-        S1NDAQQAAACd71Ds3RUHzwoAAAAAAAAAFc2FPf6clxc/QbpEzPJtpgAAKjb+nJcXAAAAAAAAAAC8AAAAAAAAAGtr
-        a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tr
-        a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tr
-        a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tr
+        S1NFAQQAAABM4vyjb1kqdwoAAAAAAAAAFc2FPf6clxc/QbpEzPJtpgAAKjb+nJcXAAAAAAAAAAC8AAAAAAAA
+        AGtra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tr
+        a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tr
+        a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tr
         """),
   ]
 }

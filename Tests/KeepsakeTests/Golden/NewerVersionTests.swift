@@ -122,7 +122,7 @@ import Testing
       }
       let file = try File(path, .readWrite)
       var bytes = try Bytes.read(path)
-      bytes[3] = 3
+      bytes[3] = 2
       bytes = Sidecar.summed(bytes)
       try file.overwrite(bytes.span.bytes, at: 0)
       let store = directory.cache(failures: failures)

@@ -45,7 +45,7 @@ extension KeepsakectlTests {
 
   func makeSidecarNewer(_ key: String) throws {
     let path = try payload(key) + ".meta"
-    let newer = Bytes.put(UInt8(3), at: 3, in: try Bytes.read(path))
+    let newer = Bytes.put(UInt8(2), at: 3, in: try Bytes.read(path))
     try Bytes.write(Sidecar.summed(newer), to: path)
   }
 }

@@ -4,25 +4,22 @@ import Foundation
 
 extension Sidecar {
   init(_ record: [UInt8]) throws {
-    self = try record.withUnsafeBytes { try Sidecar($0) }
+    self = try record.withUnsafeBytes { try SidecarRecord($0).sidecar }
   }
 
-  /// The record of the key, without the room for the previous one.
-  func record(of key: String) throws -> Data {
-    try withContents(of: key) { Data($0.dropLast(Self.headerSize)) }
-  }
+  func record(of key: String) throws -> Data { try withRecord(of: key) { Data($0) } }
 
   /// Writes the record of the key at the start of the file.
   func write(key: String, to file: File) throws {
     try file.overwrite(Array(record(of: key)).span.bytes, at: 0)
   }
 
-  /// A changed sidecar with a checksum that fits the bytes of its record.
+  /// A changed sidecar with a checksum that fits the bytes of its first record.
   static func summed(_ sidecar: [UInt8]) -> [UInt8] {
     let sum = sidecar.withUnsafeBytes { bytes in
-      Checksum.sum(
-        UnsafeRawBufferPointer(rebasing: bytes[16..<bytes.count - headerSize]),
-        seed: UInt64(littleEndian: bytes.loadUnaligned(as: UInt64.self)))
+      let end = headerSize + Int(bytes.number(at: 56, as: UInt32.self))
+      return Checksum.sum(
+        UnsafeRawBufferPointer(rebasing: bytes[16..<end]), seed: bytes.number(at: 0))
     }
     return Bytes.put(sum, at: 8, in: sidecar)
   }

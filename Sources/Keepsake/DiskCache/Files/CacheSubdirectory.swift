@@ -67,7 +67,7 @@ struct CacheSubdirectory {
       guard let name = EntryName(fileName: payloadName ?? fileName) else { continue }
       if payloadName != nil, let expires = try cache.expiryOfNoValue(name, key: nil), expires > now
       {
-        let footprint = cache.footprint(size: 0, keyLength: try cache.keyLength(of: name))
+        let footprint = try cache.footprint(of: name, size: 0)
         scan.earliestExpiry = min(scan.earliestExpiry, expires)
         scan.size += footprint
         scan.entries.append((name, nil, footprint))
@@ -88,8 +88,7 @@ struct CacheSubdirectory {
         case .missing: continue
         }
       }
-      let footprint = cache.footprint(
-        size: payload.size, keyLength: try cache.keyLength(of: name))
+      let footprint = try cache.footprint(of: name, size: payload.size)
       scan.size += footprint
       scan.entries.append((name, payload, footprint))
     }

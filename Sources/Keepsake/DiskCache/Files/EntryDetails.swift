@@ -1,4 +1,4 @@
-/// Properties that few entries have. A sidecar with any of them is in version 2 of the format.
+/// Properties that few entries have.
 package struct EntryDetails: Equatable, Sendable {
   /// For how long the entry is kept after its expiry, in nanoseconds.
   package var kept: Int64 = 0
@@ -6,7 +6,7 @@ package struct EntryDetails: Equatable, Sendable {
   /// nil if the entry was stored for this machine alone.
   package var version: EntryVersion?
 
-  /// nil if there is nothing that a sidecar of version 1 does not say.
+  /// nil if there would be none.
   package init?(kept: Int64 = 0, tags: [String: String] = [:], version: EntryVersion? = nil) {
     if kept <= 0, tags.isEmpty, version == nil { return nil }
     self.kept = max(0, kept)
@@ -14,7 +14,7 @@ package struct EntryDetails: Equatable, Sendable {
     self.version = version
   }
 
-  /// Whether there is nothing that a sidecar of version 1 does not say.
+  /// Whether there are none.
   package var isEmpty: Bool { kept == 0 && tags.isEmpty && version == nil }
 
   // MARK: Bytes

@@ -300,8 +300,8 @@ package final class FileCache: CacheEngine {
   func requireSize(_ size: Int, _ key: String, _ cache: OpenCache) throws(StorageError) {
     guard let sizeLimit else { return }
     try CacheSizeLimit.check(
-      cache.footprint(size: size, keyLength: key.utf8.count), within: sizeLimit,
-      path: paths.directory)
+      cache.footprint(size: size, sidecar: Sidecar.headerSize + key.utf8.count),
+      within: sizeLimit, path: paths.directory)
   }
 
   package func startWriting(_ key: String) throws(StorageError) -> any CacheWriter {

@@ -33,20 +33,19 @@ struct LockedEntry {
     guard let payload = try fileStatus(name.path) else {
       let sidecar = try fileStatus(sidecarPath)
       if sidecar == nil { return noticeably && countRemoval(0) }
-      let keyLength = try cache.keyLength(of: name)
+      let footprint = try cache.footprint(of: name, size: 0)
       let hasNoValue = try cache.expiryOfNoValue(name, key: nil) != nil
       try FileSystem.unlink(sidecarPath, in: cache.directory)
       // Otherwise it is unknown whether the missing payload was counted.
-      return countRemoval(hasNoValue ? -cache.footprint(size: 0, keyLength: keyLength) : nil)
+      return countRemoval(hasNoValue ? -footprint : nil)
     }
-    let keyLength = try cache.keyLength(of: name)
+    let footprint = try cache.footprint(of: name, size: payload.size)
     // The payload goes first, because a sidecar without one counts as missing.
     try FileSystem.unlink(name.path, in: cache.directory)
     do throws(StorageError) {
       try FileSystem.unlink(sidecarPath, in: cache.directory)
     } catch  where error.code == .isDirectory {}
-    return countRemoval(
-      payload.isRegularFile ? -cache.footprint(size: payload.size, keyLength: keyLength) : nil)
+    return countRemoval(payload.isRegularFile ? -footprint : nil)
   }
 
   /// Removes the entry if it has expired; it may have been replaced since it was looked up.
@@ -69,31 +68,21 @@ struct LockedEntry {
 
   // MARK: Publishing
 
-  /// What a change of an entry replaces.
-  private struct Replaced {
-    /// nil if there is no payload.
-    var payloadSize: Int?
-    /// The number of bytes that the entry takes on disk.
-    var footprint = 0
-    /// Set if the old or the new record has details: the whole sidecar, and its record to keep.
-    var detailed: (sidecar: [UInt8], record: [UInt8])?
-  }
-
-  /// Makes the payload in a temporary file, and the contents of its sidecar, visible as the entry.
+  /// Makes the payload in a temporary file, and the record of its sidecar, visible as the entry.
   ///
   /// The new record is written before the payload gets its name, together with the record before
   /// it. So there is an old or a new value at any moment, even if this process is killed.
   func publish(
-    _ payload: inout TemporaryFile, size: Int, sidecar contents: UnsafeMutableRawBufferPointer,
+    _ payload: inout TemporaryFile, _ sidecar: Sidecar, record: UnsafeRawBufferPointer,
     expires: Int64, isDurable: Bool
   ) throws(StorageError) {
-    let replaced = try replaceSidecar(with: contents, isDurable: isDurable) {
-      replaced throws(StorageError) in
-      if replaced.payloadSize == nil {
-        try payload.moveToDestination()
-      } else {
+    let growth = try replaceSidecar(with: record, size: sidecar.size, isDurable: isDurable) {
+      hasPayload throws(StorageError) in
+      if hasPayload {
         try payload.exchangeWithDestination()
         try payload.removeReplaced()
+      } else {
+        try payload.moveToDestination()
       }
     }
     do throws(StorageError) {
@@ -105,187 +94,159 @@ struct LockedEntry {
       try remove()
       throw error
     }
-    cache.notePublished(Sidecar.Claim(header: UnsafeRawBufferPointer(contents)), as: name)
-    addSize(footprint(size: size, sidecar: contents.count) - replaced.footprint)
+    cache.notePublished(sidecar, as: name)
+    addSize(growth)
   }
 
   /// Removes the payload, and makes a record visible that there is no value.
   func publishNoValue(
-    sidecar contents: UnsafeMutableRawBufferPointer, expires: Int64
+    record: UnsafeRawBufferPointer, expires: Int64
   ) throws(StorageError) {
-    let replaced = try replaceSidecar(with: contents, isDurable: false) {
-      replaced throws(StorageError) in
+    let growth = try replaceSidecar(with: record, size: 0, isDurable: false) {
+      hasPayload throws(StorageError) in
       // Until then, the record before counts, because the payload belongs to it.
-      if replaced.payloadSize != nil { try FileSystem.unlink(name.path, in: cache.directory) }
+      if hasPayload { try FileSystem.unlink(name.path, in: cache.directory) }
     }
     cache.verifiedEntries.remove(name)
     try cache.ledger?.recordExpiry(expires, in: name.directory)
-    addSize(footprint(size: 0, sidecar: contents.count) - replaced.footprint)
+    addSize(growth)
   }
 
   /// Gives the entry a new record. Its payload stays, with other times.
   func renew(
-    sidecar contents: UnsafeMutableRawBufferPointer, times: PayloadTimes, expires: Int64
+    _ sidecar: Sidecar, record: UnsafeRawBufferPointer, times: PayloadTimes, expires: Int64
   ) throws(StorageError) {
     let payload = try File(name.path, in: cache.directory, .readNoFollow)
-    let size = try payload.status().size
-    let replaced = try replaceSidecar(with: contents, isDurable: false) { _ throws(StorageError) in
+    let growth = try replaceSidecar(with: record, size: sidecar.size, isDurable: false) {
+      _ throws(StorageError) in
       // Until then, the record before counts, because the payload belongs to it.
       try payload.setTimes(accessed: times.accessed, modified: times.modified)
     }
     try cache.ledger?.recordExpiry(expires, in: name.directory)
-    cache.notePublished(Sidecar.Claim(header: UnsafeRawBufferPointer(contents)), as: name)
-    addSize(footprint(size: size, sidecar: contents.count) - replaced.footprint)
+    cache.notePublished(sidecar, as: name)
+    addSize(growth)
   }
 
   /// Writes a sidecar that holds the new and the old record, and then runs `change`, which makes
   /// the new one count.
+  ///
+  /// - Parameters:
+  ///   - size: The size of the payload to which the new record belongs.
+  ///   - change: It is told whether there is a payload already.
+  /// - Returns: The number of bytes that the entry takes on disk more than before.
   private func replaceSidecar(
-    with contents: UnsafeMutableRawBufferPointer, isDurable: Bool,
-    _ change: (Replaced) throws(StorageError) -> Void
-  ) throws(StorageError) -> Replaced {
+    with record: UnsafeRawBufferPointer, size: Int, isDurable: Bool,
+    _ change: (_ hasPayload: Bool) throws(StorageError) -> Void
+  ) throws(StorageError) -> Int {
     let (file, isNew) = try openSidecar()
-    let replaced = try readOld(file, contents, isNew: isNew)
-    do throws(StorageError) {
-      if let detailed = replaced.detailed {
-        try writeDetailed(
-          contents, to: file, detailed, isNew: replaced.payloadSize == nil, isDurable: isDurable)
-      } else {
-        try write(contents, to: file, isNew: replaced.payloadSize == nil)
-        // Before the payload gets its name, so that no power cut leaves a payload without a record.
-        if isDurable { try file.synchronize() }
+    func replace(_ contents: UnsafeRawBufferPointer) throws(StorageError) -> Int {
+      if contents.isEmpty, cache.fileMode & 0o077 != 0 { try file.setMode(cache.fileMode) }
+      let old = try findReplaced(contents)
+      let sidecarSize: Int
+      do throws(StorageError) {
+        sidecarSize = try write(record, to: file, over: contents, old, isDurable: isDurable)
+        try change(old.hasPayload)
+      } catch {
+        // A sidecar alone counts as missing.
+        if !old.hasPayload {
+          try? FileSystem.unlink(name.sidecarPath, in: cache.directory)
+          addSize(-old.footprint)
+        }
+        throw error
       }
-      try change(replaced)
-    } catch {
-      // A sidecar alone counts as missing.
-      if replaced.payloadSize == nil {
-        try? FileSystem.unlink(name.sidecarPath, in: cache.directory)
-      }
-      throw error
+      return cache.footprint(of: name, size: size, sidecar: sidecarSize) - old.footprint
     }
-    return replaced
+    if isNew { return try replace(UnsafeRawBufferPointer(start: nil, count: 0)) }
+    let keyLength = record.count - Sidecar.headerSize
+    return try file.withSidecar(keyLength: keyLength) { contents throws(StorageError) in
+      try replace(contents)
+    }
   }
 
-  /// - Parameter sidecar: The size of the sidecar, which counts only if the name is a hash, because
-  ///   scans do not look at other sidecars.
-  private func footprint(size: Int, sidecar: Int) -> Int {
-    let keyLength = name.keyLength ?? max(0, sidecar - Sidecar.fileSize(keyLength: 0))
-    return cache.footprint(size: size, keyLength: keyLength)
+  /// What a change of an entry replaces.
+  private struct Replaced {
+    var hasPayload = false
+    /// The record that the payload belongs to; empty if there is none.
+    var record = UnsafeRawBufferPointer(start: nil, count: 0)
+    /// The number of bytes that the entry takes on disk.
+    var footprint = 0
   }
 
-  /// Reads what is going to be replaced. Unless a record has details, the old header is added to
-  /// the contents of the new sidecar.
-  private func readOld(
-    _ file: File, _ contents: UnsafeMutableRawBufferPointer, isNew: Bool
+  /// - Parameter contents: Those of the sidecar.
+  private func findReplaced(
+    _ contents: UnsafeRawBufferPointer
   ) throws(StorageError) -> Replaced {
-    let end = contents.count - Sidecar.headerSize
-    let header = UnsafeMutableRawBufferPointer(rebasing: contents[end...])
-    let isEmpty = try isNew ? true : file.read(from: 0, into: header) == 0
-    if isEmpty {
-      if cache.fileMode & 0o077 != 0 { try file.setMode(cache.fileMode) }
-      return Replaced()
+    if contents.isEmpty { return Replaced() }
+    func footprint(_ size: Int) -> Int {
+      cache.footprint(of: name, size: size, sidecar: contents.count)
     }
-    if Sidecar.isDetailed(header: UnsafeRawBufferPointer(header))
-      || Sidecar.isDetailed(header: UnsafeRawBufferPointer(contents))
-    {
-      header.initializeMemory(as: UInt8.self, repeating: 0)
-      return try readOldDetailed(file, UnsafeRawBufferPointer(contents))
-    }
-    let claim = Sidecar.Claim(header: UnsafeRawBufferPointer(header))
+    let latest = try? SidecarRecord(contents)
     // The payload of a record that another process wrote may not have got its name.
-    if cache.hasPublished(claim, as: name) {
-      let size = Int(clamping: claim.size)
+    if let latest, cache.hasPublished(latest.sidecar, as: name) {
       return Replaced(
-        payloadSize: size, footprint: footprint(size: size, sidecar: contents.count))
+        hasPayload: true, record: latest.bytes, footprint: footprint(latest.sidecar.size))
     }
     let payload = try FileSystem.status(name.path, in: cache.directory, withTimes: true)
     guard let payload else {
-      header.initializeMemory(as: UInt8.self, repeating: 0)
-      return Replaced()
+      let hasNoValue = latest.map { $0.sidecar.kind == nil } ?? false
+      return Replaced(footprint: hasNoValue ? footprint(0) : 0)
     }
-    if !claim.fits(payload) { _ = try file.read(from: end, into: header) }
-    return Replaced(
-      payloadSize: payload.size,
-      footprint: footprint(size: payload.size, sidecar: contents.count))
-  }
-
-  private func readOldDetailed(
-    _ file: File, _ contents: UnsafeRawBufferPointer
-  ) throws(StorageError) -> Replaced {
-    let keyLength = Sidecar.key(in: contents).count
-    let sidecar = try file.read(
-      from: 0, count: Sidecar.largestFileSize(keyLength: keyLength))
-    let payload = try FileSystem.status(name.path, in: cache.directory, withTimes: true)
-    return sidecar.withUnsafeBytes { bytes in
-      let footprint = footprint(size: payload?.size ?? 0, sidecar: bytes.count)
-      if let payload {
-        let record = Sidecar.bytesOfRecord(of: payload, in: bytes)
-        return Replaced(
-          payloadSize: payload.size, footprint: footprint, detailed: (sidecar, record))
-      }
-      let isCounted = (try? Sidecar(bytes)).map { $0.kind == nil } ?? false
-      return Replaced(
-        footprint: isCounted ? footprint : 0,
-        detailed: (sidecar, Array(repeating: 0, count: Sidecar.headerSize)))
+    var old = Replaced(hasPayload: true, footprint: footprint(payload.size))
+    if let record = try? SidecarRecord.find(for: payload, in: contents),
+      record.sidecar.fits(payload)
+    {
+      old.record = record.bytes
     }
+    return old
   }
 
   /// Writes a sidecar so that it holds the old record, the new one, or both, whenever the process
   /// is killed.
+  ///
+  /// - Returns: The size of the sidecar.
   private func write(
-    _ contents: UnsafeMutableRawBufferPointer, to file: File, isNew: Bool
-  ) throws(StorageError) {
-    let contents = UnsafeRawBufferPointer(contents)
-    let end = contents.count - Sidecar.headerSize
-    let header = UnsafeRawBufferPointer(rebasing: contents[end...])
-    do throws(StorageError) {
-      // The kernel completes what it writes to one page. On a longer sidecar, the old header goes
-      // first.
-      if !isNew, contents.count > Self.pageSize { try file.overwrite(header.bytes, at: end) }
-      try file.overwrite(contents.bytes, at: 0)
-    } catch {
-      if !isNew {
-        do throws(StorageError) {
-          try file.overwrite(header.bytes, at: 0)
-        } catch {
-          // A miss costs readers less than a mismatch.
-          try remove()
-        }
+    _ record: UnsafeRawBufferPointer, to file: File, over contents: UnsafeRawBufferPointer,
+    _ old: Replaced, isDurable: Bool
+  ) throws(StorageError) -> Int {
+    let size = record.count + old.record.count
+    return try withUnsafeTemporaryAllocation(byteCount: size, alignment: 8) {
+      (both) throws(StorageError) -> Int in
+      both.copyMemory(from: record)
+      UnsafeMutableRawBufferPointer(rebasing: both[record.count...]).copyMemory(from: old.record)
+      let both = UnsafeRawBufferPointer(both)
+      // The kernel completes what it writes to one page.
+      if old.hasPayload, size > Self.pageSize {
+        try replaceFile(with: both, isDurable: isDurable)
+        return size
       }
-      throw error
-    }
-  }
-
-  /// The same if a record has details, so that the new sidecar is laid out differently.
-  private func writeDetailed(
-    _ contents: UnsafeMutableRawBufferPointer, to file: File,
-    _ old: (sidecar: [UInt8], record: [UInt8]), isNew: Bool, isDurable: Bool
-  ) throws(StorageError) {
-    let bytes = Array(contents.dropLast(Sidecar.headerSize)) + old.record
-    guard isNew || bytes.count <= Self.pageSize else {
-      return try replaceFile(with: bytes, isDurable: isDurable)
-    }
-    do throws(StorageError) {
-      try file.overwrite(bytes.span.bytes, at: 0)
-    } catch {
-      if !isNew {
-        do throws(StorageError) {
-          try file.overwrite(old.sidecar.span.bytes, at: 0)
-        } catch {
-          try remove()
+      do throws(StorageError) {
+        try file.overwrite(both.bytes, at: 0)
+      } catch {
+        if old.hasPayload {
+          do throws(StorageError) {
+            try file.overwrite(old.record.bytes, at: 0)
+          } catch {
+            // A miss costs readers less than a mismatch.
+            try remove()
+          }
         }
+        throw error
       }
-      throw error
+      // Before the payload gets its name, so that no power cut leaves a payload without a record.
+      if isDurable { try file.synchronize() }
+      // What is left of a longer sidecar has no meaning.
+      return max(size, contents.count)
     }
-    if isDurable { try file.synchronize() }
   }
 
   /// Replaces a sidecar that is too long to be overwritten at once.
-  private func replaceFile(with bytes: [UInt8], isDurable: Bool) throws(StorageError) {
+  private func replaceFile(
+    with bytes: UnsafeRawBufferPointer, isDurable: Bool
+  ) throws(StorageError) {
     var temporary = try TemporaryFile.make(
       at: cache.temporaryName(in: name.directory), for: name.sidecarPath, in: cache.directory,
       mode: cache.fileMode)
-    try temporary.file.writeAll(bytes)
+    if let failure = temporary.file.write(bytes).failure { throw failure }
     if isDurable { try temporary.file.synchronize() }
     try temporary.moveToDestination()
     if isDurable {

@@ -77,7 +77,7 @@ extension OpenCache {
     if let failure { throw failure }
     for key in keys {
       guard case .found(let entry, _) = try lookUp(key, []) else { continue }
-      size += footprint(size: entry.size, keyLength: key.utf8.count)
+      size += try footprint(of: EntryName(key: key, rules: rules), size: entry.size)
     }
     return size
   }

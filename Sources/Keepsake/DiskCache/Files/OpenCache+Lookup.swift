@@ -158,7 +158,7 @@ extension OpenCache {
   ///   - key: nil to accept any key whose entry has this name.
   func readSidecar(
     _ name: EntryName, of payload: FileStatus?, _ key: String?
-  ) throws(StorageError) -> SidecarRecord? {
+  ) throws(StorageError) -> FoundSidecar? {
     try readSidecar(name, of: payload, keyLength: key?.utf8.count) { found in
       key.map { $0.utf8.hasSameBytes(as: found) } ?? true
     }
@@ -169,33 +169,20 @@ extension OpenCache {
   func readSidecar(
     _ name: EntryName, of payload: FileStatus?, keyLength: Int?,
     _ isKey: (UnsafeRawBufferPointer) -> Bool
-  ) throws(StorageError) -> SidecarRecord? {
+  ) throws(StorageError) -> FoundSidecar? {
     guard
       let file = try ScopedFile(ifPresent: name.path, suffix: Sidecar.pathSuffix, in: directory)
     else { return nil }
-    let length = keyLength ?? EntryName.longestKey
-    let size = Sidecar.fileSize(keyLength: length)
-    let found = try withUnsafeTemporaryAllocation(byteCount: size, alignment: 8) {
-      (buffer) throws(StorageError) -> SidecarRecord? in
-      do throws(StorageError) {
-        let count = try file.read(from: 0, into: buffer)
-        let contents = UnsafeRawBufferPointer(rebasing: buffer[..<count])
-        if count == size, Sidecar.hasMore(after: contents) {
-          let all = try file.read(from: 0, count: Sidecar.largestFileSize(keyLength: length))
-          return try all.span.bytes.withUnsafeBytes { (all) throws(StorageError) in
-            try SidecarRecord(all, of: payload, path: file.path, isKey)
-          }
-        }
-        return try SidecarRecord(contents, of: payload, path: file.path, isKey)
-      } catch  where error.code == .isDirectory {
-        return nil
+    var found: FoundSidecar?
+    do throws(StorageError) {
+      found = try file.withSidecar(keyLength: keyLength) { contents throws(StorageError) in
+        try FoundSidecar(contents, of: payload, path: file.path, isKey)
       }
+    } catch  where error.code == .isDirectory {}
+    if case .idle = found?.sidecar.expiry {
+      found?.lastUsed = try file.status(withTimes: true).modified
     }
-    guard var record = found else { return nil }
-    if case .idle = record.sidecar.expiry {
-      record.lastUsed = try file.status(withTimes: true).modified
-    }
-    return record
+    return found
   }
 
   /// When a record that there is no value expires; nil if there is no such record.
@@ -207,14 +194,14 @@ extension OpenCache {
   func recordOfNoValue(
     _ name: EntryName, key: String?
   ) throws(StorageError) -> (expires: Int64, details: EntryDetails?)? {
-    let record: SidecarRecord?
+    let found: FoundSidecar?
     do throws(StorageError) {
-      record = try readSidecar(name, of: nil, key)
+      found = try readSidecar(name, of: nil, key)
     } catch  where error.code == .unsupportedVersion {
       return nil
     }
-    guard let record, record.hasKey, record.sidecar.kind == nil else { return nil }
-    let (sidecar, lastUsed) = (record.sidecar, record.lastUsed)
+    guard let found, found.hasKey, found.sidecar.kind == nil else { return nil }
+    let (sidecar, lastUsed) = (found.sidecar, found.lastUsed)
     let (created, now) = (sidecar.created, WallClock.now)
     let hasPassed = sidecar.expiry.hasPassed(created: created, lastUsed: lastUsed, now: now)
     let expires = hasPassed ? .min : sidecar.expiry.time(created: created, lastUsed: lastUsed)
@@ -269,7 +256,7 @@ extension OpenCache {
 }
 
 /// What was read from a sidecar file.
-struct SidecarRecord {
+struct FoundSidecar {
   let sidecar: Sidecar
   /// Whether it has the key that was asked for.
   let hasKey: Bool
@@ -282,26 +269,9 @@ struct SidecarRecord {
     _ contents: UnsafeRawBufferPointer, of payload: FileStatus?,
     path: @autoclosure () -> String, _ isKey: (UnsafeRawBufferPointer) -> Bool
   ) throws(StorageError) {
-    guard var sidecar = try Sidecar(contents, path: path()) else { return nil }
-    if let payload, !sidecar.fits(payload),
-      let previous = Sidecar.previous(in: contents), previous.fits(payload)
-    {
-      // The writer of the latest record has not published its payload, and may never do so.
-      sidecar = previous
-    }
-    self.sidecar = sidecar
-    hasKey = isKey(Sidecar.key(in: contents))
-    lastUsed = sidecar.created
-  }
-}
-
-extension Sidecar {
-  /// nil if the bytes are not a valid record.
-  fileprivate init?(
-    _ bytes: UnsafeRawBufferPointer, path: @autoclosure () -> String
-  ) throws(StorageError) {
-    do throws(Failure) {
-      try self.init(bytes)
+    let record: SidecarRecord
+    do throws(Sidecar.Failure) {
+      record = try SidecarRecord.find(for: payload, in: contents)
     } catch .newerVersion {
       throw StorageError(
         .unsupportedVersion, operation: "open", path: path(),
@@ -309,6 +279,35 @@ extension Sidecar {
         remedy: "Update Keepsake, or remove the entry.")
     } catch {
       return nil
+    }
+    sidecar = record.sidecar
+    hasKey = isKey(record.key)
+    lastUsed = sidecar.created
+  }
+}
+
+extension ReadableFile where Self: ~Copyable {
+  /// Calls `body` with the contents of this sidecar file.
+  ///
+  /// - Parameter keyLength: nil if the key is not known.
+  @inline(__always)
+  func withSidecar<R>(
+    keyLength: Int?, _ body: (UnsafeRawBufferPointer) throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    // A longer file fills the buffer.
+    let size = Sidecar.usualFileSize(keyLength: keyLength ?? 255) + 1
+    let result = try withUnsafeTemporaryAllocation(byteCount: size, alignment: 8) {
+      (buffer) throws(StorageError) -> R? in
+      let count = try readOnce(into: buffer)
+      // A failing disk can look like an empty file.
+      let isWhole = try count > 0 ? count < size : status().size == 0
+      return isWhole ? try body(UnsafeRawBufferPointer(rebasing: buffer[..<count])) : nil
+    }
+    if let result { return result }
+    let length = keyLength ?? EntryName.longestKey
+    let bytes = try read(from: 0, count: Sidecar.largestFileSize(keyLength: length))
+    return try bytes.span.bytes.withUnsafeBytes { (bytes) throws(StorageError) in
+      try body(bytes)
     }
   }
 }

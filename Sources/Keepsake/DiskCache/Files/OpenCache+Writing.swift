@@ -55,13 +55,12 @@ extension OpenCache {
       checksum: summary.checksum, created: created, details: options.details)
     // Recorded again once the entry is visible.
     try ledger?.recordExpiry(expires, in: name.directory)
-    try sidecar.withContents(of: key) { (contents) throws(StorageError) in
+    try sidecar.withRecord(of: key) { (record) throws(StorageError) in
       _ = try withKeyLock(name, timeout: timeout) { entry throws(StorageError) in
         try hook { () throws(StorageError) in
           guard options.isStillWanted else { return }
           try entry.publish(
-            &temporary, size: summary.size, sidecar: contents, expires: expires,
-            isDurable: options.isDurable)
+            &temporary, sidecar, record: record, expires: expires, isDurable: options.isDurable)
         }
       }
     }
@@ -91,11 +90,11 @@ extension OpenCache {
       details: EntryDetails(version: options.details?.version))
     try ledger?.recordExpiry(expires, in: name.directory)
     do throws(StorageError) {
-      try sidecar.withContents(of: key) { (contents) throws(StorageError) in
+      try sidecar.withRecord(of: key) { (record) throws(StorageError) in
         _ = try withKeyLock(name, timeout: timeout) { entry throws(StorageError) in
           try hook { () throws(StorageError) in
             guard options.isStillWanted else { return }
-            try entry.publishNoValue(sidecar: contents, expires: expires)
+            try entry.publishNoValue(record: record, expires: expires)
           }
         }
       }
@@ -119,18 +118,18 @@ extension OpenCache {
     try ledger?.recordExpiry(expires, in: name.directory)
     let isSame = try withKeyLock(name, timeout: timeout) { entry throws(StorageError) -> Bool in
       guard let payload = try FileSystem.status(name.path, in: directory, withTimes: true),
-        let record = try readSidecar(name, of: payload, key), record.hasKey,
-        record.sidecar.fits(payload), record.sidecar.created == stale.created
+        let found = try readSidecar(name, of: payload, key), found.hasKey,
+        found.sidecar.fits(payload), found.sidecar.created == stale.created
       else { return false }
-      let old = record.sidecar
+      let old = found.sidecar
       let sidecar = Sidecar(
         kind: old.kind, expiry: options.expiry, size: old.size,
         modified: old.modified == 0 ? 0 : times.modified, checksum: old.checksum,
         created: created, details: options.details)
-      try sidecar.withContents(of: key) { (contents) throws(StorageError) in
+      try sidecar.withRecord(of: key) { (record) throws(StorageError) in
         try hook { () throws(StorageError) in
           guard options.isStillWanted else { return }
-          try entry.renew(sidecar: contents, times: times, expires: expires)
+          try entry.renew(sidecar, record: record, times: times, expires: expires)
         }
       }
       return true

@@ -115,16 +115,21 @@ final class OpenCache: Sendable {
 
   var fileMode: UInt32 { directoryMode & 0o666 }
 
+  /// The number of bytes that a payload and a sidecar take on disk.
+  func footprint(size: Int, sidecar: Int) -> Int { rounded(size) + rounded(sidecar) }
+
   /// The number of bytes that an entry takes on disk.
-  func footprint(size: Int, keyLength: Int) -> Int {
-    rounded(size) + rounded(Sidecar.fileSize(keyLength: keyLength))
+  ///
+  /// - Parameter sidecar: The size of the sidecar. It counts only if the name is a hash, because
+  ///   scans do not look at other sidecars.
+  func footprint(of name: EntryName, size: Int, sidecar: Int) -> Int {
+    footprint(size: size, sidecar: name.isHashed ? sidecar : Sidecar.headerSize)
   }
 
-  /// The length of an entry's key; if the name is a hash, it follows from the size of the sidecar.
-  func keyLength(of name: EntryName) throws(StorageError) -> Int {
-    if let length = name.keyLength { return length }
-    let sidecar = try FileSystem.status(name.sidecarPath, in: directory)
-    return sidecar.map { max(0, $0.size - Sidecar.fileSize(keyLength: 0)) } ?? 0
+  /// The same with the sidecar as it is.
+  func footprint(of name: EntryName, size: Int) throws(StorageError) -> Int {
+    let sidecar = name.isHashed ? try FileSystem.status(name.sidecarPath, in: directory) : nil
+    return footprint(of: name, size: size, sidecar: sidecar?.size ?? Sidecar.headerSize)
   }
 
   private func rounded(_ size: Int) -> Int {
@@ -135,14 +140,14 @@ final class OpenCache: Sendable {
   // MARK: Published payloads
 
   /// Notes that the payload of a record has got its name. The key must be locked.
-  func notePublished(_ claim: Sidecar.Claim, as name: EntryName) {
-    publishedTimes.note(claim.modified, of: name)
+  func notePublished(_ sidecar: Sidecar, as name: EntryName) {
+    publishedTimes.note(sidecar.modified, of: name)
   }
 
   /// Whether this process knows that the payload of a record has got its name. The key must be
   /// locked.
-  func hasPublished(_ claim: Sidecar.Claim, as name: EntryName) -> Bool {
-    claim.modified != 0 && publishedTimes.isLast(claim.modified, of: name)
+  func hasPublished(_ sidecar: Sidecar, as name: EntryName) -> Bool {
+    sidecar.modified != 0 && publishedTimes.isLast(sidecar.modified, of: name)
   }
 
   /// Whether this process has published a payload of this name lately; true for a few other names

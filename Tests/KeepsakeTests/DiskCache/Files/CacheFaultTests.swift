@@ -155,6 +155,19 @@ import Testing
     }
   }
 
+  /// The sidecars of long keys take several blocks, and become longer and shorter.
+  @Test(arguments: [1_900, 3_900, 6_000])
+  func totalSizeFollowsTheSidecarsOfLongKeys(keyLength: Int) throws {
+    let key = String(repeating: "k", count: keyLength)
+    let tags = ["t": String(repeating: "t", count: 500)]
+    for tags in [[:], [:], tags, tags, [:], [:], tags, [:]] {
+      try store.set(Self.new, forKey: key, tags: tags)
+      #expect(try store.totalSize == blocksTaken(directory), "\(tags.count)")
+    }
+    try store.remove(key)
+    #expect(try store.totalSize == 0)
+  }
+
   /// Where a file system copies on write, as btrfs does, a full disk does not accept changes to the
   /// ledger either.
   @Test func aFullDiskFailsNoRemoval() throws {

@@ -143,7 +143,7 @@ import Testing
     try store.keys().reduce(0) { sum, key in
       let size = try #require(try store.entry(key)).size
       let cache = try #require(try store.files.openCache())
-      return sum + cache.footprint(size: size, keyLength: key.utf8.count)
+      return sum + cache.footprint(size: size, sidecar: Sidecar.headerSize + key.utf8.count)
     }
   }
 
