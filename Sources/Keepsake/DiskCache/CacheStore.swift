@@ -170,9 +170,10 @@ extension DiskCache.Store {
   /// The file that holds exactly the bytes of an entry; nil if there is none, or if the cache is in
   /// memory.
   ///
-  /// Other programs may read the file but must not write to it. The file never changes, but it is
-  /// deleted when the entry is replaced, removed, evicted or expires: open it at once, and expect
-  /// that it may be gone.
+  /// The file's name has the same extension as the key: the one of `film.mp4` ends in `.mp4`. Other
+  /// programs may read the file but must not write to it. The file never changes, but it is deleted
+  /// when the entry is replaced, removed, evicted or expires: open it at once, and expect that it
+  /// may be gone.
   ///
   /// - Throws: ``StorageError`` if the cache cannot be read.
   public func fileURL(_ key: String) throws(StorageError) -> URL? {

@@ -89,9 +89,10 @@ extension DiskCache {
   /// The file that holds exactly the bytes of an entry; nil if there is none, or if the cache is in
   /// memory.
   ///
-  /// Other programs may read the file but must not write to it. The file never changes, but it is
-  /// deleted when the entry is replaced, removed, evicted or expires: open it at once, and expect
-  /// that it may be gone.
+  /// The file's name has the same extension as the key: the one of `film.mp4` ends in `.mp4`. Other
+  /// programs may read the file but must not write to it. The file never changes, but it is deleted
+  /// when the entry is replaced, removed, evicted or expires: open it at once, and expect that it
+  /// may be gone.
   public static func fileURL(_ key: String, cache: Name = .standard) -> URL? {
     named(cache).attempt { store throws(StorageError) in try store.fileURL(key) } ?? nil
   }

@@ -181,6 +181,7 @@ import Testing
     #expect(try store.model("???") == ["user": "ada"])
     #expect(try store.model("~~~") == Date(timeIntervalSinceReferenceDate: 700_000_000.25))
     #expect(try store.model(String(repeating: "k", count: 188)) == Double.infinity)
+    #expect(try store.get("film.mp4") == Data("frames".utf8))
     #expect(Set(try store.keys()) == Set(Self.entries.map(\.key)))
     for entry in Self.entries {
       let found = try #require(try store.entry(entry.key))
@@ -197,12 +198,12 @@ import Testing
     let store = directory.cache()
     let values: [any Codable] = [
       Data([0, 1, 254, 255]), "tok-\u{2713}", ["user": "ada"],
-      Date(timeIntervalSinceReferenceDate: 700_000_000.25), Double.infinity,
+      Date(timeIntervalSinceReferenceDate: 700_000_000.25), Double.infinity, Data("frames".utf8),
     ]
     let expiries: [DiskCache.Expiry] = [
       .never, .days(36_500), .date(Date(timeIntervalSince1970: 4_000_000_000)),
       .idle(.days(36_500)),
-      .never,
+      .never, .never,
     ]
     for (number, entry) in Self.entries.enumerated() {
       try store.set(values[number], forKey: entry.key, expiry: expiries[number])
@@ -481,6 +482,14 @@ import Testing
         AGtra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tr
         a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tr
         a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tr
+        """),
+    Entry(
+      key: "film.mp4", path: "04/ZmlsbS5tcDQ.mp4", kind: .data,
+      expiry: .never, modified: 1_700_000_000_123_456_789,
+      payload: "ZnJhbWVz",
+      sidecar: """
+        S1NFAQAAAAA1sCirthtOHAYAAAAAAAAAFc2FPf6clxcGGy8oFaCg8wAAKjb+nJcXAAAAAAAAAAAIAAAAAAAA
+        AGZpbG0ubXA0
         """),
   ]
 }

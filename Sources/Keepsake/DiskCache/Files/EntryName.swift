@@ -1,9 +1,10 @@
-/// The name of an entry's payload file: `<xx>/<base64url(key)>`, where `xx` is one of 256
+/// The name of an entry's payload file: `<xx>/<base64url(key)><ending>`, where `xx` is one of 256
 /// subdirectories.
 ///
 /// The key is in unpadded Base64 with the alphabet for file names (RFC 4648, section 5). If that
 /// would be too long, if the key is empty, or if the file system ignores case, the name is `h.` and
-/// 32 hexadecimal digits of a hash instead, and the key is found in the sidecar.
+/// 32 hexadecimal digits of a hash instead, and the key is found in the sidecar. An ending of the
+/// key, such as `.png`, follows, so that other programs know what the file is.
 struct EntryName: Sendable {
   static let directoryCount = 256
   static let longestKey = 65_536
@@ -73,13 +74,11 @@ struct EntryName: Sendable {
   /// The entry whose payload file has this name; nil if it is not the name of a payload file.
   init?(fileName: String) {
     let hash: UInt64
-    let isHashed = Self.isHashed(fileName.utf8)
-    if isHashed, fileName.utf8.count == Self.hashedLength,
-      let number = UInt64(fileName.dropFirst(2).prefix(16), radix: 16)
-    {
-      hash = number
-    } else if let key = Base64.decode(fileName.utf8) {
+    let key = Self.key(fileName: fileName)
+    if let key {
       hash = key.withUnsafeBytes { Checksum.sum($0, seed: 0) }
+    } else if let number = Self.hash(fileName: fileName) {
+      hash = number
     } else {
       return nil
     }
@@ -88,24 +87,67 @@ struct EntryName: Sendable {
         UnsafeMutableRawBufferPointer($0).copyBytes(from: bytes)
       }
     }
-    self.init(hash: hash, path: path, keyID: 0, isHashed: isHashed)
+    self.init(hash: hash, path: path, keyID: 0, isHashed: key == nil)
   }
 
-  /// The key; nil if the name is a hash.
+  /// The key; nil if the name is a hash, or not the name of a payload file.
   static func key(fileName: String) -> [UInt8]? {
-    isHashed(fileName.utf8) ? nil : Base64.decode(fileName.utf8)
+    fileName.utf8.span.bytes.withUnsafeBytes { name in
+      let encodedLength = name.firstIndex(of: UInt8(ascii: ".")) ?? name.count
+      guard let key = Base64.decode(UnsafeRawBufferPointer(rebasing: name[..<encodedLength]))
+      else { return nil }
+      // Only the name that the key gives, so that each key has one.
+      let ending = key.suffix(key.withUnsafeBytes { endingLength($0) })
+      return name[encodedLength...].elementsEqual(ending) ? key : nil
+    }
   }
 
-  /// The length of the key; nil if the name is a hash.
-  var keyLength: Int? { isHashed ? nil : (path.utf8.count - 3) * 3 / 4 }
+  /// The hash of the key in a name that is a hash; nil for any other name.
+  private static func hash(fileName: String) -> UInt64? {
+    let ending = fileName.utf8.span.bytes.withUnsafeBytes { endingLength($0) }
+    guard fileName.hasPrefix("h."), fileName.utf8.count == hashedLength + ending else {
+      return nil
+    }
+    let digits = fileName.dropFirst(2).dropLast(ending)
+    guard Hexadecimal.number(digits.suffix(16)) != nil else { return nil }
+    return Hexadecimal.number(digits.prefix(16))
+  }
+
+  /// The length of a key's ending: a dot, and one to eight letters and digits in ASCII after
+  /// something else. 0 without one, or if it could be taken for one of the cache's own.
+  @inline(__always)
+  private static func endingLength(_ key: UnsafeRawBufferPointer) -> Int {
+    var length = 1
+    while length <= 9, length < key.count {
+      switch key[key.count - length] {
+      case UInt8(ascii: "."):
+        return length == 1 || isReserved(key[(key.count - length)...]) ? 0 : length
+      case 0x30...0x39, 0x41...0x5A, 0x61...0x7A: length += 1
+      default: return 0
+      }
+    }
+    return 0
+  }
+
+  private static func isReserved(_ ending: Slice<UnsafeRawBufferPointer>) -> Bool {
+    let own: StaticString
+    switch ending.count {
+    case 4: own = ".tmp"
+    case 5: own = ".meta"
+    case 6: own = ".trash"
+    default: return false
+    }
+    return own.withUTF8Buffer { own in
+      zip(ending, own).allSatisfy { lowercased($0) == $1 }
+    }
+  }
+
+  /// The lowercase form of a letter; digits and the dot stay as they are.
+  private static func lowercased(_ byte: UInt8) -> UInt8 { byte | 0x20 }
 
   static func directoryName(_ number: Int) -> String {
     let digits = String(number, radix: 16)
     return number < 16 ? "0" + digits : digits
-  }
-
-  private static func isHashed(_ fileName: String.UTF8View) -> Bool {
-    fileName.starts(with: "h.".utf8)
   }
 
   private static let hashedLength = 34
@@ -127,9 +169,11 @@ struct EntryName: Sendable {
     guard key.count <= longestKey else { return nil }
     let hash = Checksum.sum(key, seed: 0)
     let encodedLength = Base64.length(key.count)
-    let isHashed = rules.ignoresCase || key.isEmpty || encodedLength > rules.longestName
-    let nameLength = isHashed ? hashedLength : encodedLength
-    let path = path(hash, nameLength: nameLength) { name in
+    let endingLength = endingLength(key)
+    let isHashed =
+      rules.ignoresCase || key.isEmpty || encodedLength + endingLength > rules.longestName
+    let stemLength = isHashed ? hashedLength : encodedLength
+    let path = path(hash, nameLength: stemLength + endingLength) { name in
       if isHashed {
         (name[0], name[1]) = (UInt8(ascii: "h"), UInt8(ascii: "."))
         let second = Checksum.sum(key, seed: ~0)
@@ -137,6 +181,10 @@ struct EntryName: Sendable {
         Hexadecimal.write(second, to: name[18..<34])
       } else {
         Base64.encode(key, to: name)
+      }
+      for position in 0..<endingLength {
+        let byte = key[key.count - endingLength + position]
+        name[stemLength + position] = rules.ignoresCase ? lowercased(byte) : byte
       }
     }
     return EntryName(
@@ -178,26 +226,24 @@ private enum Base64 {
   }
 
   /// Returns nil for a text that ``encode(_:to:)`` does not produce.
-  static func decode(_ text: String.UTF8View) -> [UInt8]? {
+  static func decode(_ text: UnsafeRawBufferPointer) -> [UInt8]? {
     guard text.count % 4 != 1, !text.isEmpty else { return nil }
     var isValid = false
-    let bytes = text.span.bytes.withUnsafeBytes { text in
-      [UInt8](unsafeUninitializedCapacity: text.count * 3 / 4) { bytes, count in
-        var group: UInt32 = 0
-        var bits: UInt32 = 0
-        for letter in text {
-          guard let value = value(letter) else { return }
-          group = group << 6 | value
-          bits += 6
-          if bits >= 8 {
-            bits -= 8
-            bytes[count] = UInt8(truncatingIfNeeded: group >> bits)
-            count += 1
-            group &= (1 << bits) - 1
-          }
+    let bytes = [UInt8](unsafeUninitializedCapacity: text.count * 3 / 4) { bytes, count in
+      var group: UInt32 = 0
+      var bits: UInt32 = 0
+      for letter in text {
+        guard let value = value(letter) else { return }
+        group = group << 6 | value
+        bits += 6
+        if bits >= 8 {
+          bits -= 8
+          bytes[count] = UInt8(truncatingIfNeeded: group >> bits)
+          count += 1
+          group &= (1 << bits) - 1
         }
-        isValid = group == 0
       }
+      isValid = group == 0
     }
     return isValid ? bytes : nil
   }

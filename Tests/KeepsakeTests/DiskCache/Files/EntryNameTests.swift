@@ -16,6 +16,10 @@ import Testing
     String(repeating: "k", count: 187), String(repeating: "k", count: 188),
     String(repeating: "K", count: 188), String(repeating: "x", count: 65_536),
     "http://example.com/?q=1&r=2#f", "\u{FFFF}", "~~~???>>>",
+    "film.mp4", "film.MP4", "a.meta", "a.META", "a.tmp", "a.trash", ".mp4", "x.", "\u{E9}.JPG",
+    "a.b.c", "a..gz", "a.123456789", "a.12345678", "/a.png", "a.p\u{E9}", "h.mp4",
+    String(repeating: "k", count: 180) + ".mp4", String(repeating: "k", count: 181) + ".mp4",
+    String(repeating: "k", count: 200) + ".meta",
   ]
 
   @Test func eachKeyHasItsOwnEntry() throws {
@@ -58,10 +62,56 @@ import Testing
       let entry = try EntryName(key: key, rules: rules)
       #expect(entry.path.hasSuffix("/" + name))
       #expect(EntryName.key(fileName: name) == Array(key.utf8))
-      #expect(entry.keyLength == key.utf8.count)
       let back = try #require(EntryName(fileName: name))
       #expect(back.path == entry.path && back.hash == entry.hash && back.id == entry.id)
     }
+  }
+
+  @Test func namesHaveTheEndingOfTheKey() throws {
+    for (key, name) in [
+      ("film.mp4", "ZmlsbS5tcDQ.mp4"), ("\u{E9}.JPG", "w6kuSlBH.JPG"), ("a.b.c", "YS5iLmM.c"),
+      ("a.12345678", "YS4xMjM0NTY3OA.12345678"), ("a.123456789", "YS4xMjM0NTY3ODk"),
+      (".mp4", "Lm1wNA"), ("x.", "eC4"), ("a..", "YS4u"), ("a.p-g", "YS5wLWc"),
+      ("a.meta", "YS5tZXRh"), ("a.Meta", "YS5NZXRh"), ("a.tmp", "YS50bXA"),
+      ("a.TRASH", "YS5UUkFTSA"),
+    ] {
+      #expect(try EntryName(key: key, rules: rules).path.dropFirst(3) == name)
+      #expect(EntryName.key(fileName: name) == Array(key.utf8))
+    }
+    // With the ending, the first name is as long as it may be, and the second one is too long.
+    for (count, isHashed) in [(180, false), (181, true)] {
+      let entry = try EntryName(key: String(repeating: "k", count: count) + ".mp4", rules: rules)
+      #expect(entry.isHashed == isHashed && entry.path.hasSuffix(".mp4"))
+    }
+  }
+
+  @Test func fileURLHasTheExtensionOfTheKey() throws {
+    let store = try TemporaryDirectory().cache()
+    try store.set(Data("frames".utf8), forKey: "film.mp4")
+    let url = try #require(try store.fileURL("film.mp4"))
+    #expect(url.pathExtension == "mp4" && url.lastPathComponent == "ZmlsbS5tcDQ.mp4")
+    #expect(try Data(contentsOf: url) == Data("frames".utf8))
+    #expect(try FileSystem.status(url.path + ".meta") != nil)
+    try store.set(1, forKey: "film")
+    #expect(try store.fileURL("film")?.pathExtension == "")
+  }
+
+  @Test func entriesWithEndingsAreEvictedSweptAndEmptied() throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.cache()
+    let long = String(repeating: "k", count: 300)
+    let keys = (0..<20).map { "film\($0).mp4" } + ["a.meta", ".mp4", long + ".mp4", long + ".meta"]
+    for key in keys { try store.set(key, forKey: key) }
+    #expect(try Set(store.keys()) == Set(keys) && store.totalSize == keys.count * 8_192)
+    #expect(try store.removeExpired() == 0 && store.totalSize == keys.count * 8_192)
+    store.sizeLimit = 10 * 8_192
+    try waitUntil("entries are evicted") { try store.totalSize <= 9 * 8_192 }
+    #expect(try store.keys().count == 9)
+    for key in try store.keys() { #expect(try directory.cache().model(key) == key) }
+    store.sizeLimit = nil
+    try store.removeAll()
+    #expect(try store.keys() == [] && store.totalSize == 0)
+    for key in keys { #expect(try directory.cache().get(key) == nil) }
   }
 
   @Test func namesStayInTheirDirectoryAndAreShortEnough() throws {
@@ -77,7 +127,11 @@ import Testing
 
   @Test(arguments: [
     "", "a", "abcde", "ab=", "a+b", "a.b", "h.", "h.xyz", "CACHEDIR.TAG", "Zh", "h.0123",
-    "h.0123456789abcdeX0123456789abcdef",
+    "h.0123456789abcdeX0123456789abcdef", "h.0123456789abcdef0123456789abcdeX",
+    "h.0123456789abcdef0123456789ABCDEF", "h.0123456789abcdef0123456789abcdef.",
+    "h.0123456789abcdef0123456789abcdef.meta", "h.0123456789abcdef0123456789abcdef.123456789",
+    // Not what the keys `film.mp4`, `film` and `a.tmp` give.
+    "ZmlsbS5tcDQ", "ZmlsbS5tcDQ.MP4", "ZmlsbS5tcDQ.mp4.mp4", "ZmlsbQ.mp4", "YS50bXA.tmp", ".mp4",
   ])
   func otherFileNamesAreNotEntries(fileName: String) {
     let entry = EntryName(fileName: fileName)
@@ -92,6 +146,9 @@ import Testing
     // In Base64 some keys differ only in case. These are `aQ` and `SQ`.
     #expect(lower.path.lowercased() != upper.path.lowercased())
     #expect(lower.isHashed && lower.path == lower.path.lowercased())
+    let entry = try EntryName(key: "A.JPG", rules: rules)
+    #expect(entry.path.hasSuffix(".jpg") && entry.path == entry.path.lowercased())
+    #expect(EntryName(fileName: String(entry.path.dropFirst(3)))?.path == entry.path)
   }
 
   @Test func noticesADirectoryThatIgnoresCase() throws {
