@@ -131,6 +131,18 @@ import Testing
       waitUntil("nothing was reported") { client.faults.contains { $0.code == .damaged } }
     }
     try clients[0].secrets().set("2", forKey: "b")
+    // It is another vault, which a process that has used the old one accepts when it opens it again.
+    let other = clients[1].secrets()
+    waitUntil("the other vault is refused") {
+      do {
+        _ = try other.get("b")
+        return false
+      } catch {
+        return (error as? StorageError)?.code == .accessDenied
+      }
+    }
+    try other.lock()
+    try other.unlock()
     clients[1].expectEventually("b", "2")
     #expect(try runWithoutCredential("doctor", "app").status == 0)
     // The copy may still be the one that was given up.
