@@ -131,7 +131,7 @@ import Testing
       waitUntil("nothing was reported") { client.faults.contains { $0.code == .damaged } }
     }
     try clients[0].secrets().set("2", forKey: "b")
-    // It is another vault, which a process that has used the old one accepts when it opens it again.
+    // It is another vault, which a process that has used the old one accepts when it opens it.
     let other = clients[1].secrets()
     waitUntil("the other vault is refused") {
       do {

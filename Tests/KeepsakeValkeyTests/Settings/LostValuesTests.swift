@@ -206,7 +206,7 @@ import Testing
     }
     #expect(try old.secrets().get("k") == "1")
     #expect(try old.table.adopt())
-    // It is another vault, which a process that has used the old one accepts when it opens it again.
+    // It is another vault, which a process that has used the old one accepts when it opens it.
     let store = old.secrets()
     expectFailure(.accessDenied) { _ = try store.get("l") }
     try store.lock()

@@ -4,7 +4,7 @@ internal import KeepsakeLibc
 
 /// Random bytes for nonces, ids and keys, from the system.
 ///
-/// A generator in this process would repeat itself in a copy of the process: after a `clone(2)` that
+/// A generator in this process would repeat itself in a copy of it: after a `clone(2)` that
 /// runs no fork handlers, or in a virtual machine that was started twice from one snapshot. Two
 /// secrets under the same nonce would give away both.
 enum SystemRandom {

@@ -2,8 +2,8 @@
 /// The keys of an open vault, in memory that is shielded and wiped.
 ///
 ///     0   master key (32 bytes)
-///     32  key set: number of name keys (4), the name keys (32 each), id of the primary entry key (4),
-///         number of entry keys (4), and for each its id (4) and the key (32)
+///     32  key set: number of name keys (4), the name keys (32 each), id of the primary entry key
+///         (4), number of entry keys (4), and for each its id (4) and the key (32)
 ///     then number of presence slots (2), and the slots
 ///
 /// There is one name key. A key set with more is of a newer version.
