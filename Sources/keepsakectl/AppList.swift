@@ -1,6 +1,12 @@
 import FoundationEssentials
 import Keepsake
 
+#if canImport(Glibc)
+@preconcurrency import Glibc
+#elseif canImport(Musl)
+@preconcurrency import Musl
+#endif
+
 /// The apps that have stored something, found by the names of their directories. A process can open
 /// the stores of one app only.
 enum AppList {
@@ -76,12 +82,24 @@ enum AppList {
     try folder.list(path).filter { $0.hasSuffix("/") }
   }
 
-  /// Counts journals. Unlike other files of JSON lines, a journal has a lock file beside it.
+  /// Counts journals by their first bytes, because the app may have other files of JSON lines.
   private static func suites(in folder: Folder) throws -> Int {
-    let names = Set(try folder.list(includingHidden: true))
-    return names.count { name in
-      name.hasSuffix(".jsonl") && names.contains(".\(name.dropLast(6)).lock")
+    let directory = try folder.url().path(percentEncoded: false)
+    return try folder.list(includingHidden: true).count {
+      $0.hasSuffix(".jsonl") && isJournal("\(directory)/\($0)")
     }
+  }
+
+  /// Whether a file begins as a journal does. A link is followed, as the library does; a file that
+  /// cannot be read counts, so that the doctor looks at it.
+  private static func isJournal(_ path: String) -> Bool {
+    // Opening a pipe must not wait for its writer.
+    let file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
+    guard file >= 0 else { return errno == EACCES }
+    defer { close(file) }
+    let start = Array(#"["keepsake.v1","#.utf8)
+    var bytes = [UInt8](repeating: 0, count: start.count)
+    return pread(file, &bytes, start.count, 0) == start.count && bytes == start
   }
 
   private static func secrets(in folder: Folder) throws -> Int {

@@ -6,20 +6,18 @@ extension Doctor {
     guard let settings else { return }
     // The app may keep its own files in the same directory.
     let names = try settings.list(includingHidden: true)
-    try examinePermissions(
-      of: settings, names.filter { $0.contains(".jsonl") || $0.hasSuffix(".lock") })
-    for name in names {
-      guard let kept = Self.keptFiles.first(where: { name.contains(".jsonl.\($0.kind)-") }) else {
+    try examinePermissions(of: settings, names.filter { $0.contains(".jsonl") })
+    for name in names where !name.hasSuffix(".tmp") {
+      guard let kept = Self.keptFiles.first(where: { name.contains(".jsonl.\($0.kind)") }) else {
         continue
       }
-      note(
-        try path(name, in: settings), kept.description,
-        "Take from it what you need, then delete it.")
+      note(try path(name, in: settings), kept.description, kept.remedy)
     }
     for suite in try Diagnostics.names({ Defaults.suites() }) {
       try Task.checkCancellation()
       guard let file = try Defaults.suite(suite).fileURL else { continue }
-      let (keyCount, errors) = try await Self.openCopy(of: file, in: settings)
+      // The copy of a link would lead to the app's own file.
+      let (keyCount, errors) = try await Self.openCopy(of: file.resolvingSymlinksInPath())
       report.suites += keyCount == nil ? 0 : 1
       for error in errors {
         let path = file.path(percentEncoded: false)
@@ -35,24 +33,37 @@ extension Doctor {
     }
   }
 
-  /// The files that the library keeps, and reports, instead of losing their values.
-  private static let keptFiles: [(kind: String, description: String)] = [
-    ("damaged", "the file is a copy of a damaged file"),
-    ("previous", "the file has settings as they were before another program replaced them"),
-    ("restored", "the file has settings that another program restored too late"),
+  /// The files that the library keeps beside a suite, so that no values are lost.
+  private static let keptFiles: [(kind: String, description: String, remedy: String)] = [
+    ("damaged-", "the file is a copy of a damaged file", takeAndDelete),
+    (
+      "previous", "the file has settings as they were before another program replaced them",
+      takeAndDelete
+    ),
+    (
+      "next", "a program was ended while it wrote these settings",
+      "Start the app: when it changes a setting, it finishes that."
+    ),
   ]
+
+  private static let takeAndDelete = "Take from it what you need, then delete it."
 
   /// The number of keys in a suite, or nil if it cannot be read, and the errors of opening it.
   private static func openCopy(
-    of file: URL, in folder: Folder
+    of file: URL
   ) async throws -> (keyCount: Int?, [StorageError]) {
-    try await StorageSystem.withTemporary {
+    let folder = Folder(file.deletingLastPathComponent())
+    return try await StorageSystem.withTemporary {
       Diagnostics.startReporting()
       let (result, errors) = Diagnostics.collectingErrors { () -> Result<Int, StorageError> in
         do throws(StorageError) {
           try folder.copy(file.lastPathComponent, to: "copy.jsonl", in: .temporary)
           let copy = Defaults.suite(Defaults.Suite("copy", in: try Folder.temporary.url()))
-          return .success(try copy.keys().count)
+          let count = try copy.keys().count
+          // A reader does not report that a file is cut off, which may still be growing. A writer
+          // waits until the file counts, which takes two seconds.
+          try copy.remove("keepsakectl")
+          return .success(count)
         } catch {
           return .failure(error)
         }

@@ -59,7 +59,8 @@ func runFaultCommand(_ words: [String], in directory: URL) -> Bool {
   case "sent": kill(getpid(), SIGBUS)
   default:
     printLine(String(Defaults.int("k")))
-    _ = truncate(directory.path + "/.standard.lock", 0)
+    _ = truncate(directory.path + "/standard.jsonl", 0)
+    printLine(String(Defaults.int("k")))
     Defaults.set(2, forKey: "k")
     printLine(String(Defaults.int("k")))
   }

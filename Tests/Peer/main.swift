@@ -112,7 +112,7 @@ case "hold-lock":  // NAME: locks a file of the directory, prints "held", and en
   guard file >= 0, flock(file, LOCK_EX) == 0 else { exit(1) }
   printLine("held")
   while readLine() != nil {}
-case "fork-read":  // prints how many lock files a child has open that only reads
+case "fork-read":  // prints how often a child has the journal open that only reads
   Defaults.set(1, forKey: "count")
   let child = forkedChild()
   if child == 0 {
@@ -121,7 +121,7 @@ case "fork-read":  // prints how many lock files a child has open that only read
     let targets = names.compactMap {
       try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\($0)")
     }
-    printLine("\(count) \(targets.count { $0.hasSuffix("/.standard.lock") })")
+    printLine("\(count) \(targets.count { $0.hasSuffix("/standard.jsonl") })")
     exit(0)
   }
   if waitForExit(of: child) != 0 { exit(1) }

@@ -72,8 +72,9 @@ extension Defaults {
         }
       }
       if case .memory = suite.location { return MemoryEngine() }
-      let location = try JournalPaths(
-        directory: suite.directory(in: scope.finder, .configuration), name: suite.fileName("suite"))
+      let location = JournalPaths(
+        directory: try suite.directory(in: scope.finder, .configuration),
+        name: try suite.fileName("suite"))
       return Journal(location: location) { [weak scope] in
         scope?.report($0.reported(by: "Defaults"))
       }

@@ -7,17 +7,15 @@ package final class File: ReadableFile, Sendable {
   enum Access {
     case read
     case readNoFollow  // an error if the path is a symbolic link
-    case append  // reads, and writes at the end
     case readWrite
     case readWriteNoFollow
     case create  // a new file; an error if there is one already
-    case createAndAppend
     case createOrOpen
 
     fileprivate var mayCreate: Bool {
       switch self {
-      case .create, .createAndAppend, .createOrOpen: true
-      case .read, .readNoFollow, .append, .readWrite, .readWriteNoFollow: false
+      case .create, .createOrOpen: true
+      case .read, .readNoFollow, .readWrite, .readWriteNoFollow: false
       }
     }
   }
@@ -127,12 +125,10 @@ package final class File: ReadableFile, Sendable {
       switch access {
       case .read: O_RDONLY
       case .readNoFollow: O_RDONLY | O_NOFOLLOW
-      case .append: O_RDWR | O_APPEND
-      case .readWrite: O_RDWR
-      case .readWriteNoFollow: O_RDWR | O_NOFOLLOW
-      // No O_APPEND: the kernel does not clone data into a file that is open for appending.
+      // What is printed while the file has the number of a closed standard stream goes to its end.
+      case .readWrite: O_RDWR | O_APPEND
+      case .readWriteNoFollow: O_RDWR | O_NOFOLLOW | O_APPEND
       case .create: O_RDWR | O_CREAT | O_EXCL
-      case .createAndAppend: O_RDWR | O_CREAT | O_EXCL | O_APPEND
       // Never through a link: in a shared directory another user may have planted it.
       case .createOrOpen: O_RDWR | O_CREAT | O_NOFOLLOW
       }
@@ -144,7 +140,11 @@ package final class File: ReadableFile, Sendable {
       }
     }
     guard flags & O_EXCL != 0 else {
-      return openDescriptor(.open, directory.path(of: path.followed(by: suffix)), open)
+      let result = openDescriptor(.open, directory.path(of: path.followed(by: suffix)), open)
+      if case .success(let descriptor) = result, flags & O_APPEND != 0 {
+        _ = fcntl(Int32(descriptor), F_SETFL, O_NONBLOCK)
+      }
+      return result
     }
     return createDescriptor(
       .open, directory.path(of: path.followed(by: suffix)),
@@ -153,18 +153,9 @@ package final class File: ReadableFile, Sendable {
       }, open)
   }
 
-  /// Opens a file for appending if that is permitted, otherwise for reading only.
-  static func openForAppending(_ path: String) throws(StorageError) -> File {
-    do throws(StorageError) {
-      return try File(path, .append)
-    } catch  where error.code == .accessDenied {
-      return try File(path, .read)
-    }
-  }
-
   deinit { _ = close(descriptor) }
 
-  /// Writes all of `bytes` at the end of a file opened for appending, or at the current position.
+  /// Writes all of `bytes` at the current position.
   ///
   /// Returns how many bytes reached the file and the error that stopped the rest: after a partial
   /// write the caller must know what is in the file.
@@ -249,6 +240,20 @@ package final class File: ReadableFile, Sendable {
     }
     #endif
     try result.get(call, path)
+  }
+
+  /// Allocates blocks up to `end`, also beyond the end of the file, without changing its size.
+  ///
+  /// - Returns: Whether the file system can.
+  func reserve(from start: Int, to end: Int) throws(StorageError) -> Bool {
+    let result = systemCall(.reserve, path, on: descriptor) {
+      Int(keepsake_reserve(descriptor, UInt64(start), UInt64(end - start)))
+    }
+    if case .failure(let error) = result {
+      guard error.code == ENOSPC || error.code == EDQUOT else { return false }
+      throw StorageError(errno: error.code, operation: "write", path: path)
+    }
+    return true
   }
 
   /// Sets the size, and frees the blocks that are reserved beyond it.

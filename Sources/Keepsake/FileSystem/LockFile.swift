@@ -2,141 +2,61 @@ internal import CKeepsake
 internal import KeepsakeLibc
 internal import Synchronization
 
-/// A file that processes lock, with words that the lock's holder publishes to all processes.
+/// A file whose bytes processes lock, with words that they publish to each other.
 ///
-/// The words are mapped, so reading them costs no system call. If another program truncates the
-/// file, the mapping turns into zeros instead of ending the process, and ``isLost`` tells so.
-///
-/// The words are written with a system call, so that a full disk is an error. Only the words of a
-/// file with a mark are stored through the mapping, and only on a file system where a store into a
-/// page that was written before needs no new block. Should such a store fail nevertheless, the
-/// check that follows it finds zeros, and the words are written with a system call.
+/// The words are mapped, so reading them costs no system call. They are written with a system call,
+/// so that a full disk is an error.
 final class LockFile: Sendable {
   let file: File
   /// The status of the file when it was opened, which identifies it.
   let status: FileStatus
-  // Safe because the pointer never changes, all access to the memory is atomic, and it is unmapped
-  // with the last reference.
-  private nonisolated(unsafe) let mapping: UnsafeMutableRawPointer
-  private let mappedSize: Int
-  private let wordCount: Int
-  /// Whether words are stored through the mapping.
-  private let storesWords: Bool
-  /// Whether a store found the mapping replaced, so that it may hold that word instead of zeros.
-  private let hasFailedStore = Atomic(false)
-  /// Whether a part of the reserved space may be missing: a full disk had no room for it, or
-  /// another process has used it before this one opened the file.
-  private let mayLackReservedSpace = Atomic(true)
+  private let mapping: SharedMapping
   private let waitingCount = Atomic(0)
 
   private static let wordSize = MemoryLayout<UInt64>.size
 
-  /// The first page of a file with a mark. Older versions only know its first word.
-  private enum Page {
-    static let size = 4_096
-    static let mark = 1
-    static let magic = 2
-    /// `keepsake` in ASCII. A file without it has no mark.
-    static let magicValue = UInt64(littleEndian: 0x656B_6173_7065_656B)
-
-    /// The page from `word` on, of which `words` are the first.
-    static func bytes(_ words: [UInt64], from word: Int) -> [UInt64] {
-      words + Array(repeating: 0, count: size / wordSize - words.count - word)
-    }
-  }
-
-  private init?(mapping file: File, wordCount: Int, hasMark: Bool) throws(StorageError) {
-    let status = try file.status()
+  private init?(mapping file: File, wordCount: Int) throws(StorageError) {
+    let size = wordCount * Self.wordSize
     // The file is too short if another process is still creating it, or if a user truncated it.
-    guard status.size >= wordCount * Self.wordSize else { return nil }
-    let storesWords = hasMark && file.isWritable && Self.keepsBlocks(file)
-    let mappedSize = hasMark ? Page.size : wordCount * Self.wordSize
-    var address: UnsafeMutableRawPointer?
-    try systemCall(.map, file.path) {
-      address = keepsake_map(file.descriptor, mappedSize, storesWords)
-      return address == nil ? -1 : 0
-    }.get(.map, file.path)
-    guard let address else { return nil }
-    self.storesWords = storesWords
-    self.mappedSize = mappedSize
-    self.mapping = address
+    status = try file.status()
+    guard status.size >= size else { return nil }
+    mapping = try SharedMapping(file, size: size)
     self.file = file
-    self.status = status
-    self.wordCount = wordCount
-  }
-
-  deinit { keepsake_unmap(mapping, mappedSize) }
-
-  private static func keepsBlocks(_ file: File) -> Bool {
-    // If the file system is unknown, system calls do.
-    let result = systemCall(.space, file.path) { Int(keepsake_keeps_blocks(file.descriptor)) }
-    return (try? result.get()) == 1
-  }
-
-  /// Lets the words be written on a full disk even where a change needs a new block, as on btrfs.
-  private static func writeInPlace(_ file: File) {
-    // File systems without that choice fail.
-    _ = systemCall(.flags, file.path, on: file.descriptor) {
-      Int(keepsake_write_in_place(file.descriptor))
-    }
   }
 
   // MARK: Opening
 
   /// Opens the lock file; nil if it does not exist, is still being created, or may not be used.
-  ///
-  /// - Parameter hasMark: Whether the file may have a mark.
-  static func openExisting(
-    _ path: String, wordCount: Int = 1, hasMark: Bool = false,
-    _ access: File.Access = .readWriteNoFollow
-  ) throws(StorageError) -> LockFile? {
+  static func openExisting(_ path: String, wordCount: Int) throws(StorageError) -> LockFile? {
     do throws(StorageError) {
-      return try LockFile(mapping: File(path, access), wordCount: wordCount, hasMark: hasMark)
+      return try LockFile(mapping: File(path, .readWriteNoFollow), wordCount: wordCount)
     } catch  where error.code == .notFound || error.code == .accessDenied {
       return nil
     }
   }
 
   /// Opens the lock file, or creates it with the words that `initial` returns.
-  ///
-  /// - Parameter hasMark: Whether the file gets a page with a mark, where the file system allows to
-  ///   store it through a mapping.
   static func createOrOpen(
-    _ path: String, mode: UInt32, timeout: Duration, wordCount: Int = 1, hasMark: Bool = false,
+    _ path: String, mode: UInt32, timeout: Duration, wordCount: Int,
     initial: () throws(StorageError) -> [UInt64]
   ) throws(StorageError) -> LockFile {
     let file = try openOrCreate(path, mode: mode)
-    if let ready = try LockFile(mapping: file, wordCount: wordCount, hasMark: hasMark),
-      !ready.isLost, !ready.lacksMark
-    {
+    if let ready = try LockFile(mapping: file, wordCount: wordCount), !ready.isLost {
       return ready
     }
     // The process that locks the unfinished file writes the first words.
     try Self.lock(file, timeout: timeout)
     defer { Self.unlock(file) }
-    let found = try LockFile(mapping: file, wordCount: wordCount, hasMark: hasMark)
-    var reservesSpace = false
-    if found?.isLost ?? true {
+    if try LockFile(mapping: file, wordCount: wordCount)?.isLost ?? true {
       try file.setMode(mode)
-      var words = try initial()
-      if hasMark {
-        let magic = keepsBlocks(file) ? Page.magicValue : 0
-        if magic == 0 { writeInPlace(file) }
-        words = Page.bytes(words + [0, magic], from: 0)
-      }
+      let words = try initial()
       try file.overwrite(words.span.bytes, at: 0, as: .publish)
-      reservesSpace = hasMark
-    } else if let found, found.lacksMark {
-      // An older version made the file. Its word stays, and the file can do without a mark.
-      let words = Page.bytes([0, Page.magicValue], from: Page.mark)
-      try? file.overwrite(words.span.bytes, at: Page.mark * wordSize, as: .publish)
     }
-    guard let ready = try LockFile(mapping: file, wordCount: wordCount, hasMark: hasMark) else {
+    guard let ready = try LockFile(mapping: file, wordCount: wordCount) else {
       throw StorageError(
         .damaged, operation: "map", path: path, reason: "another program keeps truncating the file",
         remedy: "Find that program and stop it.")
     }
-    if reservesSpace { ready.reserveSpace() }
     return ready
   }
 
@@ -154,92 +74,31 @@ final class LockFile: Sendable {
     }
   }
 
-  // MARK: Reserving space
-
-  /// How many blocks are reserved for removals. One needs a block for its record and, while the
-  /// journal is small, one for the new journal. Twice as many are reserved, because a process that
-  /// has the old journal open keeps its blocks; and twice that where a change may need a new block.
-  private var reservedBlockCount: UInt64 { storesWords ? 4 : 8 }
-
-  /// Keeps space for removals on a full disk, where the file system can; of the blocks, as many as
-  /// are free. The caller holds the lock: another process may have freed them for its removal.
-  func reserveSpace() {
-    for block in 0..<reservedBlockCount {
-      // One call for each, so that some are reserved if there is no space for all. Without them,
-      // removing one key may fail on a full disk, which is then reported.
-      let result = systemCall(.reserve, file.path, on: file.descriptor) {
-        Int(keepsake_reserve(file.descriptor, UInt64(Page.size) + block * 4_096, 4_096))
-      }
-      if case .failure(let error) = result {
-        mayLackReservedSpace.store(
-          error.code == ENOSPC || error.code == EDQUOT, ordering: .relaxed)
-        return
-      }
-    }
-    mayLackReservedSpace.store(false, ordering: .relaxed)
-  }
-
-  /// Reserves what may be missing, for a writer that is about to take a new block: blocks that have
-  /// become free belong to removals first. The caller holds the lock.
-  @inline(__always)
-  func reserveMissingSpace() {
-    if mayLackReservedSpace.load(ordering: .relaxed) { reserveSpace() }
-  }
-
-  /// Frees the reserved space, for the caller to use at once.
-  func releaseSpace() throws(StorageError) {
-    mayLackReservedSpace.store(true, ordering: .relaxed)
-    // Beyond the end of the file, this also works where punching a hole does nothing, as on ext4.
-    try file.truncate(to: file.status().size)
-  }
-
-  /// Whether the file has been deleted since it was opened, and other processes lock another one.
-  func isDeleted() throws(StorageError) -> Bool { try file.status().linkCount == 0 }
-
   /// Whether the path now names another file, or this file was truncated and its words cannot be
   /// read any more.
   func isReplaced() throws(StorageError) -> Bool {
     if isLost { return true }
     guard let current = try FileSystem.status(file.path) else { return true }
-    return !current.isSameFile(as: status) || current.size < wordCount * Self.wordSize
+    return !current.isSameFile(as: status) || current.size < status.size
   }
-
-  /// Whether the mapping only shows zeros, because another program truncated the file. It has to be
-  /// opened again. No first word is 0.
-  var isLost: Bool { word() == 0 || hasFailedStore.load(ordering: .acquiring) }
 
   // MARK: Words
 
-  /// A published word. It can be read while the lock file is referenced.
-  ///
-  /// Unchecked because it holds a pointer, which is only used for atomic loads.
-  struct Word: @unchecked Sendable {
-    private let address: UnsafePointer<UInt64>
-
-    fileprivate init(_ address: UnsafePointer<UInt64>) { self.address = address }
-
-    @inline(__always)
-    var value: UInt64 { keepsake_load(address) }
-  }
-
-  private var words: UnsafeMutablePointer<UInt64> {
-    mapping.assumingMemoryBound(to: UInt64.self)
-  }
-
-  /// The first word.
-  var mappedWord: Word { Word(words) }
+  /// Whether the mapping only shows zeros, because another program truncated the file. It has to be
+  /// opened again. No first word is 0.
+  var isLost: Bool { word() == 0 }
 
   /// The value of a word. `index` must be less than the `wordCount` that the file was opened with.
-  func word(_ index: Int = 0) -> UInt64 { Word(words + index).value }
+  func word(_ index: Int = 0) -> UInt64 { mapping.word(at: index * Self.wordSize).value }
 
   /// Calls `body` with the values of words. All must be less than the `wordCount` that the file was
   /// opened with.
   @inline(__always)
   func forEachWord(from index: Int, count: Int, _ body: (UInt64) -> Void) {
-    let words = words + index
+    let words = mapping.word(at: index * Self.wordSize)
     var position = 0
     while position < count {
-      body(Word(words + position).value)
+      body(words.advanced(by: position).value)
       position &+= 1
     }
   }
@@ -250,74 +109,19 @@ final class LockFile: Sendable {
     }
   }
 
-  // MARK: Marking
-
-  /// Whether the file has a mark.
-  private var isMarkable: Bool { word(Page.magic) == Page.magicValue }
-
-  /// Whether an older version made the file, so that creating it again would add a mark.
-  var lacksMark: Bool { storesWords && !isMarkable }
-
-  /// Whether the mark is missing because no process is writing, and not because the file has none.
-  var isUnmarked: Bool { isMarkable && word(Page.mark) == 0 }
-
-  var isMarked: Bool { isMarkable && word(Page.mark) != 0 }
-
-  /// Marks that the holder of the lock is about to write. The mark stays if it is killed before it
-  /// publishes a word.
-  func mark() throws(StorageError) {
-    guard isMarkable else { return }
-    try withUnsafeBytes(of: UInt64(1)) { bytes throws(StorageError) in
-      try put(bytes, at: Page.mark) { keepsake_store(words + Page.mark, 1) }
-    }
-  }
-
-  /// Publishes the first word, and removes the mark.
-  func publish(_ word: UInt64) throws(StorageError) {
-    guard isMarkable else { return try publish(word, at: 0) }
-    try withUnsafeBytes(of: (word, UInt64(0))) { bytes throws(StorageError) in
-      try put(bytes, at: 0) {
-        keepsake_store(words, word)
-        keepsake_store(words + Page.mark, 0)
-      }
-    }
-  }
-
-  /// Stores words through the mapping, or writes them if that is not possible.
-  private func put(
-    _ bytes: UnsafeRawBufferPointer, at index: Int, _ store: () -> Void
-  ) throws(StorageError) {
-    let offset = index * Self.wordSize
-    if storesWords {
-      try systemCall(.publish, file.path, on: file.descriptor, bytes: bytes, offset: offset) {
-        store()
-        return bytes.count
-      }.get(.publish, file.path)
-      if isMarkable { return }
-      hasFailedStore.store(true, ordering: .releasing)
-    }
-    try file.overwrite(bytes.bytes, at: offset, as: .publish)
-  }
-
   // MARK: Locking the file
 
-  /// Takes the lock, or throws after `timeout`: a process that was stopped while holding the lock
-  /// must not hang all others.
-  func lock(timeout: Duration) throws(StorageError) {
-    if try Self.tryLock(file.descriptor, file.path) { return }
-    try waiting { () throws(StorageError) in try Self.lock(file, timeout: timeout) }
+  /// Takes the lock on a whole file, or throws after `timeout`: a process that was stopped while
+  /// holding it must not hang all others.
+  ///
+  /// - Parameter start: When the call that needs the lock began to wait.
+  static func lock(
+    _ file: File, start: ContinuousClock.Instant = .now, timeout: Duration
+  ) throws(StorageError) {
+    try wait(file, start: start, timeout: timeout) { Int(keepsake_lock(file.descriptor, true)) }
   }
 
-  func unlock() { Self.unlock(file) }
-
-  /// Takes the lock; false if it is held elsewhere.
-  func tryLock() throws(StorageError) -> Bool { try Self.tryLock(file.descriptor, file.path) }
-
-  private static func lock(_ file: File, timeout: Duration) throws(StorageError) {
-    try wait(file, timeout: timeout) { Int(keepsake_lock(file.descriptor, true)) }
-  }
-
-  private static func unlock(_ file: File) {
+  static func unlock(_ file: File) {
     // Cannot fail on an open descriptor; closing it would release the lock too.
     _ = keepsake_lock(file.descriptor, false)
   }
@@ -419,7 +223,7 @@ final class LockFile: Sendable {
     throw timeoutError(file.path, timeout)
   }
 
-  private static func timeoutError(_ path: String, _ timeout: Duration) -> StorageError {
+  static func timeoutError(_ path: String, _ timeout: Duration) -> StorageError {
     StorageError(
       .timedOut, operation: "lock", path: path,
       reason: "another process held the lock for more than \(timeout)",

@@ -21,19 +21,17 @@ struct TemporaryFile: ~Copyable {
   ///
   /// - Parameter destination: The path to move the file to, if it is not `sibling`.
   static func make(
-    beside sibling: String, for destination: String? = nil, _ access: File.Access = .create,
-    mode: UInt32
+    beside sibling: String, for destination: String? = nil, mode: UInt32
   ) throws(StorageError) -> TemporaryFile {
     let token = String(UInt64.random(in: .min ... .max), radix: 16)
     let path = "\(FileSystem.parent(of: sibling))/.\(FileSystem.name(of: sibling)).\(token).tmp"
-    return try make(at: path, for: destination ?? sibling, access, mode: mode)
+    return try make(at: path, for: destination ?? sibling, mode: mode)
   }
 
   static func make(
-    at path: String, for destination: String, in directory: DirectoryHandle? = nil,
-    _ access: File.Access = .create, mode: UInt32
+    at path: String, for destination: String, in directory: DirectoryHandle? = nil, mode: UInt32
   ) throws(StorageError) -> TemporaryFile {
-    let file = try File(path, in: directory, access, mode: mode)
+    let file = try File(path, in: directory, .create, mode: mode)
     let temporary = TemporaryFile(file, at: path, for: destination, in: directory)
     // The umask rarely restricts the user, but often restricts other users.
     if mode & 0o077 != 0 { try temporary.file.setMode(mode) }

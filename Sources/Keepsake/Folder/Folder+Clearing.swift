@@ -49,7 +49,7 @@ extension Folder {
       }
     }
     try folder.walk { visit throws(StorageError) in
-      if Self.marksStore(visit.path.name) {
+      if try Self.marksStore(visit.path) {
         throw Self.notClearable(folder, "it contains a store, as \(visit.path.path) shows")
       }
     }
@@ -76,10 +76,14 @@ extension Folder {
     return documents.isSameFile(as: status)
   }
 
-  /// Whether a file of this name is beside a store's files: the lock file of settings or of a
-  /// vault, the ledger or the tag of a cache.
-  private static func marksStore(_ name: String) -> Bool {
-    name.hasPrefix(".") && (name.hasSuffix(".lock") || name.hasSuffix(".ledger"))
+  /// Whether the file shows that a store is here: settings, the lock file of a vault, the ledger or
+  /// the tag of a cache.
+  private static func marksStore(_ path: ConfinedPath) throws(StorageError) -> Bool {
+    let name = path.name
+    if name.hasSuffix(JournalPaths.suffix), try path.status()?.isRegularFile == true {
+      return try JournalFormat.isJournal(File(path))
+    }
+    return name.hasPrefix(".") && (name.hasSuffix(".lock") || name.hasSuffix(".ledger"))
       || name == VaultMarker.fileName || name == CachePaths.tagName
   }
 

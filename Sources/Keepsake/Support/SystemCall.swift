@@ -10,7 +10,7 @@ enum SystemCall: String, Sendable {
   case adviseMemory = "madvise"
   case terminal = "terminal settings"
   case random = "getrandom"
-  case publish = "write to lock file"
+  case publish = "write to shared word"
   case keyring = "keyctl"
   case accessList = "access-control list"
 }

@@ -66,8 +66,7 @@ public struct StorageError: Error, Sendable {
     /// was changed there.
     public static let unreachable = Code("unreachable")
     /// The connection to the server of a ``StorageBacking`` or a custom ``StorageEngine`` failed
-    /// before the reply came, or the lock file was deleted while a setting was written. The change
-    /// may have been made.
+    /// before the reply came. The change may have been made.
     public static let outcomeUnknown = Code("outcome unknown")
     /// The producer of a value failed, and `DiskCache.fetch` returned the expired one: see
     /// ``StorageError/underlyingError``.

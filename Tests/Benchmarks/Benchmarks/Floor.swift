@@ -26,30 +26,26 @@ final class FloorTable: Sendable {
   }
 }
 
-/// A file to which records are appended while a lock file is locked.
+/// A file to which records are appended while it is locked.
 final class FloorJournal {
   private let path: String
   private let file: Int32
-  private let lockFile: Int32
+  private var end = 0
 
   init(in directory: String) throws {
     path = "\(directory)/floor"
-    file = try check(open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0o600))
-    lockFile = try check(open("\(directory)/floor.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0o600))
+    file = try check(open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600))
   }
 
-  deinit {
-    close(file)
-    close(lockFile)
-  }
+  deinit { close(file) }
 
   func appendLocked(_ bytes: [UInt8]) throws {
-    try check(floor_lock(lockFile, true))
+    try check(floor_lock(file, true))
     // By path, because the file may have been replaced.
     let size = path.withCString { floor_statx($0) }
     if size < 0 { throw SystemFailure(code: errno) }
     try append(bytes)
-    try check(floor_lock(lockFile, false))
+    try check(floor_lock(file, false))
     sink &+= size
   }
 
@@ -66,7 +62,8 @@ final class FloorJournal {
   static func records(_ keys: [String]) -> [[UInt8]] { keys.map { record($0, "1000000") } }
 
   private func append(_ bytes: [UInt8]) throws {
-    if write(file, bytes, bytes.count) != bytes.count { throw SystemFailure(code: errno) }
+    if pwrite(file, bytes, bytes.count, end) != bytes.count { throw SystemFailure(code: errno) }
+    end += bytes.count
   }
 }
 

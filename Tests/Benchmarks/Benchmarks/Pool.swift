@@ -149,11 +149,11 @@ struct Pool {
     usleep(UInt32(duration / .microseconds(1)))
   }
 
-  /// Locks the settings in another process.
+  /// Locks the settings file, which exists, in another process.
   private static func holdLock(in directory: String, for duration: Duration) throws {
     let child = try Child(
       task: ChildTask.lock.rawValue,
-      [directory + "/.pool.lock", "\(duration / .milliseconds(1))"])
+      [directory + "/pool.jsonl", "\(duration / .milliseconds(1))"])
     try child.waitUntilReady()
     try child.start()
     // Only that thread uses it from here on.

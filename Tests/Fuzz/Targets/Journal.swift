@@ -13,9 +13,14 @@
 /// The id in the header, or 0 without one: records can be parsed with any seed.
 private func seed(of input: UnsafeRawBufferPointer) -> UInt64 {
   guard case .valid(let id, let isIntact) = JournalFormat.header(of: input) else { return 0 }
+  let word = JournalFormat.word(of: input)
   let isCanonical = input.prefix(JournalFormat.headerSize).elementsEqual(
-    JournalFormat.header(id: id))
+    JournalFormat.header(id: id, word))
   check(isIntact == isCanonical, "an intact header has the bytes that are written")
+  if let end = word.end(of: id) {
+    check(end >= JournalFormat.headerSize, "a header is published as a whole")
+    check(JournalWord(id: id, end: end) == word, "a valid word has the bytes that are written")
+  }
   return id
 }
 
@@ -32,10 +37,10 @@ private struct Line: Equatable {
 
 private func records(
   _ bytes: UnsafeRawBufferPointer, from start: Int, seed: UInt64
-) -> ([Line], JournalFormat.Parsed) {
+) -> (lines: [Line], damage: Int) {
   var lines: [Line] = []
   var end = start
-  let parsed = JournalFormat.parse(bytes, from: start, seed: seed) { record in
+  let damage = JournalFormat.parse(bytes, from: start, seed: seed) { record in
     check(record.size > 0, "a record is not empty")
     check(record.value.lowerBound >= end, "records do not overlap")
     check(record.value.upperBound <= bytes.count, "a value is inside the file")
@@ -43,34 +48,36 @@ private func records(
     lines.append(
       Line(kind: record.kind, key: Array(record.key.utf8), value: Array(bytes[record.value])))
   }
-  check((end...bytes.count).contains(parsed.end), "parsing ends after the last record")
-  return (lines, parsed)
+  check(damage >= 0 && damage <= bytes.count, "each damaged place has a byte")
+  return (lines, damage)
 }
 
 private func readJournal(_ bytes: UnsafeRawBufferPointer, seed: UInt64) {
   let start = min(bytes.count, JournalFormat.headerSize)
-  let (lines, whole) = records(bytes, from: start, seed: seed)
+  let (lines, damage) = records(bytes, from: start, seed: seed)
   for line in lines { checkRoundTrip(line) }
 
-  // A reader during a write sees a prefix, and later continues where it stopped.
+  // A word may say any length, and a file may end anywhere.
   let cut = start + Int(Checksum.sum(bytes, seed: 1) % UInt64(bytes.count - start + 1))
   let prefix = UnsafeRawBufferPointer(rebasing: bytes[..<cut])
-  let (first, parsed) = records(prefix, from: start, seed: seed)
+  let first = records(prefix, from: start, seed: seed)
   let isRaw = lines.contains { $0.value.contains(0x0A) || $0.key.contains(0x0A) }
-  check(isRaw || lines.starts(with: first), "the records of a prefix are those of the whole")
-  if whole.damage == 0, parsed.damage == 0, !isRaw {
-    let (rest, _) = records(bytes, from: parsed.end, seed: seed)
-    check(first + rest == lines, "reading in two parts gives the same records")
+  check(isRaw || lines.starts(with: first.lines), "the records of a prefix are those of the whole")
+
+  // A reader that has read a whole prefix continues there.
+  if damage == 0, first.damage == 0 {
+    let rest = records(bytes, from: cut, seed: seed)
+    check(rest.damage == 0 && first.lines + rest.lines == lines, "reading in two parts")
   }
 
-  // The next writer completes the last line, and all readers understand the result.
-  if whole.damage == 0 {
-    var closed = Array(bytes) + whole.tail.closing
-    JournalFormat.append(.int(1), key: "next", seed: seed, to: &closed)
-    closed.withUnsafeBytes { closed in
-      let (after, parsed) = records(closed, from: start, seed: seed)
-      check(parsed.damage == 0 && parsed.tail == .complete, "a completed journal is intact")
-      check(after.dropLast() == lines[...], "completing the last line loses no record")
+  // The next writer appends to whole records.
+  if damage == 0 {
+    var appended = Array(bytes)
+    JournalFormat.append(.int(1), key: "next", seed: seed, to: &appended)
+    appended.withUnsafeBytes { appended in
+      let (after, damage) = records(appended, from: start, seed: seed)
+      check(damage == 0, "an appended journal is intact")
+      check(after.dropLast() == lines[...], "appending loses no record")
       check(after.last?.key == Array("next".utf8), "an appended record is found")
     }
   }
@@ -82,8 +89,8 @@ private func checkRoundTrip(_ line: Line) {
   var bytes: [UInt8] = []
   JournalFormat.append(value, key: String(decoding: line.key, as: UTF8.self), seed: 7, to: &bytes)
   bytes.withUnsafeBytes { bytes in
-    let (lines, parsed) = records(bytes, from: 0, seed: 7)
-    check(parsed.damage == 0 && lines.count == 1, "a written record is one record")
+    let (lines, damage) = records(bytes, from: 0, seed: 7)
+    check(damage == 0 && lines.count == 1, "a written record is one record")
     check(lines.first?.key == line.key, "a key reads back")
     check(lines.first?.stored == value, "a value reads back")
   }

@@ -70,7 +70,7 @@ extension OneAtATime {
       let (running, port) = try start()
       let token = try server.run("token").text.trimmingCharacters(in: .newlines)
       #expect(try server.run("set", "greeting", "Moin").status == 0)
-      let path = directory.file("config/keepsake-server/.standard.lock").path
+      let path = directory.file("config/keepsake-server/standard.jsonl").path
       let lock = open(path, O_RDWR | O_CLOEXEC)
       defer { close(lock) }
       try #require(lock >= 0 && flock(lock, LOCK_EX) == 0, "\(path)")

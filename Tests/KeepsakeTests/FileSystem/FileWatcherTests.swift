@@ -28,8 +28,9 @@ import Testing
   }
 
   private func append(_ count: Int = 1) throws {
-    let file = try File(path, .append)
-    for _ in 0..<count { try file.writeAll([1]) }
+    let file = try File(path, .readWrite)
+    let end = try file.status().size
+    for number in 0..<count { try file.overwrite([UInt8(1)].span.bytes, at: end + number) }
   }
 
   /// The watch ends with its first event and begins again later: a change in between counts, too.

@@ -102,7 +102,7 @@ struct ForeignDirectoryTests {
       { (home: TemporaryDirectory) in
         try Folder(home.file("files")).save("x", as: "d/x")
         _ = try LockFile.createOrOpen(
-          home.path + "/.lock", mode: 0o600, timeout: .seconds(1), initial: { [1] })
+          home.path + "/.lock", mode: 0o600, timeout: .seconds(1), wordCount: 1, initial: { [1] })
       },
       on: {
         let home = try makeHome().0

@@ -43,7 +43,6 @@ import Testing
       for (name, contents) in try directory.contents() {
         #expect(contents.range(of: text) == nil, "\(name)")
       }
-      #expect(try Data(directory.bytes(of: ".standard.lock")).range(of: text) == nil)
     }
   }
 

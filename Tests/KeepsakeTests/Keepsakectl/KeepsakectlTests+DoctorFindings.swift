@@ -55,13 +55,13 @@ extension KeepsakectlTests {
       try $0.makeSidecarNewer("avatar")
     },
     Damage("the copy of a damaged file", finding: "copy of a damaged file") {
-      try $0.keepSettings(as: "damaged")
+      try $0.keepSettings(as: "damaged-1760000000")
     },
     Damage("settings that were replaced", finding: "before another program replaced them") {
       try $0.keepSettings(as: "previous")
     },
-    Damage("settings that were restored too late", finding: "restored too late") {
-      try $0.keepSettings(as: "restored")
+    Damage("settings that were being written", finding: "was ended while it wrote") {
+      try $0.keepSettings(as: "next")
     },
     Damage("a temporary file of a killed program", finding: "killed") {
       let name = "data/\($0.app)/vault/.entry.1f.tmp"
@@ -78,7 +78,7 @@ extension KeepsakectlTests {
 
   /// Puts a file where the library keeps one beside the settings.
   private func keepSettings(as kind: String) throws {
-    let name = "config/\(app)/standard.jsonl.\(kind)-1760000000"
+    let name = "config/\(app)/standard.jsonl.\(kind)"
     try directory.write([1], to: name)
     chmod(path(name), 0o600)
   }

@@ -239,14 +239,10 @@ extension DefaultsModel: DamagedModel {
     if case .set(let key, _) = call { "\(key)" } else { nil }
   }
 
-  static let kinds: Set = ["journal", "lock"]
+  static let kinds: Set = ["journal"]
 
   static func kind(of file: Snapshot.File) -> String? {
-    switch file.name {
-    case TemporaryDirectory.journal: "journal"
-    case ".standard.lock": "lock"
-    default: nil
-    }
+    file.name == TemporaryDirectory.journal ? "journal" : nil
   }
 
   static func owners(in directory: TemporaryDirectory) -> [String: String] { [:] }
@@ -265,19 +261,7 @@ extension DefaultsModel: DamagedModel {
     }
     let isOld = found == nil || name == "0" && found == value(after: 1)
     let isReported = !scene.failures.all.isEmpty
-    /// All complete records are found; the end of the last line may be missing.
-    func isEnd(at length: Int) -> Bool {
-      let end = min(length + "]\n".utf8.count, scene.file.bytes.count)
-      let count = scene.file.bytes[JournalFormat.headerSize..<end].count { $0 == 0x0A }
-      return found == value(after: count)
-    }
     switch scene.damage {
-    case .cut(let length) where length >= JournalFormat.headerSize: return isEnd(at: length)
-    // As after a power cut, before which the new size of the file was stored and not its bytes.
-    case .zeroed(let range)
-    where range.lowerBound >= JournalFormat.headerSize
-      && range.upperBound == scene.file.bytes.count:
-      return isEnd(at: range.lowerBound)
     case .cut(0), .deleted: return isOld
     case .exchanged:
       // An empty file in its place looks as if nothing was ever stored.

@@ -101,7 +101,7 @@ struct DiskTests {
   func wordsAreStoredOnAFullDisk(kind: String) async throws {
     let disk = try MountedDisk(kind)
     let directory = disk.directory
-    try directory.store().set(0, forKey: "a")
+    for number in 0...40 { try directory.store().set(number, forKey: "k\(number)") }
     try directory.store().synchronize()
     let filler = directory.file("filler").path
     do {
@@ -115,29 +115,29 @@ struct DiskTests {
       try File(directory.file("more").path, .create).writeAll(Array(repeating: 1, count: 1 << 20))
     }
     let (store, reader) = (directory.store(), directory.store())
-    let calls = try systemCalls { try store.set(1, forKey: "a") }
+    expectFailure(.diskFull) { try store.set(1, forKey: "a") }
+    let calls = try systemCalls { try store.remove("k0") }
     #expect(calls.contains(.publish))
-    // The block of the journal has room for these records.
-    for number in 2...30 {
-      try store.set(number, forKey: "a")
-      #expect(try reader.int("a") == number && directory.store().int("a") == number)
+    for number in 1...30 {
+      try store.remove("k\(number)")
+      #expect(try !reader.contains("k\(number)") && !directory.store().contains("k\(number)"))
     }
     // The blocks belong to a copy, too, so that a store into the page needs a new one.
     let copy = try Child(
-      "cp", ["--reflink=always", directory.file(".standard.lock").path, filler + "-copy"],
+      "cp",
+      ["--reflink=always", directory.file(TemporaryDirectory.journal).path, filler + "-copy"],
       mergesErrors: true)
     _ = copy.finish()
-    var last = 30
     for number in 31...40 {
+      var isRemoved = true
       do {
-        try store.set(number, forKey: "a")
-        last = number
+        try store.remove("k\(number)")
       } catch {
         #expect(error.code == .diskFull)
+        isRemoved = false
       }
-      let seen = try [reader, directory.store(), store].map { try $0.int("a") }
-      #expect(seen.allSatisfy { $0 == last || $0 == number }, "\(kind): \(seen)")
-      last = seen[2]
+      let seen = try [reader, directory.store(), store].map { try $0.contains("k\(number)") }
+      #expect(seen == Array(repeating: !isRemoved, count: 3), "\(kind): \(seen)")
     }
     try FileSystem.unlink(filler)
     try store.set(-1, forKey: "a")

@@ -141,7 +141,7 @@ extension PowerCutWorkload {
       .set(1, .text(22)), .removeAll, .set(0, .text(16)), .set(1, .text(23)), .synchronize,
       .merge(0, 2, 7), .importExport, .synchronize, .restore, .set(0, .text(17)),
     ]),
-    read: contents(DefaultsModel.self), continueUsing: continueUsingSettings)
+    read: settingsContents, continueUsing: continueUsingSettings)
 
   /// A byte of a record is damaged, and the next process repairs the file.
   static let damagedSettings: PowerCutWorkload = {
@@ -159,7 +159,9 @@ extension PowerCutWorkload {
         Step { stage in
           // Another process finds the damage.
           let next = Stage(stage.directory)
-          try #require(next.store(DefaultsModel.self).contents()["0"] == old.summary)
+          try anHourLater {
+            try #require(next.store(DefaultsModel.self).contents()["0"] == old.summary)
+          }
           try #require(next.failures.all.map(\.code) == [.damaged])
         },
       ]
@@ -167,12 +169,16 @@ extension PowerCutWorkload {
           SettingsUnderTest.Call.set(1, .text(9)), .synchronize, .set(0, .text(10)), .synchronize,
         ].flatMap { settings([$0]) },
       isDamaged: true,
-      read: contents(DefaultsModel.self), continueUsing: continueUsingSettings)
+      read: settingsContents, continueUsing: continueUsingSettings)
   }()
 
+  /// Starting the machine has taken time: no file counts as one that is being written.
+  private static func settingsContents(_ stage: Stage) throws -> [String: String] {
+    try anHourLater { try stage.store(DefaultsModel.self).contents() }
+  }
+
   private static func continueUsingSettings(_ stage: Stage) throws -> [String] {
-    // Starting the machine has taken time: no file counts as one that is being written. A backup
-    // that was interrupted stays as it is.
+    // A backup that was interrupted stays as it is.
     try anHourLater {
       let settings = try stage.store(DefaultsModel.self).store
       try settings.set("after", forKey: "after")

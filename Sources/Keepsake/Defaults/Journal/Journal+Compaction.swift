@@ -1,5 +1,4 @@
-/// Replacing the file by one without the records that later ones have overridden. A file is never
-/// truncated, and never written anywhere but at its end.
+/// Replacing the file by one without the records that later ones have overridden.
 extension JournalFile {
   static let smallestCompaction = 64 * 1024
 
@@ -11,14 +10,14 @@ extension JournalFile {
 
   /// The compaction that is due because dead records dominate; the caller has to start it.
   mutating func takeDueCompaction() -> Compaction? {
-    guard !isCompacting, size >= compactionFloor, isMostlyDead else { return nil }
+    guard !isCompacting, end >= compactionFloor, isMostlyDead else { return nil }
     // At most one a second unless the file becomes slow to open, because a program that sets
     // without pause would spend more on compactions than on sets.
-    if let lastCompaction, size < 1 << 20, ContinuousClock.now - lastCompaction < .seconds(1) {
+    if let lastCompaction, end < 1 << 20, ContinuousClock.now - lastCompaction < .seconds(1) {
       return nil
     }
     isCompacting = true
-    if size / 16 > table.liveSize + Self.smallestCompaction, lastCompaction == nil { return .now }
+    if end / 16 > table.liveSize + Self.smallestCompaction, lastCompaction == nil { return .now }
     return .inBackground
   }
 
@@ -26,11 +25,11 @@ extension JournalFile {
     isCompacting = false
     lastCompaction = .now
     // The file could not be replaced if it still is mostly dead. Try again when it has doubled.
-    if isMostlyDead { compactionFloor = size * 2 }
+    if isMostlyDead { compactionFloor = end * 2 }
   }
 
   /// Whether dead records dominate.
-  private var isMostlyDead: Bool { size / 2 > table.liveSize + JournalFormat.headerSize }
+  private var isMostlyDead: Bool { end / 2 > table.liveSize + JournalFormat.headerSize }
 }
 
 extension Journal {
@@ -57,94 +56,90 @@ extension Journal {
   /// appended in the meantime, and puts the new file in place of the old one.
   func compact() throws(StorageError) {
     try removeStaleTemporaryFiles()
-    let source = try File(location.path, .read)
-    let identity = try source.status()
-    let bytes = try source.read(from: 0, count: identity.size)
-    guard
-      case .valid(let oldID, isIntact: true) = bytes.withUnsafeBytes({
-        JournalFormat.header(of: $0)
-      })
-    else { return try repairFromTable() }
-
-    let id = file.withLock { $0.newID() }
-    var output = JournalFormat.header(id: id)
-    guard
-      let end = Self.copyLiveRecords(
-        bytes, from: JournalFormat.headerSize, seed: oldID, newSeed: id, to: &output)
-    else { return try repairFromTable() }
-    let temporary = try makeTemporaryFile()
-    try temporary.file.writeAll(output)
-    try temporary.file.synchronize()
-
-    try install(
-      temporary, madeFrom: source, identity, upTo: end, oldID: oldID, id: id, size: output.count)
+    guard let source = try JournalHandle.open(location.path, forWriting: false) else { return }
+    let word = source.word
+    let bytes = try source.file.read(from: 0, count: source.file.status().size)
+    guard let end = Self.end(of: bytes, word) else { return try repairFile() }
+    var new = try NewJournal(into: fixedID())
+    guard Self.copyLiveRecords(of: bytes, upTo: end, to: &new) else { return try repairFile() }
+    let temporary = try makeTemporaryFile(new.bytes, mode: 0o600)
+    try install(temporary, new, madeFrom: source, upTo: end)
   }
 
-  /// A file that has just been replaced may be a restored one with an old time.
-  func removeStaleTemporaryFiles() throws(StorageError) {
-    try FileSystem.removeStaleTemporaryFiles(for: location.path, countsRenames: true)
+  /// Repairs damage that happened after the file was read, so the table still has all values.
+  private func repairFile() throws(StorageError) {
+    file.withLock { $0.noteDamage() }
+    try maintain { writer, followUp throws(StorageError) in
+      if file.withLock({ $0.isDamaged }) { followUp.damage = repairDamage(&writer) }
+    }
   }
 
   private func install(
-    _ temporary: consuming TemporaryFile, madeFrom source: File, _ identity: FileStatus,
-    upTo end: Int, oldID: UInt64, id: UInt64, size: Int
+    _ temporary: consuming TemporaryFile, _ new: NewJournal, madeFrom source: JournalHandle,
+    upTo end: Int
   ) throws(StorageError) {
     var waiting: TemporaryFile? = consume temporary
+    var new = new
     var isInstalled = false
-    try maintain { () throws(StorageError) in
-      guard let temporary = waiting.take(),
-        file.withLock({ $0.isSameFile(as: identity) && $0.seed == oldID && $0.offset >= end })
-      else { return }  // another process has replaced the file, or a program has written over it
-      let sourceSize = try source.status().size
-      let rest = try source.read(from: end, count: max(0, sourceSize - end))
-      var added: [UInt8] = []
+    try maintain { writer, _ throws(StorageError) in
+      // Another process may have replaced the file, or a program has written over it.
+      guard let temporary = waiting.take(), let handle = writer.handle,
+        handle.status.isSameFile(as: source.status), writer.end >= end,
+        Self.end(of: try source.file.read(from: 0, count: JournalFormat.headerSize), source.word)
+          == writer.end
+      else { return }
+      let rest = try source.file.read(from: end, count: writer.end - end)
+      let start = new.end
       // If the rest is damaged, the next compaction repairs it.
-      guard Self.copyAllRecords(rest, seed: oldID, newSeed: id, to: &added) else { return }
-      if !added.isEmpty {
-        try temporary.file.writeAll(added)
+      guard Self.copyAllRecords(rest, seed: writer.id, to: &new) else { return }
+      if !rest.isEmpty {
+        try temporary.file.writeAll(Array(new.bytes[start...]))
+        try temporary.file.overwrite(new.word.bytes.span.bytes, at: JournalWord.offset)
         try temporary.file.synchronize()
       }
-      let contents = JournalFile.Contents(
-        file: identity, size: sourceSize, journal: (source, oldID))
-      try install(temporary, madeFrom: contents, seed: id, size: size + added.count)
+      try install(temporary, new.id, end: new.end, &writer)
       isInstalled = true
     }
     if isInstalled { try synchronizeDirectory() }
   }
 
-  /// Appends the last record of each key, with checksums for the new seed; returns the offset where
-  /// the next record begins, or nil if there is damage.
+  /// Up to where the journal is valid that has these first bytes; nil if it is damaged.
+  private static func end(of bytes: [UInt8], _ word: JournalWord) -> Int? {
+    guard
+      case .valid(let id, isIntact: true) = bytes.withUnsafeBytes({ JournalFormat.header(of: $0) })
+    else { return nil }
+    return word.end(of: id)
+  }
+
+  /// Appends the last record of each key; false if there is damage.
   static func copyLiveRecords(
-    _ bytes: [UInt8], from start: Int, seed: UInt64, newSeed: UInt64, to output: inout [UInt8]
-  ) -> Int? {
-    bytes.withUnsafeBytes { bytes in
+    of journal: [UInt8], upTo end: Int, to new: inout NewJournal
+  ) -> Bool {
+    journal.withUnsafeBytes { bytes in
+      guard end <= bytes.count, case .valid(let id, _) = JournalFormat.header(of: bytes) else {
+        return false
+      }
       var live = ByteKeyedDictionary<JournalFormat.Record>()
-      let parsed = JournalFormat.parse(bytes, from: start, seed: seed) { record in
+      let damage = JournalFormat.parse(
+        UnsafeRawBufferPointer(rebasing: bytes[..<end]), from: JournalFormat.headerSize, seed: id
+      ) { record in
         switch record.kind {
         case .cleared: live = ByteKeyedDictionary()
         case .removed: live.remove(record.key)
         case .value: live.set(record.key, record)
         }
       }
-      guard parsed.damage == 0 else { return nil }
-      for (key, record) in live.elements {
-        JournalFormat.append(
-          record.kind, key: key, value: Array(bytes[record.value]), seed: newSeed, to: &output)
-      }
-      return parsed.end
+      for (_, record) in live.elements { new.append(record, of: bytes) }
+      return damage == 0
     }
   }
 
-  /// Appends all records, with checksums for the new seed; returns false if there is damage.
+  /// Appends all records; false if there is damage.
   private static func copyAllRecords(
-    _ bytes: [UInt8], seed: UInt64, newSeed: UInt64, to output: inout [UInt8]
+    _ bytes: [UInt8], seed: UInt64, to new: inout NewJournal
   ) -> Bool {
     bytes.withUnsafeBytes { bytes in
-      JournalFormat.parse(bytes, from: 0, seed: seed) { record in
-        JournalFormat.append(
-          record.kind, key: record.key, value: Array(bytes[record.value]), seed: newSeed,
-          to: &output)
-      }.damage == 0
+      JournalFormat.parse(bytes, from: 0, seed: seed) { new.append($0, of: bytes) } == 0
     }
   }
 }

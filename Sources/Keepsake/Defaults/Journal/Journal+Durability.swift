@@ -22,15 +22,14 @@ extension Journal {
   }
 
   func synchronize() throws(StorageError) {
-    let (handle, isDirectoryUnsynced, isCondemned, hasOpenedFiles) = try file.withLock {
+    let (handle, isDirectoryUnsynced, isCondemned) = try file.withLock {
       file throws(StorageError) in
-      if !file.isCurrent { try file.validate() }
+      try file.makeCurrent(nil)
       defer { file.isUnsynced = false }
-      let hasOpenedFiles = file.takeHasOpenedFiles()
-      return (file.handle, file.isDirectoryUnsynced, file.isCondemned, hasOpenedFiles)
+      return (file.handle, file.isDirectoryUnsynced, file.isCondemned)
     }
-    if hasOpenedFiles { OpenStores.shared.add(self) }
-    guard let handle else { return }
+    followUpValidation()
+    guard let handle = handle?.file else { return }
     if isCondemned { return try replaceCondemnedFile(nil) }
     do throws(StorageError) {
       try handle.synchronize()
@@ -51,7 +50,7 @@ extension Journal {
   /// Makes the name of the journal survive a power cut.
   func synchronizeDirectory() throws(StorageError) {
     let handle = file.withLock { $0.handle }
-    try FileSystem.synchronizeDirectory(location.directory)
+    try FileSystem.synchronizeDirectory(FileSystem.parent(of: location.target()))
     // Another file may have got the name in the meantime.
     file.withLock { if $0.handle === handle { $0.isDirectoryUnsynced = false } }
   }
@@ -60,8 +59,8 @@ extension Journal {
   /// succeed although the data is lost (LWN 752063, "PostgreSQL's fsync() surprise").
   private func replaceCondemnedFile(_ cause: StorageError?) throws(StorageError) {
     do throws(StorageError) {
-      try maintain { () throws(StorageError) in
-        if file.withLock({ $0.isCondemned }) { try rewrite() }
+      try maintain { writer, _ throws(StorageError) in
+        if file.withLock({ $0.isCondemned }) { try rewrite(&writer) }
       }
     } catch {
       file.withLock { $0.isUnsynced = true }
@@ -86,15 +85,15 @@ extension Journal {
 
   /// Waits for no lock, which a thread that no longer runs may hold.
   func synchronizeAtExit() {
-    let handle = file.withLockIfAvailable { file -> File? in
+    let file = file.withLockIfAvailable { file -> File? in
       guard file.isUnsynced, !file.isCondemned else { return nil }
       file.isUnsynced = false
-      _ = try? file.reopen(forWriting: false)
-      return file.handle
+      _ = try? file.makeCurrent(nil)
+      return file.handle?.file
     }
-    guard case .some(.some(let handle)) = handle else { return }
+    guard let file = file ?? nil else { return }
     do throws(StorageError) {
-      try handle.synchronize()
+      try file.synchronize()
     } catch {
       report(error.inContext(of: "synchronize"))
     }

@@ -1,38 +1,28 @@
-/// A damaged file is copied, reported, and replaced by one with all its intact records.
-///
-/// A torn record at the end is no damage: the next writer closes it, see ``JournalFormat/Tail``.
+/// A damaged file is copied, reported, and replaced by one with all its intact records. Values that
+/// another program has dropped are kept for the user.
 extension Journal {
   /// Keeps a copy of the damaged file and replaces the file by one with all its intact records. The
-  /// caller holds the file lock.
+  /// caller holds the lock.
   ///
   /// - Returns: What to report when the lock is released. A failure is reported, not thrown,
   ///   because the intact records can still be read and appended to.
-  func repair() -> StorageError? {
+  func repairDamage(_ writer: inout Writer) -> StorageError? {
+    let count = file.withLock { $0.takeDamage() } ?? 1
     do throws(StorageError) {
       let copy = try copyDamagedFile()
-      try rewrite()
-      return damageReport(.success(copy))
+      try rewrite(&writer)
+      return damageReport(count, .success(copy))
     } catch {
-      return damageReport(.failure(error))
+      return damageReport(count, .failure(error))
     }
   }
 
-  /// Repairs damage that happened after the file was read, so the table still has all values.
-  func repairFromTable() throws(StorageError) {
-    file.withLock { $0.damage = $0.damage ?? 1 }
-    try maintain { () throws(StorageError) in }  // taking the lock repairs the file
-  }
-
   /// Returns the path of the copy.
-  func copyDamagedFile() throws(StorageError) -> String {
+  private func copyDamagedFile() throws(StorageError) -> String {
     let damaged = try File(location.path, .read)
-    return try keep(damaged.read(from: 0, count: damaged.status().size), as: "damaged")
-  }
-
-  /// Writes bytes to a new file beside the journal, and returns its path.
-  func keep(_ bytes: [UInt8], as kind: String) throws(StorageError) -> String {
-    let stem = "\(location.path).\(kind)"
-    // A file that cannot be replaced is found damaged again by each writer.
+    let bytes = try damaged.read(from: 0, count: damaged.status().size)
+    let stem = try location.target() + ".damaged"
+    // A file that cannot be replaced is found damaged again by each process.
     for path in try FileSystem.copies(stem) {
       guard let copy = try File.openIfPresent(path), try copy.status().size == bytes.count else {
         continue
@@ -46,15 +36,12 @@ extension Journal {
     return path
   }
 
-  /// The error that reports the damage, once.
+  /// The error that reports the damage.
   ///
-  /// - Parameter repair: The path of the damaged file's copy, or why the file was not repaired.
-  func damageReport(_ repair: Result<String, StorageError>) -> StorageError? {
-    let count = file.withLock { file in
-      defer { file.damage = nil }
-      return file.damage
-    }
-    guard let count else { return nil }
+  /// - Parameters:
+  ///   - count: The number of damaged places.
+  ///   - repair: The path of the damaged file's copy, or why the file was not repaired.
+  func damageReport(_ count: Int, _ repair: Result<String, StorageError>) -> StorageError {
     let remedy: String
     var underlying: StorageError?
     switch repair {
@@ -73,5 +60,32 @@ extension Journal {
       reason: "the file is damaged in \(count) \(count == 1 ? "place" : "places"); "
         + "all other records are intact",
       remedy: remedy, underlyingError: underlying)
+  }
+
+  // MARK: Values that another program has dropped
+
+  /// Keeps values that this process knew, and the file does not have any more. Not at once, because
+  /// the caller may only read.
+  func keepSoon(_ values: [UInt8]) { BackgroundWork.run { [self] in keep(values) } }
+
+  private func keep(_ values: [UInt8]) {
+    do throws(StorageError) {
+      let path = try location.previousPath()
+      try FileSystem.replace(path, with: values, mode: 0o600, durable: true)
+      // The path tells the report from one of damage.
+      report(
+        StorageError(
+          .damaged, operation: "open", path: path,
+          reason: "another program changed the settings while they were in use, so that some are "
+            + "gone; what they were before is kept here",
+          remedy: "Check for missing settings, and take them from this file."))
+    } catch {
+      report(
+        StorageError(
+          .damaged, operation: "open", path: location.path,
+          reason: "another program changed the settings while they were in use, so that some are "
+            + "gone, and what they were before could not be kept",
+          remedy: "Check for missing settings: \(error.description)", underlyingError: error))
+    }
   }
 }

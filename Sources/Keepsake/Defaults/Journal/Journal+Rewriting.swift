@@ -1,118 +1,144 @@
-/// Writing the whole file anew: the first file of a suite, an empty one after `removeAll`, and one
-/// that replaces a damaged file.
-extension JournalFile {
-  /// The values of the table as the bytes of a new file.
-  func encodedTable(id: UInt64) -> [UInt8] {
-    var bytes = JournalFormat.header(id: id)
-    for (key, entry) in table.entries.elements {
-      JournalFormat.append(entry.value, key: key, seed: id, to: &bytes)
-    }
-    return bytes
-  }
-}
-
+/// Making the file, and writing all of it anew: an empty one after `removeAll`, one that replaces a
+/// damaged file, and one without the records that later ones have overridden.
 extension Journal {
-  /// Writes the values of the table to a new file and puts it in place of the old one, durably. The
-  /// caller holds the file lock.
+  /// Makes an empty journal, unless another process has just made one. The caller holds no lock.
+  func makeFile() throws(StorageError) {
+    let mode = try location.prepareDirectory()
+    var temporary = try makeTemporaryFile(NewJournal().bytes, mode: mode)
+    guard try temporary.claimDestination() else { return try requireTarget() }
+    try synchronizeDirectory()
+  }
+
+  /// Throws if the journal's path is a symbolic link to nothing: there is no file to append to, and
+  /// none may be made in place of the link.
+  private func requireTarget() throws(StorageError) {
+    let isLink = try FileSystem.status(location.path, followsLinks: false)?.isSymbolicLink == true
+    guard isLink, try FileSystem.status(location.path) == nil else { return }
+    throw StorageError(
+      .notFound, operation: "open", path: location.path,
+      reason: "the path is a symbolic link to a file that does not exist",
+      remedy: "Restore that file, or remove the link.")
+  }
+
+  /// Writes the values of the table to a new file and puts it in place of the locked one, durably.
+  /// If another program has replaced that, the writer has no file afterwards.
   ///
-  /// - Parameters:
-  ///   - isEmpty: Whether to leave the values out, which removes them.
-  ///   - mayReplace: Whether there may be an old file.
-  /// - Returns: Whether the file is in place; false if there is one that may not be replaced.
-  @discardableResult
-  func rewrite(
-    asEmpty isEmpty: Bool = false, mayReplace: Bool = true
-  ) throws(StorageError) -> Bool {
+  /// - Parameter isEmpty: Whether to leave the values out, which removes them.
+  func rewrite(_ writer: inout Writer, asEmpty isEmpty: Bool = false) throws(StorageError) {
     try removeStaleTemporaryFiles()
-    let (id, bytes, source) = file.withLock { file in
-      let id = file.newID()
-      let bytes = isEmpty ? JournalFormat.header(id: id) : file.encodedTable(id: id)
-      return (id, bytes, file.contents)
-    }
-    let temporary = try makeTemporaryFile()
+    let fixedID = try fixedID()
+    let new =
+      isEmpty
+      ? NewJournal(into: fixedID)
+      : file.withLock { NewJournal($0.table.entries, into: fixedID) }
+    let temporary = try makeTemporaryFile(new.bytes, mode: 0o600)
+    try install(temporary, new.id, end: new.end, isEmpty: isEmpty, &writer)
+    try synchronizeDirectory()
+  }
+
+  /// The id of the journal if it has another name or is mounted alone, so that it has to stay the
+  /// same file.
+  func fixedID() throws(StorageError) -> UInt64? {
+    guard let status = try FileSystem.status(location.path),
+      status.linkCount > 1 || status.isMountPoint
+    else { return nil }
+    return file.withLock { $0.id == 0 ? nil : $0.id }
+  }
+
+  /// Makes a complete file, which will get the journal's name.
+  func makeTemporaryFile(_ bytes: [UInt8], mode: UInt32) throws(StorageError) -> TemporaryFile {
+    let temporary = try TemporaryFile.make(beside: location.target(), mode: mode)
     try temporary.file.writeAll(bytes)
     try temporary.file.synchronize()
-    guard
-      try install(
-        temporary, madeFrom: source, seed: id, size: bytes.count, isEmpty: isEmpty,
-        mayReplace: mayReplace)
-    else { return false }
-    try synchronizeDirectory()
-    return true
+    return temporary
   }
 
-  /// Gives a synced file the journal's name, continues with it, and tells the other processes.
+  func removeStaleTemporaryFiles() throws(StorageError) {
+    // A file that has just been replaced may be a restored one with an old time.
+    try FileSystem.removeStaleTemporaryFiles(for: location.target(), countsRenames: true)
+  }
+
+  /// Gives a synced file the journal's name, and continues with it. The caller holds the lock of
+  /// the journal, and then that of the new file.
   ///
-  /// - Parameter source: The file that was there when its values were taken; nil if there was none.
-  /// - Returns: Whether it has the name; false if there is a file that may not be replaced.
-  @discardableResult
+  /// Other processes look at the path again when they see that the file has been replaced. They are
+  /// told before it is, so that they also do if this process is killed.
   func install(
-    _ temporary: consuming TemporaryFile, madeFrom source: JournalFile.Contents?, seed: UInt64,
-    size: Int, isEmpty: Bool = false, mayReplace: Bool = true
-  ) throws(StorageError) -> Bool {
-    // Everything that can fail precedes the move.
-    var handle = try temporary.file.duplicate(as: location.path)
-    var status = try handle.status()
-    try mark()
-    try takePermissions(temporary)
-    if mayReplace {
+    _ temporary: consuming TemporaryFile, _ id: UInt64, end: Int, isEmpty: Bool = false,
+    _ writer: inout Writer
+  ) throws(StorageError) {
+    guard let old = writer.handle else { return }
+    // Everything that can fail precedes the exchange.
+    var new = try JournalHandle(temporary.file.duplicate(as: location.path))
+    _ = try new.tryLock()
+    let target = try location.target()
+    let status = try old.file.status()
+    try temporary.takePermissions(of: status, at: target)
+    writer.word = nil
+    if status.linkCount > 1 {
+      new = try fill(old, from: new, end: end)
+    } else {
+      let word = old.word
+      // An empty file has no header.
+      if !old.isLost { try old.publish(.replaced) }
       do throws(StorageError) {
-        if let replaced = try temporary.exchangeWithDestination() {
-          keepIfRestored(&temporary, at: replaced, since: source)
+        guard try exchange(&temporary, for: old) else {
+          try old.publish(word)
+          try leave(old)
+          return writer.forget()
         }
       } catch  where error.code == .busy {
-        // A file that is mounted alone cannot be replaced.
-        guard let filled = try fillEmptyFile(from: handle, size: size) else { throw error }
-        (handle, status) = filled
+        // A file that is mounted alone.
+        new = try fill(old, from: new, end: end)
+      } catch {
+        if !old.isLost { try? old.publish(word) }
+        throw error
       }
-    } else if try !temporary.renameToDestinationIfAbsent() {
-      return false  // a program has begun to restore the journal
     }
-    try file.withLock { file throws(StorageError) in
-      file.adopt(handle, status, seed: seed, size: size, isEmpty: isEmpty)
-      try file.publish()
-    }
-    // A removal may have used the space while the disk was full.
-    file.withLock { $0.lockFile }?.reserveSpace()
-    return true
+    file.withLock { $0.adopt(new, id, end: end, isEmpty: isEmpty) }
+    writer.adopt(new, id, end: end)
   }
 
-  /// Writes to the file that is at the path already; nil if it is not empty. Nothing is lost if
-  /// this process is killed meanwhile: other programs take what there is for a file that is being
-  /// restored.
-  private func fillEmptyFile(
-    from source: File, size: Int
-  ) throws(StorageError) -> (File, FileStatus)? {
-    let file = try File.openForAppending(location.path)
-    guard try file.status().size == 0 else { return nil }
-    do throws(StorageError) {
-      try file.writeAll(source.read(from: 0, count: size))
-      try file.synchronize()
-      return (file, try file.status())
-    } catch {
-      try? file.truncate(to: 0)
-      throw error
+  /// Exchanges the names of the new file and the journal; false if another program has put its own
+  /// file there meanwhile, which stays.
+  private func exchange(
+    _ temporary: inout TemporaryFile, for old: JournalHandle
+  ) throws(StorageError) -> Bool {
+    guard let path = try temporary.exchangeWithDestination() else { return true }
+    if let replaced = try FileSystem.status(path), replaced.isSameFile(as: old.status) {
+      return true
     }
+    _ = try temporary.exchangeWithDestination()
+    return false
   }
 
-  /// Makes a file that will get the journal's name. If there is a journal, only this user may read
-  /// the file until it has that journal's permissions.
-  func makeTemporaryFile() throws(StorageError) -> TemporaryFile {
-    let isFirst = try FileSystem.status(location.path) == nil
-    return try TemporaryFile.make(
-      beside: location.path, .createAndAppend, mode: isFirst ? location.fileMode() : 0o600)
-  }
-
-  func takePermissions(_ temporary: borrowing TemporaryFile) throws(StorageError) {
-    guard let old = try FileSystem.status(location.path) else { return }
-    try temporary.takePermissions(of: old, at: location.path)
-  }
-
-  /// Marks the lock file before the journal changes. The caller holds the file lock.
-  func mark() throws(StorageError) {
-    try file.withLock { file throws(StorageError) in
-      try file.makeLockFileWritable()
-      try file.lockFile?.mark()
-    }
+  /// Writes the contents of the new file into the old one, which has to stay the same file.
+  ///
+  /// They are kept beside it meanwhile. A file with the new id and without a word is unfinished,
+  /// and the next writer uses the copy, if there is still one.
+  ///
+  /// - Returns: The old file with its new contents.
+  private func fill(
+    _ old: JournalHandle, from new: JournalHandle, end: Int
+  ) throws(StorageError) -> JournalHandle {
+    let bytes = try new.file.read(from: 0, count: end)
+    let path = try location.nextPath()
+    try FileSystem.replace(path, with: bytes, mode: 0o600, durable: true)
+    var header = Array(bytes[..<JournalFormat.headerSize])
+    header.replaceSubrange(
+      JournalWord.offset..<JournalWord.offset + JournalWord.size, with: JournalWord.replaced.bytes)
+    try old.file.overwrite(header.span.bytes, at: 0)
+    try old.file.synchronize()
+    let rest = Array(bytes[JournalFormat.headerSize...])
+    try old.file.overwrite(rest.span.bytes, at: JournalFormat.headerSize)
+    try old.file.truncate(to: end)
+    try old.file.synchronize()
+    // Before the word, or a later killed writer could leave its header beside this copy.
+    try FileSystem.unlink(path)
+    // The mapping of an empty file does not show what was written to it.
+    let filled = try JournalHandle(old.file.duplicate(as: location.path))
+    try filled.publish(new.word)
+    try filled.file.synchronize()
+    return filled
   }
 }

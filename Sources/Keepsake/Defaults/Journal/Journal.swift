@@ -3,11 +3,11 @@ internal import Synchronization
 /// A suite on disk: a checksummed journal of JSON lines, shared by threads and processes.
 ///
 /// Readers look in memory and take no file lock: a mapped word tells them whether another process
-/// has written. Writers append one line under the lock file's lock, so the cost of a set depends on
+/// has written. Writers append one line under the journal's lock, so the cost of a set depends on
 /// the size of its record and not on the size of the store.
 ///
 /// Locks are taken in this order: `writer`, the file lock, `file`. No record is written while
-/// `file` is locked, only the lock file's word.
+/// `file` is locked, only the word.
 final class Journal: ValueEngine, FileHoldingStore {
   let location: JournalPaths
   let timeout: Duration
@@ -17,8 +17,10 @@ final class Journal: ValueEngine, FileHoldingStore {
   let file: ReadWriteLocked<JournalFile>
   /// Orders the writers of this process. The file lock is only taken under it.
   let writer = Locked(Writer(), afterFork: { Writer() })
-  /// Whether the writer waits for a program that is replacing the files.
+  /// Whether the writer waits for a program that is replacing the file.
   let isWaitingForOtherProgram = Atomic(false)
+  /// Whether the writer waits for another process that holds the lock.
+  let isWaitingForLock = Atomic(false)
   /// Whether damage is about to be repaired in the background.
   private let isRepairDue = Atomic(false)
   /// Whether a follower is about to look for changes without an event.
@@ -69,22 +71,12 @@ final class Journal: ValueEngine, FileHoldingStore {
   private func read<R: Sendable>(
     _ body: (borrowing ValueTable) -> R
   ) throws(StorageError) -> R {
-    let current = file.withReadLock { file in
-      // An earlier validation, as part of a sync, may have left changes to signal.
-      file.isCurrent && !file.hasUnsignaledChanges ? body(file.table) : nil
+    if let current = file.withReadLock({ $0.isCurrent ? body($0.table) : nil }) { return current }
+    defer { followUpValidation() }
+    return try file.withLock { file throws(StorageError) in
+      try file.makeCurrent(nil)
+      return body(file.table)
     }
-    if let current { return current }
-    var (result, needsFollowUp, hasUnpublishedRecords) = try file.withLock {
-      file throws(StorageError) in
-      if file.isCurrent { return (body(file.table), file.hasUnsignaledChanges, false) }
-      try file.validate()
-      return (body(file.table), true, file.hasUnpublishedRecords)
-    }
-    if hasUnpublishedRecords, publishRecordsOfKilledWriter() {
-      result = file.withLock { body($0.table) }
-    }
-    if needsFollowUp { followUpValidation() }
-    return result
   }
 
   /// Brings the table up to date with the file.
@@ -92,84 +84,67 @@ final class Journal: ValueEngine, FileHoldingStore {
   /// - Returns: When to look again, because a change is under way that will cause no event.
   @discardableResult
   func validate() throws(StorageError) -> Duration? {
-    try file.withLock { file throws(StorageError) in _ = try file.validate() }
-    if file.withLock({ $0.hasUnpublishedRecords }) { publishRecordsOfKilledWriter() }
-    followUpValidation()
-    return file.withLock { file in
-      guard file.hasUnpublishedRecords else {
-        file.publicationPause = .milliseconds(10)
-        return file.settlingTime.map { min($0, .seconds(1)) }
-      }
-      // Their writer may have been stopped.
-      defer { file.publicationPause = min(file.publicationPause * 2, .seconds(1)) }
-      return file.publicationPause
+    defer { followUpValidation() }
+    let (handle, settlingTime) = try file.withLock { file throws(StorageError) in
+      try file.validate()
+      return (file.hasUnpublishedBytes ? file.handle : nil, file.settlingTime)
     }
+    // What a killed writer has left is of no interest. One that is at work holds the lock.
+    if let handle, try !isUnlocked(handle) {
+      return file.withLock { file in
+        // It may have been stopped.
+        defer { file.publicationPause = min(file.publicationPause * 2, .seconds(1)) }
+        return file.publicationPause
+      }
+    }
+    file.withLock { $0.publicationPause = .milliseconds(10) }
+    return settlingTime.map { min($0, .seconds(1)) }
   }
 
-  /// Publishes records beyond the word, whose writer was killed if no process holds the lock. If
-  /// the lock is held, it does nothing and does not wait.
-  ///
-  /// - Returns: Whether the table has all records now.
-  @discardableResult
-  private func publishRecordsOfKilledWriter() -> Bool {
-    try? file.withLock { file throws(StorageError) in try file.makeLockFileWritable() }
-    let isDone = withLockIfAvailable { lock in
-      file.withLock { file in
-        guard lock.file.isWritable else {
-          // No writer is at work. What is not published now is left to the next one, which causes
-          // an event.
-          let isCurrent = (try? file.validate()) == true && !file.hasUnpublishedRecords
-          file.hasUnpublishedRecords = false
-          return isCurrent
-        }
-        file.hasUnpublishedRecords = false
-        return (try? file.validate(under: lock, isBrief: false)) == .current
-      }
-    }
-    return isDone ?? false
-  }
-
-  /// Runs `body` while no other thread or process can write; does nothing and returns nil if one
-  /// does, or if there is no lock file.
-  func withLockIfAvailable<R>(_ body: (LockFile) -> R) -> R? {
-    let result: R?? = writer.withLockIfAvailable { _ in
-      guard let lock = file.withLock({ $0.lockFile }), (try? lock.tryLock()) == true else {
-        return nil
-      }
-      let generation = ForkGuard.generation
-      defer { if generation == ForkGuard.generation { lock.unlock() } }
-      return body(lock)
-    }
-    return result ?? nil
+  private func isUnlocked(_ handle: JournalHandle) throws(StorageError) -> Bool {
+    // Not while a thread of this process may hold the lock through the same descriptor.
+    try writer.withLockIfAvailable { _ throws(StorageError) in
+      guard try handle.tryLock() else { return false }
+      handle.unlock()
+      return true
+    } ?? false
   }
 
   /// Does what a validation requires but must not do while `file` is locked.
-  private func followUpValidation() {
-    let (hasChanges, isDamaged, lockFile, hasOpenedFiles) = file.withLock { file in
+  func followUpValidation() {
+    let (hasChanges, isDamaged, hasOpenedFile, dropped) = file.withLock { file in
       (
-        file.takeUnsignaledChanges(), file.damage != nil, file.lockFile, file.takeHasOpenedFiles()
+        file.takeUnsignaledChanges(), file.isDamaged, file.takeHasOpenedFile(), file.takeDropped()
       )
     }
-    writer.withLockIfAvailable { $0.releaseLockFile(unless: lockFile) }
-    if hasOpenedFiles { OpenStores.shared.add(self) }
+    if hasOpenedFile {
+      OpenStores.shared.add(self)
+      // A forked child that only reads would otherwise keep the lock of its parent, even after the
+      // parent was killed.
+      writer.withLockIfAvailable { $0.enterGeneration() }
+    }
     if hasChanges { observers.signal() }
-    if isDamaged { repairDamage(timeout: .zero) }
+    if let dropped { keepSoon(dropped) }
+    if isDamaged { repairSoon(timeout: .zero) }
   }
 
   /// Repairs the damage that a read has found. The read must not wait for another process: if one
   /// holds the lock, this happens in the background, and in a forked child by the next writer.
-  private func repairDamage(timeout: Duration) {
+  private func repairSoon(timeout: Duration) {
     do throws(StorageError) {
-      try locked(timeout: timeout) { () throws(StorageError) in }  // taking the lock repairs it
+      // Taking the lock repairs the file, unless it may not be written.
+      try maintain(timeout: timeout) { writer, _ throws(StorageError) in
+        if writer.handle?.file.isWritable == false { throw writingError() }
+      }
     } catch  where error.code == .timedOut && timeout == .zero {
       if ForkGuard.isForkedChild || isRepairDue.exchange(true, ordering: .relaxed) { return }
       BackgroundWork.run { [self] in
         isRepairDue.store(false, ordering: .relaxed)
-        repairDamage(timeout: self.timeout)
+        repairSoon(timeout: self.timeout)
       }
     } catch {
-      // The directory may be read-only, for example.
-      if let damage = damageReport(.failure(error)) { report(damage) }
+      guard let count = file.withLock({ $0.takeDamage() }) else { return }
+      report(damageReport(count, .failure(error)))
     }
   }
 
@@ -179,8 +154,8 @@ final class Journal: ValueEngine, FileHoldingStore {
 
   func closeIdleFiles() -> Bool {
     let isClosed = writer.withLockIfAvailable { writer in
-      guard file.withLockIfAvailable({ $0.closeFiles() }) == true else { return false }
-      writer.releaseLockFile(unless: nil)
+      guard file.withLockIfAvailable({ $0.closeFile() }) == true else { return false }
+      writer.forget()
       return true
     }
     return isClosed ?? false

@@ -1,24 +1,21 @@
 /// The bytes of a journal: a header line, then a line for each change. Pure: no I/O.
 ///
 /// ```
-/// ["keepsake","1:<id>","1:<id>","1:<id>"]
+/// ["keepsake.v1","<word>","1:<id>","1:<id>","1:<id>"]
 /// ["<sum><kind><length>","<key>",<value>]
 /// ```
 ///
-/// Each line is a JSON array. `sum` is the ``Checksum`` of everything from `kind` to the end of the
-/// value, seeded with the file's random id. `length` is the number of bytes between the first
-/// string's closing quote and the closing bracket. A record counts as soon as it has all those
-/// bytes and the right sum, whatever follows. No record contains a raw newline, so reading
-/// continues after the next newline if a record is damaged. An unfinished record at the end is
-/// closed with ``abandoned``.
+/// Each line is a JSON array. The ``JournalWord`` says up to which byte the file is valid, and what
+/// is beyond it does not count. `sum` is the ``Checksum`` of everything from `kind` to the end of
+/// the value, seeded with the file's random id. `length` is the number of bytes between the first
+/// string's closing quote and the closing bracket. No record contains a raw newline, so reading
+/// continues after the next newline if a record is damaged.
 enum JournalFormat {
   static let version = UInt8(ascii: "1")
-  static let headerSize = 76
-  /// Closes a record that its writer did not finish.
-  static let abandoned = Array("~\n".utf8)
+  static let headerSize = 90
 
-  private static let prefix = Array(#"["keepsake","#.utf8)
-  private static let copyStarts = [13, 34, 55]
+  private static let prefix = Array(#"["keepsake.v1","#.utf8)
+  private static let copyStarts = [27, 48, 69]
   private static let copySize = 18
 
   /// What a record does.
@@ -26,7 +23,7 @@ enum JournalFormat {
     case value(StoredValue.Kind)
     /// The key was removed.
     case removed
-    /// All keys were removed. Version 1 has this record, but ``Journal`` replaces the file instead.
+    /// All keys were removed.
     case cleared
 
     init?(byte: UInt8) {
@@ -56,14 +53,29 @@ enum JournalFormat {
     case incomplete
     case unsupported
     case foreign
+
+    /// Whether a writer may have given the file with this id the header. A file that is written
+    /// anew in place keeps the upper 16 bits.
+    func isOfSameFile(as id: UInt64) -> Bool {
+      if case .valid(let newID, _) = self { newID >> 48 == id >> 48 } else { false }
+    }
   }
 
-  static func header(id: UInt64) -> [UInt8] {
+  static func header(id: UInt64, _ word: JournalWord) -> [UInt8] {
     var copy = [version, UInt8(ascii: ":")] + [UInt8](repeating: 0, count: 16)
     copy.withUnsafeMutableBufferPointer { Hexadecimal.write(id, to: $0[2...]) }
-    let quoted = [UInt8(ascii: "\"")] + copy + [UInt8(ascii: "\"")]
-    let comma = [UInt8(ascii: ",")]
-    return prefix + quoted + comma + quoted + comma + quoted + Array("]\n".utf8)
+    let copies = [word.bytes, copy, copy, copy].map { [quote] + $0 + [quote] }
+    return prefix + Array(copies.joined(separator: [comma])) + [bracket, newline]
+  }
+
+  /// The word of a complete header.
+  static func word(of bytes: UnsafeRawBufferPointer) -> JournalWord {
+    JournalWord(bits: bytes.loadUnaligned(fromByteOffset: JournalWord.offset, as: UInt64.self))
+  }
+
+  /// Whether a file begins as a journal does.
+  static func isJournal(_ file: File) throws(StorageError) -> Bool {
+    try file.read(from: 0, count: prefix.count) == prefix
   }
 
   /// Reads each byte of the header by majority of three copies, so that no single damaged byte
@@ -71,12 +83,9 @@ enum JournalFormat {
   static func header(of bytes: UnsafeRawBufferPointer) -> Header {
     if bytes.allSatisfy({ $0 == 0 }) { return .incomplete }
     guard bytes.count >= headerSize else {
-      let example = header(id: 0)
-      let isPrefix = bytes.indices.allSatisfy { index in
-        bytes[index] == example[index]
-          || example[index] == UInt8(ascii: "0") && Hexadecimal.digit(bytes[index]) != nil
-      }
-      return isPrefix ? .incomplete : .foreign
+      let start = prefix + [quote]
+      return bytes.prefix(start.count).elementsEqual(start.prefix(bytes.count))
+        ? .incomplete : .foreign
     }
     var copy: [UInt8] = []
     for position in 0..<copySize {
@@ -96,7 +105,8 @@ enum JournalFormat {
     }
     guard copy[1] == UInt8(ascii: ":"), (0x31...0x39).contains(copy[0]) else { return .foreign }
     guard copy[0] == version else { return .unsupported }
-    let isIntact = bytes[..<headerSize].elementsEqual(header(id: id))
+    // The word is judged by what it says.
+    let isIntact = bytes[..<headerSize].elementsEqual(header(id: id, word(of: bytes)))
     return .valid(id: id, isIntact: isIntact)
   }
 
@@ -171,91 +181,34 @@ enum JournalFormat {
     let size: Int
   }
 
-  /// How the bytes end.
-  enum Tail: Equatable {
-    case complete
-    /// The last record counts, but these bytes of its ending are missing.
-    case unterminated([UInt8])
-    /// The last record is unfinished and does not count.
-    case torn
-
-    /// What a writer appends before its own record.
-    var closing: [UInt8] {
-      switch self {
-      case .complete: []
-      case .unterminated(let missing): missing
-      case .torn: JournalFormat.abandoned
-      }
-    }
-  }
-
-  struct Parsed {
-    /// Where reading continues when more has been written.
-    var end: Int
-    var tail = Tail.complete
-    /// The number of damaged places.
-    var damage = 0
-  }
-
-  /// Calls `visit` with each record in `bytes`, beginning at `start`.
+  /// Calls `visit` with each record in `bytes`, which end with a complete one; returns the number
+  /// of damaged places.
   static func parse(
     _ bytes: UnsafeRawBufferPointer, from start: Int, seed: UInt64, visit: (Record) -> Void
-  ) -> Parsed {
-    var result = Parsed(end: start)
+  ) -> Int {
+    var damage = 0
     var position = start
-    /// Moves past the next newline; returns false if there is none.
-    func skipLine(from start: Int) -> Bool {
-      guard let newline = bytes[start...].firstIndex(of: newline) else { return false }
-      position = newline + 1
-      return true
-    }
     while position < bytes.count {
-      result.end = position
-      if bytes[position] == newline {
-        position += 1
-        continue
-      }
-      if bytes[position] == bracket {  // the missing ending of the record before
-        if position + 1 == bytes.count {
-          result.tail = .unterminated([newline])
-          return result
-        }
-        if bytes[position + 1] == newline {
-          position += 2
+      let found = record(in: bytes, at: position, seed: seed)
+      if let (record, end) = found {
+        visit(record)
+        if end + 1 < bytes.count, bytes[end] == bracket, bytes[end + 1] == newline {
+          position = end + 2
           continue
         }
+        position = end
       }
-      guard let (record, end) = record(in: bytes, at: position, seed: seed) else {
-        let start = position
-        guard skipLine(from: start) else {
-          result.tail = .torn
-          return result
-        }
-        // `position` is after the newline, which follows the mark.
-        let isAbandoned = position - 2 >= start && bytes[position - 2] == abandoned[0]
-        if !isAbandoned { result.damage += 1 }
-        continue
-      }
-      visit(record)
-      if end + 1 < bytes.count, bytes[end] == bracket, bytes[end + 1] == newline {
-        position = end + 2
-      } else if end == bytes.count || end + 1 == bytes.count && bytes[end] == bracket {
-        result.end = end
-        result.tail = .unterminated(end == bytes.count ? [bracket, newline] : [newline])
-        return result
+      damage += 1
+      // After a wrong ending, the next record may begin in the same line.
+      if found != nil, position + 2 < bytes.count, bytes[position + 2] == UInt8(ascii: "[") {
+        position += 2
+      } else if let newline = bytes[position...].firstIndex(of: newline) {
+        position = newline + 1
       } else {
-        result.damage += 1
-        if end + 2 >= bytes.count {
-          position = bytes.count
-        } else if bytes[end + 2] == UInt8(ascii: "[") {
-          position = end + 2
-        } else if !skipLine(from: end) {
-          position = bytes.count
-        }
+        break
       }
     }
-    result.end = position
-    return result
+    return damage
   }
 
   private static let newline = UInt8(ascii: "\n")

@@ -8,12 +8,9 @@ import Testing
 extension OneAtATime {
   /// A process that follows settings sleeps until something changes, whatever the files are like.
   @Suite(.timeLimit(.minutes(20))) struct AtRestTests {
-    private static let lockFile = ".standard.lock"
-
     enum Situation: CaseIterable {
       case untouched, emptied, cut, halfHeader, zeros, foreign, newerVersion, unfinishedRecord
-      case damaged, restored, deleted, replacedByDirectory
-      case lockFileEmptied, lockFileOfZeros, lockFileOfEightBytes, lockFileDeleted
+      case damaged, restored, marked, deleted, replacedByDirectory
 
       /// Whether a program that starts now can set values.
       var isWritable: Bool {
@@ -25,7 +22,6 @@ extension OneAtATime {
 
       func make(in directory: TemporaryDirectory) throws {
         let journal = try directory.bytes(of: TemporaryDirectory.journal)
-        let word = try directory.bytes(of: lockFile).prefix(8)
         switch self {
         case .untouched: break
         case .emptied: try write([], directory)
@@ -50,20 +46,20 @@ extension OneAtATime {
           try remove(TemporaryDirectory.journal, directory)
           try FileManager.default.createDirectory(
             at: directory.file(TemporaryDirectory.journal), withIntermediateDirectories: false)
-        case .lockFileEmptied: try write([], directory, lockFile)
-        case .lockFileOfZeros:
-          try write(Array(repeating: 0, count: 4_096), directory, lockFile)
-        case .lockFileOfEightBytes: try write(word, directory, lockFile)
-        case .lockFileDeleted: try remove(lockFile, directory)
+        case .marked:
+          var bytes = journal
+          bytes.replaceSubrange(
+            JournalWord.offset..<JournalWord.offset + JournalWord.size,
+            with: JournalWord.replaced.bytes)
+          try write(bytes, directory)
         }
       }
 
       /// Writes over the file in place, as `cp` does.
       private func write(
-        _ bytes: some Sequence<UInt8>, _ directory: TemporaryDirectory,
-        _ name: String = TemporaryDirectory.journal
+        _ bytes: some Sequence<UInt8>, _ directory: TemporaryDirectory
       ) throws {
-        let file = try File(directory.file(name).path, .readWrite)
+        let file = try File(directory.file(TemporaryDirectory.journal).path, .readWrite)
         try #require(ftruncate(file.descriptor, 0) == 0)
         try file.writeAll(Array(bytes))
       }
@@ -119,28 +115,30 @@ extension OneAtATime {
       }
     }
 
-    /// The writer was stopped before it published its record, and is killed later. Neither its end
-    /// nor a publication through a mapping is an event that a follower could count on.
-    @Test func recordsAreDeliveredWhenTheirStoppedWriterIsKilled() throws {
+    /// The writer was stopped before it published its record, and is killed later, so that the
+    /// record never counts.
+    @Test func aFollowerSleepsBesideTheRestOfAKilledWriter() throws {
       let directory = try TemporaryDirectory()
-      try directory.store().set(1, forKey: "other")
+      try directory.store().set(1, forKey: "k")
       let follower = try Peer.start(directory, "follow", "k")
       try #require(follower.line() == "ready")
-      let holder = try Peer.start(directory, "hold-lock", Self.lockFile)
+      let holder = try Peer.start(directory, "hold-lock", TemporaryDirectory.journal)
       try #require(holder.line() == "held")
-      let header = try directory.bytes(of: TemporaryDirectory.journal)
-        .withUnsafeBytes { JournalFormat.header(of: $0) }
-      guard case .valid(let id, isIntact: true) = header else {
-        Issue.record("there is no journal")
-        return
-      }
-      var record: [UInt8] = []
-      JournalFormat.append(.int(5), key: "k", seed: id, to: &record)
-      let file = try File(directory.file(TemporaryDirectory.journal).path, .append)
-      try file.writeAll(record)
-      #expect(try directory.store().int("k") == 0, "the record is not published")
+      let file = try File(directory.file(TemporaryDirectory.journal).path, .readWrite)
+      let end = try file.status().size
+      let rest = Array("[\"0123456789abcdefj9\",\"k\",5]\n".utf8)
+      try file.overwrite(rest.span.bytes, at: end)
+      #expect(try directory.store().int("k") == 1, "the record is not published")
       holder.killAndWait()
-      #expect(follower.prints("5"))
+      var (before, after) = (["": ""], [:] as [String: String])
+      for _ in 0..<100 where before != after {
+        before = try Self.wakeUps(of: follower.identifier)
+        BackgroundThread.sleep(for: .milliseconds(1_200))
+        after = try Self.wakeUps(of: follower.identifier)
+      }
+      #expect(before == after)
+      try directory.store().set(7, forKey: "k")
+      #expect(follower.prints("7"))
     }
   }
 }

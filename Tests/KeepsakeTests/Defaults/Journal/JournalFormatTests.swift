@@ -9,26 +9,32 @@ import Testing
 
   /// A journal with one record of each kind; the keys are k0 to k6.
   static let sample: [UInt8] = {
-    var bytes = JournalFormat.header(id: id)
+    var bytes: [UInt8] = []
     let changes: [(String, StoredValue?)] = [
       ("k0", .int(42)), ("k1", .string("line\nbreak \"q\" é")), ("k2", .data(.init([1, 2, 3]))),
       ("k3", .date(0.1)), ("k4", .double(.infinity)), ("k0", nil),
       ("k5", .json(Array(#"{"a":[1,2]}"#.utf8))), ("k6", .bool(true)),
     ]
     for (key, value) in changes { JournalFormat.append(value, key: key, seed: id, to: &bytes) }
-    return bytes
+    return journal(bytes)
   }()
+
+  /// A journal with these records.
+  static func journal(_ records: [UInt8]) -> [UInt8] {
+    JournalFormat.header(
+      id: id, JournalWord(id: id, end: JournalFormat.headerSize + records.count)) + records
+  }
 
   typealias Line = (kind: JournalFormat.Kind, key: String, value: [UInt8])
 
-  static func parse(_ bytes: [UInt8]) -> (lines: [Line], JournalFormat.Parsed)? {
+  static func parse(_ bytes: [UInt8]) -> (lines: [Line], damage: Int)? {
     bytes.withUnsafeBytes { buffer in
       guard case .valid(let id, _) = JournalFormat.header(of: buffer) else { return nil }
       var lines: [Line] = []
-      let parsed = JournalFormat.parse(buffer, from: JournalFormat.headerSize, seed: id) {
+      let damage = JournalFormat.parse(buffer, from: JournalFormat.headerSize, seed: id) {
         lines.append(($0.kind, $0.key, Array(buffer[$0.value])))
       }
-      return (lines, parsed)
+      return (lines, damage)
     }
   }
 
@@ -37,9 +43,9 @@ import Testing
   }
 
   @Test func recordsReadBack() throws {
-    let (lines, parsed) = try #require(Self.parse(Self.sample))
+    let (lines, damage) = try #require(Self.parse(Self.sample))
     #expect(lines.map(\.key) == ["k0", "k1", "k2", "k3", "k4", "k0", "k5", "k6"])
-    #expect(parsed.damage == 0 && parsed.tail == .complete && parsed.end == Self.sample.count)
+    #expect(damage == 0)
     #expect(lines[3].value == Array("0.1".utf8))
     #expect(lines[4].kind == .value(.number))
   }
@@ -51,15 +57,16 @@ import Testing
         Issue.record("not an array: \(line)")
         continue
       }
-      #expect((1...4).contains(parts.count))
+      #expect((1...5).contains(parts.count))
     }
   }
 
   @Test func bytesOfVersionOneAreUnchanged() {
     // If these bytes change, existing files become unreadable.
     #expect(
-      String(decoding: Self.sample.prefix(JournalFormat.headerSize), as: UTF8.self)
-        == #"["keepsake","1:0123456789abcdef","1:0123456789abcdef","1:0123456789abcdef"]"# + "\n")
+      String(decoding: Self.journal([]), as: UTF8.self)
+        == #"["keepsake.v1","AXkAAABa","1:0123456789abcdef","1:0123456789abcdef","#
+        + "\"1:0123456789abcdef\"]\n")
     var bytes: [UInt8] = []
     JournalFormat.append(.string("dark"), key: "theme", seed: Self.id, to: &bytes)
     #expect(String(decoding: bytes, as: UTF8.self) == Golden.theme)
@@ -79,7 +86,7 @@ import Testing
       for mask: UInt8 in [0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xFF] {
         var bytes = Self.sample
         bytes[position] ^= mask
-        let (left, parsed) = try #require(Self.parse(bytes), "byte \(position)")
+        let (left, damage) = try #require(Self.parse(bytes), "byte \(position)")
         // The remaining lines are in order, and at most one is missing.
         var rest = lines[...]
         for line in left {
@@ -88,14 +95,20 @@ import Testing
         }
         #expect(left.count >= lines.count - 1, "byte \(position) mask \(mask)")
         if position >= JournalFormat.headerSize {
-          #expect(parsed.damage > 0, "byte \(position) mask \(mask)")
-        } else {
-          let isIntact = bytes.withUnsafeBytes { JournalFormat.header(of: $0) }
-          #expect(isIntact == .valid(id: Self.id, isIntact: false))
+          #expect(damage > 0, "byte \(position) mask \(mask)")
+          continue
         }
+        let (header, word) = bytes.withUnsafeBytes {
+          (JournalFormat.header(of: $0), JournalFormat.word(of: $0))
+        }
+        let isOfWord = Self.wordRange.contains(position)
+        #expect(header == .valid(id: Self.id, isIntact: isOfWord), "byte \(position)")
+        #expect((word.end(of: Self.id) == nil) == isOfWord, "byte \(position)")
       }
     }
   }
+
+  private static let wordRange = JournalWord.offset..<JournalWord.offset + JournalWord.size
 
   @Test func truncationKeepsAllWholeRecords() throws {
     let (lines, _) = try #require(Self.parse(Self.sample))
@@ -105,26 +118,23 @@ import Testing
         #expect(bytes.withUnsafeBytes { JournalFormat.header(of: $0) } == .incomplete)
         continue
       }
-      let (left, parsed) = try #require(Self.parse(bytes))
-      #expect(parsed.damage == 0)
+      let (left, damage) = try #require(Self.parse(bytes))
       #expect(zip(left, lines).allSatisfy(Self.isSame))
-
-      // The next writer closes the torn record. Then all records and those that follow are read.
-      var closed = bytes + parsed.tail.closing
-      JournalFormat.append(.int(1), key: "next", seed: Self.id, to: &closed)
-      let (after, again) = try #require(Self.parse(closed))
-      #expect(again.damage == 0 && again.tail == .complete)
-      #expect(after.count == left.count + 1 && after.last?.key == "next")
-
-      // A reader that continues where it stopped sees only the new record.
-      let rest = Array(closed[parsed.end...])
-      let (count, live) = rest.withUnsafeBytes { buffer in
-        var count = 0
-        let parsed = JournalFormat.parse(buffer, from: 0, seed: Self.id) { _ in count += 1 }
-        return (count, parsed)
-      }
-      #expect(count == 1 && live.damage == 0)
+      let isWhole = count == JournalFormat.headerSize || bytes.last == UInt8(ascii: "\n")
+      #expect((damage == 0) == isWhole, "\(count) bytes")
     }
+  }
+
+  @Test func aWordIsOfOneJournalAndOneLength() {
+    for end in [JournalFormat.headerSize, 65_535, 65_536, 1 << 20, JournalWord.largestEnd] {
+      let word = JournalWord(id: Self.id, end: end)
+      #expect(word.end(of: Self.id) == end)
+      #expect(word.end(of: Self.id ^ 1 << 48) == nil)
+      #expect(JournalWord(id: Self.id, end: end - 1) != word)
+    }
+    #expect(JournalWord(id: Self.id, end: JournalFormat.headerSize - 1).end(of: Self.id) == nil)
+    #expect(JournalWord.replaced.end(of: Self.id) == nil)
+    #expect(JournalWord.replaced.bytes == Array("--------".utf8))
   }
 
   @Test func headerTellsForeignFilesFromNewerOnes() {
@@ -133,18 +143,19 @@ import Testing
     }
     #expect(header("") == .incomplete)
     #expect(header(String(repeating: "\0", count: 5000)) == .incomplete)
+    #expect(header("[\"keepsake.v") == .incomplete && header("[\"keepsake.x") == .foreign)
     #expect(header("hello") == .foreign)
     #expect(header(String(repeating: "{\"a\": 1}\n", count: 100)) == .foreign)
-    let newer = #"["keepsake","2:0123456789abcdef","2:0123456789abcdef","2:0123456789abcdef"]"#
-    #expect(header(newer + "\n") == .unsupported)
+    let newer = #"["keepsake.v1","--------","2:0123456789abcdef","2:0123456789abcdef","#
+    #expect(header(newer + "\"2:0123456789abcdef\"]\n") == .unsupported)
   }
 
   @Test func hostileLengthsDoNotTrap() {
     for length in ["", "0", "9", "99999999999999999999999999", "18446744073709551615", "-1"] {
       let line = "[\"0123456789abcdefj\(length)\",\"a\",1]\n"
-      let bytes = JournalFormat.header(id: Self.id) + Array(line.utf8)
+      let bytes = Self.journal(Array(line.utf8))
       #expect(Self.parse(bytes)?.lines.count == 0)
-      #expect(Self.parse(bytes)?.1.damage == 1)
+      #expect(Self.parse(bytes)?.damage == 1)
     }
   }
 
@@ -154,7 +165,7 @@ import Testing
     for _ in 0..<3_000 {
       let count = Int.random(in: 0..<200, using: &generator)
       let noise = (0..<count).map { _ in alphabet.randomElement(using: &generator) ?? 0 }
-      let parsed = Self.parse(JournalFormat.header(id: Self.id) + noise)
+      let parsed = Self.parse(Self.journal(noise))
       #expect(parsed?.lines.isEmpty == true)
       var position = 0
       noise.withUnsafeBytes { _ = JSONString.parse($0, at: &position) }

@@ -141,27 +141,25 @@ extension OneAtATime {
     }
 
     /// A descriptor of the parent's would keep its lock, even after the parent was killed.
-    @Test func forkedChildThatReadsKeepsNoLockFileOfItsParent() throws {
+    @Test func forkedChildThatReadsKeepsNoLockOfItsParent() throws {
       #expect(try Peer.start(directory, "fork-read").finish() == "1 1\n")
     }
 
     @Test func throwsWhenTheLockIsHeldForLongerThanTheTimeout() throws {
       try directory.store().set(1, forKey: "a")
-      let holder = try LockFile.createOrOpen(
-        directory.file(".standard.lock").path, mode: 0o600, timeout: .seconds(1)
-      ) { [1] }
-      try holder.lock(timeout: .seconds(1))
-      let location = try JournalPaths(
+      let holder = try File(directory.file(TemporaryDirectory.journal).path, .read)
+      #expect(try LockFile.tryLock(holder.descriptor, holder.path))
+      let location = JournalPaths(
         directory: StoreDirectory(path: directory.path, isCallerOwned: false), name: "standard")
       let journal = Journal(location: location, timeout: .milliseconds(50)) { _ in }
       let error = #expect(throws: StorageError.self) {
         try journal.set(.int(2), forKey: "a")
       }
       #expect(error?.code == .timedOut)
-      #expect(error?.path == directory.file(".standard.lock").path)
+      #expect(error?.path == directory.file(TemporaryDirectory.journal).path)
       // Reads take no lock.
       #expect(try journal.value(forKey: "a") == .int(1))
-      holder.unlock()
+      LockFile.unlock(holder)
       try journal.set(.int(2), forKey: "a")
       #expect(try journal.value(forKey: "a") == .int(2))
     }
@@ -169,7 +167,7 @@ extension OneAtATime {
     /// Another thread waits for the same lock, and this one for that thread.
     @Test func blamesTheProcessThatHoldsTheLockAndNotAnUpdate() throws {
       try directory.store().set(1, forKey: "a")
-      let location = try JournalPaths(
+      let location = JournalPaths(
         directory: StoreDirectory(path: directory.path, isCallerOwned: false), name: "standard")
       let journal = Journal(location: location, timeout: .milliseconds(50)) { _ in }
       let (isWaiting, mayContinue) = (ThreadGate(), ThreadGate())
@@ -189,7 +187,7 @@ extension OneAtATime {
       isWaiting.wait()
       let error = expectFailure(.timedOut) { try journal.set(.int(3), forKey: "a") }
       #expect(error?.description.contains("another process held the lock") == true)
-      #expect(error?.remedy.contains("fuser") == true && error?.path == location.lockPath)
+      #expect(error?.remedy.contains("fuser") == true && error?.path == location.path)
       mayContinue.open()
       hasEnded.wait()
       #expect(try journal.value(forKey: "a") == .int(2))

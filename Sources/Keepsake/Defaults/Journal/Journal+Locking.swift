@@ -1,0 +1,290 @@
+internal import Synchronization
+
+/// The lock of the writers: the journal's own inode.
+///
+/// Under it, one look at the path tells whether it still leads to the file that was locked, and by
+/// its size whether anything was appended since this process looked last. What is beyond the word
+/// then was left by a writer that was killed, and is cut off.
+extension Journal {
+  /// What the writers of this process share, and only they change.
+  struct Writer {
+    /// Where a writer encodes its records, kept because allocating it would cost as much as
+    /// encoding a record.
+    var buffer: [UInt8] = []
+    /// The journal that the last writer locked.
+    var handle: JournalHandle?
+    /// The state of that journal when its lock was released, or since it was taken; the word is nil
+    /// if the file has to be validated.
+    var word: JournalWord?
+    var id: UInt64 = 0
+    var end = 0
+    /// Up to where the file has blocks.
+    var reservedEnd = 0
+    private var generation = ForkGuard.generation
+
+    /// A larger buffer is not kept. Most settings need less.
+    static let largestBuffer = 4 << 10
+
+    /// Makes a forked child open its own file, because it shares the lock of an inherited one with
+    /// its parent.
+    @inline(__always)
+    mutating func enterGeneration() {
+      if generation != ForkGuard.generation { self = Writer() }
+    }
+
+    /// Continues with a journal as this process knows it.
+    mutating func adopt(_ handle: JournalHandle, _ id: UInt64, end: Int) {
+      if self.handle !== handle { reservedEnd = 0 }
+      (self.handle, self.id, self.end) = (handle, id, end)
+      word = JournalWord(id: id, end: end)
+    }
+
+    mutating func forget() {
+      handle = nil
+      word = nil
+    }
+  }
+
+  /// What a writer does after it has released its locks, because it may take long or write itself.
+  struct FollowUp {
+    /// Whether values have changed that this writer did not change.
+    var hasChanges = false
+    var isSyncDue = false
+    var hasOpenedFile = false
+    var compaction: JournalFile.Compaction?
+    var dropped: [UInt8]?
+    var damage: StorageError?
+
+    mutating func take(_ file: inout JournalFile) {
+      if file.takeUnsignaledChanges() { hasChanges = true }
+      if file.takeHasOpenedFile() { hasOpenedFile = true }
+      if let values = file.takeDropped() { dropped = values }
+    }
+  }
+
+  /// Runs `body` while no other thread or process can write, with a table that is current. If there
+  /// is no journal, the writer has no handle, and nothing is locked.
+  ///
+  /// - Parameters:
+  ///   - timeout: How long to wait for other writers; nil for as long as every writer does.
+  ///   - body: Returns nil if it needs a journal; then one is made.
+  func locked<R>(
+    timeout: Duration? = nil,
+    _ body: (inout Writer, inout FollowUp) throws(StorageError) -> R?
+  ) throws(StorageError) -> R {
+    let wait = Wait(timeout: timeout ?? self.timeout)
+    var followUp = FollowUp()
+    defer { finish(followUp) }
+    let result = try writer.withLock(timeout: wait.timeout) { writer throws(StorageError) in
+      writer.enterGeneration()
+      defer {
+        if isWaitingForOtherProgram.load(ordering: .relaxed) {
+          isWaitingForOtherProgram.store(false, ordering: .relaxed)
+        }
+      }
+      while true {
+        let generation = ForkGuard.generation
+        let handle = try takeLock(&writer, wait, &followUp)
+        // A child that was forked in the meantime must not release the lock, which is its parent's.
+        defer {
+          if generation == ForkGuard.generation {
+            handle?.unlock()
+            // The body may have replaced the journal.
+            if let current = writer.handle, current !== handle { current.unlock() }
+          }
+        }
+        if let result = try body(&writer, &followUp) { return result }
+        try makeFile()
+      }
+    }
+    if let result { return result }
+    if isWaitingForOtherProgram.load(ordering: .relaxed) { throw replacementTimeout(wait.timeout) }
+    if isWaitingForLock.load(ordering: .relaxed) {
+      throw LockFile.timeoutError(location.path, wait.timeout)
+    }
+    throw StorageError(
+      .timedOut, operation: "lock", path: location.path,
+      reason: "another thread was writing for more than \(wait.timeout)",
+      remedy: "Do not wait for other threads inside the closure of an update.")
+  }
+
+  /// The same for background work: does nothing if there is no journal.
+  func maintain(
+    timeout: Duration? = nil,
+    _ body: (inout Writer, inout FollowUp) throws(StorageError) -> Void
+  ) throws(StorageError) {
+    try locked(timeout: timeout) { writer, followUp throws(StorageError) -> Void? in
+      if writer.handle != nil { try body(&writer, &followUp) }
+      return ()
+    }
+  }
+
+  /// How long a call may wait in all, for threads, processes and other programs.
+  struct Wait {
+    let timeout: Duration
+    private let start = CoarseClock.now
+
+    init(timeout: Duration) { self.timeout = timeout }
+
+    fileprivate var passed: Duration { .nanoseconds(CoarseClock.now - start) }
+  }
+
+  /// Takes the lock of the file at the path, and makes the table current.
+  ///
+  /// - Returns: The locked file; nil if there is none.
+  @inline(__always)
+  private func takeLock(
+    _ writer: inout Writer, _ wait: Wait, _ followUp: inout FollowUp
+  ) throws(StorageError) -> JournalHandle? {
+    if let handle = writer.handle, let word = writer.word, try handle.tryLock() {
+      do throws(StorageError) {
+        let status = try FileSystem.status(location.path)
+        let isSameFile = status?.isSameFile(as: handle.status) ?? false
+        if isSameFile, status?.size == writer.end, handle.word == word { return handle }
+        if !isSameFile { try leave(handle) }
+      } catch {
+        handle.unlock()
+        throw error
+      }
+      handle.unlock()
+    }
+    return try takeLockSlowly(&writer, wait, &followUp)
+  }
+
+  @inline(never)
+  private func takeLockSlowly(
+    _ writer: inout Writer, _ wait: Wait, _ followUp: inout FollowUp
+  ) throws(StorageError) -> JournalHandle? {
+    var attempts = 0
+    while true {
+      attempts += 1
+      // A program that replaces the file without pause.
+      if attempts > 10 { try waitForOtherProgram(wait) }
+      writer.word = nil
+      guard let handle = try openFile(&writer) else {
+        writer.forget()
+        let isMissing = try file.withLock { file throws(StorageError) in
+          defer { followUp.take(&file) }
+          try file.validate()
+          return file.isMissing
+        }
+        if isMissing { return nil }
+        continue  // another process has just made it
+      }
+      try lock(handle, wait)
+      var isKept = false
+      defer { if !isKept { handle.unlock() } }
+      let isSettled = try file.withLock { file throws(StorageError) in
+        defer { followUp.take(&file) }
+        return try file.validate(handle)
+      }
+      let isAtPath =
+        try FileSystem.status(location.path)?.isSameFile(as: handle.status) ?? false
+      if !isAtPath {
+        try leave(handle)
+        writer.forget()
+      } else if handle.isLost, isSettled, try handle.file.status().size != handle.status.size {
+        writer.forget()
+      } else if !isSettled {
+        handle.unlock()
+        try waitForOtherProgram(wait)
+      } else if try prepare(handle, &writer, &followUp) {
+        isKept = true
+        return writer.handle
+      }
+    }
+  }
+
+  /// Tells the readers of a file that has lost its name to look at the path. The caller holds its
+  /// lock.
+  func leave(_ handle: JournalHandle) throws(StorageError) {
+    guard !handle.isLost, handle.file.isWritable, try handle.file.status().linkCount == 0 else {
+      return
+    }
+    file.withLock { $0.noteLoss(of: handle) }
+    try handle.publish(.replaced)
+  }
+
+  private func openFile(_ writer: inout Writer) throws(StorageError) -> JournalHandle? {
+    if let handle = writer.handle, handle.file.isWritable, !handle.isLost { return handle }
+    let opened = try JournalHandle.open(location.path, forWriting: true)
+    writer.handle = opened
+    return opened
+  }
+
+  /// Why the journal cannot be written.
+  func writingError() -> StorageError {
+    do throws(StorageError) {
+      _ = try File(location.path, .readWrite)
+      return StorageError.notPermitted(location.path)
+    } catch {
+      return error
+    }
+  }
+
+  private func lock(_ handle: JournalHandle, _ wait: Wait) throws(StorageError) {
+    if try handle.tryLock() { return }
+    isWaitingForLock.store(true, ordering: .relaxed)
+    defer { isWaitingForLock.store(false, ordering: .relaxed) }
+    try LockFile.lock(handle.file, start: .now - wait.passed, timeout: wait.timeout)
+  }
+
+  /// Makes the file ready to be appended to: cuts off what a killed writer has left, and repairs
+  /// it.
+  ///
+  /// - Returns: Whether it is ready; false if another program has replaced it meanwhile.
+  private func prepare(
+    _ handle: JournalHandle, _ writer: inout Writer, _ followUp: inout FollowUp
+  ) throws(StorageError) -> Bool {
+    let (repair, id, end, hasRest) = file.withLock {
+      ($0.repair, $0.id, $0.end, $0.hasUnpublishedBytes)
+    }
+    writer.adopt(handle, id, end: end)
+    guard handle.file.isWritable else {
+      writer.word = nil  // the next writer tries to open it again
+      return true
+    }
+    if hasRest {
+      try handle.file.truncate(to: end)
+      writer.reservedEnd = end
+      file.withLock { $0.noteCut() }
+    }
+    switch repair {
+    case nil, .damaged(nil): return true
+    case .damaged: followUp.damage = repairDamage(&writer)
+    case .rewrite:
+      do throws(StorageError) {
+        try rewrite(&writer)
+      } catch {
+        // The file itself will do, unless it has no header.
+        if end == 0 { throw error }
+        file.withLock { $0.giveUpRepair() }
+      }
+    }
+    defer { file.withLock { followUp.take(&$0) } }
+    return writer.handle != nil
+  }
+
+  /// Waits a moment for a program that is replacing the journal. The caller holds no lock.
+  private func waitForOtherProgram(_ wait: Wait) throws(StorageError) {
+    guard wait.passed < wait.timeout else { throw replacementTimeout(wait.timeout) }
+    isWaitingForOtherProgram.store(true, ordering: .relaxed)
+    BackgroundThread.sleep(for: .milliseconds(10))
+  }
+
+  private func replacementTimeout(_ timeout: Duration) -> StorageError {
+    StorageError(
+      .timedOut, operation: "lock", path: location.path,
+      reason: "another program has been replacing the file for more than \(timeout)",
+      remedy: "Try again when that program has finished.")
+  }
+
+  private func finish(_ followUp: FollowUp) {
+    if followUp.isSyncDue { synchronizeSoon() }
+    if followUp.hasOpenedFile { OpenStores.shared.add(self) }
+    if followUp.hasChanges { observers.signal() }
+    if let values = followUp.dropped { keepSoon(values) }
+    if let compaction = followUp.compaction { start(compaction) }
+    if let damage = followUp.damage { report(damage) }
+  }
+}

@@ -1,0 +1,36 @@
+/// The bytes of a journal that is made at once, with a new id.
+struct NewJournal {
+  let id: UInt64
+  private var content: [UInt8]
+
+  /// - Parameter oldID: The id of the file that it is written into; nil for a new file.
+  init(into oldID: UInt64? = nil) {
+    let random = UInt64.random(in: .min ... .max)
+    id = oldID.map { ($0 >> 48) << 48 | random >> 16 } ?? random
+    content = JournalFormat.header(id: id, .replaced)
+  }
+
+  init(_ entries: borrowing ByteKeyedDictionary<ValueTable.Entry>, into oldID: UInt64? = nil) {
+    self.init(into: oldID)
+    for (key, entry) in entries.elements {
+      JournalFormat.append(entry.value, key: key, seed: id, to: &content)
+    }
+  }
+
+  mutating func append(_ record: JournalFormat.Record, of bytes: UnsafeRawBufferPointer) {
+    JournalFormat.append(
+      record.kind, key: record.key, value: Array(bytes[record.value]), seed: id, to: &content)
+  }
+
+  var end: Int { content.count }
+
+  var word: JournalWord { JournalWord(id: id, end: content.count) }
+
+  /// The whole journal, with its word.
+  var bytes: [UInt8] {
+    var bytes = content
+    bytes.replaceSubrange(
+      JournalWord.offset..<JournalWord.offset + JournalWord.size, with: word.bytes)
+    return bytes
+  }
+}
