@@ -103,7 +103,7 @@ struct AppContents: Encodable {
     if arguments.hasOption("json") {
       try Output.show(json: contents)
     } else if !rows.isEmpty {
-      Table.show(["KIND", "NAME", "CONTENTS"], rows)
+      try Table.show(["KIND", "NAME", "CONTENTS"], rows)
     }
     return Diagnostics.status
   }

@@ -30,7 +30,7 @@ enum AppList {
     } else if found.isEmpty {
       Output.note("No app has stored anything here.")
     } else {
-      Table.show(
+      try Table.show(
         ["APP", "SUITES", "SECRETS", "CACHES"],
         found.map { [$0.app, "\($0.suites)", "\($0.secrets)", "\($0.caches)"] })
     }

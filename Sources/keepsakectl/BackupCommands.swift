@@ -43,7 +43,7 @@ enum BackupCommands {
       throw error
     }
     let counts = Output.count(suites.count, "suite") + (protection == nil ? "" : " and the vault")
-    print("Backed up \(counts) of \(Output.escaped(arguments.app)).")
+    try Output.write("Backed up \(counts) of \(Output.escaped(arguments.app)).")
     if manifest.hasKeyFile {
       Output.note("The backup has the vault's key file: keep it as safe as the secrets.")
     }
@@ -98,7 +98,7 @@ enum BackupCommands {
     for (name, restore) in prepared {
       do {
         if let kept = try restore.commit() {
-          print("Kept what was replaced as \(Output.escaped(kept)).")
+          try Output.write("Kept what was replaced as \(Output.escaped(kept)).")
         }
         restored.append(name)
       } catch {
@@ -107,7 +107,7 @@ enum BackupCommands {
     }
     if !restored.isEmpty {
       let names = Output.escaped(restored.joined(separator: ", "))
-      print("Restored \(names) of \(Output.escaped(arguments.app)).")
+      try Output.write("Restored \(names) of \(Output.escaped(arguments.app)).")
     }
     return Diagnostics.status
   }

@@ -107,7 +107,7 @@ enum CacheCommands {
             expires: Nullable(value: entry.expires?.ISO8601Format()))
         })
     } else {
-      Table.show(
+      try Table.show(
         ["CACHE", "KEY", "SIZE", "CREATED", "EXPIRES"],
         entries.map { cache, key, entry in
           [
@@ -139,7 +139,7 @@ enum CacheCommands {
     if arguments.hasOption("json") {
       try Output.show(json: sizes)
     } else {
-      Table.show(
+      try Table.show(
         ["CACHE", "ENTRIES", "ON DISK"],
         sizes.map { [$0.cache, "\($0.entries)", "\(ByteCount($0.bytes))"] })
     }
@@ -157,7 +157,7 @@ enum CacheCommands {
     if arguments.hasOption("json") {
       try Output.show(json: stats)
     } else {
-      Table.show(
+      try Table.show(
         [
           "CACHE", "ENTRIES", "SIZE", "ON DISK", "MEDIAN AGE", "OLDEST", "END IN 1 H", "1 DAY",
           "7 DAYS", "LATER", "NEVER",
@@ -194,7 +194,7 @@ enum CacheCommands {
     if arguments.hasOption("json") {
       try Output.show(json: results)
     } else {
-      Table.show(["CACHE", "EXPIRED"], results.map { [$0.cache, "\($0.expired)"] })
+      try Table.show(["CACHE", "EXPIRED"], results.map { [$0.cache, "\($0.expired)"] })
     }
     return Diagnostics.status
   }
@@ -215,7 +215,9 @@ enum CacheCommands {
     Progress.each("Clearing", caches) { cache in
       if Diagnostics.attempt({ try cache.removeAll() }) != nil { cleared.append(cache.name.name) }
     }
-    if !cleared.isEmpty { print("Cleared \(Output.escaped(cleared.joined(separator: ", "))).") }
+    if !cleared.isEmpty {
+      try Output.write("Cleared \(Output.escaped(cleared.joined(separator: ", "))).")
+    }
     return Diagnostics.status
   }
 }

@@ -22,7 +22,7 @@ struct Command: Sendable {
   static func run(_ words: some Sequence<String>) async throws -> Int32 {
     var arguments = Arguments(words)
     if arguments.words.isEmpty, arguments.hasOption("version") {
-      print("keepsakectl \(version)")
+      try Output.write("keepsakectl \(version)")
       return 0
     }
     let isHelpCommand = arguments.words.first == "help"

@@ -2,8 +2,8 @@
 enum Completions {
   static func show(_ arguments: Arguments) throws -> Int32 {
     switch arguments.words[0] {
-    case "bash": print(script)
-    case "zsh": print(zshPreparation + script)
+    case "bash": try Output.write(script)
+    case "zsh": try Output.write(zshPreparation + script)
     default: throw Failure.usage("there are completions for bash and zsh only.")
     }
     return 0

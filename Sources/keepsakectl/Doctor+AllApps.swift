@@ -30,18 +30,18 @@ extension Doctor {
       }
       let options = arguments.options.map { $1.isEmpty ? $0 : "\($0)=\($1)" }
       var status = Diagnostics.status
-      if isJSON { print("[") }
+      if isJSON { try Output.write("[") }
       for (index, name) in names.enumerated() {
-        if isJSON, index > 0 { print(",") }
+        if isJSON, index > 0 { try Output.write(",") }
         try Output.flush()
         let result = try run(["doctor"] + options + ["--", name])
         let signal = receivedSignal.load(ordering: .relaxed)
         if signal != 0 { return 128 + signal }
         // An app that cannot be examined prints only an error.
-        if isJSON, result > 1 { print("null") }
+        if isJSON, result > 1 { try Output.write("null") }
         if status == 0 { status = result }
       }
-      if isJSON { print("]") }
+      if isJSON { try Output.write("]") }
       return status
     }
 

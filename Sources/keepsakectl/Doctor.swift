@@ -124,18 +124,20 @@ struct Doctor: Sendable {
       Output.count(report.suites, "suite"), Output.count(report.secrets, "secret"),
       Output.count(report.entries, "cache entry", "cache entries"),
     ].joined(separator: ", ")
-    Self.show(
+    try Self.show(
       report.findings, skipped: report.skipped, of: report.app, summary: "Checked \(counts).")
   }
 
   /// Prints findings, and in the last line how many there are.
-  static func show(_ findings: [Problem], skipped: [String], of subject: String, summary: String) {
+  static func show(
+    _ findings: [Problem], skipped: [String], of subject: String, summary: String
+  ) throws {
     for finding in findings {
-      print("\(Output.red("problem"))  \(Output.escaped(finding.finding))")
-      print("         \(Output.escaped(finding.remedy))")
+      try Output.write("\(Output.red("problem"))  \(Output.escaped(finding.finding))")
+      try Output.write("         \(Output.escaped(finding.remedy))")
     }
-    for part in skipped { print("skipped  \(Output.escaped(part))") }
+    for part in skipped { try Output.write("skipped  \(Output.escaped(part))") }
     let verdict = findings.isEmpty ? "no problems" : Output.count(findings.count, "problem")
-    print(Output.escaped("\(subject): \(verdict). \(summary)"))
+    try Output.write(Output.escaped("\(subject): \(verdict). \(summary)"))
   }
 }

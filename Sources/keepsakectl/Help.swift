@@ -2,19 +2,19 @@
 enum Help {
   static func show(for words: [String]) throws {
     if let command = Command.named(words) {
-      show(command)
+      try show(command)
     } else {
       let group = Command.all.filter { words.isEmpty || $0.name.hasPrefix(words[0] + " ") }
       if group.isEmpty { throw Command.unknownCommand(words) }
-      show(group)
+      try show(group)
     }
   }
 
-  private static func show(_ command: Command) {
-    print("usage: \(command.usage)\n\n\(command.summary)\n")
-    if !command.details.isEmpty { print(command.details + "\n") }
-    if command.options.contains("server=URL") { print(server + "\n") }
-    print("example: keepsakectl \(command.example)")
+  private static func show(_ command: Command) throws {
+    try Output.write("usage: \(command.usage)\n\n\(command.summary)\n")
+    if !command.details.isEmpty { try Output.write(command.details + "\n") }
+    if command.options.contains("server=URL") { try Output.write(server + "\n") }
+    try Output.write("example: keepsakectl \(command.example)")
   }
 
   private static let server = """
@@ -24,14 +24,15 @@ enum Help {
     the environment variable KEEPSAKE_SERVER_PASSWORD.
     """
 
-  private static func show(_ commands: [Command]) {
-    print("usage: keepsakectl COMMAND\n")
+  private static func show(_ commands: [Command]) throws {
+    try Output.write("usage: keepsakectl COMMAND\n")
     let lines = commands.map { "  \($0.name) \($0.parameters)" }
     let width = lines.map(\.count).max() ?? 0
     for (line, command) in zip(lines, commands) {
-      print(line + String(repeating: " ", count: width - line.count + 2) + command.summary)
+      let space = String(repeating: " ", count: width - line.count + 2)
+      try Output.write(line + space + command.summary)
     }
-    print(
+    try Output.write(
       """
 
       APP is the name that the app passes to StorageSystem.bootstrap, or else the

@@ -1,5 +1,6 @@
 import FoundationEssentials
 import Keepsake
+import Synchronization
 
 #if canImport(Glibc)
 @preconcurrency import Glibc
@@ -10,6 +11,41 @@ import Keepsake
 /// Writes text for users and JSON for programs.
 enum Output {
   static let isTerminal = isatty(STDOUT_FILENO) == 1
+
+  // MARK: Standard output
+
+  /// What has not been written yet. A terminal shows each text at once.
+  private static let buffer = Mutex<[UInt8]>([])
+  private static let bufferSize = 65_536
+
+  static func write(_ text: String, terminator: String = "\n") throws {
+    try write(Array((text + terminator).utf8).span.bytes)
+  }
+
+  static func write(_ bytes: RawSpan) throws {
+    let isFull = buffer.withLock { buffer in
+      bytes.withUnsafeBytes { buffer.append(contentsOf: $0) }
+      return buffer.count >= bufferSize
+    }
+    if isTerminal || isFull { try flush() }
+  }
+
+  /// Writes the buffered output.
+  ///
+  /// - Throws: A ``Failure`` if a part of it is lost, such as on a full disk. Nothing is written
+  ///   after that part.
+  static func flush() throws {
+    let lost: Int32? = buffer.withLock { buffer in
+      defer { buffer = [] }
+      return buffer.withUnsafeBytes { writeAll($0) }
+    }
+    guard let lost else { return }
+    throw Failure(
+      message: "the output cannot be written: \(String(cString: strerror(lost))). "
+        + "Free some disk space, or write it elsewhere.", status: 74)
+  }
+
+  // MARK: Standard error
 
   static func printError(_ message: String) {
     Progress.clear()
@@ -23,17 +59,19 @@ enum Output {
 
   static func ask(_ question: String) { fputs(escaped(question), stderr) }
 
+  // MARK: Formats
+
   /// Prints a JSON document. What is escaped can only be in its strings, where the escape sequences
   /// mean the same characters.
-  static func show(json: String) {
+  static func show(json: String) throws {
     let lines = json.split(separator: "\n", omittingEmptySubsequences: false)
-    print(lines.map { escaped(String($0)) }.joined(separator: "\n"))
+    try write(lines.map { escaped(String($0)) }.joined(separator: "\n"))
   }
 
   static func show(json value: some Encodable) throws {
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
-    show(json: String(decoding: try encoder.encode(value), as: UTF8.self))
+    try show(json: String(decoding: try encoder.encode(value), as: UTF8.self))
   }
 
   /// Local time in ISO 8601.
@@ -51,15 +89,6 @@ enum Output {
     "\(number) \(number == 1 ? noun : plural ?? noun + "s")"
   }
 
-  /// Writes buffered output, so that a full disk shows in the exit code.
-  static func flush() throws {
-    guard fflush(stdout) == 0 else {
-      throw Failure(
-        message: "the output cannot be written. Free some disk space, or write it elsewhere.",
-        status: 74)
-    }
-  }
-
   // MARK: Color
 
   private static let hasColor =
@@ -72,3 +101,25 @@ enum Output {
     getenv(name).map { String(cString: $0) } ?? ""
   }
 }
+
+/// Writes all bytes to standard output; the error's `errno` if it cannot.
+private func writeAll(_ bytes: UnsafeRawBufferPointer) -> Int32? {
+  var position = 0
+  while position < bytes.count {
+    let rest = UnsafeRawBufferPointer(rebasing: bytes[position...])
+    let count = write(STDOUT_FILENO, rest.baseAddress, rest.count)
+    if count >= 0 {
+      position += count
+    } else if errno == EAGAIN {
+      // Another program has made the pipe non-blocking: wait for its reader.
+      var event = pollfd(fd: STDOUT_FILENO, events: Int16(POLLOUT), revents: 0)
+      poll(&event, 1, -1)
+    } else if errno != EINTR {
+      return errno
+    }
+  }
+  return nil
+}
+
+@available(*, unavailable, message: "Use Output.write, which throws if the output is lost.")
+func print(_ items: Any..., separator: String = " ", terminator: String = "\n") {}

@@ -31,7 +31,7 @@ enum ServerCommands {
           + "as its user, on a machine where the app has read it.")
     }
     let isDecided = try decision(server, store, app)
-    print(
+    try Output.write(
       Output.escaped(
         isDecided
           ? "\(server.address): \(name) \(result)."

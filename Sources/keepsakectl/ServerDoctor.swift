@@ -202,7 +202,7 @@ struct ServerDoctor {
     var summary = "Checked \(Output.count(report.suites, "suite"))"
     if let version = report.version.value { summary += " on \(version)" }
     if let count = report.replicas.value { summary += " with \(Output.count(count, "replica"))" }
-    Doctor.show(
+    try Doctor.show(
       report.findings, skipped: report.skipped, of: report.server, summary: summary + ".")
   }
 }

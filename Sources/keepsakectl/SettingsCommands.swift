@@ -34,9 +34,9 @@ enum SettingsCommands {
   static func list(_ arguments: Arguments) throws -> Int32 {
     let store = try existingSuite(arguments)
     if arguments.hasOption("json") {
-      Output.show(json: String(try JSONValues.document(of: store).dropLast()))
+      try Output.show(json: String(try JSONValues.document(of: store).dropLast()))
     } else {
-      Table.show(["KEY", "VALUE"], try JSONValues.all(of: store).map { [$0.key, $0.json] })
+      try Table.show(["KEY", "VALUE"], try JSONValues.all(of: store).map { [$0.key, $0.json] })
     }
     return Diagnostics.status
   }
@@ -46,10 +46,10 @@ enum SettingsCommands {
     let key = arguments.words[1]
     if arguments.hasOption("string") {
       guard let text = try store.string(key) else { throw missing(arguments) }
-      print(Output.isTerminal ? Output.escaped(text) : text)
+      try Output.write(Output.isTerminal ? Output.escaped(text) : text)
     } else {
       guard let json = try JSONValues.value(of: key, in: store) else { throw missing(arguments) }
-      Output.show(json: json)
+      try Output.show(json: json)
     }
     return Diagnostics.status
   }
@@ -96,10 +96,11 @@ enum SettingsCommands {
         let json = try JSONValues.value(of: key, in: store)
         if arguments.hasOption("json") {
           let document = try JSONValues.document(key: key, json: json ?? "null")
-          Output.show(json: String(decoding: document, as: UTF8.self))
+          try Output.show(json: String(decoding: document, as: UTF8.self))
         } else {
           let time = Output.time(Date())
-          print("\(time)  \(Output.escaped(key))  \(json.map(Output.escaped) ?? "deleted")")
+          let value = json.map(Output.escaped) ?? "deleted"
+          try Output.write("\(time)  \(Output.escaped(key))  \(value)")
         }
       }
       // A program that reads from a pipe gets each change at once.
@@ -114,7 +115,11 @@ enum SettingsCommands {
       arguments.hasOption("plist")
       ? String(decoding: try store.export(as: .propertyList), as: UTF8.self)
       : try JSONValues.document(of: store)
-    if Output.isTerminal { Output.show(json: text) } else { print(text, terminator: "") }
+    if Output.isTerminal {
+      try Output.show(json: text)
+    } else {
+      try Output.write(text, terminator: "")
+    }
     return Diagnostics.status
   }
 

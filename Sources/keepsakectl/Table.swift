@@ -14,11 +14,11 @@ struct Table {
   /// In a pipe, a longer cell is not cut but does not widen its column either.
   private static let maximumPipeWidth = 60
 
-  static func show(_ headings: [String], _ rows: [[String]]) {
+  static func show(_ headings: [String], _ rows: [[String]]) throws {
     let table = Table([headings] + rows.map { $0.map(Output.escaped) })
     for (index, row) in table.rows.enumerated() {
       let line = table.line(row)
-      print(index == 0 ? Output.bold(line) : line)
+      try Output.write(index == 0 ? Output.bold(line) : line)
     }
   }
 

@@ -106,7 +106,7 @@ enum VaultCommands {
             modified: entry.modified.ISO8601Format(), needsPerson: entry.access == .userPresence)
         })
     } else {
-      Table.show(
+      try Table.show(
         ["SERVICE", "KEY", "CREATED", "MODIFIED", "PROMPTS"],
         secrets.map { service, key, entry in
           [
@@ -128,13 +128,9 @@ enum VaultCommands {
     let key = arguments.words[1]
     let reason = "Show \(key) of \(arguments.words[0])"
     let shown: Void? = try vault.withSecret(key, reason: reason) { bytes in
-      bytes.withUnsafeBytes { bytes in
-        if Output.isTerminal {
-          print(Output.escaped(String(decoding: bytes, as: UTF8.self)))
-        } else {
-          fwrite(bytes.baseAddress, 1, bytes.count, stdout)
-        }
-      }
+      guard Output.isTerminal else { return try Output.write(bytes) }
+      let text = bytes.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+      try Output.write(Output.escaped(text))
     }
     if shown == nil { throw missing(arguments) }
     return Diagnostics.status
@@ -151,7 +147,7 @@ enum VaultCommands {
       try vault.protect(with: .passphrase(passphrase))
     }
     let protection = try vault.protection ?? .keyFile
-    print("The secrets of \(arguments.app) are protected by a \(protection).")
+    try Output.write("The secrets of \(arguments.app) are protected by a \(protection).")
     return Diagnostics.status
   }
 
@@ -182,7 +178,7 @@ enum VaultCommands {
     if arguments.hasOption("json") {
       try Output.show(json: openers)
     } else {
-      Table.show(["ID", "OPENER"], openers.map { [$0.id, $0.kind] })
+      try Table.show(["ID", "OPENER"], openers.map { [$0.id, $0.kind] })
     }
     return Diagnostics.status
   }
@@ -195,7 +191,7 @@ enum VaultCommands {
         reason: "Let another passphrase open the secrets of \(app)", isNew: true)
       guard let passphrase = try SecureVault.askTerminal(request) else { throw noPassphrase }
       try vault.addRecovery(passphrase: passphrase)
-      print("Another passphrase opens the secrets of \(app).")
+      try Output.write("Another passphrase opens the secrets of \(app).")
       return Diagnostics.status
     }
     guard Output.isTerminal else {
@@ -204,7 +200,7 @@ enum VaultCommands {
           + "recovery code. Run the command at a terminal.", status: 77)
     }
     let code = try open(arguments).addRecovery()
-    print(
+    try Output.write(
       """
       This code opens the secrets of \(app), whatever happens to their key.
       Write it down now: it is not shown again. Anyone who has it can read the secrets.
@@ -228,13 +224,13 @@ enum VaultCommands {
     } else {
       try vault.removeRecovery()
     }
-    for opener in openers { print("Removed \(opener).") }
+    for opener in openers { try Output.write("Removed \(opener).") }
     return Diagnostics.status
   }
 
   static func rotate(_ arguments: Arguments) throws -> Int32 {
     try open(arguments).rotateKeys()
-    print("The secrets of \(arguments.app) are encrypted with a new key.")
+    try Output.write("The secrets of \(arguments.app) are encrypted with a new key.")
     return Diagnostics.status
   }
 

@@ -98,7 +98,64 @@ extension KeepsakectlTests {
 
   @Test func failsWhenOutputCannotBeWritten() throws {
     try fill()
-    let run = try inspector.run("settings", "list", app, output: "/dev/full")
-    #expect(run.failed(74, "cannot be written"), "\(run)")
+    for arguments in [
+      ["list"], ["list", app], ["settings", "list", app], ["settings", "get", app, "theme"],
+      ["settings", "get", app, "theme", "--string"], ["settings", "export", app],
+      ["settings", "export", app, "--plist"], ["vault", "list", app],
+      ["vault", "show", app, "pin", "--reveal"], ["vault", "rotate", app],
+      ["vault", "protect", app, "--key-file"], ["vault", "openers", app], ["cache", "list", app],
+      ["cache", "sizes", app], ["cache", "expiry", app], ["cache", "stats", app],
+      ["cache", "sweep", app], ["backup", app, path("backup")],
+      ["restore", app, path("backup"), "--replace"], ["doctor"], ["doctor", app],
+      ["doctor", "--json"], ["cache", "clear", app, "--yes"], ["completions", "zsh"], ["help"],
+      ["help", "list"], ["--version"],
+    ] {
+      let run = try inspector.run(arguments, output: "/dev/full")
+      #expect(
+        run.failed(74, "cannot be written: No space left on device"), "\(arguments): \(run)")
+    }
+    // The first failure counts, and the rest is not written: here, of more than a pipe holds.
+    let scope = stores()
+    defer { scope.close() }
+    let long = String(repeating: "long ", count: 100_000)
+    try scope.defaults(.standard).set(long, forKey: "long")
+    try scope.vault(.standard).set(long, forKey: "long")
+    for arguments in [
+      ["settings", "list", app], ["settings", "get", app, "long"],
+      ["settings", "get", app, "long", "--string"], ["settings", "export", app],
+      ["settings", "export", app, "--plist"], ["vault", "show", app, "long", "--reveal"],
+    ] {
+      let child = try Child(
+        "/bin/sh",
+        ["-c", #"trap "" PIPE; { "$0" "$@"; echo $? >&2; } | head -c 9"#, inspector.path]
+          + arguments, environment: inspector.environment, mergesErrors: true)
+      let output = child.finish()
+      #expect(
+        output.hasSuffix("74\n") && output.contains("cannot be written: Broken pipe"),
+        "\(arguments): \(output)")
+    }
+  }
+
+  /// Programs that share a pipe with others make it non-blocking at times.
+  @Test(.enabled(if: isPythonAvailable))
+  func waitsForTheReaderOfAFullPipe() throws {
+    let scope = stores()
+    defer { scope.close() }
+    let long = String(repeating: "long ", count: 100_000)
+    try scope.defaults(.standard).set(long, forKey: "long")
+    let script = """
+      import os, subprocess, sys
+      reader, writer = os.pipe()
+      os.set_blocking(writer, False)
+      child = subprocess.Popen(sys.argv[1:], stdout=writer)
+      os.close(writer)
+      size = 0
+      while data := os.read(reader, 1000): size += len(data)
+      print(size, child.wait())
+      """
+    let child = try Child(
+      "python3", ["-c", script, inspector.path, "settings", "get", app, "long", "--string"],
+      environment: inspector.environment, mergesErrors: true)
+    #expect(child.finish() == "\(long.utf8.count + 1) 0\n")
   }
 }

@@ -90,7 +90,7 @@ struct OtherLanguageTests {
   }
 }
 
-private let isPythonAvailable = ["python3", "openssl"].allSatisfy { name in
+let isPythonAvailable = ["python3", "openssl"].allSatisfy { name in
   (ProcessInfo.processInfo.environment["PATH"] ?? "").split(separator: ":")
     .contains { FileManager.default.isExecutableFile(atPath: "\($0)/\(name)") }
 }
