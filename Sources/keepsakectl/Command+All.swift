@@ -40,12 +40,17 @@ extension Command {
       example: "settings export com.example.notes > notes.json", body: SettingsCommands.export),
     Command(
       name: "settings import", parameters: "APP[/SUITE] [FILE]",
-      summary: "store the values of a document", argumentCount: 1...2, options: ["server=URL"],
+      summary: "store the values of a document", argumentCount: 1...2,
+      options: ["only=KEYS", "except=KEYS", "skip-invalid", "server=URL"],
       details: """
         The document is JSON or a property list, and read from standard input if no
         file is named. Settings that it does not contain stay as they are.
+        --only and --except choose keys by their names, with commas between them and *
+        for any characters. Nothing is stored if one of the values cannot be;
+        --skip-invalid stores the others, and prints what it left out.
         """,
-      example: "settings import com.example.notes notes.json", body: SettingsCommands.import),
+      example: "settings import com.example.notes old.plist --except='NS*,Apple*'",
+      body: SettingsCommands.import),
     Command(
       name: "vault list", parameters: "APP[/SERVICE]",
       summary: "list services and keys, but no values", argumentCount: 1...1,

@@ -132,14 +132,30 @@ enum SettingsCommands {
       throw Failure(
         message: "\(name) cannot be read: \(reason). Name a readable file.", status: 66)
     }
+    var settings: SettingsDocument
     do {
-      try store.import(document)
+      settings = try SettingsDocument(document)
     } catch {
-      guard error.code == .decodingFailed else { throw error }
-      // The problem is in the document, but the error names the suite's file.
       throw Failure(message: Problem(error, at: name).line, status: 65)
     }
+    for (option, isKept) in [("only", true), ("except", false)] {
+      guard let patterns = arguments.options["--" + option] else { continue }
+      settings.keep { matches($0, patterns) == isKept }
+    }
+    let left = settings.problems.map { Problem($0, at: name).finding }
+    if !arguments.hasOption("skip-invalid"), let first = left.first {
+      throw Failure(
+        message: "\(first). Correct it, or add --skip-invalid to import the rest.", status: 65)
+    }
+    try store.importValid(settings)
+    for problem in left { Output.printError("left out: \(problem)") }
     return Diagnostics.status
+  }
+
+  /// Whether a key is one of `patterns`, which are separated by commas and may have `*` for any
+  /// characters.
+  private static func matches(_ key: String, _ patterns: String) -> Bool {
+    patterns.split(separator: ",").contains { fnmatch(String($0), key, 0) == 0 }
   }
 
   /// The bytes of a file or a pipe, or nil with `errno` set.

@@ -59,11 +59,14 @@ struct JSONScanner {
     }
   }
 
-  private let bytes: UnsafeRawBufferPointer
+  let bytes: UnsafeRawBufferPointer
   private let maximumDepth: Int
-  private var position = 0
+  /// The next byte to read. After a failure, the first byte of the token that is wrong.
+  var position = 0
+  /// Whether the scanner failed because containers are nested too deeply.
+  private(set) var isTooDeep = false
 
-  private init(bytes: UnsafeRawBufferPointer, maximumDepth: Int) {
+  init(bytes: UnsafeRawBufferPointer, maximumDepth: Int) {
     self.bytes = bytes
     self.maximumDepth = maximumDepth
   }
@@ -103,7 +106,7 @@ struct JSONScanner {
   /// The value at the position.
   ///
   /// Keeps the open containers in an array, not on the stack: threads may have little of it.
-  private mutating func value(atDepth depth: Int = 0) -> Value? {
+  mutating func value(atDepth depth: Int = 0) -> Value? {
     var value = Value()
     var containers: [Container] = []
     repeat {
@@ -113,7 +116,10 @@ struct JSONScanner {
       case .openingBrace, .openingBracket:
         let isObject = token == .openingBrace
         let closing: UInt8 = isObject ? .closingBrace : .closingBracket
-        guard depth + containers.count < maximumDepth else { return nil }
+        guard depth + containers.count < maximumDepth else {
+          isTooDeep = true
+          return nil
+        }
         value.bytes.append(token)
         position += 1
         if skip(closing) {
@@ -127,7 +133,10 @@ struct JSONScanner {
         guard string() != nil else { return nil }
         value.bytes += bytes[start..<position]
       case .minus, 0x30...0x39:
-        guard skipNumber() else { return nil }
+        guard skipNumber() else {
+          position = start
+          return nil
+        }
         value.bytes += bytes[start..<position]
       default:
         guard skipLiteral() else { return nil }
@@ -166,20 +175,20 @@ struct JSONScanner {
   // MARK: Tokens
 
   /// The first byte after white space, to which the position moves; nil at the end.
-  private mutating func nextToken() -> UInt8? {
+  mutating func nextToken() -> UInt8? {
     while position < bytes.count, Self.isWhitespace(bytes[position]) { position += 1 }
     return position < bytes.count ? bytes[position] : nil
   }
 
   /// Moves past `token` if that is what comes next.
-  private mutating func skip(_ token: UInt8) -> Bool {
+  mutating func skip(_ token: UInt8) -> Bool {
     guard nextToken() == token else { return false }
     position += 1
     return true
   }
 
   /// The name of a member. Skips the colon after it, too.
-  private mutating func name() -> String? {
+  mutating func name() -> String? {
     guard nextToken() == .quote, let name = string(), skip(.colon) else { return nil }
     return name
   }
@@ -190,7 +199,11 @@ struct JSONScanner {
     guard let text = JSONString.parse(bytes, at: &position) else { return nil }
     // Rebased, because a slice checks its bounds at each byte where nothing is optimized.
     let literal = UnsafeRawBufferPointer(rebasing: bytes[start..<position])
-    return literal.allSatisfy { $0 >= 0x20 } ? text : nil
+    guard literal.allSatisfy({ $0 >= 0x20 }) else {
+      position = start
+      return nil
+    }
+    return text
   }
 
   private mutating func skipLiteral() -> Bool {
@@ -205,7 +218,7 @@ struct JSONScanner {
     return false
   }
 
-  private mutating func skipNumber() -> Bool {
+  mutating func skipNumber() -> Bool {
     let start = position
     _ = skipOne { $0 == .minus }
     if !skipOne({ $0 == 0x30 }), !skipDigits() { return false }
@@ -236,12 +249,12 @@ struct JSONScanner {
 }
 
 extension UInt8 {
-  fileprivate static let openingBrace = UInt8(ascii: "{")
-  fileprivate static let closingBrace = UInt8(ascii: "}")
-  fileprivate static let openingBracket = UInt8(ascii: "[")
-  fileprivate static let closingBracket = UInt8(ascii: "]")
-  fileprivate static let comma = UInt8(ascii: ",")
-  fileprivate static let colon = UInt8(ascii: ":")
-  fileprivate static let quote = UInt8(ascii: "\"")
-  fileprivate static let minus = UInt8(ascii: "-")
+  static let openingBrace = UInt8(ascii: "{")
+  static let closingBrace = UInt8(ascii: "}")
+  static let openingBracket = UInt8(ascii: "[")
+  static let closingBracket = UInt8(ascii: "]")
+  static let comma = UInt8(ascii: ",")
+  static let colon = UInt8(ascii: ":")
+  static let quote = UInt8(ascii: "\"")
+  static let minus = UInt8(ascii: "-")
 }

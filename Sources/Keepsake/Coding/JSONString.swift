@@ -116,7 +116,7 @@ enum JSONString {
     return Unicode.Scalar(0x10000 + ((high & 0x3FF) << 10 | (low & 0x3FF)))
   }
 
-  private static func parseCodeUnit(
+  static func parseCodeUnit(
     _ bytes: UnsafeRawBufferPointer, at position: inout Int
   ) -> UInt32? {
     guard bytes.count - position >= 4 else { return nil }

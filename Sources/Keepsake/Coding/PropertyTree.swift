@@ -121,14 +121,29 @@ extension PropertyTree: Codable {
 
   private struct Unreadable: Error {}
 
-  /// Reads a property list: binary, or XML in UTF-8.
-  init(propertyList document: Data) throws {
+  /// The members of a property list that is a dictionary: binary, or XML in UTF-8. What cannot be
+  /// read costs only the member that it is in.
+  static func members(
+    ofPropertyList document: Data
+  ) throws -> [String: Result<PropertyTree, any Error>] {
     guard document.starts(with: "bplist".utf8) || Self.isShallowXML(document) else {
       throw Unreadable()
     }
     let decoder = PropertyListDecoder()
     if let key = Self.budgetKey { decoder.userInfo[key] = Budget(document.count) }
-    self = try decoder.decode(PropertyTree.self, from: document)
+    return try decoder.decode(Members.self, from: document).members
+  }
+
+  private struct Members: Decodable {
+    var members: [String: Result<PropertyTree, any Error>] = [:]
+
+    init(from decoder: any Decoder) throws {
+      try decoder.propertyListBudget?.spend(atDepth: decoder.codingPath.count)
+      let container = try decoder.container(keyedBy: Key.self)
+      for key in container.allKeys {
+        members[key.stringValue] = Result { try container.decode(PropertyTree.self, forKey: key) }
+      }
+    }
   }
 }
 

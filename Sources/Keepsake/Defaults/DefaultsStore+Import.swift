@@ -15,71 +15,25 @@ extension Defaults.Store {
   /// try Defaults.shared.import(Data(contentsOf: oldSettings))
   /// ```
   ///
-  /// - Throws: ``StorageError`` with the code `decodingFailed` if the document is neither, or if an
-  ///   object within a value has two members of the same name.
+  /// - Throws: ``StorageError`` with the code `decodingFailed` if the document is neither, or if one
+  ///   of its values cannot be stored, such as an object that has two members of the same name. The
+  ///   error says which, by ``StorageError/key``, and where it is in JSON.
   public func `import`(_ document: Data) throws(StorageError) {
     try perform("import") { engine in
-      let changes = try Self.values(of: document).map { ValueChange(key: $0.key, value: $0.value) }
-      try RunningUpdate.requireNone(of: self)
-      try observation.notifyingObservers(of: changes.map(\.key)) { try engine.apply(changes) }
+      let document = try SettingsDocument(document)
+      if let problem = document.problems.first { throw problem }
+      try set(document, in: engine)
     }
   }
 
-  private static func values(
-    of document: Data
-  ) throws(StorageError) -> [(key: String, value: StoredValue)] {
-    let mark = JSONScanner.byteOrderMark
-    let text = document.starts(with: mark) ? document.dropFirst(mark.count) : document
-    guard let first = text.first(where: { !JSONScanner.isWhitespace($0) }) else {
-      throw unreadable("the document is empty")
-    }
-    return first == UInt8(ascii: "{")
-      ? try values(ofJSON: Array(text)) : try values(ofPropertyList: text)
+  /// Sets the values of a document that can be stored, whatever else is in it.
+  package func importValid(_ document: SettingsDocument) throws(StorageError) {
+    try perform("import") { engine in try set(document, in: engine) }
   }
 
-  private static func values(
-    ofJSON document: [UInt8]
-  ) throws(StorageError) -> [(key: String, value: StoredValue)] {
-    guard let members = JSONScanner.members(of: document) else {
-      throw unreadable("the document is not valid JSON")
-    }
-    var values: [(key: String, value: StoredValue)] = []
-    for (key, json) in members {
-      if json.hasDuplicateNames {
-        throw unreadable("an object has two members of the same name", key: key)
-      }
-      if json.bytes.elementsEqual("null".utf8) { continue }
-      guard let value = TaggedJSON.value(json.bytes) else {
-        throw unreadable("the value of a $data, $date, $number or $json entry is invalid", key: key)
-      }
-      values.append((key, value))
-    }
-    return values
-  }
-
-  private static func values(
-    ofPropertyList document: Data
-  ) throws(StorageError) -> [(key: String, value: StoredValue)] {
-    guard let tree = try? PropertyTree(propertyList: document), case .dictionary(let members) = tree
-    else { throw unreadable("the document is neither a JSON object nor a property list") }
-    var values: [String: StoredValue] = [:]
-    for (key, member) in members {
-      switch member {
-      case .null: continue
-      case .data(let data): values[key] = .data(data)
-      case .date(let date): values[key] = .date(date.timeIntervalSinceReferenceDate)
-      case .double(let number): values[key] = .double(number)
-      default:
-        guard let stored = try Codec.encode(member) else { continue }
-        values[key] = stored
-      }
-    }
-    return values.sorted { $0.key < $1.key }
-  }
-
-  private static func unreadable(_ reason: String, key: String? = nil) -> StorageError {
-    StorageError(
-      .decodingFailed, operation: "import", key: key, reason: reason,
-      remedy: "Import a JSON object or property list with one entry per setting.")
+  private func set(_ document: SettingsDocument, in engine: any ValueEngine) throws {
+    let changes = document.values.map { ValueChange(key: $0.key, value: $0.value) }
+    try RunningUpdate.requireNone(of: self)
+    try observation.notifyingObservers(of: changes.map(\.key)) { try engine.apply(changes) }
   }
 }

@@ -111,6 +111,14 @@ import Testing
         }
         document = String(characters)
       }
+      let members = JSONScanner.members(of: Array(document.utf8))
+      let oneByOne = JSONScanner.members(ofDamaged: Array(document.utf8))
+      let valid = oneByOne.compactMap { try? $0.value.get() }
+      #expect((members != nil) == (valid.count == oneByOne.count), "\(document)")
+      if let members {
+        #expect(members.map(\.name) == oneByOne.map(\.name), "\(document)")
+        #expect(members.map(\.value.bytes) == valid.map(\.bytes), "\(document)")
+      }
       let tree = try? Codec.decoder.decode(PropertyTree.self, from: Data(document.utf8))
       let value = JSONScanner.value(of: Array(document.utf8))
       if let value {

@@ -209,6 +209,72 @@ import Testing
     expectFailure(.decodingFailed) { try store.import(Data(#"{"o": {"a": 1, "a": 2}}"#.utf8)) }
   }
 
+  @Test(
+    arguments: [
+      (#"{"a": 1, "b": "\ud800"}"#, "b", #"line 1, column 16: half of a surrogate pair"#),
+      ("{\n  \"é\": {\"x\": [1, NaN]}\n}", "é", "line 2, column 18: JSON has no NaN"),
+      ("{\"a\": [1, -Infinity]}", "a", "line 1, column 11: JSON has no Infinity"),
+      ("{\n// theme\n\"a\": 1}", nil, "line 2, column 1: JSON has no comments"),
+      ("/* all */ {\"a\": 1}", nil, "line 1, column 1: JSON has no comments"),
+      ("{\"a\": 1 /* one */}", nil, "line 1, column 9: JSON has no comments"),
+      ("{\"a\": 1,}", nil, "line 1, column 9: a value is missing after the comma"),
+      ("{\"a\": [1,]}", "a", "line 1, column 10: a value is missing"),
+      ("{\"a\": 1 \"b\": 2}", nil, "line 1, column 9: a comma is missing"),
+      ("{\"a\": 'b'}", "a", "line 1, column 7: JSON has double quotes only"),
+      ("{a: 1}", nil, "line 1, column 2: this is not JSON"),
+      ("{\"a\": \"b\n\"}", "a", "line 1, column 7: the text does not end in its line"),
+      ("{\"a\": \"\t\"}", "a", "line 1, column 8: a control character must be escaped"),
+      (#"{"a": "\q"}"#, "a", "line 1, column 8: an escape that JSON does not have"),
+      ("{\"a\": 1e400}", "a", "line 1, column 7: no number, or one that no Double can hold"),
+      ("{\"a\": 1", nil, "line 1, column 8: the document ends too early"),
+      ("{\"a\": 1} 2", nil, "line 1, column 10: the document goes on after its end"),
+      ("{\"a\": {\"b\": 1, \"b\": 2}}", "a", "line 1, column 7: an object has two members"),
+      ("{\"a\": {\"$data\": \"%\"}}", "a", "line 1, column 7: the value of a $data"),
+    ] as [(String, String?, String)])
+  func saysWhichValueCannotBeImportedAndWhere(
+    document: String, key: String?, reason: String
+  ) throws {
+    let store = try TemporaryDirectory().store()
+    let error = expectFailure(.decodingFailed) { try store.import(Data(document.utf8)) }
+    #expect(error?.key == key)
+    #expect(error?.reason?.contains(reason) == true, "\(error?.reason ?? "")")
+    #expect(try store.keys() == [])
+  }
+
+  @Test func importsTheValidValuesOfADocument() throws {
+    let store = try TemporaryDirectory().store()
+    var document = try SettingsDocument(
+      Data(
+        #"""
+        // Settings
+        {
+          "broken": {"x": ["\udc00", "}, \" ,"], "y": NaN}, "a": 1, // one
+          'quoted': [1, 2], "NSLanguages": ["en"], "NSBroken": NaN,
+          "open": "no end,
+          "b": {"c": [1, 2]} "c": 3 /* { */,
+        }
+        """#.utf8))
+    document.keep { !$0.hasPrefix("NS") }
+    try store.importValid(document)
+    #expect(try store.keys().sorted() == ["a", "b", "c"])
+    #expect(try store.get("b") == ["c": [1, 2]])
+    #expect(
+      document.problems.map { "\($0.key ?? "-") \($0.reason ?? "")" } == [
+        "- line 1, column 1: JSON has no comments",
+        "broken line 3, column 21: half of a surrogate pair",
+        "- line 3, column 61: JSON has no comments",
+        "- line 4, column 3: JSON has double quotes only",
+        "open line 5, column 11: the text does not end in its line",
+        "- line 6, column 22: a comma is missing",
+        "- line 6, column 29: JSON has no comments",
+        "- line 7, column 1: a value is missing after the comma",
+      ])
+    let properties = try SettingsDocument(try nested(65, .binary, beside: ["d": true]))
+    try store.importValid(properties)
+    #expect(properties.problems.map(\.key) == ["k"])
+    #expect(try store.get("d") == true)
+  }
+
   @Test func skipsNullsOnImport() throws {
     let store = try TemporaryDirectory().store()
     try store.import(Data(#"{"a": null, "b": 1}"#.utf8))
@@ -251,12 +317,13 @@ import Testing
 
   /// Arrays in each other, in a dictionary.
   private func nested(
-    _ depth: Int, _ format: PropertyListSerialization.PropertyListFormat
+    _ depth: Int, _ format: PropertyListSerialization.PropertyListFormat,
+    beside others: [String: Any] = [:]
   ) throws -> Data {
     var value: Any = "x"
     for _ in 1..<depth { value = [value] }
     return try PropertyListSerialization.data(
-      fromPropertyList: ["k": value], format: format, options: 0)
+      fromPropertyList: others.merging(["k": value]) { $1 }, format: format, options: 0)
   }
 
   @Test func importsAndExportsPropertyListsOf64Levels() throws {

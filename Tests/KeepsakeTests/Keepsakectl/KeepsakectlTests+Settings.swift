@@ -68,6 +68,31 @@ extension KeepsakectlTests {
     #expect(try run("settings", "import", app, "-", input: "{\"dash\": 1}").status == 0)
   }
 
+  @Test func leavesOutWhatCannotBeImported() throws {
+    let text = """
+      {"theme": "dark",
+       "color": "\\ud800", "NSLanguages": ["en"], "AppleLocale": "en_GB"}
+      """
+    try directory.write(Array(text.utf8), to: "old.json")
+    let problem = "\(path("old.json")), key color: line 2, column 12: half of a surrogate pair"
+    try expectFailure(
+      65, "\(problem). Correct it, or add --skip-invalid", "settings", "import", app,
+      path("old.json"))
+    try expectFailure(1, "no settings here", "settings", "list", app)
+    let rest = try run("settings", "import", app, path("old.json"), "--skip-invalid")
+    #expect(rest.status == 0 && rest.errors == "keepsakectl: left out: \(problem)\n")
+    #expect(try run("settings", "export", app).text.split(separator: "\n").count == 5)
+    let other = app + "/other"
+    let filter = try run(
+      "settings", "import", other, path("old.json"), "--except=NS*,Apple*,color")
+    #expect(filter.status == 0 && filter.errors.isEmpty, "what is filtered need not be valid")
+    #expect(try run("settings", "list", other).text == "KEY    VALUE\ntheme  \"dark\"\n")
+    let only = try run("settings", "import", other, path("old.json"), "--only", "*Locale")
+    #expect(only.status == 0)
+    #expect(try run("settings", "get", other, "AppleLocale").text == "\"en_GB\"\n")
+    #expect(try run("settings", "get", other, "NSLanguages").status == 1)
+  }
+
   @Test func refusesValuesThatCannotBeStored() throws {
     #expect(try run("settings", "set", app, "x", "1").status == 0)
     let invalid = try Child(
