@@ -35,6 +35,11 @@ enum Diagnostics {
       case let error as StorageError: Failure(error)
       default: Failure(message: "\(error)", status: 70)
       }
+    if let error = error as? StorageError, error.severity == .warning, error.code != .damaged {
+      // Damage may have cost values, so that what is shown is incomplete.
+      Output.printError("warning: " + failure.message)
+      return 0
+    }
     Output.printError(failure.message)
     state.withLock { state in
       if state.status == 0 { state.status = failure.status }

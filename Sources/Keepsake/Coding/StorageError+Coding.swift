@@ -48,6 +48,16 @@ extension StorageError {
       problem = "there is no value at \(Self.path(context.codingPath + [key]))"
     case DecodingError.valueNotFound(let expected, let context):
       problem = "the value at \(Self.path(context.codingPath)) is null, not \(expected)"
+    case DecodingError.dataCorrupted(let context) where Self.enumeration(context) != nil:
+      let enumeration = Self.enumeration(context) ?? ""
+      let cases = context.codingPath.isEmpty ? Self.cases(of: type) : nil
+      self.init(
+        .decodingFailed, operation: "decode",
+        reason: (context.codingPath.isEmpty
+          ? "the stored value is" : "\(type): the value at \(Self.path(context.codingPath)) is")
+          + " no case of \(enumeration)" + (cases.map { ", which has \($0)" } ?? ""),
+        remedy: "Store one of its cases, or add the stored one to \(enumeration).")
+      return
     case DecodingError.dataCorrupted(let context):
       problem = "the value at \(Self.path(context.codingPath)) cannot be read"
     default:
@@ -57,6 +67,25 @@ extension StorageError {
       .decodingFailed, operation: "decode", reason: "\(type): \(problem)",
       remedy: "Read it as the type it was stored as; give new properties a default or make them "
         + "optional.")
+  }
+
+  /// The name of the enum that has no case of a stored raw value, as the standard library says it.
+  /// The value follows these words.
+  private static func enumeration(_ context: DecodingError.Context) -> String? {
+    let (start, end) = ("Cannot initialize ", " from invalid ")
+    guard context.debugDescription.hasPrefix(start) else { return nil }
+    let rest = context.debugDescription.dropFirst(start.count)
+    return rest.firstRange(of: end).map { String(rest[..<$0.lowerBound]) }
+  }
+
+  /// The raw values of an enum that lists its cases.
+  private static func cases(of type: any Any.Type) -> String? {
+    func rawValues<T: CaseIterable>(_ type: T.Type) -> [String] {
+      type.allCases.compactMap { ($0 as? any RawRepresentable).map { "\($0.rawValue)" } }
+    }
+    guard let type = type as? any CaseIterable.Type else { return nil }
+    let values = rawValues(type)
+    return values.isEmpty ? nil : values.prefix(20).joined(separator: ", ")
   }
 
   /// The names of the properties that lead to a value; `*` for the keys of a dictionary, which are

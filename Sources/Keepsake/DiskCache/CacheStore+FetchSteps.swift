@@ -237,9 +237,10 @@ extension DiskCache.Store {
     report(
       StorageError(
         .fetchFailed, operation: "fetch", key: key, path: directoryPath,
-        reason: "the producer threw \(type(of: failure)), so the expired value was returned",
-        remedy: "See the underlying error; a later fetch tries again.",
-        underlyingError: failure))
+        reason: "the producer threw \(StorageError.text(of: failure)), so the value is an expired "
+          + "one from the cache",
+        remedy: "Nothing need be done: a later fetch tries again.", underlyingError: failure
+      ).asWarning)
   }
 
   /// Counts what a fetch has found, which may look several times, as a hit or a miss.

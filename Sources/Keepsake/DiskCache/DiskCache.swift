@@ -262,8 +262,8 @@ extension DiskCache {
         error as? StorageError
           ?? StorageError(
             .encodingFailed, operation: "set", key: key,
-            reason: "the sequence of chunks threw \(type(of: error))",
-            remedy: "See the underlying error; the old value is intact.",
+            reason: "the sequence of chunks threw \(StorageError.text(of: error))",
+            remedy: "Store it again; the old value is intact.",
             underlyingError: error))
       return false
     }

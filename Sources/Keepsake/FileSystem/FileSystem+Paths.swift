@@ -117,6 +117,19 @@ extension FileSystem {
     return buffer[..<count].map { UInt8(bitPattern: $0) }
   }
 
+  // MARK: Home
+
+  /// Why nothing can be stored below a home directory, such as the `/nonexistent` of some system
+  /// users; nil if nothing is known against it.
+  static func problem(ofHome path: String) -> String? {
+    var status = stat()
+    if stat(path, &status) == 0 {
+      return status.st_mode & S_IFMT == S_IFDIR ? nil : "is not a directory"
+    }
+    guard errno == ENOENT else { return nil }
+    return access(parent(of: path), W_OK) == 0 ? nil : "does not exist"
+  }
+
   // MARK: File systems
 
   /// Names the type of the file system of `path` for errors, such as "the file system vfat".
@@ -140,6 +153,19 @@ extension FileSystem {
   }
 
   // MARK: Space
+
+  /// Whether no more files fit on the file system of `path`, however much space there is.
+  static func hasNoInodes(at path: String) -> Bool {
+    // The file itself may be missing.
+    var path = path
+    var raw = statvfs()
+    while statvfs(path, &raw) != 0 {
+      guard errno == ENOENT, path.hasPrefix("/"), path != "/" else { return false }
+      path = parent(of: path)
+    }
+    // Some file systems have as many as there is space for, and report 0 of 0.
+    return raw.f_files > 0 && raw.f_favail == 0 && raw.f_bavail > 0
+  }
 
   /// The size of a block on the file system of `path`, and the greatest length of a name there.
   static func limits(at path: String) throws(StorageError) -> (blockSize: Int, nameLength: Int) {

@@ -22,6 +22,11 @@ extension StorageError {
           "Choose a writable directory with HOME, the XDG variables, TMPDIR or "
             + "StorageSystem.bootstrap."
         )
+      case ENOSPC where FileSystem.hasNoInodes(at: path):
+        (
+          .diskFull, "the file system has space, but no inodes for more files",
+          "Delete files that are not needed, then try again."
+        )
       case ENOSPC:
         (.diskFull, "disk full", "Free some space, then try again.")
       case EDQUOT:

@@ -14,6 +14,9 @@ struct DirectoryFinder: Sendable {
   var registeredHome: @Sendable () throws(StorageError) -> String? = ProcessEnvironment
     .registeredHome
 
+  /// Why a home directory cannot be used.
+  var problemOfHome: @Sendable (String) -> String? = FileSystem.problem(ofHome:)
+
   func directory(_ purpose: Purpose) throws(StorageError) -> String {
     let (chosen, systemd, xdg, fallback) =
       switch purpose {
@@ -156,7 +159,14 @@ struct DirectoryFinder: Sendable {
       "Set HOME or the XDG variables, or pass the directories to StorageSystem.bootstrap; "
       + "under systemd use StateDirectory= and CacheDirectory=."
   ) throws(StorageError) -> String {
-    if let home = try homeIfAny() { return home }
+    if let home = try homeIfAny() {
+      if let problem = problemOfHome(home) {
+        throw StorageError(
+          .notFound, operation: "open", path: home, reason: "the home directory \(problem)",
+          remedy: remedy)
+      }
+      return home
+    }
     throw StorageError(
       .notFound, operation: "open", reason: "this user has no home directory", remedy: remedy)
   }

@@ -68,11 +68,21 @@ public struct StorageError: Error, Sendable {
     /// The connection to the server of a ``StorageBacking`` or a custom ``StorageEngine`` failed
     /// before the reply came. The change may have been made.
     public static let outcomeUnknown = Code("outcome unknown")
-    /// The producer of a value failed, and `DiskCache.fetch` returned the expired one: see
-    /// ``StorageError/underlyingError``.
+    /// The producer of a value failed, and `DiskCache.fetch` returned the expired one. The
+    /// description quotes the producer's error, which is also ``StorageError/underlyingError``.
     public static let fetchFailed = Code("fetch failed")
     /// Any other error of the operating system, with its `errno`.
     public static func system(_ errno: Int32) -> Code { Code("system error", systemError: errno) }
+  }
+
+  /// How bad it is.
+  public enum Severity: Sendable {
+    /// The call did what it was asked to do, but something needs attention: an expired value was
+    /// returned, a file was repaired, a cache goes on without its server, or a server is not set up
+    /// well.
+    case warning
+    /// Something that was asked for was not done.
+    case failure
   }
 
   /// One reference, so that calls that can throw reserve little space for the error.
@@ -80,6 +90,7 @@ public struct StorageError: Error, Sendable {
 
   private final class Details: Sendable {
     let code: Code
+    let severity: Severity
     let operation: String
     let key: String?
     let path: String?
@@ -90,9 +101,11 @@ public struct StorageError: Error, Sendable {
 
     init(
       _ code: Code, _ operation: String, _ key: String?, _ path: String?, _ reason: String?,
-      _ remedy: String, _ underlyingError: (any Error)?, _ suppressedCount: Int = 0
+      _ remedy: String, _ underlyingError: (any Error)?, _ severity: Severity = .failure,
+      _ suppressedCount: Int = 0
     ) {
       self.code = code
+      self.severity = severity
       self.operation = operation
       self.key = key
       self.path = path
@@ -105,6 +118,9 @@ public struct StorageError: Error, Sendable {
 
   /// The kind of failure.
   public var code: Code { details.code }
+  /// Whether anything failed. Only errors that are reported can be warnings; a log handler may use
+  /// another level for them.
+  public var severity: Severity { details.severity }
   /// The operation that failed, such as `set` or `rename`. In errors that a facade reports to
   /// ``StorageSystem/onFailure`` it includes the facade's name, such as `Defaults.set`.
   public var operation: String { details.operation }
@@ -146,8 +162,14 @@ public struct StorageError: Error, Sendable {
     of operation: String, key: String? = nil, path: String? = nil
   ) -> StorageError {
     StorageError(
-      code, operation: operation, key: key ?? self.key, path: self.path ?? path, reason: reason,
-      remedy: remedy, underlyingError: underlyingError)
+      Details(
+        code, operation, key ?? self.key, self.path ?? path, reason, remedy, underlyingError,
+        severity))
+  }
+
+  /// The same description as a warning.
+  package var asWarning: StorageError {
+    StorageError(Details(code, operation, key, path, reason, remedy, underlyingError, .warning))
   }
 
   /// The same failure after a part of the changes was made.
@@ -162,7 +184,7 @@ public struct StorageError: Error, Sendable {
   func reported(suppressedCount: Int) -> StorageError {
     StorageError(
       Details(
-        code, operation, key, path, reason, remedy, underlyingError, suppressedCount))
+        code, operation, key, path, reason, remedy, underlyingError, severity, suppressedCount))
   }
 
   private init(_ details: Details) { self.details = details }
@@ -171,16 +193,27 @@ public struct StorageError: Error, Sendable {
   func reported(by facade: String) -> StorageError { inContext(of: "\(facade).\(operation)") }
 }
 
+extension StorageError {
+  /// An error of the app's own code, in one line. Errors of coders may quote a value, so that only
+  /// their type is named.
+  static func text(of error: any Error) -> String {
+    let type = "\(Swift.type(of: error))"
+    if error is DecodingError || error is EncodingError { return type }
+    let text = "\(error)".split(whereSeparator: \.isWhitespace).joined(separator: " ").prefix(200)
+    return text.contains(type) ? String(text) : "\(type): \(text)"
+  }
+}
+
 /// Lets `catch StorageError.Code.diskFull` match a ``StorageError`` of that code.
 public func ~= (code: StorageError.Code, error: any Error) -> Bool {
   (error as? StorageError)?.code == code
 }
 
 extension StorageError: CustomStringConvertible, LocalizedError {
-  /// One line: the operation, the key, what is wrong, the path, the remedy, and how many failures
-  /// were not reported.
+  /// One line: the operation, whether it failed, the key, what is wrong, the path, the remedy, and
+  /// how many failures were not reported.
   public var description: String {
-    var line = "\(operation) failed"
+    var line = "\(operation) \(severity == .failure ? "failed" : "warns")"
     if let key { line += " for key \(key.debugDescription)" }
     line += ": \(reason ?? code.description)"
     if let path { line += " at \(path)" }

@@ -124,7 +124,8 @@ final class Server: Sendable {
         .misuse, operation: "open", path: address.description,
         reason: "the server may lose secrets \(problem)",
         remedy: "Set appendonly to yes and appendfsync to always on the server, or wait for its "
-          + "replicas with confirm: .replicas(1)."))
+          + "replicas with confirm: .replicas(1)."
+      ).asWarning)
   }
 
   /// Waits until the server has written everything to its disk. `marker` is a write, because a

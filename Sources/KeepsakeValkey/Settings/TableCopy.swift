@@ -91,6 +91,7 @@ final class TableCopy: Sendable {
     return StorageError(
       error.code, operation: "changes", path: error.path,
       reason: "\(reason): \(error.failureReason ?? "the server does not answer")",
-      remedy: error.remedy, underlyingError: error)
+      remedy: error.remedy, underlyingError: error
+    ).asWarning
   }
 }

@@ -11,7 +11,7 @@ import Testing
   ) -> DirectoryFinder {
     DirectoryFinder(
       app: "com.example.app", chosen: chosen, environment: { environment[$0] },
-      registeredHome: { home })
+      registeredHome: { home }, problemOfHome: { _ in nil })
   }
 
   @Test(arguments: [
@@ -60,6 +60,25 @@ import Testing
     }
     #expect(error?.code == .notFound)
     #expect(error?.remedy.contains("HOME") == true)
+  }
+
+  /// The homes of system users, which can hold nothing.
+  @Test(arguments: [
+    ("/dev/null", "is not a directory"), ("/nonexistent/home", "does not exist"),
+  ])
+  func unusableHomeSaysWhatToSet(_ home: String, _ problem: String) throws {
+    for environment in [["HOME": home], [:]] {
+      let finder = DirectoryFinder(
+        app: "app", environment: { environment[$0] }, registeredHome: { home })
+      let error = #expect(throws: StorageError.self) { try finder.directory(.cache) }
+      #expect(error?.code == .notFound && error?.path == home)
+      #expect(error?.description.contains("the home directory \(problem) at \(home)") == true)
+      #expect(error?.remedy.hasPrefix("Set HOME or the XDG variables") == true)
+      // The variables need no home.
+      let variables = ["HOME": home, "XDG_CACHE_HOME": "/x"]
+      let other = DirectoryFinder(app: "app", environment: { variables[$0] })
+      #expect(try other.directory(.cache) == "/x/app")
+    }
   }
 
   @Test func nonFileURLIsAnError() throws {

@@ -117,7 +117,8 @@ final class TieredCache: SharedCacheEngine {
       StorageError(
         error.code, operation: call, key: isOutage ? nil : key, path: error.path,
         reason: "the cache goes on without the server: \(error.reason ?? error.code.description)",
-        remedy: error.remedy, underlyingError: error.underlyingError))
+        remedy: error.remedy, underlyingError: error.underlyingError
+      ).asWarning)
   }
 
   /// Sends the removals that are pending, on another thread.
@@ -237,7 +238,8 @@ extension TieredCache: TierFollower {
       error.code, operation: "get", path: error.path,
       reason: "the server does not tell of changes, so each read asks for them: "
         + (error.reason ?? error.code.description),
-      remedy: error.remedy, underlyingError: error.underlyingError)
+      remedy: error.remedy, underlyingError: error.underlyingError
+    ).asWarning
     // Not on the link's thread, on which a handler that waits would stop all caches.
     BackgroundWork.run { [weak self] in self?.report(refusal) }
   }
