@@ -14,14 +14,16 @@ extension Command {
       details: "--string prints a string as it is, without quotes.",
       example: "settings get com.example.notes theme --string", body: SettingsCommands.get),
     Command(
-      name: "settings set", parameters: "APP[/SUITE] KEY JSON", summary: "store a value",
+      name: "settings set", parameters: "APP[/SUITE] KEY VALUE", summary: "store a value",
       argumentCount: 3...3, options: ["string", "server=URL"],
       details: """
-        --string takes the value as a string and not as JSON. Bytes and dates are
-        written as export writes them: {"$data": "<Base64>"} and
-        {"$date": "2026-11-22T00:13:28Z"}, or with the seconds since 2001.
+        VALUE is JSON. A word or a number is stored as text if the stored value is
+        text, and a word that is not JSON also if nothing is stored. --string stores
+        any VALUE as text. Bytes and dates are written as export writes them:
+        {"$data": "<Base64>"} and {"$date": "2026-11-22T00:13:28Z"}, or with the
+        seconds since 2001.
         """,
-      example: "settings set com.example.notes recent '[\"ann\", \"bob\"]'",
+      example: "settings set com.example.notes units imperial",
       body: SettingsCommands.set),
     Command(
       name: "settings delete", parameters: "APP[/SUITE] KEY", summary: "delete a value",
@@ -194,11 +196,13 @@ extension Command {
       example: "adopt com.example.shop --server=valkeys://cache.internal:6379",
       body: ServerCommands.adopt),
     Command(
-      name: "completions", parameters: "SHELL", summary: "print completions for bash or zsh",
+      name: "completions", parameters: "SHELL", summary: "print completions for a shell",
       argumentCount: 1...1,
       details: """
-        Add this line to ~/.bashrc or ~/.zshrc, there with zsh:
+        Add this line to ~/.bashrc, or to ~/.zshrc with zsh:
         eval "$(keepsakectl completions bash)"
+        With fish, add this line to ~/.config/fish/config.fish:
+        keepsakectl completions fish | source
         """,
       example: "completions bash", body: Completions.show),
     Command(

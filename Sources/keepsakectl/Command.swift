@@ -20,6 +20,10 @@ struct Command: Sendable {
   }
 
   static func run(_ words: some Sequence<String>) async throws -> Int32 {
+    let words = Array(words)
+    if words.first == Completions.command {
+      return try Completions.complete(Array(words.dropFirst()))
+    }
     var arguments = Arguments(words)
     if arguments.words.isEmpty, arguments.hasOption("version") {
       try Output.write("keepsakectl \(version)")

@@ -1,10 +1,20 @@
-/// Completions of commands, options and the names of apps, for shells.
+import Keepsake
+
+/// Completions for shells: of commands, options, apps and their stores, keys.
+///
+/// The script of each shell asks this program for the candidates, with the words before the cursor.
 enum Completions {
+  static let shells = ["bash", "fish", "zsh"]
+  /// The hidden command that prints the candidates, one in each line.
+  static let command = "__complete"
+
   static func show(_ arguments: Arguments) throws -> Int32 {
     switch arguments.words[0] {
     case "bash": try Output.write(script)
     case "zsh": try Output.write(zshPreparation + script)
-    default: throw Failure.usage("there are completions for bash and zsh only.")
+    case "fish": try Output.write(fishScript)
+    default:
+      throw Failure.usage("there are completions for \(shells.joined(separator: ", ")) only.")
     }
     return 0
   }
@@ -17,51 +27,92 @@ enum Completions {
     """
 
   /// For bash, and for the compatible function of zsh.
-  private static var script: String {
-    let groups = Dictionary(grouping: Command.all) { $0.name.split(separator: " ")[0] }
-    let names = groups.keys.sorted().joined(separator: " ")
-    let cases = Command.all.map { command in
-      let options = command.options.map {
-        "--" + $0.prefix { $0 != "=" } + ($0.contains("=") ? "=" : "")
-      }
-      return
-        "    \"\(command.name)\") options=\"\((options + ["--help"]).joined(separator: " "))\" ;;"
+  private static let script = """
+    _keepsakectl() {
+      local word
+      COMPREPLY=()
+      while IFS= read -r word; do
+        COMPREPLY+=("$(printf %q "$word")")
+      done < <(keepsakectl \(command) "${COMP_WORDS[@]:1:$COMP_CWORD}" 2>/dev/null)
     }
-    let subcommands = groups.sorted { $0.key < $1.key }
-      .filter { $0.value.contains { $0.name.contains(" ") } }
-      .map { group, commands in
-        let names = commands.map { $0.name.dropFirst(group.count + 1) }.joined(separator: " ")
-        return "    \(group)) words=\"\(names)\" ;;"
+    complete -o default -F _keepsakectl keepsakectl
+    """
+
+  private static let fishScript = """
+    function __keepsakectl_complete
+      set -l words (commandline -opc)
+      set -l word (commandline -ct)
+      set -l found (keepsakectl \(command) $words[2..-1] "$word" 2>/dev/null)
+      if test (count $found) -gt 0
+        printf '%s\\n' $found
+      else
+        __fish_complete_path "$word"
+      end
+    end
+    complete -c keepsakectl -f -a '(__keepsakectl_complete)'
+    """
+
+  // MARK: Candidates
+
+  /// Prints what the last of the words can become.
+  static func complete(_ words: [String]) throws -> Int32 {
+    let word = words.last ?? ""
+    for candidate in try candidates(for: word, after: Array(words.dropLast()))
+    where candidate.hasPrefix(word) && !candidate.contains("\n") {
+      try Output.write(candidate)
+    }
+    return 0
+  }
+
+  private static func candidates(for word: String, after words: [String]) throws -> [String] {
+    if let last = words.last, Command.hasOptionWithValue(last) { return [] }
+    var arguments = Arguments(words)
+    if arguments.words.first == "help" { arguments.removeFirst(1) }
+    guard let command = Command.named(arguments.words) else {
+      return word.hasPrefix("-") ? ["--help", "--version"] : names(after: arguments.words)
+    }
+    if word.hasPrefix("-") {
+      let options = command.options.map { option in
+        "--" + option.prefix { $0 != "=" } + (option.contains("=") ? "=" : "")
       }
-    return """
-      _keepsakectl() {
-        local word="${COMP_WORDS[COMP_CWORD]}" command="${COMP_WORDS[1]}" position=2
-        local words="" options="--help --version"
-        case "$command" in
-          completions) words="bash zsh" ;;
-      \(subcommands.joined(separator: "\n"))
-        esac
-        if [ "$COMP_CWORD" -le 1 ]; then
-          words="\(names) help"
-        elif [ -n "$words" ]; then
-          if [ "$COMP_CWORD" -gt 2 ]; then
-            words=""
-            position=3
-            command="$command ${COMP_WORDS[2]}"
-          fi
-        fi
-        case "$command" in
-      \(cases.joined(separator: "\n"))
-        esac
-        if [ -z "$words" ] && [ "$COMP_CWORD" -eq "$position" ]; then
-          words="$(keepsakectl list 2>/dev/null | sed -e 1d -e 's/ .*//')"
-        fi
-        case "$word" in
-          -*) words="$options" ;;
-        esac
-        COMPREPLY=($(compgen -W "$words" -- "$word"))
-      }
-      complete -o default -F _keepsakectl keepsakectl
-      """
+      return options + ["--help"]
+    }
+    arguments.removeFirst(command.name.split(separator: " ").count)
+    let parameters = command.parameters.split(separator: " ")
+    guard arguments.words.count < parameters.count else { return [] }
+    let parameter = parameters[arguments.words.count]
+    switch parameter {
+    case "SHELL": return shells
+    case "KEY": return try keys(of: arguments, command.name.hasPrefix("vault"))
+    case _ where parameter.contains("APP"):
+      guard let slash = word.firstIndex(of: "/") else { return try AppList.names() }
+      guard parameter.contains("/") else { return [] }
+      let app = Arguments([String(word[..<slash])])
+      return try stores(of: app, parameter).map { "\(app.app)/\($0)" }
+    default: return []
+    }
+  }
+
+  /// The words that begin commands, or those that follow the first one.
+  private static func names(after words: [String]) -> [String] {
+    let names = Command.all.map { $0.name.split(separator: " ").map(String.init) }
+    let matching = names.filter { $0.starts(with: words) }.map { $0[words.count] }
+    return Set(matching + (words.isEmpty ? ["help"] : [])).sorted()
+  }
+
+  private static func stores(of app: Arguments, _ parameter: Substring) throws -> [String] {
+    try app.bootstrapApp()
+    if parameter.contains("SUITE") { return Defaults.suites().map(\.name).sorted() }
+    if parameter.contains("CACHE") { return DiskCache.caches().map(\.name).sorted() }
+    return try SecureVault.shared.isLocked ? [] : SecureVault.services().map(\.name).sorted()
+  }
+
+  /// The keys of a suite of this machine, or of a service if the vault opens without a prompt.
+  private static func keys(of arguments: Arguments, _ isVault: Bool) throws -> [String] {
+    if arguments.hasOption("server") { return [] }
+    try arguments.bootstrapApp()
+    guard isVault else { return try Defaults.suite(arguments.suite).keys().sorted() }
+    let service = arguments.storeName.map { SecureVault.Service($0) } ?? .standard
+    return try SecureVault.shared.isLocked ? [] : SecureVault.service(service).keys().sorted()
   }
 }

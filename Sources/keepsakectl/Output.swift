@@ -74,15 +74,21 @@ enum Output {
     try show(json: String(decoding: try encoder.encode(value), as: UTF8.self))
   }
 
-  /// Local time in ISO 8601.
+  /// Local time in ISO 8601, with its zone.
   static func time(_ date: Date) -> String {
     var seconds = time_t(clamping: Int(max(-1e11, min(date.timeIntervalSince1970, 1e11))))
     var parts = tm()
     guard localtime_r(&seconds, &parts) != nil else { return "?" }
     func twoDigits(_ number: Int32) -> String { number < 10 ? "0\(number)" : "\(number)" }
+    func zone(_ seconds: Int32) -> String {
+      let minutes = abs(seconds) / 60
+      let offset = "\(twoDigits(minutes / 60)):\(twoDigits(minutes % 60))"
+      return seconds == 0 ? "Z" : (seconds < 0 ? "-" : "+") + offset
+    }
     let (year, month) = (Int(parts.tm_year) + 1900, twoDigits(parts.tm_mon + 1))
     return "\(year)-\(month)-\(twoDigits(parts.tm_mday))"
       + "T\(twoDigits(parts.tm_hour)):\(twoDigits(parts.tm_min)):\(twoDigits(parts.tm_sec))"
+      + zone(Int32(clamping: parts.tm_gmtoff))
   }
 
   static func count(_ number: Int, _ noun: String, _ plural: String? = nil) -> String {

@@ -10,8 +10,8 @@ struct Problem: Encodable, Sendable {
   init(_ path: String, key: String? = nil, _ problem: String, _ remedy: String) {
     self.path = path
     self.key = Nullable(value: key)
-    self.problem = problem
-    self.remedy = remedy
+    self.problem = Remedies.withoutSwift(problem)
+    self.remedy = Remedies.withoutSwift(remedy)
   }
 
   /// Omits the name of the call that failed, which means nothing to this program's user.

@@ -61,11 +61,8 @@ enum SettingsCommands {
         message: "null cannot be stored. Use `keepsakectl settings delete`.", status: 65)
     }
     let store = try suite(arguments)
-    let invalid = Failure(
-      message: "the value is not JSON, or cannot be stored. "
-        + "Write a string as '\"dark\"', or add --string.", status: 65)
     do {
-      if arguments.hasOption("string") {
+      if try arguments.hasOption("string") || isText(value, forKey: key, in: store) {
         try store.set(value, forKey: key)
       } else if JSONValues.isValid(value) {
         try store.import(try JSONValues.document(key: key, json: value))
@@ -76,6 +73,24 @@ enum SettingsCommands {
       throw invalid
     }
     return Diagnostics.status
+  }
+
+  private static let invalid = Failure(
+    message: "the value is not JSON, or cannot be stored. "
+      + "Write a string as '\"dark\"', or add --string.", status: 65)
+
+  /// Whether a value that was typed means text: a scalar where text is stored, or a word where
+  /// nothing is. What begins like a list, an object or a string of JSON is meant as JSON.
+  private static func isText(
+    _ value: String, forKey key: String, in store: Defaults.Store
+  ) throws -> Bool {
+    if ["{", "[", "\""].contains(where: value.hasPrefix) { return false }
+    guard let stored = try JSONValues.value(of: key, in: store) else {
+      // Digits are more likely a number with a mistake.
+      let first = value.first ?? "0"
+      return first != "-" && !first.isNumber && !JSONValues.isValid(value)
+    }
+    return stored.hasPrefix("\"")
   }
 
   static func delete(_ arguments: Arguments) throws -> Int32 {

@@ -64,7 +64,7 @@ enum VaultCommands {
     case .closure:
       throw Failure(
         message: "\(problem), which only the app has. "
-          + "Let the app call SecureVault.protect with a passphrase.", status: 77)
+          + "Use the app.", status: 77)
     case .keyFile, .passphrase: break
     }
   }

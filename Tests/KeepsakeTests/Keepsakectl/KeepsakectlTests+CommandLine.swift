@@ -10,7 +10,7 @@ extension KeepsakectlTests {
       [], ["bogus"], ["settings"], ["settings", "bogus"], ["settings", "get"],
       ["settings", "get", app], ["settings", "get", app, "a", "b"], ["list", "a", "b"],
       ["settings", "get", app, "a", "--bogus"], ["vault"], ["vault", "show", app],
-      ["cache", "list"], ["completions"], ["completions", "fish"], ["doctor", app + "/x"],
+      ["cache", "list"], ["completions"], ["completions", "tcsh"], ["doctor", app + "/x"],
       ["doctor", app, "--free"],
       ["settings", "get", "..", "x"], ["settings", "get", "", "x"], ["help", "bogus"],
       ["settings", "list", app, "--json=1"], ["--", "--help"], ["list", app + "/team"],
@@ -78,7 +78,7 @@ extension KeepsakectlTests {
     }
     #expect(try complete(".").contains("settings"))
     #expect(try complete("se") == ["settings"])
-    #expect(try complete("vault r") == ["rotate", "remove-recovery"])
+    #expect(try complete("vault r") == ["remove-recovery", "rotate"])
     #expect(try complete("vault add-recovery com.example.notes --p") == ["--passphrase"])
     #expect(try complete("vault openers com.example.n") == ["com.example.notes"])
     #expect(try complete("doctor .") == ["com.example.mail", "com.example.notes"])
@@ -88,16 +88,59 @@ extension KeepsakectlTests {
     #expect(try complete("pu") == ["push"])
     #expect(try complete("adopt com.example.n") == ["com.example.notes"])
     #expect(try complete("adopt com.example.notes --s") == ["--server="])
-    #expect(try complete("completions .") == ["bash", "zsh"])
+    #expect(try complete("completions .") == ["bash", "fish", "zsh"])
+    #expect(
+      try complete("settings list com.example.notes/")
+        == ["com.example.notes/standard", "com.example.notes/team"])
+    #expect(try complete("vault list com.example.notes/c") == ["com.example.notes/com.app.auth"])
+    #expect(try complete("cache clear com.example.notes/I") == ["com.example.notes/Images"])
+    #expect(try complete("settings get com.example.notes .") == ["size", "theme"])
+    #expect(try complete("settings set --string com.example.notes/team n") == ["numbers"])
+    #expect(try complete("settings set com.example.notes size .").isEmpty)
+    #expect(try complete("vault show com.example.notes/com.app.auth .") == ["accessToken"])
+    #expect(try complete("help settings g") == ["get"])
+    #expect(try complete("settings get com.example.missing .").isEmpty)
     #expect(child.finish() == "" && child.exitStatus == 0)
     let zsh = try run("completions", "zsh")
     #expect(try zsh.status == 0 && zsh.text.hasSuffix(run("completions", "bash").text))
   }
 
+  /// Completes as at the prompt of fish.
+  @Test(.enabled(if: isInstalled(fish), "fish is not installed"))
+  func completesInFish() throws {
+    try fill()
+    let script = """
+      set -x PATH (path dirname $argv[1]) $PATH
+      keepsakectl completions fish | source
+      complete -C 'keepsakectl sett'
+      complete -C 'keepsakectl settings get com.example.notes th'
+      complete -C 'keepsakectl vault list com.example.notes/c'
+      complete -C 'keepsakectl completions '
+      """
+    let child = try Child(
+      Self.fish, ["--no-config", "-c", script, inspector.path],
+      environment: inspector.environment, mergesErrors: true)
+    #expect(
+      child.finish() == """
+        settings
+        theme
+        com.example.notes/com.app.auth
+        bash
+        fish
+        zsh
+
+        """)
+  }
+
+  private static let fish = "/usr/bin/fish"
   private static let zsh = "/bin/zsh"
 
+  private static func isInstalled(_ path: String) -> Bool {
+    FileManager.default.isExecutableFile(atPath: path)
+  }
+
   @Test(
-    .enabled(if: FileManager.default.isExecutableFile(atPath: zsh), "zsh is not installed"),
+    .enabled(if: isInstalled(zsh), "zsh is not installed"),
     arguments: [true, false])
   func completesInZsh(isPrepared: Bool) throws {
     let script = """
@@ -126,6 +169,12 @@ extension KeepsakectlTests {
     ] {
       let run = try inspector.run(command + [name], environment: withoutDirectories)
       #expect(run.failed(1, name), "\(run)")
+    }
+    for (home, problem) in [("/dev/null", "is not a directory"), ("/none/home", "does not exist")] {
+      let run = try inspector.run(
+        ["settings", "list", app], environment: withoutDirectories.merging(["HOME": home]) { $1 })
+      #expect(run.status == 1 && run.errors.contains("\(home): the home directory \(problem)"))
+      #expect(run.errors.contains("Set HOME or the XDG variables;"), "\(run)")
     }
   }
 }

@@ -102,11 +102,36 @@ extension KeepsakectlTests {
     for value in [#"{"$data": "%"}"#, "1e400", "[1,]"] {
       try expectFailure(65, "cannot be stored", "settings", "set", app, "y", value)
     }
-    for value in ["dark", "{", "1, \"y\": 2", "1}", "", "[1", "1}{\"y\":2"] {
+    for value in ["{", "1, \"y\": 2", "1}", "", "[1", "1}{\"y\":2"] {
       try expectFailure(65, "not JSON", "settings", "set", app, "y", value)
     }
     try expectFailure(65, "null cannot be stored", "settings", "set", app, "y", " null ")
     try expectFailure(1, "has no setting \"y\"", "settings", "get", app, "y")
+  }
+
+  @Test func storesWordsAsTextWhereTextBelongs() throws {
+    for (key, value, stored) in [
+      ("units", "imperial", #""imperial""#), ("units", "metric", #""metric""#),
+      ("units", "16", #""16""#), ("units", "true", #""true""#), ("units", #""si""#, #""si""#),
+      ("path", "~/Notes", #""~/Notes""#), ("size", "16", "16"), ("flag", "true", "true"),
+      ("size", "-5", "-5"), ("units", "[1]", "[1]"),
+    ] {
+      let run = try run("settings", "set", app, key, value)
+      #expect(run.status == 0 && run.errors.isEmpty, "\(run)")
+      #expect(try self.run("settings", "get", app, key).text == stored + "\n")
+    }
+    try expectFailure(65, "not JSON", "settings", "set", app, "size", "large")
+    try expectFailure(65, "not JSON", "settings", "set", app, "new", "12px")
+    #expect(try run("settings", "get", app, "size").text == "-5\n")
+  }
+
+  @Test func timesHaveTheirZone() throws {
+    try fill()
+    for (zone, end) in [("UTC", "Z"), ("IST-5:30", "+05:30"), ("NST3:30", "-03:30")] {
+      let list = try run("vault", "list", app, environment: ["TZ": zone]).text
+      let times = list.matches(of: /\d\dT\d\d:\d\d:\d\d(\S+)/)
+      #expect(times.count == 4 && times.allSatisfy { $0.1 == end }, "\(list)")
+    }
   }
 
   @Test func watchPrintsChangesOfOtherProcesses() throws {
