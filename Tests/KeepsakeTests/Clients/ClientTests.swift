@@ -54,6 +54,29 @@ import Testing
     }
   }
 
+  /// The messages about calls in the article on compiler messages.
+  @Test func messagesAboutCallsAreCurrent() async throws {
+    let article = try #require(Document.all.first { $0.name == "CompilerMessages" }).text()
+    let statements = wrongCalls.enumerated().map { "func wrong\($0)() async throws { \($1.code) }" }
+    for (lines, messages) in [
+      (statements + [declarations], wrongCalls.map(\.message)),
+      (["import Keepsake", "@Observable final class Wrong {}"], [missingImport]),
+    ] {
+      let source = try TemporaryDirectory().file("calls.swift")
+      try lines.joined(separator: "\n").write(to: source, atomically: true, encoding: .utf8)
+      let check = try await Command.run(
+        ["swiftc", "-typecheck", "-swift-version", "6", "-parse-as-library", source.path]
+          + Peer.compilerFlags)
+      for (index, message) in messages.enumerated() {
+        let line = messages.count == 1 ? 2 : index + 1
+        let errors = check.output.matches(of: /calls\.swift:(\d+):\d+: error: (.*)/)
+          .filter { Int($0.1) == line }.map { String($0.2) }
+        #expect(errors == [message], "\(lines[line - 1]): \(errors)")
+        #expect(article.contains("| `\(message)`"), "\(message)")
+      }
+    }
+  }
+
   /// The compiler checks lifetimes after types, and only if there is no type error.
   @Test func secretBytesCannotEscapeTheirClosure() async throws {
     try await expectErrors(in: escapingStatements, "-emit-sil", "-o", "/dev/null")
@@ -96,6 +119,13 @@ private let declarations = """
     return try StorageSystem.withTemporarySynchronously { Defaults.int("size", default: 16) }
   }
   func right(_ chunks: AsyncStream<Data>) async throws {
+    Defaults.set(nil, forKey: "size")
+    try Defaults.shared.set(18, for: .fontSize)
+    let kept = try await DiskCache.fetch("k", expiry: .never) { old in
+      old == nil ? .value(Article()) : .unchanged
+    }
+    let gone: Article? = try await DiskCache.fetch("k", expiry: .never) { _ in .gone }
+    _ = (kept, gone)
     Defaults[.fontSize] += 1
     let total: Int = try Defaults.update(.fontSize) { $0 += 1 } + Defaults.shared.get(.fontSize)
     for await size in Defaults.changes(.fontSize) where size > total { break }
@@ -159,6 +189,46 @@ private let wrongWrappers = [
   (
     #"struct Wrong { @Default("size") var size = Size() }"#,
     "generic struct 'Default' requires that 'Size' conform to 'Decodable'"
+  ),
+].map { (code: $0.0, message: $0.1) }
+
+/// The message about `@Observable` without `import Observation`.
+private let missingImport = "unknown attribute 'Observable'"
+
+/// Wrong calls, and the compiler's message about each.
+private let wrongCalls = [
+  (
+    "Defaults.set(18, forKey: .fontSize)",
+    "'set(_:forKey:)' is unavailable: A typed key takes 'for:', not 'forKey:'."
+  ),
+  (
+    "try Defaults.shared.set(18, forKey: .fontSize)",
+    "'set(_:forKey:)' is unavailable: A typed key takes 'for:', not 'forKey:'."
+  ),
+  (
+    "DiskCache.set(Article(), forKey: .frontPage)",
+    "'set(_:forKey:)' is unavailable: A typed key takes 'for:', not 'forKey:'."
+  ),
+  (
+    "try SecureVault.shared.set(Article(), forKey: .sealed)",
+    "'set(_:forKey:)' is unavailable: A typed key takes 'for:', not 'forKey:'."
+  ),
+  (
+    #"Defaults.set(18, for: "size")"#,
+    "'set(_:for:)' is unavailable: A string takes 'forKey:', not 'for:'."
+  ),
+  (
+    #"try DiskCache.shared.set(Article(), for: "size")"#,
+    "'set(_:for:)' is unavailable: A string takes 'forKey:', not 'for:'."
+  ),
+  (
+    #"SecureVault.set("tok", for: "token")"#,
+    "'set(_:for:)' is unavailable: A string takes 'forKey:', not 'for:'."
+  ),
+  (
+    #"let a: Article? = try await DiskCache.fetch("k", expiry: .never) { old in old!.value }"#,
+    "'fetch(_:expiry:keptFor:nilExpiry:staleIfFailing:cache:isolation:_:)' is unavailable: "
+      + "The closure gets the old entry, so it returns .value(…), .unchanged or .gone."
   ),
 ].map { (code: $0.0, message: $0.1) }
 

@@ -1,0 +1,42 @@
+// Calls that people type by mistake. Their messages say what to type; programs cannot call them.
+
+extension DiskCache {
+  @available(*, unavailable, message: "A typed key takes 'for:', not 'forKey:'.")
+  @_documentation(visibility: private) @discardableResult
+  public static func set<T: Codable>(
+    _ value: T?, forKey key: DiskCache.Key<T>
+  ) -> Bool { false }
+
+  @available(*, unavailable, message: "A string takes 'forKey:', not 'for:'.")
+  @_documentation(visibility: private) @discardableResult
+  public static func set<T: Codable>(
+    _ value: T?, for key: String
+  ) -> Bool { false }
+}
+
+extension DiskCache.Store {
+  @available(*, unavailable, message: "A typed key takes 'for:', not 'forKey:'.")
+  @_documentation(visibility: private)
+  public func set<T: Codable>(
+    _ value: T?, forKey key: DiskCache.Key<T>
+  ) throws(StorageError) {}
+
+  @available(*, unavailable, message: "A string takes 'forKey:', not 'for:'.")
+  @_documentation(visibility: private)
+  public func set<T: Codable>(
+    _ value: T?, for key: String
+  ) throws(StorageError) {}
+}
+
+extension DiskCache {
+  @available(
+    *, unavailable,
+    message: "The closure gets the old entry, so it returns .value(…), .unchanged or .gone."
+  )
+  @_disfavoredOverload @_documentation(visibility: private)
+  public static func fetch<T: Codable>(
+    _ key: String, expiry: Expiry, keptFor: Expiry.Lifetime = .days(7), nilExpiry: Expiry? = nil,
+    staleIfFailing: Expiry.Lifetime? = nil, cache: Name = .standard,
+    isolation: isolated (any Actor)? = #isolation, _ produce: (CachedValue<T>?) async throws -> T
+  ) async throws -> T? { nil }
+}
