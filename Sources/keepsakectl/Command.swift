@@ -42,7 +42,7 @@ struct Command: Sendable {
   }
 
   /// The newest version in CHANGELOG.md.
-  private static let version = "unreleased"
+  private static let version = "0.9.0"
 
   /// Whether the argument is an option that takes a value, which the argument does not have.
   static func hasOptionWithValue(_ argument: String) -> Bool {
