@@ -147,8 +147,10 @@ class Vault:
         master_key = self.unlock((MASTER_KEY, RECOVERY), keys, passphrase)
         key = hkdf(master_key, self.id, PREFIX + b"key set", 32)
         fields = Fields(open_box(key_set_box, key, associated_data, "the key set"), "the key set")
-        check(fields.integer(4) == 1, "the key set has not one key for names")
-        self.names_key, primary, self.entry_keys = fields.bytes(32), fields.bytes(4), fields.keys(4, 4)
+        count = fields.integer(4)
+        check(count > 0, "the key set has no key for names")
+        self.name_keys = [fields.bytes(32) for _ in range(count)]  # the newest first
+        primary, self.entry_keys = fields.bytes(4), fields.keys(4, 4)
         self.slots += [Slot(fields, (PRESENCE_KEY,)) for _ in range(fields.integer(2))]
         fields.end()
         self.presence_key = presence_passphrase is not None and self.unlock(
@@ -177,9 +179,24 @@ class Vault:
                 return key
         name = "master" if MASTER_KEY in purposes else "presence"
         raise ValueError(f"what was given opens no slot of the {name} key")
-    def name(self, letter, *texts):
-        message = letter + b"".join(len(text).to_bytes(4, "little") + text for text in texts)
-        return hmac.digest(self.names_key, message, "sha256")[:16].hex()
+    def name_key(self, folder, file, service, key):
+        """The number of the key that both names come from."""
+        def name(names_key, message):
+            return hmac.digest(names_key, message, "sha256")[:16].hex()
+        for number, names_key in enumerate(self.name_keys):
+            if name(names_key, message(b"S", service)) == folder and name(names_key, message(b"K", service, key)) == file:
+                return number
+        raise ValueError(f"{folder}/{file}: the names of folder and file are not those of its service and key")
+    def secrets(self):
+        """All secrets. One that is there twice, while it is moved, counts under the newest name."""
+        found = {}
+        for folder in self.names():
+            for file in self.names(folder):
+                number, secret = self.secret(folder, file)
+                place = secret["service"], secret["key"]
+                if place not in found or number < found[place][0]:
+                    found[place] = number, secret
+        return [found[place][1] for place in sorted(found)]
     def names(self, *folder):
         for name in os.listdir(os.path.join(self.folder, *folder)):
             if not (name.startswith(".") and name.endswith(".tmp") or not folder and name in ("vault.hdr", ".lock")):
@@ -192,23 +209,25 @@ class Vault:
         flags, entry_key = fields.integer(2), self.entry_keys.get(fields.bytes(4))
         check(flags in (0, 1) and entry_key, f"{what} has an unknown flag or is under an unknown entry key")
         lengths = fields.integer(4), fields.integer(8)
-        place = self.id + folder.encode() + file.encode()
-        h = fields.data[:24] + place
+        h = fields.data[:24] + self.id + folder.encode() + file.encode()
         names_box, value_box = map(fields.bytes, lengths)
         fields.end()
         names = Fields(open_box(names_box, entry_key, h + b"\0", f"{what}, names,"), f"{what}, names,")
         created, modified = names.integer(8, signed=True), names.integer(8, signed=True)
         service, key = names.bytes(names.integer(4)), names.bytes(names.integer(4))
-        check(self.name(b"S", service) == folder, f"{what}: the folder is another service's")
-        check(self.name(b"K", service, key) == file, f"{what}: the file is another key's")
+        number = self.name_key(folder, file, service, key)
         kind, value = padded_value(open_box(value_box, entry_key, h + b"\1" + names_box, f"{what}, value,"), what)
         check((kind == BOX) == (flags == 1), f"{what}: flags and value differ about presence")
         if kind == BOX and self.presence_key:
-            kind, value = padded_value(open_box(value, self.presence_key, place + b"\2", f"{what}, inner value,"), what)
+            associated_data = self.id + message(b"K", service, key) + b"\2"
+            kind, value = padded_value(open_box(value, self.presence_key, associated_data, f"{what}, inner value,"), what)
             check(kind != BOX, f"{what}: a box in a box")
-        return {"service": service.decode(), "key": key.decode(), "created": created, "modified": modified,
-                "presence": flags == 1, "kind": KINDS.get(kind),
-                "value": None if kind == BOX else base64.b64encode(value).decode()}
+        return number, {"service": service.decode(), "key": key.decode(), "created": created, "modified": modified,
+                        "presence": flags == 1, "kind": KINDS.get(kind),
+                        "value": None if kind == BOX else base64.b64encode(value).decode()}
+
+def message(letter, *texts):
+    return letter + b"".join(len(text).to_bytes(4, "little") + text for text in texts)
 
 def padded_value(plaintext, what):
     fields = Fields(plaintext, f"{what}, padded value,")
@@ -235,8 +254,7 @@ def main():
         passphrase = sys.stdin.buffer.read().removesuffix(b"\n") if given.passphrase_stdin else None
         keys = key_file(given.key_file) if given.key_file else {}
         vault = Vault(given.vault, keys, passphrase, given.presence_passphrase)
-        secrets = [vault.secret(folder, file) for folder in vault.names() for file in vault.names(folder)]
-        for secret in sorted(secrets, key=lambda secret: (secret["service"], secret["key"])):
+        for secret in vault.secrets():
             print(json.dumps(secret))
     except (OSError, ValueError, RecursionError) as error:
         parser.error(str(error))

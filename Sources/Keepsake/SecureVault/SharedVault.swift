@@ -164,6 +164,9 @@ final class SharedVault: VaultStorage {
   /// Nothing: what the engine has accepted is as durable as it will be.
   func synchronizeEntries() {}
 
+  /// Nothing: an engine has no directories.
+  func removeEmptyDirectories() -> [StorageError] { [] }
+
   private func entries(of names: [String]) -> [EntryPath] {
     names.sorted().compactMap { name in
       let parts = name.split(separator: "/", omittingEmptySubsequences: false).map(String.init)
@@ -269,13 +272,18 @@ private final class SharedHeader: VaultRevision {
     return .overtaken
   }
 
+  /// In one step.
   func replace(
-    _ old: StoredEntry?, at path: EntryPath,
+    _ old: StoredEntry?, at path: EntryPath, movingTo newPath: EntryPath,
     _ seal: (inout EntryOutput) throws(StorageError) -> Void
   ) throws(StorageError) -> Void? {
-    let isDone = try vault.apply(
-      [sealedEntry(at: path, seal)], if: [isUnchanged, isUnchanged(old, at: path)])
-    return isDone ? () : nil
+    var changes = [try sealedEntry(at: newPath, seal)]
+    var conditions = [isUnchanged, isUnchanged(old, at: path)]
+    if newPath.subpath != path.subpath {
+      changes.append(EngineEntry(key: path.subpath, data: nil))
+      conditions.append(SharedVault.Condition(name: newPath.subpath, content: nil))
+    }
+    return try vault.apply(changes, if: conditions) ? () : nil
   }
 
   private func isUnchanged(_ entry: StoredEntry?, at path: EntryPath) -> SharedVault.Condition {

@@ -146,9 +146,7 @@ import Testing
     // The old key file and the old header.
     let newHeader = try directory.bytes(of: "vault/vault.hdr")
     try directory.write(oldHeader, to: "vault/vault.hdr")
-    for key in ["k", "k2"] {
-      expectFailure(.damaged) { _ = try directory.secrets().get(key) }
-    }
+    for key in ["k", "k2"] { #expect(try directory.secrets().get(key) == nil) }
     try directory.write(newHeader, to: "vault/vault.hdr")
     let reader = directory.secrets(keySources: [Self.passphrase("p")])
     #expect(try reader.get("k") == "new" && reader.get("k2") == "newer")

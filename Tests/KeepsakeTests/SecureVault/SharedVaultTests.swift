@@ -63,6 +63,38 @@ import Testing
     try Machine(server).vault.currentSession()?.ring.keyIDs.count
   }
 
+  // MARK: New names
+
+  /// Another machine stores, replaces and removes secrets while they are moved.
+  @Test(arguments: 1...5) func protectGivesEverySecretANewName(_ number: Int) throws {
+    let (one, two) = (try Machine(server), try Machine(server))
+    for key in ["a", "b", "c"] { try one.secrets().set("old", forKey: key) }
+    let old = try names(on: one)
+    let calls = Locked(0)
+    server.hook.withLock {
+      $0 = { [server] name in
+        guard name == "apply" else { return }
+        let call = calls.withLock { calls in
+          calls += 1
+          return calls
+        }
+        guard call == number else { return }
+        server.hook.withLock { $0 = { _ in } }
+        #expect(throws: Never.self) {
+          try two.secrets().set("new", forKey: "a")
+          try two.secrets().remove("b")
+          try two.secrets().set("new", forKey: "d")
+        }
+      }
+    }
+    try one.secrets().protect(with: Machine.key)
+    allow()
+    #expect(calls.withLock { $0 } == number)
+    #expect(Set(try names(on: one)).intersection(old) == ["header"])
+    try expectWhole(["a": "new", "c": "old", "d": "new"])
+    #expect(try Machine(server).vault.currentSession()?.ring.nameKeyCount == 1)
+  }
+
   // MARK: What leaves the machine
 
   @Test func onlyCiphertextLeavesTheMachine() throws {

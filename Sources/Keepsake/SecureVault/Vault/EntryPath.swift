@@ -45,20 +45,12 @@ final class EntryPath: Sendable {
   enum Box: UInt8 {
     case names = 0
     case value = 1
-    /// The box inside the value, under the presence key. The entry's header is not part of its
-    /// associated data.
+    /// The box inside the value, under the presence key.
     case presence = 2
   }
 
-  /// The associated data of the box inside the value, which ties it to the vault and this path.
-  func presenceAssociatedData(vaultID: [UInt8]) -> [UInt8] {
-    [UInt8](count: Self.bindingLength) {
-      writeBinding(of: .presence, vaultID: vaultID, to: &$0)
-    }
-  }
-
-  /// Calls `body` with the associated data of another box, which also ties it to the entry's header
-  /// and to the other box.
+  /// Calls `body` with the associated data of the names or the value, which ties the box to this
+  /// path, to the entry's header and to the other box.
   func withAssociatedData<R>(
     of box: Box, header: UnsafeRawBufferPointer, vaultID: [UInt8],
     namesBox: UnsafeRawBufferPointer = .init(start: nil, count: 0),
@@ -167,26 +159,36 @@ struct EntryPathCache {
 }
 
 extension KeyRing {
-  /// The name of a service's directory.
-  func directoryName(_ service: String) throws(StorageError) -> String {
-    try name(domain: UInt8(ascii: "S"), [service])
+  /// The name of a service's directory under a name key.
+  func directoryName(_ service: String, nameKey: Int = 0) throws(StorageError) -> String {
+    try name(of: Self.message("S", service), nameKey)
   }
 
-  /// The name of an entry's file.
-  func fileName(_ service: String, _ key: String) throws(StorageError) -> String {
-    try name(domain: UInt8(ascii: "K"), [service, key])
+  /// The name of an entry's file under a name key.
+  func fileName(_ service: String, _ key: String, nameKey: Int = 0) throws(StorageError) -> String {
+    try name(of: Self.message("K", service, key), nameKey)
   }
 
-  private func name(domain: UInt8, _ parts: [String]) throws(StorageError) -> String {
-    let count = parts.reduce(1) { $0 + 4 + $1.utf8.count }
-    let message = [UInt8](count: count) { writer in
-      writer.append(domain)
+  /// The associated data of the box under the presence key. It does not depend on the entry's path:
+  /// an entry is moved without asking the user.
+  static func presenceAssociatedData(
+    _ service: String, _ key: String, vaultID: [UInt8]
+  ) -> [UInt8] {
+    vaultID + message("K", service, key) + [EntryPath.Box.presence.rawValue]
+  }
+
+  private static func message(_ domain: Unicode.Scalar, _ parts: String...) -> [UInt8] {
+    [UInt8](count: parts.reduce(1) { $0 + 4 + $1.utf8.count }) { writer in
+      writer.append(UInt8(ascii: domain))
       for part in parts {
         writer.append(UInt32(clamping: part.utf8.count))
         writer.append(part)
       }
     }
-    let code = try withNameKey { key throws(StorageError) in
+  }
+
+  private func name(of message: [UInt8], _ nameKey: Int) throws(StorageError) -> String {
+    let code = try withNameKey(nameKey) { key throws(StorageError) in
       try message.withBytes { message throws(StorageError) in
         try Digest.hmac(key: key, message)
       }

@@ -90,7 +90,9 @@ final class HeaderFile: VaultRevision {
     var attempts = 0
     while true {
       do throws(StorageError) {
-        guard let directory = try prepareDirectory(of: path) else { return .overtaken }
+        guard let directory = try prepareDirectory(of: path, isLockHeld: isLockHeld) else {
+          return .overtaken
+        }
         var temporary = try makeTemporaryFile(for: path, in: directory)
         var output = EntryOutput(to: temporary.file)
         try seal(&output)
@@ -126,15 +128,26 @@ final class HeaderFile: VaultRevision {
   }
 
   func replace(
-    _ old: StoredEntry?, at path: EntryPath,
+    _ old: StoredEntry?, at path: EntryPath, movingTo newPath: EntryPath,
     _ seal: (inout EntryOutput) throws(StorageError) -> Void
   ) throws(StorageError) -> Void? {
-    guard let directory = try directory() else { return nil }
-    var temporary = try makeTemporaryFile(for: path, in: directory)
+    let isMove = newPath.subpath != path.subpath
+    let opened = isMove ? try prepareDirectory(of: newPath, isLockHeld: true) : try directory()
+    guard let directory = opened else { return nil }
+    var temporary = try makeTemporaryFile(for: newPath, in: directory)
     var output = EntryOutput(to: temporary.file)
     try seal(&output)
     try temporary.file.synchronize()
-    return try temporary.moveToDestination()
+    do throws(StorageError) {
+      try temporary.moveToDestination()
+    } catch  where isMove && error.code == .notFound {
+      return nil  // Another process removed the service's directory.
+    }
+    if isMove {
+      try FileSystem.synchronizeDirectory(newPath.directoryName, in: directory)
+      try FileSystem.unlink(path.path)
+    }
+    return ()
   }
 
   private func isPresent(_ path: EntryPath) throws(StorageError) -> Bool {
@@ -178,14 +191,22 @@ final class HeaderFile: VaultRevision {
   /// Creates a service's directory if it is missing, and makes its name survive a power cut.
   ///
   /// - Returns: The vault's directory; nil if it is not the one that the header is in.
-  private func prepareDirectory(of path: EntryPath) throws(StorageError) -> DirectoryHandle? {
+  private func prepareDirectory(
+    of path: EntryPath, isLockHeld: Bool
+  ) throws(StorageError) -> DirectoryHandle? {
     let known = directories.withLock { known in
       known.durable[path.directoryName] == nil ? nil : known.vault
     }
     if let known { return known }
     let mode = try paths.prepareDirectory()
     guard let directory = try directory() else { return nil }
-    try FileSystem.makeDirectory(path.directoryName, in: directory, mode: mode)
+    // Only while the header is this one: under another one, the name may be an old one.
+    func makeDirectory() throws(StorageError) -> Bool {
+      guard try isCurrent() else { return false }
+      try FileSystem.makeDirectory(path.directoryName, in: directory, mode: mode)
+      return true
+    }
+    guard try isLockHeld ? makeDirectory() : withLock(on: path, makeDirectory) else { return nil }
     // The process that made that directory, the header or the key may have been killed before it
     // synchronized them.
     try paths.synchronize()

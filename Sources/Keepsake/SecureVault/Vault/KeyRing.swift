@@ -6,9 +6,11 @@
 ///         (4), number of entry keys (4), and for each its id (4) and the key (32)
 ///     then number of presence slots (2), and the slots
 ///
-/// There is one name key. A key set with more is of a newer version.
+/// The first name key is the primary one. The others, newest first, are there while entries are
+/// moved to their names under the primary key.
 final class KeyRing: Sendable {
   private let pages: KeyPages
+  let nameKeyCount: Int
   /// The id of the entry key that new entries are sealed under.
   let primaryID: UInt32
   private let offsets: [UInt32: Int]
@@ -18,18 +20,17 @@ final class KeyRing: Sendable {
   /// The slots that the key set's box had besides the keys.
   let sealedSlots: [KeySlot]
 
-  private static let nameKeyRange = (XAES.keySize + 4)..<(2 * XAES.keySize + 4)
-  private static let keySetPrefixSize = 4 + XAES.keySize + 8
+  private static let nameKeysStart = XAES.keySize + 4
+  private static let minKeySetSize = 4 + XAES.keySize + 8
   private static let recordSize = 4 + XAES.keySize
   private static let info = Array("Keepsake vault 1 key set".utf8)
 
   /// nil when the pages do not hold a valid key set.
   init?(_ pages: KeyPages) throws(KeySlot.ParseError) {
     var reader = ByteReader(UnsafeRawBufferPointer(pages.bytes)[part: XAES.keySize...])
-    guard let nameKeyCount = reader.number(UInt32.self), nameKeyCount > 0 else { return nil }
-    if nameKeyCount > 1 { throw .newerVersion }
-    guard reader.take(XAES.keySize) != nil, let primaryID = reader.number(UInt32.self),
-      let count = reader.number(UInt32.self)
+    guard let nameKeyCount = reader.number(UInt32.self), nameKeyCount > 0,
+      reader.take(Int(nameKeyCount) * XAES.keySize) != nil,
+      let primaryID = reader.number(UInt32.self), let count = reader.number(UInt32.self)
     else { return nil }
     var offsets: [UInt32: Int] = [:]
     for _ in 0..<count {
@@ -50,6 +51,7 @@ final class KeyRing: Sendable {
     else { return nil }
     sealedSlots = slots
     self.pages = pages
+    self.nameKeyCount = Int(nameKeyCount)
     self.primaryID = primaryID
     self.offsets = offsets
     self.primaryOffset = primaryOffset
@@ -69,11 +71,12 @@ final class KeyRing: Sendable {
     try withBytes(in: 0..<XAES.keySize, body)
   }
 
-  /// Calls `body` with the name key, which never changes.
+  /// Calls `body` with a name key; 0 is the primary one.
   func withNameKey<R: ~Copyable, E: Error>(
-    _ body: (UnsafeRawBufferPointer) throws(E) -> R
+    _ number: Int = 0, _ body: (UnsafeRawBufferPointer) throws(E) -> R
   ) throws(E) -> R {
-    try withBytes(in: Self.nameKeyRange, body)
+    let start = Self.nameKeysStart + number * XAES.keySize
+    return try withBytes(in: start..<(start + XAES.keySize), body)
   }
 
   func hasKey(_ id: UInt32) -> Bool { id == primaryID || offsets[id] != nil }
@@ -132,7 +135,7 @@ final class KeyRing: Sendable {
     _ header: VaultHeader, unwrap: (UnsafeMutableRawBufferPointer) throws(StorageError) -> Void
   ) throws(StorageError) -> KeyRing? {
     let count = header.keySetBox.count - XAES.overhead
-    guard count >= keySetPrefixSize else { return nil }
+    guard count >= minKeySetSize else { return nil }
     let pages = try KeyPages(count: XAES.keySize + count)
     try unwrap(pages.bytes[part: ..<XAES.keySize])
     let masterKey = UnsafeRawBufferPointer(pages.bytes)[part: ..<XAES.keySize]
@@ -164,26 +167,41 @@ final class KeyRing: Sendable {
 
   /// All keys of a new vault.
   static func makeNew() throws(StorageError) -> KeyRing {
-    try make(from: nil, keeping: [], newMasterKey: true, addsPrimaryKey: true)
+    try make(from: nil, keeping: [], nameKeyCount: 0, newMasterKey: true, addsPrimaryKey: true)
   }
 
-  /// The same keys and a new primary one, under a new master key if asked for.
+  /// The same keys and a new primary entry key; if asked for, also a new primary name key, under a
+  /// new master key.
   func addingPrimaryKey(newMasterKey: Bool) throws(StorageError) -> KeyRing {
-    try Self.make(from: self, keeping: keyIDs, newMasterKey: newMasterKey, addsPrimaryKey: true)
+    try Self.make(
+      from: self, keeping: keyIDs, nameKeyCount: nameKeyCount, newMasterKey: newMasterKey,
+      addsPrimaryKey: true)
   }
 
-  /// The primary entry key, and of the other entry keys those with these ids.
-  func keepingKeys(_ ids: Set<UInt32>) throws(StorageError) -> KeyRing {
-    let kept = keyIDs.intersection(ids.union([primaryID]))
-    return try Self.make(from: self, keeping: kept, newMasterKey: false, addsPrimaryKey: false)
+  /// The same keys, under another nonce.
+  func copy() throws(StorageError) -> KeyRing {
+    try keepingKeys(keyIDs, keepsOldNames: true)
+  }
+
+  /// The primary keys, of the other entry keys those with these ids, and the other name keys if
+  /// asked for.
+  func keepingKeys(
+    _ ids: Set<UInt32>, keepsOldNames: Bool
+  ) throws(StorageError) -> KeyRing {
+    try Self.make(
+      from: self, keeping: keyIDs.intersection(ids.union([primaryID])),
+      nameKeyCount: keepsOldNames ? nameKeyCount : 1, newMasterKey: false, addsPrimaryKey: false)
   }
 
   private static func make(
-    from old: KeyRing?, keeping ids: Set<UInt32>, newMasterKey: Bool, addsPrimaryKey: Bool
+    from old: KeyRing?, keeping ids: Set<UInt32>, nameKeyCount: Int, newMasterKey: Bool,
+    addsPrimaryKey: Bool
   ) throws(StorageError) -> KeyRing {
     let count = ids.count + (addsPrimaryKey ? 1 : 0)
+    let newNameKeyCount = nameKeyCount + (newMasterKey ? 1 : 0)
     // It ends with a number of 0 slots.
-    let pages = try KeyPages(count: XAES.keySize + keySetPrefixSize + count * recordSize + 2)
+    let pages = try KeyPages(
+      count: nameKeysStart + newNameKeyCount * XAES.keySize + 8 + count * recordSize + 2)
     var position = 0
     /// Copies the old key at `offset`, or makes a new one if that is nil.
     func putKey(_ offset: Int?) throws(StorageError) {
@@ -200,8 +218,9 @@ final class KeyRing: Sendable {
       position += 4
     }
     try putKey(newMasterKey ? nil : 0)
-    putNumber(1)
-    try putKey(nameKeyRange.lowerBound)
+    putNumber(UInt32(newNameKeyCount))
+    if newMasterKey { try putKey(nil) }
+    for number in 0..<nameKeyCount { try putKey(nameKeysStart + number * XAES.keySize) }
     var primaryID = old?.primaryID ?? 0
     if addsPrimaryKey {
       // Random, because the next number may be in use if an old header was restored.

@@ -4,6 +4,10 @@
 /// This takes three steps: write a header that also has the new keys, seal each entry again, and
 /// write a header without the old keys. The vault opens after each step, so the work may be
 /// interrupted anywhere and the next call continues it.
+///
+/// A new master key comes with a new name key, so the second step also moves the entries. Until
+/// then, each is at one of its paths under the name keys. If a process was killed, it may be at
+/// two, and the one under the newest key counts.
 extension Vault {
   /// Seals all entries under a new entry key, and drops the old keys.
   ///
@@ -140,25 +144,49 @@ extension Vault {
     }
   }
 
+  /// Whether an entry is at its primary path. One that cannot be opened may be anywhere.
+  private func isMoved(_ path: EntryPath, _ session: VaultSession) throws(StorageError) -> Bool {
+    do throws(StorageError) {
+      switch try session.readEntry(at: path, .names, for: .changingKeys) {
+      case .missing: return true
+      case .unknownKey: return false
+      case .opened(let entry):
+        guard let names = entry.names else { return false }
+        return try session.entryPath(service: names.service, key: names.key).subpath
+          == path.subpath
+      }
+    } catch  where isDamage(error) {
+      return false
+    }
+  }
+
   /// - Parameter forgetsOthers: Whether to drop also those that a damaged entry may need. Another
   ///   process may have changed the primary key since the entries were sealed again.
   private func dropUnusedKeys(forgetsOthers: Bool = false) throws(StorageError) {
+    var failures: [StorageError] = []
     _ = try withSession { session throws(StorageError) -> Void? in
-      if session.ring.keyIDs.count == 1, try session.isCurrent() { return () }
+      let ring = session.ring
+      if ring.keyIDs.count == 1, ring.nameKeyCount == 1, try session.isCurrent() { return () }
       return try replaceHeader(of: session, slots: session.header.allSlots) {
         () throws(StorageError) in
         // Otherwise a power cut could bring back an entry whose key is gone.
         try storage.synchronizeEntries()
         var usedIDs: Set<UInt32> = []
+        var keepsOldNames = false
         for path in try storage.allEntries() {
           let id =
             forgetsOthers
             ? try keyID(ofIntact: path, session) : try session.revision.keyID(of: path)
           if let id { usedIDs.insert(id) }
+          if ring.nameKeyCount > 1, try !isMoved(path, session) { keepsOldNames = true }
         }
-        return try session.ring.keepingKeys(usedIDs)
+        failures = ring.nameKeyCount > 1 ? try storage.removeEmptyDirectories() : []
+        if !failures.isEmpty { keepsOldNames = true }
+        return try ring.keepingKeys(usedIDs, keepsOldNames: keepsOldNames)
       }
     }
+    // Only once the session is released: the handler may lock the vault, which waits for that.
+    for failure in failures { report(failure.inContext(of: "rotateKeys")) }
   }
 }
 #endif

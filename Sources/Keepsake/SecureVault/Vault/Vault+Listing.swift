@@ -4,8 +4,10 @@ extension Vault {
   func keys(_ service: String) throws(StorageError) -> [String] {
     try list { session, failures throws(StorageError) in
       var keys: [String] = []
-      for path in try storage.entries(in: try session.ring.directoryName(service)) {
-        if let names = try session.readNames(at: path, &failures) { keys.append(names.key) }
+      for directoryName in try session.directoryNames(of: service) {
+        for path in try storage.entries(in: directoryName) {
+          if let names = try session.readNames(at: path, &failures) { keys.append(names.key) }
+        }
       }
       return keys
     }
@@ -15,11 +17,13 @@ extension Vault {
   func services() throws(StorageError) -> [String] {
     try list { session, failures throws(StorageError) in
       var services: [String] = []
-      for directoryName in try storage.entryDirectories() {
-        for path in try storage.entries(in: directoryName) {
-          guard let names = try session.readNames(at: path, &failures) else { continue }
-          services.append(names.service)
-          break
+      for _ in 0..<session.passCount {
+        for directoryName in try storage.entryDirectories() {
+          for path in try storage.entries(in: directoryName) {
+            guard let names = try session.readNames(at: path, &failures) else { continue }
+            services.append(names.service)
+            break
+          }
         }
       }
       return services
@@ -37,7 +41,9 @@ extension Vault {
     }
     // Only once the session is released: the handler may lock the vault, which waits for that.
     for failure in failures { report(failure.inContext(of: "list")) }
-    return (names ?? []).sorted()
+    // An entry that was moved in the meantime was found twice.
+    var distinct = ByteKeyedDictionary<Void>()
+    return (names ?? []).filter { distinct.set($0, ()) == nil }.sorted()
   }
 }
 

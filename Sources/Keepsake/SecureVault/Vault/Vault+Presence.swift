@@ -15,28 +15,29 @@ final class PresenceKey {
   var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(key.bytes) }
 
   /// Seals a value in a box of its own, which becomes the content of the value's box.
-  func seal(
-    _ kind: Payload.Kind, _ value: UnsafeRawBufferPointer, at path: EntryPath, vaultID: [UInt8]
-  ) throws(StorageError) -> [UInt8] {
+  func seal(_ secret: NewSecret, vaultID: [UInt8]) throws(StorageError) -> [UInt8] {
+    let value = secret.value
     let plaintext = try SecretBytes(count: PaddedValue.paddedLength(value.count))
     plaintext.bytes.initializeMemory(as: UInt8.self, repeating: 0)
-    PaddedValue.withPrefix(kind: kind.rawValue, length: value.count) {
+    PaddedValue.withPrefix(kind: secret.kind.rawValue, length: value.count) {
       plaintext.bytes.copyMemory(from: $0)
     }
     plaintext.bytes[part: PaddedValue.prefixSize...].copyMemory(from: value)
     return try XAES.seal(
       UnsafeRawBufferPointer(plaintext.bytes), key: bytes,
-      authenticating: path.presenceAssociatedData(vaultID: vaultID))
+      authenticating: KeyRing.presenceAssociatedData(
+        secret.service, secret.key, vaultID: vaultID))
   }
 
-  /// The plaintext of a box that ``seal(_:_:at:vaultID:)`` made; nil if it is not authentic.
+  /// The plaintext of a box that ``seal(_:vaultID:)`` made; nil if it is not authentic.
+  ///
+  /// - Parameter associatedData: What the box was sealed with.
   func open(
-    _ box: UnsafeRawBufferPointer, at path: EntryPath, vaultID: [UInt8]
+    _ box: UnsafeRawBufferPointer, authenticating associatedData: [UInt8]
   ) throws(StorageError) -> SecretBytes? {
     let plaintext = try SecretBytes(count: max(0, box.count - XAES.overhead))
     let isAuthentic = try XAES.open(
-      box, key: bytes, authenticating: path.presenceAssociatedData(vaultID: vaultID),
-      into: plaintext.bytes)
+      box, key: bytes, authenticating: associatedData, into: plaintext.bytes)
     if isAuthentic { return plaintext }
     return nil
   }
@@ -44,8 +45,11 @@ final class PresenceKey {
 
 extension Vault {
   /// Asks the user for the passphrase, and opens the box inside a value's plaintext with it.
+  ///
+  /// - Parameter associatedData: What the box was sealed with.
   func openPresenceBox(
-    in plaintext: consuming SecretBytes, at path: EntryPath, _ header: VaultHeader, reason: String
+    in plaintext: consuming SecretBytes, authenticating associatedData: [UInt8],
+    at path: EntryPath, _ header: VaultHeader, reason: String
   ) throws(StorageError) -> SecretBytes {
     let bytes = UnsafeRawBufferPointer(plaintext.bytes)
     guard let (kind, range) = PaddedValue.parse(bytes), kind == PaddedValue.boxKind else {
@@ -53,7 +57,7 @@ extension Vault {
     }
     guard let slot = header.presenceSlot else { throw presenceSlotMissing }
     let key = try askForPresenceKey(in: slot, header, reason: reason)
-    if let opened = try key.open(bytes[part: range], at: path, vaultID: header.vaultID) {
+    if let opened = try key.open(bytes[part: range], authenticating: associatedData) {
       return opened
     }
     throw path.alteredError
@@ -139,7 +143,7 @@ extension Vault {
       let replaced: Void? = try replaceHeader(of: session, slots: openingSlots + [slot]) {
         () throws(StorageError) in
         isInUse = try session.hasEntryRequiringPresence()
-        return isInUse ? nil : try session.ring.keepingKeys(session.ring.keyIDs)
+        return isInUse ? nil : try session.ring.copy()
       }
       return isInUse ? false : replaced.map { true }
     }

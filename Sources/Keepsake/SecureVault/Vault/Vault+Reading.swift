@@ -49,7 +49,9 @@ extension Vault {
     let plaintext = entry.plaintext()
     return try OpenedSecret(
       try openPresenceBox(
-        in: plaintext, at: path, header, reason: reason ?? "Read the secret \(key)"), at: path)
+        in: plaintext,
+        authenticating: KeyRing.presenceAssociatedData(service, key, vaultID: header.vaultID),
+        at: path, header, reason: reason ?? "Read the secret \(key)"), at: path)
   }
 
   /// Whether a secret exists; it is not opened.
@@ -57,6 +59,8 @@ extension Vault {
     let exists = try withSession { session throws(StorageError) -> Bool? in
       let path = try session.entryPath(service: service, key: key)
       if try session.revision.contains(path) { return true }
+      for path in try session.pathsAfterMiss(of: path, service: service, key: key)
+      where try session.revision.contains(path) { return true }
       return try session.isCurrent() ? false : nil
     }
     return exists ?? false
@@ -97,19 +101,34 @@ extension Vault {
     var found: FoundEntry?
     _ = try withSession { session throws(StorageError) -> Void? in
       let path = try session.entryPath(service: service, key: key)
-      switch try session.readEntry(at: path, part) {
-      case .opened(let entry):
-        // The header also has the slot of the presence key, which may have been replaced.
-        if part == .value, entry.header.isPresenceRequired, try !session.isCurrent() { return nil }
-        found = FoundEntry(path, session.header, entry)
-      case .missing: if try !session.isCurrent() { return nil }
-      case .unknownKey(let id):
-        if try session.isCurrent() { throw path.unknownKeyError(id) }
-        return nil
+      guard let isFound = try find(path, session, part, &found) else { return nil }
+      if isFound { return () }
+      for path in try session.pathsAfterMiss(of: path, service: service, key: key) {
+        guard let isFound = try find(path, session, part, &found) else { return nil }
+        if isFound { return () }
       }
-      return ()
+      return try session.isCurrent() ? () : nil
     }
     return found
+  }
+
+  /// Reads the entry at a path.
+  ///
+  /// - Returns: Whether there is one; nil if the header has changed.
+  private func find(
+    _ path: EntryPath, _ session: VaultSession, _ part: EntryPart, _ found: inout FoundEntry?
+  ) throws(StorageError) -> Bool? {
+    switch try session.readEntry(at: path, part) {
+    case .opened(let entry):
+      // The header also has the slot of the presence key, which may have been replaced.
+      if part == .value, entry.header.isPresenceRequired, try !session.isCurrent() { return nil }
+      found = FoundEntry(path, session.header, entry)
+      return true
+    case .missing: return false
+    case .unknownKey(let id):
+      if try session.isCurrent() { throw path.unknownKeyError(id) }
+      return nil
+    }
   }
 }
 #endif

@@ -58,7 +58,7 @@ extension Vault {
     of session: VaultSession, by slots: [KeySlot]
   ) throws(StorageError) -> Void? {
     try replaceHeader(of: session, slots: slots) { () throws(StorageError) in
-      try session.ring.keepingKeys(session.ring.keyIDs)
+      try session.ring.copy()
     }
   }
 

@@ -43,12 +43,17 @@ extension Vault {
   ) throws(StorageError) -> WriteOutcome {
     let session = try sessionForWriting()
     let path = try session.entryPath(service: secret.service, key: secret.key)
+    if let outcome = try session.makeWay(for: secret, at: path) {
+      if case .overtaken = outcome { try reloadHeader(of: session) }
+      return outcome
+    }
     if lockingFirst {
       return try session.revision.withLock(on: path) { () throws(StorageError) -> WriteOutcome in
         if try !session.isCurrent() { try reloadHeader(of: session) }
         // Another thread may have made an older session the open one in the meantime.
         guard let current = try existingSession(), try current.isCurrent(),
-          current.header.vaultID == session.header.vaultID
+          current.header.vaultID == session.header.vaultID,
+          try current.isPrimaryPath(path, of: secret)
         else { return .overtaken }
         return try current.write(secret, presenceKey, at: path, isLockHeld: true)
       }
@@ -61,8 +66,12 @@ extension Vault {
   /// Removes a secret such that it stays removed after a power cut. Removing a missing secret is
   /// not an error.
   func remove(_ service: String, _ key: String) throws(StorageError) {
-    _ = try withStoredVault { session throws(StorageError) in
-      try session.revision.removeEntry(at: session.entryPath(service: service, key: key))
+    _ = try withStoredVault { session throws(StorageError) -> Void? in
+      // The primary path last: what is at another one is older.
+      for path in try session.olderPaths(service: service, key: key).reversed() {
+        guard try session.revision.removeEntry(at: path) != nil else { return nil }
+      }
+      return try session.revision.removeEntry(at: session.entryPath(service: service, key: key))
     }
   }
 
@@ -72,8 +81,11 @@ extension Vault {
     // another process may have stored them again since.
     var removed: Set<String> = []
     _ = try withStoredVault { session throws(StorageError) -> Void? in
-      try session.revision.removeEntries(
-        in: session.ring.directoryName(service), except: &removed)
+      for directoryName in try session.directoryNames(of: service) {
+        guard try session.revision.removeEntries(in: directoryName, except: &removed) != nil
+        else { return nil }
+      }
+      return ()
     }
   }
 }

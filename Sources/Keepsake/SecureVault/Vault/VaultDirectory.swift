@@ -47,6 +47,25 @@ final class VaultDirectory: VaultStorage {
     }
   }
 
+  func removeEmptyDirectories() throws(StorageError) -> [StorageError] {
+    var failures: [StorageError] = []
+    for directoryName in try paths.entryDirectories()
+    where try paths.entries(in: directoryName).isEmpty {
+      let directory = ConfinedPath(base: paths.directory).appending(directoryName)
+      do throws(StorageError) {
+        if try directory.removeEmptyDirectory() { continue }
+        failures.append(
+          StorageError(
+            .damaged, operation: "rotateKeys", path: directory.path,
+            reason: "the directory keeps its old name, because it does not only hold secrets",
+            remedy: "Move that away, and call SecureVault.rotateKeys()."))
+      } catch {
+        failures.append(error)
+      }
+    }
+    return failures
+  }
+
   // MARK: The header
 
   func readHeader() throws(StorageError) -> (VaultHeader, any VaultRevision)? {

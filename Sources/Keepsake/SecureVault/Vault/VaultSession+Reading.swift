@@ -173,21 +173,27 @@ extension VaultSession {
   /// Only authenticated headers count. An entry that cannot be opened may require it, provided that
   /// there is a key for that.
   func hasEntryRequiringPresence() throws(StorageError) -> Bool {
-    for directoryName in try storage.entryDirectories() {
-      for path in try storage.entries(in: directoryName) {
-        do throws(StorageError) {
-          switch try readEntry(at: path, .names) {
-          case .missing: continue
-          case .opened(let entry): if entry.header.isPresenceRequired { return true }
-          case .unknownKey: if header.presenceSlot != nil { return true }
-          }
-        } catch {
-          if error.isDescriptorLimit { throw error }
-          if header.presenceSlot != nil { return true }
+    for _ in 0..<passCount {
+      for directoryName in try storage.entryDirectories() {
+        for path in try storage.entries(in: directoryName) where try mayRequirePresence(path) {
+          return true
         }
       }
     }
     return false
+  }
+
+  private func mayRequirePresence(_ path: EntryPath) throws(StorageError) -> Bool {
+    do throws(StorageError) {
+      switch try readEntry(at: path, .names) {
+      case .missing: return false
+      case .opened(let entry): return entry.header.isPresenceRequired
+      case .unknownKey: return header.presenceSlot != nil
+      }
+    } catch {
+      if error.isDescriptorLimit { throw error }
+      return header.presenceSlot != nil
+    }
   }
 }
 #endif

@@ -54,7 +54,7 @@ extension VaultSession {
       guard let presenceKey, presenceKey.slot == header.presenceSlot else {
         return .presenceKeyNeeded(header)
       }
-      box = try presenceKey.seal(secret.kind, secret.value, at: path, vaultID: header.vaultID)
+      box = try presenceKey.seal(secret, vaultID: header.vaultID)
     }
     let makeHeader: (() throws(StorageError) -> VaultHeader)? =
       if isPresenceRequired {
@@ -104,29 +104,102 @@ extension VaultSession {
     return nil
   }
 
-  /// Seals an entry again under the primary key, if it is sealed under another one.
+  // MARK: Changing keys
+
+  /// What became of an entry that was to be sealed again.
+  private enum Resealing {
+    case done
+    /// There is an entry at its primary path, so this one was replaced or moved already.
+    case outdated
+    case damaged(StorageError)
+    case unknownKey(UInt32)
+    /// The header or the entry has changed.
+    case overtaken
+  }
+
+  /// Seals an entry again under the primary key, and moves it to its primary path.
   ///
   /// - Returns: nil if the header or the entry has changed.
   func resealEntry(at path: EntryPath) throws(StorageError) -> Void? {
-    try revision.withLock(on: path) { () throws(StorageError) in
-      guard try isCurrent() else { return nil }
-      var old: StoredEntry?
-      // The entry was sealed under another key.
-      var cipher: XAES?
-      switch try readEntry(at: path, .all, for: .changingKeys, keeping: &cipher, &old) {
+    var primaryPath = path
+    if ring.nameKeyCount > 1 {
+      switch try readEntry(at: path, .names, for: .changingKeys) {
       case .missing: return ()
-      case .unknownKey(let id):
-        if try revision.isStillStored() { throw path.unknownKeyError(id) }
-        return nil
+      case .unknownKey(let id): return try requireOutdatedKeys(id, path)
       case .opened(let entry):
-        guard let names = entry.names, entry.header.keyID != ring.primaryID else { return () }
-        let plaintext = EntryPlaintext(
-          names: names, isPresenceRequired: entry.header.isPresenceRequired,
-          prefix: .init(start: nil, count: 0),
-          value: UnsafeRawBufferPointer(entry.plaintext.bytes), paddingLength: 0)
-        return try revision.replace(old, at: path) { output throws(StorageError) in
-          try write(plaintext, at: path, to: &output, reusing: &cipher)
+        if let names = entry.names {
+          primaryPath = try entryPath(service: names.service, key: names.key)
         }
+      }
+    }
+    switch try resealEntry(at: path, movingTo: primaryPath) {
+    case .done: return ()
+    case .outdated: return try revision.removeEntry(at: path)
+    case .damaged(let error): throw error
+    case .unknownKey(let id): return try requireOutdatedKeys(id, path)
+    case .overtaken: return nil
+    }
+  }
+
+  /// Throws if an entry's key is not just unknown to this session.
+  private func requireOutdatedKeys(_ id: UInt32, _ path: EntryPath) throws(StorageError) -> Void? {
+    if try revision.isStillStored() { throw path.unknownKeyError(id) }
+    return nil
+  }
+
+  /// Moves the entry that is about to be replaced, or kept by an `add`, to its primary path. Nobody
+  /// stores one at another path while the header is this one.
+  ///
+  /// - Returns: nil when the caller may go on.
+  func makeWay(
+    for secret: NewSecret, at path: EntryPath
+  ) throws(StorageError) -> WriteOutcome? {
+    for older in try olderPaths(service: secret.service, key: secret.key) {
+      switch try resealEntry(at: older, movingTo: path) {
+      case .done: continue
+      case .damaged where !secret.replaces: return .exists
+      case .outdated, .damaged:
+        if try revision.removeEntry(at: older) == nil { return .overtaken }
+      case .unknownKey(let id):
+        _ = try requireOutdatedKeys(id, older)
+        return .overtaken
+      case .overtaken: return .overtaken
+      }
+    }
+    return nil
+  }
+
+  private func resealEntry(
+    at path: EntryPath, movingTo primaryPath: EntryPath
+  ) throws(StorageError) -> Resealing {
+    // Writers of the entry lock its primary path, whichever path it has now.
+    try revision.withLock(on: primaryPath) { () throws(StorageError) in
+      guard try isCurrent() else { return .overtaken }
+      let isMove = primaryPath.subpath != path.subpath
+      if isMove, try revision.openEntry(primaryPath, for: .changingKeys) != nil {
+        return .outdated
+      }
+      var old: StoredEntry?
+      var cipher: XAES?
+      do throws(StorageError) {
+        switch try readEntry(at: path, .all, for: .changingKeys, keeping: &cipher, &old) {
+        case .missing: return .done
+        case .unknownKey(let id): return .unknownKey(id)
+        case .opened(let entry):
+          guard let names = entry.names, isMove || entry.header.keyID != ring.primaryID
+          else { return .done }
+          let plaintext = EntryPlaintext(
+            names: names, isPresenceRequired: entry.header.isPresenceRequired,
+            prefix: .init(start: nil, count: 0),
+            value: UnsafeRawBufferPointer(entry.plaintext.bytes), paddingLength: 0)
+          let replaced: Void? = try revision.replace(old, at: path, movingTo: primaryPath) {
+            output throws(StorageError) in
+            try write(plaintext, at: primaryPath, to: &output, reusing: &cipher)
+          }
+          return replaced == nil ? .overtaken : .done
+        }
+      } catch  where error.code == .damaged {
+        return .damaged(error)
       }
     }
   }

@@ -19,7 +19,7 @@ final class VaultSession: Sendable {
 
   // MARK: Paths
 
-  /// The path of an entry's file, whether it exists or not.
+  /// The path of an entry's file, whether it exists or not, under the primary name key.
   func entryPath(service: String, key: String) throws(StorageError) -> EntryPath {
     guard service.utf8.count <= EntryNames.maxNameSize, key.utf8.count <= EntryNames.maxNameSize
     else {
@@ -38,14 +38,63 @@ final class VaultSession: Sendable {
     return path
   }
 
-  /// Whether `path` is where the entry of this service and key belongs.
-  func isPath(_ path: EntryPath, of service: String, _ key: String) throws(StorageError) -> Bool {
-    if let known = entryPathCache.withLock({ $0[service, key] }) {
-      return known.directoryName == path.directoryName && known.fileName == path.fileName
+  /// The paths of an entry under the other name keys, the newest first: it is at one of them until
+  /// it is moved. Usually there are none.
+  func olderPaths(service: String, key: String) throws(StorageError) -> [EntryPath] {
+    var paths: [EntryPath] = []
+    for nameKey in 1..<max(1, ring.nameKeyCount) {
+      paths.append(
+        EntryPath(
+          vault: storage.path, directoryName: try ring.directoryName(service, nameKey: nameKey),
+          fileName: try ring.fileName(service, key, nameKey: nameKey)))
     }
-    let directoryName = try ring.directoryName(service)
-    let fileName = try ring.fileName(service, key)
-    return directoryName == path.directoryName && fileName == path.fileName
+    return paths
+  }
+
+  /// Where to look after `path`, the primary one, had no entry. An entry may be moved while one
+  /// looks at the older paths, so this ends with the primary path again.
+  func pathsAfterMiss(
+    of path: EntryPath, service: String, key: String
+  ) throws(StorageError) -> [EntryPath] {
+    let older = try olderPaths(service: service, key: key)
+    return older.isEmpty ? [] : older + [path]
+  }
+
+  /// The names of a service's directories, the primary one last: entries are moved to it.
+  func directoryNames(of service: String) throws(StorageError) -> [String] {
+    var names: [String] = []
+    for nameKey in (0..<ring.nameKeyCount).reversed() {
+      names.append(try ring.directoryName(service, nameKey: nameKey))
+    }
+    return names
+  }
+
+  /// How often to go through all entries so that none is missed that is moved in the meantime.
+  var passCount: Int { ring.nameKeyCount > 1 ? 2 : 1 }
+
+  /// Whether the secret is stored at `path`.
+  func isPrimaryPath(_ path: EntryPath, of secret: NewSecret) throws(StorageError) -> Bool {
+    try entryPath(service: secret.service, key: secret.key).subpath == path.subpath
+  }
+
+  /// Whether `path` belongs to the entry of this service and key, under any name key.
+  func isPath(_ path: EntryPath, of service: String, _ key: String) throws(StorageError) -> Bool {
+    func isSame(_ directoryName: String, _ fileName: String) -> Bool {
+      directoryName == path.directoryName && fileName == path.fileName
+    }
+    if let known = entryPathCache.withLock({ $0[service, key] }) {
+      if isSame(known.directoryName, known.fileName) { return true }
+      if ring.nameKeyCount == 1 { return false }
+    }
+    for nameKey in 0..<ring.nameKeyCount {
+      if isSame(
+        try ring.directoryName(service, nameKey: nameKey),
+        try ring.fileName(service, key, nameKey: nameKey))
+      {
+        return true
+      }
+    }
+    return false
   }
 }
 #endif

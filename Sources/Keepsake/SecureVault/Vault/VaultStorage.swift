@@ -41,6 +41,12 @@ protocol VaultStorage: Sendable {
   /// Makes the removal and the replacement of entries survive a power cut.
   func synchronizeEntries() throws(StorageError)
 
+  /// Removes the directories that hold no entries: their names may come from an old name key. The
+  /// caller replaces the header.
+  ///
+  /// - Returns: Why directories stay.
+  func removeEmptyDirectories() throws(StorageError) -> [StorageError]
+
   /// Removes all entries and the header, whether they can be read or not.
   ///
   /// - Parameter report: Gets failures that keep nothing from being removed.
@@ -99,12 +105,17 @@ protocol VaultRevision: AnyObject, Sendable {
     _ seal: (inout EntryOutput) throws(StorageError) -> Void
   ) throws(StorageError) -> WriteOutcome
 
-  /// Replaces an entry that the caller has locked and read; it need not survive a power cut yet.
+  /// Replaces an entry that the caller has read. The new one need not survive a power cut yet,
+  /// unless it is at another path.
   ///
-  /// - Parameter old: The entry; nil if it is a file.
+  /// - Parameters:
+  ///   - old: The entry; nil if it is a file.
+  ///   - path: Where the old entry is.
+  ///   - newPath: The path that the caller has locked. If it is another one, there is no entry, and
+  ///     the old one is removed.
   /// - Returns: nil if the header or the entry is another one.
   func replace(
-    _ old: StoredEntry?, at path: EntryPath,
+    _ old: StoredEntry?, at path: EntryPath, movingTo newPath: EntryPath,
     _ seal: (inout EntryOutput) throws(StorageError) -> Void
   ) throws(StorageError) -> Void?
 

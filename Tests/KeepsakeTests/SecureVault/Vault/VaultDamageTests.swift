@@ -576,7 +576,10 @@ import Testing
     #expect(try directory.secrets().get("l") == "other")
     // An older copy of the vault still opens.
     for (name, bytes) in first where name.hasPrefix("vault/") && !bytes.isEmpty {
-      try bytes.write(to: directory.file(name))
+      let file = directory.file(name)
+      try FileManager.default.createDirectory(
+        at: file.deletingLastPathComponent(), withIntermediateDirectories: true)
+      try bytes.write(to: file)
     }
     #expect(try directory.secrets().get("l") == "other")
   }

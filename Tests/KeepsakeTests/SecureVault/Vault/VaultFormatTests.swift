@@ -60,22 +60,29 @@ import Testing
     }
   }
 
-  /// A vault that is protected with two name keys at once is one of a newer version.
-  @Test func moreNameKeysAreANewerVersion() throws {
-    func ring(nameKeys: UInt32) throws -> KeyRing? {
-      let count = 4 + Int(nameKeys) * 32 + 8 + 36 + 2
-      let pages = try KeyPages(count: 32 + count)
+  /// There are several while entries are moved to new names.
+  @Test func aKeySetHasOneNameKeyOrMore() throws {
+    func ring(nameKeys: UInt32, room: Int) throws -> KeyRing? {
+      let pages = try KeyPages(count: 32 + 4 + room * 32 + 8 + 36 + 2)
       var writer = ByteWriter(pages.bytes[part: 32...])
       writer.append(nameKeys)
-      writer.appendZeros(Int(nameKeys) * 32)
+      for number in 0..<room {
+        writer.append(UInt8(number))
+        writer.appendZeros(31)
+      }
       writer.append(UInt32(7))
       writer.append(UInt32(1))
       writer.append(UInt32(7))
       writer.appendZeros(34)
       return try KeyRing(pages)
     }
-    #expect(try ring(nameKeys: 1)?.primaryID == 7 && ring(nameKeys: 0) == nil)
-    #expect(throws: KeySlot.ParseError.newerVersion) { try ring(nameKeys: 2) }
+    #expect(try ring(nameKeys: 0, room: 0) == nil)
+    for count in [1, 2, 3] {
+      let ring = try #require(try ring(nameKeys: UInt32(count), room: count))
+      #expect(ring.primaryID == 7 && ring.nameKeyCount == count)
+      for number in 0..<count { #expect(ring.withNameKey(number) { $0[0] } == UInt8(number)) }
+    }
+    for count in [2, 4, .max] as [UInt32] { #expect(try ring(nameKeys: count, room: 3) == nil) }
   }
 
   @Test func theSameBytesAsTwoKindsOfSecretGiveUnrelatedKeys() throws {
