@@ -19,11 +19,11 @@ enum BackupCommands {
     if suites.isEmpty, protection == nil {
       throw Failure.nothingStored(by: arguments.app, "no settings or secrets")
     }
-    let directory = try makeDirectory(arguments.words[1])
+    let directory = try BackupTarget(arguments.words[1])
     var manifest = BackupManifest(app: arguments.app)
-    do {
+    try directory.fill {
       for suite in suites {
-        let file = "settings/" + (try suite.fileName("suite")) + ".jsonl"
+        let file = try BackupManifest.file(ofSuite: suite.name)
         try directory.folder.subfolder("settings").create()
         try Defaults.suite(suite).backUp(to: directory.path + "/" + file)
         manifest.suites.append(BackupManifest.Suite(name: suite.name, file: file))
@@ -36,11 +36,6 @@ enum BackupCommands {
           keyFile: manifest.hasKeyFile ? directory.path + "/" + BackupManifest.keyFile : nil)
       }
       try manifest.write(to: directory.folder)
-    } catch {
-      // Without the last file it could not be restored.
-      try? directory.folder.clear()
-      rmdir(directory.path)
-      throw error
     }
     let counts = Output.count(suites.count, "suite") + (protection == nil ? "" : " and the vault")
     try Output.write("Backed up \(counts) of \(Output.escaped(arguments.app)).")
@@ -48,24 +43,6 @@ enum BackupCommands {
       Output.note("The backup has the vault's key file: keep it as safe as the secrets.")
     }
     return Diagnostics.status
-  }
-
-  /// Creates the directory of a backup, or uses an empty one.
-  private static func makeDirectory(_ path: String) throws -> (path: String, folder: Folder) {
-    if mkdir(path, 0o700) != 0 {
-      let code = errno
-      guard code == EEXIST else {
-        throw Failure(
-          message: "\(path) cannot be created: \(String(cString: strerror(code))). "
-            + "Name a new directory in one that you can write to.", status: 74)
-      }
-      let folder = Folder(URL(filePath: path))
-      guard try folder.list(includingHidden: true).isEmpty else {
-        throw Failure.usage("\(path) is not empty. Name a new directory.")
-      }
-    }
-    let url = URL(filePath: path)
-    return (url.path(percentEncoded: false), Folder(url))
   }
 
   // MARK: Restoring

@@ -94,10 +94,11 @@ struct BackupManifest: Codable {
         throw damaged(path + "/" + file.path)
       }
     }
+    try manifest.requireConsistency(in: directory)
     return manifest
   }
 
-  private static func damaged(_ path: String) -> Failure {
+  static func damaged(_ path: String) -> Failure {
     Failure(
       message: "\(path) is missing or damaged. Restore another backup; nothing was changed.")
   }

@@ -139,6 +139,97 @@ extension KeepsakectlTests {
     #expect(names == ["vault"])
   }
 
+  // MARK: Whose a backup is
+
+  @Test func aTargetThatOthersMayChangeIsRefused() throws {
+    try fill()
+    let own = path("own")
+    for mode: mode_t in [0o700, 0o755] {
+      try FileManager.default.createDirectory(atPath: own, withIntermediateDirectories: false)
+      try #require(chmod(own, mode) == 0)
+      #expect(try run("backup", app, own).status == 0)
+      #expect(try FileSystem.status(own)?.mode == 0o700)
+      for file in try files(in: own) {
+        #expect(try FileSystem.status("\(own)/\(file)")?.mode == 0o600, "\(file)")
+      }
+      try FileSystem.removeTree(own)
+    }
+    try FileManager.default.createDirectory(atPath: own, withIntermediateDirectories: false)
+    for mode: mode_t in [0o777, 0o770, 0o1777, 0o702] {
+      try #require(chmod(own, mode) == 0)
+      try expectFailure(77, "other users may write", "backup", app, own)
+    }
+    try #require(chmod(own, 0o700) == 0)
+    let link = path("link")
+    try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: own)
+    for name in [link, link + "/", link + "//"] {
+      try expectFailure(77, "a link or a file is there", "backup", app, name)
+    }
+    let dangling = path("dangling")
+    try FileManager.default.createSymbolicLink(
+      atPath: dangling, withDestinationPath: path("elsewhere"))
+    for name in [dangling, dangling + "/"] {
+      #expect(try run("backup", app, name).status != 0)
+    }
+    #expect(try FileSystem.status(path("elsewhere")) == nil)
+    #expect(try files(in: own).isEmpty)
+  }
+
+  /// Root backs up to directories of another user.
+  @Test(.enabled(if: geteuid() == 0, "only root can give files away"))
+  func noFileOfABackupGetsAnotherOwner() throws {
+    try fill()
+    let home = path("home")
+    try FileManager.default.createDirectory(
+      atPath: home + "/theirs", withIntermediateDirectories: true)
+    for path in [home, home + "/theirs"] { try #require(chown(path, 65_534, 65_534) == 0) }
+    try expectFailure(77, "belongs to user 65534", "backup", app, home + "/theirs")
+    #expect(try files(in: home + "/theirs").isEmpty)
+    let backup = home + "/backup"
+    let backedUp = try run("backup", app, backup)
+    #expect(backedUp.status == 0, "\(backedUp)")
+    for name in try FileManager.default.subpathsOfDirectory(atPath: backup) + [""] {
+      let status = try #require(try FileSystem.status(backup + "/" + name))
+      #expect(status.owner == 0 && status.mode & 0o077 == 0, "\(name)")
+    }
+  }
+
+  // MARK: What a manifest may say
+
+  @Test func aForgedManifestIsRefused() throws {
+    try fill()
+    #expect(try run("backup", app, backup).status == 0)
+    let manifest = try String(contentsOfFile: backup + "/backup.json", encoding: .utf8)
+    try FileManager.default.copyItem(
+      atPath: backup + "/settings/team.jsonl", toPath: path("outside.jsonl"))
+    let before = try files(in: path("config"))
+    func expectRefused(_ old: String, _ new: String) throws {
+      let forged = manifest.replacing(old, with: new)
+      try #require(forged != manifest)
+      try Data(forged.utf8).write(to: URL(filePath: backup + "/backup.json"))
+      try expectFailure(1, "backup.json is missing or damaged", "restore", app, backup, "--replace")
+      #expect(try files(in: path("config")) == before)
+    }
+    let file = "\"file\" : \"settings/team.jsonl\""
+    try expectRefused(file, "\"file\" : \"../outside.jsonl\"")
+    try expectRefused(file, "\"file\" : \"settings/../settings/team.jsonl\"")
+    try expectRefused(file, "\"file\" : \"settings/standard.jsonl\"")
+    try expectRefused(file, "\"file\" : \"\(path("outside.jsonl"))\"")
+    try expectRefused("\"name\" : \"team\"", "\"name\" : \"other\"")
+    try expectRefused("\"hasVault\" : true", "\"hasVault\" : false")
+    try expectRefused("\"hasKeyFile\" : true", "\"hasKeyFile\" : false")
+    try Data(manifest.utf8).write(to: URL(filePath: backup + "/backup.json"))
+    // Nor may there be more than it lists.
+    let secret = "vault/" + String(repeating: "a", count: 32)
+    for name in ["settings/more.jsonl", "note.txt", ".hidden", secret] {
+      try Data("x".utf8).write(to: URL(filePath: backup + "/" + name))
+      try expectFailure(
+        1, "\(name) is not a part of the backup", "restore", app, backup, "--replace")
+      try FileSystem.unlink(backup + "/" + name)
+    }
+    #expect(try run("restore", app, backup, "--replace").status == 0)
+  }
+
   @Test(.enabled(if: OneAtATime.HazardTests.canMount, "a file system cannot be mounted here"))
   func aFullDiskReplacesNothing() throws {
     let disk = try TemporaryDirectory()

@@ -1,0 +1,74 @@
+internal import CKeepsake
+internal import KeepsakeLibc
+internal import Synchronization
+
+/// The directory of a new backup, which belongs to the user who makes it.
+package struct BackupDirectory: Sendable {
+  package let path: String
+
+  /// Creates the directory, or uses an empty one. Only its user has access.
+  ///
+  /// - Throws: ``StorageError`` if something else is there, or if another user could change the
+  ///   backup.
+  package init(creating path: String) throws(StorageError) {
+    self.path = path
+    let isNew = try Self.make(path)
+    let directory = try DirectoryHandle(path)
+    try requireOwn(directory.status())
+    try directory.setMode(0o700)
+    let isEmpty = isNew ? true : try directory.isEmpty()
+    guard isEmpty else {
+      throw StorageError(
+        .misuse, operation: "backUp", path: path, reason: "the directory is not empty",
+        remedy: "Name a new directory.")
+    }
+  }
+
+  private static func make(_ path: String) throws(StorageError) -> Bool {
+    let result = systemCall(.mkdir, path) { Int(mkdirat(AT_FDCWD, path, 0o700)) }
+    if case .failure(let error) = result, error.code == EEXIST { return false }
+    try result.get(.mkdir, path)
+    return true
+  }
+
+  /// Throws unless the path is a directory of the user that nobody else may write to.
+  package func requireOwn() throws(StorageError) { try requireOwn(nil) }
+
+  private func requireOwn(_ opened: FileStatus?) throws(StorageError) {
+    let status = try FileSystem.status(path, followsLinks: false)
+    let user = ProcessEnvironment.userID
+    let problem: String? =
+      if let status, status.isDirectory, opened?.isSameFile(as: status) != false {
+        if status.owner != user {
+          "the directory belongs to user \(status.owner), and this process runs as user \(user)"
+        } else if status.mode & 0o022 != 0 {
+          "other users may write to the directory (mode \(String(status.mode, radix: 8)))"
+        } else {
+          nil
+        }
+      } else {
+        "a link or a file is there"
+      }
+    guard let problem else { return }
+    throw StorageError(
+      .accessDenied, operation: "backUp", path: path,
+      reason: "the backup would not be safe: \(problem)",
+      remedy: "Name a new directory in one of your own.")
+  }
+
+  // MARK: Owners
+
+  private static let current = Locked<String?>(nil)
+
+  /// Runs `body`, in which root gives no file of the backup to another user.
+  package func perform<R>(_ body: () throws -> R) throws -> R {
+    Self.current.withLock { $0 = path + "/" }
+    defer { Self.current.withLock { $0 = nil } }
+    return try body()
+  }
+
+  /// Whether a path is in the backup that this process is making. Only root asks.
+  static func contains(_ path: String) -> Bool {
+    current.withLock { current in current.map { path.hasPrefix($0) } ?? false }
+  }
+}
