@@ -1,5 +1,6 @@
 // Commands on vaults. The tests also use this file: both processes make and verify the same values,
 // and a test computes what a process that it killed was doing.
+import Dispatch
 import FoundationEssentials
 import Keepsake
 
@@ -400,6 +401,25 @@ func runVaultCommand(_ words: [String]) -> Bool {
         printLine("error \(error)")
       }
     }
+  case "vault-exit":  // prints the secrets that it has stored, and exits while it stores others
+    // Runs after the handlers that are registered later.
+    atexit {
+      printLine(SecureVault.set("last", forKey: "last") ? "last" : "failed last")
+      printLine(SecureVault.get("last") == "last" ? "read" : "failed to read")
+    }
+    let isBusy = DispatchSemaphore(value: 0)
+    let count = number(1)
+    for thread in 0..<2 {
+      DispatchQueue(label: "\(thread)").async {
+        for index in 0... {
+          let key = "\(thread).\(index)"
+          printLine(SecureVault.set(key, forKey: key) ? key : "failed \(key)")
+          if index == count { isBusy.signal() }
+        }
+      }
+    }
+    isBusy.wait()
+    exit(0)
   case "vault-serve":  // answers requests until its input ends
     while let line = readLine() {
       let words = line.split(separator: " ").map(String.init)

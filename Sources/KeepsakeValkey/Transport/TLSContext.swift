@@ -13,6 +13,11 @@ final class TLSContext: @unchecked Sendable {
   init(_ server: ServerAddress) throws(StorageError) {
     ERR_clear_error()
     guard let context = SSL_CTX_new(TLS_client_method()) else { throw Self.failure(server) }
+    // Before the first use: otherwise OpenSSL frees what the link's thread uses when the program
+    // exits.
+    guard OPENSSL_init_ssl(UInt64(OPENSSL_INIT_NO_ATEXIT), nil) == 1 else {
+      throw Self.failure(server)
+    }
     self.context = context
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nil)
     guard SSL_CTX_ctrl(context, SSL_CTRL_SET_MIN_PROTO_VERSION, Int(TLS1_2_VERSION), nil) == 1

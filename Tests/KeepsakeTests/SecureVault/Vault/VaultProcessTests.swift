@@ -117,6 +117,23 @@ extension OneAtATime {
       #expect(failures.all.isEmpty, "\(failures.all)")
     }
 
+    // MARK: Exiting processes
+
+    /// Threads are in the vault when the program exits, and so is a handler that runs last.
+    @Test func aProgramExitsWhileThreadsStoreSecrets() throws {
+      for round in 0..<Coverage.count(sample: 40, complete: 200) {
+        let directory = try TemporaryDirectory(isQuick: true)
+        let peer = try Peer.start(directory, "vault-exit", "\(round % 5)")
+        let lines = peer.finish().split(separator: "\n").map(String.init)
+        try #require(peer.exitStatus == 0, "round \(round): \(peer.exitStatus), \(lines)")
+        #expect(lines.contains("last") && lines.contains("read"), "round \(round): \(lines)")
+        let store = directory.secrets()
+        for line in lines where line != "read" {
+          #expect(try store.get(line) == line, "round \(round)")
+        }
+      }
+    }
+
     // MARK: Killed processes
 
     @Test(arguments: [["set", "rotate", "protect"], ["rotate", "rotate", "protect"], ["erase"]])
