@@ -46,7 +46,9 @@ def read_file(path, private=False):
         status = os.fstat(file.fileno())
         check(stat.S_ISREG(status.st_mode), f"{path} is no regular file")
         own = status.st_uid == os.geteuid() and not status.st_mode & 0o066
-        check(own or not private, f"{path} belongs to another user, or others may read or write it")
+        folder = os.stat(os.path.dirname(os.path.abspath(path)))
+        own = own and folder.st_uid in (os.geteuid(), 0) and not folder.st_mode & 0o022
+        check(own or not private, f"{path} or its folder belongs to another user, or others may read or write it")
         return file.read()
 
 def aes(key, blocks):

@@ -100,6 +100,7 @@ struct KeyFile: Sendable {
       throws(StorageError) -> R
   ) throws(StorageError) -> R {
     _ = try directory.createIfNeeded()
+    try requireSafeDirectory()
     let lockPath = directory.lockPath(for: FileSystem.name(of: path))
     return try ByteRangeLock.withLock(
       ByteRangeLock.allBytes, of: lockPath, mode: 0o600, timeout: timeout
@@ -196,6 +197,7 @@ struct KeyFile: Sendable {
         remedy: "Run: chmod 600 \(path). If they may have read it, call "
           + "SecureVault.protect(with: .keyFile).")
     }
+    try requireSafeDirectory()
     let maxSize = Self.prefixSize + Self.maxKeyCount * Self.recordSize + Digest.size
     guard status.size <= maxSize else { throw damaged }
     let contents = try SecretBytes(count: status.size)
@@ -233,6 +235,24 @@ struct KeyFile: Sendable {
     if status.owner == user { return true }
     guard user == 0 else { return false }
     return try FileSystem.status(directory.path)?.owner == status.owner
+  }
+
+  /// Throws if other users may put another key file in the place of this one.
+  private func requireSafeDirectory() throws(StorageError) {
+    guard let status = try FileSystem.status(directory.path) else { return }
+    let user = ProcessEnvironment.userID
+    // Root also uses the key files of other users.
+    guard user == 0 || status.owner == user || status.owner == 0 else {
+      throw refusal(
+        "its directory belongs to user \(status.owner), and this process runs as user \(user)",
+        remedy: "Run the program as that user, or run: chown \(user) \(directory.path)")
+    }
+    guard status.mode & 0o022 == 0 else {
+      throw refusal(
+        "other users may write to its directory (mode \(String(status.mode, radix: 8)))",
+        remedy: "Run: chmod go-w \(directory.path). If they may have replaced the key file, call "
+          + "SecureVault.protect(with: .keyFile).")
+    }
   }
 
   /// Throws if a new key file could not be used again, before there is a key in it.

@@ -619,6 +619,27 @@ import Testing
     try expectUsable("read-only")
   }
 
+  @Test func refusesAKeyFileInADirectoryThatOtherUsersMayWrite() throws {
+    _ = try makeSecrets()
+    let path = directory.file("state").path
+    for mode: mode_t in [0o770, 0o720, 0o702, 0o777, 0o1777] {
+      try #require(chmod(path, mode) == 0)
+      try expectRefused("mode \(String(mode, radix: 8))", remedy: "chmod go-w \(path)")
+    }
+    // Nor is a key file created there.
+    let aside = directory.path + "/aside"
+    try FileSystem.rename(directory.keyFilePath, to: aside)
+    try directory.secrets().eraseVault()
+    failure("set", codes: [.accessDenied]) { try directory.secrets().set("v", forKey: "k") }
+    #expect(try directory.names().sorted() == ["aside", "state", "vault"])
+    try FileSystem.rename(aside, to: directory.keyFilePath)
+    for mode: mode_t in [0o755, 0o750, 0o700] {
+      try #require(chmod(path, mode) == 0)
+      try directory.secrets().set("other", forKey: "l")
+      try expectUsable("mode \(String(mode, radix: 8))")
+    }
+  }
+
   /// Only root can change a file's owner.
   @Test(.enabled(if: geteuid() == 0)) func refusesAKeyFileOfAnotherUser() throws {
     _ = try makeSecrets()
