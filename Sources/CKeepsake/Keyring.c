@@ -42,6 +42,17 @@ int64_t keepsake_read_key(int32_t key, void *buffer, size_t size) {
 #endif
 }
 
+int64_t keepsake_describe_key(int32_t key, void *buffer, size_t size) {
+#if defined(__linux__) && defined(SYS_keyctl)
+  enum { describe = 6 };
+  return syscall(SYS_keyctl, describe, (long)key, buffer, size, 0L);
+#else
+  (void)key, (void)buffer, (void)size;
+  errno = ENOSYS;
+  return -1;
+#endif
+}
+
 int64_t keepsake_control_key(int32_t operation, int32_t key, uint32_t argument) {
 #if defined(__linux__) && defined(SYS_keyctl)
   return syscall(SYS_keyctl, (long)operation, (long)key, (long)(int32_t)argument, 0L, 0L);

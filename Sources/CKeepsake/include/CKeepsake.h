@@ -144,7 +144,10 @@ int keepsake_keeps_blocks(int descriptor);
 int64_t keepsake_add_key(
     const char *_Nonnull description, const void *_Nonnull payload, size_t size, int32_t keyring);
 int64_t keepsake_find_key(const char *_Nonnull description, int32_t keyring);
+// Also the numbers of the keys in a keyring.
 int64_t keepsake_read_key(int32_t key, void *_Nonnull buffer, size_t size);
+// `type;user;group;permissions;description`, with a zero at its end.
+int64_t keepsake_describe_key(int32_t key, void *_Nonnull buffer, size_t size);
 // keyctl(2) with an operation that takes a key and a number.
 int64_t keepsake_control_key(int32_t operation, int32_t key, uint32_t argument);
 

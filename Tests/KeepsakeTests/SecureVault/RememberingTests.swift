@@ -119,6 +119,39 @@ struct RememberingTests {
     #expect(Keyring.find(name) == nil)
   }
 
+  /// Another process of the login locks a vault whose header is away, or is no header.
+  @Test(arguments: ["vault/vault.hdr", "vault", ""])
+  func lockForgetsTheKeyOfAVaultThatCannotBeRead(moved: String) throws {
+    let store = make()
+    try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
+    let name = try keyName
+    if moved.isEmpty {
+      try Bytes.write([1, 2, 3], to: directory.headerPath)
+    } else {
+      try FileSystem.rename(directory.file(moved).path, to: directory.file("aside").path)
+    }
+    // A failure to look for it is no success.
+    let plan = FaultPlan(decide: { $0.call == .keyring ? .fail(ENOMEM) : .proceed })
+    FaultPlan.$current.withValue(plan) {
+      #expect(throws: StorageError.self) { try make().lock() }
+    }
+    #expect(Keyring.find(name) != nil)
+    try make().lock()
+    #expect(Keyring.find(name) == nil)
+  }
+
+  /// The vault was remembered where it was.
+  @Test func lockForgetsTheKeyOfAVaultThatWasMoved() throws {
+    let store = make()
+    try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
+    let name = try keyName
+    let other = try TemporaryDirectory(isQuick: true)
+    try FileSystem.rename(directory.file("vault").path, to: other.file("vault").path)
+    #expect(Keyring.find(name) != nil)
+    try other.secrets(keySources: []).lock()
+    #expect(Keyring.find(name) == nil)
+  }
+
   @Test func aNewMasterKeyMakesItUseless() throws {
     let store = make()
     try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
@@ -280,7 +313,10 @@ enum Keyring {
   /// The description of the key of the vault with this header.
   static func name(ofHeader path: String) throws -> String {
     let id = try Bytes.read(path)[8..<24]
-    return "keepsake:vault:" + id.map { String(format: "%02x", $0) }.joined()
+    let place = try Array(FileSystem.parent(of: path).utf8).withBytes(Digest.sha256).prefix(8)
+    return "keepsake:vault:"
+      + [Array(place), Array(id)].map { $0.map { String(format: "%02x", $0) }.joined() }
+      .joined(separator: ":")
   }
 
   static func find(_ name: String) -> Int? { try? SessionKeyring.find(name).get() }

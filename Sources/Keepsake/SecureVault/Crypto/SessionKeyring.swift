@@ -75,6 +75,48 @@ enum SessionKeyring {
     return (try? count.get()) == memory.count
   }
 
+  /// The names of the keys in the keyring of the login that begin with `prefix`.
+  static func names(startingWith prefix: String) throws(StorageError) -> [String] {
+    let keyring: Int32
+    switch session(prefix) {
+    case .success(let found): keyring = found
+    case .failure(let error) where isAbsence(error): return []
+    case .failure(let error):
+      try check(.failure(error))
+      return []
+    }
+    var names: [String] = []
+    let listed = try bytes(prefix) { keepsake_read_key(keyring, $0, $1) }
+    for start in stride(from: 0, to: listed.count - 3, by: 4) {
+      let id = listed.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: start, as: Int32.self) }
+      let text = try bytes(prefix) { keepsake_describe_key(id, $0, $1) }
+      let fields = text.dropLast().split(
+        separator: UInt8(ascii: ";"), maxSplits: 4, omittingEmptySubsequences: false)
+      guard fields.count == 5, fields[0].elementsEqual("user".utf8) else { continue }
+      let name = String(decoding: fields[4], as: UTF8.self)
+      if name.hasPrefix(prefix) { names.append(name) }
+    }
+    return names
+  }
+
+  /// What a call writes to a buffer that is large enough; empty if there is no such key, or it is
+  /// not for this process.
+  private static func bytes(
+    _ name: String, _ call: (UnsafeMutableRawPointer, Int) -> Int64
+  ) throws(StorageError) -> [UInt8] {
+    var buffer = [UInt8](repeating: 0, count: 512)
+    while true {
+      let result = buffer.withUnsafeMutableBytes { memory in
+        systemCall(.keyring, name) { memory.baseAddress.map { Int(call($0, memory.count)) } ?? 0 }
+      }
+      if case .failure(let error) = result, isAbsence(error) || error.code == EACCES { return [] }
+      // The length is returned also if the buffer is too small.
+      let count = try check(result)
+      if count <= buffer.count { return Array(buffer[..<max(0, count)]) }
+      buffer = [UInt8](repeating: 0, count: count)
+    }
+  }
+
   /// Destroys a key, also for processes that have found it already. A missing key is not an error.
   static func remove(_ name: String) throws(StorageError) {
     switch find(name) {

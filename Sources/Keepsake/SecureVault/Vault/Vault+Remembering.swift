@@ -4,14 +4,26 @@
 /// A vault has one only if the caller asked for it. A key of a vault that has a new master key by
 /// now opens nothing.
 extension Vault {
-  private static func keyName(_ vaultID: [UInt8]) -> String {
-    "keepsake:vault:"
-      + String(unsafeUninitializedCapacity: 2 * vaultID.count) { digits in
-        for (index, byte) in vaultID.enumerated() {
-          Hexadecimal.write(UInt64(byte), to: digits[(2 * index)..<(2 * index + 2)])
-        }
-        return 2 * vaultID.count
+  private static let prefix = "keepsake:vault:"
+
+  private static func hexadecimal(_ bytes: some Collection<UInt8>) -> String {
+    String(unsafeUninitializedCapacity: 2 * bytes.count) { digits in
+      for (index, byte) in bytes.enumerated() {
+        Hexadecimal.write(UInt64(byte), to: digits[(2 * index)..<(2 * index + 2)])
       }
+      return 2 * bytes.count
+    }
+  }
+
+  /// What the names of this vault's keys begin with. It depends on where the vault is, so that they
+  /// are found even if its header is not.
+  private func namePrefix() throws(StorageError) -> String {
+    let hash = try Array(storage.path.utf8).withBytes(Digest.sha256)
+    return Self.prefix + Self.hexadecimal(hash.prefix(8)) + ":"
+  }
+
+  private func keyName(_ vaultID: [UInt8]) throws(StorageError) -> String {
+    try namePrefix() + Self.hexadecimal(vaultID)
   }
 
   /// Remembers the key of the open vault unless `lock()` was called since. A failure is reported:
@@ -20,7 +32,7 @@ extension Vault {
     _ session: VaultSession, seconds: UInt32, ifNotLockedSince lockCount: Int
   ) {
     do throws(StorageError) {
-      let name = Self.keyName(session.header.vaultID)
+      let name = try keyName(session.header.vaultID)
       try session.ring.withMasterKey { key throws(StorageError) in
         try SessionKeyring.add(key, named: name, seconds: seconds)
       }
@@ -42,7 +54,7 @@ extension Vault {
     // Only a vault that asks a user for a passphrase is remembered.
     guard header.hasTypedSlot else { return nil }
     let key = try SecretBytes(count: XAES.keySize)
-    guard SessionKeyring.read(Self.keyName(header.vaultID), into: key.bytes) else { return nil }
+    guard SessionKeyring.read(try keyName(header.vaultID), into: key.bytes) else { return nil }
     let ring = try KeyRing.open(header) { masterKey throws(StorageError) in
       masterKey.copyMemory(from: UnsafeRawBufferPointer(key.bytes))
     }
@@ -51,22 +63,35 @@ extension Vault {
     }
   }
 
-  /// Makes all processes of the login forget the key of the vault that has or had these headers.
-  /// Returns a failure.
+  /// Makes all processes of the login forget the keys of the vault here, and of one that was moved
+  /// here. Returns a failure.
+  ///
+  /// - Parameter headers: What the vault has or had; none if they cannot be read.
   func forgetRemembered(_ headers: VaultHeader?...) -> StorageError? {
+    let known = headers.compactMap { $0 }
+    // Only a vault that asks a user for a passphrase is remembered.
+    if !known.isEmpty, !known.contains(where: \.hasTypedSlot) { return nil }
     var failure: StorageError?
-    let known = headers.compactMap { $0 }.filter(\.hasTypedSlot)
-    for name in Set(known.map { Self.keyName($0.vaultID) }) {
-      do throws(StorageError) {
-        try SessionKeyring.remove(name)
-      } catch {
-        failure = StorageError(
-          error.code, operation: "lock", path: storage.path,
-          reason: "the system still remembers the vault's key (\(error.reason ?? ""))",
-          remedy: "End the login session, or wait until the key expires.")
+    do throws(StorageError) {
+      let here = try namePrefix()
+      let ids = known.map { ":" + Self.hexadecimal($0.vaultID) }
+      for name in try SessionKeyring.names(startingWith: Self.prefix)
+      where name.hasPrefix(here) || ids.contains(where: name.hasSuffix) {
+        do throws(StorageError) {
+          try SessionKeyring.remove(name)
+        } catch {
+          failure = error
+        }
       }
+    } catch {
+      failure = error
     }
-    return failure
+    return failure.map { error in
+      StorageError(
+        error.code, operation: "lock", path: storage.path,
+        reason: "the system still remembers the vault's key (\(error.reason ?? ""))",
+        remedy: "End the login session, or wait until the key expires.")
+    }
   }
 }
 #endif
