@@ -280,9 +280,11 @@ extension SecureVault {
   /// key source that is available. To remove the secrets of one service, use
   /// ``removeAll(service:)``.
   ///
-  /// The header, which has the wrapped keys, is overwritten before it is removed; the files of the
-  /// secrets are only removed. A backup of the vault still opens, with the passphrase, the recovery
-  /// code or the key that it had then: the key file stays, because copies of the vault may need it.
+  /// Vaults that a restore has replaced and kept (`vault.replaced-*`) are removed, too. The header,
+  /// which has the wrapped keys, is overwritten before it is removed; the files of the secrets are
+  /// only removed. A backup of the vault, here or on another machine, still opens, with the
+  /// passphrase, the recovery code or the key that it had then: the key file stays, because copies
+  /// of the vault may need it.
   /// So do snapshots of a file system, and possibly blocks that a flash disk or a copy-on-write
   /// file system has not reused. A header that has another hard link is not overwritten.
   ///

@@ -47,9 +47,17 @@ extension Vault {
   /// Removes all entries and the header, whether the vault can be opened or not.
   func erase() throws(StorageError) {
     let header = (try? storage.readHeader())?.0
-    guard try storage.erase(reporting: report) else { return }
+    var failure: StorageError?
+    do throws(StorageError) {
+      guard try storage.erase(reporting: report) else { return }
+    } catch {
+      // What stays may be an older vault beside this one.
+      guard let hasHeader = try? storage.hasHeader(), !hasHeader else { throw error }
+      failure = error
+    }
     state.withLock { $0.reset() }
-    if let failure = forgetRemembered(header) { throw failure }
+    failure = forgetRemembered(header) ?? failure
+    if let failure { throw failure }
   }
 }
 #endif

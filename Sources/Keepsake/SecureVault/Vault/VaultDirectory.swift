@@ -125,7 +125,40 @@ final class VaultDirectory: VaultStorage {
   // MARK: Erasing
 
   func erase(reporting report: (StorageError) -> Void) throws(StorageError) -> Bool {
-    guard try FileSystem.status(paths.directory) != nil else { return false }
+    let replaced = try replacedVaults()
+    let isPresent = try FileSystem.status(paths.directory) != nil
+    if isPresent { try eraseVault(reporting: report) }
+    var failure: StorageError?
+    for path in replaced {
+      do throws(StorageError) {
+        try Self.eraseReplacedVault(path)
+      } catch {
+        failure = failure ?? error
+      }
+    }
+    if let failure {
+      throw StorageError(
+        failure.code, operation: "eraseVault", path: failure.path,
+        reason: "an older vault that a restore has replaced is still there "
+          + "(\(failure.reason ?? ""))",
+        remedy: "Remove it, or whoever has its key can open it.", underlyingError: failure)
+    }
+    return isPresent || !replaced.isEmpty
+  }
+
+  /// The vaults that a restore has replaced and kept. They open with what opened them then.
+  private func replacedVaults() throws(StorageError) -> [String] {
+    let stem = try FileSystem.resolvingLink(paths.directory) + ".replaced"
+    guard try FileSystem.status(FileSystem.parent(of: stem)) != nil else { return [] }
+    var vaults: [String] = []
+    for path in try FileSystem.copies(stem) {
+      let status = try FileSystem.status(path, followsLinks: false)
+      if let status, status.isDirectory, !status.isMountPoint { vaults.append(path) }
+    }
+    return vaults
+  }
+
+  private func eraseVault(reporting report: (StorageError) -> Void) throws(StorageError) {
     try withExclusiveLock { _ throws(StorageError) in
       for directoryName in try paths.entryDirectories() {
         try FileSystem.remove(paths.directory + "/" + directoryName)
@@ -139,7 +172,6 @@ final class VaultDirectory: VaultStorage {
       try eraseHeader(reporting: report)
       try FileSystem.synchronizeDirectory(paths.directory)
     }
-    return true
   }
 
   /// Overwrites the header and removes it, so that the disk keeps no copy if the file system writes
@@ -157,15 +189,29 @@ final class VaultDirectory: VaultStorage {
     do throws(StorageError) {
       // After a power cut, too.
       try FileSystem.synchronizeDirectory(paths.directory)
-      let file = try File(doomed, .readWriteNoFollow)
-      let zeros = [UInt8](repeating: 0, count: min(status.size, VaultHeader.maxSize))
-      try file.overwrite(zeros.span.bytes, at: 0)
-      try file.synchronize()
+      try Self.overwrite(doomed, status.size)
     } catch {
       report(error.inContext(of: "eraseVault"))
     }
     // Like any temporary file, it does not stay because of a failure that is over by now.
     if (try? FileSystem.remove(doomed)) == nil { try FileSystem.remove(doomed) }
+  }
+
+  private static func overwrite(_ path: String, _ size: Int) throws(StorageError) {
+    let file = try File(path, .readWriteNoFollow)
+    let zeros = [UInt8](repeating: 0, count: min(size, VaultHeader.maxSize))
+    try file.overwrite(zeros.span.bytes, at: 0)
+    try file.synchronize()
+  }
+
+  /// Does the same with a vault that a restore has replaced, which has no readers.
+  private static func eraseReplacedVault(_ path: String) throws(StorageError) {
+    let header = path + "/" + VaultMarker.fileName
+    let status = try FileSystem.status(header, followsLinks: false)
+    if let status, status.isRegularFile, status.linkCount == 1 {
+      try overwrite(header, status.size)
+    }
+    try FileSystem.remove(path)
   }
 }
 #endif

@@ -151,6 +151,50 @@ import Testing
   }
 
   /// A directory without a header is not a vault, but what is in it may be what is left of one.
+  /// They open with what opened them before the restore.
+  @Test(arguments: [true, false]) func erasingRemovesTheReplacedVaultsToo(isPresent: Bool) throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    let store = directory.secrets()
+    try store.set("v", forKey: "k")
+    let backup = directory.file("backup").path
+    try store.backUp(to: backup, keyFile: nil)
+    var kept: [String] = []
+    for _ in 0..<2 {
+      kept.append(
+        try #require(try store.prepareRestore(from: backup, keyFile: nil).commit()))
+    }
+    // Not made by a restore.
+    let others = ["vault.replaced-by-me", "vault.replaced"]
+    for name in others {
+      try FileManager.default.createDirectory(
+        at: directory.file(name), withIntermediateDirectories: false)
+    }
+    let link = directory.file("vault.replaced-9999999999").path
+    try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: backup)
+    let copy = directory.file("copy").path
+    try #require(Foundation.link(kept[0] + "/vault.hdr", copy) == 0)
+    if !isPresent { try FileSystem.removeTree(directory.file("vault").path) }
+
+    // One that cannot be removed is an error, and the others are removed.
+    let stuck = kept[1]
+    let plan = FaultPlan(decide: { event in
+      event.call == .rmdir && event.path.hasPrefix(stuck) ? .fail(EIO) : .proceed
+    })
+    FaultPlan.$current.withValue(plan) {
+      let error = #expect(throws: StorageError.self) { try store.eraseVault() }
+      #expect(error?.path?.hasPrefix(kept[1]) == true && error?.operation == "eraseVault")
+    }
+    #expect(try FileSystem.status(kept[0]) == nil && FileSystem.status(kept[1]) != nil)
+    try store.eraseVault()
+    #expect(try FileSystem.status(kept[1]) == nil)
+    for name in others { #expect(try FileSystem.status(directory.file(name).path) != nil) }
+    #expect(try FileSystem.status(backup + "/vault.hdr") != nil)
+    #expect(try FileSystem.status(link, followsLinks: false) != nil)
+    #expect(try Bytes.read(copy).starts(with: "KVH1".utf8), "a hard link is another one's copy")
+    try store.set("w", forKey: "k")
+    #expect(try store.get("k") == "w")
+  }
+
   @Test func entriesWithoutAHeaderAreKept() throws {
     let stage = try Stage(Self.makeApp(), Self.makeBackup())
     try FileManager.default.removeItem(atPath: stage.directory.headerPath)
