@@ -115,7 +115,10 @@ ALPHABET = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 def recovery_code(text):
     """The secret of a code as a user types it, or nothing if the text is not a code."""
-    code = text.upper().translate(bytes.maketrans(b"OIL", b"011"), b"- ")
+    separators = ("Pd", "Zs", "Zl", "Zp", "Cf")
+    code = "".join(letter for letter in text.decode() if unicodedata.category(letter) not in separators
+                   and not letter.isspace() and letter != "\N{MINUS SIGN}")
+    code = code.upper().translate(str.maketrans("OIL", "011")).encode() if code.isascii() else b""
     if len(code) == 28 and all(letter in ALPHABET for letter in code):
         bits = int.from_bytes(hashlib.sha256(code[:26]).digest()[:2], "big") >> 6
         if code[26:] == bytes((ALPHABET[bits >> 5], ALPHABET[bits & 31])):

@@ -31,6 +31,14 @@ final class PseudoTerminal {
     return tcgetattr(descriptor, &settings) == 0 && settings.c_lflag & tcflag_t(ECHO) != 0
   }
 
+  /// Shows what is typed, as a shell does once it has stopped a program.
+  func showInput() {
+    var settings = termios()
+    guard tcgetattr(descriptor, &settings) == 0 else { return }
+    settings.c_lflag |= tcflag_t(ECHO | ICANON | ISIG)
+    tcsetattr(descriptor, TCSANOW, &settings)
+  }
+
   /// Waits for the next occurrence of `prompt` and types a line.
   func answer(_ prompt: String, _ line: String) throws {
     try expect(prompt)

@@ -10,7 +10,11 @@ enum Terminal {
   /// Asks for a line that is not shown while it is typed; nil if the user ends the input instead.
   ///
   /// Control-C ends the program as usual, after the terminal's settings have been restored. They
-  /// are also restored if the program exits, or a signal ends it, during the prompt.
+  /// are also restored if the program exits, or a signal ends it, during the prompt. If it is
+  /// stopped and continued, nothing is shown as before.
+  ///
+  /// A Tab belongs to the line. A line with another control key in it, such as Escape or an arrow
+  /// key, is refused and asked for again.
   static func readHidden(_ prompt: String) throws(StorageError) -> String? {
     try Self.prompt.withLock { _ throws(StorageError) in try readHiddenAlone(prompt) }
   }
@@ -21,10 +25,11 @@ enum Terminal {
     var settings = termios()
     let result = systemCall(.terminal, path) { Int(tcgetattr(terminal.descriptor, &settings)) }
     try result.get(.terminal, path)
-    SavedSettings.save(settings, of: terminal.descriptor)
-    defer { SavedSettings.restore() }
+    let visible = settings
     // Reads single keys and handles their signals itself, so that the echo is always restored.
     settings.c_lflag &= ~tcflag_t(ECHO | ICANON | ISIG)
+    SavedSettings.save(visible, hidden: settings, of: terminal.descriptor)
+    defer { SavedSettings.restore() }
     try systemCall(.terminal, path) {
       Int(tcsetattr(terminal.descriptor, TCSAFLUSH, &settings))
     }.get(.terminal, path)
@@ -35,6 +40,12 @@ enum Terminal {
     defer { try? terminal.writeAll(Array("\n".utf8)) }
 
     var line: [UInt8] = []
+    // Other keys are collected until the line ends: they may be the rest of an arrow key.
+    var isRefused = false
+    func askAgain(_ reason: String) throws(StorageError) {
+      (line, isRefused) = ([], false)
+      try terminal.writeAll(Array("\n\(reason) \(visiblePrompt)".utf8))
+    }
     while true {
       var key: UInt8 = 0
       let count = try systemCall(.read, path) { read(terminal.descriptor, &key, 1) }
@@ -48,14 +59,18 @@ enum Terminal {
         return nil
       case 0x04 where line.isEmpty: return nil  // Control-D
       case 0x0A, 0x0D:
+        if isRefused {
+          try askAgain("That has a control key in it, such as Escape or an arrow key.")
+          continue
+        }
         // Repairing invalid UTF-8 would make different passphrases equal.
         if let text = line.withUnsafeBytes({ String(utf8: $0) }) { return text }
-        line = []
-        try terminal.writeAll(Array("\nThat is not valid UTF-8. \(visiblePrompt)".utf8))
+        try askAgain("That is not valid UTF-8.")
       case 0x08, 0x7F:  // backspace removes all bytes of a character
         while let last = line.popLast(), last & 0xC0 == 0x80 {}
-      case 0x15: line = []  // Control-U
-      case 0x00..<0x20: continue
+      case 0x15: (line, isRefused) = ([], false)  // Control-U
+      case 0x09: line.append(key)
+      case 0x00..<0x20: isRefused = true
       default: line.append(key)
       }
     }
@@ -72,42 +87,61 @@ enum Terminal {
 /// handler of a signal that ends the program, or when the program exits.
 private struct SavedSettings {
   var settings: termios
+  var hidden: termios
   let descriptor: Int32
   /// A child after fork inherits the handlers, but the prompt is its parent's.
   let process = getpid()
 
-  /// The address of the settings of the current prompt; 0 if there is none.
-  private static let current = Atomic<UInt>(0)
+  /// The address of the settings of the current prompt; there is one prompt at a time. It is never
+  /// freed: the handler of a signal may still use it when the prompt has ended.
+  private static let address = UInt(
+    bitPattern: UnsafeMutablePointer<SavedSettings>.allocate(capacity: 1))
+  private static let isCurrent = Atomic(false)
   /// The signals that a terminal, a shell or a service manager sends to end a program. If the
   /// program ignores or handles one, it keeps that.
   private static let signals = [SIGHUP, SIGINT, SIGQUIT, SIGTERM]
   private static let exitHook: Void = ProcessEnvironment.atExit { SavedSettings.apply() }
 
-  static func save(_ settings: termios, of descriptor: Int32) {
+  static func save(_ settings: termios, hidden: termios, of descriptor: Int32) {
     _ = exitHook
-    let saved = UnsafeMutablePointer<SavedSettings>.allocate(capacity: 1)
-    saved.initialize(to: SavedSettings(settings: settings, descriptor: descriptor))
-    current.store(UInt(bitPattern: saved), ordering: .releasing)
+    UnsafeMutablePointer<SavedSettings>(bitPattern: address)?.initialize(
+      to: SavedSettings(settings: settings, hidden: hidden, descriptor: descriptor))
+    isCurrent.store(true, ordering: .releasing)
     for signal in signals { _ = keepsake_replace_signal_handler(signal, nil, restoreAndEnd) }
+    _ = keepsake_replace_signal_handler(SIGCONT, nil, hideAgain)
   }
 
   static func restore() {
-    apply()?.deallocate()
+    apply()
     for signal in signals { _ = keepsake_replace_signal_handler(signal, restoreAndEnd, nil) }
+    _ = keepsake_replace_signal_handler(SIGCONT, hideAgain, nil)
   }
 
-  /// Makes only calls that a signal handler may make. The result, nil after the first call, is the
-  /// caller's.
-  @discardableResult
-  static func apply() -> UnsafeMutablePointer<SavedSettings>? {
-    let address = current.exchange(0, ordering: .acquiringAndReleasing)
-    guard let saved = UnsafeMutablePointer<SavedSettings>(bitPattern: address) else { return nil }
-    if saved.pointee.process == getpid() {
-      tcsetattr(saved.pointee.descriptor, TCSAFLUSH, &saved.pointee.settings)
-    }
-    return saved
+  /// Makes only calls that a signal handler may make, as does ``hide()``.
+  static func apply() {
+    guard isCurrent.exchange(false, ordering: .acquiringAndReleasing) else { return }
+    withSaved { tcsetattr($0.descriptor, TCSAFLUSH, &$0.settings) }
+  }
+
+  /// A shell that has stopped the program has used the terminal with its own settings.
+  static func hide() {
+    guard isCurrent.load(ordering: .acquiring) else { return }
+    withSaved { tcsetattr($0.descriptor, TCSADRAIN, &$0.hidden) }
+    // The prompt may have ended on another thread in the meantime.
+    if isCurrent.load(ordering: .acquiring) { return }
+    withSaved { tcsetattr($0.descriptor, TCSADRAIN, &$0.settings) }
+  }
+
+  private static func withSaved(_ body: (inout SavedSettings) -> Int32) {
+    guard let saved = UnsafeMutablePointer<SavedSettings>(bitPattern: address),
+      saved.pointee.process == getpid()
+    else { return }
+    _ = body(&saved.pointee)
   }
 }
+
+/// Hides what is typed again after the program was continued.
+private func hideAgain(_ signal: Int32) { SavedSettings.hide() }
 
 /// Restores the terminal, and ends the program as the signal would have done.
 private func restoreAndEnd(_ signal: Int32) {

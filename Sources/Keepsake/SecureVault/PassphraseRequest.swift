@@ -61,6 +61,9 @@ extension SecureVault {
   /// let token = try SecureVault.askTerminal(prompt: "Token: ")
   /// ```
   ///
+  /// A Tab belongs to the line. A line with another control key in it, such as Escape or an arrow
+  /// key, is refused and asked for again.
+  ///
   /// - Returns: The line; nil if the user ends the input with Control-D.
   /// - Throws: ``StorageError`` of code `locked` when there is no terminal.
   public static func askTerminal(prompt: String) throws(StorageError) -> String? {

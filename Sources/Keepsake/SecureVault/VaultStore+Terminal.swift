@@ -61,7 +61,7 @@ extension SecureVault.Store {
         return true
       }
       guard try vault.isLocked() else { return true }
-      return try ask("\(reason). Passphrase: ", "The passphrase is wrong. Passphrase: ", period)
+      return try ask(reason, "Passphrase: ", "The passphrase is wrong.", period)
     }
   }
 
@@ -74,20 +74,22 @@ extension SecureVault.Store {
       try vault.openWithKeySource()
     } catch {
       guard try vault.openers().contains(where: \.isRecovery) else { throw error }
-      let question = "Recovery code or passphrase: "
-      _ = try ask("\(reason). \(question)", "That is wrong. \(question)", period, because: error)
+      _ = try ask(reason, "Recovery code or passphrase: ", "That is wrong.", period, because: error)
     }
   }
 
   /// Opens the vault with what the user types; false if the user cancels.
   ///
-  /// - Parameter missingKey: Why the key source did not open it. It is thrown if the user cancels
-  ///   or there is no terminal.
+  /// - Parameters:
+  ///   - reason: Stands before the question at first.
+  ///   - complaint: Stands before it when the answer was wrong.
+  ///   - missingKey: Why the key source did not open it. It is thrown if the user cancels or there
+  ///     is no terminal.
   private func ask(
-    _ prompt: String, _ nextPrompt: String, _ period: SecureVault.Period?,
+    _ reason: String, _ question: String, _ complaint: String, _ period: SecureVault.Period?,
     because missingKey: StorageError? = nil
   ) throws(StorageError) -> Bool {
-    var prompt = prompt
+    var prompt = "\(reason). \(question)"
     var attempts = 3
     while true {
       let typed: String?
@@ -102,7 +104,8 @@ extension SecureVault.Store {
         try vault.unlock(passphrase: typed, rememberingFor: period?.seconds)
         return true
       } catch  where error.code == .wrongPassphrase && attempts > 0 {
-        prompt = nextPrompt
+        let isMistyped = error.reason == Vault.mistypedCode
+        prompt = (isMistyped ? "There is a typing error in the code." : complaint) + " " + question
       }
     }
     if let missingKey { throw missingKey }

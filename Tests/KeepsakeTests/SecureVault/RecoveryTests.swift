@@ -43,6 +43,13 @@ import Testing
     try expectOpens(code)
     // As a user types it from paper.
     try expectOpens(code.lowercased().replacing("-", with: " "))
+    // As a document, a message or a terminal may give it back.
+    for separator in [
+      "\u{2010}", "\u{2011}", "\u{2013}", "\u{2014}", "\u{2212}", "\u{AD}", "\u{A0}", "\t",
+      "\u{202F}", " \u{2013} ", "\r\n", "\u{200B}", "\u{FF0D}",
+    ] {
+      try expectOpens("\u{FEFF} " + code.replacing("-", with: separator) + "\r\n")
+    }
     try expectOpens(
       " " + code.replacing("-", with: "").replacing("0", with: "o").replacing("1", with: "l"))
     var wrong = Array(code)

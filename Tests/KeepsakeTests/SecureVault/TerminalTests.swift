@@ -3,6 +3,7 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeTestSupport
+@testable import keepsake_peer
 
 /// Passphrases and secrets that are typed at a terminal, in a second process.
 @Suite(.multiprocess, .quickPassphrases) struct TerminalTests {
@@ -185,6 +186,49 @@ import Testing
     #expect(text == "true tok\n" && screen == "")
     try directory.secrets().lock()
     #expect(try unlock((first, passphrase)).text == "true tok\n")
+  }
+
+  /// The shell has used the terminal with its own settings in the meantime.
+  @Test func nothingIsShownAfterAStop() async throws {
+    let terminal = try PseudoTerminal()
+    let peer = try ask(at: terminal)
+    try #require(kill(peer.identifier, SIGSTOP) == 0)
+    try await eventually("it is stopped") {
+      MemoryScan.text("/proc/\(peer.identifier)/stat").contains(") T ")
+    }
+    terminal.showInput()
+    #expect(terminal.isEchoing)
+    try #require(kill(peer.identifier, SIGCONT) == 0)
+    try await eventually("input is hidden again") { !terminal.isEchoing }
+    try terminal.type("typed\n")
+    #expect(peer.finish() == "typed\n" && peer.exitStatus == 0)
+    #expect(terminal.isEchoing && !terminal.finish().contains("typed"))
+  }
+
+  @Test func aTabBelongsToTheLineAndOtherControlKeysAreRefused() throws {
+    let terminal = try PseudoTerminal()
+    let peer = try ask(at: terminal)
+    for keys in ["p\u{1B}w\n", "p\u{1B}[Aw\n", "\u{1}pw\n", "p\u{1A}w\n", "p\u{0}w\n"] {
+      try terminal.type(keys)
+      try terminal.expect("That has a control key in it, such as Escape or an arrow key. Secret: ")
+    }
+    try terminal.type("\u{1B}[A\u{15}p\tw\n")  // Control-U begins again
+    #expect(peer.finish() == "p\tw\n" && peer.exitStatus == 0)
+    #expect(terminal.isEchoing)
+  }
+
+  @Test func aTypingErrorInACodeIsNamed() throws {
+    let store = directory.secrets()
+    try store.set("tok", forKey: "token")
+    let code = try store.addRecovery()
+    try FileSystem.unlink(directory.keyFilePath)
+    let question = "Recovery code or passphrase: "
+    let mistyped = (code.first == "2" ? "3" : "2") + code.dropFirst()
+    let (text, _) = try unlock(
+      ("Unlock the peer. " + question, mistyped),
+      ("There is a typing error in the code. " + question, "nonsense"),
+      ("That is wrong. " + question, code))
+    #expect(text == "true tok\n")
   }
 
   @Test func aProgramKeepsItsOwnSignalHandlers() throws {

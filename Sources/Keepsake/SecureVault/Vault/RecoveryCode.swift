@@ -29,14 +29,14 @@ struct RecoveryCode {
     return (RecoveryCode(secret: SlotSecret(.recoveryCode, characters)), text)
   }
 
-  /// Reads a code as a user types it: in any case, with or without dashes and spaces, and with O
-  /// for 0 and I or L for 1. nil if the text is not a code, or has a typing error.
+  /// Reads a code as a user types it: in any case, with or without dashes and spaces of any kind,
+  /// and with O for 0 and I or L for 1. nil if the text is not a code, or has a typing error.
   init?(_ text: String) throws(StorageError) {
     let count = Self.randomCount + Self.checkCount
     let characters = try SecretBytes(count: count)
     var position = 0
-    for byte in text.utf8 where byte != UInt8(ascii: "-") && byte != UInt8(ascii: " ") {
-      guard position < count, let character = Self.character(byte) else { return nil }
+    for scalar in text.unicodeScalars where !Self.isSeparator(scalar) {
+      guard position < count, let character = Self.character(scalar) else { return nil }
       characters.bytes[position] = character
       position += 1
     }
@@ -49,7 +49,31 @@ struct RecoveryCode {
 
   private init(secret: SlotSecret) { self.secret = secret }
 
-  private static func character(_ byte: UInt8) -> UInt8? {
+  /// Whether a text that is not a code may have been meant as one: it has the characters of one, or
+  /// one more or less.
+  static func isMistyped(_ text: String) -> Bool {
+    let count = randomCount + checkCount
+    var length = 0
+    for scalar in text.unicodeScalars where !isSeparator(scalar) {
+      length += 1
+      guard scalar.isASCII, scalar.properties.isAlphabetic || scalar.properties.numericType != nil,
+        length <= count + 1
+      else { return false }
+    }
+    return length >= count - 1
+  }
+
+  /// Copying a code from paper, a document or a message leaves dashes and spaces of many kinds.
+  private static func isSeparator(_ scalar: Unicode.Scalar) -> Bool {
+    switch scalar.properties.generalCategory {
+    case .dashPunctuation, .spaceSeparator, .lineSeparator, .paragraphSeparator, .format: true
+    default: scalar.properties.isWhitespace || scalar == "\u{2212}"  // the minus sign
+    }
+  }
+
+  private static func character(_ scalar: Unicode.Scalar) -> UInt8? {
+    guard scalar.isASCII else { return nil }
+    let byte = UInt8(truncatingIfNeeded: scalar.value)
     let upper = (0x61...0x7A).contains(byte) ? byte - 32 : byte
     switch upper {
     case UInt8(ascii: "O"): return UInt8(ascii: "0")

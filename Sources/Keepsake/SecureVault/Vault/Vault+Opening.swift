@@ -60,6 +60,8 @@ extension Vault {
       remedy: "Restore it from a backup; the secrets are untouched.")
   }
 
+  static let mistypedCode = "there is a typing error in the recovery code"
+
   /// - Parameter which: Follows "wrong passphrase".
   func wrongPassphrase(_ which: String) -> StorageError {
     StorageError(
@@ -192,10 +194,15 @@ extension Vault {
       }
     }
     // Recovery codes first, because trying one costs nothing.
+    let codeSlots = header.slots.filter { $0.kind == .recoveryCode }
     if let code = try RecoveryCode(passphrase) {
-      for slot in header.slots where slot.kind == .recoveryCode {
+      for slot in codeSlots {
         if let session = try attempt(slot, with: code.secret) { return session }
       }
+    } else if !codeSlots.isEmpty, RecoveryCode.isMistyped(passphrase) {
+      failure = StorageError(
+        .wrongPassphrase, operation: "unlock", path: storage.path, reason: Self.mistypedCode,
+        remedy: "Compare it with the code on paper, and enter it again.")
     }
     var attempts = PassphraseAttempts(maxLogN: options.maxLogN)
     for slot in header.slots where slot.opensVault && slot.kind == .passphrase {
