@@ -27,6 +27,7 @@ extension ServerAddress {
     default: throw .invalidAddress(.scheme)
     }
     try apply(parameters)
+    if key != nil, certificate == nil { throw .invalidAddress(.certificate) }
     guard user == nil || user?.isEmpty == false else { throw .invalidAddress(.user) }
   }
 
@@ -136,18 +137,26 @@ extension ServerAddress {
       }
       let value = parameter[(sign + 1)...]
       switch String(decoding: parameter[..<sign], as: UTF8.self) {
-      case "ca":
-        let path = try Self.decode(value)
-        guard isEncrypted, path.utf8.first == UInt8(ascii: "/"), !path.utf8.contains(0) else {
-          throw .invalidAddress(.authorities)
-        }
-        authorities = path
+      case "ca": authorities = try path(value, orElse: .authorities)
+      case "cert": certificate = try path(value, orElse: .certificate)
+      case "key": key = try path(value, orElse: .certificate)
       case "db": database = try Self.database(value)
       case "timeout": requestTimeout = try Self.duration(value)
       case "connect-timeout": connectTimeout = try Self.duration(value)
       default: throw .invalidAddress(.parameter)
       }
     }
+  }
+
+  /// The absolute path of a file that TLS needs.
+  private func path(
+    _ text: ArraySlice<UInt8>, orElse problem: AddressProblem
+  ) throws(StorageError) -> String {
+    let path = try Self.decode(text)
+    guard isEncrypted, path.utf8.first == UInt8(ascii: "/"), !path.utf8.contains(0) else {
+      throw .invalidAddress(problem)
+    }
+    return path
   }
 
   /// `500ms` or `2s`: from a millisecond to an hour.
@@ -181,6 +190,8 @@ enum AddressProblem: String, Sendable {
   case user = "the user in the URL is empty"
   case socketPath = "the URL names no valid path of a socket"
   case authorities = "the parameter ca is not the absolute path of a file, or there is no TLS"
+  case certificate =
+    "cert or key is not the absolute path of a file, there is no TLS, or a key has no certificate"
   case timeout = "a timeout in the URL is not a duration"
   case parameter = "the URL has an unknown parameter"
   case reserved = "a reserved character is in the wrong part of the URL"
@@ -196,8 +207,9 @@ enum AddressProblem: String, Sendable {
     case .socketPath:
       "Write it as unix:///run/valkey.sock, with at most \(SocketAddress.maximumPathLength) bytes."
     case .authorities: "Write it as valkeys://host?ca=/path/ca.pem."
+    case .certificate: "Write it as valkeys://host?cert=/path/client.pem&key=/path/client.key."
     case .timeout: "Write it as 500ms or 2s, up to an hour."
-    case .parameter: "Use only ca, db, timeout and connect-timeout."
+    case .parameter: "Use only ca, cert, key, db, timeout and connect-timeout."
     case .reserved: "Percent-encode @, /, ?, # and : in the user, the password and paths."
     case .encoding: "Write % as %25, and other bytes of UTF-8 as % with two hexadecimal digits."
     }

@@ -5,6 +5,7 @@
 /// - `valkey://host:6379/0`, `redis://…`: TCP, with the number of the database.
 /// - `valkeys://host:6379/0`, `rediss://…`: with TLS. `?ca=/path/ca.pem` names the file of the only
 ///   authorities that may have issued the server's certificate, in place of the system's.
+///   `?cert=/path/client.pem&key=/path/client.key` names the client's own certificate.
 /// - `unix:///run/valkey.sock?db=0`: a socket in the file system.
 ///
 /// `user:password@`, percent-encoded, comes before the host or the path. `connect-timeout` and
@@ -22,6 +23,10 @@ package struct ServerAddress: Hashable, Sendable {
   var database = 0
   /// The file of the certificate authorities; nil for those of the system.
   var authorities: String?
+  /// The file of the client's certificate; nil if it has none.
+  var certificate: String?
+  /// The file of its key; nil if that is in the file of the certificate.
+  var key: String?
   /// How long a connection may take to be made, with all that is said before the first request.
   var connectTimeout = Duration.seconds(2)
   /// How long a request waits for its reply.
@@ -30,6 +35,15 @@ package struct ServerAddress: Hashable, Sendable {
   static let defaultPort: UInt16 = 6_379
 
   init(endpoint: Endpoint) { self.endpoint = endpoint }
+
+  /// Whether what is sent does not leave this machine.
+  var isOnThisMachine: Bool {
+    switch endpoint {
+    case .unix: true
+    case .tcp(let host, _):
+      host.hasPrefix("127.") || ["localhost", "::1"].contains(host.lowercased())
+    }
+  }
 }
 
 extension ServerAddress: CustomStringConvertible, CustomDebugStringConvertible,

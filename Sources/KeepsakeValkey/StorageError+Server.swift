@@ -12,6 +12,14 @@ extension StorageError {
       remedy: remedy)
   }
 
+  /// The server ended the connection after it had asked for a certificate.
+  static func certificateNeeded(_ server: ServerAddress) -> StorageError {
+    StorageError(
+      .accessDenied, operation: "connect", path: server.description,
+      reason: "the server asked for the certificate of a client, and ended the connection",
+      remedy: "Name one with ?cert=/path/client.pem&key=/path/client.key in the URL.")
+  }
+
   /// A connection that could not be made, or that ended.
   static func unreachable(
     _ server: ServerAddress, _ problem: String, call: String, errno: Int32

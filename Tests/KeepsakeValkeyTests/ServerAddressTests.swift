@@ -24,6 +24,12 @@ import Testing
     #expect(address.description == "valkeys://h:7000/3")
   }
 
+  @Test func parsesACertificate() throws {
+    let address = try ServerAddress("valkeys://h?cert=/a%20b.pem&key=/k.pem")
+    #expect(address.certificate == "/a b.pem" && address.key == "/k.pem")
+    #expect(try ServerAddress("valkeys://h?cert=/c.pem").key == nil)
+  }
+
   @Test func parsesAddressesOfIPv6() throws {
     #expect(try ServerAddress("valkey://[::1]").endpoint == tcp("::1"))
     #expect(try ServerAddress("valkey://[fe80::1%25]:70/1").description.hasSuffix(":70/1"))
@@ -71,6 +77,9 @@ import Testing
       ("unix:///a%00", .socketPath), ("unix:///" + String(repeating: "a", count: 200), .socketPath),
       ("valkey://h?ca=/a", .authorities), ("valkeys://h?ca=a", .authorities),
       ("valkeys://h?ca=", .authorities),
+      ("valkey://h?cert=/a", .certificate), ("valkeys://h?cert=a", .certificate),
+      ("valkeys://h?key=/a", .certificate), ("unix:///s?cert=/a", .certificate),
+      ("valkeys://h?cert=/a&key=b", .certificate), ("valkeys://h?cert=/a&key=", .certificate),
       ("valkey://h?timeout=5", .timeout), ("valkey://h?timeout=0s", .timeout),
       ("valkey://h?timeout=-1s", .timeout), ("valkey://h?timeout=3601s", .timeout),
       ("valkey://h?timeout=99999999999999999999s", .timeout),

@@ -410,7 +410,10 @@ final class Connection {
   }
 
   private var cut: StorageError {
-    .unreachable(
+    if case .greeting = phase, transport?.encryption?.lacksCertificate == true {
+      return .certificateNeeded(server)
+    }
+    return .unreachable(
       server, "the server ended the connection", remedy: "Check that the server runs.")
   }
 

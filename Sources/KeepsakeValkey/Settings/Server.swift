@@ -14,11 +14,14 @@ final class Server: Sendable {
     /// Whether the server was checked since the last connection was made.
     let isChecked = Atomic(false)
     let isDurabilityChecked = Atomic(false)
+    let isEncryptionChecked = Atomic(false)
   }
 
   init(
     _ address: ServerAddress, options: LinkOptions = LinkOptions(),
-    confirm confirmation: ValkeyBacking.Confirmation = .primary, checksDurability: Bool = true
+    confirm confirmation: ValkeyBacking.Confirmation = .primary, checksDurability: Bool = true,
+    report: @escaping @Sendable (StorageError) -> Void = StorageSystem.makeReporter(
+      for: "StorageSystem")
   ) {
     let facts = Facts()
     self.facts = facts
@@ -27,7 +30,13 @@ final class Server: Sendable {
     link = Link(
       address, options: options,
       handlers: LinkHandlers(
-        onConnect: { facts.isChecked.store(false, ordering: .releasing) },
+        onConnect: {
+          facts.isChecked.store(false, ordering: .releasing)
+          guard checksDurability, !address.isEncrypted, !address.isOnThisMachine,
+            !facts.isEncryptionChecked.exchange(true, ordering: .relaxed)
+          else { return }
+          BackgroundWork.run { report(Self.plainConnection(address)) }
+        },
         onDisconnect: { _ in facts.isChecked.store(false, ordering: .releasing) }))
   }
 
@@ -164,6 +173,15 @@ final class Server: Sendable {
   }
 
   // MARK: Errors
+
+  /// Reported once, when the first connection has been made.
+  private static func plainConnection(_ address: ServerAddress) -> StorageError {
+    StorageError(
+      .misuse, operation: "connect", path: address.description,
+      reason: "the connection to another machine is not encrypted, so others may read settings and "
+        + "passwords on the network",
+      remedy: "Set up TLS on the server, and begin the URL with valkeys://.")
+  }
 
   private var keepsNothing: StorageError {
     StorageError(

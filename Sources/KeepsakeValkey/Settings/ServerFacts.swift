@@ -18,12 +18,7 @@ package struct ServerFacts: Sendable {
   init(_ address: ServerAddress) {
     isEncrypted = address.isEncrypted
     usesPassword = address.password != nil
-    isOnThisMachine =
-      switch address.endpoint {
-      case .unix: true
-      case .tcp(let host, _):
-        host.hasPrefix("127.") || ["localhost", "::1"].contains(host.lowercased())
-      }
+    isOnThisMachine = address.isOnThisMachine
   }
 
   /// The fields of a reply to `INFO`.

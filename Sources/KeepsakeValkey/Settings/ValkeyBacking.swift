@@ -255,7 +255,9 @@ extension StorageBacking where Self == ValkeyBacking {
   /// The URL is one of these; `valkey` and `valkeys` may also be written `redis` and `rediss`:
   /// - `valkey://host:6379/0`: the host, the port and the number of the database.
   /// - `valkeys://host:6379`: with TLS. `?ca=/path/ca.pem` names the file of the only authorities
-  ///   that may have issued the server's certificate, in place of the system's.
+  ///   that may have issued the server's certificate, in place of the system's. If the server asks
+  ///   for a certificate of the client, add `cert=/path/client.pem&key=/path/client.key`; without
+  ///   `key`, it is in the file of the certificate.
   /// - `unix:///run/valkey.sock?db=0`: a socket in the file system.
   ///
   /// User and password come before the host, percent-encoded: `valkey://user:password@host`. The

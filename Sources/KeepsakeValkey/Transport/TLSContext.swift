@@ -3,7 +3,9 @@ internal import Keepsake
 internal import KeepsakeLibc
 
 /// What the connections of a link have in common: the authorities that may have issued the server's
-/// certificate.
+/// certificate, the client's own certificate, and the ciphers.
+///
+/// The client's configuration of OpenSSL does not weaken them: it applies before what is set here.
 ///
 /// Unchecked because it holds a pointer. OpenSSL counts its references atomically, and nothing
 /// changes it after it has been made.
@@ -11,16 +13,19 @@ final class TLSContext: @unchecked Sendable {
   private let context: OpaquePointer
 
   init(_ server: ServerAddress) throws(StorageError) {
-    ERR_clear_error()
-    guard let context = SSL_CTX_new(TLS_client_method()) else { throw Self.failure(server) }
     // Before the first use: otherwise OpenSSL frees what the link's thread uses when the program
     // exits.
     guard OPENSSL_init_ssl(UInt64(OPENSSL_INIT_NO_ATEXIT), nil) == 1 else {
       throw Self.failure(server)
     }
+    ERR_clear_error()
+    guard let context = SSL_CTX_new(TLS_client_method()) else { throw Self.failure(server) }
     self.context = context
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nil)
-    guard SSL_CTX_ctrl(context, SSL_CTRL_SET_MIN_PROTO_VERSION, Int(TLS1_2_VERSION), nil) == 1
+    SSL_CTX_set_security_level(context, max(2, SSL_CTX_get_security_level(context)))
+    guard SSL_CTX_ctrl(context, SSL_CTRL_SET_MIN_PROTO_VERSION, Int(TLS1_2_VERSION), nil) == 1,
+      SSL_CTX_set_cipher_list(context, Self.ciphers) == 1,
+      SSL_CTX_set_ciphersuites(context, Self.ciphersOfTLS13) == 1
     else {
       throw Self.failure(server)
     }
@@ -38,6 +43,36 @@ final class TLSContext: @unchecked Sendable {
     } else if SSL_CTX_set_default_verify_paths(context) != 1 {
       throw Self.failure(server)
     }
+    if let certificate = server.certificate {
+      try use(certificate, key: server.key ?? certificate)
+    }
+  }
+
+  /// Those of TLS 1.2 with forward secrecy, a certificate and authenticated encryption.
+  private static let ciphers =
+    "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-CHACHA20-POLY1305:"
+    + "ECDHE-RSA-CHACHA20-POLY1305:ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256"
+  private static let ciphersOfTLS13 =
+    "TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256"
+
+  /// Reads the client's certificate, with those of the authorities between, and its key.
+  private func use(_ certificate: String, key: String) throws(StorageError) {
+    // Otherwise OpenSSL asks for the password of an encrypted key at the terminal.
+    SSL_CTX_set_default_passwd_cb(context) { _, _, _, _ in 0 }
+    let problem: (path: String, reason: String)? =
+      if SSL_CTX_use_certificate_chain_file(context, certificate) != 1 {
+        (certificate, "the client's certificate cannot be read")
+      } else if SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) != 1 {
+        (key, "the key of the client's certificate cannot be read, or belongs to another one")
+      } else {
+        nil
+      }
+    guard let problem else { return }
+    ERR_clear_error()
+    throw StorageError(
+      .misuse, operation: "connect", path: problem.path, reason: problem.reason,
+      remedy: "Name readable files in PEM with ?cert= and &key= in the URL, the key without a "
+        + "password.")
   }
 
   deinit { SSL_CTX_free(context) }

@@ -13,6 +13,8 @@ final class TLSSession {
   /// last one of ``send(_:)`` after something has arrived: when both sides agree on new keys.
   private(set) var receiveWantsOutput = false
   private(set) var sendWantsInput = false
+  /// Whether the server has asked for a certificate that the client does not have.
+  private(set) var lacksCertificate = false
 
   init(
     _ context: TLSContext, _ socket: Socket, _ server: ServerAddress
@@ -30,6 +32,17 @@ final class TLSSession {
       throw TLSContext.failure(server)
     }
     SSL_set_connect_state(session)
+    if server.certificate == nil {
+      // Called when the server asks for a certificate. The state of OpenSSL ends before this does.
+      SSL_set_cert_cb(
+        session,
+        { _, session in
+          if let session {
+            Unmanaged<TLSSession>.fromOpaque(session).takeUnretainedValue().lacksCertificate = true
+          }
+          return 1
+        }, Unmanaged.passUnretained(self).toOpaque())
+    }
   }
 
   deinit { SSL_free(session) }
@@ -38,6 +51,8 @@ final class TLSSession {
   private func setExpectedName(_ host: String) -> Bool {
     // The zone of a link-local address is no part of a certificate.
     let address = String(host.prefix { $0 != "%" })
+    // The subject of a certificate is no list of hosts.
+    SSL_set_hostflags(session, UInt32(X509_CHECK_FLAG_NEVER_CHECK_SUBJECT))
     if X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(session), address) == 1 { return true }
     ERR_clear_error()
     guard SSL_set1_host(session, host) == 1 else { return false }
@@ -57,7 +72,13 @@ final class TLSSession {
   func handshake() throws(StorageError) -> Handshake {
     ERR_clear_error()
     let result = SSL_do_handshake(session)
-    if result == 1 { return .done }
+    if result == 1 {
+      // Some ciphers need none.
+      guard let certificate = SSL_get1_peer_certificate(session) else { throw handshakeFailure() }
+      X509_free(certificate)
+      guard SSL_get_verify_result(session) == Int(X509_V_OK) else { throw handshakeFailure() }
+      return .done
+    }
     switch SSL_get_error(session, result) {
     case SSL_ERROR_WANT_READ: return .wantsInput
     case SSL_ERROR_WANT_WRITE: return .wantsOutput
@@ -80,6 +101,7 @@ final class TLSSession {
       reason += " (\(String(cString: text)))"
     }
     ERR_clear_error()
+    if lacksCertificate { return .certificateNeeded(server) }
     return StorageError(
       .unreachable, operation: "connect", path: server.description, reason: reason,
       remedy: "Check that this port of the server is its port for TLS.")

@@ -14,9 +14,12 @@ struct TLSServer {
   private let reserved: (ReservedPort, ReservedPort)
 
   /// - Parameter arguments: More settings.
-  init(hosts: String, by authority: String = "authority", _ arguments: [String] = []) throws {
+  init(
+    hosts: String, by authority: String = "authority", subject: String? = nil,
+    _ arguments: [String] = []
+  ) throws {
     let certificates = try Certificates()
-    try certificates.issue("server", for: hosts, by: authority)
+    try certificates.issue("server", for: hosts, by: authority, subject: subject)
     self.certificates = certificates
     let port = try ReservedPort()
     let plainPort = try ReservedPort()

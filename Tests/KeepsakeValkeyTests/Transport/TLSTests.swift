@@ -116,6 +116,119 @@ import Testing
     #expect(try link.perform(Command("PING")).text == "PONG")
   }
 
+  /// Also if the subject is the host.
+  @Test func certificateWithoutTheNameInItsList() throws {
+    let server = try TLSServer(hosts: "email:localhost@example.com", subject: "localhost")
+    expectRefusal(try server.link("valkeys://localhost:\(server.port)"), "hostname mismatch")
+  }
+
+  // MARK: Ciphers
+
+  /// Makes the handshake in this process, with a server of OpenSSL that offers these ciphers.
+  private func handshake(_ arguments: String) throws {
+    let certificates = try Certificates()
+    try certificates.issue("server", for: Self.hosts)
+    let path = certificates.path("s")
+    let script = """
+      cd \(certificates.directory.path)
+      exec openssl s_server -unix s \(arguments) -cert server.pem -key server.key </dev/zero
+      """
+    let process = try ServerProcess("/bin/sh", ["-c", script], log: certificates.path("log"))
+    defer { process.end() }
+    var server = try ServerAddress("valkeys://localhost")
+    server.authorities = certificates.path("authority.pem")
+    let address = try #require(SocketAddress(path: path))
+    var connected: Socket?
+    waitUntil("the server did not start") {
+      if case .connected(let socket) = Socket.connect(to: address) { connected = socket }
+      return connected != nil
+    }
+    let session = try TLSSession(try TLSContext(server), try #require(connected), server)
+    var isDone = false
+    while !isDone { isDone = try session.handshake() == .done }
+  }
+
+  @Test(arguments: [
+    "ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-CHACHA20-POLY1305",
+  ]) func modernCiphersAreAccepted(_ cipher: String) throws {
+    try handshake("-tls1_2 -cipher \(cipher)")
+  }
+
+  /// Without a certificate, without forward secrecy, or without authenticated encryption.
+  @Test(arguments: [
+    "ADH-AES128-GCM-SHA256", "AECDH-AES128-SHA", "AES128-GCM-SHA256", "ECDHE-ECDSA-AES128-SHA256",
+  ]) func otherCiphersAreRefused(_ cipher: String) throws {
+    expectFailure(.unreachable, reason: "TLS") {
+      try handshake("-tls1_2 -cipher \(cipher):@SECLEVEL=0")
+    }
+  }
+
+  // MARK: The client's certificate
+
+  @Test(arguments: ["TLSv1.2", "TLSv1.3"]) func serversThatAskForACertificate(
+    _ version: String
+  ) throws {
+    let server = try TLSServer(
+      hosts: Self.hosts, ["--tls-auth-clients", "yes", "--tls-protocols", version])
+    try server.certificates.issue("client", for: "email:shop@example.com")
+    try server.certificates.issue("other", for: "email:shop@example.com", by: "stranger")
+    let url = "valkeys://localhost:\(server.port)"
+    func link(_ certificate: String?, _ key: String?) throws -> Link {
+      try server.link(url) {
+        $0.certificate = certificate.map(server.certificates.path)
+        $0.key = key.map(server.certificates.path)
+      }
+    }
+    #expect(try link("client.pem", "client.key").perform(Command("PING")).text == "PONG")
+    let both = try ["client.pem", "client.key"].map {
+      try String(contentsOfFile: server.certificates.path($0), encoding: .utf8)
+    }
+    try both.joined().write(
+      toFile: server.certificates.path("both.pem"), atomically: true, encoding: .utf8)
+    #expect(try link("both.pem", nil).perform(Command("PING")).text == "PONG")
+
+    let error = #expect(throws: StorageError.self) {
+      _ = try link(nil, nil).perform(Command("PING"))
+    }
+    #expect(error?.code == .accessDenied && error?.remedy.contains("?cert=") == true)
+    #expect(throws: StorageError.self) {
+      _ = try link("other.pem", "other.key").perform(Command("PING"))
+    }
+    for (certificate, key) in [
+      ("missing.pem", "client.key"), ("client.pem", "missing.key"), ("client.pem", "other.key"),
+      ("client.pem", nil),
+    ] {
+      expectFailure(.misuse, reason: "client's certificate") {
+        _ = try link(certificate, key).perform(Command("PING"))
+      }
+    }
+  }
+
+  // MARK: No encryption
+
+  @Test func aPlainConnectionToAnotherMachineIsReportedOnce() throws {
+    let server = try TLSServer(hosts: Self.hosts)
+    var options = LinkOptions()
+    options.resolve = { [plainPort = server.plainPort] _ throws(StorageError) in
+      try SocketAddress.resolve(try ServerAddress("valkey://127.0.0.1:\(plainPort)"))
+    }
+    let reports = Recorder<String>()
+    for (host, count) in [("cache.internal", 1), ("localhost", 1)] {
+      let client = Server(
+        try server.address("valkey://\(host)", authorities: nil), options: options,
+        report: { reports.append($0.reason ?? "") })
+      #expect(try client.perform(Command("PING")).text == "PONG")
+      reports.waitForCount(1, "nothing was reported")
+      server.server.kill()
+      try server.server.start()
+      waitUntil("the server was not reached again") {
+        (try? client.perform(Command("PING")).text) == "PONG"
+      }
+      #expect(reports.all.count == count && reports.all[0].contains("not encrypted"))
+    }
+  }
+
   @Test func unreadableAuthorities() throws {
     let server = try TLSServer(hosts: Self.hosts)
     let link = try server.link("valkeys://localhost:\(server.port)", authorities: "missing.pem")
