@@ -120,6 +120,10 @@ static inline void keepsake_store(uint64_t *_Nonnull word, uint64_t value) {
   __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
+static inline void keepsake_add(uint64_t *_Nonnull word, uint64_t value) {
+  __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
+}
+
 // Stores the value if the word is 0. Returns what the word is then.
 static inline uint64_t keepsake_store_first(uint64_t *_Nonnull word, uint64_t value) {
   uint64_t found = 0;

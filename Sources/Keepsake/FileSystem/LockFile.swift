@@ -5,12 +5,14 @@ internal import Synchronization
 /// A file whose bytes processes lock, with words that they publish to each other.
 ///
 /// The words are mapped, so reading them costs no system call. They are written with a system call,
-/// so that a full disk is an error.
+/// so that a full disk is an error, or added to through the mapping.
 final class LockFile: Sendable {
   let file: File
   /// The status of the file when it was opened, which identifies it.
   let status: FileStatus
   private let mapping: SharedMapping
+  /// Whether a store through the mapping needs no new block.
+  private let storesWords: Bool
   private let waitingCount = Atomic(0)
 
   private static let wordSize = MemoryLayout<UInt64>.size
@@ -20,7 +22,8 @@ final class LockFile: Sendable {
     // The file is too short if another process is still creating it, or if a user truncated it.
     status = try file.status()
     guard status.size >= size else { return nil }
-    mapping = try SharedMapping(file, size: size)
+    storesWords = file.isWritable && SharedMapping.keepsBlocks(file)
+    mapping = try SharedMapping(file, size: size, isWritable: storesWords)
     self.file = file
   }
 
@@ -107,6 +110,13 @@ final class LockFile: Sendable {
     try withUnsafeBytes(of: word) { bytes throws(StorageError) in
       try file.overwrite(bytes.bytes, at: index * Self.wordSize, as: .publish)
     }
+  }
+
+  /// Adds to a word through the mapping, which takes no lock; without effect on a file system where
+  /// a store may need a new block.
+  @inline(__always)
+  func add(_ value: UInt64, at index: Int) {
+    if storesWords { mapping.word(at: index * Self.wordSize).add(value) }
   }
 
   // MARK: Locking the file

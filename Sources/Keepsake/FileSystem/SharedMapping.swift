@@ -36,6 +36,10 @@ final class SharedMapping: Sendable {
     /// Stores a value, if the mapping is writable.
     func store(_ value: UInt64) { keepsake_store(address, value) }
 
+    /// Adds a value, if the mapping is writable.
+    @inline(__always)
+    func add(_ value: UInt64) { keepsake_add(address, value) }
+
     /// The word that many words behind this one.
     @inline(__always)
     func advanced(by count: Int) -> Word { Word(address: address + count) }

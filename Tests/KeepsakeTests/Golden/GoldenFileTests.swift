@@ -338,17 +338,44 @@ import Testing
     ABMAAABpbWFnZV8wMDEAAAAAAAAAAAQAZXRhZwMAIjEi
     """
 
-  /// Three numbers for each of the 256 subdirectories: its size, and twice the earliest expiry.
-  @Test func cacheLedgerIsRead() throws {
+  /// Four numbers for each of the 256 subdirectories: its size, twice the earliest expiry, and how
+  /// many changes were not recorded.
+  private func writeLedger(_ magic: String) throws {
     let never = UInt64(Int64.max)
     var words: [UInt64] = [7, UInt64(Self.created), 0, UInt64(Self.created)]
     words += (0..<256).map { 0x0003_0000_0000_0000 | UInt64($0) << 12 }
-    words += Array(repeating: never, count: 512)
-    var bytes: [UInt8] = []
+    words += Array(repeating: never, count: 512) + Array(repeating: 0, count: 256)
+    var bytes = Array(magic.utf8)
     for word in words { bytes.append(number: word) }
     try write(Data(), to: Self.cacheDirectory + "CACHEDIR.TAG")
     try write(Data(bytes), to: "caches/.standard.ledger")
+  }
+
+  @Test func cacheLedgerIsRead() throws {
+    try writeLedger("KSLEDGR1")
     #expect(try directory.cache().totalSize == 255 * 256 / 2 * 4_096)
+  }
+
+  /// It is not read, and made anew by counting.
+  @Test func foreignCacheLedgerIsReplaced() throws {
+    for magic in ["", "KSLEDGR0", "SomeFile"] {
+      try directory.cache().set("x", forKey: "k")
+      try writeLedger(magic)
+      #expect(try directory.cache().model("k") == "x")
+      let store = directory.cache()
+      try store.set("y", forKey: "k")
+      #expect(try store.totalSize == 8_192 && directory.cache().totalSize == 8_192)
+    }
+  }
+
+  @Test func newerCacheLedgerIsRefused() throws {
+    try directory.cache().set("x", forKey: "k")
+    try writeLedger("KSLEDGR2")
+    let bytes = try directory.bytes(of: "caches/.standard.ledger")
+    let store = directory.cache()
+    expectFailure(.unsupportedVersion) { try store.set("y", forKey: "k") }
+    expectFailure(.unsupportedVersion) { _ = try store.totalSize }
+    #expect(try directory.bytes(of: "caches/.standard.ledger") == bytes)
   }
 
   // MARK: The golden files

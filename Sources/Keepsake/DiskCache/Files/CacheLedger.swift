@@ -2,9 +2,8 @@
 /// up to date together.
 ///
 /// They are words in the lock file beside the cache. Reading one is a memory access; changing one
-/// takes a lock for about a microsecond. The next sweep corrects what a killed process could not
-/// record. On some file systems, no word can be changed while the disk is full: a change that a
-/// later one makes good is then left out.
+/// takes a lock for about a microsecond. A subdirectory whose size may be wrong is marked, and
+/// counted again by the next process that opens the cache.
 final class CacheLedger: Sendable {
   let file: LockFile
   private let timeout: Duration
@@ -13,28 +12,70 @@ final class CacheLedger: Sendable {
   /// How many changes this process has counted in each subdirectory.
   private let ownChanges = Locked([UInt64](repeating: 0, count: EntryName.directoryCount))
 
-  init(file: LockFile, timeout: Duration) {
+  private init(file: LockFile, timeout: Duration) throws(StorageError) {
     self.file = file
     self.timeout = timeout
+    // The last byte is the version.
+    let difference = file.word() ^ Self.magic
+    if difference << 8 == 0, file.word() > Self.magic {
+      throw StorageError(
+        .unsupportedVersion, operation: "open", path: file.file.path,
+        reason: "a newer version of Keepsake wrote the sizes of this cache",
+        remedy: "Update Keepsake.")
+    }
+  }
+
+  /// Opens the ledger; nil if there is none that this process may write, or none of this format.
+  static func openExisting(
+    _ paths: CachePaths, timeout: Duration
+  ) throws(StorageError) -> CacheLedger? {
+    let file = try LockFile.openExisting(
+      paths.ledgerPath, wordCount: wordCount)
+    guard let file else { return nil }
+    let ledger = try CacheLedger(file: file, timeout: timeout)
+    return ledger.isIntact ? ledger : nil
+  }
+
+  /// Opens the ledger, or creates it.
+  ///
+  /// - Parameter isEmpty: Whether the cache has no entries.
+  static func createOrOpen(
+    _ paths: CachePaths, mode: UInt32, timeout: Duration, isEmpty: Bool
+  ) throws(StorageError) -> CacheLedger {
+    let file = try LockFile.createOrOpen(
+      paths.ledgerPath, mode: mode, timeout: timeout, wordCount: wordCount
+    ) {
+      initialWords(isEmpty: isEmpty)
+    }
+    let ledger = try CacheLedger(file: file, timeout: timeout)
+    // It was truncated, has another format, or was left when the entries were removed.
+    if !ledger.isIntact || isEmpty && ledger.totalSize != (0, true) { try ledger.invalidate() }
+    return ledger
   }
 
   // MARK: Layout
 
   private enum Word {
-    static let epoch = 0
-    static let lastSweep = 1
-    static let nextSweepStart = 2
-    static let latestTime = 3
-    static let size = 4
+    static let magic = 0
+    static let epoch = 1
+    static let lastSweep = 2
+    static let nextSweepStart = 3
+    static let latestTime = 4
+    static let size = 5
     /// The earliest expiry that the last scan found…
     static let scannedExpiry = size + EntryName.directoryCount
     /// …and the earliest expiry of the entries stored since. They are separate so that a scan
     /// that is killed loses neither.
     static let storedExpiry = scannedExpiry + EntryName.directoryCount
-    static let count = storedExpiry + EntryName.directoryCount
+    /// How many changes of files have begun, and were not recorded yet. This number is no part of
+    /// ``writeWords(isEmpty:epoch:)``, because writers change it without the lock of the words.
+    static let unrecordedChanges = storedExpiry + EntryName.directoryCount
+    static let count = unrecordedChanges + EntryName.directoryCount
   }
 
-  static let wordCount = Word.count
+  private static let wordCount = Word.count
+  /// `KSLEDGR` and the version, 1.
+  private static let magic: UInt64 = 0x3152_4744_454C_534B
 
   /// The bytes that are locked: below 2^62 one for each key, with those of a subdirectory in
   /// sequence; then one for the words; then one for each process.
@@ -57,27 +98,34 @@ final class CacheLedger: Sendable {
   fileprivate static let unknown: UInt64 = 1 << 63
   private static let never = UInt64(Int64.max)
 
-  /// The words of an empty cache, or of one that has to be scanned.
-  static func initialWords(isEmpty: Bool) -> [UInt64] {
+  /// The words of an empty cache, or of one that has to be counted.
+  private static func initialWords(isEmpty: Bool) -> [UInt64] {
     let now = UInt64(max(0, WallClock.now))
     let directories = EntryName.directoryCount
-    let header = [UInt64.random(in: .min ... .max), isEmpty ? now : 0, 0, now]
+    let header = [magic, UInt64.random(in: 1 ... .max), isEmpty ? now : 0, 0, now]
     return header + Array(repeating: isEmpty ? 0 : unknown, count: directories)
       + Array(repeating: isEmpty ? never : 0, count: 2 * directories)
+      + Array(repeating: 0, count: directories)
   }
 
   // MARK: Reading
 
+  private var isIntact: Bool { file.word(Word.magic) == Self.magic && epoch != 0 }
+
   /// A random number that changes whenever the cache is emptied; 0 if the ledger was truncated.
   var epoch: UInt64 { file.word(Word.epoch) }
 
-  /// The word of a subdirectory: its size on disk in the lower 48 bits, above them a count of its
-  /// changes.
+  /// The size of a subdirectory, and whether that is known.
   struct DirectorySize: Equatable {
+    /// The size on disk in the lower 48 bits, above them a count of the changes.
     fileprivate let word: UInt64
+    fileprivate let unrecordedChanges: UInt64
 
-    /// nil if the subdirectory has to be scanned.
+    /// nil if the subdirectory has to be counted.
     var bytes: UInt64? { word & CacheLedger.unknown == 0 ? word & Self.mask : nil }
+
+    /// Whether the subdirectory has to be counted again, unless an entry is being written.
+    var mayBeWrong: Bool { bytes == nil || unrecordedChanges != 0 }
 
     fileprivate static let mask: UInt64 = (1 << 48) - 1
     fileprivate static let largestCount: UInt64 = 0x7FFF
@@ -93,10 +141,15 @@ final class CacheLedger: Sendable {
   }
 
   func size(of directory: Int) -> DirectorySize {
-    DirectorySize(word: file.word(Word.size + directory))
+    DirectorySize(
+      word: file.word(Word.size + directory),
+      unrecordedChanges: file.word(Word.unrecordedChanges + directory))
   }
 
-  /// The size of all entries, without the subdirectories that have to be scanned, and whether there
+  /// Whether a subdirectory may have to be counted again.
+  var mayBeWrong: Bool { (0..<EntryName.directoryCount).contains { size(of: $0).mayBeWrong } }
+
+  /// The size of all entries, without the subdirectories that have to be counted, and whether there
   /// are none of those.
   var totalSize: (bytes: Int, isKnown: Bool) {
     var (total, unknown): (UInt64, UInt64) = (0, 0)
@@ -158,11 +211,28 @@ final class CacheLedger: Sendable {
     } catch  where error.code == .diskFull {}
   }
 
-  /// Adds to the size of a subdirectory. If the cache was emptied since `epoch`, it is unknown
-  /// whether the change was made before or after that, and so is the size.
+  /// Marks the size of a subdirectory as possibly wrong, until ``endChange(in:adding:since:)`` has
+  /// recorded what the caller is about to change. The mark of a process that is killed or fails in
+  /// between stays. The key must be locked.
+  @inline(__always)
+  func beginChange(in directory: Int) { file.add(1, at: Word.unrecordedChanges + directory) }
+
+  /// Adds to the size of a subdirectory, and removes the mark.
   ///
   /// - Parameter bytes: nil if the size has become unknown.
-  func add(_ bytes: Int?, to directory: Int, since epoch: UInt64?) throws(StorageError) {
+  func endChange(
+    in directory: Int, adding bytes: Int?, since epoch: UInt64?
+  ) throws(StorageError) {
+    try add(bytes, to: directory, since: epoch)
+    endChange(in: directory)
+  }
+
+  /// Removes the mark after a change that leaves the size as it was.
+  func endChange(in directory: Int) { file.add(.max, at: Word.unrecordedChanges + directory) }
+
+  /// Adds to the size of a subdirectory. If the cache was emptied since `epoch`, it is unknown
+  /// whether the change was made before or after that, and so is the size.
+  private func add(_ bytes: Int?, to directory: Int, since epoch: UInt64?) throws(StorageError) {
     try change { () throws(StorageError) in
       let size = size(of: directory)
       let sum = (self.epoch == epoch ? bytes : nil).flatMap { bytes in
@@ -216,28 +286,42 @@ final class CacheLedger: Sendable {
     }
   }
 
-  /// Records the result of a scan, unless the cache was emptied since `epoch`.
+  /// Records the earliest expiry that a scan found, unless the cache was emptied since `epoch`.
   ///
-  /// The size is recorded only if it has not changed since the scan began.
-  ///
-  /// - Parameters:
-  ///   - sizeBefore: The size before ``beginScan(of:)``.
-  ///   - start: What ``beginScan(of:)`` returned.
-  /// - Returns: Whether the recorded size now matches the files.
+  /// - Parameter start: What ``beginScan(of:)`` returned.
   func endScan(
-    of directory: Int, earliestExpiry: Int64, size: Int, sizeBefore: DirectorySize, start: UInt64,
-    since epoch: UInt64?
-  ) throws(StorageError) -> Bool {
+    of directory: Int, earliestExpiry: Int64, start: UInt64, since epoch: UInt64?
+  ) throws(StorageError) {
     try change { () throws(StorageError) in
-      guard self.epoch == epoch else { return false }
+      guard self.epoch == epoch else { return }
       // A scan that began later may have found an entry that this one has not.
       let other = file.word(Word.scannedExpiry + directory)
       let found = UInt64(max(0, earliestExpiry))
       try publish(other == start ? found : min(other, found), at: Word.scannedExpiry + directory)
-      guard self.size(of: directory) == sizeBefore else { return false }
-      if sizeBefore.bytes != UInt64(size) {
-        try publishSize(UInt64(size), of: directory)
+    }
+  }
+
+  /// Records the size that a count found, and removes the mark, unless an entry was changed since
+  /// the count began or the cache was emptied since `epoch`.
+  ///
+  /// The writers of the subdirectory must be excluded, now and when the count began: a mark is then
+  /// one of a writer that has ended.
+  ///
+  /// - Parameter sizeBefore: The size when the count began.
+  /// - Returns: Whether the size now matches the files. Otherwise it is marked.
+  func endCount(
+    of directory: Int, _ bytes: Int, sizeBefore: DirectorySize, since epoch: UInt64?
+  ) throws(StorageError) -> Bool {
+    try change { () throws(StorageError) in
+      guard self.epoch == epoch else { return true }
+      let size = size(of: directory)
+      let mark = Word.unrecordedChanges + directory
+      guard size == sizeBefore else {
+        try file.publish(size.unrecordedChanges &+ 1, at: mark)
+        return false
       }
+      if size.bytes != UInt64(bytes) { try publishSize(UInt64(bytes), of: directory) }
+      try publish(0, at: mark)
       return true
     }
   }
@@ -289,6 +373,7 @@ final class CacheLedger: Sendable {
   /// - Parameter epoch: nil for a new one.
   private func writeWords(isEmpty: Bool, epoch: UInt64? = nil) throws(StorageError) {
     var words = Self.initialWords(isEmpty: isEmpty)
+    words.removeLast(EntryName.directoryCount)  // the marks
     if let epoch { words[Word.epoch] = epoch }
     // The counts go on: a process must not find that nothing has changed.
     for directory in 0..<EntryName.directoryCount {

@@ -18,35 +18,89 @@ struct CacheSubdirectory {
   /// Determines the size, and removes what is expired, incomplete or abandoned.
   @discardableResult
   func scan() throws(StorageError) -> Scan {
-    var expiredCount = 0
-    // Repeated if the size changed in the meantime, as it does if an entry is removed; but not
-    // endlessly.
-    for _ in 0..<3 {
-      let unrecordedSize = cache.takeUnrecordedSize(of: number)
-      let sizeBefore = ledger.size(of: number)
-      var scan = Scan()
-      do throws(StorageError) {
-        let start = try ledger.beginScan(of: number)
-        scan = try scanFiles()
-        expiredCount += scan.expiredCount
-        scan.expiredCount = expiredCount
-        // A writer adds an entry's size after its files, which the scan may have listed already.
-        try cache.awaitWriters(in: number)
-        let isSizeKnown = try ledger.endScan(
-          of: number, earliestExpiry: scan.earliestExpiry, size: scan.size,
-          sizeBefore: sizeBefore, start: start, since: cache.epoch)
-        if isSizeKnown { return scan }
-      } catch {
-        cache.putBackUnrecordedSize(unrecordedSize, of: number)
-        // On some file systems, not even the ledger can be changed when the disk is full.
-        guard error.code == .diskFull else { throw error }
-        break
-      }
+    let sizeBefore = try settledSize()
+    let start = try unlessFull { () throws(StorageError) in try ledger.beginScan(of: number) }
+    let scan = try scanFiles()
+    guard let start else { return scan }
+    _ = try unlessFull { () throws(StorageError) in
+      try ledger.endScan(
+        of: number, earliestExpiry: scan.earliestExpiry, start: start, since: cache.epoch)
+      // As the size changes if an entry is removed.
+      if try !record(scan.size, sizeBefore) { try count() }
     }
-    var scan = try scanFiles()
-    scan.expiredCount += expiredCount
     return scan
   }
+
+  /// The result of `body`; nil if the disk is full, when some file systems do not even let the
+  /// ledger be changed.
+  private func unlessFull<R>(_ body: () throws(StorageError) -> R) throws(StorageError) -> R? {
+    do throws(StorageError) {
+      return try body()
+    } catch  where error.code == .diskFull {
+      return nil
+    }
+  }
+
+  // MARK: Counting
+
+  /// Counts the entries again if their recorded size may be wrong. Changes nothing but the ledger.
+  func count() throws(StorageError) {
+    // A count is void if an entry is written in the meantime. The third time, writers wait for it.
+    for _ in 0..<2 {
+      let sizeBefore = try settledSize()
+      if !sizeBefore.mayBeWrong { return }
+      if try record(countFiles(), sizeBefore) { return }
+    }
+    try excludingWriters { () throws(StorageError) in
+      _ = try endCount(countFiles(), ledger.size(of: number))
+    }
+  }
+
+  private func excludingWriters<R>(
+    _ body: () throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    try cache.excludingWriters(of: number, ledger, body)
+  }
+
+  /// The recorded size, once no entry is being written.
+  private func settledSize() throws(StorageError) -> CacheLedger.DirectorySize {
+    try excludingWriters { ledger.size(of: number) }
+  }
+
+  /// Records a size that was counted. A writer adds an entry's size after its files, which the
+  /// count may have found already.
+  private func record(
+    _ size: Int, _ sizeBefore: CacheLedger.DirectorySize
+  ) throws(StorageError) -> Bool {
+    try excludingWriters { () throws(StorageError) in try endCount(size, sizeBefore) }
+  }
+
+  private func endCount(
+    _ size: Int, _ sizeBefore: CacheLedger.DirectorySize
+  ) throws(StorageError) -> Bool {
+    try ledger.endCount(of: number, size, sizeBefore: sizeBefore, since: cache.epoch)
+  }
+
+  /// The size of all files that are counted, without a look at what they contain.
+  private func countFiles() throws(StorageError) -> Int {
+    let fileNames = try cache.fileNames(inSubdirectory: number)
+    var size = 0
+    for fileName in fileNames {
+      let payloadName = Sidecar.payloadName(of: fileName)
+      // A sidecar is counted with its payload.
+      if let payloadName, fileNames.contains(payloadName) { continue }
+      guard let name = EntryName(fileName: payloadName ?? fileName) else { continue }
+      if payloadName != nil {
+        if try cache.expiryOfNoValue(name, key: nil) == nil { continue }
+        size += try cache.footprint(of: name, size: 0)
+      } else if let payload = try FileSystem.status(name.path, in: cache.directory) {
+        size += try cache.footprint(of: name, size: payload.size)
+      }
+    }
+    return size
+  }
+
+  // MARK: Scanning
 
   private func scanFiles() throws(StorageError) -> Scan {
     var scan = Scan()

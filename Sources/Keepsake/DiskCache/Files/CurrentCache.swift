@@ -16,7 +16,6 @@ final class CurrentCache: FileHoldingStore {
     // Released outside the lock.
     var idle: OpenCache?
     let isClosed = cache.withLockIfAvailable { cache in
-      if cache?.hasUnrecordedSize == true { return false }
       idle = cache
       cache = nil
       return true

@@ -15,7 +15,7 @@ extension FileCache {
     guard let ledger = cache.ledger else { return }
     if isSweepDue(ledger) { cleanUpInBackground(cache) }
     guard let sizeLimit, mayEvict else { return }
-    let (totalSize, isSizeKnown) = cache.recordedSize(ledger)
+    let (totalSize, isSizeKnown) = ledger.totalSize
     if totalSize.subtractingReportingOverflow(sizeLimit).partialValue > sizeLimit / 10 {
       evict(waits: true)
     } else if totalSize > sizeLimit || !isSizeKnown {
@@ -26,28 +26,42 @@ extension FileCache {
   /// Removes abandoned files, and continues the daily sweep if it is due.
   func cleanUpInBackground(_ cache: OpenCache) {
     guard let ledger = cache.ledger else { return }
-    let isSweepDue = isSweepDue(ledger)
     do throws(StorageError) {
       // Checked here, because there are hardly ever any, to avoid starting a thread for nothing.
       let names = try cache.temporaryNames()
-      if !isSweepDue, names.isEmpty { return }
+      if !isSweepDue(ledger), names.isEmpty { return }
     } catch {
       return report(error.inContext(of: "sweep", path: paths.directory))
     }
+    inBackground("sweep") { [self] () throws(StorageError) in
+      _ = try sweepLock.withLockIfAvailable { _ throws(StorageError) in
+        // Another thread may have swept since.
+        if isSweepDue(ledger) {
+          _ = try cache.sweep(from: ledger.nextSweepStart)
+        } else {
+          try cache.removeAbandonedFiles()
+        }
+      }
+    }
+  }
+
+  /// Counts the subdirectories again whose sizes may be wrong: an earlier process was killed before
+  /// it recorded a change, or could not record it.
+  func countInBackground(_ cache: OpenCache) {
+    if cache.ledger?.mayBeWrong != true { return }
+    inBackground("count") { () throws(StorageError) in try cache.countAgain() }
+  }
+
+  func inBackground(
+    _ operation: String, _ work: @escaping @Sendable () throws(StorageError) -> Void
+  ) {
     BackgroundWork.run { [self] in
       do throws(StorageError) {
-        try sweepLock.withLockIfAvailable { _ throws(StorageError) in
-          // Another thread may have swept since.
-          if self.isSweepDue(ledger) {
-            _ = try cache.sweep(from: ledger.nextSweepStart)
-          } else {
-            try cache.removeAbandonedFiles()
-          }
-        }
+        try work()
       } catch  where error.code == .notFound {
         // The cache was emptied in the meantime.
       } catch {
-        report(error.inContext(of: "sweep", path: paths.directory))
+        report(error.inContext(of: operation, path: paths.directory))
       }
     }
   }

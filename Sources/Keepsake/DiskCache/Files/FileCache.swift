@@ -54,7 +54,7 @@ package final class FileCache: CacheEngine {
       }
       return (current, current != nil)
     }
-    if isNew { OpenStores.shared.add(current) }
+    if isNew { noteOpened(cache) }
     return cache
   }
 
@@ -69,10 +69,15 @@ package final class FileCache: CacheEngine {
       return (opened, true)
     }
     if isNew {
-      OpenStores.shared.add(current)
+      noteOpened(cache)
       if !current.takeIsClosedAsIdle() { cleanUpInBackground(cache) }
     }
     return cache
+  }
+
+  private func noteOpened(_ cache: OpenCache?) {
+    OpenStores.shared.add(current)
+    if let cache { countInBackground(cache) }
   }
 
   private func withCurrent<R>(
@@ -385,12 +390,6 @@ package final class FileCache: CacheEngine {
   }
 
   private func deleteTrashInBackground(_ cache: OpenCache) {
-    BackgroundWork.run { [self] in
-      do throws(StorageError) {
-        try cache.removeAbandonedFiles()
-      } catch {
-        report(error.inContext(of: "removeAll", path: paths.directory))
-      }
-    }
+    inBackground("removeAll") { () throws(StorageError) in try cache.removeAbandonedFiles() }
   }
 }

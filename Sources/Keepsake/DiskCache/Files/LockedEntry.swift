@@ -3,14 +3,24 @@ internal import Synchronization
 /// An entry whose key is locked: no other thread or process writes it at the same time.
 struct LockedEntry {
   let cache: OpenCache
+  let ledger: CacheLedger
   let name: EntryName
 
-  /// Adds to the size of the entry's subdirectory; nil if the difference is unknown.
-  private func addSize(_ bytes: Int?) { cache.addSize(bytes, to: name.directory) }
-
-  /// The same for a removal, which counts as a change in any case.
-  private func countRemoval(_ bytes: Int?) -> Bool {
-    cache.addSize(bytes, to: name.directory, isCounted: true)
+  /// Records what a change has added to the size of the entry's subdirectory; nil if that is
+  /// unknown.
+  ///
+  /// The files are changed by now, so this does not fail: if the change cannot be recorded, as on a
+  /// full disk, the size stays marked.
+  ///
+  /// - Returns: Whether it was recorded, so that other processes notice it.
+  @discardableResult
+  private func endChange(adding bytes: Int?) -> Bool {
+    do throws(StorageError) {
+      try ledger.endChange(in: name.directory, adding: bytes, since: cache.epoch)
+      return true
+    } catch {
+      return false
+    }
   }
 
   // MARK: Removing
@@ -32,20 +42,23 @@ struct LockedEntry {
     cache.verifiedEntries.remove(name)
     guard let payload = try fileStatus(name.path) else {
       let sidecar = try fileStatus(sidecarPath)
-      if sidecar == nil { return noticeably && countRemoval(0) }
+      if sidecar == nil, !noticeably { return false }
+      ledger.beginChange(in: name.directory)
+      if sidecar == nil { return endChange(adding: 0) }
       let footprint = try cache.footprint(of: name, size: 0)
       let hasNoValue = try cache.expiryOfNoValue(name, key: nil) != nil
       try FileSystem.unlink(sidecarPath, in: cache.directory)
       // Otherwise it is unknown whether the missing payload was counted.
-      return countRemoval(hasNoValue ? -footprint : nil)
+      return endChange(adding: hasNoValue ? -footprint : nil)
     }
     let footprint = try cache.footprint(of: name, size: payload.size)
+    ledger.beginChange(in: name.directory)
     // The payload goes first, because a sidecar without one counts as missing.
     try FileSystem.unlink(name.path, in: cache.directory)
     do throws(StorageError) {
       try FileSystem.unlink(sidecarPath, in: cache.directory)
     } catch  where error.code == .isDirectory {}
-    return countRemoval(payload.isRegularFile ? -footprint : nil)
+    return endChange(adding: payload.isRegularFile ? -footprint : nil)
   }
 
   /// Removes the entry if it has expired; it may have been replaced since it was looked up.
@@ -76,7 +89,7 @@ struct LockedEntry {
     _ payload: inout TemporaryFile, _ sidecar: Sidecar, record: UnsafeRawBufferPointer,
     expires: Int64, isDurable: Bool
   ) throws(StorageError) {
-    let growth = try replaceSidecar(with: record, size: sidecar.size, isDurable: isDurable) {
+    try replaceSidecar(with: record, size: sidecar.size, isDurable: isDurable) {
       hasPayload throws(StorageError) in
       if hasPayload {
         try payload.exchangeWithDestination()
@@ -88,28 +101,26 @@ struct LockedEntry {
     do throws(StorageError) {
       // Recorded before and after: a process that is killed in between, or a scan that runs in
       // between, must not lose it.
-      try cache.ledger?.recordExpiry(expires, in: name.directory)
+      try ledger.recordExpiry(expires, in: name.directory)
       if isDurable { try synchronizeNames() }
     } catch {
       try remove()
       throw error
     }
     cache.notePublished(sidecar, as: name)
-    addSize(growth)
   }
 
   /// Removes the payload, and makes a record visible that there is no value.
   func publishNoValue(
     record: UnsafeRawBufferPointer, expires: Int64
   ) throws(StorageError) {
-    let growth = try replaceSidecar(with: record, size: 0, isDurable: false) {
+    try replaceSidecar(with: record, size: 0, isDurable: false) {
       hasPayload throws(StorageError) in
       // Until then, the record before counts, because the payload belongs to it.
       if hasPayload { try FileSystem.unlink(name.path, in: cache.directory) }
     }
     cache.verifiedEntries.remove(name)
-    try cache.ledger?.recordExpiry(expires, in: name.directory)
-    addSize(growth)
+    try ledger.recordExpiry(expires, in: name.directory)
   }
 
   /// Gives the entry a new record. Its payload stays, with other times.
@@ -117,32 +128,31 @@ struct LockedEntry {
     _ sidecar: Sidecar, record: UnsafeRawBufferPointer, times: PayloadTimes, expires: Int64
   ) throws(StorageError) {
     let payload = try File(name.path, in: cache.directory, .readNoFollow)
-    let growth = try replaceSidecar(with: record, size: sidecar.size, isDurable: false) {
+    try replaceSidecar(with: record, size: sidecar.size, isDurable: false) {
       _ throws(StorageError) in
       // Until then, the record before counts, because the payload belongs to it.
       try payload.setTimes(accessed: times.accessed, modified: times.modified)
     }
-    try cache.ledger?.recordExpiry(expires, in: name.directory)
+    try ledger.recordExpiry(expires, in: name.directory)
     cache.notePublished(sidecar, as: name)
-    addSize(growth)
   }
 
-  /// Writes a sidecar that holds the new and the old record, and then runs `change`, which makes
-  /// the new one count.
+  /// Writes a sidecar that holds the new and the old record, runs `change`, which makes the new one
+  /// count, and records the size.
   ///
   /// - Parameters:
   ///   - size: The size of the payload to which the new record belongs.
   ///   - change: It is told whether there is a payload already.
-  /// - Returns: The number of bytes that the entry takes on disk more than before.
   private func replaceSidecar(
     with record: UnsafeRawBufferPointer, size: Int, isDurable: Bool,
     _ change: (_ hasPayload: Bool) throws(StorageError) -> Void
-  ) throws(StorageError) -> Int {
+  ) throws(StorageError) {
     let (file, isNew) = try openSidecar()
-    func replace(_ contents: UnsafeRawBufferPointer) throws(StorageError) -> Int {
+    func replace(_ contents: UnsafeRawBufferPointer) throws(StorageError) {
       if contents.isEmpty, cache.fileMode & 0o077 != 0 { try file.setMode(cache.fileMode) }
       let old = try findReplaced(contents)
       let sidecarSize: Int
+      ledger.beginChange(in: name.directory)
       do throws(StorageError) {
         sidecarSize = try write(record, to: file, over: contents, old, isDurable: isDurable)
         try change(old.hasPayload)
@@ -150,11 +160,16 @@ struct LockedEntry {
         // A sidecar alone counts as missing.
         if !old.hasPayload {
           try? FileSystem.unlink(name.sidecarPath, in: cache.directory)
-          addSize(-old.footprint)
         }
         throw error
       }
-      return cache.footprint(of: name, size: size, sidecar: sidecarSize) - old.footprint
+      let growth =
+        cache.footprint(of: name, size: size, sidecar: sidecarSize) - old.footprint
+      if growth == 0 {
+        ledger.endChange(in: name.directory)
+      } else {
+        endChange(adding: growth)
+      }
     }
     if isNew { return try replace(UnsafeRawBufferPointer(start: nil, count: 0)) }
     let keyLength = record.count - Sidecar.headerSize

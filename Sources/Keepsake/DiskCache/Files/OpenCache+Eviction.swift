@@ -14,11 +14,8 @@ extension OpenCache {
   private func evict(toFit limit: () -> Int?, _ failure: inout StorageError?) throws(StorageError) {
     guard let ledger else { return }
     for _ in 0..<3 where failure == nil {
-      for number in 0..<EntryName.directoryCount where ledger.size(of: number).bytes == nil {
-        let subdirectory = CacheSubdirectory(cache: self, ledger: ledger, number: number)
-        attempt(&failure) { () throws(StorageError) in try subdirectory.scan() }
-      }
-      let size = recordedSize(ledger).bytes
+      attempt(&failure) { () throws(StorageError) in try countAgain() }
+      let size = ledger.totalSize.bytes
       // The limit after the size: what was stored under a raised limit is not evicted for the old.
       guard let limit = limit(), size > limit else { return }
       if evictKnownEntries(toFit: limit, ledger, &failure) { continue }
@@ -45,7 +42,7 @@ extension OpenCache {
     toFit limit: Int, _ ledger: CacheLedger, _ failure: inout StorageError?
   ) throws(StorageError) {
     let target = CacheSizeLimit.evictionTarget(of: limit)
-    let totalSize = recordedSize(ledger).bytes
+    let totalSize = ledger.totalSize.bytes
     let subdirectories = try subdirectoriesToScan()
     let start = Int.random(in: 0...subdirectories.count)
     var sample: [EvictionCandidate] = []
@@ -71,7 +68,7 @@ extension OpenCache {
       let size = sample.reduce(0) { $0 + $1.footprint }
       var surplus = size - Int(Double(size) * min(1, Double(goal) / Double(max(1, totalSize))))
       var rest = sample[...]
-      while surplus > 0, recordedSize(ledger).bytes > goal, let candidate = rest.popFirst() {
+      while surplus > 0, ledger.totalSize.bytes > goal, let candidate = rest.popFirst() {
         let isEvicted = attempt(&failure) { () throws(StorageError) in try evict(candidate) }
         surplus -= isEvicted == true ? candidate.footprint : 0
       }
@@ -100,12 +97,15 @@ extension OpenCache {
     let knownSize = evictionCandidates.withLock { $0.reduce(0) { $0 + $1.footprint } }
     let now = WallClock.now
     // If the other entries alone exceed the target, one of them may be too large for it.
-    guard knownSize > 0, recordedSize(ledger).bytes - knownSize <= target,
+    var surplus = ledger.totalSize.bytes - target
+    guard knownSize > 0, surplus <= knownSize,
       (0..<EntryName.directoryCount).allSatisfy({ ledger.earliestExpiry(in: $0) > now })
     else { return false }
-    while recordedSize(ledger).bytes > target {
+    // Bounded by what is removed, because that may not be recorded.
+    while surplus > 0, ledger.totalSize.bytes > target {
       guard let candidate = evictionCandidates.withLock({ $0.popLast() }) else { return false }
-      attempt(&failure) { () throws(StorageError) in try evict(candidate) }
+      let isEvicted = attempt(&failure) { () throws(StorageError) in try evict(candidate) }
+      surplus -= isEvicted == true ? candidate.footprint : 0
     }
     return true
   }

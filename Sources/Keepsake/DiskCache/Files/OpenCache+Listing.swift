@@ -67,7 +67,7 @@ extension OpenCache {
       // Still unknown if the ledger cannot be changed because the disk is full.
       if ledger.size(of: number).bytes == nil { unknownSize += scan.size }
     }
-    return recordedSize(ledger).bytes + unknownSize
+    return ledger.totalSize.bytes + unknownSize
   }
 
   /// The total size for a process that may not write, and so cannot use the ledger.

@@ -85,12 +85,11 @@ extension OpenCache {
     // A status call costs half as much as an attempt to open a missing file. If the file is
     // replaced between the two calls, it does not match the sidecar.
     var status: FileStatus?
-    if known == nil, !expectsEntries {
+    if known == nil {
       status = try FileSystem.status(name.path, in: directory, withTimes: true)
       if status == nil { return .missing }
     }
     let file = try ScopedFile(ifPresent: name.path, in: directory)
-    if known == nil { expectsEntries = file != nil }
     guard let file else { return .missing }
     let payload: FileStatus
     if let status { payload = status } else { payload = try file.status(withTimes: true) }

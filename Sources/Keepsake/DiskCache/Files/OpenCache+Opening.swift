@@ -4,9 +4,7 @@ extension OpenCache {
     at paths: CachePaths, timeout: Duration, counts: CacheCounts
   ) throws(StorageError) -> OpenCache? {
     guard let status = try FileSystem.status(paths.directory) else { return nil }
-    let file = try LockFile.openExisting(paths.ledgerPath, wordCount: CacheLedger.wordCount)
-    var ledger = file.map { CacheLedger(file: $0, timeout: timeout) }
-    if ledger?.epoch == 0 { ledger = nil }
+    let ledger = try CacheLedger.openExisting(paths, timeout: timeout)
     let (epoch, directory) = try openDirectoryWithoutWaiting(paths, ledger)
     return try open(
       at: paths, directory, epoch, ledger, mode: status.mode & 0o2777, timeout: timeout,
@@ -20,16 +18,8 @@ extension OpenCache {
     let mode = try paths.parent.createIfNeeded(durable: false)
     let isNew = try FileSystem.status(paths.directory) == nil
     if isNew { try FileSystem.createDirectory(paths.directory, mode: mode, durable: false) }
-    let file = try LockFile.createOrOpen(
-      paths.ledgerPath, mode: mode & 0o666, timeout: timeout, wordCount: CacheLedger.wordCount
-    ) {
-      CacheLedger.initialWords(isEmpty: isNew)
-    }
-    let ledger = CacheLedger(file: file, timeout: timeout)
-    // The ledger was truncated, or the directory was removed without the ledger beside it.
-    if ledger.epoch == 0 || isNew && ledger.totalSize != (0, true) {
-      try ledger.invalidate()
-    }
+    let ledger = try CacheLedger.createOrOpen(
+      paths, mode: mode & 0o666, timeout: timeout, isEmpty: isNew)
     try ledger.checkClock()
     try paths.writeTagIfMissing(mode: mode & 0o666)
     let (epoch, directory) = try openDirectory(paths, ledger, timeout: timeout)

@@ -23,6 +23,22 @@ extension OpenCache {
     return count
   }
 
+  /// Counts the subdirectories again whose sizes may be wrong. Changes nothing but the ledger.
+  ///
+  /// - Throws: The first error, after the other subdirectories were counted.
+  func countAgain() throws(StorageError) {
+    guard let ledger else { return }
+    var failure: StorageError?
+    for number in 0..<EntryName.directoryCount where ledger.size(of: number).mayBeWrong {
+      do throws(StorageError) {
+        try CacheSubdirectory(cache: self, ledger: ledger, number: number).count()
+      } catch {
+        failure = failure ?? error
+      }
+    }
+    if let failure { throw failure }
+  }
+
   /// The subdirectories that exist, or that the ledger has a size or an expiry for.
   func subdirectoriesToScan() throws(StorageError) -> [CacheSubdirectory] {
     guard let ledger else { return [] }

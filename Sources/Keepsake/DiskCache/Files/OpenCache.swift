@@ -37,10 +37,6 @@ final class OpenCache: Sendable {
   private let nameCount = Atomic<UInt64>(0)
   private let lastCheck: Atomic<Int64>
   private let timePrecision = Atomic<UInt8>(0)
-  private let hasFoundEntry = Atomic(false)
-  /// The changes of sizes, by subdirectory, that the ledger has not accepted yet.
-  private let unrecordedSizes = Locked<[Int: Int]>([:])
-  private let hasUnrecordedSizes = Atomic(false)
 
   private final class ThreadLock: Sendable {
     let lock = Locked(())
@@ -89,16 +85,6 @@ final class OpenCache: Sendable {
 
   /// When a call last used the cache, by ``CoarseClock``.
   var lastUse: Int64 { lastCheck.load(ordering: .relaxed) }
-
-  /// Whether the last first read of an entry found it. If so, the next one is likely to find its
-  /// entry.
-  var expectsEntries: Bool {
-    get { hasFoundEntry.load(ordering: .relaxed) }
-    set {
-      // Unnecessary stores would keep moving the cache line from core to core.
-      if newValue != expectsEntries { hasFoundEntry.store(newValue, ordering: .relaxed) }
-    }
-  }
 
   /// Whether the file system keeps times to the nanosecond; nil before the first file was written.
   var keepsNanoseconds: Bool? {
@@ -153,56 +139,6 @@ final class OpenCache: Sendable {
   /// Whether this process has published a payload of this name lately; true for a few other names
   /// as well.
   func mayHavePublished(_ name: EntryName) -> Bool { publishedTimes.mayContain(name) }
-
-  // MARK: Sizes
-
-  /// Adds to the size of a subdirectory; nil if the difference is unknown.
-  ///
-  /// The entry is stored or removed by now, so this does not fail: what cannot be recorded, as on a
-  /// full disk, is recorded with the next change.
-  ///
-  /// - Parameter isCounted: Whether adding nothing is a change too.
-  /// - Returns: Whether this was recorded, so that other processes notice it.
-  @discardableResult
-  func addSize(_ bytes: Int?, to subdirectory: Int, isCounted: Bool = false) -> Bool {
-    if bytes == 0, !isCounted, !hasUnrecordedSizes.load(ordering: .relaxed) { return false }
-    guard let ledger else { return false }
-    let rest = takeUnrecordedSize(of: subdirectory)
-    let bytes = bytes.map { $0 + rest }
-    do throws(StorageError) {
-      try ledger.add(bytes, to: subdirectory, since: epoch)
-      return true
-    } catch {
-      putBackUnrecordedSize(bytes ?? rest, of: subdirectory)
-      return false
-    }
-  }
-
-  func takeUnrecordedSize(of subdirectory: Int) -> Int {
-    if !hasUnrecordedSizes.load(ordering: .relaxed) { return 0 }
-    return unrecordedSizes.withLock { $0.removeValue(forKey: subdirectory) ?? 0 }
-  }
-
-  func putBackUnrecordedSize(_ bytes: Int, of subdirectory: Int) {
-    if bytes == 0 { return }
-    unrecordedSizes.withLock { $0[subdirectory, default: 0] += bytes }
-    hasUnrecordedSizes.store(true, ordering: .relaxed)
-  }
-
-  /// Whether a change of the size would be lost with this object.
-  var hasUnrecordedSize: Bool {
-    hasUnrecordedSizes.load(ordering: .relaxed) && unrecordedSizes.withLock { !$0.isEmpty }
-  }
-
-  /// The size of all entries, without the subdirectories that have to be scanned, and whether there
-  /// are none of those.
-  func recordedSize(_ ledger: CacheLedger) -> (bytes: Int, isKnown: Bool) {
-    var size = ledger.totalSize
-    if hasUnrecordedSizes.load(ordering: .relaxed) {
-      size.bytes = unrecordedSizes.withLock { max(0, $0.values.reduce(size.bytes, +)) }
-    }
-    return size
-  }
 
   // MARK: Temporary files
 
@@ -279,7 +215,7 @@ final class OpenCache: Sendable {
     return try withThreadLock(of: name.directory, ledger, timeout) { () throws(StorageError) in
       try ledger.file.lock(bytes: byte, timeout: timeout)
       defer { ledger.file.unlock(bytes: byte) }
-      return try body(LockedEntry(cache: self, name: name))
+      return try body(LockedEntry(cache: self, ledger: ledger, name: name))
     }
   }
 
@@ -293,18 +229,21 @@ final class OpenCache: Sendable {
       _ throws(StorageError) -> R? in
       guard try ledger.file.tryLock(bytes: byte) else { return nil }
       defer { ledger.file.unlock(bytes: byte) }
-      return try body(LockedEntry(cache: self, name: name))
+      return try body(LockedEntry(cache: self, ledger: ledger, name: name))
     }
     return result ?? nil
   }
 
-  /// Waits until every writer that was writing in the subdirectory has finished.
-  func awaitWriters(in subdirectory: Int) throws(StorageError) {
-    guard let ledger else { return }
+  /// Runs `body` while no entry of the subdirectory is written: waits for its writers, and lets
+  /// later ones wait.
+  func excludingWriters<R>(
+    of subdirectory: Int, _ ledger: CacheLedger, _ body: () throws(StorageError) -> R
+  ) throws(StorageError) -> R {
     let bytes = CacheLedger.Byte.directory(subdirectory)
-    try withThreadLock(of: subdirectory, ledger, timeout) { () throws(StorageError) in
+    return try withThreadLock(of: subdirectory, ledger, timeout) { () throws(StorageError) in
       try ledger.file.lock(bytes: bytes, timeout: timeout)
-      ledger.file.unlock(bytes: bytes)
+      defer { ledger.file.unlock(bytes: bytes) }
+      return try body()
     }
   }
 

@@ -19,8 +19,7 @@ extension FileCache {
         epoch: cache.epoch, count: cache.ledger?.foreignChanges(in: directory) ?? 0)
     }
     // If the cache's directory was deleted, its ledger may be left.
-    let file = try LockFile.openExisting(paths.ledgerPath, wordCount: CacheLedger.wordCount)
-    guard let ledger = file.map({ CacheLedger(file: $0, timeout: timeout) }) else { return nil }
+    guard let ledger = try CacheLedger.openExisting(paths, timeout: timeout) else { return nil }
     return SubdirectoryChanges(
       epoch: ledger.epoch, count: ledger.foreignChanges(in: directory))
   }

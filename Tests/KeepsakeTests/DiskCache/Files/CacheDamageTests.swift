@@ -272,7 +272,7 @@ import Testing
     #expect(try store.totalSize == store.keys().count * 8_192)
   }
 
-  @Test(arguments: [0, 8, 4_096, 6_175])
+  @Test(arguments: [0, 8, 4_096, 8_231])
   func truncatedLedgerIsRecreated(length: off_t) throws {
     let store = directory.cache()
     for number in 0..<20 { try store.set(value, forKey: "k\(number)") }

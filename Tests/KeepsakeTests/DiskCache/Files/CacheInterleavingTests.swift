@@ -311,9 +311,7 @@ import Testing
     try ledger.recordExpiry(1_000, in: 7)
     let second = try ledger.beginScan(of: 7)
     for (start, found) in [(second, Int64(1_000)), (first, .max)] {
-      _ = try ledger.endScan(
-        of: 7, earliestExpiry: found, size: 0, sizeBefore: ledger.size(of: 7), start: start,
-        since: ledger.epoch)
+      try ledger.endScan(of: 7, earliestExpiry: found, start: start, since: ledger.epoch)
     }
     #expect(ledger.earliestExpiry(in: 7) == 1_000)
   }
@@ -321,10 +319,7 @@ import Testing
   @Test func aScanKeepsTheExpiryOfAnEntryStoredDuringIt() throws {
     let ledger = try #require(try directory.cache().files.openCacheForWriting().ledger)
     func end(_ start: UInt64, found: Int64) throws {
-      #expect(
-        try ledger.endScan(
-          of: 7, earliestExpiry: found, size: 0, sizeBefore: ledger.size(of: 7), start: start,
-          since: ledger.epoch))
+      try ledger.endScan(of: 7, earliestExpiry: found, start: start, since: ledger.epoch)
     }
     // The expiry that the scan replaces is earlier than the expiry of the entry stored during the
     // scan.
