@@ -1,3 +1,5 @@
+internal import Synchronization
+
 /// Coalesces concurrent fetches: at most one task produces the value of a key, and the others share
 /// it.
 ///
@@ -97,9 +99,19 @@ package final class InFlightFetches: Sendable {
 
   /// Readable by tests, which wait for a number of waiters and check that nothing remains.
   let state = Locked(State())
+  /// How many fetches new calls can join.
+  private let currentCount = Atomic(0)
 
   /// The calls whose producers the current task is running: several if producers fetch in turn.
   @TaskLocal package static var producing: [Call] = []
+
+  /// Runs `body`, which may start or detach fetches.
+  private func change<R>(_ body: (inout State) -> R) -> R {
+    state.withLock { state in
+      defer { currentCount.store(state.current.count, ordering: .sequentiallyConsistent) }
+      return body(&state)
+    }
+  }
 
   func makeCall(to target: Target) -> Call {
     state.withLock { Call(target: target, id: $0.makeID()) }
@@ -113,7 +125,7 @@ package final class InFlightFetches: Sendable {
     }
     return await withTaskCancellationHandler {
       await withCheckedContinuation { continuation in
-        let outcome: Outcome? = state.withLock { state in
+        let outcome: Outcome? = change { state in
           if state.cancelled.remove(call) != nil { return .cancelled }
           guard let id = state.current[call.target] else {
             state.start(call)
@@ -144,7 +156,7 @@ package final class InFlightFetches: Sendable {
 
   /// Makes the call the producer of its key; false if there is one.
   func lead(_ call: Call) -> Bool {
-    state.withLock { state in
+    change { state in
       if state.current[call.target] != nil { return false }
       state.start(call)
       return true
@@ -174,7 +186,7 @@ package final class InFlightFetches: Sendable {
 
   /// Resumes all waiters with the producer's outcome.
   func finish(_ call: Call, with outcome: Outcome) {
-    let fetch = state.withLock { state in
+    let fetch = change { state in
       state.fetchID(producedBy: call).flatMap { state.removeFetch($0) }
     }
     for waiter in fetch?.waiters ?? [] { waiter.continuation.resume(returning: outcome) }
@@ -182,7 +194,7 @@ package final class InFlightFetches: Sendable {
 
   /// Makes the next waiter the producer.
   func handOver(_ call: Call) {
-    let next = state.withLock { state -> CheckedContinuation<Outcome, Never>? in
+    let next = change { state -> CheckedContinuation<Outcome, Never>? in
       guard let id = state.fetchID(producedBy: call) else { return nil }
       guard let next = state.fetches[id]?.waiters.first else {
         _ = state.removeFetch(id)
@@ -204,16 +216,17 @@ package final class InFlightFetches: Sendable {
     }
   }
 
-  var isEmpty: Bool { state.withLock { $0.current.isEmpty } }
+  /// Whether no call can join a fetch. Each set asks this, so it takes no lock.
+  var isEmpty: Bool { currentCount.load(ordering: .sequentiallyConsistent) == 0 }
 
   /// Detaches the running fetch, whose value is older than what was just stored or removed.
   func invalidate(_ target: Target) {
-    state.withLock { $0.current[target] = nil }
+    change { $0.current[target] = nil }
   }
 
   /// Detaches the running fetches of all keys of a store.
   func invalidateAll(of store: DiskCache.Store) {
     let store = ObjectIdentifier(store)
-    state.withLock { state in state.current = state.current.filter { $0.key.store != store } }
+    change { state in state.current = state.current.filter { $0.key.store != store } }
   }
 }
