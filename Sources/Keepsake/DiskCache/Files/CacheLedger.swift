@@ -185,10 +185,7 @@ final class CacheLedger: Sendable {
 
   // MARK: Changing
 
-  private func change<R>(
-    timeout: Duration? = nil, _ body: () throws(StorageError) -> R
-  ) throws(StorageError) -> R {
-    let timeout = timeout ?? self.timeout
+  private func change<R>(_ body: () throws(StorageError) -> R) throws(StorageError) -> R {
     let result = try threadLock.withLock(timeout: timeout) { _ throws(StorageError) in
       try file.lock(bytes: Byte.words, timeout: timeout)
       defer { file.unlock(bytes: Byte.words) }
@@ -334,13 +331,6 @@ final class CacheLedger: Sendable {
       try file.publish(isComplete ? 0 : UInt64(directory), at: Word.nextSweepStart)
       if isComplete { try file.publish(UInt64(max(0, WallClock.now)), at: Word.lastSweep) }
     }
-  }
-
-  /// Runs `body` with the current epoch, while the cache cannot be emptied.
-  func withEpoch<R>(
-    timeout: Duration, _ body: (UInt64) throws(StorageError) -> R
-  ) throws(StorageError) -> R {
-    try change(timeout: timeout) { () throws(StorageError) in try body(epoch) }
   }
 
   /// Runs `removeFiles`, and resets all words if it returns that the cache is empty.

@@ -71,6 +71,8 @@ package final class FileCache: CacheEngine {
     if isNew {
       noteOpened(cache)
       if !current.takeIsClosedAsIdle() { cleanUpInBackground(cache) }
+      // Not while the other threads wait for the open cache: this may wait for another process.
+      try cache.ledger?.checkClock()
     }
     return cache
   }

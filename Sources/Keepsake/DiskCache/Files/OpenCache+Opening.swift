@@ -5,10 +5,8 @@ extension OpenCache {
   ) throws(StorageError) -> OpenCache? {
     guard let status = try FileSystem.status(paths.directory) else { return nil }
     let ledger = try CacheLedger.openExisting(paths, timeout: timeout)
-    let (epoch, directory) = try openDirectoryWithoutWaiting(paths, ledger)
     return try open(
-      at: paths, directory, epoch, ledger, mode: status.mode & 0o2777, timeout: timeout,
-      counts: counts)
+      at: paths, ledger, mode: status.mode & 0o2777, timeout: timeout, counts: counts)
   }
 
   /// Opens a cache for reading and writing; creates what is missing.
@@ -20,17 +18,18 @@ extension OpenCache {
     if isNew { try FileSystem.createDirectory(paths.directory, mode: mode, durable: false) }
     let ledger = try CacheLedger.createOrOpen(
       paths, mode: mode & 0o666, timeout: timeout, isEmpty: isNew)
-    try ledger.checkClock()
     try paths.writeTagIfMissing(mode: mode & 0o666)
-    let (epoch, directory) = try openDirectory(paths, ledger, timeout: timeout)
-    return try open(
-      at: paths, directory, epoch, ledger, mode: mode, timeout: timeout, counts: counts)
+    return try open(at: paths, ledger, mode: mode, timeout: timeout, counts: counts)
   }
 
   private static func open(
-    at paths: CachePaths, _ directory: DirectoryHandle, _ epoch: UInt64?, _ ledger: CacheLedger?,
-    mode: UInt32, timeout: Duration, counts: CacheCounts
+    at paths: CachePaths, _ ledger: CacheLedger?, mode: UInt32, timeout: Duration,
+    counts: CacheCounts
   ) throws(StorageError) -> OpenCache {
+    // Read before the directory is opened, so that a cache that is replaced in the meantime is
+    // opened again. This needs no lock, because emptying a cache keeps its directory.
+    let epoch = ledger?.epoch
+    let directory = try DirectoryHandle(paths.directory)
     let limits = try FileSystem.limits(at: paths.directory)
     let tag = try FileSystem.status(CachePaths.tagName, in: directory)
     let lowercased = try FileSystem.status(CachePaths.tagName.lowercased(), in: directory)
@@ -43,27 +42,5 @@ extension OpenCache {
       paths: paths, directory: directory, rules: rules, blockSize: limits.blockSize,
       ledger: ledger, epoch: epoch, token: token, directoryMode: mode, timeout: timeout,
       counts: counts)
-  }
-
-  /// Opens the directory and reads the epoch that belongs to it.
-  private static func openDirectory(
-    _ paths: CachePaths, _ ledger: CacheLedger, timeout: Duration
-  ) throws(StorageError) -> (epoch: UInt64?, DirectoryHandle) {
-    try ledger.withEpoch(timeout: timeout) { epoch throws(StorageError) in
-      (epoch, try DirectoryHandle(paths.directory))
-    }
-  }
-
-  /// The same for a reader, which must not wait for a process that was stopped while it held the
-  /// ledger's lock. If the epoch is nil, the next call reopens the cache.
-  private static func openDirectoryWithoutWaiting(
-    _ paths: CachePaths, _ ledger: CacheLedger?
-  ) throws(StorageError) -> (epoch: UInt64?, DirectoryHandle) {
-    guard let ledger else { return (nil, try DirectoryHandle(paths.directory)) }
-    do throws(StorageError) {
-      return try openDirectory(paths, ledger, timeout: .milliseconds(20))
-    } catch  where error.code == .timedOut {
-      return (nil, try DirectoryHandle(paths.directory))
-    }
   }
 }

@@ -12,7 +12,7 @@ final class OpenCache: Sendable {
   let blockSize: Int
   /// nil if this process may not write, or if there was none when a reader opened the cache.
   let ledger: CacheLedger?
-  /// The ledger's epoch when ``directory`` was opened; nil if it could not be read.
+  /// The ledger's epoch when ``directory`` was opened.
   ///
   /// A change from before the cache was emptied must not be counted in the sizes after that.
   let epoch: UInt64?
