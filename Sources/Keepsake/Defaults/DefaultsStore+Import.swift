@@ -15,9 +15,9 @@ extension Defaults.Store {
   /// try Defaults.shared.import(Data(contentsOf: oldSettings))
   /// ```
   ///
-  /// - Throws: ``StorageError`` with the code `decodingFailed` if the document is neither, or if one
-  ///   of its values cannot be stored, such as an object that has two members of the same name. The
-  ///   error says which, by ``StorageError/key``, and where it is in JSON.
+  /// - Throws: ``StorageError`` with the code `decodingFailed` if the document is neither, or if
+  ///   one of its values cannot be stored, such as an object that has two members of the same name.
+  ///   The error says which, by ``StorageError/key``, and where it is in JSON.
   public func `import`(_ document: Data) throws(StorageError) {
     try perform("import") { engine in
       let document = try SettingsDocument(document)
