@@ -60,7 +60,7 @@ extension Defaults.Store {
     _ key: String, default defaultValue: T, _ change: (inout T) throws(E) -> Void
   ) throws(StorageError) -> Result<T, E> {
     do throws(StorageError) {
-      let engine = try suiteEngine.value(for: "update").result.get()
+      let engine = try engine.get()
       try RunningUpdate.requireNone(of: self)
 
       func changed(_ old: StoredValue?) throws(StorageError) -> Result<(T, StoredValue?), E> {
@@ -109,10 +109,8 @@ extension Defaults.Store {
 extension Defaults.Store {
   /// Identifies the engine, which two suites may share; nil if there is none.
   fileprivate var engineIdentity: UnsafeRawPointer? {
-    suiteEngine.with("update") { suite in
-      if suite.error != nil { return nil }
-      return UnsafeRawPointer(Unmanaged.passUnretained(suite.engine as AnyObject).toOpaque())
-    }
+    guard case .success(let engine) = engine else { return nil }
+    return UnsafeRawPointer(Unmanaged.passUnretained(engine as AnyObject).toOpaque())
   }
 }
 

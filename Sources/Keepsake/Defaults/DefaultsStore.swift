@@ -25,29 +25,37 @@ extension Defaults {
     /// The suite that this store reads and writes.
     public let suite: Suite
 
-    /// What stores the values. Made when the store is first used: until then, `bootstrap` decides
-    /// what it is.
-    let suiteEngine: FirstUse<SuiteEngine>
+    // Two properties, and not a `Result`: taking the engine out of that would retain it, which is a
+    // tenth of the cost of a read.
+
+    /// What stores the values; an empty `MemoryEngine` if there is an ``engineError``.
+    @usableFromInline let valueEngine: any ValueEngine
+    /// Why nothing can be stored: no directory can be found for the values.
+    @usableFromInline let engineError: StorageError?
     let scope: StorageScope
     let observation: SettingsObservation
     private let knownNames = Atomic(0)
 
-    init(suite: Suite, scope: StorageScope) {
+    /// - Parameter given: The engine that the app gave the suite, if any.
+    init(
+      suite: Suite, engine given: Result<(any StorageEngine)?, StorageError> = .success(nil),
+      scope: StorageScope
+    ) {
       self.suite = suite
       self.scope = scope
-      suiteEngine = FirstUse { call in
-        scope.settle("Defaults", call)
-        return SuiteEngine(
-          Result { () throws(StorageError) in
-            try Self.makeEngine(for: suite, given: scope.engine(for: suite), in: scope)
-          })
+      let engine = Result { () throws(StorageError) in
+        try Self.makeEngine(for: suite, given: given.get(), in: scope)
       }
-      observation = SettingsObservation(suiteEngine, scope)
+      switch engine {
+      case .success(let engine): (valueEngine, engineError) = (engine, nil)
+      case .failure(let error): (valueEngine, engineError) = (MemoryEngine(), error)
+      }
+      observation = SettingsObservation(engine, scope)
     }
 
     /// What stores the values, or the reason why there is none.
     var engine: Result<any ValueEngine, StorageError> {
-      suiteEngine.with("changes") { $0.result }
+      engineError.map { .failure($0) } ?? .success(valueEngine)
     }
 
     private static func makeEngine(
@@ -87,15 +95,13 @@ extension Defaults {
 
     /// The path of the file that holds the settings, for errors; nil if there is none.
     @usableFromInline
-    var path: String? { try? suiteEngine.ifMade?.result.get().path }
+    var path: String? { try? engine.get().path }
 
     /// The file that holds the settings; nil for a suite in memory.
     ///
     /// - Throws: ``StorageError`` if no directory can be found for it, as without a home directory.
     public var fileURL: URL? {
-      get throws(StorageError) {
-        try suiteEngine.value(for: "fileURL").result.get().path.map { URL(filePath: $0) }
-      }
+      get throws(StorageError) { try engine.get().path.map { URL(filePath: $0) } }
     }
 
     /// Runs one call on the engine, and adds the call's name, key and path to its errors.
@@ -107,7 +113,7 @@ extension Defaults {
       _ operation: String, _ key: String? = nil, _ body: (any ValueEngine) throws -> R
     ) throws(StorageError) -> R {
       do throws(StorageError) {
-        let engine = try suiteEngine.value(for: operation).result.get()
+        let engine = try engine.get()
         do {
           return try body(engine)
         } catch {
@@ -152,10 +158,8 @@ extension Defaults.Store {
 
   @usableFromInline
   func storedValue(forKey key: String) throws(StorageError) -> StoredValue? {
-    try suiteEngine.with("get") { (suite) throws(StorageError) in
-      if let error = suite.error { throw error }
-      return try suite.engine.value(forKey: key)
-    }
+    if let engineError { throw engineError }
+    return try valueEngine.value(forKey: key)
   }
 
   /// The value of a key; `defaultValue` if it has none.
@@ -268,13 +272,8 @@ extension Defaults.Store {
     forKey key: String, operation: String
   ) throws(StorageError) -> T? {
     if Codec.isStoredAsIs(T.self) { return try value(forKey: key, operation: operation) }
-    if let model = cachedModel(forKey: key)?.value(as: T.self) { return model }
+    if let model = valueEngine.cachedModel(forKey: key)?.value(as: T.self) { return model }
     return try decodeAndCache(key, operation)
-  }
-
-  @usableFromInline
-  func cachedModel(forKey key: String) -> DecodedModel? {
-    suiteEngine.with("model") { $0.engine.cachedModel(forKey: key) }
   }
 
   @usableFromInline
@@ -372,10 +371,8 @@ extension Defaults.Store {
   func write(_ value: StoredValue?, forKey key: String) throws(StorageError) {
     try RunningUpdate.requireNone(of: self)
     try observation.notifyingObservers(of: [key]) { () throws(StorageError) in
-      try suiteEngine.with("set") { (suite) throws(StorageError) in
-        if let error = suite.error { throw error }
-        try suite.engine.set(value, forKey: key)
-      }
+      if let engineError { throw engineError }
+      try valueEngine.set(value, forKey: key)
     }
   }
 

@@ -34,7 +34,7 @@ final class SettingsObservation: Observable, Sendable {
     }
   }
 
-  private let suiteEngine: FirstUse<SuiteEngine>
+  private let engine: Result<any ValueEngine, StorageError>
   private let scope: StorageScope
   private let registrar = ObservationRegistrar()
   private let state = Locked(State())
@@ -44,8 +44,8 @@ final class SettingsObservation: Observable, Sendable {
   /// Whether any observer still waits for a change.
   var hasObservers: Bool { mayHaveObservers.load(ordering: .relaxed) }
 
-  init(_ suiteEngine: FirstUse<SuiteEngine>, _ scope: StorageScope) {
-    self.suiteEngine = suiteEngine
+  init(_ engine: Result<any ValueEngine, StorageError>, _ scope: StorageScope) {
+    self.engine = engine
     self.scope = scope
   }
 
@@ -108,7 +108,7 @@ final class SettingsObservation: Observable, Sendable {
   /// The current value. A failure is not reported, because the read that follows reports it.
   private func valueForReading(_ key: String) -> StoredValue? {
     do throws(StorageError) {
-      return try suiteEngine.value(for: "get").result.get().value(forKey: key)
+      return try engine.get().value(forKey: key)
     } catch {
       return nil
     }
@@ -124,8 +124,7 @@ final class SettingsObservation: Observable, Sendable {
     }
     guard isFirst else { return }
     do throws(StorageError) {
-      let engine = try suiteEngine.value(for: "get").result.get()
-      let changes = try engine.changes { [weak self] in self?.isTracked($0) ?? false }
+      let changes = try engine.get().changes { [weak self] in self?.isTracked($0) ?? false }
       let follower = Task.detached { [weak self] in
         var iterator = changes.makeAsyncIterator()
         // Check once now: another thread may have read before the engine began to signal.
@@ -224,7 +223,7 @@ final class SettingsObservation: Observable, Sendable {
 
   private func currentValue(_ key: String) -> StoredValue? {
     do throws(StorageError) {
-      return try suiteEngine.value(for: "get").result.get().value(forKey: key)
+      return try engine.get().value(forKey: key)
     } catch {
       // The setting reads as its default now.
       scope.report(error.inContext(of: "changes", key: key).reported(by: "Defaults"))

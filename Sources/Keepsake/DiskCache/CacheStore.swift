@@ -20,51 +20,22 @@ extension DiskCache {
     /// The name of this cache.
     public let name: Name
 
-    private struct Engines: Sendable {
-      let engine: Result<any CacheEngine, StorageError>
-      /// The engine of a cache that machines share; nil for other caches.
-      let shared: (any SharedCacheEngine)?
-    }
-
-    /// What holds the entries. Made when the store is first used: until then, `bootstrap` decides
-    /// what it is.
-    private let engines: FirstUse<Engines>
-    private let limit: LimitBeforeUse
+    private let engineResult: Result<any CacheEngine, StorageError>
+    /// The engine of a cache that machines share; nil for other caches.
+    let sharedEngine: (any SharedCacheEngine)?
     private let scope: StorageScope
     let backoff = FetchBackoff()
 
     init(name: Name, scope: StorageScope) {
       self.name = name
       self.scope = scope
-      let limit = LimitBeforeUse()
-      self.limit = limit
-      engines = FirstUse(
-        make: { call in
-          scope.settle("DiskCache", call)
-          let engine = Result { () throws(StorageError) in
-            try Self.makeEngine(for: name, in: scope)
-          }
-          return Engines(engine: engine, shared: (try? engine.get()) as? any SharedCacheEngine)
-        }, didMake: { limit.apply(to: try? $0.engine.get()) })
-    }
-
-    /// The limit that was set before the first use.
-    private final class LimitBeforeUse: Sendable {
-      private let limit = Locked<Int?>(nil)
-
-      var value: Int? { limit.withLock { $0 } }
-
-      func set(_ new: Int?, and engine: () -> (any CacheEngine)?) {
-        limit.withLock { limit in
-          limit = new
-          engine()?.sizeLimit = new
-        }
-      }
-
-      func apply(to engine: (any CacheEngine)?) {
-        limit.withLock { limit in
-          if let limit { engine?.sizeLimit = limit }
-        }
+      do throws(StorageError) {
+        let engine = try Self.makeEngine(for: name, in: scope)
+        engineResult = .success(engine)
+        sharedEngine = engine as? any SharedCacheEngine
+      } catch {
+        engineResult = .failure(error)
+        sharedEngine = nil
       }
     }
 
@@ -86,14 +57,7 @@ extension DiskCache {
 
     /// Throws if the cache has no directory, for example because the user has no home directory.
     @inline(__always)
-    var engine: any CacheEngine {
-      get throws(StorageError) { try engines.with("named", { $0.engine }).get() }
-    }
-
-    private var engineIfUsed: (any CacheEngine)? { try? engines.ifMade?.engine.get() }
-
-    /// The engine of a cache that machines share; nil for other caches.
-    var sharedEngine: (any SharedCacheEngine)? { engines.value(for: "fetch").shared }
+    var engine: any CacheEngine { get throws(StorageError) { try engineResult.get() } }
 
     /// Hands a failure to the handler of the scope that made this store.
     @usableFromInline
@@ -114,12 +78,12 @@ extension DiskCache {
     /// that alone exceeds the limit is refused. Other processes' reads may be recorded up to ten
     /// minutes late.
     public var sizeLimit: Int? {
-      get { engines.ifMade == nil ? limit.value : engineIfUsed?.sizeLimit }
-      set { limit.set(newValue) { engineIfUsed } }
+      get { (try? engine)?.sizeLimit }
+      set { (try? engine)?.sizeLimit = newValue }
     }
 
     /// Hits, misses, evictions and damaged entries since this process started.
-    public var statistics: Statistics { engineIfUsed?.counts.current ?? Statistics() }
+    public var statistics: Statistics { (try? engine)?.counts.current ?? Statistics() }
   }
 }
 

@@ -3,8 +3,7 @@ extension SecureVault {
   /// A request for a passphrase.
   ///
   /// The `authenticate` closure of
-  /// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:onFailure:)``
-  /// gets one.
+  /// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:)`` gets one.
   public struct PassphraseRequest: Sendable {
     /// What the passphrase is needed for, in words to show to the user.
     public let reason: String

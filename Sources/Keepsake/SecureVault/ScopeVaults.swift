@@ -27,9 +27,10 @@ final class ScopeVaults: Sendable {
     _ service: SecureVault.Service, in scope: StorageScope
   ) -> SecureVault.Store {
     if let store = services.store(service, named: service.givenName) { return store }
+    // Before the stores are locked, because the backing is code of the app.
+    let vault = vault(holding: service, in: scope)
     return services.store(service, named: service.givenName) {
-      SecureVault.Store(
-        service: service, vault: self.vault(holding: service, in: scope), scope: scope)
+      SecureVault.Store(service: service, vault: vault, scope: scope)
     }
   }
 

@@ -21,24 +21,17 @@ extension SecureVault {
     /// The service whose secrets these are.
     public let service: Service
 
-    /// Made when the store is first used: until then, `bootstrap` decides what it is.
-    private let vaultIfAvailable: FirstUse<Result<Vault, StorageError>>
+    private let vaultIfAvailable: Result<Vault, StorageError>
     private let scope: StorageScope
 
-    init(
-      service: Service, vault: @autoclosure @escaping @Sendable () -> Result<Vault, StorageError>,
-      scope: StorageScope
-    ) {
+    init(service: Service, vault: Result<Vault, StorageError>, scope: StorageScope) {
       self.service = service
-      vaultIfAvailable = FirstUse { call in
-        scope.settle("SecureVault", call)
-        return vault()
-      }
+      vaultIfAvailable = vault
       self.scope = scope
     }
 
     var vault: Vault {
-      get throws(StorageError) { try vaultIfAvailable.value(for: "service").get() }
+      get throws(StorageError) { try vaultIfAvailable.get() }
     }
 
     /// The vault as files.
@@ -60,17 +53,12 @@ extension SecureVault {
     func perform<R: ~Copyable>(
       _ operation: String, _ key: String? = nil, _ body: () throws(StorageError) -> R
     ) throws(StorageError) -> R {
-      noteUse(operation)
       do throws(StorageError) {
         return try body()
       } catch {
         throw error.inContext(of: operation, key: key, path: vaultPath)
       }
     }
-
-    /// Makes the configuration final, in the name of this call.
-    @usableFromInline
-    func noteUse(_ operation: String) { scope.settle("SecureVault", operation) }
 
     /// The vault's directory, for errors; nil when there is none.
     @usableFromInline

@@ -4,15 +4,10 @@ internal import Synchronization
 final class StorageScope: Sendable {
   typealias Handler = @Sendable (StorageError) -> Void
 
-  /// What the stores are made from.
-  struct Parts: Sendable {
-    let finder: DirectoryFinder
-    var backing: any StorageBacking = .thisMachine
-    /// The engines that bootstrap or the scope was given, by their suites.
-    var engines: [Defaults.Suite: any StorageEngine] = [:]
-  }
-
-  private let parts: FirstUse<Parts>
+  let finder: DirectoryFinder
+  private let backing: any StorageBacking
+  /// The engines that bootstrap or the scope was given, by their suites.
+  private let engines: [Defaults.Suite: any StorageEngine]
   private let handler: Locked<Handler?>
   private let suites = StoreRegistry<Defaults.Suite, Defaults.Store>()
   private let caches = StoreRegistry<DiskCache.Name, DiskCache.Store>()
@@ -20,35 +15,17 @@ final class StorageScope: Sendable {
   private let basePaths = Locked<[Folder.Base: String]>([:])
   private let reportLimiter = ReportLimiter()
 
-  /// A scope that another call can still configure, until one of its stores is used.
-  ///
-  /// - Parameter settle: Gets the name of the call that used it first.
-  init(settle: @escaping @Sendable (_ call: String) -> Parts) {
-    parts = FirstUse(make: settle)
-    vaults = ScopeVaults(VaultOptions())
-    handler = Locked(nil)
-  }
-
   init(
     finder: DirectoryFinder, backing: any StorageBacking = .thisMachine,
     engines: [Defaults.Suite: any StorageEngine] = [:],
     vaultOptions: VaultOptions = VaultOptions(), handler: Handler? = nil
   ) {
-    let given = Parts(finder: finder, backing: backing, engines: engines)
-    parts = FirstUse { _ in given }
+    self.finder = finder
+    self.backing = backing
+    self.engines = engines
     vaults = ScopeVaults(vaultOptions)
     self.handler = Locked(handler)
   }
-
-  /// Makes the configuration final.
-  ///
-  /// - Parameter call: The first call of a store, without the name of its facade.
-  @inline(__always)
-  func settle(_ facade: StaticString, _ call: String) {
-    if parts.ifMade == nil { _ = parts.value(for: "\(facade).\(call)") }
-  }
-
-  var finder: DirectoryFinder { parts.value(for: "a Folder").finder }
 
   // MARK: The current scope
 
@@ -63,7 +40,7 @@ final class StorageScope: Sendable {
 
   @TaskLocal static var temporary: StorageScope?
 
-  /// The scope of the process, whose configuration is final once a store is used.
+  /// The scope of the process, whose configuration is final once it is used.
   static let process = StorageSystem.configuration.makeProcessScope()
 
   static var current: StorageScope {
@@ -78,22 +55,22 @@ final class StorageScope: Sendable {
       return store
     }
     if let store = suites.store(suite, named: suite.givenName) { return store }
+    // Before the stores are locked, because the backing is code of the app.
+    let engine = Result { () throws(StorageError) in try self.engine(for: suite) }
     return suites.store(suite, named: suite.givenName) {
-      Defaults.Store(suite: suite, scope: self)
+      Defaults.Store(suite: suite, engine: engine, scope: self)
     }
   }
 
   /// The engine of a suite; nil if its values are in memory or in a journal.
-  func engine(for suite: Defaults.Suite) throws(StorageError) -> (any StorageEngine)? {
-    if let engine = parts.value(for: "Defaults").engines[suite] { return engine }
+  private func engine(for suite: Defaults.Suite) throws(StorageError) -> (any StorageEngine)? {
+    if let engine = engines[suite] { return engine }
     guard suite.givenName != nil else { return nil }
     return try callingBacking { try $0.engine(for: suite, app: finder.app) }
   }
 
   /// The app's own suites that were given an engine.
-  var suitesOnEngines: [Defaults.Suite] {
-    parts.value(for: "Defaults.suites").engines.keys.filter { $0.givenName != nil }
-  }
+  var suitesOnEngines: [Defaults.Suite] { engines.keys.filter { $0.givenName != nil } }
 
   /// The app's own suites that have values in the backing.
   func suitesOnBacking() throws(StorageError) -> [Defaults.Suite] {
@@ -103,7 +80,6 @@ final class StorageScope: Sendable {
   func callingBacking<R>(
     _ call: (any StorageBacking) throws -> R
   ) throws(StorageError) -> R {
-    let backing = parts.value(for: "a store").backing
     do {
       return try call(backing)
     } catch {
@@ -125,9 +101,7 @@ final class StorageScope: Sendable {
     over files: FileCache, of cache: DiskCache.Name,
     onFailure: @escaping @Sendable (StorageError) -> Void
   ) -> (any SharedCacheEngine)? {
-    guard cache.givenName != nil,
-      let backing = parts.value(for: "DiskCache").backing as? any CacheBacking
-    else { return nil }
+    guard cache.givenName != nil, let backing = backing as? any CacheBacking else { return nil }
     return backing.cacheEngine(over: files, of: cache, app: finder.app, onFailure: onFailure)
   }
 

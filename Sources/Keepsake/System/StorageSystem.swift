@@ -111,24 +111,20 @@ public enum StorageSystem {
   static let configuration = Configuration()
 
   /// Implements the public calls of this name, with and without vaults.
-  static func bootstrap(
-    _ setup: Setup, _ handler: (@Sendable (StorageError) -> Void)? = nil
-  ) throws(StorageError) {
+  static func bootstrap(_ setup: Setup) throws(StorageError) {
     try setup.requireValidName()
     if StorageScope.hasHadTemporaryScope, let scope = StorageScope.temporary {
       scope.vaults.bootstrap(setup.vaultOptions)
     } else {
       try configuration.bootstrap(setup)
     }
-    if let handler { onFailure = handler }
   }
 
   /// What the scope of the process is made from, which can be set until the first store is used.
   final class Configuration: Sendable {
     private struct State {
       var setup: Setup?
-      /// The first call that used a store.
-      var firstUse: String?
+      /// nil until a store is used.
       var scope: StorageScope?
     }
 
@@ -145,40 +141,33 @@ public enum StorageSystem {
           return
         }
         if let old = state.setup, old.isSame(as: setup) { return }
-        guard state.firstUse == nil, state.setup == nil else {
+        guard state.scope == nil, state.setup == nil else {
           throw StorageError(
             .misuse, operation: "bootstrap",
             reason: state.setup == nil
-              ? "a store is already in use, first by \(state.firstUse ?? "")"
+              ? "a store is already in use"
               : "bootstrap has already been called with other arguments",
             remedy: "Call bootstrap once, before any store is used.")
         }
         state.setup = setup
-        state.scope?.vaults.bootstrap(setup.vaultOptions)
       }
     }
 
     func makeProcessScope() -> StorageScope {
-      let scope = StorageScope { call in self.settle(call) }
       state.withLock { state in
-        state.scope = scope
-        if let setup = state.setup { scope.vaults.bootstrap(setup.vaultOptions) }
-      }
-      return scope
-    }
-
-    /// What the scope is made from, from now on.
-    private func settle(_ call: String) -> StorageScope.Parts {
-      state.withLock { state in
-        state.firstUse = state.firstUse ?? call
         let setup = state.setup ?? Setup(app: ProcessIdentity.executableName)
+        let scope: StorageScope
         if isTestRun {
           let directory = TemporaryDirectory.reservePath("tests")
-          return StorageScope.Parts(finder: .temporary(app: setup.app, in: directory))
+          scope = StorageScope(finder: .temporary(app: setup.app, in: directory))
+          scope.vaults.bootstrap(setup.vaultOptions)
+        } else {
+          scope = StorageScope(
+            finder: DirectoryFinder(app: setup.app, chosen: setup.directories),
+            backing: setup.backing, engines: setup.engines, vaultOptions: setup.vaultOptions)
         }
-        return StorageScope.Parts(
-          finder: DirectoryFinder(app: setup.app, chosen: setup.directories),
-          backing: setup.backing, engines: setup.engines)
+        state.scope = scope
+        return scope
       }
     }
   }

@@ -16,11 +16,9 @@ extension StorageSystem {
   /// key sources because this build has no vaults.
   public static func bootstrap<Backing: StorageBacking>(
     app: String, on backing: Backing = .thisMachine, directories: Directories = Directories(),
-    engines: [Defaults.Suite: any StorageEngine] = [:],
-    onFailure: (@Sendable (StorageError) -> Void)? = nil
+    engines: [Defaults.Suite: any StorageEngine] = [:]
   ) throws(StorageError) {
-    try bootstrap(
-      Setup(app: app, backing: backing, directories: directories, engines: engines), onFailure)
+    try bootstrap(Setup(app: app, backing: backing, directories: directories, engines: engines))
   }
 
   /// Runs `body` with empty stores of its own, in a directory that is removed afterwards. The call

@@ -289,8 +289,7 @@ import Testing
 
   @Test func changeDuringAnUnrelatedWriteIsNotified() async throws {
     let engine = MemoryEngine()
-    let observation = SettingsObservation(
-      FirstUse { _ in SuiteEngine(.success(engine)) }, try #require(StorageScope.temporary))
+    let observation = SettingsObservation(.success(engine), try #require(StorageScope.temporary))
     let notifications = Notifications()
     notifications.track { observation.registerAccess(to: "theme") }
     try observation.notifyingObservers(of: ["size"]) { () throws(StorageError) in
@@ -302,8 +301,7 @@ import Testing
 
   @Test func checksLeaveChangesToActiveWrites() async throws {
     let engine = MemoryEngine()
-    let observation = SettingsObservation(
-      FirstUse { _ in SuiteEngine(.success(engine)) }, try #require(StorageScope.temporary))
+    let observation = SettingsObservation(.success(engine), try #require(StorageScope.temporary))
     let notifications = Notifications()
     notifications.track { observation.registerAccess(to: "size") }
     try observation.notifyingObservers(of: ["size"]) { () throws(StorageError) in
@@ -434,8 +432,7 @@ import Testing
   @Test func freedStoreStopsWaiting() async throws {
     let engine = MemoryEngine()
     let scope = try #require(StorageScope.temporary)
-    var observation: SettingsObservation? = SettingsObservation(
-      FirstUse { _ in SuiteEngine(.success(engine)) }, scope)
+    var observation: SettingsObservation? = SettingsObservation(.success(engine), scope)
     withObservationTracking {
       observation?.registerAccess(to: "size")
     } onChange: {

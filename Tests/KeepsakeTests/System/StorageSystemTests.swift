@@ -91,96 +91,11 @@ import Testing
     _ = program.makeProcessScope()
     try program.bootstrap(setup())
     expectFailure(.misuse) { try program.bootstrap(setup("b")) }
-  }
 
-  /// The first use of a store, which makes the configuration final.
-  private static let uses: [(name: String, use: @Sendable (StorageScope) throws -> Void)] = [
-    ("Defaults.get", { _ = try $0.defaults(.memory).int("k") }),
-    ("Defaults.set", { try $0.defaults(.memory).set(1, forKey: "k") }),
-    ("Defaults.keys", { _ = try $0.defaults(.memory).keys() }),
-    ("Defaults.update", { try $0.defaults(.memory).update("k", default: 0) { $0 += 1 } }),
-    ("Defaults.changes", { _ = $0.defaults(.memory).changes("k", default: 0) }),
-    ("Defaults.fileURL", { _ = try $0.defaults(.memory).fileURL }),
-    ("DiskCache.get", { _ = try $0.cache(.memory).get("k") }),
-    ("DiskCache.set", { try $0.cache(.memory).set("v", forKey: "k") }),
-    ("SecureVault.contains", { _ = try $0.vault(.init("s", in: missing)).contains("k") }),
-    ("a Folder", { _ = try $0.path(of: .temporary) }),
-  ]
-  private static let missing = URL(filePath: "/nonexistent/vault")
-
-  @Test(arguments: uses.indices) func lateBootstrapNamesTheFirstUse(_ index: Int) throws {
-    let (name, use) = Self.uses[index]
-    let program = StorageSystem.Configuration(isTestRun: false)
-    let scope = program.makeProcessScope()
-    defer { scope.close() }
-    try use(scope)
-    _ = try scope.defaults(.memory).string("later")
-    let error = expectFailure(.misuse) { try program.bootstrap(Setup(app: "a")) }
-    #expect(error?.reason == "a store is already in use, first by \(name)")
-  }
-
-  /// A server sets its log handler first.
-  @Test func whatUsesNoStoreMayComeBeforeBootstrap() throws {
-    let directory = try TemporaryDirectory()
-    func url(_ name: String) -> URL { directory.url.appending(path: name) }
-    let program = StorageSystem.Configuration(isTestRun: false)
-    let scope = program.makeProcessScope()
-    defer { scope.close() }
-    let failures = Failures()
-    scope.onFailure = failures.append
-    _ = scope.onFailure
-    scope.defaultService = "com.app.auth"
-    let (settings, cache) = (scope.defaults(.standard), scope.cache(.standard))
-    let vault = scope.vault(scope.defaultService)
-    cache.sizeLimit = 1_000
-    #expect(cache.sizeLimit == 1_000 && cache.statistics.hits == 0)
-    try program.bootstrap(
-      Setup(
-        app: "a",
-        directories: .init(
-          configuration: url("config"), data: url("data"), state: url("state"),
-          cache: url("cache")),
-        engines: ["m": MemoryEngine()],
-        vaultOptions: VaultOptions(sources: [Self.quick])))
-    try settings.set(1, forKey: "k")
-    try vault.set("tok", forKey: "k")
-    #expect(try vault.protection == .passphrase && vault.service == "com.app.auth")
-    expectFailure(.misuse) { try cache.set(Data(count: 2_000), forKey: "large") }
-    #expect(cache.sizeLimit == 1_000)
-    try cache.set("v", forKey: "k")
-    #expect(try scope.defaults("m").fileURL == nil, "it has the engine")
-    #expect(try Set(directory.names()) == ["config", "data", "cache"])
-    // The store that was taken early is the one of later calls.
-    #expect(scope.defaults(.standard) === settings)
-  }
-
-  @Test func threadsThatUseAStoreFirstAgree() async throws {
-    let made = Locked(0)
-    for _ in 0..<200 {
-      let number = FirstUse<Int> { _ in
-        made.withLock { made in
-          made += 1
-          return made
-        }
-      }
-      let values = await withTaskGroup(of: Int.self) { group in
-        for _ in 0..<4 { group.addTask { number.value(for: "get") } }
-        return await group.reduce(into: Set<Int>()) { $0.insert($1) }
-      }
-      #expect(values.count == 1 && number.ifMade == values.first)
-    }
-  }
-
-  @Test(.temporaryStorage) func bootstrapSetsTheHandler() throws {
-    let failures = Failures()
-    try StorageSystem.bootstrap(app: "com.example.notes", onFailure: failures.append)
-    Defaults.set("text", forKey: "k")
-    #expect(Defaults.int("k") == 0 && failures.all.map(\.code) == [.wrongType])
-    #expect(throws: StorageError.self) {
-      try StorageSystem.bootstrap(app: "a/b", onFailure: { _ in })
-    }
-    _ = Defaults.double("k")
-    #expect(failures.all.count == 2, "a bootstrap that throws sets nothing")
+    let late = StorageSystem.Configuration(isTestRun: false)
+    _ = late.makeProcessScope()
+    let error = expectFailure(.misuse) { try late.bootstrap(Setup(app: "a")) }
+    #expect(error?.description.contains("a store is already in use") == true)
   }
 
   @Test func bootstrapConfiguresATestRunAtAnyTime() throws {

@@ -4,7 +4,7 @@ public import FoundationEssentials
 ///
 /// A suite is stored in the journal unless you give it another engine: ``MemoryEngine``,
 /// ``FileEngine``, or one of your own that stores it wherever you like. Assign engines to suites
-/// with ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:onFailure:)``.
+/// with ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:)``.
 ///
 /// ```swift
 /// final class TableEngine: StorageEngine {
