@@ -58,7 +58,7 @@ final class VaultDirectory: VaultStorage {
           StorageError(
             .damaged, operation: "rotateKeys", path: directory.path,
             reason: "the directory keeps its old name, because it does not only hold secrets",
-            remedy: "Move that away, and call SecureVault.rotateKeys()."))
+            remedy: "Move that away, and rotate the keys of the vault."))
       } catch {
         failures.append(error)
       }
