@@ -31,7 +31,7 @@ package struct BackupDirectory: Sendable {
     return true
   }
 
-  /// Throws unless the path is a directory of the user that nobody else may write to.
+  /// Throws unless the path is a directory of this user, to which no other user may write.
   package func requireOwn() throws(StorageError) { try requireOwn(nil) }
 
   private func requireOwn(_ opened: FileStatus?) throws(StorageError) {
