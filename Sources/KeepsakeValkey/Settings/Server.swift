@@ -20,8 +20,10 @@ final class Server: Sendable {
   init(
     _ address: ServerAddress, options: LinkOptions = LinkOptions(),
     confirm confirmation: ValkeyBacking.Confirmation = .primary, checksDurability: Bool = true,
-    report: @escaping @Sendable (StorageError) -> Void = StorageSystem.makeReporter(
-      for: "StorageSystem")
+    // Asked for at the report: a server is made before the app is named, which has to be first.
+    report: @escaping @Sendable (StorageError) -> Void = {
+      StorageSystem.makeReporter(for: "StorageSystem")($0)
+    }
   ) {
     let facts = Facts()
     self.facts = facts
