@@ -114,6 +114,8 @@ case "hold-lock":  // NAME: locks a file of the directory, prints "held", and en
   while readLine() != nil {}
 case "fork-read":  // prints how often a child has the journal open that only reads
   Defaults.set(1, forKey: "count")
+  // No thread of the parent uses the file at the fork: the child would keep it open for that one.
+  Defaults.synchronize()
   let child = forkedChild()
   if child == 0 {
     let count = Defaults.int("count")

@@ -115,7 +115,12 @@ struct DiskTests {
       try File(directory.file("more").path, .create).writeAll(Array(repeating: 1, count: 1 << 20))
     }
     let (store, reader) = (directory.store(), directory.store())
-    expectFailure(.diskFull) { try store.set(1, forKey: "a") }
+    // The space that was allocated ahead is still there.
+    var count = 0
+    while (try? store.set(count, forKey: "a")) != nil {
+      count += 1
+      try #require(count < 1_000)
+    }
     let calls = try systemCalls { try store.remove("k0") }
     #expect(calls.contains(.publish))
     for number in 1...30 {
