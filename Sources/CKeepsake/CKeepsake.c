@@ -179,18 +179,6 @@ int keepsake_sync_file_system(int descriptor) {
 #endif
 }
 
-int keepsake_write_in_place(int descriptor) {
-#ifdef FS_NOCOW_FL
-  int flags;
-  if (ioctl(descriptor, FS_IOC_GETFLAGS, &flags) != 0) return -1;
-  flags |= FS_NOCOW_FL;
-  return ioctl(descriptor, FS_IOC_SETFLAGS, &flags);
-#else
-  errno = ENOSYS;
-  return -1;
-#endif
-}
-
 int keepsake_open_no_symlinks(int directory, const char *path, int flags) {
 #if defined(RESOLVE_NO_SYMLINKS)
   struct open_how how = {.flags = (uint64_t)flags, .resolve = RESOLVE_NO_SYMLINKS};

@@ -59,10 +59,6 @@ int keepsake_reserve(int descriptor, uint64_t offset, uint64_t size);
 // Returns 0, or -1 with errno (ENOSYS where there is no such call).
 int keepsake_sync_file_system(int descriptor);
 
-// Makes an empty file's blocks be written in place on a file system that would otherwise write each
-// change to a new one. Returns 0, or -1 with errno if the file system has no such choice.
-int keepsake_write_in_place(int descriptor);
-
 // The value of an environment variable, unless the program was started with the rights of another
 // user or group than that of whoever set it.
 const char *_Nullable keepsake_trusted_variable(const char *_Nonnull name);

@@ -66,12 +66,6 @@ struct TemporaryFile: ~Copyable {
     return isClaimed
   }
 
-  /// Like ``moveToDestinationIfAbsent()``, but in one step: a crash leaves no temporary file.
-  mutating func renameToDestinationIfAbsent() throws(StorageError) -> Bool {
-    isKept = try FileSystem.renameIfAbsent(path, to: destination, in: directory)
-    return isKept
-  }
-
   /// Gives the file its final name by exchanging names with the file that has it.
   ///
   /// Afterwards the old file has the temporary path, and is removed with this value. A rename over
@@ -118,9 +112,6 @@ struct TemporaryFile: ~Copyable {
     if !isKept { try? FileSystem.unlink(path, in: directory) }
     isKept = true
   }
-
-  /// Leaves the file at the temporary path to the caller; after an exchange, that is the old file.
-  mutating func leave() { isKept = true }
 
   deinit {
     if !isKept { try? FileSystem.unlink(path, in: directory) }

@@ -4,7 +4,7 @@ internal import KeepsakeLibc
 enum SystemCall: String, Sendable {
   case open, read, write, fsync, fdatasync, syncfs, rename, unlink, rmdir, mkdir, stat, chmod
   case list, link, lock, map, watch, space, resolve, exchange, times, clone, chown
-  case reserve, truncate, flags
+  case reserve, truncate
   case openNoSymlinks = "openat2"
   case lockMemory = "mlock"
   case adviseMemory = "madvise"

@@ -120,7 +120,7 @@ final class DiskRecorder: Sendable {
     case .chown, .clone, .mkdir, .rename, .exchange, .link, .unlink, .rmdir, .syncfs:
       recordUnknown(event, &state)
     case .read, .stat, .list, .lock, .map, .watch, .space, .resolve, .lockMemory, .adviseMemory,
-      .terminal, .keyring, .random, .reserve, .truncate, .flags, .accessList:
+      .terminal, .keyring, .random, .reserve, .truncate, .accessList:
       // The last four change no contents.
       break
     }

@@ -41,7 +41,6 @@ extension SystemCall {
     case .space: [EACCES, EINTR, EIO, ENOMEM, ENOSYS]
     case .times: [EACCES, EIO, EPERM, EROFS]
     case .reserve: [EDQUOT, EINTR, EIO, ENOSPC, ENOSYS, EOPNOTSUPP, EPERM]
-    case .flags: [EACCES, EINVAL, EIO, ENOTTY, EOPNOTSUPP, EPERM]
     case .truncate: [EINTR, EIO, EPERM, EROFS]
     case .accessList: [EACCES, ENOSPC, EPERM, ERANGE]
     case .chown: [EACCES, EIO, ENOMEM, EPERM, EROFS]

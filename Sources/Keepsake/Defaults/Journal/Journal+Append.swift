@@ -141,6 +141,7 @@ extension Journal {
       try reserveSpace(beyond: end, handle, &writer, isRemoval: changes?.hasNoValue ?? true)
     }
     writer.word = nil
+    let word = JournalWord(id: writer.id, end: end)
     do throws(StorageError) {
       let bytes = writer.buffer.span
       try handle.file.overwrite(bytes.bytes, at: start)
@@ -153,12 +154,12 @@ extension Journal {
     try file.withLock { file throws(StorageError) in
       file.lastWrite = CoarseClock.now
       if file.noteUnsyncedRecords() { followUp.isSyncDue = true }
-      try file.publish(changes, handle, from: start, to: end)
+      try file.publish(changes, word, handle, from: start, to: end)
       followUp.take(&file)
       followUp.compaction = file.takeDueCompaction()
     }
     writer.end = end
-    writer.word = handle.isLost ? nil : JournalWord(id: writer.id, end: end)
+    writer.word = handle.isLost ? nil : word
   }
 
   /// Has space beyond `end`, which is left to removals once the disk is full.

@@ -174,23 +174,24 @@ extension Journal {
       try lock(handle, wait)
       var isKept = false
       defer { if !isKept { handle.unlock() } }
-      let isSettled = try file.withLock { file throws(StorageError) in
+      let validity = try file.withLock { file throws(StorageError) in
         defer { followUp.take(&file) }
         return try file.validate(handle)
       }
-      let isAtPath =
-        try FileSystem.status(location.path)?.isSameFile(as: handle.status) ?? false
-      if !isAtPath {
+      switch validity {
+      case .elsewhere:
         try leave(handle)
         writer.forget()
-      } else if handle.isLost, isSettled, try handle.file.status().size != handle.status.size {
-        writer.forget()
-      } else if !isSettled {
+      case .unsettled:
         handle.unlock()
         try waitForOtherProgram(wait)
-      } else if try prepare(handle, &writer, &followUp) {
-        isKept = true
-        return writer.handle
+      case .current:
+        if handle.isLost, try handle.file.status().size != handle.status.size {
+          writer.forget()
+        } else if try prepare(handle, &writer, &followUp) {
+          isKept = true
+          return writer.handle
+        }
       }
     }
   }
@@ -279,7 +280,7 @@ extension Journal {
       remedy: "Try again when that program has finished.")
   }
 
-  private func finish(_ followUp: FollowUp) {
+  func finish(_ followUp: FollowUp) {
     if followUp.isSyncDue { synchronizeSoon() }
     if followUp.hasOpenedFile { OpenStores.shared.add(self) }
     if followUp.hasChanges { observers.signal() }

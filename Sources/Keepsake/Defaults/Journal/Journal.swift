@@ -112,19 +112,15 @@ final class Journal: ValueEngine, FileHoldingStore {
 
   /// Does what a validation requires but must not do while `file` is locked.
   func followUpValidation() {
-    let (hasChanges, isDamaged, hasOpenedFile, dropped) = file.withLock { file in
-      (
-        file.takeUnsignaledChanges(), file.isDamaged, file.takeHasOpenedFile(), file.takeDropped()
-      )
+    var followUp = FollowUp()
+    let isDamaged = file.withLock { file in
+      followUp.take(&file)
+      return file.isDamaged
     }
-    if hasOpenedFile {
-      OpenStores.shared.add(self)
-      // A forked child that only reads would otherwise keep the lock of its parent, even after the
-      // parent was killed.
-      writer.withLockIfAvailable { $0.enterGeneration() }
-    }
-    if hasChanges { observers.signal() }
-    if let dropped { keepSoon(dropped) }
+    // A forked child that only reads would otherwise keep the lock of its parent, even after the
+    // parent was killed.
+    if followUp.hasOpenedFile { writer.withLockIfAvailable { $0.enterGeneration() } }
+    finish(followUp)
     if isDamaged { repairSoon(timeout: .zero) }
   }
 

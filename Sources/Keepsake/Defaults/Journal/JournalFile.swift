@@ -83,6 +83,15 @@ struct JournalFile: ~Copyable {
     case rewrite
   }
 
+  enum Validity {
+    case current
+    /// Another program may still be writing the file: the table may be what was known before, and
+    /// the next read looks again.
+    case unsettled
+    /// The path does not lead to the file that the caller has locked.
+    case elsewhere
+  }
+
   init(location: JournalPaths) { self.location = location }
 
   /// Whether the table holds everything that was published. No system call.
@@ -104,11 +113,9 @@ struct JournalFile: ~Copyable {
   /// Readers open the file for reading only: closing one that was open for writing is an event, for
   /// which a follower would look again without end.
   ///
-  /// - Parameter locked: The file at the path, if the caller has locked it.
-  /// - Returns: Whether the file counts. If not, another program may still be writing it: the table
-  ///   may be what was known before, and the next read looks again.
+  /// - Parameter locked: The file that the caller has locked.
   @discardableResult
-  mutating func validate(_ locked: JournalHandle? = nil) throws(StorageError) -> Bool {
+  mutating func validate(_ locked: JournalHandle? = nil) throws(StorageError) -> Validity {
     enterGeneration()
     settlingTime = nil
     let wasReplaced = !isLostToOther && handle.map { $0.word == .replaced } ?? true
@@ -120,10 +127,10 @@ struct JournalFile: ~Copyable {
       validatedWord = nil
       guard let status = try FileSystem.status(location.path) else {
         forgetFile()
-        return true
+        return locked == nil ? .current : .elsewhere
       }
       if let locked {
-        guard status.isSameFile(as: locked.status) else { return false }
+        guard status.isSameFile(as: locked.status) else { return .elsewhere }
       } else if handle.map({ !status.isSameFile(as: $0.status) || $0.isLost }) ?? true {
         let opened = try JournalHandle.open(location.path, forWriting: false)
         guard let opened, status.isSameFile(as: opened.status) else { continue }
@@ -133,9 +140,9 @@ struct JournalFile: ~Copyable {
       guard let handle else { continue }
       // Load the word first, so that anything published later still counts as a change.
       let word = handle.word
-      if try catchUp(to: word, of: status, handle) { return true }
+      if try catchUp(to: word, of: status, handle) { return .current }
       if let isSettled = try reload(word, handle, isLocked: locked != nil, wasReplaced) {
-        return isSettled
+        return isSettled ? .current : .unsettled
       }
     }
   }
@@ -165,7 +172,7 @@ struct JournalFile: ~Copyable {
 
   /// Reads the whole file, unless another program may still be writing it.
   ///
-  /// - Returns: What `validate` returns; nil if the file was replaced meanwhile.
+  /// - Returns: Whether the file counts; nil if it was changed meanwhile.
   private mutating func reload(
     _ word: JournalWord, _ handle: JournalHandle, isLocked: Bool, _ wasReplaced: Bool
   ) throws(StorageError) -> Bool? {
@@ -428,16 +435,18 @@ struct JournalFile: ~Copyable {
     hasUnsignaledChanges = true
   }
 
-  /// Publishes changes that have been written from `start` on, and makes them in the table.
+  /// Publishes changes that have been written from `start` to `end`, and makes them in the table.
   ///
-  /// - Parameter changes: nil if all keys were removed.
+  /// - Parameters:
+  ///   - changes: nil if all keys were removed.
+  ///   - word: Says `end`. A read may have found another file at the path, of which it says
+  ///     nothing.
   mutating func publish(
-    _ changes: UnsafeBufferPointer<ValueChange>?, _ handle: JournalHandle, from start: Int,
-    to end: Int
+    _ changes: UnsafeBufferPointer<ValueChange>?, _ word: JournalWord, _ handle: JournalHandle,
+    from start: Int, to end: Int
   ) throws(StorageError) {
     let isInTable = validatedWord != nil && self.handle === handle && self.end == start
     validatedWord = nil
-    let word = JournalWord(id: id, end: end)
     try handle.publish(word)
     // Otherwise the next read reads them.
     guard isInTable else { return }
