@@ -127,7 +127,7 @@ extension KeepsakectlTests {
     ] {
       let child = try Child(
         "/bin/sh",
-        ["-c", #"trap "" PIPE; { "$0" "$@"; echo $? >&2; } | head -c 9"#, inspector.path]
+        ["-c", #"trap "" PIPE; { "$0" "$@"; echo $? >&2; } | head -c 9 >/dev/null"#, inspector.path]
           + arguments, environment: inspector.environment, mergesErrors: true)
       let output = child.finish()
       #expect(
