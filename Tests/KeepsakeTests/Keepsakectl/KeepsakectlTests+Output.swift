@@ -125,10 +125,10 @@ extension KeepsakectlTests {
       ["settings", "get", app, "long", "--string"], ["settings", "export", app],
       ["settings", "export", app, "--plist"], ["vault", "show", app, "long", "--reveal"],
     ] {
+      let script = #"trap "" PIPE; { "$0" "$@"; echo $? >&2; } | head -c 9 >/dev/null"#
       let child = try Child(
-        "/bin/sh",
-        ["-c", #"trap "" PIPE; { "$0" "$@"; echo $? >&2; } | head -c 9 >/dev/null"#, inspector.path]
-          + arguments, environment: inspector.environment, mergesErrors: true)
+        "/bin/sh", ["-c", script, inspector.path] + arguments,
+        environment: inspector.environment, mergesErrors: true)
       let output = child.finish()
       #expect(
         output.hasSuffix("74\n") && output.contains("cannot be written: Broken pipe"),
