@@ -204,24 +204,62 @@ import Testing
   func aFileThatIsMountedAloneIsFilled() throws {
     try directory.write([], to: "host")
     let path = directory.file(TemporaryDirectory.journal).path
+    func store() -> Defaults.Store { directory.store(failures: failures) }
     try directory.write([], to: TemporaryDirectory.journal)
     let host = directory.file("host").path
     guard mount(host, path, nil, UInt(MS_BIND), nil) == 0 else { return }
     defer { umount2(path, 2) }
-    try anHourLater { try directory.store(failures: failures).set(1, forKey: "a") }
-    #expect(try directory.store().int("a") == 1)
-    try directory.store().set(2, forKey: "b")
-    #expect(try directory.store().keys().sorted() == ["a", "b"])
+    try anHourLater { try store().set(1, forKey: "a") }
+    #expect(try store().int("a") == 1)
+    try store().set(2, forKey: "b")
+    #expect(try store().keys().sorted() == ["a", "b"])
     #expect(try directory.bytes(of: "host") == directory.bytes(of: TemporaryDirectory.journal))
     #expect(failures.all.isEmpty, "\(failures.all)")
-    for number in 0..<100 { try directory.store().set(number, forKey: "a") }
+    for number in 0..<100 { try store().set(number, forKey: "a") }
     let size = try directory.bytes(of: "host").count
-    try directory.store(failures: failures).journal.compact()
-    #expect(try directory.store().int("a") == 99 && directory.store().int("b") == 2)
+    try store().journal.compact()
+    #expect(try store().int("a") == 99 && store().int("b") == 2)
     #expect(try directory.bytes(of: "host").count < size)
-    try directory.store().removeAll()
-    #expect(try directory.store().keys() == [])
-    #expect(try directory.temporaries() == [] && directory.names().count == 2)
+    try store().removeAll()
+    #expect(try store().keys() == [])
+    let names = try directory.names()
+    #expect(names == ["host", TemporaryDirectory.journal])
+    #expect(failures.all.isEmpty, "\(failures.all)")
+  }
+
+  @Test func readersOfAJournalThatIsFilledKeepItsValues() throws {
+    let writer = directory.store()
+    try writer.set(1, forKey: "a")
+    let path = directory.file(TemporaryDirectory.journal).path
+    #expect(try FileSystem.link(path, to: directory.file("other").path))
+    for number in 0..<50 { try writer.set(number, forKey: "b") }
+    let reader = directory.store(failures: failures)
+    #expect(try reader.int("b") == 49)
+    let isLost = Locked<[Bool]>([])
+    let plan = FaultPlan(decide: { _ in
+      FaultPlan.$current.withValue(nil) {
+        let values = try? (reader.int("a"), reader.int("b"))
+        isLost.withLock { $0.append(values ?? (0, 0) != (1, 49)) }
+      }
+      return .proceed
+    })
+    try FaultPlan.$current.withValue(plan) { try writer.journal.compact() }
+    #expect(isLost.withLock { $0.contains(false) && !$0.contains(true) })
+    #expect(try directory.names().count == 2)
+    #expect(failures.all.isEmpty, "\(failures.all)")
+  }
+
+  /// The new contents are as long as those that the reader knows.
+  @Test func aReaderNoticesThatAJournalWasFilled() throws {
+    let writer = directory.store()
+    try writer.set(1, forKey: "a")
+    let path = directory.file(TemporaryDirectory.journal).path
+    #expect(try FileSystem.link(path, to: directory.file("other").path))
+    let reader = directory.store(failures: failures)
+    #expect(try reader.int("a") == 1)
+    try writer.set(2, forKey: "a")
+    try directory.store(failures: failures).journal.compact()
+    #expect(try reader.int("a") == 2)
     #expect(failures.all.isEmpty, "\(failures.all)")
   }
 

@@ -381,7 +381,7 @@ import Testing
   // MARK: The golden files
 
   private static let journal = #"""
-    ["keepsake.v1","AhMAAAMw","1:0123456789abcdef","1:0123456789abcdef","1:0123456789abcdef"]
+    ["keepsake.v1","zt8AAAMw","1:0123456789abcdef","1:0123456789abcdef","1:0123456789abcdef"]
     ["ea959bd4a4ddc75cj11","before",1]
     ["ed8e1f939b501cdfc0"]
     ["5fdfb99dfff6e399j41","text","dark \"x\" \\ / \n\u0001 é👍"]

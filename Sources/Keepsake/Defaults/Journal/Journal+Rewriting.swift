@@ -42,7 +42,13 @@ extension Journal {
     guard let status = try FileSystem.status(location.path),
       status.linkCount > 1 || status.isMountPoint
     else { return nil }
-    return file.withLock { $0.id == 0 ? nil : $0.id }
+    // Not the id that this process knows, which may not have read the file.
+    let bytes = try File.openIfPresent(location.path)?
+      .read(from: 0, count: JournalFormat.headerSize)
+    guard let bytes,
+      case .valid(let id, _) = bytes.withUnsafeBytes({ JournalFormat.header(of: $0) })
+    else { return nil }
+    return id
   }
 
   /// Makes a complete file, which will get the journal's name.

@@ -183,8 +183,11 @@ struct JournalFile: ~Copyable {
     // A writer has published more, or replaced the file.
     if handle.word != word { return nil }
     let contents = try contents(bytes, word, isLocked: isLocked)
-    if !contents.isComplete, !isBeingReplaced, isUnsettled(status) {
-      if isLocked || identity != nil { return false }
+    if !contents.isComplete {
+      // A writer that fills the file has overwritten a part of it.
+      let isKnown = identity != nil || table.entries.count > 0
+      if isBeingReplaced, contents.damage > 0, isKnown { return false }
+      if !isBeingReplaced, isUnsettled(status), isLocked || identity != nil { return false }
     }
 
     // Only another program makes a file older than the table, or puts one in place of the journal.
@@ -194,13 +197,14 @@ struct JournalFile: ~Copyable {
       && (isSameFile
         ? !contents.header.isOfSameFile(as: id) || contents.id == id && contents.end < end
         : !wasReplaced)
-    let isRestored = isForeign && contents.id == id
+    var isRestored = isForeign && contents.id == id
+    // A read has found that before.
+    if case .rewrite = repair, isSameFile, contents.id == id { isRestored = true }
     let known = table.entries
-    defer { if isForeign || contents.damage > 0 { noteDropped(known) } }
+    defer { noteChanges(from: known, mayDrop: isForeign || contents.damage > 0) }
     // Damage is reported once, also of a file that cannot be repaired.
     let isReported = damagedFile?.isSameFile(as: status) == true && !isDamaged
     table.removeAll()
-    hasUnsignaledChanges = true
     identity = nil
     isLostToOther = false
     repair = nil
@@ -291,10 +295,16 @@ struct JournalFile: ~Copyable {
     return true
   }
 
-  /// Notes values that the file at the path does not have any more.
-  private mutating func noteDropped(_ known: ByteKeyedDictionary<ValueTable.Entry>) {
-    let isComplete = known.elements.allSatisfy { table[$0.key]?.value == $0.value.value }
-    if !isComplete { dropped = NewJournal(known).bytes }
+  /// Compares the values that were known with those that were read. Observers would read again
+  /// without end if they were told of a file that is the same.
+  ///
+  /// - Parameter mayDrop: Whether to keep the known ones if the file does not have them any more.
+  private mutating func noteChanges(
+    from known: ByteKeyedDictionary<ValueTable.Entry>, mayDrop: Bool
+  ) {
+    let isKept = known.elements.allSatisfy { table[$0.key]?.value == $0.value.value }
+    if !isKept || table.entries.count != known.count { hasUnsignaledChanges = true }
+    if !isKept, mayDrop { dropped = NewJournal(known).bytes }
   }
 
   private mutating func apply(_ records: [JournalFormat.Record], in bytes: [UInt8]) {

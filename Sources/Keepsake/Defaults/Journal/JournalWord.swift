@@ -49,7 +49,7 @@ struct JournalWord: Equatable {
   @inline(__always)
   private static func guardBits(_ id: UInt64, _ end: Int) -> UInt64 {
     let end = UInt64(truncatingIfNeeded: end)
-    return (id >> 48) ^ (end & 0xFFFF) ^ (end >> 16 & 0xFFFF)
+    return (id & 0xFFFF) ^ (end & 0xFFFF) ^ (end >> 16 & 0xFFFF)
   }
 
   /// The character of a Base64 digit.

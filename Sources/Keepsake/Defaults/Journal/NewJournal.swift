@@ -3,10 +3,11 @@ struct NewJournal {
   let id: UInt64
   private var content: [UInt8]
 
-  /// - Parameter oldID: The id of the file that it is written into; nil for a new file.
+  /// - Parameter oldID: The id of the file that it is written into; nil for a new file. The lower
+  ///   16 bits count on, so that no earlier word stands for the new contents as well.
   init(into oldID: UInt64? = nil) {
     let random = UInt64.random(in: .min ... .max)
-    id = oldID.map { ($0 >> 48) << 48 | random >> 16 } ?? random
+    id = oldID.map { ($0 >> 48) << 48 | (random >> 32) << 16 | ($0 &+ 1) & 0xFFFF } ?? random
     content = JournalFormat.header(id: id, .replaced)
   }
 

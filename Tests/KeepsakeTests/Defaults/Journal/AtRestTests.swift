@@ -71,17 +71,18 @@ extension OneAtATime {
 
     /// How often the main thread of a process and those of the library have been switched to.
     /// Nothing else in the system can make a thread run that waits for events.
-    private static func wakeUps(of process: pid_t) throws -> [String: String] {
+    ///
+    /// A thread of Dispatch wakes up once a second, so only every 16th time counts.
+    private static func wakeUps(of process: pid_t) throws -> [String: Int] {
       let tasks = "/proc/\(process)/task"
-      var counts: [String: String] = [:]
+      var counts: [String: Int] = [:]
       for thread in try FileManager.default.contentsOfDirectory(atPath: tasks) {
-        // A thread that has ended has no status, and one of Dispatch wakes up once a second.
-        guard
-          let status = try? String(contentsOfFile: "\(tasks)/\(thread)/status", encoding: .utf8),
-          status.hasPrefix("Name:\tkeepsake-")
+        // A thread that has ended has no status.
+        guard let status = try? String(contentsOfFile: "\(tasks)/\(thread)/status", encoding: .utf8)
         else { continue }
-        counts[thread] = status.split(separator: "\n").filter { $0.contains("_ctxt_switches:") }
-          .joined(separator: " ")
+        let count = status.split(separator: "\n").filter { $0.contains("_ctxt_switches:") }
+          .compactMap { $0.split(separator: "\t").last.flatMap { Int($0) } }.reduce(0, +)
+        counts[thread] = status.hasPrefix("Name:\tkeepsake-") ? count : count / 16
       }
       return counts
     }
@@ -130,7 +131,7 @@ extension OneAtATime {
       try file.overwrite(rest.span.bytes, at: end)
       #expect(try directory.store().int("k") == 1, "the record is not published")
       holder.killAndWait()
-      var (before, after) = (["": ""], [:] as [String: String])
+      var (before, after) = (["": 0], [:] as [String: Int])
       for _ in 0..<100 where before != after {
         before = try Self.wakeUps(of: follower.identifier)
         BackgroundThread.sleep(for: .milliseconds(1_200))

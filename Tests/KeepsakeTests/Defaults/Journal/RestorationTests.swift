@@ -228,13 +228,17 @@ import Testing
   }
 
   /// The restored file has the id of the old one, so words of the old one would fit it.
-  @Test(arguments: Program.allCases) func aRestoredFileIsWrittenAnew(by program: Program) throws {
+  @Test(arguments: Program.allCases, [false, true])
+  func aRestoredFileIsWrittenAnew(by program: Program, isReadBefore: Bool) throws {
     let (store, idle) = (directory.store(failures: failures), directory.store())
     try store.set(1, forKey: "a")
     let backup = try directory.bytes(of: Self.journal)
     try store.set(2, forKey: "b")
     #expect(try idle.int("b") == 2)
     try program.restore(backup, to: directory.file(Self.journal).path)
+    if isReadBefore {
+      waitUntil("the restored file is noticed") { (try? store.contains("b")) == false }
+    }
     try Self.later { try store.set(3, forKey: "c") }
     let id = try store.journal.file.withLock { $0.id }
     let header = backup.withUnsafeBytes { JournalFormat.header(of: $0) }
