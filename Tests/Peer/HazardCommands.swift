@@ -108,6 +108,80 @@ private func takeDescriptors(leaving count: Int) -> [Int32] {
   return taken.dropLast(count)
 }
 
+/// What a program opens after it has closed all descriptors, also those of its libraries.
+private struct OwnDescriptors {
+  private var files: [(descriptor: Int32, path: String)] = []
+  private var directories: [(descriptor: Int32, path: String)] = []
+  private var pipes: [(reader: Int32, writer: Int32)] = []
+  private var statuses: [stat] = []
+
+  private var all: [Int32] {
+    files.map(\.descriptor) + directories.map(\.descriptor)
+      + pipes.flatMap { [$0.reader, $0.writer] }
+  }
+
+  mutating func takeOver(in directory: URL) -> String {
+    for descriptor in 3..<Int32(1_024) { close(descriptor) }
+    // Mixed, so that each number of the library becomes one of each kind in some run.
+    for number in 0..<24 {
+      let path = directory.appending(path: "own-\(number)").path
+      switch number % 3 {
+      case 0:
+        let file = open(path, O_RDWR | O_CREAT, 0o600)
+        guard file >= 0, write(file, path, path.utf8.count) == path.utf8.count,
+          flock(file, LOCK_EX | LOCK_NB) == 0
+        else { return "errno \(errno)" }
+        files.append((file, path))
+      case 1:
+        guard mkdir(path, 0o700) == 0 else { return "errno \(errno)" }
+        directories.append((open(path, O_RDONLY | O_DIRECTORY), path))
+      default:
+        var ends: [Int32] = [0, 0]
+        guard pipe(&ends) == 0, write(ends[1], "x", 1) == 1 else { return "errno \(errno)" }
+        pipes.append((ends[0], ends[1]))
+      }
+    }
+    statuses = all.map(Self.status)
+    return "ok"
+  }
+
+  private static func status(_ descriptor: Int32) -> stat {
+    var status = stat()
+    fstat(descriptor, &status)
+    return status
+  }
+
+  func difference() -> String {
+    for (descriptor, before) in zip(all, statuses) {
+      let after = Self.status(descriptor)
+      guard after.st_ino == before.st_ino, after.st_size == before.st_size else {
+        return "descriptor \(descriptor) is another file, or was written to"
+      }
+    }
+    for (_, path) in files {
+      let other = open(path, O_RDWR)
+      defer { close(other) }
+      if flock(other, LOCK_EX | LOCK_NB) == 0 { return "\(path) has lost its lock" }
+      var text = [UInt8](repeating: 0, count: path.utf8.count + 1)
+      guard read(other, &text, text.count) == path.utf8.count, text.starts(with: path.utf8) else {
+        return "\(path) was written to"
+      }
+    }
+    for (_, path) in directories {
+      if let names = try? FileManager.default.contentsOfDirectory(atPath: path), names.isEmpty {
+        continue
+      }
+      return "\(path) is not empty"
+    }
+    for (reader, writer) in pipes {
+      var text: [UInt8] = [0, 0]
+      guard read(reader, &text, 2) == 1, text[0] == UInt8(ascii: "x"), write(writer, "x", 1) == 1
+      else { return "a pipe was read or written" }
+    }
+    return "ok"
+  }
+}
+
 /// Answers requests if the command is "hazards"; false otherwise.
 func runHazardCommand(_ words: [String], in folder: URL) -> Bool {
   guard words[0] == "hazards" else { return false }
@@ -119,6 +193,7 @@ func runHazardCommand(_ words: [String], in folder: URL) -> Bool {
   sigaddset(&signals, SIGXFSZ)
   sigprocmask(SIG_UNBLOCK, &signals, nil)
   var taken: [Int32] = []
+  var own = OwnDescriptors()
   var watching: [Defaults.Changes<String>.Iterator] = []
   while let line = readLine() {
     let words = line.split(separator: " ").map(String.init)
@@ -150,6 +225,21 @@ func runHazardCommand(_ words: [String], in folder: URL) -> Bool {
       printLine("ok")
     case "become":  // USER
       printLine(setgid(gid_t(number)) == 0 && setuid(uid_t(number)) == 0 ? "ok" : "errno \(errno)")
+    case "follow":  // KEY: prints each value that is set from now on
+      let changes = Defaults.shared.changes(words[1], default: "")
+      Task.detached {
+        var changes = changes.makeAsyncIterator()
+        while let value = await changes.next() { printLine("changed \(value)") }
+      }
+      printLine("ok")
+    case "take-over":  // KIND: closes all descriptors, as a daemon does, and opens others
+      if words[1] == "fork" {
+        let child = forkedChild()
+        if child > 0 { exit(waitForExit(of: child) == 0 ? 0 : 1) }
+      }
+      printLine(own.takeOver(in: directory))
+    case "own":  // whether the descriptors of the program are as it left them
+      printLine(own.difference())
     case "fork":  // COUNT: a child and its parent write with the stores that the parent opened
       printLine(writeForked(stores, number))
     default: printLine(stores.answer(words))

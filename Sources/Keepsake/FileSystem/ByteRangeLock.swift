@@ -28,7 +28,7 @@ final class ByteRangeLock: Sendable {
   ) throws(StorageError) -> R {
     while true {
       let idle = idleFiles.withLock { $0.popLast() }
-      let file = if let idle { idle } else { try LockFile.openOrCreate(path, mode: mode()) }
+      let file = if let idle, idle.isOpen { idle } else { try open(mode()) }
       try Self.lock(file, bytes, timeout: timeout)
       var exists = false
       defer {
@@ -40,6 +40,12 @@ final class ByteRangeLock: Sendable {
       exists = try file.status().linkCount > 0
       if exists { return try body() }
     }
+  }
+
+  private func open(_ mode: UInt32) throws(StorageError) -> File {
+    let file = try LockFile.openOrCreate(path, mode: mode)
+    _ = try file.keep()
+    return file
   }
 
   private static func lock(

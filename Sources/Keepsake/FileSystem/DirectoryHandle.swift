@@ -9,6 +9,7 @@ internal import Synchronization
 final class DirectoryHandle: Sendable {
   let path: String
   let descriptor: Int32
+  private let identity = DescriptorIdentity()
 
   init(_ path: String) throws(StorageError) {
     let result = openDescriptor(.open, path) { Int(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) }
@@ -35,7 +36,17 @@ final class DirectoryHandle: Sendable {
     self.path = path
   }
 
-  deinit { _ = close(descriptor) }
+  deinit { if isOpen { _ = close(descriptor) } }
+
+  /// Notes which directory this is, because it stays open between calls.
+  func keep() throws(StorageError) -> FileStatus {
+    let status = try status()
+    identity.note(status)
+    return status
+  }
+
+  /// Whether the descriptor still leads to the directory; always true before ``keep()``.
+  var isOpen: Bool { identity.isKept(by: descriptor) }
 
   private let knownOwner = Atomic<Int64>(-1)
 

@@ -25,6 +25,7 @@ package final class File: ReadableFile, Sendable {
   private let name: String
   private let suffix: StaticString
   private let directory: DirectoryHandle?
+  private let identity = DescriptorIdentity()
 
   /// - Parameters:
   ///   - suffix: The end of the path. Joining the two would take a twentieth of a cache's set, so
@@ -153,7 +154,19 @@ package final class File: ReadableFile, Sendable {
       }, open)
   }
 
-  deinit { _ = close(descriptor) }
+  deinit { if isOpen { _ = close(descriptor) } }
+
+  /// Notes which file this is, because it stays open between calls.
+  func keep() throws(StorageError) -> FileStatus {
+    let status = try status()
+    keep(status)
+    return status
+  }
+
+  func keep(_ status: FileStatus) { identity.note(status) }
+
+  /// Whether the descriptor still leads to the file; always true before ``keep()``.
+  var isOpen: Bool { identity.isKept(by: descriptor) }
 
   /// Writes all of `bytes` at the current position.
   ///

@@ -34,9 +34,11 @@ final class FileWatcher: Sendable {
   private struct Registration {
     let subject: Subject
     let path: String
+    let polls: Bool
     let handler: Handler
-    /// Calls the handler in the context of the caller that registered it.
+    /// Call the handler in the context of the caller that registered it.
     let reportChange: @Sendable () -> Void
+    let reportLoss: @Sendable () -> Void
   }
 
   private struct State {
@@ -57,16 +59,21 @@ final class FileWatcher: Sendable {
   private let state = Locked(State())
 
   /// Calls `handler` after each change at `path`, on a thread of the watcher.
-  func watch(_ subject: Subject, of path: String, handler: @escaping Handler) -> Watch {
+  ///
+  /// - Parameter polls: Whether to call it once a second if the system has no events left.
+  func watch(
+    _ subject: Subject, of path: String, polls: Bool = true, handler: @escaping Handler
+  ) -> Watch {
     let registration = Registration(
-      subject: subject, path: path, handler: handler,
-      reportChange: carryingTaskLocals { handler(.changed) })
+      subject: subject, path: path, polls: polls, handler: handler,
+      reportChange: carryingTaskLocals { handler(.changed) },
+      reportLoss: carryingTaskLocals { handler(.gone) })
     let watch = state.withLock { state in
       enterGeneration(&state)
       state.lastID += 1
       let id = state.lastID
       state.registrations[id] = registration
-      if case .failure = addWatch(id, registration, &state) { state.polled.insert(id) }
+      if case .failure = addWatch(id, registration, &state), polls { state.polled.insert(id) }
       return Watch(id: id)
     }
     startPollerIfNeeded()
@@ -146,7 +153,8 @@ final class FileWatcher: Sendable {
   }
 
   private func open(_ state: inout State) -> Bool {
-    if state.descriptor >= 0 { return true }
+    if Self.isInotify(state.descriptor) { return true }
+    forgetDescriptor(&state)
     guard !ForkGuard.isForkedChild else { return false }
     let flags = Int32(IN_CLOEXEC) | Int32(IN_NONBLOCK)
     guard
@@ -155,6 +163,28 @@ final class FileWatcher: Sendable {
     else { return false }
     state.descriptor = Int32(descriptor)
     return true
+  }
+
+  /// Starts over after the program has closed the descriptor, and with it all watches. Its number
+  /// may be the program's by now, so it is not closed.
+  private func forgetDescriptor(_ state: inout State) {
+    state.descriptor = -1
+    state.hasReader = false
+    state.fired.formUnion(state.watched.values.joined())
+    state.watched = [:]
+  }
+
+  /// Whether a number is that of an inotify descriptor.
+  private static func isInotify(_ descriptor: Int32) -> Bool {
+    if descriptor < 0 { return false }
+    return withUnsafeTemporaryAllocation(of: CChar.self, capacity: 64) { name in
+      // The buffer is not empty, so it has an address.
+      let start = name.baseAddress.unsafelyUnwrapped
+      let count = readlink("/proc/self/fd/\(descriptor)", start, name.count)
+      // Without /proc, all that is known is whether the number is in use.
+      if count < 0 { return access("/proc/self/fd", F_OK) != 0 && fcntl(descriptor, F_GETFD) >= 0 }
+      return name[..<count].elementsEqual("anon_inode:inotify".utf8.map { CChar(bitPattern: $0) })
+    }
   }
 
   private func startReader(_ state: inout State) -> Bool {
@@ -169,19 +199,45 @@ final class FileWatcher: Sendable {
 
   /// Handles events while anything is watched. Removing the last watch causes an event too.
   private func readEvents(_ descriptor: Int32) {
+    var mounts: File?
     while true {
-      var input = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-      _ = poll(&input, 1, -1)
-      handlePendingEvents(descriptor)
-      // Without this pause a process that writes continuously, such as this one, would wake the
-      // thread with every write.
-      BackgroundThread.sleep(for: Self.pauseBetweenBatches)
       watchAgain()
       let isDone = state.withLock { state in
+        // Another thread reads from the descriptor that replaced this one.
+        guard state.descriptor == descriptor else { return true }
         state.hasReader = !state.watched.isEmpty
         return !state.hasReader
       }
       if isDone { return }
+      var inputs = [pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)]
+      if mounts?.isOpen != true { mounts = Self.openMounts() }
+      if let mounts {
+        inputs.append(pollfd(fd: mounts.descriptor, events: Int16(POLLPRI), revents: 0))
+      }
+      _ = poll(&inputs, nfds_t(inputs.count), -1)
+      if inputs.count > 1, inputs[1].revents != 0, mounts?.isOpen == true {
+        for report in state.withLock({ $0.registrations.values.map(\.reportLoss) }) { report() }
+      }
+      if Self.isInotify(descriptor) {
+        handlePendingEvents(descriptor)
+      } else {
+        state.withLock { if $0.descriptor == descriptor { forgetDescriptor(&$0) } }
+      }
+      // Without this pause a process that writes continuously, such as this one, would wake the
+      // thread with every write.
+      BackgroundThread.sleep(for: Self.pauseBetweenBatches)
+    }
+  }
+
+  /// The mounts of this process: `poll` tells when they change (proc_pid_mountinfo(5)). A mount
+  /// over a directory is no event of that directory.
+  private static func openMounts() -> File? {
+    do throws(StorageError) {
+      let mounts = try File("/proc/self/mountinfo", .read)
+      _ = try mounts.keep()
+      return mounts
+    } catch {
+      return nil  // without /proc, or descriptors: mounts are noticed by the next set
     }
   }
 
@@ -230,14 +286,15 @@ final class FileWatcher: Sendable {
   private func watchAgain() {
     call(
       state.withLock { state in
-        defer { state.fired = [] }
-        return state.fired.compactMap { id in
+        let fired = state.fired
+        state.fired = []
+        return fired.compactMap { id in
           guard let registration = state.registrations[id] else { return nil }
           switch addWatch(id, registration, &state) {
           case .success: return (registration.handler, .changed)
           case .failure(let error) where error.code == ENOENT: return (registration.handler, .gone)
           case .failure:
-            state.polled.insert(id)
+            if registration.polls { state.polled.insert(id) }
             return (registration.handler, .changed)
           }
         }

@@ -20,7 +20,7 @@ final class LockFile: Sendable {
   private init?(mapping file: File, wordCount: Int) throws(StorageError) {
     let size = wordCount * Self.wordSize
     // The file is too short if another process is still creating it, or if a user truncated it.
-    status = try file.status()
+    status = try file.keep()
     guard status.size >= size else { return nil }
     storesWords = file.isWritable && SharedMapping.keepsBlocks(file)
     mapping = try SharedMapping(file, size: size, isWritable: storesWords)
@@ -78,11 +78,16 @@ final class LockFile: Sendable {
   }
 
   /// Whether the path now names another file, or this file was truncated and its words cannot be
-  /// read any more.
+  /// read any more, or the program has closed its descriptor.
   func isReplaced() throws(StorageError) -> Bool {
-    if isLost { return true }
+    if isLost || !file.isOpen { return true }
     guard let current = try FileSystem.status(file.path) else { return true }
     return !current.isSameFile(as: status) || current.size < status.size
+  }
+
+  /// Throws if the descriptor may be that of another file: see ``DescriptorIdentity``.
+  func requireOpen() throws(StorageError) {
+    if !file.isOpen { throw StorageError.closed("lock", file.path) }
   }
 
   // MARK: Words
@@ -107,6 +112,7 @@ final class LockFile: Sendable {
   }
 
   func publish(_ word: UInt64, at index: Int) throws(StorageError) {
+    try requireOpen()
     try withUnsafeBytes(of: word) { bytes throws(StorageError) in
       try file.overwrite(bytes.bytes, at: index * Self.wordSize, as: .publish)
     }

@@ -15,7 +15,7 @@ extension Folder {
   ) throws(StorageError) -> FileChunks {
     try perform("chunks", path) { path throws(StorageError) in
       let file = try File(path)
-      let status = try file.status()
+      let status = try file.keep()
       guard status.isRegularFile else { throw Self.notAFile(path) }
       return FileChunks(
         ChunkSource(contents: .file(file), size: status.size), range, size: size)

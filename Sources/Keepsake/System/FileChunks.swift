@@ -101,7 +101,7 @@ private final class ChunkReader: Sendable {
     var isTaken = false
     defer { if !isTaken { buffers.give(buffer) } }
     let bytes = UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: count)
-    guard try file.read(from: position, into: bytes) == count else {
+    guard file.isOpen, try file.read(from: position, into: bytes) == count else {
       throw Self.truncated(file)
     }
     if isWhole, let verify = source.verify {
@@ -139,7 +139,8 @@ private final class ChunkReader: Sendable {
   }
 
   private static func truncated(_ file: File) -> StorageError {
-    StorageError(
+    if !file.isOpen { return StorageError.closed("chunks", file.path) }
+    return StorageError(
       .damaged, operation: "chunks", path: file.path,
       reason: "the file became shorter while it was read",
       remedy: "Find the program that changes it in place.")

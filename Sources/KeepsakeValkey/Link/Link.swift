@@ -148,8 +148,9 @@ package final class Link: Sendable {
         throw .unreachable(server, "the link is closed", remedy: "Make a new link.")
       }
       if let loop = current.loop {
-        if loop.generation == ForkGuard.generation { return loop }
-        loop.abandon()
+        let isOwn = loop.generation == ForkGuard.generation
+        if isOwn, loop.isOpen { return loop }
+        if isOwn { loop.close() } else { loop.abandon() }
         current.loop = nil
       }
       let loop = try LinkLoop(server, options, handlers, channels: current.channels)

@@ -25,6 +25,9 @@ final class LinkLoop: Sendable {
     state = Locked(initial)
   }
 
+  /// Whether the thread can be woken: not if the program has closed the descriptors.
+  var isOpen: Bool { wakeUp.isOpen }
+
   /// Starts the thread, which keeps this object until ``close()``.
   func start() throws(StorageError) {
     state.withLock { $0.isLoopRunning = true }
@@ -148,8 +151,10 @@ final class LinkLoop: Sendable {
       entries.append(pollfd(fd: socket.descriptor, events: events, revents: 0))
     }
     let count = poll(&entries, nfds_t(entries.count), timeout.pollTimeout)
-    if count > 0, entries[0].revents != 0 { wakeUp.reset() }
+    let isOpen = count <= 0 || entries[0].revents == 0 || wakeUp.isOpen
+    if count > 0, entries[0].revents != 0, isOpen { wakeUp.reset() }
     state.withLock { state in
+      if !isOpen { return state.close() }
       state.noteAwake()
       for (index, (role, socket, events)) in sockets.enumerated() {
         let found = count > 0 ? entries[index + 1].revents : 0

@@ -1,3 +1,4 @@
+internal import Keepsake
 internal import KeepsakeLibc
 internal import Synchronization
 
@@ -7,21 +8,33 @@ internal import Synchronization
 /// it at the moment of the fork, and whatever is written to a connection would mix with what the
 /// parent writes.
 final class OpenSockets: Sendable {
-  private let commands = Atomic<Int32>(-1)
-  private let subscriptions = Atomic<Int32>(-1)
+  private struct Slot: ~Copyable, Sendable {
+    let descriptor = Atomic<Int32>(-1)
+    let identity = DescriptorIdentity()
+
+    func set(_ descriptor: Int32?) {
+      if let descriptor { identity.note(descriptor) }
+      self.descriptor.store(descriptor ?? -1, ordering: .relaxed)
+    }
+
+    func closeInherited() {
+      let descriptor = descriptor.exchange(-1, ordering: .relaxed)
+      if descriptor >= 0, identity.isKept(by: descriptor) { close(descriptor) }
+    }
+  }
+
+  private let commands = Slot()
+  private let subscriptions = Slot()
 
   func set(_ role: Connection.Role, _ descriptor: Int32?) {
     switch role {
-    case .commands: commands.store(descriptor ?? -1, ordering: .relaxed)
-    case .subscriptions: subscriptions.store(descriptor ?? -1, ordering: .relaxed)
+    case .commands: commands.set(descriptor)
+    case .subscriptions: subscriptions.set(descriptor)
     }
   }
 
   func closeInherited() {
-    for descriptor in [
-      commands.exchange(-1, ordering: .relaxed), subscriptions.exchange(-1, ordering: .relaxed),
-    ] where descriptor >= 0 {
-      close(descriptor)
-    }
+    commands.closeInherited()
+    subscriptions.closeInherited()
   }
 }

@@ -1,12 +1,21 @@
+internal import Keepsake
 internal import KeepsakeLibc
 
 /// A stream socket that never blocks. It is closed with its last reference.
 final class Socket: Sendable {
   let descriptor: Int32
 
-  private init(_ descriptor: Int32) { self.descriptor = descriptor }
+  private let identity = DescriptorIdentity()
 
-  deinit { close(descriptor) }
+  private init(_ descriptor: Int32) {
+    self.descriptor = descriptor
+    identity.note(descriptor)
+  }
+
+  deinit { if isOpen { close(descriptor) } }
+
+  /// Whether the descriptor still leads to the socket.
+  private var isOpen: Bool { identity.isKept(by: descriptor) }
 
   enum Result: Sendable {
     /// So many bytes were moved.
@@ -91,6 +100,7 @@ final class Socket: Sendable {
   // MARK: Reading and writing
 
   func receive(_ buffer: UnsafeMutableRawBufferPointer) -> Result {
+    guard isOpen else { return .end }
     while true {
       let count = recv(descriptor, buffer.baseAddress, buffer.count, 0)
       if count > 0 { return .count(count) }
@@ -100,6 +110,7 @@ final class Socket: Sendable {
   }
 
   func send(_ bytes: UnsafeRawBufferPointer) -> Result {
+    guard isOpen else { return .end }
     while true {
       let count = KeepsakeLibc.send(descriptor, bytes.baseAddress, bytes.count, Self.noSignal)
       if count >= 0 { return .count(count) }
@@ -130,7 +141,7 @@ final class Socket: Sendable {
 
   /// Ends the connection for both sides, and the calls of `poll` that wait for it. The descriptor
   /// stays open, because another thread may be waiting for it.
-  func shutDown() { _ = shutdown(descriptor, Int32(SHUT_RDWR)) }
+  func shutDown() { if isOpen { _ = shutdown(descriptor, Int32(SHUT_RDWR)) } }
 
   /// Waits for one of these events of `poll`, or the end of the connection.
   func wait(for events: Int16, timeout: Duration) {

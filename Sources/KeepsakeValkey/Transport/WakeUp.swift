@@ -5,6 +5,8 @@ internal import KeepsakeLibc
 final class WakeUp: Sendable {
   let readEnd: Int32
   private let writeEnd: Int32
+  private let readIdentity = DescriptorIdentity()
+  private let writeIdentity = DescriptorIdentity()
 
   init() throws(StorageError) {
     var ends: [Int32] = [-1, -1]
@@ -21,7 +23,12 @@ final class WakeUp: Sendable {
       throw Self.failure(read < 0 ? readError : writeError)
     }
     (readEnd, writeEnd) = (read, write)
+    readIdentity.note(read)
+    writeIdentity.note(write)
   }
+
+  /// Whether the descriptors still lead to the two sockets.
+  var isOpen: Bool { readIdentity.isKept(by: readEnd) && writeIdentity.isKept(by: writeEnd) }
 
   private static func failure(_ code: Int32) -> StorageError {
     StorageError(
@@ -33,6 +40,7 @@ final class WakeUp: Sendable {
   deinit { closeDescriptors() }
 
   func signal() {
+    guard writeIdentity.isKept(by: writeEnd) else { return }
     var byte: UInt8 = 1
     // A full buffer wakes the thread as well.
     _ = send(writeEnd, &byte, 1, Socket.noSignal)
@@ -47,7 +55,7 @@ final class WakeUp: Sendable {
 
   /// In a forked child, for a link that the child does not use.
   func closeDescriptors() {
-    close(readEnd)
-    close(writeEnd)
+    if readIdentity.isKept(by: readEnd) { close(readEnd) }
+    if writeIdentity.isKept(by: writeEnd) { close(writeEnd) }
   }
 }

@@ -172,6 +172,45 @@ extension OneAtATime {
       #expect(try directory.store().int("count") == 100)
     }
 
+    /// Daemons close all descriptors, also those that are not their own.
+    @Test(arguments: ["fork", "plain"], [true, false])
+    func theDescriptorsOfAProgramStayItsOwn(kind: String, isWriterFirst: Bool) throws {
+      let directory = try TemporaryDirectory(isQuick: true)
+      try fill(directory)
+      let peer = try start(directory)
+      try expectAll("old", in: peer, "before")
+      for store in Self.stores { #expect(try peer.ask("set \(store) own own") == "ok") }
+      #expect(try peer.ask("take-over \(kind)") == "ok")
+      if !isWriterFirst { try expectAll("old", in: peer, "reading first") }
+      for store in Self.stores {
+        #expect(try peer.ask("set \(store) k new") == "ok", "\(store)")
+        #expect(try peer.ask("own") == "ok", "\(store)")
+      }
+      try expectAll("new", in: peer, "afterwards")
+      try expectAll("own", "own", in: peer, "afterwards")
+      #expect(try peer.ask("own") == "ok")
+      #expect(peer.finish() == "")
+      #expect(peer.exitStatus == 0)
+    }
+
+    @Test func followingGoesOnAfterTheProgramHasClosedAllDescriptors() throws {
+      let directory = try TemporaryDirectory(isQuick: true)
+      try fill(directory)
+      let peer = try start(directory)
+      let other = try start(directory)
+      #expect(try peer.ask("follow k") == "ok")
+      for value in ["first", "second"] {
+        #expect(try other.ask("set settings k \(value)") == "ok")
+        var line: String?
+        repeat { line = peer.line() } while line != nil && line != "changed \(value)"
+        #expect(line == "changed \(value)")
+        if value == "first" { #expect(try peer.ask("take-over plain") == "ok") }
+      }
+      #expect(try peer.ask("own") == "ok")
+      #expect(other.finish() == "")
+      #expect(peer.finish() == "")
+    }
+
     // MARK: The clock
 
     @Test(arguments: [-10 * 365, -2, 1, 10 * 365])

@@ -24,7 +24,7 @@ extension Journal {
   func synchronize() throws(StorageError) {
     let (handle, isDirectoryUnsynced, isCondemned) = try file.withLock {
       file throws(StorageError) in
-      try file.makeCurrent(nil)
+      try file.requireOpen()
       defer { file.isUnsynced = false }
       return (file.handle, file.isDirectoryUnsynced, file.isCondemned)
     }
@@ -88,7 +88,7 @@ extension Journal {
     let file = file.withLockIfAvailable { file -> File? in
       guard file.isUnsynced, !file.isCondemned else { return nil }
       file.isUnsynced = false
-      _ = try? file.makeCurrent(nil)
+      try? file.requireOpen()
       return file.handle?.file
     }
     guard let file = file ?? nil else { return }

@@ -136,7 +136,9 @@ extension Journal {
   private func takeLock(
     _ writer: inout Writer, _ wait: Wait, _ followUp: inout FollowUp
   ) throws(StorageError) -> JournalHandle? {
-    if let handle = writer.handle, let word = writer.word, try handle.tryLock() {
+    if let handle = writer.handle, let word = writer.word, handle.file.isOpen,
+      try handle.tryLock()
+    {
       do throws(StorageError) {
         let status = try FileSystem.status(location.path)
         let isSameFile = status?.isSameFile(as: handle.status) ?? false
@@ -207,7 +209,9 @@ extension Journal {
   }
 
   private func openFile(_ writer: inout Writer) throws(StorageError) -> JournalHandle? {
-    if let handle = writer.handle, handle.file.isWritable, !handle.isLost { return handle }
+    if let handle = writer.handle, handle.file.isWritable, !handle.isLost, handle.file.isOpen {
+      return handle
+    }
     let opened = try JournalHandle.open(location.path, forWriting: true)
     writer.handle = opened
     return opened
@@ -282,7 +286,10 @@ extension Journal {
 
   func finish(_ followUp: FollowUp) {
     if followUp.isSyncDue { synchronizeSoon() }
-    if followUp.hasOpenedFile { OpenStores.shared.add(self) }
+    if followUp.hasOpenedFile {
+      OpenStores.shared.add(self)
+      OpenStores.shared.watchSoon()
+    }
     if followUp.hasChanges { observers.signal() }
     if let values = followUp.dropped { keepSoon(values) }
     if let compaction = followUp.compaction { start(compaction) }

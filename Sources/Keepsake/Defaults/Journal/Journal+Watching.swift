@@ -1,26 +1,23 @@
 internal import Synchronization
 
-/// Noticing what other processes write, for observers.
+/// Noticing what other processes write, and where the path leads.
+///
+/// Observers wait for each change. Without any, readers ask the word of the file that they have
+/// open, and only the way to it is watched: what replaces a directory, or points a link elsewhere,
+/// publishes nothing.
 extension Journal {
-  /// Watches the file until a change comes that no observer waits for.
+  /// Watches the file for observers. The first change that none of them waits for ends that.
   ///
   /// - Parameter mayCreate: Whether to make the directory if it is missing: it could not be watched
   ///   otherwise.
   func watch(mayCreate: Bool = true) {
-    guard file.withLock({ $0.watches.isEmpty }) else { return }
-    let handler: FileWatcher.Handler = { [weak self] event in self?.handle(event) }
+    if file.withLock({ $0.isFollowed }) { return }
     var watches: [FileWatcher.Watch] = []
     var journal: FileStatus?
     do throws(StorageError) {
       if mayCreate { _ = try location.prepareDirectory() }
       journal = try FileSystem.status(location.path)
-      // A file that is missing cannot be watched, but its name in the directory is an event, also
-      // that of a link, and of the file that it leads to. A user who deletes or replaces the
-      // journal publishes nothing.
-      let directories = [location.path, try location.target()].map { FileSystem.parent(of: $0) }
-      for directory in Set(directories) {
-        watches.append(FileWatcher.shared.watch(.names, of: directory, handler: handler))
-      }
+      watches = try watchNames(polls: true)
     } catch {
       report(error.inContext(of: "changes"))
     }
@@ -28,21 +25,49 @@ extension Journal {
     if journal != nil {
       watches.append(FileWatcher.shared.watch(.contents, of: location.path, handler: handler))
     }
-    file.withLock { file in
-      file.watches = watches
-      file.watchedFile = journal
+    file.withLock { $0.watch(watches, of: journal, isFollowed: true) }
+  }
+
+  /// Watches the way to the file, unless the system has no more events: then the next set looks.
+  func watchPath() {
+    guard file.withLock({ $0.watches.isEmpty }) else { return }
+    do throws(StorageError) {
+      let journal = try FileSystem.status(location.path)
+      let watches = try watchNames(polls: false)
+      file.withLock { if !$0.isFollowed { $0.watch(watches, of: journal, isFollowed: false) } }
+      // What happened before the watch began is no event.
+      try validate()
+    } catch {
+      // The next call reports what is wrong with the path.
+    }
+  }
+
+  private var handler: FileWatcher.Handler { { [weak self] event in self?.handle(event) } }
+
+  /// A file that is missing cannot be watched, but its name in the directory is an event, also that
+  /// of a link on the way to it, and of the file that it leads to.
+  private func watchNames(polls: Bool) throws(StorageError) -> [FileWatcher.Watch] {
+    var directories: Set = [FileSystem.parent(of: try location.target())]
+    var path = location.path
+    while path != "/", path != "." {
+      let parent = FileSystem.parent(of: path)
+      let isLink = try FileSystem.status(path, followsLinks: false)?.isSymbolicLink ?? false
+      if isLink || path == location.path { directories.insert(parent) }
+      path = parent
+    }
+    return directories.map {
+      FileWatcher.shared.watch(.names, of: $0, polls: polls, handler: handler)
     }
   }
 
   private func handle(_ event: FileWatcher.Event) {
-    if observers.isEmpty, endWatch() { return }
     do throws(StorageError) {
-      let watchedFile = file.withLock { $0.watchedFile }
+      let (watchedFile, isFollowed) = file.withLock { ($0.watchedFile, $0.isFollowed) }
       let journal = try FileSystem.status(location.path)
       let isSame = journal.map { watchedFile?.isSameFile(as: $0) ?? false } ?? (watchedFile == nil)
-      if event == .gone || !isSame {
-        file.withLock { $0.watches = [] }
-        watch(mayCreate: false)
+      if event == .gone || !isSame || isFollowed == observers.isEmpty {
+        file.withLock { $0.endWatch() }
+        if observers.isEmpty { watchPath() } else { watch(mayCreate: false) }
       }
       if let pause = try validate(), !isLookDue.exchange(true, ordering: .relaxed) {
         BackgroundWork.run(after: pause) { [weak self] in
@@ -57,14 +82,6 @@ extension Journal {
         return file.watchingFailure != error.code
       }
       if isNew { report(error.inContext(of: "changes")) }
-    }
-  }
-
-  /// Ends the watch, unless an observer has come in the meantime; returns whether it has ended.
-  private func endWatch() -> Bool {
-    file.withLock { file in
-      if observers.isEmpty { file.watches = [] }
-      return file.watches.isEmpty
     }
   }
 }

@@ -104,7 +104,7 @@ final class Journal: ValueEngine, FileHoldingStore {
   private func isUnlocked(_ handle: JournalHandle) throws(StorageError) -> Bool {
     // Not while a thread of this process may hold the lock through the same descriptor.
     try writer.withLockIfAvailable { _ throws(StorageError) in
-      guard try handle.tryLock() else { return false }
+      guard handle.file.isOpen, try handle.tryLock() else { return false }
       handle.unlock()
       return true
     } ?? false

@@ -67,9 +67,11 @@ struct JournalFile: ~Copyable {
 
   // Watching, see Journal+Watching.
 
-  var watches: [FileWatcher.Watch] = []
+  private(set) var watches: [FileWatcher.Watch] = []
   /// The journal that is watched.
-  var watchedFile: FileStatus?
+  private(set) var watchedFile: FileStatus?
+  /// Whether it is watched for observers.
+  private(set) var isFollowed = false
   /// When to look again for records that are not published yet.
   var publicationPause = Duration.milliseconds(10)
   /// Why the last check for changes failed, so that the same failure is reported once.
@@ -131,7 +133,7 @@ struct JournalFile: ~Copyable {
       }
       if let locked {
         guard status.isSameFile(as: locked.status) else { return .elsewhere }
-      } else if handle.map({ !status.isSameFile(as: $0.status) || $0.isLost }) ?? true {
+      } else if handle.map({ !$0.leads(to: status) }) ?? true {
         let opened = try JournalHandle.open(location.path, forWriting: false)
         guard let opened, status.isSameFile(as: opened.status) else { continue }
         handle = opened
@@ -376,6 +378,11 @@ struct JournalFile: ~Copyable {
     if !isCurrent { try validate(locked) }
   }
 
+  /// Makes the table current, and its file usable if the program has closed the descriptor.
+  mutating func requireOpen() throws(StorageError) {
+    if !isCurrent || handle?.file.isOpen == false { try validate() }
+  }
+
   @inline(__always)
   mutating func takeHasOpenedFile() -> Bool {
     guard hasOpenedFile else { return false }
@@ -396,8 +403,19 @@ struct JournalFile: ~Copyable {
     if isCompacting || isCondemned || needsRepair { return false }
     handle = nil
     hasOpenedFile = false
+    if !isFollowed { endWatch() }
     return true
   }
+
+  mutating func watch(
+    _ watches: [FileWatcher.Watch], of file: FileStatus?, isFollowed: Bool
+  ) {
+    self.watches = watches
+    watchedFile = file
+    self.isFollowed = isFollowed
+  }
+
+  mutating func endWatch() { watch([], of: nil, isFollowed: false) }
 
   /// Starts over with no file and no values.
   private mutating func forgetFile() {
@@ -480,6 +498,6 @@ struct JournalFile: ~Copyable {
     isUnsynced = false
     isSyncScheduled = false
     isCompacting = false
-    watches = []
+    endWatch()
   }
 }

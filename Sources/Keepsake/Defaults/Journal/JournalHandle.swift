@@ -11,7 +11,7 @@ final class JournalHandle: Sendable {
   private let storesWord: Bool
 
   init(_ file: File) throws(StorageError) {
-    let status = try file.status()
+    let status = try file.keep()
     if status.isDirectory { throw StorageError.directoryInTheWay(file.path) }
     // A pipe would look like an empty file.
     guard status.isRegularFile else {
@@ -49,6 +49,11 @@ final class JournalHandle: Sendable {
 
   /// Whether another program has truncated the file, so that it has to be opened again.
   var isLost: Bool { header.word(at: 0).value == 0 }
+
+  /// Whether the file with that status can be used through this handle.
+  func leads(to status: FileStatus) -> Bool {
+    status.isSameFile(as: self.status) && !isLost && file.isOpen
+  }
 
   /// Tells all processes that the file is valid up to another byte, or replaced. The caller holds
   /// the lock.

@@ -187,6 +187,7 @@ final class CacheLedger: Sendable {
 
   private func change<R>(_ body: () throws(StorageError) -> R) throws(StorageError) -> R {
     let result = try threadLock.withLock(timeout: timeout) { _ throws(StorageError) in
+      try file.requireOpen()
       try file.lock(bytes: Byte.words, timeout: timeout)
       defer { file.unlock(bytes: Byte.words) }
       return try body()

@@ -61,7 +61,9 @@ package final class FileCache: CacheEngine {
   /// The cache, open for writing and created if it was missing.
   func openCacheForWriting() throws(StorageError) -> OpenCache {
     let (cache, isNew) = try withCurrent { current throws(StorageError) in
-      if let open = current, open.ledger != nil, try open.isCurrent() { return (open, false) }
+      if let open = current, open.ledger != nil, try open.isCurrent(forWriting: true) {
+        return (open, false)
+      }
       let opened = try retryingIfRemoved { () throws(StorageError) in
         try OpenCache.openOrCreate(at: paths, timeout: timeout, counts: counts)
       }
@@ -105,11 +107,36 @@ package final class FileCache: CacheEngine {
         return try body(cache)
       } catch {
         attempts += 1
-        guard error.code == .notFound, attempts < Self.maximumAttempts else { throw error }
+        guard error.code == .notFound || !cache.isOpen, attempts < Self.maximumAttempts else {
+          throw error
+        }
         // A temporary file may be missing alone, as after a clean-up of old files.
         if try !cache.isCurrent(usingRecentCheck: false) { close(cache) }
       }
     }
+  }
+
+  /// Runs `body` with the open cache; repeats it if the program has closed the cache's descriptors.
+  ///
+  /// - Returns: nil if there is no cache.
+  private func withOpenCache<R>(
+    _ body: (OpenCache) throws(StorageError) -> R
+  ) throws(StorageError) -> R? {
+    guard let cache = try openCache() else { return nil }
+    do throws(StorageError) {
+      return try body(cache)
+    } catch {
+      if cache.isOpen { throw error }
+      close(cache)
+      guard let cache = try openCache() else { return nil }
+      return try body(cache)
+    }
+  }
+
+  private func lookUp(
+    _ key: String, _ options: LookupOptions
+  ) throws(StorageError) -> LookupResult {
+    try withOpenCache { cache throws(StorageError) in try cache.lookUp(key, options) } ?? .missing
   }
 
   private func close(_ cache: OpenCache) {
@@ -134,9 +161,7 @@ package final class FileCache: CacheEngine {
   // MARK: Reading
 
   package func read(_ key: String) throws(StorageError) -> Payload? {
-    guard let cache = try openCache(),
-      case .found(let entry, let data?) = try cache.lookUp(key, [.readPayload, .recordUse])
-    else {
+    guard case .found(let entry, let data?) = try lookUp(key, [.readPayload, .recordUse]) else {
       counts.misses.add(1, ordering: .relaxed)
       return nil
     }
@@ -152,8 +177,7 @@ package final class FileCache: CacheEngine {
   package func lookUp(
     _ key: String, noValue: Bool
   ) throws(StorageError) -> (found: FoundEntry, present: PresentEntry?) {
-    guard let cache = try openCache() else { return (.missing, nil) }
-    switch try cache.lookUp(key, [.readPayload, .recordUse, .acceptStale]) {
+    switch try lookUp(key, [.readPayload, .recordUse, .acceptStale]) {
     case .found(let entry, let data?):
       return (.fresh(Payload(bytes: data, kind: entry.kind)), PresentEntry(entry))
     case .stale(let entry, let data?, let details):
@@ -164,14 +188,13 @@ package final class FileCache: CacheEngine {
       return (.stale(stale), PresentEntry(entry, version: details.version))
     default: break
     }
-    if noValue, let present = try recordOfNoValue(key, cache) { return (.noValue, present) }
+    if noValue, let present = try recordOfNoValue(key) { return (.noValue, present) }
     return (.missing, nil)
   }
 
   /// The record that there is no value, unless it has expired.
-  private func recordOfNoValue(
-    _ key: String, _ cache: OpenCache
-  ) throws(StorageError) -> PresentEntry? {
+  private func recordOfNoValue(_ key: String) throws(StorageError) -> PresentEntry? {
+    guard let cache = try openCache() else { return nil }
     let name = try EntryName(key: key, rules: cache.rules)
     guard let record = try cache.recordOfNoValue(name, key: key), record.expires > .min else {
       return nil
@@ -181,19 +204,16 @@ package final class FileCache: CacheEngine {
 
   /// The entry of a key, without its version; nil if there is none that has not expired.
   package func freshEntry(_ key: String) throws(StorageError) -> PresentEntry? {
-    guard let cache = try openCache(), case .found(let entry, _) = try cache.lookUp(key, []) else {
-      return nil
-    }
+    guard case .found(let entry, _) = try lookUp(key, []) else { return nil }
     return PresentEntry(entry)
   }
 
   /// The entry of a key, also one that has expired and is kept, or the record that it has no value.
   package func presentEntry(_ key: String) throws(StorageError) -> PresentEntry? {
-    guard let cache = try openCache() else { return nil }
-    switch try cache.lookUp(key, []) {
+    switch try lookUp(key, []) {
     case .found(let entry, _): return try withVersion(PresentEntry(entry), key)
     case .stale(let entry, _, let details): return PresentEntry(entry, version: details.version)
-    default: return try recordOfNoValue(key, cache)
+    default: return try recordOfNoValue(key)
     }
   }
 
@@ -222,19 +242,17 @@ package final class FileCache: CacheEngine {
 
   /// Opens an entry without counting a hit or a miss.
   package func findChunks(_ key: String) throws(StorageError) -> ChunkSource? {
-    try openCache()?.openChunks(key)
+    try withOpenCache { cache throws(StorageError) in try cache.openChunks(key) } ?? nil
   }
 
   package func contains(_ key: String) throws(StorageError) -> Bool {
-    guard let cache = try openCache(), case .found = try cache.lookUp(key, []) else {
-      return false
-    }
-    return true
+    if case .found = try lookUp(key, []) { return true }
+    return false
   }
 
   package func path(_ key: String) throws(StorageError) -> String? {
     // The caller is going to read the file.
-    guard let cache = try openCache(), case .found = try cache.lookUp(key, .recordUse) else {
+    guard case .found = try lookUp(key, .recordUse), let cache = try openCache() else {
       return nil
     }
     let name = try EntryName(key: key, rules: cache.rules)
@@ -259,12 +277,15 @@ package final class FileCache: CacheEngine {
   }
 
   package func keys() throws(StorageError) -> [String] {
-    guard let (keys, failure) = try openCache()?.keys() else { return [] }
+    let listing = try withOpenCache { cache throws(StorageError) in try cache.keys() }
+    guard let (keys, failure) = listing else { return [] }
     if let failure { report(failure.inContext(of: "keys", path: paths.directory)) }
     return keys
   }
 
-  package func totalSize() throws(StorageError) -> Int { try openCache()?.totalSize() ?? 0 }
+  package func totalSize() throws(StorageError) -> Int {
+    try withOpenCache { cache throws(StorageError) in try cache.totalSize() } ?? 0
+  }
 
   // MARK: Writing
 

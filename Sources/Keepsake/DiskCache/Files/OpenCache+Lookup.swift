@@ -227,6 +227,7 @@ extension OpenCache {
       guard case .found(let entry, _) = try lookUp(key, .recordUse) else { return nil }
       guard let file = try File.openIfPresent(name.path, in: directory) else { continue }
       let payload = try file.status(withTimes: true)
+      file.keep(payload)
       guard entry.matches(payload, keyID: name.keyID) else { continue }
       var source = ChunkSource(contents: .file(file), size: payload.size)
       if entry.isPayloadVerified { return source }

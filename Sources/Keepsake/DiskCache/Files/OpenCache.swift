@@ -60,7 +60,7 @@ final class OpenCache: Sendable {
     self.directoryMode = directoryMode
     self.timeout = timeout
     self.counts = counts
-    status = try directory.status()
+    status = try directory.keep()
     lastCheck = Atomic(CoarseClock.now)
   }
 
@@ -68,10 +68,17 @@ final class OpenCache: Sendable {
   ///
   /// An emptied cache is noticed at once, a replaced directory or ledger within a few milliseconds.
   ///
-  /// - Parameter usingRecentCheck: Whether to skip the file system if it was checked within the
-  ///   same tick of the coarse clock.
-  func isCurrent(usingRecentCheck: Bool = true) throws(StorageError) -> Bool {
-    if processGeneration != ForkGuard.generation { return false }
+  /// - Parameters:
+  ///   - forWriting: Whether the caller writes through ``directory``. A reader that uses a closed
+  ///     descriptor finds nothing or an error, so it need not ask.
+  ///   - usingRecentCheck: Whether to skip the file system if it was checked within the same tick
+  ///     of the coarse clock.
+  func isCurrent(
+    forWriting: Bool = false, usingRecentCheck: Bool = true
+  ) throws(StorageError) -> Bool {
+    if processGeneration != ForkGuard.generation || forWriting && !directory.isOpen {
+      return false
+    }
     let now = CoarseClock.now
     // Without a ledger, there is no epoch to compare.
     if !usingRecentCheck || ledger == nil || now != lastCheck.load(ordering: .relaxed) {
@@ -82,6 +89,9 @@ final class OpenCache: Sendable {
     }
     return epoch == ledger?.epoch
   }
+
+  /// Whether the program has left the descriptors open.
+  var isOpen: Bool { directory.isOpen && ledger?.file.file.isOpen ?? true }
 
   /// When a call last used the cache, by ``CoarseClock``.
   var lastUse: Int64 { lastCheck.load(ordering: .relaxed) }
@@ -194,6 +204,7 @@ final class OpenCache: Sendable {
       return false
     }
     if let answer = hasEnded[token] { return answer }
+    try ledger.file.requireOpen()
     let byte = CacheLedger.Byte.process(token)
     let isFree = try ledger.file.tryLock(bytes: byte)
     if isFree { ledger.file.unlock(bytes: byte) }
@@ -224,6 +235,7 @@ final class OpenCache: Sendable {
     _ name: EntryName, _ body: (LockedEntry) throws(StorageError) -> R
   ) throws(StorageError) -> R? {
     guard let ledger else { return nil }
+    try ledger.file.requireOpen()
     let byte = CacheLedger.Byte.key(name.hash)
     let result = try threadLock(of: name.directory).lock.withLockIfAvailable {
       _ throws(StorageError) -> R? in
@@ -239,6 +251,7 @@ final class OpenCache: Sendable {
   func excludingWriters<R>(
     of subdirectory: Int, _ ledger: CacheLedger, _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
+    try ledger.file.requireOpen()
     let bytes = CacheLedger.Byte.directory(subdirectory)
     return try withThreadLock(of: subdirectory, ledger, timeout) { () throws(StorageError) in
       try ledger.file.lock(bytes: bytes, timeout: timeout)

@@ -19,6 +19,7 @@ final class HeaderFile: VaultRevision {
     self.vault = vault
     self.file = file
     self.status = status
+    file.keep(status)
     usesKeyFile = header.masterSlot?.kind == .keyFile
     lock = ByteRangeLock(vault.paths.lock)
   }
@@ -65,7 +66,9 @@ final class HeaderFile: VaultRevision {
   func openEntry(
     _ path: EntryPath, for purpose: EntryPurpose
   ) throws(StorageError) -> StoredEntry? {
-    if case .replacing = purpose, let directory = directories.withLock({ $0.vault }) {
+    if case .replacing = purpose, let directory = directories.withLock({ $0.vault }),
+      directory.isOpen
+    {
       return try File.openIfPresent(path.subpath, in: directory).map { .file($0) }
     }
     return try File.openIfPresent(path.path).map { .file($0) }
@@ -180,8 +183,9 @@ final class HeaderFile: VaultRevision {
   /// Another process may replace the vault. Callers that write through this handle therefore check
   /// the header under the lock.
   private func directory() throws(StorageError) -> DirectoryHandle? {
-    if let known = directories.withLock({ $0.vault }) { return known }
+    if let known = directories.withLock({ $0.vault }), known.isOpen { return known }
     let opened = try DirectoryHandle(paths.directory)
+    _ = try opened.keep()
     let status = try FileSystem.status(VaultMarker.fileName, in: opened, withTimes: true)
     guard let status, isSame(as: status) else { return nil }
     directories.withLock { $0.vault = opened }
@@ -197,7 +201,7 @@ final class HeaderFile: VaultRevision {
     let known = directories.withLock { known in
       known.durable[path.directoryName] == nil ? nil : known.vault
     }
-    if let known { return known }
+    if let known, known.isOpen { return known }
     let mode = try paths.prepareDirectory()
     guard let directory = try directory() else { return nil }
     // Only while the header is this one: under another one, the name may be an old one.

@@ -1,0 +1,85 @@
+import Foundation
+import Testing
+
+@testable import Keepsake
+@testable import KeepsakeTestSupport
+
+/// A process that only reads notices that the path leads elsewhere, although nobody tells it.
+@Suite struct ReplacedDirectoryTests {
+  enum Replacement: CaseIterable {
+    case moved, exchanged, linkToFile, linkToDirectory, linkInDirectory, mounted
+  }
+
+  private let directory: TemporaryDirectory
+
+  init() throws {
+    directory = try TemporaryDirectory()
+    for (name, value) in [("old", 1), ("new", 2)] {
+      try FileManager.default.createDirectory(
+        at: directory.file(name), withIntermediateDirectories: true)
+      try suite(in: name).set(value, forKey: "a")
+    }
+  }
+
+  private func suite(in name: String) -> Defaults.Store {
+    directory.store(Defaults.Suite("team", in: directory.file(name)))
+  }
+
+  /// Makes `used`, which leads to the old file.
+  private func prepare(_ replacement: Replacement) throws {
+    switch replacement {
+    case .moved, .exchanged, .mounted:
+      try FileSystem.rename(directory.file("old").path, to: directory.file("used").path)
+    case .linkToFile:
+      try FileManager.default.createDirectory(
+        at: directory.file("used"), withIntermediateDirectories: true)
+      try link("old/team.jsonl", "used/team.jsonl")
+    case .linkToDirectory: try link("old", "used")
+    case .linkInDirectory:
+      // As a ConfigMap of Kubernetes.
+      try FileManager.default.createDirectory(
+        at: directory.file("used"), withIntermediateDirectories: true)
+      try link("old", "used/..data")
+      try FileManager.default.createSymbolicLink(
+        atPath: directory.file("used/team.jsonl").path, withDestinationPath: "..data/team.jsonl")
+    }
+  }
+
+  private func link(_ target: String, _ name: String) throws {
+    try directory.link("next", to: directory.file(target).path)
+    try FileSystem.rename(directory.file("next").path, to: directory.file(name).path)
+  }
+
+  /// Has `used` lead to the new file.
+  private func replace(_ replacement: Replacement) throws {
+    let (used, new) = (directory.file("used").path, directory.file("new").path)
+    switch replacement {
+    case .moved:
+      try FileSystem.rename(used, to: directory.file("away").path)
+      try FileSystem.rename(new, to: used)
+    case .exchanged: #expect(try FileSystem.exchange(new, with: used, in: nil))
+    case .linkToFile: try link("new/team.jsonl", "used/team.jsonl")
+    case .linkToDirectory: try link("new", "used")
+    case .linkInDirectory: try link("new", "used/..data")
+    case .mounted: try #require(mount(new, used, nil, UInt(MS_BIND), nil) == 0)
+    }
+  }
+
+  @Test(arguments: Replacement.allCases)
+  func aReaderNoticesThatItsPathLeadsElsewhere(_ replacement: Replacement) async throws {
+    if replacement == .mounted, geteuid() != 0 { return }
+    try prepare(replacement)
+    let reader = suite(in: "used")
+    #expect(try reader.int("a") == 1)
+    let journal = try reader.journal
+    try await eventually("the way is watched") { journal.file.withLock { !$0.watches.isEmpty } }
+    do {
+      try replace(replacement)
+    } catch {
+      if replacement == .mounted { return }  // in some containers even root may not mount
+      throw error
+    }
+    defer { if replacement == .mounted { umount2(directory.file("used").path, 2) } }
+    try await eventually("the new value is read") { try reader.int("a") == 2 }
+  }
+}
