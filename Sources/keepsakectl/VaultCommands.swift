@@ -41,7 +41,7 @@ enum VaultCommands {
   }
 
   static func unlock(
-    _ vault: SecureVault.Store, of app: String, rememberFor period: SecureVault.Period? = nil
+    _ vault: SecureVault.Store, of app: String, rememberFor period: Duration? = nil
   ) throws {
     guard let protection = try vault.protection else { return }
     if try protection == .passphrase || vault.openers.contains(where: \.isRecovery) {

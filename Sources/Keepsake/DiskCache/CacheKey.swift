@@ -20,10 +20,10 @@ extension DiskCache {
     public let expiry: Expiry
     /// For how long after its expiry a fetch returns an entry at once while it is produced anew;
     /// nil for no such time.
-    public let staleFor: Expiry.Lifetime?
+    public let staleFor: Duration?
     /// For how long after its expiry a fetch returns an entry if producing it anew fails; nil for
     /// no such time.
-    public let staleIfFailing: Expiry.Lifetime?
+    public let staleIfFailing: Duration?
     /// The cache in which the value is stored.
     public let cache: Name
 
@@ -47,8 +47,8 @@ extension DiskCache {
     ///     anew fails.
     ///   - cache: The cache of the entry.
     public init(
-      _ name: String, expiry: Expiry, staleFor: Expiry.Lifetime,
-      staleIfFailing: Expiry.Lifetime? = nil, cache: Name = .standard
+      _ name: String, expiry: Expiry, staleFor: Duration,
+      staleIfFailing: Duration? = nil, cache: Name = .standard
     ) {
       self.init(name, expiry, staleFor, staleIfFailing, cache)
     }
@@ -56,14 +56,14 @@ extension DiskCache {
     /// Makes the key of an entry that a fetch returns for some time after its expiry if producing
     /// it anew fails.
     public init(
-      _ name: String, expiry: Expiry, staleIfFailing: Expiry.Lifetime, cache: Name = .standard
+      _ name: String, expiry: Expiry, staleIfFailing: Duration, cache: Name = .standard
     ) {
       self.init(name, expiry, nil, staleIfFailing, cache)
     }
 
     private init(
-      _ name: String, _ expiry: Expiry, _ staleFor: Expiry.Lifetime?,
-      _ staleIfFailing: Expiry.Lifetime?, _ cache: Name
+      _ name: String, _ expiry: Expiry, _ staleFor: Duration?,
+      _ staleIfFailing: Duration?, _ cache: Name
     ) {
       self.name = name
       exactName = ExactString(name)
@@ -75,8 +75,8 @@ extension DiskCache {
 
     /// For how long after its expiry a stored entry is kept.
     @usableFromInline
-    var keptFor: Expiry.Lifetime? {
-      [staleFor, staleIfFailing].compactMap { $0 }.max { $0.length < $1.length }
+    var keptFor: Duration? {
+      [staleFor, staleIfFailing].compactMap { $0 }.max()
     }
   }
 }

@@ -69,7 +69,7 @@ extension DiskCache.Store {
   /// - Throws: What ``fetch(_:expiry:isolation:_:)`` throws, if there is no such entry.
   @discardableResult
   public func fetch<T: Codable>(
-    _ key: String, expiry: DiskCache.Expiry, staleIfFailing: DiskCache.Expiry.Lifetime,
+    _ key: String, expiry: DiskCache.Expiry, staleIfFailing: Duration,
     isolation: isolated (any Actor)? = #isolation, _ produce: () async throws -> T
   ) async throws -> T {
     let policy = FetchPolicy(expiry: expiry, staleIfFailing: staleIfFailing)
@@ -101,8 +101,8 @@ extension DiskCache.Store {
   /// - Throws: What ``fetch(_:expiry:isolation:_:)`` throws, if there is no such entry.
   @discardableResult
   public func fetch<T: Codable>(
-    _ key: String, expiry: DiskCache.Expiry, staleFor: DiskCache.Expiry.Lifetime,
-    staleIfFailing: DiskCache.Expiry.Lifetime? = nil,
+    _ key: String, expiry: DiskCache.Expiry, staleFor: Duration,
+    staleIfFailing: Duration? = nil,
     isolation: isolated (any Actor)? = #isolation,
     _ produce: @escaping @Sendable () async throws -> T
   ) async throws -> T {
@@ -157,7 +157,7 @@ extension DiskCache.Store {
   @discardableResult
   public func fetch<T: Codable>(
     _ key: String, expiry: DiskCache.Expiry, nilExpiry: DiskCache.Expiry,
-    staleIfFailing: DiskCache.Expiry.Lifetime? = nil,
+    staleIfFailing: Duration? = nil,
     isolation: isolated (any Actor)? = #isolation, _ produce: () async throws -> T?
   ) async throws -> T? {
     let policy = FetchPolicy(
@@ -196,8 +196,8 @@ extension DiskCache.Store {
   ///   `produce` returns `.unchanged` without an old entry.
   @discardableResult
   public func fetch<T: Codable>(
-    _ key: String, expiry: DiskCache.Expiry, keptFor: DiskCache.Expiry.Lifetime = .days(7),
-    nilExpiry: DiskCache.Expiry? = nil, staleIfFailing: DiskCache.Expiry.Lifetime? = nil,
+    _ key: String, expiry: DiskCache.Expiry, keptFor: Duration = .days(7),
+    nilExpiry: DiskCache.Expiry? = nil, staleIfFailing: Duration? = nil,
     isolation: isolated (any Actor)? = #isolation,
     _ produce: (DiskCache.CachedValue<T>?) async throws -> DiskCache.FetchResult<T>
   ) async throws -> T? {
@@ -213,9 +213,9 @@ extension DiskCache.Store {
   /// ``fetch(_:expiry:staleFor:staleIfFailing:isolation:_:)``.
   @discardableResult
   public func fetch<T: Codable>(
-    _ key: String, expiry: DiskCache.Expiry, staleFor: DiskCache.Expiry.Lifetime,
-    keptFor: DiskCache.Expiry.Lifetime = .days(7), nilExpiry: DiskCache.Expiry? = nil,
-    staleIfFailing: DiskCache.Expiry.Lifetime? = nil,
+    _ key: String, expiry: DiskCache.Expiry, staleFor: Duration,
+    keptFor: Duration = .days(7), nilExpiry: DiskCache.Expiry? = nil,
+    staleIfFailing: Duration? = nil,
     isolation: isolated (any Actor)? = #isolation,
     _ produce:
       @escaping @Sendable (DiskCache.CachedValue<T>?) async throws

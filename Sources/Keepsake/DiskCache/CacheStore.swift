@@ -297,12 +297,12 @@ extension DiskCache.Store {
   ///   `misuse` if the tags are too long.
   public func set<T: Codable>(
     _ value: T?, forKey key: String, expiry: DiskCache.Expiry = .never,
-    keptFor: DiskCache.Expiry.Lifetime? = nil, tags: [String: String], durable: Bool = false
+    keptFor: Duration? = nil, tags: [String: String], durable: Bool = false
   ) throws(StorageError) {
     try withContext("set", key) { () throws(StorageError) in
       guard let value, let stored = try Codec.encode(value) else { return try remove(key) }
       try EntryDetails.check(tags, path: directoryPath)
-      let details = EntryDetails(kept: keptFor?.nanoseconds ?? 0, tags: tags)
+      let details = EntryDetails(kept: keptFor?.positiveNanoseconds ?? 0, tags: tags)
       try write(stored, forKey: key, expiry, details, durable: durable) {
         commit throws(StorageError) in
         try invalidateFetch(of: key, after: commit)

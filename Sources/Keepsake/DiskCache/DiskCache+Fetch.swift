@@ -23,7 +23,7 @@ extension DiskCache {
   /// - Throws: What ``fetch(_:expiry:cache:isolation:_:)`` throws, if there is no such entry.
   @discardableResult
   public static func fetch<T: Codable>(
-    _ key: String, expiry: Expiry, staleIfFailing: Expiry.Lifetime,
+    _ key: String, expiry: Expiry, staleIfFailing: Duration,
     cache: Name = .standard, isolation: isolated (any Actor)? = #isolation,
     _ produce: () async throws -> T
   ) async throws -> T {
@@ -57,8 +57,8 @@ extension DiskCache {
   /// - Throws: What ``fetch(_:expiry:cache:isolation:_:)`` throws, if there is no such entry.
   @discardableResult
   public static func fetch<T: Codable>(
-    _ key: String, expiry: Expiry, staleFor: Expiry.Lifetime,
-    staleIfFailing: Expiry.Lifetime? = nil,
+    _ key: String, expiry: Expiry, staleFor: Duration,
+    staleIfFailing: Duration? = nil,
     cache: Name = .standard, isolation: isolated (any Actor)? = #isolation,
     _ produce: @escaping @Sendable () async throws -> T
   ) async throws -> T {
@@ -113,7 +113,7 @@ extension DiskCache {
   @discardableResult
   public static func fetch<T: Codable>(
     _ key: String, expiry: Expiry, nilExpiry: Expiry,
-    staleIfFailing: Expiry.Lifetime? = nil,
+    staleIfFailing: Duration? = nil,
     cache: Name = .standard, isolation: isolated (any Actor)? = #isolation,
     _ produce: () async throws -> T?
   ) async throws -> T? {
@@ -152,8 +152,8 @@ extension DiskCache {
   ///   `misuse` if `produce` returns `.unchanged` without an old entry.
   @discardableResult
   public static func fetch<T: Codable>(
-    _ key: String, expiry: Expiry, keptFor: Expiry.Lifetime = .days(7),
-    nilExpiry: Expiry? = nil, staleIfFailing: Expiry.Lifetime? = nil,
+    _ key: String, expiry: Expiry, keptFor: Duration = .days(7),
+    nilExpiry: Expiry? = nil, staleIfFailing: Duration? = nil,
     cache: Name = .standard, isolation: isolated (any Actor)? = #isolation,
     _ produce: (CachedValue<T>?) async throws -> FetchResult<T>
   ) async throws -> T? {
@@ -169,9 +169,9 @@ extension DiskCache {
   /// ``fetch(_:expiry:staleFor:staleIfFailing:cache:isolation:_:)``.
   @discardableResult
   public static func fetch<T: Codable>(
-    _ key: String, expiry: Expiry, staleFor: Expiry.Lifetime,
-    keptFor: Expiry.Lifetime = .days(7), nilExpiry: Expiry? = nil,
-    staleIfFailing: Expiry.Lifetime? = nil,
+    _ key: String, expiry: Expiry, staleFor: Duration,
+    keptFor: Duration = .days(7), nilExpiry: Expiry? = nil,
+    staleIfFailing: Duration? = nil,
     cache: Name = .standard, isolation: isolated (any Actor)? = #isolation,
     _ produce:
       @escaping @Sendable (CachedValue<T>?) async throws

@@ -194,7 +194,7 @@ extension DiskCache {
   ///   only updating ``totalSize`` failed, it has the new value.
   @discardableResult
   public static func set<T: Codable>(
-    _ value: T?, forKey key: String, expiry: Expiry = .never, keptFor: Expiry.Lifetime? = nil,
+    _ value: T?, forKey key: String, expiry: Expiry = .never, keptFor: Duration? = nil,
     tags: [String: String], durable: Bool = false, cache: Name = .standard
   ) -> Bool {
     named(cache).attempt { store throws(StorageError) in

@@ -11,18 +11,17 @@ struct FetchPolicy: Sendable {
   let nilExpiry: DiskCache.Expiry?
 
   init(
-    expiry: DiskCache.Expiry, staleFor: DiskCache.Expiry.Lifetime? = nil,
-    staleIfFailing: DiskCache.Expiry.Lifetime? = nil, keptFor: DiskCache.Expiry.Lifetime? = nil,
-    nilExpiry: DiskCache.Expiry? = nil
+    expiry: DiskCache.Expiry, staleFor: Duration? = nil, staleIfFailing: Duration? = nil,
+    keptFor: Duration? = nil, nilExpiry: DiskCache.Expiry? = nil
   ) {
     self.expiry = expiry
-    self.staleFor = staleFor?.nanoseconds ?? 0
-    self.staleIfFailing = staleIfFailing?.nanoseconds ?? 0
-    kept = max(self.staleFor, self.staleIfFailing, keptFor?.nanoseconds ?? 0)
+    self.staleFor = staleFor?.positiveNanoseconds ?? 0
+    self.staleIfFailing = staleIfFailing?.positiveNanoseconds ?? 0
+    kept = max(self.staleFor, self.staleIfFailing, keptFor?.positiveNanoseconds ?? 0)
     self.nilExpiry = nilExpiry
   }
 
-  init<T>(_ key: DiskCache.Key<T>, keptFor: DiskCache.Expiry.Lifetime? = nil) {
+  init<T>(_ key: DiskCache.Key<T>, keptFor: Duration? = nil) {
     self.init(
       expiry: key.expiry, staleFor: key.staleFor, staleIfFailing: key.staleIfFailing,
       keptFor: keptFor)

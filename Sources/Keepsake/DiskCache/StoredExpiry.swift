@@ -13,12 +13,12 @@ package enum StoredExpiry: Equatable, Sendable {
     switch expiry.rule {
     case .never: self = .never
     case .after(let lifetime):
-      guard let length = lifetime.nanoseconds else { return nil }
-      let part = expiry.jitter
+      guard let length = lifetime.positiveNanoseconds else { return nil }
+      let part = expiry.jitterPart
       self =
         length == .max ? .never : .after(part > 0 ? Self.shortened(length, by: part) : length)
     case .idle(let lifetime):
-      guard let length = lifetime.nanoseconds else { return nil }
+      guard let length = lifetime.positiveNanoseconds else { return nil }
       self = length == .max ? .never : .idle(length)
     case .at(let seconds):
       guard let time = Int64(saturating: seconds * 1e9), time > now else {

@@ -47,7 +47,7 @@ extension SecureVault.Store {
   /// - Throws: What ``unlock(passphrase:rememberFor:)`` throws, or `CancellationError` if the task
   ///   was cancelled before the call started.
   public func unlockInBackground(
-    passphrase: String, rememberFor period: SecureVault.Period
+    passphrase: String, rememberFor period: Duration
   ) async throws {
     try await perform { store in try store.unlock(passphrase: passphrase, rememberFor: period) }
   }
@@ -101,7 +101,7 @@ extension SecureVault {
   /// - Returns: Whether the vault was opened. If not, the failure is reported, unless the task was
   ///   cancelled before the call started.
   public static func unlockInBackground(
-    passphrase: String, rememberFor period: Period, service: Service = defaultService
+    passphrase: String, rememberFor period: Duration, service: Service = defaultService
   ) async -> Bool {
     let result = try? await StorageSystem.perform {
       unlock(passphrase: passphrase, rememberFor: period, service: service)

@@ -25,7 +25,7 @@ extension SecureVault {
   ///   empty line. If the passphrase is wrong three times, no key source opens the vault, or there
   ///   is no terminal, the failure is reported and the result is false.
   public static func unlockAtTerminal(
-    reason: String = "Unlock the secrets", rememberFor period: Period? = nil,
+    reason: String = "Unlock the secrets", rememberFor period: Duration? = nil,
     service: Service = defaultService
   ) -> Bool {
     self.service(service).attempt { store throws(StorageError) in
@@ -53,7 +53,7 @@ extension SecureVault.Store {
   ///   `locked` if there is no terminal, or if no key source opens the vault and the user enters no
   ///   recovery code either.
   public func unlockAtTerminal(
-    reason: String = "Unlock the secrets", rememberFor period: SecureVault.Period? = nil
+    reason: String = "Unlock the secrets", rememberFor period: Duration? = nil
   ) throws(StorageError) -> Bool {
     try perform("unlockAtTerminal") { () throws(StorageError) in
       guard try vault.protection() == .passphrase else {
@@ -68,7 +68,7 @@ extension SecureVault.Store {
   /// Opens a vault that no passphrase protects. If its key is missing, asks for what was added for
   /// recovery.
   private func unlockWithKeySource(
-    orAskingBecauseOf reason: String, _ period: SecureVault.Period?
+    orAskingBecauseOf reason: String, _ period: Duration?
   ) throws(StorageError) {
     do throws(StorageError) {
       try vault.openWithKeySource()
@@ -86,7 +86,7 @@ extension SecureVault.Store {
   ///   - missingKey: Why the key source did not open it. It is thrown if the user cancels or there
   ///     is no terminal.
   private func ask(
-    _ reason: String, _ question: String, _ complaint: String, _ period: SecureVault.Period?,
+    _ reason: String, _ question: String, _ complaint: String, _ period: Duration?,
     because missingKey: StorageError? = nil
   ) throws(StorageError) -> Bool {
     var prompt = "\(reason). \(question)"
@@ -101,7 +101,7 @@ extension SecureVault.Store {
       guard let typed, !typed.isEmpty else { break }
       attempts -= 1
       do throws(StorageError) {
-        try vault.unlock(passphrase: typed, rememberingFor: period?.seconds)
+        try vault.unlock(passphrase: typed, rememberingFor: period?.wholeSeconds)
         return true
       } catch  where error.code == .wrongPassphrase && attempts > 0 {
         let isMistyped = error.reason == Vault.mistypedCode

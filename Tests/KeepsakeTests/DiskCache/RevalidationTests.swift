@@ -232,7 +232,7 @@ import Testing
     let start = Date(timeIntervalSince1970: Double(now) / 1e9)
     try WallClock.$fixed.withValue(now) {
       for number in 0..<200 {
-        try store.set(number, forKey: "\(number)", expiry: .minutes(5, jitter: 0.1))
+        try store.set(number, forKey: "\(number)", expiry: .minutes(5).jitter(0.1))
         let end = try #require(try store.entry("\(number)")?.expires)
         #expect((269.9...300.1).contains(end.timeIntervalSince(start)))
         ends.insert(end)
@@ -240,16 +240,17 @@ import Testing
     }
     let sorted = ends.sorted()
     #expect(ends.count > 190 && sorted[sorted.count - 1].timeIntervalSince(sorted[0]) > 15)
-    #expect(DiskCache.Expiry.minutes(5, jitter: 0) == .minutes(5))
-    #expect(DiskCache.Expiry.seconds(10, jitter: .nan) == .seconds(10))
-    #expect(DiskCache.Expiry.hours(1.5, jitter: 7) == .hours(1.5, jitter: 1))
-    #expect("\(DiskCache.Expiry.days(1, jitter: 0.5))" == ".seconds(86400.0, jitter: 0.5)")
+    #expect(DiskCache.Expiry.minutes(5).jitter(0) == .minutes(5))
+    #expect(DiskCache.Expiry.seconds(10).jitter(.nan) == .seconds(10))
+    #expect(DiskCache.Expiry.hours(1.5).jitter(7) == .hours(1.5).jitter(1))
+    #expect("\(DiskCache.Expiry.days(1).jitter(0.5))" == ".seconds(86400.0).jitter(0.5)")
+    #expect(StoredExpiry(.idle(.hours(1)).jitter(0.5), now: 0) == .idle(3_600 * WallClock.second))
     for _ in 0..<100 {
       for jitter in [0.0, 0.5, 1] {
-        let stored = StoredExpiry(.seconds(1e-9, jitter: jitter), now: 0)
+        let stored = StoredExpiry(.seconds(1e-9).jitter(jitter), now: 0)
         #expect(stored == .after(1))
-        _ = StoredExpiry(.days(Double.greatestFiniteMagnitude, jitter: jitter), now: 0)
-        _ = StoredExpiry(.seconds(9e9, jitter: jitter), now: 0)
+        _ = StoredExpiry(.days(Double.greatestFiniteMagnitude).jitter(jitter), now: 0)
+        _ = StoredExpiry(.seconds(9e9).jitter(jitter), now: 0)
       }
     }
   }

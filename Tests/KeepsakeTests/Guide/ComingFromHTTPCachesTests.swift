@@ -52,7 +52,7 @@ import Testing
       try await download()
     }
     let c = try await DiskCache.fetch("c", expiry: .minutes(5), staleFor: .hours(1)) { body }
-    let d = try await DiskCache.fetch("d", expiry: .minutes(5, jitter: 0.1)) {
+    let d = try await DiskCache.fetch("d", expiry: .minutes(5).jitter(0.1)) {
       try await download()
     }
     #expect([a, b, c, d] == [body, body, body, body])

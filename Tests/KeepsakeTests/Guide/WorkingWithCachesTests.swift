@@ -52,12 +52,12 @@ import Testing
     DiskCache.set(png, forKey: "logo", tags: ["type": "image/png", "etag": etag])
     let type = DiskCache.entry("logo")?.tags["type"]
     #expect(type == "image/png")
-    let seconds = DiskCache.Expiry.Lifetime.days(1)
+    let day = Duration.days(1)
     for (status, expected) in [(200, png), (304, png), (404, nil)] {
       // An entry that has expired and is kept.
       if status != 200 {
         let tags = ["etag": etag]
-        DiskCache.set(png, forKey: "logo", expiry: .seconds(0), keptFor: seconds, tags: tags)
+        DiskCache.set(png, forKey: "logo", expiry: .seconds(0), keptFor: day, tags: tags)
       } else {
         DiskCache.remove("logo")
       }
@@ -84,7 +84,7 @@ import Testing
       try await findUser(7)
     }
     #expect(user == nil && !DiskCache.contains("user_7"))
-    #expect(DiskCache.set(1, forKey: "k", expiry: .minutes(5, jitter: 0.1)))
+    #expect(DiskCache.set(1, forKey: "k", expiry: .minutes(5).jitter(0.1)))
   }
 
   @Test func sizeLimitIsKept() {

@@ -300,11 +300,12 @@ struct RememberingTests {
   }
 
   @Test func periodsAreClamped() {
-    #expect(SecureVault.Period.minutes(15).seconds == 900)
-    #expect(SecureVault.Period.hours(2).seconds == 7_200)
-    #expect(SecureVault.Period.seconds(0).seconds == 1)
-    #expect(SecureVault.Period.seconds(-5).seconds == 1)
-    #expect(SecureVault.Period.hours(.max).seconds == .max)
+    #expect(Duration.minutes(15).wholeSeconds == 900)
+    #expect(Duration.hours(2).wholeSeconds == 7_200)
+    #expect(Duration.milliseconds(1_001).wholeSeconds == 2)
+    #expect(Duration.zero.wholeSeconds == 1 && Duration.seconds(-5).wholeSeconds == 1)
+    #expect(Duration.hours(Int.max).wholeSeconds == .max)
+    #expect((Duration.seconds(Int64.max) * 9).wholeSeconds == .max)
   }
 }
 

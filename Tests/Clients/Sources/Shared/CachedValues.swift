@@ -74,7 +74,7 @@ extension Caller {
     let expiries: [DiskCache.Expiry] = [
       .never, .seconds(90), .minutes(0.5), .hours(2), .days(7), .date(.distantFuture),
       .date(Date(timeIntervalSinceNow: 60)), .idle(.seconds(90)), .idle(.minutes(30)),
-      .idle(.hours(1)), .idle(.days(7)),
+      .idle(.hours(1)), .idle(.days(7)), .minutes(5).jitter(0.1), .after(.hours(2)),
     ]
     for (number, expiry) in expiries.enumerated() {
       DiskCache.set(number, forKey: "k", expiry: expiry, cache: "expiry-\(number)")
@@ -85,8 +85,9 @@ extension Caller {
     }
     let week = expiries.isEmpty ? 1 : 7
     DiskCache.set(1, forKey: "k", expiry: .days(Double(week)))
-    let lifetime: DiskCache.Expiry.Lifetime = .minutes(30)
+    let lifetime: Duration = .minutes(30)
     DiskCache.set(1, forKey: "k", expiry: .idle(lifetime))
+    check(lifetime == .seconds(1_801) && .hours(0.5) == Duration.seconds(1_800))
     let rule = week > 5 ? DiskCache.Expiry.never : .hours(1)
     DiskCache.set(1, forKey: "k", expiry: rule)
     DiskCache.set(1, forKey: "k", expiry: week > 5 ? .seconds(0) : .never)
@@ -118,4 +119,9 @@ extension Caller {
     DiskCache[.section(3)]?.append(Profile(name: "b"))
     check(DiskCache[.thumbnails]?.count == 1 && DiskCache[.section(3)]?.count == 2)
   }
+}
+
+/// An extension of an app's own wins over the library's of the same name.
+extension Duration {
+  static func minutes(_ count: Int) -> Duration { .seconds(count * 60 + 1) }
 }

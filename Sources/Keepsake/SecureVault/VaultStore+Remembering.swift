@@ -1,28 +1,5 @@
 #if SecureVault
 extension SecureVault {
-  /// How long a key is remembered: a positive number of whole seconds.
-  ///
-  /// ```swift
-  /// SecureVault.unlock(passphrase: typed, rememberFor: .minutes(15))
-  /// ```
-  public struct Period: Hashable, Sendable {
-    let seconds: UInt32
-
-    private init(_ count: Int, of seconds: Int) {
-      let (product, isTooLarge) = count.multipliedReportingOverflow(by: seconds)
-      self.seconds = isTooLarge ? .max : UInt32(clamping: max(1, product))
-    }
-
-    /// A number of seconds, at least 1.
-    public static func seconds(_ count: Int) -> Self { Self(count, of: 1) }
-    /// A number of minutes.
-    public static func minutes(_ count: Int) -> Self { Self(count, of: 60) }
-    /// A number of hours.
-    public static func hours(_ count: Int) -> Self { Self(count, of: 3_600) }
-  }
-}
-
-extension SecureVault {
   /// Opens the vault with a passphrase, and lets the other processes of this login open it without
   /// one for some time.
   ///
@@ -43,11 +20,12 @@ extension SecureVault {
   ///
   /// - Parameters:
   ///   - passphrase: The vault's passphrase, or a recovery code or recovery passphrase.
-  ///   - period: The time from now. Using the key does not prolong it.
+  ///   - period: The time from now, rounded up to whole seconds, of which it is at least one. Using
+  ///     the key does not prolong it.
   ///   - service: A service of the vault.
   /// - Returns: Whether the vault is open.
   public static func unlock(
-    passphrase: String, rememberFor period: Period, service: Service = defaultService
+    passphrase: String, rememberFor period: Duration, service: Service = defaultService
   ) -> Bool {
     self.service(service).attempt { store throws(StorageError) in
       try store.unlock(passphrase: passphrase, rememberFor: period)
@@ -65,10 +43,10 @@ extension SecureVault.Store {
   /// - Throws: ``StorageError`` of code `wrongPassphrase` if the passphrase is wrong, `misuse` if
   ///   the vault has none, `notFound` if there is no vault yet.
   public func unlock(
-    passphrase: String, rememberFor period: SecureVault.Period
+    passphrase: String, rememberFor period: Duration
   ) throws(StorageError) {
     try perform("unlock") { () throws(StorageError) in
-      try vault.unlock(passphrase: passphrase, rememberingFor: period.seconds)
+      try vault.unlock(passphrase: passphrase, rememberingFor: period.wholeSeconds)
     }
   }
 }
