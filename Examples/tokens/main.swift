@@ -63,7 +63,8 @@ func login(in vault: SecureVault.Store) throws -> Login {
 /// A line that is typed hidden on a terminal, or read from standard input if that is no terminal.
 func readToken(of user: String) throws -> String {
   let isTerminal = isatty(STDIN_FILENO) == 1
-  let token = isTerminal ? try SecureVault.askTerminal(prompt: "Token of \(user): ") : readLine()
+  let token =
+    isTerminal ? try SecureVault.askTerminal(.init(prompt: "Token of \(user): ")) : readLine()
   guard let token, !token.isEmpty else { throw Exit(message: "No token was given.", status: 65) }
   // The characters of RFC 6750. Others come from a wrong file or a careless paste.
   guard token.utf8.allSatisfy({ 0x21...0x7E ~= $0 }) else {

@@ -27,7 +27,7 @@ struct AppContents: Encodable {
 
   /// The suites of this machine, or those of a server.
   static func suites(of app: String, on server: ValkeyBacking?) throws -> [Defaults.Suite] {
-    guard let server else { return try Diagnostics.names { Defaults.suites() } }
+    guard let server else { return try Diagnostics.names { try Defaults.shared.suites() } }
     return try server.suites(app: app).sorted { $0.name < $1.name }
   }
 
@@ -50,7 +50,8 @@ struct AppContents: Encodable {
     vault = Nullable(value: protection.map { "\($0)" })
     services = Nullable(value: protection == nil ? nil : secrets?.1)
     let caches =
-      server == nil ? Diagnostics.attempt { try Diagnostics.names { DiskCache.caches() } } : nil
+      server == nil
+      ? Diagnostics.attempt { try Diagnostics.names { try DiskCache.shared.caches() } } : nil
     self.caches = (caches ?? []).map { name in
       let counts = Diagnostics.attempt {
         let cache = DiskCache.named(name)

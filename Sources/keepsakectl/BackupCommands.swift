@@ -13,7 +13,7 @@ import Keepsake
 enum BackupCommands {
   static func backUp(_ arguments: Arguments) throws -> Int32 {
     try arguments.bootstrapApp()
-    let suites = try Diagnostics.names { Defaults.suites() }
+    let suites = try Diagnostics.names { try Defaults.shared.suites() }
     let vault = SecureVault.shared
     let protection = try vault.protection
     if suites.isEmpty, protection == nil {

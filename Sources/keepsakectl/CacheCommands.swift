@@ -75,7 +75,7 @@ enum CacheCommands {
   /// The cache that the arguments name, or all caches of the app.
   private static func caches(_ arguments: Arguments) throws -> [DiskCache.Store] {
     try arguments.bootstrapApp()
-    let names = try Diagnostics.names { DiskCache.caches() }
+    let names = try Diagnostics.names { try DiskCache.shared.caches() }
     if names.isEmpty { throw Failure.nothingStored(by: arguments.app, "no cache") }
     guard let storeName = arguments.storeName else { return names.map { DiskCache.named($0) } }
     let name = DiskCache.Name(storeName)

@@ -102,8 +102,8 @@ enum Completions {
 
   private static func stores(of app: Arguments, _ parameter: Substring) throws -> [String] {
     try app.bootstrapApp()
-    if parameter.contains("SUITE") { return Defaults.suites().map(\.name).sorted() }
-    if parameter.contains("CACHE") { return DiskCache.caches().map(\.name).sorted() }
+    if parameter.contains("SUITE") { return try Defaults.shared.suites().map(\.name).sorted() }
+    if parameter.contains("CACHE") { return try DiskCache.shared.caches().map(\.name).sorted() }
     return try SecureVault.shared.isLocked ? [] : SecureVault.services().map(\.name).sorted()
   }
 

@@ -78,12 +78,12 @@ enum Diagnostics {
     }
   }
 
-  /// The names that a facade lists.
+  /// The names that a facade or a store lists.
   ///
-  /// - Throws: The error that the facade reports when it cannot list anything and returns an empty
-  ///   array.
-  static func names<Name>(_ list: () -> [Name]) throws -> [Name] {
-    let (names, errors) = collectingErrors(list)
+  /// - Throws: What the store throws, or the error that the facade reports when it cannot list
+  ///   anything and returns an empty array.
+  static func names<Name>(_ list: () throws -> [Name]) throws -> [Name] {
+    let (names, errors) = try collectingErrors(list)
     if names.isEmpty, let error = errors.last { throw error }
     for error in errors { report(error) }
     return names

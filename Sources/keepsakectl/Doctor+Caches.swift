@@ -11,7 +11,7 @@ extension Doctor {
   mutating func examineCaches() async throws {
     guard let caches else { return }
     try noteAbandonedFiles(try caches.list(includingHidden: true), in: caches)
-    for name in try Diagnostics.names({ DiskCache.caches() }) {
+    for name in try Diagnostics.names({ try DiskCache.shared.caches() }) {
       guard let url = try DiskCache.named(name).folderURL else { continue }
       try await noteErrors { try await $0.examineCache(name, in: Folder(url)) }
     }

@@ -13,7 +13,7 @@ extension Doctor {
       }
       note(try path(name, in: settings), kept.description, kept.remedy)
     }
-    for suite in try Diagnostics.names({ Defaults.suites() }) {
+    for suite in try Diagnostics.names({ try Defaults.shared.suites() }) {
       try Task.checkCancellation()
       guard let file = try Defaults.suite(suite).fileURL else { continue }
       // The copy of a link would lead to the app's own file.

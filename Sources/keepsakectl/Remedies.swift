@@ -8,7 +8,7 @@ enum Remedies {
     ),
     ("call SecureVault.protect(with: .keyFile)", "run `keepsakectl vault protect APP --key-file`"),
     ("Call SecureVault.protect(with:)", "Run `keepsakectl vault protect APP`"),
-    ("Call SecureVault.removeRecovery", "Run `keepsakectl vault remove-recovery APP`"),
+    ("Call SecureVault.shared.removeRecovery", "Run `keepsakectl vault remove-recovery APP`"),
     ("call SecureVault.lock() and then unlock", "run the command again"),
     ("Call SecureVault.unlock(passphrase:) first", "Run the command at a terminal"),
     ("Call SecureVault.unlock first", "Run the command again"),
@@ -22,7 +22,8 @@ enum Remedies {
     ),
     ("Fix the authenticate closure, or ask the user again", "Enter the passphrase again"),
     (
-      "Restore the header from a backup, or raise SecureVault.maxWorkFactor if it is not forged",
+      "Restore the header from a backup, or raise SecureVault.shared.maxWorkFactor if it is not "
+        + "forged",
       "Restore the header from a backup, or use the app if it is not forged"
     ),
     ("Use a service in a directory: SecureVault.Service(_:in:)", "Use the vault of this machine"),

@@ -222,7 +222,7 @@ enum VaultCommands {
       openers = [opener]
       try vault.removeRecovery(opener)
     } else {
-      try vault.removeRecovery()
+      try vault.removeAllRecoveries()
     }
     for opener in openers { try Output.write("Removed \(opener).") }
     return Diagnostics.status

@@ -13,8 +13,13 @@ import Darwin
 func runTerminalCommand(_ words: [String]) -> Bool {
   switch words[0] {
   case "unlock-at-terminal":  // [remember]: prints whether the vault is open, and a secret
-    let isOpen = SecureVault.unlockAtTerminal(
-      reason: "Unlock the peer", rememberFor: words.last == "remember" ? .minutes(1) : nil)
+    var isOpen = false
+    do {
+      isOpen = try SecureVault.shared.unlockAtTerminal(
+        reason: "Unlock the peer", rememberFor: words.last == "remember" ? .minutes(1) : nil)
+    } catch {
+      printLine("error \(error)")
+    }
     printLine("\(isOpen) \(isOpen ? SecureVault.get("token") ?? "nil" : "nil")")
   case "ask":  // [exiting | twice | handling]: asks for a line and prints it
     // A test that runs under nohup would pass on that SIGHUP is ignored.
@@ -27,7 +32,7 @@ func runTerminalCommand(_ words: [String]) -> Bool {
       }
     }
     @Sendable func ask() {
-      let line = try? SecureVault.askTerminal(prompt: "Secret: ")
+      let line = try? SecureVault.askTerminal(.init(prompt: "Secret: "))
       printLine(line ?? "nil")
     }
     let group = DispatchGroup()

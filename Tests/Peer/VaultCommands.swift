@@ -157,7 +157,7 @@ struct VaultStep: Sendable {
     case .erase: try store.eraseVault()
     case .forget: try store.forgetOldKeys()
     case .recover:
-      try store.removeRecovery()
+      try store.removeAllRecoveries()
       _ = try store.addRecovery()
     }
   }

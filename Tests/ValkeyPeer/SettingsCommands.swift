@@ -90,7 +90,7 @@ private func workWithSecrets(name: String, _ count: Int, _ processes: Int) {
     let key = "\(name) \(number)"
     if !SecureVault.set("\(number)", forKey: key) { printLine("\(key) is not stored") }
     if SecureVault.get(key) != "\(number)" { printLine("own secret is missing") }
-    if number == count / 2, !SecureVault.rotateKeys() { printLine("not rotated") }
+    if number == count / 2, !rotateKeys() { printLine("not rotated") }
   }
   waitUntil { SecureVault.keys().count >= processes * count }
   let keys = SecureVault.keys()
@@ -120,6 +120,16 @@ private func forkSettings() {
   printLine("parent \(Defaults.int("child")) \(Defaults.int("count")) \(status)")
 }
 
+private func rotateKeys() -> Bool {
+  do {
+    try SecureVault.shared.rotateKeys()
+    return true
+  } catch {
+    printLine("\(error)")
+    return false
+  }
+}
+
 /// The keys are wiped in the child, which opens the vault again.
 private func forkSecrets() {
   SecureVault.set("1", forKey: "parent")
@@ -130,7 +140,7 @@ private func forkSecrets() {
     alarm(300)
     printLine("child \(SecureVault.get("parent") ?? "none")")
     SecureVault.set("2", forKey: "child")
-    exit(SecureVault.rotateKeys() ? 0 : 1)
+    exit(rotateKeys() ? 0 : 1)
   }
   var status: Int32 = 0
   while waitpid(child, &status, 0) == -1, errno == EINTR {}

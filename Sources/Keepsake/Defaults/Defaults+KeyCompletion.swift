@@ -10,6 +10,10 @@ extension Defaults {
   @available(*, unavailable) @_documentation(visibility: private)
   public static subscript<T: Codable>(key: Key<T>) -> some Any { key.defaultValue }
 
+  /// Completes the keys after `Defaults.get(.`.
+  @_disfavoredOverload @_documentation(visibility: private)
+  public static func get<T: Codable>(_ key: Key<T>) -> some Any { get(key) as T }
+
   /// Completes the keys after `Defaults.update(.`.
   @_disfavoredOverload @_documentation(visibility: private)
   public static func update<T: Codable>(

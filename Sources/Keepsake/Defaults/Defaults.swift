@@ -109,46 +109,34 @@ extension Defaults {
     attempt(suite) { store throws(StorageError) in try store.string(key) } ?? nil
   }
 
-  /// The value of a key as an integer; 0 if it has none.
-  @inlinable
-  public static func int(_ key: String, suite: Suite = .standard) -> Int {
-    attempt(suite) { store throws(StorageError) in try store.int(key) } ?? 0
-  }
-
   /// The value of a key as an integer; `defaultValue` if it has none.
   @inlinable
   public static func int(
-    _ key: String, default defaultValue: @autoclosure () -> Int, suite: Suite = .standard
+    _ key: String, default defaultValue: @autoclosure () -> Int = 0, suite: Suite = .standard
   ) -> Int {
-    get(key, default: defaultValue(), suite: suite)
-  }
-
-  /// The value of a key as a floating-point number; 0 if it has none.
-  @inlinable
-  public static func double(_ key: String, suite: Suite = .standard) -> Double {
-    attempt(suite) { store throws(StorageError) in try store.double(key) } ?? 0
+    attempt(suite) { store throws(StorageError) in
+      try store.int(key, default: defaultValue())
+    } ?? defaultValue()
   }
 
   /// The value of a key as a floating-point number; `defaultValue` if it has none.
   @inlinable
   public static func double(
-    _ key: String, default defaultValue: @autoclosure () -> Double, suite: Suite = .standard
+    _ key: String, default defaultValue: @autoclosure () -> Double = 0, suite: Suite = .standard
   ) -> Double {
-    get(key, default: defaultValue(), suite: suite)
-  }
-
-  /// The value of a key as a Boolean; false if it has none.
-  @inlinable
-  public static func bool(_ key: String, suite: Suite = .standard) -> Bool {
-    attempt(suite) { store throws(StorageError) in try store.bool(key) } ?? false
+    attempt(suite) { store throws(StorageError) in
+      try store.double(key, default: defaultValue())
+    } ?? defaultValue()
   }
 
   /// The value of a key as a Boolean; `defaultValue` if it has none.
   @inlinable
   public static func bool(
-    _ key: String, default defaultValue: @autoclosure () -> Bool, suite: Suite = .standard
+    _ key: String, default defaultValue: @autoclosure () -> Bool = false, suite: Suite = .standard
   ) -> Bool {
-    get(key, default: defaultValue(), suite: suite)
+    attempt(suite) { store throws(StorageError) in
+      try store.bool(key, default: defaultValue())
+    } ?? defaultValue()
   }
 
   /// The value of a key as bytes; nil if it has none.
@@ -232,19 +220,6 @@ extension Defaults {
     attempt(suite) { store throws(StorageError) in try store.remove(key) } != nil
   }
 
-  /// Removes the values of several keys in one step: other processes see all of them or none.
-  ///
-  /// ```swift
-  /// Defaults.remove(["name", "age"])
-  /// ```
-  ///
-  /// - Returns: Whether none of the keys has a value now; true even if they had none. If not, the
-  ///   error is reported.
-  @discardableResult
-  public static func remove(_ keys: some Sequence<String>, suite: Suite = .standard) -> Bool {
-    self.suite(suite).attempt { store throws(StorageError) in try store.remove(keys) } != nil
-  }
-
   /// Removes all values of a suite; its file no longer contains them. Copies of damaged files are
   /// kept.
   ///
@@ -322,11 +297,14 @@ extension Defaults {
   /// write, which is not atomic: use `update` if another thread or process may write too.
   @inlinable
   public static subscript<T: Codable>(key: Key<T>) -> T {
-    get {
-      attempt(key.suite) { store throws(StorageError) in try store.get(key) }
-        ?? key.defaultValue
-    }
+    get { get(key) }
     set { set(newValue, forKey: key.name, suite: key.suite) }
+  }
+
+  /// The value of a typed key; the key's default if it has none.
+  @inlinable
+  public static func get<T: Codable>(_ key: Key<T>) -> T {
+    attempt(key.suite) { store throws(StorageError) in try store.get(key) } ?? key.defaultValue
   }
 
   /// Stores the value of a typed key.
@@ -420,34 +398,5 @@ extension Defaults {
   /// - Returns: A sequence that ends when its task is cancelled.
   public static func changes(suite: Suite = .standard) -> SuiteChanges {
     self.suite(suite).changes()
-  }
-}
-
-// MARK: - Suites, import and export
-
-extension Defaults {
-  /// The app's suites that have a file, an engine set by `bootstrap`, or values in its backing,
-  /// sorted by name.
-  ///
-  /// Suites in memory and suites in a directory of their own are not listed. If the app's directory
-  /// or the backing cannot be read, that is reported, and the suites that were found are returned.
-  public static func suites() -> [Suite] { shared.storedSuites().suites }
-
-  /// All values of a suite as one document; see ``Store/export(as:)``.
-  ///
-  /// - Returns: The document. Returns nil and reports the failure if the suite cannot be read or
-  ///   the format cannot hold one of the values.
-  public static func export(as format: ExportFormat, suite: Suite = .standard) -> Data? {
-    attempt(suite) { store throws(StorageError) in try store.export(as: format) }
-  }
-
-  /// Sets all values of a document that ``export(as:suite:)``, another program or Foundation's
-  /// `UserDefaults` wrote; see ``Store/import(_:)``.
-  ///
-  /// - Returns: Whether all values are stored. If not, the error is reported and none is stored; if
-  ///   the disk filled up, the first ones may be.
-  @discardableResult
-  public static func `import`(_ document: Data, suite: Suite = .standard) -> Bool {
-    attempt(suite) { store throws(StorageError) in try store.import(document) } != nil
   }
 }

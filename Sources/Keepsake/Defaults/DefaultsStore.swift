@@ -187,26 +187,14 @@ extension Defaults.Store {
     try value(forKey: key, operation: "string")
   }
 
-  /// The value of a key as an integer; 0 if it has none.
-  @inlinable
-  public func int(_ key: String) throws(StorageError) -> Int {
-    try value(forKey: key, operation: "int") ?? 0
-  }
-
   /// The value of a key as an integer; `defaultValue` if it has none.
   ///
   /// - Throws: ``StorageError`` with the code `wrongType` if the value has another type.
   @inlinable
   public func int(
-    _ key: String, default defaultValue: @autoclosure () -> Int
+    _ key: String, default defaultValue: @autoclosure () -> Int = 0
   ) throws(StorageError) -> Int {
     try value(forKey: key, operation: "int") ?? defaultValue()
-  }
-
-  /// The value of a key as a floating-point number; 0 if it has none.
-  @inlinable
-  public func double(_ key: String) throws(StorageError) -> Double {
-    try value(forKey: key, operation: "double") ?? 0
   }
 
   /// The value of a key as a floating-point number; `defaultValue` if it has none.
@@ -214,15 +202,9 @@ extension Defaults.Store {
   /// - Throws: ``StorageError`` with the code `wrongType` if the value has another type.
   @inlinable
   public func double(
-    _ key: String, default defaultValue: @autoclosure () -> Double
+    _ key: String, default defaultValue: @autoclosure () -> Double = 0
   ) throws(StorageError) -> Double {
     try value(forKey: key, operation: "double") ?? defaultValue()
-  }
-
-  /// The value of a key as a Boolean; false if it has none.
-  @inlinable
-  public func bool(_ key: String) throws(StorageError) -> Bool {
-    try value(forKey: key, operation: "bool") ?? false
   }
 
   /// The value of a key as a Boolean; `defaultValue` if it has none.
@@ -230,7 +212,7 @@ extension Defaults.Store {
   /// - Throws: ``StorageError`` with the code `wrongType` if the value has another type.
   @inlinable
   public func bool(
-    _ key: String, default defaultValue: @autoclosure () -> Bool
+    _ key: String, default defaultValue: @autoclosure () -> Bool = false
   ) throws(StorageError) -> Bool {
     try value(forKey: key, operation: "bool") ?? defaultValue()
   }
@@ -343,9 +325,13 @@ extension Defaults.Store {
 
   /// Removes the values of several keys in one step, if they have any.
   ///
-  /// See ``Defaults/remove(_:suite:)-(Sequence<String>,_)``. A suite on a custom
-  /// ``StorageEngine`` that cannot make several changes in one step removes them one by one; if
-  /// that fails halfway, the first ones are removed.
+  /// ```swift
+  /// try Defaults.shared.remove(["name", "age"])
+  /// ```
+  ///
+  /// Other processes see all of them or none. A suite on a custom ``StorageEngine`` that cannot
+  /// make several changes in one step removes them one by one; if that fails halfway, the first
+  /// ones are removed.
   public func remove(_ keys: some Sequence<String>) throws(StorageError) {
     try perform("remove") { engine in
       try RunningUpdate.requireNone(of: self)

@@ -9,13 +9,36 @@ extension Defaults.Store {
   /// The app's suites that have a file, an engine set by `bootstrap`, or values in its backing,
   /// sorted by name.
   ///
-  /// Not listed are suites in memory and suites in a directory of their own. If the directory or
-  /// the backing cannot be read, that is reported, and the suites that were found are listed.
-  func storedSuites() -> (suites: [Defaults.Suite], isComplete: Bool) {
-    let inFiles = attempt { store throws(StorageError) in try store.suitesInFiles() }
-    let onBacking = attempt { store throws(StorageError) in try store.scope.suitesOnBacking() }
-    let suites = Set((inFiles ?? []) + (onBacking ?? []) + scope.suitesOnEngines)
-    return (suites.sorted { $0.name < $1.name }, inFiles != nil && onBacking != nil)
+  /// ```swift
+  /// for suite in try Defaults.shared.suites() { print(suite) }
+  /// ```
+  ///
+  /// They are the same for every store of the app. Suites in memory and suites in a directory of
+  /// their own are not listed. If the app's directory or the backing cannot be read, that is
+  /// reported to ``StorageSystem/onFailure``, and the other's suites are returned.
+  ///
+  /// - Throws: ``StorageError`` if it cannot be read and there are no others.
+  public func suites() throws(StorageError) -> [Defaults.Suite] {
+    let (suites, failures) = storedSuites()
+    if suites.isEmpty, let failure = failures.first { throw failure }
+    for failure in failures { report(failure) }
+    return suites
+  }
+
+  /// The app's suites that were found, and the failures to find others.
+  func storedSuites() -> (suites: [Defaults.Suite], failures: [StorageError]) {
+    var (suites, failures) = (Set(scope.suitesOnEngines), [StorageError]())
+    let lists: [() throws(StorageError) -> [Defaults.Suite]] = [
+      suitesInFiles, scope.suitesOnBacking,
+    ]
+    for list in lists {
+      do throws(StorageError) {
+        suites.formUnion(try list())
+      } catch {
+        failures.append(error.inContext(of: "suites"))
+      }
+    }
+    return (suites.sorted { $0.name < $1.name }, failures)
   }
 
   private func suitesInFiles() throws(StorageError) -> [Defaults.Suite] {

@@ -28,11 +28,6 @@ extension DiskCache {
     public let cache: Name
 
     /// Makes the key of an entry.
-    public init(_ name: String, expiry: Expiry = .never, cache: Name = .standard) {
-      self.init(name, expiry, nil, nil, cache)
-    }
-
-    /// Makes the key of an entry that a fetch may return for some time after its expiry.
     ///
     /// ```swift
     /// static let frontPage = Self("frontPage", expiry: .minutes(5), staleFor: .hours(1))
@@ -42,28 +37,13 @@ extension DiskCache {
     ///   - name: The name of the entry.
     ///   - expiry: When the entry expires.
     ///   - staleFor: For how long after its expiry a fetch returns the entry at once while it is
-    ///     produced anew.
+    ///     produced anew; nil for no such time.
     ///   - staleIfFailing: For how long after its expiry a fetch returns the entry if producing it
-    ///     anew fails.
+    ///     anew fails; nil for no such time.
     ///   - cache: The cache of the entry.
     public init(
-      _ name: String, expiry: Expiry, staleFor: Duration,
+      _ name: String, expiry: Expiry = .never, staleFor: Duration? = nil,
       staleIfFailing: Duration? = nil, cache: Name = .standard
-    ) {
-      self.init(name, expiry, staleFor, staleIfFailing, cache)
-    }
-
-    /// Makes the key of an entry that a fetch returns for some time after its expiry if producing
-    /// it anew fails.
-    public init(
-      _ name: String, expiry: Expiry, staleIfFailing: Duration, cache: Name = .standard
-    ) {
-      self.init(name, expiry, nil, staleIfFailing, cache)
-    }
-
-    private init(
-      _ name: String, _ expiry: Expiry, _ staleFor: Duration?,
-      _ staleIfFailing: Duration?, _ cache: Name
     ) {
       self.name = name
       exactName = ExactString(name)
@@ -76,7 +56,8 @@ extension DiskCache {
     /// For how long after its expiry a stored entry is kept.
     @usableFromInline
     var keptFor: Duration? {
-      [staleFor, staleIfFailing].compactMap { $0 }.max()
+      guard let staleFor, let staleIfFailing else { return staleFor ?? staleIfFailing }
+      return max(staleFor, staleIfFailing)
     }
   }
 }

@@ -238,19 +238,35 @@ extension DiskCache.Store {
 extension DiskCache.Store {
   /// Stores `Data` as its exact bytes, or any `Codable` value; nil removes the entry.
   ///
-  /// With `durable` the entry survives a power cut once the call has returned, which costs an
-  /// `fdatasync(2)` and two `fsync(2)`. Otherwise a power cut may turn the newest entries into
-  /// misses.
+  /// ```swift
+  /// try cache.set(png, forKey: "logo", tags: ["type": "image/png", "etag": etag])
+  /// let type = try cache.entry("logo")?.tags["type"]
+  /// ```
   ///
-  /// - Throws: ``StorageError`` if the value was not stored. The key then has its old value or no
-  ///   entry.
+  /// - Parameters:
+  ///   - value: The value to store.
+  ///   - key: The key of the entry.
+  ///   - expiry: When the entry expires.
+  ///   - keptFor: For how long after its expiry the entry is kept, so that a fetch can use it.
+  ///   - tags: Short texts, such as the value's type or a validator. Together they take at most
+  ///     1,024 bytes, with 4 bytes for each.
+  ///   - durable: Whether the entry survives a power cut once the call has returned, which costs
+  ///     an `fdatasync(2)` and two `fsync(2)`. Otherwise a power cut may turn the newest entries
+  ///     into misses.
+  /// - Throws: ``StorageError`` if the value was not stored, of code `misuse` if the tags are too
+  ///   long. The key then has its old value or no entry.
   @inlinable
   public func set<T: Codable>(
-    _ value: T?, forKey key: String, expiry: DiskCache.Expiry = .never, durable: Bool = false
+    _ value: T?, forKey key: String, expiry: DiskCache.Expiry = .never, keptFor: Duration? = nil,
+    tags: [String: String] = [:], durable: Bool = false
   ) throws(StorageError) {
     try withContext("set", key) { () throws(StorageError) in
       guard let value, let stored = try Codec.encode(value) else { return try remove(key) }
-      try write(stored, forKey: key, expiry, durable: durable)
+      if keptFor == nil, tags.isEmpty {
+        try write(stored, forKey: key, expiry, durable: durable)
+      } else {
+        try write(stored, forKey: key, expiry, keptFor, tags, durable: durable)
+      }
     }
   }
 
@@ -266,48 +282,14 @@ extension DiskCache.Store {
 
   /// Stores the value of a typed key with the key's own expiry; nil removes the entry.
   ///
-  /// - Throws: What ``set(_:forKey:expiry:durable:)-(T?,_,_,_)`` throws.
+  /// - Throws: ``StorageError`` if the value was not stored. The key then has its old value or no
+  ///   entry.
   @inlinable
   public func set<T: Codable>(
     _ value: T?, for key: DiskCache.Key<T>, durable: Bool = false
   ) throws(StorageError) {
-    if key.staleFor == nil, key.staleIfFailing == nil {
-      return try set(value, forKey: key.name, expiry: key.expiry, durable: durable)
-    }
     try set(
-      value, forKey: key.name, expiry: key.expiry, keptFor: key.keptFor, tags: [:],
-      durable: durable)
-  }
-
-  /// Stores a value with tags: short texts, such as its type or a validator.
-  ///
-  /// ```swift
-  /// try cache.set(png, forKey: "logo", tags: ["type": "image/png", "etag": etag])
-  /// let type = try cache.entry("logo")?.tags["type"]
-  /// ```
-  ///
-  /// - Parameters:
-  ///   - value: The value to store.
-  ///   - key: The key of the entry.
-  ///   - expiry: When the entry expires.
-  ///   - keptFor: For how long after its expiry the entry is kept, so that a fetch can use it.
-  ///   - tags: Together at most 1,024 bytes, with 4 bytes for each.
-  ///   - durable: Whether the entry survives a power cut once this returns.
-  /// - Throws: What ``set(_:forKey:expiry:durable:)-(T?,_,_,_)`` throws; a ``StorageError`` of code
-  ///   `misuse` if the tags are too long.
-  public func set<T: Codable>(
-    _ value: T?, forKey key: String, expiry: DiskCache.Expiry = .never,
-    keptFor: Duration? = nil, tags: [String: String], durable: Bool = false
-  ) throws(StorageError) {
-    try withContext("set", key) { () throws(StorageError) in
-      guard let value, let stored = try Codec.encode(value) else { return try remove(key) }
-      try EntryDetails.check(tags, path: directoryPath)
-      let details = EntryDetails(kept: keptFor?.positiveNanoseconds ?? 0, tags: tags)
-      try write(stored, forKey: key, expiry, details, durable: durable) {
-        commit throws(StorageError) in
-        try invalidateFetch(of: key, after: commit)
-      }
-    }
+      value, forKey: key.name, expiry: key.expiry, keptFor: key.keptFor, durable: durable)
   }
 
   @usableFromInline
@@ -315,6 +297,19 @@ extension DiskCache.Store {
     _ value: StoredValue, forKey key: String, _ expiry: DiskCache.Expiry, durable: Bool
   ) throws(StorageError) {
     try write(value, forKey: key, expiry, nil, durable: durable) { commit throws(StorageError) in
+      try invalidateFetch(of: key, after: commit)
+    }
+  }
+
+  @usableFromInline
+  func write(
+    _ value: StoredValue, forKey key: String, _ expiry: DiskCache.Expiry, _ keptFor: Duration?,
+    _ tags: [String: String], durable: Bool
+  ) throws(StorageError) {
+    try EntryDetails.check(tags, path: directoryPath)
+    let details = EntryDetails(kept: keptFor?.positiveNanoseconds ?? 0, tags: tags)
+    try write(value, forKey: key, expiry, details, durable: durable) {
+      commit throws(StorageError) in
       try invalidateFetch(of: key, after: commit)
     }
   }
@@ -383,15 +378,22 @@ extension DiskCache.Store {
   }
 
   /// The app's caches that have a directory, sorted by name.
-  func storedCaches() throws(StorageError) -> [DiskCache.Name] {
-    guard let parent = try engine.parentDirectory else { return [] }
-    var names: [String] = []
-    for fileName in try FileSystem.list(parent) {
-      guard let name = FileName.decode(fileName),
-        try FileSystem.status(parent + "/" + fileName)?.isDirectory == true
-      else { continue }
-      names.append(name)
+  ///
+  /// They are the same for every store of the app. Caches in memory, and in directories that the
+  /// app chose itself, are not included.
+  ///
+  /// - Throws: ``StorageError`` if the directory of all caches cannot be read.
+  public func caches() throws(StorageError) -> [DiskCache.Name] {
+    try withContext("caches") { () throws(StorageError) in
+      guard let parent = try engine.parentDirectory else { return [] }
+      var names: [String] = []
+      for fileName in try FileSystem.list(parent) {
+        guard let name = FileName.decode(fileName),
+          try FileSystem.status(parent + "/" + fileName)?.isDirectory == true
+        else { continue }
+        names.append(name)
+      }
+      return names.sorted().map { DiskCache.Name($0) }
     }
-    return names.sorted().map { DiskCache.Name($0) }
   }
 }

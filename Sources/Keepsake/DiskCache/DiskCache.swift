@@ -57,8 +57,8 @@ public enum DiskCache {
 extension DiskCache {
   /// The bytes of an entry, regardless of the type it was stored as; nil if there is none.
   ///
-  /// The whole value is read into memory. ``entry(_:cache:)`` has its size without
-  /// reading it.
+  /// The whole value is read into memory. ``Store/entry(_:)-(String)`` has its size without reading
+  /// it.
   public static func get(_ key: String, cache: Name = .standard) -> Data? {
     named(cache).attempt { store throws(StorageError) in try store.get(key) } ?? nil
   }
@@ -81,11 +81,6 @@ extension DiskCache {
     named(cache).attempt { store throws(StorageError) in try store.contains(key) } ?? false
   }
 
-  /// An entry's size, creation date and expiry; nil if there is none.
-  public static func entry(_ key: String, cache: Name = .standard) -> Entry? {
-    named(cache).attempt { store throws(StorageError) in try store.entry(key) } ?? nil
-  }
-
   /// The file that holds exactly the bytes of an entry; nil if there is none, or if the cache is in
   /// memory.
   ///
@@ -95,33 +90,6 @@ extension DiskCache {
   /// may be gone.
   public static func fileURL(_ key: String, cache: Name = .standard) -> URL? {
     named(cache).attempt { store throws(StorageError) in try store.fileURL(key) } ?? nil
-  }
-
-  /// The bytes of an entry in pieces, for values that should not be in memory whole; nil if there
-  /// is no entry.
-  ///
-  /// ```swift
-  /// if let film = DiskCache.chunks("film") {
-  ///   for try await piece in film { try await send(piece) }
-  /// }
-  /// ```
-  ///
-  /// The first pass of a process over the whole value verifies it as it is read: if its bytes are
-  /// not those that were stored, a ``StorageError`` of code `damaged` is thrown instead of the last
-  /// piece, and the entry is removed. For a part of an entry that this process has not verified,
-  /// the whole value is read once before the first piece.
-  ///
-  /// - Parameters:
-  ///   - key: The key of the entry.
-  ///   - size: The size of a piece in bytes.
-  ///   - range: The bytes to read; nil for all.
-  ///   - cache: The cache of the entry.
-  public static func chunks(
-    _ key: String, size: Int = 1 << 20, range: Range<Int>? = nil, cache: Name = .standard
-  ) -> FileChunks? {
-    named(cache).attempt { store throws(StorageError) in
-      try store.chunks(key, size: size, range: range)
-    } ?? nil
   }
 
   /// The keys of all entries, in no particular order; empty if the cache cannot be read.
@@ -146,9 +114,6 @@ extension DiskCache {
     get { shared.sizeLimit }
     set { shared.sizeLimit = newValue }
   }
-
-  /// Hits, misses, evictions and damaged entries of the standard cache since this process started.
-  public static var statistics: Statistics { shared.statistics }
 }
 
 // MARK: - Writing
@@ -175,34 +140,6 @@ extension DiskCache {
     } != nil
   }
 
-  /// Stores a value with tags: short texts, such as its type or a validator.
-  ///
-  /// ```swift
-  /// DiskCache.set(png, forKey: "logo", tags: ["type": "image/png", "etag": etag])
-  /// let type = DiskCache.entry("logo")?.tags["type"]
-  /// ```
-  ///
-  /// - Parameters:
-  ///   - value: The value to store.
-  ///   - key: The key of the entry.
-  ///   - expiry: When the entry expires.
-  ///   - keptFor: For how long after its expiry the entry is kept, so that a fetch can use it.
-  ///   - tags: Together at most 1,024 bytes, with 4 bytes for each.
-  ///   - durable: Whether the entry survives a power cut once this returns.
-  ///   - cache: The cache of the entry.
-  /// - Returns: Whether the value was stored. If not, the key has its old value or no entry; if
-  ///   only updating ``totalSize`` failed, it has the new value.
-  @discardableResult
-  public static func set<T: Codable>(
-    _ value: T?, forKey key: String, expiry: Expiry = .never, keptFor: Duration? = nil,
-    tags: [String: String], durable: Bool = false, cache: Name = .standard
-  ) -> Bool {
-    named(cache).attempt { store throws(StorageError) in
-      try store.set(
-        value, forKey: key, expiry: expiry, keptFor: keptFor, tags: tags, durable: durable)
-    } != nil
-  }
-
   /// Removes the entry: the call that a literal nil selects.
   ///
   /// - Returns: Whether there is no entry now; true even if there was none before.
@@ -212,61 +149,6 @@ extension DiskCache {
     cache: Name = .standard
   ) -> Bool {
     remove(key, cache: cache)
-  }
-
-  /// Stores the contents of a file; where the file system supports it, the two share their blocks
-  /// until one of them changes.
-  ///
-  /// - Returns: Whether the contents were stored. If not, the key has its old value or no entry; if
-  ///   only updating ``totalSize`` failed, it has the new value.
-  @discardableResult
-  public static func set(
-    contentsOf file: URL, forKey key: String, expiry: Expiry = .never, durable: Bool = false,
-    cache: Name = .standard
-  ) -> Bool {
-    named(cache).attempt { store throws(StorageError) in
-      try store.set(contentsOf: file, forKey: key, expiry: expiry, durable: durable)
-    } != nil
-  }
-
-  /// Stores the chunks of a sequence, such as a download, once the sequence has ended.
-  ///
-  /// ```swift
-  /// await DiskCache.set(chunks: body, forKey: "film", total: length) { done, total in
-  ///   print(done, "of", total ?? 0)
-  /// }
-  /// ```
-  ///
-  /// See ``Store/set(chunks:forKey:expiry:durable:total:isolation:progress:)``, which throws the
-  /// sequence's own error.
-  ///
-  /// - Returns: Whether the value was stored; false if the task was cancelled. If it was not
-  ///   stored, the key has its old value or no entry; if only updating ``totalSize`` failed, it has
-  ///   the new value.
-  @discardableResult
-  public static func set<Chunks: AsyncSequence>(
-    chunks: Chunks, forKey key: String, expiry: Expiry = .never, durable: Bool = false,
-    cache: Name = .standard, total: Int? = nil, isolation: isolated (any Actor)? = #isolation,
-    progress: (_ bytes: Int, _ total: Int?) -> Void = { _, _ in }
-  ) async -> Bool where Chunks.Element: Sequence<UInt8> {
-    let store = named(cache)
-    do {
-      try await store.set(
-        chunks: chunks, forKey: key, expiry: expiry, durable: durable, total: total,
-        isolation: isolation, progress: progress)
-      return true
-    } catch is CancellationError {
-      return false
-    } catch {
-      store.report(
-        error as? StorageError
-          ?? StorageError(
-            .encodingFailed, operation: "set", key: key,
-            reason: "the sequence of chunks threw \(StorageError.text(of: error))",
-            remedy: "Store it again; the old value is intact.",
-            underlyingError: error))
-      return false
-    }
   }
 
   /// Removes an entry.
@@ -297,13 +179,6 @@ extension DiskCache {
   @discardableResult
   public static func removeAll(cache: Name = .standard) -> Bool {
     named(cache).attempt { store throws(StorageError) in try store.removeAll() } != nil
-  }
-
-  /// The app's caches that have a directory, sorted by name.
-  ///
-  /// Caches in memory, and in directories that the app chose itself, are not included.
-  public static func caches() -> [Name] {
-    shared.attempt { store throws(StorageError) in try store.storedCaches() } ?? []
   }
 }
 
@@ -364,9 +239,14 @@ extension DiskCache {
   /// ```
   @inlinable
   public static subscript<T: Codable>(key: Key<T>) -> T? {
-    get { model(key.name, cache: key.cache) }
+    get { get(key) }
     set { set(newValue, for: key) }
   }
+
+  /// The value of a typed key; nil if there is none, or if another type is stored, which is
+  /// reported.
+  @inlinable
+  public static func get<T: Codable>(_ key: Key<T>) -> T? { model(key.name, cache: key.cache) }
 
   /// Stores the value of a typed key with the key's own expiry; nil removes the entry.
   ///
@@ -379,11 +259,6 @@ extension DiskCache {
     named(key.cache).attempt { store throws(StorageError) in
       try store.set(value, for: key, durable: durable)
     } != nil
-  }
-
-  /// The size, creation date and expiry of a typed key's entry; nil if there is none.
-  public static func entry<T: Codable>(_ key: Key<T>) -> Entry? {
-    entry(key.name, cache: key.cache)
   }
 
   /// Removes the entry of a typed key.

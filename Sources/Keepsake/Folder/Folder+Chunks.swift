@@ -35,46 +35,22 @@ extension Folder {
   /// They are written on threads of the library, so that the caller's thread does not wait for the
   /// disk.
   ///
-  /// - Parameters:
-  ///   - chunks: Pieces of any size, such as `Data` or `[UInt8]`. The sequence must throw if it
-  ///     ends early.
-  ///   - path: The path of the file. An existing file is replaced.
-  ///   - total: The expected number of bytes, if it is known, to check the free space first.
-  ///   - isolation: The isolation in which `progress` is called, by default the caller's.
-  ///   - progress: Called after each chunk with the number of bytes so far and `total`.
-  /// - Throws: The error of the sequence, `CancellationError`, or a ``StorageError``.
-  public func save<Chunks: AsyncSequence>(
-    chunks: Chunks, as path: String, total: Int? = nil,
-    isolation: isolated (any Actor)? = #isolation,
-    progress: (_ bytes: Int, _ total: Int?) -> Void = { _, _ in }
-  ) async throws where Chunks.Element: Sequence<UInt8> {
-    try await save(
-      chunks: chunks, as: path, replacing: true, total: total, isolation: isolation,
-      progress: progress)
-  }
-
-  /// Saves the chunks of an asynchronous sequence as a file, and chooses whether an existing file
-  /// of that name is replaced.
-  ///
-  /// ```swift
-  /// try await Folder.documents.save(chunks: body, as: "film.mp4", replacing: false)
-  /// ```
-  ///
   /// If several threads and processes save a file of one name at the same time without
   /// `replacing`, exactly one succeeds.
   ///
   /// - Parameters:
-  ///   - chunks: Pieces of any size, like ``save(chunks:as:total:isolation:progress:)``.
+  ///   - chunks: Pieces of any size, such as `Data` or `[UInt8]`. The sequence must throw if it
+  ///     ends early.
   ///   - path: The path of the file.
   ///   - replacing: Whether an existing file is replaced.
   ///   - total: The expected number of bytes, if it is known, to check the free space first.
   ///   - isolation: The isolation in which `progress` is called, by default the caller's.
   ///   - progress: Called after each chunk with the number of bytes so far and `total`.
-  /// - Throws: What ``save(chunks:as:total:isolation:progress:)`` throws. Without `replacing`, a
-  ///   ``StorageError`` of code `alreadyExists` if something has that name: before the sequence is
-  ///   read or, if it appears meanwhile, in the end.
+  /// - Throws: The error of the sequence, `CancellationError`, or a ``StorageError``. Without
+  ///   `replacing`, one of code `alreadyExists` if something has that name: before the sequence is
+  ///   read or, if it appears in the meantime, in the end.
   public func save<Chunks: AsyncSequence>(
-    chunks: Chunks, as path: String, replacing: Bool, total: Int? = nil,
+    chunks: Chunks, as path: String, replacing: Bool = true, total: Int? = nil,
     isolation: isolated (any Actor)? = #isolation,
     progress: (_ bytes: Int, _ total: Int?) -> Void = { _, _ in }
   ) async throws where Chunks.Element: Sequence<UInt8> {

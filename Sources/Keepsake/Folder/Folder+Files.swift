@@ -13,6 +13,7 @@ extension Folder {
   ///
   /// - Throws: ``StorageError``. The old file is then intact, or the new one is complete and only
   ///   its last synchronization with the disk failed.
+  // An overload, and not a default argument, so that a protocol of the app can require the call.
   public func save<T: Codable>(_ value: T, as path: String) throws(StorageError) {
     try save(value, as: path, replacing: true)
   }

@@ -66,8 +66,7 @@ extension Folder {
   /// Throws if so many bytes cannot be written, to check before a large write. Below 1 MiB nothing
   /// is checked, because the write itself fails as quickly.
   ///
-  /// ``save(_:as:)`` and ``save(chunks:as:total:isolation:progress:)`` check large values
-  /// themselves.
+  /// `save` checks large values itself.
   ///
   /// - Throws: ``StorageError`` of code `diskFull`, which says how much space is missing.
   public func requireFreeSpace(_ bytes: Int) throws(StorageError) {

@@ -5,16 +5,30 @@ extension SecureVault {
   /// The `authenticate` closure of
   /// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:)`` gets one.
   public struct PassphraseRequest: Sendable {
-    /// What the passphrase is needed for, in words to show to the user.
+    /// Shown to the user: what the passphrase is needed for.
     public let reason: String
     /// Whether the user chooses a new passphrase, so that it should be asked for twice. Otherwise
     /// it is the one that was chosen before.
     public let isNew: Bool
+    /// Whether ``reason`` is the whole prompt.
+    let isPrompt: Bool
 
     /// A request with the words to show.
     public init(reason: String, isNew: Bool = false) {
       self.reason = reason
       self.isNew = isNew
+      isPrompt = false
+    }
+
+    /// A request for something else, such as a token, with a prompt that is shown as it is.
+    ///
+    /// ```swift
+    /// let token = try SecureVault.askTerminal(.init(prompt: "Token: "))
+    /// ```
+    public init(prompt: String) {
+      reason = prompt
+      isNew = false
+      isPrompt = true
     }
   }
 
@@ -26,46 +40,39 @@ extension SecureVault {
 }
 
 extension SecureVault {
-  /// Asks for a passphrase on the terminal without echoing it: an ``Authenticator`` for
-  /// command-line tools.
+  /// Asks for a passphrase or another secret on the terminal without echoing it: an
+  /// ``Authenticator`` for command-line tools.
   ///
   /// ```swift
   /// try StorageSystem.bootstrap(app: "com.example.notes", authenticate: SecureVault.askTerminal)
+  /// let token = try SecureVault.askTerminal(.init(prompt: "Token: "))
   /// ```
   ///
   /// It uses the terminal that the program was started from, even if the standard streams are
-  /// redirected. A new passphrase is asked for twice.
+  /// redirected. A new passphrase is asked for twice. A Tab belongs to the line that is typed. A
+  /// line with another control key in it, such as Escape or an arrow key, is refused and asked for
+  /// again.
   ///
-  /// - Returns: The passphrase; nil if the user ends the input with Control-D.
+  /// - Returns: The line; nil if the user ends the input with Control-D.
   /// - Throws: ``StorageError`` of code `locked` when there is no terminal.
   @Sendable
   public static func askTerminal(_ request: PassphraseRequest) throws(StorageError) -> String? {
-    guard request.isNew else { return try askTerminal(prompt: "\(request.reason). Passphrase: ") }
+    if request.isPrompt { return try readTerminal(request.reason) }
+    guard request.isNew else { return try readTerminal("\(request.reason). Passphrase: ") }
     var prompt = "\(request.reason). New passphrase: "
-    while let first = try askTerminal(prompt: prompt) {
+    while let first = try readTerminal(prompt) {
       if first.isEmpty {
         prompt = "The passphrase is empty. New passphrase: "
         continue
       }
-      guard let second = try askTerminal(prompt: "Repeat passphrase: ") else { return nil }
+      guard let second = try readTerminal("Repeat passphrase: ") else { return nil }
       if first == second { return first }
       prompt = "The passphrases do not match. New passphrase: "
     }
     return nil
   }
 
-  /// Asks for a line on the terminal without echoing it, such as a token or a password.
-  ///
-  /// ```swift
-  /// let token = try SecureVault.askTerminal(prompt: "Token: ")
-  /// ```
-  ///
-  /// A Tab belongs to the line. A line with another control key in it, such as Escape or an arrow
-  /// key, is refused and asked for again.
-  ///
-  /// - Returns: The line; nil if the user ends the input with Control-D.
-  /// - Throws: ``StorageError`` of code `locked` when there is no terminal.
-  public static func askTerminal(prompt: String) throws(StorageError) -> String? {
+  private static func readTerminal(_ prompt: String) throws(StorageError) -> String? {
     do throws(StorageError) {
       return try Terminal.readHidden(prompt)
     } catch {

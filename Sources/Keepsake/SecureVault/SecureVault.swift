@@ -40,27 +40,6 @@ public enum SecureVault {
     set { StorageScope.current.defaultService = newValue }
   }
 
-  /// The greatest cost of a passphrase that this process accepts when it opens a vault: the binary
-  /// logarithm of scrypt's N. It is 19 at first, which takes 512 MiB and about two seconds.
-  ///
-  /// ```swift
-  /// SecureVault.maxWorkFactor = 20       // the vaults of another program, which chose that
-  /// ```
-  ///
-  /// Anyone who can write to a vault's files can forge a header that demands much work. A vault
-  /// whose passphrase costs more than this is therefore refused with an error of code
-  /// `unsupportedVersion`, before any work is done, and one call of `unlock` never costs more than
-  /// twice as much. ``protect(with:service:)`` makes passphrases of cost 17, which takes 128 MiB
-  /// and half a second: a smaller value refuses these too.
-  ///
-  /// Values are limited to 10 through 20, as the format is. Each
-  /// ``StorageSystem/withTemporary(engines:keySources:authenticate:isolation:_:)`` block has its
-  /// own.
-  public static var maxWorkFactor: Int {
-    get { StorageScope.current.maxPassphraseLogN }
-    set { StorageScope.current.maxPassphraseLogN = newValue }
-  }
-
   /// The throwing store of the ``defaultService``.
   public static var shared: Store { service(defaultService) }
 
@@ -165,14 +144,6 @@ extension SecureVault {
     self.service(service).attempt { store throws(StorageError) in try store.contains(key) } ?? false
   }
 
-  /// Returns the dates and the access of a secret, without opening its value or asking the user.
-  ///
-  /// - Returns: nil if there is no such secret. If its file cannot be read, the failure is reported
-  ///   and the result is nil.
-  public static func entry(_ key: String, service: Service = defaultService) -> Entry? {
-    self.service(service).attempt { store throws(StorageError) in try store.entry(key) } ?? nil
-  }
-
   /// Returns the keys of all secrets of a service, sorted.
   ///
   /// A secret whose file is damaged is reported and left out.
@@ -190,7 +161,7 @@ extension SecureVault {
   /// - Returns: The services. If the vault cannot be read, the failure is reported and the result
   ///   is empty.
   public static func services() -> [Service] {
-    service(.standard).attempt { store throws(StorageError) in try store.storedServices() } ?? []
+    service(.standard).attempt { store throws(StorageError) in try store.services() } ?? []
   }
 }
 
@@ -221,32 +192,6 @@ extension SecureVault {
     } != nil
   }
 
-  /// Stores a secret unless there is one under this key already.
-  ///
-  /// ```swift
-  /// guard SecureVault.add(newToken, forKey: "installation") else { return }   // there is one
-  /// ```
-  ///
-  /// Of several threads and processes that add a secret under one key, exactly one stores its own.
-  ///
-  /// - Parameters:
-  ///   - value: The value to store.
-  ///   - key: The name of the secret.
-  ///   - access: What reading the secret will require.
-  ///   - service: The service that it belongs to.
-  /// - Returns: Whether this call stored the secret, so that it survives a power cut. False if
-  ///   there is one, even a damaged one. If it cannot be stored, the failure is reported and the
-  ///   result is false.
-  @inlinable
-  public static func add<T: Codable>(
-    _ value: T, forKey key: String, access: Access = .whenUnlocked,
-    service: Service = defaultService
-  ) -> Bool {
-    self.service(service).attempt { store throws(StorageError) in
-      try store.add(value, forKey: key, access: access)
-    } ?? false
-  }
-
   /// Removes a secret. This makes a literal nil compile.
   @inlinable @discardableResult
   public static func set(
@@ -272,27 +217,6 @@ extension SecureVault {
   public static func removeAll(service: Service = defaultService) -> Bool {
     self.service(service).attempt { store throws(StorageError) in try store.removeAll() } != nil
   }
-
-  /// Removes the whole vault, whether it can be opened or not: the secrets of all services, and the
-  /// keys to them.
-  ///
-  /// Use it when the passphrase or the key file is lost. The next vault is created with the first
-  /// key source that is available. To remove the secrets of one service, use
-  /// ``removeAll(service:)``.
-  ///
-  /// Vaults that a restore has replaced and kept (`vault.replaced-*`) are removed, too. The header,
-  /// which has the wrapped keys, is overwritten before it is removed; the files of the secrets are
-  /// only removed. A backup of the vault, here or on another machine, still opens, with the
-  /// passphrase, the recovery code or the key that it had then: the key file stays, because copies
-  /// of the vault may need it.
-  /// So do snapshots of a file system, and possibly blocks that a flash disk or a copy-on-write
-  /// file system has not reused. A header that has another hard link is not overwritten.
-  ///
-  /// - Returns: Whether the vault is empty now.
-  @discardableResult
-  public static func eraseVault(service: Service = defaultService) -> Bool {
-    self.service(service).attempt { store throws(StorageError) in try store.eraseVault() } != nil
-  }
 }
 
 // MARK: - Protection
@@ -308,14 +232,14 @@ extension SecureVault {
   /// opens nothing that is written, even together with an old copy of the vault header. That makes
   /// it the call after a compromise: recovery codes and recovery passphrases open nothing any more
   /// either, including any that an intruder added, and a remembered key is forgotten. Call
-  /// ``addRecovery(service:)`` again if you use it.
+  /// ``Store/addRecovery()`` again if you use it.
   ///
   /// Copies of the vault that were made before still open with what opened them. A new passphrase
   /// also applies to secrets with ``Access/userPresence``, for which the user has to enter the
   /// current one.
   ///
   /// While a file in the vault is damaged, the old keys are kept for it, under the new source, and
-  /// the damage is reported. ``forgetOldKeys(service:)`` drops them nevertheless.
+  /// the damage is reported. ``Store/forgetOldKeys()`` drops them nevertheless.
   ///
   /// - Returns: Whether the new source protects the vault. If not, the old one still does, unless
   ///   only synchronizing the directory failed; then either may protect it.
@@ -330,42 +254,48 @@ extension SecureVault {
   ///
   /// It is nil if there is no vault yet. If the vault header cannot be read, the failure is
   /// reported and the value is nil.
-  public static var protection: Protection? {
-    shared.attempt { store throws(StorageError) in try store.protection } ?? nil
-  }
+  public static var protection: Protection? { protection(service: defaultService) }
 
-  /// Seals all secrets again under a new key, and drops the old keys.
-  ///
-  /// Other threads and processes can read and write in the meantime. The call may be interrupted at
-  /// any point; the next call continues it.
-  ///
-  /// Everything that opened the vault still opens it: the master key, recovery codes and recovery
-  /// passphrases stay. After a compromise, call ``protect(with:service:)``. While a file in the
-  /// vault is damaged, the old keys are kept for it; see ``forgetOldKeys(service:)``.
-  ///
-  /// - Returns: Whether all secrets are sealed under the new key.
-  @discardableResult
-  public static func rotateKeys(service: Service = defaultService) -> Bool {
-    self.service(service).attempt { store throws(StorageError) in try store.rotateKeys() } != nil
+  /// The kind of key source that protects the vault of a service; nil if there is no vault yet.
+  public static func protection(service: Service) -> Protection? {
+    self.service(service).attempt { store throws(StorageError) in try store.protection } ?? nil
   }
 
   /// Opens the vault until ``lock(service:)`` is called in this process.
   ///
+  /// ```swift
+  /// if SecureVault.isLocked, let typed = askUser() {
+  ///   guard SecureVault.unlock(passphrase: typed, rememberFor: .minutes(15)) else { return }
+  /// }
+  /// ```
+  ///
   /// Checking a passphrase takes about half a second.
+  ///
+  /// With `rememberFor`, the other processes of this login can open the vault without a passphrase
+  /// for that time. The vault's master key is put in the kernel's session keyring (`keyrings(7)`).
+  /// There, processes that run as the same user in the same login find it, whenever they use the
+  /// vault or ask ``isLocked``, until the time is over or any of them calls ``lock(service:)``.
+  /// Another process that has opened the vault already keeps it open. A new key source or
+  /// passphrase makes the remembered key useless. The article on the threat model says what this
+  /// protects against. Where there is no such keyring, as in many containers, the vault is opened
+  /// all the same, and the failure is reported.
   ///
   /// - Parameters:
   ///   - passphrase: The vault's passphrase, or a recovery code or recovery passphrase; nil to use
   ///     the key sources of bootstrap, or a remembered key, again after ``lock(service:)``.
+  ///   - period: The time from now, rounded up to whole seconds, of which it is at least one; nil
+  ///     to remember nothing. Using the key does not prolong it. It has no effect without a
+  ///     passphrase.
   ///   - service: A service of the vault.
   /// - Returns: Whether the vault is open. If not, for instance because the passphrase is wrong,
   ///   the failure is reported.
   public static func unlock(
-    passphrase: String? = nil, service: Service = defaultService
+    passphrase: String? = nil, rememberFor period: Duration? = nil,
+    service: Service = defaultService
   ) -> Bool {
     self.service(service).attempt { store throws(StorageError) in
-      try store.unlock(passphrase: passphrase)
-    }
-      != nil
+      try store.unlock(passphrase: passphrase, rememberFor: period)
+    } != nil
   }
 
   /// Wipes the keys from this process's memory. Nothing can be read until `unlock`, even with a key
@@ -388,10 +318,13 @@ extension SecureVault {
   ///
   /// The key sources are not tried. If the key file, credential or key server is missing, the value
   /// is false although no secret can be read: calls on a ``Store`` throw the code `locked`. Restore
-  /// the key, or call ``unlock(passphrase:service:)`` with a recovery code or recovery passphrase,
+  /// the key, or call ``unlock(passphrase:rememberFor:service:)`` with what was added for recovery,
   /// and then ``protect(with:service:)`` with a new source.
-  public static var isLocked: Bool {
-    shared.attempt { store throws(StorageError) in try store.isLocked } ?? true
+  public static var isLocked: Bool { isLocked(service: defaultService) }
+
+  /// Whether the vault of a service has to be opened with `unlock`; see ``isLocked``.
+  public static func isLocked(service: Service) -> Bool {
+    self.service(service).attempt { store throws(StorageError) in try store.isLocked } ?? true
   }
 }
 
@@ -441,11 +374,6 @@ extension SecureVault {
   /// Returns whether a secret of a typed key exists, without opening it or asking the user.
   public static func contains<T: Codable>(_ key: Key<T>) -> Bool {
     contains(key.name, service: key.service ?? defaultService)
-  }
-
-  /// Returns the dates and the access of a typed key's secret; nil if there is none.
-  public static func entry<T: Codable>(_ key: Key<T>) -> Entry? {
-    entry(key.name, service: key.service ?? defaultService)
   }
 }
 #endif

@@ -1,52 +1,24 @@
 #if SecureVault
-extension SecureVault {
+extension SecureVault.Store {
   /// Opens a locked vault, and asks for its passphrase on the terminal if it has one.
   ///
   /// ```swift
-  /// guard SecureVault.unlockAtTerminal(reason: "Unlock the notes") else { exit(77) }
+  /// guard try SecureVault.shared.unlockAtTerminal(reason: "Unlock the notes") else { exit(77) }
   /// ```
   ///
   /// For command-line tools: call it before the first secret is read. It returns at once if the
   /// vault is open, does not exist yet, or is opened by a key source. What the user types is not
-  /// shown. A wrong passphrase can be corrected twice. The vault then stays open until
-  /// ``lock(service:)``.
+  /// shown. A wrong passphrase can be corrected twice. The vault then stays open until ``lock()``.
   ///
-  /// If the key of a vault without a passphrase is missing, it asks for what
-  /// ``addRecovery(service:)`` added. After that, protect the vault with a new source.
+  /// If the key of a vault without a passphrase is missing, it asks for what ``addRecovery()``
+  /// added. After that, protect the vault with a new source.
   ///
   /// It waits for the user, and checking a passphrase takes about half a second.
   ///
   /// - Parameters:
-  ///   - reason: What the passphrase is needed for, in words to show to the user.
+  ///   - reason: Shown to the user: what the passphrase is needed for.
   ///   - period: How long other programs of this login may open the vault without asking; nil for
-  ///     not at all. See ``unlock(passphrase:rememberFor:service:)``.
-  ///   - service: A service of the vault.
-  /// - Returns: Whether the vault is open. It is false if the user cancels with Control-D or an
-  ///   empty line. If the passphrase is wrong three times, no key source opens the vault, or there
-  ///   is no terminal, the failure is reported and the result is false.
-  public static func unlockAtTerminal(
-    reason: String = "Unlock the secrets", rememberFor period: Duration? = nil,
-    service: Service = defaultService
-  ) -> Bool {
-    self.service(service).attempt { store throws(StorageError) in
-      try store.unlockAtTerminal(reason: reason, rememberFor: period)
-    } ?? false
-  }
-}
-
-extension SecureVault.Store {
-  /// Opens a locked vault, and asks for its passphrase on the terminal if it has one.
-  ///
-  /// See ``SecureVault/unlockAtTerminal(reason:rememberFor:service:)``.
-  ///
-  /// ```swift
-  /// guard try SecureVault.shared.unlockAtTerminal() else { return }  // the user cancelled
-  /// ```
-  ///
-  /// - Parameters:
-  ///   - reason: What the passphrase is needed for, in words to show to the user.
-  ///   - period: How long other programs of this login may open the vault without asking; nil for
-  ///     not at all.
+  ///     not at all. See ``SecureVault/unlock(passphrase:rememberFor:service:)``.
   /// - Returns: Whether the vault is open; false if the user cancels with Control-D or an empty
   ///   line when asked for the vault's passphrase.
   /// - Throws: ``StorageError`` of code `wrongPassphrase` if the passphrase is wrong three times,
@@ -94,7 +66,7 @@ extension SecureVault.Store {
     while true {
       let typed: String?
       do throws(StorageError) {
-        typed = try SecureVault.askTerminal(prompt: prompt)
+        typed = try SecureVault.askTerminal(.init(prompt: prompt))
       } catch {
         throw missingKey ?? error
       }

@@ -64,6 +64,29 @@ extension SecureVault {
     @usableFromInline
     var vaultPath: String? { try? vault.storage.path }
 
+    /// The greatest cost of a passphrase that this process accepts when it opens a vault: the
+    /// binary logarithm of scrypt's N. It is 19 at first, which takes 512 MiB and about two
+    /// seconds.
+    ///
+    /// ```swift
+    /// SecureVault.shared.maxWorkFactor = 20    // for the vaults of another program
+    /// ```
+    ///
+    /// Anyone who can write to a vault's files can forge a header that demands much work. A vault
+    /// whose passphrase costs more than this is therefore refused with an error of code
+    /// `unsupportedVersion`, before any work is done, and one call of `unlock` never costs more
+    /// than twice as much. ``protect(with:)`` makes passphrases of cost 17, which takes 128 MiB
+    /// and half a second: a smaller value refuses these too.
+    ///
+    /// It is one value for the vaults of all services. Values are limited to 10 through 20, as the
+    /// format is. Each
+    /// ``StorageSystem/withTemporary(engines:keySources:authenticate:isolation:_:)`` block has its
+    /// own.
+    public var maxWorkFactor: Int {
+      get { scope.maxPassphraseLogN }
+      set { scope.maxPassphraseLogN = newValue }
+    }
+
     /// The directory of the vault that holds the secrets of this and the app's other services.
     ///
     /// - Throws: ``StorageError`` if the directory cannot be determined, for example because the
@@ -245,8 +268,11 @@ extension SecureVault.Store {
     try perform("keys") { () throws(StorageError) in try vault.keys(service.name) }
   }
 
-  /// The services of the same vault that have secrets, sorted by name.
-  func storedServices() throws(StorageError) -> [SecureVault.Service] {
+  /// Returns the services of the same vault that have secrets, sorted by name.
+  ///
+  /// - Throws: ``StorageError`` of code `locked` before `unlock` and if the vault's key is missing,
+  ///   `damaged` if the vault header was altered.
+  public func services() throws(StorageError) -> [SecureVault.Service] {
     try perform("services") { () throws(StorageError) in
       try vault.services().map { SecureVault.Service($0) }
     }
@@ -362,7 +388,16 @@ extension SecureVault.Store {
   /// Removes the whole vault, whether it can be opened or not: the secrets of all services, and the
   /// keys to them.
   ///
-  /// See ``SecureVault/eraseVault(service:)``.
+  /// Use it when the passphrase or the key file is lost. The next vault is created with the first
+  /// key source that is available. To remove the secrets of one service, use ``removeAll()``.
+  ///
+  /// Vaults that a restore has replaced and kept (`vault.replaced-*`) are removed, too. The header,
+  /// which has the wrapped keys, is overwritten before it is removed; the files of the secrets are
+  /// only removed. A backup of the vault, here or on another machine, still opens, with the
+  /// passphrase, the recovery code or the key that it had then: the key file stays, because copies
+  /// of the vault may need it.
+  /// So do snapshots of a file system, and possibly blocks that a flash disk or a copy-on-write
+  /// file system has not reused. A header that has another hard link is not overwritten.
   ///
   /// - Throws: ``StorageError``; some secrets may then still exist.
   public func eraseVault() throws(StorageError) {
@@ -398,6 +433,10 @@ extension SecureVault.Store {
   /// Other threads and processes can read and write in the meantime. The call may be interrupted at
   /// any point; the next call continues it.
   ///
+  /// Everything that opened the vault still opens it: the master key, recovery codes and recovery
+  /// passphrases stay. After a compromise, call ``protect(with:)``. While a file in the vault is
+  /// damaged, the old keys are kept for it; see ``forgetOldKeys()``.
+  ///
   /// - Throws: The first failure of a single secret after all others are done, or at once a failure
   ///   that every secret would meet, such as a full disk. The old keys are kept until a call
   ///   succeeds.
@@ -407,15 +446,22 @@ extension SecureVault.Store {
 
   /// Opens the vault until ``lock()`` is called in this process.
   ///
-  /// Checking a passphrase takes about half a second.
+  /// Checking a passphrase takes about half a second. With `rememberFor`, the other processes of
+  /// this login can open the vault without a passphrase for some time; see
+  /// ``SecureVault/unlock(passphrase:rememberFor:service:)``. A failure to remember the key is
+  /// reported to ``StorageSystem/onFailure`` and not thrown.
   ///
-  /// - Parameter passphrase: The vault's passphrase, or a recovery code or recovery passphrase; nil
-  ///   to use the key sources of bootstrap again after ``lock()``.
+  /// - Parameters:
+  ///   - passphrase: The vault's passphrase, or a recovery code or recovery passphrase; nil to use
+  ///     the key sources of bootstrap again after ``lock()``.
+  ///   - period: How long the key is remembered; nil to remember nothing.
   /// - Throws: ``StorageError`` of code `wrongPassphrase` if the passphrase is wrong, `misuse` if
   ///   the vault has none, `notFound` if there is no vault yet, `locked` if no key source opens it.
-  public func unlock(passphrase: String? = nil) throws(StorageError) {
+  public func unlock(
+    passphrase: String? = nil, rememberFor period: Duration? = nil
+  ) throws(StorageError) {
     try perform("unlock") { () throws(StorageError) in
-      try vault.unlock(passphrase: passphrase)
+      try vault.unlock(passphrase: passphrase, rememberingFor: period?.wholeSeconds)
     }
   }
 

@@ -36,7 +36,7 @@ public protocol StorageBacking: Sendable {
 
   /// The suites that have values and an engine of this backing, in any order.
   ///
-  /// ``Defaults/suites()`` lists them, and ``StorageSystem/removeAll()`` empties them.
+  /// ``Defaults/Store/suites()`` lists them, and ``StorageSystem/removeAll()`` empties them.
   func suites(app: String) throws -> [Defaults.Suite]
 
   /// The engine of the app's vault; nil, as by default, if the secrets stay on this machine.

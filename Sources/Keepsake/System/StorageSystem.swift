@@ -83,18 +83,21 @@ public enum StorageSystem {
   /// - Returns: Whether everything is empty now. Each failure is reported to ``onFailure``.
   @discardableResult
   public static func removeAll() -> Bool {
-    let suites = Defaults.shared.storedSuites()
-    let caches = DiskCache.shared.attempt { store throws(StorageError) in try store.storedCaches() }
+    let settings = Defaults.shared
+    let (suites, failures) = settings.storedSuites()
+    for failure in failures { settings.report(failure) }
+    let caches = DiskCache.shared.attempt { store throws(StorageError) in try store.caches() }
     let isDone =
-      (suites.suites + [.memory]).map { Defaults.removeAll(suite: $0) }
+      (suites + [.memory]).map { Defaults.removeAll(suite: $0) }
       + ((caches ?? []) + [.memory]).map { DiskCache.removeAll(cache: $0) }
     #if SecureVault
-    let isErased = SecureVault.eraseVault(service: .standard)
+    let vault = SecureVault.service(.standard)
+    let isErased = vault.attempt { store throws(StorageError) in try store.eraseVault() } != nil
     #else
     // Secrets of another build of the program stay: this build cannot find them.
     let isErased = true
     #endif
-    return suites.isComplete && caches != nil && isErased && isDone.allSatisfy { $0 }
+    return failures.isEmpty && caches != nil && isErased && isDone.allSatisfy { $0 }
   }
 
   // MARK: Bootstrap

@@ -113,9 +113,10 @@ private let declarations = """
   extension SecureVault.Key<Article> { static let sealed = Self("sealed", service: "auth") }
   let team: Defaults.Suite = "team"
   let news: DiskCache.Name = "news"
+  var cache: DiskCache.Store { DiskCache.shared }
   @MainActor var downloads = 0
   func rightInSynchronousCode() throws -> Int {
-    try StorageSystem.withTemporarySynchronously { Defaults.remove(["a", "b"]) }
+    try StorageSystem.withTemporarySynchronously { try Defaults.shared.remove(["a", "b"]) }
     return try StorageSystem.withTemporarySynchronously { Defaults.int("size", default: 16) }
   }
   func right(_ chunks: AsyncStream<Data>) async throws {
@@ -126,7 +127,7 @@ private let declarations = """
     }
     let gone: Article? = try await DiskCache.fetch("k", expiry: .never) { _ in .gone }
     _ = (kept, gone)
-    Defaults[.fontSize] += 1
+    Defaults[.fontSize] += Defaults.get(.fontSize) + Defaults.int("size", default: 1)
     let total: Int = try Defaults.update(.fontSize) { $0 += 1 } + Defaults.shared.get(.fontSize)
     for await size in Defaults.changes(.fontSize) where size > total { break }
     for await size in Defaults.shared.changes(.fontSize) where size > total { break }
@@ -137,12 +138,12 @@ private let declarations = """
     property += try Defaults.shared.update(.fontSize) { $0 -= 1 }
     DiskCache[.frontPage] = Article()
     DiskCache.set(Article(), forKey: "k", expiry: .idle(.days(1)), cache: "team")
-    let article: Article? = DiskCache.model("k")
+    let article: Article? = DiskCache.get(.frontPage) ?? DiskCache.model("k")
     let fetched: Article = try await DiskCache.fetch("k") { article ?? Article() }
     try DiskCache.shared.set(fetched, for: .frontPage)
     let title = try await DiskCache.fetch(.frontPage) { fetched }.title
     let length = try await DiskCache.shared.fetch(.frontPage) { Article(title: title) }.title.count
-    try await DiskCache.shared.set(chunks: chunks, forKey: "k") { _, _ in }
+    try await cache.set(chunks: chunks, forKey: "k") { _, _ in }
     _ = try await DiskCache.shared.perform { try $0.keys() }
     try DiskCache.shared.removeAll()
     SecureVault[.sealed] = SecureVault.model("k")
@@ -254,10 +255,12 @@ private let rejectedStatements = [
   #"Defaults.set(1, forKey: "size", suite: 3)"#,
   #"let size = Defaults.get("size")"#,
   #"let size: Int = Defaults.get("size")"#,
+  #"let size: String = Defaults.get(.fontSize)"#,
+  #"if let size = Defaults.get(.fontSize) { print(size) }"#,
   #"if Defaults.get("size") == nil {}"#,
   #"let keys = try Defaults.keys() as [Defaults.Key<Int>]"#,
   #"Defaults.suite("team").set(1, forKey: "size")"#,
-  #"Defaults.remove([.fontSize])"#,
+  #"try? Defaults.shared.remove([.fontSize])"#,
   #"let size = Defaults.int("size", default: "x")"#,
   #"StorageSystem.withTemporarySynchronously { print("x") }"#,
   #"try? Defaults.shared.set("x", for: .fontSize)"#,
@@ -313,9 +316,13 @@ private let rejectedStatements = [
   #"let a: Article = DiskCache.model("k")"#,
   #"let a = DiskCache.model("k")"#,
   #"let d: Data = DiskCache.get("k")"#,
+  #"let a: Article = DiskCache.get(.frontPage)"#,
+  #"let a: Data? = DiskCache.get(.frontPage)"#,
+  #"try? SecureVault.shared.removeRecovery()"#,
+  #"try? SecureVault.shared.removeRecovery(nil)"#,
   #"DiskCache.totalSize = 0"#,
-  #"DiskCache.statistics.hits = 0"#,
-  #"DiskCache.statistics = .init()"#,
+  #"DiskCache.shared.statistics.hits = 0"#,
+  #"DiskCache.shared.statistics = .init()"#,
   #"DiskCache.named("x").totalSize = 0"#,
   #"DiskCache.shared.removeAll()"#,
   #"let size = DiskCache.shared.totalSize"#,
@@ -331,9 +338,9 @@ private let rejectedStatements = [
   #"func f() async throws { _ = try await DiskCache.fetch("k") { Opaque() } }"#,
   #"func f() async throws { _ = try await DiskCache.shared.perform { $0.keys() } }"#,
   #"func f() async throws { try await DiskCache.shared.perform { _ in downloads += 1 } }"#,
-  #"func f() async { await DiskCache.set(chunks: [Data()], forKey: "k") }"#,
-  #"func f(_ s: AsyncStream<String>) async { await DiskCache.set(chunks: s, forKey: "k") }"#,
-  #"func f(_ s: AsyncStream<Data>) { DiskCache.set(chunks: s, forKey: "k") }"#,
+  #"func f() async { try? await cache.set(chunks: [Data()], forKey: "k") }"#,
+  #"func f(_ s: AsyncStream<Int>) async { try? await cache.set(chunks: s, forKey: "k") }"#,
+  #"func f(_ s: AsyncStream<Data>) { try? cache.set(chunks: s, forKey: "k") }"#,
   #"SecureVault[.sealed] = "x""#,
   #"SecureVault[.sealed] = Data()"#,
   #"let title: String? = SecureVault[.sealed]"#,
@@ -372,7 +379,7 @@ private let rejectedStatements = [
   #"let token: Article? = SecureVault.get("k")"#,
   #"let token = SecureVault.get("k", service: "auth", reason: "Sign")"#,
   #"let page = SecureVault.model("k")"#,
-  #"let size = SecureVault.entry("k")?.size"#,
+  #"let size = try? SecureVault.shared.entry("k")?.size"#,
   #"_ = SecureVault.protect(.keyFile)"#,
   #"_ = SecureVault.protect(with: "passphrase")"#,
   #"_ = SecureVault.protect(with: .passphrase)"#,

@@ -182,7 +182,8 @@ import Testing
 @Suite(.temporaryStorage, .timeLimit(.minutes(20))) struct SuiteChangesTests {
   @Test(arguments: [Defaults.Suite.standard, .memory])
   func deliversKeysThatWereAddedChangedOrRemoved(_ suite: Defaults.Suite) async throws {
-    Defaults.import(Data(#"{"kept": 1, "changed": 1, "removed": 1}"#.utf8), suite: suite)
+    try Defaults.suite(suite).import(
+      Data(#"{"kept": 1, "changed": 1, "removed": 1}"#.utf8))
     var changes = Defaults.changes(suite: suite).makeAsyncIterator()
     Defaults.set(2, forKey: "changed", suite: suite)
     Defaults.remove("removed", suite: suite)

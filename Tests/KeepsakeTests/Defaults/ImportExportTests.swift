@@ -38,8 +38,8 @@ import Testing
   @Test(arguments: [Defaults.ExportFormat.json, .propertyList])
   func importsWhatWasExported(_ format: Defaults.ExportFormat) throws {
     try setValues()
-    let document = try #require(Defaults.export(as: format))
-    #expect(Defaults.import(document, suite: "copy"))
+    let document = try Defaults.shared.export(as: format)
+    try Defaults.suite("copy").import(document)
     expectValues(in: "copy")
     #expect(Defaults.keys(suite: "copy").count == 8)
   }
@@ -52,8 +52,8 @@ import Testing
       "precise": Date(timeIntervalSinceReferenceDate: 0.1), "int128": Int128.max,
     ]
     for (key, value) in values { Defaults.set(value, forKey: key) }
-    let document = try #require(Defaults.export(as: .json))
-    #expect(Defaults.import(document, suite: "copy"))
+    let document = try Defaults.shared.export(as: .json)
+    try Defaults.suite("copy").import(document)
     #expect(Defaults.get("decimal", suite: "copy") == decimal)
     #expect(Defaults.double("infinity", suite: "copy") == .infinity)
     #expect(Defaults.get("null", suite: "copy") == [Int?.none])
@@ -75,10 +75,10 @@ import Testing
     Defaults.set(2, forKey: "b")
     Defaults.set("x", forKey: "a")
     #expect(
-      Defaults.export(as: .json).map { String(decoding: $0, as: UTF8.self) }
+      try String(decoding: Defaults.shared.export(as: .json), as: UTF8.self)
         == "{\n  \"a\": \"x\",\n  \"b\": 2\n}\n")
     Defaults.removeAll()
-    #expect(Defaults.export(as: .json).map { String(decoding: $0, as: UTF8.self) } == "{}\n")
+    #expect(try String(decoding: Defaults.shared.export(as: .json), as: UTF8.self) == "{}\n")
   }
 
   @Test func importsJSONOfOtherPrograms() throws {
@@ -87,7 +87,7 @@ import Testing
       "off":false, "huge": 1e300, "tiny": -1.50E-200, "zero": 0.000,
       "digits": 0.12345678901234567890 }
       """
-    #expect(Defaults.import(Data(text.utf8)))
+    try Defaults.shared.import(Data(text.utf8))
     #expect(Defaults.int("size") == 16)
     #expect(Defaults.double("e") == 1_500)
     #expect(Defaults.double("huge") == 1e300)
@@ -101,8 +101,8 @@ import Testing
       let text: String
       enum CodingKeys: String, CodingKey { case text = "a b" }
     }
-    let list: Data? = Defaults.export(as: .json)
-    #expect(String(decoding: try #require(list), as: UTF8.self).contains("[1,{\"a b\":\"c , }\"}]"))
+    let list = try Defaults.shared.export(as: .json)
+    #expect(String(decoding: list, as: UTF8.self).contains("[1,{\"a b\":\"c , }\"}]"))
   }
 
   @Test(arguments: [
@@ -129,7 +129,7 @@ import Testing
     ]
     let document = try PropertyListSerialization.data(
       fromPropertyList: settings, format: format, options: 0)
-    #expect(Defaults.import(document))
+    try Defaults.shared.import(document)
     #expect(Defaults.string("name") == "Zoë")
     #expect(Defaults.int("count") == 42)
     #expect(Defaults.double("ratio") == 0.5)
@@ -150,7 +150,7 @@ import Testing
     let url = URL(filePath: "/srv/My Notes/\u{FC}.txt")
     let document = try PropertyListSerialization.data(
       fromPropertyList: ["file": url.path], format: .xml, options: 0)
-    #expect(Defaults.import(document))
+    try Defaults.shared.import(document)
     let read: URL? = Defaults.get("file")
     #expect(read == url && read?.isFileURL == true)
     #expect(Defaults.string("file") == url.path)

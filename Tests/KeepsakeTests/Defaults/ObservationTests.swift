@@ -490,7 +490,7 @@ enum Write: CaseIterable {
     case .typedKey: Defaults[key] = 1
     case .typedUpdate: Defaults.update(key) { $0 = 1 }
     case .store: try Defaults.suite(suite).set(1, for: key)
-    case .import: Defaults.import(Data(#"{"size": 1}"#.utf8), suite: suite)
+    case .import: try Defaults.suite(suite).import(Data(#"{"size": 1}"#.utf8))
     }
   }
 }

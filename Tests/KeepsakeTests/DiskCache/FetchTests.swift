@@ -26,8 +26,9 @@ private struct Failure: Error {}
       #expect(value == [1, 2, 3])
     }
     #expect(count == 1)
-    #expect(DiskCache.entry("k")?.expires != nil)
-    #expect(DiskCache.statistics.hits == 2 && DiskCache.statistics.misses == 1)
+    #expect(try DiskCache.shared.entry("k")?.expires != nil)
+    let statistics = DiskCache.shared.statistics
+    #expect(statistics.hits == 2 && statistics.misses == 1)
     let data = try await DiskCache.fetch("data") { Data([1, 2]) }
     #expect(data == Data([1, 2]) && DiskCache.get("data") == data)
     let text: String = try await DiskCache.fetch("text", cache: .memory) { "t" }

@@ -147,22 +147,4 @@ private struct Failure: Error {}
     try await task.value
     #expect(try directory.cache().get("k") == value)
   }
-
-  @Test func facadeStoresChunks() async throws {
-    let stream = AsyncStream<Data> { continuation in
-      continuation.yield(Data([1]))
-      continuation.finish()
-    }
-    #expect(await DiskCache.set(chunks: stream, forKey: "k", cache: "Films"))
-    #expect(DiskCache.get("k", cache: "Films") == Data([1]))
-    let failures = Failures()
-    StorageSystem.onFailure = failures.append
-    let failing = AsyncThrowingStream<Data, any Error> { $0.finish(throwing: Failure()) }
-    #expect(await !DiskCache.set(chunks: failing, forKey: "k", cache: "Films"))
-    #expect(DiskCache.get("k", cache: "Films") == Data([1]))
-    #expect(failures.all.count == 1 && failures.all[0].underlyingError is Failure)
-    try Data([2]).write(to: directory.file("f"))
-    #expect(DiskCache.set(contentsOf: directory.file("f"), forKey: "k", cache: "Films"))
-    #expect(DiskCache.get("k", cache: "Films") == Data([2]))
-  }
 }

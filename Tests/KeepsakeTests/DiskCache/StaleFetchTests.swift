@@ -257,7 +257,7 @@ private final class Probe: Sendable {
       "k", expiry: .minutes(5), staleFor: .hours(1), staleIfFailing: .hours(2))
     #expect(key.staleFor == .hours(1) && key.staleIfFailing == .hours(2))
     DiskCache[key] = "old"
-    let entry = try #require(DiskCache.entry(key))
+    let entry = try #require(try DiskCache.shared.entry(key))
     #expect(entry.keptUntil == entry.expires?.addingTimeInterval(7_200))
     try await after(6) { () async throws in
       let probe = Probe()
@@ -280,7 +280,7 @@ private final class Probe: Sendable {
     }
     let plain = DiskCache.Key<String>("plain", expiry: .minutes(5))
     DiskCache[plain] = "v"
-    #expect(DiskCache.entry(plain)?.keptUntil == nil)
+    #expect(try DiskCache.shared.entry(plain)?.keptUntil == nil)
   }
 
   @Test @MainActor func aBackgroundFetchEncodesInTheCallersIsolation() async throws {

@@ -65,7 +65,7 @@ import Testing
       [
         ("get", { _ = try store.get("k") }), ("getData", { _ = try store.getData("k") }),
         ("entry", { _ = try store.entry("k") }), ("contains", { _ = try store.contains("k") }),
-        ("keys", { _ = try store.keys() }), ("services", { _ = try store.storedServices() }),
+        ("keys", { _ = try store.keys() }), ("services", { _ = try store.services() }),
         ("set", { try store.set("new", forKey: "k") }), ("remove", { try store.remove("k") }),
         ("removeAll", { try store.removeAll() }), ("rotateKeys", { try store.rotateKeys() }),
         ("protect", { try store.protect(with: .keyFile) }),

@@ -69,12 +69,12 @@ private typealias CloudEngine = TableEngine
     #expect(SecureVault.keys(service: "com.app.auth") == [])
   }
 
-  @Test func keysNameTheirCache() {
+  @Test func keysNameTheirCache() throws {
     let article = Article()
     DiskCache[.frontPage] = article
     #expect(DiskCache[.frontPage] == article)
     #expect(DiskCache.keys(cache: "News") == ["frontPage"])
-    #expect(DiskCache.entry(.frontPage)?.expires != nil)
+    #expect(try DiskCache.named("News").entry(.frontPage)?.expires != nil)
   }
 
   @Test func removeAllEmptiesOneDomain() {
@@ -94,12 +94,12 @@ private typealias CloudEngine = TableEngine
     Defaults[.draft] = "Dear Ben"
     SecureVault[.apiToken] = "tok"
     try Folder.applicationSupport.save("text", as: "note.txt")
-    for suite in Defaults.suites() { Defaults.removeAll(suite: suite) }
+    for suite in try Defaults.shared.suites() { Defaults.removeAll(suite: suite) }
     #expect(Defaults[.visits] == 0 && Defaults.keys() == [] && Defaults[.draft] == "Dear Ben")
     #expect(SecureVault[.apiToken] == "tok")
     #expect(Defaults.removeAll(suite: .memory))
     #expect(Defaults[.draft] == "")
-    #expect(SecureVault.eraseVault())
+    try SecureVault.shared.eraseVault()
     #expect(SecureVault[.apiToken] == nil)
     #expect(try Folder.applicationSupport.exists("note.txt"))
     try Folder.applicationSupport.clear()
@@ -121,11 +121,11 @@ private typealias CloudEngine = TableEngine
   @Test(
     .temporaryStorage(authenticate: { $0.isNew || $0.reason == "Unlock notes" ? "p" : nil }),
     .quickPassphrases)
-  func keysNameTheirAccess() {
+  func keysNameTheirAccess() throws {
     SecureVault.set("tok", forKey: "token", access: .whenUnlocked)
     #expect(SecureVault.get("token") == "tok")
     SecureVault[.pin] = "1234"
-    #expect(SecureVault.entry(.pin)?.access == .userPresence)
+    #expect(try SecureVault.shared.entry(.pin)?.access == .userPresence)
     let pin = SecureVault.get(.pin, reason: "Unlock notes")
     #expect(pin == "1234")
   }

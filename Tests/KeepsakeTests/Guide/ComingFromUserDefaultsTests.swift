@@ -64,7 +64,7 @@ extension Defaults.Key<Int> {
     let old: User? = Defaults.model("profile")
     #expect(old == User(name: "Ben"))
     #expect(Defaults.bool("isNew", default: true))
-    Defaults.remove(["name", "age"])
+    try Defaults.shared.remove(["name", "age"])
     #expect(Defaults.keys() == ["profile"])
   }
 
@@ -109,7 +109,7 @@ extension Defaults.Key<Int> {
   @Test func suiteIsExportedAsADocument() throws {
     Defaults.set(18, forKey: "age")
     #expect(Defaults.keys() == ["age"])
-    let document = try #require(Defaults.export(as: .json))
+    let document = try Defaults.shared.export(as: .json)
     #expect(try JSONDecoder().decode([String: Int].self, from: document) == ["age": 18])
     #expect(Defaults.synchronize())
   }
@@ -120,14 +120,14 @@ extension Defaults.Key<Int> {
     #expect(try team.get("age") == 18)
     #expect(Defaults.int("age") == 0)
     #expect(Defaults.get("age", default: Defaults.int("age", suite: "team")) == 18)
-    let document = try #require(Defaults.export(as: .propertyList, suite: "team"))
+    let document = try Defaults.suite("team").export(as: .propertyList)
     let domain = try PropertyListSerialization.propertyList(from: document, format: nil)
     #expect(domain as? [String: Int] == ["age": 18])
     #expect(Defaults.removeAll(suite: "team"))
     #expect(Defaults.keys(suite: "team") == [])
     Defaults.set(25, forKey: "age", suite: .memory)
     #expect(Defaults.int("age", suite: .memory) == 25)
-    #expect(Defaults.int("age") == 0 && Defaults.suites() == ["team"])
+    #expect(try Defaults.int("age") == 0 && Defaults.shared.suites() == ["team"])
   }
 
   @Test(arguments: [nil, 30]) func argumentsAreReadExplicitly(argument: Int?) {

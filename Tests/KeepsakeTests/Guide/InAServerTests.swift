@@ -24,14 +24,13 @@ import Testing
 
   /// `PerformTests` checks what the calls do; a passphrase takes long to check.
   @Test func aVaultWithoutAPassphraseIsNotUnlocked() async {
-    StorageSystem.onFailure = { _ in }
-    await unlock(typed: "one")
+    await #expect(throws: StorageError.self) { try await unlock(typed: "one") }
     #expect(SecureVault.protection == nil)
   }
 
-  private func unlock(typed: String) async {
-    guard await SecureVault.unlockInBackground(passphrase: typed) else { return }
-    guard await SecureVault.protectInBackground(with: .passphrase(typed)) else { return }
+  private func unlock(typed: String) async throws {
+    try await SecureVault.shared.unlockInBackground(passphrase: typed)
+    try await SecureVault.shared.protectInBackground(with: .passphrase(typed))
   }
 
   @Test func aTaskFollowsASetting() async throws {

@@ -44,20 +44,21 @@ import Testing
       try await download()
     }
     #expect(page.title == "News" && rates == ["EUR": 1] && headline == page)
-    #expect(DiskCache.entry("rates")?.keptUntil != nil)
+    #expect(try DiskCache.shared.entry("rates")?.keptUntil != nil)
   }
 
   @Test func valuesAreRevalidated() async throws {
     let (png, etag) = (Data("png".utf8), "\"1\"")
-    DiskCache.set(png, forKey: "logo", tags: ["type": "image/png", "etag": etag])
-    let type = DiskCache.entry("logo")?.tags["type"]
+    try DiskCache.shared.set(png, forKey: "logo", tags: ["type": "image/png", "etag": etag])
+    let type = try DiskCache.shared.entry("logo")?.tags["type"]
     #expect(type == "image/png")
     let day = Duration.days(1)
     for (status, expected) in [(200, png), (304, png), (404, nil)] {
       // An entry that has expired and is kept.
       if status != 200 {
         let tags = ["etag": etag]
-        DiskCache.set(png, forKey: "logo", expiry: .seconds(0), keptFor: day, tags: tags)
+        try DiskCache.shared.set(
+          png, forKey: "logo", expiry: .seconds(0), keptFor: day, tags: tags)
       } else {
         DiskCache.remove("logo")
       }
@@ -98,14 +99,14 @@ import Testing
     let file = try Folder.temporary.url("film.mp4")
     let (body, length) = (AsyncStream { Data("other".utf8) }.prefix(1), 5)
 
-    DiskCache.set(contentsOf: file, forKey: "film")
+    try DiskCache.shared.set(contentsOf: file, forKey: "film")
     #expect(DiskCache.get("film") == Data("film".utf8))
-    await DiskCache.set(chunks: body, forKey: "film", total: length) { done, total in
+    try await DiskCache.shared.set(chunks: body, forKey: "film", total: length) { done, total in
       print(done, "of", total ?? 0)
     }
     var sent = Data()
     func send(_ piece: Data) async throws { sent += piece }
-    if let film = DiskCache.chunks("film") {
+    if let film = try DiskCache.shared.chunks("film") {
       for try await piece in film { try await send(piece) }
     }
     #expect(sent == Data("other".utf8))
@@ -121,7 +122,7 @@ import Testing
     DiskCache.named("Images").sizeLimit = 50_000_000
     DiskCache.set(page, forKey: "page", expiry: .idle(.minutes(30)), cache: .memory)
     let shared = DiskCache.Name("thumbnails", in: sharedFolder)
-    for cache in DiskCache.caches() { print(cache, DiskCache.totalSize(cache: cache)) }
+    for cache in try DiskCache.shared.caches() { print(cache, DiskCache.totalSize(cache: cache)) }
 
     #expect(DiskCache.get("avatar", cache: "Images") == png)
     #expect(DiskCache.get("page", cache: .memory) == page && DiskCache.keys() == [])

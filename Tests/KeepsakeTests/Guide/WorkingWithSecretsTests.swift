@@ -7,7 +7,7 @@ import Testing
 
 /// The snippets of the article on secrets; `SnippetTests` compares them.
 @Suite(.temporaryStorage, .quickPassphrases, .ownThread) struct WorkingWithSecretsTests {
-  @Test func secretsAreSetReadAndRemoved() {
+  @Test func secretsAreSetReadAndRemoved() throws {
     SecureVault.set(Data([1]), forKey: "avatar")
     SecureVault.set(Credentials(name: "ann"), forKey: "credentials")
 
@@ -17,10 +17,10 @@ import Testing
     let credentials: Credentials? = SecureVault.model("credentials")
     if SecureVault.contains("accessToken") { SecureVault.remove("accessToken") }
     SecureVault.set(nil, forKey: "accessToken")
-    let isNew = SecureVault.add("id", forKey: "installation")
-    #expect(isNew && !SecureVault.add("other", forKey: "installation"))
+    let isNew = try SecureVault.shared.add("id", forKey: "installation")
+    #expect(try isNew && !SecureVault.shared.add("other", forKey: "installation"))
     #expect(SecureVault.get("installation") == "id" && SecureVault.remove("installation"))
-    for key in SecureVault.keys() { print(key, SecureVault.entry(key)?.modified as Any) }
+    for key in SecureVault.keys() { print(key, try SecureVault.shared.entry(key)?.modified as Any) }
 
     #expect(token == "tok" && avatar == Data([1]) && credentials?.name == "ann")
     #expect(SecureVault.keys() == ["avatar", "credentials"])
@@ -116,27 +116,27 @@ extension WorkingWithSecretsTests {
     }
   }
 
-  @Test func theVaultIsRememberedAndRecovered() async {
+  @Test func theVaultIsRememberedAndRecovered() async throws {
     defer { SecureVault.lock() }
     #expect(SecureVault.set("v", forKey: "k"))
     let typed = "correct horse"
     let second = "battery staple"
     #expect(SecureVault.protect(with: .passphrase(typed)))
     guard SecureVault.unlock(passphrase: typed, rememberFor: .minutes(15)) else { return }
-    guard SecureVault.unlockAtTerminal(rememberFor: .hours(1)) else { return }
-    let isOpen = await SecureVault.unlockInBackground(passphrase: typed, rememberFor: .hours(1))
-    #expect(isOpen)
-    let code = SecureVault.addRecovery() ?? ""
-    if let code = SecureVault.addRecovery() { print("Keep this code on paper: \(code)") }
-    guard SecureVault.addRecovery(passphrase: second) else { return }
-    for opener in SecureVault.openers where opener.isRecovery { print(opener) }
-    #expect(SecureVault.openers.count == 4)
+    guard try SecureVault.shared.unlockAtTerminal(rememberFor: .hours(1)) else { return }
+    try await SecureVault.shared.unlockInBackground(passphrase: typed, rememberFor: .hours(1))
+    #expect(!SecureVault.isLocked)
+    let code = try SecureVault.shared.addRecovery()
+    print("Keep this code on paper:", try SecureVault.shared.addRecovery())
+    try SecureVault.shared.addRecovery(passphrase: second)
+    for opener in try SecureVault.shared.openers where opener.isRecovery { print(opener) }
+    #expect(try SecureVault.shared.openers.count == 4)
     SecureVault.lock()
     #expect(SecureVault.isLocked)
     guard SecureVault.unlock(passphrase: code) else { return }
     #expect(SecureVault.get("k") == "v")
-    SecureVault.removeRecovery()
-    #expect(SecureVault.openers.count == 1)
+    try SecureVault.shared.removeAllRecoveries()
+    #expect(try SecureVault.shared.openers.count == 1)
   }
 }
 
@@ -175,7 +175,7 @@ extension WorkingWithSecretsTests {
 
   @Test func openVaultNeedsNoPassphrase() async {
     await #expect(processExitsWith: .success) {
-      guard SecureVault.unlockAtTerminal(reason: "Unlock the notes") else { exit(77) }
+      guard try SecureVault.shared.unlockAtTerminal(reason: "Unlock the notes") else { exit(77) }
     }
   }
 
@@ -234,9 +234,9 @@ extension WorkingWithSecretsTests {
       }, keepsThePIN)
   }
 
-  @Test func rotatedSecretsStayReadable() {
+  @Test func rotatedSecretsStayReadable() throws {
     SecureVault.set("tok", forKey: "accessToken")
-    SecureVault.rotateKeys()
+    try SecureVault.shared.rotateKeys()
     #expect(SecureVault.get("accessToken") == "tok")
   }
 

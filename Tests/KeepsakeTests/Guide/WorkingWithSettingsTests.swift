@@ -6,7 +6,7 @@ import Testing
 
 /// The snippets of the article on settings; `SnippetTests` compares them.
 @Suite(.temporaryStorage) struct WorkingWithSettingsTests {
-  @Test func valuesAreSetReadAndRemoved() {
+  @Test func valuesAreSetReadAndRemoved() throws {
     Defaults.set(User(name: "Ann"), forKey: "user")
     Defaults.set(11, forKey: "volume")
 
@@ -17,7 +17,7 @@ import Testing
     let isNew = Defaults.bool("isNew", default: true)
     #expect(theme == "dark" && size == 16 && user?.name == "Ann" && isNew)
     Defaults.set(nil, forKey: "user")
-    Defaults.remove(["size", "tags"])
+    try Defaults.shared.remove(["size", "tags"])
     if Defaults.contains("theme") { Defaults.remove("theme") }
     for key in Defaults.keys() { print(key) }
     #expect(Defaults.keys() == ["volume"])
@@ -174,9 +174,9 @@ extension WorkingWithSettingsTests {
     let oldFile = try Folder.temporary.url("old.json")
 
     try Defaults.shared.import(Data(contentsOf: oldFile))
-    let backup = Defaults.export(as: .json)
+    let backup = try Defaults.shared.export(as: .json)
 
-    let copy = try JSONDecoder().decode([String: Int].self, from: #require(backup))
+    let copy = try JSONDecoder().decode([String: Int].self, from: backup)
     #expect(Defaults.int("volume") == 11 && copy == ["volume": 11])
   }
 }

@@ -61,7 +61,7 @@ struct VaultModel: StoreModel {
       SecureVault.Store(service: SecureVault.Service($0), vault: .success(vault), scope: scope)
     }
     return VaultUnderTest(
-      stores: stores, storedServices: { try stores[0].storedServices().map(\.name) },
+      stores: stores, storedServices: { try stores[0].services().map(\.name) },
       backup: directory.file("backup"),
       keySource: { SecureVault.KeySource(.passphrase($0, logN: 10)) })
   }

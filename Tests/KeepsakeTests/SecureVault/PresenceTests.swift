@@ -146,7 +146,7 @@ import Testing
       #expect(Data(bytes).range(of: Data(slot.bytes.suffix(176))) == nil)
       #expect(try store.get("pin") == "1234")
       _ = try store.addRecovery()
-      try store.removeRecovery()
+      try store.removeAllRecoveries()
       try store.rotateKeys()
     }
     user.answer = "wrong"

@@ -105,10 +105,10 @@ import Testing
     #expect(try locked().openers.map(\.id) == [openers[0].id, openers[2].id])
     try store.removeRecovery(openers[1])
     try expectOpens("second")
-    try store.removeRecovery()
+    try store.removeAllRecoveries()
     try expectCloses("second")
     #expect(try locked().openers == [openers[0]])
-    try store.removeRecovery()
+    try store.removeAllRecoveries()
     try expectOpens("correct horse")
   }
 
@@ -122,7 +122,7 @@ import Testing
     for passphrase in ["correct horse", "attacker", code] { try expectOpens(passphrase) }
 
     // Removing an opener keeps the master key: an old header and what was removed open the vault.
-    try store.removeRecovery()
+    try store.removeAllRecoveries()
     try expectCloses("attacker")
     let master = try KeyRing.open(
       VaultHeader(Bytes.read(directory.headerPath), path: directory.headerPath)
@@ -152,7 +152,7 @@ import Testing
       expectFailure(.misuse) { _ = try store.addRecovery() }
       #expect(try store.openers.count == 16)
       // Another process makes room.
-      try directory.secrets().removeRecovery()
+      try directory.secrets().removeAllRecoveries()
       _ = try store.addRecovery()
       #expect(try store.openers.count == 2)
     }
@@ -192,24 +192,24 @@ import Testing
       let store = SecureVault.shared
       try store.set("v", forKey: "k")
       try store.lock()
-      #expect(SecureVault.maxWorkFactor == 19)
-      SecureVault.maxWorkFactor = 11
+      #expect(SecureVault.shared.maxWorkFactor == 19)
+      SecureVault.shared.maxWorkFactor = 11
       for unlock in [{ try store.unlock() }, { try store.unlock(passphrase: "correct horse") }] {
         let error = #expect(throws: StorageError.self) { try unlock() }
         #expect(error?.code == .unsupportedVersion)
         #expect(error?.reason?.contains("work factor 12, at most 11") == true)
-        #expect(error?.remedy.contains("raise SecureVault.maxWorkFactor") == true)
+        #expect(error?.remedy.contains("raise SecureVault.shared.maxWorkFactor") == true)
       }
-      SecureVault.maxWorkFactor = 12
+      SecureVault.shared.maxWorkFactor = 12
       try store.unlock(passphrase: "correct horse")
       #expect(try store.get("k") == "v")
       // The bounds of the format.
       for (value, expected) in [(99, 20), (20, 20), (.min, 10), (.max, 20)] {
-        SecureVault.maxWorkFactor = value
-        #expect(SecureVault.maxWorkFactor == expected)
+        SecureVault.shared.maxWorkFactor = value
+        #expect(SecureVault.shared.maxWorkFactor == expected)
       }
     }
-    #expect(SecureVault.maxWorkFactor == 19)
+    #expect(SecureVault.shared.maxWorkFactor == 19)
   }
 
   /// It takes 1 GiB and some seconds.
@@ -220,7 +220,7 @@ import Testing
       try store.set("v", forKey: "k")
       try store.lock()
       expectFailure(.unsupportedVersion) { try store.unlock(passphrase: "correct horse") }
-      SecureVault.maxWorkFactor = 20
+      SecureVault.shared.maxWorkFactor = 20
       try store.unlock(passphrase: "correct horse")
       #expect(try store.get("k") == "v")
     }

@@ -18,7 +18,7 @@ import Testing
     #expect(error?.code == .misuse)
   }
 
-  @Test func protectsLocksAndUnlocksWithAPassphrase() {
+  @Test func protectsLocksAndUnlocksWithAPassphrase() throws {
     SecureVault.set("v", forKey: "k")
     #expect(SecureVault.protection == .keyFile)
     #expect(SecureVault.protect(with: .passphrase("open sesame")))
@@ -36,7 +36,11 @@ import Testing
     SecureVault.withSecret("k") { (bytes: RawSpan) in
       #expect(bytes.byteCount == 1 && bytes.unsafeLoad(as: UInt8.self) == UInt8(ascii: "v"))
     }
-    #expect(SecureVault.rotateKeys() && SecureVault.get("k") == "v")
+    try SecureVault.shared.rotateKeys()
+    #expect(SecureVault.get("k") == "v")
+    #expect(SecureVault.protection(service: "other") == .passphrase)
+    SecureVault.lock(service: "other")
+    #expect(SecureVault.isLocked && SecureVault.isLocked(service: "other"))
   }
 }
 

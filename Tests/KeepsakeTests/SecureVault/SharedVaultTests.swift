@@ -413,7 +413,7 @@ import Testing
     case "removeAll": try store.removeAll()
     case "rotateKeys": try store.rotateKeys()
     case "forgetOldKeys": try store.forgetOldKeys()
-    default: try store.removeRecovery()
+    default: try store.removeAllRecoveries()
     }
     try expectWhole(["remove", "removeAll"].contains(call) ? [:] : ["k": "1"])
     #expect(try keyCount() == (["rotateKeys", "forgetOldKeys"].contains(call) ? 1 : 2))
@@ -426,7 +426,7 @@ import Testing
     try store.set("1", forKey: "k")
     for _ in 0..<15 { _ = try store.addRecovery() }
     expectFailure(.misuse) { _ = try store.addRecovery() }
-    try two.secrets().removeRecovery()
+    try two.secrets().removeAllRecoveries()
     _ = try store.addRecovery()
     #expect(try Machine(server).secrets().openers.count == 2)
   }
@@ -445,7 +445,7 @@ import Testing
     for call in [
       { try store.set("2", forKey: "k") }, { try store.remove("k") }, { try store.removeAll() },
       { try store.rotateKeys() }, { try store.eraseVault() }, { _ = try store.addRecovery() },
-      { try store.removeRecovery() }, { try store.forgetOldKeys() },
+      { try store.removeAllRecoveries() }, { try store.forgetOldKeys() },
       { try store.protect(with: .passphrase("open sesame")) },
     ] as [() throws -> Void] {
       let error = expectFailure(.unreachable, call)

@@ -43,8 +43,7 @@ import Testing
 
     (text, screen) = try unlock((first, "staple"), (next, "battery"), (next, "stable"))
     #expect(text.hasSuffix("\nfalse nil\n"), "\(text)")
-    #expect(
-      text.hasPrefix("error SecureVault.unlockAtTerminal failed: wrong passphrase"), "\(text)")
+    #expect(text.hasPrefix("error unlockAtTerminal failed: wrong passphrase"), "\(text)")
     #expect(screen.components(separatedBy: "Passphrase: ").count - 1 == 3, "\(screen)")
   }
 

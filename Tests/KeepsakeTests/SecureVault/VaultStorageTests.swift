@@ -181,7 +181,7 @@ import Testing
       try other.unlock(passphrase: typed)
       #expect(try other.get("k") == "1")
     }
-    try store.removeRecovery()
+    try store.removeAllRecoveries()
     expectFailure(.misuse) { try app.open(.standard, []).unlock(passphrase: code) }
     #expect(try store.openers.count == 1 && store.get("k") == "1")
   }

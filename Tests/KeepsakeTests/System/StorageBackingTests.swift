@@ -66,8 +66,8 @@ import Testing
     #expect(try scope.defaults(.standard).fileURL == nil)
     let own = Defaults.Suite("own", in: directory.url)
     #expect(try scope.defaults(own).fileURL != nil)
-    let listed = scope.defaults(.standard).storedSuites()
-    #expect(listed.suites == ["prices", "session", .standard, "window"] && listed.isComplete)
+    let suites = try scope.defaults(.standard).suites()
+    #expect(suites == ["prices", "session", .standard, "window"])
   }
 
   @Test func anErrorOfTheBackingNamesItAndTheCall() throws {
@@ -88,9 +88,9 @@ import Testing
     try scope.defaults("window").set(1, forKey: "k")
     try scope.defaults("prices").set(1, forKey: "k")
     team.failure.withLock { $0 = Refused() }
-    let listed = scope.defaults(.memory).storedSuites()
-    #expect(listed.suites == ["session", "window"] && !listed.isComplete)
+    #expect(try scope.defaults(.memory).suites() == ["session", "window"])
     #expect(failures.all.map(\.code) == [.engineFailed])
+    #expect(failures.all[0].operation == "Defaults.suites")
   }
 
   /// The backing may read settings of this machine to find its server.

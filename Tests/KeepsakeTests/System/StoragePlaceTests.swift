@@ -30,7 +30,7 @@ import Testing
         Defaults.get("k", suite: $0)
       }
     }
-    #expect(Set(Defaults.suites()) == Set(named))
+    #expect(try Set(Defaults.shared.suites()) == Set(named))
     #expect(try directory.names().filter { $0.hasSuffix(".jsonl") }.count == 2)
     let engines = [MemoryEngine(), MemoryEngine()]
     try await StorageSystem.withTemporary(engines: [named[0]: engines[0], named[1]: engines[1]]) {

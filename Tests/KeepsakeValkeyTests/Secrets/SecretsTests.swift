@@ -44,7 +44,7 @@ import Testing
     try store.removeAll()
     try store.rotateKeys()
     try store.forgetOldKeys()
-    try store.removeRecovery()
+    try store.removeAllRecoveries()
     #expect(try server.command("DBSIZE") == .integer(0))
   }
 

@@ -87,7 +87,7 @@ struct VaultUnderTest: StoreUnderTest {
     case .lock: try stores[0].lock()
     case .isLocked: return "\(try stores[0].isLocked)"
     case .addRecovery: _ = try stores[0].addRecovery()
-    case .removeRecoveries: try stores[0].removeRecovery()
+    case .removeRecoveries: try stores[0].removeAllRecoveries()
     case .forgetOldKeys: try stores[0].forgetOldKeys()
     case .eraseVault: try stores[0].eraseVault()
     case .backUp: return try backUp()

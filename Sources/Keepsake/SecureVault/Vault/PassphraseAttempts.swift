@@ -4,8 +4,8 @@
 /// Anyone who can write to the vault's directory can forge a header. Nothing authenticates it
 /// before a slot has been opened, and each attempt costs what the slot says.
 struct PassphraseAttempts {
-  /// The greatest cost of one slot, unless ``SecureVault/maxWorkFactor`` is set: 512 MiB and about
-  /// two seconds.
+  /// The greatest cost of one slot, unless ``SecureVault/Store/maxWorkFactor`` is set: 512 MiB and
+  /// about two seconds.
   static let defaultMaxLogN: UInt8 = 19
 
   private let maxLogN: UInt8
@@ -26,8 +26,8 @@ struct PassphraseAttempts {
         .unsupportedVersion, operation: "open", path: path,
         reason: "the vault header demands too much work for a passphrase (work factor "
           + "\(slot.logN), at most \(maxLogN))",
-        remedy: "Restore the header from a backup, or raise SecureVault.maxWorkFactor if it is not "
-          + "forged.")
+        remedy: "Restore the header from a backup, or raise SecureVault.shared.maxWorkFactor if it "
+          + "is not forged.")
     }
     sum += cost
   }

@@ -33,7 +33,7 @@ extension Vault {
         throw StorageError(
           .misuse, operation: "addRecovery", path: storage.headerPath,
           reason: "the vault already has as many recoveries as it can hold",
-          remedy: "Call SecureVault.removeRecovery first.")
+          remedy: "Call SecureVault.shared.removeRecovery first.")
       }
       if try replaceSlots(of: session, by: slots + header.sealedSlots) != nil { return }
       try reloadHeader(of: session)

@@ -203,7 +203,7 @@ struct VaultOptions: Sendable {
   /// In the order in which they are tried.
   var sources = SecureVault.KeySource.standard
   var authenticate: SecureVault.Authenticator?
-  /// See ``SecureVault/maxWorkFactor``.
+  /// See ``SecureVault/Store/maxWorkFactor``.
   var maxLogN = PassphraseAttempts.defaultMaxLogN
 
   var hasStandardSources: Bool { sourceNames == VaultOptions().sourceNames }

@@ -14,8 +14,8 @@ extension Caller {
     DiskCache.set(Data([1]), forKey: "x", cache: DiskCache.Name("team", in: folder))
     check(DiskCache.get("x", cache: .init("team", in: folder)), is: Data([1]))
     let file = DiskCache.fileURL("x", cache: DiskCache.Name("team", in: folder)) ?? folder
-    check(DiskCache.set(contentsOf: file, forKey: "copy", expiry: .days(1)))
-    DiskCache.set(contentsOf: file, forKey: "copy", durable: true, cache: "Images")
+    try DiskCache.shared.set(contentsOf: file, forKey: "copy", expiry: .days(1))
+    try images.set(contentsOf: file, forKey: "copy", durable: true)
     check(try Data(contentsOf: file), is: Data([1]))
     check(DiskCache.get("copy"), is: Data([1]))
     try FileManager.default.removeItem(at: folder)
@@ -25,9 +25,9 @@ extension Caller {
     images.sizeLimit = nil
     check(DiskCache.named(.images).sizeLimit == nil)
     check(DiskCache.totalSize > 0 && DiskCache.totalSize(cache: "missing") == 0)
-    let statistics = DiskCache.statistics
+    let statistics = DiskCache.shared.statistics
     check(statistics.hits + statistics.misses > statistics.evictions + statistics.damaged)
-    guard let entry = DiskCache.entry("copy") else { return check(false) }
+    guard let entry = try DiskCache.shared.entry("copy") else { return check(false) }
     check(entry.size == 1 && entry.created <= Date())
     check(entry.expires.map { $0 > Date() } ?? false)
   }

@@ -70,7 +70,7 @@ extension Caller {
     check(Set(DiskCache.keys()).isSuperset(of: ["text", "int"]))
   }
 
-  func checkCacheExpiry() {
+  func checkCacheExpiry() throws {
     let expiries: [DiskCache.Expiry] = [
       .never, .seconds(90), .minutes(0.5), .hours(2), .days(7), .date(.distantFuture),
       .date(Date(timeIntervalSinceNow: 60)), .idle(.seconds(90)), .idle(.minutes(30)),
@@ -79,7 +79,7 @@ extension Caller {
     for (number, expiry) in expiries.enumerated() {
       DiskCache.set(number, forKey: "k", expiry: expiry, cache: "expiry-\(number)")
       check(DiskCache.model("k", cache: "expiry-\(number)"), is: number)
-      let entry = DiskCache.entry("k", cache: "expiry-\(number)")
+      let entry = try DiskCache.named("expiry-\(number)").entry("k")
       // The distant future does not count as an expiry.
       check((entry?.expires == nil) == (expiry == .never || expiry == .date(.distantFuture)))
     }
@@ -92,7 +92,7 @@ extension Caller {
     DiskCache.set(1, forKey: "k", expiry: rule)
     DiskCache.set(1, forKey: "k", expiry: week > 5 ? .seconds(0) : .never)
     check(!DiskCache.contains("k"))
-    for cache in DiskCache.caches() where cache.name.hasPrefix("expiry-") {
+    for cache in try DiskCache.shared.caches() where cache.name.hasPrefix("expiry-") {
       DiskCache.removeAll(cache: cache)
       check(DiskCache.keys(cache: cache), is: [])
     }
@@ -106,7 +106,8 @@ extension Caller {
     DiskCache[.reader]?.name = "Grace"
     DiskCache[.reader]?.tags.append("x")
     check(DiskCache[.reader] == Profile(name: "Grace", tags: ["x"]) && DiskCache.contains(.reader))
-    check(DiskCache.entry(DiskCache.Key<Profile>.reader.name)?.expires != nil)
+    check(DiskCache.get(.reader) == DiskCache[.reader])
+    check((try? DiskCache.shared.entry(.reader))?.expires != nil)
     DiskCache[.reader] = nil
     DiskCache.remove(.reader)
     check(!DiskCache.contains(.reader))

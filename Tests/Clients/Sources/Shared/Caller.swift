@@ -15,7 +15,7 @@ extension Caller {
     checkWrappers()
     checkObservation()
     checkCachedValues()
-    checkCacheExpiry()
+    try checkCacheExpiry()
     checkCacheKeys()
     try checkCaches()
     try checkCacheStores()
@@ -38,11 +38,12 @@ extension Caller {
     try await checkKeySources()
     try await checkEngines()
     try await StorageSystem.withTemporary {
-      check(Defaults.keys() == [] && DiskCache.caches() == [] && SecureVault.services() == [])
+      check(Defaults.keys() == [] && SecureVault.services() == [])
+      check(try DiskCache.shared.caches(), is: [])
       try checkSynchronousCalls()
     }
     check(DiskCache.removeAll() && StorageSystem.removeAll())
     check(Defaults.keys() == [] && SecureVault.protection == nil)
-    for cache in DiskCache.caches() { check(DiskCache.keys(cache: cache), is: []) }
+    for cache in try DiskCache.shared.caches() { check(DiskCache.keys(cache: cache), is: []) }
   }
 }

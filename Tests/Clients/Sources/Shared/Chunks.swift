@@ -24,11 +24,11 @@ final class Countdown: AsyncSequence, AsyncIteratorProtocol {
 
 extension Caller {
   func checkChunks() async throws {
-    let isStored = await DiskCache.set(chunks: body(3), forKey: "film", total: 3) { bytes, total in
+    try await DiskCache.shared.set(chunks: body(3), forKey: "film", total: 3) { bytes, total in
       count = 100 * bytes / (total ?? 1)
     }
-    check(isStored && count == 100)
-    await DiskCache.set(chunks: body(1), forKey: "film", expiry: .hours(1), cache: "Films")
+    check(count == 100)
+    try await DiskCache.named("Films").set(chunks: body(1), forKey: "film", expiry: .hours(1))
     var steps: [Int] = []
     try await DiskCache.shared.set(chunks: Countdown([3, 2, 1]), forKey: "count") { bytes, total in
       steps.append(bytes)

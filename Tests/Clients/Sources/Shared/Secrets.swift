@@ -59,7 +59,7 @@ extension Caller {
     check(SecureVault.remove("accessToken", service: .auth))
     check(SecureVault.keys() == ["key", "user"] && SecureVault.keys(service: .auth) == [])
     check(SecureVault.services().map(\.name), is: ["standard"])
-    guard let entry = SecureVault.entry("user") else { return check(false) }
+    guard let entry = try? SecureVault.shared.entry("user") else { return check(false) }
     check(entry.created <= entry.modified && entry.modified <= Date())
     check(entry.access == .whenUnlocked)
     SecureVault.removeAll()
@@ -75,7 +75,7 @@ extension Caller {
     check(SecureVault.get(.account), is: Profile(name: "Grace", tags: ["x"]))
     check(SecureVault.get(.account, reason: "Log in")?.name, is: "Grace")
     check(SecureVault.contains(.account) && !SecureVault.contains("account"))
-    check(SecureVault.entry(.account)?.access == .whenUnlocked)
+    check((try? SecureVault.service(.auth).entry(.account))?.access == .whenUnlocked)
     check(SecureVault.set("r", for: .refreshToken))
     check(SecureVault.set(Draft(text: "other"), for: .draft))
     check(SecureVault[.draft]?.text, is: "other")

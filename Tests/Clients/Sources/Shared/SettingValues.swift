@@ -86,11 +86,12 @@ extension Caller {
 
   func checkSuites() throws {
     Defaults.set(16, forKey: "size", suite: "com.example.shared")
-    check(Defaults.suites().contains("com.example.shared"))
-    let document = Defaults.export(as: .propertyList, suite: "com.example.shared")
+    let shared = Defaults.suite("com.example.shared")
+    check(try Defaults.shared.suites().contains("com.example.shared"))
+    let document = try shared.export(as: .propertyList)
     Defaults.removeAll(suite: "com.example.shared")
     check(Defaults.keys(suite: "com.example.shared"), is: [])
-    if let document { Defaults.import(document, suite: "com.example.shared") }
+    try shared.import(document)
     check(Defaults.keys(suite: "com.example.shared"), is: ["size"])
     Defaults.set(1, forKey: "x", suite: .memory)
     check(Defaults.int("x", suite: .memory), is: 1)

@@ -53,12 +53,14 @@ extension Caller {
     try store.protect(with: .keyFile)
     try store.unlock()
     try store.rotateKeys()
-    check(SecureVault.protect(with: .keyFile, service: .standard) && SecureVault.rotateKeys())
+    check(SecureVault.protect(with: .keyFile, service: .standard))
+    check(!SecureVault.isLocked(service: "other") && !SecureVault.isLocked)
+    check(SecureVault.protection(service: .standard) == .keyFile)
     SecureVault.lock(service: .standard)
     check(SecureVault.unlock())
     check(await Task { SecureVault.get("k") }.value, is: "v")
-    check(SecureVault.eraseVault() && SecureVault.protection == nil)
     try store.eraseVault()
+    check(SecureVault.protection == nil)
   }
 
   func checkUserPresence() async throws {
@@ -70,7 +72,7 @@ extension Caller {
       SecureVault.defaultService = "notes"
       SecureVault[.pin] = "1234"
       check(SecureVault.get(.pin, reason: "Unlock notes"), is: "1234")
-      check(SecureVault.entry("pin", service: "notes")?.access == .userPresence)
+      check(try SecureVault.service("notes").entry("pin")?.access == .userPresence)
     }
     check(SecureVault.defaultService, is: .standard)
     try await StorageSystem.withTemporary(authenticate: typePassphrase) {

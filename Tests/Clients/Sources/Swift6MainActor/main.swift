@@ -48,7 +48,7 @@ extension Defaults.Key<Double> {
 
   func receive() async throws {
     let lines = Lines(["a", "b"], seen: { self.count += 1 })
-    await DiskCache.set(chunks: lines, forKey: "lines") { bytes, _ in count += bytes }
+    try await DiskCache.shared.set(chunks: lines, forKey: "lines") { bytes, _ in count += bytes }
     check(DiskCache.get("lines"), is: Data("ab".utf8))
   }
 

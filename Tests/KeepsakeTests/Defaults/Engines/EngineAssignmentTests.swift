@@ -17,7 +17,7 @@ import Testing
       }
       #expect(session.data(forKey: "k") == Data("\"session\"".utf8))
       #expect(standard.data(forKey: "k") == Data("\"standard\"".utf8))
-      #expect(Defaults.suites() == ["other", "session", .standard])
+      #expect(try Defaults.shared.suites() == ["other", "session", .standard])
       #expect(try Defaults.shared.fileURL == nil)
       #expect(try Defaults.suite("other").fileURL != nil)
     }

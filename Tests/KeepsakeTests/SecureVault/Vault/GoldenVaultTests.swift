@@ -73,7 +73,7 @@ import Testing
     #expect(try store.get("text") == "tok-\u{2713}" && store.get("pin") == "4711")
     #expect(try store.model("model") == Self.credentials && store.model("date") == Self.date)
     #expect(try store.keys() == ["date", "model", "pin", "text"])
-    #expect(try store.storedServices() == ["com.example.auth", .standard])
+    #expect(try store.services() == ["com.example.auth", .standard])
     let entry = try #require(try store.entry("pin"))
     #expect(entry.access == .userPresence && entry.created == entry.modified)
     #expect(try store.entry("text")?.access == .whenUnlocked)

@@ -31,7 +31,7 @@ import Testing
     #expect(try second.get("a") == "3" && second.get("b") == nil, sourceLocation: location)
     #expect(try first.keys() == ["a", "b", "pin"], sourceLocation: location)
     #expect(try second.keys() == ["a"], sourceLocation: location)
-    #expect(try first.storedServices() == ["second", .standard], sourceLocation: location)
+    #expect(try first.services() == ["second", .standard], sourceLocation: location)
     #expect(try first.contains("a") && !first.contains("c"), sourceLocation: location)
     #expect(try first.entry("pin")?.access == .userPresence, sourceLocation: location)
     #expect(failures.all.isEmpty, sourceLocation: location)

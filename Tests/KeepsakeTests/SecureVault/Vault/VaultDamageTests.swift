@@ -474,7 +474,7 @@ import Testing
     let name = String(repeating: "a", count: 32)
     try directory.write([1], to: "vault/" + name)
     try directory.write([1], to: "vault/notes.txt")
-    #expect(try store.keys() == ["k"] && store.storedServices() == ["standard"])
+    #expect(try store.keys() == ["k"] && store.services() == ["standard"])
     try store.rotateKeys()
     try store.protect(with: Self.quick)
     #expect(try store.get("k") == "v" && directory.bytes(of: "vault/" + name) == [1])
@@ -507,7 +507,7 @@ import Testing
       ("get", { _ = try $0.get("k") }), ("set", { try $0.set("new", forKey: "k") }),
       ("set new", { try $0.set("new", forKey: "new") }), ("contains", { _ = try $0.contains("k") }),
       ("entry", { _ = try $0.entry("k") }), ("keys", { _ = try $0.keys() }),
-      ("services", { _ = try $0.storedServices() }), ("remove", { try $0.remove("k") }),
+      ("services", { _ = try $0.services() }), ("remove", { try $0.remove("k") }),
       ("removeAll", { try $0.removeAll() }), ("rotateKeys", { try $0.rotateKeys() }),
       ("unlock", { try $0.unlock() }), ("protect", { try $0.protect(with: Self.quick) }),
       ("protect with key file", { try $0.protect(with: .keyFile) }),
