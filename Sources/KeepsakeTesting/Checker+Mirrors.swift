@@ -3,10 +3,12 @@ internal import FoundationEssentials
 internal import Keepsake
 internal import Synchronization
 
-/// The rules of mirrors, which suites on a ``/Keepsake/MirroredEngine`` have.
+/// The rules of mirrors, which suites on a ``/Keepsake/StorageEngines/MirroredEngine`` have.
 extension Checker {
   /// Reads two engines on the same values through suites, which have mirrors of them.
-  func checkMirrors(of engine: any StorageEngine, and other: any StorageEngine) async throws {
+  func checkMirrors(of engine: any StorageEngines.Engine, and other: any StorageEngines.Engine)
+    async throws
+  {
     try await StorageSystem.withTemporary(engines: ["one": engine, "two": other]) {
       try await blocking {
         let (one, two) = (Defaults.suite("one"), Defaults.suite("two"))
@@ -46,7 +48,7 @@ extension Checker {
 
   /// Several writers count up in two suites, while readers look at the mirrors.
   func checkOrderInMirrors(
-    of engine: any StorageEngine, and other: any StorageEngine
+    of engine: any StorageEngines.Engine, and other: any StorageEngines.Engine
   ) async throws {
     try await StorageSystem.withTemporary(engines: ["one": engine, "two": other]) {
       let suites = [Defaults.suite("one"), Defaults.suite("two")]

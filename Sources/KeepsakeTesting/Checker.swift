@@ -27,7 +27,7 @@ struct Checker: Sendable {
 
   private static func json(_ text: String) -> Data { Data("\"\(text)\"".utf8) }
 
-  func checkValues(of engine: any StorageEngine) throws {
+  func checkValues(of engine: any StorageEngines.Engine) throws {
     expect(try engine.data(forKey: "a") == nil, "data(forKey:) returns nil for a missing key")
     try engine.set(nil, forKey: "a")
     expect(try engine.keys().isEmpty, "removing a missing key adds no key")
@@ -51,7 +51,7 @@ struct Checker: Sendable {
     expect(try engine.keys().isEmpty, "keys() does not list a removed key")
   }
 
-  func checkKeys(of engine: any StorageEngine) throws {
+  func checkKeys(of engine: any StorageEngines.Engine) throws {
     let names = [
       "a", "A", "a.b", "a/b", "/a", "..", "../a", ".a", "a ", " ", "", "%", "%41", "a%2Fb",
       "a\nb",
@@ -78,7 +78,7 @@ struct Checker: Sendable {
     }
   }
 
-  func checkReplace(in engine: any StorageEngine) throws {
+  func checkReplace(in engine: any StorageEngines.Engine) throws {
     let (one, two) = (Self.json("one"), Self.json("two"))
     expect(
       try engine.replace(nil, with: nil, forKey: "a"), "replacing nil succeeds for a missing key")
@@ -112,7 +112,7 @@ struct Checker: Sendable {
 
   /// - Parameter other: The engine itself, or another instance on the same values.
   func checkConcurrentUse(
-    of engine: any StorageEngine, and other: any StorageEngine
+    of engine: any StorageEngines.Engine, and other: any StorageEngines.Engine
   ) async throws {
     let keyCount = 50
     let colors = ["r", "g", "b"].enumerated().map {
@@ -183,7 +183,7 @@ struct Checker: Sendable {
   }
 
   /// One task sets bytes, which only a replace that names them as the old bytes may change.
-  func checkSetDuringReplace(in engine: any StorageEngine) async throws {
+  func checkSetDuringReplace(in engine: any StorageEngines.Engine) async throws {
     let progress = Progress()
     @Sendable func text(_ kind: String, _ number: Int) -> Data {
       Data("\"\(kind) \(number)\"".utf8)
@@ -226,7 +226,7 @@ struct Checker: Sendable {
   }
 
   /// Adds one to the stored count with replace; false if every retry failed.
-  private func incrementCount(in engine: any StorageEngine) throws -> Bool {
+  private func incrementCount(in engine: any StorageEngines.Engine) throws -> Bool {
     let end = ContinuousClock.now + delay
     var attempts = 0
     while attempts < 1_000 || ContinuousClock.now < end {
@@ -239,9 +239,11 @@ struct Checker: Sendable {
     return false
   }
 
-  func checkApply(in engine: any StorageEngine) throws {
+  func checkApply(in engine: any StorageEngines.Engine) throws {
     let (one, two) = (Self.json("one"), Self.json("two"))
-    func entry(_ key: String, _ data: Data?) -> EngineEntry { EngineEntry(key: key, data: data) }
+    func entry(_ key: String, _ data: Data?) -> StorageEngines.Entry {
+      StorageEngines.Entry(key: key, data: data)
+    }
     func holds(_ a: Data?, _ b: Data?, _ c: Data?) throws -> Bool {
       try engine.data(forKey: "a") == a && engine.data(forKey: "b") == b
         && engine.data(forKey: "c") == c
@@ -279,9 +281,11 @@ struct Checker: Sendable {
 
   /// Whether the engine finds that two missing keys are missing; nil if it cannot change several
   /// keys under conditions, which it does not have to.
-  private func appliesUnderConditions(_ engine: any StorageEngine) throws -> Bool? {
+  private func appliesUnderConditions(_ engine: any StorageEngines.Engine) throws -> Bool? {
     do {
-      let entries = [EngineEntry(key: "x", data: nil), EngineEntry(key: "y", data: nil)]
+      let entries = [
+        StorageEngines.Entry(key: "x", data: nil), StorageEngines.Entry(key: "y", data: nil),
+      ]
       return try engine.apply(entries, ifCurrent: entries)
     } catch StorageError.Code.misuse {
       return nil
@@ -289,7 +293,7 @@ struct Checker: Sendable {
   }
 
   /// Each round of a task adds one to one key and takes one from another. Their sum stays 0.
-  func checkConcurrentApply(in engine: any StorageEngine) async throws {
+  func checkConcurrentApply(in engine: any StorageEngines.Engine) async throws {
     let isSupported = try await blocking { try appliesUnderConditions(engine) != nil }
     guard isSupported else { return }
     @Sendable func number(_ data: Data?) -> Int {
@@ -311,10 +315,13 @@ struct Checker: Sendable {
               last = number(to)
               let isDone = try engine.apply(
                 [
-                  EngineEntry(key: "a", data: data(number(from) - 1)),
-                  EngineEntry(key: "b", data: data(number(to) + 1)),
+                  StorageEngines.Entry(key: "a", data: data(number(from) - 1)),
+                  StorageEngines.Entry(key: "b", data: data(number(to) + 1)),
                 ],
-                ifCurrent: [EngineEntry(key: "a", data: from), EngineEntry(key: "b", data: to)])
+                ifCurrent: [
+                  StorageEngines.Entry(key: "a", data: from),
+                  StorageEngines.Entry(key: "b", data: to),
+                ])
               if isDone { (moved, last) = (moved + 1, number(to) + 1) }
             }
             return moved
@@ -335,7 +342,7 @@ struct Checker: Sendable {
   }
 
   /// Uses the engine through a suite of ``Defaults``.
-  func checkSuite(on engine: any StorageEngine) async throws {
+  func checkSuite(on engine: any StorageEngines.Engine) async throws {
     struct Model: Codable, Equatable, Sendable {
       var name = "Ann"
       var scores = [1.5, 2]
@@ -368,12 +375,14 @@ struct Checker: Sendable {
   }
 
   /// Stores the value that ``checkReopening(of:as:)`` expects.
-  static func storeValue(in engine: any StorageEngine) throws {
+  static func storeValue(in engine: any StorageEngines.Engine) throws {
     try engine.set(json("kept"), forKey: "a")
     try engine.synchronize()
   }
 
-  func checkReopening(of engine: any StorageEngine, as other: any StorageEngine) throws {
+  func checkReopening(of engine: any StorageEngines.Engine, as other: any StorageEngines.Engine)
+    throws
+  {
     let (kept, newer, newest) = (Self.json("kept"), Self.json("newer"), Self.json("newest"))
     try expectSoon(
       try other.data(forKey: "a") == kept, "values are there after reopening")
@@ -405,7 +414,9 @@ struct Checker: Sendable {
   }
 
   /// If the engine has changes, they report every kind of change that another instance makes.
-  func checkChanges(of engine: any StorageEngine, madeBy other: any StorageEngine) async throws {
+  func checkChanges(of engine: any StorageEngines.Engine, madeBy other: any StorageEngines.Engine)
+    async throws
+  {
     let one = Data("1".utf8)
     let long = String(repeating: "k", count: 900)
     let rounds = 0..<100
@@ -441,7 +452,7 @@ struct Checker: Sendable {
     }
   }
 
-  func checkRemoveAll(in engine: any StorageEngine) throws {
+  func checkRemoveAll(in engine: any StorageEngines.Engine) throws {
     try engine.set(Self.json("one"), forKey: "a")
     try engine.set(Self.json("two"), forKey: "b")
     try engine.synchronize()

@@ -2,7 +2,7 @@
 public import Keepsake
 public import Testing
 
-/// Tests a ``/Keepsake/StorageEngine`` and names each rule that it breaks.
+/// Tests a ``/Keepsake/StorageEngines/Engine`` and names each rule that it breaks.
 ///
 /// ```swift
 /// @Test func conforms() async throws {
@@ -23,7 +23,7 @@ public import Testing
 ///
 /// An engine that answers reads from a copy may take a moment to see what the second one has set.
 /// Say how long with `seenWithin`. The same holds for the mirrors of a
-/// ``/Keepsake/MirroredEngine``, which are tested too.
+/// ``/Keepsake/StorageEngines/MirroredEngine``, which are tested too.
 public enum StorageEngineConformance {
   /// Records an issue for each rule that an engine breaks.
   ///
@@ -44,8 +44,9 @@ public enum StorageEngineConformance {
   /// - Throws: An error that the engine throws where no call should fail.
   public static func check(
     timeLimit: Duration = .seconds(60), seenWithin delay: Duration = .zero,
-    sourceLocation: SourceLocation = #_sourceLocation, _ make: () throws -> any StorageEngine,
-    reopening reopen: (() throws -> any StorageEngine)? = nil
+    sourceLocation: SourceLocation = #_sourceLocation,
+    _ make: () throws -> any StorageEngines.Engine,
+    reopening reopen: (() throws -> any StorageEngines.Engine)? = nil
   ) async throws {
     let engine = try make()
     let steps = StepRunner(timeLimit: timeLimit, delay: delay, sourceLocation: sourceLocation)
@@ -67,15 +68,15 @@ public enum StorageEngineConformance {
   }
 
   private static func check(
-    _ engine: any StorageEngine, _ steps: StepRunner,
-    reopening reopen: (() throws -> any StorageEngine)?
+    _ engine: any StorageEngines.Engine, _ steps: StepRunner,
+    reopening reopen: (() throws -> any StorageEngines.Engine)?
   ) async throws {
     // The steps with many calls come last, so that most broken rules are found soon.
     try await steps.run { checker in try await blocking { try checker.checkValues(of: engine) } }
     try await steps.run { checker in try await blocking { try checker.checkKeys(of: engine) } }
     try await steps.run { checker in try await blocking { try checker.checkReplace(in: engine) } }
     try await steps.run { checker in try await blocking { try checker.checkApply(in: engine) } }
-    var other: (any StorageEngine)?
+    var other: (any StorageEngines.Engine)?
     if let reopen {
       try await steps.run { _ in try await blocking { try Checker.storeValue(in: engine) } }
       let reopened = try reopen()
@@ -87,7 +88,7 @@ public enum StorageEngineConformance {
         try await checker.checkChanges(of: engine, madeBy: reopened)
         try await blocking { try engine.removeAll() }
       }
-      if engine is any MirroredEngine {
+      if engine is any StorageEngines.MirroredEngine {
         try await steps.run { checker in try await checker.checkMirrors(of: engine, and: reopened) }
         try await steps.run { checker in
           try await checker.checkOrderInMirrors(of: engine, and: reopened)

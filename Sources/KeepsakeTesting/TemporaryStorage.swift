@@ -51,7 +51,8 @@ extension Trait where Self == TemporaryStorageTrait {
   ///   - keySources: The key sources that may open the vault.
   ///   - authenticate: Returns the passphrase that a user would type.
   public static func temporaryStorage(
-    engines: @autoclosure @escaping @Sendable () throws -> [Defaults.Suite: any StorageEngine] =
+    engines:
+      @autoclosure @escaping @Sendable () throws -> [Defaults.Suite: any StorageEngines.Engine] =
       [:],
     keySources: [SecureVault.KeySource] = SecureVault.KeySource.standard,
     authenticate: SecureVault.Authenticator? = nil
@@ -67,7 +68,8 @@ extension Trait where Self == TemporaryStorageTrait {
   ///
   /// - Parameter engines: The engines of suites, created anew for each test.
   public static func temporaryStorage(
-    engines: @autoclosure @escaping @Sendable () throws -> [Defaults.Suite: any StorageEngine] =
+    engines:
+      @autoclosure @escaping @Sendable () throws -> [Defaults.Suite: any StorageEngines.Engine] =
       [:]
   ) -> TemporaryStorageTrait {
     TemporaryStorageTrait { test in

@@ -74,12 +74,12 @@ func forkWhileUpdating() -> String {
 }
 
 /// Stores how often it has filled a mirror.
-private final class CountingEngine: MirroredEngine {
+private final class CountingEngine: StorageEngines.MirroredEngine {
   private let fillCount = Atomic(0)
 
-  func fill(_ mirror: EngineMirror) {
+  func fill(_ mirror: StorageEngines.Mirror) {
     let count = fillCount.add(1, ordering: .relaxed).newValue
-    mirror.replaceAll(with: [EngineEntry(key: "count", data: Data("\(count)".utf8))])
+    mirror.replaceAll(with: [StorageEngines.Entry(key: "count", data: Data("\(count)".utf8))])
   }
 
   func data(forKey key: String) -> Data? { nil }

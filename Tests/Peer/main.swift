@@ -69,7 +69,7 @@ if arguments[2] != "change-home" {
     app: "peer",
     directories: .init(
       configuration: directory, data: directory, state: directory.appending(path: "state")),
-    engines: ["files": FileEngine(Folder(directory.appending(path: "files")))])
+    engines: ["files": StorageEngines.files(in: Folder(directory.appending(path: "files")))])
 }
 
 switch arguments[2] {

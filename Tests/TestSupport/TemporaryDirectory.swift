@@ -52,7 +52,7 @@ final class TemporaryDirectory: Sendable {
   }
 
   /// A new store on the test's engine.
-  func store(engine: any StorageEngine) -> Defaults.Store {
+  func store(engine: any StorageEngines.Engine) -> Defaults.Store {
     let finder = DirectoryFinder(app: "test", chosen: .init(configuration: url))
     let scope = StorageScope(finder: finder, engines: ["own": engine])
     // A scope and its stores reference each other; closing it lets the directory be removed.

@@ -8,8 +8,8 @@ extension Defaults.Store {
   /// is null is skipped. A date is a member `$date`, with the seconds since 2001 or a text such as
   /// `"2026-11-22T00:13:28Z"`. JSON can be nested 512 levels deep, and a property list 64 levels.
   ///
-  /// Nothing is set unless the whole document can be read. If a ``StorageEngine`` that cannot make
-  /// several changes in one step fails halfway, the values before that are set.
+  /// Nothing is set unless the whole document can be read. If a ``StorageEngines/Engine`` that
+  /// cannot make several changes in one step fails halfway, the values before that are set.
   ///
   /// ```swift
   /// try Defaults.shared.import(Data(contentsOf: oldSettings))

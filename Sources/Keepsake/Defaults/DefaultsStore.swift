@@ -38,7 +38,8 @@ extension Defaults {
 
     /// - Parameter given: The engine that the app gave the suite, if any.
     init(
-      suite: Suite, engine given: Result<(any StorageEngine)?, StorageError> = .success(nil),
+      suite: Suite,
+      engine given: Result<(any StorageEngines.Engine)?, StorageError> = .success(nil),
       scope: StorageScope
     ) {
       self.suite = suite
@@ -59,7 +60,7 @@ extension Defaults {
     }
 
     private static func makeEngine(
-      for suite: Suite, given: (any StorageEngine)?, in scope: StorageScope
+      for suite: Suite, given: (any StorageEngines.Engine)?, in scope: StorageScope
     ) throws(StorageError) -> any ValueEngine {
       if let engine = given {
         let report: @Sendable (StorageError) -> Void = { [weak scope] in
@@ -67,7 +68,8 @@ extension Defaults {
         }
         return switch engine {
         case let engine as MemoryEngine: engine
-        case let engine as any MirroredEngine: EngineMirror(engine, report: report)
+        case let engine as any StorageEngines.MirroredEngine:
+          StorageEngines.Mirror(engine, report: report)
         default: CustomEngine(engine, report: report)
         }
       }
@@ -329,9 +331,9 @@ extension Defaults.Store {
   /// try Defaults.shared.remove(["name", "age"])
   /// ```
   ///
-  /// Other processes see all of them or none. A suite on a custom ``StorageEngine`` that cannot
-  /// make several changes in one step removes them one by one; if that fails halfway, the first
-  /// ones are removed.
+  /// Other processes see all of them or none. A suite on a custom ``StorageEngines/Engine`` that
+  /// cannot make several changes in one step removes them one by one; if that fails halfway, the
+  /// first ones are removed.
   public func remove(_ keys: some Sequence<String>) throws(StorageError) {
     try perform("remove") { engine in
       try RunningUpdate.requireNone(of: self)

@@ -14,16 +14,17 @@ final class SharedVault: VaultStorage {
   let path: String
   /// The app: the same passphrase may protect the vault of another app on the same server.
   let context: String
-  fileprivate let mirror: EngineMirror
+  fileprivate let mirror: StorageEngines.Mirror
 
   fileprivate static let headerName = "header"
 
   init(
-    _ engine: any MirroredEngine, app: String, report: @escaping @Sendable (StorageError) -> Void
+    _ engine: any StorageEngines.MirroredEngine, app: String,
+    report: @escaping @Sendable (StorageError) -> Void
   ) {
     path = "vault of \(app)"
     context = app
-    mirror = EngineMirror(engine, report: report)
+    mirror = StorageEngines.Mirror(engine, report: report)
   }
 
   var headerPath: String { path + "/" + Self.headerName }
@@ -63,11 +64,11 @@ final class SharedVault: VaultStorage {
     @inline(never) func isMet(by other: Content?) -> Bool { other == content }
 
     /// What the engine has to have, in these bytes or in others that stand for the same content.
-    @inline(never) func expectedEntry(storedAs stored: Data? = nil) -> EngineEntry {
+    @inline(never) func expectedEntry(storedAs stored: Data? = nil) -> StorageEngines.Entry {
       if let stored, isMet(by: Content(engineData: stored)) {
-        return EngineEntry(key: name, data: stored)
+        return StorageEngines.Entry(key: name, data: stored)
       }
-      return EngineEntry(key: name, data: content.map(\.engineData))
+      return StorageEngines.Entry(key: name, data: content.map(\.engineData))
     }
   }
 
@@ -85,7 +86,7 @@ final class SharedVault: VaultStorage {
   ///
   /// - Returns: False if they are not; the mirror has the newer values.
   fileprivate func apply(
-    _ changes: [EngineEntry], if conditions: [Condition]
+    _ changes: [StorageEngines.Entry], if conditions: [Condition]
   ) throws(StorageError) -> Bool {
     var expected = conditions.map { $0.expectedEntry() }
     for attempt in 0..<3 {
@@ -139,11 +140,11 @@ final class SharedVault: VaultStorage {
 
   /// Stores a header if the present one has these bytes; nil stands for none.
   fileprivate func replaceHeader(
-    _ old: Data?, by header: VaultHeader, adding entries: [EngineEntry] = [],
+    _ old: Data?, by header: VaultHeader, adding entries: [StorageEngines.Entry] = [],
     if conditions: [Condition] = []
   ) throws(StorageError) -> SharedHeader? {
     let bytes = Data(try header.bytesToStore(path: headerPath))
-    let change = EngineEntry(key: Self.headerName, data: Content.bytes(bytes).engineData)
+    let change = StorageEngines.Entry(key: Self.headerName, data: Content.bytes(bytes).engineData)
     let condition = Condition(name: Self.headerName, content: old.map { .bytes($0) })
     let isDone = try apply([change] + entries, if: [condition] + conditions)
     return isDone ? SharedHeader(bytes, in: self) : nil
@@ -280,7 +281,7 @@ private final class SharedHeader: VaultRevision {
     var changes = [try sealedEntry(at: newPath, seal)]
     var conditions = [isUnchanged, isUnchanged(old, at: path)]
     if newPath.subpath != path.subpath {
-      changes.append(EngineEntry(key: path.subpath, data: nil))
+      changes.append(StorageEngines.Entry(key: path.subpath, data: nil))
       conditions.append(SharedVault.Condition(name: newPath.subpath, content: nil))
     }
     return try vault.apply(changes, if: conditions) ? () : nil
@@ -298,10 +299,10 @@ private final class SharedHeader: VaultRevision {
 
   private func sealedEntry(
     at path: EntryPath, _ seal: (inout EntryOutput) throws(StorageError) -> Void
-  ) throws(StorageError) -> EngineEntry {
+  ) throws(StorageError) -> StorageEngines.Entry {
     var output = EntryOutput()
     try seal(&output)
-    return EngineEntry(
+    return StorageEngines.Entry(
       key: path.subpath, data: SharedVault.Content.bytes(output.bytes).engineData)
   }
 
@@ -319,7 +320,7 @@ private final class SharedHeader: VaultRevision {
   }
 
   private func remove(_ paths: [EntryPath]) throws(StorageError) -> Void? {
-    let changes = paths.map { EngineEntry(key: $0.subpath, data: nil) }
+    let changes = paths.map { StorageEngines.Entry(key: $0.subpath, data: nil) }
     return try vault.apply(changes, if: [isUnchanged]) ? () : nil
   }
 }

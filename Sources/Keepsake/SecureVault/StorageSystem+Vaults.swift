@@ -20,7 +20,7 @@ extension StorageSystem {
   ///   - backing: Where the settings are: on this machine by default.
   ///   - directories: Directories to use instead of the platform's.
   ///   - engines: Engines for suites of settings that are not to be stored as journals. Each needs
-  ///     a ``StorageEngine`` of its own.
+  ///     a ``StorageEngines/Engine`` of its own.
   ///   - keySources: The sources that may open a vault without a call of `unlock`, in the order in
   ///     which they are tried. Sources that do not protect the vault are skipped. A new vault is
   ///     created with the first source that is available. By default these are a systemd credential
@@ -32,7 +32,7 @@ extension StorageSystem {
   ///   arguments, or if the name cannot be the name of a directory.
   public static func bootstrap<Backing: StorageBacking>(
     app: String, on backing: Backing = .thisMachine, directories: Directories = Directories(),
-    engines: [Defaults.Suite: any StorageEngine] = [:],
+    engines: [Defaults.Suite: any StorageEngines.Engine] = [:],
     keySources: [SecureVault.KeySource] = SecureVault.KeySource.standard,
     authenticate: SecureVault.Authenticator? = nil
   ) throws(StorageError) {
@@ -61,7 +61,7 @@ extension StorageSystem {
   /// - Throws: What `body` throws, or a ``StorageError`` if the directory cannot be created.
   @discardableResult
   public static func withTemporary<R>(
-    engines: [Defaults.Suite: any StorageEngine] = [:],
+    engines: [Defaults.Suite: any StorageEngines.Engine] = [:],
     keySources: [SecureVault.KeySource] = SecureVault.KeySource.standard,
     authenticate: SecureVault.Authenticator? = nil,
     isolation: isolated (any Actor)? = #isolation, _ body: () async throws -> R
@@ -84,7 +84,7 @@ extension StorageSystem {
   // `body` does not wait, and warn of the `await`.
   @discardableResult
   public static func withTemporarySynchronously<R>(
-    engines: [Defaults.Suite: any StorageEngine] = [:],
+    engines: [Defaults.Suite: any StorageEngines.Engine] = [:],
     keySources: [SecureVault.KeySource] = SecureVault.KeySource.standard,
     authenticate: SecureVault.Authenticator? = nil, _ body: () throws -> R
   ) throws -> R {

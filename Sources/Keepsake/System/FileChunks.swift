@@ -28,25 +28,24 @@ public struct FileChunks: AsyncSequence, Sendable {
   }
 
   /// Begins a new pass over all pieces.
-  public func makeAsyncIterator() -> AsyncIterator {
-    AsyncIterator(source: source, range: range, size: size)
+  ///
+  /// Its `next` throws `CancellationError`, or a ``StorageError`` of code `damaged` if the file was
+  /// changed, which for a cache entry is known before the last piece is returned.
+  public func makeAsyncIterator() -> some AsyncIteratorProtocol<Data, any Error> {
+    Iterator(source: source, range: range, size: size)
   }
 
   /// One pass over the pieces.
-  public struct AsyncIterator: AsyncIteratorProtocol {
+  private struct Iterator: AsyncIteratorProtocol {
     private let pieces: PieceQueue
 
-    fileprivate init(source: ChunkSource, range: Range<Int>, size: Int) {
+    init(source: ChunkSource, range: Range<Int>, size: Int) {
       let reader = ChunkReader(source, range: range, size: size)
       let count = range.count / size + (range.count % size > 0 ? 1 : 0)
       pieces = PieceQueue(count: count) { () throws(StorageError) in try reader.next() }
     }
 
-    /// The next piece; nil after the last one.
-    ///
-    /// - Throws: `CancellationError`, or a ``StorageError`` of code `damaged` if the file was
-    ///   changed, which for a cache entry is known before the last piece is returned.
-    public mutating func next() async throws -> Data? { try await pieces.next() }
+    mutating func next() async throws -> Data? { try await pieces.next() }
   }
 }
 

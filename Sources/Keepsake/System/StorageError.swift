@@ -59,14 +59,14 @@ public struct StorageError: Error, Sendable {
     public static let unsupportedVersion = Code("unsupported version")
     /// The call is incorrect: an invalid name, a nested update, a late bootstrap.
     public static let misuse = Code("misuse")
-    /// A custom ``StorageEngine`` or ``StorageBacking`` threw an error: see
+    /// A custom ``StorageEngines/Engine`` or ``StorageBacking`` threw an error: see
     /// ``StorageError/underlyingError``.
     public static let engineFailed = Code("engine failed")
-    /// The server of a ``StorageBacking`` or a custom ``StorageEngine`` cannot be reached. Nothing
-    /// was changed there.
+    /// The server of a ``StorageBacking`` or a custom ``StorageEngines/Engine`` cannot be reached.
+    /// Nothing was changed there.
     public static let unreachable = Code("unreachable")
-    /// The connection to the server of a ``StorageBacking`` or a custom ``StorageEngine`` failed
-    /// before the reply came. The change may have been made.
+    /// The connection to the server of a ``StorageBacking`` or a custom ``StorageEngines/Engine``
+    /// failed before the reply came. The change may have been made.
     public static let outcomeUnknown = Code("outcome unknown")
     /// The producer of a value failed, and `DiskCache.fetch` returned the expired one. The
     /// description quotes the producer's error, which is also ``StorageError/underlyingError``.
@@ -138,7 +138,7 @@ public struct StorageError: Error, Sendable {
   /// What is wrong, more precisely than ``code``: a short clause.
   package var reason: String? { details.reason }
 
-  /// Creates an error, for a custom ``StorageEngine``.
+  /// Creates an error, for a custom ``StorageEngines/Engine``.
   ///
   /// - Parameters:
   ///   - code: The kind of failure.

@@ -7,7 +7,7 @@ final class StorageScope: Sendable {
   let finder: DirectoryFinder
   private let backing: any StorageBacking
   /// The engines that bootstrap or the scope was given, by their suites.
-  private let engines: [Defaults.Suite: any StorageEngine]
+  private let engines: [Defaults.Suite: any StorageEngines.Engine]
   private let handler: Locked<Handler?>
   private let suites = StoreRegistry<Defaults.Suite, Defaults.Store>()
   private let caches = StoreRegistry<DiskCache.Name, DiskCache.Store>()
@@ -17,7 +17,7 @@ final class StorageScope: Sendable {
 
   init(
     finder: DirectoryFinder, backing: any StorageBacking = .thisMachine,
-    engines: [Defaults.Suite: any StorageEngine] = [:],
+    engines: [Defaults.Suite: any StorageEngines.Engine] = [:],
     vaultOptions: VaultOptions = VaultOptions(), handler: Handler? = nil
   ) {
     self.finder = finder
@@ -63,7 +63,9 @@ final class StorageScope: Sendable {
   }
 
   /// The engine of a suite; nil if its values are in memory or in a journal.
-  private func engine(for suite: Defaults.Suite) throws(StorageError) -> (any StorageEngine)? {
+  private func engine(for suite: Defaults.Suite) throws(StorageError) -> (
+    any StorageEngines.Engine
+  )? {
     if let engine = engines[suite] { return engine }
     guard suite.givenName != nil else { return nil }
     return try callingBacking { try $0.engine(for: suite, app: finder.app) }

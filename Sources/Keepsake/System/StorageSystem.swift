@@ -27,7 +27,7 @@ public enum StorageSystem {
 
   /// Implements the public calls of this name, with and without vaults.
   static func withTemporary<R>(
-    engines: [Defaults.Suite: any StorageEngine], vaultOptions: VaultOptions,
+    engines: [Defaults.Suite: any StorageEngines.Engine], vaultOptions: VaultOptions,
     isolation: isolated (any Actor)?, _ body: () async throws -> R
   ) async throws -> R {
     let temporary = try TemporaryScope(engines: engines, vaultOptions: vaultOptions)
@@ -38,7 +38,7 @@ public enum StorageSystem {
 
   /// The same for code that cannot wait.
   static func withTemporarySynchronously<R>(
-    engines: [Defaults.Suite: any StorageEngine], vaultOptions: VaultOptions,
+    engines: [Defaults.Suite: any StorageEngines.Engine], vaultOptions: VaultOptions,
     _ body: () throws -> R
   ) throws -> R {
     let temporary = try TemporaryScope(engines: engines, vaultOptions: vaultOptions)
@@ -52,7 +52,7 @@ public enum StorageSystem {
     private let directory: String
 
     init(
-      engines: [Defaults.Suite: any StorageEngine], vaultOptions: VaultOptions
+      engines: [Defaults.Suite: any StorageEngines.Engine], vaultOptions: VaultOptions
     ) throws(StorageError) {
       directory = try TemporaryDirectory.make("scope")
       scope = StorageScope(
@@ -107,7 +107,7 @@ public enum StorageSystem {
     let app: String
     var backing: any StorageBacking = .thisMachine
     var directories = Directories()
-    var engines: [Defaults.Suite: any StorageEngine] = [:]
+    var engines: [Defaults.Suite: any StorageEngines.Engine] = [:]
     var vaultOptions = VaultOptions()
   }
 
@@ -204,7 +204,8 @@ extension StorageSystem.Setup {
     return type(of: a) == type(of: b)
   }
 
-  private static func isSame(_ a: any StorageEngine, _ b: any StorageEngine) -> Bool {
+  private static func isSame(_ a: any StorageEngines.Engine, _ b: any StorageEngines.Engine) -> Bool
+  {
     if let a = a as? FileEngine, let b = b as? FileEngine { return a.directory == b.directory }
     return type(of: a) == type(of: b)
   }

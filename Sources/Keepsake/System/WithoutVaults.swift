@@ -16,7 +16,7 @@ extension StorageSystem {
   /// key sources because this build has no vaults.
   public static func bootstrap<Backing: StorageBacking>(
     app: String, on backing: Backing = .thisMachine, directories: Directories = Directories(),
-    engines: [Defaults.Suite: any StorageEngine] = [:]
+    engines: [Defaults.Suite: any StorageEngines.Engine] = [:]
   ) throws(StorageError) {
     try bootstrap(Setup(app: app, backing: backing, directories: directories, engines: engines))
   }
@@ -25,7 +25,7 @@ extension StorageSystem {
   /// has no key sources because this build has no vaults.
   @discardableResult
   public static func withTemporary<R>(
-    engines: [Defaults.Suite: any StorageEngine] = [:],
+    engines: [Defaults.Suite: any StorageEngines.Engine] = [:],
     isolation: isolated (any Actor)? = #isolation, _ body: () async throws -> R
   ) async throws -> R {
     try await withTemporary(
@@ -36,7 +36,7 @@ extension StorageSystem {
   /// an `XCTestCase`.
   @discardableResult
   public static func withTemporarySynchronously<R>(
-    engines: [Defaults.Suite: any StorageEngine] = [:], _ body: () throws -> R
+    engines: [Defaults.Suite: any StorageEngines.Engine] = [:], _ body: () throws -> R
   ) throws -> R {
     try withTemporarySynchronously(engines: engines, vaultOptions: VaultOptions(), body)
   }

@@ -5,7 +5,7 @@ internal import Keepsake
 ///
 /// The server decides about each change: a script checks the conditions, writes, and publishes the
 /// change with its version. This process follows the channel: see ``TableState``.
-final class SettingsTable: MirroredEngine {
+final class SettingsTable: StorageEngines.MirroredEngine {
   private let name: TableName
   private let server: Server
   private let copy: TableCopy
@@ -98,14 +98,18 @@ final class SettingsTable: MirroredEngine {
   // MARK: Writing
 
   func set(_ data: Data?, forKey key: String) throws {
-    _ = try change(TableChanges([EngineEntry(key: key, data: data)]))
+    _ = try change(TableChanges([StorageEngines.Entry(key: key, data: data)]))
   }
 
   func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool {
-    try apply([EngineEntry(key: key, data: new)], ifCurrent: [EngineEntry(key: key, data: old)])
+    try apply(
+      [StorageEngines.Entry(key: key, data: new)],
+      ifCurrent: [StorageEngines.Entry(key: key, data: old)])
   }
 
-  func apply(_ changes: [EngineEntry], ifCurrent conditions: [EngineEntry]) throws -> Bool {
+  func apply(_ changes: [StorageEngines.Entry], ifCurrent conditions: [StorageEngines.Entry]) throws
+    -> Bool
+  {
     try change(TableChanges(changes), ifCurrent: conditions)
   }
 
@@ -118,7 +122,7 @@ final class SettingsTable: MirroredEngine {
   }
 
   private func change(
-    _ changes: TableChanges, ifCurrent conditions: [EngineEntry] = []
+    _ changes: TableChanges, ifCurrent conditions: [StorageEngines.Entry] = []
   ) throws(StorageError) -> Bool {
     try server.check()
     if !state.withLock({ $0.isKnown }) { try readBeforeFirstChange() }
@@ -163,7 +167,7 @@ final class SettingsTable: MirroredEngine {
   }
 
   private func arguments(
-    of changes: TableChanges, ifCurrent conditions: [EngineEntry] = [], named name: String,
+    of changes: TableChanges, ifCurrent conditions: [StorageEngines.Entry] = [], named name: String,
     id: String
   ) -> Script.Arguments {
     var values: [[UInt8]] = [
@@ -171,7 +175,7 @@ final class SettingsTable: MirroredEngine {
       Array(self.name.channel.utf8), TableMessage.payload(of: changes),
       Array(String(conditions.count).utf8),
     ]
-    func append(_ entry: EngineEntry) {
+    func append(_ entry: StorageEngines.Entry) {
       values.append(Array(entry.key.utf8))
       values.append([UInt8(ascii: entry.data == nil ? "-" : "+")])
       values.append(entry.data.map { Array($0) } ?? [])
@@ -237,7 +241,7 @@ final class SettingsTable: MirroredEngine {
 
   // MARK: Mirroring
 
-  func fill(_ mirror: EngineMirror) throws {
+  func fill(_ mirror: StorageEngines.Mirror) throws {
     restoreCopy()
     do throws(StorageError) {
       try server.check()
@@ -380,14 +384,14 @@ final class SettingsTable: MirroredEngine {
       let askedName = Self.word(elements[4]), case .array(let fields) = elements[5],
       fields.count.isMultiple(of: 2), result.id.isEmpty == (result.version == 0)
     else { throw server.invalidReply("EVALSHA") }
-    var entries: [EngineEntry] = []
+    var entries: [StorageEngines.Entry] = []
     for index in stride(from: 0, to: fields.count, by: 2) {
       guard case .bytes(let key) = fields[index], case .bytes(let data) = fields[index + 1] else {
         throw server.invalidReply("EVALSHA")
       }
       // The marker is not text, and another program may have set such a field.
       guard let key = String(validating: key, as: UTF8.self) else { continue }
-      entries.append(EngineEntry(key: key, data: Data(data)))
+      entries.append(StorageEngines.Entry(key: key, data: Data(data)))
     }
     let contents = TableContents(
       id: result.id, version: result.version, name: result.name, entries: entries)

@@ -15,7 +15,7 @@ struct TableContents: Sendable {
 
   init() {}
 
-  init(id: String, version: Int64, name: String, entries: some Sequence<EngineEntry>) {
+  init(id: String, version: Int64, name: String, entries: some Sequence<StorageEngines.Entry>) {
     self.id = id
     self.version = version
     self.name = name
@@ -25,8 +25,8 @@ struct TableContents: Sendable {
   var isEmpty: Bool { values.isEmpty }
   var keys: [String] { values.keys.map { String(decoding: $0, as: UTF8.self) } }
 
-  var entries: [EngineEntry] {
-    values.map { EngineEntry(key: String(decoding: $0, as: UTF8.self), data: $1) }
+  var entries: [StorageEngines.Entry] {
+    values.map { StorageEngines.Entry(key: String(decoding: $0, as: UTF8.self), data: $1) }
   }
 
   mutating func apply(_ changes: TableChanges) {
@@ -34,7 +34,7 @@ struct TableContents: Sendable {
     for entry in changes.entries { apply(entry) }
   }
 
-  private mutating func apply(_ entry: EngineEntry) {
+  private mutating func apply(_ entry: StorageEngines.Entry) {
     let key = Array(entry.key.utf8)
     let old = values[key]
     values[key] = entry.data
@@ -61,11 +61,11 @@ struct TableContents: Sendable {
 
 /// Changes of a table that are made in one step.
 struct TableChanges: Sendable {
-  let entries: [EngineEntry]
+  let entries: [StorageEngines.Entry]
   /// Whether all values are removed first.
   let removesAll: Bool
 
-  init(_ entries: [EngineEntry], removesAll: Bool = false) {
+  init(_ entries: [StorageEngines.Entry], removesAll: Bool = false) {
     self.entries = entries
     self.removesAll = removesAll
   }

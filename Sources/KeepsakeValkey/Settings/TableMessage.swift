@@ -90,16 +90,16 @@ struct TableMessage: Sendable {
     }
     let removesAll = rest.first == UInt8(ascii: "!")
     if removesAll { rest = rest.dropFirst() }
-    var entries: [EngineEntry] = []
+    var entries: [StorageEngines.Entry] = []
     while !rest.isEmpty {
       guard let key = Self.take(&rest).flatMap({ String(validating: $0, as: UTF8.self) }) else {
         return nil
       }
       switch rest.popFirst() {
-      case UInt8(ascii: "-"): entries.append(EngineEntry(key: key, data: nil))
+      case UInt8(ascii: "-"): entries.append(StorageEngines.Entry(key: key, data: nil))
       case UInt8(ascii: "+"):
         guard let data = Self.take(&rest) else { return nil }
-        entries.append(EngineEntry(key: key, data: Data(data)))
+        entries.append(StorageEngines.Entry(key: key, data: Data(data)))
       default: return nil
       }
     }

@@ -39,7 +39,7 @@ struct TableState {
   }
 
   private struct WeakMirror: Sendable {
-    weak let mirror: EngineMirror?
+    weak let mirror: StorageEngines.Mirror?
   }
 
   private let table: String
@@ -124,7 +124,7 @@ struct TableState {
   // MARK: Mirrors
 
   /// Shows the table in a mirror from now on.
-  mutating func add(_ mirror: EngineMirror) {
+  mutating func add(_ mirror: StorageEngines.Mirror) {
     mirrors.removeAll { $0.mirror == nil || $0.mirror === mirror }
     mirrors.append(WeakMirror(mirror: mirror))
     mirror.replaceAll(with: contents.entries)
@@ -482,7 +482,7 @@ struct TableState {
     if version > newest.version { newest = Change(version: version, name: name) }
     var entries = changes.entries
     if changes.removesAll {
-      entries += contents.keys.map { EngineEntry(key: $0, data: nil) }
+      entries += contents.keys.map { StorageEngines.Entry(key: $0, data: nil) }
       earlyRemoval = max(earlyRemoval, version)
     }
     // Two threads may come here in another order than the server.

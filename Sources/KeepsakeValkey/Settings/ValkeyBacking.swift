@@ -95,12 +95,12 @@ public final class ValkeyBacking: StorageBacking, CacheBacking {
 
   /// The engine of a suite, which connects when it is first used; nil for a suite that stays on
   /// this machine.
-  public func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngine)? {
+  public func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngines.Engine)? {
     local.contains(suite) ? nil : table(of: suite, app: app)
   }
 
   /// The engine of the app's vault, which connects when it is first used.
-  public func vault(app: String) -> (any MirroredEngine)? { table(ofVaultOf: app) }
+  public func vault(app: String) -> (any StorageEngines.MirroredEngine)? { table(ofVaultOf: app) }
 
   func table(of suite: Defaults.Suite, app: String) -> SettingsTable {
     table(TableName(app: app, suite: suite.name, database: server.address.database))

@@ -3,19 +3,20 @@ import Foundation
 import Keepsake
 import Synchronization
 
-final class MirroredTable: MirroredEngine {
+final class MirroredTable: StorageEngines.MirroredEngine {
   static let suite: Defaults.Suite = "mirrored"
 
   private struct State {
     var values: [String: Data] = [:]
-    var mirrors: [EngineMirror] = []
+    var mirrors: [StorageEngines.Mirror] = []
   }
 
   private let state = Mutex(State())
 
-  func fill(_ mirror: EngineMirror) {
+  func fill(_ mirror: StorageEngines.Mirror) {
     state.withLock { state in
-      mirror.replaceAll(with: state.values.map { EngineEntry(key: $0.key, data: $0.value) })
+      mirror.replaceAll(
+        with: state.values.map { StorageEngines.Entry(key: $0.key, data: $0.value) })
       state.mirrors.append(mirror)
     }
   }
@@ -23,14 +24,18 @@ final class MirroredTable: MirroredEngine {
   func data(forKey key: String) -> Data? { state.withLock { $0.values[key] } }
 
   func set(_ data: Data?, forKey key: String) {
-    _ = apply([EngineEntry(key: key, data: data)], ifCurrent: [])
+    _ = apply([StorageEngines.Entry(key: key, data: data)], ifCurrent: [])
   }
 
   func replace(_ old: Data?, with new: Data?, forKey key: String) -> Bool {
-    apply([EngineEntry(key: key, data: new)], ifCurrent: [EngineEntry(key: key, data: old)])
+    apply(
+      [StorageEngines.Entry(key: key, data: new)],
+      ifCurrent: [StorageEngines.Entry(key: key, data: old)])
   }
 
-  func apply(_ changes: [EngineEntry], ifCurrent conditions: [EngineEntry]) -> Bool {
+  func apply(_ changes: [StorageEngines.Entry], ifCurrent conditions: [StorageEngines.Entry])
+    -> Bool
+  {
     state.withLock { state in
       guard conditions.allSatisfy({ state.values[$0.key] == $0.data }) else { return false }
       for change in changes { state.values[change.key] = change.data }

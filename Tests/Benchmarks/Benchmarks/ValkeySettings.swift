@@ -25,7 +25,7 @@ struct ValkeySettings {
       other = try .valkey(url)
     }
 
-    func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngine)? {
+    func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngines.Engine)? {
       switch suite {
       case ValkeySettings.suite, ValkeySettings.watched, ValkeySettings.unwatched:
         own.engine(for: suite, app: app)

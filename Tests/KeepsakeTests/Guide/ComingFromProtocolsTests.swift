@@ -34,7 +34,7 @@ private struct ViewModel {
 }
 
 /// An engine that fails on every write.
-private struct BrokenEngine: StorageEngine {
+private struct BrokenEngine: StorageEngines.Engine {
   struct Failure: Error {}
 
   func data(forKey key: String) -> Data? { nil }

@@ -47,7 +47,7 @@ private typealias CloudEngine = TableEngine
 
   @Test(
     .temporaryStorage(
-      engines: ["themes": FileEngine(.applicationSupport.subfolder("themes"))]))
+      engines: ["themes": StorageEngines.files(in: .applicationSupport.subfolder("themes"))]))
   func fileEngineStoresASuite() throws {
     Defaults[.accent] = "red"
     #expect(try Folder.applicationSupport.load("themes/accent.json") == "\"red\"")

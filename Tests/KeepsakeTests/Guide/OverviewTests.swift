@@ -67,8 +67,8 @@ import XCTest
       try StorageSystem.bootstrap(
         app: "com.example.notes",
         engines: [
-          "session": MemoryEngine(),
-          "themes": FileEngine(.applicationSupport.subfolder("themes")),
+          "session": StorageEngines.memory(),
+          "themes": StorageEngines.files(in: .applicationSupport.subfolder("themes")),
         ])
       Defaults.set("dark", forKey: "name", suite: "themes")
       #expect(Defaults.string("name", suite: "themes") == "dark")
@@ -176,7 +176,7 @@ final class LaunchTests: XCTestCase {
 }
 
 private struct TeamServer: StorageBacking {
-  func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngine)? {
+  func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngines.Engine)? {
     suite == "window" ? nil : TeamEngine(table: "\(app)/\(suite.name)")
   }
 
@@ -188,7 +188,7 @@ private struct TeamServer: StorageBacking {
 }
 
 /// Stands for an engine that asks a server.
-private struct TeamEngine: StorageEngine {
+private struct TeamEngine: StorageEngines.Engine {
   let table: String
   private let engine = TableEngine()
 
@@ -201,7 +201,7 @@ private struct TeamEngine: StorageEngine {
   func keys() -> [String] { engine.keys() }
 }
 
-private struct FailingEngine: StorageEngine {
+private struct FailingEngine: StorageEngines.Engine {
   let error = StorageError(.diskFull, operation: "write", remedy: "Free some space.")
   func data(forKey key: String) -> Data? { nil }
   func set(_ data: Data?, forKey key: String) throws { throw error }

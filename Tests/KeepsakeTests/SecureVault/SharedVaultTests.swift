@@ -626,7 +626,7 @@ import Testing
     let vault = SharedVault(engine, app: "shared") { _ in }
     #expect(try !vault.hasHeader())
     let mirror = try #require(engine.mirror.withLock { $0.take() })
-    let entries = try names(on: machine).map { EngineEntry(key: $0, data: Data("1".utf8)) }
+    let entries = try names(on: machine).map { StorageEngines.Entry(key: $0, data: Data("1".utf8)) }
     let (hasBegun, isDone) = (ThreadGate(), Mark())
     let hasEnded = startThread {
       hasBegun.open()
@@ -655,15 +655,17 @@ import Testing
   }
 
   /// Shows the values of its mirror, which the test changes.
-  private final class InertEngine: MirroredEngine {
-    let mirror = Locked<EngineMirror?>(nil)
+  private final class InertEngine: StorageEngines.MirroredEngine {
+    let mirror = Locked<StorageEngines.Mirror?>(nil)
 
-    func fill(_ mirror: EngineMirror) { self.mirror.withLock { $0 = mirror } }
+    func fill(_ mirror: StorageEngines.Mirror) { self.mirror.withLock { $0 = mirror } }
     func data(forKey key: String) -> Data? { nil }
     func keys() -> [String] { [] }
     func set(_ data: Data?, forKey key: String) {}
     func replace(_ old: Data?, with new: Data?, forKey key: String) -> Bool { true }
-    func apply(_ changes: [EngineEntry], ifCurrent conditions: [EngineEntry]) -> Bool { true }
+    func apply(_ changes: [StorageEngines.Entry], ifCurrent conditions: [StorageEngines.Entry])
+      -> Bool
+    { true }
     func removeAll() {}
   }
 
@@ -700,9 +702,9 @@ import Testing
         (self.engine, self.isBroken) = (engine, isBroken)
       }
 
-      func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngine)? { nil }
+      func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngines.Engine)? { nil }
       func suites(app: String) -> [Defaults.Suite] { [] }
-      func vault(app: String) throws -> (any MirroredEngine)? {
+      func vault(app: String) throws -> (any StorageEngines.MirroredEngine)? {
         apps.withLock { $0.append(app) }
         if isBroken { throw Failure() }
         return engine

@@ -14,7 +14,7 @@ import Testing
     let failure = Locked<(any Error)?>(nil)
     let onRequest = Locked<@Sendable () throws -> Void>({})
 
-    func engine(for suite: Defaults.Suite, app: String) throws -> (any StorageEngine)? {
+    func engine(for suite: Defaults.Suite, app: String) throws -> (any StorageEngines.Engine)? {
       if let error = failure.withLock({ $0 }) { throw error }
       try onRequest.withLock { $0 }()
       return suite == "window" ? nil : table(suite, app)

@@ -90,7 +90,7 @@ import Testing
     let directory = try TemporaryDirectory()
     defer { withExtendedLifetime(directory) {} }
     let files = FileEngine(Folder(directory.url))
-    for engine in [MemoryEngine(), files] as [any StorageEngine] {
+    for engine in [MemoryEngine(), files] as [any StorageEngines.Engine] {
       for (number, key) in Self.names.enumerated() {
         try engine.set(Data("\(number)".utf8), forKey: key)
       }

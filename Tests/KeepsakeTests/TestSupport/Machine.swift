@@ -14,9 +14,9 @@ final class Machine: Sendable {
   private struct Backing: StorageBacking {
     let engine: ServerEngine
 
-    func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngine)? { nil }
+    func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngines.Engine)? { nil }
     func suites(app: String) -> [Defaults.Suite] { [] }
-    func vault(app: String) -> (any MirroredEngine)? { engine }
+    func vault(app: String) -> (any StorageEngines.MirroredEngine)? { engine }
   }
 
   /// What opens the vaults of tests.

@@ -72,11 +72,11 @@ enum MirrorFlaw: CaseIterable {
 }
 
 /// An engine on a ``SharedServer``, which learns of changes with a delay.
-final class ServerEngine: MirroredEngine {
+final class ServerEngine: StorageEngines.MirroredEngine {
   /// What the server sends to each client.
   private enum Message: Sendable {
-    case all([EngineEntry])
-    case changed([EngineEntry])
+    case all([StorageEngines.Entry])
+    case changed([StorageEngines.Entry])
   }
 
   private struct Local {
@@ -86,7 +86,7 @@ final class ServerEngine: MirroredEngine {
   }
 
   private struct WeakMirror: Sendable {
-    weak let mirror: EngineMirror?
+    weak let mirror: StorageEngines.Mirror?
   }
 
   let server: SharedServer
@@ -121,11 +121,13 @@ final class ServerEngine: MirroredEngine {
   /// How many mirrors are in use.
   var mirrorCount: Int { local.withLock { $0.mirrors.count { $0.mirror != nil } } }
 
-  func fill(_ mirror: EngineMirror) throws {
+  func fill(_ mirror: StorageEngines.Mirror) throws {
     try begin("fill")
     server.table.withLock { table in
-      var entries = table.map { EngineEntry(key: $0.key, data: $0.value) }
-      if flaw == .startsFull { entries.append(EngineEntry(key: "ghost", data: Data("1".utf8))) }
+      var entries = table.map { StorageEngines.Entry(key: $0.key, data: $0.value) }
+      if flaw == .startsFull {
+        entries.append(StorageEngines.Entry(key: "ghost", data: Data("1".utf8)))
+      }
       inbox.async { [entries] in
         self.local.withLock { $0.mirrors.append(WeakMirror(mirror: mirror)) }
         mirror.replaceAll(with: entries)
@@ -146,16 +148,18 @@ final class ServerEngine: MirroredEngine {
   }
 
   func set(_ data: Data?, forKey key: String) throws {
-    _ = try write(data == nil ? "remove" : "set", [EngineEntry(key: key, data: data)])
+    _ = try write(data == nil ? "remove" : "set", [StorageEngines.Entry(key: key, data: data)])
   }
 
   func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool {
     let isBlind = flaw == .losesUpdates && key == "order"
-    let conditions = isBlind ? [] : [EngineEntry(key: key, data: old)]
-    return try write("replace", [EngineEntry(key: key, data: new)], ifCurrent: conditions)
+    let conditions = isBlind ? [] : [StorageEngines.Entry(key: key, data: old)]
+    return try write("replace", [StorageEngines.Entry(key: key, data: new)], ifCurrent: conditions)
   }
 
-  func apply(_ changes: [EngineEntry], ifCurrent conditions: [EngineEntry]) throws -> Bool {
+  func apply(_ changes: [StorageEngines.Entry], ifCurrent conditions: [StorageEngines.Entry]) throws
+    -> Bool
+  {
     server.onApply.withLock { $0 }(changes.count)
     return try write("apply", changes, ifCurrent: conditions)
   }
@@ -180,7 +184,8 @@ final class ServerEngine: MirroredEngine {
   }
 
   private func write(
-    _ call: String, _ changes: [EngineEntry], ifCurrent conditions: [EngineEntry] = []
+    _ call: String, _ changes: [StorageEngines.Entry],
+    ifCurrent conditions: [StorageEngines.Entry] = []
   ) throws -> Bool {
     try begin(call)
     let isDone = server.table.withLock { table in
@@ -248,8 +253,8 @@ final class ServerEngine: MirroredEngine {
     }
   }
 
-  private func shown(_ change: EngineEntry) -> EngineEntry {
+  private func shown(_ change: StorageEngines.Entry) -> StorageEngines.Entry {
     let isTorn = flaw == .hidesTornBytes && change.data?.first == UInt8(ascii: "n")
-    return isTorn ? EngineEntry(key: change.key, data: nil) : change
+    return isTorn ? StorageEngines.Entry(key: change.key, data: nil) : change
   }
 }

@@ -97,7 +97,7 @@ import Testing
   }
 }
 
-private struct Unreachable: StorageEngine {
+private struct Unreachable: StorageEngines.Engine {
   func data(forKey key: String) -> Data? { nil }
   func set(_ data: Data?, forKey key: String) throws { throw error }
   func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool { throw error }

@@ -207,7 +207,7 @@ import Testing
     let id = try #require(try replacedTables(server).first)
     let copy = TableMessage.bytes(
       id: id, version: 1, name: "c",
-      TableChanges([EngineEntry(key: "a", data: Data("1".utf8))], removesAll: true))
+      TableChanges([StorageEngines.Entry(key: "a", data: Data("1".utf8))], removesAll: true))
     try DiskCache.named(machine).set(
       Data(copy), forKey: "\(old.server.address) keepsake:{app:suite}:v")
     expectFailure(.misuse, reason: "given up") { _ = try old.table.push() }

@@ -35,7 +35,7 @@ import Testing
     let server = try TestServer(["--appendonly", "yes"])
     let backing = try ValkeyBacking.valkey(try makeUser(on: server))
     let engine = try #require(backing.engine(for: "prices", app: app) as? SettingsTable)
-    let mirror = EngineMirror(engine, report: { Issue.record($0) })
+    let mirror = StorageEngines.Mirror(engine, report: { Issue.record($0) })
     let one = try StoredValue(engineData: Data("1".utf8), key: "a")
     try mirror.set(one, forKey: "a")
     #expect(try mirror.value(forKey: "a") == one)
@@ -53,8 +53,9 @@ import Testing
     #expect(try mirror.value(forKey: "a") == nil)
     // The vault needs no other rights.
     let vault = try #require(backing.vault(app: app) as? SettingsTable)
-    #expect(try vault.apply([EngineEntry(key: "header", data: Data("1".utf8))], ifCurrent: []))
-    let sealed = EngineMirror(vault, report: { Issue.record($0) })
+    #expect(
+      try vault.apply([StorageEngines.Entry(key: "header", data: Data("1".utf8))], ifCurrent: []))
+    let sealed = StorageEngines.Mirror(vault, report: { Issue.record($0) })
     #expect(try sealed.keys() == ["header"] && vault.keys() == ["header"])
     #expect(try backing.suites(app: app).isEmpty)
     try vault.removeAll()

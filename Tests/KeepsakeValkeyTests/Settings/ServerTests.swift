@@ -139,7 +139,7 @@ import Testing
     let table = SettingsTable(
       TableName(app: "app", suite: "suite"), on: Server(fake.address, options: options),
       cache: DiskCache.named(.memory), report: { _ in })
-    let mirror = EngineMirror(table, report: { _ in })
+    let mirror = StorageEngines.Mirror(table, report: { _ in })
     expectFailure(.engineFailed, reason: "larger than 500 bytes") { _ = try mirror.keys() }
     // The time before the next one doubles, so that even a busy machine is quick enough at last.
     waitUntil("the snapshot was not asked for again") {

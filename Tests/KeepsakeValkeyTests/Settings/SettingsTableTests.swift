@@ -51,7 +51,7 @@ import Testing
     #expect(try two.table.replace(Data("1".utf8), with: Data("2".utf8), forKey: "a"))
     #expect(try two.get("a") == "2")
     one.expectEventually("a", "2")
-    let entries = (0..<500).map { EngineEntry(key: "k\($0)", data: Data("\($0)".utf8)) }
+    let entries = (0..<500).map { StorageEngines.Entry(key: "k\($0)", data: Data("\($0)".utf8)) }
     #expect(try one.table.apply(entries, ifCurrent: []))
     two.expectEventually("k499", "499")
     // All of one change at once.
@@ -200,7 +200,10 @@ import Testing
     expectFailure(.diskFull) { try one.set("new", "2") }
     expectFailure(.diskFull) {
       _ = try one.table.apply(
-        [EngineEntry(key: "a", data: nil), EngineEntry(key: "b", data: Data("2".utf8))],
+        [
+          StorageEngines.Entry(key: "a", data: nil),
+          StorageEngines.Entry(key: "b", data: Data("2".utf8)),
+        ],
         ifCurrent: [])
     }
     #expect(try one.all() == ["a": "1"] && two.all() == ["a": "1"])

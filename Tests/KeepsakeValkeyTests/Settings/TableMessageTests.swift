@@ -5,8 +5,8 @@ import Testing
 @testable import KeepsakeValkey
 
 @Suite struct TableMessageTests {
-  private func entry(_ key: String, _ text: String?) -> EngineEntry {
-    EngineEntry(key: key, data: text.map { Data($0.utf8) })
+  private func entry(_ key: String, _ text: String?) -> StorageEngines.Entry {
+    StorageEngines.Entry(key: key, data: text.map { Data($0.utf8) })
   }
 
   private var examples: [TableChanges] {

@@ -25,11 +25,11 @@ import Testing
   func isRead(_ version: Int64, _ id: String) throws {
     let contents = try contents(version, id)
     #expect(contents.version == version && contents.id == id)
-    #expect(contents.entries == [EngineEntry(key: "a", data: Data("1".utf8))])
+    #expect(contents.entries == [StorageEngines.Entry(key: "a", data: Data("1".utf8))])
   }
 
   /// The reply has the keys and values as its last element.
-  private func reply(_ entries: [EngineEntry]) -> [UInt8] {
+  private func reply(_ entries: [StorageEngines.Entry]) -> [UInt8] {
     var bytes = Array("*6\r\n:1\r\n:1\r\n$2\r\nid\r\n$2\r\nc1\r\n$0\r\n\r\n".utf8)
     bytes += Array("*\(2 * entries.count)\r\n".utf8)
     for entry in entries {
@@ -44,7 +44,7 @@ import Testing
   /// the values are tiny.
   @Test(arguments: [0, 1, 10_000]) func permittedTableCanBeRead(_ size: Int) throws {
     let entries = (0..<500).map {
-      EngineEntry(key: "\($0)", data: Data(repeating: UInt8(ascii: "1"), count: size))
+      StorageEngines.Entry(key: "\($0)", data: Data(repeating: UInt8(ascii: "1"), count: size))
     }
     let contents = TableContents(id: "id", version: 1, name: "c1", entries: entries)
     let changes = TableChanges(entries)

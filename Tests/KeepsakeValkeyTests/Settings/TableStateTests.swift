@@ -9,7 +9,7 @@ import Testing
   /// A state that was subscribed and has read a snapshot, and a mirror of it.
   private final class Follower {
     var state: TableState
-    let mirror = EngineMirror(NoEngine(), report: { _ in })
+    let mirror = StorageEngines.Mirror(NoEngine(), report: { _ in })
 
     /// - Parameter snapshot: nil for one that has not been read.
     init(_ snapshot: TableContents?, maximumByteCount: Int = 32 << 20) {
@@ -82,8 +82,8 @@ import Testing
     }
   }
 
-  private final class NoEngine: MirroredEngine {
-    func fill(_ mirror: EngineMirror) {}
+  private final class NoEngine: StorageEngines.MirroredEngine {
+    func fill(_ mirror: StorageEngines.Mirror) {}
     func data(forKey key: String) -> Data? { nil }
     func set(_ data: Data?, forKey key: String) {}
     func replace(_ old: Data?, with new: Data?, forKey key: String) -> Bool { false }
@@ -91,7 +91,7 @@ import Testing
   }
 
   private static func changes(_ entries: [String: String?]) -> TableChanges {
-    TableChanges(entries.map { EngineEntry(key: $0, data: $1.map { Data($0.utf8) }) })
+    TableChanges(entries.map { StorageEngines.Entry(key: $0, data: $1.map { Data($0.utf8) }) })
   }
 
   fileprivate static func message(

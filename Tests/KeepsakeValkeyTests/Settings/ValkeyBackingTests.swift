@@ -67,7 +67,7 @@ import Testing
     let app = StorageSystem.appName
     let mirrors = try [one, two].map { backing in
       let table = try #require(backing.engine(for: .standard, app: app) as? SettingsTable)
-      return EngineMirror(table, report: { _ in })
+      return StorageEngines.Mirror(table, report: { _ in })
     }
     try mirrors[0].set(StoredValue(engineData: Data("1".utf8), key: "a"), forKey: "a")
     func number(_ index: Int) throws -> String? {

@@ -10,7 +10,7 @@ final class TestClient: Sendable {
   let testServer: TestServer
   let server: Server
   let table: SettingsTable
-  let mirror: EngineMirror
+  let mirror: StorageEngines.Mirror
   /// What was reported to `onFailure`.
   let reports = Recorder<StorageError>()
 
@@ -36,7 +36,7 @@ final class TestClient: Sendable {
       TableName(app: "app", suite: suite, database: address.database), on: server,
       cache: cache ?? DiskCache.named(copies), maximumByteCount: maximumByteCount,
       report: { [reports] in reports.append($0) })
-    mirror = EngineMirror(table, report: { [reports] in reports.append($0) })
+    mirror = StorageEngines.Mirror(table, report: { [reports] in reports.append($0) })
   }
 
   /// What was reported, apart from outages: on a busy machine any one may be long enough.

@@ -18,9 +18,9 @@ final class VaultClient: Sendable {
   private struct Backing: StorageBacking {
     let table: SettingsTable
 
-    func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngine)? { nil }
+    func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngines.Engine)? { nil }
     func suites(app: String) -> [Defaults.Suite] { [] }
-    func vault(app: String) -> (any MirroredEngine)? { table }
+    func vault(app: String) -> (any StorageEngines.MirroredEngine)? { table }
   }
 
   /// What opens the vaults of tests.

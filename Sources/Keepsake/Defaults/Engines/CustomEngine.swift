@@ -1,10 +1,10 @@
 internal import FoundationEssentials
 internal import Synchronization
 
-/// Lets a ``Defaults/Store`` use a ``StorageEngine``, which stores bytes. Each read is a call of
-/// the engine.
+/// Lets a ``Defaults/Store`` use a ``StorageEngines/Engine``, which stores bytes. Each read is a
+/// call of the engine.
 final class CustomEngine: ValueEngine {
-  private let engine: any StorageEngine
+  private let engine: any StorageEngines.Engine
   /// The scope in which the engine was given to a suite. If the engine uses stores itself, it finds
   /// the stores of this scope, no matter which task calls.
   private let scope = StorageScope.temporary
@@ -18,7 +18,7 @@ final class CustomEngine: ValueEngine {
   /// changes.
   private let following = Locked<(task: Task<Void, Never>?, failure: StorageError.Code?)?>(nil)
 
-  init(_ engine: any StorageEngine, report: @escaping @Sendable (StorageError) -> Void) {
+  init(_ engine: any StorageEngines.Engine, report: @escaping @Sendable (StorageError) -> Void) {
     self.engine = engine
     self.report = report
   }
@@ -48,7 +48,7 @@ final class CustomEngine: ValueEngine {
 
   func keys() throws(StorageError) -> [String] { try calling { try engine.keys() } }
 
-  // A `StorageEngine` has no versions, so an outdated model could not be recognized.
+  // A `StorageEngines.Engine` has no versions, so an outdated model could not be recognized.
 
   func versionedValue(forKey key: String) throws(StorageError) -> VersionedValue? {
     try value(forKey: key).map { VersionedValue(value: $0, version: 0) }
@@ -71,7 +71,7 @@ final class CustomEngine: ValueEngine {
     // Even after an error, as for one key.
     defer { observers.signal(changes.onlyKey) }
     _ = try calling(changes.onlyKey) {
-      let entries = changes.map { EngineEntry(key: $0.key, data: $0.value?.engineData) }
+      let entries = changes.map { StorageEngines.Entry(key: $0.key, data: $0.value?.engineData) }
       return try engine.apply(entries, ifCurrent: [])
     }
   }

@@ -1,46 +1,54 @@
-public import FoundationEssentials
+internal import FoundationEssentials
 
-/// Stores each value of a suite in a separate file in a ``Folder``, for users and programs that
-/// read single values or edit them by hand.
-///
-/// ```swift
-/// try StorageSystem.bootstrap(
-///   app: "com.example.notes",
-///   engines: ["themes": FileEngine(.applicationSupport.subfolder("themes"))])
-/// Defaults.set("dark", forKey: "name", suite: "themes")     // themes/name.json holds "dark"
-/// ```
-///
-/// The name of a file is its key, with characters that a file name cannot hold escaped as `%XX`,
-/// and `.json`. The first parts of a long key become names of directories. The next read sees a
-/// file that was edited by hand. Each read opens a file; if that is too slow, use the journal,
-/// whose values are in memory.
-///
-/// Calls may come from any thread and any process. When a set has returned, it survives the end of
-/// the process, however it ends. It also survives a power cut if the ``Folder`` is durable, and
-/// otherwise after `synchronize()`. Other files in the directory are left alone. If the file system
-/// ignores the case of names, keys do too.
-public final class FileEngine: StorageEngine {
+extension StorageEngines {
+  /// An engine that stores each value of a suite in a separate file in a folder, for users and
+  /// programs that read single values or edit them by hand.
+  ///
+  /// ```swift
+  /// try StorageSystem.bootstrap(
+  ///   app: "com.example.notes",
+  ///   engines: ["themes": StorageEngines.files(in: .applicationSupport.subfolder("themes"))])
+  /// Defaults.set("dark", forKey: "name", suite: "themes")     // themes/name.json holds "dark"
+  /// ```
+  ///
+  /// The name of a file is its key, with characters that a file name cannot hold escaped as `%XX`,
+  /// and `.json`. The first parts of a long key become names of directories. The next read sees a
+  /// file that was edited by hand. Each read opens a file; if that is too slow, use the journal,
+  /// whose values are in memory.
+  ///
+  /// Calls may come from any thread and any process. When a set has returned, it survives the end
+  /// of the process, however it ends. It also survives a power cut if the ``Folder`` is durable,
+  /// and otherwise after `synchronize()`. Other files in the directory are left alone. If the file
+  /// system ignores the case of names, keys do too.
+  ///
+  /// - Parameter folder: Where the files are. No other engine may use it.
+  public static func files(in folder: Folder) -> some Engine { FileEngine(folder) }
+}
+
+/// See ``StorageEngines/files(in:)``.
+final class FileEngine: StorageEngines.Engine {
   let directory: Folder
   /// The paths of directories in which changes have been watched.
   private let watchedPaths = Locked<Set<String>>([])
   private let timeout = Duration.seconds(10)
 
-  /// Creates an engine with its files in a directory, which no other engine may use.
-  public init(_ folder: Folder) { self.directory = folder }
+  init(_ folder: Folder) { self.directory = folder }
 
   /// The contents of a key's file; nil if there is none.
-  public func data(forKey key: String) throws -> Data? {
+  func data(forKey key: String) throws -> Data? {
     try directory.load(Self.path(of: key))
   }
 
   /// Writes a key's file; nil deletes it.
-  public func set(_ data: Data?, forKey key: String) throws {
+  func set(_ data: Data?, forKey key: String) throws {
     try exclusively { () throws(StorageError) in try put(data, key) }
   }
 
   /// Writes a key's file if its current contents are `old`; nil stands for no file.
-  public func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool {
-    try apply([EngineEntry(key: key, data: new)], ifCurrent: [EngineEntry(key: key, data: old)])
+  func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool {
+    try apply(
+      [StorageEngines.Entry(key: key, data: new)],
+      ifCurrent: [StorageEngines.Entry(key: key, data: old)])
   }
 
   /// Writes the files of several keys, if every file of `conditions` has the contents that it has
@@ -48,8 +56,8 @@ public final class FileEngine: StorageEngine {
   ///
   /// A reader may see the first files before the others. If the call fails halfway, the first ones
   /// are written. Under conditions, no other thread or process writes meanwhile.
-  public func apply(
-    _ changes: [EngineEntry], ifCurrent conditions: [EngineEntry]
+  func apply(
+    _ changes: [StorageEngines.Entry], ifCurrent conditions: [StorageEngines.Entry]
   ) throws -> Bool {
     if conditions.isEmpty {
       // Other writers do not wait for all of them.
@@ -67,17 +75,17 @@ public final class FileEngine: StorageEngine {
   }
 
   /// The keys of all files that have the name of a key.
-  public func keys() throws -> [String] { try files().map(\.key) }
+  func keys() throws -> [String] { try files().map(\.key) }
 
   /// Deletes the files of all keys.
-  public func removeAll() throws {
+  func removeAll() throws {
     try exclusively { () throws(StorageError) in
       for file in try files() { try directory.delete(file.path) }
     }
   }
 
   /// Returns when all files survive a power cut.
-  public func synchronize() throws {
+  func synchronize() throws {
     let root = try directory.confinedPath("")
     guard let status = try root.status() else { return }
     try root.synchronizeContents(status)
@@ -85,7 +93,7 @@ public final class FileEngine: StorageEngine {
   }
 
   /// A stream with an element after each change of a file, made by any process.
-  public func changes() throws -> AsyncStream<Void>? {
+  func changes() throws -> AsyncStream<Void>? {
     let root = try directory.confinedPath("")
     // Do not bring back a directory that was watched before: it may be being removed.
     let isFirst = watchedPaths.withLock { $0.insert(root.path).inserted }

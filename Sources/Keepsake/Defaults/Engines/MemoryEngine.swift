@@ -1,23 +1,28 @@
-public import FoundationEssentials
+internal import FoundationEssentials
 
-/// Keeps the values of a suite in memory, for short-lived data and for tests.
-///
-/// The suite `.memory` has one. To keep another suite in memory, give it one:
-///
-/// ```swift
-/// try StorageSystem.bootstrap(app: "com.example.notes", engines: ["session": MemoryEngine()])
-/// ```
-///
-/// Its values are gone when the engine is deallocated. Calls may come from any thread.
-public final class MemoryEngine: StorageEngine {
+extension StorageEngines {
+  /// An engine that keeps the values of a suite in memory, for short-lived data and for tests.
+  ///
+  /// The suite `.memory` has one. To keep another suite in memory, give it one:
+  ///
+  /// ```swift
+  /// try StorageSystem.bootstrap(
+  ///   app: "com.example.notes", engines: ["session": StorageEngines.memory()])
+  /// ```
+  ///
+  /// Its values are gone when the engine is deallocated. Calls may come from any thread.
+  public static func memory() -> some Engine { MemoryEngine() }
+}
+
+/// See ``StorageEngines/memory()``.
+final class MemoryEngine: StorageEngines.Engine {
   private let table: ReadWriteLocked<ValueTable>
   /// Orders writers. Readers never take it, so that the closure of an update may read.
   private let writer = Locked(())
   private let timeout = Duration.seconds(10)
   let observers = Observers()
 
-  /// Creates an empty engine.
-  public convenience init() { self.init(isEmptiedByFork: false) }
+  convenience init() { self.init(isEmptiedByFork: false) }
 
   /// - Parameter isEmptiedByFork: Whether a forked child begins with an empty engine if the fork
   ///   interrupted a change. For copies of values, which can be made again.
@@ -30,22 +35,22 @@ public final class MemoryEngine: StorageEngine {
   }
 
   /// The bytes of a key, as JSON with the same meaning as what was set; nil if there are none.
-  public func data(forKey key: String) throws -> Data? { value(forKey: key)?.engineData }
+  func data(forKey key: String) throws -> Data? { value(forKey: key)?.engineData }
 
   /// Stores the bytes of a key, which must be JSON; nil removes them.
-  public func set(_ data: Data?, forKey key: String) throws {
+  func set(_ data: Data?, forKey key: String) throws {
     try set(Self.value(of: data, key), forKey: key)
   }
 
   /// Stores the bytes of a key if its current bytes are `old`; nil stands for no bytes.
-  public func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool {
+  func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool {
     try replace(Self.value(of: old, key), with: Self.value(of: new, key), forKey: key)
   }
 
   /// Stores the bytes of several keys in one step, if every key of `conditions` has the bytes that
   /// it has there.
-  public func apply(
-    _ changes: [EngineEntry], ifCurrent conditions: [EngineEntry]
+  func apply(
+    _ changes: [StorageEngines.Entry], ifCurrent conditions: [StorageEngines.Entry]
   ) throws -> Bool {
     let conditions = try conditions.map { ($0.key, try Self.value(of: $0.data, $0.key)) }
     let changes = try changes.map {
@@ -57,16 +62,16 @@ public final class MemoryEngine: StorageEngine {
   }
 
   /// All keys that have bytes.
-  public func keys() -> [String] { table.withReadLock { $0.entries.copiedKeys }.keys }
+  func keys() -> [String] { table.withReadLock { $0.entries.copiedKeys }.keys }
 
   /// Removes all bytes of all keys in one step.
-  public func removeAll() throws {
+  func removeAll() throws {
     try exclusively { table.withLock { $0.removeAll() } }
     observers.signal()
   }
 
   /// A stream with an element after each change.
-  public func changes() -> AsyncStream<Void>? { changes { _ in true } }
+  func changes() -> AsyncStream<Void>? { changes { _ in true } }
 
   private static func value(of data: Data?, _ key: String) throws(StorageError) -> StoredValue? {
     do throws(StorageError) {

@@ -1,140 +1,145 @@
 internal import FoundationEssentials
 internal import Synchronization
 
-/// A ``StorageEngine`` whose values each process keeps in memory, so that reading a setting is not
-/// a call.
-///
-/// Make an engine of this kind if it asks a server. Its suite then reads as fast as one in the
-/// journal, and goes on reading while the server cannot be reached. The engine tells every
-/// ``EngineMirror`` what changes:
-///
-/// ```swift
-/// final class ServerEngine: MirroredEngine {
-///   func fill(_ mirror: EngineMirror) throws {
-///     try subscription.add(mirror)
-///   }
-///   // On the thread of the subscription, for each mirror:
-///   //   mirror.replaceAll(with: entries)   after it has connected
-///   //   mirror.apply(changes)              for each message
-/// }
-/// ```
-///
-/// All other calls are calls of the engine, which decides. A closure of `update` may run on the
-/// value of the mirror first; it runs again if the engine has another value.
-/// `StorageEngineConformance`, in `KeepsakeTesting`, also tests what a mirror shows.
-public protocol MirroredEngine: StorageEngine {
-  /// Gives a mirror all values before it returns, and from then on every change, made by this or
-  /// any other process.
+extension StorageEngines {
+  /// A ``StorageEngines/Engine`` whose values each process keeps in memory, so that reading a
+  /// setting is not a call.
   ///
-  /// The engine calls the mirror in the order in which the changes were made, from one thread at a
-  /// time. It keeps the mirror in a weak reference, which is nil once the suite is released, and
-  /// removes such references. While it uses a mirror, that may become the last reference to the
-  /// engine: the engine may then be released on the thread that makes the call.
+  /// Make an engine of this kind if it asks a server. Its suite then reads as fast as one in the
+  /// journal, and goes on reading while the server cannot be reached. The engine tells every
+  /// ``StorageEngines/Mirror`` what changes:
   ///
-  /// When a call that writes returns, every mirror of this engine has the change. When `replace` or
-  /// `apply` returns false, they have the values that failed the condition.
+  /// ```swift
+  /// final class ServerEngine: StorageEngines.MirroredEngine {
+  ///   func fill(_ mirror: StorageEngines.Mirror) throws {
+  ///     try subscription.add(mirror)
+  ///   }
+  ///   // On the thread of the subscription, for each mirror:
+  ///   //   mirror.replaceAll(with: entries)   after it has connected
+  ///   //   mirror.apply(changes)              for each message
+  /// }
+  /// ```
   ///
-  /// The call is made by the first read, by each further read until one succeeds, and again in a
-  /// forked child: the engine must expect the same mirror several times, and several mirrors. It
-  /// may wait for the server. If that cannot be reached, the call fails soon, with the code
-  /// ``StorageError/Code-swift.struct/unreachable``.
-  func fill(_ mirror: EngineMirror) throws
-}
-
-/// The values of a ``MirroredEngine`` in the memory of this process.
-///
-/// A suite makes one for its engine, and so does a vault. While the engine cannot be reached, it
-/// keeps its last values. Calls may come from any thread, one at a time.
-public final class EngineMirror: Sendable {
-  private let source: any MirroredEngine
-  /// Makes the calls of the engine other than ``MirroredEngine/fill(_:)``.
-  private let engine: CustomEngine
-  private let values = MemoryEngine(isEmptiedByFork: true)
-  /// How often filling has failed, and why it did the last time. One thread at a time fills.
-  private let filling = Locked<(failureCount: Int, failure: StorageError?)>((0, nil))
-  private let failureCount = Atomic(0)
-  /// The ``ForkGuard/generation`` of the process that has filled the mirror; 0 before.
-  private let filledGeneration = Atomic<UInt64>(0)
-  private let isWatched = Atomic(false)
-  private let handler: @Sendable (StorageError) -> Void
-
-  init(_ source: any MirroredEngine, report: @escaping @Sendable (StorageError) -> Void) {
-    self.source = source
-    handler = report
-    engine = CustomEngine(source, report: report)
+  /// All other calls are calls of the engine, which decides. A closure of `update` may run on the
+  /// value of the mirror first; it runs again if the engine has another value.
+  /// `StorageEngineConformance`, in `KeepsakeTesting`, also tests what a mirror shows.
+  public protocol MirroredEngine: Engine {
+    /// Gives a mirror all values before it returns, and from then on every change, made by this or
+    /// any other process.
+    ///
+    /// The engine calls the mirror in the order in which the changes were made, from one thread at
+    /// a time. It keeps the mirror in a weak reference, which is nil once the suite is released,
+    /// and removes such references. While it uses a mirror, that may become the last reference to
+    /// the engine: the engine may then be released on the thread that makes the call.
+    ///
+    /// When a call that writes returns, every mirror of this engine has the change. When `replace`
+    /// or `apply` returns false, they have the values that failed the condition.
+    ///
+    /// The call is made by the first read, by each further read until one succeeds, and again in a
+    /// forked child: the engine must expect the same mirror several times, and several mirrors. It
+    /// may wait for the server. If that cannot be reached, the call fails soon, with the code
+    /// ``StorageError/Code-swift.struct/unreachable``.
+    func fill(_ mirror: StorageEngines.Mirror) throws
   }
 
-  // MARK: For engines
+  /// The values of a ``StorageEngines/MirroredEngine`` in the memory of this process.
+  ///
+  /// A suite makes one for its engine, and so does a vault. While the engine cannot be reached, it
+  /// keeps its last values. Calls may come from any thread, one at a time.
+  public final class Mirror: Sendable {
+    private let source: any StorageEngines.MirroredEngine
+    /// Makes the calls of the engine other than ``StorageEngines/MirroredEngine/fill(_:)``.
+    private let engine: CustomEngine
+    private let values = MemoryEngine(isEmptiedByFork: true)
+    /// How often filling has failed, and why it did the last time. One thread at a time fills.
+    private let filling = Locked<(failureCount: Int, failure: StorageError?)>((0, nil))
+    private let failureCount = Atomic(0)
+    /// The ``ForkGuard/generation`` of the process that has filled the mirror; 0 before.
+    private let filledGeneration = Atomic<UInt64>(0)
+    private let isWatched = Atomic(false)
+    private let handler: @Sendable (StorageError) -> Void
 
-  /// Replaces all values. Values that stay the same count as unchanged.
-  public func replaceAll(with entries: [EngineEntry]) {
-    receive { () throws(StorageError) in try values.replaceAll(with: Self.decode(entries)) }
-  }
-
-  /// Makes changes in one step.
-  public func apply(_ changes: [EngineEntry]) {
-    receive { () throws(StorageError) in try values.apply(Self.decode(changes)) }
-  }
-
-  /// Passes an error to ``StorageSystem/onFailure``, for what no call can throw: that the server
-  /// has lost changes, for example.
-  public func report(_ error: StorageError) { handler(error) }
-
-  private func receive(_ store: () throws(StorageError) -> Void) {
-    do throws(StorageError) {
-      try store()
-    } catch {
-      // The values are missing something now. The next read gets all of them again.
-      filledGeneration.store(0, ordering: .releasing)
-      report(error.inContext(of: "changes"))
+    init(
+      _ source: any StorageEngines.MirroredEngine,
+      report: @escaping @Sendable (StorageError) -> Void
+    ) {
+      self.source = source
+      handler = report
+      engine = CustomEngine(source, report: report)
     }
-  }
 
-  private static func decode(_ entries: [EngineEntry]) -> [ValueChange] {
-    entries.map { entry in
-      let value = entry.data.map { StoredValue(engineData: $0) ?? damaged }
-      return ValueChange(key: entry.key, value: value)
+    // MARK: For engines
+
+    /// Replaces all values. Values that stay the same count as unchanged.
+    public func replaceAll(with entries: [StorageEngines.Entry]) {
+      receive { () throws(StorageError) in try values.replaceAll(with: Self.decode(entries)) }
     }
-  }
 
-  /// Stands for bytes that are not JSON; no valid value is the same.
-  private static let damaged = StoredValue.json([])
+    /// Makes changes in one step.
+    public func apply(_ changes: [StorageEngines.Entry]) {
+      receive { () throws(StorageError) in try values.apply(Self.decode(changes)) }
+    }
 
-  // MARK: Filling
+    /// Passes an error to ``StorageSystem/onFailure``, for what no call can throw: that the server
+    /// has lost changes, for example.
+    public func report(_ error: StorageError) { handler(error) }
 
-  @inline(__always)
-  private var isFilled: Bool {
-    filledGeneration.load(ordering: .acquiring) == ForkGuard.generation
-  }
-
-  @inline(__always)
-  private func fillIfNeeded() throws(StorageError) {
-    if !isFilled { try fill() }
-  }
-
-  /// Threads that wait while another one fails to fill the mirror fail with it: each attempt may
-  /// take as long as a time-out.
-  private func fill() throws(StorageError) {
-    let known = failureCount.load(ordering: .acquiring)
-    try filling.withLock { state throws(StorageError) in
-      if isFilled { return }
-      if state.failureCount != known, let failure = state.failure { throw failure }
+    private func receive(_ store: () throws(StorageError) -> Void) {
       do throws(StorageError) {
-        try engine.calling { try source.fill(self) }
+        try store()
       } catch {
-        state = (state.failureCount &+ 1, error)
-        failureCount.store(state.failureCount, ordering: .releasing)
-        throw error
+        // The values are missing something now. The next read gets all of them again.
+        filledGeneration.store(0, ordering: .releasing)
+        report(error.inContext(of: "changes"))
       }
-      state.failure = nil
-      filledGeneration.store(ForkGuard.generation, ordering: .releasing)
+    }
+
+    private static func decode(_ entries: [StorageEngines.Entry]) -> [ValueChange] {
+      entries.map { entry in
+        let value = entry.data.map { StoredValue(engineData: $0) ?? damaged }
+        return ValueChange(key: entry.key, value: value)
+      }
+    }
+
+    /// Stands for bytes that are not JSON; no valid value is the same.
+    private static let damaged = StoredValue.json([])
+
+    // MARK: Filling
+
+    @inline(__always)
+    private var isFilled: Bool {
+      filledGeneration.load(ordering: .acquiring) == ForkGuard.generation
+    }
+
+    @inline(__always)
+    private func fillIfNeeded() throws(StorageError) {
+      if !isFilled { try fill() }
+    }
+
+    /// Threads that wait while another one fails to fill the mirror fail with it: each attempt may
+    /// take as long as a time-out.
+    private func fill() throws(StorageError) {
+      let known = failureCount.load(ordering: .acquiring)
+      try filling.withLock { state throws(StorageError) in
+        if isFilled { return }
+        if state.failureCount != known, let failure = state.failure { throw failure }
+        do throws(StorageError) {
+          try engine.calling { try source.fill(self) }
+        } catch {
+          state = (state.failureCount &+ 1, error)
+          failureCount.store(state.failureCount, ordering: .releasing)
+          throw error
+        }
+        state.failure = nil
+        filledGeneration.store(ForkGuard.generation, ordering: .releasing)
+      }
     }
   }
 }
 
 // MARK: - For vaults
 
-extension EngineMirror {
+extension StorageEngines.Mirror {
   /// The value of a key. Bytes that are not JSON are a value that no valid one equals.
   func uncheckedValue(forKey key: String) throws(StorageError) -> StoredValue? {
     try fillIfNeeded()
@@ -150,7 +155,7 @@ extension EngineMirror {
   func storedKeys() throws(StorageError) -> [String] { try engine.keys() }
 
   func apply(
-    _ changes: [EngineEntry], ifCurrent conditions: [EngineEntry]
+    _ changes: [StorageEngines.Entry], ifCurrent conditions: [StorageEngines.Entry]
   ) throws(StorageError) -> Bool {
     try engine.calling { try source.apply(changes, ifCurrent: conditions) }
   }
@@ -161,7 +166,7 @@ extension EngineMirror {
   func refill() throws(StorageError) { try engine.calling { try source.fill(self) } }
 }
 
-extension EngineMirror: ValueEngine {
+extension StorageEngines.Mirror: ValueEngine {
   @usableFromInline var path: String? { nil }
 
   // MARK: Reading

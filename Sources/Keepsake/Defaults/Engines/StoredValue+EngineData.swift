@@ -1,6 +1,6 @@
 internal import FoundationEssentials
 
-/// The bytes that a ``StorageEngine`` stores for a value.
+/// The bytes that a ``StorageEngines/Engine`` stores for a value.
 extension StoredValue {
   var engineData: Data {
     var text: [UInt8] = []

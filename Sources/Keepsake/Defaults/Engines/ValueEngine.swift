@@ -1,7 +1,8 @@
 /// Stores the values of one suite: what a ``Defaults/Store`` is built on.
 ///
-/// Unlike a ``StorageEngine``, which stores bytes, it knows values and can keep them decoded. The
-/// journal and ``MemoryEngine`` are value engines; ``CustomEngine`` makes one of a `StorageEngine`.
+/// Unlike a ``StorageEngines/Engine``, which stores bytes, it knows values and can keep them
+/// decoded. The journal and ``MemoryEngine`` are value engines; ``CustomEngine`` makes one of a
+/// `StorageEngines.Engine`.
 @usableFromInline
 protocol ValueEngine: AnyObject, Sendable {
   func value(forKey key: String) throws(StorageError) -> StoredValue?
@@ -42,7 +43,7 @@ protocol ValueEngine: AnyObject, Sendable {
   func changedValues(since version: UInt64?) throws(StorageError) -> ChangedValues
 
   // These two have no typed error because `MemoryEngine` implements them as a public
-  // `StorageEngine`, whose calls may throw any.
+  // `StorageEngines.Engine`, whose calls may throw any.
 
   func removeAll() throws
 

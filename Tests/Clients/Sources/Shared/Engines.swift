@@ -6,7 +6,7 @@ import Keepsake
 struct Closed: Error {}
 
 /// An engine whose calls all fail.
-struct ClosedEngine: StorageEngine {
+struct ClosedEngine: StorageEngines.Engine {
   func data(forKey key: String) throws -> Data? { throw Closed() }
   func set(_ data: Data?, forKey key: String) throws { throw Closed() }
   func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool { throw Closed() }
@@ -17,8 +17,8 @@ func checkEngines() async throws {
   let table = TableEngine()
   let directory = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
   let folder = Folder(directory)
-  let engines: [Defaults.Suite: any StorageEngine] = [
-    "table": table, "files": FileEngine(folder), "session": MemoryEngine(),
+  let engines: [Defaults.Suite: any StorageEngines.Engine] = [
+    "table": table, "files": StorageEngines.files(in: folder), "session": StorageEngines.memory(),
     "closed": ClosedEngine(),
   ]
   try await StorageSystem.withTemporary(engines: engines) {

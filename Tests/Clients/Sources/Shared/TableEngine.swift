@@ -1,10 +1,10 @@
-// Compiled into three programs: conforming to StorageEngine makes a type nonisolated, even with the
-// main actor as default isolation.
+// Compiled into three programs: conforming to StorageEngines.Engine makes a type nonisolated, even
+// with the main actor as default isolation.
 import Foundation
 import Keepsake
 import Synchronization
 
-final class TableEngine: StorageEngine {
+final class TableEngine: StorageEngines.Engine {
   private let table = Mutex<[String: Data]>([:])
 
   func data(forKey key: String) -> Data? { table.withLock { $0[key] } }

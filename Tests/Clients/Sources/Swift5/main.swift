@@ -12,7 +12,7 @@ final class Caller {
 }
 
 /// `@unchecked` because the compiler does not know that the lock protects the table.
-final class TableEngine: StorageEngine, @unchecked Sendable {
+final class TableEngine: StorageEngines.Engine, @unchecked Sendable {
   private let lock = NSLock()
   private var table: [String: Data] = [:]
 

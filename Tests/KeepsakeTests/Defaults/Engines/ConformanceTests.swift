@@ -278,7 +278,7 @@ enum Flaw: CaseIterable {
 }
 
 /// An engine with one flaw, or none.
-final class FlawedEngine: StorageEngine {
+final class FlawedEngine: StorageEngines.Engine {
   /// What all engines on the same values have in common.
   final class Shared: Sendable {
     let table = Locked<[String: Data]>([:])
@@ -362,7 +362,9 @@ final class FlawedEngine: StorageEngine {
     return isDone
   }
 
-  func apply(_ changes: [EngineEntry], ifCurrent conditions: [EngineEntry]) -> Bool {
+  func apply(_ changes: [StorageEngines.Entry], ifCurrent conditions: [StorageEngines.Entry])
+    -> Bool
+  {
     var changes = changes
     var checked = conditions
     let isMany = conditions.count > 1

@@ -6,7 +6,7 @@ import Testing
 @testable import KeepsakeTestSupport
 
 /// An engine that runs a hook of the test before each call.
-final class HookedEngine: StorageEngine {
+final class HookedEngine: StorageEngines.Engine {
   let table = TableEngine()
   /// May throw, or wait.
   let hook = Locked<@Sendable (String) throws -> Void>({ _ in })
@@ -60,7 +60,7 @@ final class HookedEngine: StorageEngine {
   }
 
   private func withSuite<R>(
-    on engine: any StorageEngine, _ body: (Defaults.Store) async throws -> R
+    on engine: any StorageEngines.Engine, _ body: (Defaults.Store) async throws -> R
   ) async throws -> R {
     try await StorageSystem.withTemporary(engines: ["own": engine]) {
       try await body(Defaults.suite("own"))
@@ -263,7 +263,7 @@ final class HookedEngine: StorageEngine {
 
   /// An engine that uses stores itself finds the stores of its own scope.
   @Test func engineFindsTheStoresOfItsScopeFromAnyTask() async throws {
-    final class Indirect: StorageEngine {
+    final class Indirect: StorageEngines.Engine {
       func data(forKey key: String) throws -> Data? { try Folder.caches.load(key) }
       func set(_ data: Data?, forKey key: String) throws { try Folder.caches.save(data!, as: key) }
       func replace(_ old: Data?, with new: Data?, forKey key: String) throws -> Bool { false }

@@ -130,7 +130,7 @@ import Testing
   }
 
   /// Counts the calls that ask for changes.
-  private final class WatchCountingEngine: StorageEngine {
+  private final class WatchCountingEngine: StorageEngines.Engine {
     private let engine: FileEngine
     private let counter = Locked(0)
 

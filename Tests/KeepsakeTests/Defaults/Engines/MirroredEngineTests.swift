@@ -16,8 +16,8 @@ import Testing
 
   private let server = SharedServer()
 
-  private func entry(_ key: String, _ text: String?) -> EngineEntry {
-    EngineEntry(key: key, data: text.map { Data($0.utf8) })
+  private func entry(_ key: String, _ text: String?) -> StorageEngines.Entry {
+    StorageEngines.Entry(key: key, data: text.map { Data($0.utf8) })
   }
 
   private func withSuite<R>(
@@ -198,7 +198,7 @@ import Testing
       #expect(try store.int("a") == 3 && store.int("b") == 2)
       try store.remove(["a", "a", "b"])
       #expect(counts.withLock { $0 } == [2, 2])
-      let mirror = try #require(try store.engine.get() as? EngineMirror)
+      let mirror = try #require(try store.engine.get() as? StorageEngines.Mirror)
       mirror.replaceAll(with: [entry("a", "2")])
       mirror.replaceAll(with: [entry("a", "1"), entry("a", "2")])
       #expect(try store.int("a") == 2)
@@ -206,7 +206,7 @@ import Testing
   }
 
   @Test func replacedSnapshotSignalsOnlyWhatDiffers() async throws {
-    let mirror = EngineMirror(ServerEngine(server)) { _ in }
+    let mirror = StorageEngines.Mirror(ServerEngine(server)) { _ in }
     let engine: any ValueEngine = mirror
     // The first read fills the mirror, from a server without values.
     #expect(try engine.keys().isEmpty)
@@ -246,7 +246,7 @@ import Testing
 
   @Test func keysAreComparedByTheirBytes() async throws {
     try await withSuite(on: ServerEngine(server)) { store async throws in
-      let mirror = try #require(try store.engine.get() as? EngineMirror)
+      let mirror = try #require(try store.engine.get() as? StorageEngines.Mirror)
       #expect(try store.keys().isEmpty)
       mirror.replaceAll(with: [
         entry("\u{E9}", "1"), entry("e\u{301}", "2"),

@@ -6,7 +6,7 @@ import Testing
 @testable import KeepsakeTestSupport
 
 /// The engine of the documentation.
-final class TableEngine: StorageEngine {
+final class TableEngine: StorageEngines.Engine {
   private let table = Locked<[String: Data]>([:])
 
   func data(forKey key: String) -> Data? { table.withLock { $0[key] } }
@@ -22,7 +22,7 @@ final class TableEngine: StorageEngine {
 }
 
 /// The journal, which stores values, as an engine that stores bytes.
-private struct JournalEngine: StorageEngine {
+private struct JournalEngine: StorageEngines.Engine {
   let journal: Journal
 
   func data(forKey key: String) throws -> Data? { try journal.value(forKey: key)?.engineData }

@@ -379,7 +379,7 @@ final class TierMachine: Sendable {
     let tier: FakeTier
     let directory: TemporaryDirectory
 
-    func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngine)? { nil }
+    func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngines.Engine)? { nil }
     func suites(app: String) -> [Defaults.Suite] { [] }
     func cacheEngine(
       over files: FileCache, of cache: DiskCache.Name, app: String,
