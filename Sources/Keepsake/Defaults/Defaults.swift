@@ -203,11 +203,13 @@ extension Defaults {
       != nil
   }
 
-  /// Removes the value of a key; this is the call for a literal nil.
+  /// Removes the value of a key: the overload for a literal `nil`.
   ///
   /// - Returns: Whether the key has no value now. If not, the error is reported.
   @inlinable @discardableResult
-  public static func set(_ value: Never?, forKey key: String, suite: Suite = .standard) -> Bool {
+  public static func set(
+    _ value: _OptionalNilComparisonType, forKey key: String, suite: Suite = .standard
+  ) -> Bool {
     remove(key, suite: suite)
   }
 

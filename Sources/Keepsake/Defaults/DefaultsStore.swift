@@ -308,9 +308,11 @@ extension Defaults.Store {
     }
   }
 
-  /// Removes the value of a key; this is the call for a literal nil.
+  /// Removes the value of a key: the overload for a literal `nil`.
   @inlinable
-  public func set(_ value: Never?, forKey key: String) throws(StorageError) {
+  public func set(
+    _ value: _OptionalNilComparisonType, forKey key: String
+  ) throws(StorageError) {
     try remove(key)
   }
 

@@ -270,12 +270,13 @@ extension DiskCache.Store {
     }
   }
 
-  /// Removes the entry: the call that a literal nil selects.
+  /// Removes the entry: the overload for a literal `nil`.
   ///
   /// - Throws: ``StorageError`` if the entry was not removed.
   @inlinable
   public func set(
-    _ value: Never?, forKey key: String, expiry: DiskCache.Expiry = .never, durable: Bool = false
+    _ value: _OptionalNilComparisonType, forKey key: String, expiry: DiskCache.Expiry = .never,
+    durable: Bool = false
   ) throws(StorageError) {
     try remove(key)
   }

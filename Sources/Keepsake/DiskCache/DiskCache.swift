@@ -140,13 +140,13 @@ extension DiskCache {
     } != nil
   }
 
-  /// Removes the entry: the call that a literal nil selects.
+  /// Removes the entry: the overload for a literal `nil`.
   ///
   /// - Returns: Whether there is no entry now; true even if there was none before.
   @inlinable @discardableResult
   public static func set(
-    _ value: Never?, forKey key: String, expiry: Expiry = .never, durable: Bool = false,
-    cache: Name = .standard
+    _ value: _OptionalNilComparisonType, forKey key: String, expiry: Expiry = .never,
+    durable: Bool = false, cache: Name = .standard
   ) -> Bool {
     remove(key, cache: cache)
   }

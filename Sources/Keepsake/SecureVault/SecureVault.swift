@@ -192,10 +192,11 @@ extension SecureVault {
     } != nil
   }
 
-  /// Removes a secret. This makes a literal nil compile.
+  /// Removes a secret: the overload for a literal `nil`.
   @inlinable @discardableResult
   public static func set(
-    _ value: Never?, forKey key: String, access: Access? = nil, service: Service = defaultService
+    _ value: _OptionalNilComparisonType, forKey key: String, access: Access? = nil,
+    service: Service = defaultService
   ) -> Bool {
     remove(key, service: service)
   }

@@ -326,10 +326,10 @@ extension SecureVault.Store {
     return try write(stored, forKey: key, access, "add", replaces: false)
   }
 
-  /// Removes a secret. This makes a literal nil compile.
+  /// Removes a secret: the overload for a literal `nil`.
   @inlinable
   public func set(
-    _ value: Never?, forKey key: String, access: SecureVault.Access? = nil
+    _ value: _OptionalNilComparisonType, forKey key: String, access: SecureVault.Access? = nil
   ) throws(StorageError) {
     try remove(key)
   }
