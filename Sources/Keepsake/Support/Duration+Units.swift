@@ -48,14 +48,16 @@ extension Duration {
     }
   }
 
-  /// In nanoseconds; nil if the duration is shorter than one, zero or negative, `Int64.max` if it
-  /// is too long.
-  var positiveNanoseconds: Int64? {
-    if self < .nanoseconds(1) { return nil }
+  /// In nanoseconds; the limits of `Int64` for what is beyond them.
+  var saturatedNanoseconds: Int64 {
+    if self <= .nanoseconds(Int64.min) { return .min }
     if self >= .nanoseconds(Int64.max) { return .max }
     let (seconds, attoseconds) = components
     return seconds * WallClock.second + attoseconds / 1_000_000_000
   }
+
+  /// The same; nil if the duration is shorter than a nanosecond, zero or negative.
+  var positiveNanoseconds: Int64? { saturatedNanoseconds > 0 ? saturatedNanoseconds : nil }
 
   /// In seconds, rounded up; at least 1.
   var wholeSeconds: UInt32 {

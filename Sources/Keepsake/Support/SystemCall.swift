@@ -129,6 +129,7 @@ func acceptedPart(
 /// Wraps `body` so that on another thread it sees the fault plan and the clock of the current
 /// task. Task-local values do not follow a hop to another thread.
 func carryingTaskLocals<R>(_ body: @escaping @Sendable () -> R) -> @Sendable () -> R {
+  let body = WallClock.carryingAdvance(body)
   #if DEBUG
   let (plan, time) = (FaultPlan.current, WallClock.fixed)
   if plan == nil, time == nil { return body }

@@ -124,11 +124,11 @@ import XCTest
     #expect(Defaults.int("launches") == 2)
   }
 
-  /// Sleeps because it is the guide's example.
-  @Test(.temporaryStorage) func entriesExpire() async throws {
-    DiskCache.set("page", forKey: "home", expiry: .after(.milliseconds(50)))
-    try await Task.sleep(for: .milliseconds(80))
-    #expect(!DiskCache.contains("home"))
+  @Test(.temporaryStorage) func theHomePageExpires() async {
+    DiskCache.set("page", forKey: "home", expiry: .minutes(5))
+    await StorageSystem.withClock(advancedBy: .minutes(6)) {
+      #expect(!DiskCache.contains("home"))
+    }
   }
 
   @Test(.temporaryStorage) func goesOnWithoutACache() throws {

@@ -1,0 +1,33 @@
+public import Keepsake
+
+extension StorageSystem {
+  /// Runs `body` later, as far as caches can tell, so that a test of an expiry need not wait.
+  ///
+  /// ```swift
+  /// @Test(.temporaryStorage) func theHomePageExpires() async throws {
+  ///   DiskCache.set("page", forKey: "home", expiry: .minutes(5))
+  ///   await StorageSystem.withClock(advancedBy: .minutes(6)) {
+  ///     #expect(!DiskCache.contains("home"))
+  ///   }
+  /// }
+  /// ```
+  ///
+  /// The clock goes on from there. It is advanced for `body` and the tasks that it creates, so
+  /// tests can run in parallel, and calls inside each other add up. Detached tasks, dispatch queues
+  /// and the library's own work in the background use the system's clock. The clock of the app's
+  /// own code, such as `Date.now`, stays as it is.
+  ///
+  /// - Parameters:
+  ///   - duration: How much later it is. A negative one puts the clock back.
+  ///   - isolation: The isolation in which `body` runs, by default the caller's.
+  ///   - body: The code to run.
+  /// - Returns: What `body` returns.
+  /// - Throws: What `body` throws.
+  @discardableResult
+  public static func withClock<R>(
+    advancedBy duration: Duration, isolation: isolated (any Actor)? = #isolation,
+    _ body: () async throws -> R
+  ) async rethrows -> R {
+    try await WallClock.advanced(by: duration, isolation: isolation, body)
+  }
+}
