@@ -196,6 +196,7 @@ package protocol CacheWriter: AnyObject, Sendable {
 package final class CacheCounts: Sendable {
   let hits = Atomic(0)
   let misses = Atomic(0)
+  let coalesced = Atomic(0)
   let evictions = Atomic(0)
   package let damaged = Atomic(0)
   let sharedHits = Atomic(0)
@@ -219,9 +220,12 @@ package final class CacheCounts: Sendable {
     }
   }
 
+  func addCoalesced() { coalesced.add(1, ordering: .relaxed) }
+
   var current: DiskCache.Statistics {
     DiskCache.Statistics(
       hits: hits.load(ordering: .relaxed), misses: misses.load(ordering: .relaxed),
+      coalesced: coalesced.load(ordering: .relaxed),
       evictions: evictions.load(ordering: .relaxed), damaged: damaged.load(ordering: .relaxed),
       sharedHits: sharedHits.load(ordering: .relaxed),
       sharedMisses: sharedMisses.load(ordering: .relaxed))

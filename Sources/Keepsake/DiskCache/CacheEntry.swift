@@ -36,6 +36,9 @@ extension DiskCache {
     public internal(set) var hits = 0
     /// Reads that found no entry, or only an expired or damaged one.
     public internal(set) var misses = 0
+    /// Fetches that got the value that another task was producing at that time. They count neither
+    /// as hits nor as misses.
+    public internal(set) var coalesced = 0
     /// Entries that were removed because of the size limit.
     public internal(set) var evictions = 0
     /// Entries that were removed because their files were damaged, and entries whose bytes on the

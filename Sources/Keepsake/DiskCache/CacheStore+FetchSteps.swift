@@ -111,7 +111,9 @@ extension DiskCache.Store {
     switch await fetches.join(call) {
     case .cancelled: throw CancellationError()
     case .failure(let error): throw error
-    case .value(let stored): return try stored.map { try decode($0, key) }
+    case .value(let stored):
+      (try? engine)?.counts.addCoalesced()
+      return try stored.map { try decode($0, key) }
     case .produce:
       return try await withTaskCancellationHandler {
         do {

@@ -82,7 +82,7 @@ extension DiskCache {
       set { (try? engine)?.sizeLimit = newValue }
     }
 
-    /// Hits, misses, evictions and damaged entries since this process started.
+    /// Hits, misses, coalesced fetches, evictions and damaged entries since this process started.
     public var statistics: Statistics { (try? engine)?.counts.current ?? Statistics() }
   }
 }
@@ -217,6 +217,15 @@ extension DiskCache.Store {
   /// - Throws: ``StorageError`` if the cache cannot be read.
   public func keys() throws(StorageError) -> [String] {
     try withContext("keys") { () throws(StorageError) in try engine.keys() }
+  }
+
+  /// The number of entries. It takes as long as listing their ``keys()``.
+  ///
+  /// - Throws: ``StorageError`` if the cache cannot be read.
+  public var count: Int {
+    get throws(StorageError) {
+      try withContext("count") { () throws(StorageError) in try engine.keys().count }
+    }
   }
 
   /// The number of bytes that the cache takes on disk, in whole blocks and including its sidecar

@@ -128,6 +128,18 @@ extension DiskCache.Key<Article> {
     #expect(DiskCache.shared.statistics == DiskCache.Statistics())
   }
 
+  @Test(arguments: [DiskCache.Name.standard, .memory])
+  func entriesAreCounted(_ name: DiskCache.Name) async throws {
+    let store = DiskCache.named(name)
+    #expect(try store.count == 0)
+    for key in ["a", "b"] { try store.set(1, forKey: key) }
+    try store.set(1, forKey: "c", expiry: .minutes(5))
+    #expect(try store.count == 3)
+    try await StorageSystem.withClock(advancedBy: .minutes(6)) { () async throws in
+      #expect(try store.count == 2)
+    }
+  }
+
   @Test func fileURLHasExactlyTheBytes() throws {
     let value = Data([1, 2, 3])
     DiskCache.set(value, forKey: "k")

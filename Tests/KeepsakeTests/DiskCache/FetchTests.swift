@@ -52,6 +52,7 @@ private struct Failure: Error {}
       return try await group.reduce(into: []) { $0.append($1) }
     }
     #expect(values == Array(repeating: Data([7]), count: 1_000))
+    #expect(store.statistics == DiskCache.Statistics(misses: 1, coalesced: 999))
     #expect(await gate.entered == 1)
     #expect(InFlightFetches.shared.isEmpty(for: store))
   }
