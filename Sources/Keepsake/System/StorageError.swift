@@ -23,7 +23,10 @@ public struct StorageError: Error, Sendable {
   /// A struct and not an enum, so that a new kind breaks no `switch`. Use it in a `catch` clause,
   /// as in `catch StorageError.Code.notFound`.
   public struct Code: Hashable, Sendable {
-    let name: String
+    /// The name of the code in the interface, such as `diskFull`; `system` for ``system(_:)``.
+    ///
+    /// It stays the same in all versions. There are few names, so they suit as labels of metrics.
+    public let name: String
     /// The system's `errno` for ``system(_:)``, otherwise nil.
     public let systemError: Int32?
 
@@ -33,46 +36,46 @@ public struct StorageError: Error, Sendable {
     }
 
     /// No such file, folder or vault exists, or the user has no home directory.
-    public static let notFound = Code("not found")
+    public static let notFound = Code("notFound")
     /// Something has the name already, and the call may not replace it.
-    public static let alreadyExists = Code("already exists")
+    public static let alreadyExists = Code("alreadyExists")
     /// The stored value is not of the requested type.
-    public static let wrongType = Code("wrong type")
+    public static let wrongType = Code("wrongType")
     /// The value's `encode(to:)` or its source failed, or the value cannot be encoded. The old
     /// value is intact.
-    public static let encodingFailed = Code("encoding failed")
+    public static let encodingFailed = Code("encodingFailed")
     /// The stored bytes cannot be decoded as the requested type, or cannot be imported.
-    public static let decodingFailed = Code("decoding failed")
+    public static let decodingFailed = Code("decodingFailed")
     /// A file was changed by another program, or the disk is failing.
     public static let damaged = Code("damaged")
     /// The system refused access, or the file system is read-only.
-    public static let accessDenied = Code("access denied")
+    public static let accessDenied = Code("accessDenied")
     /// The vault is locked: call `unlock`, or restore the key file or other key source.
     public static let locked = Code("locked")
     /// The passphrase is wrong.
-    public static let wrongPassphrase = Code("wrong passphrase")
+    public static let wrongPassphrase = Code("wrongPassphrase")
     /// The disk is full, or a quota or file-size limit is reached.
-    public static let diskFull = Code("disk full")
+    public static let diskFull = Code("diskFull")
     /// A lock or another writer blocked the call for longer than the timeout, usually ten seconds.
-    public static let timedOut = Code("timed out")
+    public static let timedOut = Code("timedOut")
     /// A newer version of Keepsake wrote the file.
-    public static let unsupportedVersion = Code("unsupported version")
+    public static let unsupportedVersion = Code("unsupportedVersion")
     /// The call is incorrect: an invalid name, a nested update, a late bootstrap.
     public static let misuse = Code("misuse")
     /// A custom ``StorageEngines/Engine`` or ``StorageBacking`` threw an error: see
     /// ``StorageError/underlyingError``.
-    public static let engineFailed = Code("engine failed")
+    public static let engineFailed = Code("engineFailed")
     /// The server of a ``StorageBacking`` or a custom ``StorageEngines/Engine`` cannot be reached.
     /// Nothing was changed there.
     public static let unreachable = Code("unreachable")
     /// The connection to the server of a ``StorageBacking`` or a custom ``StorageEngines/Engine``
     /// failed before the reply came. The change may have been made.
-    public static let outcomeUnknown = Code("outcome unknown")
+    public static let outcomeUnknown = Code("outcomeUnknown")
     /// The producer of a value failed, and `DiskCache.fetch` returned the expired one. The
     /// description quotes the producer's error, which is also ``StorageError/underlyingError``.
-    public static let fetchFailed = Code("fetch failed")
+    public static let fetchFailed = Code("fetchFailed")
     /// Any other error of the operating system, with its `errno`.
-    public static func system(_ errno: Int32) -> Code { Code("system error", systemError: errno) }
+    public static func system(_ errno: Int32) -> Code { Code("system", systemError: errno) }
   }
 
   /// How bad it is.
@@ -237,7 +240,9 @@ extension StorageError: CustomStringConvertible, LocalizedError {
 extension StorageError.Code: CustomStringConvertible {
   /// The code in words.
   public var description: String {
-    guard let systemError else { return name }
-    return "\(name) \(systemError)"
+    if let systemError { return "system error \(systemError)" }
+    return name.reduce(into: "") { words, letter in
+      words += letter.isUppercase ? " \(letter.lowercased())" : "\(letter)"
+    }
   }
 }
