@@ -13,6 +13,9 @@ extension Defaults {
   /// }
   /// ```
   ///
+  /// With `initial: true` the first element is the value at the time of the first `next()`, so that
+  /// one loop sets things up and keeps them current.
+  ///
   /// Changes in quick succession are combined: a loop gets at most five elements in ten
   /// milliseconds.
   ///
@@ -22,14 +25,15 @@ extension Defaults {
   public struct Changes<Value: Codable>: AsyncSequence {
     private let store: Store
     private let key: String
-    private let initialValue: StoredValue?
+    /// The value when the sequence was made; nil to begin with the current one.
+    private let firstValue: StoredValue??
     private let defaultValue: Value
 
-    init(_ store: Store, _ key: String, default defaultValue: Value) {
+    init(_ store: Store, _ key: String, default defaultValue: Value, initial: Bool) {
       self.store = store
       self.key = key
       self.defaultValue = defaultValue
-      initialValue = Self.currentValue(store, key)
+      firstValue = initial ? nil : .some(Self.currentValue(store, key))
     }
 
     private static func currentValue(_ store: Store, _ key: String) -> StoredValue? {
@@ -41,18 +45,20 @@ extension Defaults {
       }
     }
 
-    /// Makes an iterator, which begins with the first change after the sequence was made.
+    /// Makes an iterator, which begins with the first change after the sequence was made, or with
+    /// the current value if the sequence was made with `initial: true`.
     public func makeAsyncIterator() -> Iterator {
-      Iterator(sequence: self, lastValue: initialValue)
+      Iterator(sequence: self, lastValue: firstValue)
     }
 
     /// Returns one value after another.
     public struct Iterator: AsyncIteratorProtocol {
       private let sequence: Changes
-      private var lastValue: StoredValue?
+      /// nil before the first element of a sequence that begins with the current value.
+      private var lastValue: StoredValue??
       private var signals: ChangeSignals
 
-      init(sequence: Changes, lastValue: StoredValue?) {
+      init(sequence: Changes, lastValue: StoredValue??) {
         self.sequence = sequence
         self.lastValue = lastValue
         signals = ChangeSignals(of: sequence.store, key: sequence.key)
@@ -72,8 +78,8 @@ extension Defaults {
         defer { self.lastValue = lastValue }
         return await signals.firstResult(isolation: actor) { [sequence] () -> Value? in
           let current = Changes.currentValue(sequence.store, sequence.key)
-          guard current != lastValue else { return nil }
-          lastValue = current
+          guard lastValue != .some(current) else { return nil }
+          lastValue = .some(current)
           guard let current else { return sequence.defaultValue }
           do throws(StorageError) {
             return try Codec.decodeSetting(current)
@@ -147,20 +153,24 @@ extension Defaults.Changes: Sendable where Value: Sendable {}
 
 extension Defaults.Store {
   /// The values of a key as this and other processes change them; see ``Defaults/Changes``.
-  public func changes<T: Codable>(_ key: String, default defaultValue: T) -> Defaults.Changes<T> {
-    Defaults.Changes(self, key, default: defaultValue)
+  public func changes<T: Codable>(
+    _ key: String, default defaultValue: T, initial: Bool = false
+  ) -> Defaults.Changes<T> {
+    Defaults.Changes(self, key, default: defaultValue, initial: initial)
   }
 
   /// The values of a key as this and other processes change them, nil while it has none; see
   /// ``Defaults/Changes``.
   public func changes<T: Codable>(
-    _ key: String, type: T.Type = T.self
+    _ key: String, type: T.Type = T.self, initial: Bool = false
   ) -> Defaults.Changes<T?> {
-    Defaults.Changes(self, key, default: nil)
+    Defaults.Changes(self, key, default: nil, initial: initial)
   }
 
   /// The values of a typed key as this and other processes change them; see ``Defaults/Changes``.
-  public func changes<T: Codable>(_ key: Defaults.Key<T>) -> Defaults.Changes<T> {
-    changes(key.name, default: key.defaultValue)
+  public func changes<T: Codable>(
+    _ key: Defaults.Key<T>, initial: Bool = false
+  ) -> Defaults.Changes<T> {
+    changes(key.name, default: key.defaultValue, initial: initial)
   }
 }

@@ -373,22 +373,22 @@ extension Defaults {
 extension Defaults {
   /// The values of a key as this and other processes change them; see ``Changes``.
   public static func changes<T: Codable>(
-    _ key: String, default defaultValue: T, suite: Suite = .standard
+    _ key: String, default defaultValue: T, initial: Bool = false, suite: Suite = .standard
   ) -> Changes<T> {
-    self.suite(suite).changes(key, default: defaultValue)
+    self.suite(suite).changes(key, default: defaultValue, initial: initial)
   }
 
   /// The values of a key as this and other processes change them, nil while it has none; see
   /// ``Changes``.
   public static func changes<T: Codable>(
-    _ key: String, type: T.Type = T.self, suite: Suite = .standard
+    _ key: String, type: T.Type = T.self, initial: Bool = false, suite: Suite = .standard
   ) -> Changes<T?> {
-    self.suite(suite).changes(key, type: type)
+    self.suite(suite).changes(key, type: type, initial: initial)
   }
 
   /// The values of a typed key as this and other processes change them; see ``Changes``.
-  public static func changes<T: Codable>(_ key: Key<T>) -> Changes<T> {
-    suite(key.suite).changes(key)
+  public static func changes<T: Codable>(_ key: Key<T>, initial: Bool = false) -> Changes<T> {
+    suite(key.suite).changes(key, initial: initial)
   }
 
   /// The keys of a suite whose values this and other processes change; see ``SuiteChanges``.

@@ -33,6 +33,32 @@ import Testing
     #expect(await changes.next() == "early")
   }
 
+  @Test(arguments: [Defaults.Suite.standard, .memory])
+  func beginsWithTheCurrentValueIfAsked(_ suite: Defaults.Suite) async {
+    Defaults.set(1, forKey: "k", suite: suite)
+    let sequence = Defaults.changes("k", default: 0, initial: true, suite: suite)
+    Defaults.set(2, forKey: "k", suite: suite)
+    // Each loop begins anew.
+    for _ in 0..<2 {
+      var changes = sequence.makeAsyncIterator()
+      #expect(await changes.next() == 2, "the value at the first next()")
+    }
+    var changes = sequence.makeAsyncIterator()
+    #expect(await changes.next() == 2)
+    Defaults.set(2, forKey: "k", suite: suite)
+    Defaults.set(3, forKey: "k", suite: suite)
+    #expect(await changes.next() == 3)
+    var missing = Defaults.changes("none", type: Int.self, initial: true).makeAsyncIterator()
+    #expect(await missing.next() == .some(nil))
+    let key = Defaults.Key("none", default: 7, suite: suite)
+    var typed = Defaults.suite(suite).changes(key, initial: true).makeAsyncIterator()
+    #expect(await typed.next() == 7)
+    Defaults.set("text", forKey: "none", suite: suite)
+    StorageSystem.onFailure = { _ in }
+    var mistyped = Defaults.changes(key, initial: true).makeAsyncIterator()
+    #expect(await mistyped.next() == 7)
+  }
+
   /// Waking a task takes longer than a set, so a loop must not be woken for each.
   @Test(arguments: [Defaults.Suite.standard, .memory])
   func changesInQuickSuccessionAreCombined(_ suite: Defaults.Suite) async throws {

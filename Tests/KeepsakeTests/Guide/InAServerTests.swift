@@ -34,8 +34,7 @@ import Testing
   }
 
   @Test func aTaskFollowsASetting() async throws {
-    let limits = Defaults.changes("cacheLimit", default: 50_000_000)
-    DiskCache.sizeLimit = Defaults.get("cacheLimit", default: 50_000_000)
+    let limits = Defaults.changes("cacheLimit", default: 50_000_000, initial: true)
     let follower = Task {
       for await limit in limits { DiskCache.sizeLimit = limit }
     }
